@@ -1,0 +1,76 @@
+//! What the machine itself costs: two-process baselines that Bellwire's benches stand next to.
+//!
+//! A bench binary includes this tree with `mod floor;` and starts its `main` with
+//!
+//! ```ignore
+//! fn main() -> std::process::ExitCode {
+//!     if let Some(code) = floor::peer_main(&[("echo-server", echo_server)]) {
+//!         return code; // this process was the other end
+//!     }
+//!     // ... the bench itself
+//! }
+//! ```
+//!
+//! because every other end here is a real process: the same binary, executed again in a [role].
+//!
+//! | floor | what it does | the other end waits by |
+//! | --- | --- | --- |
+//! | [`hot`] | payload and counter each way, copied in and out | spinning |
+//! | [`copy`] | one-way stream of messages through a ring | spinning |
+//! | [`futex`] | two words | `FUTEX_WAIT` |
+//! | [`eventfd`] | two eventfds | a blocking `read` |
+//! | [`seqpacket`] | datagrams over a socket pair | a blocking `recv` |
+//!
+//! Each is "do `n` operations, return the [`Duration`]", which is what criterion's `iter_custom` asks for.
+//! Between two calls the other end is asleep, so floors and measured code can take turns on the same two CPUs.
+//! [`placement`] tells where those CPUs are, [`ratio`] compares a measurement with its floor.
+//!
+//! [role]: process
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "every bench includes this tree and uses a part of it"
+)]
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+pub mod copy;
+pub mod cpus;
+mod error;
+pub mod eventfd;
+pub mod futex;
+pub mod hot;
+mod pingpong;
+pub mod placement;
+mod private;
+pub mod process;
+pub mod ratio;
+pub mod seqpacket;
+mod shared;
+mod sync;
+
+pub use cpus::Cpus;
+pub use error::{Error, Result};
+pub use placement::Prober;
+pub use ratio::Ratio;
+
+/// Runs this process as a peer if that is what it was started for; the first thing that `main` does.
+///
+/// `None` means that this is the bench itself. `roles` are the caller's own, beside those of the floors.
+pub fn peer_main(roles: &[process::Role]) -> Option<ExitCode> {
+    let own: [process::Role; 6] = [
+        (hot::ROLE, hot::peer::<true>),
+        (hot::BARE, hot::peer::<false>),
+        (copy::ROLE, copy::peer),
+        (futex::ROLE, futex::peer),
+        (eventfd::ROLE, eventfd::peer),
+        (seqpacket::ROLE, seqpacket::peer),
+    ];
+    process::roles(&[&own, roles])
+}
+
+/// The nanoseconds that one of `operations` took.
+pub fn ns_each(took: Duration, operations: u64) -> f64 {
+    took.as_secs_f64() * 1e9 / operations.max(1) as f64
+}

@@ -1,0 +1,333 @@
+//! The other end as a real process: this binary again, in a role.
+//!
+//! [`spawn`] starts it with a hidden first argument, `--bellwire-peer ROLE`, on the CPUs asked for. Its
+//! standard input is a control socket: the descriptors it needs come over it, then whatever bench and role
+//! want to tell each other. It ends when that socket closes (in a role that reads it) and is killed when
+//! the thread that started it dies, so a spinning peer never outlives its bench.
+
+use std::error::Error as StdError;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{self, Command, ExitCode};
+use std::sync::{Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::{env, fs, thread};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType, recv, recvmsg, send,
+    sendmsg, shutdown, socketpair,
+};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, getppid, pidfd_open, set_parent_process_death_signal,
+};
+
+use super::{Error, Result, cpus};
+
+/// A name, and what a process started under it does; its error is printed and becomes exit code 1.
+pub type Role = (&'static str, fn(&mut Peer) -> RoleResult);
+
+/// How a role ends.
+pub type RoleResult = std::result::Result<(), Box<dyn StdError + Send + Sync>>;
+
+/// The most bytes of one message on the control socket.
+pub const MESSAGE_LIMIT: usize = 4096;
+
+/// The peers that live now.
+static CHILDREN: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+
+const ARGUMENT: &str = "--bellwire-peer";
+const READY: &[u8] = b"ready";
+const READY_WITHIN: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+const END_WITHIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
+/// The most descriptors that the kernel passes in one message.
+const DESCRIPTORS: usize = 253;
+
+/// Starts this binary again as `role`, and waits for [`Peer::ready`].
+///
+/// `cpus` are those it may run on; none means all that this process was allowed. `descriptors` arrive in the
+/// same order ([`Peer::descriptor`]). It is killed when the calling *thread* ends (`PR_SET_PDEATHSIG` in
+/// prctl(2)), so call this from a thread that outlives the [`Child`].
+pub fn spawn(
+    role: &'static str,
+    cpus: &[usize],
+    args: &[String],
+    descriptors: &[BorrowedFd<'_>],
+) -> Result<Child> {
+    let cpus = if cpus.is_empty() { cpus::allowed()? } else { cpus };
+    let cpus = cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let (control, theirs) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+            .map_err(Error::system("create a socket pair"))?;
+    // Not `current_exe()`: that is a path, and names another binary once cargo has rebuilt it.
+    let process = Command::new("/proc/self/exe")
+        .arg0(format!("bellwire-peer-{role}"))
+        .args([ARGUMENT, role, &process::id().to_string(), &cpus])
+        .args(args)
+        .stdin(theirs)
+        .spawn()
+        .map_err(Error::system("start a peer process"))?;
+    let pid = Pid::from_child(&process);
+    CHILDREN.lock().unwrap_or_else(PoisonError::into_inner).push(process.id());
+    let mut child = Child { role, process, pidfd: None, control, watchers: Vec::new() };
+    child.pidfd =
+        Some(pidfd_open(pid, PidfdFlags::empty()).map_err(Error::system("open a pidfd"))?);
+    pass(child.control.as_fd(), descriptors).map_err(|_| child.gone())?;
+    child.wait_ready()?;
+    Ok(child)
+}
+
+/// How often this thread and the threads of all live peers were preempted so far, for want of a CPU.
+///
+/// If it is the same before and after a sample of spinning code, nothing else ran on their CPUs.
+pub fn preemptions() -> u64 {
+    let mut sum = preempted("/proc/thread-self/status");
+    for pid in CHILDREN.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { continue };
+        for thread in threads.flatten() {
+            sum += preempted(&format!("{}/status", thread.path().display()));
+        }
+    }
+    sum
+}
+
+/// A running peer. Dropping it tells it to end, kills it if it does not, and reaps it.
+#[derive(Debug)]
+pub struct Child {
+    role: &'static str,
+    process: process::Child,
+    /// `None` only before `spawn` has returned.
+    pidfd: Option<OwnedFd>,
+    control: OwnedFd,
+    watchers: Vec<JoinHandle<()>>,
+}
+
+impl Child {
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// What it was started for.
+    pub fn role(&self) -> &'static str {
+        self.role
+    }
+
+    /// The error for a peer that ended too early.
+    pub fn gone(&self) -> Error {
+        Error::PeerGone { role: self.role }
+    }
+
+    /// Sends a message of at most [`MESSAGE_LIMIT`] bytes to [`Peer::receive`].
+    pub fn send(&self, message: &[u8]) -> Result<()> {
+        send_whole(self.control.as_fd(), message).map_err(|_| self.gone())
+    }
+
+    /// Waits for a message from [`Peer::send`].
+    pub fn receive(&self) -> Result<Vec<u8>> {
+        match receive_whole(self.control.as_fd()) {
+            Ok(Some(message)) => Ok(message),
+            Ok(None) | Err(_) => Err(self.gone()),
+        }
+    }
+
+    /// Calls `died` on a thread of its own when the process ends, for whatever reason.
+    ///
+    /// This is how a thread that waits for the peer without a limit, and must not pay for one, gets out.
+    pub fn watch(&mut self, died: impl FnOnce() + Send + 'static) -> Result<()> {
+        let Some(pidfd) = &self.pidfd else { return Err(self.gone()) };
+        let pidfd = pidfd.try_clone().map_err(Error::system("duplicate a pidfd"))?;
+        self.watchers.push(thread::spawn(move || {
+            let ended = wait_readable(pidfd.as_fd(), None);
+            debug_assert!(ended.is_ok(), "a pidfd can always be polled");
+            died();
+        }));
+        Ok(())
+    }
+
+    fn wait_ready(&self) -> Result<()> {
+        let doing = "wait for a peer";
+        if !wait_readable(self.control.as_fd(), Some(&READY_WITHIN))
+            .map_err(Error::system(doing))?
+        {
+            return Err(Error::NotReady { seconds: READY_WITHIN.tv_sec });
+        }
+        if self.receive()? == READY { Ok(()) } else { Err(self.gone()) }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // Every step may find the peer dead already, which is what is wanted.
+        let _ = shutdown(&self.control, Shutdown::Write);
+        let ended =
+            self.pidfd.as_ref().map(|pidfd| wait_readable(pidfd.as_fd(), Some(&END_WITHIN)));
+        if !matches!(ended, Some(Ok(true))) {
+            let _ = self.process.kill();
+        }
+        let _ = self.process.wait();
+        CHILDREN
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|&pid| pid != self.process.id());
+        for watcher in self.watchers.drain(..) {
+            let _ = watcher.join();
+        }
+    }
+}
+
+/// What a role has: its arguments, its descriptors, and the control socket.
+#[derive(Debug)]
+pub struct Peer {
+    args: Vec<String>,
+    descriptors: std::vec::IntoIter<OwnedFd>,
+    control: io::Stdin,
+}
+
+impl Peer {
+    /// The argument at `index`.
+    pub fn arg(&self, index: usize) -> Result<&str> {
+        self.args
+            .get(index)
+            .map(String::as_str)
+            .ok_or_else(|| arguments(format!("{index} arguments")))
+    }
+
+    /// The argument at `index`, a number.
+    pub fn number(&self, index: usize) -> Result<usize> {
+        let text = self.arg(index)?;
+        text.parse().map_err(|_| arguments(format!("`{text}` for a number")))
+    }
+
+    /// The next descriptor, in the order of [`spawn`]'s list.
+    pub fn descriptor(&mut self) -> Result<OwnedFd> {
+        self.descriptors.next().ok_or_else(|| arguments("too few descriptors".to_owned()))
+    }
+
+    /// Lets [`spawn`] return.
+    pub fn ready(&self) -> Result<()> {
+        self.send(READY)
+    }
+
+    /// Sends a message of at most [`MESSAGE_LIMIT`] bytes to [`Child::receive`].
+    pub fn send(&self, message: &[u8]) -> Result<()> {
+        send_whole(self.control.as_fd(), message).map_err(Error::system("answer the bench"))
+    }
+
+    /// Waits for a message from [`Child::send`]; `None` means that this process is to end.
+    pub fn receive(&self) -> Result<Option<Vec<u8>>> {
+        receive_whole(self.control.as_fd()).map_err(Error::system("read from the bench"))
+    }
+
+    /// Blocks until this process is to end.
+    pub fn until_told(&self) -> Result<()> {
+        while self.receive()?.is_some() {}
+        Ok(())
+    }
+}
+
+/// Runs the role that this process was started for; `None` if it was not started by [`spawn`].
+pub fn roles(tables: &[&[Role]]) -> Option<ExitCode> {
+    let mut args = env::args().skip(1);
+    if args.next().as_deref() != Some(ARGUMENT) {
+        return None;
+    }
+    let name = args.next().unwrap_or_default();
+    match run(&name, args.collect(), tables) {
+        Ok(()) => Some(ExitCode::SUCCESS),
+        Err(error) => {
+            eprintln!("bellwire peer `{name}`: {error}");
+            Some(ExitCode::FAILURE)
+        }
+    }
+}
+
+fn run(name: &str, mut args: Vec<String>, tables: &[&[Role]]) -> RoleResult {
+    let role = tables.iter().copied().flatten().find(|(role, _)| *role == name);
+    let Some((_, role)) = role else {
+        return Err(
+            arguments(format!("an unknown role `{name}`: give it to floor::peer_main")).into()
+        );
+    };
+    if args.len() < 2 {
+        return Err(arguments("too few arguments".to_owned()).into());
+    }
+    let rest = args.split_off(2);
+    let [parent, list] = args.as_slice() else { return Ok(()) };
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    // The signal is for deaths from now on; a parent that died before has left us to another.
+    if getppid().map(|pid| pid.as_raw_nonzero().get().to_string()).as_ref() != Some(parent) {
+        return Ok(());
+    }
+    let list: Vec<usize> = list.split(',').filter_map(|cpu| cpu.parse().ok()).collect();
+    cpus::pin(&list)?;
+    let control = io::stdin();
+    let descriptors = passed(control.as_fd())?.into_iter();
+    role(&mut Peer { args: rest, descriptors, control })
+}
+
+/// Sends `descriptors` as the first message.
+fn pass(socket: BorrowedFd<'_>, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(io::Error::other("more descriptors than one message holds"));
+    }
+    let hello = [IoSlice::new(b"hello")];
+    retry_on_intr(|| sendmsg(socket, &hello, &mut ancillary, SendFlags::NOSIGNAL))?;
+    Ok(())
+}
+
+/// The descriptors of the first message.
+fn passed(socket: BorrowedFd<'_>) -> Result<Vec<OwnedFd>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut hello = [0; 8];
+    let mut hello = [IoSliceMut::new(&mut hello)];
+    retry_on_intr(|| recvmsg(socket, &mut hello, &mut ancillary, RecvFlags::CMSG_CLOEXEC))
+        .map_err(Error::system("receive descriptors from the bench"))?;
+    let mut descriptors = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(passed) = message {
+            descriptors.extend(passed);
+        }
+    }
+    Ok(descriptors)
+}
+
+fn send_whole(socket: BorrowedFd<'_>, message: &[u8]) -> io::Result<()> {
+    if message.is_empty() || message.len() > MESSAGE_LIMIT {
+        return Err(io::Error::other("a control message has 1 to MESSAGE_LIMIT bytes"));
+    }
+    retry_on_intr(|| send(socket, message, SendFlags::NOSIGNAL))?;
+    Ok(())
+}
+
+/// The next message; `None` at the end, for an empty one is never sent.
+fn receive_whole(socket: BorrowedFd<'_>) -> io::Result<Option<Vec<u8>>> {
+    let mut buffer = vec![0; MESSAGE_LIMIT];
+    let (_, len) = retry_on_intr(|| recv(socket, buffer.as_mut_slice(), RecvFlags::empty()))?;
+    buffer.truncate(len);
+    Ok((len > 0).then_some(buffer))
+}
+
+/// Whether `descriptor` became readable in time.
+fn wait_readable(descriptor: BorrowedFd<'_>, within: Option<&Timespec>) -> io::Result<bool> {
+    let mut wanted = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
+    Ok(retry_on_intr(|| poll(&mut wanted, within))? > 0)
+}
+
+/// The count in a `status` file; 0 for a thread that is gone.
+fn preempted(path: &str) -> u64 {
+    let status = fs::read_to_string(path).unwrap_or_default();
+    let count = status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"));
+    count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+}
+
+fn arguments(what: String) -> Error {
+    Error::Arguments { what }
+}

@@ -1,0 +1,204 @@
+#![allow(
+    unsafe_code,
+    reason = "maps a memfd that two processes of this bench share, and copies in and out of it"
+)]
+//! Memory that two processes share: words to spin or sleep on, and slots for bytes.
+//!
+//! Nothing is sealed: both ends are this very binary, and a floor is what trust would cost.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, fstat, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use super::sync::{AtomicU32, AtomicU64};
+use super::{Error, Result};
+
+/// The distance that keeps two words out of each other's cache lines, adjacent-line prefetch included.
+pub const LINE: usize = 128;
+
+/// A memfd mapped read-write by both ends, for as long as one [`Word`] or [`Slots`] of it lives.
+#[derive(Clone)]
+pub struct Region {
+    map: Arc<Map>,
+    memfd: Arc<OwnedFd>,
+}
+
+impl Region {
+    /// A new region of `len` bytes, all allocated, all zero.
+    pub fn create(len: usize) -> Result<Region> {
+        let memfd = memfd_create("bellwire-floor", MemfdFlags::CLOEXEC)
+            .map_err(Error::system("create a memfd"))?;
+        fallocate(&memfd, FallocateFlags::empty(), 0, len as u64)
+            .map_err(Error::system("allocate shared memory"))?;
+        Region::map(memfd, len)
+    }
+
+    /// The region that the other process created.
+    pub fn open(memfd: OwnedFd) -> Result<Region> {
+        let stat = fstat(&memfd).map_err(Error::system("look at the shared memory"))?;
+        let len = usize::try_from(stat.st_size).unwrap_or(0);
+        Region::map(memfd, len)
+    }
+
+    fn map(memfd: OwnedFd, len: usize) -> Result<Region> {
+        let (prot, flags) =
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing of ours.
+        let at = unsafe { mmap(ptr::null_mut(), len, prot, flags, &memfd, 0) }
+            .map_err(Error::system("map shared memory"))?;
+        let at = NonNull::new(at.cast()).ok_or_else(|| arguments("a map at address zero"))?;
+        Ok(Region { map: Arc::new(Map { at, len }), memfd: Arc::new(memfd) })
+    }
+
+    /// The descriptor, to pass on.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.memfd.as_fd()
+    }
+
+    /// How many bytes it has.
+    pub fn size(&self) -> usize {
+        self.map.len
+    }
+
+    /// The word at `offset`.
+    pub fn word<T: SharedWord>(&self, offset: usize) -> Result<Word<T>> {
+        let at = self.span(offset, size_of::<T>())?.cast::<T>();
+        if !at.is_aligned() {
+            return Err(arguments("a word that is not aligned"));
+        }
+        Ok(Word { at, map: Arc::clone(&self.map), kind: PhantomData })
+    }
+
+    /// `count` slots of `size` bytes from `offset` on; `count` is a power of two.
+    pub fn slots(&self, offset: usize, size: usize, count: usize) -> Result<Slots> {
+        let stride = size.next_multiple_of(64);
+        let len = stride.checked_mul(count).ok_or_else(|| arguments("too many slots"))?;
+        if !count.is_power_of_two() {
+            return Err(arguments("a number of slots that is no power of two"));
+        }
+        let at = self.span(offset, len)?;
+        Ok(Slots { at, size, stride, mask: count as u64 - 1, map: Arc::clone(&self.map) })
+    }
+
+    /// The start of a range that lies in the region.
+    fn span(&self, offset: usize, len: usize) -> Result<NonNull<u8>> {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.map.len => {}
+            _ => return Err(arguments("a range outside the shared memory")),
+        }
+        // SAFETY: `offset` was just found to be inside the mapping.
+        Ok(unsafe { self.map.at.add(offset) })
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Region").field("len", &self.map.len).finish_non_exhaustive()
+    }
+}
+
+/// An atomic that two processes may share: it has no invalid bit pattern.
+pub trait SharedWord: Sync + sealed::Sealed {}
+impl SharedWord for AtomicU32 {}
+impl SharedWord for AtomicU64 {}
+
+/// One atomic in a [`Region`].
+pub struct Word<T> {
+    at: NonNull<T>,
+    map: Arc<Map>,
+    kind: PhantomData<T>,
+}
+
+// SAFETY: a `Word` gives `&T` only, `T: Sync`, and `map` keeps the memory whichever thread holds it.
+unsafe impl<T: SharedWord> Send for Word<T> {}
+
+impl<T: SharedWord> Deref for Word<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: `Region::word` found it in range and aligned, every bit pattern is a `T`, and `map` lives.
+        unsafe { self.at.as_ref() }
+    }
+}
+
+impl<T> Clone for Word<T> {
+    fn clone(&self) -> Word<T> {
+        Word { at: self.at, map: Arc::clone(&self.map), kind: PhantomData }
+    }
+}
+
+/// Room for messages of one size in a [`Region`]; a position counts messages and wraps around the slots.
+///
+/// Who may touch a slot is agreed through a [`Word`], released by one side and acquired by the other.
+pub struct Slots {
+    at: NonNull<u8>,
+    size: usize,
+    stride: usize,
+    mask: u64,
+    map: Arc<Map>,
+}
+
+impl Slots {
+    /// How many messages fit.
+    pub fn count(&self) -> u64 {
+        self.mask + 1
+    }
+
+    /// Copies a message in.
+    #[inline]
+    pub fn put(&self, position: u64, from: &[u8]) {
+        let len = from.len().min(self.size);
+        // SAFETY: `slot` has `size` bytes in the map, `from` is private memory; the peer leaves the slot alone.
+        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.slot(position), len) }
+    }
+
+    /// Copies a message out.
+    #[inline]
+    pub fn take(&self, position: u64, into: &mut [u8]) {
+        let len = into.len().min(self.size);
+        // SAFETY: `slot` has `size` bytes in the map, `into` is private memory; the peer leaves the slot alone.
+        unsafe { ptr::copy_nonoverlapping(self.slot(position), into.as_mut_ptr(), len) }
+    }
+
+    /// The masked index is below the count, so the slot lies in the range that `Region::slots` checked.
+    #[inline]
+    fn slot(&self, position: u64) -> *mut u8 {
+        let index = usize::try_from(position & self.mask).unwrap_or(0);
+        self.at.as_ptr().wrapping_add(index * self.stride)
+    }
+}
+
+struct Map {
+    at: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: it is an address range; what may be done with it is up to `Word` and `Slots`.
+unsafe impl Send for Map {}
+// SAFETY: as above, and it has no method that changes it.
+unsafe impl Sync for Map {}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: it is the range that `mmap` gave, and every `Word` and `Slots` of it is gone with its `Arc`.
+        let unmapped = unsafe { munmap(self.at.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok(), "a whole mapping can always be unmapped");
+    }
+}
+
+fn arguments(what: &str) -> Error {
+    Error::Arguments { what: what.to_owned() }
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::AtomicU32 {}
+    impl Sealed for super::AtomicU64 {}
+}

@@ -1,0 +1,50 @@
+//! Bellwire's benches: criterion's figures, and ratios to what the machine itself costs.
+//!
+//! `cargo bench` runs both; `cargo bench -- ratios` only the ratios, `cargo bench -- call` only criterion's
+//! benches of that name. Each other end is a real process, pinned to the second processor.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::panic,
+    clippy::type_complexity,
+    unreachable_pub,
+    missing_docs,
+    reason = "a bench that cannot go on says so by panicking"
+)]
+
+mod call;
+mod floor;
+mod provider;
+mod ratios;
+mod snapshot;
+mod stream;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use criterion::Criterion;
+
+fn main() -> ExitCode {
+    if let Some(code) = floor::peer_main(&[(provider::ROLE, provider::serve)]) {
+        return code;
+    }
+    let cpus = floor::Cpus::pick().expect("no processor to pin to");
+    cpus.pin_client().expect("cannot pin to a processor");
+    let wanted = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
+    if wanted.as_deref() == Some("ratios") {
+        return ratios::run(cpus);
+    }
+    let mut criterion = Criterion::default()
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(2))
+        .sample_size(20)
+        .configure_from_args();
+    call::benches(&mut criterion, cpus);
+    stream::benches(&mut criterion, cpus);
+    snapshot::benches(&mut criterion, cpus);
+    criterion.final_summary();
+    if wanted.is_none() { ratios::run(cpus) } else { ExitCode::SUCCESS }
+}

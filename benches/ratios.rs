@@ -1,0 +1,184 @@
+//! The figures that Bellwire stands by, as ratios to what the machine itself costs, in one run.
+
+use std::error::Error as StdError;
+use std::process::ExitCode;
+
+use bellwire::Service;
+
+use crate::floor::copy::Shape;
+use crate::floor::{Cpus, Prober, Ratio, copy, futex, hot, ns_each};
+use crate::provider::{Echo, Provider, Sink, Wait, timed};
+use crate::snapshot::{LOOKS, keys, look_ups, unchanged};
+use crate::stream::stream;
+
+type Outcome = Result<bool, Box<dyn StdError + Send + Sync>>;
+
+/// Prints every ratio; fails when a target is missed.
+pub fn run(cpus: Cpus) -> ExitCode {
+    println!(
+        "\nratios to the machine's own cost, taken in turns within this run (target: at most)"
+    );
+    let steps: [(&str, fn(Cpus) -> Outcome); 5] = [
+        ("hot calls", hot_calls),
+        ("parked calls", parked_calls),
+        ("streams", streams),
+        ("doorbells", doorbells),
+        ("snapshots", snapshots),
+    ];
+    let mut met = true;
+    for (name, step) in steps {
+        match step(cpus) {
+            Ok(reached) => met &= reached,
+            Err(error) => {
+                eprintln!("{name}: {error}");
+                met = false;
+            }
+        }
+    }
+    if met { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn hot_calls(cpus: Cpus) -> Outcome {
+    let cpus = cpus.two()?;
+    let provider = Provider::start(cpus, Wait::Spin);
+    let mut prober = Prober::start(cpus)?;
+    let small = hot_call::<Echo<64>>(&provider, cpus, &mut prober, &[7; 64], 64, Some(2.0))?;
+    let large = hot_call::<Echo<1024>>(&provider, cpus, &mut prober, &[7; 1024], 1024, None)?;
+    Ok(small && large)
+}
+
+fn hot_call<S: Service>(
+    provider: &Provider,
+    cpus: Cpus,
+    prober: &mut Prober,
+    request: &S::Request,
+    size: usize,
+    target: Option<f64>,
+) -> Outcome {
+    const CALLS: u64 = 20_000;
+    let mut client = provider.client::<S>();
+    let mut floor = hot::Floor::start(cpus, size)?;
+    let mut ratio = Ratio::new(format!("call, hot, {size} B / hot floor"));
+    if let Some(target) = target {
+        ratio = ratio.target(target);
+    }
+    let report = ratio.run(
+        60,
+        || Ok(ns_each(floor.round_trips(CALLS)?, CALLS)),
+        || {
+            // Both ends were asleep while the floor ran: get hot first.
+            timed(2_000, || drop(client.call(request).unwrap()));
+            Ok(ns_each(timed(CALLS, || drop(client.call(request).unwrap())), CALLS))
+        },
+        Some(prober),
+    )?;
+    println!("{report}");
+    Ok(report.met().unwrap_or(true))
+}
+
+fn parked_calls(cpus: Cpus) -> Outcome {
+    const CALLS: u64 = 500;
+    let mut met = true;
+    let places =
+        [("two processors", cpus.two()?, Some(1.25)), ("one processor", Cpus::same()?, None)];
+    for (place, cpus, target) in places {
+        let provider = Provider::start(cpus, Wait::Park);
+        let mut client = provider.client::<Echo<64>>();
+        let mut floor = futex::Floor::start(cpus)?;
+        let mut ratio = Ratio::new(format!("call, parked, {place} / bare futex"));
+        if let Some(target) = target {
+            ratio = ratio.target(target);
+        }
+        let report = ratio.run(
+            30,
+            || Ok(ns_each(floor.round_trips(CALLS)?, CALLS)),
+            || Ok(ns_each(timed(CALLS, || assert_eq!(client.call(&[7; 64]).unwrap(), [7; 64])), CALLS)),
+            None,
+        )?;
+        println!("{report}");
+        met &= report.met().unwrap_or(true);
+    }
+    Ok(met)
+}
+
+fn streams(cpus: Cpus) -> Outcome {
+    let cpus = cpus.two()?;
+    let provider = Provider::start(cpus, Wait::Spin);
+    let mut prober = Prober::start(cpus)?;
+    one_stream::<Sink<64>>(&provider, cpus, &mut prober, &[7; 64], 64)?;
+    one_stream::<Sink<1024>>(&provider, cpus, &mut prober, &[7; 1024], 1024)?;
+    Ok(true)
+}
+
+fn one_stream<S: Service<Response = ()>>(
+    provider: &Provider,
+    cpus: Cpus,
+    prober: &mut Prober,
+    request: &S::Request,
+    size: usize,
+) -> Result<(), Box<dyn StdError + Send + Sync>> {
+    const MESSAGES: u64 = 50_000;
+    let mut client = provider.client::<S>();
+    let mut floor = copy::Floor::start(cpus, Shape::new(size, 1).ring(256 << 10))?;
+    let report = Ratio::new(format!("stream, {size} B, each answered / plain copy")).run(
+        40,
+        || Ok(ns_each(floor.messages(MESSAGES)?, MESSAGES)),
+        || {
+            stream(&mut client, request, 5_000);
+            Ok(ns_each(stream(&mut client, request, MESSAGES), MESSAGES))
+        },
+        Some(prober),
+    )?;
+    println!("{report}");
+    Ok(())
+}
+
+/// A hot call makes no system call: the doorbells rung over 100 000 calls, at best of some tries, since a
+/// shared machine takes processors away.
+fn doorbells(cpus: Cpus) -> Outcome {
+    const CALLS: u64 = 100_000;
+    let provider = Provider::start(cpus.two()?, Wait::Spin);
+    let mut client = provider.client::<Echo<64>>();
+    let mut best = u64::MAX;
+    for _ in 0..10 {
+        timed(2_000, || assert_eq!(client.call(&[7; 64]).unwrap(), [7; 64]));
+        let before = client.session().unwrap().stats();
+        timed(CALLS, || assert_eq!(client.call(&[7; 64]).unwrap(), [7; 64]));
+        let after = client.session().unwrap().stats();
+        best = best.min(after.rings - before.rings + after.parks - before.parks);
+    }
+    let met = best < CALLS / 1_000;
+    println!(
+        "call, hot: {best} rings and parks in {CALLS} calls (provider {}), target below 100: {}",
+        provider.pid(),
+        verdict(met)
+    );
+    Ok(met)
+}
+
+fn snapshots(cpus: Cpus) -> Outcome {
+    let provider = Provider::start(cpus, Wait::Spin);
+    let mut cache = provider.cache(1_000);
+    let mut met = true;
+    let n = 200_000;
+    let best = |sample: &mut dyn FnMut() -> f64| (0..20).map(|_| sample()).fold(f64::MAX, f64::min);
+    let mut say = |name: &str, ns: f64, target: f64| {
+        met &= ns < target;
+        println!("{name}: {ns:.1} ns, target below {target}: {}", verdict(ns < target));
+    };
+    say(
+        "refresh, unchanged, 1 000 cgroups",
+        best(&mut || ns_each(unchanged(&mut cache, n), n)),
+        20.0,
+    );
+    let keys = keys(&cache);
+    for (name, look) in LOOKS {
+        let ns = best(&mut || ns_each(look_ups(&cache, &keys, n, look), n));
+        say(&format!("look-up by {name}, 1 000 cgroups"), ns, 15.0);
+    }
+    Ok(met)
+}
+
+fn verdict(met: bool) -> &'static str {
+    if met { "met" } else { "MISSED" }
+}

@@ -1,0 +1,308 @@
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bellwire::cgroups::Orchestrator;
+use bellwire::{RunDir, ServiceName};
+use clap::builder::PossibleValue;
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::cgroups::Scanner;
+use crate::out::{Color, Format};
+
+/// Run, watch and check Bellwire services on this machine.
+///
+/// Bellwire is shared-memory IPC between the processes of one Linux machine. A provider and its clients
+/// meet in a run dir.
+#[derive(Debug, Parser)]
+#[command(name = "bellwire", version, after_help = EXIT_CODES, after_long_help = EXIT_CODES)]
+#[command(propagate_version = true, max_term_width = 100)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+
+    /// The directory in which providers and clients meet [env: BELLWIRE_RUN_DIR] [default: bellwire below
+    /// XDG_RUNTIME_DIR, else /run/bellwire]
+    #[arg(long, global = true, value_name = "DIR")]
+    run_dir: Option<PathBuf>,
+
+    /// When to use colours; NO_COLOR is respected
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
+    #[arg(hide_possible_values = true, help = "When to use colours: auto, always or never")]
+    pub(crate) color: Color,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    done; every check held; a reader of our output stopped reading
+  1    something failed, or a check did not hold
+  2    the command line is wrong
+  3    nobody provides the service, or there is no run dir
+  4    the provider refused, or speaks no common protocol version
+  5    the time was over
+  6    the provider went away or broke a rule
+  7    another process provides the service already
+  130  SIGINT ended it early; 143: SIGTERM did
+
+Examples:
+  bellwire demo                       see it work, in two processes of its own
+  bellwire doctor                     does this machine have what it takes?
+  bellwire provide cgroups            serve this machine's cgroups...
+  bellwire get cgroups                ...and look at them from another process
+  bellwire ls                         who serves what";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Demo(Demo),
+    Provide(Provide),
+    Get(Get),
+    Ping(Ping),
+    Ls(Ls),
+    Doctor(Doctor),
+    /// Print a completion script for a shell
+    #[command(after_help = "\
+Examples:
+  bellwire completions bash > /etc/bash_completion.d/bellwire
+  bellwire completions zsh > ~/.zfunc/_bellwire")]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// The provider process of the demo
+    #[command(hide = true)]
+    DemoProvider(DemoProvider),
+    /// The consumer process of the demo
+    #[command(hide = true)]
+    DemoConsumer,
+}
+
+/// See it work: a provider and a consumer process, real cgroups that come and go, figures each second
+///
+/// Starts two processes that meet in a private run dir, makes cgroups come and go where it may (names
+/// bellwire-demo-…), and checks every answer. Removes all that it made, also at Ctrl-C.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Each rate is per second of that activity: in every 50 ms the consumer calls for 20, refreshes for 10, looks
+up for 10 and sleeps for 10. RTT is the time of one verified call of 64 bytes each way.
+
+Examples:
+  bellwire demo
+  bellwire demo --seconds 30 --cgroups 20
+  bellwire demo --seconds 2 --json | jq .checks")]
+pub(crate) struct Demo {
+    /// How long to measure
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub(crate) seconds: u32,
+    /// Print one JSON object at the end, and nothing else
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// How many cgroups to have at most at a time; 0 makes none
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u16).range(..=1_000))]
+    pub(crate) cgroups: u16,
+}
+
+/// What can be provided and looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Subject {
+    /// The machine's cgroups, as the service cgroups-snapshot
+    Cgroups,
+}
+
+/// Provide a service until SIGINT or SIGTERM
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Publishes a snapshot when something changed, and tells on stderr what it does.
+
+Examples:
+  bellwire provide cgroups
+  bellwire provide cgroups --interval 250ms --verbose
+  bellwire --run-dir /run/mine provide cgroups --root /sys/fs/cgroup/unified")]
+pub(crate) struct Provide {
+    /// What to provide
+    #[arg(value_enum, value_name = "SUBJECT")]
+    pub(crate) subject: Subject,
+    /// Where the cgroup hierarchies are mounted
+    #[arg(long, default_value = Scanner::ROOT, value_name = "DIR")]
+    pub(crate) root: PathBuf,
+    /// How often to look for changes
+    #[arg(long, default_value = "1s", value_name = "TIME", value_parser = positive_duration)]
+    pub(crate) interval: Duration,
+    /// Tell of every generation
+    #[arg(long, short)]
+    pub(crate) verbose: bool,
+}
+
+/// Print a provider's snapshot
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Exit codes: 3 nobody provides it, 4 refused, 5 provided but nothing published in time.
+
+Examples:
+  bellwire get cgroups
+  bellwire get cgroups --orchestrator docker --orchestrator k8s
+  bellwire get cgroups --filter cron --format json | jq '.cgroups[].path'
+  bellwire get cgroups --watch")]
+pub(crate) struct Get {
+    /// What to print
+    #[arg(value_enum, value_name = "SUBJECT")]
+    pub(crate) subject: Subject,
+    /// Go on: print what changed as soon as it did, and wait for a provider that is away
+    #[arg(long, short)]
+    pub(crate) watch: bool,
+    /// How to print it; JSON is one object a line, with --watch one for each change
+    #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) format: Format,
+    /// How long to wait for the first snapshot [default: 2s; with --watch no limit]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) timeout: Option<Duration>,
+    /// Only cgroups whose name or path contains this
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) filter: Option<String>,
+    /// Only cgroups that this runs; may be repeated
+    #[arg(long, value_enum, value_name = "WHO")]
+    pub(crate) orchestrator: Vec<RunBy>,
+}
+
+/// An [`Orchestrator`] on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RunBy(pub(crate) Orchestrator);
+
+impl ValueEnum for RunBy {
+    fn value_variants<'a>() -> &'a [Self] {
+        const ALL: [RunBy; 8] = [
+            RunBy(Orchestrator::Unknown),
+            RunBy(Orchestrator::Systemd),
+            RunBy(Orchestrator::Docker),
+            RunBy(Orchestrator::K8s),
+            RunBy(Orchestrator::Kvm),
+            RunBy(Orchestrator::Lxc),
+            RunBy(Orchestrator::Podman),
+            RunBy(Orchestrator::Nspawn),
+        ];
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.0.as_str()))
+    }
+}
+
+/// Measure how soon a service answers
+///
+/// Services that this command knows (cgroups-snapshot, demo-ping) are called, on one session. Any other is
+/// measured by handshakes: connect, HELLO, and WELCOME with memory of both ends and READY, or REFUSE.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Exit code 0 when all were answered, 1 when some were, else that of the last failure.
+
+Examples:
+  bellwire ping cgroups-snapshot
+  bellwire ping cgroups-snapshot -c 1000 -i 0s
+  bellwire ping my-service --method 7")]
+pub(crate) struct Ping {
+    /// The service's name: a-z, 0-9 and -
+    #[arg(value_name = "SERVICE")]
+    pub(crate) service: ServiceName,
+    /// How many; 0 goes on until SIGINT
+    #[arg(long, short, default_value_t = 5, value_name = "N")]
+    pub(crate) count: u64,
+    /// How far apart
+    #[arg(long, short, default_value = "1s", value_name = "TIME", value_parser = duration)]
+    pub(crate) interval: Duration,
+    /// How long to wait for each answer
+    #[arg(long, default_value = "2s", value_name = "TIME", value_parser = positive_duration)]
+    pub(crate) timeout: Duration,
+    /// Measure handshakes with this method number, even of a service that could be called
+    #[arg(long, value_name = "N")]
+    pub(crate) method: Option<u32>,
+}
+
+/// List the endpoints of the run dir: who serves what
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+\"stale\" is what a killed provider left behind: its next start takes the name over.
+Exit code 0 when there is a run dir, even an empty one; 3 when there is none.
+
+Examples:
+  bellwire ls
+  bellwire --run-dir /run/mine ls --format json | jq '.endpoints[] | select(.state == \"alive\").pid'")]
+pub(crate) struct Ls {
+    /// How to print it
+    #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) format: Format,
+}
+
+/// Try each kernel feature that Bellwire uses, and look for limits that bite
+///
+/// Features are tried, not guessed from a version number. Changes nothing.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Exit code 0 when all that is required works, else 1. What is optional never counts.
+
+Examples:
+  bellwire doctor
+  bellwire doctor --json | jq '.probes[] | select(.state != \"ok\")'")]
+pub(crate) struct Doctor {
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DemoProvider {
+    /// Where the cgroup hierarchies are mounted; without it, made-up cgroups.
+    #[arg(long)]
+    pub(crate) root: Option<PathBuf>,
+    #[arg(long, value_parser = positive_duration)]
+    pub(crate) interval: Duration,
+}
+
+impl Args {
+    pub(crate) fn run_dir(&self) -> RunDir {
+        match &self.run_dir {
+            Some(path) => RunDir::new(path),
+            None => RunDir::from_environment(),
+        }
+    }
+}
+
+/// `250ms`, `2s`, `1m 30s`; a bare number is seconds, as with ping(8).
+fn duration(text: &str) -> Result<Duration, String> {
+    if let Ok(seconds) = text.parse::<f64>() {
+        return Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string());
+    }
+    humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; write it like 250ms, 2s or 1m"))
+}
+
+fn positive_duration(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("must be more than 0".into()),
+        duration => Ok(duration),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn every_orchestrator_can_be_named() {
+        let known = RunBy::value_variants().iter().map(|by| by.0);
+        assert!(known.eq(Orchestrator::ALL));
+    }
+
+    #[test]
+    fn times_have_a_unit_or_are_seconds() {
+        assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!(duration("0.5"), Ok(Duration::from_millis(500)));
+        assert!(duration("-1").is_err());
+        assert!(duration("soon").unwrap_err().contains("250ms"));
+        assert!(positive_duration("0s").is_err());
+    }
+}

@@ -1,0 +1,27 @@
+//! Reads the machine's cgroup hierarchy into the items of a `cgroups-snapshot`.
+//!
+//! | mounted below the root | mode | walked |
+//! | --- | --- | --- |
+//! | `cgroup.controllers` | v2 | the root |
+//! | only `unified` | v2 | `unified` |
+//! | controller directories | v1 | every hierarchy |
+//! | controller directories and `unified` | hybrid | every hierarchy |
+//!
+//! A cgroup that several hierarchies hold is one item, by its path. Its id is the inode of its directory
+//! in the primary hierarchy, which is the first, in the order of [`hierarchy`], that has a cgroup besides
+//! its root: `unified` wherever it is in use. Inodes of two hierarchies can be the same number, so an
+//! item that the primary one lacks carries [`Options::SECONDARY`](bellwire::cgroups::Options::SECONDARY).
+
+mod hierarchy;
+mod identity;
+mod orchestrator;
+mod population;
+mod scan;
+mod skipped;
+mod walk;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use scan::{Limits, Scan, ScanError, Scanner};
+pub(crate) use skipped::Skipped;

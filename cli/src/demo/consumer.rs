@@ -1,0 +1,216 @@
+//! The demo's consumer process.
+
+use std::io::BufRead;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bellwire::cgroups::{CgroupsSnapshot, Index, View, name_hash};
+use bellwire::{Client, Refreshed, RunDir, SnapshotCache};
+
+use super::expect::Expectations;
+use super::protocol::{DemoPing, FromConsumer, ToConsumer};
+use super::tally::Tally;
+use crate::exit::{Exit, Failure, chain};
+use crate::out;
+
+/// How long each activity goes on at a time. See the demo's `--help`.
+const CALLS: Duration = Duration::from_millis(20);
+const REFRESHES: Duration = Duration::from_millis(10);
+const LOOKUPS: Duration = Duration::from_millis(10);
+const PAUSE: Duration = Duration::from_millis(10);
+/// So many refreshes or look-ups are made between two looks at the clock, which costs more than they do.
+const BATCH: u32 = 256;
+/// A name that no cgroup has.
+const ABSENT: &str = "bellwire-demo: no such cgroup";
+/// How long a provider may take for its first snapshot.
+const FIRST: Duration = Duration::from_secs(10);
+
+pub(crate) fn run(run_dir: &RunDir) -> Result<Exit, Failure> {
+    let orders = orders();
+    let mut consumer = Consumer::connect(run_dir)?;
+    loop {
+        consumer.cycle();
+        consumer.tell()?;
+        match orders.recv_timeout(PAUSE) {
+            Ok(ToConsumer::Made(made)) => consumer.expected.made(made),
+            Ok(ToConsumer::Removed { path }) => consumer.expected.removed(path),
+            Ok(ToConsumer::Finish) => break,
+            Err(RecvTimeoutError::Timeout) => {}
+            // Without the demo, there is nobody to work for.
+            Err(RecvTimeoutError::Disconnected) => return Ok(Exit::Failed),
+        }
+    }
+    let session = consumer.client.session().map(|session| session.stats());
+    let totals = consumer.tally.totals(session.unwrap_or_default());
+    out::json_line(&FromConsumer::Done(Box::new(totals)))?;
+    Ok(Exit::Ok)
+}
+
+/// What comes in on standard input.
+fn orders() -> Receiver<ToConsumer> {
+    let (sender, orders) = mpsc::channel();
+    thread::spawn(move || {
+        for line in std::io::stdin().lock().lines() {
+            let Ok(order) = line.map_err(drop).and_then(|line| parse(&line)) else { return };
+            if sender.send(order).is_err() {
+                return;
+            }
+        }
+    });
+    orders
+}
+
+fn parse(line: &str) -> Result<ToConsumer, ()> {
+    serde_json::from_str(line).map_err(drop)
+}
+
+struct Consumer {
+    cache: SnapshotCache<CgroupsSnapshot>,
+    client: Client<DemoPing>,
+    expected: Expectations,
+    tally: Tally,
+    sequence: u64,
+}
+
+impl Consumer {
+    /// Opens both sessions and waits for the first snapshot.
+    fn connect(run_dir: &RunDir) -> Result<Self, Failure> {
+        let begun = Instant::now();
+        let mut client = Client::new(run_dir);
+        let provider = client.connect()?.provider_pid();
+        let connect_nanos = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let cache = SnapshotCache::new(run_dir);
+        let (expected, tally) = (Expectations::default(), Tally::new()?);
+        let mut consumer = Self { cache, client, expected, tally, sequence: 0 };
+        let first = consumer.cache.wait_for_change(Some(FIRST));
+        if !matches!(first, Ok(Refreshed::Changed)) {
+            let state = consumer.cache.state();
+            return Err(Failure::new(Exit::Deadline, format!("no first snapshot: {first:?}, {state:?}")));
+        }
+        consumer.changed();
+        out::json_line(&FromConsumer::Ready { connect_nanos, provider })?;
+        consumer.tally.start();
+        Ok(consumer)
+    }
+
+    fn cycle(&mut self) {
+        self.calls(Instant::now() + CALLS);
+        self.refreshes(Instant::now() + REFRESHES);
+        self.lookups(Instant::now() + LOOKUPS);
+    }
+
+    /// Tells what a second brought, and which expectations were met or not.
+    fn tell(&mut self) -> Result<(), Failure> {
+        if let Some(current) = self.cache.current() {
+            self.expected.check(current.index().view());
+        }
+        for verdict in self.expected.take_verdicts() {
+            out::json_line(&verdict)?;
+        }
+        if !self.tally.second_is_over() {
+            return Ok(());
+        }
+        let session = self.client.session().map(|session| session.stats()).unwrap_or_default();
+        let current = self.cache.current();
+        let generation = current.map_or(0, |current| current.generation());
+        let cgroups = current.map_or(0, |current| current.index().view().len());
+        let second = self.tally.second(generation, cgroups, session);
+        Ok(out::json_line(&FromConsumer::Second(second))?)
+    }
+
+    /// Calls in a closed loop: the next one when the last was answered.
+    fn calls(&mut self, until: Instant) {
+        let mut begun = Instant::now();
+        while begun < until {
+            let request = self.request();
+            let answer = self.client.call(&request);
+            // One look at the clock ends this call and begins the next.
+            let ended = Instant::now();
+            match answer {
+                Ok(answer) if answer == DemoPing::answer(request) => {
+                    self.tally.answered(ended - begun);
+                }
+                Ok(_) => self.tally.wrong_answer(),
+                Err(error) => self.tally.error(&format!("call: {}", chain(&error))),
+            }
+            begun = Instant::now();
+        }
+    }
+
+    /// Sixty-four bytes that no other call sends.
+    fn request(&mut self) -> [u8; 64] {
+        self.sequence += 1;
+        let mut request = [0; 64];
+        for (word, salt) in request.chunks_exact_mut(8).zip(1_u64..) {
+            let mixed = self.sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(7) ^ salt;
+            word.copy_from_slice(&mixed.to_le_bytes());
+        }
+        request
+    }
+
+    /// Refreshes in tight batches. A batch ends at a change, so that what is left of it is the change's.
+    fn refreshes(&mut self, until: Instant) {
+        let mut begun = Instant::now();
+        while begun < until {
+            let mut unchanged = 0;
+            let mut last = Ok(Refreshed::Unchanged);
+            while unchanged < BATCH {
+                last = self.cache.refresh();
+                if !matches!(last, Ok(Refreshed::Unchanged)) {
+                    break;
+                }
+                unchanged += 1;
+            }
+            let ended = Instant::now();
+            match last {
+                Ok(Refreshed::Unchanged) => self.tally.unchanged(unchanged, ended - begun),
+                Ok(Refreshed::Changed) => {
+                    self.tally.changed(unchanged, ended - begun);
+                    self.changed();
+                }
+                Ok(other) => self.tally.unavailable(&format!("{other:?}: {:?}", self.cache.state())),
+                Err(error) => self.tally.error(&format!("refresh: {}", chain(&error))),
+            }
+            begun = Instant::now();
+        }
+    }
+
+    /// Checks a snapshot that came.
+    fn changed(&mut self) {
+        let Some(current) = self.cache.current() else { return };
+        let view = current.index().view();
+        let again = Index::validate(current.bytes());
+        let same = again.is_ok_and(|again| again.view().iter().eq(view.iter()));
+        self.tally.snapshot(current.generation(), same);
+        self.expected.check(view);
+    }
+
+    /// Looks every cgroup up by id, path and name, again and again.
+    fn lookups(&mut self, until: Instant) {
+        let Some(current) = self.cache.current() else { return };
+        let view = current.index().view();
+        let absent = name_hash(ABSENT);
+        loop {
+            let begun = Instant::now();
+            let (mut made, mut wrong) = (0, 0);
+            for cgroup in view.iter().cycle().take(usize::try_from(BATCH / 4).unwrap_or(64)) {
+                wrong += u64::from(view.find_by_id(cgroup.id) != Some(cgroup));
+                wrong += u64::from(view.find_by_path(cgroup.path) != Some(cgroup));
+                wrong += u64::from(!is_named(view, cgroup.name_hash, cgroup.name));
+                made += 3;
+            }
+            let absent_found = u64::from(view.find_by_name(absent, ABSENT).is_some());
+            let ended = Instant::now();
+            self.tally.lookups(made, wrong, absent_found, ended - begun);
+            if ended >= until {
+                return;
+            }
+        }
+    }
+}
+
+/// Whether the look-up finds a cgroup of this name; several may have it.
+fn is_named(view: View<'_>, hash: u64, name: &str) -> bool {
+    view.find_by_name(hash, name).is_some_and(|found| found.name == name && found.name_hash == hash)
+}

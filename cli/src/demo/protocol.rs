@@ -1,0 +1,160 @@
+//! What the demo's processes tell each other: one JSON object a line, over pipes.
+
+use bellwire::Service;
+use serde::{Deserialize, Serialize};
+
+/// The service that the demo calls: answers 64 bytes with 64 others.
+pub(crate) struct DemoPing;
+
+impl Service for DemoPing {
+    const NAME: &'static str = "demo-ping";
+    const IDEMPOTENT: bool = true;
+    type Request = [u8; 64];
+    type Response = [u8; 64];
+}
+
+impl DemoPing {
+    /// The right answer: every bit turned over, so that no echo of stale memory passes for it.
+    pub(crate) fn answer(request: [u8; 64]) -> [u8; 64] {
+        request.map(|byte| !byte)
+    }
+}
+
+/// From the provider to the demo.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum FromProvider {
+    Ready { cgroups: usize, mode: String },
+    Done(Served),
+}
+
+/// The provider's counters.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Served {
+    /// Sessions that were opened, ever.
+    pub(super) sessions: u64,
+    pub(super) turned_away: u64,
+    pub(super) accepted: u64,
+    pub(super) answered: u64,
+    pub(super) refused: u64,
+    pub(super) lost: u64,
+    pub(super) poisoned: u64,
+    pub(super) rings: u64,
+    pub(super) parks: u64,
+    pub(super) generations: u64,
+    /// Scans that failed.
+    pub(super) failed_scans: u64,
+}
+
+/// From the demo to the consumer. The end of the stream ends it too.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum ToConsumer {
+    /// A cgroup was made: it shall be found.
+    Made(Made),
+    /// A cgroup was removed: it shall disappear.
+    Removed { path: String },
+    Finish,
+}
+
+/// A cgroup that the demo made.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Made {
+    /// As a snapshot has it.
+    pub(super) path: String,
+    pub(super) inode: u64,
+}
+
+/// From the consumer to the demo.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum FromConsumer {
+    Ready { connect_nanos: u64, provider: Option<u32> },
+    Second(Second),
+    /// A cgroup that was made was found, or was not in time.
+    Found { path: String, ok: bool },
+    /// A cgroup that was removed disappeared, or did not in time.
+    Gone { path: String, ok: bool },
+    Done(Box<Totals>),
+}
+
+/// One second of work.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Second {
+    pub(super) second: u64,
+    pub(super) generation: u64,
+    pub(super) cgroups: usize,
+    pub(super) lookups_per_second: f64,
+    pub(super) refreshes_per_second: f64,
+    pub(super) changed: u64,
+    pub(super) calls: u64,
+    pub(super) rtt_p50_nanos: u64,
+    pub(super) rtt_p99_nanos: u64,
+    pub(super) rings_per_call: f64,
+    pub(super) errors: u64,
+}
+
+/// The whole run.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Totals {
+    pub(super) seconds: f64,
+    pub(super) calls: Calls,
+    pub(super) rtt_nanos: Times,
+    pub(super) lookups: Lookups,
+    pub(super) refreshes: Refreshes,
+    pub(super) errors: u64,
+    /// The first few.
+    pub(super) messages: Vec<String>,
+}
+
+/// The calls, as the session counts them and as the consumer does.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Calls {
+    pub(super) made: u64,
+    pub(super) answered: u64,
+    pub(super) failed: u64,
+    pub(super) in_flight: u64,
+    /// Answers that were compared with what they should be, and are the same.
+    pub(super) verified: u64,
+    pub(super) wrong: u64,
+    pub(super) rings: u64,
+    pub(super) parks: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Times {
+    pub(super) min: u64,
+    pub(super) mean: f64,
+    pub(super) p50: u64,
+    pub(super) p90: u64,
+    pub(super) p99: u64,
+    pub(super) p999: u64,
+    pub(super) max: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Lookups {
+    pub(super) made: u64,
+    /// Answers that were not the cgroup asked for.
+    pub(super) wrong: u64,
+    /// Of these, look-ups of a name that no cgroup has, all of which found nothing unless they are wrong.
+    pub(super) of_absent: u64,
+    pub(super) absent_found: u64,
+    pub(super) nanos_each: f64,
+}
+
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Refreshes {
+    pub(super) unchanged: u64,
+    pub(super) unchanged_nanos_each: f64,
+    pub(super) changed: u64,
+    pub(super) changed_nanos: Times,
+    pub(super) unavailable: u64,
+    /// Snapshots whose bytes were validated a second time, and are the same again.
+    pub(super) revalidated: u64,
+    pub(super) not_revalidated: u64,
+    pub(super) first_generation: u64,
+    pub(super) last_generation: u64,
+    /// How often a generation was not above the one before.
+    pub(super) went_back: u64,
+}

@@ -1,0 +1,80 @@
+//! The demo's provider process.
+
+use std::io::Read;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bellwire::cgroups::CgroupsSnapshot;
+use bellwire::{RunDir, Server};
+
+use super::protocol::{DemoPing, FromProvider, Served};
+use crate::args::DemoProvider;
+use crate::exit::{Exit, Failure, chain};
+use crate::out;
+use crate::provide::{Feed, Source, unserved};
+use crate::stop::{Stop, Why};
+
+/// How many cgroups are made up where there are no real ones.
+const SYNTHETIC: usize = 1000;
+
+pub(crate) fn run(run_dir: &RunDir, args: &DemoProvider) -> Result<Exit, Failure> {
+    let stop = Stop::on_signals()?;
+    let mut builder = Server::builder(run_dir);
+    let failed = |error| unserved(run_dir, error);
+    let publisher = builder.publish::<CgroupsSnapshot>().map_err(failed)?;
+    builder.serve::<DemoPing>(|_, request| Ok(DemoPing::answer(request))).map_err(failed)?;
+    let source =
+        args.root.as_deref().map_or(Source::Synthetic(SYNTHETIC), Source::hierarchy);
+    let mut feed = Feed::new(source, publisher);
+    let first = feed.step().map_err(|error| Failure::of(Exit::Failed, "no snapshot", &error))?;
+    let server = builder.start().map_err(failed)?;
+    let (cgroups, mode) =
+        first.map_or((0, String::new()), |fed| (fed.cgroups, fed.mode.to_string()));
+    out::json_line(&FromProvider::Ready { cgroups, mode })?;
+    end_with_parent(&stop);
+    let (generations, failed_scans) = follow(&mut feed, args.interval, &stop);
+    let stats = server.stop();
+    out::json_line(&FromProvider::Done(Served {
+        sessions: stats.admitted,
+        turned_away: stats.turned_away,
+        accepted: stats.accepted,
+        answered: stats.answered,
+        refused: stats.refused,
+        lost: stats.lost,
+        poisoned: stats.poisoned,
+        rings: stats.rings,
+        parks: stats.parks,
+        generations,
+        failed_scans,
+    }))?;
+    Ok(Exit::Ok)
+}
+
+/// Publishes what changed. How many generations there were, and how many scans failed.
+fn follow(feed: &mut Feed, interval: Duration, stop: &Stop) -> (u64, u64) {
+    let (mut generations, mut failed) = (1, 0);
+    let mut due = Instant::now() + interval;
+    while !stop.sleep_until(due) {
+        match feed.step() {
+            Ok(Some(_)) => generations += 1,
+            Ok(None) => {}
+            Err(error) => {
+                failed += 1;
+                if failed == 1 {
+                    eprintln!("bellwire demo: the last snapshot stays: {}", chain(&error));
+                }
+            }
+        }
+        due = (due + interval).max(Instant::now());
+    }
+    (generations, failed)
+}
+
+/// Standard input ends when the demo wants this process to end, and when the demo itself was killed.
+fn end_with_parent(stop: &Stop) {
+    let stop = stop.clone();
+    thread::spawn(move || {
+        let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
+        stop.request(Why::Asked);
+    });
+}

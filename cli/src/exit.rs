@@ -1,0 +1,163 @@
+use std::error::Error;
+use std::fmt;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anstyle::{AnsiColor, Style};
+use bellwire::{CallError, ConnectError, ErrorKind};
+
+/// What a script learns from the exit status. `--help` lists these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Exit {
+    /// Done.
+    Ok = 0,
+    /// Something failed, or a check did not hold.
+    Failed = 1,
+    /// The command line is wrong. (clap exits with the same number.)
+    Usage = 2,
+    /// Nobody provides the service.
+    Absent = 3,
+    /// The provider refused, or is incompatible.
+    Refused = 4,
+    /// The time was over.
+    Deadline = 5,
+    /// The provider went away, or broke a rule.
+    Provider = 6,
+    /// Another process provides the service already.
+    Taken = 7,
+    /// SIGINT ended it before it was done.
+    Interrupted = 130,
+    /// SIGTERM ended it before it was done.
+    Terminated = 143,
+}
+
+/// Why a command ends without having done its job.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    exit: Exit,
+    /// Empty when there is nobody to tell.
+    what: String,
+    next: Option<String>,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+impl From<ErrorKind> for Exit {
+    fn from(kind: ErrorKind) -> Self {
+        match kind {
+            ErrorKind::Absent => Self::Absent,
+            ErrorKind::Refused | ErrorKind::Incompatible => Self::Refused,
+            ErrorKind::Deadline => Self::Deadline,
+            ErrorKind::PeerGone
+            | ErrorKind::PeerLied
+            | ErrorKind::Handler
+            | ErrorKind::Malformed
+            | ErrorKind::Stopping => Self::Provider,
+            _ => Self::Failed,
+        }
+    }
+}
+
+impl Failure {
+    pub(crate) fn new(exit: Exit, what: impl Into<String>) -> Self {
+        Self { exit, what: what.into(), next: None }
+    }
+
+    /// With what to do about it.
+    #[must_use]
+    pub(crate) fn next(self, next: impl Into<String>) -> Self {
+        Self { next: Some(next.into()), ..self }
+    }
+
+    /// An error, with all that is behind it.
+    pub(crate) fn of(exit: Exit, doing: &str, error: &dyn Error) -> Self {
+        Self::new(exit, format!("{doing}: {}", chain(error)))
+    }
+
+    pub(crate) fn exit(&self) -> Exit {
+        self.exit
+    }
+
+    /// Tells it on stderr.
+    pub(crate) fn report(&self) -> ExitCode {
+        if !self.what.is_empty() {
+            let (red, cyan) = (AnsiColor::Red.on_default().bold(), AnsiColor::Cyan.on_default());
+            let mut stderr = anstream::stderr().lock();
+            let _ = labelled(&mut stderr, red, "error", &self.what);
+            if let Some(next) = &self.next {
+                let _ = labelled(&mut stderr, cyan, " next", next);
+            }
+        }
+        self.exit.into()
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+fn labelled(to: &mut impl Write, style: Style, label: &str, text: &str) -> io::Result<()> {
+    writeln!(to, "{style}{label}{style:#}: {text}")
+}
+
+/// An error and what is behind it, in one line.
+pub(crate) fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let more = error.to_string();
+        // Some errors print their source themselves.
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        source = error.source();
+    }
+    text
+}
+
+impl From<io::Error> for Failure {
+    /// Who reads our output may stop reading: that is no failure, and there is nobody to tell.
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Self::new(Exit::Ok, "");
+        }
+        Self::of(Exit::Failed, "cannot write the output", &error)
+    }
+}
+
+impl From<CallError> for Failure {
+    fn from(error: CallError) -> Self {
+        Self::new(error.kind().into(), chain(&error))
+    }
+}
+
+impl From<ConnectError> for Failure {
+    fn from(error: ConnectError) -> Self {
+        Self::new(error.kind().into(), chain(&error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_pipe_is_no_failure() {
+        let failure = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert_eq!((failure.exit(), failure.what.as_str()), (Exit::Ok, ""));
+        assert_eq!(Failure::from(io::Error::other("disk full")).exit(), Exit::Failed);
+    }
+
+    #[test]
+    fn scripts_can_tell_an_absent_service_from_a_refusal_and_a_deadline() {
+        let exits = [ErrorKind::Absent, ErrorKind::Refused, ErrorKind::Deadline].map(Exit::from);
+        assert_eq!(exits, [Exit::Absent, Exit::Refused, Exit::Deadline]);
+    }
+}

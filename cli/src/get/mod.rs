@@ -1,0 +1,88 @@
+//! `bellwire get`: prints a provider's snapshot, once or at every change.
+
+mod print;
+mod selection;
+mod watch;
+
+use std::time::{Duration, Instant};
+
+use bellwire::cgroups::{CgroupsSnapshot, Malformed};
+use bellwire::{RefreshError, Refreshed, RunDir, Snapshot, SnapshotCache, State};
+
+use crate::args::{Get, Subject};
+use crate::exit::{Exit, Failure, chain};
+use crate::stop::Stop;
+use selection::Selection;
+
+type Cache = SnapshotCache<CgroupsSnapshot>;
+
+/// How long `get` without `--watch` waits.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+pub(crate) fn run(run_dir: &RunDir, args: &Get) -> Result<Exit, Failure> {
+    let Subject::Cgroups = args.subject;
+    let selection = Selection::new(args.filter.as_deref(), &args.orchestrator);
+    let mut cache = Cache::new(run_dir);
+    if args.watch {
+        let stop = Stop::on_signals()?;
+        return watch::run(&mut cache, run_dir, args, &selection, &stop);
+    }
+    let timeout = args.timeout.unwrap_or(PATIENCE);
+    if !wait_for_first(&mut cache, timeout)? {
+        return Err(nothing(&cache, run_dir, timeout));
+    }
+    if let Some(current) = cache.current() {
+        print::snapshot(current, &selection, args.format)?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// Waits until there is a snapshot, at most for `timeout`. What will not change by itself ends it at once.
+fn wait_for_first(cache: &mut Cache, timeout: Duration) -> Result<bool, Failure> {
+    let begun = Instant::now();
+    let mut found = cache.refresh().map_err(|error| unfetched(&error))?;
+    let refused = matches!(cache.state(), State::Refused { .. } | State::Incompatible { .. });
+    if found != Refreshed::Changed && !refused {
+        let left = timeout.saturating_sub(begun.elapsed());
+        found = cache.wait_for_change(Some(left)).map_err(|error| unfetched(&error))?;
+    }
+    Ok(found == Refreshed::Changed)
+}
+
+fn unfetched(error: &RefreshError<Malformed>) -> Failure {
+    match error {
+        RefreshError::Call(error) => Failure::new(error.kind().into(), chain(error)),
+        error => Failure::new(Exit::Provider, chain(error))
+            .next("the provider and this command differ: upgrade the older of the two"),
+    }
+}
+
+/// Why there is no snapshot to print.
+fn nothing(cache: &Cache, run_dir: &RunDir, waited: Duration) -> Failure {
+    let (name, dir) = (CgroupsSnapshot::NAME, run_dir.path().display());
+    let waited = crate::out::span(waited);
+    match cache.state() {
+        State::Refused { code, reason } => Failure::new(
+            Exit::Refused,
+            format!("the provider of {name} refused ({code:?}): {reason}"),
+        ),
+        State::Incompatible { ours, theirs } => Failure::new(
+            Exit::Refused,
+            format!(
+                "the provider of {name} speaks protocol versions {}-{}, this command {}-{}",
+                theirs.min, theirs.max, ours.min, ours.max
+            ),
+        )
+        .next("upgrade the older of the two"),
+        State::Failed { kind, reason } => {
+            Failure::new(kind.into(), format!("no session with the provider of {name}: {reason}"))
+        }
+        State::Ready => Failure::new(
+            Exit::Deadline,
+            format!("the provider of {name} has published nothing in {waited}"),
+        )
+        .next("wait longer with --timeout 10s"),
+        _ => Failure::new(Exit::Absent, format!("nobody provides {name} in {dir} (waited {waited})"))
+            .next("start `bellwire provide cgroups` with the same --run-dir, or look with `bellwire ls`"),
+    }
+}

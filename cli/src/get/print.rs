@@ -1,0 +1,146 @@
+use std::io::{self, Write};
+use std::time::SystemTime;
+
+use bellwire::Current;
+use bellwire::cgroups::{Cgroup, CgroupsSnapshot, Options, View};
+use bellwire::Snapshot as _;
+use serde::Serialize;
+
+use super::selection::Selection;
+use crate::out::{self, Align, Cell, Column, FAINT, Format, Table, span};
+
+#[derive(Serialize)]
+struct Snapshot<'a> {
+    service: &'static str,
+    generation: u64,
+    scanned_at: String,
+    mode: &'static str,
+    skipped: u32,
+    total: usize,
+    cgroups: Vec<Row<'a>>,
+}
+
+#[derive(Serialize)]
+struct Row<'a> {
+    id: u64,
+    name: &'a str,
+    name_hash: String,
+    path: &'a str,
+    orchestrator: &'static str,
+    enabled: bool,
+    options: Vec<String>,
+}
+
+/// Prints a whole snapshot.
+pub(super) fn snapshot(
+    current: Current<'_, CgroupsSnapshot>,
+    selection: &Selection,
+    format: Format,
+) -> io::Result<()> {
+    let view = current.index().view();
+    if format == Format::Json {
+        return json(current.generation(), view, selection);
+    }
+    let mut stdout = out::stdout();
+    let shown = table(view, selection).print_counted(&mut stdout)?;
+    stdout.flush()?;
+    let _ = writeln!(anstream::stderr(), "{FAINT}{}{FAINT:#}", caption(current, shown));
+    Ok(())
+}
+
+/// What stands below the table.
+pub(super) fn caption(current: Current<'_, CgroupsSnapshot>, shown: usize) -> String {
+    let view = current.index().view();
+    let age = SystemTime::now().duration_since(view.scanned_at()).unwrap_or_default();
+    let all = view.len();
+    let of = if shown == all { format!("{all}") } else { format!("{shown} of {all}") };
+    let skipped = match view.meta().skipped {
+        0 => String::new(),
+        skipped => format!(", {skipped} directories could not be read"),
+    };
+    format!(
+        "{of} cgroups ({}), generation {}, scanned {} ago{skipped}",
+        view.mode(),
+        current.generation(),
+        span(age),
+    )
+}
+
+fn json(generation: u64, view: View<'_>, selection: &Selection) -> io::Result<()> {
+    out::json_line(&Snapshot {
+        service: CgroupsSnapshot::NAME,
+        generation,
+        scanned_at: humantime::format_rfc3339_nanos(view.scanned_at()).to_string(),
+        mode: view.mode().as_str(),
+        skipped: view.meta().skipped,
+        total: view.len(),
+        cgroups: selection.of(view).map(|cgroup| Row::of(&cgroup)).collect(),
+    })
+}
+
+struct Rows {
+    table: Table,
+    count: usize,
+}
+
+impl Rows {
+    fn print_counted(&self, to: &mut impl Write) -> io::Result<usize> {
+        self.table.print(to, out::width())?;
+        Ok(self.count)
+    }
+}
+
+fn table(view: View<'_>, selection: &Selection) -> Rows {
+    let left = |title| Column::new(title, Align::Left);
+    let mut table = Table::new([
+        left("NAME").narrowest(16),
+        left("RUN BY"),
+        left("STATE"),
+        Column::new("ID", Align::Right),
+        left("PATH").narrowest(16),
+    ]);
+    let mut count = 0;
+    for cgroup in selection.of(view) {
+        count += 1;
+        table.row([
+            Cell::new(cgroup.name),
+            Cell::new(cgroup.orchestrator.as_str()),
+            Cell::new(state(&cgroup)),
+            Cell::new(inode(&cgroup)),
+            Cell::new(cgroup.path).style(FAINT),
+        ]);
+    }
+    Rows { table, count }
+}
+
+/// Whether there is something to collect, and whether a process is in it.
+fn state(cgroup: &Cgroup<'_>) -> &'static str {
+    match (cgroup.enabled, cgroup.options.contains(Options::POPULATED)) {
+        (_, true) => "populated",
+        (true, false) => "empty",
+        (false, false) => "unused",
+    }
+}
+
+/// The id; `hierarchy:inode` when it is not from the primary hierarchy.
+fn inode(cgroup: &Cgroup<'_>) -> String {
+    if !cgroup.options.contains(Options::SECONDARY) {
+        return cgroup.id.to_string();
+    }
+    format!("{}:{}", cgroup.id >> 56, cgroup.id & (u64::MAX >> 8))
+}
+
+impl<'a> Row<'a> {
+    fn of(cgroup: &Cgroup<'a>) -> Self {
+        let options = cgroup.options.to_string();
+        Self {
+            id: cgroup.id,
+            name: cgroup.name,
+            name_hash: format!("{:#018x}", cgroup.name_hash),
+            path: cgroup.path,
+            orchestrator: cgroup.orchestrator.as_str(),
+            enabled: cgroup.enabled,
+            options: options.split(' ').filter(|name| *name != "-").map(str::to_owned).collect(),
+        }
+    }
+}

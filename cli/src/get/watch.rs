@@ -1,0 +1,148 @@
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use bellwire::cgroups::CgroupsSnapshot;
+use bellwire::{CallError, RefreshError, Refreshed, RunDir, Snapshot, State};
+
+use super::selection::Selection;
+use super::{Cache, nothing, print, unfetched};
+use crate::args::Get;
+use crate::exit::{Exit, Failure};
+use crate::out::{self, BAD, FAINT, Format, GOOD, WARN};
+use crate::stop::Stop;
+
+/// How soon it is told that the provider went away. A change is told at once.
+const GLANCE: Duration = Duration::from_millis(250);
+
+/// Prints the snapshot, and then what changed, until it is time to stop.
+pub(super) fn run(
+    cache: &mut Cache,
+    run_dir: &RunDir,
+    args: &Get,
+    selection: &Selection,
+    stop: &Stop,
+) -> Result<Exit, Failure> {
+    let canceller = cache
+        .canceller()
+        .map_err(|error| Failure::of(Exit::Failed, "cannot make this wait end", &error))?;
+    stop.on_request(move || canceller.cancel());
+    let limit = args.timeout.map(|timeout| (Instant::now() + timeout, timeout));
+    let mut printer = Printer::new(selection, args.format);
+    let mut provider = Provider::default();
+    while stop.requested().is_none() {
+        match cache.wait_for_change(Some(GLANCE)) {
+            Ok(Refreshed::Changed) => printer.changed(cache)?,
+            Err(RefreshError::Call(CallError::Cancelled { .. })) => {}
+            Err(error @ RefreshError::Malformed { .. }) => provider.tell_bad(&error.to_string()),
+            Err(error) if printer.printed.is_none() => return Err(unfetched(&error)),
+            Err(error) => provider.tell_bad(&error.to_string()),
+            Ok(_) => {}
+        }
+        provider.look(&cache.state(), printer.printed.is_some());
+        if let Some((_, waited)) = limit.filter(|(until, _)| Instant::now() >= *until)
+            && printer.printed.is_none()
+        {
+            return Err(nothing(cache, run_dir, waited));
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+/// What was printed last: the name of each cgroup, by path.
+struct Printer<'a> {
+    selection: &'a Selection,
+    format: Format,
+    printed: Option<BTreeMap<String, String>>,
+}
+
+impl<'a> Printer<'a> {
+    fn new(selection: &'a Selection, format: Format) -> Self {
+        Self { selection, format, printed: None }
+    }
+
+    fn changed(&mut self, cache: &Cache) -> Result<(), Failure> {
+        let Some(current) = cache.current() else { return Ok(()) };
+        let view = current.index().view();
+        let now = self.selection.of(view);
+        let now: BTreeMap<String, String> =
+            now.map(|cgroup| (cgroup.path.to_owned(), cgroup.name.to_owned())).collect();
+        match &self.printed {
+            Some(before) if self.format == Format::Table => {
+                let mut stdout = out::stdout();
+                let caption = print::caption(current, now.len());
+                writeln!(stdout, "{FAINT}{caption}{FAINT:#}")?;
+                let news = |(path, _): &(&String, &String)| !before.contains_key(*path);
+                for (path, name) in now.iter().filter(news) {
+                    writeln!(stdout, "{GOOD}+{GOOD:#} {name}  {FAINT}{path}{FAINT:#}")?;
+                }
+                let gone = |(path, _): &(&String, &String)| !now.contains_key(*path);
+                for (path, name) in before.iter().filter(gone) {
+                    writeln!(stdout, "{BAD}-{BAD:#} {name}  {FAINT}{path}{FAINT:#}")?;
+                }
+                stdout.flush()?;
+            }
+            _ => print::snapshot(current, self.selection, self.format)?,
+        }
+        self.printed = Some(now);
+        Ok(())
+    }
+}
+
+/// What was told of the provider last.
+#[derive(Default)]
+struct Provider {
+    told: Option<Told>,
+    bad: Option<String>,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+enum Told {
+    There,
+    Away,
+    Refusing(String),
+}
+
+impl Provider {
+    /// Tells of the provider's coming and going.
+    fn look(&mut self, state: &State, has_snapshot: bool) {
+        let now = match state {
+            State::Ready => Told::There,
+            State::Connecting => return,
+            State::Refused { reason, .. } | State::Failed { reason, .. } => {
+                Told::Refusing(reason.to_string())
+            }
+            State::Incompatible { .. } => Told::Refusing("no common protocol version".into()),
+            _ => Told::Away,
+        };
+        if self.told.as_ref() == Some(&now) {
+            return;
+        }
+        let name = CgroupsSnapshot::NAME;
+        let kept = if has_snapshot { ", the last snapshot stays" } else { "" };
+        match (&self.told, &now) {
+            (None, Told::There) => {}
+            (_, Told::There) => say(format_args!("{GOOD}the provider of {name} is back{GOOD:#}")),
+            (None, Told::Away) => say(format_args!("{WARN}waiting for a provider of {name}{WARN:#}")),
+            (_, Told::Away) => {
+                say(format_args!("{WARN}the provider of {name} went away{WARN:#}{kept}; waiting"));
+            }
+            (_, Told::Refusing(why)) => {
+                say(format_args!("{WARN}no session with the provider{WARN:#}{kept}: {why}; trying again"));
+            }
+        }
+        self.told = Some(now);
+    }
+
+    /// Tells of a snapshot that is not printed, once.
+    fn tell_bad(&mut self, why: &str) {
+        if self.bad.as_deref() != Some(why) {
+            say(format_args!("{BAD}{why}{BAD:#}"));
+            self.bad = Some(why.to_owned());
+        }
+    }
+}
+
+fn say(what: std::fmt::Arguments<'_>) {
+    let _ = writeln!(anstream::stderr().lock(), "{what}");
+}

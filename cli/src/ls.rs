@@ -1,0 +1,105 @@
+//! `bellwire ls`: who serves what in the run dir.
+
+use std::io::Write;
+
+use bellwire::RunDir;
+use bellwire_memfd::endpoint::{self, EndpointInfo, Liveness};
+use serde::Serialize;
+
+use crate::args::Ls;
+use crate::exit::{Exit, Failure, chain};
+use crate::out::{self, Align, BAD, Cell, Column, FAINT, Format, GOOD, Table, WARN};
+
+#[derive(Serialize)]
+struct Listing<'a> {
+    run_dir: &'a str,
+    exists: bool,
+    endpoints: Vec<Endpoint>,
+}
+
+#[derive(Serialize)]
+struct Endpoint {
+    service: String,
+    state: &'static str,
+    pid: Option<u32>,
+    mode: String,
+    uid: u32,
+    owner: Option<String>,
+    path: String,
+}
+
+pub(crate) fn run(run_dir: &RunDir, args: &Ls) -> Result<Exit, Failure> {
+    let dir = run_dir.path().display().to_string();
+    let listed = endpoint::list(run_dir.path());
+    let missing =
+        listed.as_ref().is_err_and(|error| error.source.kind() == std::io::ErrorKind::NotFound);
+    if missing {
+        if args.format == Format::Json {
+            out::json_line(&Listing { run_dir: &dir, exists: false, endpoints: Vec::new() })?;
+        }
+        return Err(Failure::new(Exit::Absent, format!("there is no run dir {dir}"))
+            .next("start a provider, which makes it, or name another with --run-dir DIR"));
+    }
+    let listed = listed.map_err(|error| Failure::new(Exit::Failed, chain(&error)))?;
+    let endpoints: Vec<Endpoint> = listed.iter().map(Endpoint::of).collect();
+    match args.format {
+        Format::Json => out::json_line(&Listing { run_dir: &dir, exists: true, endpoints })?,
+        Format::Table if endpoints.is_empty() => {
+            let _ = writeln!(anstream::stderr(), "no endpoints in {dir}");
+        }
+        Format::Table => {
+            let mut stdout = out::stdout();
+            table(&endpoints).print(&mut stdout, out::width())?;
+            stdout.flush()?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+fn table(endpoints: &[Endpoint]) -> Table {
+    let left = |title| Column::new(title, Align::Left);
+    let right = |title| Column::new(title, Align::Right);
+    let columns =
+        [left("SERVICE"), left("STATE"), right("PID"), left("MODE"), left("OWNER"), left("SOCKET").narrowest(16)];
+    let mut table = Table::new(columns);
+    for endpoint in endpoints {
+        let state = match endpoint.state {
+            "alive" => GOOD,
+            "stale" => WARN,
+            _ => FAINT,
+        };
+        let pid = endpoint.pid.map_or("-".into(), |pid| pid.to_string());
+        let owner = endpoint.owner.clone().unwrap_or(endpoint.uid.to_string());
+        // Whoever may write the socket may connect.
+        let mode = if endpoint.mode == "0600" { FAINT } else { BAD };
+        table.row([
+            Cell::new(&endpoint.service),
+            Cell::new(endpoint.state).style(state),
+            Cell::new(pid),
+            Cell::new(&endpoint.mode).style(mode),
+            Cell::new(owner),
+            Cell::new(&endpoint.path).style(FAINT),
+        ]);
+    }
+    table
+}
+
+impl Endpoint {
+    fn of(info: &EndpointInfo) -> Self {
+        let (state, pid) = match info.liveness {
+            Liveness::Alive(pid) => ("alive", pid),
+            Liveness::Stale => ("stale", None),
+            Liveness::Unknown => ("unknown", None),
+        };
+        let user = uzers::get_user_by_uid(info.owner);
+        Self {
+            service: info.service.to_string(),
+            state,
+            pid,
+            mode: format!("{:04o}", info.mode),
+            uid: info.owner,
+            owner: user.map(|user| user.name().to_string_lossy().into_owned()),
+            path: info.path.display().to_string(),
+        }
+    }
+}

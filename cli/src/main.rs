@@ -1,0 +1,50 @@
+//! The `bellwire` command: run, watch and check Bellwire services.
+#![forbid(unsafe_code)]
+
+mod args;
+mod cgroups;
+mod demo;
+mod doctor;
+mod exit;
+mod get;
+mod ls;
+mod out;
+mod ping;
+mod provide;
+mod stop;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use crate::args::{Args, Command};
+use crate::exit::{Exit, Failure};
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    args.color.apply();
+    match run(args) {
+        Ok(exit) => exit.into(),
+        Err(failure) => failure.report(),
+    }
+}
+
+fn run(args: Args) -> Result<Exit, Failure> {
+    let run_dir = args.run_dir();
+    match args.command {
+        Command::Demo(demo) => demo::run(&demo),
+        Command::Provide(provide) => provide::run(&run_dir, &provide),
+        Command::Get(get) => get::run(&run_dir, &get),
+        Command::Ping(ping) => ping::run(&run_dir, &ping),
+        Command::Ls(ls) => ls::run(&run_dir, &ls),
+        Command::Doctor(doctor) => doctor::run(&run_dir, &doctor),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Args::command(), "bellwire", &mut script);
+            out::write_all(&script)?;
+            Ok(Exit::Ok)
+        }
+        Command::DemoProvider(provider) => demo::provider::run(&run_dir, &provider),
+        Command::DemoConsumer => demo::consumer::run(&run_dir),
+    }
+}

@@ -1,0 +1,85 @@
+//! What people and programs read: colours, tables, numbers.
+
+mod number;
+mod table;
+
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+
+use anstream::AutoStream;
+use anstyle::{AnsiColor, Style};
+use colorchoice::ColorChoice;
+use serde::Serialize;
+
+pub(crate) use number::{count, nanos, rate, span};
+pub(crate) use table::{Align, Cell, Column, Table};
+
+pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
+pub(crate) const BAD: Style = AnsiColor::Red.on_default().bold();
+pub(crate) const WARN: Style = AnsiColor::Yellow.on_default();
+pub(crate) const FAINT: Style = Style::new().dimmed();
+pub(crate) const TITLE: Style = Style::new().bold();
+
+/// When to use colours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Color {
+    /// On a terminal, unless NO_COLOR is set
+    #[default]
+    Auto,
+    /// Even in a file or a pipe
+    Always,
+    /// Not at all
+    Never,
+}
+
+/// How to print what was found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Format {
+    /// Aligned columns, for people
+    #[default]
+    Table,
+    /// For programs
+    Json,
+}
+
+impl Color {
+    /// Makes it so, for this whole process.
+    pub(crate) fn apply(self) {
+        let choice = match self {
+            Self::Auto => ColorChoice::Auto,
+            Self::Always => ColorChoice::Always,
+            Self::Never => ColorChoice::Never,
+        };
+        choice.write_global();
+    }
+}
+
+/// Standard output, buffered; without colours where they have no place. Flush it.
+pub(crate) fn stdout() -> BufWriter<AutoStream<StdoutLock<'static>>> {
+    BufWriter::new(AutoStream::auto(io::stdout().lock()))
+}
+
+/// Writes bytes as they are.
+pub(crate) fn write_all(bytes: &[u8]) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(bytes)?;
+    stdout.flush()
+}
+
+/// Writes a value as one line of JSON, at once.
+pub(crate) fn json_line(value: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(value)?;
+    line.push(b'\n');
+    write_all(&line)
+}
+
+/// The columns of the terminal that standard output is; `None` when it is none.
+pub(crate) fn width() -> Option<usize> {
+    let stdout = io::stdout();
+    let (width, _) = terminal_size::terminal_size_of(&stdout)?;
+    (stdout.is_terminal() && width.0 > 0).then_some(usize::from(width.0))
+}
+
+/// Whether people look at standard output.
+pub(crate) fn is_terminal() -> bool {
+    io::stdout().is_terminal()
+}

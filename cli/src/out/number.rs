@@ -1,0 +1,62 @@
+use std::time::Duration;
+
+/// A count with its thousands apart: `1 234 567`.
+pub(crate) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A rate in three digits: `38.2 M`.
+pub(crate) fn rate(per_second: f64) -> String {
+    scaled(per_second, &[("", 1.0), (" k", 1e3), (" M", 1e6), (" G", 1e9)])
+}
+
+/// Nanoseconds in three digits: `2.13 µs`.
+pub(crate) fn nanos(nanos: f64) -> String {
+    scaled(nanos, &[(" ns", 1.0), (" µs", 1e3), (" ms", 1e6), (" s", 1e9)])
+}
+
+/// A time span in three digits.
+pub(crate) fn span(span: Duration) -> String {
+    nanos(span.as_secs_f64() * 1e9)
+}
+
+fn scaled(value: f64, units: &[(&str, f64)]) -> String {
+    // 999.5 would be printed as 1000.
+    let fits = |(_, size): &&(&str, f64)| value.abs() < size * 999.5;
+    let Some((unit, size)) = units.iter().find(fits).or(units.last()) else {
+        return value.to_string();
+    };
+    let value = value / size;
+    let digits = match value.abs() {
+        _ if value == value.trunc() && *size == 1.0 => 0,
+        small if small < 9.995 => 2,
+        middle if middle < 99.95 => 1,
+        _ => 0,
+    };
+    format!("{value:.digits$}{unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short_and_keep_three_digits() {
+        assert_eq!(count(1_234_567), "1 234 567");
+        assert_eq!(count(12), "12");
+        assert_eq!(rate(38_200_000.0), "38.2 M");
+        assert_eq!(rate(999.7), "1.00 k");
+        assert_eq!(rate(8.0), "8");
+        assert_eq!(nanos(2_134.0), "2.13 µs");
+        assert_eq!(span(Duration::from_millis(250)), "250 ms");
+        assert_eq!(span(Duration::from_secs(4)), "4.00 s");
+    }
+}

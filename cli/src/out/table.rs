@@ -1,0 +1,172 @@
+use std::io::{self, Write};
+
+use anstyle::Style;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+use super::TITLE;
+
+/// What stands between two columns.
+const GAP: usize = 2;
+
+/// Rows below a header, aligned.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    columns: Vec<Column>,
+    rows: Vec<Vec<Cell>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Column {
+    title: &'static str,
+    align: Align,
+    /// How narrow it may become, by cutting cells in the middle, for the table to fit.
+    narrowest: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Align {
+    Left,
+    Right,
+}
+
+#[derive(Debug)]
+pub(crate) struct Cell {
+    text: String,
+    style: Style,
+}
+
+impl Column {
+    pub(crate) fn new(title: &'static str, align: Align) -> Self {
+        Self { title, align, narrowest: None }
+    }
+
+    /// The same column, that may be narrowed down to this.
+    #[must_use]
+    pub(crate) fn narrowest(self, narrowest: usize) -> Self {
+        Self { narrowest: Some(narrowest), ..self }
+    }
+}
+
+impl Cell {
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        Self { text: text.into(), style: Style::new() }
+    }
+
+    #[must_use]
+    pub(crate) fn style(self, style: Style) -> Self {
+        Self { style, ..self }
+    }
+}
+
+impl Table {
+    pub(crate) fn new(columns: impl Into<Vec<Column>>) -> Self {
+        Self { columns: columns.into(), rows: Vec::new() }
+    }
+
+    pub(crate) fn row(&mut self, cells: impl Into<Vec<Cell>>) {
+        self.rows.push(cells.into());
+    }
+
+    /// Prints it, no wider than `width` if it can be.
+    pub(crate) fn print(&self, to: &mut impl Write, width: Option<usize>) -> io::Result<()> {
+        let widths = self.widths(width);
+        let titles = self.columns.iter().map(|column| Cell::new(column.title).style(TITLE));
+        self.line(to, &titles.collect::<Vec<_>>(), &widths)?;
+        self.rows.iter().try_for_each(|row| self.line(to, row, &widths))
+    }
+
+    fn widths(&self, limit: Option<usize>) -> Vec<usize> {
+        let widest = |(at, column): (usize, &Column)| {
+            let cells = self.rows.iter().filter_map(|row| row.get(at));
+            cells.map(|cell| cell.text.width()).max().unwrap_or(0).max(column.title.width())
+        };
+        let mut widths: Vec<usize> = self.columns.iter().enumerate().map(widest).collect();
+        let gaps = GAP * widths.len().saturating_sub(1);
+        let Some(limit) = limit else { return widths };
+        // The last column gives way first.
+        for at in (0..widths.len()).rev() {
+            let excess = (widths.iter().sum::<usize>() + gaps).saturating_sub(limit);
+            let narrowest = self.columns.get(at).and_then(|column| column.narrowest);
+            if let (Some(width), Some(narrowest)) = (widths.get_mut(at), narrowest) {
+                *width = width.saturating_sub(excess).max(narrowest.min(*width));
+            }
+        }
+        widths
+    }
+
+    fn line(&self, to: &mut impl Write, cells: &[Cell], widths: &[usize]) -> io::Result<()> {
+        let last = cells.len().saturating_sub(1);
+        for (at, ((cell, width), column)) in
+            cells.iter().zip(widths).zip(&self.columns).enumerate()
+        {
+            let text = shortened(&cell.text, *width);
+            let pad = width.saturating_sub(text.width());
+            let style = cell.style;
+            if column.align == Align::Right {
+                write!(to, "{:pad$}", "")?;
+            }
+            write!(to, "{style}{text}{style:#}")?;
+            if at == last {
+                break;
+            }
+            let pad = if column.align == Align::Left { pad + GAP } else { GAP };
+            write!(to, "{:pad$}", "")?;
+        }
+        writeln!(to)
+    }
+}
+
+/// The text, its middle cut out when it is wider than `width`: both ends of a path tell most.
+fn shortened(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let room = width.saturating_sub(1);
+    let start = take_width(text.chars(), room / 2);
+    let end: String = take_width(text.chars().rev(), room - room / 2);
+    format!("{start}…{}", end.chars().rev().collect::<String>())
+}
+
+fn take_width(chars: impl Iterator<Item = char>, width: usize) -> String {
+    let mut used = 0;
+    chars
+        .take_while(|char| {
+            used += char.width().unwrap_or(0);
+            used <= width
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn printed(width: Option<usize>) -> String {
+        let columns =
+            [Column::new("N", Align::Right), Column::new("PATH", Align::Left).narrowest(8)];
+        let mut table = Table::new(columns);
+        table.row([Cell::new("7"), Cell::new("/system.slice/cron.service")]);
+        table.row([Cell::new("12"), Cell::new("/")]);
+        let mut bytes = Vec::new();
+        table.print(&mut bytes, width).unwrap();
+        let mut plain = anstream::StripStream::new(Vec::new());
+        plain.write_all(&bytes).unwrap();
+        String::from_utf8(plain.into_inner()).unwrap()
+    }
+
+    #[test]
+    fn columns_are_aligned_and_nothing_trails() {
+        assert_eq!(printed(None), " N  PATH\n 7  /system.slice/cron.service\n12  /\n");
+    }
+
+    #[test]
+    fn what_is_too_wide_is_cut_in_the_middle() {
+        assert_eq!(printed(Some(16)), " N  PATH\n 7  /syst…service\n12  /\n");
+        assert_eq!(printed(Some(3)), " N  PATH\n 7  /sy…vice\n12  /\n");
+    }
+
+    #[test]
+    fn wide_characters_count_double() {
+        assert_eq!(shortened("日本語日本語", 7), "日…語");
+    }
+}

@@ -1,0 +1,85 @@
+use std::fmt::Debug;
+use std::time::Instant;
+
+use bellwire::cgroups::CgroupsSnapshot;
+use bellwire::{Client, ClientConfig, RunDir, Service, ServiceName, Snapshot};
+
+use super::Pong;
+use crate::demo::DemoPing;
+use crate::exit::{Exit, Failure};
+use crate::out::span;
+
+/// Calls one service that this command knows.
+pub(super) trait Caller {
+    /// What a call is.
+    fn what(&self) -> &'static str;
+
+    /// Calls once, on the session of the last call if it still is there.
+    fn call(&mut self) -> Result<Pong, Failure>;
+}
+
+/// The call behind `cgroups-snapshot`: the provider passes the descriptor of its newest snapshot.
+struct Fetch;
+
+impl Service for Fetch {
+    const NAME: &'static str = CgroupsSnapshot::NAME;
+    const METHOD: u32 = CgroupsSnapshot::METHOD;
+    const IDEMPOTENT: bool = true;
+    type Request = ();
+    type Response = ();
+}
+
+struct Typed<S: Service> {
+    client: Client<S>,
+    what: &'static str,
+    request: S::Request,
+    expected: S::Response,
+}
+
+/// A caller of the service of this name, if there is one.
+pub(super) fn known(
+    service: ServiceName,
+    run_dir: &RunDir,
+    config: &ClientConfig,
+) -> Option<Box<dyn Caller>> {
+    if service == Client::<Fetch>::SERVICE {
+        let client = Client::<Fetch>::with_config(run_dir, config.clone());
+        let what = "each passes the descriptor of the newest snapshot";
+        return Some(Box::new(Typed { client, what, request: (), expected: () }));
+    }
+    if service == Client::<DemoPing>::SERVICE {
+        let client = Client::<DemoPing>::with_config(run_dir, config.clone());
+        let request = [0x5a; 64];
+        let expected = DemoPing::answer(request);
+        let what = "64 bytes each way";
+        return Some(Box::new(Typed { client, what, request, expected }));
+    }
+    None
+}
+
+impl<S: Service> Caller for Typed<S>
+where
+    S::Response: PartialEq + Debug,
+{
+    fn what(&self) -> &'static str {
+        self.what
+    }
+
+    fn call(&mut self) -> Result<Pong, Failure> {
+        let mut note = String::new();
+        self.client.refresh();
+        if self.client.session().is_none() {
+            let begun = Instant::now();
+            let session = self.client.connect()?;
+            let by = session.provider_pid().map_or("?".into(), |pid| pid.to_string());
+            note = format!("  (session with process {by} opened in {})", span(begun.elapsed()));
+        }
+        let begun = Instant::now();
+        let answer = self.client.call(&self.request)?;
+        let took = begun.elapsed();
+        if answer != self.expected {
+            return Err(Failure::new(Exit::Provider, "the answer is wrong"));
+        }
+        Ok(Pong { took, note })
+    }
+}

@@ -1,0 +1,135 @@
+//! `bellwire ping`: how soon a service answers.
+
+mod call;
+mod tally;
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use bellwire::{ClientConfig, RefuseCode, RunDir, probe};
+
+use crate::args::Ping;
+use crate::exit::{Exit, Failure, chain};
+use crate::out::{self, FAINT, span};
+use crate::stop::Stop;
+use call::Caller;
+use tally::Tally;
+
+/// One try.
+struct Pong {
+    took: Duration,
+    /// What else is to be said of it.
+    note: String,
+}
+
+/// How a service is measured.
+enum Way {
+    /// Calls on one session.
+    Calls(Box<dyn Caller>),
+    /// A handshake each, with this method number.
+    Handshakes(u32),
+}
+
+pub(crate) fn run(run_dir: &RunDir, args: &Ping) -> Result<Exit, Failure> {
+    let stop = Stop::on_signals()?;
+    let config = ClientConfig {
+        timeout: args.timeout,
+        connect_timeout: args.timeout,
+        // Each ping is a try of its own.
+        backoff: (Duration::ZERO, Duration::ZERO),
+        ..ClientConfig::default()
+    };
+    let caller = match args.method {
+        Some(_) => None,
+        None => call::known(args.service, run_dir, &config),
+    };
+    let mut way = match caller {
+        Some(caller) => Way::Calls(caller),
+        None => Way::Handshakes(args.method.unwrap_or(1)),
+    };
+    print(&heading(&way, run_dir, args))?;
+    let mut tally = Tally::new();
+    let begun = Instant::now();
+    let mut due = begun;
+    while args.count == 0 || tally.tried() < args.count {
+        if stop.sleep_until(due) {
+            break;
+        }
+        due = (due + args.interval).max(Instant::now());
+        let tried = way.once(run_dir, args, &config);
+        report(tally.add(tried.as_ref()), &tried)?;
+        if let Err(failure) = tried {
+            tally.keep(failure);
+        }
+    }
+    print(&tally.summary(args.service, way.unit(), begun.elapsed()))?;
+    tally.verdict()
+}
+
+fn heading(way: &Way, run_dir: &RunDir, args: &Ping) -> String {
+    let (service, dir) = (args.service, run_dir.path().display());
+    match way {
+        Way::Calls(caller) => format!("PING {service} in {dir}: calls on one session, {}", caller.what()),
+        Way::Handshakes(method) => format!(
+            "PING {service} in {dir}: one handshake each (connect, HELLO, WELCOME, ATTACH, READY), method {method}"
+        ),
+    }
+}
+
+fn report(number: u64, tried: &Result<Pong, Failure>) -> Result<(), Failure> {
+    match tried {
+        Ok(Pong { took, note }) => {
+            print(&format!("{number}: {}{FAINT}{note}{FAINT:#}", span(*took)))?;
+        }
+        Err(failure) => print(&format!("{number}: no answer: {failure}"))?,
+    }
+    Ok(())
+}
+
+impl Way {
+    fn unit(&self) -> &'static str {
+        match self {
+            Self::Calls(_) => "calls",
+            Self::Handshakes(_) => "handshakes",
+        }
+    }
+
+    fn once(
+        &mut self,
+        run_dir: &RunDir,
+        args: &Ping,
+        config: &ClientConfig,
+    ) -> Result<Pong, Failure> {
+        match self {
+            Self::Calls(caller) => caller.call(),
+            Self::Handshakes(method) => handshake(run_dir, args, *method, config),
+        }
+    }
+}
+
+fn handshake(
+    run_dir: &RunDir,
+    args: &Ping,
+    method: u32,
+    config: &ClientConfig,
+) -> Result<Pong, Failure> {
+    let probe = probe(run_dir, args.service, method, config).map_err(|error| {
+        Failure::new(error.kind().into(), chain(&error))
+    })?;
+    let by = probe.pid.map_or(String::new(), |pid| format!(" by process {pid}"));
+    let note = match probe.refused {
+        None => format!("  welcomed{by}"),
+        // It serves another method: it is there, and it answered.
+        Some((RefuseCode::Service, reason)) => format!("  refused{by}: {reason}"),
+        Some((code, reason)) => {
+            return Err(Failure::new(Exit::Refused, format!("refused{by} ({code:?}): {reason}")));
+        }
+    };
+    Ok(Pong { took: probe.took, note })
+}
+
+fn print(line: &str) -> Result<(), Failure> {
+    let mut stdout = out::stdout();
+    writeln!(stdout, "{line}")?;
+    Ok(stdout.flush()?)
+}

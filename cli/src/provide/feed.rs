@@ -1,0 +1,152 @@
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
+
+use bellwire::cgroups::{
+    CgroupsSnapshot, EncodeError, Mode, SnapshotWriter, synthetic,
+};
+use bellwire::{PublishError, Publisher};
+
+use crate::cgroups::{Scan, ScanError, Scanner, Skipped};
+
+/// Publishes what a source of cgroups shows, when it changed.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    source: Source,
+    publisher: Publisher<CgroupsSnapshot>,
+    last: Option<Scan>,
+}
+
+/// Where cgroups come from.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// The hierarchies of this machine.
+    Hierarchy(Scanner),
+    /// Made-up cgroups, that never change.
+    Synthetic(usize),
+}
+
+/// A generation that was published.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fed {
+    pub(crate) generation: u64,
+    pub(crate) cgroups: usize,
+    pub(crate) skipped: u32,
+    pub(crate) mode: Mode,
+    pub(crate) bytes: usize,
+    /// Scanning, writing and publishing.
+    pub(crate) took: Duration,
+}
+
+/// Why nothing was published. The last snapshot stays.
+#[derive(Debug)]
+pub(crate) enum FeedError {
+    Scan(ScanError),
+    Encode(EncodeError),
+    Publish(PublishError),
+}
+
+impl Source {
+    pub(crate) fn hierarchy(root: &Path) -> Self {
+        Self::Hierarchy(Scanner::new(root))
+    }
+
+    fn scan(&mut self) -> Result<Scan, ScanError> {
+        match self {
+            Self::Hierarchy(scanner) => scanner.scan(),
+            Self::Synthetic(count) => Ok(Scan {
+                entries: synthetic::entries(*count, 1),
+                mode: Mode::V2,
+                skipped: Skipped::default(),
+                started: SystemTime::now(),
+            }),
+        }
+    }
+}
+
+impl Feed {
+    pub(crate) fn new(source: Source, publisher: Publisher<CgroupsSnapshot>) -> Self {
+        Self { source, publisher, last: None }
+    }
+
+    /// Looks once; publishes if there is something new, and tells what.
+    pub(crate) fn step(&mut self) -> Result<Option<Fed>, FeedError> {
+        let begun = Instant::now();
+        let scan = self.source.scan().map_err(FeedError::Scan)?;
+        if self.last.as_ref().is_some_and(|last| same_content(last, &scan)) {
+            return Ok(None);
+        }
+        let writer = SnapshotWriter::new(&scan.entries).map_err(FeedError::Encode)?;
+        let (bytes, meta) = (writer.encoded_len(), scan.meta());
+        let mut written = Ok(0);
+        let generation = self
+            .publisher
+            .publish_with(bytes, |into| written = writer.write_to(meta, into))
+            .map_err(FeedError::Publish)?;
+        // It was given the room that it asked for.
+        written.map_err(FeedError::Encode)?;
+        let fed = Fed {
+            generation,
+            cgroups: scan.entries.len(),
+            skipped: meta.skipped,
+            mode: meta.mode,
+            bytes,
+            took: begun.elapsed(),
+        };
+        self.last = Some(scan);
+        Ok(Some(fed))
+    }
+}
+
+/// What `bellwire::cgroups::same_content` says of two encoded snapshots, without encoding the second.
+fn same_content(a: &Scan, b: &Scan) -> bool {
+    (a.meta().skipped, a.mode) == (b.meta().skipped, b.mode) && a.entries == b.entries
+}
+
+impl std::fmt::Display for FeedError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Scan(error) => error.fmt(f),
+            Self::Encode(error) => error.fmt(f),
+            Self::Publish(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for FeedError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Scan(error) => error.source(),
+            Self::Encode(error) => error.source(),
+            Self::Publish(error) => error.source(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bellwire::cgroups::{self, CgroupEntry};
+
+    fn scan(entries: Vec<CgroupEntry>, seconds: u64) -> Scan {
+        let started = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        Scan { entries, mode: Mode::V2, skipped: Skipped::default(), started }
+    }
+
+    #[test]
+    fn scans_are_the_same_exactly_when_their_snapshots_are() {
+        let bytes = |scan: &Scan| cgroups::encode(&scan.entries, scan.meta()).unwrap();
+        let agree = |a: &Scan, b: &Scan| {
+            let same = same_content(a, b);
+            assert_eq!(same, cgroups::same_content(&bytes(a), &bytes(b)));
+            same
+        };
+        let old = scan(synthetic::entries(20, 1), 1);
+        assert!(agree(&old, &scan(synthetic::entries(20, 1), 2)));
+        assert!(!agree(&old, &scan(synthetic::entries(21, 1), 1)));
+        let mut other = scan(synthetic::entries(20, 1), 1);
+        other.skipped.denied = 1;
+        assert!(!agree(&old, &other));
+        other = Scan { mode: Mode::Hybrid, ..old.clone() };
+        assert!(!agree(&old, &other));
+    }
+}

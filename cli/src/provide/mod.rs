@@ -1,0 +1,147 @@
+//! `bellwire provide`: serves this machine's cgroups until it is told to stop.
+
+mod feed;
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use bellwire::cgroups::CgroupsSnapshot;
+use bellwire::{RunDir, ServeError, Server, ServiceName, Snapshot};
+use bellwire_memfd::endpoint::{self, Liveness};
+
+use crate::args::{Provide, Subject};
+use crate::exit::{Exit, Failure, chain};
+use crate::out::{FAINT, GOOD, WARN, count, span};
+use crate::stop::Stop;
+pub(crate) use feed::{Feed, FeedError, Fed, Source};
+
+pub(crate) fn run(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure> {
+    let Subject::Cgroups = args.subject;
+    let stop = Stop::on_signals()?;
+    let mut builder = Server::builder(run_dir);
+    let publisher =
+        builder.publish::<CgroupsSnapshot>().map_err(|error| unserved(run_dir, error))?;
+    let mut feed = Feed::new(Source::hierarchy(&args.root), publisher);
+    // The first client shall find a snapshot.
+    let first = feed.step().map_err(|error| no_feed(&error))?;
+    let server = builder.start().map_err(|error| unserved(run_dir, error))?;
+    let say = Say { verbose: args.verbose };
+    say.start(run_dir, args, first.as_ref());
+    follow(&mut feed, args.interval, &stop, say);
+    let stats = server.stop();
+    say.end(stats.admitted, stats.answered);
+    Ok(Exit::Ok)
+}
+
+/// Scans at every interval and publishes what changed, until it is time to stop.
+fn follow(feed: &mut Feed, interval: Duration, stop: &Stop, say: Say) {
+    let mut due = Instant::now() + interval;
+    let mut failing: Option<String> = None;
+    while !stop.sleep_until(due) {
+        match feed.step() {
+            Ok(fed) => {
+                if failing.take().is_some() {
+                    say.recovered();
+                }
+                if let Some(fed) = &fed {
+                    say.generation(fed);
+                }
+            }
+            Err(error) => {
+                let why = chain(&error);
+                // Once for each new reason, not once a second.
+                if failing.as_ref() != Some(&why) {
+                    say.failing(&why);
+                    failing = Some(why);
+                }
+            }
+        }
+        // A scan that took longer than the interval is not made up for.
+        due = (due + interval).max(Instant::now());
+    }
+}
+
+/// Why a name could not be taken, and by whom it is held if that can be told.
+pub(crate) fn unserved(run_dir: &RunDir, error: ServeError) -> Failure {
+    let failure = |exit| Failure::new(exit, chain(&error));
+    match &error {
+        ServeError::Taken { service } => {
+            let dir = run_dir.path().display();
+            let (who, stop) = match holder(run_dir, *service) {
+                Some(pid) => (format!("process {pid}"), format!("stop it (kill {pid})")),
+                None => ("another process".into(), "stop it".into()),
+            };
+            Failure::new(Exit::Taken, format!("{who} provides {service} in {dir} already"))
+                .next(format!("{stop}, or use another --run-dir"))
+        }
+        ServeError::Endpoint { .. } => {
+            failure(Exit::Failed).next("name a directory of your own with --run-dir DIR")
+        }
+        _ => failure(Exit::Failed).next("`bellwire doctor` shows what this machine lacks"),
+    }
+}
+
+fn holder(run_dir: &RunDir, service: ServiceName) -> Option<u32> {
+    let endpoints = endpoint::list(run_dir.path()).ok()?;
+    let endpoint = endpoints.into_iter().find(|endpoint| endpoint.service == service)?;
+    match endpoint.liveness {
+        Liveness::Alive(pid) => pid,
+        _ => None,
+    }
+}
+
+fn no_feed(error: &FeedError) -> Failure {
+    Failure::of(Exit::Failed, "nothing to provide", error)
+        .next("name the mount point of the cgroup hierarchies with --root DIR")
+}
+
+/// What the operator reads on stderr.
+#[derive(Clone, Copy)]
+struct Say {
+    verbose: bool,
+}
+
+impl Say {
+    fn start(self, run_dir: &RunDir, args: &Provide, first: Option<&Fed>) {
+        let path = run_dir.path().join(format!("{}.sock", CgroupsSnapshot::NAME));
+        let (cgroups, mode) =
+            first.map_or((0, "?"), |fed| (fed.cgroups, fed.mode.as_str()));
+        let interval = span(args.interval);
+        let path = path.display();
+        let from = args.root.display();
+        tell(format_args!(
+            "{GOOD}providing{GOOD:#} {} at {path}: {cgroups} cgroups of {from} ({mode}), looked at every {interval}",
+            CgroupsSnapshot::NAME,
+        ));
+        if let Some(skipped) = first.map(|fed| fed.skipped).filter(|skipped| *skipped > 0) {
+            tell(format_args!("{WARN}incomplete{WARN:#}: {skipped} directories could not be read"));
+        }
+    }
+
+    fn generation(self, fed: &Fed) {
+        if self.verbose {
+            let Fed { generation, cgroups, bytes, took, .. } = fed;
+            let (bytes, took) = (count(*bytes as u64), span(*took));
+            tell(format_args!(
+                "generation {generation}: {cgroups} cgroups, {bytes} bytes, {FAINT}scanned and published in {took}{FAINT:#}"
+            ));
+        }
+    }
+
+    fn failing(self, why: &str) {
+        tell(format_args!("{WARN}the last snapshot stays{WARN:#}: {why}"));
+    }
+
+    fn recovered(self) {
+        tell(format_args!("{GOOD}scanning again{GOOD:#}"));
+    }
+
+    fn end(self, clients: u64, answered: u64) {
+        tell(format_args!("stopped: {clients} sessions served, {answered} snapshots passed"));
+    }
+}
+
+fn tell(what: std::fmt::Arguments<'_>) {
+    // Who closed our stderr does not want to know.
+    let _ = writeln!(anstream::stderr().lock(), "{what}");
+}

@@ -1,0 +1,117 @@
+use super::{HandshakeError, descriptors};
+use crate::Instant;
+use crate::wire::{
+    Attach, ControlKind, Doorbell, Hello, Message, PROTOCOL, Refuse, RefuseCode, Welcome,
+};
+
+/// The connecting side of the handshake.
+#[derive(Debug)]
+pub struct ClientHandshake {
+    hello: Hello,
+    deadline: Instant,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    AwaitWelcome,
+    Mapping(Welcome),
+    AwaitReady(Welcome),
+    Over,
+}
+
+/// What the client does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientStep {
+    /// Verify and map the server's page, lane and board (descriptors 0 to 2; 3 is its eventfd, when it wants
+    /// to be rung by one), create the own memory, then send [`ClientHandshake::attach`] with page, lane and,
+    /// when asked to be rung by one, an eventfd.
+    Map(Welcome),
+    /// Data may flow.
+    Done(Welcome),
+}
+
+impl ClientHandshake {
+    /// Starts with `hello`, to be over at `deadline`. Send [`ClientHandshake::hello`] first.
+    pub fn new(hello: Hello, deadline: Instant) -> Self {
+        Self { hello, deadline, state: State::AwaitWelcome }
+    }
+
+    /// The first message; no descriptors.
+    pub fn hello(&self) -> Message {
+        Message::Hello(self.hello)
+    }
+
+    /// When the handshake must be over.
+    pub fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// Takes the time.
+    ///
+    /// # Errors
+    /// [`HandshakeError::Deadline`] when it is over.
+    pub fn on_time(&self, now: Instant) -> Result<(), HandshakeError> {
+        if now < self.deadline { Ok(()) } else { Err(HandshakeError::Deadline) }
+    }
+
+    /// Takes a message that came with `fds` descriptors.
+    ///
+    /// # Errors
+    /// [`HandshakeError`]; the handshake is over and the socket is to be closed.
+    pub fn on_message(&mut self, bytes: &[u8], fds: usize) -> Result<ClientStep, HandshakeError> {
+        let message = Message::parse(bytes, fds).inspect_err(|_| self.state = State::Over)?;
+        let kind = message.kind();
+        match (core::mem::replace(&mut self.state, State::Over), message) {
+            (State::AwaitWelcome, Message::Welcome(welcome)) => {
+                let eventfd = usize::from(welcome.doorbell == Doorbell::Eventfd);
+                descriptors(kind, fds, 3 + eventfd)?;
+                self.check(&welcome)?;
+                self.state = State::Mapping(welcome);
+                Ok(ClientStep::Map(welcome))
+            }
+            (State::AwaitReady(welcome), Message::Ready(ready)) => {
+                descriptors(kind, fds, 0)?;
+                if ready.session != welcome.session {
+                    return Err(HandshakeError::Terms { kind, field: "session" });
+                }
+                Ok(ClientStep::Done(welcome))
+            }
+            (State::AwaitWelcome | State::AwaitReady(_), Message::Refuse(refuse)) => {
+                descriptors(kind, fds, 0)?;
+                Err(refused(refuse))
+            }
+            _ => Err(HandshakeError::Unexpected { kind }),
+        }
+    }
+
+    /// The second message, when the memory is mapped; `None` before that.
+    pub fn attach(&mut self) -> Option<Message> {
+        let State::Mapping(welcome) = self.state else { return None };
+        self.state = State::AwaitReady(welcome);
+        Some(Message::Attach(Attach { session: welcome.session }))
+    }
+
+    fn check(&self, welcome: &Welcome) -> Result<(), HandshakeError> {
+        let fields = [
+            ("version", self.hello.versions.range().contains(&welcome.version)),
+            ("features", welcome.features & !self.hello.features == 0),
+            ("lane size", welcome.lane.size() <= self.hello.max_lane.into()),
+            ("lane limit", u64::from(welcome.max_lane) >= self.hello.lane.size()),
+            ("doorbell", welcome.doorbell != Doorbell::Eventfd || self.hello.rings_eventfd),
+        ];
+        match fields.iter().find(|(_, fits)| !fits) {
+            Some((field, _)) => Err(HandshakeError::Terms { kind: ControlKind::Welcome, field }),
+            None => Ok(()),
+        }
+    }
+}
+
+fn refused(refuse: Refuse) -> HandshakeError {
+    match refuse.code {
+        RefuseCode::Incompatible => {
+            HandshakeError::Incompatible { ours: PROTOCOL, theirs: refuse.versions }
+        }
+        _ => HandshakeError::Refused(refuse),
+    }
+}

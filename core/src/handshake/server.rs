@@ -1,0 +1,198 @@
+use alloc::format;
+
+use subtle::ConstantTimeEq;
+
+use super::{HandshakeError, descriptors};
+use crate::wire::{
+    ControlError, ControlKind, Doorbell, Hello, Message, PROTOCOL, Ready, Refuse, RefuseCode,
+    Welcome,
+};
+use crate::{Geometry, Instant, ServiceName};
+
+/// Whom an endpoint admits. The peer's user was checked before its first message was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Admission {
+    /// The service of this endpoint.
+    pub service: ServiceName,
+    /// Its method number.
+    pub method: u32,
+    /// The token that clients must have; `None` admits any.
+    pub token: Option<[u8; 16]>,
+    /// The largest lane that a client may have, in bytes.
+    pub max_lane: u32,
+}
+
+/// What the server offers an admitted client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// The session's number, unique within this process.
+    pub session: u64,
+    /// The size of the server's lane; cut to the client's limit.
+    pub lane: Geometry,
+    /// The doorbell that the server would like; a socket byte when the client cannot ring it.
+    pub doorbell: Doorbell,
+}
+
+/// The accepting side of the handshake.
+#[derive(Debug)]
+pub struct ServerHandshake {
+    admission: Admission,
+    deadline: Instant,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    AwaitHello,
+    Admitted(Hello),
+    AwaitAttach(Hello, Welcome),
+    Mapping(Welcome),
+    Over,
+}
+
+/// What the server does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerStep {
+    /// The client may come in: create memory for it and send [`ServerHandshake::welcome`], or refuse.
+    Admit(Hello),
+    /// Verify and map the client's page and lane (descriptors 0 and 1; 2 is its eventfd when its HELLO asks
+    /// to be rung by one), then send [`ServerHandshake::ready`].
+    Map(Hello, Welcome),
+}
+
+/// The client does not come in: why, and what to tell it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{error}")]
+pub struct Rejection {
+    /// What was wrong.
+    #[source]
+    pub error: HandshakeError,
+    /// The message to send before closing; no descriptors.
+    pub refuse: Refuse,
+}
+
+impl ServerHandshake {
+    /// Waits for a HELLO, to be over at `deadline`.
+    pub fn new(admission: Admission, deadline: Instant) -> Self {
+        Self { admission, deadline, state: State::AwaitHello }
+    }
+
+    /// When the handshake must be over.
+    pub fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// Takes a message that came with `fds` descriptors.
+    ///
+    /// # Errors
+    /// [`Rejection`]; the handshake is over.
+    pub fn on_message(&mut self, bytes: &[u8], fds: usize) -> Result<ServerStep, Rejection> {
+        let message = Message::parse(bytes, fds)
+            .inspect_err(|_| self.state = State::Over)
+            .map_err(malformed)?;
+        let kind = message.kind();
+        match (core::mem::replace(&mut self.state, State::Over), message) {
+            (State::AwaitHello, Message::Hello(hello)) => {
+                descriptors(kind, fds, 0).map_err(protocol)?;
+                self.check(&hello)?;
+                self.state = State::Admitted(hello);
+                Ok(ServerStep::Admit(hello))
+            }
+            (State::AwaitAttach(hello, welcome), Message::Attach(attach)) => {
+                let eventfd = usize::from(hello.doorbell == Doorbell::Eventfd);
+                descriptors(kind, fds, 2 + eventfd).map_err(protocol)?;
+                if attach.session != welcome.session {
+                    return Err(protocol(HandshakeError::Terms { kind, field: "session" }));
+                }
+                self.state = State::Mapping(welcome);
+                Ok(ServerStep::Map(hello, welcome))
+            }
+            _ => Err(protocol(HandshakeError::Unexpected { kind })),
+        }
+    }
+
+    /// The answer to an admitted HELLO; `None` at any other step.
+    pub fn welcome(&mut self, terms: Terms) -> Option<Welcome> {
+        let State::Admitted(hello) = self.state else { return None };
+        let doorbell = match terms.doorbell {
+            Doorbell::Eventfd if !hello.rings_eventfd => Doorbell::Socket,
+            doorbell => doorbell,
+        };
+        // The largest size within the client's limit, which may lie between two sizes or above all.
+        let size = hello.max_lane.checked_ilog2().map_or(0, |bits| 1 << bits);
+        let limit = Geometry::new(size).unwrap_or(terms.lane);
+        let lane = if terms.lane.size() <= limit.size() { terms.lane } else { limit };
+        let welcome = Welcome {
+            version: PROTOCOL.common(hello.versions)?,
+            features: 0,
+            session: terms.session,
+            lane,
+            max_lane: self.admission.max_lane,
+            doorbell,
+        };
+        self.state = State::AwaitAttach(hello, welcome);
+        Some(welcome)
+    }
+
+    /// The last message, when the client's memory is mapped; `None` at any other step.
+    pub fn ready(&mut self) -> Option<Message> {
+        let State::Mapping(welcome) = self.state else { return None };
+        self.state = State::Over;
+        Some(Message::Ready(Ready { session: welcome.session }))
+    }
+
+    fn check(&self, hello: &Hello) -> Result<(), Rejection> {
+        let ours = &self.admission;
+        if hello.service != ours.service || hello.method != ours.method {
+            let reason = format!(
+                "this endpoint serves method {} of {}, not method {} of {}: check the client's version and run dir",
+                ours.method, ours.service, hello.method, hello.service
+            );
+            return Err(terms("service", RefuseCode::Service, &reason));
+        }
+        if ours.token.is_some_and(|token| !bool::from(token.ct_eq(&hello.token))) {
+            let reason = "the invocation token differs: start client and server under the same NETDATA_INVOCATION_ID or INVOCATION_ID";
+            return Err(terms("token", RefuseCode::Token, reason));
+        }
+        if hello.lane.size() > ours.max_lane.into() {
+            let reason = format!(
+                "a client lane of {} bytes is above this server's limit of {}",
+                hello.lane.size(),
+                ours.max_lane
+            );
+            return Err(terms("lane size", RefuseCode::Quota, &reason));
+        }
+        if u64::from(hello.max_lane) < Geometry::MIN.into() {
+            return Err(terms(
+                "lane limit",
+                RefuseCode::Protocol,
+                "the client's lane limit is below 4096 bytes",
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn terms(field: &'static str, code: RefuseCode, reason: &str) -> Rejection {
+    let error = HandshakeError::Terms { kind: ControlKind::Hello, field };
+    Rejection { error, refuse: Refuse::new(code, reason) }
+}
+
+fn protocol(error: HandshakeError) -> Rejection {
+    reject(RefuseCode::Protocol, error)
+}
+
+fn malformed(error: ControlError) -> Rejection {
+    match error {
+        ControlError::Version(theirs) => reject(
+            RefuseCode::Incompatible,
+            HandshakeError::Incompatible { ours: PROTOCOL, theirs },
+        ),
+        error => protocol(HandshakeError::Control(error)),
+    }
+}
+
+fn reject(code: RefuseCode, error: HandshakeError) -> Rejection {
+    let refuse = Refuse::new(code, &format!("{error}"));
+    Rejection { error, refuse }
+}

@@ -1,0 +1,224 @@
+//! Lanes: one direction's ring of records each, and the parking protocol between them.
+//!
+//! # What orders what
+//! Publication is ordinary Release/Acquire: records are written, then `tail` is stored with Release; the
+//! reader loads it with Acquire and copies. `head` goes the other way likewise: the reader's copies
+//! happen before its Release store, the writer's Acquire load happens before it writes there again.
+//!
+//! Parking is the store-buffering pattern and needs a full fence on both sides: *store what the other
+//! looks for; fence; look*. The ringer stores `tail` (or `head`), fences and reads the peer's wish
+//! ([`Lanes::commit`]); the waiter stores its wish, fences and reads `tail` (or `head`) again
+//! ([`Lanes::arm`]). One of the two sees the other. An event index needs no clearing: the ringer rings
+//! only when its move crosses the position wished for.
+
+mod receiver;
+mod sender;
+
+pub use receiver::Record;
+pub use sender::PushError;
+
+use receiver::Receiver;
+use sender::Sender;
+
+use crate::sync::{Ordering, fence};
+use crate::wire::{CloseReason, Header, SessionState};
+use crate::{Geometry, OwnMemory, PeerFault, PeerMemory, Word};
+
+/// The value of a wish word that wishes nothing.
+pub(crate) const DO_NOT_RING: u64 = u64::MAX;
+
+/// Which bells the peer wants to hear after a commit. Whoever holds a port rings them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use = "a peer that asked to be rung sleeps until it is"]
+pub struct Wake {
+    /// The peer is parked for data.
+    pub data: bool,
+    /// The peer is parked for space.
+    pub space: bool,
+}
+
+/// What [`Lanes::arm`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Armed {
+    /// Something moved meanwhile: do not sleep, look again.
+    Moved,
+    /// Nothing moved: sleep unless the words move on from these values.
+    Sleep {
+        /// The peer's `tail`.
+        tail: u64,
+        /// The peer's `head`, when space is waited for.
+        head: Option<u64>,
+    },
+}
+
+/// Both lanes of a session, seen from one end: the own lane's writer and the peer's lane's reader.
+///
+/// Positions are bytes since the session began. What the peer's words say is checked before it is used;
+/// after a [`PeerFault`] the session must not be used again.
+#[derive(Debug)]
+pub struct Lanes {
+    sender: Sender,
+    receiver: Receiver,
+}
+
+impl Lanes {
+    /// Both lanes, empty: `own` is the size of the lane that this end writes, `peer` of the one it reads.
+    pub fn new(own: Geometry, peer: Geometry) -> Self {
+        Self { sender: Sender::new(own), receiver: Receiver::new(peer) }
+    }
+
+    /// Stores the words of a new session: open, and not to be rung.
+    pub fn open(own: &impl OwnMemory) {
+        own.store(Word::WantData, DO_NOT_RING, Ordering::Relaxed);
+        own.store(Word::WantSpace, DO_NOT_RING, Ordering::Relaxed);
+        own.store(Word::State, SessionState::Open.word(None), Ordering::Relaxed);
+    }
+
+    /// Writes a record, not yet visible to the peer: [`Lanes::commit`] publishes.
+    ///
+    /// # Errors
+    /// [`PushError::TooLarge`] when no such record ever fits this lane, [`PushError::Full`] when it does
+    /// not fit now, [`PushError::Peer`] when the peer's `head` is a lie. Nothing of the record was written.
+    pub fn push<O: OwnMemory, P: PeerMemory>(
+        &mut self,
+        own: &O,
+        peer: &P,
+        header: Header,
+        payload: &[u8],
+    ) -> Result<(), PushError> {
+        self.sender.push(own, peer, header, payload)
+    }
+
+    /// Writes the last record of this lane, which always fits: nothing can follow it.
+    pub fn push_bye<O: OwnMemory>(&mut self, own: &O, reason: CloseReason) {
+        own.store(Word::State, SessionState::Closed.word(Some(reason)), Ordering::Relaxed);
+        self.sender.push_bye(own, reason);
+    }
+
+    /// The next record of the peer's lane, if one was published; it stays there until [`Lanes::take`].
+    ///
+    /// # Errors
+    /// [`PeerFault`] when the peer's words or the record's header are not what an honest peer writes.
+    pub fn peek<P: PeerMemory>(&mut self, peer: &P) -> Result<Option<Record>, PeerFault> {
+        self.receiver.peek(peer)
+    }
+
+    /// Copies the start of a record's payload out: as many bytes as `into` holds, at most the record's.
+    pub fn copy<P: PeerMemory>(&self, peer: &P, record: &Record, into: &mut [u8]) {
+        self.receiver.copy(peer, record, into);
+    }
+
+    /// Leaves a record behind: its room is the peer's again at the next commit.
+    pub fn take(&mut self, record: &Record) {
+        self.receiver.take(record);
+    }
+
+    /// Leaves a record behind and says so before anything is done about it: after a crash, the peer knows
+    /// from `head` whether a request can have reached a handler.
+    pub fn take_before_acting<O: OwnMemory>(&mut self, own: &O, record: &Record) {
+        self.receiver.take(record);
+        self.receiver.release(own);
+    }
+
+    /// Publishes what was pushed and gives back the room of what was taken.
+    ///
+    /// A record published is looked up in the peer's wish at once. Room given back is looked up once per
+    /// quarter of the lane: a peer that waits for space needs at most half a lane, so it waits for a
+    /// position that lies at least a quarter behind the end of what it published, and the look-up there
+    /// finds it.
+    pub fn commit<O: OwnMemory, P: PeerMemory>(&mut self, own: &O, peer: &P) -> Wake {
+        self.receiver.release(own);
+        let published = self.sender.publish(own);
+        let look_space = self.receiver.owes_a_look();
+        if published.is_none() && !look_space {
+            return Wake::default();
+        }
+        // Partner: the fence in `arm`. Either the peer's second look sees what was stored above, or the
+        // loads below see its wish.
+        fence(Ordering::SeqCst);
+        let data = published
+            .is_some_and(|moved| moved.crosses(peer.load(Word::WantData, Ordering::Relaxed)));
+        let space = self.receiver.looked(look_space, peer);
+        Wake { data, space }
+    }
+
+    /// Whether so much room was given back that the next [`Lanes::commit`] looks for a peer that waits for it.
+    /// Who takes records without sending any commits when this says so.
+    #[inline]
+    pub fn owes_a_look(&self) -> bool {
+        self.receiver.owes_a_look()
+    }
+
+    /// Wishes to be rung when the peer publishes, and, with `space`, when it makes room for the record
+    /// that did not fit. Publishes and gives back room like [`Lanes::commit`] first.
+    ///
+    /// # Errors
+    /// [`PeerFault`] when the peer's words are lies.
+    pub fn arm<O: OwnMemory, P: PeerMemory>(
+        &mut self,
+        own: &O,
+        peer: &P,
+        space: bool,
+    ) -> Result<(Armed, Wake), PeerFault> {
+        self.receiver.release(own);
+        let published = self.sender.publish(own);
+        let tail = self.receiver.seen();
+        own.store(Word::WantData, tail, Ordering::Relaxed);
+        let head = space.then(|| self.sender.wish());
+        if let Some(wish) = head {
+            own.store(Word::WantSpace, wish, Ordering::Relaxed);
+        }
+        // Partner: the fence in `commit`, on the peer's side, for the wishes; and, for what was published
+        // just above, the peer's fence here.
+        fence(Ordering::SeqCst);
+        let data = published
+            .is_some_and(|moved| moved.crosses(peer.load(Word::WantData, Ordering::Relaxed)));
+        let wake = Wake { data, space: self.receiver.looked(true, peer) };
+        let moved = self.receiver.has_more(peer)? || (space && self.sender.has_room(peer)?);
+        if moved {
+            self.disarm(own);
+            return Ok((Armed::Moved, wake));
+        }
+        Ok((Armed::Sleep { tail, head: head.map(|_| self.sender.peer_head()) }, wake))
+    }
+
+    /// Takes both wishes back after a wait. Late rings are harmless: a waiter looks again.
+    pub fn disarm<O: OwnMemory>(&self, own: &O) {
+        own.store(Word::WantData, DO_NOT_RING, Ordering::Relaxed);
+        own.store(Word::WantSpace, DO_NOT_RING, Ordering::Relaxed);
+    }
+
+    /// Whether the peer has published something that was not seen yet: one load, for spinning.
+    #[inline]
+    pub fn moved<P: PeerMemory>(&self, peer: &P) -> bool {
+        peer.load(Word::Tail, Ordering::Relaxed) != self.receiver.seen()
+    }
+
+    /// Whether the record that did not fit would fit now.
+    ///
+    /// # Errors
+    /// [`PeerFault`] when the peer's `head` is a lie.
+    pub fn has_room<P: PeerMemory>(&mut self, peer: &P) -> Result<bool, PeerFault> {
+        self.sender.has_room(peer)
+    }
+
+    /// Where the next pushed record will start: what [`Lanes::taken`] is compared with.
+    pub fn position(&self) -> u64 {
+        self.sender.position()
+    }
+
+    /// How far the peer has taken this end's records, as it says, within what can be true.
+    ///
+    /// # Errors
+    /// [`PeerFault`] when it is a lie.
+    pub fn taken<P: PeerMemory>(&mut self, peer: &P) -> Result<u64, PeerFault> {
+        self.sender.refresh_head(peer)?;
+        Ok(self.sender.peer_head())
+    }
+
+    /// The largest payload that a record of the own lane may carry, in bytes.
+    pub fn max_payload(&self) -> usize {
+        self.sender.geometry().max_payload()
+    }
+}

@@ -1,0 +1,47 @@
+//! The pure core of Bellwire.
+//!
+//! Nothing here does I/O, reads a clock, starts a thread or makes a system call. Machines take events
+//! and the time as arguments and return what to do next; memory is reached through two traits
+//! ([`OwnMemory`], [`PeerMemory`]) that a transport implements. The same code runs over sealed memfds,
+//! over Windows sections, in the simulator (feature `sim`) and under loom.
+//!
+//! ```text
+//! wire, geometry → memory → lane → call, serve, handshake → port, drive
+//! ```
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | [`wire`] | every byte that crosses between processes |
+//! | [`lane`] | records, back-pressure, the parking protocol |
+//! | [`call`], [`serve`] | which requests are in flight, on either end |
+//! | [`handshake`] | how a session begins |
+//! | [`port`] | what a transport has to offer |
+//! | [`drive`] | the only loops that block, over any port |
+#![cfg_attr(not(any(loom, test, feature = "sim")), no_std)]
+
+extern crate alloc;
+
+pub mod call;
+pub mod drive;
+mod error;
+mod geometry;
+pub mod handshake;
+pub mod lane;
+mod memory;
+mod name;
+pub mod port;
+pub mod serve;
+#[cfg(feature = "sim")]
+pub mod sim;
+mod spin;
+pub mod sync;
+mod time;
+pub mod wire;
+
+pub use error::{ErrorKind, Executed, Fault, PeerFault};
+pub use geometry::{Geometry, GeometryError};
+pub use memory::{OwnMemory, PeerMemory, Word};
+pub use name::{NameError, ServiceName};
+pub use port::{Bell, Park, Port, Woken};
+pub use spin::{Spin, SpinPolicy};
+pub use time::{Deadline, Instant};

@@ -1,0 +1,67 @@
+use crate::sync::Ordering;
+
+/// The words of a page. The value is the word's offset in bytes; `docs/wire.md` is the reference.
+///
+/// Each word that a peer may park on, or polls, has 128 bytes to itself: two cache lines, since the
+/// adjacent-line prefetcher of x86 pulls them in pairs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u16)]
+pub enum Word {
+    /// Bytes that the page's owner has published in its lane. Monotonic.
+    Tail = 0x080,
+    /// Bytes that the page's owner has taken from its peer's lane. Monotonic.
+    Head = 0x100,
+    /// "Ring me when your tail passes this"; `u64::MAX` means "do not ring".
+    WantData = 0x180,
+    /// "Ring me when your head passes this"; `u64::MAX` means "do not ring".
+    WantSpace = 0x200,
+    /// A [`SessionState`](crate::wire::SessionState).
+    State = 0x280,
+    /// The doorbell that the owner wants to be rung by now: a [`Doorbell`](crate::wire::Doorbell).
+    Doorbell = 0x288,
+    /// When the owner last rang, in nanoseconds of the monotonic clock. A hint, for the spin policy.
+    RungAt = 0x300,
+    /// How often the owner rang.
+    Rings = 0x308,
+    /// How often the owner parked.
+    Parks = 0x310,
+    /// How many records the owner has published.
+    Records = 0x318,
+    /// How often the owner met a full lane.
+    Fulls = 0x320,
+}
+
+impl Word {
+    /// The word's offset in its page, in bytes.
+    pub const fn offset(self) -> usize {
+        self as usize
+    }
+}
+
+/// The memory that this side alone writes: its page and its lane.
+///
+/// # Contract
+/// `store` writes the word in one piece with at least the ordering given. `write` copies all of `bytes`
+/// into the lane; a later `store` with [`Ordering::Release`] makes them visible to a peer that loads the
+/// stored value with [`Ordering::Acquire`].
+pub trait OwnMemory {
+    /// Stores a word of the own page.
+    fn store(&self, word: Word, value: u64, order: Ordering);
+
+    /// Copies `bytes` into the own lane at `offset`. The caller has checked that they fit.
+    fn write(&self, offset: usize, bytes: &[u8]);
+}
+
+/// The memory that the peer writes: its page and its lane. Every load from it goes through here, so a
+/// test or a fuzzer can supply each value, and none of them is believed.
+///
+/// # Contract
+/// `load` reads the word in one piece with at least the ordering given. `read` copies `into.len()` bytes
+/// out of the peer's lane, reading each byte once: what a caller sees in `into` afterwards cannot change.
+pub trait PeerMemory {
+    /// Loads a word of the peer's page.
+    fn load(&self, word: Word, order: Ordering) -> u64;
+
+    /// Copies bytes of the peer's lane at `offset` out. The caller has checked that they are inside it.
+    fn read(&self, offset: usize, into: &mut [u8]);
+}

@@ -1,0 +1,120 @@
+use core::fmt;
+use core::str::FromStr;
+
+/// The name of a service: 1 to 63 bytes of `a-z`, `0-9` and `-`, starting with a letter or digit.
+///
+/// It is a file name (`{run_dir}/{name}.sock`) and stands in pages and boards, so nothing else is let in.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServiceName {
+    len: u8,
+    bytes: [u8; Self::MAX],
+}
+
+/// Why a text is not a [`ServiceName`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NameError {
+    /// It has no characters.
+    #[error("a service name cannot be empty")]
+    Empty,
+    /// It is longer than [`ServiceName::MAX`] bytes.
+    #[error("a service name has at most 63 bytes, not {len}")]
+    TooLong {
+        /// The length found, in bytes.
+        len: usize,
+    },
+    /// A byte other than `a-z`, `0-9` or `-`, or a leading `-`.
+    #[error("byte {at} of a service name must be a-z, 0-9 or (not first) '-'")]
+    BadByte {
+        /// The offset of the byte.
+        at: usize,
+    },
+}
+
+impl ServiceName {
+    /// The longest name, in bytes.
+    pub const MAX: usize = 63;
+
+    /// Parses a name.
+    ///
+    /// # Errors
+    /// [`NameError`] says which rule the text breaks.
+    pub fn parse(text: &[u8]) -> Result<Self, NameError> {
+        if text.is_empty() {
+            return Err(NameError::Empty);
+        }
+        let mut bytes = [0; Self::MAX];
+        let too_long = NameError::TooLong { len: text.len() };
+        let len = u8::try_from(text.len()).map_err(|_| too_long)?;
+        bytes.get_mut(..text.len()).ok_or(too_long)?.copy_from_slice(text);
+        for (at, byte) in text.iter().enumerate() {
+            match byte {
+                b'a'..=b'z' | b'0'..=b'9' => {}
+                b'-' if at > 0 => {}
+                _ => return Err(NameError::BadByte { at }),
+            }
+        }
+        Ok(Self { len, bytes })
+    }
+
+    /// A name that stands in the source: an invalid one does not compile when this is evaluated as a constant.
+    pub const fn constant(text: &'static str) -> Self {
+        let text = text.as_bytes();
+        assert!(!text.is_empty() && text.len() <= Self::MAX, "a service name has 1 to 63 bytes");
+        let mut bytes = [0; Self::MAX];
+        let (mut rest, mut into, mut len) = (text, bytes.as_mut_slice(), 0);
+        while let ([byte, after @ ..], [slot, slots @ ..]) = (rest, into) {
+            let valid = matches!(*byte, b'a'..=b'z' | b'0'..=b'9') || (*byte == b'-' && len > 0);
+            assert!(valid, "a service name has only a-z, 0-9 and (not first) '-'");
+            *slot = *byte;
+            (rest, into) = (after, slots);
+            len += 1;
+        }
+        Self { len, bytes }
+    }
+
+    /// Parses the zero-padded field that pages, boards and HELLO carry.
+    pub fn from_field(field: &[u8; 64]) -> Result<Self, NameError> {
+        let len = field.iter().position(|b| *b == 0).unwrap_or(field.len());
+        if let Some(at) = field.iter().skip(len).position(|b| *b != 0) {
+            return Err(NameError::BadByte { at: len + at });
+        }
+        Self::parse(field.get(..len).unwrap_or(field))
+    }
+
+    /// The zero-padded field that pages, boards and HELLO carry.
+    pub fn to_field(self) -> [u8; 64] {
+        let mut field = [0; 64];
+        for (to, from) in field.iter_mut().zip(self.bytes) {
+            *to = from;
+        }
+        field
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        let bytes = self.bytes.get(..usize::from(self.len)).unwrap_or(&[]);
+        // Every byte was checked to be ASCII.
+        core::str::from_utf8(bytes).unwrap_or("")
+    }
+}
+
+impl FromStr for ServiceName {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        Self::parse(text.as_bytes())
+    }
+}
+
+impl fmt::Display for ServiceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for ServiceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
+}

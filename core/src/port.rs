@@ -1,0 +1,69 @@
+//! What a transport has to offer to one end of a session.
+
+use crate::{Instant, OwnMemory, PeerMemory};
+
+/// The thing that an end of a session waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Bell {
+    /// The peer publishes: its `tail` moves.
+    Data,
+    /// The peer takes: its `head` moves.
+    Space,
+}
+
+/// A wait that a machine asks for. The parking protocol has been armed; the waiter sleeps unless one of
+/// the words has moved on from the value given here (low 32 bits). It always waits for data, and for space
+/// too when its own lane is full: a peer that cannot answer because nobody reads would wait for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Park {
+    /// The peer's `tail` when the machine looked last.
+    pub tail: u64,
+    /// The peer's `head` when the machine looked last, when it waits for space too.
+    pub head: Option<u64>,
+    /// When to give up; `None` for never.
+    pub until: Option<Instant>,
+}
+
+/// Why a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Woken {
+    /// The doorbell rang, or the word had moved, or for no reason: look again.
+    Rung,
+    /// The time is over.
+    Deadline,
+    /// Another thread of this process cancelled.
+    Cancelled,
+    /// The peer's process ended or it closed the session.
+    PeerGone,
+}
+
+/// What a transport gives to one end of a session: memory, a clock and a doorbell.
+///
+/// [`drive`](crate::Drive) is the only caller of [`Port::park`], the only call here that blocks.
+pub trait Port {
+    /// This end's memory.
+    type Own: OwnMemory;
+    /// The peer's memory.
+    type Peer: PeerMemory;
+
+    /// This end's memory.
+    fn own(&self) -> &Self::Own;
+
+    /// The peer's memory.
+    fn peer(&self) -> &Self::Peer;
+
+    /// The time now.
+    fn now(&self) -> Instant;
+
+    /// Rings the peer, which waits for data (this end's `tail`) or space (this end's `head`), by the
+    /// doorbell that its page asks for. Never blocks.
+    fn ring(&self, bell: Bell);
+
+    /// Sleeps as `park` says.
+    fn park(&mut self, park: Park) -> Woken;
+
+    /// Tells the processor that this end spins.
+    fn relax(&self) {
+        core::hint::spin_loop();
+    }
+}

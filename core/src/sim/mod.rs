@@ -1,0 +1,101 @@
+//! The in-memory simulator: both ends of a session in one thread, with virtual time.
+//!
+//! One end is driven from outside, by a [`Drive`](crate::drive::Drive) or by hand, over a [`SimPort`]. The other is
+//! a [`Peer`]: a step that runs whenever the first one waits. Nothing here reads a clock, sleeps or starts a
+//! thread, so that a run is the same every time.
+//!
+//! ```
+//! use bellwire_core::sim::{Sim, SimServer};
+//! use bellwire_core::wire::Status;
+//! use bellwire_core::drive::Drive;
+//! use bellwire_core::{Deadline, SpinPolicy};
+//!
+//! let echo = SimServer::new(|request: &[u8]| (Status::Ok, request.to_vec()));
+//! let (port, lanes) = Sim::default().start(echo);
+//! let mut drive = Drive::new(port, lanes, SpinPolicy::NEVER);
+//! let ticket = drive.submit(b"hello").unwrap();
+//! let mut buffer = Vec::new();
+//! let mut until = Deadline::NEVER;
+//! let reply = drive.wait_for_reply(&mut until, &mut buffer).unwrap();
+//! assert_eq!((reply.ticket, &buffer[..reply.len]), (ticket, &b"hello"[..]));
+//! ```
+//!
+//! # What it finds
+//! A parked end runs again only when it is rung, when a word had moved before it slept (futex only), when
+//! its time comes or when a scripted [`Event`] happens. When nothing of that is left, [`SimPort::park`](crate::Port::park)
+//! panics with "deadlock": in a simulator that is a lost wake, found. A peer that never stops is found too.
+//!
+//! # Limits
+//! The ends take turns, a step at a time, so no two accesses ever race: that is what the loom tests are for.
+//!
+//! # Panics
+//! Everything here panics on what it finds, and on accesses outside a lane or page.
+#![allow(
+    clippy::panic,
+    clippy::expect_used,
+    reason = "a simulator reports what it finds by panicking"
+)]
+
+mod end;
+mod memory;
+mod peer;
+mod port;
+mod world;
+
+pub use end::SimEnd;
+pub use memory::{SimOwn, SimPeer};
+pub use peer::{Peer, SimServer, Step};
+pub use port::SimPort;
+pub use world::Event;
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::time::Duration;
+
+use crate::Geometry;
+use crate::lane::Lanes;
+use crate::wire::Doorbell;
+
+/// Which of a world's two ends is the driven one, and which the peer.
+const DRIVEN: usize = 0;
+const PEER: usize = 1;
+
+/// What a simulated session is like.
+#[derive(Clone, Copy, Debug)]
+pub struct Sim {
+    /// The lane that the driven end writes. Default: [`Geometry::DEFAULT`].
+    pub lane: Geometry,
+    /// The lane that the peer writes. Default: [`Geometry::DEFAULT`].
+    pub peer_lane: Geometry,
+    /// How the driven end is rung. Default: [`Doorbell::Futex`]; the others are rung by edge, whatever the
+    /// words hold.
+    pub doorbell: Doorbell,
+    /// How long after a ring the driven end runs again. Default: 25 µs.
+    pub wake: Duration,
+}
+
+impl Default for Sim {
+    fn default() -> Self {
+        Self {
+            lane: Geometry::DEFAULT,
+            peer_lane: Geometry::DEFAULT,
+            doorbell: Doorbell::Futex,
+            wake: Duration::from_micros(25),
+        }
+    }
+}
+
+impl Sim {
+    /// Both ends at virtual time zero, to be driven by hand. They are rung into the void: nobody parks.
+    pub fn ends(self) -> [SimEnd; 2] {
+        SimEnd::pair([self.lane, self.peer_lane], &Arc::new(world::World::default()))
+    }
+
+    /// Opens a session at virtual time zero: the driven end's port, and its lanes for a
+    /// [`Drive`](crate::drive::Drive).
+    pub fn start(self, peer: impl Peer + Send + 'static) -> (SimPort, Lanes) {
+        let [driven, other] = self.ends();
+        let lanes = driven.lanes();
+        (SimPort::new(self, driven, other, Box::new(peer)), lanes)
+    }
+}

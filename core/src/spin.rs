@@ -1,0 +1,194 @@
+use core::time::Duration;
+
+use crate::time::nanos;
+
+/// How long a waiter may spin before it parks.
+///
+/// Spinning answers in a fraction of a microsecond and takes a whole processor while it lasts; parking costs
+/// tens of microseconds to be woken from. `docs/adr/0004-spin.md` has the measurements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpinPolicy {
+    /// The longest spin before a park. Zero never spins. Default: 60 µs; above 1 ms is cut to 1 ms.
+    pub max: Duration,
+    /// An answer within this time was worth spinning for; later ones count against it. Default: 10 µs.
+    pub worth: Duration,
+}
+
+impl SpinPolicy {
+    /// Parks at once, always.
+    pub const NEVER: Self = Self { max: Duration::ZERO, worth: Duration::ZERO };
+}
+
+impl Default for SpinPolicy {
+    fn default() -> Self {
+        Self { max: Duration::from_micros(60), worth: Duration::from_micros(10) }
+    }
+}
+
+/// Decides before each wait how long to spin, from what a wake-up was seen to cost on this machine and from
+/// how soon the peer moved in the last waits.
+///
+/// A spin is bounded by twice the cost of a wake-up: who waits longer would have done better to park, and
+/// loses at most as much as the park itself costs. When spinning keeps failing, or answers keep coming late,
+/// it stops, and is tried again in rare, ever rarer, probes of three waits, or when a park turns out to have
+/// been for a moment only. So two ends on one processor soon stop spinning, and a busy pair soon starts.
+#[derive(Debug)]
+pub struct Spin {
+    max: u64,
+    worth: u64,
+    /// What a wake-up costs, in nanoseconds: a moving average.
+    wake: u64,
+    /// Waits in a row that spinning did not pay for; at `COLD` it stops.
+    cold: u32,
+    /// Spins left in the probe that is under way.
+    probing: u32,
+    /// Parks since the last probe.
+    parks: u32,
+    /// How many probes in a row failed.
+    failed_probes: u32,
+}
+
+const COLD: u32 = 16;
+/// A spin that ran out costs most: four of them end the spinning.
+const RAN_OUT: u32 = 4;
+const PROBE: u32 = 3;
+const PROBE_EVERY: u32 = 64;
+const MAX_FAILED_PROBES: u32 = 6;
+/// A first guess, until the first park is measured: 25 µs.
+const WAKE: u64 = 25_000;
+const LONGEST: u64 = 1_000_000;
+
+impl Spin {
+    /// A new session's spin: optimistic.
+    pub fn new(policy: SpinPolicy) -> Self {
+        let max = nanos(policy.max).min(LONGEST);
+        let worth = nanos(policy.worth);
+        Self { max, worth, wake: WAKE, cold: 0, probing: 0, parks: 0, failed_probes: 0 }
+    }
+
+    /// How long to spin now, in nanoseconds; zero means to park at once.
+    pub fn budget(&mut self) -> u64 {
+        if self.max == 0 {
+            return 0;
+        }
+        if self.cold >= COLD && self.probing == 0 {
+            if self.parks < PROBE_EVERY << self.failed_probes {
+                return 0;
+            }
+            self.probe();
+        }
+        self.max.min(self.wake.saturating_mul(2))
+    }
+
+    /// The peer moved while this end was spinning, `after` nanoseconds into the wait.
+    pub fn hit(&mut self, after: u64) {
+        if after <= self.worth {
+            self.cold = 0;
+            self.probing = 0;
+            self.failed_probes = 0;
+        } else {
+            self.cold = self.cold.saturating_add(1).min(COLD);
+            self.probe_step();
+        }
+    }
+
+    /// The spin ran out.
+    pub fn ran_out(&mut self) {
+        self.cold = self.cold.saturating_add(RAN_OUT).min(COLD);
+        self.probe_step();
+    }
+
+    /// A park ended. `gap` is how long after the wait began the peer rang, `latency` how long this end took
+    /// to run again after that, both in nanoseconds, where the peer's stamp tells; it is not believed further
+    /// than the policy's limit.
+    pub fn parked(&mut self, gap: Option<u64>, latency: Option<u64>) {
+        self.parks = self.parks.saturating_add(1);
+        if let Some(latency) = latency {
+            let latency = latency.clamp(1_000, LONGEST);
+            self.wake = self.wake - self.wake / 8 + latency / 8;
+        }
+        let soon = gap.is_some_and(|gap| gap <= self.worth);
+        if soon && self.cold >= COLD && self.probing == 0 && self.parks >= 2 << self.failed_probes {
+            self.probe();
+        }
+    }
+
+    fn probe(&mut self) {
+        self.probing = PROBE;
+        self.parks = 0;
+    }
+
+    fn probe_step(&mut self) {
+        if self.probing > 0 {
+            self.probing -= 1;
+            if self.probing == 0 {
+                self.failed_probes = (self.failed_probes + 1).min(MAX_FAILED_PROBES);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hot_pair_keeps_spinning() {
+        let mut spin = Spin::new(SpinPolicy::default());
+        for _ in 0..1000 {
+            assert!(spin.budget() > 0);
+            spin.hit(200);
+        }
+    }
+
+    #[test]
+    fn a_pair_on_one_processor_stops_spinning_after_four_waits() {
+        let mut spin = Spin::new(SpinPolicy::default());
+        let mut spun = 0;
+        for _ in 0..10_000 {
+            if spin.budget() > 0 {
+                spun += 1;
+                spin.ran_out();
+            }
+            // On one processor the ringer runs at once, because this end parked.
+            spin.parked(Some(2_000), Some(2_000));
+        }
+        assert!((4..10_000 / 20).contains(&spun), "spun {spun} times");
+    }
+
+    #[test]
+    fn answers_that_come_late_stop_the_spinning_and_soon_ones_start_it_again() {
+        let mut spin = Spin::new(SpinPolicy::default());
+        for _ in 0..16 {
+            assert!(spin.budget() > 0);
+            spin.hit(26_000);
+        }
+        assert_eq!(spin.budget(), 0);
+        spin.parked(Some(900), Some(25_000));
+        spin.parked(Some(900), Some(25_000));
+        assert!(spin.budget() > 0, "a park for a moment only starts a probe");
+        spin.hit(300);
+        assert!(spin.budget() > 0);
+    }
+
+    #[test]
+    fn zero_never_spins() {
+        let mut spin = Spin::new(SpinPolicy::NEVER);
+        spin.parked(Some(1), Some(1));
+        assert_eq!(spin.budget(), 0);
+    }
+
+    #[test]
+    fn the_budget_is_twice_the_wake_up_seen_and_never_above_the_limit() {
+        let mut spin = Spin::new(SpinPolicy::default());
+        for _ in 0..100 {
+            spin.parked(None, Some(4_000));
+        }
+        let budget = spin.budget();
+        assert!((7_000..10_000).contains(&budget), "{budget}");
+        for _ in 0..100 {
+            spin.parked(None, Some(u64::MAX));
+        }
+        assert_eq!(spin.budget(), 60_000);
+    }
+}

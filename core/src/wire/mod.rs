@@ -1,0 +1,16 @@
+//! The bytes that cross between processes. `docs/wire.md` is the reference for every offset; the tests
+//! there and the assertions here hold the two together. All integers are little-endian.
+
+mod board;
+mod control;
+mod page;
+mod record;
+
+pub use board::{BOARD_SIZE, BoardHeader, BoardState, BoardWord};
+pub use control::{
+    Attach, ControlError, ControlKind, Doorbell, Hello, MAX_CONTROL, Message, PROTOCOL, Ready,
+    Refuse, RefuseCode, Snapshot, Versions, Welcome,
+};
+pub use page::{CloseReason, PAGE_SIZE, PageError, PageHeader, Role, SessionState};
+pub(crate) use record::HEADER_U32;
+pub use record::{ALIGN, HEADER, Header, Kind, SWITCH_RESERVE, Status, record_len};

@@ -1,0 +1,194 @@
+use core::mem::{offset_of, size_of};
+
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::ServiceName;
+
+/// A page's size in bytes.
+pub const PAGE_SIZE: usize = 4096;
+
+/// The constant first 128 bytes of a page. The peer copies them out once and checks the copy.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct PageHeader {
+    magic: [u8; 8],
+    layout: U32,
+    role: U32,
+    session: U64,
+    pid: U32,
+    lane_size: U32,
+    created: U64,
+    name: [u8; 64],
+    reserved: [u8; 24],
+}
+
+const _: () = {
+    assert!(size_of::<PageHeader>() == 128);
+    assert!(offset_of!(PageHeader, layout) == 0x08);
+    assert!(offset_of!(PageHeader, role) == 0x0c);
+    assert!(offset_of!(PageHeader, session) == 0x10);
+    assert!(offset_of!(PageHeader, pid) == 0x18);
+    assert!(offset_of!(PageHeader, lane_size) == 0x1c);
+    assert!(offset_of!(PageHeader, created) == 0x20);
+    assert!(offset_of!(PageHeader, name) == 0x28);
+};
+
+/// Which end of a session a page belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum Role {
+    /// The end that connected.
+    Client = 1,
+    /// The end that accepted.
+    Server = 2,
+}
+
+/// What a page says of its owner's end of the session (the `state` word, low 32 bits).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum SessionState {
+    /// Data may flow.
+    Open = 1,
+    /// The owner sends no more requests, and still answers those it has.
+    Draining = 2,
+    /// The owner reads and writes nothing more; the high 32 bits hold a [`CloseReason`].
+    Closed = 3,
+}
+
+/// Why an end closed its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum CloseReason {
+    /// It was dropped or stopped as planned.
+    Normal = 1,
+    /// The peer wrote what an honest peer cannot write.
+    Poisoned = 2,
+    /// The server is stopping.
+    Stopping = 3,
+}
+
+/// Why a page is not what the handshake announced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PageError {
+    /// The first eight bytes are not a page's.
+    #[error("the peer's page does not start with the magic of a Bellwire page")]
+    Magic,
+    /// The layout is another one.
+    #[error("the peer's page has layout {found}, not {expected}")]
+    Layout {
+        /// The layout found.
+        found: u32,
+        /// The layout of this version.
+        expected: u32,
+    },
+    /// It belongs to another role, session or service, or its lane has another size.
+    #[error("the peer's page does not match its handshake: {field}")]
+    Mismatch {
+        /// The field that differs.
+        field: &'static str,
+    },
+}
+
+impl PageHeader {
+    /// The first eight bytes of every page.
+    pub const MAGIC: [u8; 8] = *b"BWPAGE\r\n";
+    /// The layout that this version writes.
+    pub const LAYOUT: u32 = 1;
+
+    /// A page's header as its owner writes it, before the memfd is sealed and sent.
+    pub fn new(
+        role: Role,
+        session: u64,
+        pid: u32,
+        lane_size: u32,
+        created: u64,
+        name: ServiceName,
+    ) -> Self {
+        Self {
+            magic: Self::MAGIC,
+            layout: Self::LAYOUT.into(),
+            role: (role as u32).into(),
+            session: session.into(),
+            pid: pid.into(),
+            lane_size: lane_size.into(),
+            created: created.into(),
+            name: name.to_field(),
+            reserved: [0; 24],
+        }
+    }
+
+    /// Checks a peer's header, copied out of its page, against what the handshake agreed.
+    ///
+    /// # Errors
+    /// [`PageError`] names the first field that differs.
+    pub fn check(
+        &self,
+        role: Role,
+        session: u64,
+        lane_size: u32,
+        name: ServiceName,
+    ) -> Result<(), PageError> {
+        if self.magic != Self::MAGIC {
+            return Err(PageError::Magic);
+        }
+        if self.layout.get() != Self::LAYOUT {
+            return Err(PageError::Layout { found: self.layout.get(), expected: Self::LAYOUT });
+        }
+        let fields = [
+            ("role", self.role.get() == role as u32),
+            ("session", self.session.get() == session),
+            ("lane size", self.lane_size.get() == lane_size),
+            ("service name", self.name == name.to_field()),
+        ];
+        match fields.iter().find(|(_, same)| !same) {
+            Some((field, _)) => Err(PageError::Mismatch { field }),
+            None => Ok(()),
+        }
+    }
+
+    /// The process that wrote the page, as it says: for display, never for a decision.
+    pub fn pid(&self) -> u32 {
+        self.pid.get()
+    }
+
+    /// The session's number.
+    pub fn session(&self) -> u64 {
+        self.session.get()
+    }
+}
+
+impl SessionState {
+    /// The `state` word for this state and reason.
+    pub fn word(self, reason: Option<CloseReason>) -> u64 {
+        self as u64 | reason.map_or(0, |r| r as u64) << 32
+    }
+
+    /// Parses a peer's `state` word; `None` for what no honest peer writes.
+    pub fn parse(word: u64) -> Option<(Self, Option<CloseReason>)> {
+        let state = match word & 0xffff_ffff {
+            1 => Self::Open,
+            2 => Self::Draining,
+            3 => Self::Closed,
+            _ => return None,
+        };
+        let reason = match word >> 32 {
+            0 => None,
+            code => Some(CloseReason::parse(code)?),
+        };
+        Some((state, reason))
+    }
+}
+
+impl CloseReason {
+    /// Parses a peer's reason; `None` for what no honest peer writes.
+    pub const fn parse(code: u64) -> Option<Self> {
+        Some(match code {
+            1 => Self::Normal,
+            2 => Self::Poisoned,
+            3 => Self::Stopping,
+            _ => return None,
+        })
+    }
+}

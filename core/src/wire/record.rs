@@ -1,0 +1,133 @@
+use core::mem::size_of;
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Records start at multiples of this many bytes. With 16, a header always fits before the lane's end.
+pub const ALIGN: usize = 16;
+/// A record header's size in bytes.
+pub const HEADER: usize = 16;
+/// [`HEADER`], as the type of a record's length.
+pub(crate) const HEADER_U32: u32 = 16;
+/// Room in every lane that only a switch record may use: its header and 16 bytes.
+pub const SWITCH_RESERVE: u64 = 32;
+
+/// A record's header, as it stands in a lane.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct Header {
+    /// The payload's length in bytes, without header and padding.
+    pub len: U32,
+    /// A [`Kind`].
+    pub kind: u8,
+    /// 0 in this version; bit 0 is kept for a send time between header and payload.
+    pub flags: u8,
+    /// A [`Status`]; 0 in requests.
+    pub status: U16,
+    /// What a response answers. Requests count up from 1; 0 where no correlation is meant.
+    pub id: U64,
+}
+
+const _: () =
+    assert!(size_of::<Header>() == HEADER && HEADER == ALIGN && HEADER_U32 as usize == HEADER);
+
+/// What a record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// A request; the payload is the service's.
+    Request = 1,
+    /// A response; the payload is the service's, or a reason in UTF-8 when the status is not [`Status::Ok`].
+    Response = 2,
+    /// Nothing: the rest of the lane up to its end.
+    Pad = 3,
+    /// The lane goes on in another epoch.
+    Switch = 4,
+    /// A response whose payload is a memfd on the control socket.
+    Attach = 5,
+    /// The requester no longer wants the answer to `id`.
+    Cancel = 6,
+    /// The owner of the lane sends nothing more.
+    Bye = 7,
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u16)]
+pub enum Status {
+    /// The payload is the answer.
+    Ok = 0,
+    /// The handler failed; the payload is its reason. It ran.
+    Failed = 1,
+    /// The request could not be decoded; the handler did not run.
+    Malformed = 2,
+    /// The server is at capacity; the handler did not run.
+    Busy = 3,
+    /// The server is stopping; the handler did not run.
+    Stopping = 4,
+    /// The requester cancelled before the handler ran.
+    Cancelled = 5,
+    /// The answer is larger than a limit; the handler ran.
+    TooLarge = 6,
+    /// The handler panicked. It ran, in part.
+    Panicked = 7,
+    /// There is nothing to answer with yet: no snapshot was published.
+    NotYet = 8,
+}
+
+impl Kind {
+    /// Parses a peer's kind.
+    pub const fn parse(byte: u8) -> Option<Self> {
+        Some(match byte {
+            1 => Self::Request,
+            2 => Self::Response,
+            3 => Self::Pad,
+            4 => Self::Switch,
+            5 => Self::Attach,
+            6 => Self::Cancel,
+            7 => Self::Bye,
+            _ => return None,
+        })
+    }
+}
+
+impl Status {
+    /// Parses a peer's status.
+    pub const fn parse(code: u16) -> Option<Self> {
+        Some(match code {
+            0 => Self::Ok,
+            1 => Self::Failed,
+            2 => Self::Malformed,
+            3 => Self::Busy,
+            4 => Self::Stopping,
+            5 => Self::Cancelled,
+            6 => Self::TooLarge,
+            7 => Self::Panicked,
+            8 => Self::NotYet,
+            _ => return None,
+        })
+    }
+
+    /// Whether a handler ran, or may have run, when a response has this status.
+    pub const fn ran(self) -> bool {
+        matches!(self, Self::Ok | Self::Failed | Self::TooLarge | Self::Panicked)
+    }
+}
+
+impl Header {
+    /// A header as its sender writes it.
+    pub fn new(kind: Kind, status: Status, id: u64, len: u32) -> Self {
+        Self {
+            len: len.into(),
+            kind: kind as u8,
+            flags: 0,
+            status: (status as u16).into(),
+            id: id.into(),
+        }
+    }
+}
+
+/// The bytes that a record with this payload takes in a lane: header, payload, padding.
+pub const fn record_len(payload: u32) -> u64 {
+    HEADER as u64 + (payload as u64).next_multiple_of(ALIGN as u64)
+}

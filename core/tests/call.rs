@@ -1,0 +1,289 @@
+//! The calling machine, against a peer that is written by hand.
+
+use bellwire_core::call::{CallMachine, MAX_WINDOW, Reply, SubmitError, Ticket};
+use bellwire_core::lane::{Lanes, PushError};
+use bellwire_core::sim::{Sim, SimEnd};
+use bellwire_core::wire::{CloseReason, Header, Kind, Status};
+use bellwire_core::{Executed, Geometry, PeerFault};
+use proptest::prelude::*;
+
+/// A caller, and the other end by hand.
+struct Pair {
+    ends: [SimEnd; 2],
+    lanes: Lanes,
+    calls: CallMachine,
+    other: Lanes,
+    buffer: Vec<u8>,
+}
+
+impl Pair {
+    fn new() -> Self {
+        Self::with(Sim::default())
+    }
+
+    fn with(sim: Sim) -> Self {
+        let ends = sim.ends();
+        let (lanes, other) = (ends[0].lanes(), ends[1].lanes());
+        Self { ends, lanes, calls: CallMachine::new(), other, buffer: Vec::new() }
+    }
+
+    fn submit(&mut self, payload: &[u8]) -> Result<Ticket, SubmitError> {
+        let end = &self.ends[0];
+        self.calls.submit(&mut self.lanes, end.own(), end.peer(), payload)
+    }
+
+    fn commit(&mut self) {
+        let _ = self.lanes.commit(self.ends[0].own(), self.ends[0].peer());
+    }
+
+    fn abandon(&mut self, ticket: Ticket) -> bool {
+        let end = &self.ends[0];
+        self.calls.abandon(&mut self.lanes, end.own(), end.peer(), ticket)
+    }
+
+    fn reply(&mut self) -> Result<Option<Reply>, PeerFault> {
+        let end = &self.ends[0];
+        self.calls.next_reply(&mut self.lanes, end.own(), end.peer(), &mut self.buffer)
+    }
+
+    fn executed(&mut self, ticket: Ticket) -> Executed {
+        self.calls.executed(&mut self.lanes, self.ends[0].peer(), ticket)
+    }
+
+    /// The other end writes a record.
+    fn send(&mut self, kind: Kind, id: u64, payload: &[u8]) {
+        let header = Header::new(kind, Status::Ok, id, payload.len() as u32);
+        self.send_header(header, payload);
+    }
+
+    fn send_header(&mut self, header: Header, payload: &[u8]) {
+        let end = &self.ends[1];
+        self.other.push(end.own(), end.peer(), header, payload).unwrap();
+        let _ = self.other.commit(end.own(), end.peer());
+    }
+
+    /// The other end takes a record: its kind and id.
+    fn take(&mut self) -> Option<(Kind, u64)> {
+        let end = &self.ends[1];
+        let record = self.other.peek(end.peer()).unwrap()?;
+        self.other.take_before_acting(end.own(), &record);
+        Some((record.kind, record.id))
+    }
+}
+
+proptest! {
+    #[test]
+    fn answers_come_in_any_order(order in Just((1_u64..=20).collect::<Vec<_>>()).prop_shuffle()) {
+        let mut pair = Pair::new();
+        for id in 1..=20_u64 {
+            let ticket = pair.submit(&id.to_le_bytes()).unwrap();
+            prop_assert_eq!(ticket.id(), id);
+        }
+        pair.commit();
+        for (answered, id) in order.iter().enumerate() {
+            prop_assert_eq!(pair.calls.in_flight(), 20 - answered);
+            pair.send(Kind::Response, *id, &id.to_be_bytes());
+            let reply = pair.reply().unwrap().unwrap();
+            prop_assert_eq!((reply.ticket.id(), reply.status, reply.len), (*id, Status::Ok, 8));
+            prop_assert_eq!(&pair.buffer[..8], &id.to_be_bytes());
+            prop_assert!(!pair.calls.is_waiting(reply.ticket));
+        }
+        prop_assert_eq!(pair.calls.in_flight(), 0);
+        prop_assert_eq!(pair.reply(), Ok(None));
+        for id in 0..=21 {
+            let mut again = Pair { calls: std::mem::take(&mut pair.calls), ..Pair::new() };
+            again.send(Kind::Response, id, &[]);
+            prop_assert_eq!(again.reply(), Err(PeerFault::UnknownId { id }));
+            pair.calls = again.calls;
+        }
+    }
+}
+
+#[test]
+fn an_answer_to_nothing_is_a_lie() {
+    for id in [0, 2, 3, u64::MAX] {
+        let mut pair = Pair::new();
+        pair.submit(&[]).unwrap();
+        pair.send(Kind::Response, id, &[]);
+        assert_eq!(pair.reply(), Err(PeerFault::UnknownId { id }));
+    }
+}
+
+#[test]
+fn a_second_answer_is_a_lie() {
+    let mut pair = Pair::new();
+    pair.submit(&[]).unwrap();
+    pair.submit(&[]).unwrap();
+    pair.send(Kind::Response, 2, &[]);
+    assert_eq!(pair.reply().unwrap().unwrap().ticket.id(), 2);
+    pair.send(Kind::Response, 2, &[]);
+    assert_eq!(pair.reply(), Err(PeerFault::UnknownId { id: 2 }));
+}
+
+#[test]
+fn an_abandoned_request_is_cancelled_and_its_answer_dropped() {
+    let mut pair = Pair::new();
+    let first = pair.submit(b"a").unwrap();
+    let second = pair.submit(b"b").unwrap();
+    assert!(pair.abandon(first));
+    assert!(!pair.abandon(first), "once");
+    assert_eq!(pair.calls.in_flight(), 1);
+    assert!(!pair.calls.is_waiting(first) && pair.calls.is_waiting(second));
+    pair.commit();
+    assert_eq!(pair.take(), Some((Kind::Request, 1)));
+    assert_eq!(pair.take(), Some((Kind::Request, 2)));
+    assert_eq!(pair.take(), Some((Kind::Cancel, 1)));
+    pair.send(Kind::Response, 1, b"unwanted");
+    pair.send(Kind::Response, 2, b"wanted");
+    let reply = pair.reply().unwrap().unwrap();
+    assert_eq!((reply.ticket, &pair.buffer[..reply.len]), (second, &b"wanted"[..]));
+    assert_eq!(pair.reply(), Ok(None));
+    assert!(!pair.abandon(second), "answered");
+    pair.send(Kind::Response, 1, &[]);
+    assert_eq!(
+        pair.reply(),
+        Err(PeerFault::UnknownId { id: 1 }),
+        "an abandoned one is answered once"
+    );
+}
+
+/// Somebody has to take its memfd off the socket.
+#[test]
+fn an_abandoned_attachment_is_still_handed_out() {
+    let mut pair = Pair::new();
+    let ticket = pair.submit(&[]).unwrap();
+    assert!(pair.abandon(ticket));
+    pair.send(Kind::Attach, 1, &[]);
+    let reply = pair.reply().unwrap().unwrap();
+    assert!(reply.attached && reply.ticket == ticket);
+    assert_eq!(pair.calls.in_flight(), 0);
+}
+
+#[test]
+fn a_cancel_that_finds_no_room_is_left_out() {
+    let mut pair = Pair::new();
+    let mut last = None;
+    while let Ok(ticket) = pair.submit(&[]) {
+        last = Some(ticket);
+    }
+    assert!(pair.abandon(last.unwrap()));
+}
+
+#[test]
+fn a_bye_ends_the_session_after_what_came_before_it() {
+    let mut pair = Pair::new();
+    pair.submit(&[]).unwrap();
+    pair.send(Kind::Response, 1, &[]);
+    pair.other.push_bye(pair.ends[1].own(), CloseReason::Stopping);
+    let _ = pair.other.commit(pair.ends[1].own(), pair.ends[1].peer());
+    assert!(pair.reply().unwrap().is_some());
+    assert_eq!(pair.calls.closed(), None);
+    assert_eq!(pair.reply(), Ok(None));
+    assert_eq!(pair.calls.closed(), Some(CloseReason::Stopping));
+    assert_eq!(pair.submit(&[]), Err(SubmitError::Closed));
+    assert_eq!(pair.reply(), Ok(None));
+}
+
+#[test]
+fn a_bye_with_an_unknown_reason_or_a_payload_is_a_lie() {
+    let mut header = Header::new(Kind::Bye, Status::Ok, 0, 0);
+    let bye = PeerFault::Unexpected { at: 0, kind: Kind::Bye as u8 };
+    for reason in [0, 4, u16::MAX] {
+        let mut pair = Pair::new();
+        header.status = reason.into();
+        pair.send_header(header, &[]);
+        assert_eq!(pair.reply(), Err(bye));
+    }
+    let mut pair = Pair::new();
+    header.status = 1.into();
+    header.len = 1.into();
+    pair.send_header(header, &[0]);
+    assert_eq!(pair.reply(), Err(bye));
+}
+
+#[test]
+fn kinds_that_a_caller_never_receives_are_lies() {
+    for kind in [Kind::Request, Kind::Switch, Kind::Cancel] {
+        let mut pair = Pair::new();
+        pair.submit(&[]).unwrap();
+        pair.send(kind, 1, &[]);
+        assert_eq!(pair.reply(), Err(PeerFault::Unexpected { at: 0, kind: kind as u8 }));
+    }
+}
+
+#[test]
+fn an_unknown_status_is_a_lie() {
+    let mut pair = Pair::new();
+    pair.submit(&[]).unwrap();
+    let mut header = Header::new(Kind::Response, Status::Ok, 1, 0);
+    header.status = 9.into();
+    pair.send_header(header, &[]);
+    let lie = PeerFault::Unexpected { at: 0, kind: Kind::Response as u8 };
+    assert_eq!(pair.reply(), Err(lie));
+}
+
+#[test]
+fn whether_a_handler_ran_is_known_from_what_was_taken() {
+    let mut pair = Pair::new();
+    let tickets: Vec<_> = (0..3).map(|len| pair.submit(&vec![0; len * 20]).unwrap()).collect();
+    assert_eq!(pair.executed(tickets[0]), Executed::No, "not even published");
+    pair.commit();
+    for taken in 0..3 {
+        for (at, ticket) in tickets.iter().enumerate() {
+            let expected = if at < taken { Executed::Maybe } else { Executed::No };
+            assert_eq!(pair.executed(*ticket), expected, "request {at}, {taken} taken");
+        }
+        pair.take().unwrap();
+    }
+    pair.send(Kind::Response, 1, &[]);
+    pair.reply().unwrap().unwrap();
+    assert_eq!(pair.executed(tickets[0]), Executed::Maybe, "answered");
+}
+
+#[test]
+fn a_refused_submit_writes_nothing_and_uses_no_number() {
+    let mut pair = Pair::new();
+    let max = pair.lanes.max_payload();
+    let limit = SubmitError::Push(PushError::TooLarge { len: max + 1, limit: max });
+    assert_eq!(pair.submit(&vec![0; max + 1]), Err(limit));
+    assert_eq!(pair.calls.in_flight(), 0);
+    assert_eq!(pair.submit(&vec![0; max]).unwrap().id(), 1);
+    while pair.submit(&vec![0; max]).is_ok() {}
+    let in_flight = pair.calls.in_flight();
+    assert!(matches!(pair.submit(&vec![0; max]), Err(SubmitError::Push(PushError::Full { .. }))));
+    assert_eq!(pair.calls.in_flight(), in_flight);
+    assert_eq!(
+        pair.submit(&[]).map(Ticket::id).unwrap_or(in_flight as u64 + 1),
+        in_flight as u64 + 1
+    );
+}
+
+/// The window is counted from the oldest unanswered request: one that is never answered closes it.
+#[test]
+fn requests_stop_at_the_window() {
+    let lane = Geometry::new(4 << 20).unwrap();
+    let mut pair = Pair::with(Sim { lane, ..Sim::default() });
+    for _ in 0..MAX_WINDOW {
+        pair.submit(&[]).unwrap();
+    }
+    assert_eq!(pair.submit(&[]), Err(SubmitError::Window));
+    pair.send(Kind::Response, 2, &[]);
+    pair.reply().unwrap().unwrap();
+    assert_eq!(pair.submit(&[]), Err(SubmitError::Window));
+    pair.send(Kind::Response, 1, &[]);
+    pair.reply().unwrap().unwrap();
+    assert_eq!(pair.submit(&[]).unwrap().id(), MAX_WINDOW as u64 + 1);
+}
+
+#[test]
+fn the_buffer_grows_to_the_largest_answer_and_never_shrinks() {
+    let mut pair = Pair::new();
+    for (id, len) in [(1, 10), (2, 100), (3, 5)] {
+        pair.submit(&[]).unwrap();
+        pair.send(Kind::Response, id, &vec![id as u8; len]);
+        let reply = pair.reply().unwrap().unwrap();
+        assert_eq!(reply.len, len);
+        assert!(pair.buffer[..len].iter().all(|byte| *byte == id as u8));
+    }
+    assert_eq!(pair.buffer.len(), 100);
+}

@@ -1,0 +1,330 @@
+//! Bytes: what is written is read again, and nothing else panics.
+
+use bellwire_core::wire::{
+    ALIGN, Attach, BoardHeader, CloseReason, ControlError, Doorbell, HEADER, Header, Hello, Kind,
+    MAX_CONTROL, Message, PROTOCOL, PageError, PageHeader, Ready, Refuse, RefuseCode, Role,
+    SessionState, Snapshot, Status, Versions, Welcome, record_len,
+};
+use bellwire_core::{Geometry, NameError, ServiceName};
+use proptest::prelude::*;
+use zerocopy::{FromBytes, IntoBytes};
+
+pub(crate) fn encode(message: &Message, fds: usize) -> Vec<u8> {
+    let mut bytes = [0xaa; MAX_CONTROL];
+    let len = message.encode(u16::try_from(fds).unwrap(), &mut bytes);
+    bytes[..len].to_vec()
+}
+
+fn name() -> impl Strategy<Value = ServiceName> {
+    "[a-z0-9][a-z0-9-]{0,62}".prop_map(|name| name.parse().unwrap())
+}
+
+fn geometry() -> impl Strategy<Value = Geometry> {
+    (12_u32..=30).prop_map(|bits| Geometry::new(1 << bits).unwrap())
+}
+
+fn doorbell() -> impl Strategy<Value = Doorbell> {
+    prop_oneof![Just(Doorbell::Futex), Just(Doorbell::Eventfd), Just(Doorbell::Socket)]
+}
+
+fn code() -> impl Strategy<Value = RefuseCode> {
+    prop_oneof![
+        Just(RefuseCode::Incompatible),
+        Just(RefuseCode::Credentials),
+        Just(RefuseCode::Token),
+        Just(RefuseCode::Service),
+        Just(RefuseCode::Quota),
+        Just(RefuseCode::Stopping),
+        Just(RefuseCode::Protocol),
+        Just(RefuseCode::Resources),
+    ]
+}
+
+fn hello() -> impl Strategy<Value = Message> {
+    let versions = (0..=1_u16, 1..=u16::MAX).prop_map(|(min, max)| Versions { min, max });
+    let rest = (any::<u64>(), name(), any::<u32>(), any::<[u8; 16]>(), geometry(), any::<u32>());
+    (versions, rest, doorbell(), any::<bool>()).prop_map(|(versions, rest, doorbell, rings)| {
+        let (features, service, method, token, lane, max_lane) = rest;
+        Message::Hello(Hello {
+            versions,
+            features,
+            service,
+            method,
+            token,
+            lane,
+            max_lane,
+            doorbell,
+            rings_eventfd: rings,
+        })
+    })
+}
+
+fn message() -> impl Strategy<Value = Message> {
+    let welcome = (any::<u16>(), any::<u64>(), any::<u64>(), geometry(), any::<u32>(), doorbell())
+        .prop_map(|(version, features, session, lane, max_lane, doorbell)| {
+            Message::Welcome(Welcome { version, features, session, lane, max_lane, doorbell })
+        });
+    let refuse = (code(), "[^\\p{C}]{0,300}")
+        .prop_map(|(code, reason)| Message::Refuse(Refuse::new(code, &reason)));
+    let snapshot = any::<(u64, u64, u64)>()
+        .prop_map(|(id, generation, len)| Message::Snapshot(Snapshot { id, generation, len }));
+    prop_oneof![
+        4 => hello(),
+        4 => welcome,
+        4 => refuse,
+        1 => any::<u64>().prop_map(|session| Message::Attach(Attach { session })),
+        1 => any::<u64>().prop_map(|session| Message::Ready(Ready { session })),
+        1 => snapshot,
+        1 => Just(Message::Ring),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn what_is_encoded_is_parsed_again(message in message(), fds in 0_usize..8) {
+        let bytes = encode(&message, fds);
+        prop_assert!(bytes.len() <= MAX_CONTROL);
+        prop_assert_eq!(Message::parse(&bytes, fds), Ok(message));
+        prop_assert_eq!(
+            Message::parse(&bytes, fds + 1),
+            Err(ControlError::Field { field: "descriptor count" })
+        );
+    }
+
+    #[test]
+    fn every_truncation_and_extension_is_refused(message in message()) {
+        let mut bytes = encode(&message, 0);
+        for len in 0..bytes.len() {
+            let refused = Message::parse(&bytes[..len], 0).is_err();
+            prop_assert!(refused, "{len} of {} bytes", bytes.len());
+        }
+        bytes.push(0);
+        prop_assert!(Message::parse(&bytes, 0).is_err());
+    }
+
+    /// A changed message is refused, or it is another message: it never panics, and what it says is kept.
+    #[test]
+    fn every_single_byte_change_is_refused_or_another_message(message in message(), to in any::<u8>()) {
+        let honest = encode(&message, 0);
+        for at in 0..honest.len() {
+            let mut bytes = honest.clone();
+            bytes[at] = to;
+            if let Ok(parsed) = Message::parse(&bytes, 0) {
+                // Bytes of a reason behind its length are not looked at.
+                let again = encode(&parsed, 0);
+                prop_assert_eq!(Message::parse(&again, 0), Ok(parsed));
+            }
+        }
+    }
+
+    #[test]
+    fn arbitrary_bytes_do_not_panic(
+        mut bytes in proptest::collection::vec(any::<u8>(), 0..MAX_CONTROL + 8),
+        kind in 0_u8..9,
+        fds in 0_usize..5,
+    ) {
+        let _ = Message::parse(&bytes, fds);
+        if bytes.len() >= 8 {
+            bytes[..8].copy_from_slice(&[b'B', b'W', b'C', b'1', kind, 0, fds as u8, 0]);
+            let _ = Message::parse(&bytes, fds);
+        }
+    }
+
+    /// A client of any foreign version is told so, whatever its HELLO looks like behind the versions.
+    #[test]
+    fn a_foreign_version_is_known_by_its_first_bytes(
+        min in 2_u16.., span in 0_u16..100, rest in proptest::collection::vec(any::<u8>(), 0..300)
+    ) {
+        let versions = Versions { min, max: min.saturating_add(span) };
+        let mut bytes = b"BWC1\x01\0\0\0".to_vec();
+        bytes.extend(versions.min.to_le_bytes());
+        bytes.extend(versions.max.to_le_bytes());
+        bytes.extend(rest);
+        prop_assert_eq!(Message::parse(&bytes, 0), Err(ControlError::Version(versions)));
+    }
+
+    #[test]
+    fn the_common_version_is_the_newest_of_both(a in 0_u16..20, b in 0_u16..20, c in 0_u16..20, d in 0_u16..20) {
+        let one = Versions { min: a.min(b), max: a.max(b) };
+        let other = Versions { min: c.min(d), max: c.max(d) };
+        let newest = one.range().filter(|version| other.range().contains(version)).max();
+        prop_assert_eq!(one.common(other), newest);
+        prop_assert_eq!(other.common(one), newest);
+    }
+
+    #[test]
+    fn names_are_kept_and_everything_else_is_refused(text in proptest::collection::vec(any::<u8>(), 0..70)) {
+        let good = |at: usize, byte: &u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9') || (*byte == b'-' && at > 0);
+        let valid = (1..=63).contains(&text.len()) && text.iter().enumerate().all(|(at, byte)| good(at, byte));
+        match ServiceName::parse(&text) {
+            Ok(name) => {
+                prop_assert!(valid);
+                prop_assert_eq!(name.as_str().as_bytes(), &text[..]);
+            }
+            Err(_) => prop_assert!(!valid),
+        }
+    }
+
+    #[test]
+    fn a_name_survives_its_field(name in name()) {
+        prop_assert_eq!(ServiceName::from_field(&name.to_field()), Ok(name));
+        prop_assert_eq!(name.to_string().parse(), Ok(name));
+        let mut field = name.to_field();
+        if field[63] == 0 && field[62] == 0 {
+            field[63] = b'x';
+            prop_assert_eq!(ServiceName::from_field(&field), Err(NameError::BadByte { at: 63 }));
+        }
+    }
+
+    #[test]
+    fn a_size_is_a_lane_only_if_it_is_a_power_of_two_in_range(size in any::<u64>(), bits in 0_u32..40) {
+        for size in [size, 1 << bits, (1 << bits) + 1] {
+            let valid = size.is_power_of_two() && (4096..=1 << 30).contains(&size);
+            prop_assert_eq!(Geometry::new(size).map(Geometry::size).ok(), valid.then_some(size));
+        }
+    }
+
+    #[test]
+    fn the_lane_for_a_payload_carries_it_and_half_of_it_would_not(payload in 0_usize..1 << 29) {
+        if let Some(lane) = Geometry::for_payload(payload) {
+            prop_assert!(lane.max_payload() >= payload);
+            if let Ok(half) = Geometry::new(lane.size() / 2) {
+                // The estimate rounds up to whole blocks.
+                prop_assert!(half.max_payload() < payload + ALIGN);
+            }
+        } else {
+            prop_assert!(payload > Geometry::new(1 << 30).unwrap().max_payload() - ALIGN);
+        }
+    }
+
+    #[test]
+    fn a_record_is_its_header_and_its_payload_in_whole_blocks(len in any::<u32>()) {
+        let record = record_len(len);
+        prop_assert!(record.is_multiple_of(ALIGN as u64));
+        let used = u64::from(len) + HEADER as u64;
+        prop_assert!((used..used + ALIGN as u64).contains(&record));
+    }
+
+    #[test]
+    fn a_header_is_sixteen_bytes_as_documented(id in any::<u64>(), len in any::<u32>()) {
+        let header = Header::new(Kind::Response, Status::TooLarge, id, len);
+        let bytes = header.as_bytes();
+        prop_assert_eq!(&bytes[..4], &len.to_le_bytes());
+        prop_assert_eq!(&bytes[4..8], &[2, 0, 6, 0]);
+        prop_assert_eq!(&bytes[8..], &id.to_le_bytes());
+    }
+
+    #[test]
+    fn every_code_is_one_enum_value_and_the_rest_is_none(code in any::<u32>()) {
+        for code in [code, code % 16] {
+            if let Some(kind) = u8::try_from(code).ok().and_then(Kind::parse) {
+                prop_assert_eq!(kind as u32, code);
+            }
+            if let Some(status) = u16::try_from(code).ok().and_then(Status::parse) {
+                prop_assert_eq!(status as u32, code);
+            }
+            if let Some(doorbell) = Doorbell::parse(code) {
+                prop_assert_eq!(doorbell as u32, code);
+            }
+            if let Some(reason) = CloseReason::parse(code.into()) {
+                prop_assert_eq!(reason as u32, code);
+            }
+        }
+        let known = |codes: u32, parse: &dyn Fn(u32) -> bool| (0..100).filter(|code| parse(*code)).count() as u32 == codes;
+        prop_assert!(known(7, &|code| Kind::parse(code as u8).is_some()));
+        prop_assert!(known(9, &|code| Status::parse(code as u16).is_some()));
+        prop_assert!(known(3, &|code| Doorbell::parse(code).is_some()));
+        prop_assert!(known(3, &|code| CloseReason::parse(code.into()).is_some()));
+    }
+
+    #[test]
+    fn a_state_word_is_parsed_again_or_refused(word in any::<u64>(), low in 0_u64..5, high in 0_u64..5) {
+        for word in [word, low | high << 32] {
+            if let Some((state, reason)) = SessionState::parse(word) {
+                prop_assert_eq!(state.word(reason), word);
+            }
+        }
+        let known = (1..=3).contains(&low) && high <= 3;
+        prop_assert_eq!(SessionState::parse(low | high << 32).is_some(), known);
+    }
+
+    /// A page of another session, and one that differs in any of the bytes that are checked, is refused.
+    #[test]
+    fn a_page_is_checked_field_by_field(session in any::<u64>(), pid in any::<u32>(), at in 0_usize..128, flip in 1_u8..) {
+        let name: ServiceName = "cgroups-snapshot".parse().unwrap();
+        let page = PageHeader::new(Role::Server, session, pid, 16384, 7, name);
+        prop_assert_eq!(page.check(Role::Server, session, 16384, name), Ok(()));
+        prop_assert_eq!((page.pid(), page.session()), (pid, session));
+        let mut bytes = <[u8; 128]>::try_from(page.as_bytes()).unwrap();
+        bytes[at] ^= flip;
+        let changed = PageHeader::read_from_bytes(&bytes).unwrap().check(Role::Server, session, 16384, name);
+        let checked = !matches!(at, 0x18..0x1c | 0x20..0x28 | 0x68..);
+        prop_assert_eq!(changed.is_err(), checked, "byte {}", at);
+    }
+
+    #[test]
+    fn a_board_is_checked_field_by_field(at in 0_usize..128, flip in 1_u8..) {
+        let name: ServiceName = "cgroups-snapshot".parse().unwrap();
+        let board = BoardHeader::new(1, 2, name);
+        prop_assert_eq!(board.check(name), Ok(()));
+        let mut bytes = <[u8; 128]>::try_from(board.as_bytes()).unwrap();
+        bytes[at] ^= flip;
+        let changed = BoardHeader::read_from_bytes(&bytes).unwrap().check(name);
+        let checked = !matches!(at, 0x0c..0x18 | 0x58..);
+        prop_assert_eq!(changed.is_err(), checked, "byte {}", at);
+    }
+}
+
+#[test]
+fn a_page_says_which_field_differs() {
+    let name: ServiceName = "a".parse().unwrap();
+    let other: ServiceName = "b".parse().unwrap();
+    let page = PageHeader::new(Role::Client, 5, 6, 4096, 7, name);
+    let mismatch = |field| Err(PageError::Mismatch { field });
+    assert_eq!(page.check(Role::Server, 5, 4096, name), mismatch("role"));
+    assert_eq!(page.check(Role::Client, 6, 4096, name), mismatch("session"));
+    assert_eq!(page.check(Role::Client, 5, 8192, name), mismatch("lane size"));
+    assert_eq!(page.check(Role::Client, 5, 4096, other), mismatch("service name"));
+}
+
+#[test]
+fn a_name_has_the_rules_that_it_documents() {
+    assert_eq!(ServiceName::parse(b""), Err(NameError::Empty));
+    assert_eq!(ServiceName::parse(b"-a"), Err(NameError::BadByte { at: 0 }));
+    assert_eq!(ServiceName::parse(b"a/b"), Err(NameError::BadByte { at: 1 }));
+    assert_eq!(ServiceName::parse(b"A"), Err(NameError::BadByte { at: 0 }));
+    assert!(ServiceName::parse(&[b'a'; 63]).is_ok());
+    assert_eq!(ServiceName::parse(&[b'a'; 64]), Err(NameError::TooLong { len: 64 }));
+    assert_eq!(ServiceName::parse(&[b'a'; 300]), Err(NameError::TooLong { len: 300 }));
+    assert_eq!(ServiceName::from_field(&[b'a'; 64]), Err(NameError::TooLong { len: 64 }));
+    assert_eq!(ServiceName::from_field(&[0; 64]), Err(NameError::Empty));
+}
+
+#[test]
+fn a_reason_is_cut_at_a_character_and_control_characters_are_refused() {
+    let long = "ä".repeat(200);
+    let refuse = Refuse::new(RefuseCode::Quota, &long);
+    assert_eq!(refuse.reason(), "ä".repeat(127));
+    for bad in ["a\nb", "\u{1b}[2J", "a\u{0}", "\u{85}"] {
+        let bytes = encode(&Message::Refuse(Refuse::new(RefuseCode::Quota, bad)), 0);
+        assert_eq!(
+            Message::parse(&bytes, 0),
+            Err(ControlError::Field { field: "reason" }),
+            "{bad:?}"
+        );
+    }
+    let mut bytes = encode(&Message::Refuse(Refuse::new(RefuseCode::Quota, "abc")), 0);
+    bytes[16] = 0xff;
+    assert_eq!(Message::parse(&bytes, 0), Err(ControlError::Field { field: "reason" }), "no UTF-8");
+    bytes[14..16].copy_from_slice(&257_u16.to_le_bytes());
+    assert_eq!(Message::parse(&bytes, 0), Err(ControlError::Field { field: "reason" }), "length");
+}
+
+#[test]
+fn a_version_range_upside_down_is_refused() {
+    let mut bytes = b"BWC1\x01\0\0\0".to_vec();
+    bytes.extend([2, 0, 1, 0]);
+    assert_eq!(Message::parse(&bytes, 0), Err(ControlError::Field { field: "version range" }));
+    assert_eq!(PROTOCOL.common(Versions { min: 1, max: 9 }), Some(1));
+    assert_eq!(PROTOCOL.common(Versions { min: 2, max: 9 }), None);
+}

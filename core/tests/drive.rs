@@ -1,0 +1,409 @@
+//! The blocking loops, over the simulator. Time is virtual.
+
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use bellwire_core::call::SubmitError;
+use bellwire_core::drive::{CallFailed, Drive};
+use bellwire_core::lane::{Lanes, PushError};
+use bellwire_core::sim::{Event, Peer, Sim, SimEnd, SimPort, SimServer, Step};
+use bellwire_core::sync::{AtomicU64, Ordering};
+use bellwire_core::wire::{CloseReason, Doorbell, Header, Kind, Status};
+use bellwire_core::{Deadline, Executed, Geometry, Instant, PeerFault, Port, SpinPolicy};
+
+const MICRO: Duration = Duration::from_micros(1);
+
+fn never() -> Deadline {
+    Deadline::NEVER
+}
+
+fn drive(peer: impl Peer + Send + 'static, spin: SpinPolicy) -> Drive<SimPort> {
+    drive_in(Sim::default(), peer, spin)
+}
+
+fn drive_in(sim: Sim, peer: impl Peer + Send + 'static, spin: SpinPolicy) -> Drive<SimPort> {
+    let (port, lanes) = sim.start(peer);
+    Drive::new(port, lanes, spin)
+}
+
+fn echo(takes: Duration) -> SimServer<impl FnMut(&[u8]) -> (Status, Vec<u8>)> {
+    SimServer::new(|request: &[u8]| (Status::Ok, request.to_vec())).taking(takes)
+}
+
+/// A peer that is there and does nothing, ever.
+fn idle() -> impl Peer + Send + 'static {
+    |_: &SimEnd| Step::Parked(None)
+}
+
+fn call(drive: &mut Drive<SimPort>, payload: &[u8]) -> Vec<u8> {
+    let ticket = drive.submit(payload).unwrap();
+    let mut buffer = Vec::new();
+    let reply = drive.wait_for_reply(&mut never(), &mut buffer).unwrap();
+    assert_eq!((reply.ticket, reply.status), (ticket, Status::Ok));
+    buffer.truncate(reply.len);
+    buffer
+}
+
+fn wait(drive: &mut Drive<SimPort>, until: Deadline) -> CallFailed {
+    drive.wait_for_reply(&mut { until }, &mut Vec::new()).unwrap_err()
+}
+
+fn now(drive: &Drive<SimPort>) -> Duration {
+    drive.port().now().since(Instant::default())
+}
+
+#[test]
+fn a_call_completes_by_every_doorbell_and_spin() {
+    for doorbell in [Doorbell::Futex, Doorbell::Eventfd, Doorbell::Socket] {
+        for spin in [SpinPolicy::NEVER, SpinPolicy::default()] {
+            for takes in [Duration::ZERO, MICRO, 30 * MICRO, 500 * MICRO] {
+                let sim = Sim { doorbell, ..Sim::default() };
+                let mut drive = drive_in(sim, echo(takes), spin);
+                for len in [0, 1, 500, drive.max_payload()] {
+                    assert_eq!(call(&mut drive, &vec![7; len]), vec![7; len]);
+                }
+                assert_eq!(drive.in_flight(), 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn calls_in_flight_are_answered_over_many_laps() {
+    let mut drive = drive(echo(Duration::ZERO), SpinPolicy::NEVER);
+    let mut buffer = Vec::new();
+    for lap in 0..200_u32 {
+        let payload = lap.to_le_bytes().repeat(50);
+        for _ in 0..5 {
+            drive.push(&payload).unwrap();
+        }
+        drive.commit();
+        for _ in 0..5 {
+            let reply = drive.wait_for_reply(&mut never(), &mut buffer).unwrap();
+            assert_eq!(&buffer[..reply.len], &payload[..]);
+        }
+    }
+}
+
+#[test]
+fn a_deadline_passes_when_its_time_has_come_and_the_answer_still_arrives() {
+    for spin in [SpinPolicy::NEVER, SpinPolicy::default()] {
+        let mut drive = drive(echo(900 * MICRO), spin);
+        let ticket = drive.submit(b"slow").unwrap();
+        let failed = wait(&mut drive, Deadline::within(100 * MICRO));
+        assert_eq!(failed, CallFailed::Deadline(Executed::Maybe));
+        let passed = now(&drive);
+        assert!((100 * MICRO..102 * MICRO).contains(&passed), "{passed:?}");
+        assert_eq!(
+            wait(&mut drive, Deadline::at(Instant::from_nanos(0))),
+            CallFailed::Deadline(Executed::Maybe)
+        );
+        let mut buffer = Vec::new();
+        let reply = drive.wait_for_reply(&mut never(), &mut buffer).unwrap();
+        assert_eq!((reply.ticket, &buffer[..reply.len]), (ticket, &b"slow"[..]));
+    }
+}
+
+#[test]
+fn an_abandoned_call_leaves_the_session_usable() {
+    let mut drive = drive(echo(50 * MICRO), SpinPolicy::NEVER);
+    let ticket = drive.submit(b"unwanted").unwrap();
+    wait(&mut drive, Deadline::within(MICRO));
+    assert!(drive.abandon(ticket));
+    assert_eq!(call(&mut drive, b"wanted"), b"wanted");
+    assert_eq!(drive.in_flight(), 0);
+}
+
+#[test]
+fn a_cancel_ends_one_wait() {
+    let mut drive = drive(echo(90 * MICRO), SpinPolicy::NEVER);
+    drive.submit(b"x").unwrap();
+    drive.port().after(10 * MICRO, Event::Cancel);
+    let failed = wait(&mut drive, Deadline::within(50 * MICRO));
+    assert_eq!(failed, CallFailed::Cancelled(Executed::Maybe));
+    assert_eq!(now(&drive), 10 * MICRO);
+    let mut buffer = Vec::new();
+    assert_eq!(drive.wait_for_reply(&mut never(), &mut buffer).unwrap().len, 1);
+}
+
+#[test]
+fn a_peer_gone_before_it_took_the_request_did_not_run_it() {
+    for spin in [SpinPolicy::NEVER, SpinPolicy::default()] {
+        let mut drive = drive(idle(), spin);
+        let ticket = drive.submit(b"x").unwrap();
+        drive.port().after(40 * MICRO, Event::PeerGone);
+        assert!(matches!(wait(&mut drive, Deadline::NEVER), CallFailed::PeerGone(_)));
+        assert_eq!(drive.executed(ticket), Executed::No);
+        assert_eq!(drive.submit(b"y"), Err(CallFailed::PeerGone(Executed::No)));
+        assert!(matches!(wait(&mut drive, Deadline::NEVER), CallFailed::PeerGone(_)), "for good");
+    }
+}
+
+#[test]
+fn a_peer_gone_after_it_took_the_request_may_have_run_it() {
+    let mut drive = drive(echo(100 * MICRO), SpinPolicy::NEVER);
+    let first = drive.submit(b"taken").unwrap();
+    let second = drive.submit(b"not taken").unwrap();
+    drive.port().after(40 * MICRO, Event::PeerGone);
+    assert!(matches!(wait(&mut drive, Deadline::NEVER), CallFailed::PeerGone(_)));
+    assert_eq!(drive.executed(first), Executed::Maybe);
+    assert_eq!(drive.executed(second), Executed::No);
+}
+
+/// A peer by hand: its lanes, and what it does with them.
+fn by_hand(mut step: impl FnMut(&SimEnd, &mut Lanes) -> Step + Send) -> impl Peer + Send {
+    let mut lanes = None;
+    move |end: &SimEnd| step(end, lanes.get_or_insert_with(|| end.lanes()))
+}
+
+fn answer(end: &SimEnd, lanes: &mut Lanes, id: u64) {
+    let header = Header::new(Kind::Response, Status::Ok, id, 0);
+    lanes.push(end.own(), end.peer(), header, &[]).unwrap();
+}
+
+#[test]
+fn what_was_published_before_the_peer_went_is_still_read() {
+    for ring in [false, true] {
+        let peer = by_hand(move |end, lanes| {
+            answer(end, lanes, 1);
+            answer(end, lanes, 2);
+            let wake = lanes.commit(end.own(), end.peer());
+            if ring {
+                end.wake(wake);
+            }
+            Step::Gone
+        });
+        let mut drive = drive(peer, SpinPolicy::NEVER);
+        drive.submit(b"x").unwrap();
+        drive.submit(b"y").unwrap();
+        drive.submit(b"z").unwrap();
+        for id in 1..=2 {
+            let reply = drive.wait_for_reply(&mut never(), &mut Vec::new()).unwrap();
+            assert_eq!(reply.ticket.id(), id);
+        }
+        assert!(matches!(wait(&mut drive, Deadline::NEVER), CallFailed::PeerGone(_)));
+    }
+}
+
+#[test]
+fn a_bye_ends_every_wait_and_says_why() {
+    let peer = by_hand(|end, lanes| {
+        lanes.push_bye(end.own(), CloseReason::Stopping);
+        end.wake(lanes.commit(end.own(), end.peer()));
+        Step::Parked(None)
+    });
+    let mut drive = drive(peer, SpinPolicy::NEVER);
+    drive.submit(b"x").unwrap();
+    assert!(matches!(wait(&mut drive, Deadline::NEVER), CallFailed::PeerGone(_)));
+    assert_eq!(drive.closed(), Some(CloseReason::Stopping));
+    assert_eq!(drive.submit(b"y"), Err(CallFailed::PeerGone(Executed::No)));
+}
+
+#[test]
+fn a_closed_drive_says_bye() {
+    let (tell, told) = channel();
+    let peer = by_hand(move |end, lanes| {
+        while let Some(record) = lanes.peek(end.peer()).unwrap() {
+            tell.send((record.kind, record.status)).unwrap();
+            lanes.take(&record);
+        }
+        end.wake(lanes.arm(end.own(), end.peer(), false).unwrap().1);
+        Step::Parked(None)
+    });
+    let mut drive = drive(peer, SpinPolicy::NEVER);
+    drive.port().run_peer();
+    drive.close(CloseReason::Normal);
+    drive.port().run_peer();
+    assert_eq!(told.try_iter().collect::<Vec<_>>(), [(Kind::Bye, CloseReason::Normal as u16)]);
+}
+
+#[test]
+fn a_lie_poisons_the_session_for_good() {
+    let peer = by_hand(|end, lanes| {
+        answer(end, lanes, 9);
+        end.wake(lanes.commit(end.own(), end.peer()));
+        Step::Parked(None)
+    });
+    let mut drive = drive(peer, SpinPolicy::NEVER);
+    drive.submit(b"x").unwrap();
+    let lie = CallFailed::Peer(PeerFault::UnknownId { id: 9 });
+    assert_eq!(wait(&mut drive, Deadline::NEVER), lie);
+    assert_eq!(drive.ended(), Some(lie));
+    assert_eq!(drive.submit(b"y"), Err(lie));
+    assert_eq!(drive.try_reply(&mut Vec::new()), Err(lie));
+    assert_eq!(wait(&mut drive, Deadline::NEVER), lie);
+}
+
+#[test]
+fn a_full_lane_gets_room_and_the_answers_are_taken_meanwhile() {
+    for doorbell in [Doorbell::Futex, Doorbell::Eventfd] {
+        for spin in [SpinPolicy::NEVER, SpinPolicy::default()] {
+            let size = Geometry::new(4096).unwrap();
+            let sim = Sim { lane: size, peer_lane: size, doorbell, ..Sim::default() };
+            let mut drive = drive_in(sim, echo(2 * MICRO), spin);
+            let (mut sent, mut answered, mut fulls) = (0, 0, 0);
+            let mut buffer = Vec::new();
+            while answered < 100 {
+                match drive.push(&[7; 700]) {
+                    Ok(_) if sent < 100 => sent += 1,
+                    Ok(ticket) => drop(drive.abandon(ticket)),
+                    Err(CallFailed::Submit(SubmitError::Push(PushError::Full { .. }))) => {
+                        fulls += 1;
+                        drive.wait_for_room(&mut never()).unwrap();
+                    }
+                    Err(error) => panic!("{error}"),
+                }
+                while drive.try_reply(&mut buffer).unwrap().is_some() {
+                    answered += 1;
+                }
+            }
+            assert!(fulls > 0);
+        }
+    }
+}
+
+#[test]
+fn a_wait_for_room_ends_at_its_deadline_and_the_handler_did_not_run() {
+    let mut drive = drive(idle(), SpinPolicy::NEVER);
+    while drive.submit(&[0; 1000]).is_ok() {}
+    let failed = drive.wait_for_room(&mut Deadline::within(70 * MICRO));
+    assert_eq!(failed, Err(CallFailed::Deadline(Executed::No)));
+    assert_eq!(now(&drive), 70 * MICRO);
+    drive.port().after(Duration::ZERO, Event::Cancel);
+    let failed = drive.wait_for_room(&mut never());
+    assert_eq!(failed, Err(CallFailed::Cancelled(Executed::No)));
+    drive.port().after(Duration::ZERO, Event::PeerGone);
+    let failed = drive.wait_for_room(&mut never());
+    assert_eq!(failed, Err(CallFailed::PeerGone(Executed::No)));
+}
+
+#[test]
+fn a_spin_that_sees_the_answer_does_not_park_and_rings_nobody() {
+    // The server spins too: it looks every 100 ns and never parks.
+    let mut server = echo(Duration::ZERO);
+    let peer = move |end: &SimEnd| match server.step(end) {
+        Step::Parked(_) => {
+            Lanes::open(end.own());
+            Step::Busy(end.now().after(Duration::from_nanos(100)))
+        }
+        step => step,
+    };
+    let mut drive = drive(peer, SpinPolicy::default());
+    for _ in 0..1000 {
+        call(&mut drive, b"hot");
+    }
+    assert_eq!((drive.port().parks(), drive.port().rings(), drive.port().end().rung()), (0, 0, 0));
+    assert_eq!((drive.parks(), drive.rings()), (0, 0));
+}
+
+#[test]
+fn a_policy_that_never_spins_parks_for_every_call() {
+    let mut drive = drive(echo(MICRO), SpinPolicy::NEVER);
+    drive.port().run_peer();
+    for _ in 0..50 {
+        call(&mut drive, b"x");
+    }
+    assert_eq!((drive.port().parks(), drive.parks()), (50, 50));
+    assert_eq!((drive.port().rings(), drive.rings()), (50, 50), "the server parked each time");
+    assert_eq!(drive.port().end().rung(), 50);
+}
+
+/// One publication for a whole batch, and one ring.
+#[test]
+fn a_batch_rings_once() {
+    let mut drive = drive(echo(Duration::ZERO), SpinPolicy::NEVER);
+    drive.port().run_peer();
+    for _ in 0..20 {
+        drive.push(b"x").unwrap();
+    }
+    drive.commit();
+    assert_eq!(drive.port().rings(), 1);
+    let mut buffer = Vec::new();
+    for _ in 0..20 {
+        drive.wait_for_reply(&mut never(), &mut buffer).unwrap();
+    }
+    assert_eq!(drive.port().rings(), 1);
+}
+
+#[test]
+fn spinning_stops_when_it_does_not_pay_and_starts_again_when_it_does() {
+    let takes = Arc::new(AtomicU64::new(400_000));
+    let time = Arc::clone(&takes);
+    let mut server: Option<Lanes> = None;
+    let mut due: Option<(u64, Instant)> = None;
+    // Answers `takes` nanoseconds after it took a request; parks otherwise.
+    let peer = move |end: &SimEnd| {
+        let lanes = server.get_or_insert_with(|| end.lanes());
+        if let Some((id, at)) = due {
+            if end.now() < at {
+                return Step::Busy(at);
+            }
+            answer(end, lanes, id);
+            due = None;
+            end.wake(lanes.commit(end.own(), end.peer()));
+        }
+        if let Some(record) = lanes.peek(end.peer()).unwrap() {
+            lanes.take_before_acting(end.own(), &record);
+            let at = end.now().after(Duration::from_nanos(time.load(Ordering::Relaxed)));
+            due = Some((record.id, at));
+            return Step::Busy(at);
+        }
+        let (_, wake) = lanes.arm(end.own(), end.peer(), false).unwrap();
+        end.wake(wake);
+        Step::Parked(None)
+    };
+    let mut drive = drive(peer, SpinPolicy::default());
+    let parks_of = |drive: &mut Drive<SimPort>, calls: u32| {
+        let (parks, began) = (drive.parks(), now(drive));
+        for _ in 0..calls {
+            call(drive, b"");
+        }
+        (drive.parks() - parks, now(drive) - began)
+    };
+    let (parks, _) = parks_of(&mut drive, 200);
+    assert_eq!(parks, 200, "an answer after 400 µs is not spun for");
+    let (_, time) = parks_of(&mut drive, 50);
+    assert!(time < 50 * 440 * MICRO, "and soon nobody tries: {time:?}");
+    takes.store(600, Ordering::Relaxed);
+    parks_of(&mut drive, 5000);
+    let (parks, _) = parks_of(&mut drive, 100);
+    assert_eq!(parks, 0, "an answer after 0.6 µs is");
+}
+
+/// The lie of a clock: a stamp from the future, or from before the wait, teaches nothing.
+#[test]
+fn a_stamp_that_cannot_be_true_is_not_believed() {
+    for stamp in [0, 1, u64::MAX] {
+        let mut server = echo(MICRO);
+        let peer = move |end: &SimEnd| {
+            let step = server.step(end);
+            bellwire_core::OwnMemory::store(
+                end.own(),
+                bellwire_core::Word::RungAt,
+                stamp,
+                Ordering::Relaxed,
+            );
+            step
+        };
+        let mut drive = drive(peer, SpinPolicy::default());
+        for _ in 0..100 {
+            call(&mut drive, b"x");
+        }
+    }
+}
+
+#[test]
+fn an_event_loop_is_rung_for_the_answer_that_it_armed_for() {
+    let sim = Sim { doorbell: Doorbell::Eventfd, ..Sim::default() };
+    let mut drive = drive_in(sim, echo(5 * MICRO), SpinPolicy::NEVER);
+    drive.submit(b"x").unwrap();
+    assert_eq!(drive.arm(), Ok(false), "nothing is there yet");
+    assert_eq!(drive.port().end().rung(), 0);
+    drive.port().run_for(4 * MICRO);
+    assert_eq!(drive.port().end().rung(), 0);
+    drive.port().run_for(2 * MICRO);
+    assert_eq!(drive.port().end().rung(), 1);
+    assert_eq!(drive.arm(), Ok(true), "do not sleep");
+    assert!(drive.try_reply(&mut Vec::new()).unwrap().is_some());
+}

@@ -1,0 +1,388 @@
+//! The two handshake machines against each other, and against everything that has no place.
+
+use bellwire_core::handshake::{
+    Admission, ClientHandshake, ClientStep, HandshakeError, Rejection, ServerHandshake, ServerStep,
+    Terms,
+};
+use bellwire_core::wire::{
+    Attach, ControlError, ControlKind, Doorbell, Hello, Message, PROTOCOL, Ready, Refuse,
+    RefuseCode, Snapshot, Versions, Welcome,
+};
+use bellwire_core::{Geometry, Instant};
+
+use crate::codec::encode;
+
+const SESSION: u64 = 77;
+
+fn hello() -> Hello {
+    Hello {
+        versions: PROTOCOL,
+        features: 0,
+        service: "cgroups-snapshot".parse().unwrap(),
+        method: 2,
+        token: [9; 16],
+        lane: Geometry::new(8192).unwrap(),
+        max_lane: 1 << 20,
+        doorbell: Doorbell::Futex,
+        rings_eventfd: true,
+    }
+}
+
+fn admission() -> Admission {
+    Admission { service: hello().service, method: 2, token: Some([9; 16]), max_lane: 1 << 16 }
+}
+
+fn offer() -> Terms {
+    Terms { session: SESSION, lane: Geometry::DEFAULT, doorbell: Doorbell::Eventfd }
+}
+
+fn client(hello: Hello) -> ClientHandshake {
+    ClientHandshake::new(hello, Instant::from_nanos(100))
+}
+
+fn server() -> ServerHandshake {
+    ServerHandshake::new(admission(), Instant::from_nanos(100))
+}
+
+/// One message of each kind.
+fn every_message() -> Vec<Message> {
+    let welcome = Welcome {
+        version: 1,
+        features: 0,
+        session: SESSION,
+        lane: Geometry::DEFAULT,
+        max_lane: 1 << 16,
+        doorbell: Doorbell::Eventfd,
+    };
+    vec![
+        Message::Hello(hello()),
+        Message::Welcome(welcome),
+        Message::Refuse(Refuse::new(RefuseCode::Stopping, "stopping")),
+        Message::Attach(Attach { session: SESSION }),
+        Message::Ready(Ready { session: SESSION }),
+        Message::Snapshot(Snapshot { id: 1, generation: 2, len: 3 }),
+        Message::Ring,
+    ]
+}
+
+fn to_client(
+    client: &mut ClientHandshake,
+    message: &Message,
+    fds: usize,
+) -> Result<ClientStep, HandshakeError> {
+    client.on_message(&encode(message, fds), fds)
+}
+
+fn to_server(
+    server: &mut ServerHandshake,
+    message: &Message,
+    fds: usize,
+) -> Result<ServerStep, Rejection> {
+    server.on_message(&encode(message, fds), fds)
+}
+
+/// A server at each step before the last: waiting for HELLO, admitted, waiting for ATTACH, mapping, over.
+fn servers() -> Vec<(&'static str, ServerHandshake)> {
+    let mut servers = vec![("hello", server())];
+    let mut admitted = server();
+    to_server(&mut admitted, &Message::Hello(hello()), 0).unwrap();
+    servers.push(("admitted", admitted));
+    let mut attach = server();
+    to_server(&mut attach, &Message::Hello(hello()), 0).unwrap();
+    attach.welcome(offer()).unwrap();
+    servers.push(("attach", attach));
+    let mut mapping = server();
+    to_server(&mut mapping, &Message::Hello(hello()), 0).unwrap();
+    mapping.welcome(offer()).unwrap();
+    to_server(&mut mapping, &Message::Attach(Attach { session: SESSION }), 2).unwrap();
+    servers.push(("mapping", mapping));
+    let mut over = server();
+    to_server(&mut over, &Message::Ring, 0).unwrap_err();
+    servers.push(("over", over));
+    servers
+}
+
+fn clients() -> Vec<(&'static str, ClientHandshake)> {
+    let welcome = &every_message()[1];
+    let mut mapping = client(hello());
+    to_client(&mut mapping, welcome, 4).unwrap();
+    let mut ready = client(hello());
+    to_client(&mut ready, welcome, 4).unwrap();
+    ready.attach().unwrap();
+    let mut over = client(hello());
+    to_client(&mut over, &Message::Ring, 0).unwrap_err();
+    vec![("welcome", client(hello())), ("mapping", mapping), ("ready", ready), ("over", over)]
+}
+
+#[test]
+fn both_ends_agree() {
+    for (doorbell, rings_eventfd) in
+        [(Doorbell::Futex, true), (Doorbell::Eventfd, false), (Doorbell::Socket, true)]
+    {
+        let hello = Hello { doorbell, rings_eventfd, ..hello() };
+        let (mut client, mut server) = (client(hello), server());
+        let step = to_server(&mut server, &client.hello(), 0).unwrap();
+        assert_eq!(step, ServerStep::Admit(hello));
+        let welcome = server.welcome(offer()).unwrap();
+        let expected = if rings_eventfd { Doorbell::Eventfd } else { Doorbell::Socket };
+        assert_eq!((welcome.version, welcome.session, welcome.doorbell), (1, SESSION, expected));
+        assert_eq!((welcome.lane, welcome.max_lane), (Geometry::DEFAULT, 1 << 16));
+        let fds = 3 + usize::from(rings_eventfd);
+        let step = to_client(&mut client, &Message::Welcome(welcome), fds).unwrap();
+        assert_eq!(step, ClientStep::Map(welcome));
+        let attach = client.attach().unwrap();
+        let fds = 2 + usize::from(doorbell == Doorbell::Eventfd);
+        assert_eq!(to_server(&mut server, &attach, fds).unwrap(), ServerStep::Map(hello, welcome));
+        let ready = server.ready().unwrap();
+        assert_eq!(to_client(&mut client, &ready, 0).unwrap(), ClientStep::Done(welcome));
+    }
+}
+
+#[test]
+fn a_message_that_has_no_place_ends_the_servers_handshake_at_every_step() {
+    for step in 0..servers().len() {
+        for message in every_message() {
+            let (name, mut server) = servers().remove(step);
+            let kind = message.kind();
+            let belongs = matches!(
+                (name, kind),
+                ("hello", ControlKind::Hello) | ("attach", ControlKind::Attach)
+            );
+            if belongs {
+                continue;
+            }
+            let rejection = to_server(&mut server, &message, 0).unwrap_err();
+            assert_eq!(rejection.error, HandshakeError::Unexpected { kind }, "{name}");
+            assert_eq!(rejection.refuse.code, RefuseCode::Protocol);
+            assert_eq!(server.welcome(offer()), None, "{name}: it is over");
+            assert_eq!(server.ready(), None, "{name}: it is over");
+        }
+    }
+}
+
+#[test]
+fn a_message_that_has_no_place_ends_the_clients_handshake_at_every_step() {
+    for step in 0..clients().len() {
+        for message in every_message() {
+            let (name, mut client) = clients().remove(step);
+            let kind = message.kind();
+            let belongs = matches!(
+                (name, kind),
+                ("welcome" | "ready", ControlKind::Refuse)
+                    | ("welcome", ControlKind::Welcome)
+                    | ("ready", ControlKind::Ready)
+            );
+            if belongs {
+                continue;
+            }
+            let error = to_client(&mut client, &message, 0).unwrap_err();
+            assert_eq!(error, HandshakeError::Unexpected { kind }, "{name}");
+            assert_eq!(client.attach(), None, "{name}: it is over");
+        }
+    }
+}
+
+#[test]
+fn nothing_goes_out_before_its_turn() {
+    let mut server = server();
+    assert_eq!(server.welcome(offer()), None);
+    assert_eq!(server.ready(), None);
+    to_server(&mut server, &Message::Hello(hello()), 0).unwrap();
+    assert_eq!(server.ready(), None);
+    assert!(server.welcome(offer()).is_some());
+    assert_eq!(server.welcome(offer()), None, "once");
+    let mut client = client(hello());
+    assert_eq!(client.attach(), None);
+    to_client(&mut client, &every_message()[1], 4).unwrap();
+    assert!(client.attach().is_some());
+    assert_eq!(client.attach(), None, "once");
+}
+
+#[test]
+fn every_wrong_descriptor_count_is_refused() {
+    for fds in (0..8).filter(|fds| *fds != 0) {
+        let rejection = to_server(&mut server(), &Message::Hello(hello()), fds).unwrap_err();
+        let kind = ControlKind::Hello;
+        assert_eq!(rejection.error, HandshakeError::Descriptors { kind, found: fds, expected: 0 });
+    }
+    for fds in (0..8).filter(|fds| *fds != 4) {
+        let error = to_client(&mut client(hello()), &every_message()[1], fds).unwrap_err();
+        let kind = ControlKind::Welcome;
+        assert_eq!(error, HandshakeError::Descriptors { kind, found: fds, expected: 4 });
+    }
+    for (doorbell, expected) in
+        [(Doorbell::Futex, 2), (Doorbell::Eventfd, 3), (Doorbell::Socket, 2)]
+    {
+        for fds in (0..8).filter(|fds| *fds != expected) {
+            let mut server = server();
+            to_server(&mut server, &Message::Hello(Hello { doorbell, ..hello() }), 0).unwrap();
+            server.welcome(offer()).unwrap();
+            let attach = Message::Attach(Attach { session: SESSION });
+            let error = to_server(&mut server, &attach, fds).unwrap_err().error;
+            let kind = ControlKind::Attach;
+            assert_eq!(error, HandshakeError::Descriptors { kind, found: fds, expected });
+        }
+    }
+    for fds in 1..8 {
+        for (at, kind) in [(4, ControlKind::Ready), (2, ControlKind::Refuse)] {
+            let (_, mut client) = clients().remove(2);
+            let error = to_client(&mut client, &every_message()[at], fds).unwrap_err();
+            assert_eq!(error, HandshakeError::Descriptors { kind, found: fds, expected: 0 });
+        }
+    }
+}
+
+#[test]
+fn a_descriptor_count_that_the_message_does_not_name_is_refused() {
+    let error = server().on_message(&encode(&Message::Hello(hello()), 0), 1).unwrap_err().error;
+    let field = ControlError::Field { field: "descriptor count" };
+    assert_eq!(error, HandshakeError::Control(field));
+}
+
+#[test]
+fn a_client_of_another_version_is_told_both_ranges_and_tells_them() {
+    let theirs = Versions { min: 2, max: 7 };
+    let mut bytes = encode(&Message::Hello(hello()), 0);
+    bytes[8..10].copy_from_slice(&theirs.min.to_le_bytes());
+    bytes[10..12].copy_from_slice(&theirs.max.to_le_bytes());
+    let rejection = server().on_message(&bytes, 0).unwrap_err();
+    assert_eq!(rejection.error, HandshakeError::Incompatible { ours: PROTOCOL, theirs });
+    assert_eq!(rejection.refuse.code, RefuseCode::Incompatible);
+    assert_eq!(rejection.refuse.versions, PROTOCOL);
+    assert!(rejection.refuse.reason().contains("1-1") && rejection.refuse.reason().contains("2-7"));
+
+    let mut refuse = Refuse::new(RefuseCode::Incompatible, "no");
+    refuse.versions = theirs;
+    let error = to_client(&mut client(hello()), &Message::Refuse(refuse), 0).unwrap_err();
+    assert_eq!(error, HandshakeError::Incompatible { ours: PROTOCOL, theirs });
+}
+
+#[test]
+fn a_client_of_more_versions_gets_the_common_one() {
+    let mut server = server();
+    let hello = Hello { versions: Versions { min: 0, max: 9 }, ..hello() };
+    to_server(&mut server, &Message::Hello(hello), 0).unwrap();
+    assert_eq!(server.welcome(offer()).unwrap().version, 1);
+}
+
+#[test]
+fn who_is_not_admitted_is_told_why() {
+    let cases = [
+        (Hello { token: [8; 16], ..hello() }, RefuseCode::Token, "token"),
+        (Hello { service: "other".parse().unwrap(), ..hello() }, RefuseCode::Service, "service"),
+        (Hello { method: 3, ..hello() }, RefuseCode::Service, "service"),
+        (
+            Hello { lane: Geometry::new(1 << 17).unwrap(), ..hello() },
+            RefuseCode::Quota,
+            "lane size",
+        ),
+        (Hello { max_lane: 4095, ..hello() }, RefuseCode::Protocol, "lane limit"),
+        (Hello { max_lane: 0, ..hello() }, RefuseCode::Protocol, "lane limit"),
+    ];
+    for (hello, code, field) in cases {
+        let mut server = server();
+        let rejection = to_server(&mut server, &Message::Hello(hello), 0).unwrap_err();
+        let kind = ControlKind::Hello;
+        assert_eq!(rejection.error, HandshakeError::Terms { kind, field });
+        assert_eq!(rejection.refuse.code, code);
+        assert!(!rejection.refuse.reason().is_empty());
+        assert_eq!(server.welcome(offer()), None);
+        // What the server sends is what a client can read.
+        let refuse = Message::Refuse(rejection.refuse.clone());
+        let error = to_client(&mut client(hello), &refuse, 0).unwrap_err();
+        assert_eq!(error, HandshakeError::Refused(rejection.refuse));
+    }
+}
+
+#[test]
+fn a_server_without_a_token_admits_any() {
+    let admission = Admission { token: None, ..admission() };
+    let mut server = ServerHandshake::new(admission, Instant::default());
+    let hello = Hello { token: [1; 16], ..hello() };
+    assert!(to_server(&mut server, &Message::Hello(hello), 0).is_ok());
+}
+
+#[test]
+fn a_server_lane_is_cut_to_the_clients_limit() {
+    for (max_lane, size) in [(4096, 4096), (16384, 16384), (1 << 30, 16384)] {
+        let mut server = server();
+        to_server(&mut server, &Message::Hello(Hello { max_lane, ..hello() }), 0).unwrap();
+        assert_eq!(server.welcome(offer()).unwrap().lane.size(), size);
+    }
+}
+
+/// A client's limit need not be a power of two: whatever it is, the lane that it is offered is within it.
+#[test]
+fn a_lane_limit_between_two_sizes_is_kept() {
+    for max_lane in [4097, 5000, 8191, 12_288, 16_383, u32::MAX] {
+        let (mut client, mut server) = (client(Hello { max_lane, ..hello() }), server());
+        to_server(&mut server, &client.hello(), 0).unwrap();
+        let welcome = server.welcome(offer()).unwrap();
+        assert!(welcome.lane.size() <= u64::from(max_lane), "{max_lane}");
+        to_client(&mut client, &Message::Welcome(welcome), 4).unwrap();
+    }
+}
+
+#[test]
+fn a_server_that_agrees_to_what_was_not_offered_is_left() {
+    let Message::Welcome(honest) = every_message()[1] else { panic!() };
+    let cases = [
+        (Welcome { version: 2, ..honest }, "version"),
+        (Welcome { version: 0, ..honest }, "version"),
+        (Welcome { features: 1, ..honest }, "features"),
+        (Welcome { lane: Geometry::new(1 << 21).unwrap(), ..honest }, "lane size"),
+        (Welcome { max_lane: 4096, ..honest }, "lane limit"),
+    ];
+    for (welcome, field) in cases {
+        let error = to_client(&mut client(hello()), &Message::Welcome(welcome), 4).unwrap_err();
+        assert_eq!(error, HandshakeError::Terms { kind: ControlKind::Welcome, field });
+    }
+    let mut client = client(Hello { rings_eventfd: false, ..hello() });
+    let error = to_client(&mut client, &Message::Welcome(honest), 4).unwrap_err();
+    let kind = ControlKind::Welcome;
+    assert_eq!(error, HandshakeError::Terms { kind, field: "doorbell" });
+}
+
+#[test]
+fn another_session_is_refused_by_either_end() {
+    let (_, mut server) = servers().remove(2);
+    let other = Message::Attach(Attach { session: SESSION + 1 });
+    let error = to_server(&mut server, &other, 2).unwrap_err().error;
+    assert_eq!(error, HandshakeError::Terms { kind: ControlKind::Attach, field: "session" });
+    let (_, mut client) = clients().remove(2);
+    let other = Message::Ready(Ready { session: SESSION + 1 });
+    let error = to_client(&mut client, &other, 0).unwrap_err();
+    assert_eq!(error, HandshakeError::Terms { kind: ControlKind::Ready, field: "session" });
+}
+
+#[test]
+fn a_reason_with_control_characters_is_not_shown() {
+    let refuse = Message::Refuse(Refuse::new(RefuseCode::Quota, "\u{1b}[31mred"));
+    let error = to_client(&mut client(hello()), &refuse, 0).unwrap_err();
+    let field = ControlError::Field { field: "reason" };
+    assert_eq!(error, HandshakeError::Control(field));
+}
+
+#[test]
+fn a_malformed_message_ends_the_handshake() {
+    for (name, mut server) in servers() {
+        let error = server.on_message(b"GET / HTTP/1.1", 0).unwrap_err().error;
+        assert_eq!(error, HandshakeError::Control(ControlError::Magic), "{name}");
+        let after = to_server(&mut server, &Message::Hello(hello()), 0);
+        assert!(after.is_err(), "{name}: a handshake that failed is over");
+    }
+    for (name, mut client) in clients() {
+        client.on_message(&[], 0).unwrap_err();
+        let after = to_client(&mut client, &every_message()[1], 4);
+        assert!(after.is_err(), "{name}: a handshake that failed is over");
+    }
+}
+
+#[test]
+fn the_handshake_is_over_at_its_deadline() {
+    let client = client(hello());
+    assert_eq!(client.deadline(), Instant::from_nanos(100));
+    assert_eq!(client.on_time(Instant::from_nanos(99)), Ok(()));
+    assert_eq!(client.on_time(Instant::from_nanos(100)), Err(HandshakeError::Deadline));
+    assert_eq!(server().deadline(), Instant::from_nanos(100));
+}

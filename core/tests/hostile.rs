@@ -1,0 +1,409 @@
+//! A peer that writes what no honest peer writes: each lie by its name, and then anything at all.
+
+use bellwire_core::call::CallMachine;
+use bellwire_core::lane::{Lanes, PushError};
+use bellwire_core::serve::{Incoming, ServeMachine};
+use bellwire_core::wire::{CloseReason, Header, Kind, Status};
+use bellwire_core::{Geometry, PeerFault, Word};
+use proptest::prelude::*;
+
+use crate::liar::{Chaos, Liar, Notes, Said};
+
+const SIZE: u64 = 4096;
+
+fn lanes() -> (Lanes, Notes, Liar) {
+    let size = Geometry::new(SIZE).unwrap();
+    (Lanes::new(size, size), Notes::new(SIZE), Liar::new(SIZE))
+}
+
+fn header(kind: Kind, len: u32) -> Header {
+    Header::new(kind, Status::Ok, 1, len)
+}
+
+/// What the first look at a lane says that holds this header, with `tail` bytes published.
+fn fault(header: Header, tail: u64) -> PeerFault {
+    let (mut lanes, _, liar) = lanes();
+    liar.publish(0, header, tail);
+    lanes.peek(&liar).unwrap_err()
+}
+
+#[test]
+fn a_tail_that_goes_back() {
+    let (mut lanes, _, liar) = lanes();
+    liar.publish(0, header(Kind::Request, 0), 32);
+    let record = lanes.peek(&liar).unwrap().unwrap();
+    lanes.take(&record);
+    liar.publish(16, header(Kind::Request, 0), 32);
+    let record = lanes.peek(&liar).unwrap().unwrap();
+    lanes.take(&record);
+    liar.tail.set(16);
+    assert_eq!(lanes.peek(&liar), Err(PeerFault::TailWentBack { seen: 32, now: 16 }));
+}
+
+#[test]
+fn a_tail_further_than_the_lane_is_large() {
+    for tail in [SIZE + 16, 2 * SIZE, u64::MAX, u64::MAX - 15, 1 << 63] {
+        let fault = fault(header(Kind::Request, 0), tail);
+        assert_eq!(fault, PeerFault::TailTooFar { head: 0, tail, size: SIZE });
+    }
+}
+
+#[test]
+fn a_tail_off_the_grid() {
+    for tail in [1, 8, 15, SIZE - 1] {
+        assert_eq!(fault(header(Kind::Request, 0), tail), PeerFault::Misaligned { at: tail });
+    }
+}
+
+#[test]
+fn a_tail_that_wrapped_around_at_32_bits() {
+    let (mut lanes, _, liar) = lanes();
+    liar.publish(0, header(Kind::Request, 0), 16);
+    let record = lanes.peek(&liar).unwrap().unwrap();
+    lanes.take(&record);
+    // The low half is the same: a sleeper would not notice, a look does.
+    liar.tail.set((1 << 32) + 16);
+    assert!(lanes.moved(&liar));
+    assert!(matches!(lanes.peek(&liar), Err(PeerFault::TailTooFar { .. })));
+}
+
+#[test]
+fn a_lie_is_seen_by_whoever_arms_too() {
+    let (mut lanes, own, liar) = lanes();
+    liar.tail.set(7);
+    assert_eq!(lanes.arm(&own, &liar, false), Err(PeerFault::Misaligned { at: 7 }));
+    liar.tail.set(0);
+    liar.head.set(16);
+    assert!(lanes.arm(&own, &liar, false).is_ok(), "nobody looks at a head that nobody needs");
+    let lie = PeerFault::HeadTooFar { head: 16, published: 0 };
+    assert_eq!(lanes.arm(&own, &liar, true), Err(lie));
+}
+
+#[test]
+fn a_head_past_what_was_published() {
+    let (mut lanes, own, liar) = lanes();
+    lanes.push(&own, &liar, header(Kind::Request, 0), &[]).unwrap();
+    liar.head.set(16);
+    let lie = PeerFault::HeadTooFar { head: 16, published: 0 };
+    assert_eq!(lanes.taken(&liar), Err(lie), "written is not published");
+    let _ = lanes.commit(&own, &liar);
+    assert_eq!(lanes.taken(&liar), Ok(16));
+    liar.head.set(u64::MAX);
+    assert_eq!(lanes.has_room(&liar), Err(PeerFault::HeadTooFar { head: u64::MAX, published: 16 }));
+}
+
+#[test]
+fn a_head_that_goes_back_or_off_the_grid() {
+    let (mut lanes, own, liar) = lanes();
+    for _ in 0..2 {
+        lanes.push(&own, &liar, header(Kind::Request, 0), &[]).unwrap();
+    }
+    let _ = lanes.commit(&own, &liar);
+    liar.head.set(17);
+    assert_eq!(lanes.taken(&liar), Err(PeerFault::Misaligned { at: 17 }));
+    liar.head.set(32);
+    assert_eq!(lanes.taken(&liar), Ok(32));
+    liar.head.set(16);
+    assert_eq!(lanes.taken(&liar), Err(PeerFault::HeadWentBack { seen: 32, now: 16 }));
+}
+
+#[test]
+fn a_head_that_lies_when_the_lane_is_full() {
+    let (mut lanes, own, liar) = lanes();
+    while lanes.push(&own, &liar, header(Kind::Request, 0), &[]).is_ok() {}
+    let _ = lanes.commit(&own, &liar);
+    liar.head.set(SIZE);
+    let lie = PeerFault::HeadTooFar { head: SIZE, published: SIZE - 32 };
+    let push = lanes.push(&own, &liar, header(Kind::Request, 0), &[]);
+    assert_eq!(push, Err(PushError::Peer(lie)));
+}
+
+#[test]
+fn a_record_longer_than_what_was_published() {
+    for (len, tail) in
+        [(1, 16), (17, 32), (SIZE as u32 - 15, SIZE), (u32::MAX, SIZE), (1 << 31, 64)]
+    {
+        let lie = PeerFault::RecordTooLong { at: 0, len, room: tail };
+        assert_eq!(fault(header(Kind::Request, len), tail), lie);
+    }
+}
+
+#[test]
+fn a_record_that_goes_on_behind_the_lanes_end() {
+    let (mut lanes, own, liar) = lanes();
+    let first = SIZE as u32 - 48;
+    liar.publish(0, header(Kind::Request, first), SIZE - 32);
+    let record = lanes.peek(&liar).unwrap().unwrap();
+    lanes.take(&record);
+    let _ = lanes.commit(&own, &liar);
+    // All of it was published, but only 32 bytes are left in the lane.
+    liar.publish(SIZE as usize - 32, header(Kind::Request, 64), SIZE + 48);
+    let lie = PeerFault::RecordTooLong { at: SIZE - 32, len: 64, room: 32 };
+    assert_eq!(lanes.peek(&liar), Err(lie));
+}
+
+#[test]
+fn a_record_of_no_bytes_is_a_header() {
+    let (mut lanes, _, liar) = lanes();
+    liar.publish(0, header(Kind::Request, 0), 32);
+    let record = lanes.peek(&liar).unwrap().unwrap();
+    assert_eq!((record.len, record.at()), (0, 0));
+    lanes.take(&record);
+    liar.publish(16, header(Kind::Request, 1), 32);
+    assert!(matches!(
+        lanes.peek(&liar),
+        Err(PeerFault::RecordTooLong { at: 16, len: 1, room: 16 })
+    ));
+}
+
+#[test]
+fn kinds_and_flags_that_do_not_exist() {
+    for kind in [0, 8, 0xff] {
+        let mut header = header(Kind::Request, 0);
+        header.kind = kind;
+        assert_eq!(fault(header, 16), PeerFault::UnknownKind { at: 0, kind });
+    }
+    for flags in [1, 0x80, 0xff] {
+        let mut header = header(Kind::Request, 0);
+        header.flags = flags;
+        assert_eq!(fault(header, 16), PeerFault::UnknownFlags { at: 0, flags });
+    }
+}
+
+#[test]
+fn a_pad_that_does_not_end_the_lane() {
+    let lie = PeerFault::Unexpected { at: 0, kind: Kind::Pad as u8 };
+    assert_eq!(fault(header(Kind::Pad, 0), 16), lie);
+    assert_eq!(fault(header(Kind::Pad, SIZE as u32 - 32), SIZE), lie);
+    // One that does is skipped, and more of them make no endless loop.
+    let (mut lanes, _, liar) = lanes();
+    liar.publish(0, header(Kind::Pad, SIZE as u32 - 16), SIZE);
+    assert_eq!(lanes.peek(&liar), Ok(None));
+    assert_eq!(liar.reads.borrow().len(), 1);
+}
+
+#[test]
+fn pads_without_end_are_read_one_by_one_and_only_as_they_are_published() {
+    let (mut lanes, own, liar) = lanes();
+    for lap in 1..10 {
+        liar.publish(0, header(Kind::Pad, SIZE as u32 - 16), lap * SIZE);
+        assert_eq!(lanes.peek(&liar), Ok(None));
+        let _ = lanes.commit(&own, &liar);
+        assert_eq!(own.word(Word::Head), lap * SIZE);
+    }
+}
+
+#[test]
+fn a_header_that_changes_after_it_was_read() {
+    let (mut lanes, own, liar) = lanes();
+    liar.publish(0, header(Kind::Request, 16), 64);
+    let record = lanes.peek(&liar).unwrap().unwrap();
+    liar.put(0, &[0xff; 16]);
+    let mut into = [0; 64];
+    lanes.copy(&liar, &record, &mut into);
+    lanes.take(&record);
+    let _ = lanes.commit(&own, &liar);
+    assert_eq!(own.word(Word::Head), 32);
+    assert!(!liar.read_twice(), "the copy of the header is what counts");
+}
+
+/// Each byte is read once from the peer's lane, through either machine.
+#[test]
+fn no_byte_is_read_twice() {
+    let (mut lanes, own, liar) = lanes();
+    let mut machine = ServeMachine::new(8);
+    liar.put(0, zerocopy::IntoBytes::as_bytes(&Header::new(Kind::Request, Status::Ok, 1, 40)));
+    liar.put(64, zerocopy::IntoBytes::as_bytes(&Header::new(Kind::Cancel, Status::Ok, 1, 0)));
+    liar.put(80, zerocopy::IntoBytes::as_bytes(&Header::new(Kind::Request, Status::Ok, 2, 1)));
+    liar.tail.set(112);
+    let mut buffer = Vec::new();
+    for expected in [
+        Some(Incoming::Request { id: 1, len: 40 }),
+        Some(Incoming::Cancel { id: 1 }),
+        Some(Incoming::Request { id: 2, len: 1 }),
+        None,
+    ] {
+        assert_eq!(machine.next(&mut lanes, &own, &liar, &mut buffer), Ok(expected));
+    }
+    assert_eq!(liar.reads.borrow().len(), 5);
+    assert!(!liar.read_twice());
+
+    let (mut lanes, own, liar) = self::lanes();
+    let mut calls = CallMachine::new();
+    for _ in 0..2 {
+        calls.submit(&mut lanes, &own, &liar, &[]).unwrap();
+    }
+    liar.put(0, zerocopy::IntoBytes::as_bytes(&Header::new(Kind::Response, Status::Ok, 2, 40)));
+    liar.put(64, zerocopy::IntoBytes::as_bytes(&Header::new(Kind::Response, Status::Ok, 1, 3)));
+    liar.tail.set(96);
+    for (id, len) in [(2, 40), (1, 3)] {
+        let reply = calls.next_reply(&mut lanes, &own, &liar, &mut buffer).unwrap().unwrap();
+        assert_eq!((reply.ticket.id(), reply.len), (id, len));
+    }
+    assert_eq!(liar.reads.borrow().len(), 4);
+    assert!(!liar.read_twice());
+}
+
+#[test]
+fn wishes_are_only_ever_compared() {
+    for wish in [0, 1, 15, 16, 4095, u64::MAX - 1, u64::MAX, 1 << 63] {
+        let (mut lanes, own, liar) = lanes();
+        liar.want_data.set(wish);
+        liar.want_space.set(wish);
+        lanes.push(&own, &liar, header(Kind::Request, 0), &[]).unwrap();
+        let wake = lanes.commit(&own, &liar);
+        assert_eq!((wake.data, wake.space), (wish < 16, false), "wish {wish}");
+    }
+}
+
+/// Small, near what was seen, near the largest, and anything: half of them on the grid.
+fn value() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        4 => (0_u64..600).prop_map(|blocks| blocks * 16),
+        2 => 0_u64..9000,
+        1 => (0_u64..64).prop_map(|below| u64::MAX - below),
+        1 => any::<u64>(),
+        // Headers: a length, a kind, no flags.
+        4 => (0_u64..200, 0_u64..9).prop_map(|(len, kind)| len | kind << 32),
+        1 => (any::<u32>(), 0_u64..9).prop_map(|(len, kind)| u64::from(len) | kind << 32),
+        3 => 0_u64..8,
+    ]
+}
+
+fn said() -> impl Strategy<Value = Said> {
+    let plausible = proptest::bool::weighted(0.85);
+    let said =
+        |(plausible, lie, value)| Said { plausible, value: if plausible { value } else { lie } };
+    (plausible, value(), any::<u64>()).prop_map(said)
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Peek(usize),
+    Push(usize),
+    Commit,
+    Arm(bool),
+    Look,
+    Reply,
+    Submit,
+    Abandon(u8),
+    Next,
+    Respond(u8),
+    Flush,
+    Bye,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        (0_usize..5000).prop_map(Op::Peek),
+        (0_usize..2500).prop_map(Op::Push),
+        Just(Op::Commit),
+        any::<bool>().prop_map(Op::Arm),
+        Just(Op::Look),
+        Just(Op::Reply),
+        Just(Op::Submit),
+        any::<u8>().prop_map(Op::Abandon),
+        Just(Op::Next),
+        any::<u8>().prop_map(Op::Respond),
+        Just(Op::Flush),
+        Just(Op::Bye),
+    ]
+}
+
+struct Victim {
+    lanes: Lanes,
+    calls: CallMachine,
+    serve: ServeMachine,
+    tickets: Vec<bellwire_core::call::Ticket>,
+    requests: Vec<u64>,
+    buffer: Vec<u8>,
+}
+
+impl Victim {
+    fn new() -> Self {
+        let size = Geometry::new(SIZE).unwrap();
+        Self {
+            lanes: Lanes::new(size, size),
+            calls: CallMachine::new(),
+            serve: ServeMachine::new(4),
+            tickets: Vec::new(),
+            requests: Vec::new(),
+            buffer: Vec::new(),
+        }
+    }
+
+    /// Does one thing; an error is a lie that was found, and ends the session.
+    fn run(&mut self, op: &Op, own: &Notes, peer: &Chaos) -> Result<(), PeerFault> {
+        let Self { lanes, calls, serve, tickets, requests, buffer } = self;
+        match *op {
+            Op::Peek(len) => {
+                if let Some(record) = lanes.peek(peer)? {
+                    assert!(u64::from(record.len) <= SIZE - 16);
+                    lanes.copy(peer, &record, &mut vec![0; len]);
+                    lanes.take(&record);
+                }
+            }
+            Op::Push(len) => {
+                let request = header(Kind::Request, len as u32);
+                if let Err(PushError::Peer(fault)) = lanes.push(own, peer, request, &vec![0; len]) {
+                    return Err(fault);
+                }
+            }
+            Op::Commit => drop(lanes.commit(own, peer)),
+            Op::Arm(space) => drop(lanes.arm(own, peer, space)?),
+            Op::Look => {
+                lanes.moved(peer);
+                lanes.has_room(peer)?;
+                assert!(lanes.taken(peer)? <= lanes.position());
+            }
+            Op::Reply => {
+                if let Some(reply) = calls.next_reply(lanes, own, peer, buffer)? {
+                    assert!(reply.len <= SIZE as usize);
+                }
+            }
+            Op::Submit => tickets.extend(calls.submit(lanes, own, peer, &[1; 33]).ok()),
+            Op::Abandon(which) => {
+                if let Some(ticket) = tickets.get(usize::from(which) % tickets.len().max(1)) {
+                    calls.abandon(lanes, own, peer, *ticket);
+                    let _ = calls.executed(lanes, peer, *ticket);
+                }
+            }
+            Op::Next => {
+                if let Some(Incoming::Request { id, len }) = serve.next(lanes, own, peer, buffer)? {
+                    assert!(len <= buffer.len());
+                    requests.push(id);
+                }
+            }
+            Op::Respond(len) => {
+                if let Some(id) = requests.pop() {
+                    let payload = vec![0; usize::from(len) * 16];
+                    serve.respond(lanes, own, peer, id, Status::Ok, &payload)?;
+                }
+            }
+            Op::Flush => drop(serve.flush(lanes, own, peer)?),
+            Op::Bye => lanes.push_bye(own, CloseReason::Normal),
+        }
+        assert_eq!(serve.counts().in_flight(), requests.len() as u64);
+        Ok(())
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1024, ..ProptestConfig::default() })]
+
+    /// Every load is arbitrary, also of what was loaded before: it ends in a fault or goes on; nothing
+    /// panics, overflows or touches a byte outside the lane (the memory asserts).
+    #[test]
+    fn nothing_that_a_peer_writes_does_harm(
+        says in proptest::collection::vec(said(), 1..80),
+        ops in proptest::collection::vec(op(), 1..80),
+    ) {
+        let (own, peer) = (Notes::new(SIZE), Chaos::new(SIZE, says));
+        let mut victim = Victim::new();
+        for op in ops {
+            if victim.run(&op, &own, &peer).is_err() {
+                break;
+            }
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Memory that says what a test wants it to, and checks every access.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::ops::Range;
+
+use bellwire_core::sync::Ordering;
+use bellwire_core::wire::Header;
+use bellwire_core::{OwnMemory, PeerMemory, Word};
+use zerocopy::IntoBytes;
+
+/// A peer's memory as a script has it. Every read is noted, and one outside the lane panics.
+pub(crate) struct Liar {
+    pub(crate) tail: Cell<u64>,
+    pub(crate) head: Cell<u64>,
+    pub(crate) want_data: Cell<u64>,
+    pub(crate) want_space: Cell<u64>,
+    pub(crate) lane: RefCell<Vec<u8>>,
+    pub(crate) reads: RefCell<Vec<Range<usize>>>,
+}
+
+impl Liar {
+    pub(crate) fn new(lane: u64) -> Self {
+        Self {
+            tail: Cell::new(0),
+            head: Cell::new(0),
+            want_data: Cell::new(u64::MAX),
+            want_space: Cell::new(u64::MAX),
+            lane: RefCell::new(vec![0; lane as usize]),
+            reads: RefCell::new(Vec::new()),
+        }
+    }
+
+    /// Puts a header at `at`, and moves the tail to `tail`.
+    pub(crate) fn publish(&self, at: usize, header: Header, tail: u64) {
+        self.put(at, header.as_bytes());
+        self.tail.set(tail);
+    }
+
+    pub(crate) fn put(&self, at: usize, bytes: &[u8]) {
+        self.lane.borrow_mut()[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// Whether some byte was read more than once; forgets the reads.
+    pub(crate) fn read_twice(&self) -> bool {
+        let mut reads = self.reads.take();
+        reads.sort_by_key(|range| range.start);
+        reads.windows(2).any(|pair| pair[0].end > pair[1].start)
+    }
+}
+
+impl PeerMemory for Liar {
+    fn load(&self, word: Word, _: Ordering) -> u64 {
+        match word {
+            Word::Tail => self.tail.get(),
+            Word::Head => self.head.get(),
+            Word::WantData => self.want_data.get(),
+            Word::WantSpace => self.want_space.get(),
+            _ => 0,
+        }
+    }
+
+    fn read(&self, offset: usize, into: &mut [u8]) {
+        let range = offset..offset + into.len();
+        into.copy_from_slice(&self.lane.borrow()[range.clone()]);
+        self.reads.borrow_mut().push(range);
+    }
+}
+
+/// One thing that a [`Chaos`] says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Said {
+    /// Near the truth: a word that moved on a little, a header that could be one. Sessions get far that way.
+    pub(crate) plausible: bool,
+    pub(crate) value: u64,
+}
+
+/// A peer's memory where every load and every byte is arbitrary, a new one each time.
+pub(crate) struct Chaos {
+    lane: usize,
+    says: RefCell<Box<dyn Iterator<Item = Said>>>,
+    tail: Cell<u64>,
+    head: Cell<u64>,
+}
+
+impl Chaos {
+    /// Says these things, over and over.
+    pub(crate) fn new(lane: u64, says: Vec<Said>) -> Self {
+        assert!(!says.is_empty());
+        Self {
+            lane: lane as usize,
+            says: RefCell::new(Box::new(says.into_iter().cycle())),
+            tail: Cell::new(0),
+            head: Cell::new(0),
+        }
+    }
+
+    fn next(&self) -> Said {
+        self.says.borrow_mut().next().unwrap()
+    }
+}
+
+impl PeerMemory for Chaos {
+    fn load(&self, word: Word, _: Ordering) -> u64 {
+        let Said { plausible, value } = self.next();
+        match word {
+            Word::Tail | Word::Head if plausible => {
+                let word = if word == Word::Tail { &self.tail } else { &self.head };
+                word.set(word.get() + value % 12 * 16);
+                word.get()
+            }
+            _ => value,
+        }
+    }
+
+    fn read(&self, offset: usize, into: &mut [u8]) {
+        assert!(offset + into.len() <= self.lane, "a read outside the lane");
+        let Said { plausible, value } = self.next();
+        let [len, kind, status, id, ..] = value.to_le_bytes();
+        if plausible && into.len() == 16 {
+            let bytes =
+                [len % 80, 0, 0, 0, 1 + kind % 7, 0, status % 10, 0, id % 16, 0, 0, 0, 0, 0, 0, 0];
+            into.copy_from_slice(&bytes);
+            return;
+        }
+        for part in into.chunks_mut(8) {
+            part.copy_from_slice(&self.next().value.to_le_bytes()[..part.len()]);
+        }
+    }
+}
+
+/// Own memory that notes its words and checks that writes lie in the lane.
+pub(crate) struct Notes {
+    lane: usize,
+    words: RefCell<HashMap<Word, u64>>,
+}
+
+impl Notes {
+    pub(crate) fn new(lane: u64) -> Self {
+        Self { lane: lane as usize, words: RefCell::default() }
+    }
+
+    pub(crate) fn word(&self, word: Word) -> u64 {
+        self.words.borrow().get(&word).copied().unwrap_or(0)
+    }
+}
+
+impl OwnMemory for Notes {
+    fn store(&self, word: Word, value: u64, _: Ordering) {
+        self.words.borrow_mut().insert(word, value);
+    }
+
+    fn write(&self, offset: usize, bytes: &[u8]) {
+        assert!(offset + bytes.len() <= self.lane, "a write outside the lane");
+    }
+}

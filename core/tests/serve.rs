@@ -1,0 +1,325 @@
+//! The serving machine, against a peer that is written by hand.
+
+use std::collections::BTreeSet;
+
+use bellwire_core::PeerFault;
+use bellwire_core::lane::Lanes;
+use bellwire_core::serve::{Incoming, ServeMachine};
+use bellwire_core::sim::{Sim, SimEnd};
+use bellwire_core::wire::{CloseReason, Header, Kind, Status};
+use proptest::prelude::*;
+
+struct Pair {
+    ends: [SimEnd; 2],
+    lanes: Lanes,
+    serve: ServeMachine,
+    other: Lanes,
+    buffer: Vec<u8>,
+}
+
+impl Pair {
+    fn new(limit: u64) -> Self {
+        let ends = Sim::default().ends();
+        let (lanes, other) = (ends[0].lanes(), ends[1].lanes());
+        Self { ends, lanes, serve: ServeMachine::new(limit), other, buffer: Vec::new() }
+    }
+
+    fn next(&mut self) -> Result<Option<Incoming>, PeerFault> {
+        let end = &self.ends[0];
+        self.serve.next(&mut self.lanes, end.own(), end.peer(), &mut self.buffer)
+    }
+
+    fn respond(&mut self, id: u64, status: Status, payload: &[u8]) {
+        let end = &self.ends[0];
+        self.serve.respond(&mut self.lanes, end.own(), end.peer(), id, status, payload).unwrap();
+    }
+
+    fn flush(&mut self) -> bool {
+        let end = &self.ends[0];
+        self.serve.flush(&mut self.lanes, end.own(), end.peer()).unwrap()
+    }
+
+    fn commit(&mut self) {
+        let _ = self.lanes.commit(self.ends[0].own(), self.ends[0].peer());
+    }
+
+    /// The other end sends; false when its lane is full.
+    fn send(&mut self, kind: Kind, id: u64, payload: &[u8]) -> bool {
+        let end = &self.ends[1];
+        let header = Header::new(kind, Status::Ok, id, payload.len() as u32);
+        let sent = self.other.push(end.own(), end.peer(), header, payload).is_ok();
+        let _ = self.other.commit(end.own(), end.peer());
+        sent
+    }
+
+    /// The other end takes an answer: its id, status and length.
+    fn take(&mut self) -> Option<(u64, Status, u32)> {
+        let end = &self.ends[1];
+        let record = self.other.peek(end.peer()).unwrap()?;
+        assert!(matches!(record.kind, Kind::Response | Kind::Attach));
+        self.other.take_before_acting(end.own(), &record);
+        Some((record.id, Status::parse(record.status).unwrap(), record.len))
+    }
+}
+
+#[test]
+fn requests_arrive_with_their_payload_and_answers_leave_in_any_order() {
+    let mut pair = Pair::new(8);
+    for id in [1, 2, 5] {
+        assert!(pair.send(Kind::Request, id, &vec![id as u8; id as usize]));
+    }
+    for id in [1, 2, 5] {
+        assert_eq!(pair.next(), Ok(Some(Incoming::Request { id, len: id as usize })));
+        assert!(pair.buffer[..id as usize].iter().all(|byte| u64::from(*byte) == id));
+    }
+    assert_eq!(pair.next(), Ok(None));
+    for id in [5, 1, 2] {
+        pair.respond(id, Status::Ok, &[]);
+    }
+    pair.commit();
+    assert_eq!([5, 1, 2].map(|_| pair.take().unwrap().0), [5, 1, 2]);
+}
+
+#[test]
+fn no_more_requests_are_taken_than_the_limit() {
+    for limit in [0, 1, 3] {
+        let mut pair = Pair::new(limit);
+        for id in 1..=5 {
+            pair.send(Kind::Request, id, &[]);
+        }
+        let limit = limit.max(1);
+        for id in 1..=limit {
+            assert!(!pair.serve.is_at_limit());
+            assert_eq!(pair.next(), Ok(Some(Incoming::Request { id, len: 0 })));
+        }
+        assert!(pair.serve.is_at_limit());
+        assert_eq!(pair.next(), Ok(None));
+        pair.respond(1, Status::Ok, &[]);
+        assert_eq!(pair.next(), Ok(Some(Incoming::Request { id: limit + 1, len: 0 })));
+    }
+}
+
+#[test]
+fn an_answer_that_meets_a_full_lane_is_owed_and_no_request_is_taken_until_it_is_out() {
+    let mut pair = Pair::new(100);
+    for id in 1..=4 {
+        pair.send(Kind::Request, id, &[]);
+    }
+    for _ in 0..3 {
+        pair.next().unwrap().unwrap();
+    }
+    let large = vec![7; pair.lanes.max_payload()];
+    for id in 1..=3 {
+        pair.respond(id, Status::Ok, &large);
+    }
+    assert!(pair.serve.is_blocked());
+    assert_eq!(pair.serve.counts().answered, 3);
+    assert_eq!(pair.next(), Ok(None), "a peer that does not read is not read");
+    assert!(!pair.flush());
+    pair.commit();
+    let mut taken = Vec::new();
+    while taken.len() < 3 {
+        taken.extend(pair.take().map(|(id, _, len)| (id, len as usize)));
+        let _ = pair.other.commit(pair.ends[1].own(), pair.ends[1].peer());
+        pair.flush();
+        pair.commit();
+    }
+    assert_eq!(taken, [1, 2, 3].map(|id| (id, large.len())));
+    assert!(!pair.serve.is_blocked());
+    assert_eq!(pair.next(), Ok(Some(Incoming::Request { id: 4, len: 0 })));
+}
+
+#[test]
+fn a_small_answer_does_not_overtake_an_owed_one() {
+    let mut pair = Pair::new(100);
+    for id in 1..=4 {
+        pair.send(Kind::Request, id, &[]);
+        pair.next().unwrap().unwrap();
+    }
+    let large = vec![7; pair.lanes.max_payload()];
+    for id in 1..=3 {
+        pair.respond(id, Status::Ok, &large);
+    }
+    pair.respond(4, Status::Ok, &[]);
+    let mut taken = Vec::new();
+    while taken.len() < 4 {
+        pair.flush();
+        pair.commit();
+        taken.extend(pair.take().map(|(id, _, _)| id));
+        let _ = pair.other.commit(pair.ends[1].own(), pair.ends[1].peer());
+    }
+    assert_eq!(taken, [1, 2, 3, 4]);
+}
+
+#[test]
+fn an_answer_that_never_fits_says_so() {
+    let mut pair = Pair::new(1);
+    pair.send(Kind::Request, 1, &[]);
+    pair.next().unwrap().unwrap();
+    let too_large = vec![0; pair.lanes.max_payload() + 1];
+    pair.respond(1, Status::Ok, &too_large);
+    pair.commit();
+    assert_eq!(pair.take(), Some((1, Status::TooLarge, 0)));
+    assert_eq!(pair.serve.counts().answered, 1, "the handler ran");
+}
+
+#[test]
+fn an_attached_answer_carries_no_payload() {
+    let mut pair = Pair::new(1);
+    pair.send(Kind::Request, 1, &[]);
+    pair.next().unwrap().unwrap();
+    let end = &pair.ends[0];
+    pair.serve.respond_attached(&mut pair.lanes, end.own(), end.peer(), 1).unwrap();
+    pair.commit();
+    let record = pair.other.peek(pair.ends[1].peer()).unwrap().unwrap();
+    assert_eq!((record.kind, record.id, record.len), (Kind::Attach, 1, 0));
+}
+
+#[test]
+fn a_number_that_was_used_is_a_lie() {
+    for (first, again) in [(1, 1), (5, 4), (1, 0), (u64::MAX, 1)] {
+        let mut pair = Pair::new(8);
+        pair.send(Kind::Request, first, &[]);
+        pair.send(Kind::Request, again, &[]);
+        pair.next().unwrap().unwrap();
+        assert_eq!(pair.next(), Err(PeerFault::ReusedId { id: again, last: first }));
+    }
+    let mut pair = Pair::new(8);
+    pair.send(Kind::Request, 0, &[]);
+    assert_eq!(
+        pair.next(),
+        Err(PeerFault::ReusedId { id: 0, last: 0 }),
+        "0 is no request's number"
+    );
+}
+
+#[test]
+fn a_cancel_of_what_was_never_asked_is_a_lie_and_of_what_was_is_passed_on() {
+    let mut pair = Pair::new(8);
+    pair.send(Kind::Request, 3, &[]);
+    pair.send(Kind::Cancel, 3, &[]);
+    pair.send(Kind::Cancel, 2, &[]);
+    pair.send(Kind::Cancel, 4, &[]);
+    pair.next().unwrap().unwrap();
+    assert_eq!(pair.next(), Ok(Some(Incoming::Cancel { id: 3 })));
+    assert_eq!(pair.next(), Ok(Some(Incoming::Cancel { id: 2 })));
+    assert_eq!(pair.next(), Err(PeerFault::UnknownId { id: 4 }));
+    assert_eq!(pair.serve.counts().in_flight(), 1, "an answer is still due");
+}
+
+#[test]
+fn kinds_that_a_server_never_receives_are_lies() {
+    for kind in [Kind::Response, Kind::Switch, Kind::Attach] {
+        let mut pair = Pair::new(8);
+        pair.send(kind, 1, &[]);
+        assert_eq!(pair.next(), Err(PeerFault::Unexpected { at: 0, kind: kind as u8 }));
+    }
+}
+
+#[test]
+fn a_bye_ends_it_and_what_is_in_flight_is_still_answered() {
+    let mut pair = Pair::new(8);
+    pair.send(Kind::Request, 1, &[]);
+    pair.other.push_bye(pair.ends[1].own(), CloseReason::Normal);
+    let _ = pair.other.commit(pair.ends[1].own(), pair.ends[1].peer());
+    pair.next().unwrap().unwrap();
+    assert_eq!((pair.next(), pair.serve.closed()), (Ok(None), Some(CloseReason::Normal)));
+    pair.respond(1, Status::Stopping, &[]);
+    pair.commit();
+    assert_eq!(pair.take(), Some((1, Status::Stopping, 0)));
+}
+
+#[test]
+fn what_was_taken_is_given_back_before_the_handler_can_run() {
+    let mut pair = Pair::new(8);
+    pair.send(Kind::Request, 1, &[]);
+    pair.next().unwrap().unwrap();
+    let taken = pair.other.taken(pair.ends[1].peer()).unwrap();
+    assert_eq!(taken, pair.other.position(), "a crash now says: it may have run");
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Send(usize),
+    Cancel(u64),
+    Next,
+    Respond(usize, u16, usize),
+    Flush,
+    Take,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        4 => (0_usize..600).prop_map(Op::Send),
+        1 => (1_u64..30).prop_map(Op::Cancel),
+        4 => Just(Op::Next),
+        4 => (any::<usize>(), 0_u16..9, 0_usize..9000).prop_map(|(at, status, len)| Op::Respond(at, status, len)),
+        2 => Just(Op::Flush),
+        3 => Just(Op::Take),
+    ]
+}
+
+proptest! {
+    /// `accepted = answered + refused + in flight` at each step, at most the limit is in flight, and every
+    /// request taken is answered exactly once, by the status given.
+    #[test]
+    fn the_counters_reconcile(limit in 1_u64..6, ops in proptest::collection::vec(op(), 1..200)) {
+        let mut pair = Pair::new(limit);
+        let (mut sent, mut accepted, mut answered) = (0, 0, Vec::new());
+        let mut in_flight = Vec::new();
+        let mut seen = Vec::new();
+        for op in ops {
+            match op {
+                Op::Send(len) => sent += u64::from(pair.send(Kind::Request, sent + 1, &vec![0; len])),
+                Op::Cancel(id) if id <= sent => drop(pair.send(Kind::Cancel, id, &[])),
+                Op::Cancel(_) => {}
+                Op::Next => {
+                    let free = !pair.serve.is_blocked() && !pair.serve.is_at_limit();
+                    match pair.next().unwrap() {
+                        Some(Incoming::Request { id, .. }) => {
+                            accepted += 1;
+                            prop_assert!(free);
+                            prop_assert_eq!(id, accepted, "in order, none left out");
+                            in_flight.push(id);
+                        }
+                        Some(Incoming::Cancel { id }) => prop_assert!(id <= accepted),
+                        None => {}
+                    }
+                }
+                Op::Respond(at, status, len) if !in_flight.is_empty() => {
+                    let id = in_flight.swap_remove(at % in_flight.len());
+                    let status = Status::parse(status).unwrap();
+                    pair.respond(id, status, &vec![0; len]);
+                    let fits = len <= pair.lanes.max_payload();
+                    answered.push((id, if fits { status } else { Status::TooLarge }));
+                }
+                Op::Respond(..) => {}
+                Op::Flush => {
+                    let flushed = pair.flush();
+                    prop_assert_eq!(flushed, !pair.serve.is_blocked());
+                    pair.commit();
+                }
+                Op::Take => {
+                    seen.extend(pair.take().map(|(id, status, _)| (id, status)));
+                    let _ = pair.other.commit(pair.ends[1].own(), pair.ends[1].peer());
+                }
+            }
+            let counts = pair.serve.counts();
+            prop_assert_eq!(counts.accepted, accepted);
+            let ran = answered.iter().filter(|(_, status)| status.ran()).count() as u64;
+            prop_assert_eq!(counts.answered, ran);
+            prop_assert_eq!(counts.refused, answered.len() as u64 - ran);
+            prop_assert_eq!(counts.in_flight(), in_flight.len() as u64);
+            prop_assert!(counts.in_flight() <= limit);
+        }
+        while seen.len() < answered.len() {
+            pair.flush();
+            pair.commit();
+            seen.extend(pair.take().map(|(id, status, _)| (id, status)));
+            let _ = pair.other.commit(pair.ends[1].own(), pair.ends[1].peer());
+        }
+        prop_assert_eq!(&seen, &answered, "each once, in the order of answering");
+        prop_assert_eq!(seen.iter().map(|(id, _)| id).collect::<BTreeSet<_>>().len(), seen.len());
+        prop_assert_eq!(pair.take(), None);
+    }
+}

@@ -1,0 +1,47 @@
+//! Bellwire's lanes and parking under [loom](https://docs.rs/loom): shared memory whose every access loom
+//! sees, and models of the two doorbells. The tests stand in `tests/`; all of it exists under `--cfg loom`
+//! only:
+//!
+//! ```text
+//! RUSTFLAGS="--cfg loom" cargo test -p bellwire-loom-tests --release
+//! ```
+//!
+//! # What is modelled
+//! * A page is loom atomics, a lane is one `UnsafeCell` for each block of 16 bytes: bytes read or written
+//!   without a happens-before edge are a failure.
+//! * The futex compares the word's low half under a lock and sleeps. The compare is a relaxed load: the lock
+//!   alone orders it with a ringer that takes the same lock, as the kernel's hash bucket does. The kernel's
+//!   full barrier before the compare is *not* modelled (loom's mutex has none), so that nothing here
+//!   depends on it.
+//! * The eventfd is a counter under a lock, waited for by edge and never read: it looks at no word.
+//! * A lost wake leaves a thread asleep for ever, which loom reports as a deadlock.
+//!
+//! # Limits
+//! Loom does not reorder a thread's own accesses into the future (no load buffering), keeps the last seven
+//! stores of an atomic, and every test has the bound that it states.
+#![cfg(loom)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a model fails by panicking"
+)]
+
+mod doorbell;
+mod end;
+mod memory;
+
+pub use doorbell::{Doorbells, Sleep};
+pub use end::{End, Session};
+pub use memory::{Own, Peer, Side};
+
+/// Runs `model` through every interleaving with at most `preemptions` switches away from a thread that could
+/// have gone on; `None` for all there are. Loom's environment variables do not change the bound.
+pub fn check(preemptions: Option<usize>, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = preemptions;
+    builder.max_branches = 5_000;
+    builder.max_permutations = None;
+    builder.max_duration = None;
+    builder.check(model);
+}

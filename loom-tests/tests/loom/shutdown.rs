@@ -1,0 +1,79 @@
+//! The bye, against a peer that is about to sleep.
+
+use bellwire_core::lane::PushError;
+use bellwire_core::wire::Kind;
+use bellwire_loom_tests::{Session, Sleep, check};
+use loom::thread;
+
+/// Unbounded; the peer parks for data.
+#[test]
+fn a_bye_wakes_a_peer_that_waits_for_data() {
+    for sleep in [Sleep::Futex, Sleep::Eventfd] {
+        check(None, move || {
+            let (mut closing, mut waiting) = Session::ends(128, sleep);
+            let thread = thread::spawn(move || closing.bye());
+            assert_eq!(waiting.receive().kind, Kind::Bye);
+            thread.join().unwrap();
+        });
+    }
+}
+
+/// Unbounded; one message, then the bye, each committed.
+#[test]
+fn a_bye_comes_after_what_was_sent_before_it() {
+    for sleep in [Sleep::Futex, Sleep::Eventfd] {
+        check(Some(3), move || {
+            let (mut closing, mut waiting) = Session::ends(128, sleep);
+            let thread = thread::spawn(move || {
+                closing.send(1, 16);
+                closing.bye();
+            });
+            assert_eq!(waiting.receive().id, 1);
+            assert_eq!(waiting.receive().kind, Kind::Bye);
+            thread.join().unwrap();
+        });
+    }
+}
+
+/// Unbounded; the peer's own lane is full and nobody will take from it: it parks for space, and the bye
+/// wakes it all the same.
+#[test]
+fn a_bye_wakes_a_peer_that_waits_for_space() {
+    for sleep in [Sleep::Futex, Sleep::Eventfd] {
+        check(None, move || {
+            let (mut closing, mut waiting) = Session::ends(128, sleep);
+            for id in 1..=3 {
+                waiting.push(id, 16).unwrap();
+            }
+            waiting.commit();
+            let thread = thread::spawn(move || closing.bye());
+            let bye = loop {
+                if let Some(record) = waiting.take() {
+                    break record;
+                }
+                assert!(matches!(waiting.push(4, 16), Err(PushError::Full { .. })));
+                waiting.sleep(true);
+            };
+            assert_eq!(bye.kind, Kind::Bye);
+            thread.join().unwrap();
+        });
+    }
+}
+
+/// Unbounded; a full lane still has room for its bye, also while the peer takes from it.
+#[test]
+fn a_full_lane_has_room_for_its_bye() {
+    check(None, || {
+        let (mut closing, mut waiting) = Session::ends(128, Sleep::Futex);
+        for id in 1..=3 {
+            closing.push(id, 16).unwrap();
+        }
+        closing.commit();
+        let thread = thread::spawn(move || closing.bye());
+        for id in 1..=3 {
+            assert_eq!(waiting.receive().id, id);
+        }
+        assert_eq!(waiting.receive().kind, Kind::Bye);
+        thread.join().unwrap();
+    });
+}

@@ -1,0 +1,83 @@
+use std::time::Duration;
+
+use bellwire_core::Instant;
+
+/// When to try to connect again: after a random time between zero and a bound that doubles with each failure
+/// ("full jitter"), so that a thousand clients of a restarted provider do not come all at once.
+#[derive(Clone, Debug)]
+pub(crate) struct Backoff {
+    first: Duration,
+    longest: Duration,
+    bound: Duration,
+    due: Option<Instant>,
+    random: u64,
+}
+
+impl Backoff {
+    pub(crate) fn new(first: Duration, longest: Duration, seed: u64) -> Self {
+        Self { first, longest, bound: first, due: None, random: seed | 1 }
+    }
+
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        self.due.is_none_or(|due| now >= due)
+    }
+
+    /// When the next try is due; `None` for now.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    pub(crate) fn failed(&mut self, now: Instant) {
+        let bound = u64::try_from(self.bound.as_nanos()).unwrap_or(u64::MAX);
+        let wait = Duration::from_nanos(self.next_random() % bound.max(1));
+        self.due = Some(now.after(wait));
+        self.bound = (self.bound * 2).min(self.longest);
+    }
+
+    pub(crate) fn succeeded(&mut self) {
+        self.bound = self.first;
+        self.due = None;
+    }
+
+    /// xorshift64: this is jitter, not a secret.
+    fn next_random(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn waits_grow_to_the_bound_and_start_again_after_success() {
+        let mut backoff = Backoff::new(10 * MS, 500 * MS, 7);
+        let now = Instant::from_nanos(0);
+        assert!(backoff.is_due(now));
+        let mut longest = Duration::ZERO;
+        for _ in 0..1000 {
+            backoff.failed(now);
+            longest = longest.max(backoff.due().map_or(Duration::ZERO, |due| due.since(now)));
+        }
+        assert!(longest > 400 * MS && longest <= 500 * MS, "{longest:?}");
+        backoff.succeeded();
+        assert!(backoff.is_due(now));
+        backoff.failed(now);
+        assert!(backoff.due().is_some_and(|due| due.since(now) <= 10 * MS));
+    }
+
+    #[test]
+    fn two_clients_do_not_wait_alike() {
+        let waits = |seed| {
+            let mut backoff = Backoff::new(10 * MS, 500 * MS, seed);
+            backoff.failed(Instant::from_nanos(0));
+            backoff.due()
+        };
+        assert_ne!(waits(11), waits(12_345));
+    }
+}

@@ -1,0 +1,39 @@
+use bellwire_core::sync::Ordering;
+use bellwire_core::wire::{BoardHeader, BoardState, BoardWord, PageError};
+use bellwire_core::{Instant, ServiceName, Woken};
+
+use crate::transport::link::Link;
+use crate::transport::region::PeerRegion;
+
+/// A client's read-only map of its service's board.
+#[derive(Debug)]
+pub(crate) struct Board {
+    region: PeerRegion,
+}
+
+impl Board {
+    /// Checks that a mapped page is the board of this service.
+    pub(crate) fn check(region: PeerRegion, name: ServiceName) -> Result<Self, PageError> {
+        let bytes = region.read_header::<{ size_of::<BoardHeader>() }>(0);
+        let header: BoardHeader = zerocopy::transmute!(bytes);
+        header.check(name)?;
+        Ok(Self { region })
+    }
+
+    /// The newest generation: one load. Acquire: what the provider did before it published happened before.
+    #[inline]
+    pub(crate) fn generation(&self) -> u64 {
+        self.region.load_u64(BoardWord::Generation.offset(), Ordering::Acquire)
+    }
+
+    /// Parks until the generation moves on from `seen`, the provider is gone, or the wait is over.
+    pub(crate) fn watch(&self, link: &Link, seen: u64, until: Option<Instant>) -> Woken {
+        link.watch(&self.region, BoardWord::Generation.offset(), seen, until)
+    }
+
+    /// Whether the provider stopped as planned.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.region.load_u64(BoardWord::State.offset(), Ordering::Relaxed)
+            == BoardState::Stopped as u64
+    }
+}

@@ -1,0 +1,253 @@
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use bellwire_core::{Instant, Woken};
+
+use crate::publisher::Snapshot;
+use crate::session::Attached;
+use crate::transport::clock;
+use crate::transport::snapshot::SnapshotMap;
+use crate::{CallError, Canceller, Client, ClientConfig, RunDir, Service, State};
+
+/// The newest snapshot of `T`, mapped read-only and validated once, kept when its provider is gone.
+///
+/// [`SnapshotCache::refresh`] costs two loads when nothing changed, and no system call. A changed snapshot
+/// costs one message, one descriptor and one `mmap`, whatever its size; its bytes are not copied.
+#[derive(Debug)]
+pub struct SnapshotCache<T: Snapshot> {
+    client: Client<Fetch<T>>,
+    held: Option<Held<T>>,
+    /// The board's generation that was dealt with last; `None` on a new session.
+    seen: Option<u64>,
+    timeout: Duration,
+}
+
+/// What a refresh found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refreshed {
+    /// The snapshot held is the newest.
+    Unchanged,
+    /// A newer snapshot is held now.
+    Changed,
+    /// The provider is there and has published nothing yet.
+    Empty,
+    /// The provider is not there now: the last good snapshot is still held, if there ever was one.
+    /// [`SnapshotCache::state`] says why.
+    Unavailable,
+}
+
+/// Why a refresh failed. The last good snapshot is still held.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RefreshError<E: std::error::Error + 'static> {
+    /// The provider's newest snapshot is malformed. It is not fetched again: the next generation is.
+    #[error("generation {generation} is malformed, the last good one stays: {source}")]
+    Malformed {
+        /// The generation.
+        generation: u64,
+        /// What is wrong with it, and where.
+        source: E,
+    },
+    /// It could not be fetched.
+    #[error("cannot fetch the newest snapshot, the last good one stays: {0}")]
+    Call(#[from] CallError),
+}
+
+/// A snapshot that is held, and its index.
+#[derive(Debug)]
+struct Held<T: Snapshot> {
+    map: SnapshotMap,
+    index: T::Index,
+    generation: u64,
+    taken: Instant,
+}
+
+/// The call behind a snapshot service. Asking twice does no harm.
+#[derive(Debug)]
+pub(crate) struct Fetch<T>(PhantomData<fn(&T)>);
+
+impl<T: Snapshot> Service for Fetch<T> {
+    const NAME: &'static str = T::NAME;
+    const METHOD: u32 = T::METHOD;
+    const IDEMPOTENT: bool = true;
+    type Request = ();
+    type Response = ();
+}
+
+impl<T: Snapshot> SnapshotCache<T> {
+    /// A cache that meets its provider in `run_dir`. Connects at the first refresh.
+    pub fn new(run_dir: &RunDir) -> Self {
+        Self::with_config(run_dir, ClientConfig::default())
+    }
+
+    /// A cache with another configuration than the default.
+    pub fn with_config(run_dir: &RunDir, config: ClientConfig) -> Self {
+        let timeout = config.timeout;
+        Self { client: Client::with_config(run_dir, config), held: None, seen: None, timeout }
+    }
+
+    /// Looks for a newer snapshot and takes it if there is one.
+    ///
+    /// Waits only when there is one, for the provider to pass it. An absent provider is
+    /// [`Refreshed::Unavailable`], not an error.
+    ///
+    /// # Errors
+    /// [`RefreshError`]; the last good snapshot stays.
+    #[inline]
+    pub fn refresh(&mut self) -> Result<Refreshed, RefreshError<T::Error>> {
+        if let (Some(seen), Some(session)) = (self.seen, self.client.session())
+            && session.board().generation() == seen
+            && !session.link().provider_died()
+        {
+            return Ok(if self.held.is_some() { Refreshed::Unchanged } else { Refreshed::Empty });
+        }
+        self.refresh_changed()
+    }
+
+    /// Waits until there is a newer snapshot, and takes it. Parks on the board: one system call of the
+    /// provider wakes every watcher, and nothing is polled. Returns at the end of `timeout` too, with what the
+    /// last look found; `None` waits for ever.
+    ///
+    /// While the provider is away it is tried again by and by.
+    ///
+    /// # Errors
+    /// [`RefreshError`], at once; [`CallError::Cancelled`] in it when another thread cancelled.
+    pub fn wait_for_change(
+        &mut self,
+        timeout: Option<Duration>,
+    ) -> Result<Refreshed, RefreshError<T::Error>> {
+        let until = timeout.map(|timeout| clock::now().after(timeout));
+        loop {
+            let found = self.refresh()?;
+            if found == Refreshed::Changed || until.is_some_and(|until| clock::now() >= until) {
+                return Ok(found);
+            }
+            let cancelled = match (self.seen, self.client.session()) {
+                (Some(seen), Some(session)) => {
+                    let woken = session.board().watch(session.link(), seen, until);
+                    woken == Woken::Cancelled && {
+                        session.link().take_cancel();
+                        true
+                    }
+                }
+                _ => {
+                    let due = self.client.next_try();
+                    let wake = match (due, until) {
+                        (Some(due), Some(until)) => Some(due.min(until)),
+                        (due, until) => due.or(until),
+                    };
+                    self.client.sleep(wake)
+                }
+            };
+            if cancelled {
+                let executed = bellwire_core::Executed::No;
+                return Err(RefreshError::Call(CallError::Cancelled { executed }));
+            }
+        }
+    }
+
+    /// The snapshot held.
+    pub fn current(&self) -> Option<Current<'_, T>> {
+        self.held.as_ref().map(Current)
+    }
+
+    /// What is known of the provider.
+    pub fn state(&self) -> State {
+        self.client.state()
+    }
+
+    /// Ends, from another thread, what this cache waits for.
+    ///
+    /// # Errors
+    /// A first canceller takes one descriptor: `EMFILE` at the limit.
+    pub fn canceller(&self) -> std::io::Result<Canceller> {
+        self.client.canceller()
+    }
+
+    #[cold]
+    fn refresh_changed(&mut self) -> Result<Refreshed, RefreshError<T::Error>> {
+        if self.client.session().is_some_and(|session| session.board().is_stopped()) {
+            self.client.lost();
+        }
+        if self.client.session().is_none() {
+            self.seen = None;
+        }
+        if self.client.refresh() == State::Connecting {
+            // The provider is there: its answers are worth waiting for.
+            let _ = self.client.connect();
+        }
+        let Some(session) = self.client.session() else {
+            self.seen = None;
+            return Ok(Refreshed::Unavailable);
+        };
+        let generation = session.board().generation();
+        if generation == 0 {
+            self.seen = Some(0);
+            return Ok(Refreshed::Empty);
+        }
+        let timeout = self.timeout;
+        match self
+            .client
+            .with_session(timeout, |session, left| session.call_attached(left, T::MAX_LEN))
+        {
+            Ok(Some(attached)) => self.take(attached),
+            Ok(None) => {
+                self.seen = Some(generation);
+                Ok(Refreshed::Empty)
+            }
+            Err(
+                CallError::PeerGone { .. } | CallError::Absent { .. } | CallError::Declined { .. },
+            ) => {
+                self.seen = None;
+                Ok(Refreshed::Unavailable)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn take(&mut self, attached: Attached) -> Result<Refreshed, RefreshError<T::Error>> {
+        let Attached { generation, map } = attached;
+        self.seen = Some(generation);
+        match T::validate(&map) {
+            Ok(index) => {
+                self.held = Some(Held { map, index, generation, taken: clock::now() });
+                Ok(Refreshed::Changed)
+            }
+            Err(source) => Err(RefreshError::Malformed { generation, source }),
+        }
+    }
+}
+
+/// A snapshot that a cache holds.
+#[derive(Debug)]
+pub struct Current<'a, T: Snapshot>(&'a Held<T>);
+
+impl<T: Snapshot> Clone for Current<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T: Snapshot> Copy for Current<'_, T> {}
+
+impl<'a, T: Snapshot> Current<'a, T> {
+    /// Its bytes, in memory that nobody can change any more.
+    pub fn bytes(self) -> &'a [u8] {
+        &self.0.map
+    }
+
+    /// What validation left behind.
+    pub fn index(self) -> &'a T::Index {
+        &self.0.index
+    }
+
+    /// Its number, counted by its provider from 1.
+    pub fn generation(self) -> u64 {
+        self.0.generation
+    }
+
+    /// How long ago it was taken.
+    pub fn age(self) -> Duration {
+        clock::now().since(self.0.taken)
+    }
+}

@@ -1,0 +1,22 @@
+use super::{Options, Orchestrator};
+
+/// A checked item in private memory, in the machine's own byte order.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Row {
+    pub(super) id: u64,
+    pub(super) name_hash: u64,
+    /// Where the path starts in the strings; the name follows it.
+    pub(super) start: u32,
+    /// The next row with the same hash, in ascending order of the paths, or [`Row::END`].
+    pub(super) next: u32,
+    pub(super) path_len: u16,
+    pub(super) name_len: u16,
+    pub(super) options: Options,
+    pub(super) enabled: bool,
+    pub(super) orchestrator: Orchestrator,
+}
+
+impl Row {
+    /// No row. A snapshot holds far fewer.
+    pub(super) const END: u32 = u32::MAX;
+}

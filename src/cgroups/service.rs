@@ -1,0 +1,33 @@
+use super::{Index, Malformed};
+use crate::Snapshot;
+
+/// The service `cgroups-snapshot`: which cgroups there are.
+///
+/// ```no_run
+/// use bellwire::cgroups::{CgroupsSnapshot, name_hash};
+/// use bellwire::{RunDir, SnapshotCache};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut cache = SnapshotCache::<CgroupsSnapshot>::new(&RunDir::from_environment());
+/// cache.refresh()?;
+/// if let Some(current) = cache.current() {
+///     let cgroups = current.index().view();
+///     let found = cgroups.find_by_name(name_hash("cron"), "cron");
+///     println!("{found:?}, {} in all", cgroups.len());
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct CgroupsSnapshot;
+
+impl Snapshot for CgroupsSnapshot {
+    const NAME: &'static str = "cgroups-snapshot";
+    const METHOD: u32 = 1;
+    type Index = Index;
+    type Error = Malformed;
+
+    fn validate(bytes: &[u8]) -> Result<Index, Malformed> {
+        Index::validate(bytes)
+    }
+}

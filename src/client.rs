@@ -1,0 +1,399 @@
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use bellwire_core::wire::{RefuseCode, Versions};
+use bellwire_core::{ErrorKind, Executed, Instant, ServiceName};
+
+use crate::backoff::Backoff;
+use crate::connect::{Connecting, Progress};
+use crate::transport::clock;
+use crate::transport::doorbell::Eventfd;
+use crate::transport::link;
+use crate::{CallError, ClientConfig, ConnectError, RunDir, Service, Session};
+
+/// A client of service `S`, whoever provides it: absent, late or restarted.
+///
+/// It starts no thread. [`Client::refresh`] drives it: call it as often as the embedding program likes, for
+/// instance once per collection; it never waits. [`Client::call`] connects by itself if it has to.
+#[derive(Debug)]
+pub struct Client<S: Service> {
+    run_dir: RunDir,
+    config: ClientConfig,
+    phase: Phase<S>,
+    backoff: Backoff,
+    cancel: Arc<Cancel>,
+}
+
+/// What a client knows of its service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum State {
+    /// Nobody provides the service now, or not yet.
+    Absent,
+    /// A session is being opened.
+    Connecting,
+    /// A session is open.
+    Ready,
+    /// The provider refused; it is asked again, ever more rarely.
+    Refused {
+        /// Why, for a program.
+        code: RefuseCode,
+        /// Why, for an operator.
+        reason: Box<str>,
+    },
+    /// The provider speaks no protocol version that this end speaks; it is asked again, ever more rarely.
+    Incompatible {
+        /// What this end speaks.
+        ours: Versions,
+        /// What the provider speaks.
+        theirs: Versions,
+    },
+    /// Opening a session failed in another way; it is tried again, ever more rarely.
+    Failed {
+        /// What kind of failure it was.
+        kind: ErrorKind,
+        /// What happened, for an operator.
+        reason: Box<str>,
+    },
+}
+
+/// Ends, from another thread, what a [`Client`] waits for now, or else its next wait.
+#[derive(Clone, Debug)]
+pub struct Canceller(Arc<Cancel>);
+
+#[derive(Debug, Default)]
+struct Cancel {
+    inner: Mutex<Cancelling>,
+    /// Ends waits for a connection; made with the first canceller.
+    bell: OnceLock<Eventfd>,
+}
+
+#[derive(Debug, Default)]
+struct Cancelling {
+    pending: bool,
+    session: Option<link::Canceller>,
+}
+
+#[derive(Debug)]
+enum Phase<S: Service> {
+    /// No session, and why.
+    Without(ConnectError),
+    Connecting(Box<Connecting>),
+    Ready(Box<Session<S>>),
+}
+
+struct NameOf<S>(PhantomData<S>);
+
+impl<S: Service> NameOf<S> {
+    const NAME: ServiceName = ServiceName::constant(S::NAME);
+}
+
+impl<S: Service> Client<S> {
+    /// The service's name, checked when the program is compiled.
+    pub const SERVICE: ServiceName = NameOf::<S>::NAME;
+
+    /// A client that meets its provider in `run_dir`. Connects at the first [`Client::refresh`] or
+    /// [`Client::call`].
+    pub fn new(run_dir: &RunDir) -> Self {
+        Self::with_config(run_dir, ClientConfig::default())
+    }
+
+    /// A client with another configuration than the default.
+    pub fn with_config(run_dir: &RunDir, config: ClientConfig) -> Self {
+        let (first, longest) = config.backoff;
+        // Jitter has to differ between clients that start together; a clock and a process id do.
+        let seed = clock::now().as_nanos() ^ u64::from(std::process::id()).rotate_left(40);
+        Self {
+            run_dir: run_dir.clone(),
+            config,
+            phase: Phase::Without(ConnectError::Absent),
+            backoff: Backoff::new(first, longest, seed),
+            cancel: Arc::default(),
+        }
+    }
+
+    /// Goes on as far as it can without waiting: connects if it is time to, takes the provider's next step, or
+    /// notices that it is gone. An absent service is a state, not an error.
+    pub fn refresh(&mut self) -> State {
+        if let Phase::Ready(session) = &self.phase
+            && !session.is_alive()
+        {
+            self.lost();
+        }
+        self.advance();
+        self.state()
+    }
+
+    /// What the last step found.
+    pub fn state(&self) -> State {
+        match &self.phase {
+            Phase::Ready(_) => State::Ready,
+            Phase::Connecting(_) => State::Connecting,
+            Phase::Without(ConnectError::Absent) => State::Absent,
+            Phase::Without(ConnectError::Refused { code, reason }) => {
+                State::Refused { code: *code, reason: reason.clone() }
+            }
+            Phase::Without(ConnectError::Incompatible { ours, theirs }) => {
+                State::Incompatible { ours: *ours, theirs: *theirs }
+            }
+            Phase::Without(error) => {
+                State::Failed { kind: error.kind(), reason: error.to_string().into() }
+            }
+        }
+    }
+
+    /// Calls and waits for the answer, at most for the configured time. Opens a session first if there is none
+    /// and it is time to try.
+    ///
+    /// When the provider goes away, the request is sent again once, to its successor, if the handler cannot
+    /// have run or the service is [idempotent](Service::IDEMPOTENT).
+    ///
+    /// # Errors
+    /// [`CallError`] says who is at fault and whether the handler may have run. The client stays usable.
+    pub fn call(&mut self, request: &S::Request) -> Result<S::Response, CallError> {
+        self.call_within(request, self.config.timeout)
+    }
+
+    /// Calls and waits for the answer, at most for `timeout`, connecting included.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub fn call_within(
+        &mut self,
+        request: &S::Request,
+        timeout: Duration,
+    ) -> Result<S::Response, CallError> {
+        self.with_session(timeout, |session, left| session.call_within(request, left))
+    }
+
+    /// The open session, for calls in flight together; `None` unless the state is [`State::Ready`].
+    pub fn session(&mut self) -> Option<&mut Session<S>> {
+        match &mut self.phase {
+            Phase::Ready(session) => Some(session),
+            _ => None,
+        }
+    }
+
+    /// Opens a session, waiting for the provider's answers but not for an absent provider.
+    ///
+    /// # Errors
+    /// [`CallError`] that says why there is none.
+    pub fn connect(&mut self) -> Result<&mut Session<S>, CallError> {
+        self.connect_until(clock::now().after(self.config.connect_timeout))?;
+        match &mut self.phase {
+            Phase::Ready(session) => Ok(session),
+            _ => Err(CallError::Absent { service: Self::SERVICE }),
+        }
+    }
+
+    /// Ends, from another thread, what this client waits for.
+    ///
+    /// # Errors
+    /// A first canceller takes one descriptor: `EMFILE` at the limit.
+    pub fn canceller(&self) -> io::Result<Canceller> {
+        if self.cancel.bell.get().is_none() {
+            let _ = self.cancel.bell.set(Eventfd::create()?);
+        }
+        if let Phase::Ready(session) = &self.phase {
+            self.cancel.lock().session = Some(session.canceller()?);
+        }
+        Ok(Canceller(Arc::clone(&self.cancel)))
+    }
+
+    /// When the next try to connect is due; `None` when it is due now, or a session is open.
+    pub(crate) fn next_try(&self) -> Option<Instant> {
+        self.backoff.due()
+    }
+
+    /// Sleeps until `until`, or until cancelled; true when cancelled.
+    pub(crate) fn sleep(&self, until: Option<Instant>) -> bool {
+        if let Some(bell) = self.cancel.bell.get() {
+            let _ = crate::transport::poll::wait_readable(&[bell.as_fd()], until);
+        } else {
+            let _ = crate::transport::poll::wait_readable(&[], until);
+        }
+        self.cancel.take()
+    }
+
+    /// Runs `exchange` on a session, once more if the provider went away and that does no harm.
+    pub(crate) fn with_session<R>(
+        &mut self,
+        timeout: Duration,
+        mut exchange: impl FnMut(&mut Session<S>, Duration) -> Result<R, CallError>,
+    ) -> Result<R, CallError> {
+        if let Phase::Ready(session) = &mut self.phase {
+            // The hot path: no look at the clock.
+            match exchange(session, timeout) {
+                Err(error) if is_over(&error) => {
+                    self.lost();
+                    if error.executed() == Executed::Maybe && !S::IDEMPOTENT {
+                        return Err(error);
+                    }
+                    return self.try_again(timeout, exchange).unwrap_or(Err(error));
+                }
+                Err(error) => return Err(self.uncancel(error)),
+                answer => return answer,
+            }
+        }
+        let deadline = clock::now().after(timeout);
+        self.connect_until(deadline)?;
+        let left = deadline.since(clock::now());
+        let Phase::Ready(session) = &mut self.phase else {
+            return Err(CallError::Absent { service: Self::SERVICE });
+        };
+        let answer = exchange(session, left);
+        if answer.as_ref().is_err_and(is_over) {
+            self.lost();
+        }
+        answer.map_err(|error| self.uncancel(error))
+    }
+
+    fn try_again<R>(
+        &mut self,
+        timeout: Duration,
+        mut exchange: impl FnMut(&mut Session<S>, Duration) -> Result<R, CallError>,
+    ) -> Option<Result<R, CallError>> {
+        self.connect_until(clock::now().after(timeout)).ok()?;
+        let answer = exchange(self.session()?, timeout);
+        if answer.as_ref().is_err_and(is_over) {
+            self.lost();
+        }
+        Some(answer)
+    }
+
+    /// A cancellation is spent on the call that it ended.
+    fn uncancel(&self, error: CallError) -> CallError {
+        if matches!(error, CallError::Cancelled { .. }) {
+            self.cancel.take();
+        }
+        error
+    }
+
+    /// Forgets a session that is over.
+    pub(crate) fn lost(&mut self) {
+        self.cancel.lock().session = None;
+        self.phase = Phase::Without(ConnectError::Absent);
+    }
+
+    /// One step, without waiting.
+    fn advance(&mut self) {
+        let now = clock::now();
+        let progress =
+            match std::mem::replace(&mut self.phase, Phase::Without(ConnectError::Absent)) {
+                Phase::Ready(session) => {
+                    self.phase = Phase::Ready(session);
+                    return;
+                }
+                Phase::Without(error) if !self.backoff.is_due(now) => {
+                    self.phase = Phase::Without(error);
+                    return;
+                }
+                Phase::Connecting(connecting) => connecting.advance(),
+                Phase::Without(_) => {
+                    Connecting::start(&self.run_dir, Self::SERVICE, S::METHOD, &self.config)
+                        .and_then(Connecting::advance)
+                }
+            };
+        match progress {
+            Ok(Progress::Waiting(connecting)) => self.phase = Phase::Connecting(connecting),
+            Ok(Progress::Open(opened)) => {
+                self.backoff.succeeded();
+                let session = Session::new(*opened, self.config.timeout);
+                self.cancel.join(&session);
+                self.phase = Phase::Ready(Box::new(session));
+            }
+            Err(error) => {
+                self.backoff.failed(now);
+                self.phase = Phase::Without(error);
+            }
+        }
+    }
+
+    /// Steps until a session is open, waiting for the provider's answers.
+    fn connect_until(&mut self, deadline: Instant) -> Result<(), CallError> {
+        loop {
+            self.advance();
+            let connecting = match &self.phase {
+                Phase::Ready(_) => return Ok(()),
+                Phase::Without(error) => return Err(self.no_session(error)),
+                Phase::Connecting(connecting) => connecting,
+            };
+            if clock::now() >= deadline {
+                return Err(CallError::Deadline { executed: Executed::No });
+            }
+            let bell = self.cancel.bell.get();
+            let waited = connecting.wait(Some(deadline), bell.map(AsFd::as_fd));
+            if self.cancel.take() {
+                return Err(CallError::Cancelled { executed: Executed::No });
+            }
+            if let Err(error) = waited {
+                self.backoff.failed(clock::now());
+                self.phase = Phase::Without(error);
+            }
+        }
+    }
+
+    fn no_session(&self, error: &ConnectError) -> CallError {
+        let service = Self::SERVICE;
+        match error {
+            ConnectError::Absent => CallError::Absent { service },
+            ConnectError::Refused { code, reason } => {
+                CallError::Refused { service, code: *code, reason: reason.clone() }
+            }
+            ConnectError::Incompatible { ours, theirs } => {
+                CallError::Incompatible { ours: *ours, theirs: *theirs }
+            }
+            error => {
+                CallError::Connect { service, kind: error.kind(), reason: error.to_string().into() }
+            }
+        }
+    }
+}
+
+/// Whether no other call can succeed on the session.
+fn is_over(error: &CallError) -> bool {
+    matches!(error, CallError::PeerGone { .. } | CallError::PeerLied(_))
+}
+
+impl Canceller {
+    /// Ends what the client waits for now, or else its next wait, with [`CallError::Cancelled`].
+    pub fn cancel(&self) {
+        let mut inner = self.0.lock();
+        inner.pending = true;
+        if let Some(session) = &inner.session {
+            session.cancel();
+        }
+        if let Some(bell) = self.0.bell.get() {
+            bell.ring();
+        }
+    }
+}
+
+impl Cancel {
+    /// A new session is cancelled by the same handles.
+    fn join<S: Service>(&self, session: &Session<S>) {
+        if self.bell.get().is_none() {
+            return;
+        }
+        let mut inner = self.lock();
+        inner.session = session.canceller().ok();
+        if let (true, Some(session)) = (inner.pending, &inner.session) {
+            session.cancel();
+        }
+    }
+
+    fn take(&self) -> bool {
+        let Some(bell) = self.bell.get() else { return false };
+        let mut inner = self.lock();
+        bell.drain();
+        std::mem::take(&mut inner.pending)
+    }
+
+    /// No code that holds this lock can panic halfway through a change.
+    fn lock(&self) -> MutexGuard<'_, Cancelling> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

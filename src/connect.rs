@@ -1,0 +1,367 @@
+//! The connecting edge: drives the client's half of the handshake over a real socket.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use bellwire_core::drive::Drive;
+use bellwire_core::handshake::{ClientHandshake, ClientStep, HandshakeError};
+use bellwire_core::lane::Lanes;
+use bellwire_core::wire::{Doorbell, Hello, PAGE_SIZE, PROTOCOL, PageHeader, Role, Welcome};
+use bellwire_core::{Geometry, Instant, ServiceName, SpinPolicy};
+use zerocopy::IntoBytes;
+
+use crate::board::Board;
+use crate::control::{self, Incoming};
+use crate::transport::doorbell::Eventfd;
+use crate::transport::endpoint;
+use crate::transport::link::{Link, OwnEnd, Parts, PeerEnd};
+use crate::transport::pass::{ReceiveError, SendError};
+use crate::transport::peer::{self, Credentials};
+use crate::transport::region::{OwnRegion, PeerRegion, RegionError, VerifyError};
+use crate::transport::{clock, poll};
+use crate::{ConnectError, RunDir, Token};
+
+/// How a client opens sessions.
+#[derive(Clone, Debug)]
+pub struct ClientConfig {
+    /// How long a call waits for its answer. Default: 5 s.
+    pub timeout: Duration,
+    /// How long opening a session may take. Default: 2 s.
+    pub connect_timeout: Duration,
+    /// The size of the lane that requests travel in. Default: 16 KiB, which carries requests of up to 8 144 bytes.
+    pub lane: Geometry,
+    /// The largest lane that a provider may have. Default: 64 MiB.
+    pub max_lane: Geometry,
+    /// How long to spin for an answer before parking. Default: adaptive, at most 60 µs.
+    pub spin: SpinPolicy,
+    /// What the provider rings when this end is parked. Default: a futex. An event loop wants
+    /// [`Doorbell::Eventfd`], which costs one descriptor more, or two once it is polled.
+    pub doorbell: Doorbell,
+    /// The invocation that this process belongs to. Default: from the environment.
+    pub token: Option<Token>,
+    /// Users, besides this one and root, whose providers are trusted. Default: none.
+    pub trusted_uids: Vec<u32>,
+    /// The longest wait before another try to connect, at first and at most. Default: 20 ms and 2 s. The wait is
+    /// random below a bound that doubles with each failure.
+    pub backoff: (Duration, Duration),
+}
+
+impl Default for ClientConfig {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(5),
+            connect_timeout: Duration::from_secs(2),
+            lane: Geometry::DEFAULT,
+            max_lane: Geometry::LARGE,
+            spin: SpinPolicy::default(),
+            doorbell: Doorbell::Futex,
+            token: Token::from_environment(),
+            trusted_uids: Vec::new(),
+            backoff: (Duration::from_millis(20), Duration::from_secs(2)),
+        }
+    }
+}
+
+/// What opening a session yields.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) drive: Drive<Link>,
+    pub(crate) board: Board,
+    pub(crate) pid: Option<u32>,
+}
+
+/// A session that is being opened. Never blocks by itself.
+#[derive(Debug)]
+pub(crate) struct Connecting {
+    socket: OwnedFd,
+    machine: ClientHandshake,
+    service: ServiceName,
+    credentials: Credentials,
+    spin: SpinPolicy,
+    doorbell: Doorbell,
+    lane: Geometry,
+    mapped: Option<Mapped>,
+}
+
+/// How far a session has come.
+#[derive(Debug)]
+pub(crate) enum Progress {
+    Waiting(Box<Connecting>),
+    Open(Box<Opened>),
+}
+
+/// The memory of both ends, mapped between WELCOME and READY.
+#[derive(Debug)]
+struct Mapped {
+    own: OwnEnd,
+    peer: PeerEnd,
+    board: Board,
+    own_eventfd: Option<Eventfd>,
+    peer_eventfd: Option<Eventfd>,
+}
+
+impl Connecting {
+    /// Connects to the endpoint and says hello.
+    pub(crate) fn start(
+        run_dir: &RunDir,
+        service: ServiceName,
+        method: u32,
+        config: &ClientConfig,
+    ) -> Result<Self, ConnectError> {
+        let socket = endpoint::connect_trusting(run_dir.path(), service, &config.trusted_uids)?;
+        let credentials =
+            peer::credentials(socket.as_fd()).map_err(system("read the provider's credentials"))?;
+        check_provider(&credentials, &config.trusted_uids)?;
+        let hello = Hello {
+            versions: PROTOCOL,
+            features: 0,
+            service,
+            method,
+            token: config.token.map_or([0; 16], Token::bytes),
+            lane: config.lane,
+            max_lane: u32::try_from(config.max_lane.size()).unwrap_or(Geometry::MAX),
+            doorbell: config.doorbell,
+            // A process of another user could fill an eventfd that it shares, and the ringer would block.
+            rings_eventfd: credentials.uid == own_uid() || credentials.uid == 0,
+        };
+        let machine = ClientHandshake::new(hello, clock::now().after(config.connect_timeout));
+        control::send(&socket, &machine.hello(), &[]).map_err(unsent)?;
+        Ok(Self {
+            socket,
+            machine,
+            service,
+            credentials,
+            spin: config.spin,
+            doorbell: config.doorbell,
+            lane: config.lane,
+            mapped: None,
+        })
+    }
+
+    /// The provider's process, as the kernel tells.
+    pub(crate) fn provider_pid(&self) -> Option<u32> {
+        self.credentials.pid
+    }
+
+    /// Goes as far as it can without waiting.
+    pub(crate) fn advance(mut self) -> Result<Progress, ConnectError> {
+        loop {
+            let incoming = match Incoming::receive(&self.socket) {
+                Ok(Some(incoming)) => incoming,
+                Ok(None) => {
+                    self.machine.on_time(clock::now())?;
+                    return Ok(Progress::Waiting(Box::new(self)));
+                }
+                Err(error) => return Err(unreceived(error)),
+            };
+            match self.machine.on_message(incoming.bytes(), incoming.fds())? {
+                ClientStep::Map(welcome) => self.map(&welcome, incoming)?,
+                ClientStep::Done(welcome) => {
+                    return self.open(&welcome).map(|opened| Progress::Open(Box::new(opened)));
+                }
+            }
+        }
+    }
+
+    /// Waits until there may be more to do, or `cancel` becomes readable.
+    pub(crate) fn wait(
+        &self,
+        until: Option<Instant>,
+        cancel: Option<BorrowedFd<'_>>,
+    ) -> Result<(), ConnectError> {
+        let deadline = self.machine.deadline();
+        let until = until.map_or(deadline, |until| until.min(deadline));
+        let waited = match cancel {
+            Some(cancel) => poll::wait_readable(&[self.socket.as_fd(), cancel], Some(until)),
+            None => poll::wait_readable(&[self.socket.as_fd()], Some(until)),
+        };
+        waited.map(|_| ()).map_err(system("wait for the provider"))
+    }
+
+    fn map(&mut self, welcome: &Welcome, incoming: Incoming) -> Result<(), ConnectError> {
+        let mut fds = incoming.received.into_fds().into_iter();
+        let mut region = |size| match fds.next() {
+            Some(fd) => PeerRegion::verify_and_map(fd, size).map_err(unverified),
+            None => Err(protocol("a descriptor is missing")),
+        };
+        let page = region(PAGE_SIZE)?;
+        let lane = region(lane_size(welcome.lane))?;
+        let board = region(bellwire_core::wire::BOARD_SIZE)?;
+        let header = page_header(&page);
+        header
+            .check(Role::Server, welcome.session, lane_field(welcome.lane), self.service)
+            .map_err(protocol)?;
+        let board = Board::check(board, self.service).map_err(protocol)?;
+        // The count of descriptors was checked: this one is there if the server wants to be rung by it.
+        let peer_eventfd = fds.next().map(Eventfd::from_peer);
+        let own = OwnMemoryMaker {
+            role: Role::Client,
+            session: welcome.session,
+            service: self.service,
+            lane: self.lane,
+        };
+        let (own, page_fd, lane_fd) = own.make().map_err(|error| unmade(&error))?;
+        let own_eventfd = match self.doorbell {
+            Doorbell::Eventfd => Some(Eventfd::create().map_err(system("create an eventfd"))?),
+            _ => None,
+        };
+        let mut fds: Vec<BorrowedFd<'_>> = vec![page_fd.as_fd(), lane_fd.as_fd()];
+        fds.extend(own_eventfd.as_ref().map(AsFd::as_fd));
+        if let Some(attach) = self.machine.attach() {
+            control::send(&self.socket, &attach, &fds).map_err(unsent)?;
+        }
+        let peer = PeerEnd { page, lane };
+        self.mapped = Some(Mapped { own, peer, board, own_eventfd, peer_eventfd });
+        Ok(())
+    }
+
+    fn open(self, welcome: &Welcome) -> Result<Opened, ConnectError> {
+        let mapped = self.mapped.ok_or_else(|| protocol("READY before ATTACH"))?;
+        let pidfd = peer::peer_pidfd(self.socket.as_fd());
+        let parts = Parts {
+            own: mapped.own,
+            peer: mapped.peer,
+            socket: self.socket,
+            doorbell: self.doorbell,
+            own_eventfd: mapped.own_eventfd,
+            peer_eventfd: mapped.peer_eventfd,
+            pidfd,
+        };
+        let link = Link::new(parts).map_err(protocol)?;
+        let lanes = Lanes::new(self.lane, welcome.lane);
+        let drive = Drive::new(link, lanes, self.spin);
+        Ok(Opened { drive, board: mapped.board, pid: self.credentials.pid })
+    }
+}
+
+/// Makes one end's page and lane, its page's constant words written.
+pub(crate) struct OwnMemoryMaker {
+    pub(crate) role: Role,
+    pub(crate) session: u64,
+    pub(crate) service: ServiceName,
+    pub(crate) lane: Geometry,
+}
+
+impl OwnMemoryMaker {
+    /// The memory, and the two descriptors to send: page and lane.
+    pub(crate) fn make(&self) -> Result<(OwnEnd, OwnedFd, OwnedFd), RegionError> {
+        let pid = std::process::id();
+        let (created, lane) = (clock::wall_nanos(), lane_field(self.lane));
+        let header = PageHeader::new(self.role, self.session, pid, lane, created, self.service);
+        let side = match self.role {
+            Role::Client => "client",
+            Role::Server => "server",
+        };
+        let name = |what| format!("bellwire-{what}-{side}-{}-{}", self.service, self.session);
+        let (page, page_fd) =
+            OwnRegion::create(&name("page"), PAGE_SIZE, |page| page.write(0, header.as_bytes()))?;
+        let (lane, lane_fd) = OwnRegion::create(&name("lane"), lane_size(self.lane), |_| {})?;
+        let own = OwnEnd { page, lane };
+        Lanes::open(&own);
+        Ok((own, page_fd, lane_fd))
+    }
+}
+
+/// The constant start of a peer's page, copied out once.
+pub(crate) fn page_header(page: &PeerRegion) -> PageHeader {
+    let bytes = page.read_header::<{ size_of::<PageHeader>() }>(0);
+    zerocopy::transmute!(bytes)
+}
+
+pub(crate) fn lane_size(lane: Geometry) -> usize {
+    usize::try_from(lane.size()).unwrap_or(usize::MAX)
+}
+
+pub(crate) fn lane_field(lane: Geometry) -> u32 {
+    u32::try_from(lane.size()).unwrap_or(Geometry::MAX)
+}
+
+pub(crate) fn own_uid() -> u32 {
+    peer::own_uid()
+}
+
+/// The process that answers must belong to whom the socket's file promised.
+fn check_provider(credentials: &Credentials, trusted: &[u32]) -> Result<(), ConnectError> {
+    let uid = credentials.uid;
+    let known = uid == own_uid() || uid == 0 || trusted.contains(&uid);
+    if known && !credentials.overflow {
+        return Ok(());
+    }
+    let why = format!(
+        "it runs as uid {uid}, which is neither this user, nor root, nor one of the trusted uids"
+    );
+    Err(ConnectError::Impostor { why: why.into() })
+}
+
+fn protocol(why: impl std::fmt::Display) -> ConnectError {
+    ConnectError::Protocol { why: why.to_string().into() }
+}
+
+fn system<E: Into<io::Error>>(doing: &'static str) -> impl Fn(E) -> ConnectError {
+    move |error| ConnectError::System { doing, source: error.into() }
+}
+
+fn unmade(error: &RegionError) -> ConnectError {
+    ConnectError::System {
+        doing: "make this end's memory",
+        source: io::Error::other(error.to_string()),
+    }
+}
+
+fn unverified(error: VerifyError) -> ConnectError {
+    match error {
+        VerifyError::System { source } => {
+            ConnectError::System { doing: "map the provider's memory", source: source.into() }
+        }
+        error => protocol(error),
+    }
+}
+
+fn unsent(error: SendError) -> ConnectError {
+    match error {
+        SendError::Gone => ConnectError::Closed,
+        error => {
+            ConnectError::System { doing: "send to the provider", source: io::Error::other(error) }
+        }
+    }
+}
+
+fn unreceived(error: ReceiveError) -> ConnectError {
+    match error {
+        ReceiveError::Closed => ConnectError::Closed,
+        ReceiveError::System { source } => {
+            ConnectError::System { doing: "receive from the provider", source: source.into() }
+        }
+        ReceiveError::FdsLost => ConnectError::System {
+            doing: "receive the provider's descriptors; raise the limit of open files (ulimit -n)",
+            source: io::Error::other(error),
+        },
+        error => protocol(error),
+    }
+}
+
+impl From<HandshakeError> for ConnectError {
+    fn from(error: HandshakeError) -> Self {
+        match error {
+            HandshakeError::Refused(refuse) => {
+                Self::Refused { code: refuse.code, reason: refuse.reason().into() }
+            }
+            HandshakeError::Incompatible { ours, theirs } => Self::Incompatible { ours, theirs },
+            HandshakeError::Deadline => Self::Deadline,
+            error => protocol(error),
+        }
+    }
+}
+
+impl From<endpoint::ConnectError> for ConnectError {
+    fn from(error: endpoint::ConnectError) -> Self {
+        match error {
+            endpoint::ConnectError::Absent { .. } => Self::Absent,
+            endpoint::ConnectError::NotASocket { .. } | endpoint::ConnectError::Squatted { .. } => {
+                Self::Impostor { why: error.to_string().into() }
+            }
+            error => Self::System { doing: "connect", source: io::Error::other(error) },
+        }
+    }
+}

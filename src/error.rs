@@ -1,0 +1,294 @@
+use std::io;
+
+use bellwire_core::call::SubmitError;
+use bellwire_core::drive::CallFailed;
+use bellwire_core::lane::PushError;
+use bellwire_core::wire::{RefuseCode, Status, Versions};
+use bellwire_core::{ErrorKind, Executed, Fault, PeerFault, ServiceName};
+
+use crate::Malformed;
+
+/// Why a call failed. Each says [who is at fault](CallError::fault) and
+/// [whether the handler may have run](CallError::executed).
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// Nobody provides the service now.
+    #[error("nobody provides {service:?} now: start its provider, or check the run dir")]
+    Absent {
+        /// The service.
+        service: ServiceName,
+    },
+    /// The provider refused this client.
+    #[error("the provider of {service:?} refused ({code:?}): {reason}")]
+    Refused {
+        /// The service.
+        service: ServiceName,
+        /// Why, for a program.
+        code: RefuseCode,
+        /// Why, for an operator.
+        reason: Box<str>,
+    },
+    /// The provider speaks no protocol version that this end speaks.
+    #[error(
+        "the provider speaks protocol versions {}-{}, this end {}-{}: upgrade the older of the two",
+        theirs.min, theirs.max, ours.min, ours.max
+    )]
+    Incompatible {
+        /// What this end speaks.
+        ours: Versions,
+        /// What the provider speaks.
+        theirs: Versions,
+    },
+    /// The session could not be opened for another reason.
+    #[error("no session with {service:?}: {reason}")]
+    Connect {
+        /// The service.
+        service: ServiceName,
+        /// What kind of failure it was.
+        kind: ErrorKind,
+        /// What happened, for an operator.
+        reason: Box<str>,
+    },
+    /// The request is larger than the lane can carry. The session stays usable.
+    #[error("a request of {len} bytes is above the {limit} bytes that this session's lane carries")]
+    TooLarge {
+        /// The request's length in bytes.
+        len: usize,
+        /// The largest request in bytes.
+        limit: usize,
+    },
+    /// The lane is full, or too many requests wait for answers, and the caller did not want to wait.
+    #[error("the lane is full: take replies, or wait")]
+    WouldBlock,
+    /// The deadline passed.
+    #[error("the deadline passed; {executed}")]
+    Deadline {
+        /// Whether the handler may have run.
+        executed: Executed,
+    },
+    /// Another thread cancelled.
+    #[error("the call was cancelled; {executed}")]
+    Cancelled {
+        /// Whether the handler may have run.
+        executed: Executed,
+    },
+    /// The provider died or closed the session.
+    #[error("the provider is gone; {executed}")]
+    PeerGone {
+        /// Whether the handler may have run.
+        executed: Executed,
+    },
+    /// The provider wrote what an honest peer cannot write. The session is poisoned.
+    #[error("the provider broke the protocol, the session is closed: {0}")]
+    PeerLied(#[from] PeerFault),
+    /// The handler answered with an error.
+    #[error("the provider's handler failed: {reason}")]
+    Handler {
+        /// What it said.
+        reason: Box<str>,
+    },
+    /// The provider did not run the handler, or could not send what it answered.
+    #[error("the provider did not answer: {status:?}")]
+    Declined {
+        /// Why.
+        status: Status,
+    },
+    /// The answer could not be decoded.
+    #[error("the provider's answer is malformed: {0}")]
+    Malformed(#[from] Malformed),
+}
+
+impl CallError {
+    /// What kind of failure it was, with the same numbers in every language.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Absent { .. } => ErrorKind::Absent,
+            Self::Refused { .. } => ErrorKind::Refused,
+            Self::Incompatible { .. } => ErrorKind::Incompatible,
+            Self::Connect { kind, .. } => *kind,
+            Self::TooLarge { .. } => ErrorKind::TooLarge,
+            Self::WouldBlock => ErrorKind::WouldBlock,
+            Self::Deadline { .. } => ErrorKind::Deadline,
+            Self::Cancelled { .. } => ErrorKind::Cancelled,
+            Self::PeerGone { .. } => ErrorKind::PeerGone,
+            Self::PeerLied(_) => ErrorKind::PeerLied,
+            Self::Handler { .. } => ErrorKind::Handler,
+            Self::Declined { status: Status::Stopping } => ErrorKind::Stopping,
+            Self::Declined { status: Status::TooLarge } => ErrorKind::TooLarge,
+            Self::Declined { status: Status::Cancelled } => ErrorKind::Cancelled,
+            Self::Declined { status: Status::Busy | Status::NotYet } => ErrorKind::WouldBlock,
+            Self::Declined { status: Status::Malformed } | Self::Malformed(_) => {
+                ErrorKind::Malformed
+            }
+            Self::Declined { .. } => ErrorKind::Handler,
+        }
+    }
+
+    /// Who has to act for it to go away.
+    pub fn fault(&self) -> Fault {
+        self.kind().fault()
+    }
+
+    /// Whether the handler may have run.
+    pub fn executed(&self) -> Executed {
+        match self {
+            Self::Absent { .. }
+            | Self::Refused { .. }
+            | Self::Incompatible { .. }
+            | Self::Connect { .. }
+            | Self::TooLarge { .. }
+            | Self::WouldBlock => Executed::No,
+            Self::Deadline { executed }
+            | Self::Cancelled { executed }
+            | Self::PeerGone { executed } => *executed,
+            Self::Declined { status } if !status.ran() => Executed::No,
+            Self::PeerLied(_)
+            | Self::Handler { .. }
+            | Self::Declined { .. }
+            | Self::Malformed(_) => Executed::Maybe,
+        }
+    }
+}
+
+impl From<CallFailed> for CallError {
+    fn from(failed: CallFailed) -> Self {
+        match failed {
+            CallFailed::Submit(SubmitError::Push(PushError::TooLarge { len, limit })) => {
+                Self::TooLarge { len, limit }
+            }
+            CallFailed::Submit(SubmitError::Push(PushError::Peer(fault)))
+            | CallFailed::Peer(fault) => Self::PeerLied(fault),
+            CallFailed::Submit(SubmitError::Closed | SubmitError::Push(PushError::Closed)) => {
+                Self::PeerGone { executed: Executed::No }
+            }
+            CallFailed::Submit(_) => Self::WouldBlock,
+            CallFailed::Deadline(executed) => Self::Deadline { executed },
+            CallFailed::Cancelled(executed) => Self::Cancelled { executed },
+            CallFailed::PeerGone(executed) => Self::PeerGone { executed },
+            _ => Self::PeerGone { executed: Executed::Maybe },
+        }
+    }
+}
+
+/// Why a session could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// Nobody listens at the endpoint.
+    #[error("nobody listens there")]
+    Absent,
+    /// The provider refused.
+    #[error("refused ({code:?}): {reason}")]
+    Refused {
+        /// Why, for a program.
+        code: RefuseCode,
+        /// Why, for an operator.
+        reason: Box<str>,
+    },
+    /// No protocol version in common.
+    #[error("protocol versions {}-{} there, {}-{} here", theirs.min, theirs.max, ours.min, ours.max)]
+    Incompatible {
+        /// What this end speaks.
+        ours: Versions,
+        /// What the provider speaks.
+        theirs: Versions,
+    },
+    /// Whoever answers there is not to be trusted: another user's process, or not Bellwire.
+    #[error("whoever answers there is not a provider to trust: {why}")]
+    Impostor {
+        /// What was wrong.
+        why: Box<str>,
+    },
+    /// The provider broke the handshake, or its memory is not as it should be.
+    #[error("the provider broke the handshake: {why}")]
+    Protocol {
+        /// What was wrong.
+        why: Box<str>,
+    },
+    /// The provider was silent for too long.
+    #[error("the provider did not answer in time")]
+    Deadline,
+    /// The provider closed the connection during the handshake.
+    #[error("the provider closed the connection during the handshake")]
+    Closed,
+    /// Another thread cancelled.
+    #[error("cancelled")]
+    Cancelled,
+    /// The operating system refused something.
+    #[error("{doing}: {source}")]
+    System {
+        /// What was tried.
+        doing: &'static str,
+        /// What it said.
+        source: io::Error,
+    },
+}
+
+impl ConnectError {
+    /// What kind of failure it was.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Absent => ErrorKind::Absent,
+            Self::Refused { .. } | Self::Impostor { .. } => ErrorKind::Refused,
+            Self::Incompatible { .. } => ErrorKind::Incompatible,
+            Self::Protocol { .. } => ErrorKind::PeerLied,
+            Self::Deadline => ErrorKind::Deadline,
+            Self::Closed => ErrorKind::PeerGone,
+            Self::Cancelled => ErrorKind::Cancelled,
+            Self::System { .. } => ErrorKind::System,
+        }
+    }
+}
+
+/// Why a server could not start or serve.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// The service's name is none, or it is served twice.
+    #[error("{name:?} cannot be served: {why}")]
+    Name {
+        /// The name.
+        name: String,
+        /// What was wrong.
+        why: String,
+    },
+    /// Another process owns the name.
+    #[error(
+        "another process provides {service:?} in this run dir already: stop it, or use another run dir"
+    )]
+    Taken {
+        /// The service.
+        service: ServiceName,
+    },
+    /// The endpoint could not be made.
+    #[error("cannot open the endpoint of {service:?}: {why}")]
+    Endpoint {
+        /// The service.
+        service: ServiceName,
+        /// What was wrong, and what to do.
+        why: Box<str>,
+    },
+    /// The operating system refused something.
+    #[error("{doing}: {source}")]
+    System {
+        /// What was tried.
+        doing: &'static str,
+        /// What it said.
+        source: io::Error,
+    },
+}
+
+/// Why a snapshot was not published. The last one stays.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PublishError {
+    /// Its memory could not be had, or not sealed.
+    #[error("cannot make a snapshot of {len} bytes: {source}")]
+    System {
+        /// Its length in bytes.
+        len: usize,
+        /// What the system said.
+        source: io::Error,
+    },
+}

@@ -1,0 +1,105 @@
+//! Calls and snapshots between the processes of one Linux machine, over shared memory that only its owner
+//! can write.
+//!
+//! ```text
+//!  a client                                          a provider
+//! ┌───────────────┐   control socket, descriptors   ┌───────────────┐
+//! │ page, lane ───┼────────────────────────────────►│ maps them     │
+//! │ maps them     │◄────────────────────────────────┼─── page, lane │
+//! │ parked        │◄──────────── doorbell ─────────►│ parked        │
+//! │ SnapshotCache │◄────────────────────────────────┼─── board      │
+//! │               │◄────────────────────────────────┼─── snapshot   │
+//! └───────────────┘                                 └───────────────┘
+//! ```
+//!
+//! A [`Service`] is a name and one kind of request. A provider serves it with a [`Server`]; a [`Client`]
+//! finds it by its name in a [`RunDir`], opens a [`Session`] and calls. A [`Snapshot`] is a service whose
+//! answer is memory: a [`Publisher`] publishes generations of it, a [`SnapshotCache`] maps the newest.
+//!
+//! | to | use |
+//! | --- | --- |
+//! | call, whoever provides, absent or restarted | [`Client::call`] |
+//! | look at a provider without waiting | [`Client::refresh`] |
+//! | keep many requests in flight | [`Session::submit`], [`Session::try_reply`] |
+//! | wait in an event loop | [`Session::arm`], [`Session::as_fd`] |
+//! | stop a wait from another thread | [`Client::canceller`], [`Session::canceller`] |
+//! | serve | [`ServerBuilder::serve`], [`ServerBuilder::start`] |
+//! | publish what many read | [`ServerBuilder::publish`], [`Publisher::publish_with`] |
+//! | read it | [`SnapshotCache::refresh`], [`SnapshotCache::wait_for_change`] |
+//!
+//! ```
+//! use bellwire::{Client, RunDir, Server, Service};
+//!
+//! struct Increment;
+//! impl Service for Increment {
+//!     const NAME: &'static str = "increment";
+//!     type Request = u64;
+//!     type Response = u64;
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let dir = tempfile::tempdir()?;
+//! let run_dir = RunDir::new(dir.path());
+//! let mut builder = Server::builder(&run_dir);
+//! builder.serve::<Increment>(|_, number| Ok(number + 1))?;
+//! let server = builder.start()?;
+//!
+//! let mut client = Client::<Increment>::new(&run_dir);
+//! assert_eq!(client.call(&41)?, 42);
+//! # server.stop();
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Every failed call says [who has to act](CallError::fault) and [whether the handler may have
+//! run](CallError::executed).
+//!
+//! `README.md` says when not to use it and what its limits are, `docs/architecture.md` where things are,
+//! `docs/wire.md` what every byte means, `docs/threat-model.md` what is defended.
+#![forbid(unsafe_code)]
+
+// The examples of these pages are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+#[cfg(doctest)]
+#[doc = include_str!("../docs/wire.md")]
+struct Wire;
+
+mod backoff;
+mod board;
+mod cache;
+pub mod cgroups;
+mod client;
+mod connect;
+mod control;
+mod error;
+mod probe;
+mod publisher;
+mod run_dir;
+mod server;
+mod service;
+mod session;
+mod stats;
+mod token;
+mod transport;
+
+pub use bellwire_core::call::Ticket;
+pub use bellwire_core::wire::{Doorbell, RefuseCode, Status, Versions};
+pub use bellwire_core::{
+    ErrorKind, Executed, Fault, Geometry, NameError, PeerFault, ServiceName, SpinPolicy,
+};
+
+pub use cache::{Current, RefreshError, Refreshed, SnapshotCache};
+pub use client::{Canceller, Client, State};
+pub use connect::ClientConfig;
+pub use error::{CallError, ConnectError, PublishError, ServeError};
+pub use probe::{Probe, probe};
+pub use publisher::{Publisher, Snapshot};
+pub use run_dir::RunDir;
+pub use server::{Caller, Server, ServerBuilder, ServerConfig};
+pub use service::{HandlerError, Malformed, Message, Service};
+pub use session::Session;
+pub use stats::{ServerStats, SessionStats};
+pub use token::Token;
+pub use transport::link::Canceller as SessionCanceller;

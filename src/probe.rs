@@ -1,0 +1,51 @@
+use std::time::Duration;
+
+use bellwire_core::ServiceName;
+use bellwire_core::wire::{CloseReason, RefuseCode};
+
+use crate::connect::{Connecting, Progress};
+use crate::transport::clock;
+use crate::{ClientConfig, ConnectError, RunDir};
+
+/// What a [`probe`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Probe {
+    /// From the first system call to the provider's last word.
+    pub took: Duration,
+    /// The provider's process, as the kernel tells.
+    pub pid: Option<u32>,
+    /// Why the provider sent REFUSE, for a program and for an operator; `None` when it sent READY.
+    pub refused: Option<(RefuseCode, Box<str>)>,
+}
+
+/// Opens a session with a service whose types need not be known, and closes it again: one whole handshake,
+/// with memory of both ends. A refusal is an answer too: the provider is alive.
+///
+/// # Errors
+/// [`ConnectError`] when the provider gave no answer.
+pub fn probe(
+    run_dir: &RunDir,
+    service: ServiceName,
+    method: u32,
+    config: &ClientConfig,
+) -> Result<Probe, ConnectError> {
+    let begun = clock::now();
+    let mut connecting = Connecting::start(run_dir, service, method, config)?;
+    let pid = connecting.provider_pid();
+    let mut opened = loop {
+        match connecting.advance() {
+            Ok(Progress::Open(opened)) => break opened,
+            Ok(Progress::Waiting(waiting)) => connecting = *waiting,
+            Err(ConnectError::Refused { code, reason }) => {
+                let took = clock::now().since(begun);
+                return Ok(Probe { took, pid, refused: Some((code, reason)) });
+            }
+            Err(error) => return Err(error),
+        }
+        connecting.wait(None, None)?;
+    };
+    let took = clock::now().since(begun);
+    opened.drive.close(CloseReason::Normal);
+    Ok(Probe { took, pid, refused: None })
+}

@@ -1,0 +1,281 @@
+//! Serving: one reactor thread for all sessions of all services, and a bounded pool for slow handlers.
+
+mod conversation;
+mod greeting;
+mod handler;
+mod reactor;
+mod workers;
+
+pub use handler::Caller;
+
+use std::io;
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use bellwire_core::handshake::Admission;
+use bellwire_core::sync::{AtomicBool, Ordering};
+use bellwire_core::wire::Doorbell;
+use bellwire_core::{Geometry, ServiceName, SpinPolicy};
+
+use crate::cache::Fetch;
+use crate::connect::lane_field;
+use crate::publisher::Shelf;
+use crate::transport::doorbell::Eventfd;
+use crate::transport::endpoint::{self, BindError, Endpoint};
+use crate::{
+    Client, HandlerError, Publisher, RunDir, ServeError, ServerStats, Service, Snapshot, Token,
+};
+use handler::{Handler, Typed};
+use reactor::Reactor;
+
+/// How a server serves.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// Threads that run handlers. Default: 0, handlers run on the reactor thread: fastest, and right when none
+    /// of them blocks. With more, a slow handler holds up nobody but its own session.
+    pub workers: usize,
+    /// The size of the lane that answers travel in. Default: 16 KiB, which carries answers of up to 8 144 bytes.
+    pub lane: Geometry,
+    /// The largest lane that a client may have. Default: 64 MiB.
+    pub max_lane: Geometry,
+    /// How long to spin for requests before sleeping. Default: adaptive, at most 60 µs.
+    pub spin: SpinPolicy,
+    /// What clients ring when the reactor sleeps. Default: an eventfd per session; [`Doorbell::Socket`] spends
+    /// a descriptor less. A futex wakes no reactor: it is taken for an eventfd.
+    pub doorbell: Doorbell,
+    /// The invocation that this process belongs to; clients of another are refused. Default: from the
+    /// environment; `None` admits any.
+    pub token: Option<Token>,
+    /// Users, besides this one, that are admitted. Default: none.
+    pub admitted_uids: Vec<u32>,
+    /// Sessions at once; one more is refused. Default: 4 096.
+    pub max_sessions: usize,
+    /// Requests of one session that are taken and not yet answered. Default: 1 024.
+    pub max_in_flight: u64,
+    /// How long a client may take for the handshake. Default: 2 s.
+    pub handshake_timeout: Duration,
+    /// How long [`Server::stop`] waits for handlers, and for clients to make room for their last answers.
+    /// Default: 1 s.
+    pub drain_timeout: Duration,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            workers: 0,
+            lane: Geometry::DEFAULT,
+            max_lane: Geometry::LARGE,
+            spin: SpinPolicy::default(),
+            doorbell: Doorbell::Eventfd,
+            token: Token::from_environment(),
+            admitted_uids: Vec::new(),
+            max_sessions: 4096,
+            max_in_flight: 1024,
+            handshake_timeout: Duration::from_secs(2),
+            drain_timeout: Duration::from_secs(1),
+        }
+    }
+}
+
+/// Collects what a [`Server`] will serve.
+///
+/// ```
+/// use bellwire::{RunDir, Server, Service};
+///
+/// struct Increment;
+/// impl Service for Increment {
+///     const NAME: &'static str = "increment";
+///     type Request = u64;
+///     type Response = u64;
+/// }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// let run_dir = RunDir::new(dir.path());
+/// let mut builder = Server::builder(&run_dir);
+/// builder.serve::<Increment>(|_, number| Ok(number + 1))?;
+/// let server = builder.start()?;
+/// server.stop();
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct ServerBuilder {
+    run_dir: RunDir,
+    config: ServerConfig,
+    stations: Vec<Station>,
+}
+
+/// One endpoint, what it serves, and whom it admits.
+struct Station {
+    endpoint: Endpoint,
+    admission: Admission,
+    handler: Handler,
+    shelf: Arc<Shelf>,
+}
+
+/// A running server. Dropping it stops it, as [`Server::stop`] does.
+#[derive(Debug)]
+pub struct Server {
+    shared: Arc<Shared>,
+    reactor: Option<JoinHandle<()>>,
+}
+
+/// What the reactor and the server's handle share.
+#[derive(Debug)]
+struct Shared {
+    stop: AtomicBool,
+    /// Wakes the reactor.
+    bell: Arc<Eventfd>,
+    stats: Mutex<ServerStats>,
+}
+
+impl Server {
+    /// A server that meets its clients in `run_dir`.
+    pub fn builder(run_dir: &RunDir) -> ServerBuilder {
+        ServerBuilder::new(run_dir, ServerConfig::default())
+    }
+
+    /// A server with another configuration than the default.
+    pub fn builder_with(run_dir: &RunDir, config: ServerConfig) -> ServerBuilder {
+        ServerBuilder::new(run_dir, config)
+    }
+
+    /// The counters, as of the reactor's last sleep or the last few thousand requests.
+    pub fn stats(&self) -> ServerStats {
+        *self.shared.stats()
+    }
+
+    /// Stops: takes no new client, answers what was taken, refuses what was not with a reason, says bye to every
+    /// client, and waits for the threads. At the latest after [`ServerConfig::drain_timeout`], unless a handler
+    /// runs longer: it is waited for. Returns the final counters.
+    pub fn stop(mut self) -> ServerStats {
+        self.halt();
+        *self.shared.stats()
+    }
+
+    fn halt(&mut self) {
+        // Release: pairs with the reactor's Acquire load, which the bell makes it do.
+        self.shared.stop.store(true, Ordering::Release);
+        self.shared.bell.ring();
+        if let Some(reactor) = self.reactor.take() {
+            // Handlers' panics are caught where they run; the reactor itself does not panic.
+            let _ = reactor.join();
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.halt();
+    }
+}
+
+impl Shared {
+    /// No code that holds this lock can panic halfway through a change.
+    fn stats(&self) -> MutexGuard<'_, ServerStats> {
+        self.stats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ServerBuilder {
+    fn new(run_dir: &RunDir, config: ServerConfig) -> Self {
+        Self { run_dir: run_dir.clone(), config, stations: Vec::new() }
+    }
+
+    /// Serves `S` by a function, and takes its name now: two providers of one name cannot both come so far.
+    ///
+    /// The function gets what was decoded, and who calls. It may panic: then the call fails, and the server goes
+    /// on. With no workers it runs on the reactor thread and must not block.
+    ///
+    /// # Errors
+    /// [`ServeError::Taken`] when another process provides the service; others when the endpoint cannot be made.
+    pub fn serve<S: Service>(
+        &mut self,
+        handler: impl Fn(&Caller, S::Request) -> Result<S::Response, HandlerError>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Result<&mut Self, ServeError> {
+        let handler = Handler::Call(Arc::new(Typed::<S, _>::new(handler)));
+        let shelf = shelf(Client::<S>::SERVICE)?;
+        self.open(Client::<S>::SERVICE, S::METHOD, handler, shelf)?;
+        Ok(self)
+    }
+
+    /// Serves the snapshots of `T` that the returned publisher is given.
+    ///
+    /// # Errors
+    /// As [`ServerBuilder::serve`].
+    pub fn publish<T: Snapshot>(&mut self) -> Result<Publisher<T>, ServeError> {
+        let name = Client::<Fetch<T>>::SERVICE;
+        let shelf = shelf(name)?;
+        self.open(name, T::METHOD, Handler::Snapshot(Arc::clone(&shelf)), Arc::clone(&shelf))?;
+        Ok(Publisher::new(shelf))
+    }
+
+    /// Starts the reactor thread and the workers.
+    ///
+    /// # Errors
+    /// [`ServeError::System`] when a thread or a descriptor cannot be had.
+    pub fn start(self) -> Result<Server, ServeError> {
+        let bell = Arc::new(Eventfd::create().map_err(system("create an eventfd"))?);
+        let stats = Mutex::default();
+        let shared = Arc::new(Shared { stop: AtomicBool::new(false), bell, stats });
+        let Self { config, stations, .. } = self;
+        let (started, has_started) = mpsc::sync_channel(1);
+        let theirs = Arc::clone(&shared);
+        // Made on its own thread: it holds what tells clients that this very thread died.
+        let serve = move || match Reactor::new(config, stations, theirs) {
+            Ok(reactor) => {
+                let _ = started.send(Ok(()));
+                reactor.run();
+            }
+            Err(error) => {
+                let _ = started.send(Err(error));
+            }
+        };
+        let thread = thread::Builder::new().name("bellwire-reactor".into());
+        let reactor = thread.spawn(serve).map_err(system("start the reactor thread"))?;
+        let ended = || io::Error::other("the reactor thread ended at once");
+        has_started.recv().unwrap_or_else(|_| Err(system("start the reactor")(ended())))?;
+        Ok(Server { shared, reactor: Some(reactor) })
+    }
+
+    fn open(
+        &mut self,
+        service: ServiceName,
+        method: u32,
+        handler: Handler,
+        shelf: Arc<Shelf>,
+    ) -> Result<(), ServeError> {
+        let failed = |error: BindError| match error {
+            BindError::Taken { .. } => ServeError::Taken { service },
+            error => ServeError::Endpoint { service, why: error.to_string().into() },
+        };
+        endpoint::prepare_run_dir(self.run_dir.path()).map_err(|error| failed(error.into()))?;
+        let endpoint = Endpoint::bind(self.run_dir.path(), service).map_err(failed)?;
+        let token = self.config.token.map(Token::bytes);
+        let admission =
+            Admission { service, method, token, max_lane: lane_field(self.config.max_lane) };
+        self.stations.push(Station { endpoint, admission, handler, shelf });
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Station {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Station").field("service", &self.admission.service).finish_non_exhaustive()
+    }
+}
+
+fn shelf(service: ServiceName) -> Result<Arc<Shelf>, ServeError> {
+    let made = Shelf::create(service).map_err(|error| io::Error::other(error.to_string()));
+    made.map(Arc::new).map_err(system("make the service's board"))
+}
+
+fn system<E: Into<io::Error>>(doing: &'static str) -> impl Fn(E) -> ServeError {
+    move |error| ServeError::System { doing, source: error.into() }
+}

@@ -1,0 +1,134 @@
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use bellwire_core::wire::Status;
+
+use super::handler::{Call, Caller};
+use crate::transport::doorbell::Eventfd;
+
+/// A request for a worker.
+pub(super) struct Job {
+    pub(super) slot: usize,
+    pub(super) id: u64,
+    pub(super) caller: Caller,
+    pub(super) handler: Arc<dyn Call>,
+    pub(super) request: Vec<u8>,
+}
+
+/// An answer from a worker.
+pub(super) struct Done {
+    pub(super) slot: usize,
+    pub(super) session: u64,
+    pub(super) id: u64,
+    pub(super) status: Status,
+    pub(super) answer: Vec<u8>,
+}
+
+/// A fixed number of threads that run handlers.
+pub(super) struct Workers {
+    desk: Arc<Desk>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+struct Desk {
+    jobs: Mutex<Jobs>,
+    /// Signalled when there is a job, or no more will come.
+    more: Condvar,
+    done: Mutex<Vec<Done>>,
+    /// Rung after an answer was put down: wakes the reactor.
+    bell: Arc<Eventfd>,
+}
+
+#[derive(Default)]
+struct Jobs {
+    queue: VecDeque<Job>,
+    closed: bool,
+}
+
+impl Workers {
+    /// Starts `count` threads, whose answers ring `bell`.
+    pub(super) fn start(count: usize, bell: Arc<Eventfd>) -> std::io::Result<Self> {
+        let jobs = Mutex::new(Jobs::default());
+        let desk = Arc::new(Desk { jobs, more: Condvar::new(), done: Mutex::default(), bell });
+        let mut workers = Self { desk, threads: Vec::with_capacity(count) };
+        for number in 0..count {
+            let desk = Arc::clone(&workers.desk);
+            let thread = thread::Builder::new().name(format!("bellwire-work-{number}"));
+            workers.threads.push(thread.spawn(move || desk.work())?);
+        }
+        Ok(workers)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.threads.is_empty()
+    }
+
+    pub(super) fn submit(&self, job: Job) {
+        lock(&self.desk.jobs).queue.push_back(job);
+        self.desk.more.notify_one();
+    }
+
+    /// Takes a request back that no worker has begun.
+    pub(super) fn withdraw(&self, session: u64, id: u64) -> bool {
+        let mut jobs = lock(&self.desk.jobs);
+        let at = jobs.queue.iter().position(|job| job.caller.session == session && job.id == id);
+        at.and_then(|at| jobs.queue.remove(at)).is_some()
+    }
+
+    /// Whether there are answers.
+    pub(super) fn has_done(&self) -> bool {
+        !self.is_empty() && !lock(&self.desk.done).is_empty()
+    }
+
+    /// Moves the answers that are there into `into`.
+    pub(super) fn collect(&self, into: &mut Vec<Done>) {
+        into.append(&mut lock(&self.desk.done));
+    }
+}
+
+impl Drop for Workers {
+    /// Waits for the handlers that run now; what is queued is not begun.
+    fn drop(&mut self) {
+        {
+            let mut jobs = lock(&self.desk.jobs);
+            jobs.closed = true;
+            jobs.queue.clear();
+        }
+        self.desk.more.notify_all();
+        for thread in self.threads.drain(..) {
+            // A handler's panic is caught where it runs.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Desk {
+    fn work(&self) {
+        while let Some(job) = self.next() {
+            let mut answer = Vec::new();
+            let status = job.handler.call(&job.caller, &job.request, &mut answer);
+            let (slot, session, id) = (job.slot, job.caller.session, job.id);
+            lock(&self.done).push(Done { slot, session, id, status, answer });
+            self.bell.ring();
+        }
+    }
+
+    fn next(&self) -> Option<Job> {
+        let mut jobs = lock(&self.jobs);
+        loop {
+            if let Some(job) = jobs.queue.pop_front() {
+                return Some(job);
+            }
+            if jobs.closed {
+                return None;
+            }
+            jobs = self.more.wait(jobs).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// No code that holds these locks can panic halfway through a change.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

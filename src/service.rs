@@ -1,0 +1,156 @@
+use std::fmt;
+
+/// A service: a name, one method, and the types of its request and its response.
+///
+/// ```
+/// use bellwire::Service;
+///
+/// /// Adds one.
+/// struct Increment;
+///
+/// impl Service for Increment {
+///     const NAME: &'static str = "increment";
+///     type Request = u64;
+///     type Response = u64;
+/// }
+/// ```
+pub trait Service: 'static {
+    /// The service's name: 1 to 63 bytes of `a-z`, `0-9` and `-`. It names the endpoint, `{run_dir}/{NAME}.sock`.
+    const NAME: &'static str;
+
+    /// The number of this kind of request. Give a new number when the types change: a client with another
+    /// number is refused with a reason, instead of being misunderstood.
+    const METHOD: u32 = 1;
+
+    /// Whether running a request twice does no harm. Only then is a request that *may* have run sent again
+    /// after the provider died.
+    const IDEMPOTENT: bool = false;
+
+    /// What a client sends.
+    type Request: Message;
+
+    /// What it gets back.
+    type Response: Message;
+}
+
+/// A value that crosses between processes as bytes.
+///
+/// `decode` reads private memory: the bytes were copied out of the peer's lane and cannot change. They are
+/// still another process's words: decode must check all of them.
+pub trait Message: Sized {
+    /// Appends the value's bytes.
+    fn encode(&self, into: &mut Vec<u8>);
+
+    /// Parses a value from all of `bytes`.
+    ///
+    /// # Errors
+    /// [`Malformed`] says where and what.
+    fn decode(bytes: &[u8]) -> Result<Self, Malformed>;
+}
+
+/// Why bytes are not a [`Message`] of the type expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("malformed message at byte {at} of {len}: {why}")]
+pub struct Malformed {
+    /// Where, in bytes from the start.
+    pub at: usize,
+    /// How many bytes there are.
+    pub len: usize,
+    /// What was wrong.
+    pub why: &'static str,
+}
+
+impl Message for () {
+    fn encode(&self, _: &mut Vec<u8>) {}
+
+    fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        exactly::<0>(bytes).map(|_| ())
+    }
+}
+
+impl Message for Vec<u8> {
+    fn encode(&self, into: &mut Vec<u8>) {
+        into.extend_from_slice(self);
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        Ok(bytes.to_vec())
+    }
+}
+
+impl Message for String {
+    fn encode(&self, into: &mut Vec<u8>) {
+        into.extend_from_slice(self.as_bytes());
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let text = std::str::from_utf8(bytes);
+        let text = text.map_err(|error| Malformed {
+            at: error.valid_up_to(),
+            len: bytes.len(),
+            why: "not UTF-8",
+        });
+        text.map(str::to_owned)
+    }
+}
+
+impl<const N: usize> Message for [u8; N] {
+    fn encode(&self, into: &mut Vec<u8>) {
+        into.extend_from_slice(self);
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        exactly::<N>(bytes)
+    }
+}
+
+macro_rules! integers {
+    ($($int:ty),*) => {$(
+        impl Message for $int {
+            fn encode(&self, into: &mut Vec<u8>) {
+                into.extend_from_slice(&self.to_le_bytes());
+            }
+
+            fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+                exactly(bytes).map(Self::from_le_bytes)
+            }
+        }
+    )*};
+}
+
+integers!(u8, u16, u32, u64, u128, i8, i16, i32, i64, i128);
+
+fn exactly<const N: usize>(bytes: &[u8]) -> Result<[u8; N], Malformed> {
+    let at = bytes.len().min(N);
+    bytes.try_into().map_err(|_| Malformed { at, len: bytes.len(), why: "wrong length" })
+}
+
+/// What a handler says when it cannot answer: a sentence for the caller.
+///
+/// Any error that displays converts into it, so `?` works in a handler.
+#[derive(Clone, PartialEq, Eq)]
+pub struct HandlerError(String);
+
+impl HandlerError {
+    /// An error with this sentence.
+    pub fn new(reason: impl Into<String>) -> Self {
+        Self(reason.into())
+    }
+
+    /// The sentence.
+    pub fn reason(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for HandlerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl<E: fmt::Display> From<E> for HandlerError {
+    fn from(error: E) -> Self {
+        Self(error.to_string())
+    }
+}

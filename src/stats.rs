@@ -1,0 +1,50 @@
+/// Counters of a session's calling end. `made = answered + failed + in flight`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SessionStats {
+    /// Requests sent.
+    pub made: u64,
+    /// Requests answered by their handler, without an error.
+    pub answered: u64,
+    /// Requests that ended in any other way.
+    pub failed: u64,
+    /// Requests that wait for an answer.
+    pub in_flight: u64,
+    /// How often the provider was rung: each is one system call.
+    pub rings: u64,
+    /// How often this end slept.
+    pub parks: u64,
+}
+
+/// Counters of a server, over all its services. `accepted = answered + refused + in flight + lost`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ServerStats {
+    /// Sessions open now.
+    pub sessions: u64,
+    /// Clients that were let in, ever.
+    pub admitted: u64,
+    /// Clients that were refused, or did not finish the handshake.
+    pub turned_away: u64,
+    /// Requests taken.
+    pub accepted: u64,
+    /// Requests that a handler answered, or failed.
+    pub answered: u64,
+    /// Requests that were answered without a handler having run.
+    pub refused: u64,
+    /// Requests whose client went away before it was answered.
+    pub lost: u64,
+    /// Sessions that were closed because the client broke the protocol.
+    pub poisoned: u64,
+    /// How often a client was rung: each is one system call.
+    pub rings: u64,
+    /// How often the reactor slept.
+    pub parks: u64,
+}
+
+impl ServerStats {
+    /// Requests taken and not yet answered.
+    pub fn in_flight(&self) -> u64 {
+        self.accepted - self.answered - self.refused - self.lost
+    }
+}

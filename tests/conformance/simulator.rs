@@ -1,0 +1,45 @@
+use std::time::Duration;
+
+use bellwire_core::Geometry;
+use bellwire_core::lane::{Armed, Lanes};
+use bellwire_core::sim::{Event, Sim, SimEnd, SimPort, Step as SimStep};
+
+use super::Transport;
+use super::stage::{Next, Script, Serving, Step};
+
+/// Both ends in this thread, in virtual time.
+pub(crate) struct Simulator;
+
+impl Transport for Simulator {
+    type Port = SimPort;
+
+    fn connect(lane: Geometry, mut script: Box<Script>) -> (SimPort, Lanes) {
+        let mut serving = None;
+        let sim = Sim { lane, peer_lane: lane, ..Sim::default() };
+        sim.start(move |end: &SimEnd| {
+            let serving = serving.get_or_insert_with(|| Serving::new(end.lanes()));
+            let (own, peer) = (end.own(), end.peer());
+            serving.disarm(own);
+            let mut step = Step { serving, own, peer, due: Vec::new() };
+            let next = script(&mut step);
+            for wake in step.due {
+                end.wake(wake);
+            }
+            match next {
+                Next::Again => SimStep::Again,
+                Next::Vanish => SimStep::Gone,
+                Next::Park => {
+                    let (armed, wake) = serving.arm(own, peer);
+                    end.wake(wake);
+                    if armed == Armed::Moved { SimStep::Again } else { SimStep::Parked(None) }
+                }
+            }
+        })
+    }
+
+    fn cancel_when_parked(port: &SimPort) {
+        port.after(Duration::from_millis(1), Event::Cancel);
+    }
+
+    fn take_cancel(_: &SimPort) {}
+}

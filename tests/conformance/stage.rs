@@ -1,0 +1,149 @@
+use bellwire_core::lane::{Armed, Lanes, Wake};
+use bellwire_core::serve::{Incoming, ServeCounts, ServeMachine};
+use bellwire_core::sync::Ordering;
+use bellwire_core::wire::{CloseReason, Status};
+use bellwire_core::{OwnMemory, PeerMemory, Word};
+
+/// What the serving end does, step by step: it is called again and again.
+pub(crate) type Script = dyn FnMut(&mut dyn Stage) -> Next + Send;
+
+/// What the serving end does after a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// The next step, at once.
+    Again,
+    /// Sleep until it is rung, if nothing moved meanwhile.
+    Park,
+    /// Its process ends, without a word.
+    Vanish,
+}
+
+/// The serving end, as a script sees it.
+pub(crate) trait Stage {
+    /// The next request, or the id of the request that was cancelled.
+    fn take(&mut self) -> Option<Taken>;
+    /// Answers and publishes. What does not fit the lane goes out in [`Stage::flush`].
+    fn answer(&mut self, id: u64, payload: &[u8]);
+    /// Writes an answer without publishing it.
+    fn prepare(&mut self, id: u64, payload: &[u8]);
+    fn commit(&mut self);
+    /// Whether all answers are out.
+    fn flush(&mut self) -> bool;
+    fn bye(&mut self);
+    /// Stores a word of the serving end's page.
+    fn store(&mut self, word: Word, value: u64);
+    /// Loads a word of the calling end's page.
+    fn load(&self, word: Word) -> u64;
+    /// Rings the calling end, whether it asked for it or not.
+    fn ring(&mut self);
+    fn counts(&self) -> ServeCounts;
+    /// How often the calling end was rung.
+    fn rings(&self) -> u64;
+}
+
+/// What came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    Request(u64, Vec<u8>),
+    Cancel(u64),
+}
+
+/// The serving end's machines, over any memory.
+pub(crate) struct Serving {
+    lanes: Lanes,
+    machine: ServeMachine,
+    buffer: Vec<u8>,
+    rings: u64,
+}
+
+/// One step of the serving end.
+pub(crate) struct Step<'a, O, P> {
+    pub(crate) serving: &'a mut Serving,
+    pub(crate) own: &'a O,
+    pub(crate) peer: &'a P,
+    /// Rings that are due.
+    pub(crate) due: Vec<Wake>,
+}
+
+impl Serving {
+    pub(crate) fn new(lanes: Lanes) -> Self {
+        let machine = ServeMachine::new(u64::MAX);
+        Self { lanes, machine, buffer: Vec::new(), rings: 0 }
+    }
+
+    pub(crate) fn disarm(&self, own: &impl OwnMemory) {
+        self.lanes.disarm(own);
+    }
+
+    pub(crate) fn arm<O: OwnMemory, P: PeerMemory>(&mut self, own: &O, peer: &P) -> (Armed, Wake) {
+        let blocked = self.machine.is_blocked();
+        let (armed, wake) = self.lanes.arm(own, peer, blocked).expect("the calling end is honest");
+        self.count(wake);
+        (armed, wake)
+    }
+
+    fn count(&mut self, wake: Wake) {
+        self.rings += u64::from(wake.data) + u64::from(wake.space);
+    }
+}
+
+impl<O: OwnMemory, P: PeerMemory> Stage for Step<'_, O, P> {
+    fn take(&mut self) -> Option<Taken> {
+        let Serving { lanes, machine, buffer, .. } = &mut *self.serving;
+        let incoming = machine.next(lanes, self.own, self.peer, buffer);
+        let taken = match incoming.expect("the calling end is honest")? {
+            Incoming::Request { id, len } => Taken::Request(id, buffer[..len].to_vec()),
+            Incoming::Cancel { id } => Taken::Cancel(id),
+        };
+        Some(taken)
+    }
+
+    fn answer(&mut self, id: u64, payload: &[u8]) {
+        self.prepare(id, payload);
+        self.commit();
+    }
+
+    fn prepare(&mut self, id: u64, payload: &[u8]) {
+        let Serving { lanes, machine, .. } = &mut *self.serving;
+        let answered = machine.respond(lanes, self.own, self.peer, id, Status::Ok, payload);
+        answered.expect("the calling end is honest");
+    }
+
+    fn commit(&mut self) {
+        let wake = self.serving.lanes.commit(self.own, self.peer);
+        self.serving.count(wake);
+        self.due.push(wake);
+    }
+
+    fn flush(&mut self) -> bool {
+        let Serving { lanes, machine, .. } = &mut *self.serving;
+        let flushed = machine.flush(lanes, self.own, self.peer);
+        self.commit();
+        flushed.expect("the calling end is honest")
+    }
+
+    fn bye(&mut self) {
+        self.serving.lanes.push_bye(self.own, CloseReason::Normal);
+        self.commit();
+    }
+
+    fn store(&mut self, word: Word, value: u64) {
+        self.own.store(word, value, Ordering::Release);
+    }
+
+    fn load(&self, word: Word) -> u64 {
+        self.peer.load(word, Ordering::Acquire)
+    }
+
+    fn ring(&mut self) {
+        self.due.push(Wake { data: true, space: true });
+    }
+
+    fn counts(&self) -> ServeCounts {
+        self.serving.machine.counts()
+    }
+
+    fn rings(&self) -> u64 {
+        self.serving.rings
+    }
+}

@@ -1,0 +1,592 @@
+//! The promises. A serving end is a script: what it does at each step.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use bellwire_core::call::{Reply, SubmitError, Ticket};
+use bellwire_core::drive::{CallFailed, Drive};
+use bellwire_core::lane::PushError;
+use bellwire_core::serve::ServeCounts;
+use bellwire_core::sync::Ordering;
+use bellwire_core::wire::{CloseReason, Status};
+use bellwire_core::{
+    Deadline, Executed, Geometry, PeerFault, PeerMemory, Port, SpinPolicy, Word,
+};
+
+use super::stage::{Next, Stage, Taken};
+use super::{Transport, session, session_in};
+
+/// What a wish word holds when nobody waits.
+const NOBODY: u64 = u64::MAX;
+/// Time enough to be parked, for who waits in vain.
+const SHORT: Duration = Duration::from_millis(5);
+
+fn tiny() -> Geometry {
+    Geometry::new(4096).unwrap()
+}
+
+fn payload(seed: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|at| (seed.wrapping_mul(167) ^ at ^ at >> 8) as u8).collect()
+}
+
+/// Answers each request with itself.
+fn echo(stage: &mut dyn Stage) -> Next {
+    if !stage.flush() {
+        return Next::Park;
+    }
+    while let Some(taken) = stage.take() {
+        if let Taken::Request(id, payload) = taken {
+            stage.answer(id, &payload);
+        }
+    }
+    Next::Park
+}
+
+/// Takes what comes and answers nothing.
+fn swallow(stage: &mut dyn Stage) -> Next {
+    while stage.take().is_some() {}
+    Next::Park
+}
+
+fn caller_waits_for_data(stage: &dyn Stage) -> bool {
+    stage.load(Word::WantData) != NOBODY
+}
+
+fn caller_waits_for_room(stage: &dyn Stage) -> bool {
+    stage.load(Word::WantSpace) != NOBODY
+}
+
+fn wait<P: Port>(drive: &mut Drive<P>) -> Result<(Ticket, Vec<u8>), CallFailed> {
+    let mut buffer = Vec::new();
+    let reply = drive.wait_for_reply(&mut Deadline::NEVER, &mut buffer)?;
+    assert_eq!((reply.status, reply.attached), (Status::Ok, false));
+    buffer.truncate(reply.len);
+    Ok((reply.ticket, buffer))
+}
+
+fn call<P: Port>(drive: &mut Drive<P>, payload: &[u8]) -> Vec<u8> {
+    let ticket = drive.submit(payload).unwrap();
+    let (answered, answer) = wait(drive).unwrap();
+    assert_eq!(answered, ticket);
+    answer
+}
+
+/// Fills the lane; the requests that went in.
+fn fill<P: Port>(drive: &mut Drive<P>, payload: &[u8]) -> Vec<Ticket> {
+    let mut tickets = Vec::new();
+    loop {
+        match drive.submit(payload) {
+            Ok(ticket) => tickets.push(ticket),
+            Err(CallFailed::Submit(SubmitError::Push(PushError::Full { .. }))) => return tickets,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+fn full(error: &CallFailed) -> bool {
+    matches!(error, CallFailed::Submit(SubmitError::Push(PushError::Full { .. })))
+}
+
+fn submit_or_wait_for_room<P: Port>(drive: &mut Drive<P>, payload: &[u8]) -> Ticket {
+    loop {
+        match drive.submit(payload) {
+            Ok(ticket) => return ticket,
+            Err(error) => assert!(full(&error), "{error}"),
+        }
+        drive.wait_for_room(&mut Deadline::NEVER).unwrap();
+    }
+}
+
+pub(crate) fn every_size_comes_back_whole<T: Transport>() {
+    let mut drive = session::<T>(echo);
+    let max = drive.max_payload();
+    let boundaries = [0, 1, 7, 8, 15, 16, 17, 31, 32, 33, 4079, 4080, 4081, max - 17, max - 16];
+    for len in boundaries.into_iter().chain((0..max).step_by(97)).chain([max - 1, max, 0, max]) {
+        let sent = payload(len, len);
+        assert!(call(&mut drive, &sent) == sent, "{len} bytes");
+    }
+}
+
+pub(crate) fn one_byte_more_than_the_largest_is_refused_and_the_session_goes_on<T: Transport>() {
+    let mut drive = session::<T>(echo);
+    let limit = drive.max_payload();
+    let len = limit + 1;
+    let too_large = CallFailed::Submit(SubmitError::Push(PushError::TooLarge { len, limit }));
+    assert_eq!(drive.submit(&vec![0; len]), Err(too_large));
+    assert_eq!(drive.in_flight(), 0);
+    assert_eq!(call(&mut drive, b"still here"), b"still here");
+}
+
+pub(crate) fn a_lane_wraps_many_times<T: Transport>() {
+    let mut drive = session_in::<T>(tiny(), SpinPolicy::NEVER, echo);
+    // Coprime with the lane's size in records: each position is a record's start at some time.
+    for round in 0..600 {
+        let sent = payload(round, round * 211 % 1800);
+        assert!(call(&mut drive, &sent) == sent, "round {round}");
+    }
+}
+
+pub(crate) fn answers_out_of_order_find_their_requests<T: Transport>() {
+    const DEPTH: usize = 32;
+    let mut waiting = Vec::new();
+    let mut drive = session::<T>(move |stage| {
+        while let Some(Taken::Request(id, payload)) = stage.take() {
+            waiting.push((id, payload));
+        }
+        if waiting.len() == DEPTH {
+            // Last in, first out, and then the two halves swapped.
+            waiting.reverse();
+            waiting.rotate_left(DEPTH / 2);
+            for (id, payload) in waiting.drain(..) {
+                stage.answer(id, &payload);
+            }
+        }
+        Next::Park
+    });
+    for round in 0..8 {
+        let sent: Vec<_> = (0..DEPTH)
+            .map(|at| {
+                let payload = payload(round * DEPTH + at, at * 5);
+                (drive.submit(&payload).unwrap(), payload)
+            })
+            .collect();
+        assert_eq!(drive.in_flight(), DEPTH);
+        let mut came: Vec<_> = (0..DEPTH).map(|_| wait(&mut drive).unwrap()).collect();
+        assert_ne!(came, sent, "they came in another order");
+        came.sort();
+        assert!(came == sent);
+        assert_eq!(drive.in_flight(), 0);
+    }
+}
+
+pub(crate) fn an_answer_that_no_longer_fits_waits_for_room<T: Transport>() {
+    // Small requests, answers of half a lane: each but the first finds the lane full.
+    let mut drive = session_in::<T>(tiny(), SpinPolicy::NEVER, |stage| {
+        if !stage.flush() {
+            return Next::Park;
+        }
+        while let Some(taken) = stage.take() {
+            let Taken::Request(id, request) = taken else { panic!("{taken:?}") };
+            stage.answer(id, &payload(usize::from(request[0]), 1900));
+        }
+        Next::Park
+    });
+    let tickets: Vec<_> = (0..20).map(|at| drive.submit(&[at]).unwrap()).collect();
+    for (at, ticket) in tickets.into_iter().enumerate() {
+        let (answered, answer) = wait(&mut drive).unwrap();
+        assert_eq!(answered, ticket);
+        assert!(answer == payload(at, 1900), "answer {at}");
+    }
+}
+
+pub(crate) fn a_full_lane_has_room_again<T: Transport>() {
+    let mut served = false;
+    let mut drive = session_in::<T>(tiny(), SpinPolicy::NEVER, move |stage| {
+        // Does nothing until the caller parks for room.
+        served |= caller_waits_for_room(stage);
+        if served { echo(stage) } else { Next::Again }
+    });
+    let mut tickets = fill(&mut drive, &[7; 100]);
+    assert!(tickets.len() > 20, "{}", tickets.len());
+    for _ in 0..5 {
+        tickets.push(submit_or_wait_for_room(&mut drive, &[7; 100]));
+    }
+    for ticket in tickets {
+        assert_eq!(wait(&mut drive).unwrap(), (ticket, vec![7; 100]));
+    }
+}
+
+pub(crate) fn a_wait_ends_at_its_deadline_and_the_answer_still_comes<T: Transport>() {
+    let mut held = None;
+    let mut drive = session::<T>(move |stage| {
+        while let Some(Taken::Request(id, payload)) = stage.take() {
+            // The first waits until there is a second.
+            match held.take() {
+                None => held = Some((id, payload)),
+                Some((first, held)) => {
+                    stage.answer(first, &held);
+                    stage.answer(id, &payload);
+                }
+            }
+        }
+        Next::Park
+    });
+    for span in [Duration::ZERO, SHORT] {
+        let first = drive.submit(b"first").unwrap();
+        let began = drive.port().now();
+        let failed = drive.wait_for_reply(&mut Deadline::within(span), &mut Vec::new());
+        assert_eq!(failed, Err(CallFailed::Deadline(Executed::Maybe)));
+        assert!(drive.port().now() >= began.after(span));
+        assert_eq!(drive.in_flight(), 1);
+        let second = drive.submit(b"second").unwrap();
+        assert_eq!(wait(&mut drive).unwrap(), (first, b"first".to_vec()));
+        assert_eq!(wait(&mut drive).unwrap(), (second, b"second".to_vec()));
+    }
+}
+
+pub(crate) fn a_wait_for_room_ends_at_its_deadline<T: Transport>() {
+    let mut drive = session_in::<T>(tiny(), SpinPolicy::NEVER, |_| Next::Park);
+    fill(&mut drive, &[0; 100]);
+    let began = drive.port().now();
+    let failed = drive.wait_for_room(&mut Deadline::within(SHORT));
+    assert_eq!(failed, Err(CallFailed::Deadline(Executed::No)));
+    assert!(drive.port().now() >= began.after(SHORT));
+    assert!(drive.ended().is_none());
+}
+
+pub(crate) fn another_thread_cancels_a_parked_wait<T: Transport>() {
+    let mut drive = session::<T>(swallow);
+    let ticket = drive.submit(b"for nobody").unwrap();
+    T::cancel_when_parked(drive.port());
+    let failed = drive.wait_for_reply(&mut Deadline::NEVER, &mut Vec::new());
+    assert_eq!(failed, Err(CallFailed::Cancelled(Executed::Maybe)));
+    T::take_cancel(drive.port());
+    assert!(drive.abandon(ticket));
+    let ends = drive.wait_for_reply(&mut Deadline::within(SHORT), &mut Vec::new());
+    assert_eq!(ends, Err(CallFailed::Deadline(Executed::Maybe)), "it was cancelled once");
+}
+
+pub(crate) fn an_abandoned_request_is_cancelled_and_its_answer_dropped<T: Transport>() {
+    let mut first = None;
+    let mut drive = session::<T>(move |stage| {
+        while let Some(taken) = stage.take() {
+            match taken {
+                Taken::Request(id, _) if first.is_none() => first = Some(id),
+                Taken::Request(id, payload) => stage.answer(id, &payload),
+                // Its answer is due all the same.
+                Taken::Cancel(id) => {
+                    assert_eq!(Some(id), first);
+                    stage.answer(id, b"nobody wants this");
+                }
+            }
+        }
+        Next::Park
+    });
+    let unwanted = drive.submit(b"unwanted").unwrap();
+    assert!(drive.abandon(unwanted));
+    assert!(!drive.abandon(unwanted), "it is not in flight any more");
+    assert_eq!(drive.in_flight(), 0);
+    assert_eq!(call(&mut drive, b"wanted"), b"wanted");
+}
+
+pub(crate) fn a_bye_ends_a_wait_for_data<T: Transport>() {
+    let mut said = false;
+    let mut drive = session::<T>(move |stage| {
+        while stage.take().is_some() {}
+        if !said && caller_waits_for_data(stage) {
+            said = true;
+            stage.bye();
+        }
+        Next::Again
+    });
+    drive.submit(b"in vain").unwrap();
+    assert_eq!(wait(&mut drive), Err(CallFailed::PeerGone(Executed::Maybe)));
+    assert_eq!(drive.ended(), Some(CallFailed::PeerGone(Executed::No)));
+    assert_eq!(drive.submit(b"more"), Err(CallFailed::PeerGone(Executed::No)));
+}
+
+pub(crate) fn a_bye_ends_a_wait_for_room<T: Transport>() {
+    let mut said = false;
+    let mut drive = session_in::<T>(tiny(), SpinPolicy::NEVER, move |stage| {
+        if !said && caller_waits_for_room(stage) {
+            said = true;
+            stage.bye();
+        }
+        Next::Again
+    });
+    fill(&mut drive, &[0; 100]);
+    // It says that something came: the bye, which is read with the answers.
+    match drive.wait_for_room(&mut Deadline::NEVER) {
+        Ok(()) => assert_eq!(drive.try_reply(&mut Vec::new()), Ok(None)),
+        Err(error) => assert_eq!(error, CallFailed::PeerGone(Executed::No)),
+    }
+    assert_eq!(drive.ended(), Some(CallFailed::PeerGone(Executed::No)));
+}
+
+pub(crate) fn what_was_published_before_the_bye_is_read<T: Transport>() {
+    let mut drive = session::<T>(|stage| {
+        while let Some(Taken::Request(id, payload)) = stage.take() {
+            stage.answer(id, &payload);
+            if payload == b"last" {
+                stage.bye();
+            }
+        }
+        Next::Park
+    });
+    let first = drive.submit(b"first").unwrap();
+    let last = drive.submit(b"last").unwrap();
+    assert_eq!(wait(&mut drive).unwrap().0, first);
+    assert_eq!(wait(&mut drive).unwrap().0, last);
+    assert_eq!(wait(&mut drive), Err(CallFailed::PeerGone(Executed::Maybe)));
+    assert_eq!(drive.closed(), Some(CloseReason::Normal));
+}
+
+pub(crate) fn a_peer_that_goes_ends_a_wait_for_data<T: Transport>() {
+    let mut drive = session::<T>(|stage| {
+        while stage.take().is_some() {}
+        if caller_waits_for_data(stage) { Next::Vanish } else { Next::Again }
+    });
+    drive.submit(b"in vain").unwrap();
+    assert_eq!(wait(&mut drive), Err(CallFailed::PeerGone(Executed::Maybe)));
+    assert_eq!(drive.submit(b"more"), Err(CallFailed::PeerGone(Executed::No)));
+    assert_eq!(drive.closed(), None, "it did not say bye");
+}
+
+pub(crate) fn a_peer_that_goes_ends_a_wait_for_room<T: Transport>() {
+    let mut drive = session_in::<T>(tiny(), SpinPolicy::NEVER, |stage| {
+        if caller_waits_for_room(stage) { Next::Vanish } else { Next::Again }
+    });
+    fill(&mut drive, &[0; 100]);
+    let gone = drive.wait_for_room(&mut Deadline::NEVER);
+    assert_eq!(gone, Err(CallFailed::PeerGone(Executed::No)));
+    assert_eq!(drive.submit(b"more"), Err(CallFailed::PeerGone(Executed::No)));
+}
+
+pub(crate) fn what_was_published_before_the_end_is_read<T: Transport>() {
+    let mut drive = session::<T>(|stage| match stage.take() {
+        Some(Taken::Request(id, payload)) => {
+            stage.answer(id, &payload);
+            Next::Vanish
+        }
+        _ => Next::Park,
+    });
+    assert_eq!(call(&mut drive, b"the last thing"), b"the last thing");
+    assert_eq!(wait(&mut drive), Err(CallFailed::PeerGone(Executed::Maybe)));
+}
+
+pub(crate) fn a_request_that_was_taken_may_have_run<T: Transport>() {
+    let mut drive = session::<T>(|stage| match stage.take() {
+        Some(_) => Next::Vanish,
+        None => Next::Park,
+    });
+    let taken = drive.submit(b"taken").unwrap();
+    assert_eq!(wait(&mut drive), Err(CallFailed::PeerGone(Executed::Maybe)));
+    assert_eq!(drive.executed(taken), Executed::Maybe);
+}
+
+pub(crate) fn a_request_that_was_not_taken_has_not_run<T: Transport>() {
+    let mut drive = session::<T>(|stage| {
+        // Not before both are published.
+        if stage.load(Word::Tail) < 64 {
+            return Next::Again;
+        }
+        stage.take().expect("the first of two");
+        Next::Vanish
+    });
+    let taken = drive.submit(b"taken").unwrap();
+    let left = drive.submit(b"left").unwrap();
+    assert!(wait(&mut drive).is_err());
+    assert_eq!(drive.executed(taken), Executed::Maybe);
+    assert_eq!(drive.executed(left), Executed::No);
+}
+
+/// A serving end that stores a word once the caller waits, and the fault that the caller finds.
+fn lie<T: Transport>(
+    mut tell: impl FnMut(&mut dyn Stage) + Send + 'static,
+    is_expected: impl Fn(PeerFault) -> bool,
+) {
+    let mut told = false;
+    let mut drive = session::<T>(move |stage| {
+        while let Some(Taken::Request(id, payload)) = stage.take() {
+            if payload == b"honest" {
+                stage.answer(id, &payload);
+            }
+        }
+        if !told && stage.counts().accepted == 2 && caller_waits_for_data(stage) {
+            told = true;
+            tell(stage);
+        }
+        Next::Again
+    });
+    assert_eq!(call(&mut drive, b"honest"), b"honest");
+    drive.submit(b"lie").unwrap();
+    let failed = drive.wait_for_reply(&mut Deadline::within(Duration::from_secs(30)), &mut Vec::new());
+    // A lie about `head` is found when there is something to send.
+    let fault = match failed.and(drive.submit(&[0; 4000])).and(drive.submit(&[0; 8000])) {
+        Err(CallFailed::Peer(fault)) => fault,
+        other => panic!("{other:?}"),
+    };
+    assert!(is_expected(fault), "{fault}");
+    assert_eq!(drive.ended(), Some(CallFailed::Peer(fault)));
+    assert_eq!(drive.submit(b"more"), Err(CallFailed::Peer(fault)));
+    assert_eq!(drive.try_reply(&mut Vec::new()), Err(CallFailed::Peer(fault)));
+}
+
+pub(crate) fn a_tail_that_goes_back_poisons<T: Transport>() {
+    lie::<T>(
+        |stage| {
+            stage.store(Word::Tail, 0);
+            stage.ring();
+        },
+        |fault| matches!(fault, PeerFault::TailWentBack { now: 0, .. }),
+    );
+}
+
+pub(crate) fn a_tail_beyond_the_lane_poisons<T: Transport>() {
+    lie::<T>(
+        |stage| {
+            stage.store(Word::Tail, 1 << 40);
+            stage.ring();
+        },
+        |fault| matches!(fault, PeerFault::TailTooFar { tail, .. } if tail == 1 << 40),
+    );
+}
+
+pub(crate) fn a_misaligned_tail_poisons<T: Transport>() {
+    lie::<T>(
+        |stage| {
+            stage.store(Word::Tail, 41);
+            stage.ring();
+        },
+        |fault| fault == PeerFault::Misaligned { at: 41 },
+    );
+}
+
+pub(crate) fn a_head_beyond_what_was_published_poisons<T: Transport>() {
+    head_lie::<T>(1 << 40, |fault| matches!(fault, PeerFault::HeadTooFar { .. }));
+}
+
+pub(crate) fn a_head_that_goes_back_poisons<T: Transport>() {
+    head_lie::<T>(0, |fault| matches!(fault, PeerFault::HeadWentBack { now: 0, .. }));
+}
+
+pub(crate) fn a_misaligned_head_poisons<T: Transport>() {
+    head_lie::<T>(4096 - 8, |fault| matches!(fault, PeerFault::Misaligned { .. }));
+}
+
+/// The serving end lies about what it took, while the caller waits for room.
+fn head_lie<T: Transport>(head: u64, is_expected: impl Fn(PeerFault) -> bool) {
+    let mut told = false;
+    let mut drive = session_in::<T>(tiny(), SpinPolicy::NEVER, move |stage| {
+        if !told && caller_waits_for_room(stage) {
+            told = true;
+            // Honest first, so that there is something to go back from.
+            stage.store(Word::Head, 2048);
+        } else if told && stage.load(Word::Tail) > 4096 {
+            stage.store(Word::Head, head);
+        }
+        stage.ring();
+        Next::Again
+    });
+    let room = drive.max_payload();
+    let fault = loop {
+        let failed = match drive.submit(&vec![0; room]) {
+            Ok(_) => continue,
+            Err(error) if full(&error) => drive.wait_for_room(&mut Deadline::NEVER).err(),
+            Err(error) => Some(error),
+        };
+        match failed {
+            None => {}
+            Some(CallFailed::Peer(fault)) => break fault,
+            Some(error) => panic!("{error}"),
+        }
+    };
+    assert!(is_expected(fault), "{fault}");
+    assert_eq!(drive.ended(), Some(CallFailed::Peer(fault)));
+}
+
+/// Tells the books of a serving end when it has answered so many requests.
+fn reporting(after: u64) -> (impl FnMut(&mut dyn Stage, Next) -> Next + Send, Receiver<(ServeCounts, u64)>)
+{
+    let (tell, told): (Sender<(ServeCounts, u64)>, _) = channel();
+    let mut reported = false;
+    let report = move |stage: &mut dyn Stage, next| {
+        if !reported && stage.counts().answered == after {
+            reported = true;
+            tell.send((stage.counts(), stage.rings())).unwrap();
+        }
+        next
+    };
+    (report, told)
+}
+
+pub(crate) fn hot_calls_ring_nobody<T: Transport>() {
+    const CALLS: u64 = 2000;
+    let (mut report, told) = reporting(CALLS);
+    let mut drive = session::<T>(move |stage| {
+        echo(stage);
+        // Never parks.
+        report(stage, Next::Again)
+    });
+    let mut buffer = Vec::new();
+    for call in 0..CALLS {
+        let ticket = drive.submit(&call.to_le_bytes()).unwrap();
+        let reply: Reply = loop {
+            if let Some(reply) = drive.try_reply(&mut buffer).unwrap() {
+                break reply;
+            }
+            drive.port().relax();
+            std::thread::yield_now();
+        };
+        assert_eq!((reply.ticket, &buffer[..reply.len]), (ticket, &call.to_le_bytes()[..]));
+    }
+    let (counts, rings) = told.recv().unwrap();
+    assert_eq!((counts.accepted, counts.in_flight()), (CALLS, 0));
+    assert_eq!((drive.rings(), drive.parks(), rings), (0, 0, 0));
+}
+
+/// Waits until the serving end has asked to be rung for what comes next.
+fn until_server_is_armed<P: Port>(drive: &Drive<P>) {
+    let peer = |word| drive.port().peer().load(word, Ordering::Acquire);
+    while peer(Word::WantData) == NOBODY {
+        drive.port().relax();
+        std::thread::yield_now();
+    }
+}
+
+pub(crate) fn parked_ends_are_rung_once_per_message_and_direction<T: Transport>() {
+    const CALLS: u64 = 200;
+    let (mut report, told) = reporting(CALLS);
+    let mut held = None;
+    let mut drive = session::<T>(move |stage| {
+        if held.is_none() {
+            held = stage.take();
+        }
+        let Some(Taken::Request(id, payload)) = &held else { return Next::Park };
+        if !caller_waits_for_data(stage) {
+            return Next::Again;
+        }
+        stage.answer(*id, payload);
+        held = None;
+        report(stage, Next::Park)
+    });
+    for call_number in 0..CALLS {
+        until_server_is_armed(&drive);
+        let sent = call_number.to_le_bytes();
+        assert_eq!(call(&mut drive, &sent), sent);
+    }
+    let (_, rings) = told.recv().unwrap();
+    assert_eq!((drive.rings(), rings), (CALLS, CALLS));
+    assert!(drive.parks() >= CALLS);
+}
+
+pub(crate) fn a_batch_is_one_publication_and_one_ring<T: Transport>() {
+    const BATCH: u64 = 50;
+    let (mut report, told) = reporting(BATCH);
+    let mut taken = Vec::new();
+    let mut drive = session::<T>(move |stage| {
+        while let Some(Taken::Request(id, payload)) = stage.take() {
+            taken.push((id, payload));
+        }
+        if (taken.len() as u64) < BATCH {
+            return Next::Park;
+        }
+        if !caller_waits_for_data(stage) {
+            return Next::Again;
+        }
+        for (id, payload) in taken.drain(..) {
+            stage.prepare(id, &payload);
+        }
+        stage.commit();
+        report(stage, Next::Park)
+    });
+    until_server_is_armed(&drive);
+    let tickets: Vec<_> = (0..BATCH).map(|at| drive.push(&at.to_le_bytes()).unwrap()).collect();
+    assert_eq!(drive.rings(), 0, "nothing is published yet");
+    drive.commit();
+    for ticket in tickets {
+        assert_eq!(wait(&mut drive).unwrap().0, ticket);
+    }
+    let (_, rings) = told.recv().unwrap();
+    assert_eq!((drive.rings(), rings, drive.parks()), (1, 1, 1));
+}

@@ -1,0 +1,29 @@
+//! The facade and the machines under it, against a real kernel, real processes and hostile peers.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | `conformance` | what any transport has to do, over the simulator and over memfds |
+//! | `processes` | a server and its clients in processes of their own: calls, death, what a session costs |
+//! | `handshake` | hostile clients and hostile servers before a session is open |
+//! | `hostile` | hostile peers on an open session |
+//! | `snapshots` | publishing, watching, caching |
+//! | `calls` | what a caller sees: deadlines, cancelling, retries, stopping, event loops |
+//!
+//! A wait here is a wait for an event. What limits it is [`support::guard`], far away: a test that meets it
+//! hangs. Nothing sleeps but where a test has to show that nothing happens.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "all of this is tests; clippy exempts only the functions that are marked so"
+)]
+#![allow(clippy::disallowed_types, reason = "clippy sees the atomics behind bellwire_core::sync")]
+
+mod calls;
+mod conformance;
+mod handshake;
+mod hostile;
+mod processes;
+mod snapshots;
+mod support;

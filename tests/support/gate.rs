@@ -1,0 +1,64 @@
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex};
+
+use super::guard::PATIENCE;
+
+/// Holds handlers until it is opened, and tells who came.
+#[derive(Clone)]
+pub(crate) struct Gate(Arc<Inner>);
+
+struct Inner {
+    came: Box<dyn Fn(u64) + Send + Sync>,
+    open: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    /// Calls `came` for each handler that arrives.
+    pub(crate) fn new(came: impl Fn(u64) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(Inner {
+            came: Box::new(came),
+            open: Mutex::new(false),
+            opened: Condvar::new(),
+        }))
+    }
+
+    /// Tells of each handler that arrives by a channel.
+    pub(crate) fn with_channel() -> (Self, Arrivals) {
+        let (tell, told) = channel();
+        let tell: Mutex<Sender<u64>> = Mutex::new(tell);
+        let gate = Self::new(move |who| {
+            // Nobody listens any more at the end of a test.
+            let _ = tell.lock().unwrap().send(who);
+        });
+        (gate, Arrivals(told))
+    }
+
+    pub(crate) fn pass(&self, who: u64) {
+        (self.0.came)(who);
+        let mut open = self.0.open.lock().unwrap();
+        while !*open {
+            open = self.0.opened.wait(open).unwrap();
+        }
+    }
+
+    pub(crate) fn open(&self) {
+        *self.0.open.lock().unwrap() = true;
+        self.0.opened.notify_all();
+    }
+}
+
+/// Who came to a gate.
+pub(crate) struct Arrivals(Receiver<u64>);
+
+impl Arrivals {
+    /// Waits for the next one.
+    pub(crate) fn next(&self) -> u64 {
+        self.0.recv_timeout(PATIENCE).expect("nobody comes to the gate")
+    }
+
+    /// Who has come and was not yet asked for.
+    pub(crate) fn so_far(&self) -> Vec<u64> {
+        self.0.try_iter().collect()
+    }
+}

@@ -1,0 +1,22 @@
+//! How long a test waits for what must happen. Nothing is measured with it: who meets it hangs.
+
+use std::time::Duration;
+
+use bellwire_core::Instant;
+use bellwire_memfd::clock;
+
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) fn patience() -> Instant {
+    clock::now().after(PATIENCE)
+}
+
+/// Looks until it is true, where nothing tells that it is.
+#[track_caller]
+pub(crate) fn until(what: &str, mut is_true: impl FnMut() -> bool) {
+    let guard = patience();
+    while !is_true() {
+        assert!(clock::now() < guard, "never: {what}");
+        std::thread::yield_now();
+    }
+}

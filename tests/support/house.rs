@@ -1,0 +1,120 @@
+use bellwire::{
+    Client, ClientConfig, Publisher, RunDir, Server, ServerConfig, ServerStats, Service,
+};
+use tempfile::TempDir;
+
+use super::gate::{Arrivals, Gate};
+use super::guard::PATIENCE;
+use super::services::{Echo, Hold, Moody, Numbers, echo, moody};
+
+/// A run dir of its own.
+pub(crate) struct Dir {
+    _dir: TempDir,
+    pub(crate) run_dir: RunDir,
+}
+
+/// A server in this process that provides everything, in a run dir of its own.
+pub(crate) struct House {
+    dir: Dir,
+    server: Server,
+    pub(crate) numbers: Publisher<Numbers>,
+    gate: Gate,
+    pub(crate) arrivals: Arrivals,
+}
+
+impl Dir {
+    pub(crate) fn new() -> Self {
+        let dir = TempDir::new().unwrap();
+        let run_dir = RunDir::new(dir.path());
+        Self { _dir: dir, run_dir }
+    }
+}
+
+impl House {
+    pub(crate) fn open() -> Self {
+        Self::with(ServerConfig::default())
+    }
+
+    pub(crate) fn with(config: ServerConfig) -> Self {
+        let dir = Dir::new();
+        let (gate, arrivals) = Gate::with_channel();
+        let mut builder = Server::builder_with(&dir.run_dir, config);
+        let numbers = serve_all(&mut builder, &gate);
+        let server = builder.start().unwrap();
+        Self { dir, server, numbers, gate, arrivals }
+    }
+
+    pub(crate) fn run_dir(&self) -> &RunDir {
+        &self.dir.run_dir
+    }
+
+    /// A client with an open session.
+    pub(crate) fn client<S: Service>(&self) -> Client<S> {
+        self.client_with(patient())
+    }
+
+    pub(crate) fn client_with<S: Service>(&self, config: ClientConfig) -> Client<S> {
+        let mut client = Client::with_config(self.run_dir(), config);
+        client.connect().expect("the house is open");
+        client
+    }
+
+    /// Lets everybody pass who is held.
+    pub(crate) fn release(&self) {
+        self.gate.open();
+    }
+
+    pub(crate) fn stats(&self) -> ServerStats {
+        self.server.stats()
+    }
+
+    pub(crate) fn into_server(self) -> (Server, Dir) {
+        self.gate.open();
+        (self.server, self.dir)
+    }
+
+    /// Stops, and gives the final counters, which reconcile.
+    pub(crate) fn close(self) -> ServerStats {
+        self.gate.open();
+        let stats = self.server.stop();
+        reconcile(&stats);
+        stats
+    }
+}
+
+/// Everything that the tests call.
+pub(crate) fn serve_all(builder: &mut bellwire::ServerBuilder, gate: &Gate) -> Publisher<Numbers> {
+    let gate = gate.clone();
+    builder.serve::<Echo>(echo).unwrap();
+    builder.serve::<Moody>(moody).unwrap();
+    builder
+        .serve::<Hold>(move |_, who| {
+            gate.pass(who);
+            Ok(who)
+        })
+        .unwrap();
+    builder.publish::<Numbers>().unwrap()
+}
+
+/// The books of a server that has stopped.
+#[track_caller]
+pub(crate) fn reconcile(stats: &ServerStats) {
+    assert_eq!(
+        stats.accepted,
+        stats.answered + stats.refused + stats.in_flight() + stats.lost,
+        "{stats:?}"
+    );
+    assert_eq!((stats.sessions, stats.in_flight()), (0, 0), "{stats:?}");
+}
+
+/// The books of a client.
+#[track_caller]
+pub(crate) fn reconcile_session<S: Service>(session: &bellwire::Session<S>) {
+    let stats = session.stats();
+    assert_eq!(stats.made, stats.answered + stats.failed + stats.in_flight, "{stats:?}");
+}
+
+/// A client's configuration that no busy machine upsets.
+pub(crate) fn patient() -> ClientConfig {
+    ClientConfig { timeout: PATIENCE, connect_timeout: PATIENCE, ..ClientConfig::default() }
+}

@@ -1,0 +1,70 @@
+//! What the kernel tells of processes.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use super::guard::until;
+
+/// How many descriptors a process holds.
+pub(crate) fn fds(pid: u32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
+}
+
+/// Bellwire's memory in a process: by inode its name and size in bytes.
+pub(crate) fn memory(pid: u32) -> BTreeMap<u64, (String, u64)> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let mut memory = BTreeMap::new();
+    for line in maps.lines() {
+        let mut fields = line.split_whitespace();
+        let range = fields.next().unwrap();
+        let (inode, name) = (fields.nth(3).unwrap(), fields.next().unwrap_or(""));
+        let Some(name) = name.strip_prefix("/memfd:bellwire-") else { continue };
+        let (start, end) = range.split_once('-').unwrap();
+        let [start, end] = [start, end].map(|at| u64::from_str_radix(at, 16).unwrap());
+        let entry = memory.entry(inode.parse().unwrap()).or_insert((name.to_owned(), 0));
+        entry.1 += end - start;
+    }
+    memory
+}
+
+/// Voluntary context switches of all threads: how often one went to sleep.
+pub(crate) fn sleeps(pid: u32) -> u64 {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let statuses = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("status")));
+    statuses.map(|status| field(&status.unwrap(), "voluntary_ctxt_switches:")).sum()
+}
+
+fn field(status: &str, name: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    line.trim().parse().unwrap()
+}
+
+/// The calling thread's number.
+pub(crate) fn thread_id() -> i32 {
+    rustix::thread::gettid().as_raw_nonzero().get()
+}
+
+/// Waits until a thread of this process sleeps in a system call that waits for a doorbell.
+pub(crate) fn wait_until_parked(thread: i32) {
+    let calls = [libc::SYS_futex_waitv, libc::SYS_ppoll, libc::SYS_poll];
+    until("the thread parks", || {
+        let text = fs::read_to_string(format!("/proc/self/task/{thread}/syscall")).unwrap();
+        let call = text.split_whitespace().next().and_then(|call| call.parse().ok());
+        call.is_some_and(|call: libc::c_long| calls.contains(&call))
+    });
+}
+
+/// The processors that the calling thread may use.
+pub(crate) fn cpus() -> Vec<usize> {
+    let set = sched_getaffinity(None).unwrap();
+    (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect()
+}
+
+/// Keeps the calling thread, and those that it starts, on these processors.
+pub(crate) fn pin(cpus: &[usize]) {
+    let mut set = CpuSet::new();
+    cpus.iter().for_each(|cpu| set.set(*cpu));
+    sched_setaffinity(None, &set).unwrap();
+}

@@ -1,0 +1,296 @@
+//! A peer that speaks the protocol by hand, and says what it likes.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use bellwire::RunDir;
+use bellwire_core::lane::Lanes;
+use bellwire_core::sync::Ordering;
+use bellwire_core::wire::{
+    Attach, BOARD_SIZE, BoardHeader, CloseReason, Doorbell, Header, Hello, MAX_CONTROL, Message,
+    PAGE_SIZE, PROTOCOL, PageHeader, Ready, RefuseCode, Role, SessionState, Welcome, record_len,
+};
+use bellwire_core::{Bell, Geometry, OwnMemory, Park, PeerMemory, Port, ServiceName, Woken, Word};
+use bellwire_memfd::doorbell::Eventfd;
+use bellwire_memfd::link::{Link, OwnEnd, Parts, PeerEnd};
+use bellwire_memfd::pass::{self, ReceiveError};
+use bellwire_memfd::region::{OwnRegion, PeerRegion};
+use bellwire_memfd::{endpoint, peer, poll};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use zerocopy::IntoBytes;
+
+use super::guard::patience;
+
+const MAX_FDS: usize = 16;
+
+/// One end of a control socket.
+pub(crate) struct Rogue {
+    pub(crate) socket: OwnedFd,
+    pub(crate) service: ServiceName,
+}
+
+/// A listening socket that no lock protects.
+pub(crate) struct RogueListener {
+    socket: OwnedFd,
+    service: ServiceName,
+}
+
+/// An open session, with the memory of both ends.
+pub(crate) struct RogueSession {
+    pub(crate) link: Link,
+    pub(crate) session: u64,
+    /// The page that tells of snapshots; a server's only.
+    pub(crate) board: Option<OwnRegion>,
+    /// Where the next record goes.
+    pub(crate) tail: u64,
+}
+
+pub(crate) fn service(name: &str) -> ServiceName {
+    name.parse().unwrap()
+}
+
+/// The HELLO of an honest client.
+pub(crate) fn hello(service: ServiceName) -> Hello {
+    Hello {
+        versions: PROTOCOL,
+        features: 0,
+        service,
+        method: 1,
+        token: [0; 16],
+        lane: Geometry::DEFAULT,
+        max_lane: 64 << 20,
+        doorbell: Doorbell::Futex,
+        rings_eventfd: true,
+    }
+}
+
+/// The WELCOME of an honest server.
+pub(crate) fn welcome(session: u64) -> Welcome {
+    Welcome {
+        version: PROTOCOL.max,
+        features: 0,
+        session,
+        lane: Geometry::DEFAULT,
+        max_lane: 64 << 20,
+        doorbell: Doorbell::Socket,
+    }
+}
+
+/// A message's bytes, that says it has `fds` descriptors.
+pub(crate) fn encode(message: &Message, fds: usize) -> Vec<u8> {
+    let mut bytes = [0; MAX_CONTROL];
+    let len = message.encode(u16::try_from(fds).unwrap(), &mut bytes);
+    bytes[..len].to_vec()
+}
+
+impl Rogue {
+    pub(crate) fn connect(run_dir: &RunDir, name: &str) -> Self {
+        let service = service(name);
+        Self { socket: endpoint::connect(run_dir.path(), service).unwrap(), service }
+    }
+
+    pub(crate) fn send_bytes(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
+        pass::send(self.socket.as_fd(), bytes, fds).unwrap();
+    }
+
+    pub(crate) fn send(&self, message: &Message, fds: &[BorrowedFd<'_>]) {
+        self.send_bytes(&encode(message, fds.len()), fds);
+    }
+
+    /// The next message; `None` when the peer closed.
+    pub(crate) fn receive(&self) -> Option<(Message, Vec<OwnedFd>)> {
+        let mut bytes = [0; MAX_CONTROL];
+        loop {
+            match pass::receive(self.socket.as_fd(), &mut bytes, MAX_FDS) {
+                Ok(received) => {
+                    let message = Message::parse(&bytes[..received.len], received.fd_count());
+                    return Some((message.unwrap(), received.into_fds()));
+                }
+                Err(ReceiveError::Closed) => return None,
+                Err(ReceiveError::WouldBlock) => {
+                    let ready = poll::wait_readable(&[self.socket.as_fd()], Some(patience()));
+                    assert!(ready.unwrap().any(), "the peer says nothing");
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// Says an honest HELLO, and gives the server's WELCOME.
+    pub(crate) fn enter(&self) -> (Welcome, Vec<OwnedFd>) {
+        self.send(&Message::Hello(hello(self.service)), &[]);
+        match self.receive() {
+            Some((Message::Welcome(welcome), fds)) => (welcome, fds),
+            other => panic!("{other:?} is no WELCOME"),
+        }
+    }
+
+    pub(crate) fn attach(&self, session: u64, fds: &[BorrowedFd<'_>]) {
+        self.send(&Message::Attach(Attach { session }), fds);
+    }
+
+    /// The peer refuses with a sentence that holds `part`, then closes.
+    #[track_caller]
+    pub(crate) fn is_refused(&self, code: RefuseCode, part: &str) {
+        let Some((Message::Refuse(refuse), fds)) = self.receive() else {
+            panic!("not refused");
+        };
+        assert_eq!((refuse.code, fds.len()), (code, 0), "{}", refuse.reason());
+        assert!(refuse.reason().contains(part), "{:?} lacks {part:?}", refuse.reason());
+        self.is_closed();
+    }
+
+    /// The peer closes without a word.
+    #[track_caller]
+    pub(crate) fn is_closed(&self) {
+        assert!(self.receive().is_none(), "the peer says more");
+    }
+
+    /// Goes through a client's handshake as an honest client does.
+    pub(crate) fn open(self) -> RogueSession {
+        let (welcome, fds) = self.enter();
+        let mut fds = fds.into_iter();
+        let (own, page, lane) = own_end(Role::Client, welcome.session, self.service);
+        let peer = peer_end(&mut fds);
+        let _board = fds.next();
+        let peer_eventfd = fds.next().map(Eventfd::from_peer);
+        self.attach(welcome.session, &[page.as_fd(), lane.as_fd()]);
+        let Some((Message::Ready(_), _)) = self.receive() else { panic!("not READY") };
+        RogueSession::new(self.socket, own, peer, peer_eventfd, welcome.session)
+    }
+}
+
+impl RogueListener {
+    pub(crate) fn bind(run_dir: &RunDir, name: &str) -> Self {
+        let service = service(name);
+        let flags = SocketFlags::CLOEXEC;
+        let kind = SocketType::SEQPACKET;
+        let socket =
+            rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).unwrap();
+        let path = endpoint::socket_path(run_dir.path(), service);
+        rustix::net::bind(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        rustix::net::listen(&socket, 16).unwrap();
+        Self { socket, service }
+    }
+
+    /// The next client, its HELLO received.
+    pub(crate) fn accept(&self) -> Rogue {
+        let ready = poll::wait_readable(&[self.socket.as_fd()], Some(patience()));
+        assert!(ready.unwrap().any(), "nobody connects");
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::accept_with(&self.socket, flags).unwrap();
+        let rogue = Rogue { socket, service: self.service };
+        assert!(matches!(rogue.receive(), Some((Message::Hello(_), _))));
+        rogue
+    }
+
+    /// Goes through a server's handshake as an honest server does.
+    pub(crate) fn open(&self, session: u64) -> RogueSession {
+        let rogue = self.accept();
+        let (own, page, lane) = own_end(Role::Server, session, self.service);
+        let header = BoardHeader::new(std::process::id(), 1, self.service);
+        let (board, board_fd) =
+            OwnRegion::create("rogue-board", BOARD_SIZE, |board| board.write(0, header.as_bytes()))
+                .unwrap();
+        let fds = [page.as_fd(), lane.as_fd(), board_fd.as_fd()];
+        rogue.send(&Message::Welcome(welcome(session)), &fds);
+        let Some((Message::Attach(_), fds)) = rogue.receive() else { panic!("no ATTACH") };
+        let mut fds = fds.into_iter();
+        let peer = peer_end(&mut fds);
+        rogue.send(&Message::Ready(Ready { session }), &[]);
+        let mut opened = RogueSession::new(
+            rogue.socket,
+            own,
+            peer,
+            fds.next().map(Eventfd::from_peer),
+            session,
+        );
+        opened.board = Some(board);
+        opened
+    }
+}
+
+impl RogueSession {
+    fn new(
+        socket: OwnedFd,
+        own: OwnEnd,
+        peer: PeerEnd,
+        peer_eventfd: Option<Eventfd>,
+        session: u64,
+    ) -> Self {
+        let pidfd = peer::peer_pidfd(socket.as_fd());
+        let doorbell = Doorbell::Socket;
+        let parts = Parts { own, peer, socket, doorbell, own_eventfd: None, peer_eventfd, pidfd };
+        Self { link: Link::new(parts).unwrap(), session, board: None, tail: 0 }
+    }
+
+    /// Honest lanes, for a rogue that is honest for a while.
+    pub(crate) fn lanes(&self) -> Lanes {
+        Lanes::new(Geometry::DEFAULT, Geometry::DEFAULT)
+    }
+
+    /// Stores a word of the own page and rings.
+    pub(crate) fn set(&self, word: Word, value: u64) {
+        self.link.own().store(word, value, Ordering::Release);
+        self.link.ring(Bell::Data);
+    }
+
+    /// Writes a record where the next one belongs, whatever its header says, without publishing it.
+    pub(crate) fn write(&mut self, header: Header, payload: &[u8]) {
+        let at = usize::try_from(self.tail % Geometry::DEFAULT.size()).unwrap();
+        self.link.own().write(at, header.as_bytes());
+        self.link.own().write(at + header.as_bytes().len(), payload);
+        self.tail += record_len(u32::try_from(payload.len()).unwrap());
+    }
+
+    pub(crate) fn publish(&self) {
+        self.set(Word::Tail, self.tail);
+    }
+
+    /// Writes a record and publishes it.
+    pub(crate) fn put(&mut self, header: Header, payload: &[u8]) {
+        self.write(header, payload);
+        self.publish();
+    }
+
+    /// Waits until the peer's word is `value`.
+    #[track_caller]
+    pub(crate) fn sees(&self, word: Word, value: u64) {
+        super::guard::until("the peer's word moves", || {
+            self.link.peer().load(word, Ordering::Acquire) == value
+        });
+    }
+
+    /// The peer closes this session because of what this end did, and lets go of its socket.
+    #[track_caller]
+    pub(crate) fn is_poisoned(&mut self) {
+        let closed = SessionState::Closed.word(Some(CloseReason::Poisoned));
+        let tail = self.link.peer().load(Word::Tail, Ordering::Acquire);
+        let park = Park { tail, head: None, until: Some(patience()) };
+        while self.link.peer().load(Word::State, Ordering::Acquire) != closed {
+            let woken = self.link.park(park);
+            assert_ne!(woken, Woken::Deadline, "the peer does not mind");
+        }
+        let socket = Rogue { socket: self.link.socket().try_clone_to_owned().unwrap(), service: service("x") };
+        while let Some((message, _)) = socket.receive() {
+            assert_eq!(message, Message::Ring);
+        }
+    }
+}
+
+/// An end's memory, and the descriptors to send.
+fn own_end(role: Role, session: u64, service: ServiceName) -> (OwnEnd, OwnedFd, OwnedFd) {
+    let lane_size = u32::try_from(Geometry::DEFAULT.size()).unwrap();
+    let header = PageHeader::new(role, session, std::process::id(), lane_size, 1, service);
+    let page = OwnRegion::create("rogue-page", PAGE_SIZE, |page| page.write(0, header.as_bytes()));
+    let (page, page_fd) = page.unwrap();
+    let (lane, lane_fd) = OwnRegion::create("rogue-lane", lane_size as usize, |_| {}).unwrap();
+    let own = OwnEnd { page, lane };
+    Lanes::open(&own);
+    (own, page_fd, lane_fd)
+}
+
+fn peer_end(fds: &mut impl Iterator<Item = OwnedFd>) -> PeerEnd {
+    let page = PeerRegion::verify_and_map(fds.next().unwrap(), PAGE_SIZE).unwrap();
+    let size = usize::try_from(Geometry::DEFAULT.size()).unwrap();
+    PeerEnd { page, lane: PeerRegion::verify_and_map(fds.next().unwrap(), size).unwrap() }
+}

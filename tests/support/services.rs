@@ -1,0 +1,128 @@
+//! The services that the tests provide.
+
+use bellwire::{Caller, HandlerError, Service, Snapshot};
+
+/// Answers with what it was asked.
+#[derive(Debug)]
+pub(crate) struct Echo;
+
+impl Service for Echo {
+    const NAME: &'static str = "echo";
+    type Request = Vec<u8>;
+    type Response = Vec<u8>;
+}
+
+pub(crate) fn echo(_: &Caller, request: Vec<u8>) -> Result<Vec<u8>, HandlerError> {
+    Ok(request)
+}
+
+/// Waits at a gate, then answers with what it was asked.
+#[derive(Debug)]
+pub(crate) struct Hold;
+
+impl Service for Hold {
+    const NAME: &'static str = "hold";
+    type Request = u64;
+    type Response = u64;
+}
+
+/// The same service, for a client that may ask twice.
+#[derive(Debug)]
+pub(crate) struct HoldTwice;
+
+impl Service for HoldTwice {
+    const NAME: &'static str = Hold::NAME;
+    const IDEMPOTENT: bool = true;
+    type Request = u64;
+    type Response = u64;
+}
+
+/// Fails in the way that it is asked for.
+#[derive(Debug)]
+pub(crate) struct Moody;
+
+impl Moody {
+    pub(crate) const ANSWER: u64 = 0;
+    pub(crate) const FAIL: u64 = 1;
+    pub(crate) const PANIC: u64 = 2;
+    pub(crate) const RAMBLE: u64 = 3;
+}
+
+impl Service for Moody {
+    const NAME: &'static str = "moody";
+    type Request = u64;
+    type Response = Vec<u8>;
+}
+
+/// The same service, for a client that sends anything.
+#[derive(Debug)]
+pub(crate) struct MoodyBytes;
+
+impl Service for MoodyBytes {
+    const NAME: &'static str = Moody::NAME;
+    type Request = Vec<u8>;
+    type Response = Vec<u8>;
+}
+
+/// The same service, for a client that expects another answer.
+#[derive(Debug)]
+pub(crate) struct MoodyNumber;
+
+impl Service for MoodyNumber {
+    const NAME: &'static str = Moody::NAME;
+    type Request = u64;
+    type Response = u64;
+}
+
+pub(crate) fn moody(_: &Caller, mood: u64) -> Result<Vec<u8>, HandlerError> {
+    match mood {
+        Moody::ANSWER => Ok(b"fine".to_vec()),
+        Moody::FAIL => Err(HandlerError::new("out of\x1b[31m paper")),
+        Moody::PANIC => panic!("a handler panics, as it was asked to"),
+        Moody::RAMBLE => Ok(vec![0; 1 << 20]),
+        mood => Err(HandlerError::new(format!("no such mood: {mood}"))),
+    }
+}
+
+/// A list of numbers, each one above the last; its first 8 bytes are the first number.
+#[derive(Debug)]
+pub(crate) struct Numbers;
+
+/// The first number that is not one above the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OutOfOrder {
+    pub(crate) item: usize,
+    pub(crate) offset: usize,
+}
+
+impl std::fmt::Display for OutOfOrder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "item {} at byte {} is out of order", self.item, self.offset)
+    }
+}
+
+impl std::error::Error for OutOfOrder {}
+
+impl Snapshot for Numbers {
+    const NAME: &'static str = "numbers";
+    const MAX_LEN: usize = 1 << 20;
+    /// How many there are.
+    type Index = usize;
+    type Error = OutOfOrder;
+
+    fn validate(bytes: &[u8]) -> Result<usize, OutOfOrder> {
+        let (numbers, rest) = bytes.as_chunks::<8>();
+        let numbers: Vec<u64> = numbers.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
+        let wrong = numbers.windows(2).position(|pair| pair[0] + 1 != pair[1]).map(|at| at + 1);
+        let wrong = wrong.or((!rest.is_empty()).then_some(numbers.len()));
+        match wrong {
+            Some(item) => Err(OutOfOrder { item, offset: item * 8 }),
+            None => Ok(numbers.len()),
+        }
+    }
+}
+
+/// The bytes of a well-formed list.
+pub(crate) fn numbers(first: u64, count: u64) -> Vec<u8> {
+    (first..first + count).flat_map(u64::to_le_bytes).collect()
+}

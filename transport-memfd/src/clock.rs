@@ -1,0 +1,41 @@
+//! The clocks.
+
+use std::time::Duration;
+
+use bellwire_core::Instant;
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+/// The time on `CLOCK_MONOTONIC`, which every process of the machine shares
+/// ([`clock_gettime(2)`](https://man7.org/linux/man-pages/man2/clock_gettime.2.html); no system call where
+/// the vDSO has it).
+pub fn now() -> Instant {
+    Instant::from_nanos(nanos(clock_gettime(ClockId::Monotonic)))
+}
+
+/// Nanoseconds since 1970 on `CLOCK_REALTIME`: for display, never for a wait.
+pub fn wall_nanos() -> u64 {
+    nanos(clock_gettime(ClockId::Realtime))
+}
+
+/// The time left until `deadline`; `None` when there is no deadline.
+pub(crate) fn left(deadline: Option<Instant>) -> Option<Duration> {
+    deadline.map(|at| at.since(now()))
+}
+
+/// A point of the monotonic clock as the kernel takes it.
+pub(crate) fn absolute(at: Instant) -> Timespec {
+    span(Duration::from_nanos(at.as_nanos()))
+}
+
+/// A time span as the kernel takes it.
+pub(crate) fn span(span: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(span.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(span.subsec_nanos()),
+    }
+}
+
+fn nanos(at: Timespec) -> u64 {
+    let seconds = u64::try_from(at.tv_sec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(at.tv_nsec).unwrap_or(0))
+}

@@ -1,0 +1,483 @@
+//! The name on disk: a run directory with a socket and a lock file for each service.
+
+use std::fs;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bellwire_core::ServiceName;
+use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+/// How many connections may wait to be accepted; the kernel caps it at `net.core.somaxconn`.
+const BACKLOG: i32 = 4096;
+/// The longest path of a socket, in bytes (`sun_path` less its final zero).
+pub const MAX_PATH: usize = 107;
+/// A lister may hold a lock for a moment: so often is it tried again, that far apart.
+const LOCK_TRIES: u32 = 5;
+const LOCK_PAUSE: Duration = Duration::from_millis(2);
+
+/// Why a run directory is not used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunDirError {
+    /// There is something else by that name; a symbolic link counts.
+    #[error("{} is not a directory: remove it or name another run directory", .path.display())]
+    NotADirectory {
+        /// The path.
+        path: PathBuf,
+    },
+    /// It belongs to somebody else, who could replace what is in it.
+    #[error(
+        "{} belongs to uid {owner}, neither this process's user nor root: chown it or name another", .path.display()
+    )]
+    ForeignOwner {
+        /// The path.
+        path: PathBuf,
+        /// Its owner's uid.
+        owner: u32,
+    },
+    /// Others may replace what is in it.
+    #[error(
+        "{} has mode {mode:04o}, so that other users may replace what is in it: chmod go-w, or set its sticky bit", .path.display()
+    )]
+    WritableByOthers {
+        /// The path.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// The system refused.
+    #[error("cannot use {} as the run directory: {source}; create it with mode 0700", .path.display())]
+    System {
+        /// The path.
+        path: PathBuf,
+        /// What the kernel said.
+        source: Errno,
+    },
+}
+
+/// Why a service's name was not taken.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// The run directory is not safe.
+    #[error(transparent)]
+    RunDir(#[from] RunDirError),
+    /// Another process, or another endpoint of this one, serves that name now.
+    #[error("{service} is served by another process: it holds {}", .lock.display())]
+    Taken {
+        /// The service.
+        service: ServiceName,
+        /// The lock file that is held.
+        lock: PathBuf,
+    },
+    /// Something that is not a socket of ours has the socket's name.
+    #[error("{} is there and is no socket of this user: remove it", .path.display())]
+    Squatted {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The path does not fit into a socket address.
+    #[error("{} has {len} bytes where a socket's path has at most 107: use a shorter run directory", .path.display())]
+    PathTooLong {
+        /// The path.
+        path: PathBuf,
+        /// Its length in bytes.
+        len: usize,
+    },
+    /// The system refused.
+    #[error("cannot serve at {}: {source}", .path.display())]
+    System {
+        /// The file concerned.
+        path: PathBuf,
+        /// What the kernel said.
+        source: Errno,
+    },
+}
+
+/// Why a service cannot be reached.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// Nobody serves it now: a state rather than a failure. Try again later.
+    #[error("nobody serves {service} now")]
+    Absent {
+        /// The service.
+        service: ServiceName,
+    },
+    /// What has the socket's name is none; a symbolic link counts.
+    #[error("{} is not a socket: remove it, or name the right run directory", .path.display())]
+    NotASocket {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The socket belongs to somebody whom nothing makes trustworthy.
+    #[error("{} belongs to uid {owner}, neither this process's user nor root: not connecting", .path.display())]
+    Squatted {
+        /// The path.
+        path: PathBuf,
+        /// Its owner's uid.
+        owner: u32,
+    },
+    /// As many connections wait to be accepted as may. Try again soon.
+    #[error("{service} has too many connections waiting: try again")]
+    Busy {
+        /// The service.
+        service: ServiceName,
+    },
+    /// The path does not fit into a socket address.
+    #[error("{} has {len} bytes where a socket's path has at most 107: use a shorter run directory", .path.display())]
+    PathTooLong {
+        /// The path.
+        path: PathBuf,
+        /// Its length in bytes.
+        len: usize,
+    },
+    /// The system refused.
+    #[error("cannot connect to {}: {source}", .path.display())]
+    System {
+        /// The path.
+        path: PathBuf,
+        /// What the kernel said.
+        source: Errno,
+    },
+}
+
+/// Why a run directory was not listed.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot list {}: {source}", .path.display())]
+pub struct ListError {
+    /// The directory.
+    pub path: PathBuf,
+    /// What the system said.
+    pub source: std::io::Error,
+}
+
+/// The name of a service, held by this process: `{run_dir}/{service}.sock`, mode 0600, `SOCK_SEQPACKET`.
+///
+/// Whoever holds the lock on `{service}.lock` owns the name and may replace a stale socket; the lock goes
+/// with the process, so nothing that a crash leaves behind keeps a successor out. The lock file stays.
+#[derive(Debug)]
+pub struct Endpoint {
+    socket: OwnedFd,
+    service: ServiceName,
+    path: PathBuf,
+    // Which socket at `path` is ours.
+    inode: (u64, u64),
+    // Held until the socket's file is gone.
+    _lock: OwnedFd,
+}
+
+/// Whether somebody serves an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Liveness {
+    /// A process holds its lock; the pid, where it can be told.
+    Alive(Option<u32>),
+    /// Nobody does: the socket is what a crash left behind.
+    Stale,
+    /// It cannot be told from here.
+    Unknown,
+}
+
+/// What stands in a run directory for one service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointInfo {
+    /// The service.
+    pub service: ServiceName,
+    /// The socket's path.
+    pub path: PathBuf,
+    /// Whether somebody serves it.
+    pub liveness: Liveness,
+    /// The socket's permission bits.
+    pub mode: u32,
+    /// The socket's owner.
+    pub owner: u32,
+}
+
+/// Creates the run directory (mode 0700) if it is missing, and refuses one in which other users could
+/// replace what this process puts there.
+///
+/// # Errors
+/// [`RunDirError`] says what is wrong and how to mend it.
+pub fn prepare_run_dir(path: &Path) -> Result<(), RunDirError> {
+    let system = |source| RunDirError::System { path: path.to_owned(), source };
+    match rustix::fs::mkdir(path, Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(source) => return Err(system(source)),
+    }
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let dir = rustix::fs::open(path, flags, Mode::empty()).map_err(|source| match source {
+        Errno::NOTDIR | Errno::LOOP => RunDirError::NotADirectory { path: path.to_owned() },
+        source => system(source),
+    })?;
+    let stat = rustix::fs::fstat(&dir).map_err(system)?;
+    if !is_trusted(stat.st_uid) {
+        return Err(RunDirError::ForeignOwner { path: path.to_owned(), owner: stat.st_uid });
+    }
+    let mode = stat.st_mode & 0o7777;
+    if mode & 0o022 != 0 && mode & 0o1000 == 0 {
+        return Err(RunDirError::WritableByOthers { path: path.to_owned(), mode });
+    }
+    Ok(())
+}
+
+/// The path of a service's socket.
+pub fn socket_path(run_dir: &Path, service: ServiceName) -> PathBuf {
+    run_dir.join(format!("{service}.sock"))
+}
+
+/// The path of a service's lock file.
+pub fn lock_path(run_dir: &Path, service: ServiceName) -> PathBuf {
+    run_dir.join(format!("{service}.lock"))
+}
+
+impl Endpoint {
+    /// Takes the name and listens.
+    ///
+    /// # Errors
+    /// [`BindError`]; [`BindError::Taken`] when somebody serves it already.
+    pub fn bind(run_dir: &Path, service: ServiceName) -> Result<Self, BindError> {
+        prepare_run_dir(run_dir)?;
+        let path = socket_path(run_dir, service);
+        let system = |source| BindError::System { path: path.clone(), source };
+        let len = path.as_os_str().len();
+        if len > MAX_PATH {
+            return Err(BindError::PathTooLong { path, len });
+        }
+        let address = SocketAddrUnix::new(&path).map_err(system)?;
+        let lock = lock(&lock_path(run_dir, service), service)?;
+        remove_stale(&path)?;
+        let socket = seqpacket().map_err(system)?;
+        // Before bind the mode of the socket is the mode of the file that bind makes, so that there is
+        // no moment with a wider one. The umask, which is the whole process's, is left alone.
+        rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(system)?;
+        rustix::net::bind(&socket, &address).map_err(system)?;
+        let stat = no_follow(&path).map_err(system)?;
+        let inode = (stat.st_dev, stat.st_ino);
+        let endpoint = Self { socket, service, path, inode, _lock: lock };
+        rustix::net::listen(&endpoint.socket, BACKLOG)
+            .map_err(|source| BindError::System { path: endpoint.path.clone(), source })?;
+        Ok(endpoint)
+    }
+
+    /// Accepts a connection that waits; `None` when none does. Does not block; what it returns is
+    /// non-blocking and `CLOEXEC`.
+    ///
+    /// # Errors
+    /// `EMFILE` and `ENFILE` at the limit of open files: the connection keeps waiting. Errors of a
+    /// connection that went away meanwhile are passed over.
+    pub fn accept(&self) -> Result<Option<OwnedFd>, Errno> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        loop {
+            match rustix::net::accept_with(&self.socket, flags) {
+                Ok(connection) => return Ok(Some(connection)),
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The service.
+    pub fn service(&self) -> ServiceName {
+        self.service
+    }
+
+    /// The socket's path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl AsFd for Endpoint {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        // The lock is still held, so that nobody honest has put another socket there.
+        if no_follow(&self.path).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == self.inode) {
+            let _ = rustix::fs::unlink(&self.path);
+        }
+    }
+}
+
+/// Connects to a service whose socket belongs to this user or to root.
+///
+/// # Errors
+/// [`ConnectError`]; [`ConnectError::Absent`] when nobody serves it.
+pub fn connect(run_dir: &Path, service: ServiceName) -> Result<OwnedFd, ConnectError> {
+    connect_trusting(run_dir, service, &[])
+}
+
+/// Connects to a service whose socket belongs to this user, to root, or to one of `owners`.
+///
+/// Does not block. What it returns is non-blocking and `CLOEXEC`. The caller still checks the
+/// [`credentials`](crate::peer::credentials) of whoever answers.
+///
+/// # Errors
+/// [`ConnectError`]; [`ConnectError::Absent`] when nobody serves it.
+pub fn connect_trusting(
+    run_dir: &Path,
+    service: ServiceName,
+    owners: &[u32],
+) -> Result<OwnedFd, ConnectError> {
+    let path = socket_path(run_dir, service);
+    let system = |source| ConnectError::System { path: path.clone(), source };
+    let len = path.as_os_str().len();
+    if len > MAX_PATH {
+        return Err(ConnectError::PathTooLong { path, len });
+    }
+    let stat = match no_follow(&path) {
+        Ok(stat) => stat,
+        Err(Errno::NOENT) => return Err(ConnectError::Absent { service }),
+        Err(source) => return Err(system(source)),
+    };
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
+        return Err(ConnectError::NotASocket { path });
+    }
+    let owner = stat.st_uid;
+    if !is_trusted(owner) && !owners.contains(&owner) {
+        return Err(ConnectError::Squatted { path, owner });
+    }
+    let address = SocketAddrUnix::new(&path).map_err(system)?;
+    let socket = seqpacket().map_err(system)?;
+    match rustix::net::connect(&socket, &address) {
+        Ok(()) => Ok(socket),
+        Err(Errno::NOENT | Errno::CONNREFUSED) => Err(ConnectError::Absent { service }),
+        Err(Errno::AGAIN) => Err(ConnectError::Busy { service }),
+        // A socket of another kind: whatever it is, it is not an endpoint.
+        Err(Errno::PROTOTYPE) => Err(ConnectError::NotASocket { path }),
+        Err(source) => Err(system(source)),
+    }
+}
+
+/// Lists the endpoints of a run directory, by name.
+///
+/// Who is alive is read from `/proc/locks`
+/// ([`proc_locks(5)`](https://man7.org/linux/man-pages/man5/proc_locks.5.html)), which disturbs nobody; only
+/// a lock that is not to be seen there is tried for, shared and for a moment.
+///
+/// # Errors
+/// [`ListError`] when the directory cannot be read.
+pub fn list(run_dir: &Path) -> Result<Vec<EndpointInfo>, ListError> {
+    let failed = |source| ListError { path: run_dir.to_owned(), source };
+    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    let mut endpoints = Vec::new();
+    for entry in fs::read_dir(run_dir).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let Some(service) = service_of(&path) else { continue };
+        let Ok(stat) = no_follow(&path) else { continue };
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
+            continue;
+        }
+        endpoints.push(EndpointInfo {
+            service,
+            liveness: liveness(&lock_path(run_dir, service), &locks),
+            mode: stat.st_mode & 0o7777,
+            owner: stat.st_uid,
+            path,
+        });
+    }
+    endpoints.sort_by_key(|endpoint| endpoint.service);
+    Ok(endpoints)
+}
+
+fn service_of(path: &Path) -> Option<ServiceName> {
+    let name = path.file_name()?.as_bytes().strip_suffix(b".sock")?;
+    ServiceName::parse(name).ok()
+}
+
+fn liveness(path: &Path, locks: &str) -> Liveness {
+    let stat = match no_follow(path) {
+        Ok(stat) => stat,
+        Err(Errno::NOENT) => return Liveness::Stale,
+        Err(_) => return Liveness::Unknown,
+    };
+    if let Some(pid) = lock_holder(&stat, locks) {
+        return Liveness::Alive(pid);
+    }
+    // Not in the list: free, or held where /proc does not show it (another pid namespace, a file system
+    // whose device numbers differ).
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else { return Liveness::Unknown };
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => Liveness::Stale,
+        Err(Errno::AGAIN) => Liveness::Alive(None),
+        Err(_) => Liveness::Unknown,
+    }
+}
+
+/// Who holds an exclusive `flock` on the file, as `/proc/locks` tells: `Some(None)` when it names no pid.
+fn lock_holder(stat: &Stat, locks: &str) -> Option<Option<u32>> {
+    let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+    let file = format!("{major:02x}:{minor:02x}:{}", stat.st_ino);
+    locks.lines().find_map(|line| {
+        let mut fields = line.split_whitespace().skip(1);
+        let lock = (fields.next()?, fields.next()?, fields.next()?);
+        let pid = fields.next()?;
+        let held = lock == ("FLOCK", "ADVISORY", "WRITE") && fields.next()? == file;
+        held.then(|| pid.parse().ok().filter(|pid| *pid > 0))
+    })
+}
+
+fn lock(path: &Path, service: ServiceName) -> Result<OwnedFd, BindError> {
+    let system = |source| BindError::System { path: path.to_owned(), source };
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    for attempt in 1..=LOCK_TRIES {
+        let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(system)?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::AGAIN) if attempt < LOCK_TRIES => {
+                std::thread::sleep(LOCK_PAUSE);
+                continue;
+            }
+            Err(Errno::AGAIN) => break,
+            Err(source) => return Err(system(source)),
+        }
+        let held = rustix::fs::fstat(&file).map_err(system)?;
+        // Somebody may have removed the file between open and flock: then another has its name.
+        if no_follow(path)
+            .is_ok_and(|named| (named.st_dev, named.st_ino) == (held.st_dev, held.st_ino))
+        {
+            return Ok(file);
+        }
+    }
+    Err(BindError::Taken { service, lock: path.to_owned() })
+}
+
+fn remove_stale(path: &Path) -> Result<(), BindError> {
+    let system = |source| BindError::System { path: path.to_owned(), source };
+    let stat = match no_follow(path) {
+        Ok(stat) => stat,
+        Err(Errno::NOENT) => return Ok(()),
+        Err(source) => return Err(system(source)),
+    };
+    let is_socket = FileType::from_raw_mode(stat.st_mode) == FileType::Socket;
+    if !is_socket || stat.st_uid != effective_uid() {
+        return Err(BindError::Squatted { path: path.to_owned() });
+    }
+    rustix::fs::unlink(path).map_err(system)
+}
+
+fn seqpacket() -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+}
+
+fn no_follow(path: &Path) -> Result<Stat, Errno> {
+    rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)
+}
+
+fn is_trusted(uid: u32) -> bool {
+    uid == 0 || uid == effective_uid()
+}
+
+fn effective_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}

@@ -1,0 +1,40 @@
+//! The Linux transport of Bellwire: sealed memfds, descriptor passing, futex and eventfd doorbells.
+//!
+//! It moves bytes, descriptors and memory, and parses no message but a doorbell's. What the words in the
+//! memory mean is [`bellwire_core`]'s business; policy is the facade's.
+//!
+//! ```text
+//! clock · mapping · sealed     the time, a mapped range, a sealed file
+//! region · snapshot            memory that one process writes; memory that nobody writes any more
+//! doorbell · life · poll       waking, noticing death, waiting for descriptors
+//! pass · reaper · peer         descriptors and who sent them
+//! endpoint                     the name on disk
+//! link                         all of it as one end of a session: the core's `Port`
+//! ```
+//!
+//! Linux 5.14 or newer; what a newer kernel adds is used where it is there, and each item says so.
+#![allow(
+    clippy::disallowed_types,
+    reason = "clippy sees the standard atomics behind bellwire_core::sync, through which all of these come"
+)]
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("bellwire-memfd is the Linux transport; on Windows use bellwire-win");
+#[cfg(target_endian = "big")]
+compile_error!(
+    "a futex stands on the low half of a 64-bit word, which comes first on little-endian only"
+);
+
+pub mod clock;
+pub mod doorbell;
+pub mod endpoint;
+pub mod life;
+pub mod link;
+mod mapping;
+pub mod pass;
+pub mod peer;
+pub mod poll;
+pub mod reaper;
+pub mod region;
+mod sealed;
+pub mod snapshot;

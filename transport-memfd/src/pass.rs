@@ -1,0 +1,224 @@
+//! Messages with descriptors over the control socket (`SOCK_SEQPACKET`,
+//! [`unix(7)`](https://man7.org/linux/man-pages/man7/unix.7.html)). Nothing here blocks.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::cmsg_space;
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+
+use crate::reaper;
+
+/// The most descriptors that one message can carry: the kernel's limit, `SCM_MAX_FD`.
+pub const MAX_FDS: usize = 253;
+
+/// Why a message was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SendError {
+    /// The peer has not read what was sent before.
+    #[error("the control socket is full: wait until it can be written, then send again")]
+    WouldBlock,
+    /// Too many descriptors of this user are on their way and not received (`ETOOMANYREFS`).
+    #[error(
+        "too many descriptors are in flight: wait for peers to receive them, or raise RLIMIT_NOFILE"
+    )]
+    TooManyInFlight,
+    /// The peer closed its end.
+    #[error("the peer closed the control socket: connect again")]
+    Gone,
+    /// The message has more descriptors than one can carry.
+    #[error("{count} descriptors are more than the 253 that one message can carry")]
+    TooManyFds {
+        /// How many there were.
+        count: usize,
+    },
+    /// The system refused.
+    #[error("cannot send on the control socket: {source}")]
+    System {
+        /// What the kernel said.
+        source: Errno,
+    },
+}
+
+/// Why no message was received. Descriptors that came with a refused one went to the reaper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReceiveError {
+    /// There is no message now.
+    #[error("no control message is there: wait until the socket can be read")]
+    WouldBlock,
+    /// The peer closed its end and everything that it sent was received.
+    #[error("the peer closed the control socket: connect again")]
+    Closed,
+    /// The message is longer than any honest one.
+    #[error("the peer sent a control message of more than {room} bytes")]
+    TooLong {
+        /// How long it may be, in bytes.
+        room: usize,
+    },
+    /// The message carries more descriptors than it may.
+    #[error("the peer sent {count} descriptors where at most {max} belong")]
+    TooManyFds {
+        /// How many came.
+        count: usize,
+        /// How many may.
+        max: usize,
+    },
+    /// Descriptors were lost on the way (`MSG_CTRUNC`): this process is at its limit.
+    #[error(
+        "descriptors that the peer sent were lost: raise the limit of open files (RLIMIT_NOFILE)"
+    )]
+    FdsLost,
+    /// The system refused.
+    #[error("cannot receive on the control socket: {source}")]
+    System {
+        /// What the kernel said.
+        source: Errno,
+    },
+}
+
+/// A message has another number of descriptors than belongs to it. They went to the reaper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the peer sent {count} descriptors where exactly {expected} belong")]
+pub struct FdCountError {
+    /// How many came.
+    pub count: usize,
+    /// How many belong there.
+    pub expected: usize,
+}
+
+/// A message that was received. Its descriptors are `CLOEXEC`, and those that nobody takes out go to the
+/// reaper on drop: they are whatever the peer chose to send.
+#[derive(Debug, Default)]
+pub struct Received {
+    /// The length in bytes. The message stands at the start of the buffer.
+    pub len: usize,
+    fds: Vec<OwnedFd>,
+}
+
+/// Sends `bytes` as one message, with `fds`.
+///
+/// # Errors
+/// [`SendError`]; nothing of the message was sent.
+pub fn send(sock: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), SendError> {
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MAX_FDS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let fits = fds.is_empty() || control.push(SendAncillaryMessage::ScmRights(fds));
+    if fds.len() > MAX_FDS || !fits {
+        return Err(SendError::TooManyFds { count: fds.len() });
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    loop {
+        // A message of a SEQPACKET socket is sent whole or not at all.
+        let Err(error) = sendmsg(sock, &[IoSlice::new(bytes)], &mut control, flags) else {
+            return Ok(());
+        };
+        return Err(match error {
+            Errno::INTR => continue,
+            Errno::AGAIN => SendError::WouldBlock,
+            Errno::TOOMANYREFS => SendError::TooManyInFlight,
+            Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => SendError::Gone,
+            source => SendError::System { source },
+        });
+    }
+}
+
+/// Receives one message of at most `buf.len()` bytes and `max_fds` descriptors.
+///
+/// # Errors
+/// [`ReceiveError`]; every descriptor that came went to the reaper.
+pub fn receive(
+    sock: BorrowedFd<'_>,
+    buf: &mut [u8],
+    max_fds: usize,
+) -> Result<Received, ReceiveError> {
+    // Room for all that a message can carry: the kernel itself would close those that do not fit, in
+    // this call, and closing can block.
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MAX_FDS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let room = buf.len();
+    let message = receive_message(sock, buf, &mut control)?;
+    let mut received = Received { len: message.bytes.min(room), fds: Vec::new() };
+    for ancillary in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(fds) = ancillary {
+            received.fds.extend(fds);
+        }
+    }
+    // From here on dropping `received` reaps what came.
+    if message.flags.contains(ReturnFlags::CTRUNC) {
+        return Err(ReceiveError::FdsLost);
+    }
+    if message.flags.contains(ReturnFlags::TRUNC) {
+        return Err(ReceiveError::TooLong { room });
+    }
+    // The end of the stream. A message without bytes, which no honest peer sends, looks the same.
+    if received.len == 0 {
+        return Err(ReceiveError::Closed);
+    }
+    let count = received.fds.len();
+    if count > max_fds {
+        return Err(ReceiveError::TooManyFds { count, max: max_fds });
+    }
+    Ok(received)
+}
+
+fn receive_message(
+    sock: BorrowedFd<'_>,
+    buf: &mut [u8],
+    control: &mut RecvAncillaryBuffer<'_>,
+) -> Result<rustix::net::RecvMsg, ReceiveError> {
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let mut was_reset = false;
+    loop {
+        return match recvmsg(sock, &mut [IoSliceMut::new(buf)], control, flags) {
+            Ok(message) => Ok(message),
+            Err(Errno::INTR) => continue,
+            // A peer that goes while messages of ours lie unread with it leaves this error, once, in
+            // front of what it sent: that is still there.
+            Err(Errno::CONNRESET) if !was_reset => {
+                was_reset = true;
+                continue;
+            }
+            Err(Errno::CONNRESET) => Err(ReceiveError::Closed),
+            Err(Errno::AGAIN) => Err(ReceiveError::WouldBlock),
+            Err(source) => Err(ReceiveError::System { source }),
+        };
+    }
+}
+
+impl Received {
+    /// How many descriptors came.
+    pub fn fd_count(&self) -> usize {
+        self.fds.len()
+    }
+
+    /// The descriptors, however many. Whoever drops one that was not verified may block: use the reaper.
+    pub fn into_fds(mut self) -> Vec<OwnedFd> {
+        std::mem::take(&mut self.fds)
+    }
+
+    /// The descriptors, which must be exactly `N`.
+    ///
+    /// # Errors
+    /// [`FdCountError`] when they are not; then all go to the reaper.
+    pub fn expect_fds<const N: usize>(mut self) -> Result<[OwnedFd; N], FdCountError> {
+        let fds = std::mem::take(&mut self.fds);
+        fds.try_into().map_err(|fds: Vec<_>| {
+            let count = fds.len();
+            reaper::reap_all(fds);
+            FdCountError { count, expected: N }
+        })
+    }
+}
+
+impl Drop for Received {
+    fn drop(&mut self) {
+        reaper::reap_all(self.fds.drain(..));
+    }
+}

@@ -1,0 +1,130 @@
+#![allow(unsafe_code, reason = "getsockopt: rustix's SO_PEERCRED cannot express a pid of 0")]
+//! Who is at the other end of a socket.
+
+use std::fs;
+use std::mem::size_of;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::OnceLock;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::{clock, poll};
+
+/// `SO_PEERPIDFD` of all architectures that Bellwire runs on (Linux 6.5).
+const SO_PEERPIDFD: libc::c_int = 77;
+
+/// Who connected, as the kernel noted it then
+/// (`SO_PEERCRED`, [`unix(7)`](https://man7.org/linux/man-pages/man7/unix.7.html)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Credentials {
+    /// The process; `None` when it lives in a pid namespace that this one cannot see.
+    pub pid: Option<u32>,
+    /// The user.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+    /// The uid is what the kernel shows for every user outside this user namespace: it says nothing, and
+    /// equality with it means nothing. Refuse such a peer.
+    pub overflow: bool,
+}
+
+/// The user that this process acts as ([`geteuid(2)`](https://man7.org/linux/man-pages/man2/geteuid.2.html)).
+pub fn own_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// Reads the credentials of a connected socket's peer.
+///
+/// # Errors
+/// None on a connected Unix socket.
+pub fn credentials(sock: BorrowedFd<'_>) -> Result<Credentials, Errno> {
+    let mut raw = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let fields = <*mut libc::ucred>::cast(&mut raw);
+    socket_option(sock, libc::SO_PEERCRED, fields, size_of::<libc::ucred>())?;
+    Ok(Credentials {
+        pid: u32::try_from(raw.pid).ok().filter(|pid| *pid > 0),
+        uid: raw.uid,
+        gid: raw.gid,
+        overflow: raw.uid == u32::MAX || (raw.uid == overflow_uid() && !sees_all_users()),
+    })
+}
+
+/// A pidfd of the peer's process, to wait for its end; `CLOEXEC`.
+///
+/// `SO_PEERPIDFD` where the kernel has it (Linux 6.5); else
+/// [`pidfd_open(2)`](https://man7.org/linux/man-pages/man2/pidfd_open.2.html) of the pid (Linux 5.3), which
+/// is another process if the peer ended since and its number was given away again. `None` when neither
+/// works, for instance in a sandbox: then the socket alone tells of the peer's end.
+pub fn peer_pidfd(sock: BorrowedFd<'_>) -> Option<OwnedFd> {
+    let mut raw: libc::c_int = -1;
+    let field = <*mut libc::c_int>::cast(&mut raw);
+    let found = socket_option(sock, SO_PEERPIDFD, field, size_of::<libc::c_int>());
+    if found.is_ok() && raw >= 0 {
+        // SAFETY: the kernel has just made this descriptor for the caller; nobody else knows it.
+        return Some(unsafe { OwnedFd::from_raw_fd(raw) });
+    }
+    let pid = i32::try_from(credentials(sock).ok()?.pid?).ok()?;
+    pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()
+}
+
+/// Whether the process behind a pidfd has ended. A zombie has. Does not block.
+pub fn has_exited(pidfd: BorrowedFd<'_>) -> bool {
+    poll::wait(&mut [poll::readable(pidfd)], Some(clock::now())).is_ok_and(poll::Ready::any)
+}
+
+fn socket_option(
+    sock: BorrowedFd<'_>,
+    option: libc::c_int,
+    value: *mut libc::c_void,
+    size: usize,
+) -> Result<(), Errno> {
+    let mut len = libc::socklen_t::try_from(size).map_err(|_| Errno::INVAL)?;
+    // SAFETY: both callers pass the address of a live local of `size` bytes, for which any bits are
+    // valid, and the kernel writes at most `len` bytes there.
+    let result =
+        unsafe { libc::getsockopt(sock.as_raw_fd(), libc::SOL_SOCKET, option, value, &mut len) };
+    if result == 0 {
+        return Ok(());
+    }
+    Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL))
+}
+
+fn overflow_uid() -> u32 {
+    static UID: OnceLock<u32> = OnceLock::new();
+    *UID.get_or_init(|| {
+        let text = fs::read_to_string("/proc/sys/kernel/overflowuid").unwrap_or_default();
+        text.trim().parse().unwrap_or(65534)
+    })
+}
+
+/// Whether this process's user namespace maps every user, so that no uid stands for "somebody outside".
+fn sees_all_users() -> bool {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    maps_all(&map)
+}
+
+/// Whether a `uid_map` maps the whole range of user ids
+/// ([`user_namespaces(7)`](https://man7.org/linux/man-pages/man7/user_namespaces.7.html)).
+fn maps_all(map: &str) -> bool {
+    map.lines().any(|line| {
+        let mut fields = line.split_whitespace().map(str::parse::<u32>);
+        matches!(
+            (fields.next(), fields.next(), fields.next()),
+            (Some(Ok(0)), Some(_), Some(Ok(u32::MAX)))
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::maps_all;
+
+    #[test]
+    fn only_a_whole_map_sees_all_users() {
+        assert!(maps_all("         0          0 4294967295\n"));
+        assert!(!maps_all(""));
+        assert!(!maps_all("0 1000 1\n"));
+        assert!(!maps_all("0 100000 65536\n"));
+    }
+}

@@ -1,0 +1,221 @@
+//! A sealed file in memory: how it is made, and how a peer's is checked.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use memfd::{FileSeal, Memfd, MemfdOptions};
+use rustix::fs::{FallocateFlags, FileType, MemfdFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+
+use crate::reaper;
+
+/// The magic number of hugetlbfs in `statfs(2)`.
+const HUGETLBFS: u32 = 0x9584_58f6;
+/// `st_blocks` counts in these, whatever the file system.
+const BLOCK: u64 = 512;
+
+/// Why memory for a region or a snapshot could not be made. This system is at fault, or the caller when
+/// it asked for too much.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegionError {
+    /// `memfd_create(2)` failed.
+    #[error("cannot create a memfd: {source}; check the limit of open files (RLIMIT_NOFILE)")]
+    Create {
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// The size is past `RLIMIT_FSIZE`, where the kernel would end the process with SIGXFSZ.
+    #[error(
+        "{size} bytes are past the file size limit of {limit} (RLIMIT_FSIZE): raise it or ask for less"
+    )]
+    FileLimit {
+        /// The size asked for, in bytes.
+        size: u64,
+        /// The limit, in bytes.
+        limit: u64,
+    },
+    /// The pages could not be allocated.
+    #[error(
+        "cannot allocate {size} bytes of shared memory: {source}; ask for less or free some memory"
+    )]
+    Allocate {
+        /// The size asked for, in bytes.
+        size: u64,
+        /// What the kernel said.
+        source: Errno,
+    },
+    /// The memory could not be mapped.
+    #[error("cannot map {size} bytes: {source}; check vm.max_map_count and RLIMIT_AS")]
+    Map {
+        /// The size asked for, in bytes.
+        size: u64,
+        /// What the kernel said.
+        source: Errno,
+    },
+    /// The seals could not be added. With `EBUSY` something else has the memory mapped for writing.
+    #[error("cannot seal shared memory: {source}; Linux 5.1 or newer is needed")]
+    Seal {
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+}
+
+/// Why a descriptor that a peer sent was not mapped. The peer is at fault unless said otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum VerifyError {
+    /// It is no memfd at all: a pipe, a socket, a file on disk. Nothing else was asked of it.
+    #[error("the peer sent a descriptor that has no seals, which is no memfd: {source}")]
+    NotMemfd {
+        /// What `F_GET_SEALS` said.
+        source: Errno,
+    },
+    /// A seal is missing, so that the peer or a third process could still change or shrink it.
+    #[error(
+        "the peer's memfd holds the seals {held:#x} and lacks {missing:#x}: it must seal before sending"
+    )]
+    Seals {
+        /// The `F_SEAL_` bits it holds.
+        held: u32,
+        /// The `F_SEAL_` bits that it lacks.
+        missing: u32,
+    },
+    /// It is not a regular file.
+    #[error("the peer sent a descriptor of something that is not a regular file")]
+    NotRegular,
+    /// Its size is not the announced one.
+    #[error("the peer's memfd has {found} bytes where {expected} were announced")]
+    Size {
+        /// The size found, in bytes.
+        found: u64,
+        /// The size announced, in bytes.
+        expected: u64,
+    },
+    /// The announced size is zero or past the limit that this side gave.
+    #[error(
+        "the peer announced {len} bytes where 1 to {max} are allowed: raise the limit if that is right"
+    )]
+    Limit {
+        /// The size announced, in bytes.
+        len: u64,
+        /// The limit, in bytes.
+        max: u64,
+    },
+    /// Pages are missing: reading it would charge them to this process.
+    #[error(
+        "the peer's memfd has {allocated} of its {size} bytes allocated: it must fallocate all of them"
+    )]
+    Sparse {
+        /// Bytes allocated.
+        allocated: u64,
+        /// Its size in bytes.
+        size: u64,
+    },
+    /// It lies on huge pages, which are a scarce resource of this machine.
+    #[error("the peer's memfd lies on huge pages, which are not accepted")]
+    HugePages,
+    /// This system refused to tell about it, or to map it.
+    #[error(
+        "the peer's memfd cannot be examined or mapped: {source}; check the memory and map limits"
+    )]
+    System {
+        /// What the kernel said.
+        source: Errno,
+    },
+}
+
+/// Makes a memfd of `size` bytes with every page allocated, unsealed.
+///
+/// `CLOEXEC | ALLOW_SEALING`, and `NOEXEC_SEAL` where the kernel has it (Linux 6.3).
+pub(crate) fn make(name: &str, size: u64) -> Result<Memfd, RegionError> {
+    // Past RLIMIT_FSIZE the kernel does not return an error, it sends SIGXFSZ.
+    if let Some(limit) = getrlimit(Resource::Fsize).current
+        && size > limit
+    {
+        return Err(RegionError::FileLimit { size, limit });
+    }
+    let memfd = create(name).map_err(|source| RegionError::Create { source })?;
+    rustix::fs::ftruncate(memfd.as_file(), size)
+        .map_err(|source| RegionError::Allocate { size, source })?;
+    // fallocate rather than MAP_POPULATE: a third of the cost, and the pages stay the creator's charge.
+    loop {
+        match rustix::fs::fallocate(memfd.as_file(), FallocateFlags::empty(), 0, size) {
+            Ok(()) => return Ok(memfd),
+            Err(Errno::INTR) => {}
+            Err(source) => return Err(RegionError::Allocate { size, source }),
+        }
+    }
+}
+
+/// Adds seals.
+pub(crate) fn seal(memfd: &Memfd, seals: &[FileSeal]) -> Result<(), RegionError> {
+    memfd.add_seals(seals).map_err(|error| RegionError::Seal { source: io_error(error) })
+}
+
+/// Checks what a peer sent, in the order that never lets it hurt: seals first, since nothing that has
+/// seals can block this thread. A refused descriptor goes to the reaper.
+///
+/// # Errors
+/// [`VerifyError`] says what is wrong with it.
+pub(crate) fn verify(fd: OwnedFd, required: SealFlags, size: u64) -> Result<OwnedFd, VerifyError> {
+    match check(fd.as_fd(), required, size) {
+        Ok(()) => Ok(fd),
+        Err(error) => {
+            reaper::reap(fd);
+            Err(error)
+        }
+    }
+}
+
+fn check(fd: BorrowedFd<'_>, required: SealFlags, size: u64) -> Result<(), VerifyError> {
+    let held =
+        rustix::fs::fcntl_get_seals(fd).map_err(|source| VerifyError::NotMemfd { source })?;
+    // WRITE forbids all that FUTURE_WRITE forbids, and the owner's own mapping too.
+    let write = held.contains(SealFlags::WRITE);
+    let effective = if write { held | SealFlags::FUTURE_WRITE } else { held };
+    if !effective.contains(required) {
+        let missing = required.difference(effective).bits();
+        return Err(VerifyError::Seals { held: held.bits(), missing });
+    }
+    let system = |source| VerifyError::System { source };
+    let stat = rustix::fs::fstat(fd).map_err(system)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(VerifyError::NotRegular);
+    }
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "file system magics are 32-bit numbers, whose field is wider and signed on some targets"
+    )]
+    if rustix::fs::fstatfs(fd).map_err(system)?.f_type as u32 == HUGETLBFS {
+        return Err(VerifyError::HugePages);
+    }
+    let found = u64::try_from(stat.st_size).unwrap_or(0);
+    if found != size {
+        return Err(VerifyError::Size { found, expected: size });
+    }
+    let allocated = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(BLOCK);
+    if allocated < size {
+        return Err(VerifyError::Sparse { allocated, size });
+    }
+    Ok(())
+}
+
+fn create(name: &str) -> Result<Memfd, std::io::Error> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::NOEXEC_SEAL;
+    match rustix::fs::memfd_create(name, flags) {
+        Ok(fd) => Memfd::try_from_fd(fd).map_err(|_| Errno::INVAL.into()),
+        // Before Linux 6.3 the flag is unknown. A name that is too long fails again below.
+        Err(Errno::INVAL) => MemfdOptions::new().allow_sealing(true).create(name).map_err(io_error),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn io_error(error: memfd::Error) -> std::io::Error {
+    match error {
+        memfd::Error::Create(source)
+        | memfd::Error::AddSeals(source)
+        | memfd::Error::GetSeals(source) => source,
+    }
+}

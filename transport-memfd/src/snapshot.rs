@@ -1,0 +1,168 @@
+#![allow(
+    unsafe_code,
+    reason = "slices over memory that is private, or that the kernel keeps constant"
+)]
+//! Memory that nobody writes any more: published once, mapped by many.
+
+use std::ops::Deref;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::slice;
+
+use memfd::{FileSeal, Memfd};
+use rustix::fs::SealFlags;
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::mapping::Mapping;
+use crate::sealed;
+pub use crate::sealed::{RegionError, VerifyError};
+
+/// The seals of a snapshot, in the kernel's numbers.
+const SEALS: SealFlags =
+    SealFlags::WRITE.union(SealFlags::SHRINK).union(SealFlags::GROW).union(SealFlags::SEAL);
+
+/// A snapshot while it is built: private to this process, and writable.
+#[derive(Debug)]
+pub struct SnapshotBuilder {
+    mapping: Mapping,
+    memfd: Memfd,
+    len: usize,
+}
+
+/// A finished snapshot: immutable for everybody, this process included. Send [`Snapshot::as_fd`] to
+/// whoever shall read it.
+#[derive(Debug)]
+pub struct Snapshot {
+    fd: OwnedFd,
+    len: usize,
+}
+
+/// A snapshot mapped for reading. The bytes are constant: the kernel has sealed them against writing.
+#[derive(Debug)]
+pub struct SnapshotMap {
+    mapping: Mapping,
+    len: usize,
+}
+
+impl SnapshotBuilder {
+    /// Makes room for `len` bytes, zeroed. The file is `len` rounded up to whole pages, at least one.
+    ///
+    /// # Errors
+    /// [`RegionError`] says which step failed.
+    pub fn create(name: &str, len: usize) -> Result<Self, RegionError> {
+        let too_large = RegionError::Allocate { size: len as u64, source: Errno::FBIG };
+        let size = file_size(len).ok_or(too_large)?;
+        let memfd = sealed::make(name, size as u64)?;
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        let mapping = Mapping::new(memfd.as_file().as_fd(), size, prot, MapFlags::SHARED)
+            .map_err(|source| RegionError::Map { size: size as u64, source })?;
+        Ok(Self { mapping, memfd, len })
+    }
+
+    /// The bytes, to be filled.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: `len` bytes of a mapping that lives as long as `self` and is borrowed mutably. The
+        // descriptor has not left this struct, so nobody else has the memory mapped.
+        unsafe { slice::from_raw_parts_mut(self.mapping.start().as_ptr(), self.len) }
+    }
+
+    /// Unmaps the bytes and seals them `WRITE | SHRINK | GROW | SEAL`
+    /// ([`F_ADD_SEALS`](https://man7.org/linux/man-pages/man2/F_ADD_SEALS.2const.html), Linux 3.17).
+    ///
+    /// # Errors
+    /// [`RegionError::Seal`]; with `EBUSY` something has them mapped for writing.
+    pub fn seal(self) -> Result<Snapshot, RegionError> {
+        let Self { mapping, memfd, len } = self;
+        // A live writable mapping, our own too, makes F_SEAL_WRITE fail.
+        drop(mapping);
+        sealed::seal(
+            &memfd,
+            &[FileSeal::SealWrite, FileSeal::SealShrink, FileSeal::SealGrow, FileSeal::SealSeal],
+        )?;
+        Ok(Snapshot { fd: memfd.into_file().into(), len })
+    }
+}
+
+impl Snapshot {
+    /// The length in bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Maps it for reading in this process.
+    ///
+    /// # Errors
+    /// [`VerifyError::System`] when the kernel refuses.
+    pub fn map(&self) -> Result<SnapshotMap, VerifyError> {
+        let size = file_size(self.len).ok_or(VerifyError::System { source: Errno::FBIG })?;
+        SnapshotMap::map(self.fd.as_fd(), size, self.len)
+    }
+}
+
+impl AsFd for Snapshot {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl SnapshotMap {
+    /// Checks a peer's snapshot of `len` bytes, at most `max`, and maps it; closes the descriptor either
+    /// way, a refused one on the reaper thread.
+    ///
+    /// It must hold the seals `WRITE`, `SHRINK`, `GROW` and `SEAL`; be a regular file of `len` bytes
+    /// rounded up to whole pages, all allocated; and not lie on huge pages.
+    ///
+    /// # Errors
+    /// [`VerifyError`] says what is wrong with it.
+    pub fn verify_and_map(fd: OwnedFd, len: usize, max: usize) -> Result<Self, VerifyError> {
+        let size = match file_size(len) {
+            Some(size) if len <= max => size,
+            _ => {
+                crate::reaper::reap(fd);
+                return Err(VerifyError::Limit { len: len as u64, max: max as u64 });
+            }
+        };
+        let fd = sealed::verify(fd, SEALS, size as u64)?;
+        Self::map(fd.as_fd(), size, len)
+    }
+
+    fn map(fd: BorrowedFd<'_>, size: usize, len: usize) -> Result<Self, VerifyError> {
+        let mapping = match Mapping::new(fd, size, ProtFlags::READ, MapFlags::SHARED) {
+            // Before Linux 6.7 a write-sealed file could not be mapped shared, not even for reading. A
+            // private mapping that is never written shares the very same pages.
+            Err(Errno::PERM | Errno::ACCESS | Errno::INVAL) => {
+                Mapping::new(fd, size, ProtFlags::READ, MapFlags::PRIVATE)
+            }
+            shared => shared,
+        };
+        Ok(Self { mapping: mapping.map_err(|source| VerifyError::System { source })?, len })
+    }
+}
+
+impl Deref for SnapshotMap {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `len` bytes of a mapping that lives as long as `self`. The file holds F_SEAL_WRITE,
+        // which the kernel grants only when no writable mapping is left and after which there never is
+        // one again, and F_SEAL_SHRINK: the bytes are there and constant.
+        unsafe { slice::from_raw_parts(self.mapping.start().as_ptr(), self.len) }
+    }
+}
+
+impl AsRef<[u8]> for SnapshotMap {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+/// The size of the file behind `len` bytes: whole pages, at least one. `None` when there is no such size.
+fn file_size(len: usize) -> Option<usize> {
+    let size = len.max(1).checked_next_multiple_of(rustix::param::page_size())?;
+    isize::try_from(size).is_ok().then_some(size)
+}

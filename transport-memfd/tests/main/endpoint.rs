@@ -1,0 +1,258 @@
+use std::fs;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::Barrier;
+
+use bellwire_memfd::endpoint::{
+    BindError, ConnectError, Endpoint, Liveness, RunDirError, connect, list, lock_path,
+    prepare_run_dir, socket_path,
+};
+use bellwire_memfd::poll;
+
+use crate::child;
+use crate::support::{patience, service};
+
+fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+fn umask() -> String {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    status.lines().find(|line| line.starts_with("Umask:")).unwrap().to_owned()
+}
+
+#[test]
+fn an_endpoint_is_for_its_user_alone_and_leaves_the_umask() {
+    let dir = tempfile::tempdir().unwrap();
+    let before = umask();
+    let endpoint = Endpoint::bind(dir.path(), service("a")).unwrap();
+    assert_eq!(mode(endpoint.path()), 0o600);
+    assert_eq!(mode(&lock_path(dir.path(), service("a"))), 0o600);
+    assert_eq!(umask(), before);
+}
+
+#[test]
+fn who_connects_is_accepted() {
+    let dir = tempfile::tempdir().unwrap();
+    let endpoint = Endpoint::bind(dir.path(), service("a")).unwrap();
+    assert!(endpoint.accept().unwrap().is_none());
+    let client = connect(dir.path(), service("a")).unwrap();
+    assert!(poll::wait_readable(&[endpoint.as_fd()], patience()).unwrap().any());
+    let server = endpoint.accept().unwrap().unwrap();
+    for fd in [&client, &server] {
+        assert!(rustix::io::fcntl_getfd(fd).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
+        assert!(rustix::fs::fcntl_getfl(fd).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
+    }
+}
+
+#[test]
+fn two_binders_make_one_owner() {
+    let dir = tempfile::tempdir().unwrap();
+    for _ in 0..50 {
+        let barrier = Barrier::new(4);
+        let owners: Vec<_> = std::thread::scope(|scope| {
+            let bind = || {
+                barrier.wait();
+                Endpoint::bind(dir.path(), service("a"))
+            };
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(bind)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(owners.iter().filter(|owner| owner.is_ok()).count(), 1);
+        for refused in owners.iter().filter_map(|owner| owner.as_ref().err()) {
+            assert!(matches!(refused, BindError::Taken { .. }), "{refused}");
+        }
+        assert!(connect(dir.path(), service("a")).is_ok());
+    }
+}
+
+#[test]
+fn what_nobody_serves_is_absent() {
+    let dir = tempfile::tempdir().unwrap();
+    let absent = |error| matches!(error, ConnectError::Absent { .. });
+    assert!(absent(connect(dir.path(), service("a")).unwrap_err()));
+    let missing = dir.path().join("missing");
+    assert!(absent(connect(&missing, service("a")).unwrap_err()));
+    let endpoint = Endpoint::bind(dir.path(), service("a")).unwrap();
+    let path = endpoint.path().to_owned();
+    drop(endpoint);
+    assert!(!path.exists(), "its socket goes with it");
+    assert!(absent(connect(dir.path(), service("a")).unwrap_err()));
+}
+
+#[test]
+fn the_socket_of_a_killed_process_is_stale_and_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let ready = Endpoint::bind(dir.path(), service("ready")).unwrap();
+    let mut child = child::start("endpoint::body_that_serves", dir.path());
+    assert!(poll::wait_readable(&[ready.as_fd()], patience()).unwrap().any());
+    let find = || {
+        let all = list(dir.path()).unwrap();
+        all.into_iter().find(|endpoint| endpoint.service == service("crash")).unwrap()
+    };
+    assert_eq!(find().liveness, Liveness::Alive(Some(child.id())));
+    let error = Endpoint::bind(dir.path(), service("crash")).unwrap_err();
+    assert!(matches!(error, BindError::Taken { .. }), "{error}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(find().liveness, Liveness::Stale);
+    let error = connect(dir.path(), service("crash")).unwrap_err();
+    assert!(matches!(error, ConnectError::Absent { .. }), "{error}");
+    let _successor = Endpoint::bind(dir.path(), service("crash")).unwrap();
+    assert_eq!(find().liveness, Liveness::Alive(Some(std::process::id())));
+    assert!(connect(dir.path(), service("crash")).is_ok());
+}
+
+#[test]
+#[ignore = "the body of a child process, which waits to be killed"]
+fn body_that_serves() {
+    let Some(dir) = child::run_dir() else { return };
+    let _endpoint = Endpoint::bind(&dir, service("crash")).unwrap();
+    let _ready = connect(&dir, service("ready")).unwrap();
+    child::wait_to_be_killed();
+}
+
+#[test]
+fn a_symbolic_link_is_neither_followed_nor_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let real = Endpoint::bind(dir.path(), service("real")).unwrap();
+    let link = socket_path(dir.path(), service("link"));
+    symlink(real.path(), &link).unwrap();
+    let error = connect(dir.path(), service("link")).unwrap_err();
+    assert!(matches!(error, ConnectError::NotASocket { .. }), "{error}");
+    let error = Endpoint::bind(dir.path(), service("link")).unwrap_err();
+    assert!(matches!(error, BindError::Squatted { .. }), "{error}");
+    let target = dir.path().join("target");
+    fs::write(&target, "").unwrap();
+    symlink(&target, lock_path(dir.path(), service("other"))).unwrap();
+    let error = Endpoint::bind(dir.path(), service("other")).unwrap_err();
+    assert!(matches!(error, BindError::System { .. }), "{error}");
+    let linked = dir.path().join("linked");
+    symlink(dir.path(), &linked).unwrap();
+    let error = prepare_run_dir(&linked).unwrap_err();
+    assert!(matches!(error, RunDirError::NotADirectory { .. }), "{error}");
+}
+
+#[test]
+fn another_kind_of_file_is_not_a_socket() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(socket_path(dir.path(), service("file")), "precious").unwrap();
+    let error = connect(dir.path(), service("file")).unwrap_err();
+    assert!(matches!(error, ConnectError::NotASocket { .. }), "{error}");
+    let error = Endpoint::bind(dir.path(), service("file")).unwrap_err();
+    assert!(matches!(error, BindError::Squatted { .. }), "{error}");
+    let kept = fs::read(socket_path(dir.path(), service("file"))).unwrap();
+    assert_eq!(kept, b"precious");
+    let _stream = UnixListener::bind(socket_path(dir.path(), service("stream"))).unwrap();
+    let error = connect(dir.path(), service("stream")).unwrap_err();
+    assert!(matches!(error, ConnectError::NotASocket { .. }), "{error}");
+}
+
+#[test]
+fn a_run_directory_is_made_for_its_user_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("run");
+    prepare_run_dir(&run).unwrap();
+    assert_eq!(mode(&run), 0o700);
+    prepare_run_dir(&run).unwrap();
+    for bad in [0o770, 0o707, 0o777, 0o722] {
+        set_mode(&run, bad);
+        let error = prepare_run_dir(&run).unwrap_err();
+        assert!(matches!(error, RunDirError::WritableByOthers { mode, .. } if mode == bad));
+    }
+    for good in [0o755, 0o1777, 0o750] {
+        set_mode(&run, good);
+        prepare_run_dir(&run).unwrap();
+    }
+    let file = dir.path().join("file");
+    fs::write(&file, "").unwrap();
+    assert!(matches!(prepare_run_dir(&file), Err(RunDirError::NotADirectory { .. })));
+    let orphan = dir.path().join("no/parent");
+    assert!(matches!(prepare_run_dir(&orphan), Err(RunDirError::System { .. })));
+}
+
+#[test]
+fn what_belongs_to_another_user_is_refused() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can give files away");
+        return;
+    }
+    const NOBODY: u32 = 65534;
+    let dir = tempfile::tempdir().unwrap();
+    let endpoint = Endpoint::bind(dir.path(), service("a")).unwrap();
+    std::os::unix::fs::chown(endpoint.path(), Some(NOBODY), None).unwrap();
+    let error = connect(dir.path(), service("a")).unwrap_err();
+    assert!(matches!(error, ConnectError::Squatted { owner: NOBODY, .. }), "{error}");
+    let trusting = bellwire_memfd::endpoint::connect_trusting(dir.path(), service("a"), &[NOBODY]);
+    assert!(trusting.is_ok());
+    let owner = fs::symlink_metadata(endpoint.path()).unwrap().uid();
+    assert_eq!(owner, NOBODY);
+    let run = dir.path().join("run");
+    prepare_run_dir(&run).unwrap();
+    std::os::unix::fs::chown(&run, Some(NOBODY), None).unwrap();
+    let error = prepare_run_dir(&run).unwrap_err();
+    assert!(matches!(error, RunDirError::ForeignOwner { owner: NOBODY, .. }), "{error}");
+}
+
+#[test]
+fn a_path_too_long_for_an_address_is_an_error_that_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let deep = dir.path().join("d".repeat(100));
+    let error = Endpoint::bind(&deep, service("a")).unwrap_err();
+    assert!(matches!(error, BindError::PathTooLong { .. }), "{error}");
+    let error = connect(&deep, service("a")).unwrap_err();
+    assert!(matches!(error, ConnectError::PathTooLong { .. }), "{error}");
+}
+
+#[test]
+fn a_full_backlog_is_busy() {
+    let dir = tempfile::tempdir().unwrap();
+    let _endpoint = Endpoint::bind(dir.path(), service("a")).unwrap();
+    let mut waiting = Vec::new();
+    let error = loop {
+        match connect(dir.path(), service("a")) {
+            Ok(connection) => waiting.push(connection),
+            Err(error) => break error,
+        }
+        assert!(waiting.len() < 10_000);
+    };
+    let limited = matches!(&error, ConnectError::System { source, .. } if *source == rustix::io::Errno::MFILE);
+    assert!(limited || matches!(error, ConnectError::Busy { .. }), "{error}");
+}
+
+#[test]
+fn a_dropped_endpoint_does_not_remove_its_successors_socket() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = Endpoint::bind(dir.path(), service("a")).unwrap();
+    // Somebody removes both files by hand: the name is free again.
+    fs::remove_file(first.path()).unwrap();
+    fs::remove_file(lock_path(dir.path(), service("a"))).unwrap();
+    let second = Endpoint::bind(dir.path(), service("a")).unwrap();
+    drop(first);
+    assert!(second.path().exists());
+    assert!(connect(dir.path(), service("a")).is_ok());
+}
+
+#[test]
+fn a_list_shows_services_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let _b = Endpoint::bind(dir.path(), service("b")).unwrap();
+    let _a = Endpoint::bind(dir.path(), service("a")).unwrap();
+    fs::write(dir.path().join("NOT-A-NAME.sock"), "").unwrap();
+    fs::write(dir.path().join("file.sock"), "").unwrap();
+    let endpoints = list(dir.path()).unwrap();
+    let names: Vec<_> = endpoints.iter().map(|endpoint| endpoint.service.as_str()).collect();
+    assert_eq!(names, ["a", "b"]);
+    for endpoint in &endpoints {
+        assert_eq!(endpoint.mode, 0o600);
+        assert_eq!(endpoint.owner, rustix::process::geteuid().as_raw());
+        assert_eq!(endpoint.liveness, Liveness::Alive(Some(std::process::id())));
+    }
+    assert!(list(&dir.path().join("missing")).is_err());
+}

@@ -1,0 +1,180 @@
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use bellwire_core::sync::Ordering;
+use bellwire_core::wire::PAGE_SIZE;
+use bellwire_core::{Bell, Park, Port, Woken, Word};
+use bellwire_memfd::doorbell::futex_wait_any;
+use bellwire_memfd::endpoint::{Endpoint, connect};
+use bellwire_memfd::life::{
+    LIFE_OFFSET, LifeError, LifeLock, LifeState, MAX_PER_THREAD, life_state,
+};
+use bellwire_memfd::region::{OwnRegion, PeerRegion};
+use bellwire_memfd::{pass, peer, poll};
+
+use crate::child;
+use crate::support::{patience, region, service, thread_id, wait_until_parked};
+
+fn state(page: &PeerRegion) -> LifeState {
+    life_state(page.word(LIFE_OFFSET).unwrap().load())
+}
+
+#[test]
+fn a_killed_process_wakes_who_is_parked_on_its_life_word() {
+    let dir = tempfile::tempdir().unwrap();
+    let endpoint = Endpoint::bind(dir.path(), service("life")).unwrap();
+    let mut child = child::start("life::body_that_is_killed", dir.path());
+    assert!(poll::wait_readable(&[endpoint.as_fd()], patience()).unwrap().any());
+    let socket = endpoint.accept().unwrap().unwrap();
+    assert!(poll::wait_readable(&[socket.as_fd()], patience()).unwrap().any());
+    let pidfd = peer::peer_pidfd(socket.as_fd()).unwrap();
+    let [fd] = pass::receive(socket.as_fd(), &mut [0; 8], 1).unwrap().expect_fds().unwrap();
+    let page = PeerRegion::verify_and_map(fd, PAGE_SIZE).unwrap();
+    assert_eq!(state(&page), LifeState::Alive);
+    assert!(!peer::has_exited(pidfd.as_fd()));
+
+    let parked = thread_id();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            wait_until_parked(parked);
+            child.kill().unwrap();
+        });
+        let tail = page.word(Word::Tail.offset()).unwrap();
+        let life = page.word(LIFE_OFFSET).unwrap();
+        let seen = life.load();
+        // Without a deadline: only the kernel can wake this.
+        while life_state(life.load()) == LifeState::Alive {
+            futex_wait_any(&[(tail, 0), (life, seen)], None);
+        }
+    });
+    assert_eq!(state(&page), LifeState::Died);
+    child.wait().unwrap();
+    assert!(peer::has_exited(pidfd.as_fd()));
+}
+
+#[test]
+#[ignore = "the body of a child process, which waits to be killed"]
+fn body_that_is_killed() {
+    let Some(dir) = child::run_dir() else { return };
+    let socket = connect(&dir, service("life")).unwrap();
+    let (page, fd) = OwnRegion::create("page", PAGE_SIZE, |_| {}).unwrap();
+    let _lock = LifeLock::hold(&page, LIFE_OFFSET).unwrap().expect("a life word");
+    pass::send(socket.as_fd(), b"page", &[fd.as_fd()]).unwrap();
+    child::wait_to_be_killed();
+}
+
+#[test]
+fn a_thread_that_ends_holding_it_has_died() {
+    let (own, peer) = region(PAGE_SIZE);
+    assert_eq!(state(&peer), LifeState::Unarmed);
+    std::thread::scope(|scope| {
+        scope
+            .spawn(|| {
+                // The region moves here and back: it is Send.
+                let own = own;
+                std::mem::forget(LifeLock::hold(&own, LIFE_OFFSET).unwrap().unwrap());
+                assert_eq!(state(&peer), LifeState::Alive);
+            })
+            .join()
+            .unwrap();
+    });
+    let life = peer.word(LIFE_OFFSET).unwrap();
+    // A joined thread may still be on its way out of the kernel.
+    while life_state(life.load()) == LifeState::Alive {
+        futex_wait_any(&[(life, life.load())], patience());
+    }
+    assert_eq!(state(&peer), LifeState::Died);
+}
+
+#[test]
+fn letting_go_disarms_it_and_wakes_the_peer() {
+    let (own, peer) = region(PAGE_SIZE);
+    let lock = LifeLock::hold(&own, LIFE_OFFSET).unwrap().unwrap();
+    let life = peer.word(LIFE_OFFSET).unwrap();
+    let seen = life.load();
+    std::thread::scope(|scope| {
+        let (tell, told) = std::sync::mpsc::channel();
+        let parked = scope.spawn(move || {
+            tell.send(thread_id()).unwrap();
+            while life.load() == seen {
+                futex_wait_any(&[(life, seen)], None);
+            }
+        });
+        wait_until_parked(told.recv().unwrap());
+        drop(lock);
+        parked.join().unwrap();
+    });
+    assert_eq!(state(&peer), LifeState::Unarmed);
+}
+
+#[test]
+fn the_region_may_go_before_the_lock() {
+    let (own, peer) = region(PAGE_SIZE);
+    let lock = LifeLock::hold(&own, LIFE_OFFSET).unwrap().unwrap();
+    drop(own);
+    assert_eq!(state(&peer), LifeState::Alive);
+    drop(lock);
+    assert_eq!(state(&peer), LifeState::Unarmed);
+}
+
+#[test]
+fn a_place_outside_or_askew_is_refused() {
+    let (own, _peer) = region(PAGE_SIZE);
+    for offset in [1, 32, PAGE_SIZE - 32, PAGE_SIZE, usize::MAX - 63] {
+        let error = LifeLock::hold(&own, offset).expect_err("no place for a life word");
+        assert_eq!(error, LifeError::Place { offset, size: PAGE_SIZE });
+    }
+}
+
+#[test]
+fn a_thread_holds_only_as_many_as_the_kernel_would_find() {
+    let (own, peer) = region(MAX_PER_THREAD * 64 + PAGE_SIZE);
+    std::thread::scope(|scope| {
+        let body = move || {
+            let hold = |n: usize| LifeLock::hold(&own, n * 64).unwrap();
+            let mut locks: Vec<_> = (0..MAX_PER_THREAD).map(|n| hold(n).unwrap()).collect();
+            assert!(hold(MAX_PER_THREAD).is_none());
+            drop(locks.pop());
+            locks.push(hold(MAX_PER_THREAD).expect("one was given back"));
+            std::mem::forget(locks);
+        };
+        scope.spawn(body).join().unwrap();
+    });
+    for n in (0..MAX_PER_THREAD - 1).chain([MAX_PER_THREAD]) {
+        let life = peer.word(n * 64).unwrap();
+        while life_state(life.load()) == LifeState::Alive {
+            futex_wait_any(&[(life, life.load())], patience());
+        }
+        assert_eq!(life_state(life.load()), LifeState::Died, "number {n}");
+    }
+}
+
+#[test]
+fn a_parked_link_sees_the_death_of_the_thread_at_the_other_end() {
+    use bellwire_core::wire::Doorbell;
+    let (mut client, server) = crate::support::links(Doorbell::Futex, Doorbell::Futex);
+    let parked = thread_id();
+    let woken = std::thread::scope(|scope| {
+        let (tell, told) = std::sync::mpsc::channel();
+        scope.spawn(move || {
+            let lock = LifeLock::hold(&server.own().page, LIFE_OFFSET).unwrap().unwrap();
+            tell.send(()).unwrap();
+            wait_until_parked(parked);
+            // Published before it dies: read first.
+            server.own().page.store_u64(Word::Tail.offset(), 16, Ordering::Release);
+            std::mem::forget(lock);
+            // The socket stays open, as in a forked child of the peer's.
+            std::mem::forget(server);
+        });
+        told.recv().unwrap();
+        let park = |tail| Park { tail, head: None, until: None };
+        // No ring came for it: what woke it is the death.
+        assert_eq!(client.park(park(0)), Woken::Rung);
+        client.park(park(16))
+    });
+    assert_eq!(woken, Woken::PeerGone);
+    assert!(client.peer_gone());
+    client.ring(Bell::Data);
+    let until = Some(client.now().after(Duration::ZERO));
+    assert_eq!(client.park(Park { tail: 16, head: None, until }), Woken::PeerGone);
+}

@@ -1,0 +1,246 @@
+use std::os::fd::AsFd;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use bellwire_core::sync::Ordering;
+use bellwire_core::wire::{CloseReason, Doorbell, MAX_CONTROL, Message, Ready, SessionState};
+use bellwire_core::{Bell, OwnMemory, Park, PeerMemory, Port, Woken, Word};
+use bellwire_memfd::doorbell::Eventfd;
+use bellwire_memfd::life::{LIFE_OFFSET, LifeLock};
+use bellwire_memfd::link::{Link, LinkError};
+use bellwire_memfd::{clock, pass, poll};
+
+use crate::support::{links, patience, thread_id, wait_until_parked};
+
+const ALL: [Doorbell; 3] = [Doorbell::Futex, Doorbell::Eventfd, Doorbell::Socket];
+
+fn until_data(tail: u64) -> Park {
+    Park { tail, head: None, until: None }
+}
+
+fn send(link: &Link, message: &Message) {
+    let mut bytes = [0; MAX_CONTROL];
+    let len = message.encode(0, &mut bytes);
+    pass::send(link.socket(), &bytes[..len], &[]).unwrap();
+}
+
+#[test]
+fn each_doorbell_wakes_a_parked_thread_for_data_and_space() {
+    for doorbell in ALL {
+        for (bell, word) in [(Bell::Data, Word::Tail), (Bell::Space, Word::Head)] {
+            let (mut waiter, ringer) = links(doorbell, Doorbell::Futex);
+            let parked = thread_id();
+            let (tell, told) = mpsc::channel();
+            let (finish, done) = mpsc::channel::<()>();
+            std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    // With a life word the waiter takes no time slices: without a ring it sleeps on.
+                    let page = &ringer.own().page;
+                    let _life = LifeLock::hold(page, LIFE_OFFSET).unwrap().expect("a life word");
+                    tell.send(()).unwrap();
+                    wait_until_parked(parked);
+                    ringer.own().store(word, 64, Ordering::Release);
+                    ringer.ring(bell);
+                    assert_eq!(page.load_u64(Word::Rings.offset(), Ordering::Relaxed), 1);
+                    // Nothing but the ring may end the wait.
+                    done.recv().unwrap();
+                });
+                told.recv().unwrap();
+                let park = Park { tail: 0, head: Some(0), until: None };
+                assert_eq!(waiter.park(park), Woken::Rung, "{doorbell:?} {bell:?}");
+                finish.send(()).unwrap();
+            });
+            assert_eq!(waiter.peer().load(word, Ordering::Acquire), 64);
+        }
+    }
+}
+
+#[test]
+fn a_word_that_moved_before_the_park_is_not_slept_on() {
+    for doorbell in ALL {
+        let (mut waiter, ringer) = links(doorbell, Doorbell::Futex);
+        ringer.own().store(Word::Tail, 16, Ordering::Release);
+        assert_eq!(waiter.park(until_data(0)), Woken::Rung, "{doorbell:?}");
+    }
+}
+
+#[test]
+fn a_park_ends_at_its_deadline() {
+    for doorbell in ALL {
+        let (mut waiter, _ringer) = links(doorbell, Doorbell::Futex);
+        for wait in [0, 3, 150] {
+            let until = clock::now().after(Duration::from_millis(wait));
+            let park = Park { until: Some(until), ..until_data(0) };
+            assert_eq!(waiter.park(park), Woken::Deadline, "{doorbell:?}");
+            assert!(clock::now() >= until);
+        }
+    }
+}
+
+#[test]
+fn another_thread_cancels_a_park() {
+    for doorbell in ALL {
+        let (mut waiter, _ringer) = links(doorbell, Doorbell::Futex);
+        let canceller = waiter.canceller().unwrap();
+        let parked = thread_id();
+        std::thread::scope(|scope| {
+            let canceller = canceller.clone();
+            scope.spawn(move || {
+                wait_until_parked(parked);
+                canceller.cancel();
+            });
+            assert_eq!(waiter.park(until_data(0)), Woken::Cancelled, "{doorbell:?}");
+        });
+        assert_eq!(waiter.park(until_data(0)), Woken::Cancelled, "until it is taken");
+        assert!(waiter.take_cancel());
+        assert!(!waiter.take_cancel());
+        let park = Park { until: Some(clock::now()), ..until_data(0) };
+        assert_eq!(waiter.park(park), Woken::Deadline);
+    }
+}
+
+#[test]
+fn a_peer_that_closes_its_socket_is_gone_after_its_data() {
+    for doorbell in ALL {
+        let (mut waiter, ringer) = links(doorbell, Doorbell::Futex);
+        assert!(!waiter.peer_gone());
+        let parked = thread_id();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                wait_until_parked(parked);
+                ringer.own().store(Word::Tail, 16, Ordering::Release);
+                drop(ringer);
+            });
+            assert_eq!(waiter.park(until_data(0)), Woken::Rung, "{doorbell:?}");
+        });
+        assert_eq!(waiter.park(until_data(16)), Woken::PeerGone, "{doorbell:?}");
+        assert!(waiter.peer_gone());
+    }
+}
+
+#[test]
+fn a_peer_that_says_closed_is_gone() {
+    for doorbell in ALL {
+        let (mut waiter, ringer) = links(doorbell, Doorbell::Futex);
+        let closed = SessionState::Closed.word(Some(CloseReason::Normal));
+        ringer.own().store(Word::State, closed, Ordering::Release);
+        assert_eq!(waiter.park(until_data(0)), Woken::PeerGone, "{doorbell:?}");
+    }
+}
+
+#[test]
+fn rings_are_taken_off_the_socket_and_nothing_else_is() {
+    let (mut waiter, ringer) = links(Doorbell::Socket, Doorbell::Futex);
+    ringer.ring(Bell::Data);
+    send(&ringer, &Message::Ready(Ready { session: 9 }));
+    assert_eq!(waiter.park(until_data(0)), Woken::Rung);
+    assert_eq!(waiter.park(until_data(0)), Woken::Rung, "does not sleep through a waiting message");
+    let park = Park { until: Some(clock::now()), ..until_data(0) };
+    assert_eq!(waiter.park(park), Woken::Deadline, "and keeps deadlines meanwhile");
+    let mut buf = [0; MAX_CONTROL];
+    let received = pass::receive(waiter.socket(), &mut buf, 0).unwrap();
+    let message = Message::parse(&buf[..received.len], 0).unwrap();
+    assert_eq!(message, Message::Ready(Ready { session: 9 }));
+    assert_eq!(
+        pass::receive(waiter.socket(), &mut buf, 0).err(),
+        Some(pass::ReceiveError::WouldBlock)
+    );
+}
+
+#[test]
+fn a_socket_full_of_rings_blocks_nobody() {
+    let (waiter, ringer) = links(Doorbell::Socket, Doorbell::Futex);
+    for _ in 0..10_000 {
+        ringer.ring(Bell::Data);
+    }
+    waiter.acknowledge();
+    let mut buf = [0; MAX_CONTROL];
+    assert_eq!(
+        pass::receive(waiter.socket(), &mut buf, 0).err(),
+        Some(pass::ReceiveError::WouldBlock)
+    );
+}
+
+#[test]
+fn a_ring_with_descriptors_gets_them_closed() {
+    let (waiter, ringer) = links(Doorbell::Socket, Doorbell::Futex);
+    let (reader, writer) = rustix::pipe::pipe().unwrap();
+    let mut bytes = [0; MAX_CONTROL];
+    let len = Message::Ring.encode(0, &mut bytes);
+    pass::send(ringer.socket(), &bytes[..len], &[writer.as_fd()]).unwrap();
+    drop(writer);
+    waiter.acknowledge();
+    assert!(poll::wait_readable(&[reader.as_fd()], patience()).unwrap().is(0));
+}
+
+#[test]
+fn an_event_loop_polls_one_descriptor_for_rings_and_death() {
+    for doorbell in [Doorbell::Eventfd, Doorbell::Socket] {
+        let (waiter, ringer) = links(doorbell, Doorbell::Futex);
+        let ready = || {
+            let fd = waiter.pollable().unwrap().expect("a descriptor");
+            poll::wait_readable(&[fd], Some(clock::now())).unwrap().any()
+        };
+        assert!(!ready(), "{doorbell:?}");
+        for _ in 0..3 {
+            ringer.ring(Bell::Data);
+            assert!(ready(), "{doorbell:?}");
+            waiter.acknowledge();
+            assert!(!ready(), "{doorbell:?}");
+        }
+        drop(ringer);
+        assert!(ready(), "{doorbell:?}");
+        waiter.acknowledge();
+        assert!(ready(), "a peer that is gone stays so: {doorbell:?}");
+    }
+    let (waiter, _ringer) = links(Doorbell::Futex, Doorbell::Futex);
+    assert!(waiter.pollable().unwrap().is_none());
+}
+
+#[test]
+fn a_peer_that_asks_for_nonsense_is_rung_by_futex() {
+    let (ringer, waiter) = links(Doorbell::Futex, Doorbell::Futex);
+    for wanted in [0, 4, u64::MAX, Doorbell::Eventfd as u64] {
+        waiter.own().store(Word::Doorbell, wanted, Ordering::Release);
+        ringer.ring(Bell::Data);
+    }
+    let rings = ringer.own().page.load_u64(Word::Rings.offset(), Ordering::Relaxed);
+    assert_eq!(rings, 4);
+}
+
+#[test]
+fn a_peer_that_keeps_ringing_extends_no_deadline() {
+    for doorbell in [Doorbell::Eventfd, Doorbell::Socket] {
+        let (mut waiter, ringer) = links(doorbell, Doorbell::Futex);
+        ringer.ring(Bell::Data);
+        let park = Park { until: Some(clock::now()), ..until_data(0) };
+        assert_eq!(waiter.park(park), Woken::Deadline, "{doorbell:?}");
+    }
+}
+
+#[test]
+fn a_canceller_works_on_after_the_doorbell_changed() {
+    let (mut waiter, _ringer) = links(Doorbell::Futex, Doorbell::Futex);
+    let canceller = waiter.canceller().unwrap();
+    waiter.choose_doorbell(Doorbell::Socket).unwrap();
+    let parked = thread_id();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            wait_until_parked(parked);
+            canceller.cancel();
+        });
+        assert_eq!(waiter.park(until_data(0)), Woken::Cancelled);
+    });
+}
+
+#[test]
+fn the_doorbell_can_be_changed_when_its_eventfd_is_there() {
+    let (mut futex, peer) = links(Doorbell::Futex, Doorbell::Futex);
+    assert_eq!(futex.choose_doorbell(Doorbell::Eventfd), Err(LinkError::NoEventfd));
+    futex.choose_doorbell(Doorbell::Socket).unwrap();
+    assert_eq!(peer.peer().load(Word::Doorbell, Ordering::Acquire), Doorbell::Socket as u64);
+    let (mut evented, _peer) = links(Doorbell::Eventfd, Doorbell::Futex);
+    evented.choose_doorbell(Doorbell::Futex).unwrap();
+    evented.choose_doorbell(Doorbell::Eventfd).unwrap();
+    assert!(evented.eventfd().is_some_and(|eventfd: &Eventfd| !eventfd.drain()));
+}

@@ -1,0 +1,153 @@
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use bellwire_memfd::doorbell::Eventfd;
+use bellwire_memfd::pass::{self, MAX_FDS, ReceiveError, SendError};
+use bellwire_memfd::{peer, poll, reaper};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::child;
+use crate::support::{patience, socket_pair};
+
+fn eventfds(count: usize) -> Vec<Eventfd> {
+    (0..count).map(|_| Eventfd::create().unwrap()).collect()
+}
+
+fn send_fds(sock: &OwnedFd, count: usize) {
+    let owned = eventfds(count);
+    let fds: Vec<BorrowedFd<'_>> = owned.iter().map(AsFd::as_fd).collect();
+    pass::send(sock.as_fd(), b"message", &fds).unwrap();
+}
+
+#[test]
+fn a_message_brings_its_bytes_and_descriptors() {
+    let (a, b) = socket_pair();
+    let mut buf = [0; 64];
+    assert_eq!(pass::receive(b.as_fd(), &mut buf, 0).err(), Some(ReceiveError::WouldBlock));
+    for count in [0, 1, 4, 16, MAX_FDS] {
+        send_fds(&a, count);
+        let received = pass::receive(b.as_fd(), &mut buf, count).unwrap();
+        assert_eq!(&buf[..received.len], b"message");
+        assert_eq!(received.fd_count(), count);
+        for fd in received.into_fds() {
+            let flags = rustix::io::fcntl_getfd(&fd).unwrap();
+            assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
+        }
+    }
+}
+
+#[test]
+fn another_number_of_descriptors_is_refused() {
+    let (a, b) = socket_pair();
+    let mut buf = [0; 64];
+    send_fds(&a, 3);
+    let error = pass::receive(b.as_fd(), &mut buf, 2).err();
+    assert_eq!(error, Some(ReceiveError::TooManyFds { count: 3, max: 2 }));
+    send_fds(&a, 1);
+    let error = pass::receive(b.as_fd(), &mut buf, 2).unwrap().expect_fds::<2>().unwrap_err();
+    assert_eq!((error.count, error.expected), (1, 2));
+    send_fds(&a, 2);
+    assert!(pass::receive(b.as_fd(), &mut buf, 2).unwrap().expect_fds::<2>().is_ok());
+}
+
+#[test]
+fn a_descriptor_that_nobody_takes_is_closed() {
+    let (a, b) = socket_pair();
+    let (reader, writer) = rustix::pipe::pipe().unwrap();
+    pass::send(a.as_fd(), b"m", &[writer.as_fd()]).unwrap();
+    drop(writer);
+    drop(pass::receive(b.as_fd(), &mut [0; 8], 1).unwrap());
+    // The end of the pipe: the last writer was closed, on the reaper thread.
+    assert!(poll::wait_readable(&[reader.as_fd()], patience()).unwrap().is(0));
+}
+
+#[test]
+fn a_message_that_is_too_long_is_refused() {
+    let (a, b) = socket_pair();
+    pass::send(a.as_fd(), &[1; 65], &[]).unwrap();
+    let error = pass::receive(b.as_fd(), &mut [0; 64], 0).err();
+    assert_eq!(error, Some(ReceiveError::TooLong { room: 64 }));
+}
+
+#[test]
+fn the_peers_end_is_told_apart_from_silence() {
+    let (a, b) = socket_pair();
+    pass::send(a.as_fd(), b"last words", &[]).unwrap();
+    drop(a);
+    let mut buf = [0; 64];
+    assert_eq!(pass::receive(b.as_fd(), &mut buf, 0).unwrap().len, 10);
+    assert_eq!(pass::receive(b.as_fd(), &mut buf, 0).err(), Some(ReceiveError::Closed));
+    assert_eq!(pass::send(b.as_fd(), b"hello?", &[]), Err(SendError::Gone));
+}
+
+#[test]
+fn last_words_arrive_from_a_peer_that_left_ours_unread() {
+    let (a, b) = socket_pair();
+    pass::send(b.as_fd(), b"never read", &[]).unwrap();
+    send_fds(&a, 1);
+    drop(a);
+    let mut buf = [0; 64];
+    let received = pass::receive(b.as_fd(), &mut buf, 1).unwrap();
+    assert_eq!((received.len, received.fd_count()), (7, 1));
+    assert_eq!(pass::receive(b.as_fd(), &mut buf, 0).err(), Some(ReceiveError::Closed));
+}
+
+#[test]
+fn a_full_socket_does_not_block_the_sender() {
+    let (a, _b) = socket_pair();
+    let full = (0..100_000).find_map(|_| pass::send(a.as_fd(), &[0; 64], &[]).err());
+    assert_eq!(full, Some(SendError::WouldBlock));
+}
+
+#[test]
+fn more_descriptors_than_a_message_carries_are_refused() {
+    let (a, _b) = socket_pair();
+    let one = Eventfd::create().unwrap();
+    let fds = vec![one.as_fd(); MAX_FDS + 1];
+    let error = pass::send(a.as_fd(), b"m", &fds);
+    assert_eq!(error, Err(SendError::TooManyFds { count: MAX_FDS + 1 }));
+}
+
+#[test]
+fn descriptors_lost_at_the_limit_are_noticed() {
+    let dir = tempfile::tempdir().unwrap();
+    let status = child::start("pass::body_at_the_limit", dir.path()).wait().unwrap();
+    assert!(status.success());
+}
+
+#[test]
+#[ignore = "the body of a child process, which lowers its own limits"]
+fn body_at_the_limit() {
+    if child::run_dir().is_none() {
+        return;
+    }
+    let (a, b) = socket_pair();
+    send_fds(&a, 4);
+    let next = std::fs::File::open("/dev/null").unwrap().as_raw_fd();
+    let limit = Rlimit {
+        current: u64::try_from(next).ok().map(|next| next + 2),
+        ..getrlimit(Resource::Nofile)
+    };
+    setrlimit(Resource::Nofile, limit).unwrap();
+    assert_eq!(pass::receive(b.as_fd(), &mut [0; 64], 4).err(), Some(ReceiveError::FdsLost));
+}
+
+#[test]
+fn the_peer_is_who_connected() {
+    let (a, _b) = socket_pair();
+    let who = peer::credentials(a.as_fd()).unwrap();
+    assert_eq!(who.pid, Some(std::process::id()));
+    assert_eq!(who.uid, rustix::process::geteuid().as_raw());
+    assert_eq!(who.gid, rustix::process::getegid().as_raw());
+    assert!(!who.overflow);
+    let pidfd = peer::peer_pidfd(a.as_fd()).expect("pidfds work here");
+    assert!(!peer::has_exited(pidfd.as_fd()));
+    assert!(rustix::io::fcntl_getfd(&pidfd).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
+}
+
+#[test]
+fn the_reapers_backlog_drains() {
+    reaper::reap_all(eventfds(10).iter().map(|e| e.as_fd().try_clone_to_owned().unwrap()));
+    while reaper::backlog() > 0 {
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,65 @@
+use std::os::fd::AsFd;
+
+use bellwire_memfd::region::{OwnRegion, VerifyError};
+use bellwire_memfd::snapshot::{Snapshot, SnapshotBuilder, SnapshotMap};
+use rustix::io::Errno;
+
+fn publish(bytes: &[u8]) -> Snapshot {
+    let mut builder = SnapshotBuilder::create("snapshot", bytes.len()).unwrap();
+    builder.bytes().copy_from_slice(bytes);
+    builder.seal().unwrap()
+}
+
+#[test]
+fn many_readers_map_what_was_published_once() {
+    for len in [1, 4095, 4096, 4097, 100_000] {
+        let bytes: Vec<u8> = (0..=u8::MAX).cycle().take(len).collect();
+        let snapshot = publish(&bytes);
+        assert_eq!(snapshot.len(), len);
+        for _ in 0..3 {
+            let fd = snapshot.as_fd().try_clone_to_owned().unwrap();
+            let map = SnapshotMap::verify_and_map(fd, len, len).unwrap();
+            assert_eq!(*map, *bytes);
+        }
+        assert_eq!(*snapshot.map().unwrap(), *bytes);
+    }
+}
+
+#[test]
+fn an_empty_snapshot_is_one() {
+    let snapshot = publish(&[]);
+    assert!(snapshot.is_empty());
+    let fd = snapshot.as_fd().try_clone_to_owned().unwrap();
+    assert!(SnapshotMap::verify_and_map(fd, 0, 0).unwrap().is_empty());
+}
+
+#[test]
+fn nobody_writes_a_snapshot() {
+    let snapshot = publish(b"immutable");
+    assert_eq!(rustix::io::write(&snapshot, b"evil"), Err(Errno::PERM));
+    assert_eq!(rustix::fs::ftruncate(&snapshot, 0), Err(Errno::PERM));
+    assert_eq!(rustix::fs::ftruncate(&snapshot, 1 << 20), Err(Errno::PERM));
+    assert_eq!(*snapshot.map().unwrap(), *b"immutable");
+}
+
+#[test]
+fn a_lane_is_no_snapshot() {
+    // Its owner can still write it: a slice over it would change under its reader.
+    let (_own, fd) = OwnRegion::create("lane", 4096, |_| {}).unwrap();
+    let error = SnapshotMap::verify_and_map(fd, 4096, 4096).expect_err("a lane must be refused");
+    assert!(matches!(error, VerifyError::Seals { .. }), "{error}");
+}
+
+#[test]
+fn a_snapshot_past_the_limit_is_refused() {
+    let snapshot = publish(&[7; 5000]);
+    let fd = || snapshot.as_fd().try_clone_to_owned().unwrap();
+    let error = SnapshotMap::verify_and_map(fd(), 5000, 4999).expect_err("past the limit");
+    assert_eq!(error, VerifyError::Limit { len: 5000, max: 4999 });
+    let error = SnapshotMap::verify_and_map(fd(), usize::MAX, usize::MAX).expect_err("no size");
+    assert!(matches!(error, VerifyError::Limit { .. }), "{error}");
+    let error = SnapshotMap::verify_and_map(fd(), 4096, 9999).expect_err("announced too short");
+    assert_eq!(error, VerifyError::Size { found: 8192, expected: 4096 });
+    let error = SnapshotMap::verify_and_map(fd(), 9000, 9999).expect_err("announced too long");
+    assert_eq!(error, VerifyError::Size { found: 8192, expected: 12288 });
+}

@@ -1,0 +1,96 @@
+//! `cargo xtask`: what a developer of Bellwire runs.
+//!
+//! Each job is a script in `ci/` that also runs alone. This program runs them in order and sums them up
+//! ([`jobs`]), and holds the one job that needs more than a few lines of shell ([`mutants`]).
+
+mod error;
+mod jobs;
+mod mutants;
+mod paint;
+mod root;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand, builder::PossibleValuesParser};
+
+use crate::error::Error;
+use crate::paint::Paint;
+
+/// What a developer of Bellwire runs: every check, and the mutants of the orderings.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", after_help = EXAMPLES)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  cargo xtask test                      every job, up to the first that fails
+  cargo xtask test --keep-going         every job, whatever fails
+  cargo xtask test fmt clippy           only these two
+  cargo xtask list                      the jobs, and the script of each
+  cargo xtask mutants --list            the weakened orderings that the loom tests must catch
+  cargo xtask mutants lane/sender.rs    run those of one file
+  ci/loom                               a job is a script: it runs without this program, too";
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the checks: all of them, or those named.
+    Test {
+        /// The jobs to run; all when none is named.
+        #[arg(value_parser = PossibleValuesParser::new(jobs::JOBS.map(|job| job.name)))]
+        jobs: Vec<String>,
+        /// Go on after a job has failed.
+        #[arg(long)]
+        keep_going: bool,
+        /// End within this many minutes: the job that runs then is killed, the rest are not run.
+        #[arg(long, value_name = "MINUTES")]
+        within: Option<u16>,
+    },
+    /// List the jobs.
+    List,
+    /// Weaken every ordering and every fence of core, one at a time: the loom tests must notice.
+    Mutants(mutants::Args),
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let paint = Paint::for_stdout();
+    match run(args.command, paint) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{} {error}", Paint::for_stderr().red("error:"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Does what was asked; `false` when it was done and found a fault.
+fn run(command: Command, paint: Paint) -> Result<bool, Error> {
+    match command {
+        Command::Test { jobs, keep_going, within } => {
+            let within = within.map(|minutes| Duration::from_secs(u64::from(minutes) * 60));
+            jobs::run(&root::find()?, &jobs::Plan { jobs, keep_going, within }, paint)
+        }
+        Command::List => {
+            jobs::list();
+            Ok(true)
+        }
+        Command::Mutants(args) => {
+            mutants::run(&mutants::Layout::of_bellwire(root::find()?), &args, paint)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Args::command().debug_assert();
+    }
+}

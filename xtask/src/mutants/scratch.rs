@@ -1,0 +1,283 @@
+//! A copy of the code to weaken and of the tests that must notice, in a workspace of its own.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::Layout;
+use crate::error::Error;
+
+/// A test: its binary's target and its name there.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TestName {
+    pub(crate) target: String,
+    pub(crate) test: String,
+}
+
+/// The test binaries of one build, by target.
+pub(crate) type Binaries = BTreeMap<String, PathBuf>;
+
+/// How one test ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Passed,
+    Failed,
+    TimedOut,
+}
+
+/// A workspace in which one mutant after the other is built and tested.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    dir: PathBuf,
+    tests: String,
+    package: String,
+    rustflags: String,
+}
+
+impl Scratch {
+    /// Copies what `layout` names to `dir`, replacing an earlier copy; what was built there stays.
+    pub(crate) fn new(layout: &Layout, dir: PathBuf) -> Result<Self, Error> {
+        let members = [layout.subject.as_str(), layout.tests.as_str()];
+        for member in members {
+            let copy = dir.join(member);
+            if copy.exists() {
+                fs::remove_dir_all(&copy).map_err(Error::file("remove", &copy))?;
+            }
+            copy_dir(&layout.root.join(member), &copy)?;
+        }
+        let manifest = layout.root.join("Cargo.toml");
+        let text = fs::read_to_string(&manifest).map_err(Error::file("read", &manifest))?;
+        write(&dir.join("Cargo.toml"), &minimal_manifest(&text, &members))?;
+        let lock = layout.root.join("Cargo.lock");
+        if lock.exists() {
+            copy_file(&lock, &dir.join("Cargo.lock"))?;
+        }
+        Ok(Self {
+            dir,
+            tests: layout.tests.clone(),
+            package: layout.package.clone(),
+            rustflags: layout.rustflags.clone(),
+        })
+    }
+
+    /// Where this workspace is built. Not shared: cargo takes two copies of a workspace for the same one.
+    pub(crate) fn target(&self) -> PathBuf {
+        self.dir.join("target")
+    }
+
+    /// Takes over what was built at `target` for release, unless something was built here before: the
+    /// dependencies need not be built again.
+    pub(crate) fn seed(&self, target: &Path) -> Result<(), Error> {
+        let (from, to) = (target.join("release"), self.target().join("release"));
+        if to.exists() || !from.exists() {
+            return Ok(());
+        }
+        fs::create_dir_all(self.target()).map_err(Error::file("create", self.target()))?;
+        // cargo goes by the times of the files, so keep them.
+        let spawn = |source| Error::Spawn { program: "cp".to_owned(), source };
+        Command::new("cp")
+            .args(["--archive", "--reflink=auto"])
+            .args([&from, &to])
+            .status()
+            .map_err(spawn)?;
+        Ok(())
+    }
+
+    /// Replaces one file of the copy.
+    pub(crate) fn write(&self, file: &Path, text: &str) -> Result<(), Error> {
+        write(&self.dir.join(file), text)
+    }
+
+    /// Builds the tests, in release: loom executes a lot. `Err` inside holds what the compiler said.
+    pub(crate) fn build(&self) -> Result<Result<Binaries, String>, Error> {
+        let output = Command::new("cargo")
+            .args(["test", "--release", "--no-run", "--quiet", "--package", &self.package])
+            .arg("--message-format=json-render-diagnostics")
+            .current_dir(&self.dir)
+            .env("CARGO_TARGET_DIR", self.target())
+            .env("CARGO_TERM_COLOR", "never")
+            .env("RUSTFLAGS", &self.rustflags)
+            // Only what is under test is built again for each mutant, so make that quick. The profile is
+            // that of `ci/loom`, so that its dependencies can be taken over.
+            .env("CARGO_INCREMENTAL", "1")
+            .env("CARGO_PROFILE_RELEASE_LTO", "off")
+            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|source| Error::Spawn { program: "cargo".to_owned(), source })?;
+        if !output.status.success() {
+            return Ok(Err(String::from_utf8_lossy(&output.stderr).into_owned()));
+        }
+        Ok(Ok(binaries(&String::from_utf8_lossy(&output.stdout))))
+    }
+
+    /// The tests in `binaries`.
+    pub(crate) fn list(&self, binaries: &Binaries) -> Result<Vec<TestName>, Error> {
+        let mut tests = Vec::new();
+        for (target, binary) in binaries {
+            let output =
+                self.command(binary).args(["--list", "--format=terse"]).output().map_err(
+                    |source| Error::Spawn { program: binary.display().to_string(), source },
+                )?;
+            let listed = String::from_utf8_lossy(&output.stdout);
+            let names = listed.lines().filter_map(|line| line.strip_suffix(": test"));
+            tests.extend(
+                names.map(|test| TestName { target: target.clone(), test: test.to_owned() }),
+            );
+        }
+        Ok(tests)
+    }
+
+    /// Runs one test alone, and kills it after `limit`.
+    pub(crate) fn run(&self, binary: &Path, test: &str, limit: Duration) -> Result<Ended, Error> {
+        let program = || binary.display().to_string();
+        let log = self.log();
+        let output = File::create(&log).map_err(Error::file("create", &log))?;
+        let errors = output.try_clone().map_err(Error::file("open", &log))?;
+        let start = Instant::now();
+        let mut child = self
+            .command(binary)
+            .args(["--exact", test, "--test-threads=1", "--nocapture"])
+            .stdout(output)
+            .stderr(errors)
+            .spawn()
+            .map_err(|source| Error::Spawn { program: program(), source })?;
+        let wait = |source| Error::Wait { program: program(), source };
+        loop {
+            if let Some(status) = child.try_wait().map_err(wait)? {
+                return Ok(if status.success() { Ended::Passed } else { Ended::Failed });
+            }
+            if start.elapsed() >= limit {
+                child.kill().map_err(wait)?;
+                child.wait().map_err(wait)?;
+                return Ok(Ended::TimedOut);
+            }
+            thread::sleep(LOOK_AGAIN);
+        }
+    }
+
+    /// The end of what the last test printed.
+    pub(crate) fn last_words(&self) -> String {
+        let text = fs::read(self.log()).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        lines.get(lines.len().saturating_sub(30)..).unwrap_or_default().join("\n")
+    }
+
+    fn command(&self, binary: &Path) -> Command {
+        let mut command = Command::new(binary);
+        command
+            .current_dir(self.dir.join(&self.tests))
+            .stdin(Stdio::null())
+            .env("RUST_BACKTRACE", "0");
+        for bound in LOOM_BOUNDS {
+            command.env_remove(bound);
+        }
+        command
+    }
+
+    fn log(&self) -> PathBuf {
+        self.dir.join("test.log")
+    }
+}
+
+/// How often a running test is looked at.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// What loom takes from the environment. The tests state their own bounds.
+const LOOM_BOUNDS: [&str; 8] = [
+    "LOOM_CHECKPOINT_FILE",
+    "LOOM_CHECKPOINT_INTERVAL",
+    "LOOM_LOCATION",
+    "LOOM_LOG",
+    "LOOM_MAX_BRANCHES",
+    "LOOM_MAX_DURATION",
+    "LOOM_MAX_PERMUTATIONS",
+    "LOOM_MAX_PREEMPTIONS",
+];
+
+/// The root manifest for `members` alone: the tables that members inherit from, and the profiles.
+fn minimal_manifest(root: &str, members: &[&str]) -> String {
+    let quoted: Vec<String> = members.iter().map(|member| format!("\"{member}\"")).collect();
+    let mut text = format!("[workspace]\nmembers = [{}]\nresolver = \"3\"\n", quoted.join(", "));
+    let mut keep = false;
+    for line in root.lines() {
+        if line.starts_with('[') {
+            keep = line.starts_with("[workspace.") || line.starts_with("[profile.");
+        }
+        if keep {
+            text.push_str(line);
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// The test binaries that cargo's messages name.
+fn binaries(messages: &str) -> Binaries {
+    let binary = |line: &str| {
+        let message: Value = serde_json::from_str(line).ok()?;
+        let is_test = message.pointer("/profile/test")?.as_bool()?;
+        let target = message.pointer("/target/name")?.as_str()?.to_owned();
+        let path = message.get("executable")?.as_str()?;
+        is_test.then(|| (target, PathBuf::from(path)))
+    };
+    messages.lines().filter_map(binary).collect()
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Error> {
+    fs::write(path, text).map_err(Error::file("write", path))
+}
+
+fn copy_file(from: &Path, to: &Path) -> Result<(), Error> {
+    fs::copy(from, to).map(drop).map_err(Error::file("copy", from))
+}
+
+fn copy_dir(from: &Path, to: &Path) -> Result<(), Error> {
+    fs::create_dir_all(to).map_err(Error::file("create", to))?;
+    for entry in fs::read_dir(from).map_err(Error::file("read", from))? {
+        let entry = entry.map_err(Error::file("read", from))?;
+        let kind = entry.file_type().map_err(Error::file("look at", entry.path()))?;
+        let target = to.join(entry.file_name());
+        if kind.is_file() {
+            copy_file(&entry.path(), &target)?;
+        } else if kind.is_dir() && entry.file_name() != "target" {
+            copy_dir(&entry.path(), &target)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::{binaries, minimal_manifest};
+
+    #[test]
+    fn the_scratch_manifest_keeps_what_members_inherit() {
+        let root = "[workspace]\nmembers = [\".\", \"cli\"]\n\n[workspace.package]\nversion = \"1\"\n\n\
+            [package]\nname = \"root\"\n\n[dependencies]\nx = \"1\"\n\n[profile.release]\nlto = true\n";
+        assert_eq!(
+            minimal_manifest(root, &["core", "loom-tests"]),
+            "[workspace]\nmembers = [\"core\", \"loom-tests\"]\nresolver = \"3\"\n\
+             [workspace.package]\nversion = \"1\"\n\n[profile.release]\nlto = true\n"
+        );
+    }
+
+    #[test]
+    fn only_test_binaries_are_taken_from_cargos_messages() {
+        let messages = r#"
+            {"reason":"compiler-artifact","target":{"name":"core"},"profile":{"test":false},"executable":null}
+            {"reason":"compiler-artifact","target":{"name":"lane"},"profile":{"test":true},"executable":"/t/lane-1"}
+            not a message
+            {"reason":"build-finished","success":true}"#;
+        let found: Vec<_> = binaries(messages).into_iter().collect();
+        assert_eq!(found, [("lane".to_owned(), PathBuf::from("/t/lane-1"))]);
+    }
+}
