@@ -1,6 +1,7 @@
 //! Bellwire's benches: criterion's figures, and ratios to what the machine itself costs.
 //!
-//! `cargo bench` runs both; `cargo bench -- ratios` only the ratios, `cargo bench -- call` only criterion's
+//! `cargo bench` runs both; `cargo bench -- ratios` only the ratios
+//! (`cargo bench -- ratios hot` only those of the steps with that word), `cargo bench -- call` only criterion's
 //! benches of that name. Each other end is a real process, pinned to the second processor.
 #![allow(
     clippy::unwrap_used,
@@ -33,9 +34,10 @@ fn main() -> ExitCode {
     }
     let cpus = floor::Cpus::pick().expect("no processor to pin to");
     cpus.pin_client().expect("cannot pin to a processor");
-    let wanted = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
+    let mut words = std::env::args().skip(1).filter(|argument| !argument.starts_with('-'));
+    let wanted = words.next();
     if wanted.as_deref() == Some("ratios") {
-        return ratios::run(cpus);
+        return ratios::run(cpus, words.next().as_deref());
     }
     let mut criterion = Criterion::default()
         .warm_up_time(Duration::from_millis(500))
@@ -46,5 +48,5 @@ fn main() -> ExitCode {
     stream::benches(&mut criterion, cpus);
     snapshot::benches(&mut criterion, cpus);
     criterion.final_summary();
-    if wanted.is_none() { ratios::run(cpus) } else { ExitCode::SUCCESS }
+    if wanted.is_none() { ratios::run(cpus, None) } else { ExitCode::SUCCESS }
 }

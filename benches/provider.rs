@@ -75,8 +75,8 @@ impl Provider {
         let dir = tempfile::tempdir().expect("no temporary directory");
         let path = dir.path().to_str().expect("an odd temporary directory");
         let wait_name = if wait == Wait::Spin { "spin" } else { "park" };
-        let child =
-            spawn(ROLE, &[cpus.peer], &[path.to_owned(), wait_name.to_owned()], &[]).expect("the provider did not start");
+        let child = spawn(ROLE, &[cpus.peer], &[path.to_owned(), wait_name.to_owned()], &[])
+            .expect("the provider did not start");
         Self { child, dir, wait }
     }
 
@@ -89,7 +89,8 @@ impl Provider {
 
     /// A cache that holds `count` cgroups of its snapshot.
     pub fn cache(&self, count: usize) -> SnapshotCache<CgroupsSnapshot> {
-        let mut cache = SnapshotCache::<CgroupsSnapshot>::with_config(&self.run_dir(), self.config());
+        let mut cache =
+            SnapshotCache::<CgroupsSnapshot>::with_config(&self.run_dir(), self.config());
         self.publish(count);
         cache.refresh().expect("the snapshot was refused");
         let held = cache.current().expect("nothing was published");

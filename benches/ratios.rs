@@ -14,7 +14,7 @@ use crate::stream::stream;
 type Outcome = Result<bool, Box<dyn StdError + Send + Sync>>;
 
 /// Prints every ratio; fails when a target is missed.
-pub fn run(cpus: Cpus) -> ExitCode {
+pub fn run(cpus: Cpus, only: Option<&str>) -> ExitCode {
     println!(
         "\nratios to the machine's own cost, taken in turns within this run (target: at most)"
     );
@@ -26,7 +26,9 @@ pub fn run(cpus: Cpus) -> ExitCode {
         ("snapshots", snapshots),
     ];
     let mut met = true;
-    for (name, step) in steps {
+    for (name, step) in
+        steps.into_iter().filter(|(name, _)| only.is_none_or(|only| name.contains(only)))
+    {
         match step(cpus) {
             Ok(reached) => met &= reached,
             Err(error) => {
@@ -92,7 +94,12 @@ fn parked_calls(cpus: Cpus) -> Outcome {
         let report = ratio.run(
             30,
             || Ok(ns_each(floor.round_trips(CALLS)?, CALLS)),
-            || Ok(ns_each(timed(CALLS, || assert_eq!(client.call(&[7; 64]).unwrap(), [7; 64])), CALLS)),
+            || {
+                Ok(ns_each(
+                    timed(CALLS, || assert_eq!(client.call(&[7; 64]).unwrap(), [7; 64])),
+                    CALLS,
+                ))
+            },
             None,
         )?;
         println!("{report}");

@@ -72,8 +72,7 @@ fn found<'a>(
     key: &CgroupEntry,
 ) -> bool {
     let current = cache.current().unwrap();
-    find(current.index().view())
-        .is_some_and(|found| found.id == key.id || found.name == key.name)
+    find(current.index().view()).is_some_and(|found| found.id == key.id || found.name == key.name)
 }
 
 /// Every cgroup of the snapshot, in an order that no prefetcher guesses, with its name's hash.

@@ -224,31 +224,29 @@ impl<S: Service> Client<S> {
         timeout: Duration,
         mut exchange: impl FnMut(&mut Session<S>, Duration) -> Result<R, CallError>,
     ) -> Result<R, CallError> {
-        if let Phase::Ready(session) = &mut self.phase {
-            // The hot path: no look at the clock.
-            match exchange(session, timeout) {
-                Err(error) if is_over(&error) => {
-                    self.lost();
-                    if error.executed() == Executed::Maybe && !S::IDEMPOTENT {
-                        return Err(error);
-                    }
-                    return self.try_again(timeout, exchange).unwrap_or(Err(error));
-                }
-                Err(error) => return Err(self.uncancel(error)),
-                answer => return answer,
-            }
+        let mut left = timeout;
+        // The hot path, with a session, takes no look at the clock.
+        if !matches!(self.phase, Phase::Ready(_)) {
+            let deadline = clock::now().after(timeout);
+            self.connect_until(deadline)?;
+            left = deadline.since(clock::now());
         }
-        let deadline = clock::now().after(timeout);
-        self.connect_until(deadline)?;
-        let left = deadline.since(clock::now());
         let Phase::Ready(session) = &mut self.phase else {
             return Err(CallError::Absent { service: Self::SERVICE });
         };
-        let answer = exchange(session, left);
-        if answer.as_ref().is_err_and(is_over) {
-            self.lost();
+        match exchange(session, left) {
+            Err(error) if is_over(&error) => {
+                self.lost();
+                // Who lied is not asked again, nor is its successor on its behalf.
+                let lied = matches!(error, CallError::PeerLied(_));
+                if lied || (error.executed() == Executed::Maybe && !S::IDEMPOTENT) {
+                    return Err(error);
+                }
+                self.try_again(timeout, exchange).unwrap_or(Err(error))
+            }
+            Err(error) => Err(self.uncancel(error)),
+            answer => answer,
         }
-        answer.map_err(|error| self.uncancel(error))
     }
 
     fn try_again<R>(
@@ -261,7 +259,7 @@ impl<S: Service> Client<S> {
         if answer.as_ref().is_err_and(is_over) {
             self.lost();
         }
-        Some(answer)
+        Some(answer.map_err(|error| self.uncancel(error)))
     }
 
     /// A cancellation is spent on the call that it ended.

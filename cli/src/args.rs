@@ -6,7 +6,7 @@ use bellwire::{RunDir, ServiceName};
 use clap::builder::PossibleValue;
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::cgroups::Scanner;
+use crate::cgroups::{Limits, Scanner};
 use crate::out::{Color, Format};
 
 /// Run, watch and check Bellwire services on this machine.
@@ -81,8 +81,8 @@ Examples:
 /// bellwire-demo-…), and checks every answer. Removes all that it made, also at Ctrl-C.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Each rate is per second of that activity: in every 50 ms the consumer calls for 20, refreshes for 10, looks
-up for 10 and sleeps for 10. RTT is the time of one verified call of 64 bytes each way.
+Each rate is per second of that activity: of every 50 ms the consumer calls for 20 ms, refreshes
+for 10, looks up for 10 and sleeps for 10. RTT is the time of one call of 64 bytes each way.
 
 Examples:
   bellwire demo
@@ -126,6 +126,12 @@ pub(crate) struct Provide {
     /// How often to look for changes
     #[arg(long, default_value = "1s", value_name = "TIME", value_parser = positive_duration)]
     pub(crate) interval: Duration,
+    /// Leave out what is beyond so many cgroups
+    #[arg(long, default_value_t = Limits::default().items, value_name = "N")]
+    pub(crate) max_cgroups: usize,
+    /// Leave out what is deeper than this below a hierarchy's root
+    #[arg(long, default_value_t = Limits::default().depth, value_name = "LEVELS")]
+    pub(crate) max_depth: usize,
     /// Tell of every generation
     #[arg(long, short)]
     pub(crate) verbose: bool,

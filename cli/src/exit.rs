@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anstyle::{AnsiColor, Style};
 use bellwire::{CallError, ConnectError, ErrorKind};
 
-/// What a script learns from the exit status. `--help` lists these.
+/// What a script learns from the exit status. `--help` lists these. 2 is clap's, for a wrong command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Exit {
@@ -14,8 +14,6 @@ pub(crate) enum Exit {
     Ok = 0,
     /// Something failed, or a check did not hold.
     Failed = 1,
-    /// The command line is wrong. (clap exits with the same number.)
-    Usage = 2,
     /// Nobody provides the service.
     Absent = 3,
     /// The provider refused, or is incompatible.
@@ -77,10 +75,6 @@ impl Failure {
     /// An error, with all that is behind it.
     pub(crate) fn of(exit: Exit, doing: &str, error: &dyn Error) -> Self {
         Self::new(exit, format!("{doing}: {}", chain(error)))
-    }
-
-    pub(crate) fn exit(&self) -> Exit {
-        self.exit
     }
 
     /// Tells it on stderr.
@@ -151,8 +145,8 @@ mod tests {
     #[test]
     fn a_closed_pipe_is_no_failure() {
         let failure = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
-        assert_eq!((failure.exit(), failure.what.as_str()), (Exit::Ok, ""));
-        assert_eq!(Failure::from(io::Error::other("disk full")).exit(), Exit::Failed);
+        assert_eq!((failure.exit, failure.what.as_str()), (Exit::Ok, ""));
+        assert_eq!(Failure::from(io::Error::other("disk full")).exit, Exit::Failed);
     }
 
     #[test]

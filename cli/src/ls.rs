@@ -59,8 +59,14 @@ pub(crate) fn run(run_dir: &RunDir, args: &Ls) -> Result<Exit, Failure> {
 fn table(endpoints: &[Endpoint]) -> Table {
     let left = |title| Column::new(title, Align::Left);
     let right = |title| Column::new(title, Align::Right);
-    let columns =
-        [left("SERVICE"), left("STATE"), right("PID"), left("MODE"), left("OWNER"), left("SOCKET").narrowest(16)];
+    let columns = [
+        left("SERVICE"),
+        left("STATE"),
+        right("PID"),
+        left("MODE"),
+        left("OWNER"),
+        left("SOCKET").narrowest(16),
+    ];
     let mut table = Table::new(columns);
     for endpoint in endpoints {
         let state = match endpoint.state {

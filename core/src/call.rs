@@ -82,7 +82,7 @@ impl CallMachine {
         if self.closed.is_some() {
             return Err(SubmitError::Closed);
         }
-        if self.slots.len() >= MAX_WINDOW {
+        if self.is_at_limit() {
             return Err(SubmitError::Window);
         }
         let id = self.first + self.slots.len() as u64;
@@ -174,6 +174,11 @@ impl CallMachine {
     pub fn is_waiting(&self, ticket: Ticket) -> bool {
         let at = ticket.0.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
         matches!(at.and_then(|at| self.slots.get(at)), Some(Slot::Waiting(_)))
+    }
+
+    /// Whether as many requests are in flight as may be, counted from the oldest unanswered one.
+    pub fn is_at_limit(&self) -> bool {
+        self.slots.len() >= MAX_WINDOW
     }
 
     /// How many requests wait for their answer.

@@ -7,12 +7,9 @@ use crate::lane::{Armed, Lanes, PushError, Wake};
 use crate::sync::Ordering;
 use crate::wire::CloseReason;
 use crate::{
-    Bell, Deadline, Executed, Instant, OwnMemory, Park, PeerFault, PeerMemory, Port, Spin,
+    Bell, Deadline, Executed, Instant, Looks, OwnMemory, Park, PeerFault, PeerMemory, Port, Spin,
     SpinPolicy, Woken, Word,
 };
-
-/// How often a spinning waiter looks before it first reads the clock: about half a microsecond.
-const LOOKS_BEFORE_CLOCK: u32 = 32;
 
 /// Why a blocking call ended without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -118,9 +115,10 @@ impl<P: Port> Drive<P> {
     /// # Errors
     /// [`CallFailed`]; the handler will not run.
     pub fn submit(&mut self, payload: &[u8]) -> Result<Ticket, CallFailed> {
-        let ticket = self.push(payload)?;
+        let ticket = self.push(payload);
+        // After a failure too: the lane may be full of a pad, which gives its room back only once it was taken.
         self.commit();
-        Ok(ticket)
+        ticket
     }
 
     /// Writes a request without publishing it: [`Drive::commit`] publishes all of them at once.
@@ -179,7 +177,9 @@ impl<P: Port> Drive<P> {
     /// # Errors
     /// [`CallFailed`]; the session is usable after [`CallFailed::Deadline`] and [`CallFailed::Cancelled`].
     pub fn wait_for_room(&mut self, until: &mut Deadline) -> Result<(), CallFailed> {
-        self.wait(true, until, Executed::No).map(|_| ())
+        // With too many requests in flight it is an answer that makes room, however empty the lane is.
+        let space = !self.calls.is_at_limit();
+        self.wait(space, until, Executed::No).map(|_| ())
     }
 
     /// Waits for the next answer.
@@ -276,24 +276,23 @@ impl<P: Port> Drive<P> {
         if budget == 0 {
             return Ok(Waited::Over(Woken::Rung));
         }
-        let mut looks = 0_u32;
+        let mut looks = Looks::new(budget);
         loop {
             if self.lanes.moved(self.port.peer()) || (space && self.room()?) {
-                let after = began.map_or(0, |began| self.port.now().since(began).as_nanos());
-                self.spin.hit(u64::try_from(after).unwrap_or(u64::MAX));
+                self.spin.hit(looks.spun());
                 return Ok(Waited::LookAgain);
             }
             self.port.relax();
-            looks += 1;
-            if !looks.is_multiple_of(LOOKS_BEFORE_CLOCK) {
+            if !looks.count() {
                 continue;
             }
             let now = self.port.now();
-            let began = *began.get_or_insert(now);
+            let ran_out = looks.tick(now);
+            *began = looks.began();
             if until.resolve(now).is_some_and(|until| now >= until) {
                 return Ok(Waited::Over(Woken::Deadline));
             }
-            if now.since(began).as_nanos() >= u128::from(budget) {
+            if ran_out {
                 self.spin.ran_out();
                 return Ok(Waited::Over(Woken::Rung));
             }

@@ -43,5 +43,5 @@ pub use geometry::{Geometry, GeometryError};
 pub use memory::{OwnMemory, PeerMemory, Word};
 pub use name::{NameError, ServiceName};
 pub use port::{Bell, Park, Port, Woken};
-pub use spin::{Spin, SpinPolicy};
+pub use spin::{Looks, Spin, SpinPolicy};
 pub use time::{Deadline, Instant};

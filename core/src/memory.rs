@@ -50,6 +50,12 @@ pub trait OwnMemory {
 
     /// Copies `bytes` into the own lane at `offset`. The caller has checked that they fit.
     fn write(&self, offset: usize, bytes: &[u8]);
+
+    /// A hint that the own lane will be written at `offset` soon; inside the lane. May do nothing.
+    #[inline]
+    fn will_write(&self, offset: usize) {
+        let _ = offset;
+    }
 }
 
 /// The memory that the peer writes: its page and its lane. Every load from it goes through here, so a
@@ -64,4 +70,10 @@ pub trait PeerMemory {
 
     /// Copies bytes of the peer's lane at `offset` out. The caller has checked that they are inside it.
     fn read(&self, offset: usize, into: &mut [u8]);
+
+    /// A hint that the peer's lane will be read at `offset` at once; inside the lane. May do nothing.
+    #[inline]
+    fn will_read(&self, offset: usize) {
+        let _ = offset;
+    }
 }

@@ -275,6 +275,18 @@ proptest! {
     }
 }
 
+/// Half of the lane, less the room of a switch record, less the header.
+#[test]
+fn the_largest_payload_of_each_size() {
+    for bits in 12..=30 {
+        let size = 1_usize << bits;
+        assert_eq!(Geometry::new(size as u64).unwrap().max_payload(), size / 2 - 32 - 16);
+    }
+    assert_eq!(Geometry::default().size(), 16384);
+    assert_eq!(Geometry::for_payload(0).unwrap().size(), 4096);
+    assert_eq!(Geometry::for_payload(usize::MAX), None);
+}
+
 #[test]
 fn a_page_says_which_field_differs() {
     let name: ServiceName = "a".parse().unwrap();

@@ -106,6 +106,28 @@ fn a_deadline_passes_when_its_time_has_come_and_the_answer_still_arrives() {
 }
 
 #[test]
+fn a_spin_ends_at_the_deadline_too() {
+    let mut drive = drive(idle(), SpinPolicy::default());
+    drive.submit(b"x").unwrap();
+    let failed = wait(&mut drive, Deadline::within(5 * MICRO));
+    assert_eq!(failed, CallFailed::Deadline(Executed::Maybe));
+    // The clock is looked at each 32 looks, and first after as many: 0.64 µs.
+    let passed = now(&drive);
+    assert!((5 * MICRO..7 * MICRO).contains(&passed), "{passed:?}");
+    assert_eq!(drive.parks(), 0);
+}
+
+#[test]
+fn who_gave_up_waiting_is_not_rung() {
+    let mut drive = drive(echo(900 * MICRO), SpinPolicy::NEVER);
+    drive.submit(b"slow").unwrap();
+    wait(&mut drive, Deadline::within(100 * MICRO));
+    drive.port().run_for(2000 * MICRO);
+    assert_eq!(drive.port().end().rung(), 0);
+    assert!(drive.try_reply(&mut Vec::new()).unwrap().is_some());
+}
+
+#[test]
 fn an_abandoned_call_leaves_the_session_usable() {
     let mut drive = drive(echo(50 * MICRO), SpinPolicy::NEVER);
     let ticket = drive.submit(b"unwanted").unwrap();
@@ -365,6 +387,16 @@ fn spinning_stops_when_it_does_not_pay_and_starts_again_when_it_does() {
     assert_eq!(parks, 200, "an answer after 400 µs is not spun for");
     let (_, time) = parks_of(&mut drive, 50);
     assert!(time < 50 * 440 * MICRO, "and soon nobody tries: {time:?}");
+    takes.store(600, Ordering::Relaxed);
+    parks_of(&mut drive, 5000);
+    let (parks, _) = parks_of(&mut drive, 100);
+    assert_eq!(parks, 0, "an answer after 0.6 µs is");
+    takes.store(30_000, Ordering::Relaxed);
+    let (parks, _) = parks_of(&mut drive, 100);
+    assert!(
+        (70..100).contains(&parks),
+        "an answer after 30 µs is seen by spinning, and too dear: {parks}"
+    );
     takes.store(600, Ordering::Relaxed);
     parks_of(&mut drive, 5000);
     let (parks, _) = parks_of(&mut drive, 100);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{CloseReason, RefuseCode};
-use bellwire_core::{Instant, Spin};
+use bellwire_core::{Instant, Looks, Spin};
 use slab::Slab;
 
 use super::conversation::{Conversation, Desk, Ended, Scratch};
@@ -15,8 +15,6 @@ use crate::transport::poll::{Epoll, Event, Events, Interest, Trigger};
 use crate::transport::{clock, reaper};
 use crate::{ServeError, ServerStats};
 
-/// Looks at the hot sessions before the clock is read.
-const LOOKS_BEFORE_CLOCK: u32 = 32;
 /// Busy rounds before the sockets are looked at.
 const ROUNDS_BEFORE_POLL: u32 = 256;
 /// Rounds without work after which a session is armed and no longer polled, while others are busy.
@@ -235,24 +233,20 @@ impl Reactor {
         if budget == 0 {
             return false;
         }
-        let (mut looks, mut began) = (0_u32, None);
+        let mut looks = Looks::new(budget);
         loop {
             if self.has_moved() {
-                let after = began.map_or(Duration::ZERO, |began| clock::now().since(began));
-                self.spin.hit(nanos(after));
+                self.spin.hit(looks.spun());
                 return true;
             }
             std::hint::spin_loop();
-            looks += 1;
-            if !looks.is_multiple_of(LOOKS_BEFORE_CLOCK) {
+            if !looks.count() {
                 continue;
             }
             if self.shared.stop.load(Ordering::Relaxed) || self.workers.has_done() {
                 return true;
             }
-            let now = clock::now();
-            let began = *began.get_or_insert(now);
-            if nanos(now.since(began)) >= budget {
+            if looks.tick(clock::now()) {
                 self.spin.ran_out();
                 return false;
             }

@@ -5,8 +5,8 @@ mod simulator;
 mod stage;
 mod suite;
 
-use bellwire_core::lane::Lanes;
 use bellwire_core::drive::Drive;
+use bellwire_core::lane::Lanes;
 use bellwire_core::{Geometry, Port, SpinPolicy};
 
 use stage::{Next, Script, Stage};

@@ -9,9 +9,7 @@ use bellwire_core::lane::PushError;
 use bellwire_core::serve::ServeCounts;
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{CloseReason, Status};
-use bellwire_core::{
-    Deadline, Executed, Geometry, PeerFault, PeerMemory, Port, SpinPolicy, Word,
-};
+use bellwire_core::{Deadline, Executed, Geometry, PeerFault, PeerMemory, Port, SpinPolicy, Word};
 
 use super::stage::{Next, Stage, Taken};
 use super::{Transport, session, session_in};
@@ -400,7 +398,8 @@ fn lie<T: Transport>(
     });
     assert_eq!(call(&mut drive, b"honest"), b"honest");
     drive.submit(b"lie").unwrap();
-    let failed = drive.wait_for_reply(&mut Deadline::within(Duration::from_secs(30)), &mut Vec::new());
+    let failed =
+        drive.wait_for_reply(&mut Deadline::within(Duration::from_secs(30)), &mut Vec::new());
     // A lie about `head` is found when there is something to send.
     let fault = match failed.and(drive.submit(&[0; 4000])).and(drive.submit(&[0; 8000])) {
         Err(CallFailed::Peer(fault)) => fault,
@@ -486,8 +485,9 @@ fn head_lie<T: Transport>(head: u64, is_expected: impl Fn(PeerFault) -> bool) {
 }
 
 /// Tells the books of a serving end when it has answered so many requests.
-fn reporting(after: u64) -> (impl FnMut(&mut dyn Stage, Next) -> Next + Send, Receiver<(ServeCounts, u64)>)
-{
+fn reporting(
+    after: u64,
+) -> (impl FnMut(&mut dyn Stage, Next) -> Next + Send, Receiver<(ServeCounts, u64)>) {
     let (tell, told): (Sender<(ServeCounts, u64)>, _) = channel();
     let mut reported = false;
     let report = move |stage: &mut dyn Stage, next| {

@@ -1,1 +1,5 @@
-//! x
+//! A server and its clients, each in a process of its own.
+
+mod cost;
+mod death;
+mod errors;

@@ -68,8 +68,12 @@ impl House {
         self.server.stats()
     }
 
+    pub(crate) fn gate(&self) -> Gate {
+        self.gate.clone()
+    }
+
+    /// The server alone, and the run dir that it needs.
     pub(crate) fn into_server(self) -> (Server, Dir) {
-        self.gate.open();
         (self.server, self.dir)
     }
 

@@ -164,8 +164,7 @@ impl RogueListener {
         let service = service(name);
         let flags = SocketFlags::CLOEXEC;
         let kind = SocketType::SEQPACKET;
-        let socket =
-            rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).unwrap();
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).unwrap();
         let path = endpoint::socket_path(run_dir.path(), service);
         rustix::net::bind(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
         rustix::net::listen(&socket, 16).unwrap();
@@ -197,13 +196,8 @@ impl RogueListener {
         let mut fds = fds.into_iter();
         let peer = peer_end(&mut fds);
         rogue.send(&Message::Ready(Ready { session }), &[]);
-        let mut opened = RogueSession::new(
-            rogue.socket,
-            own,
-            peer,
-            fds.next().map(Eventfd::from_peer),
-            session,
-        );
+        let mut opened =
+            RogueSession::new(rogue.socket, own, peer, fds.next().map(Eventfd::from_peer), session);
         opened.board = Some(board);
         opened
     }
@@ -260,6 +254,12 @@ impl RogueSession {
         });
     }
 
+    /// The client closes this session: it has another or none.
+    #[track_caller]
+    pub(crate) fn is_left(&self) {
+        super::guard::until("the client leaves", || self.link.peer_gone());
+    }
+
     /// The peer closes this session because of what this end did, and lets go of its socket.
     #[track_caller]
     pub(crate) fn is_poisoned(&mut self) {
@@ -270,7 +270,10 @@ impl RogueSession {
             let woken = self.link.park(park);
             assert_ne!(woken, Woken::Deadline, "the peer does not mind");
         }
-        let socket = Rogue { socket: self.link.socket().try_clone_to_owned().unwrap(), service: service("x") };
+        let socket = Rogue {
+            socket: self.link.socket().try_clone_to_owned().unwrap(),
+            service: service("x"),
+        };
         while let Some((message, _)) = socket.receive() {
             assert_eq!(message, Message::Ring);
         }

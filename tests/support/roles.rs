@@ -67,7 +67,16 @@ fn tell_stats(stats: &ServerStats) -> String {
     let ServerStats { sessions, admitted, turned_away, accepted, .. } = *stats;
     let ServerStats { answered, refused, lost, poisoned, rings, parks, .. } = *stats;
     let all = [
-        sessions, admitted, turned_away, accepted, answered, refused, lost, poisoned, rings, parks,
+        sessions,
+        admitted,
+        turned_away,
+        accepted,
+        answered,
+        refused,
+        lost,
+        poisoned,
+        rings,
+        parks,
     ];
     all.map(|number| number.to_string()).join(" ")
 }
@@ -130,10 +139,8 @@ fn call(mut parent: Parent) {
 /// Waits for changes, and tells each.
 fn watch(parent: Parent) {
     let run_dir = RunDir::from_environment();
-    let config = ClientConfig {
-        backoff: (Duration::from_millis(1), Duration::from_millis(5)),
-        ..patient()
-    };
+    let config =
+        ClientConfig { backoff: (Duration::from_millis(1), Duration::from_millis(5)), ..patient() };
     let mut cache = SnapshotCache::<Numbers>::with_config(&run_dir, config);
     let _ = cache.refresh().unwrap();
     parent.tell("ready");

@@ -125,6 +125,11 @@ impl OwnMemory for OwnEnd {
     fn write(&self, offset: usize, bytes: &[u8]) {
         self.lane.write(offset, bytes);
     }
+
+    #[inline]
+    fn will_write(&self, offset: usize) {
+        self.lane.will_write(offset);
+    }
 }
 
 impl PeerMemory for PeerEnd {
@@ -136,6 +141,11 @@ impl PeerMemory for PeerEnd {
     #[inline]
     fn read(&self, offset: usize, into: &mut [u8]) {
         self.lane.read(offset, into);
+    }
+
+    #[inline]
+    fn will_read(&self, offset: usize) {
+        self.lane.will_read(offset);
     }
 }
 

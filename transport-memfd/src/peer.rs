@@ -57,15 +57,26 @@ pub fn credentials(sock: BorrowedFd<'_>) -> Result<Credentials, Errno> {
 /// is another process if the peer ended since and its number was given away again. `None` when neither
 /// works, for instance in a sandbox: then the socket alone tells of the peer's end.
 pub fn peer_pidfd(sock: BorrowedFd<'_>) -> Option<OwnedFd> {
-    let mut raw: libc::c_int = -1;
-    let field = <*mut libc::c_int>::cast(&mut raw);
-    let found = socket_option(sock, SO_PEERPIDFD, field, size_of::<libc::c_int>());
-    if found.is_ok() && raw >= 0 {
-        // SAFETY: the kernel has just made this descriptor for the caller; nobody else knows it.
-        return Some(unsafe { OwnedFd::from_raw_fd(raw) });
+    if let Ok(pidfd) = socket_pidfd(sock) {
+        return Some(pidfd);
     }
     let pid = i32::try_from(credentials(sock).ok()?.pid?).ok()?;
     pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()
+}
+
+/// A pidfd of the peer's process that is surely the peer's: `SO_PEERPIDFD` (Linux 6.5).
+///
+/// # Errors
+/// `ENOPROTOOPT` on an older kernel.
+pub fn socket_pidfd(sock: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    let mut raw: libc::c_int = -1;
+    let field = <*mut libc::c_int>::cast(&mut raw);
+    socket_option(sock, SO_PEERPIDFD, field, size_of::<libc::c_int>())?;
+    if raw < 0 {
+        return Err(Errno::BADF);
+    }
+    // SAFETY: the kernel has just made this descriptor for the caller; nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
 /// Whether the process behind a pidfd has ended. A zombie has. Does not block.

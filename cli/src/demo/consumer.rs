@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bellwire::cgroups::{CgroupsSnapshot, Index, View, name_hash};
-use bellwire::{Client, Refreshed, RunDir, SnapshotCache};
+use bellwire::{Client, Current, Refreshed, RunDir, SnapshotCache};
 
 use super::expect::Expectations;
 use super::protocol::{DemoPing, FromConsumer, ToConsumer};
@@ -21,6 +21,7 @@ const LOOKUPS: Duration = Duration::from_millis(10);
 const PAUSE: Duration = Duration::from_millis(10);
 /// So many refreshes or look-ups are made between two looks at the clock, which costs more than they do.
 const BATCH: u32 = 256;
+const LOOKED_UP: usize = 64;
 /// A name that no cgroup has.
 const ABSENT: &str = "bellwire-demo: no such cgroup";
 /// How long a provider may take for its first snapshot.
@@ -86,7 +87,10 @@ impl Consumer {
         let first = consumer.cache.wait_for_change(Some(FIRST));
         if !matches!(first, Ok(Refreshed::Changed)) {
             let state = consumer.cache.state();
-            return Err(Failure::new(Exit::Deadline, format!("no first snapshot: {first:?}, {state:?}")));
+            return Err(Failure::new(
+                Exit::Deadline,
+                format!("no first snapshot: {first:?}, {state:?}"),
+            ));
         }
         consumer.changed();
         out::json_line(&FromConsumer::Ready { connect_nanos, provider })?;
@@ -113,7 +117,7 @@ impl Consumer {
         }
         let session = self.client.session().map(|session| session.stats()).unwrap_or_default();
         let current = self.cache.current();
-        let generation = current.map_or(0, |current| current.generation());
+        let generation = current.map_or(0, Current::generation);
         let cgroups = current.map_or(0, |current| current.index().view().len());
         let second = self.tally.second(generation, cgroups, session);
         Ok(out::json_line(&FromConsumer::Second(second))?)
@@ -169,7 +173,9 @@ impl Consumer {
                     self.tally.changed(unchanged, ended - begun);
                     self.changed();
                 }
-                Ok(other) => self.tally.unavailable(&format!("{other:?}: {:?}", self.cache.state())),
+                Ok(other) => {
+                    self.tally.unavailable(&format!("{other:?}: {:?}", self.cache.state()));
+                }
                 Err(error) => self.tally.error(&format!("refresh: {}", chain(&error))),
             }
             begun = Instant::now();
@@ -191,10 +197,11 @@ impl Consumer {
         let Some(current) = self.cache.current() else { return };
         let view = current.index().view();
         let absent = name_hash(ABSENT);
+        let mut round = view.iter().cycle();
         loop {
             let begun = Instant::now();
             let (mut made, mut wrong) = (0, 0);
-            for cgroup in view.iter().cycle().take(usize::try_from(BATCH / 4).unwrap_or(64)) {
+            for cgroup in round.by_ref().take(LOOKED_UP) {
                 wrong += u64::from(view.find_by_id(cgroup.id) != Some(cgroup));
                 wrong += u64::from(view.find_by_path(cgroup.path) != Some(cgroup));
                 wrong += u64::from(!is_named(view, cgroup.name_hash, cgroup.name));

@@ -53,7 +53,9 @@ pub(super) enum ToConsumer {
     /// A cgroup was made: it shall be found.
     Made(Made),
     /// A cgroup was removed: it shall disappear.
-    Removed { path: String },
+    Removed {
+        path: String,
+    },
     Finish,
 }
 
@@ -69,12 +71,21 @@ pub(super) struct Made {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum FromConsumer {
-    Ready { connect_nanos: u64, provider: Option<u32> },
+    Ready {
+        connect_nanos: u64,
+        provider: Option<u32>,
+    },
     Second(Second),
     /// A cgroup that was made was found, or was not in time.
-    Found { path: String, ok: bool },
+    Found {
+        path: String,
+        ok: bool,
+    },
     /// A cgroup that was removed disappeared, or did not in time.
-    Gone { path: String, ok: bool },
+    Gone {
+        path: String,
+        ok: bool,
+    },
     Done(Box<Totals>),
 }
 

@@ -9,6 +9,7 @@ use bellwire::{RunDir, Server};
 
 use super::protocol::{DemoPing, FromProvider, Served};
 use crate::args::DemoProvider;
+use crate::cgroups::Limits;
 use crate::exit::{Exit, Failure, chain};
 use crate::out;
 use crate::provide::{Feed, Source, unserved};
@@ -20,11 +21,13 @@ const SYNTHETIC: usize = 1000;
 pub(crate) fn run(run_dir: &RunDir, args: &DemoProvider) -> Result<Exit, Failure> {
     let stop = Stop::on_signals()?;
     let mut builder = Server::builder(run_dir);
-    let failed = |error| unserved(run_dir, error);
+    let failed = |error| unserved(run_dir, &error);
     let publisher = builder.publish::<CgroupsSnapshot>().map_err(failed)?;
     builder.serve::<DemoPing>(|_, request| Ok(DemoPing::answer(request))).map_err(failed)?;
-    let source =
-        args.root.as_deref().map_or(Source::Synthetic(SYNTHETIC), Source::hierarchy);
+    let source = match &args.root {
+        Some(root) => Source::hierarchy(root, Limits::default()),
+        None => Source::Synthetic(SYNTHETIC),
+    };
     let mut feed = Feed::new(source, publisher);
     let first = feed.step().map_err(|error| Failure::of(Exit::Failed, "no snapshot", &error))?;
     let server = builder.start().map_err(failed)?;

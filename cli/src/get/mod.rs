@@ -82,7 +82,12 @@ fn nothing(cache: &Cache, run_dir: &RunDir, waited: Duration) -> Failure {
             format!("the provider of {name} has published nothing in {waited}"),
         )
         .next("wait longer with --timeout 10s"),
-        _ => Failure::new(Exit::Absent, format!("nobody provides {name} in {dir} (waited {waited})"))
-            .next("start `bellwire provide cgroups` with the same --run-dir, or look with `bellwire ls`"),
+        _ => Failure::new(
+            Exit::Absent,
+            format!("nobody provides {name} in {dir} (waited {waited})"),
+        )
+        .next(
+            "start `bellwire provide cgroups` with the same --run-dir, or look with `bellwire ls`",
+        ),
     }
 }

@@ -2,8 +2,8 @@ use std::io::{self, Write};
 use std::time::SystemTime;
 
 use bellwire::Current;
-use bellwire::cgroups::{Cgroup, CgroupsSnapshot, Options, View};
 use bellwire::Snapshot as _;
+use bellwire::cgroups::{Cgroup, CgroupsSnapshot, Options, View};
 use serde::Serialize;
 
 use super::selection::Selection;

@@ -123,12 +123,16 @@ impl Provider {
         match (&self.told, &now) {
             (None, Told::There) => {}
             (_, Told::There) => say(format_args!("{GOOD}the provider of {name} is back{GOOD:#}")),
-            (None, Told::Away) => say(format_args!("{WARN}waiting for a provider of {name}{WARN:#}")),
+            (None, Told::Away) => {
+                say(format_args!("{WARN}waiting for a provider of {name}{WARN:#}"));
+            }
             (_, Told::Away) => {
                 say(format_args!("{WARN}the provider of {name} went away{WARN:#}{kept}; waiting"));
             }
             (_, Told::Refusing(why)) => {
-                say(format_args!("{WARN}no session with the provider{WARN:#}{kept}: {why}; trying again"));
+                say(format_args!(
+                    "{WARN}no session with the provider{WARN:#}{kept}: {why}; trying again"
+                ));
             }
         }
         self.told = Some(now);

@@ -96,8 +96,7 @@ impl Table {
 
     fn line(&self, to: &mut impl Write, cells: &[Cell], widths: &[usize]) -> io::Result<()> {
         let last = cells.len().saturating_sub(1);
-        for (at, ((cell, width), column)) in
-            cells.iter().zip(widths).zip(&self.columns).enumerate()
+        for (at, ((cell, width), column)) in cells.iter().zip(widths).zip(&self.columns).enumerate()
         {
             let text = shortened(&cell.text, *width);
             let pad = width.saturating_sub(text.width());
@@ -161,7 +160,7 @@ mod tests {
 
     #[test]
     fn what_is_too_wide_is_cut_in_the_middle() {
-        assert_eq!(printed(Some(16)), " N  PATH\n 7  /syst…service\n12  /\n");
+        assert_eq!(printed(Some(16)), " N  PATH\n 7  /syst…ervice\n12  /\n");
         assert_eq!(printed(Some(3)), " N  PATH\n 7  /sy…vice\n12  /\n");
     }
 

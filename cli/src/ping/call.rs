@@ -67,9 +67,9 @@ where
 
     fn call(&mut self) -> Result<Pong, Failure> {
         let mut note = String::new();
-        self.client.refresh();
-        if self.client.session().is_none() {
+        if !self.client.session().is_some_and(|session| session.is_alive()) {
             let begun = Instant::now();
+            self.client.refresh();
             let session = self.client.connect()?;
             let by = session.provider_pid().map_or("?".into(), |pid| pid.to_string());
             note = format!("  (session with process {by} opened in {})", span(begun.elapsed()));

@@ -6,7 +6,7 @@ mod tally;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use bellwire::{ClientConfig, RefuseCode, RunDir, probe};
+use bellwire::{ClientConfig, ConnectError, RefuseCode, RunDir, probe};
 
 use crate::args::Ping;
 use crate::exit::{Exit, Failure, chain};
@@ -49,6 +49,7 @@ pub(crate) fn run(run_dir: &RunDir, args: &Ping) -> Result<Exit, Failure> {
     };
     print(&heading(&way, run_dir, args))?;
     let mut tally = Tally::new();
+    let mut note = String::new();
     let begun = Instant::now();
     let mut due = begun;
     while args.count == 0 || tally.tried() < args.count {
@@ -57,7 +58,7 @@ pub(crate) fn run(run_dir: &RunDir, args: &Ping) -> Result<Exit, Failure> {
         }
         due = (due + args.interval).max(Instant::now());
         let tried = way.once(run_dir, args, &config);
-        report(tally.add(tried.as_ref()), &tried)?;
+        report(tally.add(tried.as_ref()), &tried, &mut note)?;
         if let Err(failure) = tried {
             tally.keep(failure);
         }
@@ -69,21 +70,29 @@ pub(crate) fn run(run_dir: &RunDir, args: &Ping) -> Result<Exit, Failure> {
 fn heading(way: &Way, run_dir: &RunDir, args: &Ping) -> String {
     let (service, dir) = (args.service, run_dir.path().display());
     match way {
-        Way::Calls(caller) => format!("PING {service} in {dir}: calls on one session, {}", caller.what()),
+        Way::Calls(caller) => {
+            format!("PING {service} in {dir}: calls on one session, {}", caller.what())
+        }
         Way::Handshakes(method) => format!(
             "PING {service} in {dir}: one handshake each (connect, HELLO, WELCOME, ATTACH, READY), method {method}"
         ),
     }
 }
 
-fn report(number: u64, tried: &Result<Pong, Failure>) -> Result<(), Failure> {
+/// One line for one try. A note is not said twice in a row.
+fn report(
+    number: u64,
+    tried: &Result<Pong, Failure>,
+    last_note: &mut String,
+) -> Result<(), Failure> {
     match tried {
+        Ok(pong) if pong.note == *last_note => print(&format!("{number}: {}", span(pong.took))),
         Ok(Pong { took, note }) => {
-            print(&format!("{number}: {}{FAINT}{note}{FAINT:#}", span(*took)))?;
+            last_note.clone_from(note);
+            print(&format!("{number}: {}{FAINT}{note}{FAINT:#}", span(*took)))
         }
-        Err(failure) => print(&format!("{number}: no answer: {failure}"))?,
+        Err(failure) => print(&format!("{number}: no answer: {failure}")),
     }
-    Ok(())
 }
 
 impl Way {
@@ -113,9 +122,8 @@ fn handshake(
     method: u32,
     config: &ClientConfig,
 ) -> Result<Pong, Failure> {
-    let probe = probe(run_dir, args.service, method, config).map_err(|error| {
-        Failure::new(error.kind().into(), chain(&error))
-    })?;
+    let probe = probe(run_dir, args.service, method, config)
+        .map_err(|error| unanswered(run_dir, args, &error))?;
     let by = probe.pid.map_or(String::new(), |pid| format!(" by process {pid}"));
     let note = match probe.refused {
         None => format!("  welcomed{by}"),
@@ -126,6 +134,15 @@ fn handshake(
         }
     };
     Ok(Pong { took: probe.took, note })
+}
+
+fn unanswered(run_dir: &RunDir, args: &Ping, error: &ConnectError) -> Failure {
+    if !matches!(error, ConnectError::Absent) {
+        return Failure::new(error.kind().into(), chain(error));
+    }
+    let (service, dir) = (args.service, run_dir.path().display());
+    Failure::new(Exit::Absent, format!("nobody provides {service} in {dir}"))
+        .next("look who is there with `bellwire ls`, or name another --run-dir")
 }
 
 fn print(line: &str) -> Result<(), Failure> {

@@ -17,7 +17,11 @@ pub(super) struct Tally {
 
 impl Tally {
     pub(super) fn new() -> Self {
-        Self { tried: 0, answers: Histogram::new(3).ok(), failure: None }
+        Self {
+            tried: 0,
+            answers: Histogram::new_with_bounds(1, 3_600_000_000_000, 3).ok(),
+            failure: None,
+        }
     }
 
     pub(super) fn tried(&self) -> u64 {

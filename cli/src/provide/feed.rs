@@ -1,12 +1,10 @@
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
-use bellwire::cgroups::{
-    CgroupsSnapshot, EncodeError, Mode, SnapshotWriter, synthetic,
-};
+use bellwire::cgroups::{CgroupsSnapshot, EncodeError, Mode, SnapshotWriter, synthetic};
 use bellwire::{PublishError, Publisher};
 
-use crate::cgroups::{Scan, ScanError, Scanner, Skipped};
+use crate::cgroups::{Limits, Scan, ScanError, Scanner, Skipped};
 
 /// Publishes what a source of cgroups shows, when it changed.
 #[derive(Debug)]
@@ -46,8 +44,8 @@ pub(crate) enum FeedError {
 }
 
 impl Source {
-    pub(crate) fn hierarchy(root: &Path) -> Self {
-        Self::Hierarchy(Scanner::new(root))
+    pub(crate) fn hierarchy(root: &Path, limits: Limits) -> Self {
+        Self::Hierarchy(Scanner::new(root).with_limits(limits))
     }
 
     fn scan(&mut self) -> Result<Scan, ScanError> {

@@ -10,21 +10,23 @@ use bellwire::{RunDir, ServeError, Server, ServiceName, Snapshot};
 use bellwire_memfd::endpoint::{self, Liveness};
 
 use crate::args::{Provide, Subject};
+use crate::cgroups::Limits;
 use crate::exit::{Exit, Failure, chain};
 use crate::out::{FAINT, GOOD, WARN, count, span};
 use crate::stop::Stop;
-pub(crate) use feed::{Feed, FeedError, Fed, Source};
+pub(crate) use feed::{Fed, Feed, FeedError, Source};
 
 pub(crate) fn run(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure> {
     let Subject::Cgroups = args.subject;
     let stop = Stop::on_signals()?;
     let mut builder = Server::builder(run_dir);
     let publisher =
-        builder.publish::<CgroupsSnapshot>().map_err(|error| unserved(run_dir, error))?;
-    let mut feed = Feed::new(Source::hierarchy(&args.root), publisher);
+        builder.publish::<CgroupsSnapshot>().map_err(|error| unserved(run_dir, &error))?;
+    let limits = Limits { items: args.max_cgroups, depth: args.max_depth };
+    let mut feed = Feed::new(Source::hierarchy(&args.root, limits), publisher);
     // The first client shall find a snapshot.
     let first = feed.step().map_err(|error| no_feed(&error))?;
-    let server = builder.start().map_err(|error| unserved(run_dir, error))?;
+    let server = builder.start().map_err(|error| unserved(run_dir, &error))?;
     let say = Say { verbose: args.verbose };
     say.start(run_dir, args, first.as_ref());
     follow(&mut feed, args.interval, &stop, say);
@@ -62,9 +64,9 @@ fn follow(feed: &mut Feed, interval: Duration, stop: &Stop, say: Say) {
 }
 
 /// Why a name could not be taken, and by whom it is held if that can be told.
-pub(crate) fn unserved(run_dir: &RunDir, error: ServeError) -> Failure {
-    let failure = |exit| Failure::new(exit, chain(&error));
-    match &error {
+pub(crate) fn unserved(run_dir: &RunDir, error: &ServeError) -> Failure {
+    let failure = |exit| Failure::new(exit, chain(error));
+    match error {
         ServeError::Taken { service } => {
             let dir = run_dir.path().display();
             let (who, stop) = match holder(run_dir, *service) {
@@ -104,8 +106,7 @@ struct Say {
 impl Say {
     fn start(self, run_dir: &RunDir, args: &Provide, first: Option<&Fed>) {
         let path = run_dir.path().join(format!("{}.sock", CgroupsSnapshot::NAME));
-        let (cgroups, mode) =
-            first.map_or((0, "?"), |fed| (fed.cgroups, fed.mode.as_str()));
+        let (cgroups, mode) = first.map_or((0, "?"), |fed| (fed.cgroups, fed.mode.as_str()));
         let interval = span(args.interval);
         let path = path.display();
         let from = args.root.display();

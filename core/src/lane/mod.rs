@@ -24,6 +24,9 @@ use crate::sync::{Ordering, fence};
 use crate::wire::{CloseReason, Header, SessionState};
 use crate::{Geometry, OwnMemory, PeerFault, PeerMemory, Word};
 
+/// What a processor fetches at once, in bytes.
+const LINE: u64 = 64;
+
 /// The value of a wish word that wishes nothing.
 pub(crate) const DO_NOT_RING: u64 = u64::MAX;
 
@@ -140,6 +143,7 @@ impl Lanes {
         let data = published
             .is_some_and(|moved| moved.crosses(peer.load(Word::WantData, Ordering::Relaxed)));
         let space = self.receiver.looked(look_space, peer);
+        self.sender.prepare(own);
         Wake { data, space }
     }
 
@@ -192,7 +196,11 @@ impl Lanes {
     /// Whether the peer has published something that was not seen yet: one load, for spinning.
     #[inline]
     pub fn moved<P: PeerMemory>(&self, peer: &P) -> bool {
-        peer.load(Word::Tail, Ordering::Relaxed) != self.receiver.seen()
+        let moved = peer.load(Word::Tail, Ordering::Relaxed) != self.receiver.seen();
+        if moved {
+            self.receiver.fetch(peer);
+        }
+        moved
     }
 
     /// Whether the record that did not fit would fit now.

@@ -1,3 +1,4 @@
+use super::LINE;
 use crate::sync::Ordering;
 use crate::wire::{ALIGN, HEADER, Header, Kind, record_len};
 use crate::{Geometry, OwnMemory, PeerFault, PeerMemory, Word};
@@ -59,6 +60,14 @@ impl Receiver {
             }
             self.take(&record);
         }
+    }
+
+    /// Has the processor fetch the next record's lines together: the copy of the payload would wait for the
+    /// length in the header first.
+    #[inline]
+    pub(super) fn fetch<P: PeerMemory>(&self, peer: &P) {
+        peer.will_read(self.geometry.offset(self.head));
+        peer.will_read(self.geometry.offset(self.head + LINE));
     }
 
     /// Loads the peer's `tail` and checks it against this end's own counts.

@@ -1,5 +1,4 @@
-use zerocopy::IntoBytes;
-
+use super::LINE;
 use crate::sync::Ordering;
 use crate::wire::{
     ALIGN, CloseReason, HEADER, HEADER_U32, Header, Kind, SWITCH_RESERVE, Status, record_len,
@@ -103,7 +102,7 @@ impl Sender {
         }
         self.reserve(peer, record)?;
         let at = self.geometry.offset(self.written);
-        own.write(at, header.as_bytes());
+        own.write(at, &header.to_bytes());
         own.write(at + HEADER, payload);
         self.written += record;
         Ok(())
@@ -121,7 +120,7 @@ impl Sender {
         self.reserve(peer, room)?;
         let len = u32::try_from(room).unwrap_or(u32::MAX).saturating_sub(HEADER_U32);
         let header = Header::new(Kind::Pad, Status::Ok, 0, len);
-        own.write(self.geometry.offset(self.written), header.as_bytes());
+        own.write(self.geometry.offset(self.written), &header.to_bytes());
         self.written += room;
         Ok(())
     }
@@ -132,7 +131,7 @@ impl Sender {
             self.closed = true;
             let mut header = Header::new(Kind::Bye, Status::Ok, 0, 0);
             header.status = (reason as u16).into();
-            own.write(self.geometry.offset(self.written), header.as_bytes());
+            own.write(self.geometry.offset(self.written), &header.to_bytes());
             self.written += ALIGN as u64;
         }
     }
@@ -183,6 +182,14 @@ impl Sender {
         let moved = Moved { from: self.published, to: self.written };
         self.published = self.written;
         Some(moved)
+    }
+
+    /// Has the processor take the lines of the next record away from the peer's processor while nobody waits for
+    /// them, instead of when the record is written.
+    #[inline]
+    pub(super) fn prepare<O: OwnMemory>(&self, own: &O) {
+        own.will_write(self.geometry.offset(self.written));
+        own.will_write(self.geometry.offset(self.written + LINE));
     }
 
     /// The position that the peer's `head` must pass for the record that did not fit.

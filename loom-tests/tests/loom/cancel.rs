@@ -18,12 +18,12 @@ fn a_cancel_ends_a_wait() {
     }
 }
 
-/// Preemption bound 3; 3 threads: a cancel against an answer that arrives. Whichever came first, the answer
+/// Preemption bound 4; 3 threads: a cancel against an answer that arrives. Whichever came first, the answer
 /// is read exactly once, before or after.
 #[test]
 fn a_cancel_loses_no_answer() {
     for sleep in [Sleep::Futex, Sleep::Eventfd] {
-        check(Some(3), move || {
+        check(Some(4), move || {
             let (mut server, mut client) = Session::ends(128, sleep);
             let session = client.session();
             let canceller = thread::spawn(move || session.cancel(1));
@@ -43,11 +43,11 @@ fn a_cancel_loses_no_answer() {
     }
 }
 
-/// Preemption bound 2; 3 threads: a cancel of a call, then another call on the same session.
+/// Preemption bound 3; 3 threads: a cancel of a call, then another call on the same session.
 #[test]
 fn a_session_goes_on_after_a_cancel() {
     for sleep in [Sleep::Futex, Sleep::Eventfd] {
-        check(Some(2), move || {
+        check(Some(3), move || {
             let (mut client, mut server) = Session::ends(128, sleep);
             let session = client.session();
             let mut calls = CallMachine::new();

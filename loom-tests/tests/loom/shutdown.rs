@@ -18,11 +18,11 @@ fn a_bye_wakes_a_peer_that_waits_for_data() {
     }
 }
 
-/// Unbounded; one message, then the bye, each committed.
+/// Preemption bound 4; one message, then the bye, each committed.
 #[test]
 fn a_bye_comes_after_what_was_sent_before_it() {
     for sleep in [Sleep::Futex, Sleep::Eventfd] {
-        check(Some(3), move || {
+        check(Some(4), move || {
             let (mut closing, mut waiting) = Session::ends(128, sleep);
             let thread = thread::spawn(move || {
                 closing.send(1, 16);

@@ -1,0 +1,81 @@
+//! `bellwire demo`: a provider and a consumer process over a private run dir, and a world that changes.
+
+mod checks;
+mod child;
+pub(crate) mod consumer;
+mod expect;
+mod protocol;
+pub(crate) mod provider;
+mod report;
+mod run;
+mod tally;
+mod world;
+
+use std::path::Path;
+
+use crate::args::Demo;
+use crate::cgroups::Scanner;
+use crate::exit::{Exit, Failure};
+use crate::stop::{Stop, Why};
+use child::Who;
+pub(crate) use protocol::DemoPing;
+use protocol::{FromConsumer, FromProvider, Second, Served, Totals};
+use report::Report;
+use run::Run;
+use world::World;
+
+/// What the demo waits for.
+#[derive(Debug)]
+enum Event {
+    Provider(FromProvider),
+    Consumer(FromConsumer),
+    /// A process closed its standard output.
+    Ended(Who),
+    /// A process said what is no message.
+    Garbled(Who, String),
+    /// It is time to stop.
+    Stop,
+}
+
+/// All that the demo found out.
+#[derive(Debug)]
+struct Outcome {
+    seconds: Vec<Second>,
+    connect_nanos: u64,
+    totals: Option<Totals>,
+    served: Option<Served>,
+    /// How the two processes ended, if not cleanly.
+    ends: Vec<String>,
+    world: World,
+    interrupted: Option<Why>,
+}
+
+pub(crate) fn run(args: &Demo) -> Result<Exit, Failure> {
+    let stop = Stop::on_signals()?;
+    let dir = private_dir()?;
+    let root = Path::new(Scanner::ROOT);
+    let real = Scanner::new(root).scan().is_ok();
+    let world = World::prepare(root, if real { args.cgroups } else { 0 });
+    let mut report = Report::new(args);
+    let run = Run::start(dir.path(), real.then_some(root), world, &stop, &mut report)?;
+    let outcome = run.measure(&mut report)?;
+    // Before the summary, which nobody may be there to read.
+    drop(dir);
+    let holds = report.end(&outcome)?;
+    Ok(match outcome.interrupted {
+        Some(why) => why.exit(),
+        None if holds => Exit::Ok,
+        None => Exit::Failed,
+    })
+}
+
+/// A run dir for this demo alone, mode 0700.
+fn private_dir() -> Result<tempfile::TempDir, Failure> {
+    let temp = std::env::temp_dir();
+    // The path of a socket has at most 107 bytes.
+    let parent = if temp.as_os_str().len() > 60 { Path::new("/tmp") } else { &temp };
+    tempfile::Builder::new().prefix("bellwire-demo-").tempdir_in(parent).map_err(|error| {
+        Failure::of(Exit::Failed, "cannot make a private run dir", &error)
+            .next("name a writable directory in TMPDIR")
+    })
+}

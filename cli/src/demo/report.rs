@@ -1,0 +1,244 @@
+use std::io::Write;
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use super::Outcome;
+use super::checks::{self, Check};
+use super::protocol::{Second, Served, Totals};
+use super::tally::ratio;
+use super::world::World;
+use crate::args::Demo;
+use crate::exit::Failure;
+use crate::out::{self, BAD, FAINT, GOOD, TITLE, WARN, count, nanos, rate};
+
+/// Tells what happens, to people as it does, or to a program at the end.
+pub(super) struct Report {
+    seconds: u32,
+    json: bool,
+    header_due: bool,
+}
+
+/// What is known when both processes run.
+pub(super) struct Start<'a> {
+    pub(super) provider: u32,
+    pub(super) consumer: u32,
+    pub(super) run_dir: &'a Path,
+    /// Whether the cgroups are this machine's.
+    pub(super) real: bool,
+    pub(super) mode: &'a str,
+    pub(super) cgroups: usize,
+    pub(super) connect_nanos: u64,
+    pub(super) world: &'a World,
+}
+
+impl Report {
+    pub(super) fn new(args: &Demo) -> Self {
+        Self { seconds: args.seconds, json: args.json, header_due: out::is_terminal() }
+    }
+
+    pub(super) fn seconds(&self) -> usize {
+        usize::try_from(self.seconds).unwrap_or(usize::MAX)
+    }
+
+    pub(super) fn start(&mut self, start: &Start<'_>) -> Result<(), Failure> {
+        if self.json {
+            return Ok(());
+        }
+        let Start { provider, consumer, run_dir, mode, cgroups, .. } = start;
+        let (dir, connect) = (run_dir.display(), time(start.connect_nanos));
+        let mut stdout = out::stdout();
+        writeln!(
+            stdout,
+            "{TITLE}Provider{TITLE:#} process {provider} and {TITLE}consumer{TITLE:#} process {consumer} met in {dir}; a session took {connect}."
+        )?;
+        if start.real {
+            writeln!(
+                stdout,
+                "The provider serves the {cgroups} cgroups of this machine ({mode})."
+            )?;
+        } else {
+            writeln!(
+                stdout,
+                "{WARN}No cgroup hierarchy here:{WARN:#} the provider serves {cgroups} made-up cgroups, which will not change."
+            )?;
+        }
+        if let Some(place) = start.world.place() {
+            let place = place.display();
+            writeln!(stdout, "Cgroups come and go in {place}, named bellwire-demo-….")?;
+        } else if let Some(why) = &start.world.trouble {
+            writeln!(
+                stdout,
+                "{WARN}No cgroups can be made{WARN:#} ({why}): nothing will change. Run as root to see changes."
+            )?;
+        }
+        if start.world.stale > 0 {
+            writeln!(stdout, "Removed {} cgroups that killed demos had left.", start.world.stale)?;
+        }
+        writeln!(stdout)?;
+        Ok(stdout.flush()?)
+    }
+
+    /// One line a second: aligned below a header on a terminal, else with a name before each figure.
+    pub(super) fn second(&mut self, second: &Second) -> Result<(), Failure> {
+        if self.json {
+            return Ok(());
+        }
+        let mut stdout = out::stdout();
+        let figures = figures(second);
+        if std::mem::take(&mut self.header_due) {
+            let titles =
+                figures.iter().map(|figure| format!("{:>w$}", figure.title, w = figure.width()));
+            writeln!(stdout, "{TITLE}{}{TITLE:#}", titles.collect::<Vec<_>>().join("  "))?;
+        }
+        if out::is_terminal() {
+            let values =
+                figures.iter().map(|figure| format!("{:>w$}", figure.value, w = figure.width()));
+            writeln!(stdout, "{}", values.collect::<Vec<_>>().join("  "))?;
+        } else {
+            let values = figures.iter().map(|figure| format!("{} {}", figure.title, figure.value));
+            writeln!(stdout, "{}", values.collect::<Vec<_>>().join(" · "))?;
+        }
+        Ok(stdout.flush()?)
+    }
+
+    /// The summary. Whether every check held.
+    pub(super) fn end(&self, outcome: &Outcome) -> Result<bool, Failure> {
+        let checks = checks::of(outcome);
+        let holds = checks.iter().all(|check| check.ok != Some(false));
+        if self.json {
+            out::json_line(&object(outcome, &checks, holds))?;
+            return Ok(holds);
+        }
+        let mut stdout = out::stdout();
+        writeln!(stdout)?;
+        if outcome.interrupted.is_some() {
+            writeln!(stdout, "{WARN}Interrupted.{WARN:#} What was measured until then:")?;
+        }
+        let empty = (Totals::default(), Served::default());
+        let totals = outcome.totals.as_ref().unwrap_or(&empty.0);
+        let served = outcome.served.as_ref().unwrap_or(&empty.1);
+        figures_of_the_run(&mut stdout, totals, served)?;
+        for check in &checks {
+            let (style, mark) = match check.ok {
+                Some(true) => (GOOD, "✓"),
+                Some(false) => (BAD, "✗"),
+                None => (FAINT, "–"),
+            };
+            writeln!(stdout, "  {style}{mark}{style:#} {}", check.text)?;
+        }
+        let trouble = outcome.world.trouble.iter().filter(|_| outcome.world.place().is_some());
+        for why in outcome.ends.iter().chain(&totals.messages).chain(trouble) {
+            writeln!(stdout, "    {BAD}{why}{BAD:#}")?;
+        }
+        stdout.flush()?;
+        Ok(holds)
+    }
+}
+
+struct Figure {
+    title: &'static str,
+    value: String,
+}
+
+impl Figure {
+    /// Wide enough for any value that is likely.
+    fn width(&self) -> usize {
+        self.title.chars().count().max(7)
+    }
+}
+
+fn figures(second: &Second) -> [Figure; 10] {
+    let figure = |title, value| Figure { title, value };
+    [
+        figure("time", format!("{} s", second.second)),
+        figure("generation", second.generation.to_string()),
+        figure("cgroups", second.cgroups.to_string()),
+        figure("look-ups/s", rate(second.lookups_per_second)),
+        figure("refreshes/s", rate(second.refreshes_per_second)),
+        figure("changed/s", second.changed.to_string()),
+        figure("RTT p50", time(second.rtt_p50_nanos)),
+        figure("RTT p99", time(second.rtt_p99_nanos)),
+        figure("rings/call", format!("{:.4}", second.rings_per_call)),
+        figure("errors", second.errors.to_string()),
+    ]
+}
+
+fn figures_of_the_run(
+    to: &mut impl Write,
+    totals: &Totals,
+    served: &Served,
+) -> std::io::Result<()> {
+    let Totals { calls, rtt_nanos: rtt, lookups, refreshes, .. } = totals;
+    let line = |to: &mut dyn Write, what: &str, text: String| {
+        writeln!(to, "{TITLE}{what:<10}{TITLE:#}{text}")
+    };
+    let (p50, p99, p999, max) = (time(rtt.p50), time(rtt.p99), time(rtt.p999), time(rtt.max));
+    line(
+        to,
+        "Calls",
+        format!("{}, round trip p50 {p50}, p99 {p99}, p99.9 {p999}, max {max}", count(calls.made)),
+    )?;
+    line(
+        to,
+        "Doorbells",
+        format!(
+            "{} rung for requests ({:.4} a call), {} for answers; each is one system call",
+            count(calls.rings),
+            ratio(calls.rings, calls.made),
+            count(served.rings),
+        ),
+    )?;
+    let changed = &refreshes.changed_nanos;
+    line(
+        to,
+        "Refreshes",
+        format!(
+            "{} found nothing new, in {} each; {} a new snapshot, in {} (p50)",
+            count(refreshes.unchanged),
+            nanos(refreshes.unchanged_nanos_each),
+            count(refreshes.changed),
+            time(changed.p50),
+        ),
+    )?;
+    line(
+        to,
+        "Look-ups",
+        format!(
+            "{}, in {} each, verification included",
+            count(lookups.made),
+            nanos(lookups.nanos_each)
+        ),
+    )?;
+    writeln!(to)
+}
+
+fn object(outcome: &Outcome, checks: &[Check], ok: bool) -> Value {
+    let world = &outcome.world;
+    let verdicts: Map<String, Value> =
+        checks.iter().map(|check| (check.name.to_owned(), json!(check.ok))).collect();
+    json!({
+        "ok": ok,
+        "interrupted": outcome.interrupted.is_some(),
+        "checks": verdicts,
+        "connect_nanos": outcome.connect_nanos,
+        "cgroups": {
+            "place": world.place().map(|place| place.display().to_string()),
+            "trouble": world.trouble,
+            "made": world.made,
+            "found": world.found,
+            "removed": world.removed,
+            "gone": world.gone,
+            "stale_removed": world.stale,
+        },
+        "seconds": outcome.seconds,
+        "consumer": outcome.totals,
+        "provider": outcome.served,
+        "trouble": outcome.ends,
+    })
+}
+
+#[allow(clippy::cast_precision_loss, reason = "three digits are printed")]
+fn time(value: u64) -> String {
+    nanos(value as f64)
+}

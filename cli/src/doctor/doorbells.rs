@@ -1,0 +1,90 @@
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bellwire_memfd::clock;
+use bellwire_memfd::doorbell::{Eventfd, Woke, futex_wait_any};
+use bellwire_memfd::poll::{Epoll, Events, Interest, Trigger};
+use bellwire_memfd::region::{OwnRegion, PeerRegion};
+use rustix::io::Errno;
+use rustix::thread::futex::{WaitvFlags, waitv};
+use rustix::time::ClockId;
+
+use super::probe::{Finding, Group, Probe, Tried};
+use crate::out::span;
+
+const PAGE: usize = 4096;
+/// Far longer than a wake takes.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What wakes a peer that sleeps.
+pub(super) fn probes() -> Vec<Probe> {
+    let mut group = Group::new("doorbells");
+    let sandbox = "a sandbox (seccomp) may forbid it: allow futex(2)";
+    group.required("futex across two maps", sandbox, wake(&[0]));
+    group.optional(
+        "futex_waitv",
+        "Linux 5.16 or newer has it; without it the death of a peer is noticed up to 10 ms late",
+        several(),
+    );
+    group.required("eventfd and epoll, edge", "allow eventfd(2) and epoll(7)", edge());
+    group.probes()
+}
+
+/// A thread parks on words through a read-only map; the last is woken through the owner's map.
+fn wake(offsets: &'static [usize]) -> Tried {
+    let (own, fd) = OwnRegion::create("bellwire-doctor", PAGE, |_| {})?;
+    let peer = PeerRegion::verify_and_map(fd, PAGE)?;
+    let (sender, woken) = mpsc::channel();
+    let parked = thread::spawn(move || {
+        let words: Vec<_> = offsets.iter().filter_map(|at| Some((peer.word(*at)?, 0))).collect();
+        let woke = futex_wait_any(&words, Some(clock::now().after(PATIENCE)));
+        let _ = sender.send((woke, Instant::now()));
+    });
+    let begun = Instant::now();
+    let word = offsets.last().and_then(|at| own.word(*at)).ok_or("no word")?;
+    let mut rung = Instant::now();
+    // Until there is somebody to wake.
+    while !word.wake_one() && begun.elapsed() < PATIENCE {
+        thread::yield_now();
+        rung = Instant::now();
+    }
+    let (woke, at) = woken.recv_timeout(PATIENCE * 2)?;
+    parked.join().map_err(|_| "the thread that parked panicked")?;
+    match woke {
+        Woke::Deadline => Err("the wake was lost".into()),
+        Woke::LookAgain => {
+            let took = span(at.saturating_duration_since(rung));
+            Ok(Finding::ok(format!("a thread parked on a read-only map was woken in {took}")))
+        }
+    }
+}
+
+fn several() -> Tried {
+    // No words are an error of the caller where the call exists.
+    match waitv(&[], WaitvFlags::empty(), None, ClockId::Monotonic) {
+        Err(Errno::INVAL) => {}
+        Err(error) => return Err(error.into()),
+        Ok(_) => return Err("it waited for nothing".into()),
+    }
+    wake(&[0, 128])?;
+    Ok(Finding::ok("a thread parked on two words was woken at the second"))
+}
+
+fn edge() -> Tried {
+    let (bell, epoll) = (Eventfd::create()?, Epoll::create()?);
+    epoll.add(&bell, 7, Interest::readable(Trigger::Edge))?;
+    let mut events = Events::with_capacity(4);
+    let mut rings = |wait: Duration| epoll.wait(&mut events, Some(wait));
+    for _ in 0..2 {
+        bell.ring();
+        if rings(PATIENCE)? != 1 {
+            return Err("a ring was not seen".into());
+        }
+        // It was not read: only the edge may report it.
+        if rings(Duration::ZERO)? != 0 {
+            return Err("one ring was seen twice".into());
+        }
+    }
+    Ok(Finding::ok("each ring is seen once, and nothing is read"))
+}

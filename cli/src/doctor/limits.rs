@@ -1,0 +1,128 @@
+use std::fs;
+use std::path::Path;
+
+use rustix::process::{Resource, getrlimit};
+
+use super::probe::{Finding, Group, Probe, Tried};
+use crate::out::count;
+
+/// Descriptors that one session takes in a process.
+const FDS_PER_SESSION: u64 = 3;
+/// Maps that one session takes in a process, at most.
+const MAPS_PER_SESSION: u64 = 6;
+/// Fewer sessions than this deserve a word of advice.
+const FEW: u64 = 1000;
+const MIB: u64 = 1 << 20;
+
+/// Limits that bite. None of them keeps Bellwire from working.
+pub(super) fn probes() -> Vec<Probe> {
+    let mut group = Group::new("limits");
+    group.optional("open files", "", Ok(open_files()));
+    group.optional("maps (vm.max_map_count)", "", maps());
+    group.optional("locked memory", "", Ok(locked()));
+    group.optional("file size", "", Ok(file_size()));
+    group.optional("memory cgroup", "", Ok(memory_cgroup()));
+    group.optional("vm.memfd_noexec", "", Ok(memfd_noexec()));
+    group.probes()
+}
+
+fn open_files() -> Finding {
+    let limit = getrlimit(Resource::Nofile);
+    let hard = limit.maximum.map_or("no limit".into(), count);
+    let Some(soft) = limit.current else {
+        return Finding::ok("no limit (RLIMIT_NOFILE)");
+    };
+    let sessions = soft.saturating_sub(32) / FDS_PER_SESSION;
+    let detail = format!(
+        "{} soft, {hard} hard (RLIMIT_NOFILE): about {} sessions per process at {FDS_PER_SESSION} descriptors each",
+        count(soft),
+        count(sessions),
+    );
+    if sessions >= FEW {
+        return Finding::ok(detail);
+    }
+    let how = match limit.maximum {
+        Some(hard) if hard > soft => format!("`ulimit -n {hard}` or LimitNOFILE= gives more"),
+        _ => "raise it with LimitNOFILE= or in limits.conf".into(),
+    };
+    Finding::limited(detail, format!("for many sessions {how}"))
+}
+
+fn maps() -> Tried {
+    let limit: u64 = read("/proc/sys/vm/max_map_count").ok_or("cannot be read")?.parse()?;
+    let sessions = limit / MAPS_PER_SESSION;
+    let detail = format!("{}: about {} sessions per process", count(limit), count(sessions));
+    Ok(if sessions >= FEW {
+        Finding::ok(detail)
+    } else {
+        Finding::limited(detail, "for many sessions `sysctl vm.max_map_count=262144`")
+    })
+}
+
+fn locked() -> Finding {
+    let limit = getrlimit(Resource::Memlock).current;
+    let limit = limit.map_or("no limit".into(), |limit| format!("{} KiB", count(limit / 1024)));
+    Finding::ok(format!(
+        "{limit} (RLIMIT_MEMLOCK); nothing of a session is locked, the eBPF tracer may need it before Linux 5.11"
+    ))
+}
+
+fn file_size() -> Finding {
+    match getrlimit(Resource::Fsize).current {
+        None => Finding::ok("no limit (RLIMIT_FSIZE)"),
+        Some(limit) if limit >= 64 * MIB => {
+            Finding::ok(format!("{} MiB (RLIMIT_FSIZE)", limit / MIB))
+        }
+        Some(limit) => Finding::limited(
+            format!("{} bytes (RLIMIT_FSIZE): no lane or snapshot can be larger", count(limit)),
+            "raise it with `ulimit -f unlimited` or LimitFSIZE=",
+        ),
+    }
+}
+
+/// The tightest memory limit of the cgroups that this process is in. Past it, allocating shared memory is
+/// not refused: the process is killed.
+fn memory_cgroup() -> Finding {
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let limits = own.lines().flat_map(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (fields.next().unwrap_or(""), fields.next().unwrap_or("/"));
+        let (bases, file): (&[&str], _) = match controllers {
+            "" => (&["/sys/fs/cgroup", "/sys/fs/cgroup/unified"], "memory.max"),
+            _ if controllers.split(',').any(|one| one == "memory") => {
+                (&["/sys/fs/cgroup/memory"], "memory.limit_in_bytes")
+            }
+            _ => (&[], ""),
+        };
+        let path = path.trim_start_matches('/');
+        bases.iter().flat_map(move |base| {
+            Path::new(path).ancestors().filter_map(move |path| {
+                read(Path::new(base).join(path).join(file))?.parse::<u64>().ok()
+            })
+        })
+    });
+    // v1 says "no limit" with a number near 2^63.
+    match limits.filter(|limit| *limit < 1 << 60).min() {
+        None => Finding::ok("no limit"),
+        Some(limit) if limit >= 128 * MIB => Finding::ok(format!("{} MiB", count(limit / MIB))),
+        Some(limit) => Finding::limited(
+            format!("{} MiB; whoever allocates past it is killed, not refused", count(limit / MIB)),
+            "raise MemoryMax=, or bound the sizes of lanes and snapshots",
+        ),
+    }
+}
+
+fn memfd_noexec() -> Finding {
+    match read("/proc/sys/vm/memfd_noexec").as_deref() {
+        None => Finding::ok("not there: Linux 6.3 has it"),
+        Some("0") => Finding::ok("0: memfds may be executable; Bellwire's are not"),
+        Some("1") => Finding::ok("1: memfds are not executable unless asked for"),
+        Some(other) => {
+            Finding::ok(format!("{other}: memfds are never executable, Bellwire's are not"))
+        }
+    }
+}
+
+fn read(path: impl AsRef<Path>) -> Option<String> {
+    fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}

@@ -1,0 +1,97 @@
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use bellwire_memfd::{clock, pass, peer, poll};
+use rustix::fs::{MemfdFlags, fstat, memfd_create};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::probe::{Finding, Group, Probe, Tried};
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Who is at the other end, and what it passes.
+pub(super) fn probes() -> Vec<Probe> {
+    let mut group = Group::new("peers");
+    group.required(
+        "SCM_RIGHTS over SEQPACKET",
+        "a sandbox (seccomp, gVisor) may forbid it: allow socket(2), sendmsg(2) and recvmsg(2) of AF_UNIX",
+        pass_descriptor(),
+    );
+    group.required("SO_PEERCRED", "without it nobody can tell who connects", credentials());
+    group.optional(
+        "SO_PEERPIDFD",
+        "Linux 6.5 or newer has it; pidfd_open is used instead, with a tiny race at a peer's death",
+        pidfd_of_peer(),
+    );
+    group.optional(
+        "pidfd_open and poll",
+        "Linux 5.3 or newer has it; without it only the closed socket tells of a peer's death",
+        pidfd_and_poll(),
+    );
+    group.probes()
+}
+
+fn pair() -> Result<(OwnedFd, OwnedFd), rustix::io::Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+}
+
+fn pass_descriptor() -> Tried {
+    let (here, there) = pair()?;
+    let sent = memfd_create("bellwire-doctor", MemfdFlags::CLOEXEC)?;
+    pass::send(here.as_fd(), b"one", &[sent.as_fd()])?;
+    pass::send(here.as_fd(), b"two", &[])?;
+    let mut bytes = [0; 16];
+    let received = pass::receive(there.as_fd(), &mut bytes, 4)?;
+    if received.len != 3 {
+        return Err("messages ran together".into());
+    }
+    let [fd] = received.expect_fds::<1>()?;
+    if fstat(&fd)?.st_ino != fstat(&sent)?.st_ino {
+        return Err("another descriptor arrived".into());
+    }
+    Ok(Finding::ok("a descriptor arrived with its message"))
+}
+
+fn credentials() -> Tried {
+    let (here, _there) = pair()?;
+    let found = peer::credentials(here.as_fd())?;
+    if found.overflow {
+        return Ok(Finding::limited(
+            "this user is not mapped in its user namespace: peers cannot be told apart",
+            "map a range of uids into the namespace",
+        ));
+    }
+    if found.uid != peer::own_uid() || found.pid != Some(std::process::id()) {
+        return Err(format!("wrong: {found:?}").into());
+    }
+    Ok(Finding::ok(format!("uid {} and pid {}, as they are", found.uid, std::process::id())))
+}
+
+fn pidfd_of_peer() -> Tried {
+    let (here, _there) = pair()?;
+    let pidfd = peer::socket_pidfd(here.as_fd())?;
+    if peer::has_exited(pidfd.as_fd()) {
+        return Err("it says that this process has ended".into());
+    }
+    Ok(Finding::ok("the kernel names the peer's process without a race"))
+}
+
+fn pidfd_and_poll() -> Tried {
+    let mut child = Command::new("/proc/self/exe")
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let pid = Pid::from_child(&child);
+    let ended = pidfd_open(pid, PidfdFlags::empty()).and_then(|pidfd| {
+        poll::wait_readable(&[pidfd.as_fd()], Some(clock::now().after(PATIENCE)))
+    });
+    child.wait()?;
+    if !ended?.any() {
+        return Err("the end of a process was not reported".into());
+    }
+    Ok(Finding::ok("the end of a process was seen"))
+}

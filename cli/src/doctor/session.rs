@@ -1,0 +1,54 @@
+use bellwire::cgroups::{CgroupsSnapshot, Meta, Mode, encode, synthetic};
+use bellwire::{Client, Refreshed, RunDir, Server, SnapshotCache};
+
+use super::probe::{Finding, Group, Probe, Tried};
+use crate::demo::DemoPing;
+use crate::out::span;
+
+/// All of it together, in a private run dir.
+pub(super) fn probes() -> Vec<Probe> {
+    let mut group = Group::new("all together");
+    let advice = "the probes above say what is missing; `bellwire demo` shows more";
+    group.required("a session and a call", advice, call());
+    group.required("a snapshot", advice, snapshot());
+    group.probes()
+}
+
+fn call() -> Tried {
+    let dir = tempfile::tempdir()?;
+    let run_dir = RunDir::new(dir.path());
+    let mut builder = Server::builder(&run_dir);
+    builder.serve::<DemoPing>(|_, request| Ok(DemoPing::answer(request)))?;
+    let server = builder.start()?;
+    let mut client = Client::<DemoPing>::new(&run_dir);
+    let begun = std::time::Instant::now();
+    client.connect()?;
+    let opened = begun.elapsed();
+    for byte in 0..=255 {
+        if client.call(&[byte; 64])? != DemoPing::answer([byte; 64]) {
+            return Err("a wrong answer".into());
+        }
+    }
+    drop(client);
+    let stats = server.stop();
+    if stats.answered != 256 {
+        return Err(format!("the server answered {} of 256 calls", stats.answered).into());
+    }
+    Ok(Finding::ok(format!("opened in {}, 256 calls answered and verified", span(opened))))
+}
+
+fn snapshot() -> Tried {
+    let dir = tempfile::tempdir()?;
+    let run_dir = RunDir::new(dir.path());
+    let mut builder = Server::builder(&run_dir);
+    let publisher = builder.publish::<CgroupsSnapshot>()?;
+    let _server = builder.start()?;
+    publisher.publish(&encode(&synthetic::entries(100, 1), Meta::now(Mode::V2))?)?;
+    let mut cache = SnapshotCache::<CgroupsSnapshot>::new(&run_dir);
+    let refreshed = [cache.refresh()?, cache.refresh()?];
+    let held = cache.current().map_or(0, |current| current.index().view().len());
+    if refreshed != [Refreshed::Changed, Refreshed::Unchanged] || held != 100 {
+        return Err(format!("{refreshed:?} with {held} of 100 items").into());
+    }
+    Ok(Finding::ok("published, mapped by a reader, validated"))
+}

@@ -1,0 +1,129 @@
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::support::{Place, is_empty};
+
+const CHECKS: [&str; 12] = [
+    "answers_verified",
+    "snapshot_received",
+    "generations_grow",
+    "snapshots_revalidate",
+    "lookups_verified",
+    "absent_name_not_found",
+    "cgroups_found",
+    "cgroups_gone",
+    "ended_cleanly",
+    "no_reconnects",
+    "no_errors",
+    "counters_reconcile",
+];
+
+/// The cgroups that the demo of this process has, where the demo says that it makes them.
+fn left(place: &Value, pid: u32) -> Vec<PathBuf> {
+    let Some(dir) = place.as_str() else { return Vec::new() };
+    let ours = format!("bellwire-demo-{pid}-");
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    entries.filter(|path| path.to_string_lossy().contains(&ours)).collect()
+}
+
+#[test]
+fn every_check_holds_and_nothing_is_left_behind() {
+    let place = Place::new();
+    let ended = place.run(&["demo", "--seconds", "1", "--json"]);
+    assert_eq!((ended.status, ended.stderr.as_str()), (Some(0), ""), "{ended:?}");
+    let report = ended.json();
+    assert_eq!(report["ok"], true);
+    let can = !report["cgroups"]["place"].is_null();
+    for check in CHECKS {
+        let expected = if check.starts_with("cgroups") && !can { Value::Null } else { true.into() };
+        assert_eq!(report["checks"][check], expected, "{check}");
+    }
+    assert_eq!(report["checks"].as_object().unwrap().len(), CHECKS.len());
+    assert_eq!(report["seconds"].as_array().unwrap().len(), 1);
+    let calls = &report["consumer"]["calls"];
+    assert!(calls["made"].as_u64() > Some(0) && calls["made"] == calls["verified"], "{calls}");
+    if can {
+        assert!(report["cgroups"]["made"].as_u64() > Some(0));
+        assert!(report["consumer"]["refreshes"]["changed"].as_u64() > Some(2), "{report:#}");
+    }
+    assert!(is_empty(&place.temp()), "the run dir is removed");
+}
+
+#[test]
+fn it_tells_each_second_and_each_check_in_plain_lines() {
+    let place = Place::new();
+    let ended = place.run(&["demo", "--seconds", "1"]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    let second = ended.stdout.lines().find(|line| line.starts_with("time 1 s")).unwrap();
+    for figure in ["generation", "cgroups", "look-ups/s", "RTT p99", "rings/call", "errors 0"] {
+        assert!(second.contains(figure), "{second}");
+    }
+    let skipped = ended.stdout.matches("  – ").count();
+    assert_eq!(ended.stdout.matches("  ✓ ").count() + skipped, CHECKS.len(), "{}", ended.stdout);
+    assert!(!ended.stdout.contains('\x1b') && !ended.stdout.contains('✗'));
+}
+
+#[test]
+fn without_cgroups_to_make_the_real_ones_are_served() {
+    let place = Place::new();
+    let ended = place.run(&["demo", "--seconds", "1", "--json", "--cgroups", "0"]);
+    let report = ended.json();
+    assert_eq!((ended.status, &report["ok"]), (Some(0), &true.into()), "{report:#}");
+    assert_eq!(report["checks"]["cgroups_found"], Value::Null);
+    assert_eq!(report["cgroups"]["made"], 0);
+    assert!(report["consumer"]["lookups"]["made"].as_u64() > Some(0));
+}
+
+#[test]
+fn a_signal_ends_it_early_and_cleanly() {
+    for (signal, status) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let place = Place::new();
+        let mut demo = place.start(&["demo", "--seconds", "1000"]);
+        let pid = demo.pid();
+        demo.stdout_until("time 1 s");
+        assert_eq!(demo.end_by(signal).code(), Some(status));
+        let (stdout, stderr) = demo.rest();
+        assert!(stdout.contains("Interrupted") && stdout.contains("both processes ended"));
+        assert_eq!(stderr, "");
+        assert!(is_empty(&place.temp()), "the run dir is removed");
+        let hierarchies = ["", "unified", "cpuacct", "cpu", "memory", "pids", "systemd"];
+        for name in hierarchies.map(|name| Path::new("/sys/fs/cgroup").join(name)) {
+            if name.is_dir() {
+                assert_eq!(left(&name.to_string_lossy().into(), pid).len(), 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_killed_demo_takes_its_processes_along_and_the_next_one_cleans_up() {
+    let place = Place::new();
+    let mut demo = place.start(&["demo", "--seconds", "1000"]);
+    let pid = demo.pid();
+    let line = demo.stdout_until("Provider process");
+    let pids: Vec<u32> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    let [provider, consumer, ..] = pids[..] else { panic!("{line}") };
+    demo.stdout_until("time 1 s");
+    demo.end_by(Signal::KILL);
+    for pid in [provider, consumer] {
+        wait_for_end(pid);
+    }
+    let report = place.run(&["demo", "--seconds", "1", "--json"]).json();
+    assert_eq!(report["ok"], true, "{report:#}");
+    assert_eq!(left(&report["cgroups"]["place"], pid).len(), 0);
+}
+
+/// Waits for a process that is no child of this one.
+fn wait_for_end(pid: u32) {
+    use std::os::fd::AsFd;
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    let Ok(pidfd) = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) else {
+        return;
+    };
+    let limit = bellwire_memfd::clock::now().after(std::time::Duration::from_secs(60));
+    let ended = bellwire_memfd::poll::wait_readable(&[pidfd.as_fd()], Some(limit)).unwrap();
+    assert!(ended.any(), "process {pid} outlives the demo");
+}

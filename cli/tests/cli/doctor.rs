@@ -1,0 +1,71 @@
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::Value;
+
+use crate::support::Place;
+
+fn probe<'a>(report: &'a Value, name: &str) -> &'a Value {
+    let probes = report["probes"].as_array().unwrap();
+    probes.iter().find(|probe| probe["name"] == name).unwrap_or_else(|| panic!("no {name}"))
+}
+
+#[test]
+fn all_that_is_required_works_where_the_tests_run() {
+    let place = Place::new();
+    let ended = place.run(&["doctor", "--json"]);
+    let report = ended.json();
+    assert_eq!((ended.status, &report["ok"]), (Some(0), &true.into()), "{report:#}");
+    for name in [
+        "memfd_create",
+        "F_SEAL_SHRINK",
+        "F_SEAL_GROW",
+        "F_SEAL_WRITE",
+        "F_SEAL_FUTURE_WRITE",
+        "F_SEAL_SEAL",
+        "futex across two maps",
+        "eventfd and epoll, edge",
+        "SCM_RIGHTS over SEQPACKET",
+        "SO_PEERCRED",
+        "a session and a call",
+        "a snapshot",
+    ] {
+        let probe = probe(&report, name);
+        assert_eq!((&probe["required"], &probe["state"]), (&true.into(), &"ok".into()), "{probe}");
+    }
+    for name in ["futex_waitv", "SO_PEERPIDFD", "io_uring", "io_uring futex wait", "eBPF tracer"] {
+        assert_eq!(probe(&report, name)["required"], false);
+    }
+}
+
+#[test]
+fn it_changes_nothing() {
+    let place = Place::new();
+    place.run(&["doctor"]);
+    assert!(!place.run_dir().exists());
+    assert!(crate::support::is_empty(&place.temp()));
+}
+
+#[test]
+fn a_run_dir_that_others_may_write_is_told_with_advice() {
+    let place = Place::new();
+    fs::create_dir(place.run_dir()).unwrap();
+    fs::set_permissions(place.run_dir(), fs::Permissions::from_mode(0o777)).unwrap();
+    let ended = place.run(&["doctor", "--json"]);
+    let report = ended.json();
+    let probe = probe(&report, "directory");
+    assert_eq!((ended.status, &probe["state"]), (Some(0), &"limited".into()));
+    assert!(probe["advice"].as_str().unwrap().contains("chmod go-w"), "{probe}");
+}
+
+#[test]
+fn few_descriptors_are_told_with_the_number_of_sessions() {
+    let place = Place::new();
+    let bellwire = env!("CARGO_BIN_EXE_bellwire");
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "ulimit -S -n 64; exec \"$0\" doctor", bellwire]);
+    let ended = crate::support::Ended::of(command.env("TMPDIR", place.temp()));
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    let line = ended.stdout.lines().find(|line| line.contains("open files")).unwrap();
+    assert!(line.contains("limited") && line.contains("about 10 sessions"), "{line}");
+}

@@ -1,0 +1,58 @@
+use crate::support::{Ended, Place, bellwire};
+
+const COMMANDS: [&str; 7] = ["demo", "provide", "get", "ping", "ls", "doctor", "completions"];
+
+#[test]
+fn every_command_has_help_with_examples() {
+    let all = Ended::of(bellwire().arg("--help"));
+    assert_eq!(all.status, Some(0));
+    for command in COMMANDS {
+        assert!(all.stdout.contains(&format!("\n  {command} ")), "{command} is not listed");
+        let help = Ended::of(bellwire().args([command, "--help"]));
+        assert_eq!(help.status, Some(0), "{command}");
+        let example = format!("bellwire {command}");
+        let examples = help.stdout.split_once("Examples:").map(|(_, examples)| examples);
+        assert!(examples.unwrap_or("").contains(&example), "{}", help.stdout);
+        assert!(help.stdout.contains("--run-dir"), "{command}");
+    }
+    assert!(!all.stdout.contains("demo-consumer"), "hidden commands are shown");
+}
+
+#[test]
+fn help_lists_every_exit_code() {
+    let help = Ended::of(bellwire().arg("--help")).stdout;
+    let codes = help.split_once("Exit codes:").unwrap().1;
+    for code in ["0", "1", "2", "3", "4", "5", "6", "7", "130"] {
+        assert!(codes.contains(&format!("\n  {code} ")), "{code}");
+    }
+}
+
+#[test]
+fn a_wrong_command_line_exits_with_2_and_says_why() {
+    let place = Place::new();
+    for (args, why) in [
+        (&["frobnicate"][..], "unrecognized subcommand"),
+        (&["get", "pods"], "possible values: cgroups"),
+        (&["provide", "pods"], "possible values: cgroups"),
+        (&["ping", "Not_A_Name"], "a-z, 0-9"),
+        (&["ping"], "<SERVICE>"),
+        (&["provide", "cgroups", "--interval", "0s"], "more than 0"),
+        (&["get", "cgroups", "--timeout", "soon"], "250ms"),
+        (&["demo", "--seconds", "0"], "1..="),
+        (&["get", "cgroups", "--orchestrator", "nobody"], "systemd"),
+    ] {
+        let ended = place.run(args);
+        assert_eq!(ended.status, Some(2), "{args:?}");
+        assert!(ended.stderr.contains(why), "{args:?}: {}", ended.stderr);
+        assert_eq!(ended.stdout, "");
+    }
+}
+
+#[test]
+fn completions_are_printed_for_shells() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = Ended::of(bellwire().args(["completions", shell]));
+        assert_eq!(script.status, Some(0));
+        assert!(script.stdout.contains("bellwire") && script.stdout.contains("run-dir"));
+    }
+}

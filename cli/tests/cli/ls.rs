@@ -1,0 +1,46 @@
+use std::fs;
+
+use crate::support::Place;
+
+#[test]
+fn a_missing_run_dir_is_said_and_an_empty_one_is_empty() {
+    let place = Place::new();
+    let missing = place.run(&["ls"]);
+    assert_eq!((missing.status, missing.stdout.as_str()), (Some(3), ""));
+    assert!(missing.stderr.contains("there is no run dir"), "{missing:?}");
+    let missing = place.run(&["ls", "--format", "json"]);
+    assert_eq!((missing.status, &missing.json()["exists"]), (Some(3), &false.into()));
+
+    fs::create_dir(place.run_dir()).unwrap();
+    let empty = place.run(&["ls"]);
+    assert_eq!((empty.status, empty.stdout.as_str()), (Some(0), ""));
+    assert!(empty.stderr.contains("no endpoints"), "{empty:?}");
+    assert_eq!(place.run(&["ls", "--format", "json"]).json()["endpoints"], serde_json::json!([]));
+}
+
+#[test]
+fn endpoints_are_listed_with_mode_owner_and_pid() {
+    let place = Place::new();
+    let provider = place.provider();
+    let listed = place.run(&["ls"]);
+    assert_eq!(listed.status, Some(0));
+    let line = listed.stdout.lines().nth(1).unwrap();
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    let pid = provider.pid().to_string();
+    assert_eq!(fields[..4], ["cgroups-snapshot", "alive", pid.as_str(), "0600"], "{line}");
+    assert_eq!(fields[5], place.socket().to_str().unwrap());
+
+    let endpoint = &place.run(&["ls", "--format", "json"]).json()["endpoints"][0];
+    assert_eq!((&endpoint["mode"], &endpoint["pid"]), (&"0600".into(), &provider.pid().into()));
+    assert_eq!(endpoint["uid"], rustix::process::geteuid().as_raw());
+    assert_eq!(endpoint["owner"], fields[4]);
+}
+
+#[test]
+fn the_option_comes_before_the_variable() {
+    let place = Place::new();
+    let _provider = place.provider();
+    let other = place.temp();
+    let elsewhere = place.run(&["ls", "--run-dir", other.to_str().unwrap(), "--format", "json"]);
+    assert_eq!(elsewhere.json()["endpoints"], serde_json::json!([]));
+}

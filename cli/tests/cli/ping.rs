@@ -1,0 +1,88 @@
+use bellwire::{RunDir, Server, Service};
+use rustix::process::Signal;
+
+use crate::support::Place;
+
+/// A service that the command does not know.
+struct Foreign;
+
+impl Service for Foreign {
+    const NAME: &'static str = "foreign";
+    const METHOD: u32 = 42;
+    type Request = u64;
+    type Response = u64;
+}
+
+#[test]
+fn a_known_service_is_called_on_one_session() {
+    let place = Place::new();
+    let provider = place.provider();
+    let ended = place.run(&["ping", "cgroups-snapshot", "-c", "3", "-i", "0s"]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    let lines: Vec<&str> = ended.stdout.lines().collect();
+    assert!(lines[0].contains("calls on one session"), "{ended:?}");
+    let session = format!("session with process {} opened", provider.pid());
+    assert!(lines[1].starts_with("1: ") && lines[1].contains(&session), "{ended:?}");
+    assert_eq!(ended.stdout.matches("opened").count(), 1, "{ended:?}");
+    assert!(lines[4].contains("3 calls, 3 answered, 0 % lost"), "{ended:?}");
+    assert!(lines[5].contains("min") && !lines[5].contains(" ns"), "too fast: {ended:?}");
+}
+
+#[test]
+fn any_service_is_measured_by_handshakes() {
+    let place = Place::new();
+    let mut builder = Server::builder(&RunDir::new(place.run_dir()));
+    builder.serve::<Foreign>(|_, number| Ok(number)).unwrap();
+    let server = builder.start().unwrap();
+
+    let refused = place.run(&["ping", "foreign", "-c", "2", "-i", "0s"]);
+    assert_eq!(refused.status, Some(0), "a refusal answers: {refused:?}");
+    assert!(refused.stdout.contains("one handshake each"), "{refused:?}");
+    assert!(refused.stdout.contains("method 42 of foreign"), "{refused:?}");
+    assert!(refused.stdout.contains("2 handshakes, 2 answered"), "{refused:?}");
+
+    let welcomed = place.run(&["ping", "foreign", "--method", "42", "-c", "2", "-i", "0s"]);
+    assert_eq!(welcomed.status, Some(0), "{welcomed:?}");
+    let by = format!("welcomed by process {}", std::process::id());
+    assert!(welcomed.stdout.contains(&by), "{welcomed:?}");
+
+    let stats = server.stop();
+    assert_eq!((stats.admitted, stats.turned_away, stats.poisoned), (2, 2, 0));
+}
+
+#[test]
+fn an_absent_service_is_all_loss_and_exits_with_3() {
+    let place = Place::new();
+    for service in ["cgroups-snapshot", "foreign"] {
+        let ended = place.run(&["ping", service, "-c", "2", "-i", "0s"]);
+        assert_eq!(ended.status, Some(3), "{ended:?}");
+        assert!(ended.stdout.contains("0 answered, 100 % lost"), "{ended:?}");
+        assert!(ended.stderr.contains("nobody provides"), "{ended:?}");
+    }
+}
+
+#[test]
+fn a_provider_that_does_not_answer_is_a_deadline() {
+    let place = Place::new();
+    let mut provider = place.provider();
+    provider.signal(Signal::STOP);
+    let ended = place.run(&["ping", "foreign", "-c", "1", "--timeout", "50ms"]);
+    assert_eq!(ended.status, Some(3), "another service is absent still: {ended:?}");
+    let args = ["ping", "cgroups-snapshot", "-c", "1", "--timeout", "50ms"];
+    for args in [&args[..], &[&args[..], &["--method", "1"]].concat()] {
+        let ended = place.run(args);
+        assert_eq!(ended.status, Some(5), "{ended:?}");
+    }
+    provider.signal(Signal::CONT);
+    assert!(provider.end_by(Signal::TERM).success());
+}
+
+#[test]
+fn a_signal_ends_it_with_a_summary() {
+    let place = Place::new();
+    let _provider = place.provider();
+    let mut ping = place.start(&["ping", "cgroups-snapshot", "-c", "0", "-i", "1h"]);
+    ping.stdout_until("1: ");
+    assert!(ping.end_by(Signal::INT).success());
+    assert!(ping.rest().0.contains("1 calls, 1 answered"));
+}

@@ -1,0 +1,102 @@
+use std::os::unix::fs::PermissionsExt;
+use std::{fs, io};
+
+use rustix::process::Signal;
+
+use crate::support::{Ended, Place};
+
+#[test]
+fn a_provider_tells_where_and_what_it_provides() {
+    let place = Place::new();
+    let root = place.root();
+    let mut provider = place.start(&["provide", "cgroups", "--root", root.to_str().unwrap()]);
+    let line = provider.stderr_until("providing");
+    for part in [place.socket().to_str().unwrap(), "3 cgroups", "v2", "1.00 s"] {
+        assert!(line.contains(part), "{line}");
+    }
+}
+
+#[test]
+fn a_provider_tells_of_each_generation_when_asked() {
+    let place = Place::new();
+    let mut provider = place.provider();
+    place.cgroup("web.slice");
+    assert!(provider.stderr_until("generation 2").contains("4 cgroups"));
+}
+
+#[test]
+fn a_signal_ends_a_provider_cleanly_and_takes_its_socket_away() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let place = Place::new();
+        let mut provider = place.provider();
+        assert!(place.socket().exists());
+        assert!(provider.end_by(signal).success(), "{signal:?}");
+        assert!(provider.rest().1.contains("stopped"));
+        assert!(!place.socket().exists());
+    }
+}
+
+#[test]
+fn a_second_provider_is_refused_and_told_who_holds_the_name() {
+    let place = Place::new();
+    let first = place.provider();
+    let second = place.run(&["provide", "cgroups", "--root", place.root().to_str().unwrap()]);
+    assert_eq!(second.status, Some(7));
+    assert!(second.stderr.contains(&format!("process {} provides", first.pid())), "{second:?}");
+    assert!(second.stderr.contains("--run-dir"), "{second:?}");
+    // The first one was not disturbed.
+    assert_eq!(place.run(&["get", "cgroups"]).status, Some(0));
+}
+
+#[test]
+fn a_killed_provider_is_absent_and_stale_until_a_new_one_takes_the_name_over() {
+    let place = Place::new();
+    let mut first = place.provider();
+    first.end_by(Signal::KILL);
+    assert!(place.socket().exists(), "the socket outlives a kill");
+    assert_eq!(place.run(&["get", "cgroups", "--timeout", "50ms"]).status, Some(3));
+    assert_eq!(place.run(&["ls", "--format", "json"]).json()["endpoints"][0]["state"], "stale");
+
+    let second = place.provider();
+    let endpoint = &place.run(&["ls", "--format", "json"]).json()["endpoints"][0];
+    assert_eq!((&endpoint["state"], &endpoint["pid"]), (&"alive".into(), &second.pid().into()));
+    assert_eq!(place.run(&["get", "cgroups"]).status, Some(0));
+}
+
+#[test]
+fn what_cannot_be_scanned_or_served_is_said_with_what_to_do() {
+    let place = Place::new();
+    let empty = place.temp();
+    let nothing = place.run(&["provide", "cgroups", "--root", empty.to_str().unwrap()]);
+    assert_eq!(nothing.status, Some(1));
+    assert!(nothing.stderr.contains("no cgroup hierarchy"), "{nothing:?}");
+    assert!(nothing.stderr.contains("--root"), "{nothing:?}");
+
+    fs::create_dir(place.run_dir()).or_else(exists).unwrap();
+    fs::set_permissions(place.run_dir(), fs::Permissions::from_mode(0o777)).unwrap();
+    let unsafe_dir = place.run(&["provide", "cgroups"]);
+    assert_eq!(unsafe_dir.status, Some(1));
+    assert!(unsafe_dir.stderr.contains("chmod go-w"), "{unsafe_dir:?}");
+}
+
+#[test]
+fn a_client_of_another_invocation_is_refused() {
+    let place = Place::new();
+    let root = place.root();
+    let args = ["provide", "cgroups", "--root", root.to_str().unwrap()];
+    let mut command = place.command(&args);
+    let mut provider = crate::support::Running::of(command.env("NETDATA_INVOCATION_ID", "one"));
+    provider.stderr_until("providing");
+    for client in [&["get", "cgroups", "--timeout", "9s"][..], &["ping", "cgroups-snapshot", "-c1"]]
+    {
+        let ended = Ended::of(place.command(client).env("NETDATA_INVOCATION_ID", "other"));
+        assert_eq!(ended.status, Some(4), "{ended:?}");
+        assert!(ended.stderr.contains("NETDATA_INVOCATION_ID"), "{ended:?}");
+        let ended = Ended::of(place.command(client).env("NETDATA_INVOCATION_ID", "one"));
+        assert_eq!(ended.status, Some(0), "{ended:?}");
+    }
+}
+
+fn exists(error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) }
+}

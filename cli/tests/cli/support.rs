@@ -1,0 +1,215 @@
+//! Runs the command, and waits for what it says.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A test that waits for longer hangs.
+const HANGS: Duration = Duration::from_secs(60);
+
+/// A place of its own for one test: a run dir, a made-up cgroup hierarchy, temporary files.
+pub(crate) struct Place {
+    dir: TempDir,
+}
+
+/// What a command that ended left behind.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// A command that runs. Dropping it kills it.
+pub(crate) struct Running {
+    child: Child,
+    stdout: Receiver<String>,
+    stderr: Receiver<String>,
+}
+
+/// The command, with an environment that says nothing.
+pub(crate) fn bellwire() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bellwire"));
+    for name in [
+        "BELLWIRE_RUN_DIR",
+        "XDG_RUNTIME_DIR",
+        "NETDATA_INVOCATION_ID",
+        "INVOCATION_ID",
+        "NO_COLOR",
+        "CLICOLOR_FORCE",
+        "COLUMNS",
+    ] {
+        command.env_remove(name);
+    }
+    command
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::Builder::new().prefix("bw-cli-").tempdir().unwrap();
+        let place = Self { dir };
+        fs::create_dir(place.root()).unwrap();
+        fs::create_dir(place.temp()).unwrap();
+        // What makes it a v2 hierarchy.
+        fs::write(place.root().join("cgroup.controllers"), "cpu memory\n").unwrap();
+        place.cgroup("system.slice");
+        place.cgroup("system.slice/cron.service");
+        place
+    }
+
+    pub(crate) fn run_dir(&self) -> PathBuf {
+        self.dir.path().join("run")
+    }
+
+    pub(crate) fn root(&self) -> PathBuf {
+        self.dir.path().join("cgroup")
+    }
+
+    pub(crate) fn temp(&self) -> PathBuf {
+        self.dir.path().join("tmp")
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.run_dir().join("cgroups-snapshot.sock")
+    }
+
+    /// Makes a cgroup of the made-up hierarchy: complete before it can be seen.
+    pub(crate) fn cgroup(&self, path: &str) {
+        let building = self.dir.path().join("building");
+        fs::create_dir(&building).unwrap();
+        fs::write(building.join("cgroup.events"), "populated 1\n").unwrap();
+        fs::rename(building, self.root().join(path)).unwrap();
+    }
+
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = bellwire();
+        command.env("BELLWIRE_RUN_DIR", self.run_dir()).env("TMPDIR", self.temp()).args(args);
+        command
+    }
+
+    pub(crate) fn run(&self, args: &[&str]) -> Ended {
+        Ended::of(&mut self.command(args))
+    }
+
+    pub(crate) fn start(&self, args: &[&str]) -> Running {
+        Running::of(&mut self.command(args))
+    }
+
+    /// A provider of the made-up hierarchy, that looks often and is ready.
+    pub(crate) fn provider(&self) -> Running {
+        let root = self.root();
+        let root = root.to_str().unwrap();
+        let mut provider =
+            self.start(&["provide", "cgroups", "--root", root, "--interval", "5ms", "-v"]);
+        provider.stderr_until("providing");
+        provider
+    }
+}
+
+impl Ended {
+    pub(crate) fn of(command: &mut Command) -> Self {
+        Self::from(command.stdin(Stdio::null()).output().unwrap())
+    }
+
+    /// Its standard output, which is one JSON object in one line.
+    pub(crate) fn json(&self) -> Value {
+        assert_eq!(self.stdout.lines().count(), 1, "{self:?}");
+        serde_json::from_str(&self.stdout).unwrap()
+    }
+}
+
+impl From<std::process::Output> for Ended {
+    fn from(output: std::process::Output) -> Self {
+        Self {
+            status: output.status.code(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+}
+
+impl Running {
+    pub(crate) fn of(command: &mut Command) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let stdout = lines(child.stdout.take().unwrap());
+        let stderr = lines(child.stderr.take().unwrap());
+        Self { child, stdout, stderr }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn stdout_until(&mut self, text: &str) -> String {
+        until(&self.stdout, text)
+    }
+
+    pub(crate) fn stderr_until(&mut self, text: &str) -> String {
+        until(&self.stderr, text)
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    pub(crate) fn end(&mut self) -> ExitStatus {
+        self.child.wait().unwrap()
+    }
+
+    pub(crate) fn end_by(&mut self, signal: Signal) -> ExitStatus {
+        self.signal(signal);
+        self.end()
+    }
+
+    /// What it says until it ends.
+    pub(crate) fn rest(&mut self) -> (String, String) {
+        let all = |lines: &Receiver<String>| {
+            std::iter::from_fn(|| lines.recv_timeout(HANGS).ok()).collect::<Vec<_>>().join("\n")
+        };
+        (all(&self.stdout), all(&self.stderr))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Whether a directory has nothing in it.
+pub(crate) fn is_empty(dir: &Path) -> bool {
+    fs::read_dir(dir).unwrap().next().is_none()
+}
+
+fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, lines) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+fn until(lines: &Receiver<String>, text: &str) -> String {
+    let mut said = Vec::new();
+    loop {
+        match lines.recv_timeout(HANGS) {
+            Ok(line) if line.contains(text) => return line,
+            Ok(line) => said.push(line),
+            Err(error) => panic!("{error}: no line with {text:?} after {said:#?}"),
+        }
+    }
+}

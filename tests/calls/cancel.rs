@@ -1,0 +1,146 @@
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use bellwire::{
+    CallError, Client, ClientConfig, Doorbell, ErrorKind, Executed, ServerConfig, State,
+};
+
+use crate::support::guard::until;
+use crate::support::house::{Dir, House, patient, reconcile_session};
+use crate::support::kernel;
+use crate::support::rogue::RogueListener;
+use crate::support::services::{Echo, Hold};
+
+fn with_worker() -> House {
+    House::with(ServerConfig { workers: 1, ..ServerConfig::default() })
+}
+
+#[test]
+fn another_thread_cancels_a_parked_call_and_only_that() {
+    for doorbell in [Doorbell::Futex, Doorbell::Eventfd, Doorbell::Socket] {
+        let house = with_worker();
+        let mut client = house.client_with::<Hold>(ClientConfig { doorbell, ..patient() });
+        let canceller = client.canceller().unwrap();
+        let caller = kernel::thread_id();
+        let from_elsewhere = thread::spawn(move || {
+            kernel::wait_until_parked(caller);
+            canceller.cancel();
+        });
+        let error = client.call(&1).unwrap_err();
+        assert!(
+            matches!(error, CallError::Cancelled { executed: Executed::Maybe }),
+            "{doorbell:?}: {error}"
+        );
+        from_elsewhere.join().unwrap();
+        house.release();
+        assert_eq!(client.call(&2).unwrap(), 2, "{doorbell:?}: the next call is not cancelled");
+        let session = client.session().unwrap();
+        assert_eq!((session.stats().answered, session.stats().failed), (1, 1));
+        reconcile_session(session);
+        drop(client);
+        assert_eq!(house.close().accepted, 2);
+    }
+}
+
+#[test]
+fn a_cancellation_ahead_of_time_ends_the_next_wait() {
+    let house = with_worker();
+    let mut client = house.client::<Hold>();
+    let canceller = client.canceller().unwrap();
+    canceller.cancel();
+    assert!(matches!(client.call(&1), Err(CallError::Cancelled { .. })));
+    house.release();
+    assert_eq!(client.call(&2).unwrap(), 2);
+    drop(client);
+    house.close();
+}
+
+#[test]
+fn a_call_that_waits_to_connect_is_cancelled_too() {
+    let dir = Dir::new();
+    // It listens, and never answers a HELLO.
+    let _silent = RogueListener::bind(&dir.run_dir, "echo");
+    let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
+    let canceller = client.canceller().unwrap();
+    let caller = kernel::thread_id();
+    let from_elsewhere = thread::spawn(move || {
+        kernel::wait_until_parked(caller);
+        canceller.cancel();
+    });
+    let error = client.call(&vec![1]).unwrap_err();
+    assert!(matches!(error, CallError::Cancelled { executed: Executed::No }), "{error}");
+    from_elsewhere.join().unwrap();
+    assert_eq!(client.refresh(), State::Connecting);
+}
+
+#[test]
+fn a_call_ends_at_its_deadline_and_the_session_goes_on() {
+    let house = with_worker();
+    let mut client = house.client::<Hold>();
+    for timeout in [Duration::ZERO, Duration::from_millis(10)] {
+        let error = client.call_within(&1, timeout).unwrap_err();
+        assert!(matches!(error, CallError::Deadline { executed: Executed::Maybe }), "{error}");
+        assert_eq!(error.kind(), ErrorKind::Deadline);
+    }
+    house.release();
+    // The late answers are dropped, and are nobody else's.
+    for at in 10..20 {
+        assert_eq!(client.call(&at).unwrap(), at);
+    }
+    let stats = client.session().unwrap().stats();
+    assert_eq!((stats.made, stats.answered, stats.failed, stats.in_flight), (12, 10, 2, 0));
+    drop(client);
+    house.close();
+}
+
+#[test]
+fn a_request_that_waits_for_a_worker_is_withdrawn_when_it_is_abandoned() {
+    let house = with_worker();
+    let mut client = house.client::<Hold>();
+    let session = client.session().unwrap();
+    let held = session.submit(&1).unwrap();
+    assert_eq!(house.arrivals.next(), 1);
+    let unwanted = session.submit(&2).unwrap();
+    assert!(session.abandon(unwanted));
+    assert!(!session.abandon(unwanted));
+    let last = session.submit(&3).unwrap();
+    until("the cancellation is taken", || house.stats().refused == 1);
+    house.release();
+    let mut answers = Vec::new();
+    until("both answers are there", || {
+        answers.extend(session.try_reply().unwrap());
+        answers.len() == 2
+    });
+    let answers: Vec<_> =
+        answers.into_iter().map(|(ticket, answer)| (ticket, answer.unwrap())).collect();
+    assert_eq!(answers, [(held, 1), (last, 3)]);
+    reconcile_session(session);
+    assert_eq!(house.arrivals.so_far(), [3], "the handler never saw the second");
+    drop(client);
+    let stats = house.close();
+    assert_eq!((stats.accepted, stats.answered, stats.refused), (3, 2, 1));
+}
+
+#[test]
+fn a_session_is_cancelled_by_its_own_canceller() {
+    let house = with_worker();
+    let mut client = house.client::<Hold>();
+    let session = client.session().unwrap();
+    let canceller = session.canceller().unwrap();
+    let (tell, told) = channel();
+    let caller = kernel::thread_id();
+    let from_elsewhere = thread::spawn(move || {
+        kernel::wait_until_parked(caller);
+        canceller.cancel();
+        tell.send(()).unwrap();
+    });
+    let error = session.call(&1).unwrap_err();
+    assert!(matches!(error, CallError::Cancelled { executed: Executed::Maybe }), "{error}");
+    told.recv().unwrap();
+    from_elsewhere.join().unwrap();
+    house.release();
+    assert_eq!(session.call(&2).unwrap(), 2);
+    drop(client);
+    house.close();
+}

@@ -1,0 +1,109 @@
+use std::os::fd::AsFd;
+
+use bellwire::{CallError, ClientConfig, Doorbell, ServerConfig, Session};
+use bellwire_memfd::{clock, poll};
+
+use crate::support::guard::patience;
+use crate::support::house::{House, patient, reconcile_session};
+use crate::support::services::{Echo, Hold};
+
+fn is_readable(session: &Session<Hold>) -> bool {
+    let fd = session.as_fd().expect("a descriptor to poll");
+    poll::wait_readable(&[fd], Some(clock::now())).unwrap().any()
+}
+
+fn sleep_until_readable(fd: &impl AsFd) {
+    assert!(poll::wait_readable(&[fd.as_fd()], Some(patience())).unwrap().any(), "nobody rings");
+}
+
+#[test]
+fn an_event_loop_sleeps_on_one_descriptor_and_misses_no_answer() {
+    for doorbell in [Doorbell::Eventfd, Doorbell::Socket] {
+        let house = House::with(ServerConfig { workers: 1, ..ServerConfig::default() });
+        let mut client = house.client_with::<Hold>(ClientConfig { doorbell, ..patient() });
+        let session = client.session().unwrap();
+        assert!(session.try_reply().unwrap().is_none());
+        let ticket = session.submit(&1).unwrap();
+        assert_eq!(house.arrivals.next(), 1);
+        assert!(!session.arm().unwrap(), "{doorbell:?}");
+        assert!(!is_readable(session), "{doorbell:?}: no answer yet");
+        house.release();
+        sleep_until_readable(&session.as_fd().unwrap());
+        let (answered, answer) = session.try_reply().unwrap().expect("that was what rang");
+        assert_eq!((answered, answer.unwrap()), (ticket, 1));
+        assert!(session.try_reply().unwrap().is_none());
+        // Many times, with no call to wait in between.
+        let mut loops = 0;
+        for at in 0..500 {
+            session.submit(&at).unwrap();
+            let (_, answer) = loop {
+                if let Some(reply) = session.try_reply().unwrap() {
+                    break reply;
+                }
+                if !session.arm().unwrap() {
+                    loops += 1;
+                    sleep_until_readable(&session.as_fd().unwrap());
+                }
+            };
+            assert_eq!(answer.unwrap(), at, "{doorbell:?}");
+        }
+        assert!(loops > 0, "{doorbell:?}: it never slept");
+        reconcile_session(session);
+        drop(client);
+        assert_eq!(house.close().answered, 501);
+    }
+}
+
+#[test]
+fn an_event_loop_is_told_that_the_provider_is_gone() {
+    for doorbell in [Doorbell::Eventfd, Doorbell::Socket] {
+        let house = House::open();
+        let mut client = house.client_with::<Echo>(ClientConfig { doorbell, ..patient() });
+        let session = client.session().unwrap();
+        assert!(!session.arm().unwrap());
+        let fd = session.as_fd().unwrap().try_clone_to_owned().unwrap();
+        house.close();
+        sleep_until_readable(&fd);
+        let gone = session.try_reply();
+        assert!(matches!(gone, Err(CallError::PeerGone { .. })), "{doorbell:?}: {gone:?}");
+    }
+}
+
+#[test]
+fn an_answer_that_is_there_already_is_told_by_arming() {
+    let house = House::open();
+    let config = ClientConfig { doorbell: Doorbell::Eventfd, ..patient() };
+    let mut client = house.client_with::<Echo>(config);
+    let session = client.session().unwrap();
+    let ticket = session.submit(&vec![1]).unwrap();
+    // A call waits for its own answer, and puts the first one by.
+    assert_eq!(session.call(&vec![2]).unwrap(), [2]);
+    assert!(session.arm().unwrap());
+    let (answered, answer) = session.try_reply().unwrap().unwrap();
+    assert_eq!((answered, answer.unwrap()), (ticket, vec![1]));
+    drop(client);
+    house.close();
+}
+
+#[test]
+fn a_session_rung_by_futex_has_nothing_to_poll() {
+    let house = House::open();
+    let mut client = house.client::<Echo>();
+    assert!(client.session().unwrap().as_fd().is_none());
+    drop(client);
+    house.close();
+}
+
+#[test]
+fn a_server_rung_by_its_sockets_answers_too() {
+    let config = ServerConfig { doorbell: Doorbell::Socket, ..ServerConfig::default() };
+    let house = House::with(config);
+    let mut clients: Vec<_> = (0..3).map(|_| house.client::<Echo>()).collect();
+    for round in 0..200_u8 {
+        for client in &mut clients {
+            assert_eq!(client.call(&vec![round]).unwrap(), [round]);
+        }
+    }
+    drop(clients);
+    assert_eq!(house.close().answered, 600);
+}

@@ -1,0 +1,178 @@
+//! One session's trouble is not another's.
+
+use std::thread;
+use std::time::Duration;
+
+use bellwire::{CallError, ErrorKind, ServerConfig, Session, SpinPolicy};
+
+use crate::support::guard::until;
+use crate::support::house::{House, reconcile_session};
+use crate::support::services::{Echo, Hold, Moody};
+
+#[test]
+fn a_slow_handler_holds_up_no_other_session_when_there_are_workers() {
+    let house = House::with(ServerConfig { workers: 2, ..ServerConfig::default() });
+    let mut slow = house.client::<Hold>();
+    let mut quick = house.client::<Echo>();
+    let held = slow.session().unwrap().submit(&1).unwrap();
+    assert_eq!(house.arrivals.next(), 1);
+    for at in 0..50 {
+        assert_eq!(quick.call(&vec![at]).unwrap(), [at]);
+    }
+    assert!(slow.session().unwrap().try_reply().unwrap().is_none());
+    house.release();
+    let session = slow.session().unwrap();
+    until("the slow answer", || match session.try_reply().unwrap() {
+        Some((ticket, answer)) => {
+            assert_eq!((ticket, answer.unwrap()), (held, 1));
+            true
+        }
+        None => false,
+    });
+    drop((slow, quick));
+    assert_eq!(house.close().answered, 51);
+}
+
+/// What the server's lane holds of echoes of `BIG`, and one more that waits for room.
+const TAKEN: u64 = 16;
+const BIG: [u8; 1000] = [7; 1000];
+
+/// Sends so much and reads so little that the server cannot answer any more, and sleeps.
+fn play_deaf(house: &House, session: &mut Session<Echo>) {
+    for _ in 0..TAKEN + 2 {
+        until("there is room", || session.submit(&BIG.to_vec()).is_ok());
+    }
+    // The counters are told when the reactor goes to sleep.
+    until("the server sleeps, and owes an answer", || house.stats().accepted == TAKEN);
+    // These find the server unable to take them.
+    for _ in 0..4 {
+        session.submit(&BIG.to_vec()).unwrap();
+    }
+}
+
+/// A server that likes to spin: a session that always seems to have moved would keep it from all others.
+fn eager() -> ServerConfig {
+    let long = Duration::from_millis(1);
+    ServerConfig { spin: SpinPolicy { max: long, worth: long }, ..ServerConfig::default() }
+}
+
+#[test]
+fn a_client_that_reads_no_answers_holds_up_nobody_else() {
+    let house = House::with(eager());
+    let mut deaf = house.client::<Echo>();
+    let session = deaf.session().unwrap();
+    play_deaf(&house, session);
+    let mut other = house.client::<Echo>();
+    assert_eq!(other.call(&vec![1]).unwrap(), [1]);
+    let mut third = house.client::<Moody>();
+    assert_eq!(third.call(&Moody::ANSWER).unwrap(), b"fine");
+    // Fill the own lane, too: then it is the caller's to wait.
+    while session.submit(&BIG.to_vec()).is_ok() {}
+    assert!(matches!(session.submit(&BIG.to_vec()), Err(CallError::WouldBlock)));
+    // And when it reads at last, nothing was lost.
+    let mut left = session.stats().in_flight;
+    until("all answers are there", || {
+        while let Some((_, answer)) = session.try_reply().unwrap() {
+            assert_eq!(answer.unwrap(), BIG);
+            left -= 1;
+        }
+        left == 0
+    });
+    drop((deaf, other, third));
+    let stats = house.close();
+    assert_eq!((stats.accepted, stats.refused, stats.lost), (stats.answered, 0, 0));
+}
+
+#[test]
+fn a_client_that_reads_no_answers_keeps_nobody_awake() {
+    let house = House::with(eager());
+    let mut deaf = house.client::<Echo>();
+    play_deaf(&house, deaf.session().unwrap());
+    let parks = house.stats().parks;
+    until("the server sleeps again", || house.stats().parks > parks);
+    drop(deaf);
+    let stats = house.close();
+    assert_eq!((stats.accepted, stats.answered), (TAKEN, TAKEN));
+}
+
+#[test]
+fn a_call_waits_for_room_and_puts_earlier_answers_by() {
+    let house = House::open();
+    let mut deaf = house.client::<Echo>();
+    let session = deaf.session().unwrap();
+    play_deaf(&house, session);
+    let in_flight = session.stats().in_flight;
+    for at in 0..20 {
+        assert_eq!(session.call(&vec![at; 2000]).unwrap(), [at; 2000]);
+    }
+    let mut came = 0;
+    while let Some((_, answer)) = session.try_reply().unwrap() {
+        assert_eq!(answer.unwrap(), BIG);
+        came += 1;
+    }
+    assert_eq!(came, in_flight);
+    reconcile_session(session);
+    drop(deaf);
+    house.close();
+}
+
+#[test]
+fn a_client_at_its_limit_of_requests_holds_up_nobody_else() {
+    let config = ServerConfig { workers: 2, max_in_flight: 1, ..eager() };
+    let house = House::with(config);
+    let mut greedy = house.client::<Hold>();
+    let session = greedy.session().unwrap();
+    for who in 1..=3 {
+        session.submit(&who).unwrap();
+    }
+    assert_eq!(house.arrivals.next(), 1);
+    let mut other = house.client::<Echo>();
+    assert_eq!(other.call(&vec![1]).unwrap(), [1]);
+    assert_eq!(house.arrivals.so_far(), [0; 0], "one at a time");
+    house.release();
+    let mut answers = Vec::new();
+    until("all three", || {
+        answers.extend(session.try_reply().unwrap().map(|(_, answer)| answer.unwrap()));
+        answers.len() == 3
+    });
+    assert_eq!(answers, [1, 2, 3]);
+    drop((greedy, other));
+    house.close();
+}
+
+#[test]
+fn one_session_too_many_is_refused_with_the_limit_and_a_freed_seat_is_given_away() {
+    let house = House::with(ServerConfig { max_sessions: 2, ..ServerConfig::default() });
+    let (first, mut second) = (house.client::<Echo>(), house.client::<Echo>());
+    let mut third = bellwire::Client::<Echo>::new(house.run_dir());
+    let error = third.call(&vec![1]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused);
+    assert!(error.to_string().contains("all 2 sessions"), "{error}");
+    assert_eq!(second.call(&vec![2]).unwrap(), [2]);
+    drop(first);
+    until("there is a seat", || third.call(&vec![3]).is_ok());
+    drop((second, third));
+    house.close();
+}
+
+#[test]
+fn many_sessions_from_many_threads_each_get_their_own_answers() {
+    let house = House::with(ServerConfig { workers: 2, ..ServerConfig::default() });
+    thread::scope(|scope| {
+        for thread in 0..4_u8 {
+            let house = &house;
+            let clients: Vec<_> = (0..8).map(|_| house.client::<Echo>()).collect();
+            scope.spawn(move || {
+                let mut clients = clients;
+                for round in 0..50_u8 {
+                    for (at, client) in clients.iter_mut().enumerate() {
+                        let request = vec![thread, round, at as u8];
+                        assert_eq!(client.call(&request).unwrap(), request);
+                    }
+                }
+            });
+        }
+    });
+    let stats = house.close();
+    assert_eq!((stats.admitted, stats.answered), (32, 4 * 8 * 50));
+}

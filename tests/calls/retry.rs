@@ -1,0 +1,134 @@
+//! What is sent again when a provider goes, and what is not.
+
+use std::thread;
+
+use bellwire::{CallError, Client, Executed, Server, ServerStats, Service};
+use bellwire_core::serve::{Incoming, ServeMachine};
+use bellwire_core::wire::{Header, Kind, Status};
+use bellwire_core::{Port, Word};
+
+use crate::support::child::Process;
+use crate::support::guard::until;
+use crate::support::house::{Dir, patient, reconcile};
+use crate::support::rogue::{RogueListener, RogueSession};
+use crate::support::services::{Echo, Hold, HoldTwice, echo};
+
+/// What the first provider does with the request that it is sent.
+#[derive(Clone, Copy)]
+enum Ends {
+    BeforeTaking,
+    AfterTaking,
+    Lying,
+}
+
+/// A client whose provider ends as told in the middle of a call, when a successor is there already: what the
+/// client gets, and the books of the successor.
+fn call_across<S: Service<Request = u64, Response = u64>>(
+    ends: Ends,
+) -> (Result<u64, CallError>, ServerStats) {
+    let dir = Dir::new();
+    let first = RogueListener::bind(&dir.run_dir, S::NAME);
+    let run_dir = dir.run_dir.clone();
+    let caller = thread::spawn(move || {
+        let mut client = Client::<S>::with_config(&run_dir, patient());
+        client.call(&5)
+    });
+    let mut session = first.open(1);
+    until_request(&session);
+    // No lock protects a rogue: the successor takes the name while the first session lasts.
+    let mut builder = Server::builder(&dir.run_dir);
+    builder.serve::<S>(|_, number| Ok(number * 10)).unwrap();
+    let successor = builder.start().unwrap();
+    match ends {
+        Ends::BeforeTaking => drop(session),
+        Ends::AfterTaking => {
+            take(&session);
+            drop(session);
+        }
+        Ends::Lying => {
+            take(&session);
+            session.put(Header::new(Kind::Response, Status::Ok, 77, 0), &[]);
+            session.is_left();
+        }
+    }
+    let answer = caller.join().unwrap();
+    let stats = successor.stop();
+    reconcile(&stats);
+    (answer, stats)
+}
+
+fn until_request(session: &RogueSession) {
+    use bellwire_core::PeerMemory;
+    use bellwire_core::sync::Ordering;
+    let tail = || session.link.peer().load(Word::Tail, Ordering::Acquire);
+    until("the request is there", || tail() > 0);
+}
+
+fn take(session: &RogueSession) {
+    let mut lanes = session.lanes();
+    let (own, peer) = (session.link.own(), session.link.peer());
+    let taken = ServeMachine::new(9).next(&mut lanes, own, peer, &mut Vec::new()).unwrap();
+    assert!(matches!(taken, Some(Incoming::Request { id: 1, len: 8 })));
+}
+
+#[test]
+fn a_request_that_cannot_have_run_is_sent_to_the_successor() {
+    let (answer, stats) = call_across::<Hold>(Ends::BeforeTaking);
+    assert_eq!(answer.unwrap(), 50);
+    assert_eq!((stats.accepted, stats.answered), (1, 1));
+}
+
+#[test]
+fn a_request_that_may_have_run_is_not_sent_again() {
+    let (answer, stats) = call_across::<Hold>(Ends::AfterTaking);
+    let error = answer.unwrap_err();
+    assert!(matches!(error, CallError::PeerGone { executed: Executed::Maybe }), "{error}");
+    assert_eq!(stats.accepted, 0);
+}
+
+#[test]
+fn an_idempotent_request_is_sent_again_once() {
+    let (answer, stats) = call_across::<HoldTwice>(Ends::AfterTaking);
+    assert_eq!(answer.unwrap(), 50);
+    assert_eq!((stats.accepted, stats.answered), (1, 1));
+}
+
+#[test]
+fn after_a_lie_nothing_is_sent_again_not_even_if_idempotent() {
+    let (answer, stats) = call_across::<HoldTwice>(Ends::Lying);
+    let error = answer.unwrap_err();
+    assert!(matches!(error, CallError::PeerLied(_)), "{error}");
+    assert_eq!(stats.accepted, 0);
+}
+
+#[test]
+fn without_a_successor_the_first_error_is_told() {
+    let dir = Dir::new();
+    let mut server = Process::start("server", &dir.run_dir);
+    let mut client = Client::<HoldTwice>::with_config(&dir.run_dir, patient());
+    let session = client.connect().unwrap();
+    assert!(session.is_alive());
+    server.kill();
+    let error = client.call(&1).unwrap_err();
+    assert!(matches!(error, CallError::PeerGone { executed: Executed::No }), "{error}");
+    let error = client.call(&1).unwrap_err();
+    assert!(matches!(error, CallError::Absent { .. }), "{error}");
+}
+
+#[test]
+fn a_call_after_a_restart_runs_once_on_the_successor() {
+    let dir = Dir::new();
+    let mut server = Process::start("server", &dir.run_dir);
+    let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
+    assert_eq!(client.call(&vec![1]).unwrap(), [1]);
+    server.kill();
+    let mut builder = Server::builder(&dir.run_dir);
+    builder.serve::<Echo>(echo).unwrap();
+    let successor = builder.start().unwrap();
+    // The client has not looked since: it sends to the dead, and then to the living.
+    assert_eq!(client.call(&vec![2]).unwrap(), [2]);
+    drop(client);
+    let stats = successor.stop();
+    reconcile(&stats);
+    assert_eq!((stats.accepted, stats.answered), (1, 1));
+}

@@ -1,0 +1,131 @@
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use bellwire::{
+    CallError, Client, ErrorKind, Executed, Refreshed, ServerConfig, SnapshotCache, Status,
+};
+
+use crate::support::guard::{PATIENCE, until};
+use crate::support::house::{House, patient, reconcile};
+use crate::support::kernel;
+use crate::support::services::{Echo, Hold, Numbers, numbers};
+
+#[test]
+fn a_server_that_stops_answers_what_it_took_and_refuses_the_rest() {
+    let house = House::with(ServerConfig {
+        workers: 2,
+        max_in_flight: 2,
+        drain_timeout: PATIENCE,
+        ..ServerConfig::default()
+    });
+    let mut hold = house.client::<Hold>();
+    let mut echo = house.client::<Echo>();
+    let session = hold.session().unwrap();
+    for who in 1..=4 {
+        session.submit(&who).unwrap();
+    }
+    let mut taken = [house.arrivals.next(), house.arrivals.next()];
+    taken.sort_unstable();
+    assert_eq!(taken, [1, 2]);
+    let gate = house.gate();
+    let (server, _dir) = house.into_server();
+    let stopped = thread::spawn(move || server.stop());
+    // Nothing more is taken once it stops.
+    let mut echoed = 0;
+    let refused = loop {
+        match echo.session().unwrap().call(&vec![1]) {
+            Ok(_) => echoed += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, CallError::Declined { status: Status::Stopping }), "{refused}");
+    assert_eq!((refused.kind(), refused.executed()), (ErrorKind::Stopping, Executed::No));
+    gate.open();
+    let mut answers = Vec::new();
+    until("all four are answered", || {
+        answers.extend(session.try_reply().unwrap().map(|(_, answer)| answer));
+        answers.len() == 4
+    });
+    let ran = answers.iter().filter(|answer| answer.is_ok()).count();
+    let is_refused =
+        |error: &CallError| matches!(error, CallError::Declined { status: Status::Stopping });
+    let refused =
+        answers.iter().filter_map(|answer| answer.as_ref().err()).filter(|e| is_refused(e));
+    assert_eq!((ran, refused.count()), (2, 2));
+    let stats = stopped.join().unwrap();
+    reconcile(&stats);
+    assert_eq!((stats.answered, stats.refused, stats.lost), (2 + echoed, 3, 0));
+}
+
+#[test]
+fn a_server_that_stops_says_bye_to_a_parked_client() {
+    let house = House::with(ServerConfig {
+        workers: 1,
+        drain_timeout: Duration::ZERO,
+        ..ServerConfig::default()
+    });
+    let run_dir = house.run_dir().clone();
+    let (tell, told) = channel();
+    let caller = thread::spawn(move || {
+        let mut client = Client::<Hold>::with_config(&run_dir, patient());
+        tell.send(kernel::thread_id()).unwrap();
+        client.call(&1)
+    });
+    assert_eq!(house.arrivals.next(), 1);
+    kernel::wait_until_parked(told.recv().unwrap());
+    let gate = house.gate();
+    let (server, _dir) = house.into_server();
+    let stopped = thread::spawn(move || server.stop());
+    // The handler still runs: only the bye can end the call.
+    let error = caller.join().unwrap().unwrap_err();
+    assert!(matches!(error, CallError::PeerGone { executed: Executed::Maybe }), "{error}");
+    gate.open();
+    let stats = stopped.join().unwrap();
+    reconcile(&stats);
+    assert_eq!((stats.accepted, stats.lost), (1, 1));
+}
+
+#[test]
+fn a_server_that_stops_wakes_a_parked_watcher() {
+    let house = House::open();
+    house.numbers.publish(&numbers(1, 3)).unwrap();
+    let mut cache = SnapshotCache::<Numbers>::with_config(house.run_dir(), patient());
+    assert_eq!(cache.refresh().unwrap(), Refreshed::Changed);
+    let canceller = cache.canceller().unwrap();
+    let (tell, told) = channel();
+    let watcher = thread::spawn(move || {
+        tell.send(kernel::thread_id()).unwrap();
+        let ended = cache.wait_for_change(None);
+        (ended.map_err(|error| error.to_string()), cache)
+    });
+    let watching = told.recv().unwrap();
+    kernel::wait_until_parked(watching);
+    house.close();
+    // Nobody is there any more: it tries again by and by, until it is told that it is enough.
+    canceller.cancel();
+    let (ended, cache) = watcher.join().unwrap();
+    assert!(ended.is_err(), "{ended:?}");
+    assert_eq!(cache.current().unwrap().bytes(), numbers(1, 3), "the last good one stays");
+}
+
+#[test]
+fn a_server_that_stops_refuses_who_is_in_the_handshake() {
+    let house = House::open();
+    let rogue = crate::support::rogue::Rogue::connect(house.run_dir(), "echo");
+    rogue.enter();
+    let stats = house.close();
+    rogue.is_refused(bellwire::RefuseCode::Stopping, "stopping");
+    assert_eq!(stats.admitted, 0);
+}
+
+#[test]
+fn a_server_that_is_dropped_stops() {
+    let house = House::open();
+    let mut client = house.client::<Echo>();
+    assert_eq!(client.call(&vec![1]).unwrap(), [1]);
+    let (server, _dir) = house.into_server();
+    drop(server);
+    assert!(!client.session().unwrap().is_alive());
+    assert_eq!(client.refresh(), bellwire::State::Absent);
+}

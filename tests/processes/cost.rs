@@ -1,0 +1,140 @@
+//! What a session costs.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use bellwire::Client;
+use rustix::thread::{ClockId, NanosleepRelativeResult, Timespec, clock_nanosleep_relative};
+
+use crate::support::child::Process;
+use crate::support::guard::until;
+use crate::support::house::{Dir, patient};
+use crate::support::kernel;
+use crate::support::roles::parse_stats;
+use crate::support::services::Echo;
+
+/// A server and a client in processes of their own, with one session open.
+struct Pair {
+    _dir: Dir,
+    server: Process,
+    client: Process,
+}
+
+impl Pair {
+    fn open() -> Self {
+        let dir = Dir::new();
+        let server = Process::start("server", &dir.run_dir);
+        let mut client = Process::start("client", &dir.run_dir);
+        assert_eq!(client.ask("open"), "opened");
+        Self { _dir: dir, server, client }
+    }
+
+    fn pids(&self) -> [u32; 2] {
+        [self.server.pid(), self.client.pid()]
+    }
+}
+
+/// Whether all threads of a process sleep.
+fn is_asleep(pid: u32) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let mut stats =
+        tasks.map(|task| fs::read_to_string(task.unwrap().path().join("stat")).unwrap());
+    stats.all(|stat| stat.rsplit(')').next().unwrap().trim_start().starts_with('S'))
+}
+
+fn mapped(memory: &BTreeMap<u64, (String, u64)>) -> u64 {
+    memory.values().map(|(_, size)| size).sum()
+}
+
+#[test]
+fn an_idle_session_wakes_nobody() {
+    let pair = Pair::open();
+    for pid in pair.pids() {
+        until("both ends sleep", || is_asleep(pid));
+    }
+    let before = pair.pids().map(kernel::sleeps);
+    // That nothing happens is seen only by waiting, and for longer than any slice of time in the code.
+    let span = Timespec { tv_sec: 2, tv_nsec: 0 };
+    let slept = clock_nanosleep_relative(ClockId::Monotonic, &span);
+    assert!(matches!(slept, NanosleepRelativeResult::Ok));
+    assert_eq!(pair.pids().map(kernel::sleeps), before);
+}
+
+#[test]
+fn a_session_costs_three_descriptors_and_48_kib_and_gives_all_of_it_back() {
+    let mut pair = Pair::open();
+    let fds = pair.pids().map(kernel::fds);
+    let memory = pair.pids().map(kernel::memory);
+    assert_eq!(pair.client.ask("open"), "opened");
+    for (at, pid) in pair.pids().into_iter().enumerate() {
+        // What was refused or sent is closed by another thread.
+        until("no descriptor is on its way", || kernel::fds(pid) <= fds[at] + 3);
+        let now = kernel::memory(pid);
+        let new: BTreeMap<_, _> =
+            now.iter().filter(|(inode, _)| !memory[at].contains_key(inode)).collect();
+        assert_eq!(new.len(), 4, "two pages and two lanes: {new:?}");
+        let bytes = mapped(&now) - mapped(&memory[at]);
+        assert!((1..=48 << 10).contains(&bytes), "{bytes} bytes: {new:?}");
+    }
+    assert_eq!(pair.client.ask("close"), "closed");
+    for (at, pid) in pair.pids().into_iter().enumerate() {
+        until("every descriptor is given back", || kernel::fds(pid) == fds[at]);
+        until("every map is given back", || kernel::memory(pid) == memory[at]);
+    }
+}
+
+#[test]
+fn a_session_is_mapped_by_its_two_ends_alone_and_by_no_descriptor() {
+    let pair = Pair::open();
+    let [server, client] = pair.pids().map(kernel::memory);
+    let of_sessions = |memory: &BTreeMap<u64, (String, u64)>| {
+        memory
+            .iter()
+            .filter(|(_, (name, _))| name.contains("-1"))
+            .map(|(inode, _)| *inode)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(of_sessions(&server), of_sessions(&client));
+    assert_eq!(of_sessions(&client).len(), 4);
+    let links = fs::read_dir(format!("/proc/{}/fd", pair.client.pid())).unwrap();
+    for link in links {
+        let target = fs::read_link(link.unwrap().path()).unwrap();
+        assert!(!target.to_string_lossy().contains("memfd:bellwire"), "{}", target.display());
+    }
+}
+
+#[test]
+fn a_hundred_thousand_hot_calls_ring_less_than_once_in_a_thousand() {
+    const CALLS: u64 = 100_000;
+    const TRIES: u32 = 12;
+    let cpus = kernel::cpus();
+    let [first, second, ..] = cpus[..] else {
+        println!("skipped: two ends that spin need two processors, and there is {}", cpus.len());
+        return;
+    };
+    let dir = Dir::new();
+    let mut server = Process::start(&format!("pinned-server {second}"), &dir.run_dir);
+    kernel::pin(&[first]);
+    let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
+    let mut seen = Vec::new();
+    // Others use the machine too, and who was put off its processor has to be rung: the best of some tries.
+    for at in 1..=TRIES {
+        let rings = |client: &mut Client<Echo>| client.connect().unwrap().stats().rings;
+        let before = (rings(&mut client), parse_stats(&server.ask("stats")).rings);
+        for call in 0..CALLS {
+            let request = call.to_le_bytes().to_vec();
+            assert_eq!(client.call(&request).unwrap(), request);
+        }
+        let mut stats = parse_stats(&server.ask("stats"));
+        until("the server has counted them", || {
+            stats = parse_stats(&server.ask("stats"));
+            stats.answered == u64::from(at) * CALLS
+        });
+        let rung = (rings(&mut client) - before.0, stats.rings - before.1);
+        if rung.0 < CALLS / 1000 && rung.1 < CALLS / 1000 {
+            return;
+        }
+        seen.push(rung);
+    }
+    panic!("rings of client and server in {CALLS} calls each: {seen:?}");
+}

@@ -1,0 +1,131 @@
+use bellwire::{CallError, Client, ErrorKind, Executed, Fault, ServeError, Server, State, Status};
+
+use crate::support::child::Process;
+use crate::support::house::{Dir, patient, reconcile, reconcile_session};
+use crate::support::roles::parse_stats;
+use crate::support::services::{Echo, Moody, MoodyBytes, MoodyNumber, echo};
+
+#[test]
+fn calls_cross_between_processes_and_both_ends_count_them() {
+    let dir = Dir::new();
+    let mut server = Process::start("server", &dir.run_dir);
+    let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
+    let max = client.connect().unwrap().max_request();
+    for len in (0..=max).step_by(509).chain([max]) {
+        let request: Vec<u8> = (0..len).map(|at| (at * 31 + len) as u8).collect();
+        assert!(client.call(&request).unwrap() == request, "{len} bytes");
+    }
+    let session = client.session().unwrap();
+    assert_eq!(session.provider_pid(), Some(server.pid()));
+    reconcile_session(session);
+    let made = session.stats().made;
+    assert_eq!(session.stats().answered, made);
+    let stats = parse_stats(&server.ask("stop"));
+    reconcile(&stats);
+    assert_eq!((stats.admitted, stats.accepted, stats.answered), (1, made, made));
+}
+
+#[test]
+fn a_handlers_error_is_its_callers_to_read_and_the_server_lives() {
+    let dir = Dir::new();
+    let mut server = Process::start("server", &dir.run_dir);
+    let mut client = Client::<Moody>::with_config(&dir.run_dir, patient());
+    let error = client.call(&Moody::FAIL).unwrap_err();
+    match &error {
+        // No control characters of another process on a terminal.
+        CallError::Handler { reason } => assert_eq!(&**reason, "out of [31m paper"),
+        error => panic!("{error}"),
+    }
+    assert_eq!(
+        (error.kind(), error.fault(), error.executed()),
+        (ErrorKind::Handler, Fault::Peer, Executed::Maybe)
+    );
+    assert_eq!(client.call(&Moody::ANSWER).unwrap(), b"fine");
+    assert_eq!(parse_stats(&server.ask("stop")).answered, 2);
+}
+
+#[test]
+fn a_handlers_panic_fails_its_call_and_nothing_else() {
+    let dir = Dir::new();
+    let mut server = Process::start("server", &dir.run_dir);
+    let mut client = Client::<Moody>::with_config(&dir.run_dir, patient());
+    for _ in 0..3 {
+        let error = client.call(&Moody::PANIC).unwrap_err();
+        assert!(matches!(error, CallError::Declined { status: Status::Panicked }), "{error}");
+        assert_eq!(error.executed(), Executed::Maybe);
+        assert_eq!(client.call(&Moody::ANSWER).unwrap(), b"fine");
+    }
+    let stats = parse_stats(&server.ask("stop"));
+    assert_eq!((stats.admitted, stats.answered), (1, 6), "one session, all along");
+}
+
+#[test]
+fn a_malformed_request_runs_no_handler_and_a_malformed_answer_says_where() {
+    let dir = Dir::new();
+    let mut server = Process::start("server", &dir.run_dir);
+    let mut client = Client::<MoodyBytes>::with_config(&dir.run_dir, patient());
+    let error = client.call(&b"five!".to_vec()).unwrap_err();
+    assert!(matches!(error, CallError::Declined { status: Status::Malformed }), "{error}");
+    assert_eq!((error.kind(), error.executed()), (ErrorKind::Malformed, Executed::No));
+    let mut client = Client::<MoodyNumber>::with_config(&dir.run_dir, patient());
+    let error = client.call(&Moody::ANSWER).unwrap_err();
+    let CallError::Malformed(malformed) = &error else { panic!("{error}") };
+    assert_eq!((malformed.at, malformed.len), (4, 4));
+    assert_eq!(error.executed(), Executed::Maybe);
+    let stats = parse_stats(&server.ask("stop"));
+    assert_eq!((stats.answered, stats.refused, stats.poisoned), (1, 1, 0));
+}
+
+#[test]
+fn an_answer_too_large_for_the_lane_is_said_to_be_so() {
+    let dir = Dir::new();
+    let _server = Process::start("server", &dir.run_dir);
+    let mut client = Client::<Moody>::with_config(&dir.run_dir, patient());
+    let error = client.call(&Moody::RAMBLE).unwrap_err();
+    assert!(matches!(error, CallError::Declined { status: Status::TooLarge }), "{error}");
+    assert_eq!((error.kind(), error.executed()), (ErrorKind::TooLarge, Executed::Maybe));
+    assert_eq!(client.call(&Moody::ANSWER).unwrap(), b"fine");
+}
+
+#[test]
+fn a_request_too_large_for_the_lane_is_not_sent() {
+    let dir = Dir::new();
+    let _server = Process::start("server", &dir.run_dir);
+    let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
+    let limit = client.connect().unwrap().max_request();
+    let error = client.call(&vec![0; limit + 1]).unwrap_err();
+    assert_eq!(error.executed(), Executed::No);
+    let CallError::TooLarge { len, limit: said } = error else { panic!("{error}") };
+    assert_eq!((len, said), (limit + 1, limit));
+    assert_eq!(client.call(&vec![0; limit]).unwrap().len(), limit);
+}
+
+#[test]
+fn an_absent_provider_is_a_state_and_a_call_says_so() {
+    let dir = Dir::new();
+    let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
+    assert_eq!(client.refresh(), State::Absent);
+    let error = client.call(&vec![1]).unwrap_err();
+    assert!(
+        matches!(error, CallError::Absent { service } if service.as_str() == "echo"),
+        "{error}"
+    );
+    assert_eq!((error.fault(), error.executed()), (Fault::Nobody, Executed::No));
+}
+
+#[test]
+fn a_second_provider_of_a_name_is_told_that_it_is_taken() {
+    let dir = Dir::new();
+    let mut first = Process::start("server", &dir.run_dir);
+    let mut builder = Server::builder(&dir.run_dir);
+    let taken = builder.serve::<Echo>(echo).unwrap_err();
+    assert!(
+        matches!(taken, ServeError::Taken { service } if service.as_str() == "echo"),
+        "{taken}"
+    );
+    let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
+    assert_eq!(client.call(&vec![1]).unwrap(), [1], "the first is not disturbed");
+    first.ask("stop");
+    first.kill();
+    builder.serve::<Echo>(echo).unwrap();
+}
