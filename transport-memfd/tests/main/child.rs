@@ -1,4 +1,4 @@
-//! Child processes: this test binary again, running one ignored test as its body.
+//! Child processes: this test binary again, running one test as its body.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -6,10 +6,10 @@ use std::process::{Child, Command, Stdio};
 /// Where a child finds its run directory.
 const RUN_DIR: &str = "BELLWIRE_TEST_RUN_DIR";
 
-/// Starts `body`, the full name of an ignored test.
+/// Starts `body`, the full name of a test that does nothing elsewhere.
 pub(crate) fn start(body: &str, run_dir: &Path) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", body, "--nocapture", "--test-threads=1"])
+        .args(["--exact", body, "--nocapture", "--test-threads=1"])
         .env(RUN_DIR, run_dir)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -17,7 +17,7 @@ pub(crate) fn start(body: &str, run_dir: &Path) -> Child {
         .unwrap()
 }
 
-/// The run directory, inside a child. `None` when somebody runs the ignored tests by hand.
+/// The run directory, inside a child. `None` in any other process: then a body returns at once.
 pub(crate) fn run_dir() -> Option<std::path::PathBuf> {
     std::env::var_os(RUN_DIR).map(Into::into)
 }

@@ -110,7 +110,6 @@ fn the_socket_of_a_killed_process_is_stale_and_replaced() {
 }
 
 #[test]
-#[ignore = "the body of a child process, which waits to be killed"]
 fn body_that_serves() {
     let Some(dir) = child::run_dir() else { return };
     let _endpoint = Endpoint::bind(&dir, service("crash")).unwrap();

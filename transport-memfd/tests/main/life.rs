@@ -53,7 +53,6 @@ fn a_killed_process_wakes_who_is_parked_on_its_life_word() {
 }
 
 #[test]
-#[ignore = "the body of a child process, which waits to be killed"]
 fn body_that_is_killed() {
     let Some(dir) = child::run_dir() else { return };
     let socket = connect(&dir, service("life")).unwrap();

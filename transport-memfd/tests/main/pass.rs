@@ -115,7 +115,6 @@ fn descriptors_lost_at_the_limit_are_noticed() {
 }
 
 #[test]
-#[ignore = "the body of a child process, which lowers its own limits"]
 fn body_at_the_limit() {
     if child::run_dir().is_none() {
         return;

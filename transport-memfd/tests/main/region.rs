@@ -230,7 +230,6 @@ fn a_region_past_the_file_size_limit_is_an_error_and_no_signal() {
 }
 
 #[test]
-#[ignore = "the body of a child process, which lowers its own limits"]
 fn body_with_a_file_limit() {
     if child::run_dir().is_none() {
         return;
