@@ -6,8 +6,12 @@ use bellwire_core::{Instant, Woken};
 use crate::publisher::Snapshot;
 use crate::session::Attached;
 use crate::transport::clock;
+use crate::transport::life::LifeState;
 use crate::transport::snapshot::SnapshotMap;
-use crate::{CallError, Canceller, Client, ClientConfig, RunDir, Service, State};
+use crate::{CallError, Canceller, Client, ClientConfig, RunDir, Service, Session, State};
+
+/// How long a refresh may overlook the death of a provider that has no life word.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The newest snapshot of `T`, mapped read-only and validated once, kept when its provider is gone.
 ///
@@ -20,6 +24,27 @@ pub struct SnapshotCache<T: Snapshot> {
     /// The board's generation that was dealt with last; `None` on a new session.
     seen: Option<u64>,
     timeout: Duration,
+    look: Look,
+}
+
+/// When the provider's process was looked at last; only of use where the kernel does not note its death.
+#[derive(Debug, Default)]
+struct Look(Option<Instant>);
+
+impl Look {
+    /// Asks the kernel, at most once per `LOOK_EVERY`.
+    #[cold]
+    fn is_alive<S: Service>(&mut self, session: &Session<S>) -> bool {
+        if session.link().life() == LifeState::Died {
+            return false;
+        }
+        let now = clock::now();
+        if self.0.is_some_and(|last| now.since(last) < LOOK_EVERY) {
+            return true;
+        }
+        self.0 = Some(now);
+        session.is_alive()
+    }
 }
 
 /// What a refresh found.
@@ -83,7 +108,13 @@ impl<T: Snapshot> SnapshotCache<T> {
     /// A cache with another configuration than the default.
     pub fn with_config(run_dir: &RunDir, config: ClientConfig) -> Self {
         let timeout = config.timeout;
-        Self { client: Client::with_config(run_dir, config), held: None, seen: None, timeout }
+        Self {
+            client: Client::with_config(run_dir, config),
+            held: None,
+            seen: None,
+            timeout,
+            look: Look::default(),
+        }
     }
 
     /// Looks for a newer snapshot and takes it if there is one.
@@ -97,7 +128,7 @@ impl<T: Snapshot> SnapshotCache<T> {
     pub fn refresh(&mut self) -> Result<Refreshed, RefreshError<T::Error>> {
         if let (Some(seen), Some(session)) = (self.seen, self.client.session())
             && session.board().generation() == seen
-            && !session.link().provider_died()
+            && (session.link().life() == LifeState::Alive || self.look.is_alive(session))
         {
             return Ok(if self.held.is_some() { Refreshed::Unchanged } else { Refreshed::Empty });
         }

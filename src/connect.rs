@@ -113,6 +113,12 @@ impl Connecting {
         let credentials =
             peer::credentials(socket.as_fd()).map_err(system("read the provider's credentials"))?;
         check_provider(&credentials, &config.trusted_uids)?;
+        // A provider of another user does not ring an eventfd that this process could fill.
+        let is_kin = credentials.uid == own_uid() || own_uid() == 0;
+        let doorbell = match config.doorbell {
+            Doorbell::Eventfd if !is_kin => Doorbell::Socket,
+            doorbell => doorbell,
+        };
         let hello = Hello {
             versions: PROTOCOL,
             features: 0,
@@ -121,7 +127,7 @@ impl Connecting {
             token: config.token.map_or([0; 16], Token::bytes),
             lane: config.lane,
             max_lane: u32::try_from(config.max_lane.size()).unwrap_or(Geometry::MAX),
-            doorbell: config.doorbell,
+            doorbell,
             // A process of another user could fill an eventfd that it shares, and the ringer would block.
             rings_eventfd: credentials.uid == own_uid() || credentials.uid == 0,
         };
@@ -133,7 +139,7 @@ impl Connecting {
             service,
             credentials,
             spin: config.spin,
-            doorbell: config.doorbell,
+            doorbell,
             lane: config.lane,
             mapped: None,
         })

@@ -199,7 +199,7 @@ impl<S: Service> Session<S> {
             made: self.calls.made,
             answered: self.calls.answered,
             failed: self.calls.failed,
-            in_flight: self.drive.in_flight() as u64,
+            in_flight: (self.drive.in_flight() + self.stash.len()) as u64,
             rings: self.drive.rings(),
             parks: self.drive.parks(),
         }
@@ -290,15 +290,22 @@ impl<S: Service> Session<S> {
                     }
                     self.stash(reply);
                 }
-                Err(CallFailed::PeerGone(_)) => {
-                    return Err(CallError::PeerGone { executed: self.drive.executed(ticket) });
+                Err(failed @ CallFailed::Deadline(_)) => {
+                    self.drive.abandon(ticket);
+                    return Err(failed.into());
                 }
-                Err(failed @ (CallFailed::Deadline(_) | CallFailed::Cancelled(_))) => {
+                Err(failed @ CallFailed::Cancelled(_)) => {
                     self.drive.abandon(ticket);
                     self.drive.port().take_cancel();
                     return Err(failed.into());
                 }
-                Err(failed) => return Err(failed.into()),
+                Err(failed) => {
+                    let executed = self.drive.give_up(ticket);
+                    return Err(match failed {
+                        CallFailed::PeerGone(_) => CallError::PeerGone { executed },
+                        failed => failed.into(),
+                    });
+                }
             }
         }
     }
@@ -312,6 +319,11 @@ impl<S: Service> Session<S> {
     }
 
     fn stash(&mut self, reply: Reply) {
+        if reply.attached {
+            // Only a call that was given up can still be answered by one.
+            self.attachment = None;
+            return;
+        }
         let bytes = self.inbox.get(..reply.len).unwrap_or(&[]).to_vec();
         self.stash.push_back((reply, bytes));
     }

@@ -156,6 +156,14 @@ impl CallMachine {
         true
     }
 
+    /// Gives a request up on a session that is over: nothing is sent, nothing will come.
+    pub fn give_up(&mut self, ticket: Ticket) {
+        if let Some(slot @ Slot::Waiting(_)) = self.slot(ticket.0) {
+            *slot = Slot::Abandoned;
+            self.in_flight -= 1;
+        }
+    }
+
     /// Whether the handler may have run, now that no answer will come any more: the peer is gone, and what
     /// it had not taken from the lane it never will.
     pub fn executed<P: PeerMemory>(

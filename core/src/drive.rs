@@ -216,10 +216,20 @@ impl<P: Port> Drive<P> {
         self.calls.executed(&mut self.lanes, self.port.peer(), ticket)
     }
 
+    /// Gives a request up on a session that is over, and says whether its handler may have run.
+    pub fn give_up(&mut self, ticket: Ticket) -> Executed {
+        let executed = match self.poisoned {
+            Some(_) => Executed::Maybe,
+            None => self.executed(ticket),
+        };
+        self.calls.give_up(ticket);
+        executed
+    }
+
     /// Says bye: the peer sees it at once, whatever it waits for.
     pub fn close(&mut self, reason: CloseReason) {
-        self.lanes.push_bye(self.port.own(), reason);
-        self.commit();
+        let wake = self.lanes.close(self.port.own(), self.port.peer(), reason);
+        self.rings += ring(&self.port, wake);
     }
 
     /// Spins, then parks, until the peer publishes, or makes room when `space` is asked for, or the wait is

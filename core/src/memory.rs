@@ -23,12 +23,8 @@ pub enum Word {
     RungAt = 0x300,
     /// How often the owner rang.
     Rings = 0x308,
-    /// How often the owner parked.
+    /// How often a client parked; a server, which sleeps for all its sessions together, leaves it 0.
     Parks = 0x310,
-    /// How many records the owner has published.
-    Records = 0x318,
-    /// How often the owner met a full lane.
-    Fulls = 0x320,
 }
 
 impl Word {

@@ -39,7 +39,7 @@ pub enum Woken {
 
 /// What a transport gives to one end of a session: memory, a clock and a doorbell.
 ///
-/// [`drive`](crate::Drive) is the only caller of [`Port::park`], the only call here that blocks.
+/// [`Drive`](crate::drive::Drive) is the only caller of [`Port::park`], the only call here that blocks.
 pub trait Port {
     /// This end's memory.
     type Own: OwnMemory;

@@ -131,7 +131,7 @@ impl Spin {
 /// One spin: counts looks, so that the clock is read only once in a while.
 ///
 /// A clock costs some 20 ns, a fifth of a hot call's wait: an answer that comes within the first
-/// [`LOOKS_BEFORE_CLOCK`] looks costs none.
+/// 64 looks costs none.
 #[derive(Debug)]
 pub struct Looks {
     budget: u64,

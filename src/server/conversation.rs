@@ -144,7 +144,7 @@ impl Conversation {
                 Ok(None) => return Ok(()),
                 Err(_) => return Err(Ended::Gone),
             };
-            if !matches!(incoming.parse(), Ok(Message::Ring)) {
+            if incoming.fds() > 0 || !matches!(incoming.parse(), Ok(Message::Ring)) {
                 let (len, fds) = (incoming.bytes().len(), incoming.fds());
                 let why = "an open session takes only rings from its client";
                 return Err(Ended::Poisoned(PeerFault::Control { len, fds, why }));
@@ -200,8 +200,8 @@ impl Conversation {
     /// Says bye: the client sees it at once, whatever it waits for.
     /// Gives back the counters, and the socket to be closed.
     pub(super) fn close(mut self, reason: CloseReason) -> (ServeCounts, OwnedFd) {
-        self.lanes.push_bye(self.link.own(), reason);
-        self.commit();
+        let wake = self.lanes.close(self.link.own(), self.link.peer(), reason);
+        self.ring(wake);
         (self.serve.counts(), self.link.into_socket())
     }
 

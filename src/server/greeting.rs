@@ -44,7 +44,9 @@ pub(super) struct Arrived {
 pub(super) enum Progress {
     Waiting(Box<Greeting>),
     Arrived(Box<Arrived>),
-    TurnedAway,
+    /// It does not come in. Forget the socket, then have it closed where closing may take its time: the client
+    /// may have queued descriptors on it. `None` when it is closed already.
+    TurnedAway(Option<OwnedFd>),
 }
 
 impl Greeting {
@@ -63,7 +65,8 @@ impl Greeting {
                 "uid {uid} is not admitted: run the client as uid {}, or list it in the provider's admitted uids",
                 own_uid()
             );
-            refuse(socket, &Refuse::new(RefuseCode::Credentials, &reason));
+            refuse(&socket, &Refuse::new(RefuseCode::Credentials, &reason));
+            reaper::reap(socket);
             return None;
         };
         if !has_room {
@@ -71,7 +74,8 @@ impl Greeting {
                 "all {} sessions are in use: close some, or raise max_sessions",
                 config.max_sessions
             );
-            refuse(socket, &Refuse::new(RefuseCode::Quota, &reason));
+            refuse(&socket, &Refuse::new(RefuseCode::Quota, &reason));
+            reaper::reap(socket);
             return None;
         }
         let machine = ServerHandshake::new(admission, clock::now().after(config.handshake_timeout));
@@ -108,20 +112,21 @@ impl Greeting {
                 }
                 Err(Rejection { refuse, .. }) => refuse,
             };
-            refuse(self.socket, &refusal);
-            return Progress::TurnedAway;
+            refuse(&self.socket, &refusal);
+            return self.drop_out();
         }
     }
 
     /// The client was silent for too long, or went away.
-    pub(super) fn drop_out(self) -> Progress {
-        reaper::reap(self.socket);
-        Progress::TurnedAway
+    fn drop_out(self) -> Progress {
+        Progress::TurnedAway(Some(self.socket))
     }
 
     /// The server has no more time for it.
-    pub(super) fn turn_away(self, code: RefuseCode, reason: &str) {
-        refuse(self.socket, &Refuse::new(code, reason));
+    /// Gives the socket back, to be closed.
+    pub(super) fn turn_away(self, code: RefuseCode, reason: &str) -> OwnedFd {
+        refuse(&self.socket, &Refuse::new(code, reason));
+        self.socket
     }
 
     fn welcome(
@@ -185,7 +190,7 @@ impl Greeting {
             pidfd,
         };
         // The parts were made to fit; should they not, the client sees the socket close.
-        let Ok(link) = Link::new(parts) else { return Progress::TurnedAway };
+        let Ok(link) = Link::new(parts) else { return Progress::TurnedAway(None) };
         let lanes = Lanes::new(welcome.lane, hello.lane);
         Progress::Arrived(Box::new(Arrived { link, lanes, caller }))
     }
@@ -225,11 +230,9 @@ fn is_admitted(peer: &Credentials, config: &ServerConfig) -> bool {
         && (peer.uid == own_uid() || peer.uid == 0 || config.admitted_uids.contains(&peer.uid))
 }
 
-fn refuse(socket: OwnedFd, refusal: &Refuse) {
+fn refuse(socket: &OwnedFd, refusal: &Refuse) {
     // Who does not read it learns nothing: no reason to wait.
-    let _ = control::send(&socket, &Message::Refuse(refusal.clone()), &[]);
-    // The client may have queued descriptors that block when they are closed.
-    reaper::reap(socket);
+    let _ = control::send(socket, &Message::Refuse(refusal.clone()), &[]);
 }
 
 fn lacking(error: &dyn std::error::Error) -> Refuse {

@@ -48,7 +48,8 @@ pub struct ServerConfig {
     /// The invocation that this process belongs to; clients of another are refused. Default: from the
     /// environment; `None` admits any.
     pub token: Option<Token>,
-    /// Users, besides this one, that are admitted. Default: none.
+    /// Users, besides this one and root, that are admitted. Default: none. An endpoint is made with mode 0600:
+    /// the operator lets them reach it, for instance by an ACL on the run dir and the socket.
     pub admitted_uids: Vec<u32>,
     /// Sessions at once; one more is refused. Default: 4 096.
     pub max_sessions: usize,

@@ -1,4 +1,4 @@
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -357,14 +357,29 @@ impl Reactor {
                 Ok(None) => return,
                 Err(_) => return self.pause_accepting(),
             };
-            let has_room =
-                self.seats.len() < self.config.max_sessions && self.greetings < MOST_GREETINGS;
+            let has_room = self.seats.len() < self.config.max_sessions;
             let session = self.next_session;
             self.next_session += 1;
             match Greeting::begin(socket, session, station.admission, &self.config, has_room) {
                 Some(greeting) => self.seat(at, greeting),
                 None => self.stats.turned_away += 1,
             }
+        }
+    }
+
+    /// Too many are in the handshake: who has been longest at it gives its place to the newcomer, so that a
+    /// crowd of silent clients keeps nobody out.
+    fn turn_oldest_away(&mut self) {
+        let greetings = self.seats.iter().filter_map(|(slot, seat)| match &seat.guest {
+            Guest::Greeting(greeting) => Some((greeting.session, slot)),
+            _ => None,
+        });
+        let Some((_, slot)) = greetings.min() else { return };
+        if let Guest::Greeting(greeting) = self.seats.remove(slot).guest {
+            greeting
+                .turn_away(RefuseCode::Quota, "too many clients are in the handshake: try again");
+            self.greetings -= 1;
+            self.stats.turned_away += 1;
         }
     }
 
@@ -388,13 +403,17 @@ impl Reactor {
         let entry = self.seats.vacant_entry();
         let token = Source::Socket(Place::new(entry.key(), greeting.session)).token();
         if self.epoll.add(greeting.socket(), token, Interest::readable(Trigger::Level)).is_err() {
-            greeting.turn_away(RefuseCode::Resources, "the provider cannot watch another socket");
+            let reason = "the provider cannot watch another socket";
+            reaper::reap(greeting.turn_away(RefuseCode::Resources, reason));
             self.stats.turned_away += 1;
             return;
         }
         let slot = entry.key();
         entry.insert(Seat { station, guest: Guest::Greeting(Box::new(greeting)) });
         self.greetings += 1;
+        if self.greetings > MOST_GREETINGS {
+            self.turn_oldest_away();
+        }
         self.on_socket(slot);
     }
 
@@ -424,7 +443,10 @@ impl Reactor {
                 self.stats.admitted += 1;
                 self.open(slot);
             }
-            Progress::TurnedAway => {
+            Progress::TurnedAway(socket) => {
+                if let Some(socket) = socket {
+                    self.discard(socket);
+                }
                 self.seats.remove(slot);
                 self.greetings -= 1;
                 self.stats.turned_away += 1;
@@ -479,13 +501,23 @@ impl Reactor {
 
     fn close(&mut self, conversation: Conversation, reason: CloseReason) {
         let rings = conversation.rings();
+        // The client holds the same eventfd for a while yet: it would go on waking this thread.
+        if let Some(eventfd) = conversation.link().eventfd() {
+            let _ = self.epoll.delete(eventfd);
+        }
         let (counts, socket) = conversation.close(reason);
         self.stats.accepted += counts.accepted;
         self.stats.answered += counts.answered;
         self.stats.refused += counts.refused;
         self.stats.lost += counts.in_flight();
         self.stats.rings += rings;
-        // The client may have queued descriptors that block when they are closed.
+        self.discard(socket);
+    }
+
+    /// Closes a socket elsewhere: the client may have queued descriptors on it that block when they are closed.
+    /// Until then it must not wake this thread.
+    fn discard(&self, socket: OwnedFd) {
+        let _ = self.epoll.delete(&socket);
         reaper::reap(socket);
     }
 
@@ -535,7 +567,8 @@ impl Reactor {
             self.seats.iter().filter(|(_, seat)| late(seat)).map(|(slot, _)| slot).collect();
         for slot in late {
             if let Guest::Greeting(greeting) = self.seats.remove(slot).guest {
-                greeting.turn_away(RefuseCode::Protocol, "the handshake was not finished in time");
+                let reason = "the handshake was not finished in time";
+                self.discard(greeting.turn_away(RefuseCode::Protocol, reason));
                 self.greetings -= 1;
                 self.stats.turned_away += 1;
             }
@@ -561,7 +594,8 @@ impl Reactor {
             match seat.guest {
                 Guest::Open(conversation) => self.close(*conversation, CloseReason::Stopping),
                 Guest::Greeting(greeting) => {
-                    greeting.turn_away(RefuseCode::Stopping, "the provider is stopping");
+                    let reason = "the provider is stopping";
+                    self.discard(greeting.turn_away(RefuseCode::Stopping, reason));
                 }
                 Guest::Gone => {}
             }

@@ -68,6 +68,7 @@ conformance! {
     answers_out_of_order_find_their_requests,
     an_answer_that_no_longer_fits_waits_for_room,
     a_full_lane_has_room_again,
+    who_only_polls_gets_room_and_gives_it,
     a_wait_ends_at_its_deadline_and_the_answer_still_comes,
     a_wait_for_room_ends_at_its_deadline,
     another_thread_cancels_a_parked_wait,

@@ -1,1 +1,5 @@
-//! x
+//! Hostile peers before a session is open: each fault ends in a refusal with a sentence, or a close, for that
+//! session alone.
+
+mod hostile_client;
+mod hostile_server;

@@ -89,7 +89,7 @@ pub enum LinkError {
 
 /// One end of a session.
 ///
-/// A futex session holds two descriptors: the socket and the peer's pidfd. One thread at a time uses it.
+/// A futex session holds two descriptors, the socket and the peer's pidfd, and the peer's eventfd if it has one. One thread at a time uses it.
 #[derive(Debug)]
 pub struct Link {
     own: OwnEnd,
@@ -250,11 +250,10 @@ impl Link {
         self.peer_said_closed() || self.life() == LifeState::Died || self.process_gone()
     }
 
-    /// Whether the kernel has noted that the peer's serving thread died: one load, no system call. False too
-    /// when the peer has no life word.
+    /// What the kernel has noted of the peer's serving thread: one load, no system call.
     #[inline]
-    pub fn provider_died(&self) -> bool {
-        self.life() == LifeState::Died
+    pub fn life(&self) -> LifeState {
+        self.peer.page.word(LIFE_OFFSET).map_or(LifeState::Unarmed, |word| life_state(word.load()))
     }
 
     /// Sleeps until the low half of the word at `offset` of `board`, which the same peer writes, moves on from
@@ -266,6 +265,7 @@ impl Link {
         seen: u64,
         until: Option<Instant>,
     ) -> Woken {
+        let mut looks = 0_u32;
         loop {
             let Some(word) = board.word(offset) else { return Woken::PeerGone };
             if self.cancel.word.is_set() {
@@ -276,11 +276,12 @@ impl Link {
             }
             let life = self.peer.page.word(LIFE_OFFSET).map(|word| (word, word.load()));
             let life = life.filter(|(_, seen)| life_state(*seen) == LifeState::Alive);
-            if life.is_none() && self.peer_gone() {
+            if (life.is_none() || looks > 0) && self.peer_gone() {
                 return Woken::PeerGone;
             }
-            let slice = clock::now().after(DEATH_SLICE);
-            let sliced = life.is_none() && until.is_none_or(|until| slice < until);
+            looks += 1;
+            let slice = clock::now().after(if life.is_some() { ARMED_SLICE } else { DEATH_SLICE });
+            let sliced = until.is_none_or(|until| slice < until);
             let wake = if sliced { Some(slice) } else { until };
             let cancel = (self.cancel.word.word(), 0);
             let woke = match life {
@@ -361,10 +362,6 @@ impl Link {
     fn poll_pidfd(&self) -> PollFd<'_> {
         let pidfd = self.pidfd.as_ref().map(|pidfd| poll::readable(pidfd.as_fd()));
         pidfd.unwrap_or_else(|| poll::hung_up(self.socket.as_fd()))
-    }
-
-    fn life(&self) -> LifeState {
-        self.peer.page.word(LIFE_OFFSET).map_or(LifeState::Unarmed, |word| life_state(word.load()))
     }
 
     /// Whether a word that `park` waits for has moved on. Acquire: what it announces is then visible.

@@ -246,7 +246,7 @@ fn sweep(dir: &Path) -> u64 {
         let file = File::open(path);
         let free =
             file.is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok());
-        free
+        free && fs::remove_dir(path).is_ok()
     };
     let paths = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
     paths.filter(ours).filter(stale).count() as u64

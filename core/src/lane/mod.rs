@@ -93,9 +93,22 @@ impl Lanes {
         self.sender.push(own, peer, header, payload)
     }
 
+    /// Ends this lane: publishes its last record, then says so in the page. Nothing can follow.
+    pub fn close<O: OwnMemory, P: PeerMemory>(
+        &mut self,
+        own: &O,
+        peer: &P,
+        reason: CloseReason,
+    ) -> Wake {
+        self.push_bye(own, reason);
+        let wake = self.commit(own, peer);
+        // Release, and last: who sees it has all records before it, the bye among them.
+        own.store(Word::State, SessionState::Closed.word(Some(reason)), Ordering::Release);
+        wake
+    }
+
     /// Writes the last record of this lane, which always fits: nothing can follow it.
     pub fn push_bye<O: OwnMemory>(&mut self, own: &O, reason: CloseReason) {
-        own.store(Word::State, SessionState::Closed.word(Some(reason)), Ordering::Relaxed);
         self.sender.push_bye(own, reason);
     }
 

@@ -50,8 +50,6 @@ pub enum Role {
 pub enum SessionState {
     /// Data may flow.
     Open = 1,
-    /// The owner sends no more requests, and still answers those it has.
-    Draining = 2,
     /// The owner reads and writes nothing more; the high 32 bits hold a [`CloseReason`].
     Closed = 3,
 }
@@ -169,7 +167,6 @@ impl SessionState {
     pub fn parse(word: u64) -> Option<(Self, Option<CloseReason>)> {
         let state = match word & 0xffff_ffff {
             1 => Self::Open,
-            2 => Self::Draining,
             3 => Self::Closed,
             _ => return None,
         };

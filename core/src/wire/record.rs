@@ -9,7 +9,7 @@ pub const ALIGN: usize = 16;
 pub const HEADER: usize = 16;
 /// [`HEADER`], as the type of a record's length.
 pub(crate) const HEADER_U32: u32 = 16;
-/// Room in every lane that only a switch record may use: its header and 16 bytes.
+/// Room in every lane for the record that ends it: a bye, or a switch with its 16 bytes of payload.
 pub const SWITCH_RESERVE: u64 = 32;
 
 /// A record's header, as it stands in a lane.
