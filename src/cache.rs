@@ -227,8 +227,14 @@ impl<T: Snapshot> SnapshotCache<T> {
                 Ok(Refreshed::Empty)
             }
             Err(
-                CallError::PeerGone { .. } | CallError::Absent { .. } | CallError::Declined { .. },
+                error @ (CallError::PeerGone { .. }
+                | CallError::Absent { .. }
+                | CallError::Declined { .. }),
             ) => {
+                if matches!(error, CallError::Declined { .. }) {
+                    // It stops, or has no time: nothing on the board will tell when to come again.
+                    self.client.put_off();
+                }
                 self.seen = None;
                 Ok(Refreshed::Unavailable)
             }

@@ -270,6 +270,12 @@ impl<S: Service> Client<S> {
         error
     }
 
+    /// Gives up a session with a provider that has no time now, and tries anew later.
+    pub(crate) fn put_off(&mut self) {
+        self.lost();
+        self.backoff.failed(clock::now());
+    }
+
     /// Forgets a session that is over.
     pub(crate) fn lost(&mut self) {
         self.cancel.lock().session = None;

@@ -334,6 +334,14 @@ impl<S: Service> Session<S> {
         if !reply.attached {
             return Ok(());
         }
+        let fetched = self.receive_attachment(reply.ticket);
+        if let Err(CallError::PeerLied(fault)) = &fetched {
+            self.drive.poison(*fault);
+        }
+        fetched
+    }
+
+    fn receive_attachment(&mut self, ticket: Ticket) -> Result<(), CallError> {
         loop {
             let lied = |why| PeerFault::Control { len: 0, fds: 0, why };
             let incoming = match Incoming::receive(self.drive.port().socket()) {
@@ -343,7 +351,7 @@ impl<S: Service> Session<S> {
             };
             match incoming.parse() {
                 Ok(Control::Ring) => {}
-                Ok(Control::Snapshot(snapshot)) if snapshot.id == reply.ticket.id() => {
+                Ok(Control::Snapshot(snapshot)) if snapshot.id == ticket.id() => {
                     let fds = incoming.received.expect_fds::<1>();
                     let [fd] = fds.map_err(|_| lied("an attachment has one descriptor"))?;
                     self.attachment = Some((snapshot, fd));

@@ -8,6 +8,7 @@
 //! | `hostile` | hostile peers on an open session |
 //! | `snapshots` | publishing, watching, caching |
 //! | `calls` | what a caller sees: deadlines, cancelling, retries, stopping, event loops |
+//! | `regressions` | one test for each fault that was found in use |
 //!
 //! A wait here is a wait for an event. What limits it is [`support::guard`], far away: a test that meets it
 //! hangs. Nothing sleeps but where a test has to show that nothing happens.
@@ -25,5 +26,6 @@ mod conformance;
 mod handshake;
 mod hostile;
 mod processes;
+mod regressions;
 mod snapshots;
 mod support;

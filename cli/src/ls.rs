@@ -40,7 +40,10 @@ pub(crate) fn run(run_dir: &RunDir, args: &Ls) -> Result<Exit, Failure> {
         return Err(Failure::new(Exit::Absent, format!("there is no run dir {dir}"))
             .next("start a provider, which makes it, or name another with --run-dir DIR"));
     }
-    let listed = listed.map_err(|error| Failure::new(Exit::Failed, chain(&error)))?;
+    let listed = listed.map_err(|error| {
+        Failure::new(Exit::Failed, chain(&error))
+            .next("run as the owner of the run dir or as root, or name another with --run-dir DIR")
+    })?;
     let endpoints: Vec<Endpoint> = listed.iter().map(Endpoint::of).collect();
     match args.format {
         Format::Json => out::json_line(&Listing { run_dir: &dir, exists: true, endpoints })?,

@@ -105,6 +105,11 @@ impl<P: Port> Drive<P> {
         (self.gone || self.calls.closed().is_some()).then_some(CallFailed::PeerGone(Executed::No))
     }
 
+    /// Ends the session for a lie that was found outside the lanes, for instance on the control socket.
+    pub fn poison(&mut self, fault: PeerFault) {
+        self.poisoned.get_or_insert(fault);
+    }
+
     /// Why the peer closed, when it said bye.
     pub fn closed(&self) -> Option<CloseReason> {
         self.calls.closed()

@@ -4,8 +4,8 @@ use bellwire_core::call::{CallMachine, Reply, SubmitError, Ticket};
 use bellwire_core::lane::{Armed, Lanes, PushError, Record, Wake};
 use bellwire_core::serve::{Incoming, ServeMachine};
 use bellwire_core::sync::{AtomicU64, Ordering};
-use bellwire_core::wire::{CloseReason, Header, Kind, Status};
-use bellwire_core::{Geometry, Word};
+use bellwire_core::wire::{CloseReason, Header, Kind, SessionState, Status};
+use bellwire_core::{Geometry, PeerMemory, Word};
 
 use crate::{Doorbells, Own, Peer, Side, Sleep};
 
@@ -117,11 +117,18 @@ impl End {
         }
     }
 
-    /// Says bye.
+    /// Says bye: ends the lane and says so in the page.
     pub fn bye(&mut self) {
-        let (own, _) = memories(&self.session, self.me);
-        self.lanes.push_bye(&own, CloseReason::Normal);
-        self.commit();
+        let (own, peer) = memories(&self.session, self.me);
+        let wake = self.lanes.close(&own, &peer, CloseReason::Normal);
+        self.ring(wake);
+    }
+
+    /// Whether the peer's page says that it has closed, loaded as a transport does.
+    pub fn is_closed(&self) -> bool {
+        let (_, peer) = memories(&self.session, self.me);
+        let state = SessionState::parse(peer.load(Word::State, Ordering::Acquire));
+        state.is_some_and(|(state, _)| state == SessionState::Closed)
     }
 
     /// Arms, and sleeps unless something moved meanwhile.

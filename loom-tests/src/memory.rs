@@ -17,6 +17,7 @@ pub struct Side {
     head: AtomicU64,
     want_data: AtomicU64,
     want_space: AtomicU64,
+    state: AtomicU64,
     lane: Vec<UnsafeCell<Block>>,
 }
 
@@ -35,6 +36,7 @@ impl Side {
             head: AtomicU64::new(0),
             want_data: AtomicU64::new(0),
             want_space: AtomicU64::new(0),
+            state: AtomicU64::new(0),
             lane: (0..blocks).map(|_| UnsafeCell::new([0; BLOCK])).collect(),
         }
     }
@@ -46,6 +48,7 @@ impl Side {
             Word::Head => Some(&self.head),
             Word::WantData => Some(&self.want_data),
             Word::WantSpace => Some(&self.want_space),
+            Word::State => Some(&self.state),
             _ => None,
         }
     }

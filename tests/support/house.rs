@@ -36,7 +36,10 @@ impl House {
     }
 
     pub(crate) fn with(config: ServerConfig) -> Self {
-        let dir = Dir::new();
+        Self::in_dir(Dir::new(), config)
+    }
+
+    pub(crate) fn in_dir(dir: Dir, config: ServerConfig) -> Self {
         let (gate, arrivals) = Gate::with_channel();
         let mut builder = Server::builder_with(&dir.run_dir, config);
         let numbers = serve_all(&mut builder, &gate);

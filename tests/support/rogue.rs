@@ -37,7 +37,6 @@ pub(crate) struct RogueListener {
 /// An open session, with the memory of both ends.
 pub(crate) struct RogueSession {
     pub(crate) link: Link,
-    pub(crate) session: u64,
     /// The page that tells of snapshots; a server's only.
     pub(crate) board: Option<OwnRegion>,
     /// Where the next record goes.
@@ -150,12 +149,12 @@ impl Rogue {
         let (welcome, fds) = self.enter();
         let mut fds = fds.into_iter();
         let (own, page, lane) = own_end(Role::Client, welcome.session, self.service);
-        let peer = peer_end(&mut fds);
+        let peer = peer_end(&mut fds, welcome.lane);
         let _board = fds.next();
         let peer_eventfd = fds.next().map(Eventfd::from_peer);
         self.attach(welcome.session, &[page.as_fd(), lane.as_fd()]);
         let Some((Message::Ready(_), _)) = self.receive() else { panic!("not READY") };
-        RogueSession::new(self.socket, own, peer, peer_eventfd, welcome.session)
+        RogueSession::new(self.socket, own, peer, peer_eventfd)
     }
 }
 
@@ -194,27 +193,21 @@ impl RogueListener {
         rogue.send(&Message::Welcome(welcome(session)), &fds);
         let Some((Message::Attach(_), fds)) = rogue.receive() else { panic!("no ATTACH") };
         let mut fds = fds.into_iter();
-        let peer = peer_end(&mut fds);
+        let peer = peer_end(&mut fds, Geometry::DEFAULT);
         rogue.send(&Message::Ready(Ready { session }), &[]);
         let mut opened =
-            RogueSession::new(rogue.socket, own, peer, fds.next().map(Eventfd::from_peer), session);
+            RogueSession::new(rogue.socket, own, peer, fds.next().map(Eventfd::from_peer));
         opened.board = Some(board);
         opened
     }
 }
 
 impl RogueSession {
-    fn new(
-        socket: OwnedFd,
-        own: OwnEnd,
-        peer: PeerEnd,
-        peer_eventfd: Option<Eventfd>,
-        session: u64,
-    ) -> Self {
+    fn new(socket: OwnedFd, own: OwnEnd, peer: PeerEnd, peer_eventfd: Option<Eventfd>) -> Self {
         let pidfd = peer::peer_pidfd(socket.as_fd());
         let doorbell = Doorbell::Socket;
         let parts = Parts { own, peer, socket, doorbell, own_eventfd: None, peer_eventfd, pidfd };
-        Self { link: Link::new(parts).unwrap(), session, board: None, tail: 0 }
+        Self { link: Link::new(parts).unwrap(), board: None, tail: 0 }
     }
 
     /// Honest lanes, for a rogue that is honest for a while.
@@ -252,6 +245,30 @@ impl RogueSession {
         super::guard::until("the peer's word moves", || {
             self.link.peer().load(word, Ordering::Acquire) == value
         });
+    }
+
+    /// Waits until an echo has answered all that was sent, and gives the room back.
+    pub(crate) fn take_answers(&self) {
+        super::guard::until("the answers come", || {
+            self.link.peer().load(Word::Tail, Ordering::Acquire) >= self.tail
+        });
+        self.set(Word::Head, self.link.peer().load(Word::Tail, Ordering::Acquire));
+    }
+
+    /// Sends on the control socket.
+    pub(crate) fn send_control(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
+        pass::send(self.link.socket(), bytes, fds).unwrap();
+    }
+
+    /// Whether the client has sent so many requests without a payload.
+    pub(crate) fn has_asked(&self, requests: u64) -> bool {
+        self.link.peer().load(Word::Tail, Ordering::Acquire) >= requests * record_len(0)
+    }
+
+    /// Waits for so many requests without a payload, and says that they were taken.
+    pub(crate) fn is_asked(&self, requests: u64) {
+        super::guard::until("the client asks", || self.has_asked(requests));
+        self.set(Word::Head, self.link.peer().load(Word::Tail, Ordering::Acquire));
     }
 
     /// The client closes this session: it has another or none.
@@ -292,8 +309,8 @@ fn own_end(role: Role, session: u64, service: ServiceName) -> (OwnEnd, OwnedFd, 
     (own, page_fd, lane_fd)
 }
 
-fn peer_end(fds: &mut impl Iterator<Item = OwnedFd>) -> PeerEnd {
+fn peer_end(fds: &mut impl Iterator<Item = OwnedFd>, lane: Geometry) -> PeerEnd {
     let page = PeerRegion::verify_and_map(fds.next().unwrap(), PAGE_SIZE).unwrap();
-    let size = usize::try_from(Geometry::DEFAULT.size()).unwrap();
+    let size = usize::try_from(lane.size()).unwrap();
     PeerEnd { page, lane: PeerRegion::verify_and_map(fds.next().unwrap(), size).unwrap() }
 }

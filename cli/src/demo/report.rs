@@ -189,16 +189,19 @@ fn figures_of_the_run(
             count(served.rings),
         ),
     )?;
-    let changed = &refreshes.changed_nanos;
+    let changes = match &refreshes.changed_nanos {
+        none if none.max == 0 => String::new(),
+        some => {
+            format!("; {} a new snapshot, in {} (p50)", count(refreshes.changed), time(some.p50))
+        }
+    };
     line(
         to,
         "Refreshes",
         format!(
-            "{} found nothing new, in {} each; {} a new snapshot, in {} (p50)",
+            "{} found nothing new, in {} each{changes}",
             count(refreshes.unchanged),
             nanos(refreshes.unchanged_nanos_each),
-            count(refreshes.changed),
-            time(changed.p50),
         ),
     )?;
     line(

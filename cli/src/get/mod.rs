@@ -76,6 +76,7 @@ fn nothing(cache: &Cache, run_dir: &RunDir, waited: Duration) -> Failure {
         .next("upgrade the older of the two"),
         State::Failed { kind, reason } => {
             Failure::new(kind.into(), format!("no session with the provider of {name}: {reason}"))
+                .next("run as the provider's user or as root; `bellwire ls` shows who that is")
         }
         State::Ready => Failure::new(
             Exit::Deadline,

@@ -74,9 +74,9 @@ pub(crate) fn json_line(value: &impl Serialize) -> io::Result<()> {
 
 /// The columns of the terminal that standard output is; `None` when it is none.
 pub(crate) fn width() -> Option<usize> {
-    let stdout = io::stdout();
-    let (width, _) = terminal_size::terminal_size_of(&stdout)?;
-    (stdout.is_terminal() && width.0 > 0).then_some(usize::from(width.0))
+    // Fails on what is no terminal; a terminal may not know its size.
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+    (size.ws_col > 0).then_some(usize::from(size.ws_col))
 }
 
 /// Whether people look at standard output.

@@ -18,6 +18,8 @@ use tally::Tally;
 /// One try.
 struct Pong {
     took: Duration,
+    /// How it was answered, in a word.
+    word: &'static str,
     /// What else is to be said of it.
     note: String,
 }
@@ -86,10 +88,11 @@ fn report(
     last_note: &mut String,
 ) -> Result<(), Failure> {
     match tried {
-        Ok(pong) if pong.note == *last_note => print(&format!("{number}: {}", span(pong.took))),
-        Ok(Pong { took, note }) => {
+        Ok(Pong { took, word, note }) => {
+            let said = if note == last_note { "" } else { note };
+            print(&format!("{number}: {}{word}{FAINT}{said}{FAINT:#}", span(*took)))?;
             last_note.clone_from(note);
-            print(&format!("{number}: {}{FAINT}{note}{FAINT:#}", span(*took)))
+            Ok(())
         }
         Err(failure) => print(&format!("{number}: no answer: {failure}")),
     }
@@ -125,15 +128,15 @@ fn handshake(
     let probe = probe(run_dir, args.service, method, config)
         .map_err(|error| unanswered(run_dir, args, &error))?;
     let by = probe.pid.map_or(String::new(), |pid| format!(" by process {pid}"));
-    let note = match probe.refused {
-        None => format!("  welcomed{by}"),
+    let (word, note) = match probe.refused {
+        None => ("  welcomed", by),
         // It serves another method: it is there, and it answered.
-        Some((RefuseCode::Service, reason)) => format!("  refused{by}: {reason}"),
+        Some((RefuseCode::Service, reason)) => ("  refused", format!("{by}: {reason}")),
         Some((code, reason)) => {
             return Err(Failure::new(Exit::Refused, format!("refused{by} ({code:?}): {reason}")));
         }
     };
-    Ok(Pong { took: probe.took, note })
+    Ok(Pong { took: probe.took, word, note })
 }
 
 fn unanswered(run_dir: &RunDir, args: &Ping, error: &ConnectError) -> Failure {

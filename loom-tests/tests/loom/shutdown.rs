@@ -77,3 +77,21 @@ fn a_full_lane_has_room_for_its_bye() {
         thread.join().unwrap();
     });
 }
+
+/// Unbounded; one message, then the bye: who sees the page closed has both, without waiting.
+#[test]
+fn who_sees_a_closed_page_has_every_record() {
+    check(None, || {
+        let (mut closing, mut waiting) = Session::ends(128, Sleep::Futex);
+        let thread = thread::spawn(move || {
+            closing.push(1, 16).unwrap();
+            closing.bye();
+        });
+        if waiting.is_closed() {
+            assert_eq!(waiting.take().map(|record| record.id), Some(1));
+            assert_eq!(waiting.take().map(|record| record.kind), Some(Kind::Bye));
+        }
+        thread.join().unwrap();
+        assert!(waiting.is_closed());
+    });
+}

@@ -1,0 +1,278 @@
+//! A client that shares its page and its lane and writes what it likes there. Each test is one lie.
+
+use bellwire::{Client, ServerConfig, ServerStats};
+use bellwire_core::sync::Ordering;
+use bellwire_core::wire::{CloseReason, Header, Kind, Status};
+use bellwire_core::{Bell, Geometry, OwnMemory, PeerMemory, Port, Word};
+
+use crate::support::guard::until;
+use crate::support::house::House;
+use crate::support::rogue::{Rogue, RogueSession};
+use crate::support::services::Echo;
+
+fn request(id: u64, len: u32) -> Header {
+    Header::new(Kind::Request, Status::Ok, id, len)
+}
+
+/// Tells the lie on a session that was honest before. The server closes it, counts it as poisoned once, and
+/// goes on with its other sessions. The final counters.
+#[track_caller]
+fn poisons(lie: impl FnOnce(&mut RogueSession)) -> ServerStats {
+    poisons_in(House::open(), lie)
+}
+
+#[track_caller]
+fn poisons_in(house: House, lie: impl FnOnce(&mut RogueSession)) -> ServerStats {
+    let mut good: Client<Echo> = house.client();
+    assert_eq!(good.call(&vec![1]).unwrap(), [1]);
+    let mut rogue = Rogue::connect(house.run_dir(), "echo").open();
+    rogue.put(request(1, 5), b"hello");
+    rogue.sees(Word::Tail, 32);
+    lie(&mut rogue);
+    rogue.is_poisoned();
+    assert_eq!(good.call(&vec![2]).unwrap(), [2]);
+    let mut late: Client<Echo> = house.client();
+    assert_eq!(late.call(&vec![3]).unwrap(), [3]);
+    drop((good, late));
+    let stats = house.close();
+    assert_eq!((stats.admitted, stats.poisoned, stats.turned_away), (3, 1, 0), "{stats:?}");
+    stats
+}
+
+/// A lie in a record's header, at the place where the next record belongs.
+#[track_caller]
+fn poisons_by_header(header: Header) -> ServerStats {
+    poisons(|rogue| rogue.put(header, &[0; 16]))
+}
+
+#[test]
+fn a_tail_that_goes_back() {
+    poisons(|rogue| rogue.set(Word::Tail, 16));
+}
+
+#[test]
+fn a_tail_that_goes_back_to_nothing() {
+    poisons(|rogue| rogue.set(Word::Tail, 0));
+}
+
+#[test]
+fn a_tail_beyond_the_lane() {
+    poisons(|rogue| rogue.set(Word::Tail, 32 + Geometry::DEFAULT.size() + 16));
+}
+
+#[test]
+fn a_tail_at_the_end_of_numbers() {
+    poisons(|rogue| rogue.set(Word::Tail, u64::MAX));
+    poisons(|rogue| rogue.set(Word::Tail, u64::MAX - 15));
+}
+
+#[test]
+fn a_misaligned_tail() {
+    poisons(|rogue| rogue.set(Word::Tail, 33));
+    poisons(|rogue| rogue.set(Word::Tail, 40));
+}
+
+/// A lie about what was taken of the server's lane, once it is full and the server looks.
+#[track_caller]
+fn poisons_by_head(first: u64, then: u64) {
+    let lane = Geometry::new(4096).unwrap();
+    let config = ServerConfig { lane, ..ServerConfig::default() };
+    let stats = poisons_in(House::with(config), |rogue| {
+        rogue.link.own().store(Word::Head, first, Ordering::Release);
+        for id in 2..10 {
+            rogue.write(request(id, 1000), &[0; 1000]);
+        }
+        rogue.publish();
+        if first != then {
+            let wish = || rogue.link.peer().load(Word::WantSpace, Ordering::Acquire);
+            until("the server waits for room", || wish() != u64::MAX);
+            rogue.link.own().store(Word::Head, then, Ordering::Release);
+            rogue.link.ring(Bell::Space);
+        }
+    });
+    assert_eq!(stats.poisoned, 1);
+}
+
+#[test]
+fn a_head_past_what_was_published() {
+    poisons_by_head(1 << 32, 1 << 32);
+    poisons_by_head(u64::MAX - 15, u64::MAX - 15);
+}
+
+#[test]
+fn a_head_that_goes_back() {
+    poisons_by_head(32, 16);
+    poisons_by_head(32, 0);
+}
+
+#[test]
+fn a_misaligned_head() {
+    poisons_by_head(24, 24);
+}
+
+#[test]
+fn a_record_longer_than_what_was_published() {
+    poisons_by_header(request(2, 17));
+}
+
+#[test]
+fn a_record_longer_than_the_lane() {
+    poisons_by_header(request(2, 32 << 10));
+}
+
+#[test]
+fn a_record_of_the_greatest_length() {
+    poisons_by_header(request(2, u32::MAX));
+    poisons_by_header(request(2, u32::MAX - 15));
+}
+
+#[test]
+fn a_record_beyond_the_lanes_end() {
+    poisons(|rogue| {
+        // To 1 KiB before the end, one honest record at a time.
+        let mut id = 2;
+        while rogue.tail < Geometry::DEFAULT.size() - 1024 {
+            let len = (Geometry::DEFAULT.size() - 1024 - rogue.tail - 16).min(1000);
+            rogue.put(request(id, u32::try_from(len).unwrap()), &vec![0; len as usize]);
+            rogue.take_answers();
+            id += 1;
+        }
+        // One that says it goes on past the end; all of that is published.
+        rogue.write(request(id, 1024), &[0; 1008]);
+        rogue.tail += 16;
+        rogue.publish();
+    });
+}
+
+#[test]
+fn an_unknown_kind() {
+    for kind in [0, 8, 255] {
+        poisons_by_header(Header { kind, ..request(2, 16) });
+    }
+}
+
+#[test]
+fn flags_that_are_not_defined() {
+    for flags in [1, 2, 0x80] {
+        poisons_by_header(Header { flags, ..request(2, 16) });
+    }
+}
+
+#[test]
+fn a_response_to_a_server() {
+    poisons_by_header(Header::new(Kind::Response, Status::Ok, 1, 16));
+}
+
+#[test]
+fn an_attachment_to_a_server() {
+    poisons_by_header(Header::new(Kind::Attach, Status::Ok, 1, 16));
+}
+
+#[test]
+fn a_switch_to_an_epoch_that_nobody_announced() {
+    poisons_by_header(Header::new(Kind::Switch, Status::Ok, 0, 16));
+}
+
+#[test]
+fn an_id_that_is_used_again() {
+    let stats = poisons_by_header(request(1, 16));
+    assert_eq!(stats.accepted, 4, "the handler did not run again");
+}
+
+#[test]
+fn an_id_that_goes_back() {
+    poisons(|rogue| {
+        rogue.put(request(10, 0), &[]);
+        rogue.put(request(9, 0), &[]);
+    });
+}
+
+#[test]
+fn an_id_of_zero() {
+    poisons_by_header(request(0, 16));
+}
+
+#[test]
+fn a_cancellation_of_what_was_never_asked() {
+    poisons(|rogue| rogue.put(Header::new(Kind::Cancel, Status::Ok, 77, 0), &[]));
+}
+
+#[test]
+fn a_pad_that_does_not_reach_the_lanes_end() {
+    poisons_by_header(Header::new(Kind::Pad, Status::Ok, 0, 16));
+}
+
+#[test]
+fn a_pad_longer_than_the_lane() {
+    poisons_by_header(Header::new(Kind::Pad, Status::Ok, 0, u32::MAX));
+}
+
+#[test]
+fn a_bye_with_a_reason_that_is_none() {
+    poisons(|rogue| {
+        let mut header = Header::new(Kind::Bye, Status::Ok, 0, 0);
+        header.status = 99.into();
+        rogue.put(header, &[]);
+    });
+}
+
+#[test]
+fn a_bye_with_a_payload() {
+    poisons(|rogue| {
+        let mut header = Header::new(Kind::Bye, Status::Ok, 0, 16);
+        header.status = (CloseReason::Normal as u16).into();
+        rogue.put(header, &[0; 16]);
+    });
+}
+
+#[test]
+fn what_follows_a_lie_is_not_run() {
+    let stats = poisons(|rogue| {
+        rogue.write(request(2, 0), &[]);
+        rogue.write(Header { kind: 200, ..request(3, 0) }, &[]);
+        rogue.write(request(4, 0), &[]);
+        rogue.publish();
+    });
+    // Three of good clients, "hello", and the one before the lie.
+    assert_eq!(stats.accepted, 5);
+}
+
+#[test]
+fn words_that_are_only_wishes_poison_nothing() {
+    // They decide how often this client is rung, and that is its own affair.
+    let house = House::open();
+    let mut rogue = Rogue::connect(house.run_dir(), "echo").open();
+    for (word, value) in [
+        (Word::WantData, 1),
+        (Word::WantSpace, u64::MAX - 1),
+        (Word::Doorbell, 77),
+        (Word::Doorbell, u64::MAX),
+        (Word::RungAt, u64::MAX),
+        (Word::State, u64::MAX),
+        (Word::Rings, u64::MAX),
+    ] {
+        rogue.set(word, value);
+    }
+    rogue.put(request(1, 5), b"hello");
+    rogue.sees(Word::Tail, 32);
+    drop(rogue);
+    let stats = house.close();
+    assert_eq!((stats.poisoned, stats.answered), (0, 1));
+}
+
+#[test]
+fn many_liars_at_once_disturb_nobody() {
+    let house = House::open();
+    let mut good: Client<Echo> = house.client();
+    let liars: Vec<_> = (0..32).map(|_| Rogue::connect(house.run_dir(), "echo").open()).collect();
+    for (at, rogue) in liars.iter().enumerate() {
+        rogue.set(Word::Tail, 1 << (at + 20));
+        assert_eq!(good.call(&vec![at as u8]).unwrap(), [at as u8]);
+    }
+    for mut rogue in liars {
+        rogue.is_poisoned();
+    }
+    drop(good);
+    let stats = house.close();
+    assert_eq!((stats.poisoned, stats.answered), (32, 32));
+}

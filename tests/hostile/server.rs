@@ -1,0 +1,488 @@
+//! A server that answers what was not asked. Its client gets a typed error, and lives.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::thread;
+use std::time::Duration;
+
+use bellwire::{
+    CallError, Client, ErrorKind, Executed, PeerFault, RefreshError, Refreshed, SnapshotCache,
+};
+use bellwire_core::sync::Ordering;
+use bellwire_core::wire::{
+    BoardWord, CloseReason, Header, Kind, Message, SWITCH_RESERVE, Snapshot, Status,
+};
+use bellwire_core::{Geometry, PeerMemory, Port, Word};
+use rustix::fs::SealFlags;
+
+use crate::support::guard::{PATIENCE, until};
+use crate::support::house::{Dir, House, patient};
+use crate::support::memory::Draft;
+use crate::support::rogue::{RogueListener, RogueSession, encode};
+use crate::support::services::{Echo, Numbers, OutOfOrder, numbers};
+
+fn response(id: u64, len: u32) -> Header {
+    Header::new(Kind::Response, Status::Ok, id, len)
+}
+
+/// A session of an [`Echo`] client with a rogue, whose first call was answered honestly.
+struct Meeting {
+    client: Client<Echo>,
+    rogue: RogueSession,
+    _listener: RogueListener,
+    _dir: Dir,
+}
+
+impl Meeting {
+    fn begin() -> Self {
+        let dir = Dir::new();
+        let listener = RogueListener::bind(&dir.run_dir, "echo");
+        let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
+        let mut rogue = thread::scope(|scope| {
+            let rogue = scope.spawn(|| listener.open(1));
+            client.connect().unwrap();
+            rogue.join().unwrap()
+        });
+        let session = client.session().unwrap();
+        let ticket = session.submit(&b"first".to_vec()).unwrap();
+        rogue.put(response(1, 5), b"first");
+        let (answered, answer) = session.try_reply().unwrap().unwrap();
+        assert_eq!((answered, answer.unwrap()), (ticket, b"first".to_vec()));
+        Self { client, rogue, _listener: listener, _dir: dir }
+    }
+}
+
+/// Tells the lie while a request waits for its answer: the call fails with a fault that is as expected, the
+/// session is closed, and the client does not use it again.
+#[track_caller]
+fn lies(lie: impl FnOnce(&mut RogueSession), is_expected: impl Fn(PeerFault) -> bool) {
+    let mut meeting = Meeting::begin();
+    let session = meeting.client.session().unwrap();
+    session.submit(&b"second".to_vec()).unwrap();
+    lie(&mut meeting.rogue);
+    let error = loop {
+        match session.try_reply() {
+            Ok(Some((_, answer))) => drop(answer),
+            Ok(None) => panic!("the lie is not found"),
+            Err(error) => break error,
+        }
+    };
+    let CallError::PeerLied(fault) = error else { panic!("{error}") };
+    assert!(is_expected(fault), "{fault}");
+    assert_eq!((error.kind(), error.executed()), (ErrorKind::PeerLied, Executed::Maybe));
+    // The first lie is the last thing that was believed.
+    for again in [session.submit(&vec![]).unwrap_err(), session.call(&vec![]).unwrap_err()] {
+        assert!(matches!(again, CallError::PeerLied(known) if known == fault), "{again}");
+    }
+    assert!(!session.is_alive());
+    assert_ne!(meeting.client.refresh(), bellwire::State::Ready);
+}
+
+#[test]
+fn an_answer_to_what_was_not_asked() {
+    lies(|rogue| rogue.put(response(99, 0), &[]), |fault| fault == PeerFault::UnknownId { id: 99 });
+}
+
+#[test]
+fn an_answer_to_request_zero() {
+    lies(|rogue| rogue.put(response(0, 0), &[]), |fault| fault == PeerFault::UnknownId { id: 0 });
+}
+
+#[test]
+fn an_answer_twice() {
+    lies(
+        |rogue| {
+            rogue.write(response(2, 0), &[]);
+            rogue.put(response(2, 0), &[]);
+        },
+        |fault| fault == PeerFault::UnknownId { id: 2 },
+    );
+}
+
+#[test]
+fn an_answer_to_what_was_answered_long_ago() {
+    lies(|rogue| rogue.put(response(1, 0), &[]), |fault| fault == PeerFault::UnknownId { id: 1 });
+}
+
+#[test]
+fn an_answer_with_a_status_that_is_none() {
+    lies(
+        |rogue| {
+            let mut header = response(2, 0);
+            header.status = 999.into();
+            rogue.put(header, &[]);
+        },
+        |fault| matches!(fault, PeerFault::Unexpected { kind: 2, .. }),
+    );
+}
+
+#[test]
+fn a_request_from_a_server() {
+    lies(
+        |rogue| rogue.put(Header::new(Kind::Request, Status::Ok, 1, 0), &[]),
+        |fault| matches!(fault, PeerFault::Unexpected { kind: 1, .. }),
+    );
+}
+
+#[test]
+fn an_unknown_kind_or_flag() {
+    lies(
+        |rogue| rogue.put(Header { kind: 77, ..response(2, 0) }, &[]),
+        |fault| matches!(fault, PeerFault::UnknownKind { kind: 77, .. }),
+    );
+    lies(
+        |rogue| rogue.put(Header { flags: 4, ..response(2, 0) }, &[]),
+        |fault| matches!(fault, PeerFault::UnknownFlags { flags: 4, .. }),
+    );
+}
+
+#[test]
+fn a_tail_that_goes_back_beyond_or_astray() {
+    lies(
+        |rogue| rogue.set(Word::Tail, 0),
+        |fault| matches!(fault, PeerFault::TailWentBack { seen: 32, now: 0 }),
+    );
+    lies(
+        |rogue| rogue.set(Word::Tail, u64::MAX),
+        |fault| matches!(fault, PeerFault::TailTooFar { tail: u64::MAX, .. }),
+    );
+    lies(|rogue| rogue.set(Word::Tail, 40), |fault| fault == PeerFault::Misaligned { at: 40 });
+}
+
+#[test]
+fn a_record_longer_than_what_was_published() {
+    for len in [17, 64 << 10, u32::MAX] {
+        lies(
+            |rogue| rogue.put(response(2, len), &[0; 16]),
+            |fault| matches!(fault, PeerFault::RecordTooLong { len: found, .. } if found == len),
+        );
+    }
+}
+
+#[test]
+fn a_pad_in_the_wrong_place() {
+    lies(
+        |rogue| rogue.put(Header::new(Kind::Pad, Status::Ok, 0, 16), &[0; 16]),
+        |fault| matches!(fault, PeerFault::Unexpected { kind: 3, .. }),
+    );
+}
+
+#[test]
+fn a_head_past_what_was_published_is_found_when_the_lane_is_full() {
+    let mut meeting = Meeting::begin();
+    let session = meeting.client.session().unwrap();
+    meeting.rogue.set(Word::Head, 1 << 30);
+    let error = (0..100).find_map(|_| session.submit(&vec![0; 1000]).err()).unwrap();
+    assert!(
+        matches!(error, CallError::PeerLied(PeerFault::HeadTooFar { head, .. }) if head == 1 << 30),
+        "{error}"
+    );
+    assert!(!session.is_alive());
+}
+
+#[test]
+fn a_head_that_goes_back_is_found_when_the_lane_is_full_again() {
+    let mut meeting = Meeting::begin();
+    let session = meeting.client.session().unwrap();
+    let fill = |session: &mut bellwire::Session<Echo>| {
+        (0..100).find_map(|_| session.submit(&vec![0; 1000]).err()).unwrap()
+    };
+    assert!(matches!(fill(session), CallError::WouldBlock));
+    let published = meeting.rogue.link.peer().load(Word::Tail, Ordering::Acquire);
+    assert!(published + SWITCH_RESERVE <= Geometry::DEFAULT.size());
+    meeting.rogue.set(Word::Head, published);
+    // This one looks for room, and finds it.
+    session.submit(&vec![0; 1000]).unwrap();
+    meeting.rogue.set(Word::Head, 0);
+    let error = fill(session);
+    assert!(
+        matches!(error, CallError::PeerLied(PeerFault::HeadWentBack { now: 0, .. })),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_bye_with_a_request_in_flight_is_no_lie() {
+    let mut meeting = Meeting::begin();
+    let session = meeting.client.session().unwrap();
+    session.submit(&vec![]).unwrap();
+    let mut bye = Header::new(Kind::Bye, Status::Ok, 0, 0);
+    bye.status = (CloseReason::Normal as u16).into();
+    meeting.rogue.put(bye, &[]);
+    let error = session.try_reply().unwrap_err();
+    assert!(matches!(error, CallError::PeerGone { .. }), "{error}");
+}
+
+#[test]
+fn an_attachment_that_was_not_asked_for_and_has_no_descriptor() {
+    lies(
+        |rogue| rogue.put(Header::new(Kind::Attach, Status::Ok, 2, 0), &[]),
+        |fault| matches!(fault, PeerFault::Control { .. }),
+    );
+}
+
+#[test]
+fn a_control_message_instead_of_the_attachment() {
+    lies(
+        |rogue| {
+            rogue.send_control(
+                &encode(&Message::Hello(crate::support::rogue::hello("echo".parse().unwrap())), 0),
+                &[],
+            );
+            rogue.put(Header::new(Kind::Attach, Status::Ok, 2, 0), &[]);
+        },
+        |fault| matches!(fault, PeerFault::Control { .. }),
+    );
+}
+
+#[test]
+fn a_server_that_keeps_ringing_ends_no_deadline() {
+    let mut meeting = Meeting::begin();
+    let rogue = &meeting.rogue;
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let client = &mut meeting.client;
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let error = client.call_within(&vec![], Duration::from_millis(30)).unwrap_err();
+            assert!(matches!(error, CallError::Deadline { .. }), "{error}");
+            drop(stop);
+        });
+        while stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+            rogue.link.ring(bellwire_core::Bell::Data);
+        }
+    });
+}
+
+/// What a rogue passes as a snapshot.
+struct Passed {
+    seals: SealFlags,
+    size: usize,
+    sparse: bool,
+    len: u64,
+    bytes: Vec<u8>,
+    id: u64,
+    fds: usize,
+    /// Sent instead of the snapshot.
+    other: Option<OwnedFd>,
+}
+
+/// The seals of a snapshot.
+const IMMUTABLE: SealFlags =
+    SealFlags::WRITE.union(SealFlags::SHRINK).union(SealFlags::GROW).union(SealFlags::SEAL);
+
+type Found = Result<Refreshed, RefreshError<OutOfOrder>>;
+
+/// What a cache finds that is passed a snapshot by a rogue; and both, for what comes then.
+fn passes(alter: impl FnOnce(&mut Passed) + Send) -> (Found, SnapshotCache<Numbers>, RogueSession) {
+    let dir = Dir::new();
+    let listener = RogueListener::bind(&dir.run_dir, "numbers");
+    let mut cache = SnapshotCache::<Numbers>::with_config(&dir.run_dir, patient());
+    let (found, rogue) = thread::scope(|scope| {
+        let rogue = scope.spawn(|| {
+            let mut rogue = listener.open(1);
+            let board = rogue.board.as_ref().unwrap();
+            board.store_u64(BoardWord::Generation.offset(), 1, Ordering::Release);
+            rogue.is_asked(1);
+            pass(&mut rogue, alter);
+            rogue
+        });
+        let mut found = cache.refresh();
+        // The rogue may not have told of it yet.
+        until("there is something", || {
+            let empty = matches!(found, Ok(Refreshed::Empty));
+            if empty {
+                found = cache.refresh();
+            }
+            !empty
+        });
+        (found, rogue.join().unwrap())
+    });
+    (found, cache, rogue)
+}
+
+/// Passes a snapshot, as if it were the answer to the first request.
+fn pass(rogue: &mut RogueSession, alter: impl FnOnce(&mut Passed)) {
+    let mut passed = Passed {
+        seals: IMMUTABLE,
+        size: 4096,
+        sparse: false,
+        len: 24,
+        bytes: numbers(5, 3),
+        id: 1,
+        fds: 1,
+        other: None,
+    };
+    alter(&mut passed);
+    let Passed { seals, size, sparse, bytes, id, len, fds, other } = passed;
+    let fd = other.unwrap_or_else(|| Draft { size, seals, sparse, bytes }.make());
+    let message = Message::Snapshot(Snapshot { id, generation: 1, len });
+    rogue.send_control(&encode(&message, fds), &vec![fd.as_fd(); fds]);
+    rogue.put(Header::new(Kind::Attach, Status::Ok, 1, 0), &[]);
+}
+
+/// A snapshot that is refused by what it is made of: nothing is held, and the session goes on.
+#[track_caller]
+fn is_refused(alter: impl FnOnce(&mut Passed) + Send) {
+    let (found, cache, rogue) = passes(alter);
+    let error = found.unwrap_err();
+    let RefreshError::Call(error) = error else { panic!("{error}") };
+    assert!(matches!(error, CallError::Malformed(_)), "{error}");
+    assert!(error.to_string().contains("not write-sealed"), "{error}");
+    assert!(cache.current().is_none());
+    assert!(!rogue.link.peer_gone());
+}
+
+#[test]
+fn an_honest_snapshot_of_the_same_making_is_taken() {
+    // Or the tests below would show nothing.
+    let (found, cache, _rogue) = passes(|_| {});
+    assert_eq!(found.unwrap(), Refreshed::Changed);
+    assert_eq!(cache.current().unwrap().bytes(), numbers(5, 3));
+}
+
+#[test]
+fn a_snapshot_that_is_not_sealed() {
+    is_refused(|passed| passed.seals = SealFlags::empty());
+}
+
+#[test]
+fn a_snapshot_that_its_owner_can_still_write() {
+    // The seals of a lane: enough for copying out, and not for a reference.
+    is_refused(|passed| passed.seals = crate::support::memory::SEALS);
+}
+
+#[test]
+fn a_snapshot_that_lacks_one_seal() {
+    for seal in [SealFlags::WRITE, SealFlags::SHRINK, SealFlags::GROW, SealFlags::SEAL] {
+        is_refused(|passed| passed.seals -= seal);
+    }
+}
+
+#[test]
+fn a_snapshot_shorter_than_it_says() {
+    is_refused(|passed| passed.len = 4097);
+    is_refused(|passed| {
+        passed.size = 2048;
+        passed.len = 2048;
+    });
+}
+
+#[test]
+fn a_snapshot_larger_than_it_says() {
+    is_refused(|passed| passed.size = 8192);
+}
+
+#[test]
+fn a_snapshot_above_the_readers_limit() {
+    is_refused(|passed| {
+        passed.size = 2 << 20;
+        passed.len = 2 << 20;
+    });
+    is_refused(|passed| passed.len = u64::MAX);
+}
+
+#[test]
+fn a_sparse_snapshot() {
+    is_refused(|passed| {
+        passed.size = 1 << 20;
+        passed.len = 1 << 20;
+        passed.sparse = true;
+    });
+}
+
+#[test]
+fn a_pipe_for_a_snapshot() {
+    is_refused(|passed| passed.other = Some(std::io::pipe().unwrap().0.into()));
+}
+
+#[test]
+fn a_snapshot_for_another_request() {
+    let (found, cache, rogue) = passes(|passed| passed.id = 2);
+    is_lie(&found.unwrap_err());
+    assert!(cache.current().is_none());
+    rogue.is_left();
+}
+
+#[test]
+fn a_snapshot_without_or_with_too_many_descriptors() {
+    for fds in [0, 2] {
+        let (found, cache, rogue) = passes(|passed| passed.fds = fds);
+        is_lie(&found.unwrap_err());
+        assert!(cache.current().is_none());
+        rogue.is_left();
+    }
+}
+
+#[track_caller]
+fn is_lie(error: &RefreshError<OutOfOrder>) {
+    let lie = matches!(error, RefreshError::Call(CallError::PeerLied(PeerFault::Control { .. })));
+    assert!(lie, "{error}");
+}
+
+#[test]
+fn an_answer_in_the_lane_to_who_asked_for_a_memfd() {
+    let dir = Dir::new();
+    let listener = RogueListener::bind(&dir.run_dir, "numbers");
+    let mut cache = SnapshotCache::<Numbers>::with_config(&dir.run_dir, patient());
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut rogue = listener.open(1);
+            let board = rogue.board.as_ref().unwrap();
+            board.store_u64(BoardWord::Generation.offset(), 1, Ordering::Release);
+            rogue.is_asked(1);
+            rogue.put(response(1, 8), &[0; 8]);
+        });
+        until("it asks", || match cache.refresh() {
+            Ok(found) => {
+                assert_eq!(found, Refreshed::Empty);
+                false
+            }
+            Err(error) => {
+                assert!(matches!(error, RefreshError::Call(CallError::Malformed(_))), "{error}");
+                true
+            }
+        });
+    });
+}
+
+#[test]
+fn an_answer_that_there_is_no_time_now_is_asked_again() {
+    // A provider that stops, or whose socket is full, says so once; the next one is found all the same.
+    for status in [Status::Busy, Status::Stopping] {
+        let dir = Dir::new();
+        let listener = RogueListener::bind(&dir.run_dir, "numbers");
+        let run_dir = dir.run_dir.clone();
+        let watcher = thread::spawn(move || {
+            let backoff = (Duration::from_micros(10), Duration::from_micros(100));
+            let config = bellwire::ClientConfig { backoff, ..patient() };
+            let mut cache = SnapshotCache::<Numbers>::with_config(&run_dir, config);
+            let found = cache.wait_for_change(Some(PATIENCE)).unwrap();
+            (found, cache.current().map(|current| current.bytes().to_vec()))
+        });
+        let mut rogue = listener.open(1);
+        let board = rogue.board.as_ref().unwrap();
+        board.store_u64(BoardWord::Generation.offset(), 1, Ordering::Release);
+        board.word(BoardWord::Generation.offset()).unwrap().wake_all();
+        rogue.is_asked(1);
+        rogue.put(Header::new(Kind::Response, status, 1, 0), &[]);
+        // It comes again, here or anew.
+        until("it asks again, or leaves", || rogue.has_asked(2) || rogue.link.peer_gone());
+        if rogue.has_asked(2) {
+            let fd =
+                Draft { seals: IMMUTABLE, size: 4096, sparse: false, bytes: numbers(5, 3) }.make();
+            let message = Message::Snapshot(Snapshot { id: 2, generation: 1, len: 24 });
+            rogue.send_control(&encode(&message, 1), &[fd.as_fd()]);
+            rogue.put(Header::new(Kind::Attach, Status::Ok, 2, 0), &[]);
+        } else {
+            drop(rogue);
+            drop(listener);
+            let house = House::in_dir(dir, bellwire::ServerConfig::default());
+            house.numbers.publish(&numbers(5, 3)).unwrap();
+            let (found, bytes) = watcher.join().unwrap();
+            assert_eq!((found, bytes), (Refreshed::Changed, Some(numbers(5, 3))), "{status:?}");
+            house.close();
+            continue;
+        }
+        let (found, bytes) = watcher.join().unwrap();
+        assert_eq!((found, bytes), (Refreshed::Changed, Some(numbers(5, 3))), "{status:?}");
+    }
+}

@@ -1,0 +1,69 @@
+//! One test for each fault that was found in use, or by reading, and that no other test would show again.
+
+use bellwire::{CallError, Client};
+
+use crate::support::house::{House, patient, reconcile_session};
+use crate::support::services::Echo;
+
+/// A session's socket is closed by the reaper, a moment after the session: in between it is readable for ever.
+#[test]
+fn closed_sessions_do_not_keep_the_reactor_awake() {
+    const SESSIONS: u64 = 300;
+    let house = House::open();
+    for _ in 0..SESSIONS {
+        let mut client = house.client::<Echo>();
+        client.call(&vec![1]).unwrap();
+    }
+    let stats = house.close();
+    assert_eq!(stats.admitted, SESSIONS);
+    // A connection, a hello, an attach, a call and a bye: five, and some for threads that meet.
+    assert!(stats.parks < 12 * SESSIONS, "{stats:?}");
+}
+
+/// A caller that takes answers between two full lanes sends nothing, so nothing rang a provider that waited for
+/// room.
+#[test]
+fn a_caller_that_only_takes_answers_rings_a_provider_that_waits_for_room() {
+    const REQUESTS: u64 = 50_000;
+    let house = House::open();
+    let mut client: Client<Echo> = house.client_with(patient());
+    let session = client.session().unwrap();
+    let (mut sent, mut answered) = (0, 0);
+    while answered < REQUESTS {
+        while sent < REQUESTS {
+            match session.submit(&vec![7; 100]) {
+                Ok(_) => sent += 1,
+                Err(CallError::WouldBlock) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        while let Some((_, answer)) = session.try_reply().unwrap() {
+            assert_eq!(answer.unwrap(), vec![7; 100]);
+            answered += 1;
+        }
+    }
+    reconcile_session(session);
+    drop(client);
+    assert_eq!(house.close().answered, REQUESTS);
+}
+
+/// Answers that came while another one was waited for are neither lost nor booked twice.
+#[test]
+fn the_books_reconcile_while_answers_are_stashed() {
+    let house = House::open();
+    let mut client = house.client::<Echo>();
+    let session = client.session().unwrap();
+    let first = session.submit(&vec![1]).unwrap();
+    let second = session.submit(&vec![2]).unwrap();
+    assert_eq!(session.call(&vec![3]).unwrap(), [3]);
+    reconcile_session(session);
+    assert_eq!(session.stats().in_flight, 2);
+    let (ticket, answer) = session.try_reply().unwrap().unwrap();
+    assert_eq!((ticket, answer.unwrap()), (first, vec![1]));
+    let (ticket, answer) = session.try_reply().unwrap().unwrap();
+    assert_eq!((ticket, answer.unwrap()), (second, vec![2]));
+    reconcile_session(session);
+    assert_eq!(session.stats().in_flight, 0);
+    drop(client);
+    house.close();
+}
