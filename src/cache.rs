@@ -23,6 +23,8 @@ pub struct SnapshotCache<T: Snapshot> {
     held: Option<Held<T>>,
     /// The board's generation that was dealt with last; `None` on a new session.
     seen: Option<u64>,
+    /// Whether the provider was there at the last refresh.
+    is_there: bool,
     timeout: Duration,
     look: Look,
 }
@@ -112,6 +114,7 @@ impl<T: Snapshot> SnapshotCache<T> {
             client: Client::with_config(run_dir, config),
             held: None,
             seen: None,
+            is_there: false,
             timeout,
             look: Look::default(),
         }
@@ -136,8 +139,9 @@ impl<T: Snapshot> SnapshotCache<T> {
     }
 
     /// Waits until there is a newer snapshot, and takes it. Parks on the board: one system call of the
-    /// provider wakes every watcher, and nothing is polled. Returns at the end of `timeout` too, with what the
-    /// last look found; `None` waits for ever.
+    /// provider wakes every watcher, and nothing is polled. Returns [`Refreshed::Unavailable`] when the provider
+    /// goes away, once: the next wait lasts until it, or its successor, is back. Returns at the end of `timeout`
+    /// too, with what the last look found; `None` waits for ever.
     ///
     /// While the provider is away it is tried again by and by.
     ///
@@ -149,8 +153,11 @@ impl<T: Snapshot> SnapshotCache<T> {
     ) -> Result<Refreshed, RefreshError<T::Error>> {
         let until = timeout.map(|timeout| clock::now().after(timeout));
         loop {
+            let was_there = self.is_there;
             let found = self.refresh()?;
-            if found == Refreshed::Changed || until.is_some_and(|until| clock::now() >= until) {
+            let went_away = was_there && found == Refreshed::Unavailable;
+            let is_over = until.is_some_and(|until| clock::now() >= until);
+            if found == Refreshed::Changed || went_away || is_over {
                 return Ok(found);
             }
             let cancelled = match (self.seen, self.client.session()) {
@@ -197,6 +204,12 @@ impl<T: Snapshot> SnapshotCache<T> {
 
     #[cold]
     fn refresh_changed(&mut self) -> Result<Refreshed, RefreshError<T::Error>> {
+        let found = self.fetch();
+        self.is_there = !matches!(found, Ok(Refreshed::Unavailable));
+        found
+    }
+
+    fn fetch(&mut self) -> Result<Refreshed, RefreshError<T::Error>> {
         if self.client.session().is_some_and(|session| session.board().is_stopped()) {
             self.client.lost();
         }

@@ -1,1 +1,5 @@
-//! x
+//! Published once, mapped by many.
+
+mod cache;
+mod memory;
+mod watch;

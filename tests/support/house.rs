@@ -80,6 +80,11 @@ impl House {
         (self.server, self.dir)
     }
 
+    /// The server, its run dir, and who publishes its numbers.
+    pub(crate) fn into_publisher(self) -> (Server, Dir, Publisher<Numbers>) {
+        (self.server, self.dir, self.numbers)
+    }
+
     /// Stops, and gives the final counters, which reconcile.
     pub(crate) fn close(self) -> ServerStats {
         self.gate.open();

@@ -260,6 +260,22 @@ impl RogueSession {
         pass::send(self.link.socket(), bytes, fds).unwrap();
     }
 
+    /// The next control message that is no ring.
+    pub(crate) fn control(&self) -> (Message, Vec<OwnedFd>) {
+        let socket = self.socket();
+        loop {
+            match socket.receive().expect("the peer is there") {
+                (Message::Ring, _) => {}
+                other => return other,
+            }
+        }
+    }
+
+    fn socket(&self) -> Rogue {
+        let socket = self.link.socket().try_clone_to_owned().unwrap();
+        Rogue { socket, service: service("any") }
+    }
+
     /// Whether the client has sent so many requests without a payload.
     pub(crate) fn has_asked(&self, requests: u64) -> bool {
         self.link.peer().load(Word::Tail, Ordering::Acquire) >= requests * record_len(0)
@@ -287,10 +303,7 @@ impl RogueSession {
             let woken = self.link.park(park);
             assert_ne!(woken, Woken::Deadline, "the peer does not mind");
         }
-        let socket = Rogue {
-            socket: self.link.socket().try_clone_to_owned().unwrap(),
-            service: service("x"),
-        };
+        let socket = self.socket();
         while let Some((message, _)) = socket.receive() {
             assert_eq!(message, Message::Ring);
         }

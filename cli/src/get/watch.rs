@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bellwire::cgroups::CgroupsSnapshot;
 use bellwire::{CallError, RefreshError, Refreshed, RunDir, Snapshot, State};
@@ -11,9 +11,6 @@ use crate::args::Get;
 use crate::exit::{Exit, Failure};
 use crate::out::{self, BAD, FAINT, Format, GOOD, WARN};
 use crate::stop::Stop;
-
-/// How soon it is told that the provider went away. A change is told at once.
-const GLANCE: Duration = Duration::from_millis(250);
 
 /// Prints the snapshot, and then what changed, until it is time to stop.
 pub(super) fn run(
@@ -30,8 +27,9 @@ pub(super) fn run(
     let limit = args.timeout.map(|timeout| (Instant::now() + timeout, timeout));
     let mut printer = Printer::new(selection, args.format);
     let mut provider = Provider::default();
+    let mut found = cache.refresh();
     while stop.requested().is_none() {
-        match cache.wait_for_change(Some(GLANCE)) {
+        match found {
             Ok(Refreshed::Changed) => printer.changed(cache)?,
             Err(RefreshError::Call(CallError::Cancelled { .. })) => {}
             Err(error @ RefreshError::Malformed { .. }) => provider.tell_bad(&error.to_string()),
@@ -45,6 +43,10 @@ pub(super) fn run(
         {
             return Err(nothing(cache, run_dir, waited));
         }
+        let limit = limit.filter(|_| printer.printed.is_none());
+        found = cache.wait_for_change(
+            limit.map(|(until, _)| until.saturating_duration_since(Instant::now())),
+        );
     }
     Ok(Exit::Ok)
 }

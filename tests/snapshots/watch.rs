@@ -1,0 +1,133 @@
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use bellwire::{CallError, ClientConfig, RefreshError, Refreshed, SnapshotCache};
+
+use crate::support::child::Process;
+use crate::support::guard::PATIENCE;
+use crate::support::house::{Dir, House, patient};
+use crate::support::kernel;
+use crate::support::services::{Numbers, numbers};
+
+#[test]
+fn one_publication_wakes_the_watchers_of_two_processes() {
+    let dir = Dir::new();
+    let mut server = Process::start("server", &dir.run_dir);
+    server.ask("publish 1 10");
+    let mut watchers = [(); 2].map(|()| Process::start("watcher", &dir.run_dir));
+    for generation in 2..12 {
+        assert_eq!(server.ask(&format!("publish {} 7", generation * 10)), generation.to_string());
+        for watcher in &mut watchers {
+            assert_eq!(watcher.hear(), format!("Changed {generation} {} 7", generation * 10));
+        }
+    }
+}
+
+#[test]
+fn watchers_outlive_their_providers_death_and_see_the_successors_first_snapshot() {
+    let dir = Dir::new();
+    let mut server = Process::start("server", &dir.run_dir);
+    server.ask("publish 1 10");
+    let mut watchers = [(); 2].map(|()| Process::start("watcher", &dir.run_dir));
+    server.kill();
+    let mut successor = Process::start("server", &dir.run_dir);
+    // The same generation of another provider is another snapshot.
+    assert_eq!(successor.ask("publish 500 3"), "1");
+    for watcher in &mut watchers {
+        assert_eq!(watcher.hear(), "Changed 1 500 3");
+    }
+    successor.ask("stop");
+}
+
+#[test]
+fn watchers_outlive_a_stop_too() {
+    let dir = Dir::new();
+    let mut server = Process::start("server", &dir.run_dir);
+    server.ask("publish 1 10");
+    let mut watcher = Process::start("watcher", &dir.run_dir);
+    server.ask("stop");
+    let mut successor = Process::start("server", &dir.run_dir);
+    successor.ask("publish 500 3");
+    assert_eq!(watcher.hear(), "Changed 1 500 3");
+}
+
+/// A thread that waits for a change, once it is parked, and what it finds.
+fn watch(
+    mut cache: SnapshotCache<Numbers>,
+) -> thread::JoinHandle<(Result<Refreshed, String>, SnapshotCache<Numbers>)> {
+    let (tell, told) = channel();
+    let watcher = thread::spawn(move || {
+        tell.send(kernel::thread_id()).unwrap();
+        let found = cache.wait_for_change(Some(PATIENCE));
+        (found.map_err(|error| error.to_string()), cache)
+    });
+    kernel::wait_until_parked(told.recv().unwrap());
+    watcher
+}
+
+#[test]
+fn a_parked_watcher_is_woken_by_a_publication() {
+    let house = House::open();
+    let mut cache = SnapshotCache::<Numbers>::with_config(house.run_dir(), patient());
+    assert_eq!(cache.refresh().unwrap(), Refreshed::Empty);
+    let watcher = watch(cache);
+    house.numbers.publish(&numbers(1, 10)).unwrap();
+    let (found, cache) = watcher.join().unwrap();
+    assert_eq!(found.unwrap(), Refreshed::Changed);
+    assert_eq!(cache.current().unwrap().bytes(), numbers(1, 10));
+    drop(cache);
+    house.close();
+}
+
+#[test]
+fn a_parked_watcher_is_told_at_once_of_a_malformed_snapshot() {
+    let house = House::open();
+    let mut cache = SnapshotCache::<Numbers>::with_config(house.run_dir(), patient());
+    assert_eq!(cache.refresh().unwrap(), Refreshed::Empty);
+    let watcher = watch(cache);
+    house.numbers.publish(&[1; 20]).unwrap();
+    let (found, mut cache) = watcher.join().unwrap();
+    assert!(found.unwrap_err().contains("generation 1 is malformed"));
+    // The next wait is for the next generation.
+    let unchanged = cache.wait_for_change(Some(Duration::from_millis(1))).unwrap();
+    assert_ne!(unchanged, Refreshed::Changed);
+    drop(cache);
+    house.close();
+}
+
+#[test]
+fn a_watch_ends_at_its_time_with_what_is_there() {
+    let house = House::open();
+    let mut cache = SnapshotCache::<Numbers>::with_config(house.run_dir(), patient());
+    let short = Some(Duration::from_millis(5));
+    assert_eq!(cache.wait_for_change(short).unwrap(), Refreshed::Empty);
+    house.numbers.publish(&numbers(1, 1)).unwrap();
+    assert_eq!(cache.wait_for_change(short).unwrap(), Refreshed::Changed);
+    assert_eq!(cache.wait_for_change(short).unwrap(), Refreshed::Unchanged);
+    house.close();
+    assert_eq!(cache.wait_for_change(short).unwrap(), Refreshed::Unavailable);
+}
+
+#[test]
+fn another_thread_cancels_a_parked_watcher_and_one_that_waits_for_a_provider() {
+    let house = House::open();
+    let backoff = (PATIENCE, PATIENCE);
+    let config = ClientConfig { backoff, ..patient() };
+    let mut cache = SnapshotCache::<Numbers>::with_config(house.run_dir(), config);
+    assert_eq!(cache.refresh().unwrap(), Refreshed::Empty);
+    let canceller = cache.canceller().unwrap();
+    let watcher = watch(cache);
+    canceller.cancel();
+    let (found, mut cache) = watcher.join().unwrap();
+    assert!(found.unwrap_err().contains("cancelled"));
+    house.close();
+    assert_eq!(cache.refresh().unwrap(), Refreshed::Unavailable);
+    let watcher = watch(cache);
+    canceller.cancel();
+    let (found, mut cache) = watcher.join().unwrap();
+    assert!(found.unwrap_err().contains("cancelled"));
+    canceller.cancel();
+    let cancelled = cache.wait_for_change(None).unwrap_err();
+    assert!(matches!(cancelled, RefreshError::Call(CallError::Cancelled { .. })), "{cancelled}");
+}
