@@ -177,7 +177,8 @@ impl<P: Port> Drive<P> {
         Ok(armed == Armed::Moved)
     }
 
-    /// Waits for room for a request that met a full lane, taking no answers.
+    /// Waits for room for a request that met a full lane. Take answers by [`Drive::try_reply`] until there are
+    /// none first: a peer that cannot answer because nobody reads takes no requests either.
     ///
     /// # Errors
     /// [`CallFailed`]; the session is usable after [`CallFailed::Deadline`] and [`CallFailed::Cancelled`].

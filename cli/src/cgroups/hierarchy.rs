@@ -52,10 +52,12 @@ pub(super) struct Hierarchy {
     has_children: bool,
 }
 
-/// The hierarchies below a root, the primary one first.
+/// The hierarchies below a root, the primary one first: the one that was `primary` before, as long as it is
+/// there, or else the first that is in use.
 pub(super) fn find(
     root: &Path,
     listing: &mut Listing,
+    primary: Option<&[u8]>,
 ) -> Result<(Mode, Vec<Hierarchy>), ScanError> {
     let unreadable =
         |errno: Errno| ScanError::Root { root: root.to_owned(), source: io::Error::from(errno) };
@@ -97,11 +99,20 @@ pub(super) fn find(
         (false, true) => Mode::V1,
         (false, false) => return Err(ScanError::NoHierarchy { root: root.to_owned() }),
     };
-    if let Some(primary) = found.iter().position(|hierarchy| hierarchy.has_children) {
+    let before = found.iter().position(|hierarchy| Some(hierarchy.name.as_slice()) == primary);
+    let in_use = || found.iter().position(|hierarchy| hierarchy.has_children);
+    if let Some(primary) = before.or_else(in_use) {
         let primary = found.remove(primary);
         found.insert(0, primary);
     }
     Ok((mode, found))
+}
+
+impl Hierarchy {
+    /// Its directory's name, if it has a cgroup besides its root.
+    pub(super) fn name_in_use(&self) -> Option<&[u8]> {
+        self.has_children.then_some(&self.name)
+    }
 }
 
 /// How directories are opened: never through a symbolic link.

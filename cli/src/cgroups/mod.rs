@@ -9,7 +9,8 @@
 //!
 //! A cgroup that several hierarchies hold is one item, by its path. Its id is the inode of its directory
 //! in the primary hierarchy, which is the first, in the order of [`hierarchy`], that has a cgroup besides
-//! its root: `unified` wherever it is in use. Inodes of two hierarchies can be the same number, so an
+//! its root: `unified` wherever it is in use. A scanner that has chosen one keeps it, so that ids do not
+//! change when a cgroup appears in a hierarchy that had none. Inodes of two hierarchies can be the same number, so an
 //! item that the primary one lacks carries [`Options::SECONDARY`](bellwire::cgroups::Options::SECONDARY).
 
 mod hierarchy;

@@ -20,6 +20,8 @@ pub(crate) struct Scanner {
     root: PathBuf,
     limits: Limits,
     listing: Listing,
+    /// The name of the hierarchy whose inodes are the ids, once one was in use.
+    primary: Option<Vec<u8>>,
 }
 
 /// How much a scan takes in at most.
@@ -101,7 +103,12 @@ impl Scanner {
 
     /// A scanner of the hierarchies at or below a root.
     pub(crate) fn new(root: &Path) -> Self {
-        Self { root: root.to_owned(), limits: Limits::default(), listing: Listing::new() }
+        Self {
+            root: root.to_owned(),
+            limits: Limits::default(),
+            listing: Listing::new(),
+            primary: None,
+        }
     }
 
     /// The same scanner with other limits.
@@ -117,7 +124,11 @@ impl Scanner {
     /// [`Scan::skipped`].
     pub(crate) fn scan(&mut self) -> Result<Scan, ScanError> {
         let started = SystemTime::now();
-        let (mode, hierarchies) = hierarchy::find(&self.root, &mut self.listing)?;
+        let primary = self.primary.as_deref();
+        let (mode, hierarchies) = hierarchy::find(&self.root, &mut self.listing, primary)?;
+        if let (None, Some(first)) = (primary, hierarchies.first()) {
+            self.primary = first.name_in_use().map(<[u8]>::to_vec);
+        }
         let mut skipped = Skipped::default();
         let mut found = Found { limit: self.limits.items, ..Found::default() };
         for (rank, hierarchy) in (0..=u8::MAX).zip(&hierarchies) {

@@ -166,6 +166,19 @@ fn in_a_hybrid_tree_the_unified_hierarchy_gives_the_ids_if_it_is_used() {
 }
 
 #[test]
+fn ids_do_not_change_when_a_cgroup_appears_in_a_hierarchy_that_had_none() {
+    let tree = Tree::v1(&["memory", "systemd"]);
+    tree.file("unified/cgroup.controllers", "");
+    tree.v1_cgroup("memory/a.slice", "");
+    let mut scanner = Scanner::new(tree.0.path());
+    let before = at(&scanner.scan().unwrap(), "/a.slice").id;
+    tree.v2_cgroup("unified/b.slice", true, "");
+    let scan = scanner.scan().unwrap();
+    assert_eq!(at(&scan, "/a.slice").id, before);
+    assert!(at(&scan, "/b.slice").options.contains(Options::SECONDARY));
+}
+
+#[test]
 fn a_unified_hierarchy_alone_in_its_directory_is_v2() {
     let tree = Tree(tempfile::tempdir().unwrap());
     tree.file("unified/cgroup.controllers", "cpu\n");

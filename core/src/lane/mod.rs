@@ -102,8 +102,8 @@ impl Lanes {
     ) -> Wake {
         self.push_bye(own, reason);
         let wake = self.commit(own, peer);
-        // Release, and last: who sees it has all records before it, the bye among them.
-        own.store(Word::State, SessionState::Closed.word(Some(reason)), Ordering::Release);
+        // Last: who sees it has all records before it, the bye among them. The fence in `commit` releases them.
+        own.store(Word::State, SessionState::Closed.word(Some(reason)), Ordering::Relaxed);
         wake
     }
 
