@@ -21,7 +21,7 @@ use crate::{clock, pass, poll};
 /// How long a futex wait may overlook the peer's death when the peer has no life word.
 const DEATH_SLICE: Duration = Duration::from_millis(100);
 /// The same when it has one. The peer writes its life word and can fake it, so it is not relied on alone.
-const ARMED_SLICE: Duration = Duration::from_secs(10);
+const ARMED_SLICE: Duration = Duration::from_secs(60);
 /// How long a wait on the socket overlooks new rings behind a control message that nobody takes.
 const BLOCKED_SLICE: Duration = Duration::from_millis(1);
 /// How many rings are taken off the socket at once: a peer that floods it holds nobody up.
