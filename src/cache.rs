@@ -163,10 +163,11 @@ impl<T: Snapshot> SnapshotCache<T> {
             let cancelled = match (self.seen, self.client.session()) {
                 (Some(seen), Some(session)) => {
                     let woken = session.board().watch(session.link(), seen, until);
-                    woken == Woken::Cancelled && {
+                    if woken == Woken::Cancelled {
                         session.link().take_cancel();
-                        true
+                        self.client.spend_cancel();
                     }
+                    woken == Woken::Cancelled
                 }
                 _ => {
                     let due = self.client.next_try();

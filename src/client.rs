@@ -265,9 +265,14 @@ impl<S: Service> Client<S> {
     /// A cancellation is spent on the call that it ended.
     fn uncancel(&self, error: CallError) -> CallError {
         if matches!(error, CallError::Cancelled { .. }) {
-            self.cancel.take();
+            self.spend_cancel();
         }
         error
+    }
+
+    /// The wait that it ended is over: the next one is not ended by it, too.
+    pub(crate) fn spend_cancel(&self) {
+        self.cancel.take();
     }
 
     /// Gives up a session with a provider that has no time now, and tries anew later.

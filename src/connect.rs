@@ -7,7 +7,9 @@ use std::time::Duration;
 use bellwire_core::drive::Drive;
 use bellwire_core::handshake::{ClientHandshake, ClientStep, HandshakeError};
 use bellwire_core::lane::Lanes;
-use bellwire_core::wire::{Doorbell, Hello, PAGE_SIZE, PROTOCOL, PageHeader, Role, Welcome};
+use bellwire_core::wire::{
+    Doorbell, Hello, Message, PAGE_SIZE, PROTOCOL, PageHeader, Role, Welcome,
+};
 use bellwire_core::{Geometry, Instant, ServiceName, SpinPolicy};
 use zerocopy::IntoBytes;
 
@@ -132,7 +134,7 @@ impl Connecting {
             rings_eventfd: credentials.uid == own_uid() || credentials.uid == 0,
         };
         let machine = ClientHandshake::new(hello, clock::now().after(config.connect_timeout));
-        control::send(&socket, &machine.hello(), &[]).map_err(unsent)?;
+        say(&socket, &machine.hello(), &[])?;
         Ok(Self {
             socket,
             machine,
@@ -215,7 +217,7 @@ impl Connecting {
         let mut fds: Vec<BorrowedFd<'_>> = vec![page_fd.as_fd(), lane_fd.as_fd()];
         fds.extend(own_eventfd.as_ref().map(AsFd::as_fd));
         if let Some(attach) = self.machine.attach() {
-            control::send(&self.socket, &attach, &fds).map_err(unsent)?;
+            say(&self.socket, &attach, &fds)?;
         }
         let peer = PeerEnd { page, lane };
         self.mapped = Some(Mapped { own, peer, board, own_eventfd, peer_eventfd });
@@ -324,11 +326,14 @@ fn unverified(error: VerifyError) -> ConnectError {
     }
 }
 
-fn unsent(error: SendError) -> ConnectError {
-    match error {
-        SendError::Gone => ConnectError::Closed,
-        error => {
-            ConnectError::System { doing: "send to the provider", source: io::Error::other(error) }
+/// Sends a message. A provider that refused and closed before it was asked is no error here: what it said is
+/// still there to be received.
+fn say(socket: &OwnedFd, message: &Message, fds: &[BorrowedFd<'_>]) -> Result<(), ConnectError> {
+    match control::send(socket, message, fds) {
+        Ok(()) | Err(SendError::Gone) => Ok(()),
+        Err(error) => {
+            let source = io::Error::other(error);
+            Err(ConnectError::System { doing: "send to the provider", source })
         }
     }
 }

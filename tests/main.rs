@@ -17,7 +17,8 @@
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "all of this is tests; clippy exempts only the functions that are marked so"
+    clippy::cast_possible_truncation,
+    reason = "all of this is tests: what cannot be fails them, and payloads are cut from counters"
 )]
 #![allow(clippy::disallowed_types, reason = "clippy sees the atomics behind bellwire_core::sync")]
 

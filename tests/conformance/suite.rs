@@ -202,14 +202,17 @@ pub(crate) fn a_full_lane_has_room_again<T: Transport>() {
 pub(crate) fn who_only_polls_gets_room_and_gives_it<T: Transport>() {
     // The serving end parks when its lane is full; the calling end never waits, and never arms.
     let mut drive = session_in::<T>(tiny(), SpinPolicy::NEVER, echo);
-    let mut buffer = Vec::new();
-    for round in 0..100 {
-        let largest = payload(round, drive.max_payload() - round % 3 * 16);
+    let (mut buffer, mut random) = (Vec::new(), 1_usize);
+    for round in 0..300 {
         let mut sent = Vec::new();
-        for payload in [&largest, &largest[..900], &largest[..700], &largest] {
+        for _ in 0..6 {
+            // Many of them so large that the rest of the lane is a pad.
+            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            let len = drive.max_payload() - (random >> 40) % [2000, 1000, 17][round % 3];
+            let payload = payload(round, len);
             until("there is room", || {
-                let polled = drive.submit(payload);
-                sent.extend(polled.map(|ticket| (ticket, payload.to_vec())));
+                let polled = drive.submit(&payload);
+                sent.extend(polled.map(|ticket| (ticket, payload.clone())));
                 drive.port().relax();
                 polled.is_ok() || {
                     come(&mut drive, &mut sent, &mut buffer);
@@ -521,29 +524,38 @@ fn head_lie<T: Transport>(head: u64, is_expected: impl Fn(PeerFault) -> bool) {
     assert_eq!(drive.ended(), Some(CallFailed::Peer(fault)));
 }
 
-/// Tells the books of a serving end when it has answered so many requests.
-fn reporting(
+/// What a serving end counted, and how often it rang.
+type Books = (ServeCounts, u64);
+
+/// Tells the books of a serving end once it has answered so many requests.
+struct Report {
     after: u64,
-) -> (impl FnMut(&mut dyn Stage, Next) -> Next + Send, Receiver<(ServeCounts, u64)>) {
-    let (tell, told): (Sender<(ServeCounts, u64)>, _) = channel();
-    let mut reported = false;
-    let report = move |stage: &mut dyn Stage, next| {
-        if !reported && stage.counts().answered == after {
-            reported = true;
+    tell: Option<Sender<Books>>,
+}
+
+impl Report {
+    fn after(answers: u64) -> (Self, Receiver<Books>) {
+        let (tell, told) = channel();
+        (Self { after: answers, tell: Some(tell) }, told)
+    }
+
+    fn look(&mut self, stage: &dyn Stage) {
+        if stage.counts().answered == self.after
+            && let Some(tell) = self.tell.take()
+        {
             tell.send((stage.counts(), stage.rings())).unwrap();
         }
-        next
-    };
-    (report, told)
+    }
 }
 
 pub(crate) fn hot_calls_ring_nobody<T: Transport>() {
     const CALLS: u64 = 2000;
-    let (mut report, told) = reporting(CALLS);
+    let (mut report, told) = Report::after(CALLS);
     let mut drive = session::<T>(move |stage| {
         echo(stage);
         // Never parks.
-        report(stage, Next::Again)
+        report.look(stage);
+        Next::Again
     });
     let mut buffer = Vec::new();
     for call in 0..CALLS {
@@ -573,7 +585,7 @@ fn until_server_is_armed<P: Port>(drive: &Drive<P>) {
 
 pub(crate) fn parked_ends_are_rung_once_per_message_and_direction<T: Transport>() {
     const CALLS: u64 = 200;
-    let (mut report, told) = reporting(CALLS);
+    let (mut report, told) = Report::after(CALLS);
     let mut held = None;
     let mut drive = session::<T>(move |stage| {
         if held.is_none() {
@@ -585,7 +597,8 @@ pub(crate) fn parked_ends_are_rung_once_per_message_and_direction<T: Transport>(
         }
         stage.answer(*id, payload);
         held = None;
-        report(stage, Next::Park)
+        report.look(stage);
+        Next::Park
     });
     for call_number in 0..CALLS {
         until_server_is_armed(&drive);
@@ -599,7 +612,7 @@ pub(crate) fn parked_ends_are_rung_once_per_message_and_direction<T: Transport>(
 
 pub(crate) fn a_batch_is_one_publication_and_one_ring<T: Transport>() {
     const BATCH: u64 = 50;
-    let (mut report, told) = reporting(BATCH);
+    let (mut report, told) = Report::after(BATCH);
     let mut taken = Vec::new();
     let mut drive = session::<T>(move |stage| {
         while let Some(Taken::Request(id, payload)) = stage.take() {
@@ -615,7 +628,8 @@ pub(crate) fn a_batch_is_one_publication_and_one_ring<T: Transport>() {
             stage.prepare(id, &payload);
         }
         stage.commit();
-        report(stage, Next::Park)
+        report.look(stage);
+        Next::Park
     });
     until_server_is_armed(&drive);
     let tickets: Vec<_> = (0..BATCH).map(|at| drive.push(&at.to_le_bytes()).unwrap()).collect();

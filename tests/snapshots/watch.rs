@@ -31,6 +31,9 @@ fn watchers_outlive_their_providers_death_and_see_the_successors_first_snapshot(
     server.ask("publish 1 10");
     let mut watchers = [(); 2].map(|()| Process::start("watcher", &dir.run_dir));
     server.kill();
+    for watcher in &mut watchers {
+        assert_eq!(watcher.hear(), "Unavailable 1 1 10", "the last good one stays");
+    }
     let mut successor = Process::start("server", &dir.run_dir);
     // The same generation of another provider is another snapshot.
     assert_eq!(successor.ask("publish 500 3"), "1");
@@ -47,6 +50,7 @@ fn watchers_outlive_a_stop_too() {
     server.ask("publish 1 10");
     let mut watcher = Process::start("watcher", &dir.run_dir);
     server.ask("stop");
+    assert_eq!(watcher.hear(), "Unavailable 1 1 10");
     let mut successor = Process::start("server", &dir.run_dir);
     successor.ask("publish 500 3");
     assert_eq!(watcher.hear(), "Changed 1 500 3");

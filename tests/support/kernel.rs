@@ -50,7 +50,8 @@ pub(crate) fn thread_id() -> i32 {
 pub(crate) fn wait_until_parked(thread: i32) {
     let calls = [libc::SYS_futex_waitv, libc::SYS_ppoll, libc::SYS_poll];
     until("the thread parks", || {
-        let text = fs::read_to_string(format!("/proc/self/task/{thread}/syscall")).unwrap();
+        let text = fs::read_to_string(format!("/proc/self/task/{thread}/syscall"));
+        let text = text.expect("the thread ended instead of parking");
         let call = text.split_whitespace().next().and_then(|call| call.parse().ok());
         call.is_some_and(|call: libc::c_long| calls.contains(&call))
     });

@@ -140,10 +140,11 @@ impl Receiver {
         }
     }
 
-    /// Whether a quarter of the lane was given back since the peer's wish was looked at.
+    /// Whether a quarter of the lane was taken since the peer's wish was looked at. Pads count, which are
+    /// taken in passing and given back by the next release.
     #[inline]
     pub(super) fn owes_a_look(&self) -> bool {
-        self.released - self.looked >= self.geometry.size() / 4
+        self.head - self.looked >= self.geometry.size() / 4
     }
 
     /// Looks, after a fence, whether the peer wants to be rung for the room given back.
