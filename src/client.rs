@@ -132,7 +132,8 @@ impl<S: Service> Client<S> {
         match &self.phase {
             Phase::Ready(_) => State::Ready,
             Phase::Connecting(_) => State::Connecting,
-            Phase::Without(ConnectError::Absent) => State::Absent,
+            // A provider that closes during the handshake dies or stops: who listens next is another one.
+            Phase::Without(ConnectError::Absent | ConnectError::Closed) => State::Absent,
             Phase::Without(ConnectError::Refused { code, reason }) => {
                 State::Refused { code: *code, reason: reason.clone() }
             }
