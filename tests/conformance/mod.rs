@@ -69,6 +69,7 @@ conformance! {
     an_answer_that_no_longer_fits_waits_for_room,
     a_full_lane_has_room_again,
     who_only_polls_gets_room_and_gives_it,
+    who_only_polls_gives_back_the_room_of_a_pad,
     a_wait_ends_at_its_deadline_and_the_answer_still_comes,
     a_wait_for_room_ends_at_its_deadline,
     another_thread_cancels_a_parked_wait,

@@ -238,6 +238,42 @@ fn come<P: Port>(drive: &mut Drive<P>, sent: &mut Vec<(Ticket, Vec<u8>)>, buffer
     }
 }
 
+pub(crate) fn who_only_polls_gives_back_the_room_of_a_pad<T: Transport>() {
+    // Answers are as long as their requests ask for.
+    let mut drive = session_in::<T>(tiny(), SpinPolicy::NEVER, |stage| {
+        if !stage.flush() {
+            return Next::Park;
+        }
+        while let Some(Taken::Request(id, request)) = stage.take() {
+            let len = u16::from_le_bytes(request.try_into().unwrap());
+            stage.answer(id, &payload(0, len.into()));
+        }
+        Next::Park
+    });
+    let poll = |drive: &mut Drive<T::Port>, len| {
+        let mut reply = None;
+        until("the answer comes", || {
+            drive.port().relax();
+            reply = drive.try_reply(&mut Vec::new()).unwrap();
+            reply.is_some()
+        });
+        assert_eq!(reply.map(|reply| reply.len), Some(len));
+    };
+    let ask = |drive: &mut Drive<T::Port>, len: u16| drive.submit(&len.to_le_bytes()).unwrap();
+    // Half the lane, and that room is given back; then a little, which leaves less than half to the end.
+    ask(&mut drive, 2000);
+    poll(&mut drive, 2000);
+    ask(&mut drive, 496);
+    // The third is behind a pad, and waits for the room of the second: far less than a quarter of the lane.
+    ask(&mut drive, 2000);
+    until("the serving end waits for room", || {
+        drive.port().relax();
+        drive.port().peer().load(Word::WantSpace, Ordering::Acquire) != NOBODY
+    });
+    poll(&mut drive, 496);
+    poll(&mut drive, 2000);
+}
+
 pub(crate) fn a_wait_ends_at_its_deadline_and_the_answer_still_comes<T: Transport>() {
     let mut held = None;
     let mut drive = session::<T>(move |stage| {

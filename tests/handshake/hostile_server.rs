@@ -56,7 +56,7 @@ impl Meeting {
     }
 
     #[track_caller]
-    fn is_absent(mut self) {
+    fn finds_nobody(mut self) {
         assert_eq!(self.client.refresh(), State::Absent);
         self.goes_on();
     }
@@ -349,17 +349,17 @@ fn a_server_that_closes_at_any_step_is_absent() {
     // In turn: after HELLO, after WELCOME, after ATTACH.
     let meeting = Meeting::begin();
     rustix::net::shutdown(&meeting.rogue.socket, rustix::net::Shutdown::Both).unwrap();
-    meeting.is_absent();
+    meeting.finds_nobody();
     let meeting = Meeting::begin();
     welcoming(&meeting, |_| {});
     rustix::net::shutdown(&meeting.rogue.socket, rustix::net::Shutdown::Both).unwrap();
-    meeting.is_absent();
+    meeting.finds_nobody();
     let mut meeting = Meeting::begin();
     welcoming(&meeting, |_| {});
     assert_eq!(meeting.client.refresh(), State::Connecting);
     assert!(matches!(meeting.rogue.receive(), Some((Message::Attach(_), _))));
     rustix::net::shutdown(&meeting.rogue.socket, rustix::net::Shutdown::Both).unwrap();
-    meeting.is_absent();
+    meeting.finds_nobody();
 }
 
 #[test]

@@ -51,13 +51,15 @@ impl Meeting {
     }
 }
 
-/// Tells the lie while a request waits for its answer: the call fails with a fault that is as expected, the
+/// Tells the lie while the requests 2 and 3 wait for their answers: the call fails with a fault that is as expected, the
 /// session is closed, and the client does not use it again.
 #[track_caller]
 fn lies(lie: impl FnOnce(&mut RogueSession), is_expected: impl Fn(PeerFault) -> bool) {
     let mut meeting = Meeting::begin();
     let session = meeting.client.session().unwrap();
-    session.submit(&b"second".to_vec()).unwrap();
+    for request in [&b"second"[..], b"third"] {
+        session.submit(&request.to_vec()).unwrap();
+    }
     lie(&mut meeting.rogue);
     let error = loop {
         match session.try_reply() {
@@ -95,6 +97,17 @@ fn an_answer_twice() {
             rogue.put(response(2, 0), &[]);
         },
         |fault| fault == PeerFault::UnknownId { id: 2 },
+    );
+}
+
+#[test]
+fn an_answer_twice_while_an_older_one_is_waited_for() {
+    lies(
+        |rogue| {
+            rogue.write(response(3, 0), &[]);
+            rogue.put(response(3, 0), &[]);
+        },
+        |fault| fault == PeerFault::UnknownId { id: 3 },
     );
 }
 
