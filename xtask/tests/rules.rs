@@ -124,8 +124,8 @@ fn nothing_is_left_to_do() {
 fn paths_of_one_machine_are_found() {
     let rule = "no path of one machine";
     breaks(rule, "docs/a.md", "see /home/me/notes\n");
-    breaks(rule, "src/a.rs", "let dir = \"/work/main\";\n");
-    keeps("docs/a.md", "https://example.org/home/me and ~/work/x\n");
+    breaks(rule, "src/a.rs", "let dir = \"/Users/me/main\";\n");
+    keeps("docs/a.md", "https://example.org/home/me and ~/home/x\n");
 }
 
 #[test]
