@@ -120,10 +120,9 @@ impl<P: Port> Drive<P> {
     /// # Errors
     /// [`CallFailed`]; the handler will not run.
     pub fn submit(&mut self, payload: &[u8]) -> Result<Ticket, CallFailed> {
-        let ticket = self.push(payload);
-        // After a failure too: the lane may be full of a pad, which gives its room back only once it was taken.
+        let ticket = self.push(payload)?;
         self.commit();
-        ticket
+        Ok(ticket)
     }
 
     /// Writes a request without publishing it: [`Drive::commit`] publishes all of them at once.

@@ -78,7 +78,7 @@ fn a_server_that_stops_says_bye_to_a_parked_client() {
     let gate = house.gate();
     let (server, _dir) = house.into_server();
     let stopped = thread::spawn(move || server.stop());
-    // The handler still runs: only the bye can end the call.
+    // The handler still runs: only the end of the session can end the call.
     let error = caller.join().unwrap().unwrap_err();
     assert!(matches!(error, CallError::PeerGone { executed: Executed::Maybe }), "{error}");
     gate.open();
