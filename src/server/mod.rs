@@ -144,7 +144,7 @@ impl Server {
         ServerBuilder::new(run_dir, config)
     }
 
-    /// The counters, as of the reactor's last sleep or the last few thousand requests.
+    /// The counters, as of the reactor's last sleep, or half a millisecond ago while it is busy.
     pub fn stats(&self) -> ServerStats {
         *self.shared.stats()
     }

@@ -15,8 +15,10 @@ use crate::transport::poll::{Epoll, Event, Events, Interest, Trigger};
 use crate::transport::{clock, reaper};
 use crate::{ServeError, ServerStats};
 
-/// Busy rounds before the sockets are looked at.
-const ROUNDS_BEFORE_POLL: u32 = 256;
+/// Busy rounds before the clock is read.
+const ROUNDS_BEFORE_CLOCK: u32 = 32;
+/// How often a busy reactor looks at the sockets: fewer than one system call in a thousand hot calls.
+const POLL_EVERY: Duration = Duration::from_micros(500);
 /// Rounds without work after which a session is armed and no longer polled, while others are busy.
 const ROUNDS_BEFORE_COLD: u32 = 4096;
 /// Connections accepted in a row.
@@ -155,14 +157,19 @@ impl Reactor {
     /// Serves until it is told to stop.
     pub(super) fn run(mut self) {
         let mut events = Events::with_capacity(256);
-        let mut rounds = 0_u32;
+        let (mut rounds, mut polled) = (0_u32, clock::now());
         // Acquire: pairs with the Release store of whoever stops the server.
         while !self.shared.stop.load(Ordering::Acquire) {
             if self.round() {
                 rounds += 1;
-                if rounds.is_multiple_of(ROUNDS_BEFORE_POLL) {
-                    self.publish_stats();
-                    self.poll(&mut events, Some(Duration::ZERO));
+                if rounds.is_multiple_of(ROUNDS_BEFORE_CLOCK) {
+                    let now = clock::now();
+                    if now.since(polled) >= POLL_EVERY {
+                        polled = now;
+                        self.publish_stats();
+                        self.poll(&mut events, Some(Duration::ZERO));
+                        self.expire(now);
+                    }
                 }
                 continue;
             }
