@@ -4,6 +4,7 @@ mod conversation;
 mod greeting;
 mod handler;
 mod reactor;
+mod source;
 mod workers;
 
 pub use handler::Caller;
