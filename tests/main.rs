@@ -20,7 +20,6 @@
     clippy::cast_possible_truncation,
     reason = "all of this is tests: what cannot be fails them, and payloads are cut from counters"
 )]
-#![allow(clippy::disallowed_types, reason = "clippy sees the atomics behind bellwire_core::sync")]
 
 mod calls;
 mod conformance;

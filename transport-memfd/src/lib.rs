@@ -13,10 +13,6 @@
 //! ```
 //!
 //! Linux 5.14 or newer; what a newer kernel adds is used where it is there, and each item says so.
-#![allow(
-    clippy::disallowed_types,
-    reason = "clippy sees the standard atomics behind bellwire_core::sync, through which all of these come"
-)]
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("bellwire-memfd is the Linux transport; on Windows use bellwire-win");

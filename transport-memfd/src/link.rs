@@ -215,16 +215,6 @@ impl Link {
         self.own_eventfd.as_ref()
     }
 
-    /// Goes on in another own lane, and returns the old one.
-    pub fn replace_own_lane(&mut self, lane: OwnRegion) -> OwnRegion {
-        std::mem::replace(&mut self.own.lane, lane)
-    }
-
-    /// Goes on in another lane of the peer's, and returns the old one.
-    pub fn replace_peer_lane(&mut self, lane: PeerRegion) -> PeerRegion {
-        std::mem::replace(&mut self.peer.lane, lane)
-    }
-
     /// A handle that wakes the thread that is parked here.
     ///
     /// # Errors
