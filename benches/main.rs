@@ -18,6 +18,7 @@
 
 mod call;
 mod floor;
+mod large;
 mod provider;
 mod ratios;
 mod snapshot;

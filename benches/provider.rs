@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bellwire::cgroups::{CgroupsSnapshot, Meta, Mode, encode, synthetic};
 use bellwire::{
-    Client, ClientConfig, Geometry, RunDir, Server, ServerConfig, Service, SnapshotCache,
+    Client, ClientConfig, Geometry, Payload, RunDir, Server, ServerConfig, Service, SnapshotCache,
     SpinPolicy,
 };
 use tempfile::TempDir;
@@ -44,11 +44,37 @@ impl Service for Sink<1024> {
     type Response = ();
 }
 
+/// Takes bytes and answers nothing.
+pub struct Bulk;
+
+impl Service for Bulk {
+    const NAME: &'static str = "bench-bulk";
+    type Request = Payload;
+    type Response = ();
+}
+
+/// Takes bytes and answers their sum.
+pub struct Sum;
+
+impl Service for Sum {
+    const NAME: &'static str = "bench-sum";
+    type Request = Payload;
+    type Response = u64;
+}
+
+/// The sum of all 8-byte words.
+pub fn sum(bytes: &[u8]) -> u64 {
+    let words = bytes.as_chunks::<8>().0;
+    words.iter().fold(0, |sum, word| sum.wrapping_add(u64::from_le_bytes(*word)))
+}
+
 /// How both ends wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
     /// As by default.
     Spin,
+    /// Spinning through all that the other end does, as the floors do.
+    SpinLong,
     /// Asleep each turn.
     Park,
 }
@@ -65,6 +91,10 @@ impl Wait {
         match self {
             Self::Spin => SpinPolicy::default(),
             Self::Park => SpinPolicy::NEVER,
+            Self::SpinLong => {
+                let long = Duration::from_millis(1);
+                SpinPolicy { max: long, worth: long }
+            }
         }
     }
 }
@@ -74,7 +104,11 @@ impl Provider {
     pub fn start(cpus: Cpus, wait: Wait) -> Self {
         let dir = tempfile::tempdir().expect("no temporary directory");
         let path = dir.path().to_str().expect("an odd temporary directory");
-        let wait_name = if wait == Wait::Spin { "spin" } else { "park" };
+        let wait_name = match wait {
+            Wait::Spin => "spin",
+            Wait::SpinLong => "spin-long",
+            Wait::Park => "park",
+        };
         let child = spawn(ROLE, &[cpus.peer], &[path.to_owned(), wait_name.to_owned()], &[])
             .expect("the provider did not start");
         Self { child, dir, wait }
@@ -82,7 +116,17 @@ impl Provider {
 
     /// A connected client of one of its services.
     pub fn client<S: Service>(&self) -> Client<S> {
-        let mut client = Client::with_config(&self.run_dir(), self.config());
+        self.client_with(self.config())
+    }
+
+    /// A connected client with the configuration that the library chooses.
+    pub fn plain_client<S: Service>(&self) -> Client<S> {
+        let config = ClientConfig { timeout: Duration::from_secs(30), ..ClientConfig::default() };
+        self.client_with(ClientConfig { spin: self.wait.policy(), ..config })
+    }
+
+    fn client_with<S: Service>(&self, config: ClientConfig) -> Client<S> {
+        let mut client = Client::with_config(&self.run_dir(), config);
         client.connect().expect("the provider refused");
         client
     }
@@ -126,11 +170,16 @@ impl Provider {
 /// The provider's process.
 pub fn serve(peer: &mut Peer) -> RoleResult {
     let run_dir = RunDir::new(peer.arg(0)?);
-    let wait = if peer.arg(1)? == "park" { Wait::Park } else { Wait::Spin };
+    let wait = match peer.arg(1)? {
+        "park" => Wait::Park,
+        "spin-long" => Wait::SpinLong,
+        _ => Wait::Spin,
+    };
     let config = ServerConfig { spin: wait.policy(), ..ServerConfig::default() };
     let mut builder = Server::builder_with(&run_dir, config);
     builder.serve::<Echo<64>>(|_, bytes| Ok(bytes))?.serve::<Echo<1024>>(|_, bytes| Ok(bytes))?;
     builder.serve::<Sink<64>>(|_, _| Ok(()))?.serve::<Sink<1024>>(|_, _| Ok(()))?;
+    builder.serve::<Bulk>(|_, _| Ok(()))?.serve::<Sum>(|_, bytes| Ok(sum(&bytes)))?;
     let publisher = builder.publish::<CgroupsSnapshot>()?;
     let server = builder.start()?;
     peer.ready()?;

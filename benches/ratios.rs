@@ -7,23 +7,27 @@ use bellwire::Service;
 
 use crate::floor::copy::Shape;
 use crate::floor::{Cpus, Prober, Ratio, copy, futex, hot, ns_each};
+use crate::large;
 use crate::provider::{Echo, Provider, Sink, Wait, timed};
 use crate::snapshot::{LOOKS, keys, look_ups, unchanged};
 use crate::stream::stream;
 
-type Outcome = Result<bool, Box<dyn StdError + Send + Sync>>;
+pub type Outcome = Result<bool, Box<dyn StdError + Send + Sync>>;
 
 /// Prints every ratio; fails when a target is missed.
 pub fn run(cpus: Cpus, only: Option<&str>) -> ExitCode {
     println!(
         "\nratios to the machine's own cost, taken in turns within this run (target: at most)"
     );
-    let steps: [(&str, fn(Cpus) -> Outcome); 5] = [
+    let steps: [(&str, fn(Cpus) -> Outcome); 8] = [
         ("hot calls", hot_calls),
         ("parked calls", parked_calls),
         ("streams", streams),
         ("doorbells", doorbells),
         ("snapshots", snapshots),
+        ("grow", large::grow),
+        ("attach", large::attach),
+        ("bulk", large::bulk),
     ];
     let mut met = true;
     for (name, step) in

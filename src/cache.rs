@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use bellwire_core::{Instant, Woken};
 
-use crate::publisher::Snapshot;
+use crate::publisher::{Snapshot, limits_for};
 use crate::session::Attached;
 use crate::transport::clock;
 use crate::transport::life::LifeState;
@@ -110,6 +110,7 @@ impl<T: Snapshot> SnapshotCache<T> {
     /// A cache with another configuration than the default.
     pub fn with_config(run_dir: &RunDir, config: ClientConfig) -> Self {
         let timeout = config.timeout;
+        let config = ClientConfig { limits: limits_for::<T>(config.limits), ..config };
         Self {
             client: Client::with_config(run_dir, config),
             held: None,

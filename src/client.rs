@@ -311,7 +311,7 @@ impl<S: Service> Client<S> {
             Ok(Progress::Waiting(connecting)) => self.phase = Phase::Connecting(connecting),
             Ok(Progress::Open(opened)) => {
                 self.backoff.succeeded();
-                let session = Session::new(*opened, self.config.timeout);
+                let session = Session::new(*opened, &self.config);
                 self.cancel.join(&session);
                 self.phase = Phase::Ready(Box::new(session));
             }

@@ -4,13 +4,13 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use bellwire_core::drive::Drive;
+use bellwire_core::drive::{Drive, SHRINK_AFTER};
 use bellwire_core::handshake::{ClientHandshake, ClientStep, HandshakeError};
-use bellwire_core::lane::Lanes;
+use bellwire_core::lane::{LaneTerms, Lanes};
 use bellwire_core::wire::{
     Doorbell, Hello, Message, PAGE_SIZE, PROTOCOL, PageHeader, Role, Welcome,
 };
-use bellwire_core::{Geometry, Instant, ServiceName, SpinPolicy};
+use bellwire_core::{Geometry, Instant, Limits, ServiceName, SpinPolicy};
 use zerocopy::IntoBytes;
 
 use crate::board::Board;
@@ -22,7 +22,7 @@ use crate::transport::pass::{ReceiveError, SendError};
 use crate::transport::peer::{self, Credentials};
 use crate::transport::region::{OwnRegion, PeerRegion, RegionError, VerifyError};
 use crate::transport::{clock, poll};
-use crate::{ConnectError, RunDir, Token};
+use crate::{ConnectError, RunDir, Token, learned};
 
 /// How a client opens sessions.
 #[derive(Clone, Debug)]
@@ -31,10 +31,23 @@ pub struct ClientConfig {
     pub timeout: Duration,
     /// How long opening a session may take. Default: 2 s.
     pub connect_timeout: Duration,
-    /// The size of the lane that requests travel in. Default: 16 KiB, which carries requests of up to 8 144 bytes.
+    /// The size of the lane that requests travel in, to begin with and when it is idle. Default: 16 KiB, which
+    /// carries requests of up to 8 144 bytes; a longer one makes it grow.
     pub lane: Geometry,
-    /// The largest lane that a provider may have. Default: 64 MiB.
-    pub max_lane: Geometry,
+    /// The largest lane that a new session opens with, when earlier ones have had to grow. Default: 256 KiB.
+    pub max_learned_lane: Geometry,
+    /// What this end puts up with; the provider's own limits hold too.
+    pub limits: Limits,
+    /// Requests of this many bytes or more travel in a memfd of their own, whatever lane there is. `None`, the
+    /// default: only those that no lane within the limits carries, and [`Payload`](crate::Payload)s that were built
+    /// in one.
+    pub attach_from: Option<usize>,
+    /// Requests longer than this many bytes are sent in parts by calls that wait, through a lane that stays small:
+    /// faster than a lane that holds them. `None`: only through a lane that holds them. Default: 64 KiB.
+    pub stream_from: Option<usize>,
+    /// How long the lane may use less than a quarter of its room before it becomes small again, at the next send.
+    /// Default: 30 s.
+    pub shrink_after: Duration,
     /// How long to spin for an answer before parking. Default: adaptive, at most 60 µs.
     pub spin: SpinPolicy,
     /// What the provider rings when this end is parked. Default: a futex. An event loop wants
@@ -49,13 +62,26 @@ pub struct ClientConfig {
     pub backoff: (Duration, Duration),
 }
 
+/// Messages longer than this go in parts: 64 KiB.
+pub(crate) const STREAM_FROM: usize = 64 << 10;
+
+/// The largest lane that sessions open with for what they learned: 256 KiB.
+pub(crate) const LEARNED_LANE: Geometry = match Geometry::new(256 << 10) {
+    Ok(size) => size,
+    Err(_) => Geometry::DEFAULT,
+};
+
 impl Default for ClientConfig {
     fn default() -> Self {
         Self {
             timeout: Duration::from_secs(5),
             connect_timeout: Duration::from_secs(2),
             lane: Geometry::DEFAULT,
-            max_lane: Geometry::LARGE,
+            max_learned_lane: LEARNED_LANE,
+            limits: Limits::default(),
+            attach_from: None,
+            stream_from: Some(STREAM_FROM),
+            shrink_after: SHRINK_AFTER,
             spin: SpinPolicy::default(),
             doorbell: Doorbell::Futex,
             token: Token::from_environment(),
@@ -81,8 +107,8 @@ pub(crate) struct Connecting {
     service: ServiceName,
     credentials: Credentials,
     spin: SpinPolicy,
-    doorbell: Doorbell,
-    lane: Geometry,
+    hello: Hello,
+    shrink_after: Duration,
     mapped: Option<Mapped>,
 }
 
@@ -121,14 +147,17 @@ impl Connecting {
             Doorbell::Eventfd if !is_kin => Doorbell::Socket,
             doorbell => doorbell,
         };
+        let most = config.max_learned_lane.min(config.limits.max_lane);
+        let lane = learned::opening(service, Role::Client, config.lane, most);
         let hello = Hello {
             versions: PROTOCOL,
             features: 0,
             service,
             method,
             token: config.token.map_or([0; 16], Token::bytes),
-            lane: config.lane,
-            max_lane: u32::try_from(config.max_lane.size()).unwrap_or(Geometry::MAX),
+            lane,
+            least_lane: config.lane,
+            limits: Limits { max_lane: config.limits.max_lane.max(config.lane), ..config.limits },
             doorbell,
             // A process of another user could fill an eventfd that it shares, and the ringer would block.
             rings_eventfd: credentials.uid == own_uid() || credentials.uid == 0,
@@ -141,8 +170,8 @@ impl Connecting {
             service,
             credentials,
             spin: config.spin,
-            doorbell,
-            lane: config.lane,
+            hello,
+            shrink_after: config.shrink_after,
             mapped: None,
         })
     }
@@ -207,10 +236,10 @@ impl Connecting {
             role: Role::Client,
             session: welcome.session,
             service: self.service,
-            lane: self.lane,
+            lane: self.hello.lane,
         };
         let (own, page_fd, lane_fd) = own.make().map_err(|error| unmade(&error))?;
-        let own_eventfd = match self.doorbell {
+        let own_eventfd = match self.hello.doorbell {
             Doorbell::Eventfd => Some(Eventfd::create().map_err(system("create an eventfd"))?),
             _ => None,
         };
@@ -231,14 +260,18 @@ impl Connecting {
             own: mapped.own,
             peer: mapped.peer,
             socket: self.socket,
-            doorbell: self.doorbell,
+            doorbell: self.hello.doorbell,
             own_eventfd: mapped.own_eventfd,
             peer_eventfd: mapped.peer_eventfd,
             pidfd,
+            limits: self.hello.limits,
+            lane_name: memfd_name("lane", Role::Client, self.service, welcome.session),
         };
         let link = Link::new(parts).map_err(protocol)?;
-        let lanes = Lanes::new(self.lane, welcome.lane);
-        let drive = Drive::new(link, lanes, self.spin);
+        let lanes =
+            Lanes::with_terms(client_lane(&self.hello, welcome), server_lane(&self.hello, welcome));
+        let mut drive = Drive::new(link, lanes, self.spin);
+        drive.set_shrink_after(self.shrink_after);
         Ok(Opened { drive, board: mapped.board, pid: self.credentials.pid })
     }
 }
@@ -257,11 +290,7 @@ impl OwnMemoryMaker {
         let pid = std::process::id();
         let (created, lane) = (clock::wall_nanos(), lane_field(self.lane));
         let header = PageHeader::new(self.role, self.session, pid, lane, created, self.service);
-        let side = match self.role {
-            Role::Client => "client",
-            Role::Server => "server",
-        };
-        let name = |what| format!("bellwire-{what}-{side}-{}-{}", self.service, self.session);
+        let name = |what| memfd_name(what, self.role, self.service, self.session);
         let (page, page_fd) =
             OwnRegion::create(&name("page"), PAGE_SIZE, |page| page.write(0, header.as_bytes()))?;
         let (lane, lane_fd) = OwnRegion::create(&name("lane"), lane_size(self.lane), |_| {})?;
@@ -269,6 +298,25 @@ impl OwnMemoryMaker {
         Lanes::open(&own);
         Ok((own, page_fd, lane_fd))
     }
+}
+
+/// What the memfd of one end's page or lane is called.
+pub(crate) fn memfd_name(what: &str, role: Role, service: ServiceName, session: u64) -> String {
+    let side = match role {
+        Role::Client => "client",
+        Role::Server => "server",
+    };
+    format!("bellwire-{what}-{side}-{service}-{session}")
+}
+
+/// What the handshake agreed on for the lane that the client writes.
+pub(crate) fn client_lane(hello: &Hello, welcome: &Welcome) -> LaneTerms {
+    LaneTerms::agreed(hello.lane, hello.least_lane, &hello.limits, &welcome.limits)
+}
+
+/// What the handshake agreed on for the lane that the server writes.
+pub(crate) fn server_lane(hello: &Hello, welcome: &Welcome) -> LaneTerms {
+    LaneTerms::agreed(welcome.lane, welcome.least_lane, &welcome.limits, &hello.limits)
 }
 
 /// The constant start of a peer's page, copied out once.

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use bellwire_core::wire::{ControlError, MAX_CONTROL, Message};
+use bellwire_core::wire::{MAX_CONTROL, Message};
 
 use crate::transport::pass::{self, ReceiveError, Received, SendError};
 
@@ -32,10 +32,6 @@ impl Incoming {
 
     pub(crate) fn fds(&self) -> usize {
         self.received.fd_count()
-    }
-
-    pub(crate) fn parse(&self) -> Result<Message, ControlError> {
-        Message::parse(self.bytes(), self.fds())
     }
 }
 

@@ -3,8 +3,9 @@ use std::io;
 use bellwire_core::call::SubmitError;
 use bellwire_core::drive::CallFailed;
 use bellwire_core::lane::PushError;
+use bellwire_core::resize::Shortage;
 use bellwire_core::wire::{RefuseCode, Status, Versions};
-use bellwire_core::{ErrorKind, Executed, Fault, PeerFault, ServiceName};
+use bellwire_core::{ErrorKind, Executed, Fault, PeerFault, ServiceName, Whose};
 
 use crate::Malformed;
 
@@ -50,13 +51,23 @@ pub enum CallError {
         /// What happened, for an operator.
         reason: Box<str>,
     },
-    /// The request is larger than the lane can carry. The session stays usable.
-    #[error("a request of {len} bytes is above the {limit} bytes that this session's lane carries")]
+    /// The request is above a [limit](crate::Limits) of either end. The session stays usable.
+    #[error("a request of {len} bytes is above {whose} limit of {limit} bytes")]
     TooLarge {
         /// The request's length in bytes.
-        len: usize,
-        /// The largest request in bytes.
-        limit: usize,
+        len: u64,
+        /// The limit in bytes.
+        limit: u64,
+        /// Whose limit it is.
+        whose: Whose,
+    },
+    /// This system lacks what the request, or reading the answer, needs. The session stays usable.
+    #[error("{shortage}; {executed}")]
+    Short {
+        /// What is lacking.
+        shortage: Shortage,
+        /// Whether the handler may have run.
+        executed: Executed,
     },
     /// The lane is full, or too many requests wait for answers, and the caller did not want to wait.
     #[error("the lane is full: take replies, or wait")]
@@ -108,6 +119,7 @@ impl CallError {
             Self::Incompatible { .. } => ErrorKind::Incompatible,
             Self::Connect { kind, .. } => *kind,
             Self::TooLarge { .. } => ErrorKind::TooLarge,
+            Self::Short { .. } => ErrorKind::System,
             Self::WouldBlock => ErrorKind::WouldBlock,
             Self::Deadline { .. } => ErrorKind::Deadline,
             Self::Cancelled { .. } => ErrorKind::Cancelled,
@@ -116,6 +128,7 @@ impl CallError {
             Self::Handler { .. } => ErrorKind::Handler,
             Self::Declined { status: Status::Stopping } => ErrorKind::Stopping,
             Self::Declined { status: Status::TooLarge } => ErrorKind::TooLarge,
+            Self::Declined { status: Status::Short } => ErrorKind::System,
             Self::Declined { status: Status::Cancelled } => ErrorKind::Cancelled,
             Self::Declined { status: Status::Busy | Status::NotYet } => ErrorKind::WouldBlock,
             Self::Declined { status: Status::Malformed } | Self::Malformed(_) => {
@@ -141,6 +154,7 @@ impl CallError {
             | Self::WouldBlock => Executed::No,
             Self::Deadline { executed }
             | Self::Cancelled { executed }
+            | Self::Short { executed, .. }
             | Self::PeerGone { executed } => *executed,
             Self::Declined { status } if !status.ran() => Executed::No,
             Self::PeerLied(_)
@@ -154,9 +168,13 @@ impl CallError {
 impl From<CallFailed> for CallError {
     fn from(failed: CallFailed) -> Self {
         match failed {
-            CallFailed::Submit(SubmitError::Push(PushError::TooLarge { len, limit })) => {
-                Self::TooLarge { len, limit }
+            CallFailed::Submit(SubmitError::Push(PushError::TooLarge { len, limit, whose })) => {
+                Self::TooLarge { len, limit, whose }
             }
+            CallFailed::Submit(SubmitError::Short(shortage)) => {
+                Self::Short { shortage, executed: Executed::No }
+            }
+            CallFailed::Short(shortage) => Self::Short { shortage, executed: Executed::Maybe },
             CallFailed::Submit(SubmitError::Push(PushError::Peer(fault)))
             | CallFailed::Peer(fault) => Self::PeerLied(fault),
             CallFailed::Submit(SubmitError::Closed | SubmitError::Push(PushError::Closed)) => {

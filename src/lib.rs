@@ -22,6 +22,8 @@
 //! | look at a provider without waiting | [`Client::refresh`] |
 //! | keep many requests in flight | [`Session::submit`], [`Session::try_reply`] |
 //! | wait in an event loop | [`Session::arm`], [`Session::as_fd`] |
+//! | send bytes, few or many, from one call site | [`Payload`] |
+//! | give back what large messages needed | [`Session::trim`] |
 //! | stop a wait from another thread | [`Client::canceller`], [`Session::canceller`] |
 //! | serve | [`ServerBuilder::serve`], [`ServerBuilder::start`] |
 //! | publish what many read | [`ServerBuilder::publish`], [`Publisher::publish_with`] |
@@ -74,6 +76,8 @@ mod client;
 mod connect;
 mod control;
 mod error;
+mod learned;
+mod payload;
 mod probe;
 mod publisher;
 mod run_dir;
@@ -85,15 +89,19 @@ mod token;
 mod transport;
 
 pub use bellwire_core::call::Ticket;
+pub use bellwire_core::lane::LaneStats;
+pub use bellwire_core::resize::{Resource, Shortage};
 pub use bellwire_core::wire::{Doorbell, RefuseCode, Status, Versions};
 pub use bellwire_core::{
-    ErrorKind, Executed, Fault, Geometry, NameError, PeerFault, ServiceName, SpinPolicy,
+    ErrorKind, Executed, Fault, Geometry, Limits, NameError, PeerFault, ServiceName, SpinPolicy,
+    Whose,
 };
 
 pub use cache::{Current, RefreshError, Refreshed, SnapshotCache};
 pub use client::{Canceller, Client, State};
 pub use connect::ClientConfig;
 pub use error::{CallError, ConnectError, PublishError, ServeError};
+pub use payload::Payload;
 pub use probe::{Probe, probe};
 pub use publisher::{Publisher, Snapshot};
 pub use run_dir::RunDir;

@@ -1,10 +1,10 @@
 use std::marker::PhantomData;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bellwire_core::ServiceName;
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{BOARD_SIZE, BoardHeader, BoardState, BoardWord};
+use bellwire_core::{Limits, ServiceName};
 use zerocopy::IntoBytes;
 
 use crate::PublishError;
@@ -166,9 +166,14 @@ impl Shelf {
     }
 }
 
-impl Published {
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.sealed.as_fd()
+/// What an end of a session for snapshots of `T` puts up with: any of them, and one more on its way.
+pub(crate) fn limits_for<T: Snapshot>(limits: Limits) -> Limits {
+    let len = T::MAX_LEN as u64;
+    let shared = limits.max_shared_bytes_per_session.saturating_add(len.saturating_mul(2));
+    Limits {
+        max_message: limits.max_message.max(len),
+        max_shared_bytes_per_session: shared,
+        ..limits
     }
 }
 

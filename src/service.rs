@@ -1,5 +1,7 @@
 use std::fmt;
 
+use crate::Payload;
+
 /// A service: a name, one method, and the types of its request and its response.
 ///
 /// ```
@@ -46,6 +48,29 @@ pub trait Message: Sized {
     /// # Errors
     /// [`Malformed`] says where and what.
     fn decode(bytes: &[u8]) -> Result<Self, Malformed>;
+
+    /// Parses a value from the first `len` bytes of the buffer that they were copied into. A type that holds bytes may
+    /// keep the buffer and leave another one, of any length and content; the others leave it alone.
+    ///
+    /// # Errors
+    /// As [`Message::decode`].
+    fn take(buffer: &mut Vec<u8>, len: usize) -> Result<Self, Malformed> {
+        Self::decode(buffer.get(..len).unwrap_or_default())
+    }
+
+    /// Parses a value that came in a memfd of its own, which nobody can change. A type that holds bytes may keep it
+    /// mapped.
+    ///
+    /// # Errors
+    /// As [`Message::decode`].
+    fn from_payload(payload: Payload) -> Result<Self, Malformed> {
+        Self::decode(&payload)
+    }
+
+    /// The value's bytes where they lie, if they are a payload already: it travels without being encoded.
+    fn as_payload(&self) -> Option<&Payload> {
+        None
+    }
 }
 
 /// Why bytes are not a [`Message`] of the type expected.

@@ -1,3 +1,5 @@
+use bellwire_core::lane::LaneStats;
+
 /// Counters of a session's calling end. `made = answered + failed + in flight`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -14,6 +16,10 @@ pub struct SessionStats {
     pub rings: u64,
     /// How often this end slept.
     pub parks: u64,
+    /// The lane that requests travel in.
+    pub requests: LaneStats,
+    /// The lane that answers travel in.
+    pub answers: LaneStats,
 }
 
 /// Counters of a server, over all its services. `accepted = answered + refused + in flight + lost`.

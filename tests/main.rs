@@ -8,6 +8,7 @@
 //! | `hostile` | hostile peers on an open session |
 //! | `snapshots` | publishing, watching, caching |
 //! | `calls` | what a caller sees: deadlines, cancelling, retries, stopping, event loops |
+//! | `resize` | lanes that grow and shrink, messages in memfds of their own, and what happens when they cannot |
 //! | `regressions` | one test for each fault that was found in use |
 //!
 //! A wait here is a wait for an event. What limits it is [`support::guard`], far away: a test that meets it
@@ -27,5 +28,6 @@ mod handshake;
 mod hostile;
 mod processes;
 mod regressions;
+mod resize;
 mod snapshots;
 mod support;

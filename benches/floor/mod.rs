@@ -17,6 +17,9 @@
 //! | --- | --- | --- |
 //! | [`hot`] | payload and counter each way, copied in and out | spinning |
 //! | [`copy`] | one-way stream of messages through a ring | spinning |
+//! | [`bulk`] | the same for large messages, cut into chunks | spinning |
+//! | [`handover`] | a fresh region in place of the one before | spinning |
+//! | [`attach`] | a message in a region of its own | spinning |
 //! | [`futex`] | two words | `FUTEX_WAIT` |
 //! | [`eventfd`] | two eventfds | a blocking `read` |
 //! | [`seqpacket`] | datagrams over a socket pair | a blocking `recv` |
@@ -35,11 +38,15 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+pub mod attach;
+pub mod bulk;
 pub mod copy;
 pub mod cpus;
 mod error;
 pub mod eventfd;
+pub mod fresh;
 pub mod futex;
+pub mod handover;
 pub mod hot;
 mod pingpong;
 pub mod placement;
@@ -49,6 +56,7 @@ pub mod ratio;
 pub mod seqpacket;
 mod shared;
 mod sync;
+mod turns;
 
 pub use cpus::Cpus;
 pub use error::{Error, Result};
@@ -59,13 +67,16 @@ pub use ratio::Ratio;
 ///
 /// `None` means that this is the bench itself. `roles` are the caller's own, beside those of the floors.
 pub fn peer_main(roles: &[process::Role]) -> Option<ExitCode> {
-    let own: [process::Role; 6] = [
+    let own: [process::Role; 9] = [
         (hot::ROLE, hot::peer::<true>),
         (hot::BARE, hot::peer::<false>),
         (copy::ROLE, copy::peer),
         (futex::ROLE, futex::peer),
         (eventfd::ROLE, eventfd::peer),
         (seqpacket::ROLE, seqpacket::peer),
+        (bulk::ROLE, bulk::peer),
+        (handover::ROLE, handover::peer),
+        (attach::ROLE, attach::peer),
     ];
     process::roles(&[&own, roles])
 }

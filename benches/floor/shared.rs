@@ -49,11 +49,8 @@ impl Region {
     fn map(memfd: OwnedFd, len: usize) -> Result<Region> {
         let (prot, flags) =
             (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
-        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing of ours.
-        let at = unsafe { mmap(ptr::null_mut(), len, prot, flags, &memfd, 0) }
-            .map_err(Error::system("map shared memory"))?;
-        let at = NonNull::new(at.cast()).ok_or_else(|| arguments("a map at address zero"))?;
-        Ok(Region { map: Arc::new(Map { at, len }), memfd: Arc::new(memfd) })
+        let map = Map::new(memfd.as_fd(), len, prot, flags, 0)?;
+        Ok(Region { map: Arc::new(map), memfd: Arc::new(memfd) })
     }
 
     /// The descriptor, to pass on.
@@ -175,9 +172,39 @@ impl Slots {
     }
 }
 
-struct Map {
+/// A mapping of a memfd; unmapped when dropped.
+pub(super) struct Map {
     at: NonNull<u8>,
     len: usize,
+}
+
+impl Map {
+    /// The first `len` bytes of `memfd`, at the address `hint` if that is free, else (or for 0) anywhere.
+    #[inline]
+    pub(super) fn new(
+        memfd: BorrowedFd<'_>,
+        len: usize,
+        prot: ProtFlags,
+        flags: MapFlags,
+        hint: usize,
+    ) -> Result<Map> {
+        let hint = ptr::without_provenance_mut(hint);
+        // SAFETY: a new mapping at an address that was free (no MAP_FIXED) overlaps nothing of ours.
+        let at = unsafe { mmap(hint, len, prot, flags, memfd, 0) }
+            .map_err(Error::system("map shared memory"))?;
+        let at = NonNull::new(at.cast()).ok_or_else(|| arguments("a map at address zero"))?;
+        Ok(Map { at, len })
+    }
+
+    /// Where it starts, for [`len`](Map::len) bytes.
+    pub(super) fn start(&self) -> NonNull<u8> {
+        self.at
+    }
+
+    /// How many bytes are mapped.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
 }
 
 // SAFETY: it is an address range; what may be done with it is up to `Word` and `Slots`.

@@ -78,7 +78,9 @@ Examples:
 /// See it work: a provider and a consumer process, real cgroups that come and go, figures each second
 ///
 /// Starts two processes that meet in a private run dir, makes cgroups come and go where it may (names
-/// bellwire-demo-…), and checks every answer. Removes all that it made, also at Ctrl-C.
+/// bellwire-demo-…), and checks every answer. Halfway comes a burst: a snapshot of 100 000 made-up cgroups,
+/// and messages of up to 16 MiB, for which lanes grow and then shrink again while their sessions go on.
+/// Removes all that it made, also at Ctrl-C.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Each rate is per second of that activity: of every 50 ms the consumer calls for 20 ms, refreshes
@@ -87,7 +89,8 @@ for 10, looks up for 10 and sleeps for 10. RTT is the time of one call of 64 byt
 Examples:
   bellwire demo
   bellwire demo --seconds 30 --cgroups 20
-  bellwire demo --seconds 2 --json | jq .checks")]
+  bellwire demo --seconds 2 --json | jq .checks
+  bellwire demo --json | jq '.lane_changes, .consumer.sessions'")]
 pub(crate) struct Demo {
     /// How long to measure
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=86_400))]

@@ -4,6 +4,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::lane::{Lanes, PushError, Record};
+use crate::resize::Shortage;
 use crate::wire::{CloseReason, Header, Kind, Status};
 use crate::{Executed, OwnMemory, PeerFault, PeerMemory};
 
@@ -25,6 +26,19 @@ pub struct Reply {
     pub len: usize,
     /// The payload is a memfd on the control socket.
     pub attached: bool,
+    /// Somebody waits for it. An attached answer is told even if nobody does: its memfd has to be taken.
+    pub is_wanted: bool,
+}
+
+/// What the peer's lane brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// An answer.
+    Reply(Reply),
+    /// The lane goes on in another epoch: [`follow`](crate::resize::follow) it, then look again.
+    Switch(Record),
+    /// The peer has given back what memory it could, as it was asked to.
+    Trimmed,
 }
 
 /// Why a request was not sent.
@@ -40,6 +54,9 @@ pub enum SubmitError {
     /// The peer has said bye.
     #[error("the peer has closed the session")]
     Closed,
+    /// This system lacks what the request needs.
+    #[error(transparent)]
+    Short(#[from] Shortage),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +77,12 @@ pub struct CallMachine {
     slots: VecDeque<Slot>,
     in_flight: usize,
     closed: Option<CloseReason>,
+    /// The request that is being sent in parts, and how much of it was written.
+    sending: Option<(u64, usize)>,
+    /// Parts of this request were written that nobody will send the rest of.
+    broken_off: Option<u64>,
+    /// The answer that is arriving in parts, and how much of it is in the buffer.
+    arriving: Option<(u64, usize)>,
 }
 
 impl CallMachine {
@@ -79,21 +102,132 @@ impl CallMachine {
         peer: &P,
         payload: &[u8],
     ) -> Result<Ticket, SubmitError> {
+        let id = self.next_id(lanes, own, peer)?;
+        let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        lanes.push(own, peer, Header::new(Kind::Request, Status::Ok, id, len), payload)?;
+        Ok(self.sent(lanes, id))
+    }
+
+    /// Sends a request of `bytes` in a memfd of its own, which `pass` passes when there is room for its record.
+    ///
+    /// # Errors
+    /// [`SubmitError`]: the handler will not run, nothing was written.
+    pub fn submit_attached<O: OwnMemory, P: PeerMemory>(
+        &mut self,
+        lanes: &mut Lanes,
+        own: &O,
+        peer: &P,
+        bytes: u64,
+        pass: impl FnOnce(u64) -> Result<(), Shortage>,
+    ) -> Result<Ticket, SubmitError> {
+        let id = self.next_id(lanes, own, peer)?;
+        lanes.can_attach(peer, bytes)?;
+        pass(id)?;
+        lanes.push_attached(own, peer, Header::new(Kind::Attach, Status::Ok, id, 0), bytes)?;
+        Ok(self.sent(lanes, id))
+    }
+
+    /// Asks the peer to give back what memory it can: [`Arrival::Trimmed`] says that it has.
+    ///
+    /// # Errors
+    /// [`SubmitError`]: it was not asked.
+    pub fn ask_to_trim<O: OwnMemory, P: PeerMemory>(
+        &mut self,
+        lanes: &mut Lanes,
+        own: &O,
+        peer: &P,
+    ) -> Result<(), SubmitError> {
+        if self.closed.is_some() {
+            return Err(SubmitError::Closed);
+        }
+        self.tell_broken_off(lanes, own, peer)?;
+        Ok(lanes.push(own, peer, Header::new(Kind::Trim, Status::Ok, 0, 0), &[])?)
+    }
+
+    /// Writes the next part of a request that is sent in parts: publish it, then call again with the same payload until
+    /// there is a ticket. Nothing else can be submitted meanwhile.
+    ///
+    /// # Errors
+    /// [`SubmitError`]: no part was written now. Call again, or [`CallMachine::break_off`].
+    pub fn submit_part<O: OwnMemory, P: PeerMemory>(
+        &mut self,
+        lanes: &mut Lanes,
+        own: &O,
+        peer: &P,
+        payload: &[u8],
+    ) -> Result<Option<Ticket>, SubmitError> {
+        let (id, sent) = match self.sending {
+            _ if self.closed.is_some() => return Err(SubmitError::Closed),
+            Some(sending) => sending,
+            None => (self.next_id(lanes, own, peer)?, 0),
+        };
+        let header = Header::new(Kind::Request, Status::Ok, id, 0);
+        let sent = lanes.push_part(own, peer, header, payload, sent)?;
+        if sent < payload.len() {
+            self.sending = Some((id, sent));
+            return Ok(None);
+        }
+        self.sending = None;
+        Ok(Some(self.sent(lanes, id)))
+    }
+
+    /// Gives up the request that is being sent in parts: the handler will not run. The peer is told before anything else
+    /// is sent.
+    pub fn break_off(&mut self) {
+        if let Some((id, _)) = self.sending.take() {
+            self.broken_off = Some(id);
+        }
+    }
+
+    /// Whether an answer is arriving in parts: its buffer must stay as it is.
+    pub fn is_arriving(&self) -> bool {
+        self.arriving.is_some()
+    }
+
+    /// The id of the next request. Tells the peer first of a request that was broken off, whose id is used up.
+    #[inline]
+    fn next_id<O: OwnMemory, P: PeerMemory>(
+        &mut self,
+        lanes: &mut Lanes,
+        own: &O,
+        peer: &P,
+    ) -> Result<u64, SubmitError> {
         if self.closed.is_some() {
             return Err(SubmitError::Closed);
         }
         if self.is_at_limit() {
             return Err(SubmitError::Window);
         }
-        let id = self.first + self.slots.len() as u64;
-        let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
-        lanes.push(own, peer, Header::new(Kind::Request, Status::Ok, id, len), payload)?;
-        self.slots.push_back(Slot::Waiting(lanes.position()));
-        self.in_flight += 1;
-        Ok(Ticket(id))
+        self.tell_broken_off(lanes, own, peer)?;
+        Ok(self.first + self.slots.len() as u64)
     }
 
-    /// The next answer, its payload copied into `buffer`, which grows as needed and never shrinks.
+    /// Nothing but a cancellation may follow the parts of a request that has no end.
+    fn tell_broken_off<O: OwnMemory, P: PeerMemory>(
+        &mut self,
+        lanes: &mut Lanes,
+        own: &O,
+        peer: &P,
+    ) -> Result<(), PushError> {
+        debug_assert!(self.sending.is_none(), "a request is being sent in parts");
+        if let Some(id) = self.broken_off {
+            lanes.push(own, peer, Header::new(Kind::Cancel, Status::Ok, id, 0), &[])?;
+            self.broken_off = None;
+            self.slots.push_back(Slot::Done);
+            self.pop_done();
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn sent(&mut self, lanes: &Lanes, id: u64) -> Ticket {
+        self.slots.push_back(Slot::Waiting(lanes.position()));
+        self.in_flight += 1;
+        Ticket(id)
+    }
+
+    /// What the peer's lane brings next; an answer's payload is copied into `buffer`, which grows as needed and
+    /// never shrinks.
     ///
     /// # Errors
     /// [`PeerFault`]: the session is poisoned.
@@ -103,12 +237,18 @@ impl CallMachine {
         own: &O,
         peer: &P,
         buffer: &mut Vec<u8>,
-    ) -> Result<Option<Reply>, PeerFault> {
+    ) -> Result<Option<Arrival>, PeerFault> {
         while self.closed.is_none() {
             let Some(record) = lanes.peek(peer)? else { return Ok(None) };
             let attached = match record.kind {
                 Kind::Response => false,
+                Kind::Trim if self.arriving.is_some() => return Err(unexpected(&record)),
                 Kind::Attach => true,
+                Kind::Switch => return Ok(Some(Arrival::Switch(record))),
+                Kind::Trim => {
+                    lanes.take(&record);
+                    return Ok(Some(Arrival::Trimmed));
+                }
                 Kind::Bye => {
                     self.closed = Some(close_reason(&record)?);
                     lanes.take(&record);
@@ -117,20 +257,24 @@ impl CallMachine {
                 _ => return Err(unexpected(&record)),
             };
             let status = Status::parse(record.status).ok_or_else(|| unexpected(&record))?;
-            let wanted = self.settle(record.id)?;
-            let len = record.len as usize;
-            if wanted {
-                if buffer.len() < len {
-                    buffer.resize(len, 0);
-                }
-                if let Some(into) = buffer.get_mut(..len) {
-                    lanes.copy(peer, &record, into);
-                }
-            }
+            let start = match self.arriving {
+                None => 0,
+                Some((id, len)) if id == record.id && !attached => len,
+                Some(_) => return Err(unexpected(&record)),
+            };
+            let wanted =
+                if record.more { self.is_awaited(record.id)? } else { self.settle(record.id)? };
+            let len = append(lanes, peer, &record, buffer, start, wanted)?;
             lanes.take_before_acting(own, &record);
+            self.arriving = record.more.then_some((record.id, len));
+            if record.more {
+                continue;
+            }
             // Someone has to take an unwanted answer's memfd off the socket too.
             if wanted || attached {
-                return Ok(Some(Reply { ticket: Ticket(record.id), status, len, attached }));
+                let ticket = Ticket(record.id);
+                let reply = Reply { ticket, status, len, attached, is_wanted: wanted };
+                return Ok(Some(Arrival::Reply(reply)));
             }
         }
         Ok(None)
@@ -205,6 +349,7 @@ impl CallMachine {
     }
 
     /// Books an answer; true when somebody waits for it.
+    #[inline]
     fn settle(&mut self, id: u64) -> Result<bool, PeerFault> {
         let slot = self.slot(id).ok_or(PeerFault::UnknownId { id })?;
         let wanted = match slot {
@@ -214,11 +359,24 @@ impl CallMachine {
         };
         *slot = Slot::Done;
         self.in_flight -= usize::from(wanted);
+        self.pop_done();
+        Ok(wanted)
+    }
+
+    fn pop_done(&mut self) {
         while let Some(Slot::Done) = self.slots.front() {
             self.slots.pop_front();
             self.first += 1;
         }
-        Ok(wanted)
+    }
+
+    /// Whether somebody waits for an answer of which a part has come.
+    fn is_awaited(&mut self, id: u64) -> Result<bool, PeerFault> {
+        match self.slot(id) {
+            Some(Slot::Waiting(_)) => Ok(true),
+            Some(Slot::Abandoned) => Ok(false),
+            Some(Slot::Done) | None => Err(PeerFault::UnknownId { id }),
+        }
     }
 }
 
@@ -229,9 +387,36 @@ impl Ticket {
     }
 }
 
+/// Copies a record's payload into `buffer` behind the first `start` bytes, if it is wanted at all. Returns where it
+/// ends.
+#[inline]
+pub(crate) fn append<P: PeerMemory>(
+    lanes: &Lanes,
+    peer: &P,
+    record: &Record,
+    buffer: &mut Vec<u8>,
+    start: usize,
+    wanted: bool,
+) -> Result<usize, PeerFault> {
+    let end = start + record.len as usize;
+    let limit = lanes.max_received();
+    if end as u64 > limit {
+        return Err(PeerFault::MessageTooLong { at: record.at(), len: end as u64, limit });
+    }
+    if wanted {
+        if buffer.len() < end {
+            buffer.resize(end, 0);
+        }
+        if let Some(into) = buffer.get_mut(start..end) {
+            lanes.copy(peer, record, into);
+        }
+    }
+    Ok(end)
+}
+
 pub(crate) fn close_reason(record: &Record) -> Result<CloseReason, PeerFault> {
     let reason = CloseReason::parse(record.status.into());
-    reason.filter(|_| record.len == 0).ok_or_else(|| unexpected(record))
+    reason.ok_or_else(|| unexpected(record))
 }
 
 pub(crate) fn unexpected(record: &Record) -> PeerFault {

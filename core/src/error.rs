@@ -169,6 +169,34 @@ pub enum PeerFault {
         /// The last id accepted.
         last: u64,
     },
+    /// A message is longer than this side said that it takes.
+    #[error("the message at {at} has {len} bytes, above the limit of {limit}")]
+    MessageTooLong {
+        /// Its record's position.
+        at: u64,
+        /// Its length in bytes.
+        len: u64,
+        /// The limit that this side declared, in bytes.
+        limit: u64,
+    },
+    /// A switch record that no honest peer writes.
+    #[error("the switch record at {at} (epoch {}, {} bytes) has no place here: {why}", *id & 0xffff_ffff, *id >> 32)]
+    Switch {
+        /// The record's position.
+        at: u64,
+        /// The epoch as it stands on the wire.
+        id: u64,
+        /// What was wrong.
+        why: &'static str,
+    },
+    /// The memory that a message on the control socket brought is not as it should be.
+    #[error("the peer passed memory for {what} that is not as it should be: {why}")]
+    Memory {
+        /// What it was for.
+        what: &'static str,
+        /// What was wrong.
+        why: &'static str,
+    },
     /// A message on the control socket that has no place now.
     #[error("a control message of {len} bytes with {fds} descriptors has no place here: {why}")]
     Control {

@@ -5,7 +5,7 @@ use crate::wire::{ALIGN, HEADER, SWITCH_RESERVE};
 /// A size is a power of two from [`Geometry::MIN`] to [`Geometry::MAX`] bytes. Records are padded to
 /// [`ALIGN`] bytes and never wrap, so that the largest record that fits an empty lane at
 /// *every* position is half of it less the room kept free for one switch record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Geometry {
     size: u32,
 }
@@ -19,10 +19,14 @@ pub struct GeometryError {
 }
 
 impl Geometry {
-    /// The smallest lane between processes: one page of x86-64, 4 KiB.
-    pub const MIN: u32 = 4 << 10;
+    /// The smallest lane between processes: one page of x86-64, 4 KiB. Loom walks through smaller ones.
+    pub const MIN: u32 = if cfg!(loom) { 128 } else { 4 << 10 };
     /// The largest lane: 1 GiB.
     pub const MAX: u32 = 1 << 30;
+    /// A lane of [`Geometry::MIN`] bytes.
+    pub const SMALLEST: Self = Self { size: Self::MIN };
+    /// A lane of [`Geometry::MAX`] bytes.
+    pub const LARGEST: Self = Self { size: Self::MAX };
     /// What a process maps from its peer at most, unless it says otherwise: 64 MiB.
     pub const LARGE: Self = Self { size: 64 << 20 };
     /// A new session's lane: 16 KiB.
@@ -49,10 +53,17 @@ impl Geometry {
 
     /// The smallest lane whose records may carry `payload` bytes; `None` past [`Geometry::MAX`].
     pub fn for_payload(payload: usize) -> Option<Self> {
-        let record = u64::try_from(payload).ok()?.checked_add(HEADER as u64 + ALIGN as u64)?;
+        let payload = u64::try_from(payload).ok()?.checked_next_multiple_of(ALIGN as u64)?;
+        let record = payload.checked_add(HEADER as u64)?;
         let size =
             record.checked_add(SWITCH_RESERVE)?.checked_mul(2)?.checked_next_power_of_two()?;
         Self::new(size.max(u64::from(Self::MIN))).ok()
+    }
+
+    /// Twice this size, at most [`Geometry::MAX`].
+    #[must_use]
+    pub const fn doubled(self) -> Self {
+        if self.size >= Self::MAX { self } else { Self { size: self.size * 2 } }
     }
 
     /// The size in bytes.

@@ -6,13 +6,14 @@
 //! over Windows sections, in the simulator (feature `sim`) and under loom.
 //!
 //! ```text
-//! wire, geometry → memory → lane → call, serve, handshake → port, drive
+//! wire, geometry → memory → lane → call, serve, handshake → port, resize, drive
 //! ```
 //!
 //! | module | holds |
 //! | --- | --- |
 //! | [`wire`] | every byte that crosses between processes |
 //! | [`lane`] | records, back-pressure, the parking protocol |
+//! | [`resize`], [`mailbox`] | how a lane changes its size, and what is on the control socket meanwhile |
 //! | [`call`], [`serve`] | which requests are in flight, on either end |
 //! | [`handshake`] | how a session begins |
 //! | [`port`] | what a transport has to offer |
@@ -27,9 +28,12 @@ mod error;
 mod geometry;
 pub mod handshake;
 pub mod lane;
+mod limits;
+pub mod mailbox;
 mod memory;
 mod name;
 pub mod port;
+pub mod resize;
 pub mod serve;
 #[cfg(feature = "sim")]
 pub mod sim;
@@ -40,6 +44,7 @@ pub mod wire;
 
 pub use error::{ErrorKind, Executed, Fault, PeerFault};
 pub use geometry::{Geometry, GeometryError};
+pub use limits::{Limit, Limits, Whose};
 pub use memory::{OwnMemory, PeerMemory, Word};
 pub use name::{NameError, ServiceName};
 pub use port::{Bell, Park, Port, Woken};

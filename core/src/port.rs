@@ -1,5 +1,7 @@
 //! What a transport has to offer to one end of a session.
 
+use crate::lane::Epoch;
+use crate::resize::{FollowError, Shortage};
 use crate::{Instant, OwnMemory, PeerMemory};
 
 /// The thing that an end of a session waits for.
@@ -61,6 +63,24 @@ pub trait Port {
 
     /// Sleeps as `park` says.
     fn park(&mut self, park: Park) -> Woken;
+
+    /// Makes the memory of `epoch` of the own lane and passes it to the peer; [`Port::own`] stays as it is. Never
+    /// blocks on the peer.
+    ///
+    /// # Errors
+    /// [`Shortage`]: nothing was passed.
+    fn offer(&mut self, epoch: Epoch) -> Result<(), Shortage>;
+
+    /// Lets [`Port::own`] write the lane of `epoch`, which was offered last, and unmaps the one before at once: the
+    /// peer's map keeps what it has not read.
+    fn adopt(&mut self, epoch: Epoch);
+
+    /// Takes the memory that the peer passed for `epoch` of its lane, checks it, and lets [`Port::peer`] read there;
+    /// unmaps the one before. The peer passes it before it publishes the switch record: it is there.
+    ///
+    /// # Errors
+    /// [`FollowError`]; after a shortage the memory is kept for another try.
+    fn follow(&mut self, epoch: Epoch) -> Result<(), FollowError>;
 
     /// Tells the processor that this end spins.
     fn relax(&self) {

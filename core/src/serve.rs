@@ -1,12 +1,16 @@
 //! The serving end of a session: requests taken, and answers owed.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use crate::call::{close_reason, unexpected};
-use crate::lane::{Lanes, PushError};
+use core::fmt;
+
+use crate::call::{append, close_reason, unexpected};
+use crate::lane::{Lanes, PushError, Record};
+use crate::resize::Shortage;
 use crate::wire::{CloseReason, Header, Kind, Status};
-use crate::{OwnMemory, PeerFault, PeerMemory};
+use crate::{Geometry, OwnMemory, PeerFault, PeerMemory};
 
 /// What the peer sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +22,17 @@ pub enum Incoming {
         /// The payload's length in bytes.
         len: usize,
     },
+    /// A part of a request: the buffer given must come back as it is, with the next look.
+    Part,
+    /// A request whose payload is a memfd on the control socket.
+    Attached {
+        /// What to answer it by.
+        id: u64,
+    },
+    /// The lane goes on in another epoch: [`follow`](crate::resize::follow) it, then look again.
+    Switch(Record),
+    /// The peer asks for memory to be given back: answer by [`ServeMachine::trimmed`] when that is done.
+    Trim,
     /// The peer no longer wants the answer to a request. An answer is still due, to keep the books: any.
     Cancel {
         /// The request.
@@ -43,10 +58,61 @@ impl ServeCounts {
     }
 }
 
-#[derive(Debug)]
+/// Why an answer was not written. Nothing was counted: answer again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RespondError {
+    /// The peer lied; the session is poisoned.
+    #[error(transparent)]
+    Peer(#[from] PeerFault),
+    /// The lane has to become this large first. [`ServeMachine::respond_later`] is for when it cannot now.
+    #[error("the lane has to grow to {} bytes first", .0.size())]
+    Grow(Geometry),
+    /// No lane carries it: it has to travel in a memfd of its own.
+    #[error("no lane carries it: attach it")]
+    Attach,
+    /// This system lacks what the answer needs.
+    #[error(transparent)]
+    Short(#[from] Shortage),
+}
+
+/// What became of the memory of [`ServeMachine::respond_attached`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Passed {
+    /// It was passed.
+    Now,
+    /// It will be passed by a later [`ServeMachine::flush`]: keep it.
+    Later,
+    /// It is above a limit; nobody passes it.
+    Never,
+}
+
+/// How far [`ServeMachine::flush`] came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flushed {
+    /// Nothing is owed any more.
+    Done,
+    /// The next answer waits for the peer to take some.
+    Blocked,
+    /// The next answer needs a lane of this size.
+    Grow(Geometry),
+    /// A part of the next answer was written: publish it and go on.
+    Part,
+}
+
+/// Bytes that an answer keeps until they are sent.
+pub type Kept = Box<dyn AsRef<[u8]> + Send>;
+
 struct Owed {
     header: Header,
-    payload: Vec<u8>,
+    body: Body,
+}
+
+enum Body {
+    Bytes(Kept),
+    /// In parts, of which as many bytes were written.
+    Parts(Kept, usize),
+    /// In a memfd of this many bytes, which is passed when there is room for the record.
+    Attached(u64),
 }
 
 /// The serving end of a session, without I/O.
@@ -61,13 +127,22 @@ pub struct ServeMachine {
     owed: VecDeque<Owed>,
     counts: ServeCounts,
     closed: Option<CloseReason>,
+    /// The request that is arriving in parts, and how much of it is in the buffer.
+    arriving: Option<(u64, usize)>,
 }
 
 impl ServeMachine {
     /// A new session's machine that has at most `limit` requests in flight; at least one.
     pub fn new(limit: u64) -> Self {
         let counts = ServeCounts::default();
-        Self { last_id: 0, limit: limit.max(1), owed: VecDeque::new(), counts, closed: None }
+        Self {
+            last_id: 0,
+            limit: limit.max(1),
+            owed: VecDeque::new(),
+            counts,
+            closed: None,
+            arriving: None,
+        }
     }
 
     /// The next request or cancellation; a request's payload is copied into `buffer`, which grows as needed.
@@ -81,26 +156,49 @@ impl ServeMachine {
         peer: &P,
         buffer: &mut Vec<u8>,
     ) -> Result<Option<Incoming>, PeerFault> {
-        if self.closed.is_some() || !self.owed.is_empty() || self.counts.in_flight() >= self.limit {
+        if self.closed.is_some() {
+            return Ok(None);
+        }
+        if !self.owed.is_empty() || self.counts.in_flight() >= self.limit {
+            lanes.look(peer)?;
             return Ok(None);
         }
         let Some(record) = lanes.peek(peer)? else { return Ok(None) };
         let incoming = match record.kind {
             Kind::Request => {
-                if record.id <= self.last_id {
-                    return Err(PeerFault::ReusedId { id: record.id, last: self.last_id });
+                let start = match self.arriving.take() {
+                    Some((id, len)) if id == record.id => len,
+                    Some(_) => return Err(unexpected(&record)),
+                    None => {
+                        self.begin(record.id)?;
+                        0
+                    }
+                };
+                let len = append(lanes, peer, &record, buffer, start, true)?;
+                if record.more {
+                    self.arriving = Some((record.id, len));
+                    Some(Incoming::Part)
+                } else {
+                    self.counts.accepted += 1;
+                    Some(Incoming::Request { id: record.id, len })
                 }
-                self.last_id = record.id;
-                let len = record.len as usize;
-                if buffer.len() < len {
-                    buffer.resize(len, 0);
-                }
-                if let Some(into) = buffer.get_mut(..len) {
-                    lanes.copy(peer, &record, into);
-                }
-                self.counts.accepted += 1;
-                Some(Incoming::Request { id: record.id, len })
             }
+            // Followed first, and left behind then.
+            Kind::Switch => return Ok(Some(Incoming::Switch(record))),
+            // The rest of it never comes.
+            Kind::Cancel if self.arriving.is_some_and(|(id, _)| id == record.id) => {
+                self.arriving = None;
+                Some(Incoming::Part)
+            }
+            Kind::Attach | Kind::Trim if self.arriving.is_some() => {
+                return Err(unexpected(&record));
+            }
+            Kind::Attach => {
+                self.begin(record.id)?;
+                self.counts.accepted += 1;
+                Some(Incoming::Attached { id: record.id })
+            }
+            Kind::Trim => Some(Incoming::Trim),
             Kind::Cancel if record.id <= self.last_id => Some(Incoming::Cancel { id: record.id }),
             Kind::Cancel => return Err(PeerFault::UnknownId { id: record.id }),
             Kind::Bye => {
@@ -114,10 +212,11 @@ impl ServeMachine {
     }
 
     /// Answers a request, once. An answer that does not fit the lane now is kept until
-    /// [`ServeMachine::flush`]; one that never fits becomes [`Status::TooLarge`].
+    /// [`ServeMachine::flush`]; one that is above a limit becomes [`Status::TooLarge`].
     ///
     /// # Errors
-    /// [`PeerFault`]: the session is poisoned.
+    /// [`RespondError`]: the request still waits for its answer.
+    #[allow(clippy::too_many_arguments, reason = "the three memories, and an answer's three parts")]
     pub fn respond<O: OwnMemory, P: PeerMemory>(
         &mut self,
         lanes: &mut Lanes,
@@ -126,25 +225,113 @@ impl ServeMachine {
         id: u64,
         status: Status,
         payload: &[u8],
-    ) -> Result<(), PeerFault> {
-        self.send(lanes, own, peer, Kind::Response, id, status, payload)
+    ) -> Result<(), RespondError> {
+        let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        if self.owed.is_empty() {
+            let header = Header::new(Kind::Response, status, id, len);
+            match lanes.push(own, peer, header, payload) {
+                Ok(()) => {
+                    self.count(status);
+                    return Ok(());
+                }
+                Err(PushError::Peer(fault)) => return Err(fault.into()),
+                Err(PushError::Grow { to }) => return Err(RespondError::Grow(to)),
+                Err(PushError::Attach { .. }) => return Err(RespondError::Attach),
+                Err(PushError::TooLarge { .. }) => {
+                    return self.respond(lanes, own, peer, id, Status::TooLarge, &[]);
+                }
+                Err(PushError::Full { .. } | PushError::Closed) => {}
+            }
+        } else if len as usize > lanes.max_payload() || u64::from(len) > lanes.max_message() {
+            return match lanes.can_attach(peer, len.into()) {
+                Err(PushError::Peer(fault)) => Err(fault.into()),
+                Err(PushError::TooLarge { .. }) => {
+                    self.respond_later(id, Status::TooLarge, &[]);
+                    Ok(())
+                }
+                _ => Err(RespondError::Attach),
+            };
+        }
+        self.respond_later(id, status, payload);
+        Ok(())
     }
 
-    /// Answers a request by a memfd, whose SNAPSHOT message went over the control socket just before.
+    /// Answers a request when there is room: keeps the answer until [`ServeMachine::flush`].
+    pub fn respond_later(&mut self, id: u64, status: Status, payload: &[u8]) {
+        self.count(status);
+        let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        let header = Header::new(Kind::Response, status, id, len);
+        self.owed.push_back(Owed { header, body: Body::Bytes(Box::new(payload.to_vec())) });
+    }
+
+    /// Answers a request in parts, by [`ServeMachine::flush`]: for messages that no small lane holds.
+    pub fn respond_in_parts(&mut self, id: u64, status: Status, payload: Kept) {
+        self.count(status);
+        let header = Header::new(Kind::Response, status, id, 0);
+        self.owed.push_back(Owed { header, body: Body::Parts(payload, 0) });
+    }
+
+    /// Answers a request by a memfd of `bytes`, which `pass` passes: at once, or in a later
+    /// [`ServeMachine::flush`]. One that is above a limit becomes [`Status::TooLarge`] and is never passed.
     ///
     /// # Errors
-    /// [`PeerFault`]: the session is poisoned.
+    /// [`RespondError`]: the request still waits for its answer.
+    #[allow(clippy::too_many_arguments, reason = "the three memories, and an answer's three parts")]
     pub fn respond_attached<O: OwnMemory, P: PeerMemory>(
         &mut self,
         lanes: &mut Lanes,
         own: &O,
         peer: &P,
         id: u64,
-    ) -> Result<(), PeerFault> {
-        self.send(lanes, own, peer, Kind::Attach, id, Status::Ok, &[])
+        bytes: u64,
+        pass: impl FnOnce(u64) -> Result<(), Shortage>,
+    ) -> Result<Passed, RespondError> {
+        let header = Header::new(Kind::Attach, Status::Ok, id, 0);
+        match lanes.can_attach(peer, bytes) {
+            Ok(()) if self.owed.is_empty() => {
+                pass(id)?;
+                // There is room, and nobody else writes.
+                let _ = lanes.push_attached(own, peer, header, bytes);
+                self.count(Status::Ok);
+                Ok(Passed::Now)
+            }
+            Err(PushError::Peer(fault)) => Err(fault.into()),
+            Err(PushError::TooLarge { .. }) => {
+                self.respond(lanes, own, peer, id, Status::TooLarge, &[])?;
+                Ok(Passed::Never)
+            }
+            _ => {
+                self.count(Status::Ok);
+                self.owed.push_back(Owed { header, body: Body::Attached(bytes) });
+                Ok(Passed::Later)
+            }
+        }
     }
 
-    /// Writes the answers that are still owed, as far as there is room. True when none is left.
+    /// Says that memory was given back.
+    ///
+    /// # Errors
+    /// [`PeerFault`]: the session is poisoned.
+    pub fn trimmed<O: OwnMemory, P: PeerMemory>(
+        &mut self,
+        lanes: &mut Lanes,
+        own: &O,
+        peer: &P,
+    ) -> Result<(), PeerFault> {
+        let header = Header::new(Kind::Trim, Status::Ok, 0, 0);
+        if self.owed.is_empty() {
+            match lanes.push(own, peer, header, &[]) {
+                Ok(()) => return Ok(()),
+                Err(PushError::Peer(fault)) => return Err(fault),
+                Err(_) => {}
+            }
+        }
+        self.owed.push_back(Owed { header, body: Body::empty() });
+        Ok(())
+    }
+
+    /// Writes the answers that are still owed, as far as there is room. `pass` passes the memory of one that was
+    /// kept by [`ServeMachine::respond_attached`].
     ///
     /// # Errors
     /// [`PeerFault`]: the session is poisoned.
@@ -153,17 +340,56 @@ impl ServeMachine {
         lanes: &mut Lanes,
         own: &O,
         peer: &P,
-    ) -> Result<bool, PeerFault> {
-        while let Some(owed) = self.owed.front() {
-            match lanes.push(own, peer, owed.header, &owed.payload) {
+        mut pass: impl FnMut(u64) -> Result<(), Shortage>,
+    ) -> Result<Flushed, PeerFault> {
+        while let Some(owed) = self.owed.front_mut() {
+            let pushed = match &mut owed.body {
+                Body::Bytes(payload) => lanes.push(own, peer, owed.header, (**payload).as_ref()),
+                Body::Parts(payload, sent) => {
+                    let payload = (**payload).as_ref();
+                    match lanes.push_part(own, peer, owed.header, payload, *sent) {
+                        Ok(end) if end < payload.len() => {
+                            *sent = end;
+                            return Ok(Flushed::Part);
+                        }
+                        pushed => pushed.map(|_| ()),
+                    }
+                }
+                Body::Attached(bytes) => {
+                    let pushed = lanes.can_attach(peer, *bytes);
+                    if pushed.is_ok() && pass(owed.header.id.get()).is_err() {
+                        owed.cut(Status::Short);
+                        continue;
+                    }
+                    pushed.and_then(|()| lanes.push_attached(own, peer, owed.header, *bytes))
+                }
+            };
+            match pushed {
                 Ok(()) => {
                     self.owed.pop_front();
                 }
                 Err(PushError::Peer(fault)) => return Err(fault),
-                Err(_) => return Ok(false),
+                Err(PushError::Grow { to }) => return Ok(Flushed::Grow(to)),
+                // What is in use of the session's shared memory may have changed since it was kept.
+                Err(PushError::TooLarge { .. }) => owed.cut(Status::TooLarge),
+                // No lane within the limits holds it now: it goes through the one that there is.
+                Err(PushError::Attach { .. }) => owed.split(),
+                Err(PushError::Full { .. } | PushError::Closed) => return Ok(Flushed::Blocked),
             }
         }
-        Ok(true)
+        Ok(Flushed::Done)
+    }
+
+    /// Gives up the payload of the answer that is owed first: it says [`Status::Short`] instead.
+    pub fn cut_first(&mut self) {
+        if let Some(owed) = self.owed.front_mut() {
+            owed.cut(Status::Short);
+        }
+    }
+
+    /// Whether a request is arriving in parts: the buffer of the last [`ServeMachine::next`] must come with the next.
+    pub fn is_arriving(&self) -> bool {
+        self.arriving.is_some()
     }
 
     /// Whether answers wait for room in the lane.
@@ -186,37 +412,48 @@ impl ServeMachine {
         self.closed
     }
 
-    #[allow(clippy::too_many_arguments, reason = "the three memories, and a record's four fields")]
-    fn send<O: OwnMemory, P: PeerMemory>(
-        &mut self,
-        lanes: &mut Lanes,
-        own: &O,
-        peer: &P,
-        kind: Kind,
-        id: u64,
-        status: Status,
-        payload: &[u8],
-    ) -> Result<(), PeerFault> {
-        let (status, payload) = if payload.len() > lanes.max_payload() {
-            (Status::TooLarge, &[][..])
-        } else {
-            (status, payload)
-        };
+    #[inline]
+    fn begin(&mut self, id: u64) -> Result<(), PeerFault> {
+        if id <= self.last_id {
+            return Err(PeerFault::ReusedId { id, last: self.last_id });
+        }
+        self.last_id = id;
+        Ok(())
+    }
+
+    #[inline]
+    fn count(&mut self, status: Status) {
         if status.ran() {
             self.counts.answered += 1;
         } else {
             self.counts.refused += 1;
         }
-        let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
-        let header = Header::new(kind, status, id, len);
-        if self.owed.is_empty() {
-            match lanes.push(own, peer, header, payload) {
-                Ok(()) => return Ok(()),
-                Err(PushError::Peer(fault)) => return Err(fault),
-                Err(_) => {}
-            }
+    }
+}
+
+impl Owed {
+    /// Sends it in parts.
+    fn split(&mut self) {
+        if let Body::Bytes(kept) = core::mem::replace(&mut self.body, Body::empty()) {
+            self.body = Body::Parts(kept, 0);
         }
-        self.owed.push_back(Owed { header, payload: payload.to_vec() });
-        Ok(())
+    }
+
+    /// The handler ran; what it said cannot be sent.
+    fn cut(&mut self, status: Status) {
+        self.header = Header::new(Kind::Response, status, self.header.id.get(), 0);
+        self.body = Body::empty();
+    }
+}
+
+impl Body {
+    fn empty() -> Self {
+        Self::Bytes(Box::new([]))
+    }
+}
+
+impl fmt::Debug for Owed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Owed").field("header", &self.header).finish_non_exhaustive()
     }
 }

@@ -10,7 +10,8 @@ use crate::time::{Instant, nanos};
 pub struct SpinPolicy {
     /// The longest spin before a park. Zero never spins. Default: 60 µs; above 1 ms is cut to 1 ms.
     pub max: Duration,
-    /// An answer within this time was worth spinning for; later ones count against it. Default: 10 µs.
+    /// An answer within this time was worth spinning for; later ones count against it. Default: 10 µs. More than
+    /// twice what a wake-up costs lets a spin last that long.
     pub worth: Duration,
 }
 
@@ -28,7 +29,7 @@ impl Default for SpinPolicy {
 /// Decides before each wait how long to spin, from what a wake-up was seen to cost on this machine and from
 /// how soon the peer moved in the last waits.
 ///
-/// A spin is bounded by twice the cost of a wake-up: who waits longer would have done better to park, and
+/// A spin is bounded by twice the cost of a wake-up, or by what the policy says is worth it: who waits longer would have done better to park, and
 /// loses at most as much as the park itself costs. When spinning keeps failing, or answers keep coming late,
 /// it stops, and is tried again in rare, ever rarer, probes of three waits, or when a park turns out to have
 /// been for a moment only. So two ends on one processor soon stop spinning, and a busy pair soon starts.
@@ -77,7 +78,7 @@ impl Spin {
             }
             self.probe();
         }
-        self.max.min(self.wake.saturating_mul(2))
+        self.max.min(self.wake.saturating_mul(2).max(self.worth))
     }
 
     /// The peer moved while this end was spinning, `after` nanoseconds into the wait.
@@ -228,13 +229,23 @@ mod tests {
     fn the_budget_is_twice_the_wake_up_seen_and_never_above_the_limit() {
         let mut spin = Spin::new(SpinPolicy::default());
         for _ in 0..100 {
-            spin.parked(None, Some(4_000));
+            spin.parked(None, Some(8_000));
         }
         let budget = spin.budget();
-        assert!((7_000..10_000).contains(&budget), "{budget}");
+        assert!((14_000..20_000).contains(&budget), "{budget}");
         for _ in 0..100 {
             spin.parked(None, Some(u64::MAX));
         }
         assert_eq!(spin.budget(), 60_000);
+    }
+
+    #[test]
+    fn what_the_policy_says_is_worth_it_is_spun_for_however_cheap_a_wake_up_is() {
+        let ms = Duration::from_millis(1);
+        let mut spin = Spin::new(SpinPolicy { max: ms, worth: ms / 2 });
+        for _ in 0..100 {
+            spin.parked(None, Some(4_000));
+        }
+        assert_eq!(spin.budget(), 500_000);
     }
 }

@@ -1,10 +1,10 @@
 //! The calling machine, against a peer that is written by hand.
 
-use bellwire_core::call::{CallMachine, MAX_WINDOW, Reply, SubmitError, Ticket};
+use bellwire_core::call::{Arrival, CallMachine, MAX_WINDOW, Reply, SubmitError, Ticket};
 use bellwire_core::lane::{Lanes, PushError};
 use bellwire_core::sim::{Sim, SimEnd};
 use bellwire_core::wire::{CloseReason, Header, Kind, Status};
-use bellwire_core::{Executed, Geometry, PeerFault};
+use bellwire_core::{Executed, Geometry, PeerFault, Whose};
 use proptest::prelude::*;
 
 /// A caller, and the other end by hand.
@@ -42,6 +42,14 @@ impl Pair {
     }
 
     fn reply(&mut self) -> Result<Option<Reply>, PeerFault> {
+        match self.arrival()? {
+            None => Ok(None),
+            Some(Arrival::Reply(reply)) => Ok(Some(reply)),
+            Some(other) => panic!("an answer, not {other:?}"),
+        }
+    }
+
+    fn arrival(&mut self) -> Result<Option<Arrival>, PeerFault> {
         let end = &self.ends[0];
         self.calls.next_reply(&mut self.lanes, end.own(), end.peer(), &mut self.buffer)
     }
@@ -203,11 +211,24 @@ fn a_bye_with_an_unknown_reason_or_a_payload_is_a_lie() {
 
 #[test]
 fn kinds_that_a_caller_never_receives_are_lies() {
-    for kind in [Kind::Request, Kind::Switch, Kind::Cancel] {
+    for kind in [Kind::Request, Kind::Cancel] {
         let mut pair = Pair::new();
         pair.submit(&[]).unwrap();
         pair.send(kind, 1, &[]);
         assert_eq!(pair.reply(), Err(PeerFault::Unexpected { at: 0, kind: kind as u8 }));
+    }
+}
+
+/// A switch stays where it is until it is followed; what says that memory was given back is taken.
+#[test]
+fn switches_and_trims_are_handed_out() {
+    let mut pair = Pair::new();
+    pair.send(Kind::Trim, 0, &[]);
+    pair.send(Kind::Switch, 1, &[]);
+    assert_eq!(pair.arrival(), Ok(Some(Arrival::Trimmed)));
+    for _ in 0..2 {
+        let Ok(Some(Arrival::Switch(switch))) = pair.arrival() else { panic!("a switch") };
+        assert_eq!((switch.at(), switch.kind, switch.id), (16, Kind::Switch, 1));
     }
 }
 
@@ -216,7 +237,7 @@ fn an_unknown_status_is_a_lie() {
     let mut pair = Pair::new();
     pair.submit(&[]).unwrap();
     let mut header = Header::new(Kind::Response, Status::Ok, 1, 0);
-    header.status = 9.into();
+    header.status = 10.into();
     pair.send_header(header, &[]);
     let lie = PeerFault::Unexpected { at: 0, kind: Kind::Response as u8 };
     assert_eq!(pair.reply(), Err(lie));
@@ -244,7 +265,8 @@ fn whether_a_handler_ran_is_known_from_what_was_taken() {
 fn a_refused_submit_writes_nothing_and_uses_no_number() {
     let mut pair = Pair::new();
     let max = pair.lanes.max_payload();
-    let limit = SubmitError::Push(PushError::TooLarge { len: max + 1, limit: max });
+    let (len, limit) = (max as u64 + 1, max as u64);
+    let limit = SubmitError::Push(PushError::TooLarge { len, limit, whose: Whose::Own });
     assert_eq!(pair.submit(&vec![0; max + 1]), Err(limit));
     assert_eq!(pair.calls.in_flight(), 0);
     assert_eq!(pair.submit(&vec![0; max]).unwrap().id(), 1);

@@ -1,11 +1,12 @@
 //! Bytes: what is written is read again, and nothing else panics.
 
+use bellwire_core::lane::Epoch;
 use bellwire_core::wire::{
-    ALIGN, Attach, BoardHeader, CloseReason, ControlError, Doorbell, HEADER, Header, Hello, Kind,
-    MAX_CONTROL, Message, PROTOCOL, PageError, PageHeader, Ready, Refuse, RefuseCode, Role,
-    SessionState, Snapshot, Status, Versions, Welcome, record_len,
+    ALIGN, Attach, Attachment, BoardHeader, CloseReason, ControlError, Doorbell, HEADER, Header,
+    Hello, Kind, MAX_CONTROL, Message, PROTOCOL, PageError, PageHeader, Ready, Refuse, RefuseCode,
+    Role, SessionState, Status, Versions, Welcome, record_len,
 };
-use bellwire_core::{Geometry, NameError, ServiceName};
+use bellwire_core::{Geometry, Limits, NameError, ServiceName};
 use proptest::prelude::*;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -40,11 +41,22 @@ fn code() -> impl Strategy<Value = RefuseCode> {
     ]
 }
 
+/// A lane, the least that it goes to, and limits.
+fn sizes() -> impl Strategy<Value = (Geometry, Geometry, Limits)> {
+    let shared = Limits::MIN_SHARED..;
+    (geometry(), geometry(), geometry(), any::<u64>(), shared).prop_map(
+        |(lane, other, max_lane, max_message, max_shared_bytes_per_session)| {
+            let limits = Limits { max_message, max_lane, max_shared_bytes_per_session };
+            (lane.max(other), lane.min(other), limits)
+        },
+    )
+}
+
 fn hello() -> impl Strategy<Value = Message> {
     let versions = (0..=1_u16, 1..=u16::MAX).prop_map(|(min, max)| Versions { min, max });
-    let rest = (any::<u64>(), name(), any::<u32>(), any::<[u8; 16]>(), geometry(), any::<u32>());
+    let rest = (any::<u64>(), name(), any::<u32>(), any::<[u8; 16]>(), sizes());
     (versions, rest, doorbell(), any::<bool>()).prop_map(|(versions, rest, doorbell, rings)| {
-        let (features, service, method, token, lane, max_lane) = rest;
+        let (features, service, method, token, (lane, least_lane, limits)) = rest;
         Message::Hello(Hello {
             versions,
             features,
@@ -52,7 +64,8 @@ fn hello() -> impl Strategy<Value = Message> {
             method,
             token,
             lane,
-            max_lane,
+            least_lane,
+            limits,
             doorbell,
             rings_eventfd: rings,
         })
@@ -60,21 +73,27 @@ fn hello() -> impl Strategy<Value = Message> {
 }
 
 fn message() -> impl Strategy<Value = Message> {
-    let welcome = (any::<u16>(), any::<u64>(), any::<u64>(), geometry(), any::<u32>(), doorbell())
-        .prop_map(|(version, features, session, lane, max_lane, doorbell)| {
-            Message::Welcome(Welcome { version, features, session, lane, max_lane, doorbell })
-        });
+    let welcome = (any::<u16>(), any::<u64>(), any::<u64>(), sizes(), doorbell()).prop_map(
+        |(version, features, session, (lane, least_lane, limits), doorbell)| {
+            let welcome =
+                Welcome { version, features, session, lane, least_lane, limits, doorbell };
+            Message::Welcome(welcome)
+        },
+    );
     let refuse = (code(), "[^\\p{C}]{0,300}")
         .prop_map(|(code, reason)| Message::Refuse(Refuse::new(code, &reason)));
-    let snapshot = any::<(u64, u64, u64)>()
-        .prop_map(|(id, generation, len)| Message::Snapshot(Snapshot { id, generation, len }));
+    let attachment = any::<(u64, u64, u64)>()
+        .prop_map(|(id, generation, len)| Message::Attachment(Attachment { id, generation, len }));
+    let lane =
+        (any::<u32>(), geometry()).prop_map(|(number, size)| Message::Lane(Epoch { number, size }));
     prop_oneof![
         4 => hello(),
         4 => welcome,
         4 => refuse,
         1 => any::<u64>().prop_map(|session| Message::Attach(Attach { session })),
         1 => any::<u64>().prop_map(|session| Message::Ready(Ready { session })),
-        1 => snapshot,
+        1 => attachment,
+        1 => lane,
         1 => Just(Message::Ring),
     ]
 }
@@ -120,7 +139,7 @@ proptest! {
     #[test]
     fn arbitrary_bytes_do_not_panic(
         mut bytes in proptest::collection::vec(any::<u8>(), 0..MAX_CONTROL + 8),
-        kind in 0_u8..9,
+        kind in 0_u8..10,
         fds in 0_usize..5,
     ) {
         let _ = Message::parse(&bytes, fds);
@@ -189,11 +208,10 @@ proptest! {
         if let Some(lane) = Geometry::for_payload(payload) {
             prop_assert!(lane.max_payload() >= payload);
             if let Ok(half) = Geometry::new(lane.size() / 2) {
-                // The estimate rounds up to whole blocks.
-                prop_assert!(half.max_payload() < payload + ALIGN);
+                prop_assert!(half.max_payload() < payload);
             }
         } else {
-            prop_assert!(payload > Geometry::new(1 << 30).unwrap().max_payload() - ALIGN);
+            prop_assert!(payload > Geometry::new(1 << 30).unwrap().max_payload());
         }
     }
 
@@ -231,8 +249,8 @@ proptest! {
             }
         }
         let known = |codes: u32, parse: &dyn Fn(u32) -> bool| (0..100).filter(|code| parse(*code)).count() as u32 == codes;
-        prop_assert!(known(7, &|code| Kind::parse(code as u8).is_some()));
-        prop_assert!(known(9, &|code| Status::parse(code as u16).is_some()));
+        prop_assert!(known(8, &|code| Kind::parse(code as u8).is_some()));
+        prop_assert!(known(10, &|code| Status::parse(code as u16).is_some()));
         prop_assert!(known(3, &|code| Doorbell::parse(code).is_some()));
         prop_assert!(known(3, &|code| CloseReason::parse(code.into()).is_some()));
     }
@@ -284,7 +302,59 @@ fn the_largest_payload_of_each_size() {
     }
     assert_eq!(Geometry::default().size(), 16384);
     assert_eq!(Geometry::for_payload(0).unwrap().size(), 4096);
+    for bits in 12..=29 {
+        let lane = Geometry::new(1 << bits).unwrap();
+        assert_eq!(Geometry::for_payload(lane.max_payload()), Some(lane));
+        assert_eq!(Geometry::for_payload(lane.max_payload() + 1), Some(lane.doubled()));
+    }
     assert_eq!(Geometry::for_payload(usize::MAX), None);
+}
+
+/// Least lane, lane limit, message limit and shared limit stand at the end of HELLO and WELCOME.
+#[test]
+fn limits_that_no_honest_peer_declares_are_refused() {
+    let limits = Limits::default();
+    let lane = Geometry::DEFAULT;
+    let hello = Message::Hello(Hello {
+        versions: PROTOCOL,
+        features: 0,
+        service: "a".parse().unwrap(),
+        method: 0,
+        token: [0; 16],
+        lane,
+        least_lane: lane,
+        limits,
+        doorbell: Doorbell::Futex,
+        rings_eventfd: false,
+    });
+    let welcome = Message::Welcome(Welcome {
+        version: 1,
+        features: 0,
+        session: 1,
+        lane,
+        least_lane: lane,
+        limits,
+        doorbell: Doorbell::Futex,
+    });
+    for message in [hello, welcome] {
+        let honest = encode(&message, 0);
+        let limits = honest.len() - 24;
+        let lies: [(usize, &[u8], &str); 8] = [
+            (0, &0_u32.to_le_bytes(), "least lane size"),
+            (0, &5000_u32.to_le_bytes(), "least lane size"),
+            (0, &32768_u32.to_le_bytes(), "least lane size"),
+            (4, &0_u32.to_le_bytes(), "lane limit"),
+            (4, &5000_u32.to_le_bytes(), "lane limit"),
+            (4, &u32::MAX.to_le_bytes(), "lane limit"),
+            (16, &0_u64.to_le_bytes(), "shared memory limit"),
+            (16, &(Limits::MIN_SHARED - 1).to_le_bytes(), "shared memory limit"),
+        ];
+        for (at, lie, field) in lies {
+            let mut bytes = honest.clone();
+            bytes[limits + at..][..lie.len()].copy_from_slice(lie);
+            assert_eq!(Message::parse(&bytes, 0), Err(ControlError::Field { field }));
+        }
+    }
 }
 
 #[test]

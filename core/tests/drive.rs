@@ -469,3 +469,27 @@ fn an_event_loop_is_rung_for_the_answer_that_it_armed_for() {
     assert_eq!(drive.arm(), Ok(true), "do not sleep");
     assert!(drive.try_reply(&mut Vec::new()).unwrap().is_some());
 }
+
+/// Its records end every wait before the clock is looked at, and every look before there is nothing left.
+#[test]
+fn a_call_ends_at_its_deadline_though_the_peer_never_stops_publishing() {
+    for at_once in [1, 400] {
+        let peer = by_hand(move |end, lanes| {
+            while let Some(record) = lanes.peek(end.peer()).unwrap() {
+                lanes.take(&record);
+            }
+            for _ in 0..at_once {
+                let trimmed = Header::new(Kind::Trim, Status::Ok, 0, 0);
+                if lanes.push(end.own(), end.peer(), trimmed, &[]).is_err() {
+                    break;
+                }
+            }
+            end.wake(lanes.commit(end.own(), end.peer()));
+            Step::Busy(end.now().after(Duration::from_nanos(1)))
+        });
+        let mut drive = drive(peer, SpinPolicy::default());
+        drive.submit(b"anybody?").unwrap();
+        let ended = wait(&mut drive, Deadline::within(100 * MICRO));
+        assert_eq!(ended, CallFailed::Deadline(Executed::Maybe));
+    }
+}

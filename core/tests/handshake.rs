@@ -4,15 +4,20 @@ use bellwire_core::handshake::{
     Admission, ClientHandshake, ClientStep, HandshakeError, Rejection, ServerHandshake, ServerStep,
     Terms,
 };
+use bellwire_core::lane::Epoch;
 use bellwire_core::wire::{
-    Attach, ControlError, ControlKind, Doorbell, Hello, Message, PROTOCOL, Ready, Refuse,
-    RefuseCode, Snapshot, Versions, Welcome,
+    Attach, Attachment, ControlError, ControlKind, Doorbell, Hello, Message, PROTOCOL, Ready,
+    Refuse, RefuseCode, Versions, Welcome,
 };
-use bellwire_core::{Geometry, Instant};
+use bellwire_core::{Geometry, Instant, Limits};
 
 use crate::codec::encode;
 
 const SESSION: u64 = 77;
+
+fn limits(max_lane: u64) -> Limits {
+    Limits { max_lane: Geometry::new(max_lane).unwrap(), ..Limits::default() }
+}
 
 fn hello() -> Hello {
     Hello {
@@ -22,18 +27,21 @@ fn hello() -> Hello {
         method: 2,
         token: [9; 16],
         lane: Geometry::new(8192).unwrap(),
-        max_lane: 1 << 20,
+        least_lane: Geometry::new(4096).unwrap(),
+        limits: limits(1 << 20),
         doorbell: Doorbell::Futex,
         rings_eventfd: true,
     }
 }
 
 fn admission() -> Admission {
-    Admission { service: hello().service, method: 2, token: Some([9; 16]), max_lane: 1 << 16 }
+    let token = Some([9; 16]);
+    Admission { service: hello().service, method: 2, token, limits: limits(1 << 16) }
 }
 
 fn offer() -> Terms {
-    Terms { session: SESSION, lane: Geometry::DEFAULT, doorbell: Doorbell::Eventfd }
+    let (lane, least_lane) = (Geometry::DEFAULT, Geometry::new(8192).unwrap());
+    Terms { session: SESSION, lane, least_lane, doorbell: Doorbell::Eventfd }
 }
 
 fn client(hello: Hello) -> ClientHandshake {
@@ -51,7 +59,8 @@ fn every_message() -> Vec<Message> {
         features: 0,
         session: SESSION,
         lane: Geometry::DEFAULT,
-        max_lane: 1 << 16,
+        least_lane: Geometry::new(8192).unwrap(),
+        limits: limits(1 << 16),
         doorbell: Doorbell::Eventfd,
     };
     vec![
@@ -60,7 +69,8 @@ fn every_message() -> Vec<Message> {
         Message::Refuse(Refuse::new(RefuseCode::Stopping, "stopping")),
         Message::Attach(Attach { session: SESSION }),
         Message::Ready(Ready { session: SESSION }),
-        Message::Snapshot(Snapshot { id: 1, generation: 2, len: 3 }),
+        Message::Attachment(Attachment { id: 1, generation: 2, len: 3 }),
+        Message::Lane(Epoch::first(Geometry::DEFAULT)),
         Message::Ring,
     ]
 }
@@ -126,7 +136,8 @@ fn both_ends_agree() {
         let welcome = server.welcome(offer()).unwrap();
         let expected = if rings_eventfd { Doorbell::Eventfd } else { Doorbell::Socket };
         assert_eq!((welcome.version, welcome.session, welcome.doorbell), (1, SESSION, expected));
-        assert_eq!((welcome.lane, welcome.max_lane), (Geometry::DEFAULT, 1 << 16));
+        assert_eq!((welcome.lane, welcome.limits), (Geometry::DEFAULT, limits(1 << 16)));
+        assert_eq!(welcome.least_lane.size(), 8192);
         let fds = 3 + usize::from(rings_eventfd);
         let step = to_client(&mut client, &Message::Welcome(welcome), fds).unwrap();
         assert_eq!(step, ClientStep::Map(welcome));
@@ -276,8 +287,6 @@ fn who_is_not_admitted_is_told_why() {
             RefuseCode::Quota,
             "lane size",
         ),
-        (Hello { max_lane: 4095, ..hello() }, RefuseCode::Protocol, "lane limit"),
-        (Hello { max_lane: 0, ..hello() }, RefuseCode::Protocol, "lane limit"),
     ];
     for (hello, code, field) in cases {
         let mut server = server();
@@ -304,22 +313,29 @@ fn a_server_without_a_token_admits_any() {
 
 #[test]
 fn a_server_lane_is_cut_to_the_clients_limit() {
-    for (max_lane, size) in [(4096, 4096), (16384, 16384), (1 << 30, 16384)] {
-        let mut server = server();
-        to_server(&mut server, &Message::Hello(Hello { max_lane, ..hello() }), 0).unwrap();
-        assert_eq!(server.welcome(offer()).unwrap().lane.size(), size);
+    for (max_lane, size, least) in
+        [(4096, 4096, 4096), (16384, 16384, 8192), (1 << 30, 16384, 8192)]
+    {
+        let (mut client, mut server) =
+            (client(Hello { limits: limits(max_lane), ..hello() }), server());
+        to_server(&mut server, &client.hello(), 0).unwrap();
+        let welcome = server.welcome(offer()).unwrap();
+        assert_eq!((welcome.lane.size(), welcome.least_lane.size()), (size, least));
+        to_client(&mut client, &Message::Welcome(welcome), 4).unwrap();
     }
 }
 
-/// A client's limit need not be a power of two: whatever it is, the lane that it is offered is within it.
+/// A limit is a lane's size: no lane would fit it exactly otherwise.
 #[test]
-fn a_lane_limit_between_two_sizes_is_kept() {
-    for max_lane in [4097, 5000, 8191, 12_288, 16_383, u32::MAX] {
-        let (mut client, mut server) = (client(Hello { max_lane, ..hello() }), server());
-        to_server(&mut server, &client.hello(), 0).unwrap();
-        let welcome = server.welcome(offer()).unwrap();
-        assert!(welcome.lane.size() <= u64::from(max_lane), "{max_lane}");
-        to_client(&mut client, &Message::Welcome(welcome), 4).unwrap();
+fn a_lane_limit_between_two_sizes_is_refused() {
+    for max_lane in [0_u32, 4095, 4097, 5000, 8191, 12_288, 16_383, u32::MAX] {
+        let mut bytes = encode(&Message::Hello(hello()), 0);
+        let at = bytes.len() - 20;
+        bytes[at..at + 4].copy_from_slice(&max_lane.to_le_bytes());
+        let rejection = server().on_message(&bytes, 0).unwrap_err();
+        let field = ControlError::Field { field: "lane limit" };
+        assert_eq!(rejection.error, HandshakeError::Control(field), "{max_lane}");
+        assert_eq!(rejection.refuse.code, RefuseCode::Protocol);
     }
 }
 
@@ -331,7 +347,7 @@ fn a_server_that_agrees_to_what_was_not_offered_is_left() {
         (Welcome { version: 0, ..honest }, "version"),
         (Welcome { features: 1, ..honest }, "features"),
         (Welcome { lane: Geometry::new(1 << 21).unwrap(), ..honest }, "lane size"),
-        (Welcome { max_lane: 4096, ..honest }, "lane limit"),
+        (Welcome { limits: limits(4096), ..honest }, "lane limit"),
     ];
     for (welcome, field) in cases {
         let error = to_client(&mut client(hello()), &Message::Welcome(welcome), 4).unwrap_err();

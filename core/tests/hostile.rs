@@ -1,15 +1,18 @@
 //! A peer that writes what no honest peer writes: each lie by its name, and then anything at all.
 
-use bellwire_core::call::CallMachine;
-use bellwire_core::lane::{Lanes, PushError};
-use bellwire_core::serve::{Incoming, ServeMachine};
+use bellwire_core::call::{Arrival, CallMachine, SubmitError};
+use bellwire_core::lane::{LaneTerms, Lanes, PushError};
+use bellwire_core::resize::{self, FollowError, ResizeError};
+use bellwire_core::serve::{Incoming, RespondError, ServeMachine};
 use bellwire_core::wire::{CloseReason, Header, Kind, Status};
-use bellwire_core::{Geometry, PeerFault, Word};
+use bellwire_core::{Geometry, Instant, Limits, PeerFault, Word};
 use proptest::prelude::*;
 
-use crate::liar::{Chaos, Liar, Notes, Said};
+use crate::liar::{Chaos, Liar, Notes, Rig, Said};
 
 const SIZE: u64 = 4096;
+/// The size that lanes grow to under chaos.
+const MOST: u64 = 32_768;
 
 fn lanes() -> (Lanes, Notes, Liar) {
     let size = Geometry::new(SIZE).unwrap();
@@ -131,10 +134,11 @@ fn a_record_longer_than_what_was_published() {
 #[test]
 fn a_record_that_goes_on_behind_the_lanes_end() {
     let (mut lanes, own, liar) = lanes();
-    let first = SIZE as u32 - 48;
-    liar.publish(0, header(Kind::Request, first), SIZE - 32);
-    let record = lanes.peek(&liar).unwrap().unwrap();
-    lanes.take(&record);
+    for (at, len) in [(0, 2000), (2016, 2000), (4032, 16)] {
+        liar.publish(at, header(Kind::Request, len), at as u64 + u64::from(len) + 16);
+        let record = lanes.peek(&liar).unwrap().unwrap();
+        lanes.take(&record);
+    }
     let _ = lanes.commit(&own, &liar);
     // All of it was published, but only 32 bytes are left in the lane.
     liar.publish(SIZE as usize - 32, header(Kind::Request, 64), SIZE + 48);
@@ -158,7 +162,7 @@ fn a_record_of_no_bytes_is_a_header() {
 
 #[test]
 fn kinds_and_flags_that_do_not_exist() {
-    for kind in [0, 8, 0xff] {
+    for kind in [0, 9, 0xff] {
         let mut header = header(Kind::Request, 0);
         header.kind = kind;
         assert_eq!(fault(header, 16), PeerFault::UnknownKind { at: 0, kind });
@@ -237,7 +241,8 @@ fn no_byte_is_read_twice() {
     liar.put(64, zerocopy::IntoBytes::as_bytes(&Header::new(Kind::Response, Status::Ok, 1, 3)));
     liar.tail.set(96);
     for (id, len) in [(2, 40), (1, 3)] {
-        let reply = calls.next_reply(&mut lanes, &own, &liar, &mut buffer).unwrap().unwrap();
+        let arrival = calls.next_reply(&mut lanes, &own, &liar, &mut buffer);
+        let Ok(Some(Arrival::Reply(reply))) = arrival else { panic!("{arrival:?}") };
         assert_eq!((reply.ticket.id(), reply.len), (id, len));
     }
     assert_eq!(liar.reads.borrow().len(), 4);
@@ -291,6 +296,13 @@ enum Op {
     Respond(u8),
     Flush,
     Bye,
+    Grow(u32),
+    Shrink,
+    Chores,
+    Attach(u64),
+    SubmitPart(usize),
+    BreakOff,
+    Parts(u8),
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -307,6 +319,13 @@ fn op() -> impl Strategy<Value = Op> {
         any::<u8>().prop_map(Op::Respond),
         Just(Op::Flush),
         Just(Op::Bye),
+        (12_u32..18).prop_map(Op::Grow),
+        Just(Op::Shrink),
+        Just(Op::Chores),
+        (0_u64..70_000).prop_map(Op::Attach),
+        (0_usize..20_000).prop_map(Op::SubmitPart),
+        Just(Op::BreakOff),
+        any::<u8>().prop_map(Op::Parts),
     ]
 }
 
@@ -317,30 +336,44 @@ struct Victim {
     tickets: Vec<bellwire_core::call::Ticket>,
     requests: Vec<u64>,
     buffer: Vec<u8>,
+    /// A request that is being sent in parts: nothing else is sent meanwhile.
+    sending: Option<Vec<u8>>,
 }
 
 impl Victim {
     fn new() -> Self {
         let size = Geometry::new(SIZE).unwrap();
+        let limits = Limits {
+            max_message: 40_000,
+            max_lane: Geometry::new(MOST).unwrap(),
+            max_shared_bytes_per_session: 200_000,
+        };
+        let terms = LaneTerms::agreed(size, size, &limits, &limits);
         Self {
-            lanes: Lanes::new(size, size),
+            lanes: Lanes::with_terms(terms, terms),
             calls: CallMachine::new(),
             serve: ServeMachine::new(4),
             tickets: Vec::new(),
             requests: Vec::new(),
             buffer: Vec::new(),
+            sending: None,
         }
     }
 
     /// Does one thing; an error is a lie that was found, and ends the session.
-    fn run(&mut self, op: &Op, own: &Notes, peer: &Chaos) -> Result<(), PeerFault> {
-        let Self { lanes, calls, serve, tickets, requests, buffer } = self;
+    fn run(&mut self, op: &Op, rig: &mut Rig) -> Result<(), PeerFault> {
+        let Self { lanes, calls, serve, tickets, requests, buffer, sending } = self;
+        let (own, peer) = (&rig.own, &rig.peer);
         match *op {
             Op::Peek(len) => {
                 if let Some(record) = lanes.peek(peer)? {
-                    assert!(u64::from(record.len) <= SIZE - 16);
+                    assert!(u64::from(record.len) <= MOST - 16);
                     lanes.copy(peer, &record, &mut vec![0; len]);
-                    lanes.take(&record);
+                    if record.kind == Kind::Switch {
+                        follow(rig, lanes, &record)?;
+                    } else {
+                        lanes.take(&record);
+                    }
                 }
             }
             Op::Push(len) => {
@@ -356,9 +389,29 @@ impl Victim {
                 lanes.has_room(peer)?;
                 assert!(lanes.taken(peer)? <= lanes.position());
             }
-            Op::Reply => {
-                if let Some(reply) = calls.next_reply(lanes, own, peer, buffer)? {
-                    assert!(reply.len <= SIZE as usize);
+            Op::Reply => match calls.next_reply(lanes, own, peer, buffer)? {
+                Some(Arrival::Reply(reply)) => assert!(reply.len <= MOST as usize),
+                Some(Arrival::Switch(switch)) => follow(rig, lanes, &switch)?,
+                Some(Arrival::Trimmed) | None => {}
+            },
+            Op::Submit | Op::Attach(_) if sending.is_some() => {}
+            Op::SubmitPart(len) => {
+                let payload = sending.take().unwrap_or_else(|| vec![3; len]);
+                match calls.submit_part(lanes, own, peer, &payload) {
+                    Ok(Some(ticket)) => tickets.push(ticket),
+                    Ok(None) => *sending = Some(payload),
+                    Err(SubmitError::Push(PushError::Peer(fault))) => return Err(fault),
+                    Err(_) => calls.break_off(),
+                }
+            }
+            Op::BreakOff => {
+                *sending = None;
+                calls.break_off();
+            }
+            Op::Parts(len) => {
+                if let Some(id) = requests.pop() {
+                    let payload = vec![0; usize::from(len) * 160];
+                    serve.respond_in_parts(id, Status::Ok, Box::new(payload));
                 }
             }
             Op::Submit => tickets.extend(calls.submit(lanes, own, peer, &[1; 33]).ok()),
@@ -368,23 +421,65 @@ impl Victim {
                     let _ = calls.executed(lanes, peer, *ticket);
                 }
             }
-            Op::Next => {
-                if let Some(Incoming::Request { id, len }) = serve.next(lanes, own, peer, buffer)? {
+            Op::Next => match serve.next(lanes, own, peer, buffer)? {
+                Some(Incoming::Request { id, len }) => {
                     assert!(len <= buffer.len());
                     requests.push(id);
                 }
-            }
+                Some(Incoming::Attached { id }) => requests.push(id),
+                Some(Incoming::Switch(switch)) => follow(rig, lanes, &switch)?,
+                Some(Incoming::Trim) => serve.trimmed(lanes, own, peer)?,
+                Some(Incoming::Cancel { .. } | Incoming::Part) | None => {}
+            },
             Op::Respond(len) => {
                 if let Some(id) = requests.pop() {
-                    let payload = vec![0; usize::from(len) * 16];
-                    serve.respond(lanes, own, peer, id, Status::Ok, &payload)?;
+                    let payload = vec![0; usize::from(len) * 160];
+                    match serve.respond(lanes, own, peer, id, Status::Ok, &payload) {
+                        Ok(()) => {}
+                        Err(RespondError::Peer(fault)) => return Err(fault),
+                        Err(_) => requests.push(id),
+                    }
                 }
             }
-            Op::Flush => drop(serve.flush(lanes, own, peer)?),
+            Op::Flush => drop(serve.flush(lanes, own, peer, |_| Ok(()))?),
             Op::Bye => lanes.push_bye(own, CloseReason::Normal),
+            Op::Grow(bits) => resized(resize::grow(rig, lanes, Geometry::new(1 << bits).unwrap()))?,
+            Op::Shrink => resized(resize::shrink(rig, lanes))?,
+            Op::Chores => {
+                lanes.take_chores();
+                resize::chores(rig, lanes, std::time::Duration::ZERO);
+                assert!(!resize::shrink_idle(
+                    rig,
+                    lanes,
+                    Instant::default(),
+                    std::time::Duration::MAX
+                ));
+            }
+            Op::Attach(bytes) => match calls.submit_attached(lanes, own, peer, bytes, |_| Ok(())) {
+                Err(SubmitError::Push(PushError::Peer(fault))) => return Err(fault),
+                sent => tickets.extend(sent.ok()),
+            },
         }
         assert_eq!(serve.counts().in_flight(), requests.len() as u64);
         Ok(())
+    }
+}
+
+fn follow(
+    rig: &mut Rig,
+    lanes: &mut Lanes,
+    switch: &bellwire_core::lane::Record,
+) -> Result<(), PeerFault> {
+    match resize::follow(rig, lanes, switch) {
+        Err(FollowError::Lied(fault)) => Err(fault),
+        Ok(()) | Err(FollowError::Short(_)) => Ok(()),
+    }
+}
+
+fn resized(resized: Result<(), ResizeError>) -> Result<(), PeerFault> {
+    match resized {
+        Err(ResizeError::Push(PushError::Peer(fault))) => Err(fault),
+        _ => Ok(()),
     }
 }
 
@@ -398,10 +493,10 @@ proptest! {
         says in proptest::collection::vec(said(), 1..80),
         ops in proptest::collection::vec(op(), 1..80),
     ) {
-        let (own, peer) = (Notes::new(SIZE), Chaos::new(SIZE, says));
+        let mut rig = Rig::new(Notes::new(SIZE), Chaos::new(SIZE, says));
         let mut victim = Victim::new();
         for op in ops {
-            if victim.run(&op, &own, &peer).is_err() {
+            if victim.run(&op, &mut rig).is_err() {
                 break;
             }
         }

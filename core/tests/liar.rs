@@ -4,9 +4,11 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ops::Range;
 
+use bellwire_core::lane::Epoch;
+use bellwire_core::resize::{FollowError, Resource, Shortage};
 use bellwire_core::sync::Ordering;
-use bellwire_core::wire::Header;
-use bellwire_core::{OwnMemory, PeerMemory, Word};
+use bellwire_core::wire::{Header, MORE};
+use bellwire_core::{Bell, Instant, OwnMemory, Park, PeerMemory, Port, Woken, Word};
 use zerocopy::IntoBytes;
 
 /// A peer's memory as a script has it. Every read is noted, and one outside the lane panics.
@@ -77,10 +79,11 @@ pub(crate) struct Said {
 
 /// A peer's memory where every load and every byte is arbitrary, a new one each time.
 pub(crate) struct Chaos {
-    lane: usize,
+    lane: Cell<usize>,
     says: RefCell<Box<dyn Iterator<Item = Said>>>,
     tail: Cell<u64>,
     head: Cell<u64>,
+    epoch: Cell<u32>,
 }
 
 impl Chaos {
@@ -88,10 +91,11 @@ impl Chaos {
     pub(crate) fn new(lane: u64, says: Vec<Said>) -> Self {
         assert!(!says.is_empty());
         Self {
-            lane: lane as usize,
+            lane: Cell::new(lane as usize),
             says: RefCell::new(Box::new(says.into_iter().cycle())),
             tail: Cell::new(0),
             head: Cell::new(0),
+            epoch: Cell::new(1),
         }
     }
 
@@ -114,12 +118,25 @@ impl PeerMemory for Chaos {
     }
 
     fn read(&self, offset: usize, into: &mut [u8]) {
-        assert!(offset + into.len() <= self.lane, "a read outside the lane");
+        assert!(offset + into.len() <= self.lane.get(), "a read outside the lane");
         let Said { plausible, value } = self.next();
         let [len, kind, status, id, ..] = value.to_le_bytes();
         if plausible && into.len() == 16 {
-            let bytes =
-                [len % 80, 0, 0, 0, 1 + kind % 7, 0, status % 10, 0, id % 16, 0, 0, 0, 0, 0, 0, 0];
+            let kind = 1 + kind % 8;
+            let mut bytes =
+                [len % 80, 0, 0, 0, kind, 0, status % 11, 0, id % 16, 0, 0, 0, 0, 0, 0, 0];
+            if kind >= 4 && id % 8 != 0 {
+                bytes[0] = 0;
+            }
+            if kind <= 2 && status % 4 == 0 {
+                bytes[5] = MORE;
+            }
+            if kind == 4 && id % 8 != 0 {
+                // A switch to the next epoch, or near it.
+                let number = self.epoch.get() + u32::from(id % 8 != 1);
+                let size = 1_u64 << (12 + len % 5);
+                bytes[8..].copy_from_slice(&(u64::from(number) | size << 32).to_le_bytes());
+            }
             into.copy_from_slice(&bytes);
             return;
         }
@@ -131,13 +148,13 @@ impl PeerMemory for Chaos {
 
 /// Own memory that notes its words and checks that writes lie in the lane.
 pub(crate) struct Notes {
-    lane: usize,
+    lane: Cell<usize>,
     words: RefCell<HashMap<Word, u64>>,
 }
 
 impl Notes {
     pub(crate) fn new(lane: u64) -> Self {
-        Self { lane: lane as usize, words: RefCell::default() }
+        Self { lane: Cell::new(lane as usize), words: RefCell::default() }
     }
 
     pub(crate) fn word(&self, word: Word) -> u64 {
@@ -151,6 +168,63 @@ impl OwnMemory for Notes {
     }
 
     fn write(&self, offset: usize, bytes: &[u8]) {
-        assert!(offset + bytes.len() <= self.lane, "a write outside the lane");
+        assert!(offset + bytes.len() <= self.lane.get(), "a write outside the lane");
+    }
+}
+
+/// A session's end whose peer is chaos. Every third piece of memory is lacking.
+pub(crate) struct Rig {
+    pub(crate) own: Notes,
+    pub(crate) peer: Chaos,
+    tries: u32,
+}
+
+impl Rig {
+    pub(crate) fn new(own: Notes, peer: Chaos) -> Self {
+        Self { own, peer, tries: 0 }
+    }
+
+    fn try_for(&mut self, epoch: Epoch) -> Result<(), Shortage> {
+        self.tries += 1;
+        let shortage = Shortage { resource: Resource::Memory, bytes: epoch.size.size(), code: 12 };
+        if self.tries.is_multiple_of(3) { Err(shortage) } else { Ok(()) }
+    }
+}
+
+impl Port for Rig {
+    type Own = Notes;
+    type Peer = Chaos;
+
+    fn own(&self) -> &Notes {
+        &self.own
+    }
+
+    fn peer(&self) -> &Chaos {
+        &self.peer
+    }
+
+    fn now(&self) -> Instant {
+        Instant::from_nanos(u64::from(self.tries))
+    }
+
+    fn ring(&self, _: Bell) {}
+
+    fn park(&mut self, _: Park) -> Woken {
+        Woken::Rung
+    }
+
+    fn offer(&mut self, epoch: Epoch) -> Result<(), Shortage> {
+        self.try_for(epoch)
+    }
+
+    fn adopt(&mut self, epoch: Epoch) {
+        self.own.lane.set(epoch.size.size() as usize);
+    }
+
+    fn follow(&mut self, epoch: Epoch) -> Result<(), FollowError> {
+        self.try_for(epoch)?;
+        self.peer.lane.set(epoch.size.size() as usize);
+        self.peer.epoch.set(epoch.number);
+        Ok(())
     }
 }

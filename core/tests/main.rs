@@ -11,10 +11,20 @@
 
 mod call;
 mod codec;
+mod death;
 mod drive;
+mod epochs;
 mod handshake;
 mod hostile;
 mod liar;
+mod limits;
+mod mailbox;
+mod pair;
+mod parts;
+mod resize;
 mod ring;
 mod serve;
+mod shortage;
 mod sim;
+mod stats;
+mod switch;

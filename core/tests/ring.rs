@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use bellwire_core::Geometry;
 use bellwire_core::lane::{Armed, Lanes, PushError};
 use bellwire_core::sim::{Sim, SimEnd};
 use bellwire_core::wire::{CloseReason, Header, Kind, SWITCH_RESERVE, Status, record_len};
+use bellwire_core::{Geometry, Whose};
 use proptest::prelude::*;
 
 pub(crate) struct Ends {
@@ -296,7 +296,7 @@ proptest! {
         let len = limit + above;
         prop_assert_eq!(
             ends.push(1, &vec![0; len]),
-            Err(PushError::TooLarge { len, limit })
+            Err(PushError::TooLarge { len: len as u64, limit: limit as u64, whose: Whose::Own })
         );
         prop_assert_eq!(ends.sender.position(), 0);
     }

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use bellwire_core::PeerFault;
 use bellwire_core::lane::Lanes;
-use bellwire_core::serve::{Incoming, ServeMachine};
+use bellwire_core::resize::{Resource, Shortage};
+use bellwire_core::serve::{Flushed, Incoming, Passed, ServeMachine};
 use bellwire_core::sim::{Sim, SimEnd};
 use bellwire_core::wire::{CloseReason, Header, Kind, Status};
 use proptest::prelude::*;
@@ -36,7 +37,8 @@ impl Pair {
 
     fn flush(&mut self) -> bool {
         let end = &self.ends[0];
-        self.serve.flush(&mut self.lanes, end.own(), end.peer()).unwrap()
+        let flushed = self.serve.flush(&mut self.lanes, end.own(), end.peer(), |_| Ok(()));
+        flushed.unwrap() == Flushed::Done
     }
 
     fn commit(&mut self) {
@@ -169,10 +171,61 @@ fn an_attached_answer_carries_no_payload() {
     pair.send(Kind::Request, 1, &[]);
     pair.next().unwrap().unwrap();
     let end = &pair.ends[0];
-    pair.serve.respond_attached(&mut pair.lanes, end.own(), end.peer(), 1).unwrap();
+    let mut passed = Vec::new();
+    let pass = |id| {
+        passed.push(id);
+        Ok(())
+    };
+    let responded =
+        pair.serve.respond_attached(&mut pair.lanes, end.own(), end.peer(), 1, 5000, pass);
+    assert_eq!((responded, passed), (Ok(Passed::Now), vec![1]));
     pair.commit();
     let record = pair.other.peek(pair.ends[1].peer()).unwrap().unwrap();
     assert_eq!((record.kind, record.id, record.len), (Kind::Attach, 1, 0));
+}
+
+/// There is room for its record before there is for the answer that is owed. Its memory is passed in its turn, and if
+/// that fails, it says so.
+#[test]
+fn an_attached_answer_waits_behind_an_owed_one() {
+    for fails in [false, true] {
+        let mut pair = Pair::new(100);
+        for id in 1..=5 {
+            pair.send(Kind::Request, id, &[]);
+            pair.next().unwrap().unwrap();
+        }
+        let large = vec![7; pair.lanes.max_payload()];
+        for id in 1..=3 {
+            pair.respond(id, Status::Ok, &large);
+        }
+        let end = &pair.ends[0];
+        let attached =
+            pair.serve.respond_attached(&mut pair.lanes, end.own(), end.peer(), 4, 5000, |_| {
+                panic!("it is not its turn")
+            });
+        assert_eq!(attached, Ok(Passed::Later));
+        pair.respond(5, Status::Ok, &[]);
+        assert_eq!(pair.serve.counts().answered, 5);
+        let (mut taken, mut passed) = (Vec::new(), Vec::new());
+        while taken.len() < 5 {
+            let end = &pair.ends[0];
+            let pass = |id| {
+                passed.push(id);
+                let resource = Resource::Descriptors;
+                if fails { Err(Shortage { resource, bytes: 5000, code: 24 }) } else { Ok(()) }
+            };
+            pair.serve.flush(&mut pair.lanes, end.own(), end.peer(), pass).unwrap();
+            pair.commit();
+            taken.extend(pair.take().map(|(id, status, _)| (id, status)));
+            let _ = pair.other.commit(pair.ends[1].own(), pair.ends[1].peer());
+        }
+        let fourth = if fails { Status::Short } else { Status::Ok };
+        let expected =
+            [(1, Status::Ok), (2, Status::Ok), (3, Status::Ok), (4, fourth), (5, Status::Ok)];
+        assert_eq!(taken, expected);
+        assert_eq!(passed, [4], "once");
+        assert_eq!(pair.lanes.sent().attaches, u64::from(!fails));
+    }
 }
 
 #[test]
@@ -209,10 +262,25 @@ fn a_cancel_of_what_was_never_asked_is_a_lie_and_of_what_was_is_passed_on() {
 
 #[test]
 fn kinds_that_a_server_never_receives_are_lies() {
-    for kind in [Kind::Response, Kind::Switch, Kind::Attach] {
-        let mut pair = Pair::new(8);
-        pair.send(kind, 1, &[]);
-        assert_eq!(pair.next(), Err(PeerFault::Unexpected { at: 0, kind: kind as u8 }));
+    let mut pair = Pair::new(8);
+    pair.send(Kind::Response, 1, &[]);
+    let kind = Kind::Response as u8;
+    assert_eq!(pair.next(), Err(PeerFault::Unexpected { at: 0, kind }));
+}
+
+/// A switch stays where it is until it is followed; the rest is taken.
+#[test]
+fn switches_trims_and_attachments_are_handed_out() {
+    let mut pair = Pair::new(8);
+    pair.send(Kind::Trim, 0, &[]);
+    pair.send(Kind::Attach, 1, &[]);
+    pair.send(Kind::Switch, 1, &[]);
+    assert_eq!(pair.next(), Ok(Some(Incoming::Trim)));
+    assert_eq!(pair.next(), Ok(Some(Incoming::Attached { id: 1 })));
+    assert_eq!(pair.serve.counts().in_flight(), 1);
+    for _ in 0..2 {
+        let Ok(Some(Incoming::Switch(switch))) = pair.next() else { panic!("a switch") };
+        assert_eq!((switch.at(), switch.kind, switch.id), (32, Kind::Switch, 1));
     }
 }
 
@@ -253,7 +321,7 @@ fn op() -> impl Strategy<Value = Op> {
         4 => (0_usize..600).prop_map(Op::Send),
         1 => (1_u64..30).prop_map(Op::Cancel),
         4 => Just(Op::Next),
-        4 => (any::<usize>(), 0_u16..9, 0_usize..9000).prop_map(|(at, status, len)| Op::Respond(at, status, len)),
+        4 => (any::<usize>(), 0_u16..10, 0_usize..9000).prop_map(|(at, status, len)| Op::Respond(at, status, len)),
         2 => Just(Op::Flush),
         3 => Just(Op::Take),
     ]
@@ -283,6 +351,7 @@ proptest! {
                             in_flight.push(id);
                         }
                         Some(Incoming::Cancel { id }) => prop_assert!(id <= accepted),
+                        Some(other) => panic!("nobody sent {other:?}"),
                         None => {}
                     }
                 }

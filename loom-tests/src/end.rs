@@ -1,27 +1,45 @@
+use std::collections::VecDeque;
 use std::rc::Rc;
 
-use bellwire_core::call::{CallMachine, Reply, SubmitError, Ticket};
-use bellwire_core::lane::{Armed, Lanes, PushError, Record, Wake};
-use bellwire_core::serve::{Incoming, ServeMachine};
+use bellwire_core::call::{Arrival, CallMachine, Reply, SubmitError, Ticket};
+use bellwire_core::lane::{Armed, Epoch, LaneTerms, Lanes, PushError, Record, Wake};
+use bellwire_core::resize::{self, FollowError, ResizeError, Shortage};
+use bellwire_core::serve::{Flushed, Incoming, RespondError, ServeMachine};
 use bellwire_core::sync::{AtomicU64, Ordering};
 use bellwire_core::wire::{CloseReason, Header, Kind, SessionState, Status};
-use bellwire_core::{Geometry, PeerMemory, Word};
+use bellwire_core::{
+    Bell, Geometry, Instant, Limit, Park, PeerFault, PeerMemory, Port, Woken, Word,
+};
+use loom::sync::Mutex;
 
-use crate::{Doorbells, Own, Peer, Side, Sleep};
+use crate::{Doorbells, Lane, Own, Peer, Side, Sleep};
 
 /// What the two ends share. Loom runs every thread of a model on one, so an `Rc` goes round.
 pub struct Session {
     sides: [Side; 2],
     bells: [Doorbells; 2],
+    /// What was passed to each end.
+    control: [Mutex<VecDeque<Passed>>; 2],
     /// Set by a third thread of either end's process.
     cancel: AtomicU64,
 }
 
-/// One end: its lanes, and everything that the two ends share.
+/// The memory of an epoch of a lane, on its way.
+type Passed = (Epoch, Rc<Lane>);
+
+/// One end: its lanes, and what a transport gives to it.
 pub struct End {
+    port: EndPort,
+    lanes: Lanes,
+}
+
+/// An end's memory, and everything that the two ends share.
+struct EndPort {
     session: Rc<Session>,
     me: usize,
-    lanes: Lanes,
+    own: Own,
+    peer: Peer,
+    offered: Option<Passed>,
 }
 
 impl Session {
@@ -32,22 +50,42 @@ impl Session {
 
     /// Like [`Session::ends`], with the size of each end's own lane.
     pub fn ends_with(lanes: [u32; 2], sleep: Sleep) -> (End, End) {
-        let lanes = lanes.map(Geometry::tiny);
+        Self::ends_on(lanes.map(|size| LaneTerms::fixed(Geometry::tiny(size))), sleep)
+    }
+
+    /// Like [`Session::ends`], with lanes of any size from `least` to `most`.
+    pub fn resizing(lane: u32, least: u32, most: u32, sleep: Sleep) -> (End, End) {
+        let no_limit = Limit::smaller(u64::MAX, u64::MAX);
+        let terms = LaneTerms {
+            size: Geometry::tiny(lane),
+            least: Geometry::tiny(least),
+            most: Geometry::tiny(most),
+            message: no_limit,
+            shared: no_limit,
+        };
+        Self::ends_on([terms, terms], sleep)
+    }
+
+    fn ends_on(terms: [LaneTerms; 2], sleep: Sleep) -> (End, End) {
         let session = Rc::new(Self {
-            sides: lanes.map(Side::new),
+            sides: [Side::default(), Side::default()],
             bells: [Doorbells::new(sleep), Doorbells::new(sleep)],
+            control: [Mutex::new(VecDeque::new()), Mutex::new(VecDeque::new())],
             cancel: AtomicU64::new(0),
         });
+        let memory = terms.map(|terms| Lane::new(terms.size));
         let end = |me: usize| {
-            let end = End {
-                session: Rc::clone(&session),
-                me,
-                lanes: Lanes::new(lanes[me], lanes[1 - me]),
-            };
-            Lanes::open(&Own(&session.sides[me]));
-            end
+            let own = Own::new(&session, me, &memory[me]);
+            Lanes::open(&own);
+            let peer = Peer::new(&session, 1 - me, &memory[1 - me]);
+            let port = EndPort { session: Rc::clone(&session), me, own, peer, offered: None };
+            End { port, lanes: Lanes::with_terms(terms[me], terms[1 - me]) }
         };
         (end(0), end(1))
+    }
+
+    pub(crate) fn side(&self, which: usize) -> &Side {
+        &self.sides[which]
     }
 
     /// Cancels what the end `which` waits for, from another thread of its process.
@@ -60,43 +98,92 @@ impl Session {
 impl End {
     /// What the ends share.
     pub fn session(&self) -> Rc<Session> {
-        Rc::clone(&self.session)
+        Rc::clone(&self.port.session)
     }
 
     /// Writes a request numbered `id`, each byte of its payload the low byte of `id`.
     pub fn push(&mut self, id: u64, len: usize) -> Result<(), PushError> {
         let payload = vec![low_byte(id); len];
         let header = Header::new(Kind::Request, Status::Ok, id, u32::try_from(len).unwrap());
-        let (own, peer) = memories(&self.session, self.me);
-        self.lanes.push(&own, &peer, header, &payload)
+        self.lanes.push(&self.port.own, &self.port.peer, header, &payload)
+    }
+
+    /// Writes the record of a message in memory of its own, which nobody asks for here.
+    pub fn push_attached(&mut self, id: u64) -> Result<(), PushError> {
+        self.lanes.can_attach(&self.port.peer, 1)?;
+        let header = Header::new(Kind::Attach, Status::Ok, id, 0);
+        self.lanes.push_attached(&self.port.own, &self.port.peer, header, 1)
+    }
+
+    /// Lets the own lane go on with room for `to` bytes.
+    pub fn grow(&mut self, to: u32) -> Result<(), ResizeError> {
+        resize::grow(&mut self.port, &mut self.lanes, Geometry::tiny(to))
+    }
+
+    /// Lets the own lane go on in its least size.
+    pub fn shrink(&mut self) -> Result<(), ResizeError> {
+        resize::shrink(&mut self.port, &mut self.lanes)
+    }
+
+    /// The epoch of the own lane.
+    pub fn epoch(&self) -> u32 {
+        self.lanes.epoch().number
     }
 
     /// Publishes and gives back, and rings if the peer asked for it.
     pub fn commit(&mut self) {
-        let (own, peer) = memories(&self.session, self.me);
-        let wake = self.lanes.commit(&own, &peer);
-        self.ring(wake);
+        let wake = self.lanes.commit(&self.port.own, &self.port.peer);
+        self.port.wake(wake);
     }
 
-    /// Pushes, sleeping while the lane is full, and publishes.
+    /// Commits if a peer may wait for the room that was given back, as an end does that only takes.
+    pub fn look_if_owed(&mut self) {
+        if self.lanes.owes_a_look() {
+            self.commit();
+        }
+    }
+
+    /// Pushes, growing the lane by need and sleeping while it is full, and publishes.
     pub fn send(&mut self, id: u64, len: usize) {
-        while let Err(error) = self.push(id, len) {
+        loop {
+            let error = match self.push(id, len) {
+                Ok(()) => break,
+                Err(PushError::Grow { to }) => {
+                    match resize::grow(&mut self.port, &mut self.lanes, to) {
+                        Ok(()) => continue,
+                        Err(ResizeError::Push(error)) => error,
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+                Err(error) => error,
+            };
             assert!(matches!(error, PushError::Full { .. }), "{error}");
             self.sleep(true);
         }
         self.commit();
     }
 
-    /// The next record, its payload checked, left where it is.
+    /// The next record, its payload checked, left where it is. Switches are followed on the way, and who waits for
+    /// that is rung.
     pub fn peek(&mut self) -> Option<Record> {
-        let (_, peer) = memories(&self.session, self.me);
-        let record = self.lanes.peek(&peer).expect("an honest peer")?;
-        let mut payload = vec![0xee; record.len as usize];
-        self.lanes.copy(&peer, &record, &mut payload);
-        if record.kind == Kind::Request {
-            assert!(payload.iter().all(|byte| *byte == low_byte(record.id)), "{payload:?}");
+        loop {
+            let record = self.lanes.peek(&self.port.peer).expect("an honest peer")?;
+            if record.kind == Kind::Switch {
+                self.follow(&record);
+                continue;
+            }
+            let mut payload = vec![0xee; record.len as usize];
+            self.lanes.copy(&self.port.peer, &record, &mut payload);
+            if record.kind == Kind::Request {
+                assert!(payload.iter().all(|byte| *byte == low_byte(record.id)), "{payload:?}");
+            }
+            return Some(record);
         }
-        Some(record)
+    }
+
+    fn follow(&mut self, switch: &Record) {
+        resize::follow(&mut self.port, &mut self.lanes, switch).expect("an honest peer");
+        self.commit();
     }
 
     /// Takes the next record, if there is one, without giving its room back yet.
@@ -119,15 +206,13 @@ impl End {
 
     /// Says bye: ends the lane and says so in the page.
     pub fn bye(&mut self) {
-        let (own, peer) = memories(&self.session, self.me);
-        let wake = self.lanes.close(&own, &peer, CloseReason::Normal);
-        self.ring(wake);
+        let wake = self.lanes.close(&self.port.own, &self.port.peer, CloseReason::Normal);
+        self.port.wake(wake);
     }
 
     /// Whether the peer's page says that it has closed, loaded as a transport does.
     pub fn is_closed(&self) -> bool {
-        let (_, peer) = memories(&self.session, self.me);
-        let state = SessionState::parse(peer.load(Word::State, Ordering::Acquire));
+        let state = SessionState::parse(self.port.peer.load(Word::State, Ordering::Acquire));
         state.is_some_and(|(state, _)| state == SessionState::Closed)
     }
 
@@ -138,77 +223,164 @@ impl End {
 
     /// Like [`End::sleep`], waiting for the cancel word too when `cancellable`. True when it was set.
     pub fn sleep_or_cancel(&mut self, space: bool, cancellable: bool) -> bool {
-        let (own, peer) = memories(&self.session, self.me);
-        let (armed, wake) = self.lanes.arm(&own, &peer, space).expect("an honest peer");
-        self.ring(wake);
-        let cancel = &self.session.cancel;
+        let EndPort { session, me, own, peer, .. } = &self.port;
+        let (armed, wake) = self.lanes.arm(own, peer, space).expect("an honest peer");
+        self.port.wake(wake);
+        let cancel = &session.cancel;
         if let Armed::Sleep { tail, head } = armed {
-            let theirs = &self.session.sides[1 - self.me];
+            let theirs = &session.sides[1 - me];
             let mut words = vec![(theirs.word(Word::Tail).unwrap(), tail)];
             words.extend(head.map(|head| (theirs.word(Word::Head).unwrap(), head)));
             if cancellable {
                 words.push((cancel, 0));
             }
-            self.session.bells[self.me].sleep(&words);
-            self.lanes.disarm(&own);
+            session.bells[*me].sleep(&words);
+            self.lanes.disarm(own);
         }
         cancellable && cancel.load(Ordering::Relaxed) != 0
     }
 
-    /// Submits a request through a call machine, and publishes it.
+    /// Submits a request through a call machine, and publishes it. The lane grows by need.
     pub fn submit(
         &mut self,
         calls: &mut CallMachine,
         payload: &[u8],
     ) -> Result<Ticket, SubmitError> {
-        let (own, peer) = memories(&self.session, self.me);
-        let ticket = calls.submit(&mut self.lanes, &own, &peer, payload)?;
+        let ticket = loop {
+            let (own, peer) = (&self.port.own, &self.port.peer);
+            match calls.submit(&mut self.lanes, own, peer, payload) {
+                Err(SubmitError::Push(PushError::Grow { to })) => {
+                    resize::grow(&mut self.port, &mut self.lanes, to).expect("there is memory");
+                }
+                sent => break sent?,
+            }
+        };
         self.commit();
         Ok(ticket)
     }
 
     /// The next answer of a call machine.
     pub fn reply(&mut self, calls: &mut CallMachine, buffer: &mut Vec<u8>) -> Option<Reply> {
-        let (own, peer) = memories(&self.session, self.me);
-        calls.next_reply(&mut self.lanes, &own, &peer, buffer).expect("an honest peer")
+        loop {
+            let (own, peer) = (&self.port.own, &self.port.peer);
+            let arrival = calls.next_reply(&mut self.lanes, own, peer, buffer);
+            match arrival.expect("an honest peer")? {
+                Arrival::Reply(reply) => return Some(reply),
+                Arrival::Switch(switch) => self.follow(&switch),
+                Arrival::Trimmed => {}
+            }
+        }
     }
 
     /// The next request of a serve machine.
     pub fn incoming(&mut self, serve: &mut ServeMachine, buffer: &mut Vec<u8>) -> Option<Incoming> {
-        let (own, peer) = memories(&self.session, self.me);
-        serve.next(&mut self.lanes, &own, &peer, buffer).expect("an honest peer")
+        loop {
+            let (own, peer) = (&self.port.own, &self.port.peer);
+            let incoming = serve.next(&mut self.lanes, own, peer, buffer);
+            match incoming.expect("an honest peer")? {
+                Incoming::Switch(switch) => self.follow(&switch),
+                incoming => return Some(incoming),
+            }
+        }
     }
 
-    /// Answers a request, and publishes the answer if it found room.
+    /// Answers a request, and publishes the answer if it found room. The lane grows by need.
     pub fn respond(&mut self, serve: &mut ServeMachine, id: u64, payload: &[u8]) {
-        let (own, peer) = memories(&self.session, self.me);
-        serve
-            .respond(&mut self.lanes, &own, &peer, id, Status::Ok, payload)
-            .expect("an honest peer");
+        loop {
+            let (own, peer) = (&self.port.own, &self.port.peer);
+            match serve.respond(&mut self.lanes, own, peer, id, Status::Ok, payload) {
+                Ok(()) => break,
+                Err(RespondError::Grow(to)) => {
+                    if resize::grow(&mut self.port, &mut self.lanes, to).is_err() {
+                        serve.respond_later(id, Status::Ok, payload);
+                        break;
+                    }
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
         self.commit();
     }
 
     /// Writes the answers still owed, as far as there is room, and publishes them. True when none is left.
     pub fn flush(&mut self, serve: &mut ServeMachine) -> bool {
-        let (own, peer) = memories(&self.session, self.me);
-        let flushed = serve.flush(&mut self.lanes, &own, &peer).expect("an honest peer");
+        let flushed = loop {
+            let (own, peer) = (&self.port.own, &self.port.peer);
+            let flushed = serve.flush(&mut self.lanes, own, peer, |_| Ok(()));
+            match flushed.expect("an honest peer") {
+                Flushed::Grow(to) if resize::grow(&mut self.port, &mut self.lanes, to).is_ok() => {}
+                flushed => break flushed,
+            }
+        };
         self.commit();
-        flushed
+        flushed == Flushed::Done
     }
+}
 
-    fn ring(&self, wake: Wake) {
-        let (mine, bell) = (&self.session.sides[self.me], &self.session.bells[1 - self.me]);
+impl EndPort {
+    fn wake(&self, wake: Wake) {
         if wake.data {
-            bell.ring(mine.word(Word::Tail).unwrap());
+            self.ring(Bell::Data);
         }
         if wake.space {
-            bell.ring(mine.word(Word::Head).unwrap());
+            self.ring(Bell::Space);
         }
     }
 }
 
-fn memories(session: &Session, me: usize) -> (Own<'_>, Peer<'_>) {
-    (Own(&session.sides[me]), Peer(&session.sides[1 - me]))
+impl Port for EndPort {
+    type Own = Own;
+    type Peer = Peer;
+
+    fn own(&self) -> &Own {
+        &self.own
+    }
+
+    fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    fn now(&self) -> Instant {
+        Instant::default()
+    }
+
+    fn ring(&self, bell: Bell) {
+        let word = match bell {
+            Bell::Data => Word::Tail,
+            Bell::Space => Word::Head,
+        };
+        let mine = &self.session.sides[self.me];
+        self.session.bells[1 - self.me].ring(mine.word(word).unwrap());
+    }
+
+    fn park(&mut self, _: Park) -> Woken {
+        panic!("an end sleeps by itself");
+    }
+
+    fn offer(&mut self, epoch: Epoch) -> Result<(), Shortage> {
+        let lane = Lane::new(epoch.size);
+        let mut control = self.session.control[1 - self.me].lock().unwrap();
+        control.push_back((epoch, Rc::clone(&lane)));
+        self.offered = Some((epoch, lane));
+        Ok(())
+    }
+
+    fn adopt(&mut self, epoch: Epoch) {
+        let (offered, lane) = self.offered.take().expect("it was offered");
+        assert_eq!(offered, epoch);
+        self.own.adopt(lane);
+    }
+
+    fn follow(&mut self, epoch: Epoch) -> Result<(), FollowError> {
+        let passed = self.session.control[self.me].lock().unwrap().pop_front();
+        match passed {
+            Some((passed, lane)) if passed == epoch => {
+                self.peer.follow(lane);
+                Ok(())
+            }
+            _ => Err(PeerFault::Memory { what: "a lane", why: "another was passed" }.into()),
+        }
+    }
 }
 
 fn low_byte(id: u64) -> u8 {

@@ -8,7 +8,8 @@
 //!
 //! # What is modelled
 //! * A page is loom atomics, a lane is one `UnsafeCell` for each block of 16 bytes: bytes read or written
-//!   without a happens-before edge are a failure.
+//!   without a happens-before edge are a failure. Each epoch of a lane is memory of its own, passed through a
+//!   queue under a lock, as a socket is one.
 //! * The futex compares the word's low half under a lock and sleeps. The compare is a relaxed load: the lock
 //!   alone orders it with a ringer that takes the same lock, as the kernel's hash bucket does. The kernel's
 //!   full barrier before the compare is *not* modelled (loom's mutex has none), so that nothing here
@@ -24,6 +25,7 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::indexing_slicing,
+    clippy::panic,
     reason = "a model fails by panicking"
 )]
 
@@ -33,7 +35,7 @@ mod memory;
 
 pub use doorbell::{Doorbells, Sleep};
 pub use end::{End, Session};
-pub use memory::{Own, Peer, Side};
+pub use memory::{Lane, Own, Peer, Side};
 
 /// Runs `model` through every interleaving with at most `preemptions` switches away from a thread that could
 /// have gone on; `None` for all there are. Loom's environment variables do not change the bound.

@@ -3,44 +3,46 @@
     reason = "loom's cells are read and written through the pointers that they lend"
 )]
 
+use std::rc::Rc;
+
 use bellwire_core::sync::{AtomicU64, Ordering};
 use bellwire_core::{Geometry, OwnMemory, PeerMemory, Word};
 use loom::cell::UnsafeCell;
+
+use crate::Session;
 
 const BLOCK: usize = 16;
 
 type Block = [u8; BLOCK];
 
-/// The memory that one end writes and both see: the words that the protocol depends on, and a lane.
+/// The words that one end writes and both see: those that the protocol depends on.
+#[derive(Default)]
 pub struct Side {
     tail: AtomicU64,
     head: AtomicU64,
     want_data: AtomicU64,
     want_space: AtomicU64,
     state: AtomicU64,
-    lane: Vec<UnsafeCell<Block>>,
 }
 
-/// A side, as its owner sees it.
-pub struct Own<'a>(pub &'a Side);
+/// The memory of one epoch of a lane.
+pub struct Lane(Vec<UnsafeCell<Block>>);
 
-/// A side, as its owner's peer sees it.
-pub struct Peer<'a>(pub &'a Side);
+/// A side and the lane that it writes, as their owner sees them.
+pub struct Own {
+    session: Rc<Session>,
+    owner: usize,
+    lane: Rc<Lane>,
+}
+
+/// A side and a lane that it wrote, as their owner's peer sees them.
+pub struct Peer {
+    session: Rc<Session>,
+    owner: usize,
+    lane: Rc<Lane>,
+}
 
 impl Side {
-    /// A side whose lane has this size, all zeroes.
-    pub fn new(lane: Geometry) -> Self {
-        let blocks = usize::try_from(lane.size()).unwrap_or(0) / BLOCK;
-        Self {
-            tail: AtomicU64::new(0),
-            head: AtomicU64::new(0),
-            want_data: AtomicU64::new(0),
-            want_space: AtomicU64::new(0),
-            state: AtomicU64::new(0),
-            lane: (0..blocks).map(|_| UnsafeCell::new([0; BLOCK])).collect(),
-        }
-    }
-
     /// The atomic behind a word; none for the words that nobody waits for or looks for.
     pub(crate) fn word(&self, word: Word) -> Option<&AtomicU64> {
         match word {
@@ -54,9 +56,39 @@ impl Side {
     }
 }
 
-impl OwnMemory for Own<'_> {
+impl Lane {
+    /// A lane of this size, all zeroes.
+    pub fn new(size: Geometry) -> Rc<Self> {
+        let blocks = usize::try_from(size.size()).unwrap_or(0) / BLOCK;
+        Rc::new(Self((0..blocks).map(|_| UnsafeCell::new([0; BLOCK])).collect()))
+    }
+}
+
+impl Own {
+    pub(crate) fn new(session: &Rc<Session>, owner: usize, lane: &Rc<Lane>) -> Self {
+        Self { session: Rc::clone(session), owner, lane: Rc::clone(lane) }
+    }
+
+    /// Writes this lane from now on.
+    pub(crate) fn adopt(&mut self, lane: Rc<Lane>) {
+        self.lane = lane;
+    }
+}
+
+impl Peer {
+    pub(crate) fn new(session: &Rc<Session>, owner: usize, lane: &Rc<Lane>) -> Self {
+        Self { session: Rc::clone(session), owner, lane: Rc::clone(lane) }
+    }
+
+    /// Reads this lane from now on.
+    pub(crate) fn follow(&mut self, lane: Rc<Lane>) {
+        self.lane = lane;
+    }
+}
+
+impl OwnMemory for Own {
     fn store(&self, word: Word, value: u64, order: Ordering) {
-        if let Some(word) = self.0.word(word) {
+        if let Some(word) = self.session.side(self.owner).word(word) {
             word.store(value, order);
         }
     }
@@ -64,7 +96,7 @@ impl OwnMemory for Own<'_> {
     fn write(&self, offset: usize, bytes: &[u8]) {
         assert!(offset.is_multiple_of(BLOCK), "records and payloads start at blocks");
         for (at, part) in bytes.chunks(BLOCK).enumerate() {
-            self.0.lane[offset / BLOCK + at].with_mut(|block| {
+            self.lane.0[offset / BLOCK + at].with_mut(|block| {
                 // SAFETY: the cell outlives the closure, and loom panics before calling it when another
                 // thread may read or write the cell at the same time.
                 let block: &mut Block = unsafe { &mut *block };
@@ -74,15 +106,15 @@ impl OwnMemory for Own<'_> {
     }
 }
 
-impl PeerMemory for Peer<'_> {
+impl PeerMemory for Peer {
     fn load(&self, word: Word, order: Ordering) -> u64 {
-        self.0.word(word).map_or(0, |word| word.load(order))
+        self.session.side(self.owner).word(word).map_or(0, |word| word.load(order))
     }
 
     fn read(&self, offset: usize, into: &mut [u8]) {
         assert!(offset.is_multiple_of(BLOCK), "records and payloads start at blocks");
         for (at, part) in into.chunks_mut(BLOCK).enumerate() {
-            self.0.lane[offset / BLOCK + at].with(|block| {
+            self.lane.0[offset / BLOCK + at].with(|block| {
                 // SAFETY: the cell outlives the closure, and loom panics before calling it when another
                 // thread may write the cell at the same time.
                 let block: &Block = unsafe { &*block };

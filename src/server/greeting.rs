@@ -2,15 +2,18 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use bellwire_core::Instant;
 use bellwire_core::handshake::{Admission, Rejection, ServerHandshake, ServerStep, Terms};
 use bellwire_core::lane::Lanes;
 use bellwire_core::wire::{Doorbell, Hello, Message, PAGE_SIZE, Refuse, RefuseCode, Role, Welcome};
+use bellwire_core::{Instant, ServiceName};
 
 use super::ServerConfig;
 use super::handler::Caller;
-use crate::connect::{OwnMemoryMaker, lane_size, own_uid, page_header};
+use crate::connect::{
+    OwnMemoryMaker, client_lane, lane_size, memfd_name, own_uid, page_header, server_lane,
+};
 use crate::control::{self, Incoming};
+use crate::learned;
 use crate::transport::doorbell::Eventfd;
 use crate::transport::link::{Link, OwnEnd, Parts, PeerEnd};
 use crate::transport::peer::{self, Credentials};
@@ -38,6 +41,7 @@ pub(super) struct Arrived {
     pub(super) link: Link,
     pub(super) lanes: Lanes,
     pub(super) caller: Caller,
+    pub(super) service: ServiceName,
 }
 
 /// How far a client has come.
@@ -145,7 +149,10 @@ impl Greeting {
             }
             _ => None,
         };
-        let terms = Terms { session: self.session, lane: config.lane, doorbell: wanted };
+        let most = config.max_learned_lane.min(config.limits.max_lane);
+        let lane = learned::opening(hello.service, Role::Server, config.lane, most);
+        let terms =
+            Terms { session: self.session, lane, least_lane: config.lane, doorbell: wanted };
         let Some(welcome) = self.machine.welcome(terms) else {
             return Err(Refuse::new(RefuseCode::Protocol, "WELCOME out of order"));
         };
@@ -188,11 +195,13 @@ impl Greeting {
             own_eventfd: own.eventfd,
             peer_eventfd,
             pidfd,
+            limits: welcome.limits,
+            lane_name: memfd_name("lane", Role::Server, hello.service, self.session),
         };
         // The parts were made to fit; should they not, the client sees the socket close.
         let Ok(link) = Link::new(parts) else { return Progress::TurnedAway(None) };
-        let lanes = Lanes::new(welcome.lane, hello.lane);
-        Progress::Arrived(Box::new(Arrived { link, lanes, caller }))
+        let lanes = Lanes::with_terms(server_lane(hello, welcome), client_lane(hello, welcome));
+        Progress::Arrived(Box::new(Arrived { link, lanes, caller, service: hello.service }))
     }
 
     fn map_memory(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bellwire_core::wire::Status;
 
 use crate::publisher::Shelf;
-use crate::{HandlerError, Message, Service};
+use crate::{HandlerError, Message, Payload, Service, payload};
 
 /// The longest reason of a failure that is sent, in bytes.
 const MAX_REASON: usize = 1024;
@@ -34,8 +34,52 @@ pub(super) enum Handler {
 
 /// A handler whose types were forgotten.
 pub(super) trait Call: Send + Sync {
-    /// Answers the bytes of a request; `answer` comes empty.
-    fn call(&self, caller: &Caller, request: &[u8], answer: &mut Vec<u8>) -> Status;
+    /// Answers a request; `answer` comes empty.
+    fn call(&self, caller: &Caller, request: Request<'_>, answer: &mut Answer) -> Status;
+}
+
+/// A request's bytes, which a handler may keep.
+pub(super) enum Request<'a> {
+    /// The first bytes of a buffer, as many as the number says.
+    Buffer(&'a mut Vec<u8>, usize),
+    Mapped(Payload),
+}
+
+/// What a handler answers.
+#[derive(Default)]
+pub(super) struct Answer {
+    bytes: Vec<u8>,
+    /// In place of the bytes.
+    payload: Option<Payload>,
+    /// The buffer was taken away.
+    is_taken: bool,
+}
+
+impl Answer {
+    pub(super) fn clear(&mut self) {
+        self.payload = None;
+        if std::mem::take(&mut self.is_taken) {
+            payload::refill(&mut self.bytes);
+        }
+        self.bytes.clear();
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.payload.as_deref().unwrap_or(&self.bytes)
+    }
+
+    /// The bytes, to be kept until they are sent. Nothing is copied.
+    pub(super) fn keep(&mut self) -> Payload {
+        self.payload.take().unwrap_or_else(|| {
+            self.is_taken = true;
+            std::mem::take(&mut self.bytes).into()
+        })
+    }
+
+    /// The payload, if it lies in a memfd of its own that can be passed.
+    pub(super) fn sealed(&self) -> Option<&Payload> {
+        self.payload.as_ref().filter(|payload| payload.sealed().is_some())
+    }
 }
 
 /// A handler with its types.
@@ -59,11 +103,15 @@ where
     S: Service,
     F: Fn(&Caller, S::Request) -> Result<S::Response, HandlerError> + Send + Sync,
 {
-    fn call(&self, caller: &Caller, request: &[u8], answer: &mut Vec<u8>) -> Status {
-        let request = match S::Request::decode(request) {
+    fn call(&self, caller: &Caller, request: Request<'_>, answer: &mut Answer) -> Status {
+        let request = match request {
+            Request::Buffer(buffer, len) => S::Request::take(buffer, len),
+            Request::Mapped(payload) => S::Request::from_payload(payload),
+        };
+        let request = match request {
             Ok(request) => request,
             Err(malformed) => {
-                explain(&malformed.to_string(), answer);
+                explain(&malformed.to_string(), &mut answer.bytes);
                 return Status::Malformed;
             }
         };
@@ -71,11 +119,14 @@ where
         // with a thread that panics.
         match catch_unwind(AssertUnwindSafe(|| (self.function)(caller, request))) {
             Ok(Ok(response)) => {
-                response.encode(answer);
+                match response.as_payload() {
+                    Some(payload) => answer.payload = Some(payload.clone()),
+                    None => response.encode(&mut answer.bytes),
+                }
                 Status::Ok
             }
             Ok(Err(error)) => {
-                explain(error.reason(), answer);
+                explain(error.reason(), &mut answer.bytes);
                 Status::Failed
             }
             Err(_) => Status::Panicked,

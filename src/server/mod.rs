@@ -15,14 +15,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use bellwire_core::drive::SHRINK_AFTER;
 use bellwire_core::handshake::Admission;
 use bellwire_core::sync::{AtomicBool, Ordering};
 use bellwire_core::wire::Doorbell;
-use bellwire_core::{Geometry, ServiceName, SpinPolicy};
+use bellwire_core::{Geometry, Limits, ServiceName, SpinPolicy};
 
 use crate::cache::Fetch;
-use crate::connect::lane_field;
-use crate::publisher::Shelf;
+use crate::connect::{LEARNED_LANE, STREAM_FROM};
+use crate::publisher::{Shelf, limits_for};
 use crate::transport::doorbell::Eventfd;
 use crate::transport::endpoint::{self, BindError, Endpoint};
 use crate::{
@@ -37,10 +38,23 @@ pub struct ServerConfig {
     /// Threads that run handlers. Default: 0, handlers run on the reactor thread: fastest, and right when none
     /// of them blocks. With more, a slow handler holds up nobody but its own session.
     pub workers: usize,
-    /// The size of the lane that answers travel in. Default: 16 KiB, which carries answers of up to 8 144 bytes.
+    /// The size of the lane that answers travel in, to begin with and when it is idle. Default: 16 KiB, which carries
+    /// answers of up to 8 144 bytes; a longer one makes it grow.
     pub lane: Geometry,
-    /// The largest lane that a client may have. Default: 64 MiB.
-    pub max_lane: Geometry,
+    /// The largest lane that a new session opens with, when earlier ones have had to grow. Default: 256 KiB.
+    pub max_learned_lane: Geometry,
+    /// What this end puts up with, for each session; the client's own limits hold too.
+    pub limits: Limits,
+    /// Answers of this many bytes or more travel in a memfd of their own, whatever lane there is. `None`, the
+    /// default: only those that no lane within the limits carries, and [`Payload`](crate::Payload)s that were built
+    /// in one.
+    pub attach_from: Option<usize>,
+    /// Answers longer than this many bytes are sent in parts, through a lane that stays small: faster than a lane that
+    /// holds them. `None`: only through a lane that holds them. Default: 64 KiB.
+    pub stream_from: Option<usize>,
+    /// How long a lane may use less than a quarter of its room before it becomes small again, at the next answer.
+    /// Default: 30 s.
+    pub shrink_after: Duration,
     /// How long to spin for requests before sleeping. Default: adaptive, at most 60 µs.
     pub spin: SpinPolicy,
     /// What clients ring when the reactor sleeps. Default: an eventfd per session; [`Doorbell::Socket`] spends
@@ -68,7 +82,11 @@ impl Default for ServerConfig {
         Self {
             workers: 0,
             lane: Geometry::DEFAULT,
-            max_lane: Geometry::LARGE,
+            max_learned_lane: LEARNED_LANE,
+            limits: Limits::default(),
+            attach_from: None,
+            stream_from: Some(STREAM_FROM),
+            shrink_after: SHRINK_AFTER,
             spin: SpinPolicy::default(),
             doorbell: Doorbell::Eventfd,
             token: Token::from_environment(),
@@ -203,7 +221,7 @@ impl ServerBuilder {
     ) -> Result<&mut Self, ServeError> {
         let handler = Handler::Call(Arc::new(Typed::<S, _>::new(handler)));
         let shelf = shelf(Client::<S>::SERVICE)?;
-        self.open(Client::<S>::SERVICE, S::METHOD, handler, shelf)?;
+        self.open(Client::<S>::SERVICE, S::METHOD, handler, shelf, self.config.limits)?;
         Ok(self)
     }
 
@@ -214,7 +232,9 @@ impl ServerBuilder {
     pub fn publish<T: Snapshot>(&mut self) -> Result<Publisher<T>, ServeError> {
         let name = Client::<Fetch<T>>::SERVICE;
         let shelf = shelf(name)?;
-        self.open(name, T::METHOD, Handler::Snapshot(Arc::clone(&shelf)), Arc::clone(&shelf))?;
+        let limits = limits_for::<T>(self.config.limits);
+        let handler = Handler::Snapshot(Arc::clone(&shelf));
+        self.open(name, T::METHOD, handler, Arc::clone(&shelf), limits)?;
         Ok(Publisher::new(shelf))
     }
 
@@ -252,6 +272,7 @@ impl ServerBuilder {
         method: u32,
         handler: Handler,
         shelf: Arc<Shelf>,
+        limits: Limits,
     ) -> Result<(), ServeError> {
         let failed = |error: BindError| match error {
             BindError::Taken { .. } => ServeError::Taken { service },
@@ -260,8 +281,7 @@ impl ServerBuilder {
         endpoint::prepare_run_dir(self.run_dir.path()).map_err(|error| failed(error.into()))?;
         let endpoint = Endpoint::bind(self.run_dir.path(), service).map_err(failed)?;
         let token = self.config.token.map(Token::bytes);
-        let admission =
-            Admission { service, method, token, max_lane: lane_field(self.config.max_lane) };
+        let admission = Admission { service, method, token, limits };
         self.stations.push(Station { endpoint, admission, handler, shelf });
         Ok(())
     }

@@ -4,7 +4,8 @@ use std::thread::{self, JoinHandle};
 
 use bellwire_core::wire::Status;
 
-use super::handler::{Call, Caller};
+use super::handler::{Answer, Call, Caller, Request};
+use crate::Payload;
 use crate::transport::doorbell::Eventfd;
 
 /// A request for a worker.
@@ -13,7 +14,13 @@ pub(super) struct Job {
     pub(super) id: u64,
     pub(super) caller: Caller,
     pub(super) handler: Arc<dyn Call>,
-    pub(super) request: Vec<u8>,
+    pub(super) request: Parcel,
+}
+
+/// A request that was taken away from its session's buffers.
+pub(super) enum Parcel {
+    Bytes(Vec<u8>),
+    Mapped(Payload),
 }
 
 /// An answer from a worker.
@@ -22,7 +29,7 @@ pub(super) struct Done {
     pub(super) session: u64,
     pub(super) id: u64,
     pub(super) status: Status,
-    pub(super) answer: Vec<u8>,
+    pub(super) answer: Answer,
 }
 
 /// A fixed number of threads that run handlers.
@@ -106,8 +113,16 @@ impl Drop for Workers {
 impl Desk {
     fn work(&self) {
         while let Some(job) = self.next() {
-            let mut answer = Vec::new();
-            let status = job.handler.call(&job.caller, &job.request, &mut answer);
+            let mut answer = Answer::default();
+            let status = match job.request {
+                Parcel::Bytes(mut bytes) => {
+                    let len = bytes.len();
+                    job.handler.call(&job.caller, Request::Buffer(&mut bytes, len), &mut answer)
+                }
+                Parcel::Mapped(payload) => {
+                    job.handler.call(&job.caller, Request::Mapped(payload), &mut answer)
+                }
+            };
             let (slot, session, id) = (job.slot, job.caller.session, job.id);
             lock(&self.done).push(Done { slot, session, id, status, answer });
             self.bell.ring();

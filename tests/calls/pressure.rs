@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use bellwire::{CallError, ErrorKind, ServerConfig, Session, SpinPolicy};
+use bellwire::{CallError, ErrorKind, Geometry, Limits, ServerConfig, Session, SpinPolicy};
 
 use crate::support::guard::until;
 use crate::support::house::{House, reconcile_session};
@@ -50,10 +50,12 @@ fn play_deaf(house: &House, session: &mut Session<Echo>) {
     }
 }
 
-/// A server that likes to spin: a session that always seems to have moved would keep it from all others.
+/// A server that likes to spin: a session that always seems to have moved would keep it from all others. Its lanes
+/// keep their size, so that it is known what fills them.
 fn eager() -> ServerConfig {
     let long = Duration::from_millis(1);
-    ServerConfig { spin: SpinPolicy { max: long, worth: long }, ..ServerConfig::default() }
+    let limits = Limits { max_lane: Geometry::DEFAULT, ..Limits::default() };
+    ServerConfig { spin: SpinPolicy { max: long, worth: long }, limits, ..ServerConfig::default() }
 }
 
 #[test]
@@ -97,7 +99,7 @@ fn a_client_that_reads_no_answers_keeps_nobody_awake() {
 
 #[test]
 fn a_call_waits_for_room_and_puts_earlier_answers_by() {
-    let house = House::open();
+    let house = House::with(eager());
     let mut deaf = house.client::<Echo>();
     let session = deaf.session().unwrap();
     play_deaf(&house, session);

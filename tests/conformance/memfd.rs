@@ -1,16 +1,16 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::thread;
 
-use bellwire_core::lane::{Armed, Lanes, Wake};
+use bellwire_core::lane::Lanes;
 use bellwire_core::wire::{Doorbell, PAGE_SIZE};
-use bellwire_core::{Bell, Geometry, Park, Port, Woken};
+use bellwire_core::{Geometry, Limits};
 use bellwire_memfd::doorbell::Eventfd;
 use bellwire_memfd::link::{Link, OwnEnd, Parts, PeerEnd};
 use bellwire_memfd::region::{OwnRegion, PeerRegion};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-use super::Transport;
-use super::stage::{Next, Script, Serving, Step};
+use super::suite::Transport;
+use super::suite::stage::{Script, serve};
 use crate::support::kernel;
 
 /// Both ends over sealed memfds, rung by futexes.
@@ -53,44 +53,9 @@ over! {
 
 /// The serving end runs on a thread of its own until the calling end is gone, or it vanishes.
 fn connect(doorbell: Doorbell, lane: Geometry, mut script: Box<Script>) -> (Link, Lanes) {
-    let (calling, mut link) = pair(doorbell, lane);
-    thread::spawn(move || {
-        let mut serving = Serving::new(Lanes::new(lane, lane));
-        loop {
-            let (own, peer) = (link.own(), link.peer());
-            serving.disarm(own);
-            let mut step = Step { serving: &mut serving, own, peer, due: Vec::new() };
-            let next = script(&mut step);
-            step.due.into_iter().for_each(|wake| ring(&link, wake));
-            match next {
-                Next::Again => {
-                    if link.peer_gone() {
-                        return;
-                    }
-                    thread::yield_now();
-                }
-                Next::Vanish => return,
-                Next::Park => {
-                    let (armed, wake) = serving.arm(link.own(), link.peer());
-                    ring(&link, wake);
-                    let Armed::Sleep { tail, head } = armed else { continue };
-                    if link.park(Park { tail, head, until: None }) == Woken::PeerGone {
-                        return;
-                    }
-                }
-            }
-        }
-    });
+    let (calling, serving) = pair(doorbell, lane);
+    thread::spawn(move || serve(serving, Lanes::new(lane, lane), &mut *script, Link::peer_gone));
     (calling, Lanes::new(lane, lane))
-}
-
-fn ring(link: &Link, wake: Wake) {
-    if wake.data {
-        link.ring(Bell::Data);
-    }
-    if wake.space {
-        link.ring(Bell::Space);
-    }
 }
 
 /// Both ends of a session.
@@ -137,6 +102,16 @@ fn link(
     own_eventfd: Option<Eventfd>,
     peer_eventfd: Option<Eventfd>,
 ) -> Link {
-    let pidfd = None;
-    Link::new(Parts { own, peer, socket, doorbell, own_eventfd, peer_eventfd, pidfd }).unwrap()
+    let parts = Parts {
+        own,
+        peer,
+        socket,
+        doorbell,
+        own_eventfd,
+        peer_eventfd,
+        pidfd: None,
+        limits: Limits::default(),
+        lane_name: "conformance".into(),
+    };
+    Link::new(parts).unwrap()
 }

@@ -4,8 +4,8 @@ use bellwire_core::Geometry;
 use bellwire_core::lane::{Armed, Lanes};
 use bellwire_core::sim::{Event, Sim, SimEnd, SimPort, Step as SimStep};
 
-use super::Transport;
-use super::stage::{Next, Script, Serving, Step};
+use super::suite::Transport;
+use super::suite::stage::{Next, Script, Serving, Step};
 
 /// Both ends in this thread, in virtual time.
 pub(crate) struct Simulator;

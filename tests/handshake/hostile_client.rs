@@ -4,10 +4,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use bellwire::{Client, Doorbell, RefuseCode, ServerConfig, ServerStats, Token};
-use bellwire_core::Geometry;
 use bellwire_core::wire::{
-    Attach, Hello, Message, PROTOCOL, Ready, Refuse, Role, Snapshot, Versions,
+    Attach, Attachment, Hello, Message, PROTOCOL, Ready, Refuse, Role, Versions,
 };
+use bellwire_core::{Geometry, Limits};
 use rustix::fs::SealFlags;
 
 use crate::support::guard::until;
@@ -95,7 +95,7 @@ fn a_hello_truncated_at_any_length_is_refused() {
 fn a_hello_with_a_byte_too_many_is_refused() {
     let mut bytes = encode(&Message::Hello(fresh_hello()), 0);
     bytes.push(0);
-    refuses_first(&bytes, &[], RefuseCode::Protocol, "121 bytes");
+    refuses_first(&bytes, &[], RefuseCode::Protocol, "141 bytes");
 }
 
 #[test]
@@ -195,7 +195,8 @@ fn another_token_is_refused() {
 #[test]
 fn a_lane_above_the_servers_limit_is_refused_with_both_numbers() {
     let max_lane = Geometry::new(32 << 10).unwrap();
-    let siege = Siege::with(ServerConfig { max_lane, ..ServerConfig::default() });
+    let limits = Limits { max_lane, ..Limits::default() };
+    let siege = Siege::with(ServerConfig { limits, ..ServerConfig::default() });
     let lane = Geometry::new(64 << 10).unwrap();
     for part in ["65536", "32768"] {
         let rogue = siege.rogue();
@@ -213,14 +214,36 @@ fn a_lane_size_that_is_none_is_refused() {
 }
 
 #[test]
-fn a_lane_limit_below_a_page_is_refused() {
-    refuses_hello(Hello { max_lane: 4095, ..fresh_hello() }, RefuseCode::Protocol, "4096");
+fn a_lane_limit_that_is_no_lanes_size_is_refused() {
+    for limit in [0_u32, 4095, 2048, 12_345, u32::MAX] {
+        let mut bytes = encode(&Message::Hello(fresh_hello()), 0);
+        bytes[120..124].copy_from_slice(&limit.to_le_bytes());
+        refuses_first(&bytes, &[], RefuseCode::Protocol, "lane limit");
+    }
+}
+
+#[test]
+fn a_least_lane_above_the_lane_is_refused() {
+    let least_lane = Geometry::DEFAULT.doubled();
+    let hello = Hello { least_lane, ..fresh_hello() };
+    refuses_hello(hello, RefuseCode::Protocol, "least lane size");
+    let mut bytes = encode(&Message::Hello(fresh_hello()), 0);
+    bytes[116..120].copy_from_slice(&12_345_u32.to_le_bytes());
+    refuses_first(&bytes, &[], RefuseCode::Protocol, "least lane size");
+}
+
+#[test]
+fn a_limit_of_shared_memory_that_holds_no_page_and_lane_is_refused() {
+    let max_shared_bytes_per_session = Limits::MIN_SHARED - 1;
+    let limits = Limits { max_shared_bytes_per_session, ..Limits::default() };
+    let hello = Hello { limits, ..fresh_hello() };
+    refuses_hello(hello, RefuseCode::Protocol, "shared memory limit");
 }
 
 #[test]
 fn an_unknown_doorbell_is_refused() {
     let mut bytes = encode(&Message::Hello(fresh_hello()), 0);
-    bytes[112] = 9;
+    bytes[108] = 9;
     refuses_first(&bytes, &[], RefuseCode::Protocol, "doorbell");
 }
 
@@ -257,7 +280,7 @@ fn a_servers_message_from_a_client_is_refused() {
         Message::Welcome(welcome(1)),
         Message::Refuse(Refuse::new(RefuseCode::Quota, "no")),
         Message::Ready(Ready { session: 1 }),
-        Message::Snapshot(Snapshot { id: 1, generation: 1, len: 1 }),
+        Message::Attachment(Attachment { id: 1, generation: 1, len: 1 }),
         Message::Ring,
     ];
     for message in messages {

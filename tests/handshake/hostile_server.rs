@@ -6,8 +6,8 @@ use std::time::Duration;
 use bellwire::{
     CallError, Client, ClientConfig, Doorbell, ErrorKind, RefuseCode, RunDir, State, Versions,
 };
-use bellwire_core::Geometry;
 use bellwire_core::wire::{Message, PROTOCOL, Ready, Refuse, Role, Welcome};
+use bellwire_core::{Geometry, Limits};
 use rustix::fs::SealFlags;
 
 use crate::support::guard::until;
@@ -262,14 +262,17 @@ fn a_welcome_with_features_that_were_not_offered_fails() {
 #[test]
 fn a_welcome_with_a_lane_above_the_clients_limit_fails() {
     let max_lane = Geometry::new(8 << 10).unwrap();
-    let meeting = Meeting::with(ClientConfig { max_lane, ..patient() });
+    let limits = Limits { max_lane, ..Limits::default() };
+    let meeting = Meeting::with(ClientConfig { lane: max_lane, limits, ..patient() });
     welcoming(&meeting, |_| {});
     meeting.fails(ErrorKind::PeerLied, "lane size");
 }
 
 #[test]
 fn a_welcome_that_has_no_room_for_the_clients_lane_fails() {
-    fails_welcome("lane limit", |welcoming| welcoming.welcome.max_lane = 4096);
+    fails_welcome("lane limit", |welcoming| {
+        welcoming.welcome.limits.max_lane = Geometry::new(4096).unwrap();
+    });
 }
 
 #[test]

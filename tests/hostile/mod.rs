@@ -1,4 +1,5 @@
 //! Hostile peers on an open session: what they write poisons that session, and nothing else.
 
-mod client;
-mod server;
+pub(crate) mod client;
+mod reactor;
+pub(crate) mod server;

@@ -5,11 +5,12 @@ use std::thread;
 use std::time::Duration;
 
 use bellwire::{
-    CallError, Client, ErrorKind, Executed, PeerFault, RefreshError, Refreshed, SnapshotCache,
+    CallError, Client, ClientConfig, ErrorKind, Executed, Limits, PeerFault, RefreshError,
+    Refreshed, SnapshotCache,
 };
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{
-    BoardWord, CloseReason, Header, Kind, Message, SWITCH_RESERVE, Snapshot, Status,
+    Attachment, BoardWord, CloseReason, Header, Kind, Message, SWITCH_RESERVE, Status,
 };
 use bellwire_core::{Geometry, PeerMemory, Port, Word};
 use rustix::fs::SealFlags;
@@ -34,9 +35,13 @@ struct Meeting {
 
 impl Meeting {
     fn begin() -> Self {
+        Self::with(patient())
+    }
+
+    fn with(config: ClientConfig) -> Self {
         let dir = Dir::new();
         let listener = RogueListener::bind(&dir.run_dir, "echo");
-        let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
+        let mut client = Client::<Echo>::with_config(&dir.run_dir, config);
         let mut rogue = thread::scope(|scope| {
             let rogue = scope.spawn(|| listener.open(1));
             client.connect().unwrap();
@@ -54,7 +59,7 @@ impl Meeting {
 /// Tells the lie while the requests 2 and 3 wait for their answers: the call fails with a fault that is as expected, the
 /// session is closed, and the client does not use it again.
 #[track_caller]
-fn lies(lie: impl FnOnce(&mut RogueSession), is_expected: impl Fn(PeerFault) -> bool) {
+pub(crate) fn lies(lie: impl FnOnce(&mut RogueSession), is_expected: impl Fn(PeerFault) -> bool) {
     let mut meeting = Meeting::begin();
     let session = meeting.client.session().unwrap();
     for request in [&b"second"[..], b"third"] {
@@ -194,7 +199,9 @@ fn a_head_past_what_was_published_is_found_when_the_lane_is_full() {
 
 #[test]
 fn a_head_that_goes_back_is_found_when_the_lane_is_full_again() {
-    let mut meeting = Meeting::begin();
+    // A lane that may not grow is full at its end.
+    let limits = Limits { max_lane: Geometry::DEFAULT, ..Limits::default() };
+    let mut meeting = Meeting::with(ClientConfig { limits, ..patient() });
     let session = meeting.client.session().unwrap();
     let fill = |session: &mut bellwire::Session<Echo>| {
         (0..100).find_map(|_| session.submit(&vec![0; 1000]).err()).unwrap()
@@ -229,7 +236,7 @@ fn a_bye_with_a_request_in_flight_is_no_lie() {
 fn an_attachment_that_was_not_asked_for_and_has_no_descriptor() {
     lies(
         |rogue| rogue.put(Header::new(Kind::Attach, Status::Ok, 2, 0), &[]),
-        |fault| matches!(fault, PeerFault::Control { .. }),
+        |fault| matches!(fault, PeerFault::Memory { what: "a message", .. }),
     );
 }
 
@@ -327,21 +334,23 @@ fn pass(rogue: &mut RogueSession, alter: impl FnOnce(&mut Passed)) {
     alter(&mut passed);
     let Passed { seals, size, sparse, bytes, id, len, fds, other } = passed;
     let fd = other.unwrap_or_else(|| Draft { size, seals, sparse, bytes }.make());
-    let message = Message::Snapshot(Snapshot { id, generation: 1, len });
+    let message = Message::Attachment(Attachment { id, generation: 1, len });
     rogue.send_control(&encode(&message, fds), &vec![fd.as_fd(); fds]);
     rogue.put(Header::new(Kind::Attach, Status::Ok, 1, 0), &[]);
 }
 
-/// A snapshot that is refused by what it is made of: nothing is held, and the session goes on.
+/// A snapshot that is refused by what it is made of: nothing is held, and the session is over.
 #[track_caller]
-fn is_refused(alter: impl FnOnce(&mut Passed) + Send) {
+fn is_refused(part: &str, alter: impl FnOnce(&mut Passed) + Send) {
     let (found, cache, rogue) = passes(alter);
     let error = found.unwrap_err();
-    let RefreshError::Call(error) = error else { panic!("{error}") };
-    assert!(matches!(error, CallError::Malformed(_)), "{error}");
-    assert!(error.to_string().contains("not write-sealed"), "{error}");
+    let RefreshError::Call(CallError::PeerLied(fault)) = error else { panic!("{error}") };
+    assert!(
+        matches!(fault, PeerFault::Memory { what: "a message", why } if why == part),
+        "{fault}"
+    );
     assert!(cache.current().is_none());
-    assert!(!rogue.link.peer_gone());
+    rogue.is_left();
 }
 
 #[test]
@@ -354,26 +363,26 @@ fn an_honest_snapshot_of_the_same_making_is_taken() {
 
 #[test]
 fn a_snapshot_that_is_not_sealed() {
-    is_refused(|passed| passed.seals = SealFlags::empty());
+    is_refused("a seal is missing", |passed| passed.seals = SealFlags::empty());
 }
 
 #[test]
 fn a_snapshot_that_its_owner_can_still_write() {
     // The seals of a lane: enough for copying out, and not for a reference.
-    is_refused(|passed| passed.seals = crate::support::memory::SEALS);
+    is_refused("a seal is missing", |passed| passed.seals = crate::support::memory::SEALS);
 }
 
 #[test]
 fn a_snapshot_that_lacks_one_seal() {
     for seal in [SealFlags::WRITE, SealFlags::SHRINK, SealFlags::GROW, SealFlags::SEAL] {
-        is_refused(|passed| passed.seals -= seal);
+        is_refused("a seal is missing", |passed| passed.seals -= seal);
     }
 }
 
 #[test]
 fn a_snapshot_shorter_than_it_says() {
-    is_refused(|passed| passed.len = 4097);
-    is_refused(|passed| {
+    is_refused("it has another size than announced", |passed| passed.len = 4097);
+    is_refused("it has another size than announced", |passed| {
         passed.size = 2048;
         passed.len = 2048;
     });
@@ -381,21 +390,35 @@ fn a_snapshot_shorter_than_it_says() {
 
 #[test]
 fn a_snapshot_larger_than_it_says() {
-    is_refused(|passed| passed.size = 8192);
+    is_refused("it has another size than announced", |passed| passed.size = 8192);
 }
 
 #[test]
 fn a_snapshot_above_the_readers_limit() {
-    is_refused(|passed| {
+    // No lie: the session's limit allows it, and the cache does not.
+    let (found, cache, rogue) = passes(|passed| {
         passed.size = 2 << 20;
         passed.len = 2 << 20;
     });
-    is_refused(|passed| passed.len = u64::MAX);
+    let error = found.unwrap_err();
+    assert!(matches!(error, RefreshError::Call(CallError::Malformed(_))), "{error}");
+    assert!(error.to_string().contains("longer than a snapshot is"), "{error}");
+    assert!(cache.current().is_none() && !rogue.link.peer_gone());
+}
+
+#[test]
+fn a_snapshot_above_the_sessions_limit() {
+    for len in [(64 << 20) + 1, u64::MAX] {
+        let (found, cache, rogue) = passes(|passed| passed.len = len);
+        is_lie(&found.unwrap_err());
+        assert!(cache.current().is_none());
+        rogue.is_left();
+    }
 }
 
 #[test]
 fn a_sparse_snapshot() {
-    is_refused(|passed| {
+    is_refused("its pages are not allocated", |passed| {
         passed.size = 1 << 20;
         passed.len = 1 << 20;
         passed.sparse = true;
@@ -404,15 +427,12 @@ fn a_sparse_snapshot() {
 
 #[test]
 fn a_pipe_for_a_snapshot() {
-    is_refused(|passed| passed.other = Some(std::io::pipe().unwrap().0.into()));
+    is_refused("it is no memfd", |passed| passed.other = Some(std::io::pipe().unwrap().0.into()));
 }
 
 #[test]
 fn a_snapshot_for_another_request() {
-    let (found, cache, rogue) = passes(|passed| passed.id = 2);
-    is_lie(&found.unwrap_err());
-    assert!(cache.current().is_none());
-    rogue.is_left();
+    is_refused("it was announced for another message", |passed| passed.id = 2);
 }
 
 #[test]
@@ -466,7 +486,7 @@ fn an_answer_that_there_is_no_time_now_is_asked_again() {
         let run_dir = dir.run_dir.clone();
         let watcher = thread::spawn(move || {
             let backoff = (Duration::from_micros(10), Duration::from_micros(100));
-            let config = bellwire::ClientConfig { backoff, ..patient() };
+            let config = ClientConfig { backoff, ..patient() };
             let mut cache = SnapshotCache::<Numbers>::with_config(&run_dir, config);
             // It is told once that there is nothing to be had, and then waits for it.
             let mut found = cache.wait_for_change(Some(PATIENCE)).unwrap();

@@ -61,7 +61,7 @@ fn passed(house: &House) -> OwnedFd {
     let mut rogue = Rogue::connect(house.run_dir(), "numbers").open();
     rogue.put(Header::new(Kind::Request, Status::Ok, 1, 0), &[]);
     let (message, fds) = rogue.control();
-    assert!(matches!(message, Message::Snapshot(snapshot) if snapshot.len == 80), "{message:?}");
+    assert!(matches!(message, Message::Attachment(snapshot) if snapshot.len == 80), "{message:?}");
     fds.into_iter().next().unwrap()
 }
 

@@ -1,5 +1,5 @@
 use bellwire::{
-    Client, ClientConfig, Publisher, RunDir, Server, ServerConfig, ServerStats, Service,
+    Client, ClientConfig, Geometry, Publisher, RunDir, Server, ServerConfig, ServerStats, Service,
 };
 use tempfile::TempDir;
 
@@ -41,6 +41,8 @@ impl House {
 
     pub(crate) fn in_dir(dir: Dir, config: ServerConfig) -> Self {
         let (gate, arrivals) = Gate::with_channel();
+        // All tests of this process provide the same services: one must not learn from another.
+        let config = ServerConfig { max_learned_lane: config.lane, ..config };
         let mut builder = Server::builder_with(&dir.run_dir, config);
         let numbers = serve_all(&mut builder, &gate);
         let server = builder.start().unwrap();
@@ -126,7 +128,9 @@ pub(crate) fn reconcile_session<S: Service>(session: &bellwire::Session<S>) {
     assert_eq!(stats.made, stats.answered + stats.failed + stats.in_flight, "{stats:?}");
 }
 
-/// A client's configuration that no busy machine upsets.
+/// A client's configuration that no busy machine upsets, and that learns from no other test.
 pub(crate) fn patient() -> ClientConfig {
-    ClientConfig { timeout: PATIENCE, connect_timeout: PATIENCE, ..ClientConfig::default() }
+    let max_learned_lane = Geometry::DEFAULT;
+    let (timeout, connect_timeout) = (PATIENCE, PATIENCE);
+    ClientConfig { timeout, connect_timeout, max_learned_lane, ..ClientConfig::default() }
 }

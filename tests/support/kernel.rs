@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -27,6 +29,18 @@ pub(crate) fn memory(pid: u32) -> BTreeMap<u64, (String, u64)> {
         entry.1 += end - start;
     }
     memory
+}
+
+/// The inodes of the memfds of this name that a process has descriptors of.
+pub(crate) fn memfds(pid: u32, name: &str) -> Vec<u64> {
+    let name = format!("/memfd:{name}");
+    let links = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let paths = links.map(|link| link.unwrap().path());
+    // Some are closed while they are looked at.
+    let is_one = |path: &PathBuf| {
+        fs::read_link(path).is_ok_and(|target| target.to_string_lossy().starts_with(&name))
+    };
+    paths.filter(is_one).filter_map(|path| Some(fs::metadata(path).ok()?.ino())).collect()
 }
 
 /// Voluntary context switches of all threads: how often one went to sleep.

@@ -9,7 +9,9 @@ use bellwire_core::wire::{
     Attach, BOARD_SIZE, BoardHeader, CloseReason, Doorbell, Header, Hello, MAX_CONTROL, Message,
     PAGE_SIZE, PROTOCOL, PageHeader, Ready, RefuseCode, Role, SessionState, Welcome, record_len,
 };
-use bellwire_core::{Bell, Geometry, OwnMemory, Park, PeerMemory, Port, ServiceName, Woken, Word};
+use bellwire_core::{
+    Bell, Geometry, Limits, OwnMemory, Park, PeerMemory, Port, ServiceName, Woken, Word,
+};
 use bellwire_memfd::doorbell::Eventfd;
 use bellwire_memfd::link::{Link, OwnEnd, Parts, PeerEnd};
 use bellwire_memfd::pass::{self, ReceiveError};
@@ -26,6 +28,8 @@ const MAX_FDS: usize = 16;
 pub(crate) struct Rogue {
     pub(crate) socket: OwnedFd,
     pub(crate) service: ServiceName,
+    /// What a client said; of a rogue that is no server, what it would say.
+    pub(crate) hello: Hello,
 }
 
 /// A listening socket that no lock protects.
@@ -56,7 +60,8 @@ pub(crate) fn hello(service: ServiceName) -> Hello {
         method: 1,
         token: [0; 16],
         lane: Geometry::DEFAULT,
-        max_lane: 64 << 20,
+        least_lane: Geometry::DEFAULT,
+        limits: Limits::default(),
         doorbell: Doorbell::Futex,
         rings_eventfd: true,
     }
@@ -69,7 +74,8 @@ pub(crate) fn welcome(session: u64) -> Welcome {
         features: 0,
         session,
         lane: Geometry::DEFAULT,
-        max_lane: 64 << 20,
+        least_lane: Geometry::DEFAULT,
+        limits: Limits::default(),
         doorbell: Doorbell::Socket,
     }
 }
@@ -84,7 +90,8 @@ pub(crate) fn encode(message: &Message, fds: usize) -> Vec<u8> {
 impl Rogue {
     pub(crate) fn connect(run_dir: &RunDir, name: &str) -> Self {
         let service = service(name);
-        Self { socket: endpoint::connect(run_dir.path(), service).unwrap(), service }
+        let socket = endpoint::connect(run_dir.path(), service).unwrap();
+        Self { socket, service, hello: hello(service) }
     }
 
     pub(crate) fn send_bytes(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
@@ -116,7 +123,7 @@ impl Rogue {
 
     /// Says an honest HELLO, and gives the server's WELCOME.
     pub(crate) fn enter(&self) -> (Welcome, Vec<OwnedFd>) {
-        self.send(&Message::Hello(hello(self.service)), &[]);
+        self.send(&Message::Hello(self.hello), &[]);
         match self.receive() {
             Some((Message::Welcome(welcome), fds)) => (welcome, fds),
             other => panic!("{other:?} is no WELCOME"),
@@ -176,8 +183,9 @@ impl RogueListener {
         assert!(ready.unwrap().any(), "nobody connects");
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::accept_with(&self.socket, flags).unwrap();
-        let rogue = Rogue { socket, service: self.service };
-        assert!(matches!(rogue.receive(), Some((Message::Hello(_), _))));
+        let mut rogue = Rogue { socket, service: self.service, hello: hello(self.service) };
+        let Some((Message::Hello(said), _)) = rogue.receive() else { panic!("no HELLO") };
+        rogue.hello = said;
         rogue
     }
 
@@ -193,7 +201,7 @@ impl RogueListener {
         rogue.send(&Message::Welcome(welcome(session)), &fds);
         let Some((Message::Attach(_), fds)) = rogue.receive() else { panic!("no ATTACH") };
         let mut fds = fds.into_iter();
-        let peer = peer_end(&mut fds, Geometry::DEFAULT);
+        let peer = peer_end(&mut fds, rogue.hello.lane);
         rogue.send(&Message::Ready(Ready { session }), &[]);
         let mut opened =
             RogueSession::new(rogue.socket, own, peer, fds.next().map(Eventfd::from_peer));
@@ -205,8 +213,17 @@ impl RogueListener {
 impl RogueSession {
     fn new(socket: OwnedFd, own: OwnEnd, peer: PeerEnd, peer_eventfd: Option<Eventfd>) -> Self {
         let pidfd = peer::peer_pidfd(socket.as_fd());
-        let doorbell = Doorbell::Socket;
-        let parts = Parts { own, peer, socket, doorbell, own_eventfd: None, peer_eventfd, pidfd };
+        let parts = Parts {
+            own,
+            peer,
+            socket,
+            doorbell: Doorbell::Socket,
+            own_eventfd: None,
+            peer_eventfd,
+            pidfd,
+            limits: Limits::default(),
+            lane_name: "rogue-lane".into(),
+        };
         Self { link: Link::new(parts).unwrap(), board: None, tail: 0 }
     }
 
@@ -273,7 +290,8 @@ impl RogueSession {
 
     fn socket(&self) -> Rogue {
         let socket = self.link.socket().try_clone_to_owned().unwrap();
-        Rogue { socket, service: service("any") }
+        let service = service("any");
+        Rogue { socket, service, hello: hello(service) }
     }
 
     /// Whether the client has sent so many requests without a payload.
@@ -305,7 +323,8 @@ impl RogueSession {
         }
         let socket = self.socket();
         while let Some((message, _)) = socket.receive() {
-            assert_eq!(message, Message::Ring);
+            // Its lane may have grown meanwhile.
+            assert!(matches!(message, Message::Ring | Message::Lane(_)), "{message:?}");
         }
     }
 }

@@ -9,23 +9,30 @@ use bellwire::{
 };
 use rustix::thread::{SecureComputingMode, set_secure_computing_mode};
 
+use super::blobs::{self, Settings};
 use super::child::Parent;
 use super::gate::Gate;
 use super::house::{patient, serve_all};
 use super::kernel;
 use super::services::{Echo, Numbers, numbers};
+use crate::resize::serve_exactly;
 
 /// Plays a role until the parent is gone, or says that it is enough.
 pub(crate) fn play(role: &str, parent: Parent) {
     let mut words = role.split(' ');
     let name = words.next().unwrap();
-    let number = words.next().and_then(|word| word.parse().ok());
+    let word = words.next();
+    let number = word.and_then(|word| word.parse().ok());
+    let seed = word.and_then(|word| word.parse().ok());
     match name {
         "server" => serve(parent, number.unwrap_or(0)),
         "pinned-server" => {
             kernel::pin(&[number.unwrap()]);
             serve(parent, 0);
         }
+        "exact" => serve_exactly(parent, seed.unwrap()),
+        "blobs" => blobs::serve(parent, &Settings::parse(role.split(' ').skip(1))),
+        "blob-client" => blobs::call(parent),
         "client" => call(parent),
         "watcher" => watch(parent),
         "reader" => read_without_system_calls(parent),
@@ -63,7 +70,7 @@ fn serve(mut parent: Parent, workers: usize) {
     }
 }
 
-fn tell_stats(stats: &ServerStats) -> String {
+pub(crate) fn tell_stats(stats: &ServerStats) -> String {
     let ServerStats { sessions, admitted, turned_away, accepted, .. } = *stats;
     let ServerStats { answered, refused, lost, poisoned, rings, parks, .. } = *stats;
     let all = [

@@ -34,3 +34,4 @@ pub mod reaper;
 pub mod region;
 mod sealed;
 pub mod snapshot;
+mod spare;

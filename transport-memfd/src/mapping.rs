@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 /// A range of mapped memory that is unmapped on drop. It grants no access by itself: whoever
 /// dereferences [`Mapping::start`] says why that is right.
@@ -26,21 +26,67 @@ unsafe impl Send for Mapping {}
 // SAFETY: a shared reference gives the address and the length away, nothing else.
 unsafe impl Sync for Mapping {}
 
+/// The bytes of a huge page.
+pub(crate) const HUGE: usize = 2 << 20;
+/// [`madvise(2)`](https://man7.org/linux/man-pages/man2/madvise.2.html), Linux 6.1; rustix does not have it.
+const MADV_COLLAPSE: libc::c_int = 25;
+
 impl Mapping {
-    /// Maps the first `len` bytes of `fd`.
+    /// Maps the first `len` bytes of `fd`, aligned so that huge pages can be mapped as such.
     pub(crate) fn new(
         fd: BorrowedFd<'_>,
         len: usize,
         prot: ProtFlags,
         flags: MapFlags,
     ) -> Result<Self, Errno> {
-        // SAFETY: with a null hint and no MAP_FIXED the kernel picks a range that nothing else uses.
-        let start = unsafe { mmap(ptr::null_mut(), len, prot, flags, fd, 0) }?;
-        let start = NonNull::new(start.cast()).ok_or(Errno::NOMEM)?;
-        let mapping = Self { start, len };
+        let mapping = if len < HUGE {
+            // SAFETY: with a null hint and no MAP_FIXED the kernel picks a range that nothing else uses.
+            let start = unsafe { mmap(ptr::null_mut(), len, prot, flags, fd, 0) }?;
+            Self { start: NonNull::new(start.cast()).ok_or(Errno::NOMEM)?, len }
+        } else {
+            let seat = Self::seat(len)?;
+            let flags = flags | MapFlags::FIXED;
+            // SAFETY: the range is the seat's, which nothing else uses.
+            let mapped = unsafe { mmap(seat.start.as_ptr().cast(), len, prot, flags, fd, 0) };
+            if let Err(error) = mapped {
+                // Older kernels may have unmapped the seat already, and somebody else may be in it: leave it.
+                std::mem::forget(seat);
+                return Err(error);
+            }
+            seat
+        };
         // SAFETY: the range is ours; MADV_DONTFORK changes nothing in this process.
         unsafe { madvise(mapping.start.as_ptr().cast(), len, Advice::LinuxDontFork) }?;
         Ok(mapping)
+    }
+
+    /// Nothing yet, `len` bytes of it, at an address that is a multiple of a huge page.
+    fn seat(len: usize) -> Result<Self, Errno> {
+        let room = len.checked_add(HUGE).ok_or(Errno::NOMEM)?;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: with a null hint and no MAP_FIXED the kernel picks a range that nothing else uses.
+        let found = unsafe { mmap_anonymous(ptr::null_mut(), room, ProtFlags::empty(), flags) }?;
+        let found = NonNull::new(found.cast::<u8>()).ok_or(Errno::NOMEM)?;
+        let before = found.as_ptr().align_offset(HUGE).min(HUGE);
+        // SAFETY: `before` is at most HUGE, and so inside of the `len + HUGE` bytes that were found.
+        let start = unsafe { found.add(before) };
+        // SAFETY: `len` is at most what is left of them.
+        let end = unsafe { start.add(len) };
+        for (from, len) in [(found, before), (end, HUGE - before)] {
+            if len > 0 {
+                // SAFETY: the parts before and behind the seat, which nothing uses.
+                let _ = unsafe { munmap(from.as_ptr().cast(), len) };
+            }
+        }
+        Ok(Self { start, len })
+    }
+
+    /// Puts what lies in whole huge pages into such: each needs to have one small page in it. Asks no privilege, and
+    /// works where huge pages of shared memory are off by default. Where the kernel refuses, everything stays as it is.
+    pub(crate) fn collapse(&self) {
+        let len = self.len / HUGE * HUGE;
+        // SAFETY: a range of this mapping; what its bytes are does not change.
+        unsafe { libc::madvise(self.start.as_ptr().cast(), len, MADV_COLLAPSE) };
     }
 
     /// The first byte. Page-aligned.

@@ -138,12 +138,21 @@ pub fn receive(
     buf: &mut [u8],
     max_fds: usize,
 ) -> Result<Received, ReceiveError> {
+    receive_with(sock, buf, max_fds, RecvFlags::empty())
+}
+
+fn receive_with(
+    sock: BorrowedFd<'_>,
+    buf: &mut [u8],
+    max_fds: usize,
+    flags: RecvFlags,
+) -> Result<Received, ReceiveError> {
     // Room for all that a message can carry: the kernel itself would close those that do not fit, in
     // this call, and closing can block.
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MAX_FDS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let room = buf.len();
-    let message = receive_message(sock, buf, &mut control)?;
+    let message = receive_message(sock, buf, &mut control, flags)?;
     let mut received = Received { len: message.bytes.min(room), fds: Vec::new() };
     for ancillary in control.drain() {
         if let RecvAncillaryMessage::ScmRights(fds) = ancillary {
@@ -168,12 +177,46 @@ pub fn receive(
     Ok(received)
 }
 
+/// Receives one message like [`receive`], but leaves it where it is when its descriptors do not fit into this
+/// process ([`ReceiveError::FdsLost`]): it can be received later.
+///
+/// Costs a second system call: the descriptors are taken while the message is only peeked at
+/// ([`recv(2)`](https://man7.org/linux/man-pages/man2/recv.2.html), `MSG_PEEK`).
+///
+/// # Errors
+/// As [`receive`].
+pub fn receive_or_leave(
+    sock: BorrowedFd<'_>,
+    buf: &mut [u8],
+    max_fds: usize,
+) -> Result<Received, ReceiveError> {
+    let peeked = receive_with(sock, buf, max_fds, RecvFlags::PEEK);
+    if matches!(
+        peeked,
+        Err(ReceiveError::WouldBlock | ReceiveError::Closed | ReceiveError::FdsLost)
+            | Err(ReceiveError::System { .. })
+    ) {
+        return peeked;
+    }
+    // No room for descriptors: the kernel drops the message's own references, and none is the last.
+    let mut was_reset = false;
+    loop {
+        match rustix::net::recv(sock, &mut [0_u8; 0], RecvFlags::DONTWAIT) {
+            Err(Errno::INTR) => {}
+            // The peer is gone, and that is told once, before the message.
+            Err(Errno::CONNRESET) if !was_reset => was_reset = true,
+            _ => return peeked,
+        }
+    }
+}
+
 fn receive_message(
     sock: BorrowedFd<'_>,
     buf: &mut [u8],
     control: &mut RecvAncillaryBuffer<'_>,
+    flags: RecvFlags,
 ) -> Result<rustix::net::RecvMsg, ReceiveError> {
-    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let flags = flags | RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let mut was_reset = false;
     loop {
         return match recvmsg(sock, &mut [IoSliceMut::new(buf)], control, flags) {

@@ -8,7 +8,7 @@ use std::arch::asm;
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::mem::{MaybeUninit, size_of};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::doorbell::FutexWord;
 use crate::mapping::Mapping;
-use crate::sealed;
 pub use crate::sealed::{RegionError, VerifyError};
+use crate::{reaper, sealed};
 
 /// Memory that this process made and alone writes: a page, a lane or a board.
 ///
@@ -71,10 +71,7 @@ impl OwnRegion {
         size: usize,
         init: impl FnOnce(&Self),
     ) -> Result<(Self, OwnedFd), RegionError> {
-        let memfd = sealed::make(name, size as u64)?;
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
-        let mapping = Mapping::new(memfd.as_file().as_fd(), size, prot, MapFlags::SHARED)
-            .map_err(|source| RegionError::Map { size: size as u64, source })?;
+        let (memfd, mapping) = sealed::make(name, size)?;
         let range = Range { start: mapping.start(), len: mapping.len() };
         let region = Self { range, mapping: Arc::new(mapping), not_sync: PhantomData };
         init(&region);
@@ -155,9 +152,17 @@ impl PeerRegion {
     /// # Errors
     /// [`VerifyError`] says what is wrong with it.
     pub fn verify_and_map(fd: OwnedFd, expected_size: usize) -> Result<Self, VerifyError> {
+        Self::check_and_map(fd.as_fd(), expected_size).inspect_err(|_| reaper::reap(fd))
+    }
+
+    /// Checks and maps like [`PeerRegion::verify_and_map`], and leaves the descriptor to the caller.
+    pub(crate) fn check_and_map(
+        fd: BorrowedFd<'_>,
+        expected_size: usize,
+    ) -> Result<Self, VerifyError> {
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
-        let fd = sealed::verify(fd, seals, expected_size as u64)?;
-        let mapping = Mapping::new(fd.as_fd(), expected_size, ProtFlags::READ, MapFlags::SHARED)
+        sealed::check(fd, seals, expected_size as u64)?;
+        let mapping = Mapping::new(fd, expected_size, ProtFlags::READ, MapFlags::SHARED)
             .map_err(|source| VerifyError::System { source })?;
         let range = Range { start: mapping.start(), len: mapping.len() };
         Ok(Self { range, _mapping: mapping })

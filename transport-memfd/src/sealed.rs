@@ -2,11 +2,14 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use bellwire_core::resize::{self, Shortage};
 use memfd::{FileSeal, Memfd, MemfdOptions};
 use rustix::fs::{FallocateFlags, FileType, MemfdFlags, SealFlags};
 use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
 use rustix::process::{Resource, getrlimit};
 
+use crate::mapping::{HUGE, Mapping};
 use crate::reaper;
 
 /// The magic number of hugetlbfs in `statfs(2)`.
@@ -59,6 +62,39 @@ pub enum RegionError {
         /// What the kernel said.
         source: std::io::Error,
     },
+}
+
+impl RegionError {
+    /// What this system lacked, for memory of `bytes`.
+    pub fn shortage(&self, bytes: u64) -> Shortage {
+        let io = |source: &std::io::Error| source.raw_os_error().map(Errno::from_raw_os_error);
+        match self {
+            Self::Create { source } | Self::Seal { source } => {
+                shortage(bytes, io(source).unwrap_or(Errno::INVAL))
+            }
+            Self::FileLimit { .. } => Shortage {
+                resource: resize::Resource::Memory,
+                bytes,
+                code: Errno::FBIG.raw_os_error(),
+            },
+            Self::Allocate { source, .. } => {
+                Shortage { resource: resize::Resource::Memory, bytes, code: source.raw_os_error() }
+            }
+            Self::Map { source, .. } => {
+                Shortage { resource: resize::Resource::Maps, bytes, code: source.raw_os_error() }
+            }
+        }
+    }
+}
+
+/// What a system call says is lacking.
+pub(crate) fn shortage(bytes: u64, source: Errno) -> Shortage {
+    let resource = match source {
+        Errno::MFILE | Errno::NFILE => resize::Resource::Descriptors,
+        Errno::NOMEM | Errno::NOSPC | Errno::NOBUFS => resize::Resource::Memory,
+        _ => resize::Resource::Other,
+    };
+    Shortage { resource, bytes, code: source.raw_os_error() }
 }
 
 /// Why a descriptor that a peer sent was not mapped. The peer is at fault unless said otherwise.
@@ -125,23 +161,49 @@ pub enum VerifyError {
     },
 }
 
-/// Makes a memfd of `size` bytes with every page allocated, unsealed.
+/// Makes a memfd of `size` bytes with every page allocated, unsealed, and maps it for writing.
 ///
-/// `CLOEXEC | ALLOW_SEALING`, and `NOEXEC_SEAL` where the kernel has it (Linux 6.3).
-pub(crate) fn make(name: &str, size: u64) -> Result<Memfd, RegionError> {
+/// `CLOEXEC | ALLOW_SEALING`, and `NOEXEC_SEAL` where the kernel has it (Linux 6.3). From 2 MiB on in huge pages,
+/// where the kernel makes some (Linux 6.1): a fifth of the cost, and less to map for whoever reads it.
+pub(crate) fn make(name: &str, size: usize) -> Result<(Memfd, Mapping), RegionError> {
+    let bytes = size as u64;
     // Past RLIMIT_FSIZE the kernel does not return an error, it sends SIGXFSZ.
     if let Some(limit) = getrlimit(Resource::Fsize).current
-        && size > limit
+        && bytes > limit
     {
-        return Err(RegionError::FileLimit { size, limit });
+        return Err(RegionError::FileLimit { size: bytes, limit });
     }
     let memfd = create(name).map_err(|source| RegionError::Create { source })?;
-    rustix::fs::ftruncate(memfd.as_file(), size)
-        .map_err(|source| RegionError::Allocate { size, source })?;
-    // fallocate rather than MAP_POPULATE: a third of the cost, and the pages stay the creator's charge.
+    let map = || {
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        Mapping::new(memfd.as_file().as_fd(), size, prot, MapFlags::SHARED)
+            .map_err(|source| RegionError::Map { size: bytes, source })
+    };
+    let whole = size / HUGE;
+    if whole == 0 {
+        allocate(&memfd, 0, bytes, bytes)?;
+        let mapping = map()?;
+        return Ok((memfd, mapping));
+    }
+    rustix::fs::ftruncate(memfd.as_file(), bytes)
+        .map_err(|source| RegionError::Allocate { size: bytes, source })?;
+    let mapping = map()?;
+    for at in 0..whole {
+        // A huge page is made around a small one that is there.
+        allocate(&memfd, (at * HUGE) as u64, 1, bytes)?;
+    }
+    mapping.collapse();
+    // What is there already costs nothing.
+    allocate(&memfd, 0, bytes, bytes)?;
+    Ok((memfd, mapping))
+}
+
+/// fallocate rather than MAP_POPULATE: a third of the cost, and the pages stay the creator's charge. It makes the file
+/// as long, too.
+fn allocate(memfd: &Memfd, at: u64, len: u64, size: u64) -> Result<(), RegionError> {
     loop {
-        match rustix::fs::fallocate(memfd.as_file(), FallocateFlags::empty(), 0, size) {
-            Ok(()) => return Ok(memfd),
+        match rustix::fs::fallocate(memfd.as_file(), FallocateFlags::empty(), at, len) {
+            Ok(()) => return Ok(()),
             Err(Errno::INTR) => {}
             Err(source) => return Err(RegionError::Allocate { size, source }),
         }
@@ -168,7 +230,8 @@ pub(crate) fn verify(fd: OwnedFd, required: SealFlags, size: u64) -> Result<Owne
     }
 }
 
-fn check(fd: BorrowedFd<'_>, required: SealFlags, size: u64) -> Result<(), VerifyError> {
+/// The same, and leaves the descriptor to the caller.
+pub(crate) fn check(fd: BorrowedFd<'_>, required: SealFlags, size: u64) -> Result<(), VerifyError> {
     let held =
         rustix::fs::fcntl_get_seals(fd).map_err(|source| VerifyError::NotMemfd { source })?;
     // WRITE forbids all that FUTURE_WRITE forbids, and the owner's own mapping too.

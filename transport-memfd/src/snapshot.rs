@@ -8,6 +8,7 @@ use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::slice;
 
+use bellwire_core::sync::{AtomicBool, Ordering};
 use memfd::{FileSeal, Memfd};
 use rustix::fs::SealFlags;
 use rustix::io::Errno;
@@ -20,6 +21,9 @@ pub use crate::sealed::{RegionError, VerifyError};
 /// The seals of a snapshot, in the kernel's numbers.
 const SEALS: SealFlags =
     SealFlags::WRITE.union(SealFlags::SHRINK).union(SealFlags::GROW).union(SealFlags::SEAL);
+
+/// Whether this kernel maps no write-sealed file shared.
+static SHARED_IS_REFUSED: AtomicBool = AtomicBool::new(false);
 
 /// A snapshot while it is built: private to this process, and writable.
 #[derive(Debug)]
@@ -52,10 +56,7 @@ impl SnapshotBuilder {
     pub fn create(name: &str, len: usize) -> Result<Self, RegionError> {
         let too_large = RegionError::Allocate { size: len as u64, source: Errno::FBIG };
         let size = file_size(len).ok_or(too_large)?;
-        let memfd = sealed::make(name, size as u64)?;
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
-        let mapping = Mapping::new(memfd.as_file().as_fd(), size, prot, MapFlags::SHARED)
-            .map_err(|source| RegionError::Map { size: size as u64, source })?;
+        let (memfd, mapping) = sealed::make(name, size)?;
         Ok(Self { mapping, memfd, len })
     }
 
@@ -92,6 +93,25 @@ impl Snapshot {
     /// Whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Copies it into private memory.
+    ///
+    /// # Errors
+    /// What [`pread(2)`](https://man7.org/linux/man-pages/man2/pread.2.html) says.
+    pub fn to_vec(&self) -> Result<Vec<u8>, Errno> {
+        let mut bytes = vec![0; self.len];
+        let mut read = 0;
+        while let Some(rest) = bytes.get_mut(read..).filter(|rest| !rest.is_empty()) {
+            match rustix::io::pread(&self.fd, rest, read as u64) {
+                // Sealed against shrinking: there is no early end.
+                Ok(0) => return Err(Errno::IO),
+                Ok(more) => read += more,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(bytes)
     }
 
     /// Maps it for reading in this process.
@@ -132,13 +152,20 @@ impl SnapshotMap {
     }
 
     fn map(fd: BorrowedFd<'_>, size: usize, len: usize) -> Result<Self, VerifyError> {
-        let mapping = match Mapping::new(fd, size, ProtFlags::READ, MapFlags::SHARED) {
-            // Before Linux 6.7 a write-sealed file could not be mapped shared, not even for reading. A
-            // private mapping that is never written shares the very same pages.
-            Err(Errno::PERM | Errno::ACCESS | Errno::INVAL) => {
-                Mapping::new(fd, size, ProtFlags::READ, MapFlags::PRIVATE)
+        let private = || Mapping::new(fd, size, ProtFlags::READ, MapFlags::PRIVATE);
+        // Before Linux 6.7 a write-sealed file could not be mapped shared, not even for reading. A private mapping that
+        // is never written shares the very same pages.
+        let mapping = if SHARED_IS_REFUSED.load(Ordering::Relaxed) {
+            private()
+        } else {
+            match Mapping::new(fd, size, ProtFlags::READ, MapFlags::SHARED) {
+                Err(Errno::PERM | Errno::ACCESS | Errno::INVAL) => {
+                    let mapping = private();
+                    SHARED_IS_REFUSED.fetch_or(mapping.is_ok(), Ordering::Relaxed);
+                    mapping
+                }
+                shared => shared,
             }
-            shared => shared,
         };
         Ok(Self { mapping: mapping.map_err(|source| VerifyError::System { source })?, len })
     }

@@ -1,5 +1,10 @@
 use super::Outcome;
+use super::burst::{Arrivals, Burst, LONGEST, LaneSpan, SNAPSHOTS};
 use super::protocol::{Served, Totals};
+use crate::out::{self, count};
+
+/// One for the calls, one for the snapshots, two for the burst's messages and one for its orders.
+const SESSIONS: u64 = 5;
 
 /// Something that has to hold.
 #[derive(Debug)]
@@ -18,7 +23,17 @@ pub(super) fn of(outcome: &Outcome) -> Vec<Check> {
     let told = outcome.totals.is_some();
     let checks = [answers(&totals), snapshots(&totals), lookups(&totals)].into_iter().flatten();
     let checks = checks.map(|check| Check { ok: check.ok.map(|ok| ok && told), ..check });
-    checks.chain(cgroups(outcome)).chain(processes(outcome, &totals, &served)).collect()
+    let checks = checks.chain(cgroups(outcome));
+    let burst = match &totals.burst {
+        // A signal came before it.
+        None if outcome.interrupted.is_some() => {
+            let text = "it ended before the burst, which was not checked";
+            let skip = |check| Check { text: text.into(), ok: None, ..check };
+            burst(&Burst::default(), &served.burst).into_iter().map(skip).collect()
+        }
+        ran => burst(ran.as_ref().unwrap_or(&Burst::default()), &served.burst),
+    };
+    checks.chain(burst).chain(processes(outcome, &totals, &served)).collect()
 }
 
 fn answers(totals: &Totals) -> Vec<Check> {
@@ -92,10 +107,77 @@ fn not_made(name: &str) -> String {
     format!("no cgroups were made here: not checked that one {what}")
 }
 
+/// The burst, as the consumer saw it, and the requests that came to its handler.
+fn burst(burst: &Burst, requests: &Arrivals) -> Vec<Check> {
+    let Burst { sent, answers, lanes, shared, .. } = burst;
+    let shown: Vec<usize> = burst.snapshots.iter().map(|shown| shown.cgroups).collect();
+    let lost = requests.lost(sent.messages) + answers.lost(sent.messages);
+    let repeated = requests.repeated + answers.repeated;
+    let reordered = requests.reordered + answers.reordered;
+    let damaged = requests.damaged + answers.damaged;
+    let messages = count(sent.messages);
+    let sizes = |of: fn(&LaneSpan) -> u64| {
+        let bytes = lanes.iter().map(of).max().unwrap_or(0);
+        out::bytes(bytes)
+    };
+    let back = lanes.iter().filter(|lane| lane.last == lane.first).count();
+    let [few, many, few_again] = SNAPSHOTS.map(|cgroups| count(cgroups as u64));
+    let memory = [shared.before, shared.most, shared.after].map(|held| out::bytes(held.bytes));
+    let [before, most, after] = memory;
+    vec![
+        check(
+            "burst_snapshots",
+            format!("snapshots of {few}, {many} and {few_again} cgroups came, complete"),
+            shown == SNAPSHOTS,
+        ),
+        check(
+            "burst_exact",
+            format!(
+                "of {messages} messages each way, up to {}: {lost} lost, {repeated} repeated, {reordered} out of order, {damaged} damaged",
+                out::bytes(sent.longest as u64),
+            ),
+            sent.longest == LONGEST && lost + repeated + reordered + damaged == 0,
+        ),
+        check(
+            "burst_ran_once",
+            format!(
+                "the handler ran {} times for these {messages} requests",
+                count(requests.messages)
+            ),
+            sent.messages > 0 && requests.messages == sent.messages && burst.out_of_turn == 0,
+        ),
+        check(
+            "burst_lanes_grew",
+            format!(
+                "lanes of {} became up to {}",
+                sizes(|lane| lane.first),
+                sizes(|lane| lane.most)
+            ),
+            !lanes.is_empty() && lanes.iter().all(|lane| lane.most > lane.first),
+        ),
+        check(
+            "burst_lanes_trimmed",
+            format!("{back} of {} lanes are back at {}", lanes.len(), sizes(|lane| lane.first)),
+            !lanes.is_empty() && back == lanes.len(),
+        ),
+        check(
+            "burst_memory_returned",
+            format!("shared memory: {before} before, {most} meanwhile, {after} after"),
+            shared.before.bytes > 0
+                && shared.after.bytes <= shared.before.bytes / 10 * 11
+                && shared.after.memfds <= shared.before.memfds,
+        ),
+    ]
+}
+
 fn processes(outcome: &Outcome, totals: &Totals, served: &Served) -> Vec<Check> {
     let told = outcome.totals.is_some() && outcome.served.is_some();
-    let calls = &totals.calls;
-    let here = calls.made == calls.answered + calls.failed + calls.in_flight;
+    let sessions = || totals.sessions.iter();
+    let made: u64 = sessions().map(|session| session.made).sum();
+    let answered: u64 = sessions().map(|session| session.answered).sum();
+    let failed: u64 = sessions().map(|session| session.failed).sum();
+    let in_flight: u64 = sessions().map(|session| session.in_flight).sum();
+    let here = made == answered + failed + in_flight;
     let there = served.accepted == served.answered + served.refused + served.lost;
     vec![
         check(
@@ -103,28 +185,102 @@ fn processes(outcome: &Outcome, totals: &Totals, served: &Served) -> Vec<Check> 
             "both processes ended by themselves, with status 0",
             told && outcome.ends.is_empty(),
         ),
-        // One session for the calls, one for the snapshots.
         check(
             "no_reconnects",
-            "two sessions were opened, none again",
-            told && served.sessions == 2 && served.turned_away == 0 && served.poisoned == 0,
+            format!("{SESSIONS} sessions were opened, none again"),
+            told && served.sessions == SESSIONS && served.turned_away == 0 && served.poisoned == 0,
         ),
         check(
             "no_errors",
             "no errors",
-            told && totals.errors == 0 && calls.failed == 0 && served.failed_scans == 0,
+            told && totals.errors == 0 && failed == 0 && served.failed_scans == 0,
         ),
         check(
             "counters_reconcile",
             format!(
-                "made {} = answered {} + failed {} + in flight {}, and accepted = answered + refused + lost",
-                calls.made, calls.answered, calls.failed, calls.in_flight
+                "made {made} = answered {answered} + failed {failed} + in flight {in_flight}, and accepted = answered + refused + lost"
             ),
-            told && here && there && served.accepted >= calls.made,
+            told && here && there && served.accepted >= made,
         ),
     ]
 }
 
 fn check(name: &'static str, text: impl Into<String>, ok: bool) -> Check {
     Check { name, text: text.into(), ok: Some(ok) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::demo::burst::Shown;
+
+    /// Which checks do not hold when what a good run brings is changed.
+    fn failing(change: impl Fn(&mut Burst, &mut Arrivals)) -> Vec<&'static str> {
+        let arrivals = Arrivals { messages: 9, bytes: 99, ..Arrivals::default() };
+        let (mut ran, mut requests) = (Burst { answers: arrivals, ..Burst::default() }, arrivals);
+        ran.snapshots = SNAPSHOTS.map(|cgroups| Shown { cgroups, ..Shown::default() }).into();
+        (ran.sent.messages, ran.sent.longest) = (9, LONGEST);
+        let lane = |lane: &str| LaneSpan {
+            session: "burst".into(),
+            lane: lane.into(),
+            first: 1 << 14,
+            most: 1 << 20,
+            last: 1 << 14,
+        };
+        ran.lanes = vec![lane("requests"), lane("answers")];
+        (ran.shared.before.bytes, ran.shared.before.memfds) = (100_000, 20);
+        ran.shared.after = ran.shared.before;
+        change(&mut ran, &mut requests);
+        let checks = burst(&ran, &requests).into_iter();
+        checks.filter(|check| check.ok == Some(false)).map(|check| check.name).collect()
+    }
+
+    #[test]
+    fn a_good_burst_passes() {
+        assert_eq!(failing(|_, _| {}), [""; 0]);
+    }
+
+    #[test]
+    fn a_message_lost_repeated_reordered_or_damaged_fails() {
+        let changes: [fn(&mut Arrivals); 4] = [
+            |arrivals| arrivals.messages -= 1,
+            |arrivals| arrivals.repeated += 1,
+            |arrivals| arrivals.reordered += 1,
+            |arrivals| arrivals.damaged += 1,
+        ];
+        for change in changes {
+            assert!(failing(|_, requests| change(requests)).contains(&"burst_exact"));
+            assert!(failing(|ran, _| change(&mut ran.answers)).contains(&"burst_exact"));
+        }
+        assert_eq!(failing(|ran, _| ran.sent.longest -= 1), ["burst_exact"]);
+    }
+
+    #[test]
+    fn a_handler_that_ran_twice_or_out_of_turn_fails() {
+        let twice = |_: &mut Burst, requests: &mut Arrivals| {
+            requests.messages += 1;
+            requests.repeated += 1;
+        };
+        assert_eq!(failing(twice), ["burst_exact", "burst_ran_once"]);
+        assert_eq!(failing(|ran, _| ran.out_of_turn += 1), ["burst_ran_once"]);
+    }
+
+    #[test]
+    fn a_lane_that_did_not_grow_or_stayed_large_fails() {
+        assert_eq!(failing(|ran, _| ran.lanes[1].most = 1 << 14), ["burst_lanes_grew"]);
+        assert_eq!(failing(|ran, _| ran.lanes[1].last = 1 << 15), ["burst_lanes_trimmed"]);
+    }
+
+    #[test]
+    fn memory_that_stays_or_a_snapshot_that_did_not_come_fails() {
+        assert_eq!(failing(|ran, _| ran.shared.after.bytes += 20_000), ["burst_memory_returned"]);
+        assert_eq!(failing(|ran, _| ran.shared.after.memfds += 1), ["burst_memory_returned"]);
+        assert_eq!(failing(|ran, _| ran.snapshots.truncate(2)), ["burst_snapshots"]);
+    }
+
+    #[test]
+    fn a_burst_that_did_not_run_fails() {
+        let checks = burst(&Burst::default(), &Arrivals::default());
+        assert!(checks.len() == 6 && checks.iter().all(|check| check.ok == Some(false)));
+    }
 }

@@ -5,11 +5,12 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bellwire::cgroups::{CgroupsSnapshot, Index, View, name_hash};
+use bellwire::cgroups::{CgroupsSnapshot, View, name_hash};
 use bellwire::{Client, Current, Refreshed, RunDir, SnapshotCache};
 
+use super::burst::{BurstClient, SessionFigures};
 use super::expect::Expectations;
-use super::protocol::{DemoPing, FromConsumer, ToConsumer};
+use super::protocol::{DemoPing, FromConsumer, ToConsumer, Totals};
 use super::tally::Tally;
 use crate::exit::{Exit, Failure, chain};
 use crate::out;
@@ -36,6 +37,7 @@ pub(crate) fn run(run_dir: &RunDir) -> Result<Exit, Failure> {
         match orders.recv_timeout(PAUSE) {
             Ok(ToConsumer::Made(made)) => consumer.expected.made(made),
             Ok(ToConsumer::Removed { path }) => consumer.expected.removed(path),
+            Ok(ToConsumer::Burst) => consumer.burst()?,
             Ok(ToConsumer::Finish) => break,
             Err(RecvTimeoutError::Timeout) => {}
             // Without the demo, there is nobody to work for.
@@ -43,7 +45,13 @@ pub(crate) fn run(run_dir: &RunDir) -> Result<Exit, Failure> {
         }
     }
     let session = consumer.client.session().map(|session| session.stats());
-    let totals = consumer.tally.totals(session.unwrap_or_default());
+    let calls = session.as_ref().map(|stats| SessionFigures::new("calls", stats));
+    let (burst, sessions) = consumer.burst.end();
+    let totals = Totals {
+        burst,
+        sessions: calls.into_iter().chain(sessions).collect(),
+        ..consumer.tally.totals(session.unwrap_or_default())
+    };
     out::json_line(&FromConsumer::Done(Box::new(totals)))?;
     Ok(Exit::Ok)
 }
@@ -69,21 +77,23 @@ fn parse(line: &str) -> Result<ToConsumer, ()> {
 struct Consumer {
     cache: SnapshotCache<CgroupsSnapshot>,
     client: Client<DemoPing>,
+    burst: BurstClient,
     expected: Expectations,
     tally: Tally,
     sequence: u64,
 }
 
 impl Consumer {
-    /// Opens both sessions and waits for the first snapshot.
+    /// Opens all sessions and waits for the first snapshot.
     fn connect(run_dir: &RunDir) -> Result<Self, Failure> {
         let begun = Instant::now();
         let mut client = Client::new(run_dir);
         let provider = client.connect()?.provider_pid();
         let connect_nanos = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let burst = BurstClient::connect(run_dir)?;
         let cache = SnapshotCache::new(run_dir);
         let (expected, tally) = (Expectations::default(), Tally::new()?);
-        let mut consumer = Self { cache, client, expected, tally, sequence: 0 };
+        let mut consumer = Self { cache, client, burst, expected, tally, sequence: 0 };
         let first = consumer.cache.wait_for_change(Some(FIRST));
         if !matches!(first, Ok(Refreshed::Changed)) {
             let state = consumer.cache.state();
@@ -102,6 +112,14 @@ impl Consumer {
         self.calls(Instant::now() + CALLS);
         self.refreshes(Instant::now() + REFRESHES);
         self.lookups(Instant::now() + LOOKUPS);
+    }
+
+    /// The burst, during which no cgroup of this machine is seen.
+    fn burst(&mut self) -> Result<(), Failure> {
+        let begun = Instant::now();
+        self.burst.run(&mut self.cache, &mut self.tally)?;
+        self.expected.postpone(begun.elapsed());
+        Ok(())
     }
 
     /// Tells what a second brought, and which expectations were met or not.
@@ -185,11 +203,8 @@ impl Consumer {
     /// Checks a snapshot that came.
     fn changed(&mut self) {
         let Some(current) = self.cache.current() else { return };
-        let view = current.index().view();
-        let again = Index::validate(current.bytes());
-        let same = again.is_ok_and(|again| again.view().iter().eq(view.iter()));
-        self.tally.snapshot(current.generation(), same);
-        self.expected.check(view);
+        self.tally.came(&self.cache);
+        self.expected.check(current.index().view());
     }
 
     /// Looks every cgroup up by id, path and name, again and again.

@@ -25,6 +25,13 @@ impl Expectations {
         self.disappearing.push((path, Instant::now() + PATIENCE));
     }
 
+    /// Gives all of them so much more time.
+    pub(super) fn postpone(&mut self, by: Duration) {
+        let appearing = self.appearing.iter_mut().map(|(_, until)| until);
+        let disappearing = self.disappearing.iter_mut().map(|(_, until)| until);
+        appearing.chain(disappearing).for_each(|until| *until += by);
+    }
+
     /// Looks what came true, and what did not in time.
     pub(super) fn check(&mut self, view: View<'_>) {
         let now = Instant::now();

@@ -1,5 +1,6 @@
 //! `bellwire demo`: a provider and a consumer process over a private run dir, and a world that changes.
 
+mod burst;
 mod checks;
 mod child;
 pub(crate) mod consumer;
@@ -17,6 +18,7 @@ use crate::args::Demo;
 use crate::cgroups::Scanner;
 use crate::exit::{Exit, Failure};
 use crate::stop::{Stop, Why};
+use burst::LaneChange;
 use child::Who;
 pub(crate) use protocol::DemoPing;
 use protocol::{FromConsumer, FromProvider, Second, Served, Totals};
@@ -41,6 +43,7 @@ enum Event {
 #[derive(Debug)]
 struct Outcome {
     seconds: Vec<Second>,
+    lane_changes: Vec<LaneChange>,
     connect_nanos: u64,
     totals: Option<Totals>,
     served: Option<Served>,

@@ -3,6 +3,8 @@
 use bellwire::Service;
 use serde::{Deserialize, Serialize};
 
+use super::burst::{Arrivals, Burst, LaneChange, SessionFigures, Shown};
+
 /// The service that the demo calls: answers 64 bytes with 64 others.
 pub(crate) struct DemoPing;
 
@@ -44,6 +46,8 @@ pub(super) struct Served {
     pub(super) generations: u64,
     /// Scans that failed.
     pub(super) failed_scans: u64,
+    /// The burst's requests, as its handler counted them.
+    pub(super) burst: Arrivals,
 }
 
 /// From the demo to the consumer. The end of the stream ends it too.
@@ -56,6 +60,8 @@ pub(super) enum ToConsumer {
     Removed {
         path: String,
     },
+    /// Now comes the burst.
+    Burst,
     Finish,
 }
 
@@ -76,6 +82,10 @@ pub(super) enum FromConsumer {
         provider: Option<u32>,
     },
     Second(Second),
+    /// A lane of the burst changed its size.
+    Lane(LaneChange),
+    /// A snapshot of the burst has come.
+    Shown(Shown),
     /// A cgroup that was made was found, or was not in time.
     Found {
         path: String,
@@ -109,7 +119,12 @@ pub(super) struct Second {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Totals {
     pub(super) seconds: f64,
+    /// Of the session for calls of 64 bytes.
     pub(super) calls: Calls,
+    /// `None` when it was not reached.
+    pub(super) burst: Option<Burst>,
+    /// All sessions but the one for snapshots.
+    pub(super) sessions: Vec<SessionFigures>,
     pub(super) rtt_nanos: Times,
     pub(super) lookups: Lookups,
     pub(super) refreshes: Refreshes,

@@ -4,13 +4,17 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::Outcome;
+use super::burst::{LaneChange, SessionFigures, Shown};
 use super::checks::{self, Check};
 use super::protocol::{Second, Served, Totals};
 use super::tally::ratio;
 use super::world::World;
 use crate::args::Demo;
 use crate::exit::Failure;
-use crate::out::{self, BAD, FAINT, GOOD, TITLE, WARN, count, nanos, rate};
+use crate::out::{
+    self, Align, BAD, Cell, Column, FAINT, GOOD, TITLE, Table, WARN, bytes, count, nanos, rate,
+    wrapped,
+};
 
 /// Tells what happens, to people as it does, or to a program at the end.
 pub(super) struct Report {
@@ -37,8 +41,8 @@ impl Report {
         Self { seconds: args.seconds, json: args.json, header_due: out::is_terminal() }
     }
 
-    pub(super) fn seconds(&self) -> usize {
-        usize::try_from(self.seconds).unwrap_or(usize::MAX)
+    pub(super) fn seconds(&self) -> u64 {
+        self.seconds.into()
     }
 
     pub(super) fn start(&mut self, start: &Start<'_>) -> Result<(), Failure> {
@@ -85,7 +89,7 @@ impl Report {
             return Ok(());
         }
         let mut stdout = out::stdout();
-        let figures = figures(second);
+        let figures = fitting(figures(second), out::width());
         if std::mem::take(&mut self.header_due) {
             let titles =
                 figures.iter().map(|figure| format!("{:>w$}", figure.title, w = figure.width()));
@@ -99,6 +103,33 @@ impl Report {
             let values = figures.iter().map(|figure| format!("{} {}", figure.title, figure.value));
             writeln!(stdout, "{}", values.collect::<Vec<_>>().join(" · "))?;
         }
+        Ok(stdout.flush()?)
+    }
+
+    /// One line for a lane that changed its size.
+    pub(super) fn lane(&self, change: &LaneChange) -> Result<(), Failure> {
+        let LaneChange { session, lane, epoch, from, to, why } = change;
+        let arrow = if to > from { "↑" } else { "↓" };
+        let (from, to) = (bytes(*from), bytes(*to));
+        self.news(arrow, format_args!("{session} {lane} {from} → {to}, epoch {epoch}: {why}"))
+    }
+
+    /// One line for a snapshot of the burst.
+    pub(super) fn shown(&self, shown: &Shown) -> Result<(), Failure> {
+        let (cgroups, len) = (count(shown.cgroups as u64), bytes(shown.bytes as u64));
+        let took = time(shown.nanos);
+        self.news(
+            "•",
+            format_args!("snapshot of {cgroups} cgroups, {len}: made, seen and checked in {took}"),
+        )
+    }
+
+    fn news(&self, mark: &str, what: std::fmt::Arguments<'_>) -> Result<(), Failure> {
+        if self.json {
+            return Ok(());
+        }
+        let mut stdout = out::stdout();
+        writeln!(stdout, "  {FAINT}{mark}{FAINT:#} {what}")?;
         Ok(stdout.flush()?)
     }
 
@@ -119,13 +150,23 @@ impl Report {
         let totals = outcome.totals.as_ref().unwrap_or(&empty.0);
         let served = outcome.served.as_ref().unwrap_or(&empty.1);
         figures_of_the_run(&mut stdout, totals, served)?;
+        let width = out::width();
+        lanes(&totals.sessions, width).print(&mut stdout, width)?;
+        writeln!(stdout)?;
+        let mut skipped = "";
         for check in &checks {
+            // Several may not have been told for one reason.
+            if check.ok.is_none() && check.text == skipped {
+                continue;
+            }
+            skipped = &check.text;
             let (style, mark) = match check.ok {
                 Some(true) => (GOOD, "✓"),
                 Some(false) => (BAD, "✗"),
                 None => (FAINT, "–"),
             };
-            writeln!(stdout, "  {style}{mark}{style:#} {}", check.text)?;
+            let text = wrapped(&check.text, out::width(), 4);
+            writeln!(stdout, "  {style}{mark}{style:#} {text}")?;
         }
         let trouble = outcome.world.trouble.iter().filter(|_| outcome.world.place().is_some());
         for why in outcome.ends.iter().chain(&totals.messages).chain(trouble) {
@@ -164,6 +205,58 @@ fn figures(second: &Second) -> [Figure; 10] {
     ]
 }
 
+/// The figures that a line of `width` columns has room for. What goes first is told elsewhere, too.
+fn fitting(figures: [Figure; 10], width: Option<usize>) -> Vec<Figure> {
+    const DISPENSABLE: [&str; 8] = [
+        "changed/s",
+        "generation",
+        "rings/call",
+        "refreshes/s",
+        "look-ups/s",
+        "RTT p99",
+        "cgroups",
+        "errors",
+    ];
+    let mut figures = Vec::from(figures);
+    let Some(width) = width else { return figures };
+    for title in DISPENSABLE {
+        let gaps = 2 * figures.len().saturating_sub(1);
+        if figures.iter().map(Figure::width).sum::<usize>() + gaps <= width {
+            break;
+        }
+        figures.retain(|figure| figure.title != title);
+    }
+    figures
+}
+
+/// Both lanes of each session; on a narrow terminal only what is needed.
+fn lanes(sessions: &[SessionFigures], width: Option<usize>) -> Table {
+    let has_room_for = |columns| width.is_none_or(|width| width >= columns);
+    let names = if has_room_for(72) { ["requests", "answers"] } else { ["req", "ans"] };
+    let needed = if has_room_for(65) { 8 } else { 5 };
+    let titles = ["EPOCH", "SIZE", "HIGH", "BYTES", "GREW", "SHRANK", "ATTACHED"];
+    let columns = titles.map(|title| Column::new(title, Align::Right));
+    let first = Column::new("LANE", Align::Left);
+    let columns: Vec<_> = std::iter::once(first).chain(columns).take(needed).collect();
+    let mut table = Table::new(columns);
+    for SessionFigures { session, requests, answers, .. } in sessions {
+        for (name, lane) in names.into_iter().zip([requests, answers]) {
+            let cells = [
+                format!("{session} {name}"),
+                lane.epoch.to_string(),
+                bytes(lane.size),
+                bytes(lane.high_water),
+                bytes(lane.bytes),
+                lane.grows.to_string(),
+                lane.shrinks.to_string(),
+                lane.attaches.to_string(),
+            ];
+            table.row(cells.into_iter().take(needed).map(Cell::new).collect::<Vec<_>>());
+        }
+    }
+    table
+}
+
 fn figures_of_the_run(
     to: &mut impl Write,
     totals: &Totals,
@@ -171,7 +264,7 @@ fn figures_of_the_run(
 ) -> std::io::Result<()> {
     let Totals { calls, rtt_nanos: rtt, lookups, refreshes, .. } = totals;
     let line = |to: &mut dyn Write, what: &str, text: String| {
-        writeln!(to, "{TITLE}{what:<10}{TITLE:#}{text}")
+        writeln!(to, "{TITLE}{what:<10}{TITLE:#}{}", wrapped(&text, out::width(), 10))
     };
     let (p50, p99, p999, max) = (time(rtt.p50), time(rtt.p99), time(rtt.p999), time(rtt.max));
     line(
@@ -235,6 +328,7 @@ fn object(outcome: &Outcome, checks: &[Check], ok: bool) -> Value {
             "stale_removed": world.stale,
         },
         "seconds": outcome.seconds,
+        "lane_changes": outcome.lane_changes,
         "consumer": outcome.totals,
         "provider": outcome.served,
         "trouble": outcome.ends,
@@ -244,4 +338,22 @@ fn object(outcome: &Outcome, checks: &[Check], ok: bool) -> Value {
 #[allow(clippy::cast_precision_loss, reason = "three digits are printed")]
 fn time(value: u64) -> String {
     nanos(value as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_fits_a_narrow_terminal() {
+        let titles = |width| {
+            let figures = fitting(figures(&Second::default()), width);
+            figures.iter().map(|figure| figure.title).collect::<Vec<_>>()
+        };
+        assert_eq!(titles(None).len(), 10);
+        assert_eq!(titles(Some(200)).len(), 10);
+        let narrow = titles(Some(80));
+        assert!(narrow.contains(&"errors") && !narrow.contains(&"generation"), "{narrow:?}");
+        assert_eq!(titles(Some(1)), ["time", "RTT p50"]);
+    }
 }

@@ -1,6 +1,7 @@
 use std::time::{Duration, Instant};
 
-use bellwire::SessionStats;
+use bellwire::cgroups::{CgroupsSnapshot, Index};
+use bellwire::{SessionStats, SnapshotCache};
 use hdrhistogram::Histogram;
 
 use super::protocol::{Calls, Second, Times, Totals};
@@ -96,8 +97,17 @@ impl Tally {
         self.error(&format!("refresh: {what}"));
     }
 
+    /// Validates the snapshot that is held once more, if it came since the last time.
+    pub(super) fn came(&mut self, cache: &SnapshotCache<CgroupsSnapshot>) {
+        let current = cache.current().filter(|current| current.generation() != self.generation);
+        let Some(current) = current else { return };
+        let again = Index::validate(current.bytes());
+        let same = again.is_ok_and(|again| again.view().iter().eq(current.index().view().iter()));
+        self.snapshot(current.generation(), same);
+    }
+
     /// A snapshot came, and was validated again.
-    pub(super) fn snapshot(&mut self, generation: u64, same_again: bool) {
+    fn snapshot(&mut self, generation: u64, same_again: bool) {
         let refreshes = &mut self.totals.refreshes;
         refreshes.changed += 1;
         refreshes.revalidated += u64::from(same_again);

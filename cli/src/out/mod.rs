@@ -2,6 +2,7 @@
 
 mod number;
 mod table;
+mod wrap;
 
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 
@@ -10,8 +11,9 @@ use anstyle::{AnsiColor, Style};
 use colorchoice::ColorChoice;
 use serde::Serialize;
 
-pub(crate) use number::{count, nanos, rate, span};
+pub(crate) use number::{bytes, count, nanos, rate, span};
 pub(crate) use table::{Align, Cell, Column, Table};
+pub(crate) use wrap::wrapped;
 
 pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
 pub(crate) const BAD: Style = AnsiColor::Red.on_default().bold();

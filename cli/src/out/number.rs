@@ -23,6 +23,16 @@ pub(crate) fn nanos(nanos: f64) -> String {
     scaled(nanos, &[(" ns", 1.0), (" µs", 1e3), (" ms", 1e6), (" s", 1e9)])
 }
 
+/// Bytes in three digits, or as a whole number of a unit: `1.21 MiB`, `16 KiB`.
+#[allow(clippy::cast_precision_loss, reason = "three digits are printed")]
+pub(crate) fn bytes(bytes: u64) -> String {
+    const UNITS: [(&str, u64); 4] =
+        [(" GiB", 1 << 30), (" MiB", 1 << 20), (" KiB", 1 << 10), (" B", 1)];
+    let fits = |(_, size): &&(&str, u64)| bytes >= *size;
+    let (unit, size) = UNITS.iter().find(fits).unwrap_or(&(" B", 1));
+    digits(bytes as f64 / *size as f64, unit, bytes.is_multiple_of(*size))
+}
+
 /// A time span in three digits.
 pub(crate) fn span(span: Duration) -> String {
     nanos(span.as_secs_f64() * 1e9)
@@ -35,8 +45,12 @@ fn scaled(value: f64, units: &[(&str, f64)]) -> String {
         return value.to_string();
     };
     let value = value / size;
+    digits(value, unit, value == value.trunc() && *size == 1.0)
+}
+
+fn digits(value: f64, unit: &str, is_whole: bool) -> String {
     let digits = match value.abs() {
-        _ if value == value.trunc() && *size == 1.0 => 0,
+        _ if is_whole => 0,
         small if small < 9.995 => 2,
         middle if middle < 99.95 => 1,
         _ => 0,
@@ -58,5 +72,16 @@ mod tests {
         assert_eq!(nanos(2_134.0), "2.13 µs");
         assert_eq!(span(Duration::from_millis(250)), "250 ms");
         assert_eq!(span(Duration::from_secs(4)), "4.00 s");
+    }
+
+    #[test]
+    fn bytes_are_whole_where_they_can_be() {
+        assert_eq!(bytes(0), "0 B");
+        assert_eq!(bytes(8144), "7.95 KiB");
+        assert_eq!(bytes(16 << 10), "16 KiB");
+        assert_eq!(bytes(1 << 20), "1 MiB");
+        assert_eq!(bytes((1 << 20) - 1), "1024 KiB");
+        assert_eq!(bytes(123_456_789), "118 MiB");
+        assert_eq!(bytes((5 << 30) + 1), "5.00 GiB");
     }
 }

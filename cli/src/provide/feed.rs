@@ -19,8 +19,8 @@ pub(crate) struct Feed {
 pub(crate) enum Source {
     /// The hierarchies of this machine.
     Hierarchy(Scanner),
-    /// Made-up cgroups, that never change.
-    Synthetic(usize),
+    /// Made-up cgroups, that never change; others for each seed.
+    Synthetic { count: usize, seed: u64 },
 }
 
 /// A generation that was published.
@@ -51,8 +51,8 @@ impl Source {
     fn scan(&mut self) -> Result<Scan, ScanError> {
         match self {
             Self::Hierarchy(scanner) => scanner.scan(),
-            Self::Synthetic(count) => Ok(Scan {
-                entries: synthetic::entries(*count, 1),
+            Self::Synthetic { count, seed } => Ok(Scan {
+                entries: synthetic::entries(*count, *seed),
                 mode: Mode::V2,
                 skipped: Skipped::default(),
                 started: SystemTime::now(),
@@ -64,6 +64,12 @@ impl Source {
 impl Feed {
     pub(crate) fn new(source: Source, publisher: Publisher<CgroupsSnapshot>) -> Self {
         Self { source, publisher, last: None }
+    }
+
+    /// Goes on with another source, of which whatever it shows is new. The one until now.
+    pub(crate) fn replace_source(&mut self, source: Source) -> Source {
+        self.last = None;
+        std::mem::replace(&mut self.source, source)
     }
 
     /// Looks once; publishes if there is something new, and tells what.

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::support::{Place, is_empty};
 
-const CHECKS: [&str; 12] = [
+const CHECKS: [&str; 18] = [
     "answers_verified",
     "snapshot_received",
     "generations_grow",
@@ -15,6 +15,12 @@ const CHECKS: [&str; 12] = [
     "absent_name_not_found",
     "cgroups_found",
     "cgroups_gone",
+    "burst_snapshots",
+    "burst_exact",
+    "burst_ran_once",
+    "burst_lanes_grew",
+    "burst_lanes_trimmed",
+    "burst_memory_returned",
     "ended_cleanly",
     "no_reconnects",
     "no_errors",
@@ -53,13 +59,69 @@ fn every_check_holds_and_nothing_is_left_behind() {
 }
 
 #[test]
+fn the_burst_grows_lanes_and_shrinks_them_on_the_sessions_that_were_open() {
+    let place = Place::new();
+    let ended = place.run(&["demo", "--seconds", "1", "--json", "--cgroups", "0"]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    let report = ended.json();
+    let (burst, provider) = (&report["consumer"]["burst"], &report["provider"]);
+    let shown = burst["snapshots"].as_array().unwrap().iter().map(|shown| &shown["cgroups"]);
+    assert!(shown.eq([16, 100_000, 16].map(Value::from).iter()), "{burst:#}");
+    let sent = &burst["sent"];
+    assert_eq!((&sent["longest"], &sent["attached"]), (&(16 << 20).into(), &2.into()));
+    for arrived in [&burst["answers"], &provider["burst"]] {
+        assert_eq!(arrived["messages"], sent["messages"]);
+        for fault in ["repeated", "reordered", "damaged"] {
+            assert_eq!(arrived[fault], 0, "{arrived}");
+        }
+    }
+    let shared = &burst["shared"];
+    assert!(shared["most"]["bytes"].as_u64() > shared["before"]["bytes"].as_u64());
+    assert_eq!(provider["sessions"], 5);
+    check_lanes(&report);
+}
+
+/// What is told of each lane agrees with itself.
+fn check_lanes(report: &Value) {
+    let changes = report["lane_changes"].as_array().unwrap();
+    let sessions = report["consumer"]["sessions"].as_array().unwrap();
+    let names = sessions.iter().map(|session| session["session"].as_str().unwrap());
+    assert!(names.eq(["calls", "burst", "burst 2", "stage"]));
+    for span in report["consumer"]["burst"]["lanes"].as_array().unwrap() {
+        let of = |change: &&Value| ["session", "lane"].iter().all(|key| change[*key] == span[*key]);
+        let of_lane: Vec<_> = changes.iter().filter(of).collect();
+        let mut size = &span["first"];
+        for change in &of_lane {
+            assert_eq!(&change["from"], size, "{changes:#?}");
+            size = &change["to"];
+        }
+        assert_eq!((size, size), (&span["last"], &span["first"]), "{changes:#?}");
+        assert_eq!(of_lane.last().unwrap()["why"], "trimmed");
+        let session = sessions.iter().find(|session| session["session"] == span["session"]);
+        let lane = &session.unwrap()[span["lane"].as_str().unwrap()];
+        assert_eq!((&lane["size"], &lane["attaches"]), (&span["last"], &1.into()), "{lane}");
+        let resizes = lane["grows"].as_u64().unwrap() + lane["shrinks"].as_u64().unwrap();
+        assert_eq!(lane["epoch"].as_u64(), Some(1 + resizes), "{lane}");
+        assert!(lane["high_water"].as_u64() > span["first"].as_u64(), "{lane}");
+        assert!(lane["bytes"].as_u64() > lane["high_water"].as_u64(), "{lane}");
+    }
+}
+
+#[test]
 fn it_tells_each_second_and_each_check_in_plain_lines() {
     let place = Place::new();
     let ended = place.run(&["demo", "--seconds", "1"]);
     assert_eq!(ended.status, Some(0), "{ended:?}");
-    let second = ended.stdout.lines().find(|line| line.starts_with("time 1 s")).unwrap();
+    let second = ended.stdout.lines().find(|line| line.starts_with("time ")).unwrap();
     for figure in ["generation", "cgroups", "look-ups/s", "RTT p99", "rings/call", "errors 0"] {
         assert!(second.contains(figure), "{second}");
+    }
+    for news in ["↑ burst requests 16 KiB → ", "↓ burst answers ", "snapshot of 100 000 cgroups"]
+    {
+        assert!(ended.stdout.contains(news), "{}", ended.stdout);
+    }
+    for lane in ["LANE ", "burst requests", "burst answers", "stage answers"] {
+        assert!(ended.stdout.lines().any(|line| line.starts_with(lane)), "{}", ended.stdout);
     }
     let skipped = ended.stdout.matches("  – ").count();
     assert_eq!(ended.stdout.matches("  ✓ ").count() + skipped, CHECKS.len(), "{}", ended.stdout);

@@ -96,8 +96,8 @@ impl ClientHandshake {
         let fields = [
             ("version", self.hello.versions.range().contains(&welcome.version)),
             ("features", welcome.features & !self.hello.features == 0),
-            ("lane size", welcome.lane.size() <= self.hello.max_lane.into()),
-            ("lane limit", u64::from(welcome.max_lane) >= self.hello.lane.size()),
+            ("lane size", welcome.lane == self.hello.limits.opening(welcome.lane)),
+            ("lane limit", welcome.limits.opening(self.hello.lane) == self.hello.lane),
             ("doorbell", welcome.doorbell != Doorbell::Eventfd || self.hello.rings_eventfd),
         ];
         match fields.iter().find(|(_, fits)| !fits) {

@@ -7,7 +7,7 @@ use crate::wire::{
     ControlError, ControlKind, Doorbell, Hello, Message, PROTOCOL, Ready, Refuse, RefuseCode,
     Welcome,
 };
-use crate::{Geometry, Instant, ServiceName};
+use crate::{Geometry, Instant, Limits, ServiceName};
 
 /// Whom an endpoint admits. The peer's user was checked before its first message was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,8 +18,8 @@ pub struct Admission {
     pub method: u32,
     /// The token that clients must have; `None` admits any.
     pub token: Option<[u8; 16]>,
-    /// The largest lane that a client may have, in bytes.
-    pub max_lane: u32,
+    /// What the server puts up with.
+    pub limits: Limits,
 }
 
 /// What the server offers an admitted client.
@@ -29,6 +29,8 @@ pub struct Terms {
     pub session: u64,
     /// The size of the server's lane; cut to the client's limit.
     pub lane: Geometry,
+    /// The size below which it never goes; cut likewise.
+    pub least_lane: Geometry,
     /// The doorbell that the server would like; a socket byte when the client cannot ring it.
     pub doorbell: Doorbell,
 }
@@ -118,16 +120,14 @@ impl ServerHandshake {
             Doorbell::Eventfd if !hello.rings_eventfd => Doorbell::Socket,
             doorbell => doorbell,
         };
-        // The largest size within the client's limit, which may lie between two sizes or above all.
-        let size = hello.max_lane.checked_ilog2().map_or(0, |bits| 1 << bits);
-        let limit = Geometry::new(size).unwrap_or(terms.lane);
-        let lane = if terms.lane.size() <= limit.size() { terms.lane } else { limit };
+        let lane = hello.limits.opening(terms.lane);
         let welcome = Welcome {
             version: PROTOCOL.common(hello.versions)?,
             features: 0,
             session: terms.session,
             lane,
-            max_lane: self.admission.max_lane,
+            least_lane: terms.least_lane.min(lane),
+            limits: self.admission.limits,
             doorbell,
         };
         self.state = State::AwaitAttach(hello, welcome);
@@ -154,20 +154,13 @@ impl ServerHandshake {
             let reason = "the invocation token differs: start client and server under the same NETDATA_INVOCATION_ID or INVOCATION_ID";
             return Err(terms("token", RefuseCode::Token, reason));
         }
-        if hello.lane.size() > ours.max_lane.into() {
+        if hello.lane != ours.limits.opening(hello.lane) {
             let reason = format!(
                 "a client lane of {} bytes is above this server's limit of {}",
                 hello.lane.size(),
-                ours.max_lane
+                ours.limits.opening(Geometry::LARGEST).size()
             );
             return Err(terms("lane size", RefuseCode::Quota, &reason));
-        }
-        if u64::from(hello.max_lane) < Geometry::MIN.into() {
-            return Err(terms(
-                "lane limit",
-                RefuseCode::Protocol,
-                "the client's lane limit is below 4096 bytes",
-            ));
         }
         Ok(())
     }

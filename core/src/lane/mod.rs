@@ -11,18 +11,30 @@
 //! ([`Lanes::arm`]). One of the two sees the other. An event index needs no clearing: the ringer rings
 //! only when its move crosses the position wished for.
 
+//!
+//! # Epochs
+//! A lane goes on in another memfd by a switch record, the last one in the old memfd; positions go on counting.
+//! The sender passes the memfd, writes the record and everything after it in the new memory, and publishes all of
+//! it by the one store to `tail`. The receiver, at the record, maps that memory and goes on there. The words are in
+//! the page, which stays: nobody who waits notices. The rest of it is in [`crate::resize`].
+
+mod epoch;
 mod receiver;
 mod sender;
+mod sizing;
 
+pub use epoch::{Epoch, LaneStats, LaneTerms, MOST_ATTACHED, MOST_OUTSTANDING, STREAM_LANE};
 pub use receiver::Record;
 pub use sender::PushError;
+pub use sizing::FULL_LIMIT;
 
 use receiver::Receiver;
 use sender::Sender;
 
 use crate::sync::{Ordering, fence};
 use crate::wire::{CloseReason, Header, SessionState};
-use crate::{Geometry, OwnMemory, PeerFault, PeerMemory, Word};
+use crate::{Geometry, Instant, OwnMemory, PeerFault, PeerMemory, Word};
+use core::time::Duration;
 
 /// What a processor fetches at once, in bytes.
 const LINE: u64 = 64;
@@ -66,8 +78,13 @@ pub struct Lanes {
 }
 
 impl Lanes {
-    /// Both lanes, empty: `own` is the size of the lane that this end writes, `peer` of the one it reads.
+    /// Both lanes, empty, which keep their sizes: `own` is the one that this end writes, `peer` the one it reads.
     pub fn new(own: Geometry, peer: Geometry) -> Self {
+        Self::with_terms(LaneTerms::fixed(own), LaneTerms::fixed(peer))
+    }
+
+    /// Both lanes, empty, on the terms of the handshake: `own` is the one that this end writes.
+    pub fn with_terms(own: LaneTerms, peer: LaneTerms) -> Self {
         Self { sender: Sender::new(own), receiver: Receiver::new(peer) }
     }
 
@@ -81,8 +98,7 @@ impl Lanes {
     /// Writes a record, not yet visible to the peer: [`Lanes::commit`] publishes.
     ///
     /// # Errors
-    /// [`PushError::TooLarge`] when no such record ever fits this lane, [`PushError::Full`] when it does
-    /// not fit now, [`PushError::Peer`] when the peer's `head` is a lie. Nothing of the record was written.
+    /// [`PushError`]: nothing of the record was written.
     pub fn push<O: OwnMemory, P: PeerMemory>(
         &mut self,
         own: &O,
@@ -91,6 +107,30 @@ impl Lanes {
         payload: &[u8],
     ) -> Result<(), PushError> {
         self.sender.push(own, peer, header, payload)
+    }
+
+    /// Checks that both ends allow a message of this length, in bytes.
+    ///
+    /// # Errors
+    /// [`PushError::TooLarge`].
+    pub fn allows(&self, len: u64) -> Result<(), PushError> {
+        self.sender.allows(len)
+    }
+
+    /// Writes the next part of a message that is sent in parts, of which `sent` bytes were written before: as much as
+    /// is good to write at once. Returns how much was written then; the last part is the one that reaches the end.
+    ///
+    /// # Errors
+    /// [`PushError`]: nothing was written now.
+    pub fn push_part<O: OwnMemory, P: PeerMemory>(
+        &mut self,
+        own: &O,
+        peer: &P,
+        header: Header,
+        payload: &[u8],
+        sent: usize,
+    ) -> Result<usize, PushError> {
+        self.sender.push_part(own, peer, header, payload, sent)
     }
 
     /// Ends this lane: publishes its last record, then says so in the page. Nothing can follow.
@@ -206,6 +246,15 @@ impl Lanes {
         own.store(Word::WantSpace, DO_NOT_RING, Ordering::Relaxed);
     }
 
+    /// Looks at the peer's tail and leaves the records there, for who takes none now: a lie is noticed all the same, and
+    /// what was published counts as seen.
+    ///
+    /// # Errors
+    /// [`PeerFault`].
+    pub fn look<P: PeerMemory>(&mut self, peer: &P) -> Result<(), PeerFault> {
+        self.receiver.has_more(peer).map(|_| ())
+    }
+
     /// Whether the peer has published something that was not seen yet: one load, for spinning.
     #[inline]
     pub fn moved<P: PeerMemory>(&self, peer: &P) -> bool {
@@ -238,8 +287,138 @@ impl Lanes {
         Ok(self.sender.peer_head())
     }
 
-    /// The largest payload that a record of the own lane may carry, in bytes.
+    /// Checks that a message of `bytes` can travel in a memfd of its own now, and its record be written: pass the
+    /// descriptor then, and [`Lanes::push_attached`].
+    ///
+    /// # Errors
+    /// [`PushError::TooLarge`], [`PushError::Full`] until the peer has taken some, [`PushError::Peer`].
+    pub fn can_attach<P: PeerMemory>(&mut self, peer: &P, bytes: u64) -> Result<(), PushError> {
+        self.sender.can_attach(peer, bytes)
+    }
+
+    /// Writes the record of a message of `bytes` whose memfd was passed, after [`Lanes::can_attach`].
+    ///
+    /// # Errors
+    /// None after a successful [`Lanes::can_attach`] without another push in between.
+    pub fn push_attached<O: OwnMemory, P: PeerMemory>(
+        &mut self,
+        own: &O,
+        peer: &P,
+        header: Header,
+        bytes: u64,
+    ) -> Result<(), PushError> {
+        self.sender.push_attached(own, peer, header, bytes)
+    }
+
+    /// The epoch of the own lane.
+    pub fn epoch(&self) -> Epoch {
+        self.sender.epoch()
+    }
+
+    /// The epoch that was passed to the peer and is not used yet.
+    pub fn offered(&self) -> Option<Epoch> {
+        self.sender.offered()
+    }
+
+    /// The epoch to pass for a lane of `size`, if one more is within what was agreed now.
+    ///
+    /// # Errors
+    /// [`PushError::Full`] until the peer has followed, [`PushError::TooLarge`], [`PushError::Peer`].
+    pub fn next_epoch<P: PeerMemory>(
+        &mut self,
+        peer: &P,
+        size: Geometry,
+    ) -> Result<Epoch, PushError> {
+        self.sender.can_offer(peer, size, size.max_payload() as u64)?;
+        Ok(self.sender.epoch().next(size))
+    }
+
+    /// Notes that the memory of [`Lanes::next_epoch`] was passed to the peer.
+    pub fn offer(&mut self, epoch: Epoch) {
+        self.sender.offer(epoch);
+    }
+
+    /// Writes the switch record into `own` as it is, and goes on in the epoch that was offered: from now on `own`
+    /// must be that memory. `None` when none was offered, or the lane is closed.
+    pub fn switch<O: OwnMemory>(&mut self, own: &O) -> Option<Epoch> {
+        self.sender.switch(own)
+    }
+
+    /// The size that the own lane should have instead of waiting for room.
+    pub fn should_grow(&self) -> Option<Geometry> {
+        self.sender.should_grow()
+    }
+
+    /// Whether there is something to do that is not urgent: see [`chores`](crate::resize::chores). Once, until the
+    /// sender looks at its peer again.
+    #[inline]
+    pub fn take_chores(&mut self) -> bool {
+        self.sender.take_chores()
+    }
+
+    /// The epoch that should be passed before it is needed, if it is within what was agreed now: the lane was three
+    /// quarters full.
+    pub fn foresees<P: PeerMemory>(&mut self, peer: &P) -> Option<Epoch> {
+        self.sender.foresees(peer)
+    }
+
+    /// Whether the own lane is larger than the least that was agreed.
+    pub fn is_grown(&self) -> bool {
+        self.sender.is_grown()
+    }
+
+    /// Whether the own lane is grown and has used less than a quarter of its ring for `span`, as far as it was
+    /// asked: ask now and then.
+    pub fn is_idle(&mut self, now: Instant, span: Duration) -> bool {
+        self.sender.is_idle(now, span)
+    }
+
+    /// The largest size that was agreed for the own lane.
+    pub fn most(&self) -> Geometry {
+        self.sender.terms().most
+    }
+
+    /// The least size that was agreed for the own lane.
+    pub fn least(&self) -> Geometry {
+        self.sender.terms().least
+    }
+
+    /// The epoch that a switch record of the peer announces.
+    ///
+    /// # Errors
+    /// [`PeerFault::Switch`] when no honest peer announces it.
+    pub fn announced(&self, switch: &Record) -> Result<Epoch, PeerFault> {
+        self.receiver.epoch(switch)
+    }
+
+    /// Leaves a switch record behind: the peer's lane goes on in `epoch`, whose memory is mapped.
+    pub fn follow<O: OwnMemory>(&mut self, own: &O, switch: &Record, epoch: Epoch) {
+        self.receiver.follow(own, switch, epoch);
+    }
+
+    /// The longest message that both ends allow, in bytes.
+    pub fn max_message(&self) -> u64 {
+        self.sender.terms().message.bytes
+    }
+
+    /// The longest message that this end takes, in bytes.
+    pub fn max_received(&self) -> u64 {
+        self.receiver.max_message()
+    }
+
+    /// The longest payload of a record in the largest lane that both ends allow, in bytes. A longer message
+    /// travels in a memfd of its own.
     pub fn max_payload(&self) -> usize {
-        self.sender.geometry().max_payload()
+        self.sender.terms().most.max_payload()
+    }
+
+    /// What the own lane has carried.
+    pub fn sent(&self) -> LaneStats {
+        self.sender.stats()
+    }
+
+    /// What the peer's lane has carried.
+    pub fn received(&self) -> LaneStats {
+        self.receiver.stats()
     }
 }

@@ -1,7 +1,8 @@
 use super::LINE;
+use super::epoch::{Epoch, LaneStats, LaneTerms, MOST_OUTSTANDING, Ring};
 use crate::sync::Ordering;
-use crate::wire::{ALIGN, HEADER, Header, Kind, record_len};
-use crate::{Geometry, OwnMemory, PeerFault, PeerMemory, Word};
+use crate::wire::{ALIGN, HEADER, Header, Kind, MORE, record_len};
+use crate::{OwnMemory, PeerFault, PeerMemory, Word};
 
 /// A record that was published, its header copied out and checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +15,8 @@ pub struct Record {
     pub id: u64,
     /// The payload's length in bytes: it lies within what was published.
     pub len: u32,
+    /// The message goes on in another record.
+    pub more: bool,
     /// Where it starts.
     pub(super) at: u64,
 }
@@ -28,24 +31,50 @@ impl Record {
 /// The reading end of a lane.
 #[derive(Debug)]
 pub(super) struct Receiver {
-    geometry: Geometry,
+    ring: Ring,
+    terms: LaneTerms,
     /// Bytes taken.
     head: u64,
-    /// The peer's `tail`, as last loaded and checked: at most `geometry.size()` past `head`.
+    /// The peer's `tail`, as last loaded and checked: at most `reach` past `head`.
     peer_tail: u64,
+    /// How far `tail` can be ahead: this epoch, and all those that the peer may have gone on in.
+    reach: u64,
     /// The `head` that the peer can see.
     released: u64,
     /// The `head` at which the peer's wish for space was looked at last.
     looked: u64,
+    /// The `head` from which it is to be looked at again.
+    look_from: u64,
+    stats: LaneStats,
 }
 
 impl Receiver {
-    pub(super) fn new(geometry: Geometry) -> Self {
-        Self { geometry, head: 0, peer_tail: 0, released: 0, looked: 0 }
+    pub(super) fn new(terms: LaneTerms) -> Self {
+        let ring = Ring::first(terms.size);
+        Self {
+            ring,
+            terms,
+            head: 0,
+            peer_tail: 0,
+            reach: reach(&terms, &ring),
+            released: 0,
+            looked: 0,
+            look_from: ring.size() / 4,
+            stats: LaneStats::default(),
+        }
     }
 
     pub(super) fn seen(&self) -> u64 {
         self.peer_tail
+    }
+
+    pub(super) fn stats(&self) -> LaneStats {
+        LaneStats {
+            epoch: self.ring.epoch.number,
+            size: self.ring.size(),
+            bytes: self.head,
+            ..self.stats
+        }
     }
 
     #[inline]
@@ -66,8 +95,8 @@ impl Receiver {
     /// length in the header first.
     #[inline]
     pub(super) fn fetch<P: PeerMemory>(&self, peer: &P) {
-        peer.will_read(self.geometry.offset(self.head));
-        peer.will_read(self.geometry.offset(self.head + LINE));
+        peer.will_read(self.ring.offset(self.head));
+        peer.will_read(self.ring.offset(self.head + LINE));
     }
 
     /// Loads the peer's `tail` and checks it against this end's own counts.
@@ -81,14 +110,15 @@ impl Receiver {
         if tail < self.peer_tail {
             return Err(PeerFault::TailWentBack { seen: self.peer_tail, now: tail });
         }
-        let size = self.geometry.size();
-        if tail - self.head > size {
-            return Err(PeerFault::TailTooFar { head: self.head, tail, size });
+        let ahead = tail - self.head;
+        if ahead > self.reach {
+            return Err(PeerFault::TailTooFar { head: self.head, tail, size: self.reach });
         }
         if !tail.is_multiple_of(ALIGN as u64) {
             return Err(PeerFault::Misaligned { at: tail });
         }
         self.peer_tail = tail;
+        self.stats.high_water = self.stats.high_water.max(ahead);
         Ok(true)
     }
 
@@ -97,9 +127,9 @@ impl Receiver {
     fn header<P: PeerMemory>(&self, peer: &P) -> Result<Record, PeerFault> {
         let at = self.head;
         let mut bytes = [0; HEADER];
-        peer.read(self.geometry.offset(at), &mut bytes);
+        peer.read(self.ring.offset(at), &mut bytes);
         let header: Header = zerocopy::transmute!(bytes);
-        let to_end = self.geometry.room_to_end(at);
+        let to_end = self.ring.room_to_end(at);
         let room = to_end.min(self.peer_tail - at);
         let len = header.len.get();
         if record_len(len) > room {
@@ -108,26 +138,81 @@ impl Receiver {
         let Some(kind) = Kind::parse(header.kind) else {
             return Err(PeerFault::UnknownKind { at, kind: header.kind });
         };
-        if header.flags != 0 {
+        let more = header.flags == MORE && matches!(kind, Kind::Request | Kind::Response);
+        if header.flags != 0 && !more {
             return Err(PeerFault::UnknownFlags { at, flags: header.flags });
         }
-        if kind == Kind::Pad && record_len(len) != to_end {
+        let (status, id) = (header.status.get(), header.id.get());
+        let record = Record { kind, status, id, len, more, at };
+        let out_of_place = match kind {
+            Kind::Request | Kind::Response => {
+                let limit = self.terms.message.bytes;
+                if u64::from(len) > limit {
+                    return Err(PeerFault::MessageTooLong { at, len: len.into(), limit });
+                }
+                // Else a message need never end.
+                more && len == 0
+            }
+            Kind::Pad => record_len(len) != to_end,
+            Kind::Switch | Kind::Attach | Kind::Cancel | Kind::Bye | Kind::Trim => len != 0,
+        };
+        if out_of_place {
             return Err(PeerFault::Unexpected { at, kind: header.kind });
         }
-        Ok(Record { kind, status: header.status.get(), id: header.id.get(), len, at })
+        Ok(record)
+    }
+
+    /// The longest message that this side takes, in bytes.
+    pub(super) fn max_message(&self) -> u64 {
+        self.terms.message.bytes
+    }
+
+    /// The epoch that a switch record announces, checked.
+    pub(super) fn epoch(&self, record: &Record) -> Result<Epoch, PeerFault> {
+        let terms = &self.terms;
+        let fault = |why| PeerFault::Switch { at: record.at, id: record.id, why };
+        let epoch = Epoch::from_wire(record.id).ok_or_else(|| fault("its size is no lane's"))?;
+        if epoch != self.ring.epoch.next(epoch.size) {
+            return Err(fault("its epoch is not the next one"));
+        }
+        if epoch.size < terms.least {
+            return Err(fault("it is smaller than the least that was agreed"));
+        }
+        if epoch.size > terms.most {
+            return Err(fault("it is larger than the limit"));
+        }
+        Ok(epoch)
+    }
+
+    /// Leaves the switch record behind and goes on in `epoch`, whose memory is mapped.
+    pub(super) fn follow<O: OwnMemory>(&mut self, own: &O, record: &Record, epoch: Epoch) {
+        self.take(record);
+        let (before, after) = (self.ring.epoch.size, epoch.size);
+        self.stats.grows += u64::from(after > before);
+        self.stats.shrinks += u64::from(after < before);
+        self.ring = Ring { epoch, base: self.head };
+        self.reach = reach(&self.terms, &self.ring);
+        // The peer may wait for just this.
+        self.look_from = 0;
+        self.release(own);
     }
 
     #[inline]
     pub(super) fn copy<P: PeerMemory>(&self, peer: &P, record: &Record, into: &mut [u8]) {
         let len = into.len().min(record.len as usize);
         if let Some(into) = into.get_mut(..len) {
-            peer.read(self.geometry.offset(record.at) + HEADER, into);
+            peer.read(self.ring.offset(record.at) + HEADER, into);
         }
     }
 
     #[inline]
     pub(super) fn take(&mut self, record: &Record) {
         self.head = record.at + record_len(record.len);
+        if record.kind == Kind::Attach {
+            // The peer may wait for one of few to be taken.
+            self.look_from = 0;
+            self.stats.attaches += 1;
+        }
     }
 
     /// Gives the room of what was taken back to the peer.
@@ -140,11 +225,11 @@ impl Receiver {
         }
     }
 
-    /// Whether a quarter of the lane was taken since the peer's wish was looked at. Pads count, which are
-    /// taken in passing and given back by the next release.
+    /// Whether a quarter of the lane was taken since the peer's wish was looked at, or the peer was left an epoch
+    /// or a message of its own memory. Pads count, which are taken in passing and given back by the next release.
     #[inline]
     pub(super) fn owes_a_look(&self) -> bool {
-        self.head - self.looked >= self.geometry.size() / 4
+        self.head >= self.look_from
     }
 
     /// Looks, after a fence, whether the peer wants to be rung for the room given back.
@@ -156,6 +241,13 @@ impl Receiver {
         let wish = peer.load(Word::WantSpace, Ordering::Relaxed);
         let crosses = self.looked <= wish && wish < self.released;
         self.looked = self.released;
+        self.look_from = self.looked + self.ring.size() / 4;
         crosses
     }
+}
+
+/// A lane that keeps its size has no other epochs.
+fn reach(terms: &LaneTerms, ring: &Ring) -> u64 {
+    let others = if terms.least == terms.most { 0 } else { terms.most.size() };
+    ring.size() + others * MOST_OUTSTANDING as u64
 }

@@ -1,23 +1,41 @@
 use super::LINE;
+use super::epoch::{Epoch, LaneStats, LaneTerms, MOST_ATTACHED, MOST_OUTSTANDING, Ring};
+use super::sizing::{FULL_LIMIT, FULL_SHARE, Resize, longest, pages, quarter, step};
 use crate::sync::Ordering;
 use crate::wire::{
-    ALIGN, CloseReason, HEADER, HEADER_U32, Header, Kind, SWITCH_RESERVE, Status, record_len,
+    ALIGN, CloseReason, HEADER, HEADER_U32, Header, Kind, PAGE_SIZE, SWITCH_RESERVE, Status,
+    record_len,
 };
-use crate::{Geometry, OwnMemory, PeerFault, PeerMemory, Word};
+use crate::{Geometry, Instant, OwnMemory, PeerFault, PeerMemory, Whose, Word};
+use core::time::Duration;
 
 /// Why a record was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PushError {
-    /// The payload is larger than a record of this lane can be.
-    #[error(
-        "a payload of {len} bytes is above the {limit} bytes that a record of this lane can carry"
-    )]
+    /// The message is longer than a limit.
+    #[error("a message of {len} bytes is above {whose} limit of {limit} bytes")]
     TooLarge {
-        /// The payload's length in bytes.
-        len: usize,
-        /// The largest payload in bytes.
-        limit: usize,
+        /// The message's length in bytes.
+        len: u64,
+        /// The limit in bytes.
+        limit: u64,
+        /// Whose limit it is.
+        whose: Whose,
+    },
+    /// The lane has to become this large first: [`grow`](crate::resize::grow) it and push again.
+    #[error("the lane has to grow to {} bytes first", to.size())]
+    Grow {
+        /// The size that holds the message.
+        to: Geometry,
+    },
+    /// No lane that both ends allow carries it: it has to travel as a memfd of its own.
+    #[error("a message of {len} bytes is above the {limit} bytes of a record in the largest lane")]
+    Attach {
+        /// The message's length in bytes.
+        len: u64,
+        /// The longest payload of a record in bytes.
+        limit: u64,
     },
     /// The peer has not taken enough yet.
     #[error("the lane is full until the peer takes {missing} bytes more")]
@@ -50,25 +68,47 @@ impl Moved {
 /// The writing end of a lane.
 #[derive(Debug)]
 pub(super) struct Sender {
-    geometry: Geometry,
+    ring: Ring,
     /// Bytes written, published or not. A multiple of `ALIGN`.
     written: u64,
     /// The `tail` that the peer can see.
     published: u64,
     /// The peer's `head`, as last loaded and checked: at most `published`.
     peer_head: u64,
+    /// A record that ends past this looks at the peer's `head` first.
+    look_at: u64,
+    /// The longest payload that goes into this epoch.
+    longest: usize,
     /// The position that `head` must pass for the record that did not fit; only after `Full`.
     wish: u64,
+    /// Records written.
+    records: u64,
     closed: bool,
+    resize: Resize,
 }
 
 impl Sender {
-    pub(super) fn new(geometry: Geometry) -> Self {
-        Self { geometry, written: 0, published: 0, peer_head: 0, wish: 0, closed: false }
+    pub(super) fn new(terms: LaneTerms) -> Self {
+        Self {
+            ring: Ring::first(terms.size),
+            written: 0,
+            published: 0,
+            peer_head: 0,
+            look_at: step(&terms, terms.size),
+            longest: longest(&terms, terms.size),
+            wish: 0,
+            records: 0,
+            closed: false,
+            resize: Resize::new(terms),
+        }
     }
 
-    pub(super) fn geometry(&self) -> Geometry {
-        self.geometry
+    pub(super) fn terms(&self) -> &LaneTerms {
+        &self.resize.terms
+    }
+
+    pub(super) fn epoch(&self) -> Epoch {
+        self.ring.epoch
     }
 
     pub(super) fn position(&self) -> u64 {
@@ -79,6 +119,15 @@ impl Sender {
         self.peer_head
     }
 
+    pub(super) fn stats(&self) -> LaneStats {
+        LaneStats {
+            epoch: self.ring.epoch.number,
+            size: self.ring.size(),
+            bytes: self.written,
+            ..self.resize.stats
+        }
+    }
+
     #[inline]
     pub(super) fn push<O: OwnMemory, P: PeerMemory>(
         &mut self,
@@ -87,25 +136,46 @@ impl Sender {
         header: Header,
         payload: &[u8],
     ) -> Result<(), PushError> {
-        let limit = self.geometry.max_payload();
-        let too_large = PushError::TooLarge { len: payload.len(), limit };
-        if payload.len() > limit {
-            return Err(too_large);
+        if payload.len() > self.longest {
+            return Err(self.does_not_fit(peer, payload.len()));
         }
         if self.closed {
             return Err(PushError::Closed);
         }
-        let record = record_len(u32::try_from(payload.len()).map_err(|_| too_large)?);
-        let room_to_end = self.geometry.room_to_end(self.written);
+        // At most half a lane, which is at most half a gibibyte.
+        let record = record_len(u32::try_from(payload.len()).unwrap_or(u32::MAX));
+        let room_to_end = self.ring.room_to_end(self.written);
         if record > room_to_end {
             self.pad(own, peer, room_to_end)?;
         }
         self.reserve(peer, record)?;
-        let at = self.geometry.offset(self.written);
+        let at = self.ring.offset(self.written);
         own.write(at, &header.to_bytes());
         own.write(at + HEADER, payload);
         self.written += record;
+        self.records += 1;
         Ok(())
+    }
+
+    /// Writes the next part of a message.
+    pub(super) fn push_part<O: OwnMemory, P: PeerMemory>(
+        &mut self,
+        own: &O,
+        peer: &P,
+        header: Header,
+        payload: &[u8],
+        sent: usize,
+    ) -> Result<usize, PushError> {
+        self.allows(payload.len() as u64)?;
+        // Up to the lane's end rather than a pad, unless that is hardly worth a record.
+        let to_end = usize::try_from(self.ring.room_to_end(self.written)).unwrap_or(usize::MAX);
+        let whole = self.ring.epoch.part();
+        let part = if to_end >= whole / 4 { whole.min(to_end - HEADER) } else { whole };
+        let end = payload.len().min(sent + part);
+        let part = payload.get(sent..end).unwrap_or_default();
+        let len = u32::try_from(part.len()).unwrap_or(u32::MAX);
+        self.push(own, peer, header.part(len, end < payload.len()), part)?;
+        Ok(end)
     }
 
     /// Fills the lane up to its end. It counts as written even when the record after it has to wait: so a
@@ -120,7 +190,7 @@ impl Sender {
         self.reserve(peer, room)?;
         let len = u32::try_from(room).unwrap_or(u32::MAX).saturating_sub(HEADER_U32);
         let header = Header::new(Kind::Pad, Status::Ok, 0, len);
-        own.write(self.geometry.offset(self.written), &header.to_bytes());
+        own.write(self.ring.offset(self.written), &header.to_bytes());
         self.written += room;
         Ok(())
     }
@@ -131,7 +201,7 @@ impl Sender {
             self.closed = true;
             let mut header = Header::new(Kind::Bye, Status::Ok, 0, 0);
             header.status = (reason as u16).into();
-            own.write(self.geometry.offset(self.written), &header.to_bytes());
+            own.write(self.ring.offset(self.written), &header.to_bytes());
             self.written += ALIGN as u64;
         }
     }
@@ -140,15 +210,223 @@ impl Sender {
     #[inline]
     fn reserve<P: PeerMemory>(&mut self, peer: &P, len: u64) -> Result<(), PushError> {
         let end = self.written + len + SWITCH_RESERVE;
-        if end - self.peer_head > self.geometry.size() {
-            self.refresh_head(peer)?;
-            if end - self.peer_head > self.geometry.size() {
-                let needed = end - self.geometry.size();
-                self.wish = needed - 1;
-                return Err(PushError::Full { missing: needed - self.peer_head });
-            }
+        if end > self.look_at { self.look(peer, end) } else { Ok(()) }
+    }
+
+    /// Looks how far the peer is: four times a lap, and when the lane seems full.
+    #[cold]
+    fn look<P: PeerMemory>(&mut self, peer: &P, end: u64) -> Result<(), PushError> {
+        self.refresh_head(peer)?;
+        let size = self.ring.size();
+        // What lies in an epoch that was left takes no room in this one.
+        let from = self.peer_head.max(self.ring.base);
+        let used = end - from;
+        let resize = &mut self.resize;
+        resize.stats.high_water = resize.stats.high_water.max(used.min(size));
+        resize.peak = resize.peak.max(used);
+        let is_read = self.peer_head >= self.ring.base;
+        resize.foreseen |= is_read && used >= size / 4 * 3;
+        resize.has_chores |= resize.foreseen || self.ring.epoch.size > resize.terms.least;
+        if used > size {
+            resize.met_full(self.records);
+            return Err(self.full(end - size));
+        }
+        self.look_at = (from + size).min(end + step(&resize.terms, self.ring.epoch.size));
+        Ok(())
+    }
+
+    /// The record has to wait until `head` reaches `needed`.
+    fn full(&mut self, needed: u64) -> PushError {
+        self.wish = needed - 1;
+        PushError::Full { missing: needed - self.peer_head }
+    }
+
+    /// Whether both ends allow a message of this length.
+    pub(super) fn allows(&self, len: u64) -> Result<(), PushError> {
+        let limit = self.resize.terms.message;
+        if len > limit.bytes {
+            return Err(PushError::TooLarge { len, limit: limit.bytes, whose: limit.whose });
         }
         Ok(())
+    }
+
+    /// Why a message does not go into the lane as it is.
+    #[cold]
+    fn does_not_fit<P: PeerMemory>(&mut self, peer: &P, len: usize) -> PushError {
+        let most = self.resize.terms.most;
+        let bytes = len as u64;
+        if self.closed {
+            return PushError::Closed;
+        }
+        if let Err(error) = self.allows(bytes) {
+            return error;
+        }
+        let attach = PushError::Attach { len: bytes, limit: most.max_payload() as u64 };
+        match Geometry::for_payload(len).filter(|to| *to <= most) {
+            Some(to) if self.resize.offered.is_some_and(|offered| offered.size >= to) => {
+                PushError::Grow { to }
+            }
+            Some(to) => match self.can_offer(peer, to, bytes) {
+                Ok(()) => PushError::Grow { to },
+                // A lane takes more shared memory than the message alone.
+                Err(PushError::TooLarge { .. }) => attach,
+                Err(error) => error,
+            },
+            None => attach,
+        }
+    }
+
+    /// Whether one more epoch of that size is within what was agreed, now.
+    pub(super) fn can_offer<P: PeerMemory>(
+        &mut self,
+        peer: &P,
+        to: Geometry,
+        len: u64,
+    ) -> Result<(), PushError> {
+        if self.closed {
+            return Err(PushError::Closed);
+        }
+        self.refresh_head(peer)?;
+        let outstanding = self.resize.left.len() + usize::from(self.resize.offered.is_some());
+        match self.resize.left.front() {
+            Some(&(end, _)) if outstanding >= MOST_OUTSTANDING => Err(self.full(end)),
+            _ => self.can_share(to.size(), len),
+        }
+    }
+
+    /// Whether `bytes` more of shared memory are within what was agreed, now.
+    fn can_share(&mut self, bytes: u64, len: u64) -> Result<(), PushError> {
+        let limit = self.resize.terms.shared;
+        let held = PAGE_SIZE as u64 + self.ring.size();
+        let passing = self.resize.passing();
+        if held + passing + bytes <= limit.bytes {
+            return Ok(());
+        }
+        let ends = [self.resize.left.front(), self.resize.attached.front()];
+        match ends.into_iter().flatten().map(|(end, _)| *end).min() {
+            Some(end) => Err(self.full(end)),
+            None => Err(PushError::TooLarge { len, limit: limit.bytes, whose: limit.whose }),
+        }
+    }
+
+    /// Checks that a message of `bytes` can be passed in a memfd of its own, and its record written, now.
+    pub(super) fn can_attach<P: PeerMemory>(
+        &mut self,
+        peer: &P,
+        bytes: u64,
+    ) -> Result<(), PushError> {
+        if self.closed {
+            return Err(PushError::Closed);
+        }
+        self.allows(bytes)?;
+        self.refresh_head(peer)?;
+        if self.resize.attached.len() >= MOST_ATTACHED
+            && let Some((end, _)) = self.resize.attached.front()
+        {
+            let end = *end;
+            return Err(self.full(end));
+        }
+        self.can_share(pages(bytes), bytes)?;
+        self.reserve(peer, HEADER as u64)
+    }
+
+    /// Writes the record of a message that was passed, for which [`Sender::can_attach`] has found room.
+    pub(super) fn push_attached<O: OwnMemory, P: PeerMemory>(
+        &mut self,
+        own: &O,
+        peer: &P,
+        header: Header,
+        bytes: u64,
+    ) -> Result<(), PushError> {
+        self.push(own, peer, header, &[])?;
+        self.resize.attached.push_back((self.written, pages(bytes)));
+        self.resize.stats.attaches += 1;
+        Ok(())
+    }
+
+    /// The epoch that was passed to the peer and is not used yet.
+    pub(super) fn offered(&self) -> Option<Epoch> {
+        self.resize.offered
+    }
+
+    /// Notes that the memory of `epoch` was passed to the peer.
+    pub(super) fn offer(&mut self, epoch: Epoch) {
+        self.resize.offered = Some(epoch);
+        self.resize.foreseen = false;
+    }
+
+    /// Writes the switch record, which always fits, and goes on in the epoch that was offered: whatever is
+    /// written from now on goes into that memory. `None` when there is none.
+    pub(super) fn switch<O: OwnMemory>(&mut self, own: &O) -> Option<Epoch> {
+        if self.closed {
+            return None;
+        }
+        let next = self.resize.offered.take()?;
+        let header = Header::new(Kind::Switch, Status::Ok, next.to_wire(), 0);
+        own.write(self.ring.offset(self.written), &header.to_bytes());
+        self.written += HEADER as u64;
+        self.resize.left.push_back((self.written, self.ring.size()));
+        self.resize.restart(None);
+        let (before, after) = (self.ring.epoch.size, next.size);
+        self.resize.stats.grows += u64::from(after > before);
+        self.resize.stats.shrinks += u64::from(after < before);
+        self.ring = Ring { epoch: next, base: self.written };
+        self.look_at = self.written + step(&self.resize.terms, next.size);
+        self.longest = longest(&self.resize.terms, next.size);
+        Some(next)
+    }
+
+    /// The size that the lane should have soon, if another one: it is often full, or was three quarters full.
+    pub(super) fn advised(&self) -> Option<Geometry> {
+        let size = self.ring.epoch.size;
+        let most = self.resize.terms.most;
+        let is_small = size < most && size.size() < FULL_LIMIT;
+        // A peer that has not come here yet gains nothing from the next one.
+        let is_read = self.peer_head >= self.ring.base;
+        (self.resize.foreseen && is_small && is_read).then(|| size.doubled())
+    }
+
+    /// Whether there is something to do that is not urgent; until the next look.
+    #[inline]
+    pub(super) fn take_chores(&mut self) -> bool {
+        self.resize.has_chores && core::mem::take(&mut self.resize.has_chores)
+    }
+
+    /// The epoch to offer early, if that is possible now. Whoever waits for room goes on waiting for the same.
+    pub(super) fn foresees<P: PeerMemory>(&mut self, peer: &P) -> Option<Epoch> {
+        if self.resize.offered.is_some() {
+            return None;
+        }
+        let size = self.advised()?;
+        let wish = self.wish;
+        let offer = self.can_offer(peer, size, size.max_payload() as u64);
+        self.wish = wish;
+        offer.is_ok().then(|| self.ring.epoch.next(size))
+    }
+
+    /// Whether the record that met a full lane should rather find a larger one, now.
+    pub(super) fn should_grow(&self) -> Option<Geometry> {
+        let advised = self.advised()?;
+        let is_often = self.resize.full.count_ones() >= FULL_SHARE;
+        (is_often || self.resize.offered.is_some_and(|offered| offered.size >= advised))
+            .then_some(advised)
+    }
+
+    /// Whether the lane is larger than it needs to be when it is idle.
+    pub(super) fn is_grown(&self) -> bool {
+        self.ring.epoch.size > self.resize.terms.least
+    }
+
+    /// Whether the lane has used less than a quarter of its ring for `span` now.
+    pub(super) fn is_idle(&mut self, now: Instant, span: Duration) -> bool {
+        let resize = &mut self.resize;
+        if self.ring.epoch.size <= resize.terms.least {
+            return false;
+        }
+        if resize.peak >= quarter(self.ring.epoch.size) {
+            resize.restart(Some(now));
+        }
+        now.since(*resize.since.get_or_insert(now)) >= span
     }
 
     /// Loads the peer's `head` and checks that it is true to this end's own counts.
@@ -168,6 +446,7 @@ impl Sender {
             return Err(PeerFault::Misaligned { at: now });
         }
         self.peer_head = now;
+        self.resize.settle(now);
         Ok(())
     }
 
@@ -188,8 +467,8 @@ impl Sender {
     /// them, instead of when the record is written.
     #[inline]
     pub(super) fn prepare<O: OwnMemory>(&self, own: &O) {
-        own.will_write(self.geometry.offset(self.written));
-        own.will_write(self.geometry.offset(self.written + LINE));
+        own.will_write(self.ring.offset(self.written));
+        own.will_write(self.ring.offset(self.written + LINE));
     }
 
     /// The position that the peer's `head` must pass for the record that did not fit.

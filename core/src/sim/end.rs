@@ -1,43 +1,72 @@
 use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::Range;
 use core::time::Duration;
+use std::sync::Mutex;
 
 use super::world::World;
-use super::{DRIVEN, Event, PEER, SimOwn, SimPeer};
-use crate::lane::{Lanes, Wake};
+use super::{DRIVEN, Event, PEER, Sim, SimMemory, SimOwn, SimPeer};
+use crate::lane::{Epoch, LaneTerms, Lanes, Wake};
+use crate::mailbox::Mailbox;
+use crate::resize::{FollowError, Resource, Shortage};
 use crate::sync::Ordering;
-use crate::{Geometry, Instant, OwnMemory, Word};
+use crate::wire::{Attachment, MAX_CONTROL, Message};
+use crate::{Bell, Instant, OwnMemory, Park, PeerFault, Port, Woken, Word};
 
-/// One end of a simulated session: its memory, the time and the peer's bell.
+/// What an end can lack something for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Act {
+    /// Making and passing the memory of a lane.
+    Offer,
+    /// Mapping a lane that was passed.
+    Follow,
+    /// Making and passing the memory of a message.
+    Pass,
+    /// Mapping a message that was passed.
+    Take,
+}
+
+/// One end of a simulated session: its memory, the control socket, the time and the peer's bell.
+///
+/// A reference to it is a [`Port`], for all that does not block.
 #[derive(Debug)]
 pub struct SimEnd {
     me: usize,
-    lanes: [Geometry; 2],
+    terms: [LaneTerms; 2],
     own: SimOwn,
     peer: SimPeer,
+    mailbox: Mutex<Mailbox<SimMemory>>,
+    /// The lane that was passed last.
+    offered: Mutex<Option<(Epoch, SimMemory)>>,
     world: Arc<World>,
 }
 
 impl SimEnd {
-    /// The driven end and its peer, with the size of the lane that each writes.
-    pub(super) fn pair(lanes: [Geometry; 2], world: &Arc<World>) -> [Self; 2] {
-        let [first, second] = lanes.map(SimOwn::new);
+    /// The driven end and its peer.
+    pub(super) fn pair(sim: &Sim, world: &Arc<World>) -> [Self; 2] {
+        let [a, b] = sim.terms();
+        let [first, second] = [a.size, b.size].map(SimOwn::new);
         Lanes::open(&first);
         Lanes::open(&second);
-        let end = |me, lanes, own: &SimOwn, peer: &SimOwn| Self {
+        let limits = sim.limits.unwrap_or_default();
+        let end = |me, terms, own: &SimOwn, peer: &SimOwn, limits| Self {
             me,
-            lanes,
+            terms,
             own: own.clone(),
             peer: peer.shared(),
+            mailbox: Mutex::new(Mailbox::new(limits)),
+            offered: Mutex::new(None),
             world: Arc::clone(world),
         };
-        let [a, b] = lanes;
-        [end(DRIVEN, [a, b], &first, &second), end(PEER, [b, a], &second, &first)]
+        let [mine, theirs] = limits;
+        [end(DRIVEN, [a, b], &first, &second, mine), end(PEER, [b, a], &second, &first, theirs)]
     }
 
     /// The lanes of this end, as they are when a session begins: ask once.
     pub fn lanes(&self) -> Lanes {
-        let [own, peer] = self.lanes;
-        Lanes::new(own, peer)
+        let [own, peer] = self.terms;
+        Lanes::with_terms(own, peer)
     }
 
     /// This end's memory.
@@ -78,7 +107,126 @@ impl SimEnd {
         self.world.at(self.now().after(span), event);
     }
 
+    /// Lets these acts of this end fail for lack of `resource`; the session's first is number 0.
+    pub fn runs_short(&self, act: Act, which: Range<u64>, resource: Resource) {
+        self.world.runs_short(self.me, act, which, resource);
+    }
+
+    /// How often this end tried to.
+    pub fn acts(&self, act: Act) -> u64 {
+        self.world.acts(self.me, act)
+    }
+
+    /// Passes a message in memory of its own, for the record that follows.
+    ///
+    /// # Errors
+    /// [`Shortage`], when it is scripted.
+    pub fn pass(&self, id: u64, payload: &[u8]) -> Result<(), Shortage> {
+        let len = payload.len() as u64;
+        self.world.act(self.me, Act::Pass, len)?;
+        let attachment = Attachment { id, generation: 0, len };
+        self.send(&Message::Attachment(attachment), SimMemory::holding(payload));
+        Ok(())
+    }
+
+    /// Takes the message `id`, which the peer passed.
+    ///
+    /// # Errors
+    /// [`FollowError`]: the peer lied, or a shortage is scripted, after which the message is still there.
+    pub fn take(&self, id: u64) -> Result<Vec<u8>, FollowError> {
+        self.world.act(self.me, Act::Take, 0)?;
+        let mut mailbox = self.mailbox.lock().expect("no panic while it is locked");
+        let (attachment, memory) = loop {
+            if let Some(found) = mailbox.attachment(id)? {
+                break found;
+            }
+            // No more than that: the peer may pass the next one as soon as a record was taken.
+            if !self.take_in(&mut mailbox)? {
+                return Err(PeerFault::Memory { what: "a message", why: "none was passed" }.into());
+            }
+        };
+        let len = usize::try_from(attachment.len).expect("at most the limit");
+        if memory.size() != attachment.len.next_multiple_of(crate::wire::PAGE_SIZE as u64) {
+            return Err(PeerFault::Memory { what: "a message", why: "it has another size" }.into());
+        }
+        Ok(memory.start(len))
+    }
+
+    /// Sends anything over the control socket.
+    pub fn post(&self, bytes: &[u8], memory: Vec<SimMemory>) {
+        self.world.post(1 - self.me, bytes.to_vec(), memory);
+    }
+
     pub(super) fn world(&self) -> &World {
         &self.world
+    }
+
+    fn send(&self, message: &Message, memory: SimMemory) {
+        let mut bytes = [0; MAX_CONTROL];
+        let len = message.encode(1, &mut bytes);
+        self.post(bytes.get(..len).expect("it was written there"), vec![memory]);
+    }
+
+    /// Takes in what came next; false when nothing did.
+    fn take_in(&self, mailbox: &mut Mailbox<SimMemory>) -> Result<bool, PeerFault> {
+        let Some((bytes, memory)) = self.world.receive(self.me) else { return Ok(false) };
+        mailbox.take_in(&bytes, memory).map_err(|rejected| rejected.fault)?;
+        Ok(true)
+    }
+}
+
+impl Port for &SimEnd {
+    type Own = SimOwn;
+    type Peer = SimPeer;
+
+    fn own(&self) -> &SimOwn {
+        &self.own
+    }
+
+    fn peer(&self) -> &SimPeer {
+        &self.peer
+    }
+
+    fn now(&self) -> Instant {
+        self.world.now()
+    }
+
+    fn ring(&self, _bell: Bell) {
+        SimEnd::ring(self);
+    }
+
+    fn park(&mut self, park: Park) -> Woken {
+        panic!("a step does not block, at {park:?}");
+    }
+
+    fn offer(&mut self, epoch: Epoch) -> Result<(), Shortage> {
+        self.world.act(self.me, Act::Offer, epoch.size.size())?;
+        let memory = SimMemory::new(epoch.size.size());
+        self.send(&Message::Lane(epoch), memory.clone());
+        *self.offered.lock().expect("no panic while it is locked") = Some((epoch, memory));
+        Ok(())
+    }
+
+    fn adopt(&mut self, epoch: Epoch) {
+        let offered = self.offered.lock().expect("no panic while it is locked").take();
+        let (passed, memory) = offered.expect("an epoch is offered before it is adopted");
+        assert_eq!(passed, epoch, "the epoch that was offered last is adopted");
+        self.own.adopt(memory);
+    }
+
+    fn follow(&mut self, epoch: Epoch) -> Result<(), FollowError> {
+        let mut mailbox = self.mailbox.lock().expect("no panic while it is locked");
+        while self.take_in(&mut mailbox)? {}
+        let missing = PeerFault::Memory { what: "a lane", why: "none was passed" };
+        let memory = mailbox.lane(epoch)?.ok_or(missing)?;
+        if memory.size() != epoch.size.size() {
+            return Err(PeerFault::Memory { what: "a lane", why: "it has another size" }.into());
+        }
+        if let Err(shortage) = self.world.act(self.me, Act::Follow, epoch.size.size()) {
+            mailbox.put_back(epoch, memory);
+            return Err(shortage.into());
+        }
+        self.peer.follow(memory);
+        Ok(())
     }
 }

@@ -1,17 +1,25 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
 use std::sync::Mutex;
 
 use crate::sync::{AtomicU64, Ordering};
 use crate::wire::PAGE_SIZE;
 use crate::{Geometry, OwnMemory, PeerMemory, Word};
 
-/// What one end writes: a page of words, and a lane.
+/// The memory of a lane, or of one message: what a descriptor stands for between processes.
+#[derive(Clone)]
+pub struct SimMemory(Arc<Mutex<Box<[u8]>>>);
+
+/// What one end writes: a page of words, and a lane, which it replaces. Its peer goes on reading the lane before
+/// until it follows.
 #[derive(Debug)]
 struct Side {
     words: Box<[AtomicU64]>,
-    lane: Mutex<Box<[u8]>>,
+    written: Mutex<SimMemory>,
+    read: Mutex<SimMemory>,
 }
 
 /// A side's memory, as its owner has it.
@@ -22,16 +30,68 @@ pub struct SimOwn(Arc<Side>);
 #[derive(Clone, Debug)]
 pub struct SimPeer(Arc<Side>);
 
+impl SimMemory {
+    /// So many bytes, all zero.
+    pub fn new(len: u64) -> Self {
+        let len = usize::try_from(len).expect("it fits the address space");
+        Self(Arc::new(Mutex::new(vec![0; len].into())))
+    }
+
+    /// Whole pages that begin with `bytes`.
+    pub fn holding(bytes: &[u8]) -> Self {
+        let memory = Self::new(bytes.len().next_multiple_of(PAGE_SIZE) as u64);
+        memory.write(0, bytes);
+        memory
+    }
+
+    /// How many bytes it has.
+    pub fn size(&self) -> u64 {
+        self.0.lock().expect("no panic while it is locked").len() as u64
+    }
+
+    /// Its first `len` bytes.
+    pub fn start(&self, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.read(0, &mut bytes);
+        bytes
+    }
+
+    fn write(&self, offset: usize, bytes: &[u8]) {
+        let mut memory = self.0.lock().expect("no panic while it is locked");
+        let room = memory.get_mut(offset..).and_then(|room| room.get_mut(..bytes.len()));
+        room.expect("it lies in the memory").copy_from_slice(bytes);
+    }
+
+    fn read(&self, offset: usize, into: &mut [u8]) {
+        let memory = self.0.lock().expect("no panic while it is locked");
+        let bytes = memory.get(offset..).and_then(|bytes| bytes.get(..into.len()));
+        into.copy_from_slice(bytes.expect("it lies in the memory"));
+    }
+}
+
 impl SimOwn {
     pub(super) fn new(lane: Geometry) -> Self {
-        let size = usize::try_from(lane.size()).expect("at most 1 GiB");
         let words = (0..PAGE_SIZE / 8).map(|_| AtomicU64::new(0)).collect();
-        Self(Arc::new(Side { words, lane: Mutex::new(vec![0; size].into()) }))
+        let lane = SimMemory::new(lane.size());
+        let (written, read) = (Mutex::new(lane.clone()), Mutex::new(lane));
+        Self(Arc::new(Side { words, written, read }))
     }
 
     /// The same memory, to read.
     pub fn shared(&self) -> SimPeer {
         SimPeer(Arc::clone(&self.0))
+    }
+
+    /// Writes this lane from now on.
+    pub(super) fn adopt(&self, lane: SimMemory) {
+        *self.0.written.lock().expect("no panic while it is locked") = lane;
+    }
+}
+
+impl SimPeer {
+    /// Reads this lane from now on.
+    pub(super) fn follow(&self, lane: SimMemory) {
+        *self.0.read.lock().expect("no panic while it is locked") = lane;
     }
 }
 
@@ -47,9 +107,7 @@ impl OwnMemory for SimOwn {
     }
 
     fn write(&self, offset: usize, bytes: &[u8]) {
-        let mut lane = self.0.lane.lock().expect("no panic while it is locked");
-        let room = lane.get_mut(offset..).and_then(|lane| lane.get_mut(..bytes.len()));
-        room.expect("a record lies in its lane").copy_from_slice(bytes);
+        self.0.written.lock().expect("no panic while it is locked").write(offset, bytes);
     }
 }
 
@@ -59,8 +117,12 @@ impl PeerMemory for SimPeer {
     }
 
     fn read(&self, offset: usize, into: &mut [u8]) {
-        let lane = self.0.lane.lock().expect("no panic while it is locked");
-        let bytes = lane.get(offset..).and_then(|lane| lane.get(..into.len()));
-        into.copy_from_slice(bytes.expect("a record lies in its lane"));
+        self.0.read.lock().expect("no panic while it is locked").read(offset, into);
+    }
+}
+
+impl fmt::Debug for SimMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SimMemory({} bytes)", self.size())
     }
 }

@@ -20,6 +20,10 @@
 //! assert_eq!((reply.ticket, &buffer[..reply.len]), (ticket, &b"hello"[..]));
 //! ```
 //!
+//! Lanes keep their sizes unless [`Sim::limits`] says otherwise. What an end passes to the other goes through a queue
+//! that stands for the control socket, as the bytes of its message and a [`SimMemory`] for the descriptor. An end can
+//! be made to lack memory or descriptors for its n-th act of a kind, by [`SimEnd::runs_short`].
+//!
 //! # What it finds
 //! A parked end runs again only when it is rung, when a word had moved before it slept (futex only), when
 //! its time comes or when a scripted [`Event`] happens. When nothing of that is left, [`SimPort::park`](crate::Port::park)
@@ -40,21 +44,23 @@ mod end;
 mod memory;
 mod peer;
 mod port;
+mod serving;
 mod world;
 
-pub use end::SimEnd;
-pub use memory::{SimOwn, SimPeer};
+pub use end::{Act, SimEnd};
+pub use memory::{SimMemory, SimOwn, SimPeer};
 pub use peer::{Peer, SimServer, Step};
 pub use port::SimPort;
+pub use serving::{Serving, Taken};
 pub use world::Event;
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::time::Duration;
 
-use crate::Geometry;
-use crate::lane::Lanes;
+use crate::lane::{LaneTerms, Lanes};
 use crate::wire::Doorbell;
+use crate::{Geometry, Limits};
 
 /// Which of a world's two ends is the driven one, and which the peer.
 const DRIVEN: usize = 0;
@@ -63,10 +69,14 @@ const PEER: usize = 1;
 /// What a simulated session is like.
 #[derive(Clone, Copy, Debug)]
 pub struct Sim {
-    /// The lane that the driven end writes. Default: [`Geometry::DEFAULT`].
+    /// The lane that the driven end writes, when the session opens. Default: [`Geometry::DEFAULT`].
     pub lane: Geometry,
-    /// The lane that the peer writes. Default: [`Geometry::DEFAULT`].
+    /// The lane that the peer writes, when the session opens. Default: [`Geometry::DEFAULT`].
     pub peer_lane: Geometry,
+    /// What the driven end and its peer put up with. Default: `None`, for lanes that keep their sizes.
+    pub limits: Option<[Limits; 2]>,
+    /// The size below which no lane goes. Default: [`Geometry::DEFAULT`], and no more than it opens with.
+    pub least: Geometry,
     /// How the driven end is rung. Default: [`Doorbell::Futex`]; the others are rung by edge, whatever the
     /// words hold.
     pub doorbell: Doorbell,
@@ -79,6 +89,8 @@ impl Default for Sim {
         Self {
             lane: Geometry::DEFAULT,
             peer_lane: Geometry::DEFAULT,
+            limits: None,
+            least: Geometry::DEFAULT,
             doorbell: Doorbell::Futex,
             wake: Duration::from_micros(25),
         }
@@ -88,7 +100,22 @@ impl Default for Sim {
 impl Sim {
     /// Both ends at virtual time zero, to be driven by hand. They are rung into the void: nobody parks.
     pub fn ends(self) -> [SimEnd; 2] {
-        SimEnd::pair([self.lane, self.peer_lane], &Arc::new(world::World::default()))
+        SimEnd::pair(&self, &Arc::new(world::World::default()))
+    }
+
+    /// The terms of the lane that each end writes.
+    fn terms(&self) -> [LaneTerms; 2] {
+        let sizes = [self.lane, self.peer_lane];
+        match self.limits {
+            None => sizes.map(LaneTerms::fixed),
+            Some([driven, peer]) => {
+                let [own, other] = sizes;
+                [
+                    LaneTerms::agreed(own, self.least, &driven, &peer),
+                    LaneTerms::agreed(other, self.least, &peer, &driven),
+                ]
+            }
+        }
     }
 
     /// Opens a session at virtual time zero: the driven end's port, and its lanes for a

@@ -1,10 +1,9 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::SimEnd;
+use super::{Serving, SimEnd, Taken};
 use crate::Instant;
-use crate::lane::{Armed, Lanes};
-use crate::serve::{Incoming, ServeMachine};
+use crate::drive::SHRINK_AFTER;
 use crate::wire::Status;
 
 /// What the peer does after a step.
@@ -37,9 +36,10 @@ impl<F: FnMut(&SimEnd) -> Step> Peer for F {
 pub struct SimServer<H> {
     handler: H,
     takes: Duration,
-    machine: ServeMachine,
-    lanes: Option<Lanes>,
-    buffer: Vec<u8>,
+    attach_from: usize,
+    stream_from: usize,
+    shrink_after: Duration,
+    serving: Option<Serving>,
     /// The answer that is being worked out.
     answer: Option<(u64, Status, Vec<u8>)>,
 }
@@ -50,9 +50,10 @@ impl<H: FnMut(&[u8]) -> (Status, Vec<u8>)> SimServer<H> {
         Self {
             handler,
             takes: Duration::ZERO,
-            machine: ServeMachine::new(u64::MAX),
-            lanes: None,
-            buffer: Vec::new(),
+            attach_from: usize::MAX,
+            stream_from: usize::MAX,
+            shrink_after: SHRINK_AFTER,
+            serving: None,
             answer: None,
         }
     }
@@ -63,33 +64,53 @@ impl<H: FnMut(&[u8]) -> (Status, Vec<u8>)> SimServer<H> {
         self.takes = time;
         self
     }
+
+    /// Lets answers of so many bytes and more travel in memory of their own.
+    #[must_use]
+    pub fn attaching(mut self, from: usize) -> Self {
+        self.attach_from = from;
+        self
+    }
+
+    /// Lets answers of so many bytes and more travel in parts.
+    #[must_use]
+    pub fn streaming(mut self, from: usize) -> Self {
+        self.stream_from = from;
+        self
+    }
+
+    /// Lets a lane be much too large for this long.
+    #[must_use]
+    pub fn shrinking_after(mut self, span: Duration) -> Self {
+        self.shrink_after = span;
+        self
+    }
 }
 
 impl<H: FnMut(&[u8]) -> (Status, Vec<u8>)> Peer for SimServer<H> {
     fn step(&mut self, end: &SimEnd) -> Step {
-        let lanes = self.lanes.get_or_insert_with(|| end.lanes());
-        let (own, peer) = (end.own(), end.peer());
-        lanes.disarm(own);
+        let serving = self.serving.get_or_insert_with(|| {
+            Serving::new(end, u64::MAX)
+                .attaching(self.attach_from)
+                .streaming(self.stream_from)
+                .shrinking_after(self.shrink_after)
+        });
+        serving.wake_up(end);
         if let Some((id, status, payload)) = self.answer.take() {
-            let answered = self.machine.respond(lanes, own, peer, id, status, &payload);
-            answered.expect("the driven end is honest");
+            serving.respond(end, id, status, &payload);
         }
-        let flushed = self.machine.flush(lanes, own, peer).expect("the driven end is honest");
-        end.wake(lanes.commit(own, peer));
-        let incoming = self.machine.next(lanes, own, peer, &mut self.buffer);
-        match incoming.expect("the driven end is honest") {
-            Some(Incoming::Request { id, len }) => {
-                let request = self.buffer.get(..len).expect("the payload was copied there");
-                let (status, answer) = (self.handler)(request);
+        serving.flush(end);
+        serving.commit(end);
+        match serving.next(end) {
+            Ok(Some(Taken::Request { id, payload, .. })) => {
+                let (status, answer) = (self.handler)(&payload);
                 self.answer = Some((id, status, answer));
-                return Step::Busy(end.now().after(self.takes));
+                Step::Busy(end.now().after(self.takes))
             }
-            Some(Incoming::Cancel { .. }) => return Step::Again,
-            None if self.machine.closed().is_some() => return Step::Parked(None),
-            None => {}
+            Ok(Some(Taken::Cancel { .. })) => Step::Again,
+            Ok(None) if serving.closed().is_some() => Step::Parked(None),
+            Ok(None) => serving.park(end),
+            Err(step) => step,
         }
-        let (armed, wake) = lanes.arm(own, peer, !flushed).expect("the driven end is honest");
-        end.wake(wake);
-        if armed == Armed::Moved { Step::Again } else { Step::Parked(None) }
     }
 }

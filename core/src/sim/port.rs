@@ -4,6 +4,8 @@ use core::time::Duration;
 use std::sync::{Mutex, MutexGuard};
 
 use super::{Event, Peer, Sim, SimEnd, SimOwn, SimPeer, Step};
+use crate::lane::Epoch;
+use crate::resize::{FollowError, Shortage};
 use crate::sync::Ordering;
 use crate::wire::Doorbell;
 use crate::{Bell, Instant, Park, PeerMemory, Port, Woken, Word};
@@ -43,6 +45,11 @@ impl SimPort {
     /// This end.
     pub fn end(&self) -> &SimEnd {
         &self.end
+    }
+
+    /// Asks or tells the other end something.
+    pub fn at_peer<R>(&self, ask: impl FnOnce(&SimEnd) -> R) -> R {
+        ask(&self.other().end)
     }
 
     /// How often this end rang the peer.
@@ -195,6 +202,18 @@ impl Port for SimPort {
             };
             world.advance(next);
         }
+    }
+
+    fn offer(&mut self, epoch: Epoch) -> Result<(), Shortage> {
+        (&self.end).offer(epoch)
+    }
+
+    fn adopt(&mut self, epoch: Epoch) {
+        (&self.end).adopt(epoch);
+    }
+
+    fn follow(&mut self, epoch: Epoch) -> Result<(), FollowError> {
+        (&self.end).follow(epoch)
     }
 
     fn relax(&self) {

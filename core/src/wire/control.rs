@@ -5,7 +5,8 @@ use core::ops::RangeInclusive;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::{Geometry, NameError, ServiceName};
+use crate::lane::Epoch;
+use crate::{Geometry, Limits, NameError, ServiceName};
 
 /// The protocol versions that this build speaks.
 pub const PROTOCOL: Versions = Versions { min: 1, max: 1 };
@@ -51,10 +52,12 @@ pub enum ControlKind {
     Attach = 4,
     /// Server to client: your memory is as it should be; data may flow.
     Ready = 5,
-    /// Server to client, later: the memfd of an attach record.
-    Snapshot = 6,
+    /// Either way, later: the memfd of an attach record.
+    Attachment = 6,
     /// Either way, later: a doorbell of kind [`Doorbell::Socket`].
     Ring = 7,
+    /// Either way, later: the memfd in which a lane goes on.
+    Lane = 8,
 }
 
 /// Why a server refuses.
@@ -95,8 +98,10 @@ pub struct Hello {
     pub token: [u8; 16],
     /// The size of the client's lane.
     pub lane: Geometry,
-    /// The largest lane that the client will map from the server, in bytes.
-    pub max_lane: u32,
+    /// The size below which the client's lane never goes.
+    pub least_lane: Geometry,
+    /// What the client puts up with.
+    pub limits: Limits,
     /// The doorbell that the client wants to be rung by.
     pub doorbell: Doorbell,
     /// Whether the client may be handed an eventfd to ring the server with.
@@ -115,8 +120,10 @@ pub struct Welcome {
     pub session: u64,
     /// The size of the server's lane.
     pub lane: Geometry,
-    /// The largest lane that the server will map from the client, in bytes.
-    pub max_lane: u32,
+    /// The size below which the server's lane never goes.
+    pub least_lane: Geometry,
+    /// What the server puts up with.
+    pub limits: Limits,
     /// The doorbell that the server wants to be rung by.
     pub doorbell: Doorbell,
 }
@@ -145,12 +152,12 @@ pub struct Ready {
     pub session: u64,
 }
 
-/// SNAPSHOT: the memfd of the attach record that follows in the lane. One descriptor.
+/// ATTACHMENT: the memfd of the attach record that follows in the lane. One descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Snapshot {
-    /// The request that it answers.
+pub struct Attachment {
+    /// The request that it is, or answers.
     pub id: u64,
-    /// Its generation.
+    /// The generation of a snapshot; 0 for any other message.
     pub generation: u64,
     /// Its length in bytes; the memfd is that, rounded up to whole pages.
     pub len: u64,
@@ -169,10 +176,13 @@ pub enum Message {
     Attach(Attach),
     /// See [`Ready`].
     Ready(Ready),
-    /// See [`Snapshot`].
-    Snapshot(Snapshot),
+    /// See [`Attachment`].
+    Attachment(Attachment),
     /// One ring of the doorbell.
     Ring,
+    /// LANE: the memfd of this epoch of the sender's lane; the switch record follows, at once or later. One
+    /// descriptor.
+    Lane(Epoch),
 }
 
 /// Why bytes are not a control message.
@@ -280,6 +290,15 @@ struct Prefix {
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
+struct RawLimits {
+    least_lane: U32,
+    max_lane: U32,
+    max_message: U64,
+    max_shared: U64,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
 struct RawHello {
     prefix: Prefix,
     // The versions stand at the same place in every version of HELLO.
@@ -290,9 +309,9 @@ struct RawHello {
     service: [u8; 64],
     token: [u8; 16],
     lane: U32,
-    max_lane: U32,
     doorbell: U32,
     rings_eventfd: U32,
+    limits: RawLimits,
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -304,8 +323,9 @@ struct RawWelcome {
     lane: U32,
     features: U64,
     session: U64,
-    max_lane: U32,
     doorbell: U32,
+    reserved_too: U32,
+    limits: RawLimits,
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -328,19 +348,28 @@ struct RawSession {
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-struct RawSnapshot {
+struct RawAttachment {
     prefix: Prefix,
     id: U64,
     generation: U64,
     len: U64,
 }
 
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawLane {
+    prefix: Prefix,
+    number: U32,
+    size: U32,
+}
+
 const _: () = {
-    assert!(size_of::<RawHello>() == 120);
-    assert!(size_of::<RawWelcome>() == 40);
+    assert!(size_of::<RawHello>() == 140);
+    assert!(size_of::<RawWelcome>() == 64);
     assert!(size_of::<RawRefuse>() == 272);
     assert!(size_of::<RawSession>() == 16);
-    assert!(size_of::<RawSnapshot>() == 32);
+    assert!(size_of::<RawAttachment>() == 32);
+    assert!(size_of::<RawLane>() == 16);
 };
 
 impl Message {
@@ -352,8 +381,9 @@ impl Message {
             Self::Refuse(_) => ControlKind::Refuse,
             Self::Attach(_) => ControlKind::Attach,
             Self::Ready(_) => ControlKind::Ready,
-            Self::Snapshot(_) => ControlKind::Snapshot,
+            Self::Attachment(_) => ControlKind::Attachment,
             Self::Ring => ControlKind::Ring,
+            Self::Lane(_) => ControlKind::Lane,
         }
     }
 
@@ -372,9 +402,9 @@ impl Message {
                     service: m.service.to_field(),
                     token: m.token,
                     lane: lane_field(m.lane),
-                    max_lane: m.max_lane.into(),
                     doorbell: (m.doorbell as u32).into(),
                     rings_eventfd: u32::from(m.rings_eventfd).into(),
+                    limits: RawLimits::new(m.least_lane, &m.limits),
                 },
             ),
             Self::Welcome(m) => put(
@@ -386,8 +416,9 @@ impl Message {
                     lane: lane_field(m.lane),
                     features: m.features.into(),
                     session: m.session.into(),
-                    max_lane: m.max_lane.into(),
                     doorbell: (m.doorbell as u32).into(),
+                    reserved_too: 0.into(),
+                    limits: RawLimits::new(m.least_lane, &m.limits),
                 },
             ),
             Self::Refuse(m) => put(
@@ -404,9 +435,9 @@ impl Message {
             Self::Attach(Attach { session }) | Self::Ready(Ready { session }) => {
                 put(into, &RawSession { prefix, session: (*session).into() })
             }
-            Self::Snapshot(m) => put(
+            Self::Attachment(m) => put(
                 into,
-                &RawSnapshot {
+                &RawAttachment {
                     prefix,
                     id: m.id.into(),
                     generation: m.generation.into(),
@@ -414,6 +445,10 @@ impl Message {
                 },
             ),
             Self::Ring => put(into, &prefix),
+            Self::Lane(epoch) => put(
+                into,
+                &RawLane { prefix, number: epoch.number.into(), size: lane_field(epoch.size) },
+            ),
         }
     }
 
@@ -437,8 +472,9 @@ impl Message {
             3 => Refuse::parse(bytes).map(Self::Refuse),
             4 => Ok(Self::Attach(Attach { session: take::<RawSession>(bytes)?.session.get() })),
             5 => Ok(Self::Ready(Ready { session: take::<RawSession>(bytes)?.session.get() })),
-            6 => Snapshot::parse(bytes).map(Self::Snapshot),
+            6 => Attachment::parse(bytes).map(Self::Attachment),
             7 => take::<Prefix>(bytes).map(|_| Self::Ring),
+            8 => parse_lane(bytes).map(Self::Lane),
             kind => Err(ControlError::Kind { kind }),
         }
     }
@@ -459,14 +495,17 @@ impl Hello {
             return Err(ControlError::Version(versions));
         }
         let raw = take::<RawHello>(bytes)?;
+        let lane = lane(raw.lane)?;
+        let (least_lane, limits) = raw.limits.parse(lane)?;
         Ok(Self {
             versions,
             features: raw.features.get(),
             service: ServiceName::from_field(&raw.service).map_err(ControlError::Name)?,
             method: raw.method.get(),
             token: raw.token,
-            lane: lane(raw.lane)?,
-            max_lane: raw.max_lane.get(),
+            lane,
+            least_lane,
+            limits,
             doorbell: doorbell(raw.doorbell)?,
             rings_eventfd: flag(raw.rings_eventfd, "eventfd flag")?,
         })
@@ -476,15 +515,18 @@ impl Hello {
 impl Welcome {
     fn parse(bytes: &[u8]) -> Result<Self, ControlError> {
         let raw = take::<RawWelcome>(bytes)?;
-        if raw.reserved.get() != 0 {
+        if raw.reserved.get() != 0 || raw.reserved_too.get() != 0 {
             return Err(ControlError::Field { field: "reserved field" });
         }
+        let lane = lane(raw.lane)?;
+        let (least_lane, limits) = raw.limits.parse(lane)?;
         Ok(Self {
             version: raw.version.get(),
             features: raw.features.get(),
             session: raw.session.get(),
-            lane: lane(raw.lane)?,
-            max_lane: raw.max_lane.get(),
+            lane,
+            least_lane,
+            limits,
             doorbell: doorbell(raw.doorbell)?,
         })
     }
@@ -507,9 +549,43 @@ impl Refuse {
     }
 }
 
-impl Snapshot {
+impl RawLimits {
+    fn new(least_lane: Geometry, limits: &Limits) -> Self {
+        Self {
+            least_lane: lane_field(least_lane),
+            max_lane: lane_field(limits.max_lane),
+            max_message: limits.max_message.into(),
+            max_shared: limits.max_shared_bytes_per_session.into(),
+        }
+    }
+
+    /// The least size of a lane that opens with `size`, and the limits.
+    fn parse(&self, size: Geometry) -> Result<(Geometry, Limits), ControlError> {
+        let field = |field| ControlError::Field { field };
+        let least = Geometry::new(self.least_lane.get().into());
+        let least = least.ok().filter(|least| *least <= size).ok_or(field("least lane size"))?;
+        let max_lane =
+            Geometry::new(self.max_lane.get().into()).map_err(|_| field("lane limit"))?;
+        let limits = Limits {
+            max_message: self.max_message.get(),
+            max_lane,
+            max_shared_bytes_per_session: self.max_shared.get(),
+        };
+        if limits.max_shared_bytes_per_session < Limits::MIN_SHARED {
+            return Err(field("shared memory limit"));
+        }
+        Ok((least, limits))
+    }
+}
+
+fn parse_lane(bytes: &[u8]) -> Result<Epoch, ControlError> {
+    let raw = take::<RawLane>(bytes)?;
+    Ok(Epoch { number: raw.number.get(), size: lane(raw.size)? })
+}
+
+impl Attachment {
     fn parse(bytes: &[u8]) -> Result<Self, ControlError> {
-        let raw = take::<RawSnapshot>(bytes)?;
+        let raw = take::<RawAttachment>(bytes)?;
         Ok(Self { id: raw.id.get(), generation: raw.generation.get(), len: raw.len.get() })
     }
 }

@@ -8,9 +8,9 @@ mod record;
 
 pub use board::{BOARD_SIZE, BoardHeader, BoardState, BoardWord};
 pub use control::{
-    Attach, ControlError, ControlKind, Doorbell, Hello, MAX_CONTROL, Message, PROTOCOL, Ready,
-    Refuse, RefuseCode, Snapshot, Versions, Welcome,
+    Attach, Attachment, ControlError, ControlKind, Doorbell, Hello, MAX_CONTROL, Message, PROTOCOL,
+    Ready, Refuse, RefuseCode, Versions, Welcome,
 };
 pub use page::{CloseReason, PAGE_SIZE, PageError, PageHeader, Role, SessionState};
 pub(crate) use record::HEADER_U32;
-pub use record::{ALIGN, HEADER, Header, Kind, SWITCH_RESERVE, Status, record_len};
+pub use record::{ALIGN, HEADER, Header, Kind, MORE, SWITCH_RESERVE, Status, record_len};

@@ -9,8 +9,11 @@ pub const ALIGN: usize = 16;
 pub const HEADER: usize = 16;
 /// [`HEADER`], as the type of a record's length.
 pub(crate) const HEADER_U32: u32 = 16;
-/// Room in every lane for the record that ends it: a bye, or a switch with its 16 bytes of payload.
+/// Room in every lane for the record that ends it, a bye or a switch: more than either needs.
 pub const SWITCH_RESERVE: u64 = 32;
+
+/// The flag of a request or response that goes on in the next record of the same kind and id.
+pub const MORE: u8 = 0x02;
 
 /// A record's header, as it stands in a lane.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -20,7 +23,7 @@ pub struct Header {
     pub len: U32,
     /// A [`Kind`].
     pub kind: u8,
-    /// 0 in this version; bit 0 is kept for a send time between header and payload.
+    /// [`MORE`] or 0; bit 0 is kept for a send time between header and payload.
     pub flags: u8,
     /// A [`Status`]; 0 in requests.
     pub status: U16,
@@ -41,14 +44,18 @@ pub enum Kind {
     Response = 2,
     /// Nothing: the rest of the lane up to its end.
     Pad = 3,
-    /// The lane goes on in another epoch.
+    /// The lane goes on in another epoch: `id` holds its number (low half) and its size in bytes (high half). No
+    /// payload.
     Switch = 4,
-    /// A response whose payload is a memfd on the control socket.
+    /// A request from a client, or a response from a server, whose payload is a memfd on the control socket.
     Attach = 5,
     /// The requester no longer wants the answer to `id`.
     Cancel = 6,
     /// The owner of the lane sends nothing more.
     Bye = 7,
+    /// From a client: large messages are over, give back what memory can be given back. A server answers it by
+    /// the same when it has.
+    Trim = 8,
 }
 
 /// How a request ended.
@@ -73,6 +80,8 @@ pub enum Status {
     Panicked = 7,
     /// There is nothing to answer with yet: no snapshot was published.
     NotYet = 8,
+    /// The handler ran, and the server lacked memory or descriptors to send its answer.
+    Short = 9,
 }
 
 impl Kind {
@@ -86,6 +95,7 @@ impl Kind {
             5 => Self::Attach,
             6 => Self::Cancel,
             7 => Self::Bye,
+            8 => Self::Trim,
             _ => return None,
         })
     }
@@ -104,13 +114,14 @@ impl Status {
             6 => Self::TooLarge,
             7 => Self::Panicked,
             8 => Self::NotYet,
+            9 => Self::Short,
             _ => return None,
         })
     }
 
     /// Whether a handler ran, or may have run, when a response has this status.
     pub const fn ran(self) -> bool {
-        matches!(self, Self::Ok | Self::Failed | Self::TooLarge | Self::Panicked)
+        matches!(self, Self::Ok | Self::Failed | Self::TooLarge | Self::Panicked | Self::Short)
     }
 }
 
@@ -122,6 +133,14 @@ impl Header {
         let kind = u64::from(self.kind) << 32 | u64::from(self.flags) << 40;
         let low = u64::from(self.len.get()) | kind | u64::from(self.status.get()) << 48;
         (u128::from(low) | u128::from(self.id.get()) << 64).to_le_bytes()
+    }
+
+    /// The header of one part of a message, the last one unless there is more.
+    #[must_use]
+    pub fn part(mut self, len: u32, more: bool) -> Self {
+        self.len = len.into();
+        self.flags = if more { MORE } else { 0 };
+        self
     }
 
     /// A header as its sender writes it.

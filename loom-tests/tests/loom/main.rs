@@ -11,6 +11,7 @@
 mod calls;
 mod cancel;
 mod data;
+mod resize;
 mod ring;
 mod shutdown;
 mod space;

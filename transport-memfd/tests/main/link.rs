@@ -2,12 +2,16 @@ use std::os::fd::AsFd;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use bellwire_core::lane::Epoch;
 use bellwire_core::sync::Ordering;
-use bellwire_core::wire::{CloseReason, Doorbell, MAX_CONTROL, Message, Ready, SessionState};
-use bellwire_core::{Bell, OwnMemory, Park, PeerMemory, Port, Woken, Word};
+use bellwire_core::wire::{
+    Attach, Attachment, CloseReason, Doorbell, MAX_CONTROL, Message, Ready, SessionState,
+};
+use bellwire_core::{Bell, Geometry, OwnMemory, Park, PeerFault, PeerMemory, Port, Woken, Word};
 use bellwire_memfd::doorbell::Eventfd;
 use bellwire_memfd::life::{LIFE_OFFSET, LifeLock};
 use bellwire_memfd::link::{Link, LinkError};
+use bellwire_memfd::region::OwnRegion;
 use bellwire_memfd::{clock, pass, poll};
 
 use crate::support::{links, patience, thread_id, wait_until_parked};
@@ -129,27 +133,46 @@ fn a_peer_that_says_closed_is_gone() {
 }
 
 #[test]
-fn rings_are_taken_off_the_socket_and_nothing_else_is() {
+fn what_has_no_place_on_an_open_session_ends_the_wait_and_is_told() {
+    for message in [
+        Message::Ready(Ready { session: 9 }),
+        Message::Attach(Attach { session: 9 }),
+        // What belongs there comes with one descriptor.
+        Message::Lane(Epoch::first(Geometry::DEFAULT)),
+        Message::Attachment(Attachment { id: 1, generation: 0, len: 1 }),
+    ] {
+        let (mut waiter, ringer) = links(Doorbell::Socket, Doorbell::Futex);
+        ringer.ring(Bell::Data);
+        let park = Park { until: Some(clock::now()), ..until_data(0) };
+        assert_eq!(waiter.park(park), Woken::Deadline, "a ring is only a ring");
+        assert_eq!(waiter.fault(), None);
+        send(&ringer, &message);
+        assert_eq!(waiter.park(until_data(0)), Woken::PeerGone, "{message:?}");
+        assert!(matches!(waiter.fault(), Some(PeerFault::Control { fds: 0, .. })), "{message:?}");
+    }
+}
+
+#[test]
+fn memory_on_the_socket_is_kept_for_its_record_and_the_wait_goes_on() {
     let (mut waiter, ringer) = links(Doorbell::Socket, Doorbell::Futex);
+    let (_own, fd) = OwnRegion::create("next", 8192, |_| {}).unwrap();
+    let epoch = Epoch { number: 2, size: Geometry::new(8192).unwrap() };
+    let mut bytes = [0; MAX_CONTROL];
+    let len = Message::Lane(epoch).encode(1, &mut bytes);
+    pass::send(ringer.socket(), &bytes[..len], &[fd.as_fd()]).unwrap();
     ringer.ring(Bell::Data);
-    send(&ringer, &Message::Ready(Ready { session: 9 }));
-    assert_eq!(waiter.park(until_data(0)), Woken::Rung);
-    assert_eq!(waiter.park(until_data(0)), Woken::Rung, "does not sleep through a waiting message");
     let park = Park { until: Some(clock::now()), ..until_data(0) };
-    assert_eq!(waiter.park(park), Woken::Deadline, "and keeps deadlines meanwhile");
+    assert_eq!(waiter.park(park), Woken::Deadline);
     let mut buf = [0; MAX_CONTROL];
-    let received = pass::receive(waiter.socket(), &mut buf, 0).unwrap();
-    let message = Message::parse(&buf[..received.len], 0).unwrap();
-    assert_eq!(message, Message::Ready(Ready { session: 9 }));
-    assert_eq!(
-        pass::receive(waiter.socket(), &mut buf, 0).err(),
-        Some(pass::ReceiveError::WouldBlock)
-    );
+    let empty = pass::receive(waiter.socket(), &mut buf, 1).err();
+    assert_eq!(empty, Some(pass::ReceiveError::WouldBlock), "all was taken off the socket");
+    waiter.follow(epoch).unwrap();
+    assert_eq!((waiter.fault(), waiter.peer().lane.size()), (None, 8192));
 }
 
 #[test]
 fn a_socket_full_of_rings_blocks_nobody() {
-    let (waiter, ringer) = links(Doorbell::Socket, Doorbell::Futex);
+    let (mut waiter, ringer) = links(Doorbell::Socket, Doorbell::Futex);
     for _ in 0..10_000 {
         ringer.ring(Bell::Data);
     }
@@ -163,7 +186,7 @@ fn a_socket_full_of_rings_blocks_nobody() {
 
 #[test]
 fn a_ring_with_descriptors_gets_them_closed() {
-    let (waiter, ringer) = links(Doorbell::Socket, Doorbell::Futex);
+    let (mut waiter, ringer) = links(Doorbell::Socket, Doorbell::Futex);
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     let mut bytes = [0; MAX_CONTROL];
     let len = Message::Ring.encode(0, &mut bytes);
@@ -176,22 +199,22 @@ fn a_ring_with_descriptors_gets_them_closed() {
 #[test]
 fn an_event_loop_polls_one_descriptor_for_rings_and_death() {
     for doorbell in [Doorbell::Eventfd, Doorbell::Socket] {
-        let (waiter, ringer) = links(doorbell, Doorbell::Futex);
-        let ready = || {
+        let (mut waiter, ringer) = links(doorbell, Doorbell::Futex);
+        let ready = |waiter: &Link| {
             let fd = waiter.pollable().unwrap().expect("a descriptor");
             poll::wait_readable(&[fd], Some(clock::now())).unwrap().any()
         };
-        assert!(!ready(), "{doorbell:?}");
+        assert!(!ready(&waiter), "{doorbell:?}");
         for _ in 0..3 {
             ringer.ring(Bell::Data);
-            assert!(ready(), "{doorbell:?}");
+            assert!(ready(&waiter), "{doorbell:?}");
             waiter.acknowledge();
-            assert!(!ready(), "{doorbell:?}");
+            assert!(!ready(&waiter), "{doorbell:?}");
         }
         drop(ringer);
-        assert!(ready(), "{doorbell:?}");
+        assert!(ready(&waiter), "{doorbell:?}");
         waiter.acknowledge();
-        assert!(ready(), "a peer that is gone stays so: {doorbell:?}");
+        assert!(ready(&waiter), "a peer that is gone stays so: {doorbell:?}");
     }
     let (waiter, _ringer) = links(Doorbell::Futex, Doorbell::Futex);
     assert!(waiter.pollable().unwrap().is_none());

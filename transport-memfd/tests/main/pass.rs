@@ -1,5 +1,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
+use bellwire_core::sync::{AtomicU64, Ordering};
 use bellwire_memfd::doorbell::Eventfd;
 use bellwire_memfd::pass::{self, MAX_FDS, ReceiveError, SendError};
 use bellwire_memfd::{peer, poll, reaper};
@@ -128,6 +130,98 @@ fn body_at_the_limit() {
     };
     setrlimit(Resource::Nofile, limit).unwrap();
     assert_eq!(pass::receive(b.as_fd(), &mut [0; 64], 4).err(), Some(ReceiveError::FdsLost));
+}
+
+#[test]
+fn a_message_that_is_left_at_the_limit_is_received_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let status = child::start("pass::body_that_leaves_a_message", dir.path()).wait().unwrap();
+    assert!(status.success());
+}
+
+#[test]
+fn body_that_leaves_a_message() {
+    if child::run_dir().is_none() {
+        return;
+    }
+    let (a, b) = socket_pair();
+    send_fds(&a, 4);
+    pass::send(a.as_fd(), b"another", &[]).unwrap();
+    let before = getrlimit(Resource::Nofile);
+    let next = std::fs::File::open("/dev/null").unwrap().as_raw_fd();
+    let current = u64::try_from(next).ok().map(|next| next + 2);
+    setrlimit(Resource::Nofile, Rlimit { current, ..before }).unwrap();
+    for _ in 0..100 {
+        let received = pass::receive_or_leave(b.as_fd(), &mut [0; 64], 4);
+        assert_eq!(received.err(), Some(ReceiveError::FdsLost));
+    }
+    // The first is not lost, nor passed by the second.
+    setrlimit(Resource::Nofile, before).unwrap();
+    let mut bytes = [0; 64];
+    let received = pass::receive_or_leave(b.as_fd(), &mut bytes, 4).unwrap();
+    assert_eq!((&bytes[..received.len], received.fd_count()), (&b"message"[..], 4));
+    let received = pass::receive_or_leave(b.as_fd(), &mut bytes, 4).unwrap();
+    assert_eq!((&bytes[..received.len], received.fd_count()), (&b"another"[..], 0));
+    let nothing = pass::receive_or_leave(b.as_fd(), &mut bytes, 4);
+    assert_eq!(nothing.err(), Some(ReceiveError::WouldBlock));
+}
+
+#[test]
+fn a_message_that_is_refused_is_not_left() {
+    let (a, b) = socket_pair();
+    let mut bytes = [0; 64];
+    send_fds(&a, 5);
+    pass::send(a.as_fd(), &[7; 65], &[]).unwrap();
+    pass::send(a.as_fd(), b"good", &[]).unwrap();
+    let too_many = pass::receive_or_leave(b.as_fd(), &mut bytes, 4).err();
+    assert_eq!(too_many, Some(ReceiveError::TooManyFds { count: 5, max: 4 }));
+    let too_long = pass::receive_or_leave(b.as_fd(), &mut bytes, 4).err();
+    assert_eq!(too_long, Some(ReceiveError::TooLong { room: 64 }));
+    assert_eq!(pass::receive_or_leave(b.as_fd(), &mut bytes, 4).unwrap().len, 4);
+    drop(a);
+    assert_eq!(pass::receive_or_leave(b.as_fd(), &mut bytes, 4).err(), Some(ReceiveError::Closed));
+}
+
+/// That the peer went is told once, before what it sent, and can come between the two looks.
+#[test]
+fn a_message_is_received_once_though_its_sender_goes_in_the_middle() {
+    let mut bytes = [0; 64];
+    let go = Arc::new(AtomicU64::new(0));
+    let (goers, to_go) = std::sync::mpsc::channel::<OwnedFd>();
+    let started = Arc::clone(&go);
+    let closer = std::thread::spawn(move || {
+        for (round, socket) in (1..).zip(to_go) {
+            while started.load(Ordering::Acquire) < round {
+                std::hint::spin_loop();
+            }
+            for _ in 0..round * 7 % 256 {
+                std::hint::spin_loop();
+            }
+            drop(socket);
+        }
+    });
+    for round in 1..=6_000 {
+        let (a, b) = socket_pair();
+        send_fds(&a, 1);
+        // Unread with the peer, so that its end is a reset.
+        pass::send(b.as_fd(), b"unread", &[]).unwrap();
+        goers.send(a).unwrap();
+        go.store(round, Ordering::Release);
+        let mut received = 0;
+        loop {
+            match pass::receive_or_leave(b.as_fd(), &mut bytes, 4) {
+                Ok(message) => received += message.fd_count(),
+                Err(ReceiveError::WouldBlock) => std::thread::yield_now(),
+                Err(error) => {
+                    assert_eq!(error, ReceiveError::Closed);
+                    break;
+                }
+            }
+        }
+        assert_eq!(received, 1, "in round {round}");
+    }
+    drop(goers);
+    closer.join().unwrap();
 }
 
 #[test]

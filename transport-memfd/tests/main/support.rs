@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use bellwire_core::wire::{Doorbell, PAGE_SIZE};
-use bellwire_core::{Instant, ServiceName};
+use bellwire_core::{Instant, Limits, ServiceName};
 use bellwire_memfd::clock;
 use bellwire_memfd::doorbell::Eventfd;
 use bellwire_memfd::link::{Link, OwnEnd, Parts, PeerEnd};
@@ -47,8 +47,20 @@ pub(crate) fn links(first: Doorbell, second: Doorbell) -> (Link, Link) {
     let (own_a, rung_a) = bell(first).unzip();
     let (own_b, rung_b) = bell(second).unzip();
     let make = |own, peer, socket, doorbell, own_eventfd, peer_eventfd| {
-        Link::new(Parts { own, peer, socket, doorbell, own_eventfd, peer_eventfd, pidfd: None })
-            .unwrap()
+        let limits = Limits::default();
+        let (pidfd, lane_name) = (None, "test-lane".into());
+        Link::new(Parts {
+            own,
+            peer,
+            socket,
+            doorbell,
+            own_eventfd,
+            peer_eventfd,
+            pidfd,
+            limits,
+            lane_name,
+        })
+        .unwrap()
     };
     let a = make(
         OwnEnd { page: page_a, lane: lane_a },

@@ -9,11 +9,12 @@ use bellwire_core::lane::PushError;
 use bellwire_core::serve::ServeCounts;
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{CloseReason, Status};
-use bellwire_core::{Deadline, Executed, Geometry, PeerFault, PeerMemory, Port, SpinPolicy, Word};
+use bellwire_core::{
+    Deadline, Executed, Geometry, PeerFault, PeerMemory, Port, SpinPolicy, Whose, Word,
+};
 
 use super::stage::{Next, Stage, Taken};
-use super::{Transport, session, session_in};
-use crate::support::guard::until;
+use super::{Transport, session, session_in, until};
 
 /// What a wish word holds when nobody waits.
 const NOBODY: u64 = u64::MAX;
@@ -113,9 +114,11 @@ pub(crate) fn every_size_comes_back_whole<T: Transport>() {
 pub(crate) fn one_byte_more_than_the_largest_is_refused_and_the_session_goes_on<T: Transport>() {
     let mut drive = session::<T>(echo);
     let limit = drive.max_payload();
-    let len = limit + 1;
-    let too_large = CallFailed::Submit(SubmitError::Push(PushError::TooLarge { len, limit }));
-    assert_eq!(drive.submit(&vec![0; len]), Err(too_large));
+    let whose = Whose::Own;
+    let (len, limit) = (limit as u64 + 1, limit as u64);
+    let too_large = PushError::TooLarge { len, limit, whose };
+    let too_large = CallFailed::Submit(SubmitError::Push(too_large));
+    assert_eq!(drive.submit(&vec![0; len as usize]), Err(too_large));
     assert_eq!(drive.in_flight(), 0);
     assert_eq!(call(&mut drive, b"still here"), b"still here");
 }

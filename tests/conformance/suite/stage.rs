@@ -1,8 +1,8 @@
 use bellwire_core::lane::{Armed, Lanes, Wake};
-use bellwire_core::serve::{Incoming, ServeCounts, ServeMachine};
+use bellwire_core::serve::{Flushed, Incoming, ServeCounts, ServeMachine};
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{CloseReason, Status};
-use bellwire_core::{OwnMemory, PeerMemory, Word};
+use bellwire_core::{Bell, OwnMemory, Park, PeerMemory, Port, Woken, Word};
 
 /// What the serving end does, step by step: it is called again and again.
 pub(crate) type Script = dyn FnMut(&mut dyn Stage) -> Next + Send;
@@ -65,6 +65,50 @@ pub(crate) struct Step<'a, O, P> {
     pub(crate) due: Vec<Wake>,
 }
 
+/// The serving end of a session that has a thread of its own: follows `script` until the calling end is gone, or it
+/// vanishes.
+pub(crate) fn serve<P: Port>(
+    mut port: P,
+    lanes: Lanes,
+    script: &mut Script,
+    is_gone: impl Fn(&P) -> bool,
+) {
+    let mut serving = Serving::new(lanes);
+    loop {
+        let (own, peer) = (port.own(), port.peer());
+        serving.disarm(own);
+        let mut step = Step { serving: &mut serving, own, peer, due: Vec::new() };
+        let next = script(&mut step);
+        step.due.into_iter().for_each(|wake| ring(&port, wake));
+        match next {
+            Next::Again => {
+                if is_gone(&port) {
+                    return;
+                }
+                std::thread::yield_now();
+            }
+            Next::Vanish => return,
+            Next::Park => {
+                let (armed, wake) = serving.arm(port.own(), port.peer());
+                ring(&port, wake);
+                let Armed::Sleep { tail, head } = armed else { continue };
+                if port.park(Park { tail, head, until: None }) == Woken::PeerGone {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn ring(port: &impl Port, wake: Wake) {
+    if wake.data {
+        port.ring(Bell::Data);
+    }
+    if wake.space {
+        port.ring(Bell::Space);
+    }
+}
+
 impl Serving {
     pub(crate) fn new(lanes: Lanes) -> Self {
         let machine = ServeMachine::new(u64::MAX);
@@ -94,6 +138,7 @@ impl<O: OwnMemory, P: PeerMemory> Stage for Step<'_, O, P> {
         let taken = match incoming.expect("the calling end is honest")? {
             Incoming::Request { id, len } => Taken::Request(id, buffer[..len].to_vec()),
             Incoming::Cancel { id } => Taken::Cancel(id),
+            other => panic!("{other:?} on a lane that keeps its size"),
         };
         Some(taken)
     }
@@ -117,9 +162,9 @@ impl<O: OwnMemory, P: PeerMemory> Stage for Step<'_, O, P> {
 
     fn flush(&mut self) -> bool {
         let Serving { lanes, machine, .. } = &mut *self.serving;
-        let flushed = machine.flush(lanes, self.own, self.peer);
+        let flushed = machine.flush(lanes, self.own, self.peer, |_| Ok(()));
         self.commit();
-        flushed.expect("the calling end is honest")
+        flushed.expect("the calling end is honest") == Flushed::Done
     }
 
     fn bye(&mut self) {

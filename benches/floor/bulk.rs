@@ -1,0 +1,207 @@
+//! The bulk floor: large messages from a private buffer through a shared ring to a private buffer.
+//!
+//! A message is cut into chunks that flow through a small ring, so that the other process copies out one chunk
+//! while this one copies in the next, and what they share stays in the caches. Both spin.
+//!
+//! Why chunks of 32 KiB through 128 KiB, µs a message (medians of 21 rounds each; [`placement`](super::placement)
+//! says what the columns are):
+//!
+//! | chunk | ring | 1 MiB, one cache | two caches | 16 MiB, one cache |
+//! | --- | --- | --- | --- | --- |
+//! | 16 KiB | 64 KiB | 18.0 to 20 | 40 | 570 to 760 |
+//! | 16 KiB | 256 KiB | 18 to 25 | 39 | 520 to 930 |
+//! | 32 KiB | 64 KiB | 18.9 to 20 | 40 | 490 to 570 |
+//! | **32 KiB** | **128 KiB** | **17.9 to 18.2** | **33** | **480 to 730** |
+//! | 32 KiB | 256 KiB | 17.9 to 28 | 33 | 490 to 840 |
+//! | 64 KiB | 128 KiB | 18.1 to 19.2 | 34 | 480 to 650 |
+//! | 64 KiB | 256 KiB | 17.4 to 26 | 29 | 500 to 590 |
+//! | 128 KiB | 256 KiB | 17.7 to 24 | 30 | 490 to 620 |
+//! | 256 KiB | 512 KiB | 17.3 to 31 | 29 | 500 to 580 |
+//! | 256 KiB | 1 MiB | 18 to 51 | 27 | 1 090 to 1 150 |
+//! | whole | four of them | 19.8 to 23 | 100 to 130 | 1 450 to 1 520 |
+//! | by `process_vm_readv` | none | 69 | | 1 840 |
+//! | by it and `process_vm_writev`, half each | none | 34 | | 1 000 |
+//!
+//! Above 256 KiB the ring and what is copied drive each other out of the caches: now and then with 1 MiB, always
+//! with 16. Chunks below 16 KiB pay for the hand-shake.
+
+use std::hint::{black_box, spin_loop};
+use std::time::{Duration, Instant};
+
+use super::hot::GONE;
+use super::pingpong::{finished, order, orders};
+use super::private::{Private, expected};
+use super::process::{Child, Peer, RoleResult, spawn};
+use super::shared::{LINE, Region, Slots, Word};
+use super::sync::{AtomicU64, Ordering};
+use super::{Cpus, Error, Result};
+
+/// The peer's role.
+pub const ROLE: &str = "floor-bulk";
+
+/// The largest message, chunk and ring.
+pub const LIMIT: usize = 1 << 30;
+
+/// What [`Shape::new`] takes.
+const CHUNK: usize = 32 << 10;
+const RING: usize = 128 << 10;
+
+/// Messages before the clock starts: bytes, as messages, but at least one.
+const WARM: usize = 4 << 20;
+
+/// How a stream is made up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Bytes of a message.
+    pub size: usize,
+    /// Bytes that are published at a time.
+    pub chunk: usize,
+    /// Chunks that the ring holds, a power of two.
+    pub slots: usize,
+}
+
+impl Shape {
+    /// The fastest way found that is steady, too: see the [module](self).
+    pub fn new(size: usize) -> Shape {
+        Shape::cut(size, CHUNK, RING)
+    }
+
+    /// In chunks of `chunk` bytes, through a ring of `ring` bytes, rounded to a power of two of chunks.
+    pub fn cut(size: usize, chunk: usize, ring: usize) -> Shape {
+        let chunk = chunk.clamp(1, size.max(1));
+        Shape { size, chunk, slots: (ring / chunk).next_power_of_two().max(2) }
+    }
+
+    /// In one piece each, through a ring of four.
+    pub fn whole(size: usize) -> Shape {
+        Shape { size, chunk: size.max(1), slots: 4 }
+    }
+}
+
+/// The bulk floor.
+pub struct Floor {
+    child: Child,
+    ring: Ring,
+    outgoing: Private,
+    seed: u64,
+    tail: u64,
+}
+
+impl Floor {
+    /// The two processes, on two CPUs.
+    pub fn start(cpus: Cpus, shape: Shape) -> Result<Floor> {
+        cpus.two()?;
+        let Shape { size, chunk, slots } = shape;
+        let fits = |bytes: usize| (1..=LIMIT).contains(&bytes);
+        if !fits(size) || !fits(chunk) || slots > LIMIT / chunk {
+            return Err(Error::Size { size, limit: LIMIT });
+        }
+        let region = Region::create(2 * LINE + chunk.next_multiple_of(64) * slots)?;
+        let args = [size, chunk, slots].map(|number| number.to_string());
+        let mut child = spawn(ROLE, &[cpus.peer], &args, &[region.descriptor()])?;
+        let ring = Ring::new(&region, chunk, slots)?;
+        let head = ring.head.clone();
+        child.watch(move || head.store(GONE, Ordering::Release))?;
+        Ok(Floor { child, ring, outgoing: Private::new(size), seed: 0, tail: 0 })
+    }
+
+    /// How long it takes from the first of `n` messages until the other process has copied out the last.
+    pub fn messages(&mut self, n: u64) -> Result<Duration> {
+        let size = self.outgoing.bytes().len();
+        let warm = (WARM / size) as u64 + 1;
+        self.seed += 1;
+        self.outgoing.fill(self.seed);
+        order(&self.child, n.saturating_add(warm), self.seed)?;
+        self.stream(warm)?;
+        let start = Instant::now();
+        self.stream(n)?;
+        let took = start.elapsed();
+        if finished(&self.child)? != expected(size, self.seed) {
+            return Err(Error::Corrupt { role: ROLE });
+        }
+        Ok(took)
+    }
+
+    fn stream(&mut self, n: u64) -> Result<()> {
+        let (ring, slots) = (&self.ring, self.ring.slots.count());
+        let (mut tail, mut head) = (self.tail, self.tail);
+        for _ in 0..n {
+            for chunk in black_box(&self.outgoing).bytes().chunks(ring.chunk) {
+                if tail - head == slots {
+                    head = self.wait_head(tail - slots + 1)?;
+                }
+                ring.slots.put(tail, chunk);
+                tail += 1;
+                // Pairs with the acquire in `receive`: who sees the position sees the chunks before it.
+                ring.tail.store(tail, Ordering::Release);
+            }
+        }
+        self.wait_head(tail)?;
+        self.tail = tail;
+        Ok(())
+    }
+
+    /// Spins until the other process has taken `position` chunks.
+    #[inline]
+    fn wait_head(&self, position: u64) -> Result<u64> {
+        loop {
+            // Pairs with the release in `receive`: a slot is written again only after it was read.
+            match self.ring.head.load(Ordering::Acquire) {
+                GONE => return Err(self.child.gone()),
+                head if head >= position => return Ok(head),
+                _ => spin_loop(),
+            }
+        }
+    }
+}
+
+/// The other process.
+pub fn peer(peer: &mut Peer) -> RoleResult {
+    let (size, chunk, slots) = (peer.number(0)?, peer.number(1)?, peer.number(2)?);
+    let region = Region::open(peer.descriptor()?)?;
+    let ring = Ring::new(&region, chunk, slots)?;
+    let mut incoming = Private::new(size);
+    let mut head = 0;
+    orders(peer, |n, _| {
+        for _ in 0..n {
+            head = receive(&ring, &mut incoming, head);
+        }
+        Ok(incoming.checksum())
+    })?;
+    Ok(())
+}
+
+/// Takes the message that begins at `head`; where the next one does.
+fn receive(ring: &Ring, incoming: &mut Private, mut head: u64) -> u64 {
+    for chunk in incoming.bytes_mut().chunks_mut(ring.chunk) {
+        // Pairs with the release in `stream`.
+        while ring.tail.load(Ordering::Acquire) == head {
+            spin_loop();
+        }
+        ring.slots.take(head, chunk);
+        head += 1;
+        // Pairs with the acquire in `wait_head`.
+        ring.head.store(head, Ordering::Release);
+    }
+    black_box(incoming);
+    head
+}
+
+/// Positions count chunks and only grow.
+struct Ring {
+    tail: Word<AtomicU64>,
+    head: Word<AtomicU64>,
+    slots: Slots,
+    chunk: usize,
+}
+
+impl Ring {
+    fn new(region: &Region, chunk: usize, slots: usize) -> Result<Ring> {
+        Ok(Ring {
+            tail: region.word(0)?,
+            head: region.word(LINE)?,
+            slots: region.slots(2 * LINE, chunk, slots)?,
+            chunk,
+        })
+    }
+}

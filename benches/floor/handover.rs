@@ -1,0 +1,170 @@
+//! The hand-over floor: a fresh region for the other process, in place of the one that it had.
+//!
+//! One operation: memfd, pages, mapping, seals, one descriptor passed, and the region before given up. The peer,
+//! told by a word that it spins on, takes the descriptor, looks at seals and size, maps the region read-only,
+//! gives up the one before, and answers by a word. Nobody touches the bytes.
+//!
+//! Who gives up a region last frees its pages, which is half as dear as to allocate them: as a rule the peer,
+//! outside the clock of [`sent`](Floor::sent), inside that of [`acknowledged`](Floor::acknowledged), beside the
+//! next operation in [`mapped`](Floor::mapped).
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::fs::fstat;
+
+use super::fresh::{Fresh, Pages, Passed, Seat, WRITTEN, seal, send, sockets};
+use super::pingpong::{finished, order, orders};
+use super::process::{Child, Peer, RoleResult, spawn};
+use super::shared::{Map, Region};
+use super::turns::Turns;
+use super::{Cpus, Error, Result};
+
+/// The peer's role.
+pub const ROLE: &str = "floor-handover";
+
+/// Operations before the clock starts: bytes, as operations, but at least two.
+const WARM: usize = 4 << 20;
+
+/// When the peer answers: the second word of an order.
+const GIVEN_UP: u64 = 0;
+const MAPPED: u64 = 1;
+
+/// The hand-over floor.
+pub struct Floor {
+    child: Child,
+    turns: Turns,
+    sender: Sender,
+}
+
+impl Floor {
+    /// Regions of `size` bytes, between two CPUs.
+    pub fn start(cpus: Cpus, size: usize, pages: Pages) -> Result<Floor> {
+        cpus.two()?;
+        let (next, other) = (Seat::new(pages, size)?, Seat::new(pages, size)?);
+        let words = Region::create(Turns::LEN)?;
+        let (socket, theirs) = sockets()?;
+        let args = [size.to_string(), pages.name().to_owned()];
+        let mut child = spawn(ROLE, &[cpus.peer], &args, &[words.descriptor(), theirs.as_fd()])?;
+        let turns = Turns::new(&words)?;
+        turns.watch(&mut child)?;
+        Ok(Floor { child, turns, sender: Sender { socket, next, other, previous: None } })
+    }
+
+    /// How long the sender's part takes, `n` times; the peer does its own part outside the clock.
+    pub fn sent(&mut self, n: u64) -> Result<Duration> {
+        self.warm_up(n, GIVEN_UP)?;
+        let mut took = Duration::ZERO;
+        for _ in 0..n {
+            let start = Instant::now();
+            let sent = self.sender.send()?;
+            self.sender.keep(sent);
+            took += start.elapsed();
+            self.turns.announce();
+            self.turns.wait(ROLE)?;
+        }
+        finished(&self.child)?;
+        Ok(took)
+    }
+
+    /// How long it takes, `n` times, until the peer has mapped the new region and given up the one before.
+    pub fn acknowledged(&mut self, n: u64) -> Result<Duration> {
+        self.answered(n, GIVEN_UP)
+    }
+
+    /// How long it takes, `n` times, until the peer has mapped the new region; it gives up the one before while
+    /// the next is being made. This is as fast as regions can follow each other.
+    pub fn mapped(&mut self, n: u64) -> Result<Duration> {
+        self.answered(n, MAPPED)
+    }
+
+    fn answered(&mut self, n: u64, when: u64) -> Result<Duration> {
+        self.warm_up(n, when)?;
+        let start = Instant::now();
+        for _ in 0..n {
+            let sent = self.sender.send()?;
+            self.turns.announce();
+            // What is left to do here, the peer need not wait for.
+            self.sender.keep(sent);
+            self.turns.wait(ROLE)?;
+        }
+        let took = start.elapsed();
+        finished(&self.child)?;
+        Ok(took)
+    }
+
+    /// Wakes the peer for `n` operations and some before, which see to it that the right region arrives.
+    fn warm_up(&mut self, n: u64, when: u64) -> Result<()> {
+        let warm = (WARM / self.sender.size()) as u64 + 2;
+        order(&self.child, n.saturating_add(warm), when)?;
+        for _ in 0..warm {
+            let sent = self.sender.send()?;
+            let inode = fstat(&sent.0).map_err(Error::system("look at a memfd"))?.st_ino;
+            self.turns.announce();
+            if self.turns.wait(ROLE)? != inode {
+                return Err(Error::Corrupt { role: ROLE });
+            }
+            self.sender.keep(sent);
+        }
+        Ok(())
+    }
+}
+
+/// The sender's part.
+struct Sender {
+    socket: OwnedFd,
+    next: Seat,
+    other: Seat,
+    previous: Option<Map>,
+}
+
+impl Sender {
+    fn size(&self) -> usize {
+        self.next.size()
+    }
+
+    /// A fresh region, sealed and passed on.
+    #[inline]
+    fn send(&mut self) -> Result<(OwnedFd, Map)> {
+        // While one is in use, the next is mapped at the other.
+        std::mem::swap(&mut self.next, &mut self.other);
+        let (memfd, map) = Fresh::create(&self.next)?.into_parts();
+        seal(&memfd, WRITTEN)?;
+        send(&self.socket, &memfd)?;
+        Ok((memfd, map))
+    }
+
+    /// Closes the descriptor and gives up the region before.
+    #[inline]
+    fn keep(&mut self, (memfd, map): (OwnedFd, Map)) {
+        drop(memfd);
+        self.previous = Some(map);
+    }
+}
+
+/// The other process.
+pub fn peer(peer: &mut Peer) -> RoleResult {
+    let (size, pages) = (peer.number(0)?, Pages::of_name(peer.arg(1)?)?);
+    let mut turns = Turns::new(&Region::open(peer.descriptor()?)?)?;
+    let socket = peer.descriptor()?;
+    let (mut next, mut other) = (Seat::new(pages, size)?, Seat::new(pages, size)?);
+    let mut previous = None;
+    orders(peer, |n, when| {
+        for _ in 0..n {
+            turns.next();
+            std::mem::swap(&mut next, &mut other);
+            let passed = Passed::receive(&socket, WRITTEN, &next)?;
+            let inode = passed.inode;
+            let before = previous.replace(passed.map(&next)?);
+            if when == MAPPED {
+                turns.reply(inode);
+                drop(before);
+            } else {
+                drop(before);
+                turns.reply(inode);
+            }
+        }
+        Ok(0)
+    })?;
+    Ok(())
+}

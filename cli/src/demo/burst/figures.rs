@@ -1,0 +1,121 @@
+use bellwire::{LaneStats, SessionStats};
+use serde::{Deserialize, Serialize};
+
+use super::arrivals::Arrivals;
+use super::held::Memory;
+
+/// What the burst brought, as the consumer saw it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(in super::super) struct Burst {
+    pub(in super::super) seconds: f64,
+    pub(in super::super) snapshots: Vec<Shown>,
+    pub(in super::super) sent: Sent,
+    pub(in super::super) answers: Arrivals,
+    /// Answers of a run of the handler that was not the one for their request: it ran too often, or too rarely.
+    pub(in super::super) out_of_turn: u64,
+    pub(in super::super) lanes: Vec<LaneSpan>,
+    pub(in super::super) shared: Shared,
+}
+
+/// A snapshot that was asked for and has come, complete.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(in super::super) struct Shown {
+    pub(in super::super) cgroups: usize,
+    pub(in super::super) generation: u64,
+    pub(in super::super) bytes: usize,
+    /// From the order to the check.
+    pub(in super::super) nanos: u64,
+}
+
+/// The requests.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(in super::super) struct Sent {
+    pub(in super::super) messages: u64,
+    pub(in super::super) bytes: u64,
+    pub(in super::super) longest: usize,
+    /// In memfds of their own.
+    pub(in super::super) attached: u64,
+}
+
+/// The bellwire memory of both processes together.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(in super::super) struct Shared {
+    pub(in super::super) before: Memory,
+    pub(in super::super) most: Memory,
+    pub(in super::super) after: Memory,
+}
+
+/// The sizes of one lane, in bytes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(in super::super) struct LaneSpan {
+    pub(in super::super) session: String,
+    pub(in super::super) lane: String,
+    pub(in super::super) first: u64,
+    pub(in super::super) most: u64,
+    /// After the trim.
+    pub(in super::super) last: u64,
+}
+
+/// A lane that went on in another epoch.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(in super::super) struct LaneChange {
+    pub(in super::super) session: String,
+    pub(in super::super) lane: String,
+    pub(in super::super) epoch: u32,
+    /// Bytes.
+    pub(in super::super) from: u64,
+    pub(in super::super) to: u64,
+    pub(in super::super) why: String,
+}
+
+/// One session at the end.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(in super::super) struct SessionFigures {
+    pub(in super::super) session: String,
+    pub(in super::super) made: u64,
+    pub(in super::super) answered: u64,
+    pub(in super::super) failed: u64,
+    pub(in super::super) in_flight: u64,
+    pub(in super::super) requests: Lane,
+    pub(in super::super) answers: Lane,
+}
+
+/// One lane at the end. Sizes are bytes.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(in super::super) struct Lane {
+    pub(in super::super) epoch: u32,
+    pub(in super::super) size: u64,
+    pub(in super::super) high_water: u64,
+    pub(in super::super) grows: u64,
+    pub(in super::super) shrinks: u64,
+    pub(in super::super) attaches: u64,
+    pub(in super::super) bytes: u64,
+}
+
+impl SessionFigures {
+    pub(in super::super) fn new(session: &str, stats: &SessionStats) -> Self {
+        Self {
+            session: session.to_owned(),
+            made: stats.made,
+            answered: stats.answered,
+            failed: stats.failed,
+            in_flight: stats.in_flight,
+            requests: stats.requests.into(),
+            answers: stats.answers.into(),
+        }
+    }
+}
+
+impl From<LaneStats> for Lane {
+    fn from(stats: LaneStats) -> Self {
+        Self {
+            epoch: stats.epoch,
+            size: stats.size,
+            high_water: stats.high_water,
+            grows: stats.grows,
+            shrinks: stats.shrinks,
+            attaches: stats.attaches,
+            bytes: stats.bytes,
+        }
+    }
+}

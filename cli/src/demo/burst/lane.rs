@@ -1,0 +1,128 @@
+use bellwire::{Geometry, LaneStats, SessionStats};
+
+use super::figures::{LaneChange, LaneSpan};
+use crate::out;
+
+/// Messages that callers wait for and that are longer go in parts. The defaults of both ends.
+const IN_PARTS: usize = 64 << 10;
+
+/// What this end did last, on which a lane may have changed its size.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Cause {
+    /// A call with a request of this many bytes, and an answer as long.
+    Call(usize),
+    /// A request of this many bytes, not waited for.
+    Submit(usize),
+    /// An answer of this many bytes to such a request.
+    Answer(usize),
+    Trim,
+}
+
+/// Watches both lanes of a session.
+#[derive(Debug)]
+pub(super) struct Watch {
+    session: &'static str,
+    lanes: [Watched; 2],
+}
+
+#[derive(Debug)]
+struct Watched {
+    lane: &'static str,
+    epoch: u32,
+    first: u64,
+    size: u64,
+    most: u64,
+}
+
+impl Watch {
+    pub(super) fn new(session: &'static str, stats: &SessionStats) -> Self {
+        let watched = |lane, LaneStats { epoch, size, .. }: LaneStats| Watched {
+            lane,
+            epoch,
+            first: size,
+            size,
+            most: size,
+        };
+        let lanes = [watched("requests", stats.requests), watched("answers", stats.answers)];
+        Self { session, lanes }
+    }
+
+    /// The lanes that have another size than at the last look.
+    pub(super) fn look(&mut self, stats: &SessionStats, cause: Cause) -> Vec<LaneChange> {
+        let session = self.session;
+        let now = [stats.requests, stats.answers];
+        let changes = self.lanes.iter_mut().zip(now).filter_map(|(lane, now)| {
+            let from = lane.size;
+            if now.epoch == lane.epoch {
+                return None;
+            }
+            (lane.epoch, lane.size, lane.most) = (now.epoch, now.size, lane.most.max(now.size));
+            Some(LaneChange {
+                session: session.to_owned(),
+                lane: lane.lane.to_owned(),
+                epoch: now.epoch,
+                from,
+                to: now.size,
+                why: why(from, now.size, cause),
+            })
+        });
+        changes.collect()
+    }
+
+    pub(super) fn spans(&self) -> impl Iterator<Item = LaneSpan> {
+        self.lanes.iter().map(|lane| LaneSpan {
+            session: self.session.to_owned(),
+            lane: lane.lane.to_owned(),
+            first: lane.first,
+            most: lane.most,
+            last: lane.size,
+        })
+    }
+}
+
+/// Why a lane changed its size, as far as it shows from here.
+fn why(from: u64, to: u64, cause: Cause) -> String {
+    let fits = |len| Geometry::new(from).is_ok_and(|lane| len <= lane.max_payload());
+    match cause {
+        Cause::Trim => "trimmed".to_owned(),
+        _ if to < from => "little used".to_owned(),
+        Cause::Call(len) | Cause::Answer(len) if len > IN_PARTS => {
+            format!("{} go in parts", out::bytes(len as u64))
+        }
+        Cause::Call(len) | Cause::Submit(len) | Cause::Answer(len) if !fits(len) => {
+            format!("{} did not fit", out::bytes(len as u64))
+        }
+        _ => "was often full".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lane_says_why_it_changed() {
+        let small = Geometry::DEFAULT.size();
+        assert_eq!(why(small, 2 * small, Cause::Submit(8 << 10)), "8 KiB did not fit");
+        assert_eq!(why(small, 2 * small, Cause::Submit(64)), "was often full");
+        assert_eq!(why(small, 16 * small, Cause::Call(1 << 20)), "1 MiB go in parts");
+        assert_eq!(why(2 * small, small, Cause::Trim), "trimmed");
+    }
+
+    #[test]
+    fn a_change_is_told_once() {
+        let mut stats = SessionStats::default();
+        stats.requests.epoch = 1;
+        stats.requests.size = 1 << 14;
+        let mut watch = Watch::new("burst", &stats);
+        assert!(watch.look(&stats, Cause::Call(64)).is_empty());
+        stats.requests.epoch = 3;
+        stats.requests.size = 1 << 16;
+        let changes = watch.look(&stats, Cause::Submit(64));
+        let [change] = &changes[..] else { panic!("{changes:?}") };
+        assert_eq!((change.epoch, change.from, change.to), (3, 1 << 14, 1 << 16));
+        assert_eq!((change.session.as_str(), change.lane.as_str()), ("burst", "requests"));
+        assert!(watch.look(&stats, Cause::Submit(64)).is_empty());
+        assert_eq!(watch.spans().next().unwrap().most, 1 << 16);
+    }
+}

@@ -1,0 +1,223 @@
+//! The burst in the middle of the demo: snapshots and messages that grow four orders of magnitude and become small
+//! again, on sessions that stay open.
+//!
+//! The consumer tells the provider what to publish by the service demo-stage and sends its messages by the service
+//! demo-burst, on two sessions. Both ends check each message and count what came.
+
+mod arrivals;
+mod figures;
+mod held;
+mod lane;
+mod line;
+mod message;
+mod served;
+mod stage;
+
+use std::time::{Duration, Instant};
+
+use bellwire::cgroups::{CgroupsSnapshot, Index};
+use bellwire::{Current, RunDir, SnapshotCache};
+
+use super::protocol::FromConsumer;
+use super::tally::Tally;
+use crate::exit::{Failure, chain};
+use crate::out;
+pub(super) use arrivals::Arrivals;
+pub(super) use figures::{Burst, LaneChange, LaneSpan, SessionFigures, Shown};
+use line::Line;
+pub(super) use served::Handler;
+use stage::StageClient;
+pub(super) use stage::{DemoStage, Order, Stage, answer};
+
+/// How many cgroups the burst's snapshots have.
+pub(super) const SNAPSHOTS: [usize; 3] = [16, 100_000, 16];
+/// The longest message of the burst, in bytes.
+pub(super) const LONGEST: usize = 16 << 20;
+/// How long a snapshot may take. An unoptimized build on a busy machine needs seconds for a large one.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How messages grow on the first session, and what the second one gets of that.
+const GROWTH: [Step; 9] = [
+    Step::Calls(64, 64),
+    Step::Calls(64, 8 << 10),
+    Step::Calls(32, 60 << 10),
+    Step::Calls(8, 1 << 20),
+    Step::Ahead(4096, 64),
+    Step::Ahead(512, 8 << 10),
+    Step::Ahead(128, 60 << 10),
+    Step::Ahead(16, 1 << 20),
+    Step::Calls(2, LONGEST),
+];
+const SECOND: [Step; 2] = [Step::Ahead(4096, 64), Step::Ahead(16, 1 << 20)];
+/// The message in a memfd of its own that both sessions get, in bytes.
+const ATTACHED: usize = 4 << 20;
+
+/// So many messages of so many bytes, both ways.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// Each when the last one was answered.
+    Calls(u64, usize),
+    /// Each as soon as there is room for it.
+    Ahead(u64, usize),
+}
+
+/// The consumer's sessions for the burst.
+pub(super) struct BurstClient {
+    lines: [Line; 2],
+    stage: StageClient,
+    done: Option<Burst>,
+}
+
+impl BurstClient {
+    /// Opens the sessions.
+    pub(super) fn connect(run_dir: &RunDir) -> Result<Self, Failure> {
+        let lines = [Line::connect("burst", run_dir)?, Line::connect("burst 2", run_dir)?];
+        Ok(Self { lines, stage: StageClient::connect(run_dir)?, done: None })
+    }
+
+    /// The whole phase. What goes wrong is counted as an error; the checks find what is missing then.
+    pub(super) fn run(
+        &mut self,
+        cache: &mut SnapshotCache<CgroupsSnapshot>,
+        tally: &mut Tally,
+    ) -> Result<(), Failure> {
+        let begun = Instant::now();
+        let mut burst = Burst::default();
+        let ran = self.all(cache, tally, &mut burst);
+        let back = self.back(cache, tally);
+        for trouble in [&ran, &back] {
+            if let Err(Trouble::Wrong(what)) = trouble {
+                tally.error(&format!("burst: {what}"));
+            }
+        }
+        burst.seconds = begun.elapsed().as_secs_f64();
+        for line in &self.lines {
+            line.add_to(&mut burst);
+        }
+        self.done = Some(burst);
+        match (ran, back) {
+            (Err(Trouble::Output(failure)), _) | (_, Err(Trouble::Output(failure))) => Err(failure),
+            _ => Ok(()),
+        }
+    }
+
+    /// What it brought, once it ran, and the sessions as they are now.
+    pub(super) fn end(mut self) -> (Option<Burst>, Vec<SessionFigures>) {
+        let [first, second] = &mut self.lines;
+        let sessions = [first.figures(), second.figures(), self.stage.figures()];
+        (self.done, sessions.into_iter().flatten().collect())
+    }
+
+    fn all(
+        &mut self,
+        cache: &mut SnapshotCache<CgroupsSnapshot>,
+        tally: &mut Tally,
+        burst: &mut Burst,
+    ) -> Result<(), Trouble> {
+        let [few, many, few_again] = SNAPSHOTS;
+        burst.snapshots.push(self.show(1, few, cache, tally)?);
+        burst.shared.before = self.stage.held()?;
+        burst.snapshots.push(self.show(2, many, cache, tally)?);
+        self.messages()?;
+        burst.shared.most = self.stage.held()?;
+        for line in &mut self.lines {
+            line.trim()?;
+        }
+        burst.snapshots.push(self.show(3, few_again, cache, tally)?);
+        burst.shared.after = self.stage.held()?;
+        Ok(())
+    }
+
+    /// Has this machine's cgroups published again, and waits for them.
+    fn back(
+        &mut self,
+        cache: &mut SnapshotCache<CgroupsSnapshot>,
+        tally: &mut Tally,
+    ) -> Result<(), Trouble> {
+        let begun = cache.current().map_or(0, Current::generation);
+        self.stage.order(Stage::Real)?;
+        next(cache, tally, Instant::now() + PATIENCE, |generation, _| generation > begun)?;
+        Ok(())
+    }
+
+    fn messages(&mut self) -> Result<(), Trouble> {
+        let [first, second] = &mut self.lines;
+        GROWTH.iter().try_for_each(|step| first.take(*step))?;
+        SECOND.iter().try_for_each(|step| second.take(*step))?;
+        let shared = Line::attached(ATTACHED)?;
+        first.call_attached(&shared)?;
+        second.call_attached(&shared)
+    }
+
+    /// Has made-up cgroups published, and waits until all of them were seen.
+    fn show(
+        &mut self,
+        seed: u64,
+        cgroups: usize,
+        cache: &mut SnapshotCache<CgroupsSnapshot>,
+        tally: &mut Tally,
+    ) -> Result<Shown, Trouble> {
+        let expected = stage::made_up(cgroups, seed);
+        let begun = Instant::now();
+        self.stage.order(Stage::Show { cgroups, seed })?;
+        let same = |_, index: &Index| stage::is_exactly(index.view(), &expected);
+        let (generation, bytes) = next(cache, tally, begun + PATIENCE, same)?;
+        let nanos = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let shown = Shown { cgroups, generation, bytes, nanos };
+        out::json_line(&FromConsumer::Shown(shown))?;
+        Ok(shown)
+    }
+}
+
+/// Waits for the snapshot that is meant; each that comes is checked. Its generation and length in bytes.
+fn next(
+    cache: &mut SnapshotCache<CgroupsSnapshot>,
+    tally: &mut Tally,
+    until: Instant,
+    is_meant: impl Fn(u64, &Index) -> bool,
+) -> Result<(u64, usize), Trouble> {
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let waited = cache.wait_for_change(Some(left));
+        let waited = waited.map_err(|error| Trouble::Wrong(chain(&error)))?;
+        tally.came(cache);
+        let current = cache.current();
+        let meant = current.filter(|current| is_meant(current.generation(), current.index()));
+        if let Some(meant) = meant {
+            return Ok((meant.generation(), meant.bytes().len()));
+        }
+        if left.is_zero() {
+            let state = cache.state();
+            return Err(Trouble::Wrong(format!(
+                "the snapshot did not come: {waited:?}, {state:?}"
+            )));
+        }
+    }
+}
+
+/// Why the phase ended early.
+#[derive(Debug)]
+enum Trouble {
+    /// A message failed, or something did not come.
+    Wrong(String),
+    /// Nobody reads what the consumer says.
+    Output(Failure),
+}
+
+impl From<std::io::Error> for Trouble {
+    fn from(error: std::io::Error) -> Self {
+        Self::Output(error.into())
+    }
+}
+
+impl From<bellwire::CallError> for Trouble {
+    fn from(error: bellwire::CallError) -> Self {
+        Self::Wrong(chain(&error))
+    }
+}
+
+impl From<bellwire::Shortage> for Trouble {
+    fn from(error: bellwire::Shortage) -> Self {
+        Self::Wrong(chain(&error))
+    }
+}

@@ -1,0 +1,152 @@
+//! Spinning and parking.
+
+use core::time::Duration;
+
+use super::{CallFailed, Drive, poison, ring};
+use crate::lane::Armed;
+use crate::sync::Ordering;
+use crate::{
+    Deadline, Executed, Instant, Looks, OwnMemory, Park, PeerMemory, Port, Woken, Word, resize,
+};
+
+/// Waits that may end before one looks at the clock.
+const WAITS_BEFORE_CLOCK: u32 = 64;
+
+/// How a wait ended.
+enum Waited {
+    LookAgain,
+    Over(Woken),
+}
+
+impl<P: Port> Drive<P> {
+    /// Spins, then parks, until the peer publishes, or makes room when `space` is asked for, or the wait is
+    /// over. `executed` goes into the error.
+    pub(super) fn wait(
+        &mut self,
+        space: bool,
+        until: &mut Deadline,
+        executed: Executed,
+    ) -> Result<(), CallFailed> {
+        self.waits = self.waits.wrapping_add(1);
+        // A peer that publishes all the time and answers nothing ends every wait before it looks at the clock.
+        if self.unread || self.waits.is_multiple_of(WAITS_BEFORE_CLOCK) {
+            let now = self.port.now();
+            if until.resolve(now).is_some_and(|until| now >= until) {
+                return self.over(Woken::Deadline, executed);
+            }
+        }
+        if self.unread {
+            return Ok(());
+        }
+        let mut began = None;
+        match self.spin_wait(space, until, &mut began)? {
+            Waited::LookAgain => {
+                // A wait that was long enough to look at the clock is long enough for this.
+                if let Some(now) = began {
+                    self.shrink_idle(now);
+                }
+                return Ok(());
+            }
+            Waited::Over(woken) => self.over(woken, executed)?,
+        }
+        let began = began.unwrap_or_else(|| self.port.now());
+        let until = until.resolve(began);
+        loop {
+            let armed = self.lanes.arm(self.port.own(), self.port.peer(), space);
+            let (armed, wake) = armed.map_err(|fault| poison(&mut self.poisoned, fault))?;
+            self.rings += ring(&self.port, wake);
+            let Armed::Sleep { tail, head } = armed else { return Ok(()) };
+            self.parks += 1;
+            self.port.own().store(Word::Parks, self.parks, Ordering::Relaxed);
+            let woken = self.port.park(Park { tail, head, until });
+            self.lanes.disarm(self.port.own());
+            if woken == Woken::Rung {
+                let now = self.port.now();
+                self.learn(began, now);
+                self.shrink_idle(now);
+                if self.lanes.moved(self.port.peer()) || (space && self.room()?) {
+                    return Ok(());
+                }
+                continue;
+            }
+            // What was published before the end is still read.
+            if self.lanes.moved(self.port.peer()) && woken == Woken::PeerGone {
+                self.gone = true;
+                return Ok(());
+            }
+            return self.over(woken, executed);
+        }
+    }
+
+    /// `LookAgain` when something moved; `Over(Rung)` when the spin ran out.
+    fn spin_wait(
+        &mut self,
+        space: bool,
+        until: &mut Deadline,
+        began: &mut Option<Instant>,
+    ) -> Result<Waited, CallFailed> {
+        if self.gone {
+            return Ok(Waited::Over(Woken::PeerGone));
+        }
+        let budget = self.spin.budget();
+        if budget == 0 {
+            return Ok(Waited::Over(Woken::Rung));
+        }
+        let mut looks = Looks::new(budget);
+        loop {
+            if self.lanes.moved(self.port.peer()) || (space && self.room()?) {
+                self.spin.hit(looks.spun());
+                *began = looks.began();
+                return Ok(Waited::LookAgain);
+            }
+            self.port.relax();
+            if !looks.count() {
+                continue;
+            }
+            let now = self.port.now();
+            let ran_out = looks.tick(now);
+            *began = looks.began();
+            if until.resolve(now).is_some_and(|until| now >= until) {
+                return Ok(Waited::Over(Woken::Deadline));
+            }
+            if ran_out {
+                self.spin.ran_out();
+                return Ok(Waited::Over(Woken::Rung));
+            }
+        }
+    }
+
+    /// Tells the spin policy how a park went, from the peer's stamp, as far as it can be true.
+    fn learn(&mut self, began: Instant, now: Instant) {
+        let rung = Instant::from_nanos(self.port.peer().load(Word::RungAt, Ordering::Relaxed));
+        let nanos = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        let honest = rung >= began && rung <= now;
+        let gap = honest.then(|| nanos(rung.since(began)));
+        let latency = honest.then(|| nanos(now.since(rung)));
+        self.spin.parked(gap, latency);
+    }
+
+    fn shrink_idle(&mut self, now: Instant) {
+        if self.lanes.is_grown()
+            && resize::shrink_idle(&mut self.port, &mut self.lanes, now, self.shrink_after)
+        {
+            self.publish();
+        }
+    }
+
+    fn room(&mut self) -> Result<bool, CallFailed> {
+        self.lanes.has_room(self.port.peer()).map_err(|fault| poison(&mut self.poisoned, fault))
+    }
+
+    fn over(&mut self, woken: Woken, executed: Executed) -> Result<(), CallFailed> {
+        match woken {
+            Woken::Rung => Ok(()),
+            Woken::Deadline => Err(CallFailed::Deadline(executed)),
+            Woken::Cancelled => Err(CallFailed::Cancelled(executed)),
+            Woken::PeerGone => {
+                self.gone = true;
+                Err(CallFailed::PeerGone(executed))
+            }
+        }
+    }
+}

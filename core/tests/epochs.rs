@@ -1,0 +1,228 @@
+//! Many epochs: nothing is lost, comes twice or out of order, and nobody who waits for room is forgotten.
+
+use std::collections::VecDeque;
+
+use bellwire_core::lane::{Armed, Epoch, PushError};
+use bellwire_core::resize::ResizeError;
+use bellwire_core::sim::Sim;
+use bellwire_core::wire::{Header, Kind, Status};
+use bellwire_core::{Geometry, Limits};
+use proptest::prelude::*;
+
+use crate::pair::{Pair, growing, limited, payload, size};
+use crate::resize::{Dice, drive_in, pipeline, shuffling};
+
+/// Random sizes, random trims, many requests in flight, answers in any order.
+#[test]
+fn every_request_is_answered_once_over_a_thousand_epochs() {
+    let mut drive = drive_in(growing(), shuffling(Dice(11), 10));
+    let mut dice = Dice(12);
+    while drive.lane_stats().iter().any(|lane| lane.epoch < 1000) {
+        assert_eq!(pipeline(&mut drive, &mut dice, (500, 30, 30_000), (6, 8)), 0);
+        assert_eq!((drive.in_flight(), drive.ended()), (0, None));
+    }
+    for lane in drive.lane_stats() {
+        assert_eq!(u64::from(lane.epoch), 1 + lane.grows + lane.shrinks, "{lane:?}");
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Send(usize),
+    Attach(usize),
+    Grow(u32),
+    Shrink,
+    Chores,
+    Publish,
+    Take(usize),
+    GiveBack,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        6 => (0_usize..3000).prop_map(Op::Send),
+        2 => (0_usize..40_000).prop_map(Op::Send),
+        2 => (0_usize..9000).prop_map(Op::Attach),
+        2 => (12_u32..17).prop_map(Op::Grow),
+        2 => Just(Op::Shrink),
+        2 => Just(Op::Chores),
+        4 => Just(Op::Publish),
+        5 => (1_usize..6).prop_map(Op::Take),
+        2 => Just(Op::GiveBack),
+    ]
+}
+
+/// A lane in one direction, and the messages that were written and not taken: id, length, attached.
+struct Way {
+    pair: Pair,
+    model: VecDeque<(u64, usize, bool)>,
+    /// How many of them were published.
+    published: usize,
+    next: u64,
+    limits: Limits,
+    /// The receiver rang for room.
+    rung: bool,
+}
+
+impl Way {
+    fn new(lane: u64, shared: u64) -> Self {
+        let limits = Limits {
+            max_lane: size(65_536),
+            max_shared_bytes_per_session: shared,
+            ..Limits::default()
+        };
+        let lane = size(lane);
+        let sim = Sim { lane, peer_lane: lane, ..limited(limits, Limits::default()) };
+        let pair = Pair::new(sim);
+        Self { pair, model: VecDeque::new(), published: 0, next: 1, limits, rung: false }
+    }
+
+    fn send(&mut self, len: usize) -> Result<(), ResizeError> {
+        self.pair.send(0, self.next, len)?;
+        self.model.push_back((self.next, len, false));
+        self.next += 1;
+        Ok(())
+    }
+
+    fn attach(&mut self, len: usize) -> Result<(), PushError> {
+        let (Pair { ends: [end, _], lanes: [lanes, _] }, id) = (&mut self.pair, self.next);
+        lanes.can_attach(end.peer(), len as u64)?;
+        end.pass(id, &payload(id, len)).unwrap();
+        let header = Header::new(Kind::Attach, Status::Ok, id, 0);
+        lanes.push_attached(end.own(), end.peer(), header, len as u64).unwrap();
+        self.model.push_back((id, len, true));
+        self.next += 1;
+        Ok(())
+    }
+
+    fn publish(&mut self) {
+        let _ = self.pair.commit(0);
+        self.published = self.model.len();
+    }
+
+    /// Takes the next message, and looks whether the sender waits only when that is owed.
+    fn take(&mut self) -> bool {
+        loop {
+            let Some(record) = self.pair.peek(1).unwrap() else {
+                assert_eq!(self.published, 0, "what was published is there");
+                self.look_if_owed();
+                return false;
+            };
+            if record.kind == Kind::Switch {
+                self.pair.follow(1, &record).unwrap();
+                self.look_if_owed();
+                continue;
+            }
+            let (id, len, attached) = self.model.pop_front().expect("it was sent");
+            self.published -= 1;
+            assert_eq!((record.id, record.kind == Kind::Attach), (id, attached));
+            if attached {
+                assert_eq!(self.pair.ends[1].take(id).unwrap(), payload(id, len));
+            } else {
+                let mut bytes = vec![0; record.len as usize];
+                self.pair.lanes[1].copy(self.pair.ends[1].peer(), &record, &mut bytes);
+                assert_eq!(bytes, payload(id, len));
+            }
+            self.pair.lanes[1].take_before_acting(self.pair.ends[1].own(), &record);
+            self.look_if_owed();
+            return true;
+        }
+    }
+
+    fn look_if_owed(&mut self) {
+        if self.pair.lanes[1].owes_a_look() {
+            self.rung |= self.pair.commit(1).space;
+        }
+    }
+
+    fn run(&mut self, op: &Op) {
+        match *op {
+            Op::Send(len) => drop(self.send(len)),
+            Op::Attach(len) => drop(self.attach(len)),
+            Op::Grow(bits) => {
+                let _ = self.pair.grow(0, Geometry::new(1 << bits).unwrap());
+            }
+            Op::Shrink => drop(self.pair.shrink(0)),
+            Op::Chores => drop(self.pair.chores(0)),
+            Op::Publish => self.publish(),
+            Op::Take(count) => {
+                for _ in 0..count {
+                    self.take();
+                }
+            }
+            Op::GiveBack => drop(self.pair.commit(1)),
+        }
+        let Epoch { size, .. } = self.pair.epoch(0);
+        assert!(size <= self.limits.max_lane);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    /// A lane is a queue, whatever its size does meanwhile.
+    #[test]
+    fn records_come_in_the_order_sent_across_epochs(
+        ops in proptest::collection::vec(op(), 1..150),
+        shared in prop_oneof![Just(1 << 28), 20_000_u64..300_000],
+    ) {
+        let mut way = Way::new(4096, shared);
+        for op in &ops {
+            way.run(op);
+        }
+        way.publish();
+        while way.take() {}
+        prop_assert!(way.model.is_empty());
+    }
+
+    /// Whoever waits for room, in a lane, for an epoch or for shared memory, is rung while its peer takes what was
+    /// published and looks only when it owes a look; and finds what it waited for, or waits for the next.
+    #[test]
+    fn whoever_waits_for_room_is_rung_whatever_the_epochs(
+        lane in 12_u32..16,
+        ops in proptest::collection::vec(op(), 1..80),
+        len in 0_usize..30_000,
+        attach in any::<bool>(),
+        shared in prop_oneof![Just(1 << 28), 40_000_u64..300_000],
+    ) {
+        let mut way = Way::new(1 << lane, shared);
+        for op in &ops {
+            way.run(op);
+        }
+        let again = |way: &mut Way| match attach {
+            true => way.attach(len).map_err(ResizeError::Push),
+            false => way.send(len),
+        };
+        // Until it meets a full lane.
+        for _ in 0..200 {
+            match again(&mut way) {
+                Ok(()) => {}
+                Err(ResizeError::Push(PushError::Full { .. })) => break,
+                Err(ResizeError::Push(PushError::TooLarge { .. } | PushError::Attach { .. })) => {
+                    return Ok(());
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        for wait in 0.. {
+            prop_assert!(wait < 1000, "there is never room");
+            match again(&mut way) {
+                Ok(())
+                | Err(ResizeError::Push(PushError::TooLarge { .. } | PushError::Attach { .. })) => {
+                    break;
+                }
+                Err(ResizeError::Push(PushError::Full { missing })) => prop_assert!(missing > 0),
+                Err(error) => panic!("{error}"),
+            }
+            way.published = way.model.len();
+            if way.pair.arm(0, true) == Armed::Moved {
+                continue;
+            }
+            prop_assert!(!way.pair.has_room(0));
+            way.rung = false;
+            while way.take() {}
+            prop_assert!(way.rung, "all was taken, and who waited was not rung");
+            prop_assert!(way.pair.has_room(0));
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! What comes over the control socket while a session goes on. A descriptor is a number here.
+
+use bellwire_core::lane::{Epoch, MOST_ATTACHED, MOST_OUTSTANDING};
+use bellwire_core::mailbox::Mailbox;
+use bellwire_core::wire::{Attach, Attachment, Message, Ready, Refuse, RefuseCode};
+use bellwire_core::{Limits, PeerFault};
+use proptest::prelude::*;
+
+use crate::codec::encode;
+use crate::pair::size;
+
+const LIMITS: Limits = Limits {
+    max_message: 100_000,
+    max_lane: match bellwire_core::Geometry::new(65_536) {
+        Ok(size) => size,
+        Err(_) => unreachable!(),
+    },
+    max_shared_bytes_per_session: 1 << 20,
+};
+
+fn lane(number: u32, bytes: u64) -> Message {
+    Message::Lane(Epoch { number, size: size(bytes) })
+}
+
+fn attachment(id: u64, len: u64) -> Message {
+    Message::Attachment(Attachment { id, generation: 0, len })
+}
+
+fn take_in(mailbox: &mut Mailbox<u32>, message: &Message, fds: &[u32]) -> Result<(), &'static str> {
+    let bytes = encode(message, fds.len());
+    mailbox.take_in(&bytes, fds.to_vec()).map_err(|rejected| {
+        let mut returned = rejected.descriptors;
+        returned.sort_unstable();
+        assert_eq!(returned, fds, "whoever closes them gets all of them");
+        match rejected.fault {
+            PeerFault::Control { len, fds: count, why } => {
+                assert_eq!((len, count), (bytes.len(), fds.len()));
+                why
+            }
+            fault => panic!("{fault}"),
+        }
+    })
+}
+
+#[test]
+fn lanes_and_attachments_are_handed_out_in_their_order() {
+    let mut mailbox = Mailbox::new(LIMITS);
+    take_in(&mut mailbox, &lane(2, 8192), &[20]).unwrap();
+    take_in(&mut mailbox, &attachment(7, 10), &[70]).unwrap();
+    take_in(&mut mailbox, &Message::Ring, &[]).unwrap();
+    take_in(&mut mailbox, &lane(3, 4096), &[30]).unwrap();
+    take_in(&mut mailbox, &attachment(5, 20), &[50]).unwrap();
+    assert!(mailbox.has_lane() && mailbox.has_attachment());
+    let epoch = |number, bytes| Epoch { number, size: size(bytes) };
+    assert_eq!(mailbox.lane(epoch(2, 8192)), Ok(Some(20)));
+    mailbox.put_back(epoch(2, 8192), 21);
+    assert_eq!(mailbox.lane(epoch(2, 8192)), Ok(Some(21)), "what was put back comes first");
+    assert_eq!(mailbox.lane(epoch(3, 4096)), Ok(Some(30)));
+    assert_eq!(mailbox.lane(epoch(4, 4096)), Ok(None), "none was passed");
+    let taken = mailbox.attachment(7).unwrap().unwrap();
+    assert_eq!(taken, (Attachment { id: 7, generation: 0, len: 10 }, 70));
+    assert_eq!(mailbox.attachment(5).unwrap().unwrap().1, 50);
+    assert!(!mailbox.has_lane() && !mailbox.has_attachment());
+    assert_eq!(mailbox.attachment(5), Ok(None));
+}
+
+#[test]
+fn another_lane_or_message_than_the_one_announced_is_a_lie_and_stays() {
+    let mut mailbox = Mailbox::new(LIMITS);
+    take_in(&mut mailbox, &lane(2, 8192), &[20]).unwrap();
+    take_in(&mut mailbox, &attachment(7, 10), &[70]).unwrap();
+    for (number, bytes) in [(1, 8192), (3, 8192), (2, 4096), (2, 16_384)] {
+        let lie = mailbox.lane(Epoch { number, size: size(bytes) });
+        assert!(matches!(lie, Err(PeerFault::Memory { what: "a lane", .. })), "{lie:?}");
+    }
+    for id in [0, 6, 8] {
+        let lie = mailbox.attachment(id);
+        assert!(matches!(lie, Err(PeerFault::Memory { what: "a message", .. })), "{lie:?}");
+    }
+    let mut rest = mailbox.drain();
+    rest.sort_unstable();
+    assert_eq!(rest, [20, 70]);
+    assert!(mailbox.drain().is_empty());
+}
+
+#[test]
+fn more_lanes_than_may_be_outstanding_are_a_lie() {
+    let mut mailbox = Mailbox::new(LIMITS);
+    for number in 0..MOST_OUTSTANDING as u32 {
+        take_in(&mut mailbox, &lane(2 + number, 4096), &[number]).unwrap();
+    }
+    assert_eq!(take_in(&mut mailbox, &lane(9, 4096), &[9]), Err("too many lanes"));
+    mailbox.lane(Epoch { number: 2, size: size(4096) }).unwrap().unwrap();
+    take_in(&mut mailbox, &lane(9, 4096), &[9]).unwrap();
+}
+
+#[test]
+fn more_attachments_than_may_be_outstanding_are_a_lie() {
+    let mut mailbox = Mailbox::new(LIMITS);
+    for id in 0..MOST_ATTACHED as u32 {
+        take_in(&mut mailbox, &attachment(id.into(), 1), &[id]).unwrap();
+    }
+    assert_eq!(take_in(&mut mailbox, &attachment(99, 1), &[99]), Err("too many attachments"));
+    mailbox.attachment(0).unwrap().unwrap();
+    take_in(&mut mailbox, &attachment(99, 1), &[99]).unwrap();
+}
+
+#[test]
+fn what_is_above_a_limit_that_the_peer_was_told_is_a_lie() {
+    let mut mailbox = Mailbox::new(LIMITS);
+    assert_eq!(take_in(&mut mailbox, &lane(2, 131_072), &[2]), Err("a lane above the limit"));
+    for len in [100_001, u64::MAX - 1, u64::MAX] {
+        let lie = take_in(&mut mailbox, &attachment(1, len), &[1]);
+        assert_eq!(lie, Err("an attachment above the limit"));
+    }
+    take_in(&mut mailbox, &lane(2, 65_536), &[2]).unwrap();
+    take_in(&mut mailbox, &attachment(1, 100_000), &[1]).unwrap();
+}
+
+/// Each is within its limit; together they are not.
+#[test]
+fn more_memory_than_the_session_may_share_is_a_lie() {
+    let mut mailbox = Mailbox::new(LIMITS);
+    take_in(&mut mailbox, &lane(2, 65_536), &[0]).unwrap();
+    // 25 pages each.
+    for id in 0..9 {
+        take_in(&mut mailbox, &attachment(id, 100_000), &[1]).unwrap();
+    }
+    assert_eq!(take_in(&mut mailbox, &attachment(9, 100_000), &[1]), Err("too much memory"));
+    assert_eq!(take_in(&mut mailbox, &lane(3, 65_536), &[1]), Err("too much memory"));
+    take_in(&mut mailbox, &attachment(9, 50_000), &[1]).unwrap();
+    mailbox.attachment(0).unwrap().unwrap();
+    take_in(&mut mailbox, &attachment(10, 100_000), &[1]).unwrap();
+    let roomy = Limits { max_message: u64::MAX, ..LIMITS };
+    let lie = take_in(&mut Mailbox::new(roomy), &attachment(1, u64::MAX), &[1]);
+    assert_eq!(lie, Err("too much memory"));
+}
+
+#[test]
+fn every_wrong_descriptor_count_is_a_lie() {
+    for message in [lane(2, 4096), attachment(1, 1)] {
+        for fds in [&[][..], &[1, 2], &[1, 2, 3]] {
+            let lie = take_in(&mut Mailbox::new(LIMITS), &message, fds);
+            assert_eq!(lie, Err("one descriptor belongs to it"));
+        }
+        let mut bytes = encode(&message, 1);
+        bytes[6] = 2;
+        let lie = Mailbox::new(LIMITS).take_in(&bytes, vec![1_u32]).unwrap_err();
+        assert_eq!(lie.descriptors, [1], "it names another count than came");
+    }
+    let lie = take_in(&mut Mailbox::new(LIMITS), &Message::Ring, &[1]);
+    assert_eq!(lie, Err("an open session has no place for it"));
+}
+
+#[test]
+fn messages_of_the_handshake_have_no_place_any_more() {
+    for message in [
+        Message::Attach(Attach { session: 1 }),
+        Message::Ready(Ready { session: 1 }),
+        Message::Refuse(Refuse::new(RefuseCode::Stopping, "no")),
+    ] {
+        for fds in [&[][..], &[1], &[1, 2]] {
+            let lie = take_in(&mut Mailbox::new(LIMITS), &message, fds);
+            assert_eq!(lie, Err("an open session has no place for it"));
+        }
+    }
+}
+
+#[test]
+fn what_is_no_message_is_a_lie() {
+    let mut unknown = encode(&Message::Ring, 0);
+    unknown[4] = 9;
+    let mut odd = encode(&lane(2, 4096), 0);
+    odd[12..16].copy_from_slice(&5000_u32.to_le_bytes());
+    for bytes in [&[][..], b"x", b"GET / HTTP/1.1", &unknown, &odd] {
+        let lie = Mailbox::<u32>::new(LIMITS).take_in(bytes, Vec::new()).unwrap_err();
+        let why = "it is no control message";
+        assert_eq!(lie.fault, PeerFault::Control { len: bytes.len(), fds: 0, why });
+    }
+}
+
+proptest! {
+    /// Whatever comes is taken in or given back, every descriptor of it, and the limits hold.
+    #[test]
+    fn no_descriptor_is_lost(
+        messages in proptest::collection::vec(
+            (0_u8..10, proptest::collection::vec(any::<u8>(), 8..40), 0_usize..4), 0..100,
+        ),
+    ) {
+        let mut mailbox = Mailbox::new(LIMITS);
+        let (mut next, mut kept) = (0_u32, 0);
+        for (kind, mut bytes, fds) in messages {
+            bytes[..8].copy_from_slice(&[b'B', b'W', b'C', b'1', kind, 0, fds as u8, 0]);
+            // Near the truth: a lane's size, an attachment's length.
+            if kind == 8 && bytes.len() >= 16 {
+                bytes.truncate(16);
+                let size = 4096_u32 << (bytes[12] % 6);
+                bytes[12..16].copy_from_slice(&size.to_le_bytes());
+            }
+            if kind == 6 && bytes.len() >= 32 {
+                bytes.truncate(32);
+                bytes[26..32].fill(0);
+            }
+            let passed: Vec<_> = (next..next + fds as u32).collect();
+            next += fds as u32;
+            match mailbox.take_in(&bytes, passed.clone()) {
+                Ok(()) => kept += fds,
+                Err(rejected) => prop_assert_eq!(rejected.descriptors.len(), passed.len()),
+            }
+        }
+        let drained = mailbox.drain();
+        prop_assert_eq!(drained.len(), kept);
+        prop_assert!(kept <= MOST_OUTSTANDING + MOST_ATTACHED);
+    }
+}

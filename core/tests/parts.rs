@@ -1,0 +1,252 @@
+//! Messages in parts: longer than the lane that carries them.
+
+use std::time::Duration;
+
+use bellwire_core::call::{Arrival, CallMachine, SubmitError};
+use bellwire_core::drive::{CallFailed, Drive};
+use bellwire_core::lane::{FULL_LIMIT, LaneTerms, Lanes, PushError};
+use bellwire_core::resize::Resource;
+use bellwire_core::serve::{Incoming, ServeMachine};
+use bellwire_core::sim::{Act, SimPort, SimServer};
+use bellwire_core::wire::{Header, Kind, Status};
+use bellwire_core::{Deadline, Limits, PeerFault};
+
+use crate::pair::{Pair, growing, limited, payload, size};
+use crate::resize::{Dice, call, drive_in, echo};
+
+/// Waits for room, for whatever else comes meanwhile is an answer that is kept.
+fn submit_in_parts(drive: &mut Drive<SimPort>, message: &[u8]) -> u64 {
+    loop {
+        match drive.submit_in_parts(message) {
+            Ok(ticket) => return ticket.id(),
+            Err(CallFailed::Submit(SubmitError::Push(PushError::Full { .. }))) => {
+                drive.wait_for_room(&mut { Deadline::NEVER }).unwrap();
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn messages_much_longer_than_their_lanes_come_back_whole() {
+    let small = Limits { max_lane: size(4096), ..Limits::default() };
+    for sim in [growing(), limited(small, small)] {
+        let mut drive = drive_in(sim, echo().streaming(5000));
+        let mut buffer = Vec::new();
+        for (id, len) in (1..).zip([0, 1, 1008, 1009, 5000, 100_000, 3_000_000]) {
+            assert_eq!(submit_in_parts(&mut drive, &payload(id, len)), id);
+            let reply = drive.wait_for_reply(&mut { Deadline::NEVER }, &mut buffer).unwrap();
+            assert_eq!((reply.ticket.id(), reply.len), (id, len));
+            assert_eq!(&buffer[..len], &payload(id, len));
+        }
+        assert!(drive.lane_stats().iter().all(|lane| lane.size <= FULL_LIMIT));
+    }
+}
+
+/// The lane changes its size between parts.
+#[test]
+fn a_message_in_parts_crosses_epochs() {
+    let mut dice = Dice(4);
+    let mut pair = Pair::new(growing());
+    let mut calls = CallMachine::new();
+    let mut serve = ServeMachine::new(10);
+    let mut buffer = Vec::new();
+    for sent in 1..=100 {
+        let message = payload(sent, 20_000);
+        loop {
+            let Pair { ends: [end, _], lanes: [lanes, _] } = &mut pair;
+            let part = calls.submit_part(lanes, end.own(), end.peer(), &message);
+            match part {
+                Ok(Some(ticket)) => {
+                    assert_eq!(ticket.id(), sent);
+                    break;
+                }
+                Ok(None) | Err(SubmitError::Push(PushError::Full { .. })) => {}
+                Err(error) => panic!("{error}"),
+            }
+            let _ = match dice.roll(6) {
+                0 => pair.grow(0, size(16_384)),
+                1 => pair.grow(0, size(8192)),
+                2 => pair.shrink(0),
+                _ => Ok(()),
+            };
+            let _ = pair.commit(0);
+            assert_eq!(incoming(&mut pair, &mut serve, &mut buffer), None);
+        }
+        let _ = pair.commit(0);
+        let request = incoming(&mut pair, &mut serve, &mut buffer);
+        assert_eq!(request, Some(Incoming::Request { id: sent, len: 20_000 }));
+        assert_eq!(buffer[..20_000], message);
+        let (end, lanes) = (&pair.ends[1], &mut pair.lanes[1]);
+        serve.respond(lanes, end.own(), end.peer(), sent, Status::Ok, &[]).unwrap();
+        let _ = pair.commit(1);
+        let (end, lanes) = (&pair.ends[0], &mut pair.lanes[0]);
+        let arrival = calls.next_reply(lanes, end.own(), end.peer(), &mut Vec::new());
+        assert!(matches!(arrival, Ok(Some(Arrival::Reply(_)))));
+    }
+    assert!(pair.epoch(0).number > 100);
+}
+
+/// What the serving end takes, behind switches and parts.
+fn incoming(pair: &mut Pair, serve: &mut ServeMachine, buffer: &mut Vec<u8>) -> Option<Incoming> {
+    loop {
+        let (end, lanes) = (&pair.ends[1], &mut pair.lanes[1]);
+        match serve.next(lanes, end.own(), end.peer(), buffer).unwrap() {
+            Some(Incoming::Switch(switch)) => pair.follow(1, &switch).unwrap(),
+            Some(Incoming::Part) => {}
+            other => {
+                let _ = pair.commit(1);
+                return other;
+            }
+        }
+    }
+}
+
+/// A request that is given up half sent: the handler does not run, and whatever comes next is understood.
+#[test]
+fn a_request_that_was_broken_off_is_none() {
+    for next in 0..4 {
+        let (tell, ran) = std::sync::mpsc::channel();
+        let handler = move |request: &[u8]| {
+            tell.send(request.len()).unwrap();
+            (Status::Ok, request.to_vec())
+        };
+        let limits = Limits { max_lane: size(4096), ..Limits::default() };
+        let mut drive = drive_in(limited(limits, limits), SimServer::new(handler).streaming(1000));
+        let full = drive.submit_in_parts(&payload(1, 50_000));
+        assert!(matches!(full, Err(CallFailed::Submit(SubmitError::Push(PushError::Full { .. })))));
+        drive.wait_for_room(&mut { Deadline::NEVER }).unwrap();
+        drive.break_off();
+        match next {
+            0 => {}
+            1 => drive.trim().unwrap(),
+            2 => assert_eq!(submit_in_parts(&mut drive, &payload(2, 20_000)), 2),
+            _ => {
+                let pass = |port: &SimPort, id| port.end().pass(id, b"abc");
+                drive.submit_attached(3, pass).unwrap();
+            }
+        }
+        if next >= 2 {
+            let mut buffer = Vec::new();
+            drive.wait_for_reply(&mut { Deadline::NEVER }, &mut buffer).unwrap();
+        }
+        call(&mut drive, 5, 500);
+        assert!(drive.is_trimmed());
+        let expected: &[usize] = [&[500][..], &[500], &[20_000, 500], &[3, 500]][next];
+        assert_eq!(ran.try_iter().collect::<Vec<_>>(), expected);
+        assert_eq!(drive.in_flight(), 0);
+    }
+}
+
+#[test]
+fn a_message_in_parts_above_the_limit_is_too_large_before_anything_is_written() {
+    let limits = Limits { max_message: 50_000, ..Limits::default() };
+    let mut drive = drive_in(limited(limits, Limits::default()), echo());
+    let failed = drive.submit_in_parts(&vec![0; 50_001]).unwrap_err();
+    let is_named = matches!(
+        failed,
+        CallFailed::Submit(SubmitError::Push(PushError::TooLarge {
+            len: 50_001,
+            limit: 50_000,
+            ..
+        }))
+    );
+    assert!(is_named, "{failed}");
+    call(&mut drive, 1, 2000);
+}
+
+/// Without memory for a better lane it goes through the one that is there.
+#[test]
+fn a_message_in_parts_needs_no_memory() {
+    let mut drive = drive_in(growing(), echo().streaming(1000));
+    drive.port().end().runs_short(Act::Offer, 0..1000, Resource::Memory);
+    assert_eq!(submit_in_parts(&mut drive, &payload(1, 300_000)), 1);
+    let mut buffer = Vec::new();
+    let reply = drive.wait_for_reply(&mut { Deadline::NEVER }, &mut buffer).unwrap();
+    assert_eq!(&buffer[..reply.len], &payload(1, 300_000));
+    assert_eq!(drive.lane_stats()[0].size, 4096);
+}
+
+/// Parts that no honest peer writes.
+#[test]
+fn a_part_without_bytes_or_of_another_message_is_a_lie() {
+    let unexpected = |at| PeerFault::Unexpected { at, kind: Kind::Request as u8 };
+    let part = |id, len, more| Header::new(Kind::Request, Status::Ok, id, 0).part(len, more);
+    let attach = Header::new(Kind::Attach, Status::Ok, 2, 0);
+    let trim = Header::new(Kind::Trim, Status::Ok, 0, 0);
+    let mut odd = Header::new(Kind::Cancel, Status::Ok, 1, 0);
+    odd.flags = 2;
+    let cases: [(&[Header], PeerFault); 6] = [
+        (&[part(1, 0, true)], unexpected(0)),
+        (&[part(1, 16, true), part(1, 0, true)], unexpected(32)),
+        (&[part(1, 16, true), part(2, 16, true)], unexpected(32)),
+        (&[part(1, 16, true), attach], PeerFault::Unexpected { at: 32, kind: Kind::Attach as u8 }),
+        (&[part(1, 16, true), trim], PeerFault::Unexpected { at: 32, kind: Kind::Trim as u8 }),
+        (&[odd], PeerFault::UnknownFlags { at: 0, flags: 2 }),
+    ];
+    for (headers, fault) in cases {
+        let mut pair = Pair::new(growing());
+        for header in headers {
+            let end = &pair.ends[0];
+            let bytes = vec![7; header.len.get() as usize];
+            pair.lanes[0].push(end.own(), end.peer(), *header, &bytes).unwrap();
+        }
+        let _ = pair.commit(0);
+        let mut serve = ServeMachine::new(10);
+        let mut buffer = Vec::new();
+        let (end, lanes) = (&pair.ends[1], &mut pair.lanes[1]);
+        let found = loop {
+            match serve.next(lanes, end.own(), end.peer(), &mut buffer) {
+                Ok(Some(Incoming::Part)) => {}
+                Ok(other) => panic!("{other:?}"),
+                Err(found) => break found,
+            }
+        };
+        assert_eq!(found, fault);
+    }
+}
+
+/// Together they are longer than one message may be.
+#[test]
+fn parts_without_end_stop_at_the_limit() {
+    let limits = Limits { max_message: 5000, ..Limits::default() };
+    let mut pair = Pair::new(limited(Limits::default(), Limits::default()));
+    pair.lanes[1] = {
+        let terms = |own, peer| LaneTerms::agreed(size(4096), size(4096), own, peer);
+        let roomy = Limits::default();
+        Lanes::with_terms(terms(&limits, &roomy), terms(&roomy, &limits))
+    };
+    let mut serve = ServeMachine::new(10);
+    let mut buffer = Vec::new();
+    let mut parts = 0;
+    let fault = loop {
+        let end = &pair.ends[0];
+        let header = Header::new(Kind::Request, Status::Ok, 1, 0).part(1000, true);
+        pair.lanes[0].push(end.own(), end.peer(), header, &[7; 1000]).unwrap();
+        let _ = pair.commit(0);
+        let (end, lanes) = (&pair.ends[1], &mut pair.lanes[1]);
+        match serve.next(lanes, end.own(), end.peer(), &mut buffer) {
+            Ok(Some(Incoming::Part)) => parts += 1,
+            Ok(other) => panic!("{other:?}"),
+            Err(fault) => break fault,
+        }
+        let _ = pair.commit(1);
+    };
+    assert_eq!(parts, 5);
+    assert!(matches!(fault, PeerFault::MessageTooLong { len: 6000, limit: 5000, .. }), "{fault}");
+    assert!(buffer.len() <= 5000);
+}
+
+/// A caller that is read slowly waits part by part and is rung for each.
+#[test]
+fn parts_wait_for_room_both_ways() {
+    let limits = Limits { max_lane: size(4096), ..Limits::default() };
+    let server = echo().streaming(1).taking(Duration::from_micros(50));
+    let mut drive = drive_in(limited(limits, limits), server);
+    let mut buffer = Vec::new();
+    for id in 1..=20 {
+        submit_in_parts(&mut drive, &payload(id, 9000));
+        let reply = drive.wait_for_reply(&mut { Deadline::NEVER }, &mut buffer).unwrap();
+        assert_eq!(&buffer[..reply.len], &payload(id, 9000));
+    }
+}

@@ -1,0 +1,258 @@
+//! A system that lacks memory or descriptors: whoever needs them is told, nothing is lost, and it goes on when there
+//! are some.
+
+use std::time::Duration;
+
+use bellwire_core::Deadline;
+use bellwire_core::call::SubmitError;
+use bellwire_core::drive::CallFailed;
+use bellwire_core::resize::{FollowError, ResizeError, Resource, Shortage};
+use bellwire_core::sim::{Act, Sim, SimEnd, SimPort, SimServer};
+use bellwire_core::wire::Status;
+
+use crate::pair::{Pair, growing, payload, size};
+use crate::resize::{Dice, call, drive_in, echo, pipeline, shuffling};
+
+const RESOURCES: [Resource; 6] = [
+    Resource::Descriptors,
+    Resource::Memory,
+    Resource::Maps,
+    Resource::InFlight,
+    Resource::ControlSocket,
+    Resource::Other,
+];
+
+fn short(resource: Resource, bytes: u64) -> Shortage {
+    Shortage { resource, bytes, code: 0 }
+}
+
+#[test]
+fn a_request_that_finds_no_memory_fails_and_the_session_keeps_its_size() {
+    for resource in RESOURCES {
+        let mut drive = drive_in(growing(), echo());
+        drive.port().end().runs_short(Act::Offer, 0..2, resource);
+        for round in 0..2 {
+            call(&mut drive, round, 1000);
+            let before = drive.lane_stats()[0];
+            let failed = drive.submit(&payload(2, 10_000));
+            let error = SubmitError::Short(short(resource, 32_768));
+            assert_eq!(failed, Err(CallFailed::Submit(error)), "it was not sent");
+            assert_eq!((drive.lane_stats()[0], drive.in_flight()), (before, 0));
+            assert_eq!((before.size, before.epoch), (4096, 1));
+        }
+        call(&mut drive, 4, 10_000);
+        assert_eq!(drive.lane_stats()[0].size, 32_768);
+    }
+}
+
+#[test]
+fn a_request_in_memory_of_its_own_that_finds_none_fails_and_uses_no_number() {
+    let mut drive = drive_in(growing(), echo());
+    drive.port().end().runs_short(Act::Pass, 0..1, Resource::Descriptors);
+    let pass = |port: &SimPort, id| port.end().pass(id, &payload(id, 5000));
+    let failed = drive.submit_attached(5000, pass);
+    let error = SubmitError::Short(short(Resource::Descriptors, 5000));
+    assert_eq!(failed, Err(CallFailed::Submit(error)));
+    assert_eq!((drive.in_flight(), drive.lane_stats()[0].attaches), (0, 0));
+    assert_eq!(drive.submit_attached(5000, pass).unwrap().id(), 1);
+    let mut buffer = Vec::new();
+    let reply = drive.wait_for_reply(&mut { Deadline::NEVER }, &mut buffer).unwrap();
+    assert_eq!(&buffer[..reply.len], &payload(1, 5000));
+}
+
+/// What was foreseen is only a convenience.
+#[test]
+fn an_early_offer_that_fails_is_tried_again_by_who_needs_it() {
+    let mut pair = Pair::new(growing());
+    pair.ends[0].runs_short(Act::Offer, 0..1, Resource::Memory);
+    while pair.push(0, 1, 100).is_ok() {}
+    assert!(!pair.chores(0));
+    assert_eq!((pair.ends[0].acts(Act::Offer), pair.lanes[0].offered()), (1, None));
+    pair.send(0, 2, 3000).unwrap();
+    assert_eq!((pair.ends[0].acts(Act::Offer), pair.epoch(0).number), (2, 2));
+    let _ = pair.commit(0);
+    assert_eq!(pair.take_all(1).last(), Some(&2));
+}
+
+/// A stepping stone was used, and the next one failed: the lane is larger, and usable.
+#[test]
+fn a_shortage_behind_a_stepping_stone_leaves_the_lane_usable() {
+    let mut pair = Pair::new(growing());
+    while pair.push(0, 1, 100).is_ok() {}
+    pair.chores(0);
+    pair.ends[0].runs_short(Act::Offer, 1..2, Resource::Memory);
+    let failed = pair.send(0, 2, 10_000);
+    assert_eq!(failed, Err(ResizeError::Short(short(Resource::Memory, 32_768))));
+    assert_eq!((pair.epoch(0).number, pair.epoch(0).size.size()), (2, 8192));
+    pair.send(0, 3, 4000).unwrap();
+    pair.send(0, 4, 10_000).unwrap();
+    let _ = pair.commit(0);
+    assert_eq!(pair.take_all(1).split_off(31), [3, 4]);
+}
+
+#[test]
+fn an_answer_that_cannot_be_mapped_is_told_and_read_later() {
+    for resource in RESOURCES {
+        let handler = |request: &[u8]| (Status::Ok, payload(7, request.len() * 1000));
+        let mut drive = drive_in(growing(), SimServer::new(handler));
+        drive.port().end().runs_short(Act::Follow, 0..3, resource);
+        let tickets: Vec<_> =
+            [1, 9, 2].map(|len| drive.submit(&vec![0; len]).unwrap()).into_iter().collect();
+        let mut buffer = Vec::new();
+        let mut next = |drive: &mut bellwire_core::drive::Drive<SimPort>| {
+            let reply = drive.wait_for_reply(&mut { Deadline::NEVER }, &mut buffer)?;
+            assert_eq!(reply.status, Status::Ok);
+            assert_eq!(&buffer[..reply.len], &payload(7, reply.len));
+            Ok((reply.ticket, reply.len))
+        };
+        assert_eq!(next(&mut drive), Ok((tickets[0], 1000)));
+        let epoch = drive.lane_stats()[1].epoch;
+        for _ in 0..3 {
+            let failed: Result<_, CallFailed> = next(&mut drive);
+            assert_eq!(failed, Err(CallFailed::Short(short(resource, 32_768))));
+            assert_eq!(drive.lane_stats()[1].epoch, epoch);
+            assert_eq!(drive.ended(), None);
+            assert_eq!(drive.in_flight(), 2);
+        }
+        assert_eq!(next(&mut drive), Ok((tickets[1], 9000)));
+        assert_eq!(next(&mut drive), Ok((tickets[2], 2000)));
+        assert_eq!(drive.port().end().acts(Act::Follow), 4);
+    }
+}
+
+/// What follows the switch may wait; what this end sends may not.
+#[test]
+fn an_end_that_cannot_follow_can_still_send() {
+    let mut pair = Pair::new(growing());
+    pair.send(0, 1, 10_000).unwrap();
+    let _ = pair.commit(0);
+    pair.ends[1].runs_short(Act::Follow, 0..2, Resource::Maps);
+    for id in 0..2 {
+        let switch = pair.peek(1).unwrap().unwrap();
+        let failed = pair.follow(1, &switch);
+        assert_eq!(failed, Err(FollowError::Short(short(Resource::Maps, 32_768))));
+        pair.send(1, id, 500).unwrap();
+        let _ = pair.commit(1);
+        assert_eq!(pair.take(0), Some((id, 500)));
+    }
+    assert_eq!(pair.take_all(1), [1]);
+}
+
+#[test]
+fn a_server_without_memory_for_an_answer_says_so_and_goes_on() {
+    for resource in RESOURCES {
+        let mut drive = drive_in(growing(), echo());
+        drive.port().at_peer(|end| end.runs_short(Act::Offer, 0..2, resource));
+        let mut buffer = Vec::new();
+        let mut statuses = Vec::new();
+        for len in [100, 10_000, 200, 20_000, 300, 10_000, 30_000] {
+            drive.submit(&payload(len, len as usize)).unwrap();
+            let reply = drive.wait_for_reply(&mut { Deadline::NEVER }, &mut buffer).unwrap();
+            statuses.push(reply.status);
+            match reply.status {
+                Status::Ok => assert_eq!(&buffer[..reply.len], &payload(len, len as usize)),
+                _ => assert_eq!(reply.len, 0),
+            }
+        }
+        let (ok, short) = (Status::Ok, Status::Short);
+        assert_eq!(statuses, [ok, short, ok, short, ok, ok, ok]);
+    }
+}
+
+/// The answers before and behind the one that cannot be sent are.
+#[test]
+fn an_owed_answer_without_memory_is_cut_and_the_others_are_sent() {
+    let handler = |request: &[u8]| {
+        let len = u64::from_le_bytes(request.try_into().unwrap());
+        (Status::Ok, payload(len, len as usize))
+    };
+    let mut drive = drive_in(Sim { lane: size(65_536), ..growing() }, SimServer::new(handler));
+    let lens: Vec<u64> = (0..60).map(|id| if id == 50 { 60_000 } else { 1000 + id }).collect();
+    // An early offer, and the one that the long answer needs.
+    drive.port().at_peer(|end| end.runs_short(Act::Offer, 0..u64::MAX, Resource::Memory));
+    for len in &lens {
+        drive.push(&len.to_le_bytes()).unwrap();
+    }
+    drive.commit();
+    drive.port().run_for(Duration::from_millis(1));
+    let mut buffer = Vec::new();
+    for (id, len) in (1..).zip(lens) {
+        let reply = drive.wait_for_reply(&mut { Deadline::NEVER }, &mut buffer).unwrap();
+        assert_eq!(reply.ticket.id(), id, "in order");
+        let expected = if len == 60_000 { Status::Short } else { Status::Ok };
+        assert_eq!(reply.status, expected);
+        if reply.status == Status::Ok {
+            assert_eq!(&buffer[..reply.len], &payload(len, len as usize));
+        }
+    }
+}
+
+#[test]
+fn a_server_without_descriptors_for_an_attached_answer_says_so() {
+    let mut drive = drive_in(growing(), echo().attaching(1000));
+    drive.port().at_peer(|end| end.runs_short(Act::Pass, 1..2, Resource::Descriptors));
+    let mut buffer = Vec::new();
+    for (id, expected) in [(1, Status::Ok), (2, Status::Short), (3, Status::Ok)] {
+        drive.submit(&payload(id, 1500)).unwrap();
+        let reply = drive.wait_for_reply(&mut { Deadline::NEVER }, &mut buffer).unwrap();
+        assert_eq!((reply.status, reply.attached), (expected, expected == Status::Ok));
+        if reply.attached {
+            assert_eq!(drive.port().end().take(id).unwrap(), payload(id, 1500));
+        }
+    }
+}
+
+#[test]
+fn a_message_that_cannot_be_mapped_stays_until_it_can() {
+    let mut drive = drive_in(growing(), echo().attaching(5000));
+    drive.port().end().runs_short(Act::Take, 0..2, Resource::Maps);
+    drive.port().at_peer(|end| end.runs_short(Act::Take, 0..3, Resource::Maps));
+    let pass = |port: &SimPort, id| port.end().pass(id, &payload(id, 6000));
+    drive.submit_attached(6000, pass).unwrap();
+    let mut buffer = Vec::new();
+    let reply = drive.wait_for_reply(&mut { Deadline::NEVER }, &mut buffer).unwrap();
+    assert!(reply.attached, "the server tried until it could");
+    for _ in 0..2 {
+        assert!(matches!(drive.port().end().take(1), Err(FollowError::Short(_))));
+    }
+    assert_eq!(drive.port().end().take(1).unwrap(), payload(1, 6000));
+}
+
+#[test]
+fn a_trim_without_memory_fails_and_can_be_tried_again() {
+    let mut drive = drive_in(growing(), echo());
+    call(&mut drive, 1, 50_000);
+    let offers = drive.port().end().acts(Act::Offer);
+    drive.port().end().runs_short(Act::Offer, offers..offers + 1, Resource::Memory);
+    let error = SubmitError::Short(short(Resource::Memory, 4096));
+    assert_eq!(drive.trim(), Err(CallFailed::Submit(error)));
+    assert_eq!(drive.lane_stats()[0].size, 131_072);
+    call(&mut drive, 2, 50_000);
+    drive.trim().unwrap();
+    assert_eq!(drive.lane_stats()[0].size, 4096);
+}
+
+/// Every act of either end lacks something now and then; every request that was sent is answered once, in full or
+/// by the word for it.
+#[test]
+fn a_session_lives_through_shortages_at_every_step() {
+    let mut lacked = 0;
+    for act in [Act::Offer, Act::Follow] {
+        for number in 0..12 {
+            for at_peer in [false, true] {
+                let mut drive = drive_in(growing(), shuffling(Dice(number + 1), 6));
+                let which = number..number + 1 + number % 3;
+                let script = |end: &SimEnd| end.runs_short(act, which, Resource::Memory);
+                if at_peer {
+                    drive.port().at_peer(script);
+                } else {
+                    script(drive.port().end());
+                }
+                let mut dice = Dice(number * 3 + 1);
+                lacked += pipeline(&mut drive, &mut dice, (150, 20, 30_000), (4, 10));
+                assert_eq!((drive.in_flight(), drive.ended()), (0, None));
+            }
+        }
+    }
+    assert!(lacked > 50, "{lacked}");
+}

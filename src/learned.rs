@@ -1,0 +1,39 @@
+//! How large lanes have had to be, for the sessions that this process opens next.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bellwire_core::wire::Role;
+use bellwire_core::{Geometry, ServiceName};
+
+/// Services that are remembered; those that come later are not.
+const MOST_SERVICES: usize = 256;
+
+/// By service, and by which end writes the lane: true for the server.
+static LEARNED: Mutex<BTreeMap<(ServiceName, bool), Geometry>> = Mutex::new(BTreeMap::new());
+
+/// Notes the size that the lane of `role` has come to.
+#[cold]
+pub(crate) fn note(service: ServiceName, role: Role, size: Geometry) {
+    let mut learned = lock();
+    let key = (service, role == Role::Server);
+    if learned.len() < MOST_SERVICES || learned.contains_key(&key) {
+        learned.insert(key, size);
+    }
+}
+
+/// The size to open a lane with: the configured one, or what it came to last time, at most `most`.
+pub(crate) fn opening(
+    service: ServiceName,
+    role: Role,
+    configured: Geometry,
+    most: Geometry,
+) -> Geometry {
+    let learned = lock().get(&(service, role == Role::Server)).copied();
+    learned.map_or(configured, |learned| learned.min(most).max(configured))
+}
+
+/// No code that holds this lock can panic halfway through a change.
+fn lock() -> MutexGuard<'static, BTreeMap<(ServiceName, bool), Geometry>> {
+    LEARNED.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,285 @@
+//! Bytes that travel as they are: copied through a lane when they are few, mapped when they are many.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use bellwire_core::resize::Shortage;
+
+use crate::transport::snapshot::{Snapshot, SnapshotBuilder, SnapshotMap};
+use crate::{Malformed, Message};
+
+/// Buffers below this many bytes are cheap to allocate and not kept.
+pub(crate) const WORTH_KEEPING: usize = 64 << 10;
+/// Buffers that are kept at most, and the bytes that they may have together.
+const MOST_KEPT: usize = 4;
+const MOST_KEPT_BYTES: usize = 64 << 20;
+
+/// Buffers whose pages this process has already: fresh ones cost some 2 µs per 4 KiB.
+static KEPT: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+
+/// Bytes as a [`Message`]: the same call site serves a few bytes and many.
+///
+/// A payload shorter than [`Payload::ATTACH_FROM`] is private memory, copied into the lane by its sender and out of it
+/// by its receiver. A longer one is built in place in a memfd of its own, sealed against writing
+/// ([`F_SEAL_WRITE`](https://man7.org/linux/man-pages/man2/F_ADD_SEALS.2const.html), Linux 3.17) and mapped by its
+/// receivers: nothing is copied, it may be sent to any number of sessions, and its memory is freed when the last
+/// process drops it. The receiver reads either through `&[u8]`.
+///
+/// Clones share the bytes.
+///
+/// ```
+/// use bellwire::Payload;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let few = Payload::build(5, |bytes| bytes.copy_from_slice(b"hello"))?;
+/// let many = Payload::build(48 << 20, |bytes| bytes.fill(7))?;
+/// assert_eq!((few.len(), few.is_mapped()), (5, false));
+/// assert_eq!((many[123], many.is_mapped()), (7, true));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Payload(Body);
+
+#[derive(Clone)]
+enum Body {
+    Private(Arc<Buffer>),
+    /// Built here: can be passed on.
+    Sealed(Arc<Sealed>),
+    /// Received.
+    Mapped(Arc<SnapshotMap>),
+}
+
+/// A memfd that was built here, and how this process reads it, once it does.
+struct Sealed {
+    snapshot: Snapshot,
+    read: OnceLock<Read>,
+}
+
+enum Read {
+    Mapped(SnapshotMap),
+    /// It could not be mapped.
+    Copied(Vec<u8>),
+}
+
+/// The first `len` bytes of a vector that goes back to where it can be used again.
+struct Buffer {
+    bytes: Vec<u8>,
+    len: usize,
+}
+
+impl Payload {
+    /// From this many bytes on, [`Payload::build`] makes a memfd: 32 MiB. Below, copying through warm memory is several
+    /// times faster than making fresh pages, however many readers there are; above, two private copies cost too much
+    /// memory. `docs/adr/0012-attach.md` has the figures.
+    pub const ATTACH_FROM: usize = 32 << 20;
+
+    /// Lets `fill` write `len` bytes in place. They come with any content.
+    ///
+    /// # Errors
+    /// [`Shortage`] when a memfd cannot be had, which short payloads never need.
+    pub fn build(len: usize, fill: impl FnOnce(&mut [u8])) -> Result<Self, Shortage> {
+        Self::build_from(Self::ATTACH_FROM, len, fill)
+    }
+
+    /// The same with another threshold: a memfd from `attach_from` bytes on. A low one pays for payloads that are kept
+    /// or that several readers get; for one that is read once a lane that is large already is faster.
+    ///
+    /// # Errors
+    /// As [`Payload::build`].
+    pub fn build_from(
+        attach_from: usize,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<Self, Shortage> {
+        if len >= attach_from {
+            let sealed = Sealed { snapshot: seal(len, fill)?, read: OnceLock::new() };
+            return Ok(Self(Body::Sealed(Arc::new(sealed))));
+        }
+        let mut bytes = buffer(len);
+        fill(bytes.get_mut(..len).unwrap_or_default());
+        Ok(Self::private(bytes, len))
+    }
+
+    /// How many bytes it has.
+    pub fn len(&self) -> usize {
+        match &self.0 {
+            Body::Private(buffer) => buffer.len,
+            Body::Sealed(sealed) => sealed.snapshot.len(),
+            Body::Mapped(map) => map.len(),
+        }
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether the bytes lie in a memfd of their own.
+    pub fn is_mapped(&self) -> bool {
+        !matches!(self.0, Body::Private(_))
+    }
+
+    /// The memfd, if it is one that can be passed on.
+    pub(crate) fn sealed(&self) -> Option<&Snapshot> {
+        match &self.0 {
+            Body::Sealed(sealed) => Some(&sealed.snapshot),
+            _ => None,
+        }
+    }
+
+    /// A copy of `bytes` in a memfd.
+    pub(crate) fn sealed_copy(bytes: &[u8]) -> Result<Self, Shortage> {
+        Self::build_from(0, bytes.len(), |into| into.copy_from_slice(bytes))
+    }
+
+    pub(crate) fn mapped(map: SnapshotMap) -> Self {
+        Self(Body::Mapped(Arc::new(map)))
+    }
+
+    /// The first `len` bytes of a buffer.
+    fn private(bytes: Vec<u8>, len: usize) -> Self {
+        Self(Body::Private(Arc::new(Buffer { bytes, len })))
+    }
+}
+
+/// Gives `buffer` the pages of the payload that was dropped last, which are the warmest, if it has none.
+#[inline]
+pub(crate) fn refill(buffer: &mut Vec<u8>) {
+    if buffer.is_empty() {
+        *buffer = kept().pop().unwrap_or_default();
+    }
+}
+
+/// Gives the buffers back that are kept for later payloads.
+pub(crate) fn release_buffers() {
+    kept().clear();
+}
+
+/// A sealed memfd that `fill` has written.
+fn seal(len: usize, fill: impl FnOnce(&mut [u8])) -> Result<Snapshot, Shortage> {
+    let bytes = len as u64;
+    let mut builder =
+        SnapshotBuilder::create("bellwire-payload", len).map_err(|error| error.shortage(bytes))?;
+    fill(builder.bytes());
+    builder.seal().map_err(|error| error.shortage(bytes))
+}
+
+/// At least `len` bytes of private memory, with any content.
+fn buffer(len: usize) -> Vec<u8> {
+    let mut bytes = if len >= WORTH_KEEPING {
+        let mut kept = kept();
+        let fitting = kept.iter().position(|bytes| bytes.len() >= len);
+        fitting.map(|at| kept.swap_remove(at)).unwrap_or_default()
+    } else {
+        Vec::new()
+    };
+    if bytes.len() < len {
+        bytes.resize(len, 0);
+    }
+    bytes
+}
+
+/// No code that holds this lock can panic halfway through a change.
+fn kept() -> MutexGuard<'static, Vec<Vec<u8>>> {
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Sealed {
+    /// Maps it at the first look: who only sends it does without.
+    fn bytes(&self) -> &[u8] {
+        let read = self.read.get_or_init(|| match self.snapshot.map() {
+            Ok(map) => Read::Mapped(map),
+            // Reading a sealed memfd of this process's own does not fail.
+            Err(_) => Read::Copied(self.snapshot.to_vec().unwrap_or_default()),
+        });
+        match read {
+            Read::Mapped(map) => map,
+            Read::Copied(bytes) => bytes,
+        }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if self.bytes.len() < WORTH_KEEPING {
+            return;
+        }
+        let mut kept = kept();
+        let bytes: usize = kept.iter().map(Vec::len).sum();
+        if kept.len() < MOST_KEPT && bytes + self.bytes.len() <= MOST_KEPT_BYTES {
+            kept.push(std::mem::take(&mut self.bytes));
+        }
+    }
+}
+
+impl Deref for Payload {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Body::Private(buffer) => buffer.bytes.get(..buffer.len).unwrap_or_default(),
+            Body::Sealed(sealed) => sealed.bytes(),
+            Body::Mapped(map) => map,
+        }
+    }
+}
+
+impl AsRef<[u8]> for Payload {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl From<Vec<u8>> for Payload {
+    fn from(bytes: Vec<u8>) -> Self {
+        let len = bytes.len();
+        Self::private(bytes, len)
+    }
+}
+
+impl From<&[u8]> for Payload {
+    fn from(bytes: &[u8]) -> Self {
+        bytes.to_vec().into()
+    }
+}
+
+impl PartialEq for Payload {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Payload {}
+
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Payload").field("is_mapped", &self.is_mapped()).finish_non_exhaustive()
+    }
+}
+
+impl Message for Payload {
+    fn encode(&self, into: &mut Vec<u8>) {
+        into.extend_from_slice(self);
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        Ok(bytes.into())
+    }
+
+    fn take(buffer: &mut Vec<u8>, len: usize) -> Result<Self, Malformed> {
+        if len < WORTH_KEEPING {
+            return Ok(buffer.get(..len).unwrap_or_default().into());
+        }
+        Ok(Self::private(std::mem::take(buffer), len))
+    }
+
+    fn from_payload(payload: Payload) -> Result<Self, Malformed> {
+        Ok(payload)
+    }
+
+    fn as_payload(&self) -> Option<&Payload> {
+        Some(self)
+    }
+}

@@ -1,0 +1,193 @@
+//! How answers go out: through the lane, which grows for them, in parts, or in memfds of their own.
+
+use std::sync::Arc;
+
+use bellwire_core::Geometry;
+use bellwire_core::Port;
+use bellwire_core::lane::{PushError, STREAM_LANE};
+use bellwire_core::resize::{self, ResizeError, Shortage};
+use bellwire_core::serve::{Flushed, Passed, RespondError};
+use bellwire_core::wire::Status;
+
+use super::{Conversation, Ended};
+use crate::Payload;
+use crate::publisher::Shelf;
+use crate::server::handler::Answer;
+use crate::transport::link::Link;
+use crate::transport::snapshot::Snapshot;
+
+/// Parts of answers that one turn writes at most: 512 KiB, so that a long answer does not starve other sessions.
+const MOST_PARTS: usize = 16;
+
+/// An answer in a memfd of its own.
+pub(super) enum Attachable {
+    Snapshot(u64, Arc<Snapshot>),
+    Payload(Payload),
+}
+
+impl Conversation {
+    /// Passes the newest snapshot: its descriptor first, so that it is there when the record is seen.
+    pub(super) fn pass_snapshot(&mut self, id: u64, shelf: &Shelf) -> Result<(), Ended> {
+        let Some(newest) = shelf.newest() else { return self.respond(id, Status::NotYet, &[]) };
+        // A client that does not read its socket is told to come again, in the lane.
+        self.attach(id, Attachable::Snapshot(newest.generation, newest.sealed), Status::Busy)
+    }
+
+    /// Puts a handler's answer into the lane, or into a memfd of its own.
+    #[inline]
+    pub(super) fn deliver(
+        &mut self,
+        id: u64,
+        status: Status,
+        answer: &mut Answer,
+    ) -> Result<(), Ended> {
+        if let Some(payload) = answer.sealed()
+            && status == Status::Ok
+        {
+            return self.attach(id, Attachable::Payload(payload.clone()), Status::Short);
+        }
+        let bytes = answer.bytes();
+        // A memfd of its own says nothing but that all is well.
+        if bytes.len() >= self.attach_from && status == Status::Ok {
+            return self.attach_copy(id, bytes);
+        }
+        if bytes.len() <= self.stream_from {
+            return self.respond(id, status, bytes);
+        }
+        if self.lanes.allows(bytes.len() as u64).is_err() {
+            return self.respond(id, Status::TooLarge, &[]);
+        }
+        let wanted = STREAM_LANE.min(self.lanes.most());
+        if self.lanes.epoch().size < wanted {
+            // It goes through a smaller lane too, if there is no memory for a larger one.
+            let _ = self.grow(wanted);
+        }
+        self.serve.respond_in_parts(id, status, Box::new(answer.keep()));
+        self.flush()
+    }
+
+    fn respond_in_parts(&mut self, id: u64, status: Status, bytes: Vec<u8>) -> Result<(), Ended> {
+        self.serve.respond_in_parts(id, status, Box::new(bytes));
+        self.flush()
+    }
+
+    /// Puts an answer into the lane, which grows for it.
+    #[inline]
+    pub(super) fn respond(&mut self, id: u64, status: Status, bytes: &[u8]) -> Result<(), Ended> {
+        loop {
+            let (own, peer) = (self.link.own(), self.link.peer());
+            let to = match self.serve.respond(&mut self.lanes, own, peer, id, status, bytes) {
+                Ok(()) => break,
+                Err(RespondError::Peer(fault)) => return Err(fault.into()),
+                Err(RespondError::Attach) => return self.attach_copy(id, bytes),
+                Err(RespondError::Short(_)) => return self.respond(id, Status::Short, &[]),
+                Err(RespondError::Grow(to)) => to,
+            };
+            match self.grow(to) {
+                Ok(()) => {}
+                Err(ResizeError::Push(PushError::Peer(fault))) => return Err(fault.into()),
+                Err(ResizeError::Push(PushError::Full { .. })) => {
+                    self.serve.respond_later(id, status, bytes);
+                    return Ok(());
+                }
+                // The limit of shared memory: it goes through the lane that there is.
+                Err(ResizeError::Push(_)) => {
+                    return self.respond_in_parts(id, status, bytes.to_vec());
+                }
+                Err(ResizeError::Short(_)) => return self.respond(id, Status::Short, &[]),
+            }
+        }
+        if self.serve.is_blocked() && self.lanes.should_grow().is_some() {
+            self.flush()
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Answers by a copy in a memfd of its own.
+    fn attach_copy(&mut self, id: u64, bytes: &[u8]) -> Result<(), Ended> {
+        match Payload::sealed_copy(bytes) {
+            Ok(payload) => self.attach(id, Attachable::Payload(payload), Status::Short),
+            Err(_) => self.respond(id, Status::Short, &[]),
+        }
+    }
+
+    /// Answers by a memfd, now or when there is room. When it cannot be passed, the answer is this status.
+    fn attach(&mut self, id: u64, what: Attachable, otherwise: Status) -> Result<(), Ended> {
+        let (own, peer) = (self.link.own(), self.link.peer());
+        let pass = |id| what.pass(&self.link, id);
+        match self.serve.respond_attached(&mut self.lanes, own, peer, id, what.len(), pass) {
+            Ok(Passed::Now | Passed::Never) => {}
+            Ok(Passed::Later) => self.waiting.push_back((id, what)),
+            Err(RespondError::Peer(fault)) => return Err(fault.into()),
+            Err(_) => return self.respond(id, otherwise, &[]),
+        }
+        Ok(())
+    }
+
+    /// Writes the answers that wait for room, as far as there is some, or some can be made; and no more parts than are
+    /// fair to other sessions.
+    pub(super) fn flush(&mut self) -> Result<(), Ended> {
+        let mut parts = 0;
+        loop {
+            let Self { link, lanes, serve, waiting, .. } = self;
+            let pass = |id| {
+                let at = waiting.iter().position(|(waiting, _)| *waiting == id);
+                at.and_then(|at| waiting.remove(at)).map_or(Ok(()), |(_, what)| what.pass(link, id))
+            };
+            let flushed = serve.flush(lanes, link.own(), link.peer(), pass)?;
+            let grown = match flushed {
+                Flushed::Done => {
+                    // What is left was cut, and is passed no more.
+                    self.waiting.clear();
+                    return Ok(());
+                }
+                Flushed::Part => {
+                    self.commit();
+                    parts += 1;
+                    // The next turn goes on.
+                    if parts == MOST_PARTS {
+                        return Ok(());
+                    }
+                    continue;
+                }
+                Flushed::Grow(to) => self.grow(to),
+                Flushed::Blocked => match self.lanes.should_grow() {
+                    Some(to) if self.grow(to).is_ok() => Ok(()),
+                    _ => return Ok(()),
+                },
+            };
+            match grown {
+                Ok(()) => {}
+                Err(ResizeError::Push(PushError::Peer(fault))) => return Err(fault.into()),
+                Err(ResizeError::Push(PushError::Full { .. })) => return Ok(()),
+                Err(_) => self.serve.cut_first(),
+            }
+        }
+    }
+
+    #[cold]
+    pub(super) fn grow(&mut self, to: Geometry) -> Result<(), ResizeError> {
+        resize::grow(&mut self.link, &mut self.lanes, to)
+    }
+}
+
+impl Attachable {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Snapshot(_, sealed) => sealed.len() as u64,
+            Self::Payload(payload) => payload.len() as u64,
+        }
+    }
+
+    fn pass(&self, link: &Link, id: u64) -> Result<(), Shortage> {
+        match self {
+            Self::Snapshot(generation, sealed) => link.pass_attachment(id, *generation, sealed),
+            // One that is not sealed here never comes so far.
+            Self::Payload(payload) => match payload.sealed() {
+                Some(sealed) => link.pass_attachment(id, 0, sealed),
+                None => Ok(()),
+            },
+        }
+    }
+}

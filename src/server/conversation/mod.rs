@@ -1,0 +1,426 @@
+mod answers;
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use bellwire_core::lane::{Armed, Lanes, PushError, Record, Wake};
+use bellwire_core::resize::{self, FollowError, ResizeError};
+use bellwire_core::serve::{Incoming, ServeCounts, ServeMachine};
+use bellwire_core::sync::Ordering;
+use bellwire_core::wire::{CloseReason, Role, Status};
+use bellwire_core::{Bell, Instant, PeerFault, PeerMemory, Port, ServiceName, Word};
+
+use crate::connect::own_uid;
+use crate::server::ServerConfig;
+use crate::server::greeting::Arrived;
+use crate::server::handler::{Answer, Caller, Handler, Request};
+use crate::server::workers::{Done, Job, Parcel, Workers};
+use crate::transport::life::{LIFE_OFFSET, LifeLock};
+use crate::transport::link::{Heard, Link};
+use crate::{Payload, learned, payload};
+use answers::Attachable;
+
+/// Requests that one turn takes at most, so that a busy session does not starve the others.
+const MOST_PER_TURN: usize = 64;
+/// Answers that are published together at most: the first of them does not wait for all.
+const MOST_UNPUBLISHED: usize = 8;
+
+/// Requests that are refused at a time.
+const MOST_REFUSED: usize = 1024;
+
+/// An open session, seen from the server.
+pub(super) struct Conversation {
+    link: Link,
+    lanes: Lanes,
+    serve: ServeMachine,
+    caller: Caller,
+    service: ServiceName,
+    /// Answers in memfds of their own that wait for room, by request.
+    waiting: VecDeque<(u64, Attachable)>,
+    /// A request that is arriving in parts.
+    arriving: Vec<u8>,
+    attach_from: usize,
+    stream_from: usize,
+    shrink_after: Duration,
+    /// The epoch whose size was noted for later sessions.
+    noted: u32,
+    /// This process lacks what it takes to go on reading: it is tried again by and by.
+    is_stalled: bool,
+    /// Turns in a row that found nothing.
+    pub(super) idle_turns: u32,
+    /// Whether the reactor polls it; if not, it is armed and will ring.
+    pub(super) is_hot: bool,
+    rings: u64,
+    /// Tells a client that is parked on a futex that this thread died. Dropped before the page it stands in.
+    _life: Option<LifeLock>,
+}
+
+/// Buffers that all sessions of a reactor share.
+#[derive(Default)]
+pub(super) struct Scratch {
+    pub(super) request: Vec<u8>,
+    pub(super) answer: Answer,
+}
+
+/// Where a turn's work goes.
+pub(super) struct Desk<'a> {
+    pub(super) handler: &'a Handler,
+    pub(super) workers: &'a Workers,
+    pub(super) scratch: &'a mut Scratch,
+    pub(super) slot: usize,
+}
+
+/// Why a session is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// The client said bye, or died.
+    Gone,
+    /// The client broke the protocol.
+    Poisoned(PeerFault),
+}
+
+impl From<PeerFault> for Ended {
+    fn from(fault: PeerFault) -> Self {
+        Self::Poisoned(fault)
+    }
+}
+
+impl Conversation {
+    pub(super) fn new(arrived: Arrived, config: &ServerConfig) -> Self {
+        let Arrived { link, lanes, caller, service } = arrived;
+        // Without it the client notices this process's death by its descriptors, in slices of time. It holds
+        // addresses of this process, which are no business of another user's.
+        let is_kin = caller.uid == own_uid() || caller.uid == 0;
+        let life =
+            is_kin.then(|| LifeLock::hold(&link.own().page, LIFE_OFFSET).ok().flatten()).flatten();
+        Self {
+            serve: ServeMachine::new(config.max_in_flight),
+            noted: lanes.epoch().number,
+            link,
+            lanes,
+            caller,
+            service,
+            waiting: VecDeque::new(),
+            arriving: Vec::new(),
+            attach_from: config.attach_from.unwrap_or(usize::MAX),
+            stream_from: config.stream_from.unwrap_or(usize::MAX),
+            shrink_after: config.shrink_after,
+            is_stalled: false,
+            idle_turns: 0,
+            is_hot: true,
+            rings: 0,
+            _life: life,
+        }
+    }
+
+    pub(super) fn link(&self) -> &Link {
+        &self.link
+    }
+
+    pub(super) fn session(&self) -> u64 {
+        self.caller.session
+    }
+
+    pub(super) fn counts(&self) -> ServeCounts {
+        self.serve.counts()
+    }
+
+    pub(super) fn rings(&self) -> u64 {
+        self.rings
+    }
+
+    /// Takes requests that have arrived, answers them or hands them to a worker, and publishes the answers.
+    /// True when there was anything to do.
+    pub(super) fn turn(&mut self, desk: &mut Desk<'_>) -> Result<bool, Ended> {
+        let (mut taken, mut unpublished) = (0, 0);
+        let was_blocked = self.serve.is_blocked();
+        let written = self.lanes.position();
+        if was_blocked {
+            self.flush()?;
+        }
+        let flushed = self.lanes.position() != written;
+        if self.is_stalled {
+            // It reads nothing now, and notices a lie all the same.
+            self.lanes.look(self.link.peer())?;
+        }
+        while taken < MOST_PER_TURN && !self.is_stalled {
+            let Some(incoming) = self.next(desk.scratch)? else { break };
+            taken += 1;
+            match incoming {
+                Incoming::Request { id, len } => self.request(id, len, desk)?,
+                Incoming::Cancel { id } => self.cancel(id, desk)?,
+                Incoming::Attached { id } => self.attached(id, desk)?,
+                Incoming::Switch(switch) => {
+                    if !self.follow(&switch)? {
+                        break;
+                    }
+                }
+                Incoming::Trim => self.trim(desk.scratch)?,
+                Incoming::Part => {}
+            }
+            unpublished += 1;
+            if unpublished == MOST_UNPUBLISHED {
+                unpublished = 0;
+                self.commit();
+            }
+        }
+        if unpublished > 0 || was_blocked {
+            self.commit();
+        }
+        if self.serve.closed().is_some() {
+            return Err(Ended::Gone);
+        }
+        Ok(taken > 0 || flushed)
+    }
+
+    /// Puts a worker's answer into the lane.
+    pub(super) fn answer(&mut self, done: &mut Done) -> Result<(), Ended> {
+        self.deliver(done.id, done.status, &mut done.answer)?;
+        self.commit();
+        Ok(())
+    }
+
+    /// Takes in what is on the control socket. False when something is left there: no descriptor is left for it, or
+    /// enough are held already.
+    pub(super) fn read_control(&mut self) -> Result<bool, Ended> {
+        match self.link.take_control() {
+            Ok(Heard::Nothing) => Ok(true),
+            Ok(Heard::More) => Ok(false),
+            Ok(Heard::End) => Err(Ended::Gone),
+            Err(FollowError::Lied(fault)) => Err(fault.into()),
+            Err(FollowError::Short(_)) => Ok(false),
+        }
+    }
+
+    /// Whether the session waits for this process to have descriptors or memory again.
+    pub(super) fn is_stalled(&self) -> bool {
+        self.is_stalled
+    }
+
+    /// Tries to go on.
+    pub(super) fn resume(&mut self) {
+        self.is_stalled = false;
+    }
+
+    /// Makes a lane small that has been much too large for long.
+    pub(super) fn tend(&mut self, now: Instant) {
+        if self.lanes.is_grown()
+            && resize::shrink_idle(&mut self.link, &mut self.lanes, now, self.shrink_after)
+        {
+            self.publish();
+        }
+    }
+
+    /// Whether the client published something that was not seen yet, or made the room that is waited for.
+    #[inline]
+    pub(super) fn has_moved(&mut self) -> bool {
+        (self.lanes.moved(self.link.peer()) && !self.is_stalled)
+            || (self.serve.is_blocked() && self.lanes.has_room(self.link.peer()).unwrap_or(true))
+    }
+
+    /// Asks the client to ring. True when there is something to do already.
+    pub(super) fn arm(&mut self) -> Result<bool, Ended> {
+        let blocked = self.serve.is_blocked();
+        let (armed, wake) = self.lanes.arm(self.link.own(), self.link.peer(), blocked)?;
+        self.ring(wake);
+        Ok(armed == Armed::Moved)
+    }
+
+    /// The client need not ring any more: this end looks by itself.
+    pub(super) fn disarm(&self) {
+        self.lanes.disarm(self.link.own());
+    }
+
+    /// When the client last rang, as it says.
+    pub(super) fn rung_at(&self) -> Instant {
+        Instant::from_nanos(self.link.peer().load(Word::RungAt, Ordering::Relaxed))
+    }
+
+    /// Whether nothing is owed to the client any more.
+    pub(super) fn is_drained(&self) -> bool {
+        self.serve.counts().in_flight() == 0 && !self.serve.is_blocked()
+    }
+
+    /// Refuses what the client has published and nobody has taken.
+    pub(super) fn refuse_rest(&mut self, scratch: &mut Scratch) -> Result<(), Ended> {
+        self.flush()?;
+        // Bounded: who stops looks at the time in between.
+        for _ in 0..MOST_REFUSED {
+            match self.next(scratch)? {
+                Some(Incoming::Request { id, .. }) => self.respond(id, Status::Stopping, &[])?,
+                Some(Incoming::Attached { id }) => {
+                    self.receive(id)?;
+                    self.respond(id, Status::Stopping, &[])?;
+                }
+                Some(Incoming::Switch(switch)) => {
+                    if !self.follow(&switch)? {
+                        break;
+                    }
+                }
+                Some(Incoming::Trim) => self.trim(scratch)?,
+                Some(Incoming::Cancel { .. } | Incoming::Part) => {}
+                None => break,
+            }
+        }
+        self.commit();
+        Ok(())
+    }
+
+    /// Says bye: the client sees it at once, whatever it waits for.
+    /// Gives back the counters, and the socket to be closed.
+    pub(super) fn close(mut self, reason: CloseReason) -> (ServeCounts, Option<OwnedFd>) {
+        let wake = self.lanes.close(self.link.own(), self.link.peer(), reason);
+        self.ring(wake);
+        (self.serve.counts(), self.link.into_socket())
+    }
+
+    /// What the client sent next. A request that arrives in parts takes the shared buffer along until it is whole:
+    /// other sessions have their turns in between.
+    #[inline]
+    fn next(&mut self, scratch: &mut Scratch) -> Result<Option<Incoming>, Ended> {
+        let was_arriving = self.serve.is_arriving();
+        let buffer = if was_arriving { &mut self.arriving } else { &mut scratch.request };
+        let (own, peer) = (self.link.own(), self.link.peer());
+        let incoming = self.serve.next(&mut self.lanes, own, peer, buffer)?;
+        if was_arriving != self.serve.is_arriving() {
+            std::mem::swap(&mut self.arriving, &mut scratch.request);
+            if was_arriving {
+                self.arriving = Vec::new();
+            }
+        }
+        Ok(incoming)
+    }
+
+    fn request(&mut self, id: u64, len: usize, desk: &mut Desk<'_>) -> Result<(), Ended> {
+        let handler = match desk.handler {
+            Handler::Snapshot(shelf) => return self.pass_snapshot(id, &shelf.clone()),
+            Handler::Call(handler) => handler,
+        };
+        let Scratch { request, answer } = desk.scratch;
+        if desk.workers.is_empty() {
+            answer.clear();
+            let status = handler.call(&self.caller, Request::Buffer(request, len), answer);
+            if len >= payload::WORTH_KEEPING {
+                payload::refill(request);
+            }
+            return self.deliver(id, status, answer);
+        }
+        let request = if len >= payload::WORTH_KEEPING {
+            let mut taken = std::mem::take(request);
+            taken.truncate(len);
+            taken
+        } else {
+            request.get(..len).unwrap_or_default().to_vec()
+        };
+        self.submit(id, Parcel::Bytes(request), desk);
+        Ok(())
+    }
+
+    /// A request that came in a memfd of its own.
+    fn attached(&mut self, id: u64, desk: &mut Desk<'_>) -> Result<(), Ended> {
+        let Some(request) = self.receive(id)? else {
+            // It reached no handler, and may be sent again.
+            return self.respond(id, Status::Busy, &[]);
+        };
+        let handler = match desk.handler {
+            Handler::Snapshot(shelf) => return self.pass_snapshot(id, &shelf.clone()),
+            Handler::Call(handler) => handler,
+        };
+        if desk.workers.is_empty() {
+            let answer = &mut desk.scratch.answer;
+            answer.clear();
+            let status = handler.call(&self.caller, Request::Mapped(request), answer);
+            let delivered = self.deliver(id, status, answer);
+            answer.clear();
+            return delivered;
+        }
+        self.submit(id, Parcel::Mapped(request), desk);
+        Ok(())
+    }
+
+    fn submit(&self, id: u64, request: Parcel, desk: &Desk<'_>) {
+        if let Handler::Call(handler) = desk.handler {
+            let (slot, caller) = (desk.slot, self.caller);
+            desk.workers.submit(Job { slot, id, caller, handler: handler.clone(), request });
+        }
+    }
+
+    /// The memory of a request. `None` when it cannot be mapped here now.
+    fn receive(&mut self, id: u64) -> Result<Option<Payload>, Ended> {
+        match self.link.take_attachment(id) {
+            Ok((_, map)) => Ok(Some(Payload::mapped(map))),
+            Err(FollowError::Lied(fault)) => Err(fault.into()),
+            Err(FollowError::Short(_)) => Ok(None),
+        }
+    }
+
+    /// Goes on in the client's next epoch. False when this process lacks what it takes, for now.
+    fn follow(&mut self, switch: &Record) -> Result<bool, Ended> {
+        match resize::follow(&mut self.link, &mut self.lanes, switch) {
+            Ok(()) => Ok(true),
+            Err(FollowError::Lied(fault)) => Err(fault.into()),
+            Err(FollowError::Short(_)) => {
+                self.is_stalled = true;
+                Ok(false)
+            }
+        }
+    }
+
+    /// Gives back what large messages needed, and says so. What cannot be given back now stays.
+    fn trim(&mut self, scratch: &mut Scratch) -> Result<(), Ended> {
+        let shrunk = resize::shrink(&mut self.link, &mut self.lanes);
+        if let Err(ResizeError::Push(PushError::Peer(fault))) = shrunk {
+            return Err(fault.into());
+        }
+        *scratch = Scratch::default();
+        payload::release_buffers();
+        let (own, peer) = (self.link.own(), self.link.peer());
+        Ok(self.serve.trimmed(&mut self.lanes, own, peer)?)
+    }
+
+    fn cancel(&mut self, id: u64, desk: &Desk<'_>) -> Result<(), Ended> {
+        if desk.workers.withdraw(self.caller.session, id) {
+            self.respond(id, Status::Cancelled, &[])?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn commit(&mut self) {
+        self.publish();
+        if self.lanes.take_chores()
+            && resize::chores(&mut self.link, &mut self.lanes, self.shrink_after)
+        {
+            self.publish();
+        }
+        if self.lanes.epoch().number != self.noted {
+            self.note_size();
+        }
+    }
+
+    #[inline]
+    fn publish(&mut self) {
+        let wake = self.lanes.commit(self.link.own(), self.link.peer());
+        self.ring(wake);
+    }
+
+    /// Remembers how large the lane has become, for sessions that begin later.
+    #[cold]
+    fn note_size(&mut self) {
+        let epoch = self.lanes.epoch();
+        self.noted = epoch.number;
+        learned::note(self.service, Role::Server, epoch.size);
+    }
+
+    fn ring(&mut self, wake: Wake) {
+        if wake.data {
+            self.rings += 1;
+            self.link.ring(Bell::Data);
+        }
+        if wake.space {
+            self.rings += 1;
+            self.link.ring(Bell::Space);
+        }
+    }
+}

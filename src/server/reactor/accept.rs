@@ -1,0 +1,180 @@
+//! From a connection to an open session: accepting, the handshake, and its deadline.
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use bellwire_core::Instant;
+use bellwire_core::wire::RefuseCode;
+
+use super::{Guest, Reactor, Seat};
+use crate::server::conversation::{Conversation, Ended};
+use crate::server::greeting::{Greeting, Progress};
+use crate::server::source::{Place, Source};
+use crate::transport::poll::{Interest, Trigger};
+use crate::transport::{clock, reaper};
+
+/// Connections accepted in a row.
+const MOST_ACCEPTED: usize = 64;
+/// Clients in the handshake at once.
+const MOST_GREETINGS: usize = 256;
+/// How long to accept nobody after the system had no descriptor left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+impl Reactor {
+    pub(super) fn accept(&mut self, at: usize) {
+        for _ in 0..MOST_ACCEPTED {
+            let Some(station) = self.stations.get(at) else { return };
+            let socket = match station.endpoint.accept() {
+                Ok(Some(socket)) => socket,
+                Ok(None) => return,
+                Err(_) => return self.pause_accepting(),
+            };
+            let has_room = self.seats.len() < self.config.max_sessions;
+            let session = self.next_session;
+            self.next_session += 1;
+            match Greeting::begin(socket, session, station.admission, &self.config, has_room) {
+                Some(greeting) => self.seat(at, greeting),
+                None => self.stats.turned_away += 1,
+            }
+        }
+    }
+
+    /// No descriptors: the endpoints are readable and cannot be served. Look away for a while.
+    fn pause_accepting(&mut self) {
+        self.accept_after = Some(clock::now().after(ACCEPT_PAUSE));
+        for station in &self.stations {
+            let _ = self.epoll.delete(&station.endpoint);
+        }
+    }
+
+    fn resume_accepting(&mut self) {
+        self.accept_after = None;
+        for (at, station) in self.stations.iter().enumerate() {
+            let interest = Interest::readable(Trigger::Level);
+            let _ = self.epoll.add(&station.endpoint, Source::Station(at).token(), interest);
+        }
+    }
+
+    fn seat(&mut self, station: usize, greeting: Greeting) {
+        let entry = self.seats.vacant_entry();
+        let token = Source::Socket(Place::new(entry.key(), greeting.session)).token();
+        if self.epoll.add(greeting.socket(), token, Interest::readable(Trigger::Level)).is_err() {
+            let reason = "the provider cannot watch another socket";
+            reaper::reap(greeting.turn_away(RefuseCode::Resources, reason));
+            self.stats.turned_away += 1;
+            return;
+        }
+        let slot = entry.key();
+        entry.insert(Seat { station, guest: Guest::Greeting(Box::new(greeting)) });
+        self.greetings += 1;
+        if self.greetings > MOST_GREETINGS {
+            self.turn_oldest_away();
+        }
+        self.on_socket(slot);
+    }
+
+    /// Too many are in the handshake: who has been longest at it gives its place to the newcomer, so that a
+    /// crowd of silent clients keeps nobody out.
+    fn turn_oldest_away(&mut self) {
+        let greetings = self.seats.iter().filter_map(|(slot, seat)| match &seat.guest {
+            Guest::Greeting(greeting) => Some((greeting.session, slot)),
+            _ => None,
+        });
+        let Some((_, slot)) = greetings.min() else { return };
+        if let Guest::Greeting(greeting) = self.seats.remove(slot).guest {
+            greeting
+                .turn_away(RefuseCode::Quota, "too many clients are in the handshake: try again");
+            self.greetings -= 1;
+            self.stats.turned_away += 1;
+        }
+    }
+
+    pub(super) fn greet(&mut self, slot: usize) {
+        let Some(seat) = self.seats.get_mut(slot) else { return };
+        let Some(station) = self.stations.get(seat.station) else { return };
+        let guest = std::mem::replace(&mut seat.guest, Guest::Gone);
+        let Guest::Greeting(greeting) = guest else { return };
+        match greeting.advance(&self.config, station.shelf.board_fd().as_fd()) {
+            Progress::Waiting(greeting) => seat.guest = Guest::Greeting(greeting),
+            Progress::Arrived(arrived) => {
+                let conversation = Conversation::new(*arrived, &self.config);
+                seat.guest = Guest::Open(Box::new(conversation));
+                self.greetings -= 1;
+                self.stats.admitted += 1;
+                self.open(slot);
+            }
+            Progress::TurnedAway(socket) => {
+                if let Some(socket) = socket {
+                    self.discard(socket);
+                }
+                self.seats.remove(slot);
+                self.greetings -= 1;
+                self.stats.turned_away += 1;
+            }
+        }
+    }
+
+    /// Watches a new session's doorbell and its client's process, and gives it its first turn.
+    fn open(&mut self, slot: usize) {
+        let epoll = &self.epoll;
+        let Some(Seat { guest: Guest::Open(conversation), .. }) = self.seats.get_mut(slot) else {
+            return;
+        };
+        let link = conversation.link();
+        let place = Place::new(slot, conversation.session());
+        let watched = match link.eventfd() {
+            Some(eventfd) => epoll.add(
+                eventfd,
+                Source::Doorbell(place).token(),
+                Interest::readable(Trigger::Edge),
+            ),
+            None => Ok(()),
+        };
+        let watched = watched.and_then(|()| match link.pidfd() {
+            Some(pidfd) => {
+                epoll.add(pidfd, Source::Process(place).token(), Interest::readable(Trigger::Level))
+            }
+            None => Ok(()),
+        });
+        self.hot.push(slot);
+        if watched.is_err() {
+            self.hot.pop();
+            self.end(slot, Ended::Gone);
+        }
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        let mut next = self.accept_after.into_iter().chain(self.retry_at).min();
+        if self.greetings > 0 {
+            let deadlines = self.seats.iter().filter_map(|(_, seat)| match &seat.guest {
+                Guest::Greeting(greeting) => Some(greeting.deadline()),
+                _ => None,
+            });
+            next = deadlines.chain(next).min();
+        }
+        next
+    }
+
+    pub(super) fn expire(&mut self, now: Instant) {
+        if self.accept_after.is_some_and(|after| now >= after) {
+            self.resume_accepting();
+        }
+        if self.retry_at.is_some_and(|at| now >= at) {
+            self.retry_stalled();
+        }
+        if self.greetings == 0 {
+            return;
+        }
+        let late = |seat: &Seat| matches!(&seat.guest, Guest::Greeting(greeting) if now >= greeting.deadline());
+        let late: Vec<usize> =
+            self.seats.iter().filter(|(_, seat)| late(seat)).map(|(slot, _)| slot).collect();
+        for slot in late {
+            if let Guest::Greeting(greeting) = self.seats.remove(slot).guest {
+                let reason = "the handshake was not finished in time";
+                self.discard(greeting.turn_away(RefuseCode::Protocol, reason));
+                self.greetings -= 1;
+                self.stats.turned_away += 1;
+            }
+        }
+    }
+}

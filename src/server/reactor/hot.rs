@@ -1,0 +1,138 @@
+//! Which sessions are polled, for how long, and when their clients are asked to ring instead.
+
+use std::time::Duration;
+
+use bellwire_core::sync::Ordering;
+use bellwire_core::{Instant, Looks};
+
+use super::{Guest, Reactor, Seat};
+use crate::server::source::Place;
+use crate::transport::clock;
+
+/// Rounds without work after which a session is armed and no longer polled, while others are busy.
+const ROUNDS_BEFORE_COLD: u32 = 4096;
+/// How long a session waits that this process could not go on with.
+const RETRY_AFTER: Duration = Duration::from_millis(50);
+
+impl Reactor {
+    /// Polls a session from now on.
+    pub(super) fn heat(&mut self, slot: usize) {
+        let Some(conversation) = self.conversation(slot) else { return };
+        if !conversation.is_hot {
+            conversation.is_hot = true;
+            conversation.idle_turns = 0;
+            conversation.disarm();
+            self.hot.push(slot);
+        }
+    }
+
+    /// Whether a session was without work for so long that it can be armed: then it is no longer hot.
+    pub(super) fn is_cold(&mut self, slot: usize) -> bool {
+        let Some(conversation) = self.conversation(slot) else { return true };
+        if conversation.idle_turns < ROUNDS_BEFORE_COLD || !matches!(conversation.arm(), Ok(false))
+        {
+            return false;
+        }
+        conversation.is_hot = false;
+        true
+    }
+
+    /// Polls the hot sessions for a bounded time. True when there is something to do.
+    pub(super) fn spin_for_work(&mut self) -> bool {
+        if self.hot.is_empty() {
+            return false;
+        }
+        let budget = self.spin.budget();
+        if budget == 0 {
+            return false;
+        }
+        let mut looks = Looks::new(budget);
+        loop {
+            if self.has_moved() {
+                self.spin.hit(looks.spun());
+                return true;
+            }
+            std::hint::spin_loop();
+            if !looks.count() {
+                continue;
+            }
+            if self.shared.stop.load(Ordering::Relaxed) || self.workers.has_done() {
+                return true;
+            }
+            if looks.tick(clock::now()) {
+                self.spin.ran_out();
+                return false;
+            }
+        }
+    }
+
+    #[inline]
+    fn has_moved(&mut self) -> bool {
+        for &slot in &self.hot {
+            if let Some(Seat { guest: Guest::Open(conversation), .. }) = self.seats.get_mut(slot)
+                && conversation.has_moved()
+            {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Makes lanes small that have been much too large for long. Looks at sessions that have something to do only:
+    /// an idle one costs nothing, and keeps its lane until it is used again or trimmed.
+    pub(super) fn tend_hot(&mut self, now: Instant) {
+        let mut at = 0;
+        while let Some(&slot) = self.hot.get(at) {
+            at += 1;
+            if let Some(conversation) = self.conversation(slot) {
+                conversation.tend(now);
+            }
+        }
+    }
+
+    /// Tries a session again by and by that waits for this process to have descriptors or memory.
+    pub(super) fn stall(&mut self, place: Place) {
+        if !self.stalled.contains(&place) {
+            self.stalled.push(place);
+            self.retry_at.get_or_insert_with(|| clock::now().after(RETRY_AFTER));
+        }
+    }
+
+    pub(super) fn retry_stalled(&mut self) {
+        self.retry_at = None;
+        for place in std::mem::take(&mut self.stalled) {
+            if self.sits(place)
+                && let Some(conversation) = self.conversation(place.slot)
+            {
+                conversation.resume();
+                let rings_here = conversation.link().eventfd().is_none();
+                if rings_here && self.listen(place, true).is_err() {
+                    continue;
+                }
+                self.heat(place.slot);
+            }
+        }
+    }
+
+    /// Asks all hot clients to ring. True when one of them has something already.
+    pub(super) fn arm_all(&mut self) -> bool {
+        let mut moved = false;
+        let mut at = 0;
+        while let Some(&slot) = self.hot.get(at) {
+            at += 1;
+            let Some(conversation) = self.conversation(slot) else { continue };
+            // A session that is over is dealt with in its turn.
+            if conversation.arm().unwrap_or(true) {
+                moved = true;
+            }
+        }
+        if !moved {
+            for slot in std::mem::take(&mut self.hot) {
+                if let Some(conversation) = self.conversation(slot) {
+                    conversation.is_hot = false;
+                }
+            }
+        }
+        moved
+    }
+}

@@ -1,0 +1,359 @@
+mod accept;
+mod drain;
+mod hot;
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bellwire_core::sync::Ordering;
+use bellwire_core::wire::CloseReason;
+use bellwire_core::{Instant, Spin};
+use slab::Slab;
+
+use super::conversation::{Conversation, Desk, Ended, Scratch};
+use super::greeting::Greeting;
+use super::source::{Place, Source};
+use super::workers::{Done, Workers};
+use super::{ServerConfig, Shared, Station, system};
+use crate::transport::poll::{Epoll, Event, Events, Interest, Trigger};
+use crate::transport::{clock, reaper};
+use crate::{ServeError, ServerStats};
+
+/// Busy rounds before the clock is read.
+const ROUNDS_BEFORE_CLOCK: u32 = 32;
+/// How often a busy reactor looks at the sockets: fewer than one system call in a thousand hot calls.
+const POLL_EVERY: Duration = Duration::from_micros(500);
+
+/// The thread that holds all sessions of a server.
+///
+/// A session is either *hot*, polled in turn with the other hot ones, or armed: its client will ring. Before
+/// the reactor sleeps it arms all of them, so an idle session costs nothing.
+pub(super) struct Reactor {
+    config: ServerConfig,
+    stations: Vec<Station>,
+    shared: Arc<Shared>,
+    epoll: Epoll,
+    workers: Workers,
+    seats: Slab<Seat>,
+    hot: Vec<usize>,
+    greetings: usize,
+    scratch: Scratch,
+    spin: Spin,
+    done: Vec<Done>,
+    next_session: u64,
+    /// No one is accepted before this.
+    accept_after: Option<Instant>,
+    /// Sessions that wait for this process to have descriptors or memory again, and when they are tried.
+    stalled: Vec<Place>,
+    retry_at: Option<Instant>,
+    stats: ServerStats,
+}
+
+/// One connection.
+struct Seat {
+    station: usize,
+    guest: Guest,
+}
+
+enum Guest {
+    Greeting(Box<Greeting>),
+    Open(Box<Conversation>),
+    /// Between two states, or over.
+    Gone,
+}
+
+impl Reactor {
+    pub(super) fn new(
+        config: ServerConfig,
+        stations: Vec<Station>,
+        shared: Arc<Shared>,
+    ) -> Result<Self, ServeError> {
+        let epoll = Epoll::create().map_err(system("create an epoll instance"))?;
+        let watch = |fd: &dyn AsFd, source: Source, trigger| {
+            epoll
+                .add(fd.as_fd(), source.token(), Interest::readable(trigger))
+                .map_err(system("watch a descriptor"))
+        };
+        watch(&*shared.bell, Source::Bell, Trigger::Edge)?;
+        for (at, station) in stations.iter().enumerate() {
+            watch(&station.endpoint, Source::Station(at), Trigger::Level)?;
+        }
+        let workers = Workers::start(config.workers, Arc::clone(&shared.bell));
+        let workers = workers.map_err(system("start a worker thread"))?;
+        let spin = Spin::new(config.spin);
+        Ok(Self {
+            config,
+            stations,
+            shared,
+            epoll,
+            workers,
+            seats: Slab::new(),
+            hot: Vec::new(),
+            greetings: 0,
+            scratch: Scratch::default(),
+            spin,
+            done: Vec::new(),
+            next_session: 1,
+            accept_after: None,
+            stalled: Vec::new(),
+            retry_at: None,
+            stats: ServerStats::default(),
+        })
+    }
+
+    /// Serves until it is told to stop.
+    pub(super) fn run(mut self) {
+        let mut events = Events::with_capacity(256);
+        let (mut rounds, mut polled) = (0_u32, clock::now());
+        // Acquire: pairs with the Release store of whoever stops the server.
+        while !self.shared.stop.load(Ordering::Acquire) {
+            let worked = self.round();
+            rounds = rounds.wrapping_add(1);
+            // Also when there seems to be work and nothing comes of it.
+            if rounds.is_multiple_of(ROUNDS_BEFORE_CLOCK) {
+                let now = clock::now();
+                if now.since(polled) >= POLL_EVERY {
+                    polled = now;
+                    self.publish_stats();
+                    self.poll(&mut events, Some(Duration::ZERO));
+                    self.expire(now);
+                    self.tend_hot(now);
+                    // What the poll heard of, a worker's answer for one, is looked for before a sleep.
+                    continue;
+                }
+            }
+            if worked || self.spin_for_work() {
+                continue;
+            }
+            self.tend_hot(clock::now());
+            if self.arm_all() {
+                continue;
+            }
+            self.sleep(&mut events);
+        }
+        self.drain();
+    }
+
+    /// Gives every hot session a turn. True when any had something to do.
+    fn round(&mut self) -> bool {
+        let mut worked = self.take_done();
+        let mut at = 0;
+        while let Some(&slot) = self.hot.get(at) {
+            match self.turn(slot) {
+                Ok(true) => worked = true,
+                Ok(false) if self.is_cold(slot) => {
+                    self.hot.swap_remove(at);
+                    continue;
+                }
+                Ok(false) => {}
+                Err(ended) => {
+                    self.hot.swap_remove(at);
+                    self.end(slot, ended);
+                    continue;
+                }
+            }
+            at += 1;
+        }
+        worked
+    }
+
+    fn turn(&mut self, slot: usize) -> Result<bool, Ended> {
+        let Some(Seat { station, guest: Guest::Open(conversation) }) = self.seats.get_mut(slot)
+        else {
+            return Err(Ended::Gone);
+        };
+        let Some(station) = self.stations.get(*station) else { return Err(Ended::Gone) };
+        let (handler, workers, scratch) = (&station.handler, &self.workers, &mut self.scratch);
+        let worked = conversation.turn(&mut Desk { handler, workers, scratch, slot })?;
+        conversation.idle_turns =
+            if worked { 0 } else { conversation.idle_turns.saturating_add(1) };
+        if conversation.is_stalled() {
+            let place = Place::new(slot, conversation.session());
+            self.stall(place);
+        }
+        Ok(worked)
+    }
+
+    fn sleep(&mut self, events: &mut Events) {
+        self.publish_stats();
+        let began = clock::now();
+        self.stats.parks += 1;
+        let until = self.next_deadline();
+        let timeout = until.map(|until| until.since(began));
+        let woke = self.poll(events, timeout);
+        let now = clock::now();
+        self.expire(now);
+        // What the first client to ring says of the time is believed as far as it can be true.
+        let rung = woke
+            .and_then(|slot| self.conversation(slot))
+            .map(|conversation| conversation.rung_at());
+        if let Some(rung) = rung {
+            let honest = rung >= began && rung <= now;
+            let span = |span| honest.then(|| nanos(span));
+            self.spin.parked(span(rung.since(began)), span(now.since(rung)));
+        }
+    }
+
+    /// Waits for events and deals with them. Returns the first session that was rung.
+    fn poll(&mut self, events: &mut Events, timeout: Option<Duration>) -> Option<usize> {
+        // An interrupted wait is a wake-up without events.
+        self.epoll.wait(events, timeout).unwrap_or(0);
+        let mut first = None;
+        for Event { token, readable, hung_up, .. } in events.iter() {
+            match Source::parse(token) {
+                Some(Source::Station(at)) => self.accept(at),
+                Some(Source::Doorbell(place)) if self.sits(place) => {
+                    first = first.or(Some(place.slot));
+                    self.heat(place.slot);
+                }
+                // One that is not listened to has ended; the others are read to their end first.
+                Some(Source::Socket(place)) if self.sits(place) && hung_up && !readable => {
+                    self.end(place.slot, Ended::Gone);
+                }
+                Some(Source::Socket(place)) if self.sits(place) => self.on_socket(place.slot),
+                Some(Source::Process(place)) if self.sits(place) => {
+                    self.end(place.slot, Ended::Gone);
+                }
+                _ => {}
+            }
+        }
+        first
+    }
+
+    fn sits(&self, place: Place) -> bool {
+        let session = match self.seats.get(place.slot).map(|seat| &seat.guest) {
+            Some(Guest::Open(conversation)) => conversation.session(),
+            Some(Guest::Greeting(greeting)) => greeting.session,
+            _ => return false,
+        };
+        Place::new(place.slot, session) == place
+    }
+
+    fn on_socket(&mut self, slot: usize) {
+        let Some(seat) = self.seats.get_mut(slot) else { return };
+        match &mut seat.guest {
+            Guest::Open(conversation) => match conversation.read_control() {
+                Ok(true) => self.heat(slot),
+                Ok(false) => self.turn_deaf(slot),
+                Err(ended) => self.end(slot, ended),
+            },
+            Guest::Greeting(_) => self.greet(slot),
+            Guest::Gone => {}
+        }
+    }
+
+    /// Something stays on the socket and would wake this thread again and again: listens to it no more. The record
+    /// that needs it has it received. A client that rings by the socket is looked at by and by.
+    fn turn_deaf(&mut self, slot: usize) {
+        let Some(conversation) = self.conversation(slot) else { return };
+        let place = Place::new(slot, conversation.session());
+        let rings_here = conversation.link().eventfd().is_none();
+        if self.listen(place, false).is_err() {
+            return self.end(slot, Ended::Gone);
+        }
+        if rings_here {
+            self.stall(place);
+        }
+        self.heat(slot);
+    }
+
+    /// Whether to be told when something arrives on a session's socket; of its end always.
+    pub(super) fn listen(&self, place: Place, readable: bool) -> std::io::Result<()> {
+        let Some(Seat { guest: Guest::Open(conversation), .. }) = self.seats.get(place.slot) else {
+            return Ok(());
+        };
+        let interest = Interest { readable, ..Interest::readable(Trigger::Level) };
+        let token = Source::Socket(place).token();
+        Ok(self.epoll.modify(conversation.link().socket(), token, interest)?)
+    }
+
+    fn end(&mut self, slot: usize, ended: Ended) {
+        self.hot.retain(|hot| *hot != slot);
+        if !self.seats.contains(slot) {
+            return;
+        }
+        let Guest::Open(conversation) = self.seats.remove(slot).guest else { return };
+        let reason = match ended {
+            Ended::Gone => CloseReason::Normal,
+            Ended::Poisoned(_) => {
+                self.stats.poisoned += 1;
+                CloseReason::Poisoned
+            }
+        };
+        self.close(*conversation, reason);
+    }
+
+    fn close(&mut self, conversation: Conversation, reason: CloseReason) {
+        let rings = conversation.rings();
+        // The client holds the same eventfd for a while yet: it would go on waking this thread.
+        if let Some(eventfd) = conversation.link().eventfd() {
+            let _ = self.epoll.delete(eventfd);
+        }
+        let (counts, socket) = conversation.close(reason);
+        self.stats.accepted += counts.accepted;
+        self.stats.answered += counts.answered;
+        self.stats.refused += counts.refused;
+        self.stats.lost += counts.in_flight();
+        self.stats.rings += rings;
+        if let Some(socket) = socket {
+            self.discard(socket);
+        }
+    }
+
+    /// Closes a socket elsewhere: the client may have queued descriptors on it that block when they are closed.
+    /// Until then it must not wake this thread.
+    fn discard(&self, socket: OwnedFd) {
+        let _ = self.epoll.delete(&socket);
+        reaper::reap(socket);
+    }
+
+    fn take_done(&mut self) -> bool {
+        if self.workers.is_empty() {
+            return false;
+        }
+        let mut done = std::mem::take(&mut self.done);
+        self.workers.collect(&mut done);
+        let any = !done.is_empty();
+        for mut done in done.drain(..) {
+            let Some(conversation) = self.conversation(done.slot) else { continue };
+            // The seat may have been given to another client meanwhile.
+            if conversation.session() != done.session {
+                continue;
+            }
+            match conversation.answer(&mut done) {
+                Ok(()) => self.heat(done.slot),
+                Err(ended) => self.end(done.slot, ended),
+            }
+        }
+        self.done = done;
+        any
+    }
+
+    fn conversation(&mut self, slot: usize) -> Option<&mut Conversation> {
+        match self.seats.get_mut(slot) {
+            Some(Seat { guest: Guest::Open(conversation), .. }) => Some(conversation),
+            _ => None,
+        }
+    }
+
+    /// Adds up the sessions that are over and those that are open.
+    fn publish_stats(&self) {
+        let mut stats = self.stats;
+        for (_, seat) in &self.seats {
+            if let Guest::Open(conversation) = &seat.guest {
+                let counts = conversation.counts();
+                stats.sessions += 1;
+                stats.accepted += counts.accepted;
+                stats.answered += counts.answered;
+                stats.refused += counts.refused;
+                stats.rings += conversation.rings();
+            }
+        }
+        *self.shared.stats() = stats;
+    }
+}
+
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,299 @@
+//! How one request goes out and its answer comes in, waiting or not.
+
+use bellwire_core::call::{Reply, SubmitError, Ticket};
+use bellwire_core::drive::{CallFailed, Drive};
+use bellwire_core::lane::PushError;
+use bellwire_core::resize::FollowError;
+use bellwire_core::{Deadline, Executed};
+use std::time::Duration;
+
+use super::{Answer, Body, Outgoing, Session, check};
+use crate::transport::link::Link;
+use crate::{CallError, Message, Payload, Service, payload};
+
+impl<S: Service> Session<S> {
+    /// Hands the bytes of a request to `send`: where they lie, or encoded into the outbox.
+    pub(super) fn with_request<T>(
+        &mut self,
+        request: &S::Request,
+        send: impl FnOnce(&mut Self, Outgoing<'_>) -> Result<T, CallError>,
+    ) -> Result<T, CallError> {
+        if let Some(payload) = request.as_payload() {
+            let sealed = payload.sealed().is_some();
+            let request = if sealed { Outgoing::Sealed(payload) } else { Outgoing::Bytes(payload) };
+            return send(self, request);
+        }
+        let mut outbox = std::mem::take(&mut self.outbox);
+        outbox.clear();
+        request.encode(&mut outbox);
+        let sent = send(self, Outgoing::Bytes(&outbox));
+        self.outbox = outbox;
+        sent
+    }
+
+    /// Sends a request and waits for its answer, which has no error.
+    #[inline]
+    pub(super) fn exchange(
+        &mut self,
+        request: Outgoing<'_>,
+        timeout: Duration,
+    ) -> Result<Answer, CallError> {
+        let mut until = Deadline::within(timeout);
+        let ticket = self.submit_waiting(request, &mut until)?;
+        let answer = self.await_answer(ticket, &mut until);
+        let answer = answer.and_then(|answer| self.check(&answer).map(|()| answer));
+        self.book(answer.is_ok());
+        answer
+    }
+
+    /// Sends a request, waiting for room.
+    #[inline]
+    pub(super) fn submit_waiting(
+        &mut self,
+        request: Outgoing<'_>,
+        until: &mut Deadline,
+    ) -> Result<Ticket, CallError> {
+        let parts = match request {
+            Outgoing::Bytes(bytes) if bytes.len() < self.attach_from => Some(bytes),
+            _ => None,
+        };
+        if let Some(bytes) = parts.filter(|bytes| bytes.len() > self.stream_from) {
+            return self.submit_in_parts(bytes, until);
+        }
+        let sent = self.waiting_for_room(until, |session| session.submit_now(request));
+        match (&sent, parts) {
+            // The limit of shared memory: it goes through the lane that there is.
+            (Err(CallError::TooLarge { len, .. }), Some(bytes)) if *len <= self.max_request() => {
+                self.submit_in_parts(bytes, until)
+            }
+            _ => sent,
+        }
+    }
+
+    /// Sends a request in parts, waiting for room.
+    fn submit_in_parts(&mut self, bytes: &[u8], until: &mut Deadline) -> Result<Ticket, CallError> {
+        let sent = self.waiting_for_room(until, |session| session.submit_parts_now(bytes));
+        if sent.is_err() {
+            self.drive.break_off();
+        }
+        sent
+    }
+
+    /// Sends a request in parts, as far as there is room.
+    fn submit_parts_now(&mut self, bytes: &[u8]) -> Result<Ticket, CallFailed> {
+        self.refill_inbox();
+        let ticket = self.drive.submit_in_parts(bytes)?;
+        self.calls.made += 1;
+        if self.drive.lane_epoch().number != self.noted {
+            self.note_size();
+        }
+        Ok(ticket)
+    }
+
+    /// Before the next request: the answer that took the inbox away may be dropped by now.
+    #[inline]
+    pub(super) fn refill_inbox(&mut self) {
+        if std::mem::take(&mut self.is_inbox_taken) {
+            payload::refill(&mut self.inbox);
+        }
+    }
+
+    /// Sends a request if there is room for it now, in the lane or in a memfd of its own.
+    #[inline]
+    pub(super) fn submit_now(&mut self, request: Outgoing<'_>) -> Result<Ticket, CallFailed> {
+        self.refill_inbox();
+        let sent = match request {
+            Outgoing::Bytes(bytes) if bytes.len() < self.attach_from => {
+                match self.drive.submit(bytes) {
+                    Err(CallFailed::Submit(SubmitError::Push(PushError::Attach { .. }))) => {
+                        self.submit_copy(bytes)
+                    }
+                    sent => sent,
+                }
+            }
+            Outgoing::Bytes(bytes) => self.submit_copy(bytes),
+            Outgoing::Sealed(payload) => self.submit_sealed(payload),
+        };
+        let ticket = sent?;
+        self.calls.made += 1;
+        if self.drive.lane_epoch().number != self.noted {
+            self.note_size();
+        }
+        Ok(ticket)
+    }
+
+    /// Sends a request as a copy in a memfd of its own.
+    pub(super) fn submit_copy(&mut self, bytes: &[u8]) -> Result<Ticket, CallFailed> {
+        self.drive.can_attach(bytes.len() as u64)?;
+        let copied = Payload::sealed_copy(bytes);
+        let payload = copied.map_err(|short| CallFailed::Submit(SubmitError::Short(short)))?;
+        self.submit_sealed(&payload)
+    }
+
+    pub(super) fn submit_sealed(&mut self, payload: &Payload) -> Result<Ticket, CallFailed> {
+        let Some(sealed) = payload.sealed() else { return self.drive.submit(payload) };
+        let bytes = payload.len() as u64;
+        self.drive.submit_attached(bytes, |link, id| link.pass_attachment(id, 0, sealed))
+    }
+
+    /// Does what may meet a full lane until it does not. Answers that come meanwhile are stashed: a provider that
+    /// cannot answer because nobody reads would not take requests either.
+    pub(super) fn waiting_for_room<T>(
+        &mut self,
+        until: &mut Deadline,
+        mut send: impl FnMut(&mut Self) -> Result<T, CallFailed>,
+    ) -> Result<T, CallError> {
+        loop {
+            match send(self) {
+                Err(CallFailed::Submit(
+                    SubmitError::Push(PushError::Full { .. }) | SubmitError::Window,
+                )) => {}
+                sent => return Ok(sent?),
+            }
+            // What could not be read is an answer to something else: this was not sent.
+            let stashed = self.stash_next().map_err(|error| match error {
+                CallError::Short { shortage, .. } => {
+                    CallError::Short { shortage, executed: Executed::No }
+                }
+                error => error,
+            });
+            if !stashed? {
+                self.wait(|drive| drive.wait_for_room(until))?;
+            }
+        }
+    }
+
+    pub(super) fn await_answer(
+        &mut self,
+        ticket: Ticket,
+        until: &mut Deadline,
+    ) -> Result<Answer, CallError> {
+        loop {
+            let failed = match self.drive.wait_for_reply(until, &mut self.inbox) {
+                Ok(reply) => {
+                    let answer = self.receive(reply)?;
+                    match answer {
+                        Some(answer) if answer.reply.ticket == ticket => return Ok(answer),
+                        Some(answer) => self.stash(answer),
+                        None => {}
+                    }
+                    continue;
+                }
+                Err(failed) => failed,
+            };
+            self.check_link()?;
+            return Err(match failed {
+                CallFailed::Deadline(_) | CallFailed::Short(_) => {
+                    self.drive.abandon(ticket);
+                    failed.into()
+                }
+                CallFailed::Cancelled(_) => {
+                    self.drive.abandon(ticket);
+                    self.drive.port().take_cancel();
+                    failed.into()
+                }
+                CallFailed::PeerGone(_) => {
+                    CallError::PeerGone { executed: self.drive.give_up(ticket) }
+                }
+                failed => {
+                    self.drive.give_up(ticket);
+                    failed.into()
+                }
+            });
+        }
+    }
+
+    /// Waits for the provider. What it did on the control socket meanwhile is told first.
+    pub(super) fn wait(
+        &mut self,
+        wait: impl FnOnce(&mut Drive<Link>) -> Result<(), CallFailed>,
+    ) -> Result<(), CallError> {
+        let waited = wait(&mut self.drive);
+        self.check_link()?;
+        if let Err(CallFailed::Cancelled(_)) = waited {
+            self.drive.port().take_cancel();
+        }
+        Ok(waited?)
+    }
+
+    /// Poisons the session for what the provider did on the control socket.
+    pub(super) fn check_link(&mut self) -> Result<(), CallError> {
+        match self.drive.port().fault() {
+            Some(fault) => {
+                self.drive.poison(fault);
+                Err(fault.into())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The next answer that has arrived and that somebody wants.
+    pub(super) fn next_answer(&mut self) -> Result<Option<Answer>, CallError> {
+        while let Some(reply) = self.drive.try_reply(&mut self.inbox)? {
+            if let Some(answer) = self.receive(reply)? {
+                return Ok(Some(answer));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes an attached answer's memfd off the control socket, where it lies since before the record was published.
+    /// `None` for an answer that nobody wants.
+    pub(super) fn receive(&mut self, reply: Reply) -> Result<Option<Answer>, CallError> {
+        if !reply.attached {
+            return Ok(Some(Answer { reply, body: Body::Inbox }));
+        }
+        let body = match self.drive.port_mut().take_attachment(reply.ticket.id()) {
+            Ok((attachment, map)) => Body::Mapped(attachment.generation, map),
+            Err(FollowError::Short(shortage)) => Body::Lost(shortage),
+            Err(FollowError::Lied(fault)) => {
+                self.drive.poison(fault);
+                return Err(fault.into());
+            }
+        };
+        Ok(reply.is_wanted.then_some(Answer { reply, body }))
+    }
+
+    /// Stashes one answer that has arrived. False when none has.
+    pub(super) fn stash_next(&mut self) -> Result<bool, CallError> {
+        let Some(answer) = self.next_answer()? else { return Ok(false) };
+        self.stash(answer);
+        Ok(true)
+    }
+
+    pub(super) fn stash(&mut self, answer: Answer) {
+        let Answer { reply, body } = answer;
+        let body = match body {
+            Body::Inbox => Body::Own(self.inbox.get(..reply.len).unwrap_or_default().to_vec()),
+            body => body,
+        };
+        self.stash.push_back(Answer { reply, body });
+    }
+
+    /// Why an answer is none.
+    pub(super) fn check(&self, answer: &Answer) -> Result<(), CallError> {
+        match &answer.body {
+            Body::Inbox => check(answer.reply.status, self.inbox.get(..answer.reply.len)),
+            Body::Own(bytes) => check(answer.reply.status, Some(bytes)),
+            Body::Mapped(..) => check(answer.reply.status, None),
+            Body::Lost(shortage) => {
+                Err(CallError::Short { shortage: *shortage, executed: Executed::Maybe })
+            }
+        }
+    }
+
+    pub(super) fn decode(&mut self, answer: Answer) -> Result<S::Response, CallError> {
+        let Answer { reply, body } = answer;
+        Ok(match body {
+            Body::Inbox => {
+                self.is_inbox_taken = reply.len >= payload::WORTH_KEEPING;
+                S::Response::take(&mut self.inbox, reply.len)?
+            }
+            Body::Own(mut bytes) => S::Response::take(&mut bytes, reply.len)?,
+            Body::Mapped(_, map) => S::Response::from_payload(Payload::mapped(map))?,
+            Body::Lost(shortage) => {
+                return Err(CallError::Short { shortage, executed: Executed::Maybe });
+            }
+        })
+    }
+}

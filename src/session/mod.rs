@@ -1,0 +1,351 @@
+mod exchange;
+
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use bellwire_core::call::{Reply, Ticket};
+use bellwire_core::drive::Drive;
+use bellwire_core::wire::{CloseReason, Role, Status};
+use bellwire_core::{Deadline, Executed};
+
+use crate::board::Board;
+use crate::connect::Opened;
+use crate::transport::link::{Canceller, Link};
+use crate::transport::snapshot::SnapshotMap;
+use crate::{
+    CallError, Client, ClientConfig, Malformed, Payload, Service, SessionStats, learned, payload,
+};
+
+/// The longest reason of a failed handler that is kept, in bytes.
+const MAX_REASON: usize = 4096;
+
+/// One session with a provider of `S`: calls, one at a time or many in flight.
+///
+/// A session is for one thread at a time. It sends a request by copying it into a lane in shared memory and
+/// makes no system call for it, unless the provider sleeps and has to be rung. A request that does not fit the lane
+/// makes the lane grow; one that fits no lane, and a [`Payload`] in a memfd of its own, is passed instead of copied.
+///
+/// After [`CallError::PeerGone`] or [`CallError::PeerLied`] a session stays closed: open another one, or let a
+/// [`Client`](crate::Client) do so.
+#[derive(Debug)]
+pub struct Session<S: Service> {
+    drive: Drive<Link>,
+    board: Board,
+    /// The request being encoded.
+    outbox: Vec<u8>,
+    /// The answer that came last; larger than the answer when an earlier one was.
+    inbox: Vec<u8>,
+    /// The last answer may have taken the inbox away.
+    is_inbox_taken: bool,
+    /// Answers that came while another one was waited for.
+    stash: VecDeque<Answer>,
+    provider_pid: Option<u32>,
+    timeout: Duration,
+    attach_from: usize,
+    stream_from: usize,
+    /// The epoch whose size was noted for later sessions.
+    noted: u32,
+    calls: Calls,
+    service: PhantomData<fn(&S)>,
+}
+
+/// `made = answered + failed + in flight`.
+#[derive(Clone, Copy, Debug, Default)]
+struct Calls {
+    made: u64,
+    answered: u64,
+    failed: u64,
+}
+
+/// An answer that has arrived.
+#[derive(Debug)]
+struct Answer {
+    reply: Reply,
+    body: Body,
+}
+
+/// Where an answer's bytes are.
+#[derive(Debug)]
+enum Body {
+    /// In the inbox.
+    Inbox,
+    Own(Vec<u8>),
+    /// In a memfd of their own; of which generation, if it is a snapshot.
+    Mapped(u64, SnapshotMap),
+    /// The memfd could not be mapped here.
+    Lost(bellwire_core::resize::Shortage),
+}
+
+/// A request's bytes, ready to be sent.
+#[derive(Clone, Copy)]
+enum Outgoing<'a> {
+    Bytes(&'a [u8]),
+    Sealed(&'a Payload),
+}
+
+/// The memfd of an attached answer.
+#[derive(Debug)]
+pub(crate) struct Attached {
+    pub(crate) generation: u64,
+    pub(crate) map: SnapshotMap,
+}
+
+impl<S: Service> Session<S> {
+    pub(crate) fn new(opened: Opened, config: &ClientConfig) -> Self {
+        let [requests, _] = opened.drive.lane_stats();
+        Self {
+            drive: opened.drive,
+            board: opened.board,
+            outbox: Vec::new(),
+            inbox: Vec::new(),
+            is_inbox_taken: false,
+            stash: VecDeque::new(),
+            provider_pid: opened.pid,
+            timeout: config.timeout,
+            attach_from: config.attach_from.unwrap_or(usize::MAX),
+            stream_from: config.stream_from.unwrap_or(usize::MAX),
+            noted: requests.epoch,
+            calls: Calls::default(),
+            service: PhantomData,
+        }
+    }
+
+    /// Calls and waits for the answer, at most for the time set when the session was opened.
+    ///
+    /// # Errors
+    /// [`CallError`]. The session stays usable unless the provider is gone or lied.
+    pub fn call(&mut self, request: &S::Request) -> Result<S::Response, CallError> {
+        self.call_within(request, self.timeout)
+    }
+
+    /// Calls and waits for the answer, at most for `timeout`.
+    ///
+    /// # Errors
+    /// As [`Session::call`].
+    pub fn call_within(
+        &mut self,
+        request: &S::Request,
+        timeout: Duration,
+    ) -> Result<S::Response, CallError> {
+        let answer =
+            self.with_request(request, |session, request| session.exchange(request, timeout))?;
+        self.decode(answer)
+    }
+
+    /// Calls with the bytes of a request and lends the bytes of the answer: for who encodes in place. In a
+    /// steady state nothing is allocated.
+    ///
+    /// # Errors
+    /// As [`Session::call`].
+    pub fn call_bytes(&mut self, request: &[u8]) -> Result<&[u8], CallError> {
+        let answer = self.exchange(Outgoing::Bytes(request), self.timeout)?;
+        match answer.body {
+            Body::Inbox => {}
+            Body::Own(bytes) => self.inbox = bytes,
+            Body::Mapped(_, map) => {
+                self.inbox.clear();
+                self.inbox.extend_from_slice(&map);
+                return Ok(&self.inbox);
+            }
+            Body::Lost(shortage) => {
+                return Err(CallError::Short { shortage, executed: Executed::Maybe });
+            }
+        }
+        Ok(self.inbox.get(..answer.reply.len).unwrap_or_default())
+    }
+
+    /// Sends a request and returns at once; its answer comes by [`Session::try_reply`]. Any number up to the
+    /// lane's room may be in flight.
+    ///
+    /// # Errors
+    /// [`CallError::WouldBlock`] when the lane is full: take replies first. The handler will not run.
+    pub fn submit(&mut self, request: &S::Request) -> Result<Ticket, CallError> {
+        self.with_request(request, |session, request| Ok(session.submit_now(request)?))
+    }
+
+    /// The next answer, in whatever order the provider sent them, and the request that it is for; `None` when
+    /// none has arrived. Never waits.
+    ///
+    /// # Errors
+    /// [`CallError`] of the session; an error of one call stands inside.
+    #[allow(clippy::type_complexity, reason = "which call, and how it went")]
+    pub fn try_reply(
+        &mut self,
+    ) -> Result<Option<(Ticket, Result<S::Response, CallError>)>, CallError> {
+        let answer = match self.stash.pop_front() {
+            Some(answer) => Some(answer),
+            None => self.next_answer()?,
+        };
+        let Some(answer) = answer else {
+            return match self.drive.ended() {
+                Some(ended) => Err(ended.into()),
+                None => Ok(None),
+            };
+        };
+        let ticket = answer.reply.ticket;
+        let decoded = self.check(&answer).and_then(|()| self.decode(answer));
+        self.book(decoded.is_ok());
+        Ok(Some((ticket, decoded)))
+    }
+
+    /// Makes both lanes as small as they ever get and gives buffers back, when large messages are over for a
+    /// while: waits until the provider has done its part, at most for the time set when the session was opened.
+    /// Requests in flight stay so.
+    ///
+    /// A lane that is much too large shrinks by itself too, after
+    /// [`ClientConfig::shrink_after`](crate::ClientConfig::shrink_after), but only when the session is used.
+    ///
+    /// # Errors
+    /// [`CallError`]; the session is usable unless the provider is gone or lied.
+    pub fn trim(&mut self) -> Result<(), CallError> {
+        let mut until = Deadline::within(self.timeout);
+        self.waiting_for_room(&mut until, |session| session.drive.trim())?;
+        while !self.drive.is_trimmed() {
+            if !self.stash_next()? && !self.drive.is_trimmed() {
+                self.wait(|drive| drive.wait_for_data(&mut until))?;
+            }
+        }
+        self.note_size();
+        self.outbox = Vec::new();
+        if !self.drive.is_arriving() {
+            self.inbox = Vec::new();
+        }
+        payload::release_buffers();
+        Ok(())
+    }
+
+    /// Asks for [`Session::as_fd`] to become readable at the next answer. Call it before each sleep in an
+    /// event loop; true means that an answer is there already: do not sleep.
+    ///
+    /// # Errors
+    /// [`CallError::PeerLied`].
+    pub fn arm(&mut self) -> Result<bool, CallError> {
+        self.drive.port_mut().acknowledge();
+        self.check_link()?;
+        Ok(!self.stash.is_empty() || self.drive.arm()?)
+    }
+
+    /// The descriptor for an event loop: readable when an answer has come, or the provider is gone. `None`
+    /// unless the session was opened with [`Doorbell::Eventfd`](crate::Doorbell::Eventfd) or
+    /// [`Doorbell::Socket`](crate::Doorbell::Socket).
+    pub fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.drive.port().pollable().ok().flatten()
+    }
+
+    /// Forgets a request: its answer, should it come, is dropped, and the provider is told that it need not
+    /// run it any more. False when it was not in flight.
+    pub fn abandon(&mut self, ticket: Ticket) -> bool {
+        let stashed = self.stash.iter().position(|answer| answer.reply.ticket == ticket);
+        let forgotten =
+            stashed.and_then(|at| self.stash.remove(at)).is_some() || self.drive.abandon(ticket);
+        self.calls.failed += u64::from(forgotten);
+        forgotten
+    }
+
+    /// Ends, from another thread, the call that waits now, or else the next one to wait.
+    ///
+    /// # Errors
+    /// The session is rung by a descriptor and no other can be had (`EMFILE`).
+    pub fn canceller(&self) -> std::io::Result<Canceller> {
+        Ok(self.drive.port().canceller()?)
+    }
+
+    /// Whether the provider still is there: `false` once it died or closed the session. One system call.
+    pub fn is_alive(&self) -> bool {
+        self.drive.ended().is_none() && !self.drive.port().peer_gone()
+    }
+
+    /// Counters of this end.
+    pub fn stats(&self) -> SessionStats {
+        let [requests, answers] = self.drive.lane_stats();
+        SessionStats {
+            made: self.calls.made,
+            answered: self.calls.answered,
+            failed: self.calls.failed,
+            in_flight: (self.drive.in_flight() + self.stash.len()) as u64,
+            rings: self.drive.rings(),
+            parks: self.drive.parks(),
+            requests,
+            answers,
+        }
+    }
+
+    /// The longest request that both ends' limits allow, in bytes.
+    pub fn max_request(&self) -> u64 {
+        self.drive.max_message()
+    }
+
+    /// The provider's process, as the kernel tells.
+    pub fn provider_pid(&self) -> Option<u32> {
+        self.provider_pid
+    }
+
+    pub(crate) fn board(&self) -> &Board {
+        &self.board
+    }
+
+    pub(crate) fn link(&self) -> &Link {
+        self.drive.port()
+    }
+
+    /// Calls and waits for an answer that is a memfd. `None` when there is nothing yet.
+    pub(crate) fn call_attached(
+        &mut self,
+        timeout: Duration,
+        max: usize,
+    ) -> Result<Option<Attached>, CallError> {
+        let answer = match self.exchange(Outgoing::Bytes(&[]), timeout) {
+            Err(CallError::Declined { status: Status::NotYet }) => return Ok(None),
+            answer => answer?,
+        };
+        let malformed = |why| CallError::Malformed(Malformed { at: 0, len: answer.reply.len, why });
+        match answer.body {
+            Body::Mapped(_, map) if map.len() > max => Err(malformed("longer than a snapshot is")),
+            Body::Mapped(generation, map) => Ok(Some(Attached { generation, map })),
+            Body::Lost(shortage) => Err(CallError::Short { shortage, executed: Executed::Maybe }),
+            Body::Inbox | Body::Own(_) => Err(malformed("not an attachment")),
+        }
+    }
+
+    /// Remembers how large the lane has become, for sessions that this process opens later.
+    #[cold]
+    fn note_size(&mut self) {
+        let epoch = self.drive.lane_epoch();
+        self.noted = epoch.number;
+        learned::note(Client::<S>::SERVICE, Role::Client, epoch.size);
+    }
+
+    fn book(&mut self, answered: bool) {
+        if answered {
+            self.calls.answered += 1;
+        } else {
+            self.calls.failed += 1;
+        }
+    }
+}
+
+impl<S: Service> Drop for Session<S> {
+    /// Says bye: the provider sees the end of the session at once, whatever it waits for.
+    fn drop(&mut self) {
+        if self.drive.ended().is_none() {
+            self.drive.close(CloseReason::Normal);
+        }
+    }
+}
+
+#[inline]
+fn check(status: Status, bytes: Option<&[u8]>) -> Result<(), CallError> {
+    match status {
+        Status::Ok => Ok(()),
+        Status::Failed => {
+            let bytes = bytes.unwrap_or_default();
+            let bytes = bytes.get(..MAX_REASON).unwrap_or(bytes);
+            // It is shown to people: no control characters of another process on their terminals.
+            let reason = String::from_utf8_lossy(bytes).replace(char::is_control, " ");
+            Err(CallError::Handler { reason: reason.into() })
+        }
+        status => Err(CallError::Declined { status }),
+    }
+}

@@ -1,0 +1,138 @@
+//! Whatever one client does, the reactor has time for the others.
+
+use std::sync::Arc;
+use std::thread;
+
+use bellwire::{Client, ClientConfig, Geometry, Limits, Server, ServerConfig, Service};
+use bellwire_core::lane::Epoch;
+use bellwire_core::sync::{AtomicBool, Ordering};
+use bellwire_core::wire::{Header, Kind, Message, Status};
+use bellwire_core::{OwnMemory, PeerMemory, Port, Word};
+use bellwire_memfd::pass::{self, SendError};
+use std::os::fd::AsFd;
+use zerocopy::IntoBytes;
+
+use crate::support::guard::until;
+use crate::support::house::{Dir, House, patient};
+use crate::support::rogue::{Rogue, encode};
+use crate::support::services::Echo;
+
+fn header(kind: Kind, id: u64, len: u32) -> Header {
+    Header::new(kind, Status::Ok, id, len)
+}
+
+/// The server reads no requests while answers are owed, and looked at nothing: it took the lie for work, for ever.
+#[test]
+fn a_lie_told_while_answers_are_not_read_is_noticed() {
+    let lane = Geometry::new(4096).unwrap();
+    let house = House::with(ServerConfig { lane, ..ServerConfig::default() });
+    let mut rogue = Rogue::connect(house.run_dir(), "echo").open();
+    for id in 1..=14 {
+        rogue.write(header(Kind::Request, id, 1000), &[0; 1000]);
+    }
+    rogue.publish();
+    until("an answer waits for room", || {
+        rogue.link.peer().load(Word::WantSpace, Ordering::Acquire) != u64::MAX
+    });
+    rogue.set(Word::Tail, rogue.tail + 8);
+    until("it is poisoned", || house.stats().poisoned == 1);
+    assert_eq!(house.client::<Echo>().call(&vec![3]).unwrap(), [3]);
+}
+
+/// Answers as many bytes as it is told.
+struct Bytes;
+
+impl Service for Bytes {
+    const NAME: &'static str = "bytes";
+    type Request = u64;
+    type Response = Vec<u8>;
+}
+
+/// The first answer takes what shared memory there is, so the second waits; and then no lane may hold it.
+#[test]
+fn a_kept_answer_that_no_lane_may_hold_comes_all_the_same() {
+    const LEN: usize = 10_000;
+    let dir = Dir::new();
+    let mut builder = Server::builder(&dir.run_dir);
+    builder.serve::<Bytes>(|_, len| Ok(vec![7; len as usize])).unwrap();
+    let server = builder.start().unwrap();
+    let limits = Limits { max_shared_bytes_per_session: 40_960, ..Limits::default() };
+    let config = ClientConfig { limits, ..patient() };
+    let mut client = Client::<Bytes>::with_config(&dir.run_dir, config);
+    let session = client.connect().unwrap();
+    let mut wanted =
+        vec![session.submit(&(LEN as u64)).unwrap(), session.submit(&(LEN as u64)).unwrap()];
+    until("both are answered", || {
+        if let Some((ticket, answer)) = session.try_reply().unwrap() {
+            assert_eq!(answer.unwrap(), [7; LEN]);
+            wanted.retain(|wanted| *wanted != ticket);
+        }
+        wanted.is_empty()
+    });
+    assert_eq!(session.call(&3).unwrap(), [7; 3]);
+    drop(client);
+    server.stop();
+}
+
+/// A record refers to memory that never comes, behind rings that never end.
+#[test]
+fn rings_without_end_hide_no_missing_lane() {
+    let house = House::open();
+    let mut rogue = Rogue::connect(house.run_dir(), "echo").open();
+    let _ = rustix::net::sockopt::set_socket_send_buffer_size(rogue.link.socket(), 8 << 20);
+    let over = Arc::new(AtomicBool::new(false));
+    let ringers: Vec<_> = (0..4)
+        .map(|_| {
+            let socket = rogue.link.socket().try_clone_to_owned().unwrap();
+            let over = Arc::clone(&over);
+            thread::spawn(move || {
+                let ring = encode(&Message::Ring, 0);
+                while !over.load(Ordering::Relaxed) {
+                    match pass::send(socket.as_fd(), &ring, &[]) {
+                        Ok(()) | Err(SendError::WouldBlock) => {}
+                        Err(_) => break,
+                    }
+                }
+            })
+        })
+        .collect();
+    let epoch = Epoch { number: 2, size: Geometry::DEFAULT.doubled() };
+    rogue.put(header(Kind::Switch, epoch.to_wire(), 0), &[]);
+    until("it is poisoned", || house.stats().poisoned == 1);
+    over.store(true, Ordering::Relaxed);
+    for ringer in ringers {
+        ringer.join().unwrap();
+    }
+    assert_eq!(house.client::<Echo>().call(&vec![3]).unwrap(), [3]);
+}
+
+/// A lane of 64 MiB full of records, and one more for each that was taken.
+#[test]
+fn a_stop_ends_though_a_client_never_does() {
+    let house = House::open();
+    let mut rogue = Rogue::connect(house.run_dir(), "echo").open();
+    rogue.put(header(Kind::Request, 1, 0), &[]);
+    rogue.take_answers();
+    let epoch = Epoch { number: 2, size: Geometry::LARGE };
+    rogue.link.offer(epoch).unwrap();
+    rogue.write(header(Kind::Switch, epoch.to_wire(), 0), &[]);
+    rogue.link.adopt(epoch);
+    let base = rogue.tail;
+    let lap = header(Kind::Cancel, 1, 0).as_bytes().repeat(4096);
+    for at in 0..1024 {
+        rogue.link.own().write(at << 16, &lap);
+    }
+    let room = epoch.size.size() - 48;
+    rogue.link.own().store(Word::Tail, base + room, Ordering::Release);
+    let over = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&over);
+    let flood = thread::spawn(move || {
+        while !stopped.load(Ordering::Relaxed) {
+            let head = rogue.link.peer().load(Word::Head, Ordering::Acquire).max(base);
+            rogue.link.own().store(Word::Tail, head + room, Ordering::Release);
+        }
+    });
+    house.close();
+    over.store(true, Ordering::Relaxed);
+    flood.join().unwrap();
+}

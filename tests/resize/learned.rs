@@ -1,0 +1,115 @@
+//! Sizes that a process has learned, for the sessions that it opens next.
+
+use bellwire::{Client, Payload, Service, Session, SessionStats};
+
+use crate::resize::hall::{Hall, request};
+use crate::support::blobs::submit;
+
+/// What is learned holds for a name, in the whole process: each test has its own.
+macro_rules! services {
+    ($($service:ident is $name:literal;)*) => {$(
+        struct $service;
+
+        impl Service for $service {
+            const NAME: &'static str = $name;
+            type Request = Payload;
+            type Response = Payload;
+        }
+    )*};
+}
+
+services! {
+    Requests is "learned-requests";
+    Answers is "learned-answers";
+    Bounded is "learned-bounded";
+    Other is "learned-other";
+    Trimmed is "learned-trimmed";
+}
+
+/// Lanes carry what they can hold; they may open with up to 256 KiB.
+const SETTINGS: &str = "stream=0 learned=262144";
+
+fn grow<S: Service<Request = Payload, Response = Payload>>(
+    session: &mut Session<S>,
+    len: usize,
+    answer: usize,
+) -> SessionStats {
+    assert_eq!(submit(session, &request(len, answer)).unwrap().len(), answer);
+    session.stats()
+}
+
+/// What a new session opens with: the lane of requests and that of answers.
+fn opens<S: Service>(hall: &Hall) -> ([u64; 2], Client<S>) {
+    let mut client = hall.client::<S>(SETTINGS);
+    let stats = client.session().unwrap().stats();
+    assert_eq!((stats.requests.epoch, stats.answers.epoch), (1, 1));
+    ([stats.requests.size, stats.answers.size], client)
+}
+
+const SMALL: u64 = 16 << 10;
+const LARGE: u64 = 128 << 10;
+
+#[test]
+fn a_second_session_opens_with_the_request_lane_of_the_first() {
+    let hall = Hall::open::<Requests>(SETTINGS);
+    let (sizes, mut client) = opens::<Requests>(&hall);
+    assert_eq!(sizes, [SMALL, SMALL]);
+    grow(client.session().unwrap(), 50_000, 100);
+    let (sizes, mut second) = opens::<Requests>(&hall);
+    assert_eq!(sizes, [LARGE, SMALL], "requests were large, answers were not");
+    assert_eq!(grow(second.session().unwrap(), 50_000, 100).requests.grows, 0);
+    // It is small again when it is idle.
+    second.session().unwrap().trim().unwrap();
+    assert_eq!(second.session().unwrap().stats().requests.size, SMALL);
+    drop((client, second));
+    hall.close();
+}
+
+#[test]
+fn a_second_session_opens_with_the_answer_lane_of_the_first() {
+    let hall = Hall::open::<Answers>(SETTINGS);
+    let (sizes, mut client) = opens::<Answers>(&hall);
+    assert_eq!(sizes, [SMALL, SMALL]);
+    grow(client.session().unwrap(), 100, 50_000);
+    let (sizes, mut second) = opens::<Answers>(&hall);
+    assert_eq!(sizes, [SMALL, LARGE], "answers were large, requests were not");
+    assert_eq!(grow(second.session().unwrap(), 100, 50_000).answers.grows, 0);
+    drop((client, second));
+    hall.close();
+}
+
+#[test]
+fn what_is_learned_is_bounded() {
+    let hall = Hall::open::<Bounded>(SETTINGS);
+    let (_, mut client) = opens::<Bounded>(&hall);
+    let stats = grow(client.session().unwrap(), 1 << 20, 1 << 20);
+    assert_eq!([stats.requests.size, stats.answers.size], [4 << 20; 2]);
+    let (sizes, second) = opens::<Bounded>(&hall);
+    assert_eq!(sizes, [256 << 10; 2]);
+    // Who wants nothing of that has nothing of it.
+    let mut third = hall.client::<Bounded>("stream=0 learned=16384");
+    let stats = third.session().unwrap().stats();
+    assert_eq!([stats.requests.size, stats.answers.size], [SMALL, 256 << 10]);
+    drop((client, second, third));
+    hall.close();
+}
+
+#[test]
+fn another_service_learns_for_itself() {
+    let hall = Hall::open::<Other>(SETTINGS);
+    // Whatever the others have come to meanwhile.
+    assert_eq!(opens::<Other>(&hall).0, [SMALL; 2]);
+    hall.close();
+}
+
+#[test]
+fn a_trim_is_learned_too() {
+    let hall = Hall::open::<Trimmed>(SETTINGS);
+    let (_, mut client) = opens::<Trimmed>(&hall);
+    grow(client.session().unwrap(), 50_000, 50_000);
+    assert_eq!(opens::<Trimmed>(&hall).0, [LARGE; 2]);
+    client.session().unwrap().trim().unwrap();
+    assert_eq!(opens::<Trimmed>(&hall).0, [SMALL; 2]);
+    drop(client);
+    hall.close();
+}

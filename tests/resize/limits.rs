@@ -1,0 +1,174 @@
+//! What either end does not put up with.
+
+use bellwire::{CallError, ErrorKind, Executed, Session, Status, Whose};
+
+use crate::resize::hall::{Hall, is_answer, request, request_by};
+use crate::support::blobs::{Blobs, How, submit};
+use crate::support::house::reconcile_session;
+
+/// A request that is refused before anything of it is written, however it is sent.
+#[track_caller]
+fn is_too_large(session: &mut Session<Blobs>, len: usize, expected: (u64, Whose)) {
+    let before = session.stats();
+    let [private, sealed] =
+        [How::Private, How::Sealed].map(|by| request_by(len, by, 8, How::Private));
+    let errors = [
+        session.call(&private).unwrap_err(),
+        session.call(&sealed).unwrap_err(),
+        session.submit(&private).unwrap_err(),
+        session.submit(&sealed).unwrap_err(),
+    ];
+    for error in errors {
+        assert_eq!((error.kind(), error.executed()), (ErrorKind::TooLarge, Executed::No));
+        let CallError::TooLarge { len: said, limit, whose } = error else { panic!("{error}") };
+        assert_eq!((said, (limit, whose)), (len as u64, expected));
+    }
+    let after = session.stats();
+    assert_eq!((after.requests, after.made), (before.requests, before.made));
+}
+
+#[test]
+fn a_request_above_either_ends_limit_is_not_sent() {
+    for stream in ["", "stream=0"] {
+        for (server, client, expected) in [
+            ("", "max_message=100000", (100_000, Whose::Own)),
+            ("max_message=100000", "", (100_000, Whose::Peer)),
+            ("max_message=100000", "max_message=200000", (100_000, Whose::Peer)),
+            ("max_message=100000", "max_message=100000", (100_000, Whose::Own)),
+            ("max_message=300", "", (300, Whose::Peer)),
+        ] {
+            let hall = Hall::open::<Blobs>(&format!("{stream} {server}"));
+            let mut client = hall.client::<Blobs>(&format!("{stream} {client}"));
+            let session = client.session().unwrap();
+            let limit = expected.0 as usize;
+            assert_eq!(session.max_request(), expected.0);
+            is_too_large(session, limit + 1, expected);
+            is_too_large(session, limit * 10, expected);
+            // What is just within it goes through, in every way.
+            for by in [How::Private, How::Sealed] {
+                let most = request_by(limit, by, limit, by);
+                is_answer(&session.call(&most).unwrap(), limit, by);
+                is_answer(&submit(session, &most).unwrap(), limit, by);
+            }
+            reconcile_session(session);
+            drop(client);
+            let stats = hall.close();
+            assert_eq!((stats.admitted, stats.accepted, stats.poisoned), (1, 4, 0));
+        }
+    }
+}
+
+#[test]
+fn an_answer_above_either_ends_limit_is_said_to_be_so() {
+    for stream in ["", "stream=0"] {
+        for (server, client) in [("", "max_message=100000"), ("max_message=100000", "")] {
+            let hall = Hall::open::<Blobs>(&format!("{stream} {server}"));
+            let mut client = hall.client::<Blobs>(&format!("{stream} {client}"));
+            let session = client.session().unwrap();
+            for how in [How::Private, How::Sealed] {
+                let request = request_by(100, How::Private, 100_001, how);
+                for error in [session.call(&request), submit(session, &request)] {
+                    let error = error.unwrap_err();
+                    let is_said = matches!(error, CallError::Declined { status: Status::TooLarge });
+                    assert!(is_said, "{error}");
+                    assert_eq!(error.kind(), ErrorKind::TooLarge);
+                    assert_eq!(error.executed(), Executed::Maybe);
+                }
+                let request = request_by(100, How::Private, 100_000, how);
+                is_answer(&session.call(&request).unwrap(), 100_000, how);
+            }
+            reconcile_session(session);
+            drop(client);
+            let stats = hall.close();
+            assert_eq!((stats.admitted, stats.answered, stats.poisoned), (1, 6, 0));
+        }
+    }
+}
+
+#[test]
+fn a_lane_stops_at_its_limit_and_what_it_does_not_carry_is_attached() {
+    for (server, client) in [("max_lane=65536", ""), ("", "max_lane=65536")] {
+        let hall = Hall::open::<Blobs>(&format!("stream=0 {server}"));
+        let mut client = hall.client::<Blobs>(&format!("stream=0 {client}"));
+        let session = client.session().unwrap();
+        let longest = 32 * 1024 - 48;
+        submit(session, &request(longest, longest)).unwrap();
+        let stats = session.stats();
+        for lane in [stats.requests, stats.answers] {
+            assert_eq!((lane.size, lane.attaches), (64 << 10, 0), "{lane:?}");
+        }
+        for (round, len) in [longest + 1, 1 << 20, 33 << 20].into_iter().enumerate() {
+            is_answer(&submit(session, &request(len, len)).unwrap(), len, How::Private);
+            let stats = session.stats();
+            for lane in [stats.requests, stats.answers] {
+                assert_eq!((lane.size, lane.attaches), (64 << 10, round as u64 + 1), "{lane:?}");
+            }
+        }
+        drop(client);
+        hall.close();
+    }
+}
+
+#[test]
+fn messages_on_their_way_stop_at_the_limit_of_shared_memory() {
+    const MESSAGE: usize = 3 << 20;
+    for (server, client) in [("max_shared=8388608", ""), ("", "max_shared=8388608")] {
+        let (hall, gate, arrivals) = Hall::gated::<Blobs>(server);
+        let mut client = hall.client::<Blobs>(client);
+        let session = client.session().unwrap();
+        // The first is the handler's by now.
+        let message = request_by(MESSAGE, How::Sealed, 8, How::Private);
+        session.submit(&message).unwrap();
+        assert_eq!(arrivals.next(), MESSAGE as u64);
+        let mut sent = 1;
+        let error = loop {
+            match session.submit(&message) {
+                Ok(_) => sent += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, CallError::WouldBlock), "{error}");
+        assert_eq!(sent, 3, "two of 3 MiB are within 8 MiB, three are not");
+        gate.open();
+        // A call waits for room.
+        is_answer(&session.call(&message).unwrap(), 8, How::Private);
+        for _ in 0..sent {
+            is_answer(&session.try_reply().unwrap().unwrap().1.unwrap(), 8, How::Private);
+        }
+        drop(client);
+        assert_eq!(hall.close().answered, 4);
+    }
+}
+
+#[test]
+fn a_message_that_is_never_within_the_limit_of_shared_memory_is_too_large() {
+    let hall = Hall::open::<Blobs>("max_shared=8388608");
+    let mut client = hall.client::<Blobs>("");
+    let session = client.session().unwrap();
+    let error = session.submit(&request_by(9 << 20, How::Sealed, 8, How::Private)).unwrap_err();
+    assert!(
+        matches!(error, CallError::TooLarge { len, limit, whose: Whose::Peer }
+            if (len, limit) == (9 << 20, 8 << 20)),
+        "{error}"
+    );
+    let declined = session.call(&request_by(8, How::Private, 9 << 20, How::Sealed)).unwrap_err();
+    assert!(matches!(declined, CallError::Declined { status: Status::TooLarge }), "{declined}");
+    is_answer(&session.call(&request(100, 100)).unwrap(), 100, How::Private);
+    drop(client);
+    hall.close();
+}
+
+#[test]
+fn a_message_whose_lane_is_above_the_limit_of_shared_memory_goes_in_parts_or_is_attached() {
+    // A lane for it takes 16 MiB; the message itself is well within what may be shared.
+    const MESSAGE: usize = 5 << 20;
+    for stream in ["", "stream=0"] {
+        let hall = Hall::open::<Blobs>(&format!("{stream} max_shared=8388608"));
+        let mut client = hall.client::<Blobs>(stream);
+        let session = client.session().unwrap();
+        is_answer(&session.call(&request(MESSAGE, MESSAGE)).unwrap(), MESSAGE, How::Private);
+        is_answer(&submit(session, &request(MESSAGE, 8)).unwrap(), 8, How::Private);
+        drop(client);
+        hall.close();
+    }
+}

@@ -1,0 +1,74 @@
+use bellwire::ServerStats;
+
+use crate::support::blobs::{How, Lane, parse_lanes};
+use crate::support::child::Process;
+use crate::support::house::Dir;
+use crate::support::roles::parse_stats;
+
+/// A provider of blobs and its client, each in a process of its own, with a session open.
+pub(crate) struct Pair {
+    dir: Dir,
+    pub(crate) server: Process,
+    pub(crate) client: Process,
+}
+
+impl Pair {
+    pub(crate) fn open(server: &str, client: &str) -> Self {
+        let dir = Dir::new();
+        let server = Process::start(format!("blobs {server}").trim_end(), &dir.run_dir);
+        let client = open(&dir, client);
+        Self { dir, server, client }
+    }
+
+    /// Another client of the same provider.
+    pub(crate) fn another(&self) -> Process {
+        open(&self.dir, "")
+    }
+
+    /// A request of so many bytes for so many, by a call that waits.
+    #[track_caller]
+    pub(crate) fn call(&mut self, request: usize, answer: usize, how: How) {
+        assert_eq!(self.client.ask(&told("call", request, answer, how)), "ok");
+    }
+
+    /// The same, sent without waiting, so that the lanes grow for it. What was said when it failed.
+    pub(crate) fn try_submit(&mut self, request: usize, answer: usize, how: How) -> String {
+        self.client.ask(&told("submit", request, answer, how))
+    }
+
+    #[track_caller]
+    pub(crate) fn submit(&mut self, request: usize, answer: usize, how: How) {
+        assert_eq!(self.try_submit(request, answer, how), "ok");
+    }
+
+    /// The lanes of requests and of answers.
+    pub(crate) fn lanes(&mut self) -> [Lane; 2] {
+        parse_lanes(&self.client.ask("stats"))
+    }
+
+    #[track_caller]
+    pub(crate) fn trim(&mut self) {
+        assert_eq!(self.client.ask("trim"), "ok");
+    }
+
+    /// Ends the provider. Its session was the only one, from the first to the last.
+    #[track_caller]
+    pub(crate) fn end(mut self) -> ServerStats {
+        let stats = parse_stats(&self.server.ask("stop"));
+        assert_eq!((stats.admitted, stats.poisoned), (1, 0), "{stats:?}");
+        stats
+    }
+}
+
+/// What a client is told to do.
+pub(crate) fn told(way: &str, request: usize, answer: usize, how: How) -> String {
+    // Whoever asks for a payload in a memfd sends one.
+    let by = if how == How::Kept { How::Private } else { how };
+    format!("{way} {request} {answer} {} {}", how as u64, by as u64)
+}
+
+fn open(dir: &Dir, settings: &str) -> Process {
+    let mut client = Process::start("blob-client", &dir.run_dir);
+    assert_eq!(client.ask(format!("open {settings}").trim_end()), "ok");
+    client
+}

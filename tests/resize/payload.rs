@@ -1,0 +1,254 @@
+//! Bytes that travel as they are: where they lie, who holds them, and when their memory is free again.
+
+use std::collections::BTreeSet;
+use std::thread;
+
+use bellwire::{CallError, Client, Payload, Server, Service};
+use bellwire_core::wire::Message;
+
+use crate::resize::hall::{Hall, is_answer, request, request_by};
+use crate::resize::pair::{Pair, told};
+use crate::support::blobs::{Blobs, How, number, submit};
+use crate::support::child::Process;
+use crate::support::guard::until;
+use crate::support::house::{Dir, patient, reconcile_session};
+use crate::support::kernel;
+use crate::support::rogue::RogueListener;
+
+/// The memfds of payloads that a process has mapped, or has descriptors of.
+fn payloads(pid: u32) -> BTreeSet<u64> {
+    let memory = kernel::memory(pid).into_iter();
+    let mapped = memory.filter(|(_, (name, _))| name == "payload").map(|(inode, _)| inode);
+    mapped.chain(kernel::memfds(pid, "bellwire-payload")).collect()
+}
+
+#[test]
+fn one_call_site_serves_few_bytes_and_many() {
+    let hall = Hall::open::<Blobs>("");
+    for doorbell in 1..=3 {
+        let mut client = hall.client::<Blobs>(&format!("doorbell={doorbell}"));
+        for len in [8, 9, 100, 8144, 8145, 100_000, 1 << 20, (32 << 20) - 1, 32 << 20, 40 << 20] {
+            let request = How::Built.make(number(len, How::Built), len);
+            let answer = client.call(&request.unwrap()).unwrap();
+            is_answer(&answer, len, How::Built);
+            assert_eq!(answer.is_mapped(), len >= Payload::ATTACH_FROM, "{len}");
+        }
+    }
+    assert_eq!(hall.close().answered, 30);
+}
+
+#[test]
+fn no_bytes_at_all_travel_in_every_way() {
+    // The blobs of nothing: a service that answers with what it gets.
+    struct Mirror;
+    impl Service for Mirror {
+        const NAME: &'static str = "mirror";
+        type Request = Payload;
+        type Response = Payload;
+    }
+    let dir = Dir::new();
+    let mut builder = Server::builder(&dir.run_dir);
+    builder.serve::<Mirror>(|_, request| Ok(request)).unwrap();
+    let server = builder.start().unwrap();
+    let mut client = Client::<Mirror>::with_config(&dir.run_dir, patient());
+    for empty in [Payload::from(vec![]), Payload::build_from(0, 0, |_| {}).unwrap()] {
+        assert_eq!(&*client.call(&empty).unwrap(), b"");
+        // What was received in a memfd is sent on as bytes: it is another process's memfd.
+        let sealed = Payload::build_from(0, 3, |into| into.copy_from_slice(b"abc")).unwrap();
+        assert_eq!(&*client.call(&sealed).unwrap(), b"abc");
+    }
+    drop(client);
+    server.stop();
+}
+
+#[test]
+fn attach_from_is_where_memfds_begin() {
+    let settings = "stream=0 attach=1000";
+    for (server, client, by) in [(settings, "", 1), ("", settings, 0), (settings, settings, 2)] {
+        let hall = Hall::open::<Blobs>(server);
+        let mut client = hall.client::<Blobs>(client);
+        let session = client.session().unwrap();
+        let answer = submit(session, &request(999, 999)).unwrap();
+        assert!(!answer.is_mapped());
+        let stats = session.stats();
+        assert_eq!([stats.requests.attaches, stats.answers.attaches], [0, 0]);
+        let answer = session.call(&request(1000, 1000)).unwrap();
+        is_answer(&answer, 1000, How::Private);
+        let stats = session.stats();
+        let attaches = [stats.requests.attaches, stats.answers.attaches];
+        assert_eq!(attaches, [[1, 0], [0, 1], [1, 1]][by]);
+        assert_eq!(answer.is_mapped(), attaches[1] == 1);
+        drop(client);
+        hall.close();
+    }
+}
+
+#[test]
+fn one_memfd_serves_all_sessions_that_it_is_sent_to() {
+    let mut pair = Pair::open("", "");
+    let mut others = [pair.another(), pair.another()];
+    let keep = told("keep", 100, 5 << 20, How::Kept);
+    let pids: Vec<u32> = [pair.client.pid(), pair.server.pid()]
+        .into_iter()
+        .chain(others.each_ref().map(Process::pid))
+        .collect();
+    assert_eq!(pair.client.ask(&keep), "ok");
+    for other in &mut others {
+        assert_eq!(other.ask(&keep), "ok");
+    }
+    let one = payloads(pair.server.pid());
+    assert_eq!(one.len(), 1);
+    for pid in &pids {
+        assert_eq!(payloads(*pid), one);
+    }
+    // Who drops it takes it from nobody.
+    assert_eq!(pair.client.ask("drop"), "done");
+    assert_eq!(payloads(pair.client.pid()).len(), 0);
+    assert_eq!(payloads(others[0].pid()), one);
+    pair.call(100, 100, How::Private);
+}
+
+/// What a client passes, whoever it passes it to.
+#[test]
+fn a_request_in_a_memfd_is_passed_and_not_copied() {
+    let sealed = request_by(3 << 20, How::Sealed, 8, How::Private);
+    let mut passed = Vec::new();
+    for _ in 0..2 {
+        let dir = Dir::new();
+        let listener = RogueListener::bind(&dir.run_dir, "blobs");
+        let mut client = Client::<Blobs>::with_config(&dir.run_dir, patient());
+        let rogue = thread::scope(|scope| {
+            let rogue = scope.spawn(|| listener.open(1));
+            client.connect().unwrap();
+            rogue.join().unwrap()
+        });
+        for _ in 0..2 {
+            client.session().unwrap().submit(&sealed).unwrap();
+            let (message, fds) = rogue.control();
+            assert!(matches!(message, Message::Attachment(found) if found.len == 3 << 20));
+            passed.push(rustix::fs::fstat(&fds[0]).unwrap().st_ino);
+        }
+    }
+    assert_eq!(passed, [passed[0]; 4]);
+}
+
+#[test]
+fn a_received_payload_outlives_its_session_and_its_provider() {
+    let hall = Hall::open::<Blobs>("");
+    let mut client = hall.client::<Blobs>("");
+    let sealed = request_by(100, How::Private, 3 << 20, How::Sealed);
+    let answer = client.call(&sealed).unwrap();
+    drop(client);
+    assert!(answer.is_mapped());
+    is_answer(&answer, 3 << 20, How::Sealed);
+    hall.close();
+    let again = answer.clone();
+    drop(answer);
+    is_answer(&again, 3 << 20, How::Sealed);
+
+    // Its process, too.
+    let dir = Dir::new();
+    let mut server = Process::start("blobs", &dir.run_dir);
+    let config = patient();
+    let mut client = Client::<Blobs>::with_config(&dir.run_dir, config);
+    let answer = client.call(&sealed).unwrap();
+    server.kill();
+    is_answer(&answer, 3 << 20, How::Sealed);
+    assert!(client.call(&sealed).is_err());
+    is_answer(&answer, 3 << 20, How::Sealed);
+}
+
+#[test]
+fn the_memory_of_a_payload_is_free_when_the_last_one_drops_it() {
+    for settings in ["", "workers=2"] {
+        let mut pair = Pair::open(settings, "");
+        pair.call(100, 100, How::Private);
+        let pids = [pair.client.pid(), pair.server.pid()];
+        let before = pids.map(kernel::fds);
+        for round in 1..=5 {
+            // Both the request and the answer are in memfds.
+            assert_eq!(pair.client.ask(&told("keep", 1 << 20, 2 << 20, How::Sealed)), "ok");
+            // The answers that are kept, and the request that is.
+            assert_eq!(payloads(pids[0]).len(), round + 1);
+        }
+        assert_eq!(pair.client.ask("drop"), "done");
+        pair.call(100, 100, How::Private);
+        for (pid, before) in pids.into_iter().zip(before) {
+            until("no map is left", || payloads(pid).is_empty());
+            until("no descriptor is left", || kernel::fds(pid) == before);
+        }
+        pair.end();
+    }
+}
+
+#[test]
+fn workers_take_and_make_payloads() {
+    let hall = Hall::open::<Blobs>("workers=2 stream=0");
+    let mut client = hall.client::<Blobs>("stream=0");
+    let session = client.session().unwrap();
+    let mut sent = Vec::new();
+    for round in 0..60_usize {
+        let len = 8 + (round * 7919) % 40_000;
+        let how = if round % 3 == 0 { How::Sealed } else { How::Private };
+        let request = request_by(len, how, len + round, how);
+        let ticket = loop {
+            match session.submit(&request) {
+                Ok(ticket) => break ticket,
+                Err(CallError::WouldBlock) => thread::yield_now(),
+                Err(error) => panic!("{error}"),
+            }
+        };
+        sent.push((ticket, len + round, how));
+        if round % 10 == 9 {
+            until("all answers come", || {
+                if let Some((ticket, answer)) = session.try_reply().unwrap() {
+                    let at = sent.iter().position(|(sent, ..)| *sent == ticket).unwrap();
+                    let (_, len, how) = sent.swap_remove(at);
+                    let answer = answer.unwrap();
+                    is_answer(&answer, len, how);
+                    assert_eq!(answer.is_mapped(), how == How::Sealed);
+                }
+                sent.is_empty()
+            });
+        }
+    }
+    reconcile_session(session);
+    drop(client);
+    assert_eq!(hall.close().answered, 60);
+}
+
+#[test]
+fn a_payload_that_is_dropped_while_it_travels_arrives() {
+    let (hall, gate, arrivals) = Hall::gated::<Blobs>("");
+    let mut client = hall.client::<Blobs>("");
+    let session = client.session().unwrap();
+    for _ in 0..3 {
+        let sealed = request_by(2 << 20, How::Sealed, 2 << 20, How::Sealed);
+        session.submit(&sealed).unwrap();
+    }
+    assert_eq!(arrivals.next(), 2 << 20);
+    gate.open();
+    let mut answers = 0;
+    until("all three come", || {
+        if let Some((_, answer)) = session.try_reply().unwrap() {
+            is_answer(&answer.unwrap(), 2 << 20, How::Sealed);
+            answers += 1;
+        }
+        answers == 3
+    });
+    drop(client);
+    hall.close();
+}
+
+#[test]
+fn an_abandoned_answer_in_a_memfd_is_let_go() {
+    let mut pair = Pair::open("", "");
+    pair.call(100, 100, How::Private);
+    let before = kernel::fds(pair.client.pid());
+    assert_eq!(pair.client.ask(&format!("abandon {} {} 2 0", 100, 2 << 20)), "abandoned");
+    pair.call(100, 3 << 20, How::Sealed);
+    pair.call(100, 100, How::Private);
+    until("its descriptor is closed", || kernel::fds(pair.client.pid()) == before);
+    assert!(payloads(pair.client.pid()).is_empty());
+    pair.end();
+}

@@ -1,0 +1,308 @@
+//! A service of many bytes, and the two processes that use it.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use bellwire::{
+    CallError, Client, ClientConfig, Doorbell, Geometry, HandlerError, LaneStats, Limits, Payload,
+    RunDir, Server, ServerConfig, Service, Session, SessionStats,
+};
+
+use super::child::Parent;
+use super::house::patient;
+use super::pattern;
+use super::roles::tell_stats;
+use super::squeeze::{Squeeze, be_humble};
+use crate::support::guard::until;
+
+/// Answers with as many bytes as the request says. Both say what they are: see [`pattern`].
+#[derive(Debug)]
+pub(crate) struct Blobs;
+
+impl Service for Blobs {
+    const NAME: &'static str = "blobs";
+    type Request = Payload;
+    type Response = Payload;
+}
+
+/// How a payload is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    Private = 0,
+    /// As the library chooses.
+    Built = 1,
+    /// In a memfd.
+    Sealed = 2,
+    /// In a memfd that the provider made before.
+    Kept = 3,
+}
+
+impl How {
+    fn parse(number: u64) -> Self {
+        [Self::Private, Self::Built, Self::Sealed, Self::Kept][number as usize]
+    }
+
+    pub(crate) fn make(self, number: u64, len: usize) -> Result<Payload, HandlerError> {
+        let fill = |into: &mut [u8]| pattern::fill(number, into);
+        Ok(match self {
+            Self::Private => pattern::message(number, len).into(),
+            Self::Built => Payload::build(len, fill)?,
+            Self::Sealed | Self::Kept => Payload::build_from(0, len, fill)?,
+        })
+    }
+}
+
+/// The number of a request for so many bytes.
+pub(crate) fn number(answer: usize, how: How) -> u64 {
+    answer as u64 | (how as u64) << 48
+}
+
+pub(crate) fn check_answer(answer: usize, how: How, bytes: &[u8]) -> Result<(), String> {
+    pattern::check(number(answer, how), answer, bytes)
+}
+
+/// What the provider keeps.
+#[derive(Default)]
+pub(crate) struct Larder(Mutex<Option<(u64, Payload)>>);
+
+impl Larder {
+    pub(crate) fn answer(&self, request: &Payload) -> Result<Payload, HandlerError> {
+        let number = u64::from_le_bytes(*request.first_chunk().ok_or("no number")?);
+        pattern::check(number, request.len(), request)?;
+        let (len, how) = (number & 0xffff_ffff_ffff, How::parse(number >> 48));
+        let mut kept = self.0.lock().unwrap();
+        if let (How::Kept, Some((of, payload))) = (how, &*kept)
+            && *of == number
+        {
+            return Ok(payload.clone());
+        }
+        let payload = how.make(number, len as usize)?;
+        if how == How::Kept {
+            *kept = Some((number, payload.clone()));
+        }
+        Ok(payload)
+    }
+}
+
+/// What lines like `lane=4096 shrink_ms=1` say.
+#[derive(Clone, Default)]
+pub(crate) struct Settings(pub(crate) Vec<(String, String)>);
+
+impl Settings {
+    pub(crate) fn parse<'a>(words: impl Iterator<Item = &'a str>) -> Self {
+        let pair = |word: &'a str| word.split_once('=').unwrap_or_else(|| panic!("{word}"));
+        Self(words.map(pair).map(|(key, value)| (key.into(), value.into())).collect())
+    }
+
+    fn number(&self, key: &str) -> Option<u64> {
+        let found = self.0.iter().find(|(found, _)| found == key);
+        found.map(|(_, value)| value.parse().unwrap())
+    }
+
+    fn lane(&self, key: &str, otherwise: Geometry) -> Geometry {
+        self.number(key).map_or(otherwise, |size| Geometry::new(size).unwrap())
+    }
+
+    fn limits(&self) -> Limits {
+        let limits = Limits::default();
+        let shared = limits.max_shared_bytes_per_session;
+        Limits {
+            max_message: self.number("max_message").unwrap_or(limits.max_message),
+            max_lane: self.lane("max_lane", limits.max_lane),
+            max_shared_bytes_per_session: self.number("max_shared").unwrap_or(shared),
+        }
+    }
+
+    /// A size of 0 stands for never.
+    fn threshold(&self, key: &str, otherwise: Option<usize>) -> Option<usize> {
+        match self.number(key) {
+            None => otherwise,
+            Some(0) => None,
+            Some(size) => Some(size as usize),
+        }
+    }
+
+    fn doorbell(&self, otherwise: Doorbell) -> Doorbell {
+        let number = self.number("doorbell").map(|number| Doorbell::parse(number as u32).unwrap());
+        number.unwrap_or(otherwise)
+    }
+
+    fn shrink_after(&self, otherwise: Duration) -> Duration {
+        self.number("shrink_ms").map_or(otherwise, Duration::from_millis)
+    }
+
+    pub(crate) fn client(&self) -> ClientConfig {
+        let config = patient();
+        ClientConfig {
+            lane: self.lane("lane", config.lane),
+            max_learned_lane: self.lane("learned", config.max_learned_lane),
+            limits: self.limits(),
+            attach_from: self.threshold("attach", config.attach_from),
+            stream_from: self.threshold("stream", config.stream_from),
+            shrink_after: self.shrink_after(config.shrink_after),
+            doorbell: self.doorbell(config.doorbell),
+            ..config
+        }
+    }
+
+    pub(crate) fn server(&self) -> ServerConfig {
+        let config = ServerConfig::default();
+        let lane = self.lane("lane", config.lane);
+        ServerConfig {
+            lane,
+            max_learned_lane: self.lane("learned", lane),
+            limits: self.limits(),
+            attach_from: self.threshold("attach", config.attach_from),
+            stream_from: self.threshold("stream", config.stream_from),
+            shrink_after: self.shrink_after(config.shrink_after),
+            doorbell: self.doorbell(config.doorbell),
+            workers: self.number("workers").unwrap_or(0) as usize,
+            ..config
+        }
+    }
+}
+
+/// Provides blobs.
+pub(crate) fn serve(mut parent: Parent, settings: &Settings) {
+    be_humble();
+    let larder = Larder::default();
+    let mut builder = Server::builder_with(&RunDir::from_environment(), settings.server());
+    builder.serve::<Blobs>(move |_, request| larder.answer(&request)).unwrap();
+    let server = builder.start().unwrap();
+    let mut squeeze = Squeeze::default();
+    parent.tell("ready");
+    while let Some(line) = parent.hear() {
+        match line.split(' ').collect::<Vec<_>>()[..] {
+            ["stats"] => parent.tell(&tell_stats(&server.stats())),
+            ["stop"] => return parent.tell(&tell_stats(&server.stop())),
+            ref words => {
+                squeeze.obey(words);
+                parent.tell("done");
+            }
+        }
+    }
+}
+
+/// Calls for blobs, as it is told.
+pub(crate) fn call(mut parent: Parent) {
+    be_humble();
+    let run_dir = RunDir::from_environment();
+    let mut client: Option<Client<Blobs>> = None;
+    let mut kept = Vec::new();
+    let mut ready = None;
+    let mut squeeze = Squeeze::default();
+    parent.tell("ready");
+    while let Some(line) = parent.hear() {
+        let words: Vec<_> = line.split(' ').collect();
+        let done = || "done".to_owned();
+        let told = match words[..] {
+            ["open", ref settings @ ..] => {
+                let config = Settings::parse(settings.iter().copied()).client();
+                let opened = client.insert(Client::with_config(&run_dir, config));
+                tell(opened.connect().map(|_| ()))
+            }
+            ["close"] => {
+                client = None;
+                done()
+            }
+            ["drop"] => {
+                kept.clear();
+                done()
+            }
+            // Made before there is no memory left to make it.
+            ["make", ref rest @ ..] => {
+                ready = Some(make(rest));
+                done()
+            }
+            [way @ ("call" | "submit" | "keep"), ref rest @ ..] => {
+                if !rest.is_empty() {
+                    ready = Some(make(rest));
+                }
+                let (request, answer, how) = ready.as_ref().unwrap();
+                let session = client.as_mut().unwrap().session().unwrap();
+                let answered =
+                    if way == "call" { session.call(request) } else { submit(session, request) };
+                tell(answered.map(|bytes| {
+                    check_answer(*answer, *how, &bytes).unwrap();
+                    if way == "keep" {
+                        kept.push(bytes);
+                    }
+                }))
+            }
+            // The answer comes, and nobody wants it.
+            ["abandon", ref rest @ ..] => {
+                let session = client.as_mut().unwrap().session().unwrap();
+                let ticket = session.submit(&make(rest).0).unwrap();
+                if session.abandon(ticket) { "abandoned".into() } else { "not in flight".into() }
+            }
+            ["trim"] => tell(client.as_mut().unwrap().session().unwrap().trim()),
+            ["stats"] => tell_session(&client.as_mut().unwrap().session().unwrap().stats()),
+            ref words => {
+                squeeze.obey(words);
+                done()
+            }
+        };
+        parent.tell(&told);
+    }
+}
+
+/// A request as it is told: its length, that of its answer, how that is made, and how the request itself.
+fn make(words: &[&str]) -> (Payload, usize, How) {
+    let [len, answer, how, by]: [&str; 4] = words.try_into().expect("four numbers");
+    let [len, answer] = [len, answer].map(|word| word.parse().unwrap());
+    let [how, by] = [how, by].map(|word| How::parse(word.parse().unwrap()));
+    (by.make(number(answer, how), len).unwrap(), answer, how)
+}
+
+/// Sends without waiting, then waits: the lane grows for it.
+pub(crate) fn submit<S: Service>(
+    session: &mut Session<S>,
+    request: &S::Request,
+) -> Result<S::Response, CallError> {
+    let ticket = session.submit(request)?;
+    let mut answer = None;
+    until("the answer comes", || {
+        answer = session.try_reply().transpose();
+        answer.is_some()
+    });
+    let (answered, answer) = answer.unwrap()?;
+    assert_eq!(answered, ticket);
+    answer
+}
+
+fn tell(result: Result<(), CallError>) -> String {
+    match result {
+        Ok(()) => "ok".into(),
+        Err(error) => format!("{:?} {error:?}", error.executed()),
+    }
+}
+
+fn tell_session(stats: &SessionStats) -> String {
+    let lane = |lane: &LaneStats| {
+        let LaneStats { epoch, size, grows, shrinks, attaches, bytes, .. } = *lane;
+        [u64::from(epoch), size, grows, shrinks, attaches, bytes]
+    };
+    let numbers = lane(&stats.requests).into_iter().chain(lane(&stats.answers));
+    numbers.map(|number| number.to_string()).collect::<Vec<_>>().join(" ")
+}
+
+/// One lane of a session in another process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lane {
+    pub(crate) epoch: u64,
+    pub(crate) size: u64,
+    pub(crate) grows: u64,
+    pub(crate) shrinks: u64,
+    pub(crate) attaches: u64,
+    pub(crate) bytes: u64,
+}
+
+/// The lanes of requests and of answers, as another process told.
+pub(crate) fn parse_lanes(line: &str) -> [Lane; 2] {
+    let numbers: Vec<u64> = line.split(' ').map(|number| number.parse().unwrap()).collect();
+    [0, 6].map(|at| {
+        let [epoch, size, grows, shrinks, attaches, bytes] =
+            numbers[at..at + 6].try_into().unwrap();
+        Lane { epoch, size, grows, shrinks, attaches, bytes }
+    })
+}

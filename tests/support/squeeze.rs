@@ -1,0 +1,128 @@
+#![allow(unsafe_code, reason = "a seccomp filter is installed by a bare system call")]
+//! Takes from a process what it needs, and gives it back.
+
+use std::io::IoSlice;
+use std::mem::{MaybeUninit, offset_of};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use libc::{BPF_ABS, BPF_JEQ, BPF_JGT, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, sock_filter};
+use rustix::cmsg_space;
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    sendmsg, socketpair,
+};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+
+/// What was taken.
+#[derive(Default)]
+pub(crate) struct Squeeze {
+    files: Option<Rlimit>,
+    size: Option<Rlimit>,
+    space: Option<Rlimit>,
+    /// Descriptors on their way, which nobody receives.
+    in_flight: Option<(OwnedFd, OwnedFd)>,
+}
+
+impl Squeeze {
+    /// Does what a line says.
+    pub(crate) fn obey(&mut self, words: &[&str]) {
+        match *words {
+            ["no-files"] => self.take_files(),
+            ["files"] => give_back(Resource::Nofile, &mut self.files),
+            ["file-size", most] => {
+                take(Resource::Fsize, &mut self.size, most.parse().unwrap());
+            }
+            ["file-sizes"] => give_back(Resource::Fsize, &mut self.size),
+            ["space", more] => {
+                let more: u64 = more.parse().unwrap();
+                take(Resource::As, &mut self.space, address_space() + more);
+            }
+            ["spaces"] => give_back(Resource::As, &mut self.space),
+            ["no-space", above] => refuse_to_allocate(above.parse().unwrap()),
+            ["in-flight"] => self.fill_in_flight(),
+            ["nothing-in-flight"] => {
+                self.in_flight = None;
+                give_back(Resource::Nofile, &mut self.files);
+            }
+            _ => panic!("what is {words:?}?"),
+        }
+    }
+
+    /// No descriptor more can be had.
+    fn take_files(&mut self) {
+        // It may be so already.
+        let Ok(free) = std::io::stdin().as_fd().try_clone_to_owned() else { return };
+        take(Resource::Nofile, &mut self.files, u64::try_from(free.as_raw_fd()).unwrap());
+    }
+
+    /// No descriptor more can be sent. It is the user's descriptors that count, those of other tests among them: there
+    /// are too many in flight without theirs.
+    fn fill_in_flight(&mut self) {
+        const MOST: u64 = 300;
+        let kind = SocketType::SEQPACKET;
+        let pair = socketpair(AddressFamily::UNIX, kind, SocketFlags::NONBLOCK, None).unwrap();
+        let fds = [pair.0.as_fd(); 100];
+        for _ in 0..=MOST / 100 {
+            let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(100))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+            sendmsg(&pair.0, &[IoSlice::new(b"x")], &mut control, SendFlags::empty()).unwrap();
+        }
+        take(Resource::Nofile, &mut self.files, MOST);
+        self.in_flight = Some(pair);
+    }
+}
+
+/// Limits hold for this thread, and for those that it starts, from now on.
+pub(crate) fn be_humble() {
+    let mut set = capabilities(None).unwrap();
+    let above_limits = CapabilitySet::SYS_ADMIN | CapabilitySet::SYS_RESOURCE;
+    set.effective -= above_limits;
+    set.permitted -= above_limits;
+    set_capabilities(None, set).unwrap();
+}
+
+/// Lowers a limit.
+fn take(resource: Resource, before: &mut Option<Rlimit>, to: u64) {
+    let limit = getrlimit(resource);
+    setrlimit(resource, Rlimit { current: Some(to), maximum: limit.maximum }).unwrap();
+    before.get_or_insert(limit);
+}
+
+fn give_back(resource: Resource, before: &mut Option<Rlimit>) {
+    setrlimit(resource, before.take().unwrap()).unwrap();
+}
+
+/// Bytes of address space that this process uses.
+fn address_space() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
+    pages * rustix::param::page_size() as u64
+}
+
+/// From now on `fallocate(2)` of more bytes fails with `ENOSPC`, in this process and for ever. The kernel's own mount
+/// that memfds lie on has no size that could be limited.
+fn refuse_to_allocate(above: u32) {
+    let (load, end) = (BPF_LD | BPF_W | BPF_ABS, BPF_RET | BPF_K);
+    let (is, more) = (BPF_JMP | BPF_JEQ | BPF_K, BPF_JMP | BPF_JGT | BPF_K);
+    let step = |code: u32, k: u32, jt: u8, jf: u8| sock_filter { code: code as u16, jt, jf, k };
+    let len = offset_of!(libc::seccomp_data, args) + 3 * size_of::<u64>();
+    let refuse = libc::SECCOMP_RET_ERRNO | libc::ENOSPC as u32;
+    let mut filter = [
+        step(load, offset_of!(libc::seccomp_data, nr) as u32, 0, 0),
+        step(is, libc::SYS_fallocate as u32, 0, 3),
+        step(load, len as u32, 0, 0),
+        step(more, above, 0, 1),
+        step(end, refuse, 0, 0),
+        step(end, libc::SECCOMP_RET_ALLOW, 0, 0),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: sets a flag of this process.
+    let done = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+    assert_eq!(done, 0);
+    let (mode, all) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_TSYNC);
+    // SAFETY: `program` and the filter that it points to live past the call, which copies them.
+    let done = unsafe { libc::syscall(libc::SYS_seccomp, mode, all, &raw const program) };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+}

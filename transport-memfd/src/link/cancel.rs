@@ -1,0 +1,45 @@
+//! Ending a wait from another thread.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use rustix::io::Errno;
+
+use crate::doorbell::{CancelWord, Eventfd};
+
+/// Wakes a thread that is parked in a [`Link`](super::Link), from any other thread. Clones share the link.
+#[derive(Clone, Debug)]
+pub struct Canceller(pub(super) Arc<Cancel>);
+
+#[derive(Default)]
+pub(super) struct Cancel {
+    pub(super) word: CancelWord,
+    // For waits on descriptors, which no futex ends; made when somebody asks for a canceller.
+    pub(super) eventfd: OnceLock<Eventfd>,
+}
+
+impl Canceller {
+    /// Ends the wait of the thread that is parked in the link, or its next one.
+    pub fn cancel(&self) {
+        self.0.word.set();
+        if let Some(eventfd) = self.0.eventfd.get() {
+            eventfd.ring();
+        }
+    }
+}
+
+impl Cancel {
+    pub(super) fn make_eventfd(&self) -> Result<(), Errno> {
+        if self.eventfd.get().is_none() {
+            // Somebody else's, made meanwhile, does as well.
+            let _ = self.eventfd.set(Eventfd::create()?);
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Cancel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cancel").field("is_set", &self.word.is_set()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,377 @@
+//! One end of a session: the core's [`Port`] over memfds, a socket and a doorbell.
+
+mod cancel;
+mod control;
+mod wait;
+
+pub use cancel::Canceller;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, OnceLock};
+
+use bellwire_core::lane::Epoch;
+use bellwire_core::resize::{FollowError, Shortage};
+use bellwire_core::sync::{Ordering, fence};
+use bellwire_core::wire::{Doorbell, PAGE_SIZE};
+use bellwire_core::{
+    Bell, Instant, Limits, OwnMemory, Park, PeerFault, PeerMemory, Port, Woken, Word,
+};
+use rustix::io::Errno;
+
+use crate::doorbell::Eventfd;
+use crate::poll::{Epoll, Interest, Trigger};
+use crate::region::{OwnRegion, PeerRegion};
+use crate::{clock, spare};
+use cancel::Cancel;
+use control::Control;
+pub use control::Heard;
+
+/// The memory that this end writes.
+#[derive(Debug)]
+pub struct OwnEnd {
+    /// Its control words.
+    pub page: OwnRegion,
+    /// Its records.
+    pub lane: OwnRegion,
+}
+
+/// The memory that the peer writes.
+#[derive(Debug)]
+pub struct PeerEnd {
+    /// Its control words.
+    pub page: PeerRegion,
+    /// Its records.
+    pub lane: PeerRegion,
+}
+
+/// What a [`Link`] is made of, when the handshake is done.
+#[derive(Debug)]
+pub struct Parts {
+    /// This end's memory.
+    pub own: OwnEnd,
+    /// The peer's memory.
+    pub peer: PeerEnd,
+    /// The control socket, non-blocking.
+    pub socket: OwnedFd,
+    /// The doorbell that this end wants to be rung by.
+    pub doorbell: Doorbell,
+    /// The eventfd that the peer rings, for [`Doorbell::Eventfd`].
+    pub own_eventfd: Option<Eventfd>,
+    /// The eventfd that the peer wants to be rung by. Only ever that of a trusted peer: see [`Eventfd`].
+    pub peer_eventfd: Option<Eventfd>,
+    /// The peer's process.
+    pub pidfd: Option<OwnedFd>,
+    /// What the peer was told that this end puts up with.
+    pub limits: Limits,
+    /// What to call the memfds of the own lane, for whoever looks into `/proc/PID/maps`; at most 249 bytes.
+    pub lane_name: String,
+}
+
+/// Why no [`Link`] was made of its parts. The caller is at fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LinkError {
+    /// A page is too small for its words.
+    #[error("a page has 4096 bytes, not {size}")]
+    PageSize {
+        /// The size given.
+        size: usize,
+    },
+    /// The doorbell is an eventfd and there is none.
+    #[error("this end wants to be rung by an eventfd, and none was made: create one first")]
+    NoEventfd,
+    /// The descriptor that ends a wait on descriptors could not be made. This system is at fault.
+    #[error("cannot make a descriptor to cancel with: {source}; raise RLIMIT_NOFILE")]
+    Cancel {
+        /// What the kernel said.
+        source: Errno,
+    },
+}
+
+/// One end of a session.
+///
+/// A futex session holds two descriptors, the socket and the peer's pidfd, and the peer's eventfd if it has one. One thread at a time uses it.
+#[derive(Debug)]
+pub struct Link {
+    own: OwnEnd,
+    peer: PeerEnd,
+    control: Control,
+    doorbell: Doorbell,
+    own_eventfd: Option<Eventfd>,
+    peer_eventfd: Option<Eventfd>,
+    pidfd: Option<OwnedFd>,
+    cancel: Arc<Cancel>,
+    lane_name: Box<str>,
+    // The own lane's next epoch, passed and not written yet.
+    offered: Option<OwnRegion>,
+    // What the peer did on the control socket while somebody waited.
+    fault: Option<PeerFault>,
+    // What an event loop polls, once it has asked for it.
+    gathered: OnceLock<Epoll>,
+}
+
+impl OwnMemory for OwnEnd {
+    #[inline]
+    fn store(&self, word: Word, value: u64, order: Ordering) {
+        self.page.store_u64(word.offset(), value, order);
+    }
+
+    #[inline]
+    fn write(&self, offset: usize, bytes: &[u8]) {
+        self.lane.write(offset, bytes);
+    }
+
+    #[inline]
+    fn will_write(&self, offset: usize) {
+        self.lane.will_write(offset);
+    }
+}
+
+impl PeerMemory for PeerEnd {
+    #[inline]
+    fn load(&self, word: Word, order: Ordering) -> u64 {
+        self.page.load_u64(word.offset(), order)
+    }
+
+    #[inline]
+    fn read(&self, offset: usize, into: &mut [u8]) {
+        self.lane.read(offset, into);
+    }
+
+    #[inline]
+    fn will_read(&self, offset: usize) {
+        self.lane.will_read(offset);
+    }
+}
+
+impl Link {
+    /// Puts the parts together, and says in the own page which doorbell this end wants.
+    ///
+    /// # Errors
+    /// [`LinkError`] when the parts do not belong together.
+    pub fn new(parts: Parts) -> Result<Self, LinkError> {
+        for size in [parts.own.page.size(), parts.peer.page.size()] {
+            if size < PAGE_SIZE {
+                return Err(LinkError::PageSize { size });
+            }
+        }
+        let mut link = Self {
+            own: parts.own,
+            peer: parts.peer,
+            control: Control::new(parts.socket, parts.limits),
+            doorbell: parts.doorbell,
+            own_eventfd: parts.own_eventfd,
+            peer_eventfd: parts.peer_eventfd,
+            pidfd: parts.pidfd,
+            cancel: Arc::default(),
+            lane_name: parts.lane_name.into(),
+            offered: None,
+            fault: None,
+            gathered: OnceLock::new(),
+        };
+        link.choose_doorbell(parts.doorbell)?;
+        spare::keep();
+        Ok(link)
+    }
+
+    /// Changes the doorbell that this end wants to be rung by. The peer may ring by the old one for a
+    /// moment: look at its words again after this and before sleeping, which parking does by itself.
+    ///
+    /// # Errors
+    /// [`LinkError::NoEventfd`] when the link has none, [`LinkError::Cancel`] at the limit of open files.
+    pub fn choose_doorbell(&mut self, doorbell: Doorbell) -> Result<(), LinkError> {
+        if doorbell == Doorbell::Eventfd && self.own_eventfd.is_none() {
+            return Err(LinkError::NoEventfd);
+        }
+        // Whoever holds a canceller already can end this kind of wait too.
+        if doorbell != Doorbell::Futex && Arc::strong_count(&self.cancel) > 1 {
+            self.cancel.make_eventfd().map_err(|source| LinkError::Cancel { source })?;
+        }
+        self.doorbell = doorbell;
+        self.own.store(Word::Doorbell, u64::from(doorbell as u32), Ordering::Release);
+        // Pairs with the fence in a publisher between its `tail` and its look at what this end wants.
+        fence(Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// The doorbell that this end wants to be rung by.
+    pub fn doorbell(&self) -> Doorbell {
+        self.doorbell
+    }
+
+    /// The control socket.
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.control.as_fd()
+    }
+
+    /// The peer's process.
+    pub fn pidfd(&self) -> Option<BorrowedFd<'_>> {
+        self.pidfd.as_ref().map(OwnedFd::as_fd)
+    }
+
+    /// The eventfd that the peer rings, for an event loop that gathers those of many links itself.
+    pub fn eventfd(&self) -> Option<&Eventfd> {
+        self.own_eventfd.as_ref()
+    }
+
+    /// A handle that wakes the thread that is parked here.
+    ///
+    /// # Errors
+    /// A link that is rung by a descriptor needs one more to be cancelled: `EMFILE` at the limit.
+    pub fn canceller(&self) -> Result<Canceller, Errno> {
+        if self.doorbell != Doorbell::Futex {
+            self.cancel.make_eventfd()?;
+        }
+        Ok(Canceller(Arc::clone(&self.cancel)))
+    }
+
+    /// Resets the cancellation, and says whether there was one.
+    pub fn take_cancel(&self) -> bool {
+        if let Some(eventfd) = self.cancel.eventfd.get() {
+            eventfd.drain();
+        }
+        self.cancel.word.take()
+    }
+
+    /// Unmaps everything and gives the control socket back, for who closes it elsewhere: a peer may have queued
+    /// descriptors on it that block when they are closed.
+    pub fn into_socket(self) -> Option<OwnedFd> {
+        self.control.into_socket()
+    }
+
+    /// What the peer did on the control socket that has no place there, found while this end waited.
+    pub fn fault(&self) -> Option<PeerFault> {
+        self.fault
+    }
+
+    /// A descriptor that an event loop can poll for reading: ready when there may be data or space, or the
+    /// peer is gone; call [`Link::acknowledge`] then, before looking. `None` when the doorbell is a futex.
+    ///
+    /// # Errors
+    /// For an eventfd link the first call makes an epoll instance: `EMFILE` at the limit.
+    pub fn pollable(&self) -> Result<Option<BorrowedFd<'_>>, Errno> {
+        match (self.doorbell, &self.own_eventfd) {
+            (Doorbell::Eventfd, Some(eventfd)) => {
+                if let Some(gathered) = self.gathered.get() {
+                    return Ok(Some(gathered.as_fd()));
+                }
+                let gathered = self.gather(eventfd)?;
+                Ok(Some(self.gathered.get_or_init(|| gathered).as_fd()))
+            }
+            (Doorbell::Socket, _) => Ok(Some(self.control.as_fd())),
+            _ => Ok(None),
+        }
+    }
+
+    /// Takes note of the rings so far, so that [`Link::pollable`] is ready again only for new ones.
+    pub fn acknowledge(&mut self) {
+        match self.doorbell {
+            Doorbell::Futex => {}
+            Doorbell::Eventfd => {
+                if let Some(eventfd) = &self.own_eventfd {
+                    eventfd.drain();
+                }
+            }
+            Doorbell::Socket => {
+                self.hear();
+            }
+        }
+    }
+
+    /// Takes the rings off the socket, and what lies between them. Whether nothing is left there. A fault ends the
+    /// session at the next look.
+    fn hear(&mut self) -> bool {
+        match self.take_control() {
+            // That it ended is told by the wait itself.
+            Ok(heard) => heard != Heard::More,
+            Err(FollowError::Lied(fault)) => {
+                self.fault.get_or_insert(fault);
+                true
+            }
+            Err(FollowError::Short(_)) => false,
+        }
+    }
+
+    /// One descriptor for all that may happen. A peer that reads the eventfd, which it shares, takes only
+    /// its own ring away.
+    fn gather(&self, eventfd: &Eventfd) -> Result<Epoll, Errno> {
+        let gathered = Epoll::create()?;
+        gathered.add(eventfd, 0, Interest::readable(Trigger::Level))?;
+        // Of the socket only the hang-up: control messages are read when a record says so.
+        let quiet = Interest { readable: false, writable: false, trigger: Trigger::Level };
+        gathered.add(&self.control, 1, quiet)?;
+        if let Some(pidfd) = &self.pidfd {
+            gathered.add(pidfd, 2, Interest::readable(Trigger::Level))?;
+        }
+        Ok(gathered)
+    }
+
+    /// Counts in the own page, which nobody else writes.
+    fn count(&self, word: Word) {
+        let before = self.own.page.load_u64(word.offset(), Ordering::Relaxed);
+        self.own.store(word, before.wrapping_add(1), Ordering::Relaxed);
+    }
+
+    fn ring_futex(&self, bell: Bell) {
+        let word = match bell {
+            Bell::Data => Word::Tail,
+            Bell::Space => Word::Head,
+        };
+        if let Some(word) = self.own.page.word(word.offset()) {
+            word.wake_one();
+        }
+    }
+}
+
+impl Port for Link {
+    type Own = OwnEnd;
+    type Peer = PeerEnd;
+
+    #[inline]
+    fn own(&self) -> &OwnEnd {
+        &self.own
+    }
+
+    #[inline]
+    fn peer(&self) -> &PeerEnd {
+        &self.peer
+    }
+
+    fn now(&self) -> Instant {
+        clock::now()
+    }
+
+    fn ring(&self, bell: Bell) {
+        self.own.store(Word::RungAt, clock::now().as_nanos(), Ordering::Relaxed);
+        self.count(Word::Rings);
+        let wanted = u32::try_from(self.peer.load(Word::Doorbell, Ordering::Acquire));
+        match (wanted.ok().and_then(Doorbell::parse), &self.peer_eventfd) {
+            (Some(Doorbell::Eventfd), Some(eventfd)) => eventfd.ring(),
+            (Some(Doorbell::Socket), _) => self.ring_socket(),
+            // Also what a peer gets that asks for nonsense, or for an eventfd that it never sent.
+            _ => self.ring_futex(bell),
+        }
+    }
+
+    fn park(&mut self, park: Park) -> Woken {
+        match (self.doorbell, &self.own_eventfd) {
+            (Doorbell::Eventfd, Some(eventfd)) => self.park_on_eventfd(eventfd, &park),
+            (Doorbell::Socket, _) => self.park_on_socket(&park),
+            _ => self.park_on_futex(&park),
+        }
+    }
+
+    fn offer(&mut self, epoch: Epoch) -> Result<(), Shortage> {
+        self.offer_lane(epoch)
+    }
+
+    fn adopt(&mut self, _: Epoch) {
+        if let Some(lane) = self.offered.take() {
+            self.own.lane = lane;
+        }
+    }
+
+    fn follow(&mut self, epoch: Epoch) -> Result<(), FollowError> {
+        self.follow_lane(epoch)
+    }
+}

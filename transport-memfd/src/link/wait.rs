@@ -1,0 +1,232 @@
+//! How a [`Link`] waits for its peer: on a futex, an eventfd or the socket, and never past the peer's end.
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use bellwire_core::sync::Ordering;
+use bellwire_core::wire::SessionState;
+use bellwire_core::{Instant, Park, PeerMemory, Woken, Word};
+use rustix::event::PollFd;
+
+use super::Link;
+use crate::doorbell::{Eventfd, Woke, futex_wait_any};
+use crate::life::{LIFE_OFFSET, LifeState, life_state};
+use crate::region::PeerRegion;
+use crate::{clock, poll};
+
+/// How long a futex wait may overlook the peer's death when the peer has no life word.
+const DEATH_SLICE: Duration = Duration::from_millis(100);
+/// The same when it has one. The peer writes its life word and can fake it, so it is not relied on alone.
+const ARMED_SLICE: Duration = Duration::from_secs(60);
+/// How long a wait on the socket overlooks new rings behind a control message that nobody takes.
+const BLOCKED_SLICE: Duration = Duration::from_millis(1);
+
+impl Link {
+    /// Sleeps until the low half of the word at `offset` of `board`, which the same peer writes, moves on from
+    /// `seen`, the peer dies, or the wait is over. One `FUTEX_WAKE` of the peer wakes every watcher.
+    pub fn watch(
+        &self,
+        board: &PeerRegion,
+        offset: usize,
+        seen: u64,
+        until: Option<Instant>,
+    ) -> Woken {
+        let mut looks = 0_u32;
+        loop {
+            let Some(word) = board.word(offset) else { return Woken::PeerGone };
+            if self.cancel.word.is_set() {
+                return Woken::Cancelled;
+            }
+            if word.load() != low(seen) {
+                return Woken::Rung;
+            }
+            let life = self.peer.page.word(LIFE_OFFSET).map(|word| (word, word.load()));
+            let life = life.filter(|(_, seen)| life_state(*seen) == LifeState::Alive);
+            if (life.is_none() || looks > 0) && self.peer_gone() {
+                return Woken::PeerGone;
+            }
+            looks += 1;
+            let slice = clock::now().after(if life.is_some() { ARMED_SLICE } else { DEATH_SLICE });
+            let sliced = until.is_none_or(|until| slice < until);
+            let wake = if sliced { Some(slice) } else { until };
+            let cancel = (self.cancel.word.word(), 0);
+            let woke = match life {
+                Some(life) => futex_wait_any(&[(word, low(seen)), cancel, life], wake),
+                None => futex_wait_any(&[(word, low(seen)), cancel], wake),
+            };
+            if woke == Woke::Deadline && !sliced {
+                return Woken::Deadline;
+            }
+        }
+    }
+
+    /// Whether the peer's process ended, or it closed the session or its socket. Does not block. What it
+    /// published before is still there to be read.
+    pub fn peer_gone(&self) -> bool {
+        self.peer_said_closed() || self.life() == LifeState::Died || self.process_gone()
+    }
+
+    /// What the kernel has noted of the peer's serving thread: one load, no system call.
+    #[inline]
+    pub fn life(&self) -> LifeState {
+        self.peer.page.word(LIFE_OFFSET).map_or(LifeState::Unarmed, |word| life_state(word.load()))
+    }
+
+    pub(super) fn park_on_futex(&self, park: &Park) -> Woken {
+        let mut looks = 0_u32;
+        loop {
+            if let Some(reason) = self.reason(park) {
+                return reason;
+            }
+            let state = self.life();
+            // An honest peer that is alive changes its life word only by dying or leaving.
+            let armed = state == LifeState::Alive;
+            if (!armed || looks > 0) && self.peer_gone() {
+                return self.last_look(park);
+            }
+            looks += 1;
+            let slice = clock::now().after(if armed { ARMED_SLICE } else { DEATH_SLICE });
+            let sliced = park.until.is_none_or(|until| slice < until);
+            let until = if sliced { Some(slice) } else { park.until };
+            match self.wait_on_words(park, armed, until) {
+                Woke::Deadline if sliced => {}
+                Woke::Deadline => return self.reason(park).unwrap_or(Woken::Deadline),
+                Woke::LookAgain if self.life() == LifeState::Died => return self.last_look(park),
+                Woke::LookAgain if !armed || self.life() == LifeState::Alive => {
+                    return self.reason(park).unwrap_or_else(|| spurious(park));
+                }
+                // It left its life word: go on by time slices.
+                Woke::LookAgain => {}
+            }
+        }
+    }
+
+    fn wait_on_words(&self, park: &Park, armed: bool, until: Option<Instant>) -> Woke {
+        let page = &self.peer.page;
+        let life =
+            if armed { page.word(LIFE_OFFSET).map(|word| (word, word.load())) } else { None };
+        if life.is_some_and(|(_, seen)| life_state(seen) != LifeState::Alive) {
+            return Woke::LookAgain;
+        }
+        let expecting = |word: Word, seen| page.word(word.offset()).map(|word| (word, low(seen)));
+        let tail = expecting(Word::Tail, park.tail);
+        let head = park.head.and_then(|seen| expecting(Word::Head, seen));
+        let mut words = [(self.cancel.word.word(), 0); 4];
+        let mut used = 1;
+        for (slot, word) in words.iter_mut().skip(1).zip([tail, head, life].into_iter().flatten()) {
+            *slot = word;
+            used += 1;
+        }
+        futex_wait_any(words.get(..used).unwrap_or(&words), until)
+    }
+
+    pub(super) fn park_on_eventfd(&self, eventfd: &Eventfd, park: &Park) -> Woken {
+        self.park_on_fds(
+            park,
+            [poll::readable(eventfd.as_fd()), poll::hung_up(self.socket())],
+            || {
+                eventfd.drain();
+            },
+        )
+    }
+
+    pub(super) fn park_on_socket(&mut self, park: &Park) -> Woken {
+        let is_clear = self.hear();
+        if self.fault().is_some() {
+            return Woken::PeerGone;
+        }
+        let socket = self.control.as_fd();
+        if !is_clear && self.reason(park).is_none() {
+            // A message that cannot be taken in, for lack of descriptors, keeps the socket readable: waiting for
+            // that would spin, and behind it a ring is not seen. So look at the words in short slices.
+            let slice = clock::now().after(BLOCKED_SLICE);
+            let (until, is_slice) = match park.until {
+                Some(until) if until <= slice => (until, false),
+                _ => (slice, true),
+            };
+            let quiet = Park { until: Some(until), ..*park };
+            let bells = [poll::hung_up(socket), poll::hung_up(socket)];
+            let woken = self.park_on_fds(&quiet, bells, || {});
+            return if is_slice && woken == Woken::Deadline { Woken::Rung } else { woken };
+        }
+        // What rang is taken off the socket before the next sleep.
+        self.park_on_fds(park, [poll::readable(socket), poll::hung_up(socket)], || {})
+    }
+
+    /// Sleeps until the bell, the hang-up, the end of the process, or a cancellation.
+    fn park_on_fds(&self, park: &Park, [bell, socket]: [PollFd<'_>; 2], rung: impl Fn()) -> Woken {
+        if let Some(reason) = self.reason(park) {
+            return reason;
+        }
+        // That it hung up or ended is told by the wait itself.
+        if self.peer_said_closed() {
+            return self.last_look(park);
+        }
+        let cancel = match self.cancel.eventfd.get() {
+            Some(eventfd) => poll::readable(eventfd.as_fd()),
+            None => poll::hung_up(self.control.as_fd()),
+        };
+        let ready = poll::wait(&mut [bell, socket, self.poll_pidfd(), cancel], park.until);
+        let ready = ready.unwrap_or_default();
+        if ready.is(0) {
+            rung();
+        }
+        if let Some(reason) = self.reason(park) {
+            return reason;
+        }
+        if self.peer_gone() {
+            return self.last_look(park);
+        }
+        if ready.any() { spurious(park) } else { Woken::Deadline }
+    }
+
+    /// Why there is no need to sleep, if so. Data before death: what was published is read first.
+    fn reason(&self, park: &Park) -> Option<Woken> {
+        if self.cancel.word.is_set() {
+            Some(Woken::Cancelled)
+        } else if self.has_moved(park) {
+            Some(Woken::Rung)
+        } else {
+            None
+        }
+    }
+
+    /// Whether a word that `park` waits for has moved on. Acquire: what it announces is then visible.
+    fn has_moved(&self, park: &Park) -> bool {
+        let moved = |word, seen| self.peer.load(word, Ordering::Acquire) != seen;
+        moved(Word::Tail, park.tail) || park.head.is_some_and(|seen| moved(Word::Head, seen))
+    }
+
+    /// The peer is gone. Whatever it published before it went is visible by now: look once more.
+    fn last_look(&self, park: &Park) -> Woken {
+        self.reason(park).unwrap_or(Woken::PeerGone)
+    }
+
+    fn peer_said_closed(&self) -> bool {
+        let state = SessionState::parse(self.peer.load(Word::State, Ordering::Acquire));
+        matches!(state, Some((SessionState::Closed, _)))
+    }
+
+    fn process_gone(&self) -> bool {
+        let mut polls = [poll::hung_up(self.control.as_fd()), self.poll_pidfd()];
+        poll::wait(&mut polls, Some(clock::now())).is_ok_and(poll::Ready::any)
+    }
+
+    /// The pidfd to be polled; where there is none, the socket once more.
+    fn poll_pidfd(&self) -> PollFd<'_> {
+        let pidfd = self.pidfd.as_ref().map(|pidfd| poll::readable(pidfd.as_fd()));
+        pidfd.unwrap_or_else(|| poll::hung_up(self.control.as_fd()))
+    }
+}
+
+/// A wake without anything that was waited for. A peer that keeps ringing does not extend a deadline.
+fn spurious(park: &Park) -> Woken {
+    let over = park.until.is_some_and(|until| until <= clock::now());
+    if over { Woken::Deadline } else { Woken::Rung }
+}
+
+/// The half of a word that a futex compares.
+#[allow(clippy::cast_possible_truncation, reason = "the low half is what is meant")]
+const fn low(word: u64) -> u32 {
+    word as u32
+}
