@@ -15,7 +15,7 @@ pub(crate) struct Job {
 }
 
 /// Every check, the quick ones first.
-pub(crate) const JOBS: [Job; 9] = [
+pub(crate) const JOBS: [Job; 10] = [
     Job { name: "fmt", about: "the code is formatted" },
     Job { name: "rules", about: "the rules of this repository that no lint knows" },
     Job {
@@ -28,6 +28,7 @@ pub(crate) const JOBS: [Job; 9] = [
     Job { name: "loom", about: "the lanes and the parking protocol, every interleaving" },
     Job { name: "mutants", about: "the loom tests notice every weakened ordering" },
     Job { name: "windows", about: "core for Windows and for no operating system at all" },
+    Job { name: "wine", about: "the Windows transport: lints, and its tests under Wine" },
 ];
 
 /// What to run, and how.

@@ -1,0 +1,68 @@
+#![allow(unsafe_code, reason = "the performance counter has no safe interface with a shared zero")]
+//! The clocks.
+
+use std::sync::OnceLock;
+use std::time::{Duration, SystemTime};
+
+use bellwire_core::Instant;
+use windows_sys::Win32::System::Performance::{QueryPerformanceCounter, QueryPerformanceFrequency};
+use windows_sys::Win32::System::Threading::INFINITE;
+
+const NANOS: u64 = 1_000_000_000;
+
+/// The time on the performance counter, which every process of the machine shares
+/// ([`QueryPerformanceCounter`](https://learn.microsoft.com/en-us/windows/win32/api/profileapi/nf-profileapi-queryperformancecounter)).
+/// It ticks every 100 ns as a rule.
+pub fn now() -> Instant {
+    let mut ticks = 0;
+    // SAFETY: `ticks` is a live local. It cannot fail on Windows XP or newer.
+    let _ = unsafe { QueryPerformanceCounter(&mut ticks) };
+    Instant::from_nanos(nanos(ticks.cast_unsigned(), frequency()))
+}
+
+/// Nanoseconds since 1970: for display, never for a wait.
+pub fn wall_nanos() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The milliseconds left until `deadline`, rounded up, as the waits of Windows take them.
+pub(crate) fn left(deadline: Option<Instant>) -> u32 {
+    let Some(at) = deadline else { return INFINITE };
+    let millis = at.since(now()).as_nanos().div_ceil(Duration::from_millis(1).as_nanos());
+    u32::try_from(millis).unwrap_or(INFINITE).min(INFINITE - 1)
+}
+
+/// Whether it is past `deadline`.
+pub(crate) fn is_over(deadline: Option<Instant>) -> bool {
+    deadline.is_some_and(|at| at <= now())
+}
+
+fn frequency() -> u64 {
+    static FREQUENCY: OnceLock<u64> = OnceLock::new();
+    *FREQUENCY.get_or_init(|| {
+        let mut frequency = 0;
+        // SAFETY: `frequency` is a live local. It cannot fail on Windows XP or newer.
+        let _ = unsafe { QueryPerformanceFrequency(&mut frequency) };
+        frequency.cast_unsigned().max(1)
+    })
+}
+
+/// `ticks` of `frequency` a second in nanoseconds. In two parts: the product of all of it overflows.
+fn nanos(ticks: u64, frequency: u64) -> u64 {
+    let (whole, part) = (ticks / frequency, ticks % frequency);
+    whole.saturating_mul(NANOS).saturating_add(part.saturating_mul(NANOS) / frequency)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nanos;
+
+    #[test]
+    fn ticks_become_nanoseconds_without_overflow() {
+        assert_eq!(nanos(10_000_001, 10_000_000), 1_000_000_100);
+        assert_eq!(nanos(u64::from(u32::MAX) * 10_000_000, 10_000_000), 4_294_967_295_000_000_000);
+        assert_eq!(nanos(3_579_545, 3_579_545), 1_000_000_000);
+        assert_eq!(nanos(u64::MAX, 1), u64::MAX);
+    }
+}

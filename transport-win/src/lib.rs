@@ -1,0 +1,41 @@
+//! The Windows transport of Bellwire: section objects, handle duplication, event doorbells, named pipes.
+//!
+//! It moves bytes, handles and memory, and parses no message but a doorbell's. What the words in the memory
+//! mean is `bellwire_core`'s business; policy is the facade's.
+//!
+//! ```text
+//! clock · os_error · handle · security     the time, an error code, a duplicate, a descriptor of rights
+//! range · mapping · section                bytes that two processes see, a mapped view, a section object
+//! region · snapshot                        memory that one process writes; memory that nobody writes any more
+//! doorbell · poll                          waking, waiting for handles
+//! peer · reaper · pipe · pass              who the peer is; messages, and the handles that come with them
+//! endpoint                                 the name
+//! link                                     all of it as one end of a session: the core's `Port`
+//! ```
+//!
+//! Windows 8.1 or newer: before it the rights of an unnamed section were not checked. There is nothing in
+//! this crate on any other system.
+#![cfg(windows)]
+
+#[cfg(target_endian = "big")]
+compile_error!("the words of a page are little-endian");
+
+pub mod clock;
+pub mod doorbell;
+pub mod endpoint;
+mod handle;
+pub mod link;
+mod mapping;
+mod os_error;
+pub mod pass;
+pub mod peer;
+mod pipe;
+pub mod poll;
+mod range;
+pub mod reaper;
+pub mod region;
+mod section;
+mod security;
+pub mod snapshot;
+
+pub use os_error::OsError;

@@ -1,0 +1,465 @@
+#![allow(
+    unsafe_code,
+    reason = "takes over the handles that a server has put into this process's table"
+)]
+//! Messages with handles over a pipe. Nothing here waits.
+//!
+//! A handle crosses by the doing of the server, which opened the client's process: it puts its own handles
+//! into the client's table before it names them, and takes the client's out when it reads of them. The client
+//! keeps what it offers until the server has said that it took it, or the pipe is closed. So what a client offered
+//! and the server has not taken is gone when the client is; what a server sent is the client's, whatever happens.
+//!
+//! | offset | size | field | meaning |
+//! | --- | --- | --- | --- |
+//! | 0x0 | 4 | handles | how many handles come with the message |
+//! | 0x4 | 4 | taken | how many messages with handles the sender has taken so far, wrapping |
+//! | 0x8 | 8 each | numbers | of the handles, in the client's table |
+//! | | | message | as on every system; none where only `taken` is told |
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::os::windows::io::{AsHandle, BorrowedHandle, OwnedHandle};
+
+use bellwire_core::wire::MAX_CONTROL;
+use windows_sys::Win32::Foundation::{
+    ERROR_BROKEN_PIPE, ERROR_NO_DATA, ERROR_NO_SYSTEM_RESOURCES, ERROR_NOT_ENOUGH_MEMORY,
+    ERROR_NOT_ENOUGH_QUOTA, ERROR_PIPE_NOT_CONNECTED,
+};
+
+use crate::handle::{self, Access, Number};
+use crate::peer::Process;
+use crate::pipe::{End, MAX_MESSAGE, Pipe, Read};
+use crate::{OsError, reaper};
+
+/// The most handles that one message can carry.
+pub const MAX_HANDLES: usize = 32;
+/// The most messages that a client looks through for handles when it closes its end.
+const MOST_LOOKED_AT: usize = 1024;
+/// The bytes in front of the numbers.
+const PREFIX: usize = 8;
+/// The bytes of a number.
+const NUMBER: usize = 8;
+
+const _: () = assert!(PREFIX + MAX_HANDLES * NUMBER + MAX_CONTROL <= MAX_MESSAGE);
+
+/// Why a message was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SendError {
+    /// The peer has not read what was sent before.
+    #[error("the pipe is full: wait until the peer has read, then send again")]
+    WouldBlock,
+    /// The peer closed its end.
+    #[error("the peer closed the pipe: connect again")]
+    Gone,
+    /// The message is longer than one can be.
+    #[error("{len} bytes are more than the 512 that one message can have")]
+    TooLong {
+        /// Its length in bytes.
+        len: usize,
+    },
+    /// The message has more handles than one can carry.
+    #[error("{count} handles are more than the 32 that one message can carry")]
+    TooManyHandles {
+        /// How many there were.
+        count: usize,
+    },
+    /// This end is the server, and has not opened the client's process.
+    #[error("handles cannot be sent before the client's process is opened: see Channel::reach")]
+    NoReach,
+    /// A handle could not be put into the client's table, or duplicated.
+    #[error("cannot hand a handle over: {source}")]
+    Handle {
+        /// What the system said.
+        source: OsError,
+    },
+    /// The system refused.
+    #[error("cannot send on the pipe: {source}")]
+    System {
+        /// What the system said.
+        source: OsError,
+    },
+}
+
+/// Why no message was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReceiveError {
+    /// There is no message now.
+    #[error("no control message is there: wait until one has arrived")]
+    WouldBlock,
+    /// The peer closed its end and everything that it sent was received.
+    #[error("the peer closed the pipe: connect again")]
+    Closed,
+    /// The message is longer than any honest one.
+    #[error("the peer sent a control message of more than {room} bytes")]
+    TooLong {
+        /// How long it may be, in bytes.
+        room: usize,
+    },
+    /// The message is shorter than what it announces.
+    #[error("the peer sent a control message that is cut off")]
+    TooShort,
+    /// The message carries more handles than it may.
+    #[error("the peer sent {count} handles where at most {max} belong")]
+    TooManyHandles {
+        /// How many came.
+        count: usize,
+        /// How many may.
+        max: usize,
+    },
+    /// What the client names is no handle of it, or this server may not take it.
+    #[error("the peer sent a handle that cannot be taken: {source}")]
+    Handle {
+        /// What the system said.
+        source: OsError,
+    },
+    /// This process cannot have a handle more. The message is left: receive it again.
+    #[error(
+        "no handle can be made for what the peer sent: {source}; close some, or free some memory"
+    )]
+    Short {
+        /// What the system said.
+        source: OsError,
+    },
+    /// What the peer names cannot be a handle.
+    #[error("the peer sent a number that is no handle")]
+    NoHandle,
+    /// The system refused.
+    #[error("cannot receive on the pipe: {source}")]
+    System {
+        /// What the system said.
+        source: OsError,
+    },
+}
+
+/// A message has another number of handles than belongs to it. They went to the reaper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the peer sent {count} handles where exactly {expected} belong")]
+pub struct HandleCountError {
+    /// How many came.
+    pub count: usize,
+    /// How many belong there.
+    pub expected: usize,
+}
+
+/// A message that was received. Child processes do not inherit its handles, and those that nobody takes out go
+/// to the reaper on drop: they are whatever the peer chose to send.
+#[derive(Debug, Default)]
+pub struct Received {
+    /// The length in bytes. The message stands at the start of the buffer.
+    pub len: usize,
+    handles: Vec<OwnedHandle>,
+}
+
+/// One end of a control pipe. One thread at a time uses it.
+#[derive(Debug)]
+pub struct Channel {
+    pipe: Pipe,
+    /// The client's process, on the server's side.
+    reach: Option<Process>,
+    /// A message whose handles could not be taken for lack of something: to be received again.
+    left: RefCell<Option<Frame>>,
+    /// What this end has offered and the server has not taken yet, by message.
+    offered: RefCell<VecDeque<Vec<OwnedHandle>>>,
+    /// How many messages' handles the server has taken, as it last said.
+    told: Cell<u32>,
+    /// How many messages' handles this end has taken.
+    taken: Cell<u32>,
+}
+
+/// A message as it came: nothing of its handles is done yet.
+#[derive(Debug)]
+struct Frame {
+    numbers: Vec<u64>,
+    message: Vec<u8>,
+}
+
+impl Channel {
+    pub(crate) fn new(pipe: Pipe) -> Self {
+        Self {
+            pipe,
+            reach: None,
+            left: RefCell::default(),
+            offered: RefCell::default(),
+            told: Cell::new(0),
+            taken: Cell::new(0),
+        }
+    }
+
+    /// Gives the server's end the client's process, opened with [`Reach::Handles`](crate::peer::Reach::Handles):
+    /// handles cross from then on.
+    pub fn reach(&mut self, process: Process) {
+        self.reach = Some(process);
+    }
+
+    /// The client's process, where this is the server's end and it was opened.
+    pub fn process(&self) -> Option<&Process> {
+        self.reach.as_ref()
+    }
+
+    /// Ready as long as there is a message in the pipe, or it is closed: to be waited for.
+    pub fn arrived(&self) -> BorrowedHandle<'_> {
+        self.pipe.arrived().as_handle()
+    }
+
+    /// Sends `bytes` as one message, with `handles`: the peer may do with each what the handle sent may.
+    ///
+    /// # Errors
+    /// [`SendError`]; nothing of the message was sent.
+    pub fn send(&self, bytes: &[u8], handles: &[BorrowedHandle<'_>]) -> Result<(), SendError> {
+        if bytes.len() > MAX_CONTROL {
+            return Err(SendError::TooLong { len: bytes.len() });
+        }
+        if handles.len() > MAX_HANDLES {
+            return Err(SendError::TooManyHandles { count: handles.len() });
+        }
+        match (self.pipe.end(), &self.reach) {
+            _ if handles.is_empty() => self.write(&[], bytes),
+            (End::Client, _) => self.offer(bytes, handles),
+            (End::Server, Some(client)) => self.push(bytes, handles, client),
+            (End::Server, None) => Err(SendError::NoReach),
+        }
+    }
+
+    /// Receives one message of at most `buf.len()` bytes and `max` handles.
+    ///
+    /// # Errors
+    /// [`ReceiveError`]; every handle that came went to the reaper, except after [`ReceiveError::Short`].
+    pub fn receive(&self, buf: &mut [u8], max: usize) -> Result<Received, ReceiveError> {
+        let left = self.left.take();
+        let frame = match left {
+            Some(frame) => frame,
+            None => self.next()?.ok_or(ReceiveError::WouldBlock)?,
+        };
+        let room = buf.len();
+        let count = frame.numbers.len();
+        let handles = match self.take(&frame.numbers, max) {
+            Err(error @ ReceiveError::Short { .. }) => {
+                self.left.replace(Some(frame));
+                return Err(error);
+            }
+            handles => handles,
+        };
+        // From here on dropping `received` reaps what came.
+        let mut received = Received { len: frame.message.len(), handles: handles? };
+        if count > max {
+            received.len = 0;
+            return Err(ReceiveError::TooManyHandles { count, max });
+        }
+        let Some(start) = buf.get_mut(..received.len) else {
+            return Err(ReceiveError::TooLong { room });
+        };
+        start.copy_from_slice(&frame.message);
+        Ok(received)
+    }
+
+    /// Whether the other end is open, or has left something in the pipe.
+    pub(crate) fn is_open(&self) -> bool {
+        self.pipe.check().is_ok()
+    }
+
+    /// Sees to it that [`Channel::receive`] finds what was sent before this call.
+    pub(crate) fn catch_up(&self) {
+        self.pipe.catch_up();
+    }
+
+    pub(crate) fn pipe(&self) -> &Pipe {
+        &self.pipe
+    }
+
+    /// The next message from the pipe. What only tells what was taken is dealt with here.
+    fn next(&self) -> Result<Option<Frame>, ReceiveError> {
+        let mut bytes = [0; MAX_MESSAGE];
+        loop {
+            let read = self.pipe.read(&mut bytes);
+            let len = match read.map_err(|source| ReceiveError::System { source })? {
+                Read::Message(len) => len,
+                Read::TooLong => return Err(ReceiveError::TooLong { room: MAX_MESSAGE }),
+                Read::Nothing => return Ok(None),
+                Read::Closed => return Err(ReceiveError::Closed),
+            };
+            let (frame, taken) = Frame::parse(bytes.get(..len).unwrap_or(&[]))?;
+            self.release(taken);
+            if !frame.message.is_empty() || !frame.numbers.is_empty() {
+                return Ok(Some(frame));
+            }
+        }
+    }
+
+    /// Closes what the server says that it has taken. A lie costs the session, which needs the handles.
+    fn release(&self, taken: u32) {
+        let more = taken.wrapping_sub(self.told.get());
+        self.told.set(taken);
+        let mut offered = self.offered.borrow_mut();
+        let more = usize::try_from(more).unwrap_or(usize::MAX).min(offered.len());
+        offered.drain(..more);
+    }
+
+    /// Makes the handles of a message this process's own.
+    fn take(&self, numbers: &[u64], max: usize) -> Result<Vec<OwnedHandle>, ReceiveError> {
+        if numbers.is_empty() {
+            return Ok(Vec::new());
+        }
+        let handles = match (self.pipe.end(), &self.reach) {
+            (End::Client, _) => adopt(numbers),
+            // What is too many is not even taken.
+            (End::Server, Some(client)) if numbers.len() <= max => pull(numbers, client),
+            (End::Server, _) => Ok(Vec::new()),
+        };
+        if self.pipe.end() == End::Server && !matches!(handles, Err(ReceiveError::Short { .. })) {
+            self.taken.set(self.taken.get().wrapping_add(1));
+            // In vain if the pipe is full: then the next message tells.
+            let _ = self.write(&[], &[]);
+        }
+        handles
+    }
+
+    /// Names handles of this process, for the server to take.
+    fn offer(&self, bytes: &[u8], handles: &[BorrowedHandle<'_>]) -> Result<(), SendError> {
+        let kept: Result<Vec<_>, _> =
+            handles.iter().map(|handle| handle::duplicate(handle, Access::Same)).collect();
+        let kept = kept.map_err(|source| SendError::Handle { source })?;
+        let numbers: Vec<_> = kept.iter().map(|handle| Number::of(handle.as_handle())).collect();
+        self.write(&numbers, bytes)?;
+        self.offered.borrow_mut().push_back(kept);
+        Ok(())
+    }
+
+    /// Puts handles into the client's table, and names them.
+    fn push(
+        &self,
+        bytes: &[u8],
+        handles: &[BorrowedHandle<'_>],
+        client: &Process,
+    ) -> Result<(), SendError> {
+        let mut numbers = Vec::with_capacity(handles.len());
+        let mut sent = Ok(());
+        for handle in handles {
+            match handle::push(*handle, client.as_handle()) {
+                Ok(number) => numbers.push(number),
+                Err(source) => {
+                    sent = Err(SendError::Handle { source });
+                    break;
+                }
+            }
+        }
+        let sent = sent.and_then(|()| self.write(&numbers, bytes));
+        if sent.is_err() {
+            for number in numbers {
+                handle::take_back(number, client.as_handle());
+            }
+        }
+        sent
+    }
+
+    fn write(&self, numbers: &[Number], message: &[u8]) -> Result<(), SendError> {
+        let mut bytes = Vec::with_capacity(MAX_MESSAGE);
+        let count = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
+        bytes.extend(count.to_le_bytes());
+        bytes.extend(self.taken.get().to_le_bytes());
+        bytes.extend(numbers.iter().flat_map(|number| number.value().to_le_bytes()));
+        bytes.extend(message);
+        match self.pipe.write(&bytes) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(SendError::WouldBlock),
+            Err(source) => Err(match source.code() {
+                ERROR_BROKEN_PIPE | ERROR_NO_DATA | ERROR_PIPE_NOT_CONNECTED => SendError::Gone,
+                _ => SendError::System { source },
+            }),
+        }
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // Handles that the server has put into this process's table and that nobody asked for.
+        if self.pipe.end() == End::Client {
+            for _ in 0..MOST_LOOKED_AT {
+                let Ok(Some(frame)) = self.next() else { break };
+                reaper::reap_all(adopt(&frame.numbers).into_iter().flatten());
+            }
+        }
+    }
+}
+
+impl Frame {
+    /// The message, and what its sender has taken.
+    fn parse(bytes: &[u8]) -> Result<(Self, u32), ReceiveError> {
+        let (count, rest) = bytes.split_first_chunk::<4>().ok_or(ReceiveError::TooShort)?;
+        let (taken, rest) = rest.split_first_chunk::<4>().ok_or(ReceiveError::TooShort)?;
+        let count = usize::try_from(u32::from_le_bytes(*count)).unwrap_or(usize::MAX);
+        if count > MAX_HANDLES {
+            return Err(ReceiveError::TooManyHandles { count, max: MAX_HANDLES });
+        }
+        let (numbers, message) =
+            rest.split_at_checked(count * NUMBER).ok_or(ReceiveError::TooShort)?;
+        let (numbers, _) = numbers.as_chunks::<NUMBER>();
+        let numbers = numbers.iter().map(|number| u64::from_le_bytes(*number)).collect();
+        Ok((Self { numbers, message: message.to_vec() }, u32::from_le_bytes(*taken)))
+    }
+}
+
+/// What the server has put into this process's table.
+fn adopt(numbers: &[u64]) -> Result<Vec<OwnedHandle>, ReceiveError> {
+    let numbers: Option<Vec<_>> = numbers.iter().map(|number| Number::parse(*number)).collect();
+    // A server that names what is not its to give harms this process, as it could without: it may open this
+    // process and close any handle there. So a client connects to trusted servers only.
+    // SAFETY: the server put them there for this message, as the protocol says.
+    let adopt = |number| unsafe { handle::adopt(number) };
+    Ok(numbers.ok_or(ReceiveError::NoHandle)?.into_iter().map(adopt).collect())
+}
+
+/// What a client offers.
+fn pull(numbers: &[u64], client: &Process) -> Result<Vec<OwnedHandle>, ReceiveError> {
+    let mut handles = Vec::with_capacity(numbers.len());
+    for number in numbers {
+        let pulled = Number::parse(*number).ok_or(ReceiveError::NoHandle).and_then(|number| {
+            handle::pull(number, client.as_handle()).map_err(|source| match source.code() {
+                ERROR_NO_SYSTEM_RESOURCES | ERROR_NOT_ENOUGH_MEMORY | ERROR_NOT_ENOUGH_QUOTA => {
+                    ReceiveError::Short { source }
+                }
+                _ => ReceiveError::Handle { source },
+            })
+        });
+        match pulled {
+            Ok(handle) => handles.push(handle),
+            Err(error) => {
+                reaper::reap_all(handles);
+                return Err(error);
+            }
+        }
+    }
+    Ok(handles)
+}
+
+impl Received {
+    /// How many handles came.
+    pub fn handle_count(&self) -> usize {
+        self.handles.len()
+    }
+
+    /// The handles, however many. Whoever drops one that was not verified may wait: use the reaper.
+    pub fn into_handles(mut self) -> Vec<OwnedHandle> {
+        std::mem::take(&mut self.handles)
+    }
+
+    /// The handles, which must be exactly `N`.
+    ///
+    /// # Errors
+    /// [`HandleCountError`] when they are not; then all go to the reaper.
+    pub fn expect_handles<const N: usize>(mut self) -> Result<[OwnedHandle; N], HandleCountError> {
+        let handles = std::mem::take(&mut self.handles);
+        handles.try_into().map_err(|handles: Vec<_>| {
+            let count = handles.len();
+            reaper::reap_all(handles);
+            HandleCountError { count, expected: N }
+        })
+    }
+}
+
+impl Drop for Received {
+    fn drop(&mut self) {
+        reaper::reap_all(self.handles.drain(..));
+    }
+}

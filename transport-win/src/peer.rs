@@ -1,0 +1,185 @@
+#![allow(unsafe_code, reason = "processes and tokens of others")]
+//! Who is at the other end of a pipe.
+
+use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle, FromRawHandle, OwnedHandle};
+use std::ptr;
+use std::sync::OnceLock;
+
+use windows_sys::Win32::Foundation::HANDLE;
+use windows_sys::Win32::Security::{RevertToSelf, TOKEN_QUERY};
+use windows_sys::Win32::System::Pipes::{
+    GetNamedPipeClientProcessId, GetNamedPipeServerProcessId, ImpersonateNamedPipeClient,
+};
+use windows_sys::Win32::System::Threading::{
+    GetCurrentThread, OpenProcess, OpenThreadToken, PROCESS_DUP_HANDLE,
+    PROCESS_QUERY_LIMITED_INFORMATION, PROCESS_SYNCHRONIZE,
+};
+
+use crate::handle::own_process;
+use crate::pass::Channel;
+use crate::pipe::End;
+pub use crate::security::{Sid, SidError};
+use crate::{OsError, clock, poll, security};
+
+/// Who is at the other end, as the system tells.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Credentials {
+    /// The process that opened its end of the pipe.
+    pub pid: u32,
+    /// The user that the process acts as.
+    pub user: Sid,
+}
+
+/// What is done with a process besides waiting for its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reach {
+    /// Nothing.
+    Watch,
+    /// Handles are put into its table and taken from it: what a server does to its clients.
+    Handles,
+}
+
+/// A process of this machine. Its number is not given to another one while this lives.
+#[derive(Debug)]
+pub struct Process {
+    handle: OwnedHandle,
+    pid: u32,
+}
+
+/// The user that this process acts as.
+///
+/// # Errors
+/// None that a correct program sees.
+pub fn own_user() -> Result<Sid, OsError> {
+    static USER: OnceLock<Sid> = OnceLock::new();
+    if let Some(user) = USER.get() {
+        return Ok(user.clone());
+    }
+    let user = security::user_of_process(own_process())?;
+    Ok(USER.get_or_init(|| user).clone())
+}
+
+/// Who opened the other end of a pipe
+/// ([`GetNamedPipeClientProcessId`](https://learn.microsoft.com/en-us/windows/win32/api/winbase/nf-winbase-getnamedpipeclientprocessid)).
+///
+/// The number of the process is what the other end said when it opened the pipe, and a process can lie there:
+/// a server admits nobody by it alone, but asks [`client_user`] too once the client has spoken.
+///
+/// # Errors
+/// When this process may not look at the other, or it has ended.
+pub fn credentials(channel: &Channel) -> Result<Credentials, OsError> {
+    let pid = pid_of(channel)?;
+    let process = Process::open(pid, Reach::Watch)?;
+    let user = security::user_of_process(process.as_handle())?;
+    Ok(Credentials { pid, user })
+}
+
+/// The process at the other end of a pipe, which is still there.
+///
+/// # Errors
+/// When this process may not open the other that far, or it has ended.
+pub fn process(channel: &Channel, reach: Reach) -> Result<Process, OsError> {
+    let process = Process::open(pid_of(channel)?, reach)?;
+    // The number may have been given away again since the pipe was opened. It was not if the other end is
+    // still open now: nobody but that process holds it.
+    channel.pipe().check()?;
+    Ok(process)
+}
+
+/// The user whose token the client showed when it opened the pipe: what it cannot lie about
+/// ([`ImpersonateNamedPipeClient`](https://learn.microsoft.com/en-us/windows/win32/api/namedpipeapi/nf-namedpipeapi-impersonatenamedpipeclient)).
+/// Something must have been received from it before.
+///
+/// # Errors
+/// When nothing was, or the client hides its token.
+pub fn client_user(channel: &Channel) -> Result<Sid, OsError> {
+    let pipe = channel.pipe().as_handle().as_raw_handle();
+    // SAFETY: the handle is open. Until it is reverted below this thread has the client's rights, and does
+    // nothing but look at its own token.
+    if unsafe { ImpersonateNamedPipeClient(pipe) } == 0 {
+        return Err(OsError::last());
+    }
+    let token = thread_token();
+    // SAFETY: ends what was begun above.
+    if unsafe { RevertToSelf() } == 0 {
+        // To go on with another's rights would be worse than not to go on.
+        std::process::abort();
+    }
+    security::user_of_token(&token?)
+}
+
+/// Whom the name that a client connected to belongs to.
+///
+/// # Errors
+/// None that a correct program sees.
+pub fn owner(channel: &Channel) -> Result<Sid, OsError> {
+    security::owner_of(channel.pipe().as_handle())
+}
+
+impl Credentials {
+    /// Whether the process acts as the same user as this one.
+    pub fn is_same_user(&self) -> bool {
+        own_user().is_ok_and(|own| own == self.user)
+    }
+}
+
+impl Process {
+    /// Opens a process by its number
+    /// ([`OpenProcess`](https://learn.microsoft.com/en-us/windows/win32/api/processthreadsapi/nf-processthreadsapi-openprocess)).
+    ///
+    /// # Errors
+    /// When there is none, or this process may not.
+    pub fn open(pid: u32, reach: Reach) -> Result<Self, OsError> {
+        let reach = match reach {
+            Reach::Watch => 0,
+            Reach::Handles => PROCESS_DUP_HANDLE,
+        };
+        let access = PROCESS_SYNCHRONIZE | PROCESS_QUERY_LIMITED_INFORMATION | reach;
+        // SAFETY: no memory of this process is involved.
+        let handle = unsafe { OpenProcess(access, 0, pid) };
+        if handle.is_null() {
+            return Err(OsError::last());
+        }
+        // SAFETY: made just now; nobody else knows it.
+        Ok(Self { handle: unsafe { OwnedHandle::from_raw_handle(handle) }, pid })
+    }
+
+    /// Its number.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Whether it has ended. Does not wait.
+    pub fn has_exited(&self) -> bool {
+        matches!(poll::wait(&[self.as_handle()], Some(clock::now())), Ok(Some(0)))
+    }
+}
+
+impl AsHandle for Process {
+    fn as_handle(&self) -> BorrowedHandle<'_> {
+        self.handle.as_handle()
+    }
+}
+
+fn pid_of(channel: &Channel) -> Result<u32, OsError> {
+    let (pipe, mut pid) = (channel.pipe().as_handle().as_raw_handle(), 0);
+    let done = match channel.pipe().end() {
+        // SAFETY: the handle is open; `pid` is a live local.
+        End::Server => unsafe { GetNamedPipeClientProcessId(pipe, &mut pid) },
+        // SAFETY: as above.
+        End::Client => unsafe { GetNamedPipeServerProcessId(pipe, &mut pid) },
+    };
+    if done == 0 { Err(OsError::last()) } else { Ok(pid) }
+}
+
+fn thread_token() -> Result<OwnedHandle, OsError> {
+    let mut token: HANDLE = ptr::null_mut();
+    // SAFETY: a pseudo-handle, always valid.
+    let thread = unsafe { GetCurrentThread() };
+    // SAFETY: `token` is a live local. It is opened by the process's rights, not by the client's.
+    if unsafe { OpenThreadToken(thread, TOKEN_QUERY, 1, &mut token) } == 0 {
+        return Err(OsError::last());
+    }
+    // SAFETY: made just now; nobody else knows it.
+    Ok(unsafe { OwnedHandle::from_raw_handle(token) })
+}

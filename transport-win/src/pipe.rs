@@ -1,0 +1,277 @@
+#![allow(
+    unsafe_code,
+    reason = "overlapped reads and writes, whose memory the system uses meanwhile"
+)]
+//! One end of a pipe that carries whole messages. Nothing here waits.
+
+use std::cell::{Cell, UnsafeCell};
+use std::fmt;
+use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle, OwnedHandle};
+use std::ptr::{self, NonNull};
+
+use windows_sys::Win32::Foundation::{
+    ERROR_BROKEN_PIPE, ERROR_IO_INCOMPLETE, ERROR_IO_PENDING, ERROR_MORE_DATA, ERROR_NO_DATA,
+    ERROR_OPERATION_ABORTED, ERROR_PIPE_NOT_CONNECTED,
+};
+use windows_sys::Win32::Storage::FileSystem::{ReadFile, WriteFile};
+use windows_sys::Win32::System::IO::{CancelIoEx, GetOverlappedResult, OVERLAPPED};
+use windows_sys::Win32::System::Pipes::PeekNamedPipe;
+
+use crate::OsError;
+use crate::doorbell::Event;
+
+/// The longest message, in bytes.
+pub(crate) const MAX_MESSAGE: usize = 1024;
+
+/// Which end of a pipe it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum End {
+    /// The one that listened.
+    Server,
+    /// The one that connected.
+    Client,
+}
+
+/// What came.
+#[derive(Debug)]
+pub(crate) enum Read {
+    /// A message of so many bytes.
+    Message(usize),
+    /// One that is longer than any may be.
+    TooLong,
+    /// Nothing now.
+    Nothing,
+    /// The other end closed, and what it sent before was read.
+    Closed,
+}
+
+/// One end of a connected pipe. A read is always under way, so that a wait for [`Pipe::arrived`] ends when
+/// there is something to read, or the other end is closed.
+pub(crate) struct Pipe {
+    handle: OwnedHandle,
+    end: End,
+    arrived: Event,
+    // Allocated on its own: the system writes there while a read is under way.
+    slot: NonNull<Slot>,
+    state: Cell<State>,
+}
+
+struct Slot {
+    overlapped: UnsafeCell<OVERLAPPED>,
+    bytes: UnsafeCell<[u8; MAX_MESSAGE]>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// The system uses the slot.
+    UnderWay,
+    /// It does not.
+    Closed,
+}
+
+// SAFETY: the slot belongs to the pipe alone, and the system does not mind which thread asks for it.
+unsafe impl Send for Pipe {}
+
+impl Pipe {
+    /// Takes a connected pipe over, and starts to read.
+    pub(crate) fn new(handle: OwnedHandle, end: End) -> Result<Self, OsError> {
+        let arrived = Event::lasting()?;
+        let slot = Box::new(Slot {
+            overlapped: UnsafeCell::default(),
+            bytes: UnsafeCell::new([0; MAX_MESSAGE]),
+        });
+        let slot = NonNull::from(Box::leak(slot));
+        let pipe = Self { handle, end, arrived, slot, state: Cell::new(State::Closed) };
+        pipe.start();
+        Ok(pipe)
+    }
+
+    pub(crate) fn end(&self) -> End {
+        self.end
+    }
+
+    /// Set as long as there is something to read, or the other end is closed.
+    pub(crate) fn arrived(&self) -> &Event {
+        &self.arrived
+    }
+
+    /// Reads a message into `into`, if there is one.
+    pub(crate) fn read(&self, into: &mut [u8; MAX_MESSAGE]) -> Result<Read, OsError> {
+        if self.state.get() == State::Closed {
+            return Ok(Read::Closed);
+        }
+        let mut ended = self.result(false);
+        if ended.is_err_and(is_incomplete) {
+            // Another thread may have started the read before, and set its event only after this one was started. The
+            // end of a read is noted first and the event set then: it is not lost.
+            self.arrived.reset();
+            ended = self.result(false);
+        }
+        if ended.is_err_and(is_incomplete) {
+            return Ok(Read::Nothing);
+        }
+        self.state.set(State::Closed);
+        let read = match ended.map_err(OsError::code) {
+            Ok(len) => {
+                // SAFETY: no read is under way: the bytes are this thread's alone.
+                let bytes = unsafe { &*self.slot().bytes.get() };
+                into.copy_from_slice(bytes);
+                self.start();
+                Ok(Read::Message(usize::try_from(len).unwrap_or(0)))
+            }
+            Err(ERROR_MORE_DATA) => Ok(Read::TooLong),
+            // The thread that started it has ended: nothing else takes it back before `drop`.
+            Err(ERROR_OPERATION_ABORTED) => {
+                self.start();
+                Ok(Read::Nothing)
+            }
+            Err(ERROR_BROKEN_PIPE | ERROR_PIPE_NOT_CONNECTED | ERROR_NO_DATA) => Ok(Read::Closed),
+            Err(code) => Err(OsError::new(code)),
+        };
+        if self.state.get() == State::Closed {
+            self.arrived.ring();
+        }
+        read
+    }
+
+    /// Sees to it that [`Pipe::read`] finds what was written before this call. The end of a read is told by interrupting
+    /// the thread that started it, which may come a moment later than what the other end did next.
+    pub(crate) fn catch_up(&self) {
+        if self.state.get() != State::UnderWay {
+            return;
+        }
+        if self.take_back().is_err_and(|error| error.code() == ERROR_OPERATION_ABORTED) {
+            // One that finds a message is over at once.
+            self.start();
+        }
+    }
+
+    /// Ends the read that is under way, if it has not ended by itself.
+    fn take_back(&self) -> Result<u32, OsError> {
+        // SAFETY: the OVERLAPPED of the read that is under way, or has just ended.
+        let _ = unsafe { CancelIoEx(self.raw(), self.slot().overlapped.get()) };
+        loop {
+            // What was cancelled ends at once.
+            match self.result(true) {
+                // Its event was set for the read before: see `read`.
+                Err(error) if is_incomplete(error) => self.arrived.reset(),
+                ended => return ended,
+            }
+        }
+    }
+
+    /// How the read ended, and how long the message is; or that it is still under way.
+    fn result(&self, wait: bool) -> Result<u32, OsError> {
+        let (overlapped, mut len) = (self.slot().overlapped.get(), 0);
+        // SAFETY: the slot's own OVERLAPPED, of the read that is under way, or has just ended.
+        let done =
+            unsafe { GetOverlappedResult(self.raw(), overlapped, &mut len, i32::from(wait)) };
+        if done == 0 { Err(OsError::last()) } else { Ok(len) }
+    }
+
+    /// Writes one message. False when there is no room now: nothing of it was written then.
+    pub(crate) fn write(&self, bytes: &[u8]) -> Result<bool, OsError> {
+        let written = Event::lasting()?;
+        let mut overlapped =
+            OVERLAPPED { hEvent: written.as_handle().as_raw_handle(), ..OVERLAPPED::default() };
+        let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        // SAFETY: `bytes` and `overlapped` live until the end of this function, which does not return before
+        // the write is over.
+        let done =
+            unsafe { WriteFile(self.raw(), bytes.as_ptr(), len, ptr::null_mut(), &mut overlapped) };
+        if done != 0 {
+            return Ok(true);
+        }
+        let error = OsError::last();
+        if error.code() != ERROR_IO_PENDING {
+            return Err(error);
+        }
+        // It does not fit now. Whether it was written meanwhile after all is told below.
+        // SAFETY: `overlapped` is that of the write.
+        let _ = unsafe { CancelIoEx(self.raw(), &raw const overlapped) };
+        let mut count = 0;
+        // SAFETY: as above. It waits for the end of the write, which was just cancelled.
+        if unsafe { GetOverlappedResult(self.raw(), &raw const overlapped, &mut count, 1) } != 0 {
+            return Ok(true);
+        }
+        match OsError::last() {
+            error if error.code() == ERROR_OPERATION_ABORTED => Ok(false),
+            error => Err(error),
+        }
+    }
+
+    /// Whether both ends are still open.
+    pub(crate) fn check(&self) -> Result<(), OsError> {
+        let nothing = ptr::null_mut();
+        // SAFETY: asks for nothing but success; the handle is open.
+        let done = unsafe {
+            PeekNamedPipe(self.raw(), nothing, 0, ptr::null_mut(), ptr::null_mut(), ptr::null_mut())
+        };
+        if done == 0 { Err(OsError::last()) } else { Ok(()) }
+    }
+
+    /// Starts to read the next message, unless the other end is closed: then the event stays set.
+    fn start(&self) {
+        self.state.set(State::Closed);
+        let slot = self.slot();
+        // SAFETY: no read is under way: the slot is this thread's alone.
+        let overlapped = unsafe { &mut *slot.overlapped.get() };
+        *overlapped = OVERLAPPED {
+            hEvent: self.arrived.as_handle().as_raw_handle(),
+            ..OVERLAPPED::default()
+        };
+        let room = u32::try_from(MAX_MESSAGE).unwrap_or(0);
+        // SAFETY: the slot lives until the read is over: `drop` waits for that.
+        let done = unsafe {
+            ReadFile(self.raw(), slot.bytes.get().cast(), room, ptr::null_mut(), overlapped)
+        };
+        // One that is over at once leaves its result in the slot, like any other.
+        let going =
+            done != 0 || matches!(OsError::last().code(), ERROR_IO_PENDING | ERROR_MORE_DATA);
+        if going {
+            self.state.set(State::UnderWay);
+        } else {
+            self.arrived.ring();
+        }
+    }
+
+    fn slot(&self) -> &Slot {
+        // SAFETY: allocated by `new` and freed by `drop`. What the system writes is behind UnsafeCell.
+        unsafe { self.slot.as_ref() }
+    }
+
+    fn raw(&self) -> *mut std::ffi::c_void {
+        self.handle.as_raw_handle()
+    }
+}
+
+/// Whether it says that a read is still under way.
+fn is_incomplete(error: OsError) -> bool {
+    matches!(error.code(), ERROR_IO_INCOMPLETE | ERROR_IO_PENDING)
+}
+
+impl AsHandle for Pipe {
+    fn as_handle(&self) -> BorrowedHandle<'_> {
+        self.handle.as_handle()
+    }
+}
+
+impl Drop for Pipe {
+    fn drop(&mut self) {
+        if self.state.get() == State::UnderWay {
+            let _ = self.take_back();
+        }
+        // SAFETY: leaked by `new`, and freed once; no read is under way.
+        drop(unsafe { Box::from_raw(self.slot.as_ptr()) });
+    }
+}
+
+impl fmt::Debug for Pipe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pipe")
+            .field("handle", &self.handle)
+            .field("end", &self.end)
+            .field("state", &self.state)
+            .finish_non_exhaustive()
+    }
+}

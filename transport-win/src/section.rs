@@ -1,0 +1,176 @@
+#![allow(unsafe_code, reason = "CreateFileMappingW; its handle is owned at once")]
+//! A section object over the paging file: how it is made, and how a peer's is checked.
+
+use std::os::windows::io::{BorrowedHandle, FromRawHandle, OwnedHandle};
+use std::ptr;
+
+use windows_sys::Win32::Foundation::{
+    ERROR_ACCESS_DENIED, ERROR_INVALID_HANDLE, INVALID_HANDLE_VALUE,
+};
+use windows_sys::Win32::System::Memory::{
+    CreateFileMappingW, PAGE_READWRITE, SEC_COMMIT, SECTION_MAP_READ, SECTION_QUERY,
+};
+
+use crate::OsError;
+use crate::handle::{Access, duplicate};
+use crate::mapping::Mapping;
+use crate::security::Descriptor;
+
+/// The bytes in a page of memory, on every processor that Windows runs on.
+pub(crate) const PAGE: usize = 4096;
+/// Nobody may open it, and its owner may not change that. Without an entry of its own the owner could give
+/// itself the right to write again (`WRITE_DAC`); without any list everybody could, for a section without a
+/// name: `DuplicateHandle` then grants whatever is asked for.
+const NOBODY: &str = "D:P(A;;RC;;;OW)";
+
+/// Why memory for a region or a snapshot could not be made. This system is at fault, or the caller when
+/// it asked for too much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegionError {
+    /// The pages could not be reserved.
+    #[error(
+        "cannot reserve {size} bytes of shared memory: {source}; ask for less, free some memory or enlarge the paging file"
+    )]
+    Allocate {
+        /// The size asked for, in bytes.
+        size: u64,
+        /// What the system said.
+        source: OsError,
+    },
+    /// The memory could not be mapped.
+    #[error("cannot map {size} bytes: {source}")]
+    Map {
+        /// The size asked for, in bytes.
+        size: u64,
+        /// What the system said.
+        source: OsError,
+    },
+    /// The right to write could not be given up.
+    #[error("cannot make a handle that only reads: {source}")]
+    Seal {
+        /// What the system said.
+        source: OsError,
+    },
+}
+
+/// Why a handle that a peer sent was not mapped. The peer is at fault unless said otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum VerifyError {
+    /// It is no section at all.
+    #[error("the peer sent a handle of something that is no section")]
+    NotSection,
+    /// The handle does not allow to read.
+    #[error("the peer sent a section without the right to read it: it must grant SECTION_MAP_READ")]
+    NotReadable,
+    /// A file or an image stands behind it: reading could fail, or wait for a device.
+    #[error("the peer sent a section of a file: it must be one of the paging file")]
+    FileBacked,
+    /// It is mapped in another way than memory is: guarded, not cached.
+    #[error("the peer sent a section of special memory")]
+    Special,
+    /// Its size is not the announced one.
+    #[error("the peer's section has {found} bytes where {expected} were announced")]
+    Size {
+        /// The size found, in bytes: whole pages.
+        found: u64,
+        /// The size announced, in bytes.
+        expected: u64,
+    },
+    /// The announced size is zero or past the limit that this side gave.
+    #[error(
+        "the peer announced {len} bytes where 1 to {max} are allowed: raise the limit if that is right"
+    )]
+    Limit {
+        /// The size announced, in bytes.
+        len: u64,
+        /// The limit, in bytes.
+        max: u64,
+    },
+    /// Pages are missing: reading them would end this process.
+    #[error("the peer's section has pages without memory: it must be made with SEC_COMMIT")]
+    Sparse,
+    /// This system refused to tell about it, or to map it.
+    #[error("the peer's section cannot be examined or mapped: {source}")]
+    System {
+        /// What the system said.
+        source: OsError,
+    },
+}
+
+/// A new section of `size` bytes, zeroed, all of it charged to this process now, without a name
+/// ([`CreateFileMappingW`](https://learn.microsoft.com/en-us/windows/win32/api/memoryapi/nf-memoryapi-createfilemappingw)).
+pub(crate) fn make(size: usize) -> Result<OwnedHandle, RegionError> {
+    let bytes = size as u64;
+    let failed = |source| RegionError::Allocate { size: bytes, source };
+    let rights = Descriptor::parse(NOBODY).map_err(failed)?;
+    let [low, high] = halves(bytes);
+    // SAFETY: `rights` lives until the call is over; no name is given.
+    let handle = unsafe {
+        CreateFileMappingW(
+            INVALID_HANDLE_VALUE,
+            &rights.attributes(),
+            PAGE_READWRITE | SEC_COMMIT,
+            high,
+            low,
+            ptr::null(),
+        )
+    };
+    if handle.is_null() {
+        return Err(failed(OsError::last()));
+    }
+    // SAFETY: made just now; nobody else knows it.
+    Ok(unsafe { OwnedHandle::from_raw_handle(handle) })
+}
+
+/// Maps a section that [`make`] made.
+pub(crate) fn map(
+    section: BorrowedHandle<'_>,
+    size: usize,
+    write: bool,
+) -> Result<Mapping, RegionError> {
+    Mapping::new(section, write).map_err(|source| RegionError::Map { size: size as u64, source })
+}
+
+/// Gives up the right to write: what comes back maps for reading only, and no handle is left that maps for
+/// writing. A view that is mapped already stays as it is.
+pub(crate) fn seal(section: OwnedHandle) -> Result<OwnedHandle, RegionError> {
+    let reads = Access::Only(SECTION_MAP_READ | SECTION_QUERY);
+    let reader = duplicate(&section, reads).map_err(|source| RegionError::Seal { source });
+    drop(section);
+    reader
+}
+
+/// Maps a peer's section for reading, and checks the view before anything is read.
+pub(crate) fn verify_and_map(
+    section: BorrowedHandle<'_>,
+    expected: usize,
+) -> Result<Mapping, VerifyError> {
+    let mapping = Mapping::new(section, false).map_err(|source| match source.code() {
+        ERROR_INVALID_HANDLE => VerifyError::NotSection,
+        ERROR_ACCESS_DENIED => VerifyError::NotReadable,
+        _ => VerifyError::System { source },
+    })?;
+    let view = mapping.examine().map_err(|source| VerifyError::System { source })?;
+    if !view.committed {
+        return Err(VerifyError::Sparse);
+    }
+    if !view.plain {
+        return Err(VerifyError::Special);
+    }
+    // A view has whole pages. One that has memory in front and none behind ends where the memory ends.
+    if expected == 0 || view.len != expected.next_multiple_of(PAGE) {
+        return Err(VerifyError::Size { found: view.len as u64, expected: expected as u64 });
+    }
+    if mapping.is_of_a_file() {
+        return Err(VerifyError::FileBacked);
+    }
+    Ok(mapping)
+}
+
+/// The low and the high half of a 64-bit size, as Windows takes it.
+#[allow(clippy::cast_possible_truncation, reason = "the halves are what is meant")]
+fn halves(size: u64) -> [u32; 2] {
+    [size as u32, (size >> 32) as u32]
+}

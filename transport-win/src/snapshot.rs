@@ -1,0 +1,183 @@
+#![allow(
+    unsafe_code,
+    reason = "slices over memory that is private, or that nobody can write any more"
+)]
+//! Memory that nobody writes any more: published once, mapped by many.
+
+use std::ops::Deref;
+use std::os::windows::io::{AsHandle, BorrowedHandle, OwnedHandle};
+use std::slice;
+
+use crate::mapping::Mapping;
+use crate::reaper;
+use crate::section::{self, PAGE};
+pub use crate::section::{RegionError, VerifyError};
+
+/// A snapshot while it is built: private to this process, and writable.
+#[derive(Debug)]
+pub struct SnapshotBuilder {
+    mapping: Mapping,
+    section: OwnedHandle,
+    len: usize,
+}
+
+/// A finished snapshot: this process holds no way to write it any more, and gives none away. Send
+/// [`Snapshot::as_handle`] to whoever shall read it.
+#[derive(Debug)]
+pub struct Snapshot {
+    section: OwnedHandle,
+    len: usize,
+}
+
+/// A snapshot for reading: its bytes are constant.
+#[derive(Debug)]
+pub struct SnapshotMap(Bytes);
+
+#[derive(Debug)]
+enum Bytes {
+    Shared { mapping: Mapping, len: usize },
+    Copied(Box<[u8]>),
+}
+
+impl SnapshotBuilder {
+    /// Makes room for `len` bytes, zeroed. The section is `len` rounded up to whole pages, at least one.
+    /// `name` is for systems where memory has one.
+    ///
+    /// # Errors
+    /// [`RegionError`] says which step failed.
+    pub fn create(name: &str, len: usize) -> Result<Self, RegionError> {
+        let _ = name;
+        let too_large =
+            RegionError::Allocate { size: len as u64, source: crate::OsError::NOT_ENOUGH_MEMORY };
+        let size = section_size(len).ok_or(too_large)?;
+        let section = section::make(size)?;
+        let mapping = section::map(section.as_handle(), size, true)?;
+        Ok(Self { mapping, section, len })
+    }
+
+    /// The bytes, to be filled.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: `len` bytes of a view that lives as long as `self` and is borrowed mutably. The handle
+        // has not left this struct, so nobody else has the memory mapped.
+        unsafe { slice::from_raw_parts_mut(self.mapping.start().as_ptr(), self.len) }
+    }
+
+    /// Unmaps the bytes and closes the handle that could map them for writing, in this order, before any
+    /// reader gets one. The section's list of rights lets nobody have such a handle again.
+    ///
+    /// # Errors
+    /// [`RegionError::Seal`] when this process is out of handles.
+    pub fn seal(self) -> Result<Snapshot, RegionError> {
+        let Self { mapping, section, len } = self;
+        drop(mapping);
+        Ok(Snapshot { section: section::seal(section)?, len })
+    }
+}
+
+impl Snapshot {
+    /// The length in bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Maps it for reading in this process.
+    ///
+    /// # Errors
+    /// [`VerifyError::System`] when the system refuses.
+    pub fn map(&self) -> Result<SnapshotMap, VerifyError> {
+        let mapping = Mapping::new(self.section.as_handle(), false)
+            .map_err(|source| VerifyError::System { source })?;
+        Ok(SnapshotMap(Bytes::Shared { mapping, len: self.len }))
+    }
+}
+
+impl AsHandle for Snapshot {
+    fn as_handle(&self) -> BorrowedHandle<'_> {
+        self.section.as_handle()
+    }
+}
+
+impl SnapshotMap {
+    /// Checks the snapshot of `len` bytes, at most `max`, that a trusted peer sent, and maps it; closes the
+    /// handle either way.
+    ///
+    /// It must be a section of the paging file of `len` bytes rounded up to whole pages, all of them with
+    /// memory behind them.
+    ///
+    /// Windows has nothing that shows that a section cannot be written any more. That the peer has kept no
+    /// way to write it is believed: use [`SnapshotMap::verify_and_copy`] for a peer that is not of this user.
+    ///
+    /// # Errors
+    /// [`VerifyError`] says what is wrong with it.
+    pub fn verify_and_map(
+        section: OwnedHandle,
+        len: usize,
+        max: usize,
+    ) -> Result<Self, VerifyError> {
+        let mapping = verify(section, len, max)?;
+        Ok(Self(Bytes::Shared { mapping, len }))
+    }
+
+    /// The same for a peer that is not trusted: the bytes are copied, and the copy is private.
+    ///
+    /// # Errors
+    /// [`VerifyError`] says what is wrong with it.
+    pub fn verify_and_copy(
+        section: OwnedHandle,
+        len: usize,
+        max: usize,
+    ) -> Result<Self, VerifyError> {
+        let mapping = verify(section, len, max)?;
+        let mut copy = vec![0; len].into_boxed_slice();
+        // SAFETY: the view was checked to have at least `len` bytes, and lives until the end of this
+        // function; it is only read.
+        let range = unsafe { crate::range::Range::new(mapping.start(), len) };
+        range.read(0, &mut copy);
+        Ok(Self(Bytes::Copied(copy)))
+    }
+}
+
+impl Deref for SnapshotMap {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            // SAFETY: `len` bytes of a view that lives as long as `self`, all committed. Its maker unmapped
+            // its own view and closed the handle that could map another before it sent this one, or it is
+            // not the trusted process that `verify_and_map` asks for.
+            Bytes::Shared { mapping, len } => unsafe {
+                slice::from_raw_parts(mapping.start().as_ptr(), *len)
+            },
+            Bytes::Copied(bytes) => bytes,
+        }
+    }
+}
+
+impl AsRef<[u8]> for SnapshotMap {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+fn verify(section: OwnedHandle, len: usize, max: usize) -> Result<Mapping, VerifyError> {
+    let mapped = match section_size(len) {
+        Some(size) if len <= max => section::verify_and_map(section.as_handle(), size),
+        _ => Err(VerifyError::Limit { len: len as u64, max: max as u64 }),
+    };
+    match &mapped {
+        Ok(_) => drop(section),
+        Err(_) => reaper::reap(section),
+    }
+    mapped
+}
+
+/// The size of the section behind `len` bytes: whole pages, at least one. `None` when there is no such size.
+fn section_size(len: usize) -> Option<usize> {
+    let size = len.max(1).checked_next_multiple_of(PAGE)?;
+    isize::try_from(size).is_ok().then_some(size)
+}

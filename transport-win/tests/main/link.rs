@@ -1,0 +1,344 @@
+use std::os::windows::io::AsHandle;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use bellwire_core::drive::{CallFailed, Drive};
+use bellwire_core::lane::Armed;
+use bellwire_core::sync::{AtomicU64, Ordering};
+use bellwire_core::wire::{
+    CloseReason, Doorbell, MAX_CONTROL, Message, PAGE_SIZE, Ready, SessionState,
+};
+use bellwire_core::{
+    Bell, Deadline, Executed, OwnMemory, Park, PeerFault, PeerMemory, Port, SpinPolicy, Woken, Word,
+};
+use bellwire_win::endpoint::Endpoint;
+use bellwire_win::link::Heard;
+use bellwire_win::peer::{Process, Reach};
+use bellwire_win::region::{OwnRegion, PeerRegion};
+use bellwire_win::{clock, poll};
+
+use crate::child;
+use crate::session::{Listens, Session, lanes, link_over, sealed};
+use crate::support::{accept, connect, is_ready, links, links_of, patience, service};
+
+fn until_data(tail: u64) -> Park {
+    Park { tail, head: None, until: patience() }
+}
+
+fn no_longer(park: Park) -> Park {
+    Park { until: Some(clock::now()), ..park }
+}
+
+#[test]
+fn a_ring_wakes_a_parked_thread_for_data_and_space() {
+    for (bell, word) in [(Bell::Data, Word::Tail), (Bell::Space, Word::Head)] {
+        let (mut waiter, ringer) = links();
+        let (finish, done) = mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                ringer.own().store(word, 64, Ordering::Release);
+                ringer.ring(bell);
+                assert_eq!(ringer.own().page.load_u64(Word::Rings.offset(), Ordering::Relaxed), 1);
+                // Nothing but the ring may end the wait.
+                done.recv().unwrap();
+            });
+            let park = Park { tail: 0, head: Some(0), until: patience() };
+            assert_eq!(waiter.park(park), Woken::Rung, "{bell:?}");
+            finish.send(()).unwrap();
+        });
+        assert_eq!(waiter.peer().load(word, Ordering::Acquire), 64);
+    }
+}
+
+#[test]
+fn a_word_that_moved_before_the_park_is_not_slept_on() {
+    let (mut waiter, ringer) = links();
+    ringer.own().store(Word::Tail, 16, Ordering::Release);
+    assert_eq!(waiter.park(until_data(0)), Woken::Rung);
+}
+
+#[test]
+fn a_park_ends_at_its_deadline() {
+    let (mut waiter, _ringer) = links();
+    for wait in [0, 3, 50] {
+        let until = clock::now().after(Duration::from_millis(wait));
+        assert_eq!(waiter.park(Park { until: Some(until), ..until_data(0) }), Woken::Deadline);
+        assert!(clock::now() >= until);
+    }
+}
+
+#[test]
+fn another_thread_cancels_a_park() {
+    let (mut waiter, _ringer) = links();
+    let canceller = waiter.canceller().unwrap();
+    for _ in 0..100 {
+        std::thread::scope(|scope| {
+            let canceller = canceller.clone();
+            scope.spawn(move || canceller.cancel());
+            assert_eq!(waiter.park(until_data(0)), Woken::Cancelled);
+        });
+        assert_eq!(waiter.park(until_data(0)), Woken::Cancelled, "until it is taken");
+        assert!(waiter.take_cancel());
+        assert!(!waiter.take_cancel());
+        assert_eq!(waiter.park(no_longer(until_data(0))), Woken::Deadline);
+    }
+}
+
+#[test]
+fn a_peer_that_closes_its_pipe_is_gone_after_its_data() {
+    let (mut waiter, ringer) = links();
+    assert!(!waiter.peer_gone());
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            ringer.own().store(Word::Tail, 16, Ordering::Release);
+            drop(ringer);
+        });
+        assert_eq!(waiter.park(until_data(0)), Woken::Rung);
+    });
+    assert_eq!(waiter.park(until_data(16)), Woken::PeerGone);
+    assert!(waiter.peer_gone());
+}
+
+#[test]
+fn a_peer_that_says_closed_is_gone() {
+    let (mut waiter, ringer) = links();
+    let closed = SessionState::Closed.word(Some(CloseReason::Normal));
+    ringer.own().store(Word::State, closed, Ordering::Release);
+    assert_eq!(waiter.park(until_data(0)), Woken::PeerGone);
+    assert!(waiter.peer_gone());
+}
+
+#[test]
+fn a_peer_without_an_event_or_that_asks_for_it_is_rung_through_the_pipe() {
+    for wanted in [Doorbell::Socket as u64, Doorbell::Eventfd as u64, 0, 9, u64::MAX] {
+        let (mut waiter, ringer) = links();
+        waiter.own().store(Word::Doorbell, wanted, Ordering::Release);
+        std::thread::scope(|scope| {
+            let waiter = &mut waiter;
+            let waiter = scope.spawn(move || waiter.park(until_data(0)));
+            ringer.own().store(Word::Tail, 16, Ordering::Release);
+            ringer.ring(Bell::Data);
+            assert_eq!(waiter.join().unwrap(), Woken::Rung, "{wanted}");
+        });
+        assert_eq!(waiter.park(no_longer(until_data(16))), Woken::Deadline, "{wanted}");
+    }
+}
+
+#[test]
+fn what_has_no_place_on_an_open_session_ends_a_wait() {
+    let ready = Message::Ready(Ready { session: 9 });
+    let mut bytes = [0; MAX_CONTROL];
+    let len = ready.encode(0, &mut bytes);
+    for message in [b"nothing".as_slice(), &bytes[..len]] {
+        let (mut waiter, ringer) = links();
+        ringer.ring(Bell::Data);
+        ringer.channel().send(message, &[]).unwrap();
+        while waiter.fault().is_none() {
+            assert_ne!(waiter.park(until_data(0)), Woken::Deadline);
+        }
+        assert_eq!(waiter.park(until_data(0)), Woken::PeerGone);
+        assert!(matches!(waiter.fault(), Some(PeerFault::Control { .. })), "{:?}", waiter.fault());
+    }
+}
+
+#[test]
+fn memory_that_no_record_asks_for_hides_neither_rings_nor_deadlines() {
+    let (mut waiter, ringer) = links();
+    let sealed = sealed(&[1; 10]);
+    for id in 1..=40 {
+        ringer.pass_attachment(id, 0, &sealed).unwrap();
+    }
+    for tail in [16, 32, 48] {
+        let until = clock::now().after(Duration::from_millis(5));
+        let parked = || waiter.park(Park { until: Some(until), ..until_data(tail - 16) });
+        let ended = std::iter::repeat_with(parked).find(|woken| *woken != Woken::Rung);
+        assert_eq!(ended, Some(Woken::Deadline));
+        assert!(clock::now() >= until);
+        ringer.own().store(Word::Tail, tail, Ordering::Release);
+        ringer.ring(Bell::Data);
+        assert_eq!(waiter.park(until_data(tail - 16)), Woken::Rung);
+    }
+    for id in 1..=40 {
+        assert_eq!(waiter.take_attachment(id).unwrap().1.len(), 10);
+    }
+    assert_eq!(waiter.take_control(), Ok(Heard::Nothing));
+}
+
+#[test]
+fn memory_is_there_when_its_record_is() {
+    // The end of a read is told to the thread that started it, which may be late: here it makes no system call.
+    for to_server in [true, false] {
+        let (server, client) = links();
+        let (sender, receiver) = if to_server { (client, server) } else { (server, client) };
+        let passed = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (sender, sealed) = (sender, sealed(&[1]));
+                for id in 1..=500 {
+                    sender.pass_attachment(id, 0, &sealed).unwrap();
+                    passed.store(id, Ordering::Release);
+                    while passed.load(Ordering::Acquire) != 0 {
+                        std::hint::spin_loop();
+                    }
+                }
+            });
+            for id in 1..=500 {
+                while passed.load(Ordering::Acquire) != id {
+                    std::hint::spin_loop();
+                }
+                let taken = receiver.take_attachment(id).map(|(_, map)| map.len());
+                passed.store(0, Ordering::Release);
+                assert_eq!(taken, Ok(1), "{id}");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_peer_that_keeps_ringing_extends_no_deadline() {
+    let (mut waiter, ringer) = links();
+    ringer.ring(Bell::Data);
+    assert_eq!(waiter.park(no_longer(until_data(0))), Woken::Deadline);
+}
+
+#[test]
+fn an_event_loop_waits_for_rings_and_death() {
+    let (waiter, ringer) = links();
+    let ready = || {
+        let handles: Vec<_> = waiter.waitables().collect();
+        poll::wait(&handles, Some(clock::now())).unwrap().is_some()
+    };
+    assert!(!ready());
+    for _ in 0..3 {
+        ringer.ring(Bell::Data);
+        assert!(is_ready(waiter.event().as_handle()), "rung");
+        ringer.ring(Bell::Data);
+        waiter.acknowledge();
+        assert!(!ready());
+    }
+    drop(ringer);
+    assert!(ready());
+    waiter.acknowledge();
+    assert!(ready(), "a peer that is gone stays so");
+}
+
+#[test]
+fn a_watcher_wakes_when_the_board_moves() {
+    let (mut waiter, ringer) = links();
+    let (board, section) = OwnRegion::create("board", PAGE_SIZE, |_| {}).unwrap();
+    let seen = PeerRegion::verify_and_map(section, PAGE_SIZE).unwrap();
+    std::thread::scope(|scope| {
+        let (waiter, seen) = (&mut waiter, &seen);
+        let watcher = scope.spawn(move || waiter.watch(seen, 128, 0, patience()));
+        // Rung for something else first.
+        ringer.ring(Bell::Data);
+        board.store_u64(128, 1, Ordering::Release);
+        ringer.ring(Bell::Data);
+        assert_eq!(watcher.join().unwrap(), Woken::Rung);
+    });
+    let soon = clock::now().after(Duration::from_millis(3));
+    assert_eq!(waiter.watch(&seen, 128, 1, Some(soon)), Woken::Deadline);
+    drop(ringer);
+    assert_eq!(waiter.watch(&seen, 128, 1, None), Woken::PeerGone);
+}
+
+// Two processes.
+
+#[test]
+fn two_processes_call_each_other_parked_and_spinning() {
+    let Session { mut drive, mut child, .. } = Session::open(Listens::Caller);
+    let mut buffer = Vec::new();
+    for round in 1..=2000_u32 {
+        let request = round.to_le_bytes().repeat(1 + usize::try_from(round % 50).unwrap());
+        drive.submit(&request).unwrap();
+        let reply = drive.wait_for_reply(&mut Deadline::NEVER.clone(), &mut buffer).unwrap();
+        let expected: Vec<_> = request.iter().map(|byte| byte.wrapping_add(1)).collect();
+        assert_eq!(&buffer[..reply.len], expected, "round {round}");
+    }
+    assert!(drive.parks() > 0, "both ends slept now and then");
+    // More than a lane holds, in one go.
+    let mut answered = 0;
+    for request in 0..1000_u32 {
+        let payload = [9; 500];
+        while let Err(error) = drive.submit(&payload) {
+            assert!(matches!(error, CallFailed::Submit(_)), "{error}");
+            if drive.try_reply(&mut buffer).unwrap().is_some() {
+                answered += 1;
+            } else {
+                drive.wait_for_room(&mut Deadline::at(patience().unwrap())).unwrap();
+            }
+        }
+        let _ = request;
+    }
+    while drive.in_flight() > 0 {
+        drive.wait_for_reply(&mut Deadline::at(patience().unwrap()), &mut buffer).unwrap();
+        answered += 1;
+    }
+    assert_eq!(answered, 1000);
+    drive.close(CloseReason::Normal);
+    drop(drive);
+    assert!(child.wait());
+}
+
+#[test]
+fn the_death_of_a_peer_ends_a_call_after_what_it_answered() {
+    let Session { mut drive, mut child, .. } = Session::open(Listens::Caller);
+    let mut buffer = Vec::new();
+    drive.push(&[7]).unwrap();
+    drive.push(&[8]).unwrap();
+    drive.push(&[0]).unwrap();
+    drive.commit();
+    // No deadline: only the death can end the last wait.
+    for expected in [8, 9] {
+        drive.wait_for_reply(&mut Deadline::NEVER.clone(), &mut buffer).unwrap();
+        assert_eq!(buffer[0], expected);
+    }
+    let error = drive.wait_for_reply(&mut Deadline::NEVER.clone(), &mut buffer).unwrap_err();
+    assert_eq!(error, CallFailed::PeerGone(Executed::Maybe));
+    assert!(!child.wait());
+}
+
+#[test]
+fn the_end_of_a_process_is_seen_though_its_pipe_stays_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = child::start("peer::body_waits", dir.path());
+    let process = Process::open(child.pid(), Reach::Watch).unwrap();
+    let (ringer, mut waiter) = links_of(Some(process));
+    assert!(!waiter.peer_gone());
+    std::thread::scope(|scope| {
+        scope.spawn(|| child.kill());
+        assert_eq!(waiter.park(until_data(0)), Woken::PeerGone);
+    });
+    assert!(waiter.peer_gone());
+    drop(ringer);
+}
+
+#[test]
+fn a_killed_client_wakes_its_parked_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let endpoint = Endpoint::bind(dir.path(), service("calls"), &[]).unwrap();
+    let mut child = child::start("link::body_calls_and_waits", dir.path());
+    let mut link = link_over(accept(&endpoint));
+    // What it published is seen first.
+    let (armed, _) = lanes().arm(link.own(), link.peer(), false).unwrap();
+    if armed != Armed::Moved {
+        assert_eq!(link.park(until_data(0)), Woken::Rung);
+    }
+    let tail = link.peer().load(Word::Tail, Ordering::Acquire);
+    assert_eq!(tail, 32);
+    std::thread::scope(|scope| {
+        scope.spawn(|| child.kill());
+        // A ring that came late may end a wait or two.
+        let woken = std::iter::repeat_with(|| link.park(until_data(tail)));
+        assert_eq!(woken.into_iter().find(|woken| *woken != Woken::Rung), Some(Woken::PeerGone));
+    });
+    assert!(link.process().is_some_and(Process::has_exited) || link.peer_gone());
+}
+
+#[test]
+fn body_calls_and_waits() {
+    let Some(dir) = child::run_dir() else { return };
+    let mut drive = Drive::new(link_over(connect(&dir, "calls")), lanes(), SpinPolicy::NEVER);
+    drive.submit(&[1; 10]).unwrap();
+    child::wait_to_be_killed();
+}

@@ -1,0 +1,95 @@
+use std::os::windows::io::AsHandle;
+use std::time::Duration;
+
+use bellwire_win::doorbell::{Cancel, Event};
+use bellwire_win::poll::{self, Events, Poller};
+
+use crate::support::patience;
+
+const NOW: Option<Duration> = Some(Duration::ZERO);
+const LONG: Option<Duration> = Some(Duration::from_secs(60));
+
+fn tokens(poller: &mut Poller, timeout: Option<Duration>) -> Vec<u64> {
+    let mut events = Events::with_capacity(8);
+    poller.wait(&mut events, timeout).unwrap();
+    events.iter().collect()
+}
+
+#[test]
+fn the_first_of_several_handles_is_told() {
+    let events = [Event::create().unwrap(), Event::create().unwrap(), Event::create().unwrap()];
+    let handles = events.each_ref().map(AsHandle::as_handle);
+    events[2].ring();
+    events[1].ring();
+    assert_eq!(poll::wait(&handles, patience()), Ok(Some(1)));
+    assert_eq!(poll::wait(&handles, patience()), Ok(Some(2)));
+}
+
+#[test]
+fn more_handles_than_one_wait_takes_are_an_error() {
+    let event = Event::create().unwrap();
+    let handles = vec![event.as_handle(); poll::MAX_HANDLES + 1];
+    assert!(poll::wait(&handles, patience()).is_err());
+    event.ring();
+    assert_eq!(poll::wait(&handles[..poll::MAX_HANDLES], patience()), Ok(Some(0)));
+}
+
+#[test]
+fn rings_are_told_once_and_what_lasts_each_time() {
+    let (once, lasting) = (Event::create().unwrap(), Cancel::new());
+    let mut poller = Poller::create().unwrap();
+    poller.add(&once, 1).unwrap();
+    poller.add(lasting.arm().unwrap(), 2).unwrap();
+    assert_eq!(tokens(&mut poller, NOW), []);
+    once.ring();
+    assert_eq!(tokens(&mut poller, LONG), [1]);
+    lasting.set();
+    assert_eq!(tokens(&mut poller, LONG), [2]);
+    assert_eq!(tokens(&mut poller, LONG), [2]);
+    lasting.take();
+    once.ring();
+    let mut seen = tokens(&mut poller, LONG);
+    // The pool may have looked at the lasting one again before it was taken.
+    while !seen.contains(&1) {
+        seen = tokens(&mut poller, LONG);
+    }
+}
+
+#[test]
+fn hundreds_of_handles_are_watched_together() {
+    const MANY: u64 = 300;
+    let events: Vec<_> = (0..MANY).map(|_| Event::create().unwrap()).collect();
+    let mut poller = Poller::create().unwrap();
+    for (event, token) in events.iter().zip(0..) {
+        poller.add(event, token).unwrap();
+    }
+    for round in 0..3 {
+        for (event, token) in events.iter().zip(0..) {
+            if token % 3 == round {
+                event.ring();
+            }
+        }
+        let mut seen = Vec::new();
+        while seen.len() < 100 {
+            seen.extend(tokens(&mut poller, LONG));
+        }
+        seen.sort_unstable();
+        let expected: Vec<_> = (0..MANY).filter(|token| token % 3 == round).collect();
+        assert_eq!(seen, expected);
+    }
+}
+
+#[test]
+fn what_is_deleted_is_not_told() {
+    let event = Event::create().unwrap();
+    let mut poller = Poller::create().unwrap();
+    poller.add(&event, 7).unwrap();
+    assert_eq!(tokens(&mut poller, NOW), []);
+    event.ring();
+    assert!(poller.delete(7));
+    assert!(!poller.delete(7));
+    assert_eq!(tokens(&mut poller, Some(Duration::from_millis(5))), []);
+    poller.add(&event, 7).unwrap();
+    event.ring();
+    assert_eq!(tokens(&mut poller, LONG), [7]);
+}

@@ -1,0 +1,65 @@
+#![allow(unsafe_code, reason = "the attacks map memory by hand")]
+
+use std::os::windows::io::{AsHandle, AsRawHandle, OwnedHandle};
+
+use bellwire_win::snapshot::{SnapshotBuilder, SnapshotMap, VerifyError};
+use windows_sys::Win32::System::Memory::{FILE_MAP_WRITE, MapViewOfFile};
+
+use crate::region::{UPGRADES, duplicate};
+
+fn built(text: &[u8]) -> bellwire_win::snapshot::Snapshot {
+    let mut builder = SnapshotBuilder::create("test", text.len()).unwrap();
+    builder.bytes().copy_from_slice(text);
+    builder.seal().unwrap()
+}
+
+fn sent(snapshot: &bellwire_win::snapshot::Snapshot) -> OwnedHandle {
+    snapshot.as_handle().try_clone_to_owned().unwrap()
+}
+
+#[test]
+fn readers_see_what_was_built() {
+    let text = b"built once, read by many";
+    let snapshot = built(text);
+    assert_eq!((snapshot.len(), snapshot.is_empty()), (text.len(), false));
+    let mapped = SnapshotMap::verify_and_map(sent(&snapshot), text.len(), 4096).unwrap();
+    let copied = SnapshotMap::verify_and_copy(sent(&snapshot), text.len(), 4096).unwrap();
+    let own = snapshot.map().unwrap();
+    drop(snapshot);
+    for map in [mapped, copied, own] {
+        assert_eq!(&*map, text);
+        assert_eq!(map.as_ref(), text);
+    }
+}
+
+#[test]
+fn nobody_can_write_a_sealed_snapshot_any_more() {
+    let snapshot = built(b"untouched");
+    // SAFETY: a mapping that is never made.
+    let view =
+        unsafe { MapViewOfFile(snapshot.as_handle().as_raw_handle(), FILE_MAP_WRITE, 0, 0, 0) };
+    assert!(view.Value.is_null(), "its own maker mapped it for writing");
+    for access in UPGRADES {
+        assert_eq!(duplicate(snapshot.as_handle(), access).map(|_| ()), Err(5), "{access:#x}");
+    }
+    assert_eq!(&*snapshot.map().unwrap(), b"untouched");
+}
+
+#[test]
+fn an_empty_snapshot_is_one_page_of_nothing() {
+    let snapshot = built(b"");
+    assert!(snapshot.is_empty());
+    assert_eq!(&*SnapshotMap::verify_and_map(sent(&snapshot), 0, 4096).unwrap(), b"");
+}
+
+#[test]
+fn another_length_than_announced_is_refused() {
+    let snapshot = built(&[1; 5000]);
+    let map = |len, max| SnapshotMap::verify_and_map(sent(&snapshot), len, max).map(|_| ());
+    assert_eq!(map(5000, 5000), Ok(()));
+    assert_eq!(map(5000, 4999), Err(VerifyError::Limit { len: 5000, max: 4999 }));
+    assert_eq!(map(4096, 9000), Err(VerifyError::Size { found: 8192, expected: 4096 }));
+    assert_eq!(map(8193, 9000), Err(VerifyError::Size { found: 8192, expected: 12288 }));
+    let huge = usize::MAX;
+    assert_eq!(map(huge, huge), Err(VerifyError::Limit { len: huge as u64, max: huge as u64 }));
+}
