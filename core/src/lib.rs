@@ -6,14 +6,15 @@
 //! over Windows sections, in the simulator (feature `sim`) and under loom.
 //!
 //! ```text
-//! wire, geometry → memory → lane → call, serve, handshake → port, resize, drive
+//! wire, geometry → memory → lane → call, serve, handshake → port, resize, control, drive
 //! ```
 //!
 //! | module | holds |
 //! | --- | --- |
 //! | [`wire`] | every byte that crosses between processes |
 //! | [`lane`] | records, back-pressure, the parking protocol |
-//! | [`resize`], [`mailbox`] | how a lane changes its size, and what is on the control socket meanwhile |
+//! | [`resize`] | how a lane changes its size |
+//! | [`control`], [`mailbox`] | what is on the control socket meanwhile, and what becomes of it |
 //! | [`call`], [`serve`] | which requests are in flight, on either end |
 //! | [`handshake`] | how a session begins |
 //! | [`port`] | what a transport has to offer |
@@ -23,6 +24,7 @@
 extern crate alloc;
 
 pub mod call;
+pub mod control;
 pub mod drive;
 mod error;
 mod geometry;
@@ -49,4 +51,4 @@ pub use memory::{OwnMemory, PeerMemory, Word};
 pub use name::{NameError, ServiceName};
 pub use port::{Bell, Park, Port, Woken};
 pub use spin::{Looks, Spin, SpinPolicy};
-pub use time::{Deadline, Instant};
+pub use time::{Deadline, Instant, sliced};

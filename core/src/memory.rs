@@ -1,4 +1,5 @@
 use crate::sync::Ordering;
+use crate::wire::SessionState;
 
 /// The words of a page. The value is the word's offset in bytes; `docs/wire.md` is the reference.
 ///
@@ -66,6 +67,12 @@ pub trait PeerMemory {
 
     /// Copies bytes of the peer's lane at `offset` out. The caller has checked that they are inside it.
     fn read(&self, offset: usize, into: &mut [u8]);
+
+    /// Whether the peer says that it has closed the session. Acquire: what it published before is then visible.
+    fn says_closed(&self) -> bool {
+        let state = SessionState::parse(self.load(Word::State, Ordering::Acquire));
+        matches!(state, Some((SessionState::Closed, _)))
+    }
 
     /// A hint that the peer's lane will be read at `offset` at once; inside the lane. May do nothing.
     #[inline]

@@ -2,7 +2,8 @@
 
 use crate::lane::Epoch;
 use crate::resize::{FollowError, Shortage};
-use crate::{Instant, OwnMemory, PeerMemory};
+use crate::sync::Ordering;
+use crate::{Instant, OwnMemory, PeerMemory, Word};
 
 /// The thing that an end of a session waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,6 +25,15 @@ pub struct Park {
     pub head: Option<u64>,
     /// When to give up; `None` for never.
     pub until: Option<Instant>,
+}
+
+impl Park {
+    /// Whether a word that it waits for has moved on. Acquire: what it announces is then visible.
+    #[inline]
+    pub fn has_moved(&self, peer: &impl PeerMemory) -> bool {
+        let moved = |word, seen| peer.load(word, Ordering::Acquire) != seen;
+        moved(Word::Tail, self.tail) || self.head.is_some_and(|seen| moved(Word::Head, seen))
+    }
 }
 
 /// Why a wait ended.

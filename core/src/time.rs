@@ -30,6 +30,14 @@ impl Instant {
     }
 }
 
+/// The end of a slice of a wait that ends at `until`, or that end if it comes first; whether it is the slice's.
+pub fn sliced(until: Option<Instant>, slice: Instant) -> (Instant, bool) {
+    match until {
+        Some(until) if until <= slice => (until, false),
+        _ => (slice, true),
+    }
+}
+
 /// When a wait gives up, worked out when somebody first has the time at hand: an answer that comes while
 /// the waiter still spins costs no look at the clock. So a span starts up to about a microsecond late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,6 +11,7 @@
 
 mod call;
 mod codec;
+mod control;
 mod death;
 mod drive;
 mod epochs;

@@ -1,7 +1,8 @@
 //! The Linux transport of Bellwire: sealed memfds, descriptor passing, futex and eventfd doorbells.
 //!
-//! It moves bytes, descriptors and memory, and parses no message but a doorbell's. What the words in the
-//! memory mean is [`bellwire_core`]'s business; policy is the facade's.
+//! It moves bytes, descriptors and memory, and parses no message. What messages and the words in the memory mean is
+//! [`bellwire_core`]'s business; policy is the facade's. What does not depend on the system is in
+//! [`bellwire_transport`].
 //!
 //! ```text
 //! clock · mapping · sealed     the time, a mapped range, a sealed file

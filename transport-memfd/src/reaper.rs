@@ -4,26 +4,17 @@
 //! it happens on one thread of its own, started with the first descriptor.
 
 use std::os::fd::OwnedFd;
-use std::sync::OnceLock;
-use std::sync::mpsc::{Receiver, Sender, channel};
 
-use bellwire_core::sync::{AtomicUsize, Ordering};
+use bellwire_transport::Reaper;
 
-static QUEUE: OnceLock<Option<Sender<OwnedFd>>> = OnceLock::new();
-static WAITING: AtomicUsize = AtomicUsize::new(0);
+static REAPER: Reaper<OwnedFd> = Reaper::new(close);
 
 /// Closes `fd` on the reaper thread. Never blocks.
 ///
 /// The queue has no bound of its own and needs none: each entry is an open descriptor, so
 /// `RLIMIT_NOFILE` is its bound. Whoever admits peers can look at [`backlog`].
 pub fn reap(fd: OwnedFd) {
-    let queue = QUEUE.get_or_init(start);
-    WAITING.fetch_add(1, Ordering::Relaxed);
-    // Without a thread (no memory, no process slots) it is closed here: late is better than leaked.
-    let sent = queue.as_ref().is_some_and(|queue| queue.send(fd).is_ok());
-    if !sent {
-        WAITING.fetch_sub(1, Ordering::Relaxed);
-    }
+    REAPER.reap(fd);
 }
 
 /// Closes all of `fds` on the reaper thread.
@@ -34,22 +25,12 @@ pub fn reap_all(fds: impl IntoIterator<Item = OwnedFd>) {
 /// How many descriptors wait to be closed. A number that stays high means that a peer sent something
 /// whose closing blocks.
 pub fn backlog() -> usize {
-    WAITING.load(Ordering::Relaxed)
+    REAPER.backlog()
 }
 
-fn start() -> Option<Sender<OwnedFd>> {
-    let (queue, arrivals) = channel();
-    let thread = std::thread::Builder::new().name("bellwire-reaper".into());
-    thread.spawn(move || run(&arrivals)).ok()?;
-    Some(queue)
-}
-
-fn run(arrivals: &Receiver<OwnedFd>) {
-    for fd in arrivals {
-        // Otherwise one socket with a linger time of hours would hold up all that come after it. Other
-        // descriptors refuse this, which is fine.
-        let _ = rustix::net::sockopt::set_socket_linger(&fd, None);
-        drop(fd);
-        WAITING.fetch_sub(1, Ordering::Relaxed);
-    }
+fn close(fd: OwnedFd) {
+    // Otherwise one socket with a linger time of hours would hold up all that come after it. Other
+    // descriptors refuse this, which is fine.
+    let _ = rustix::net::sockopt::set_socket_linger(&fd, None);
+    drop(fd);
 }

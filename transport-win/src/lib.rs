@@ -1,11 +1,11 @@
 //! The Windows transport of Bellwire: section objects, handle duplication, event doorbells, named pipes.
 //!
-//! It moves bytes, handles and memory, and parses no message but a doorbell's. What the words in the memory
-//! mean is `bellwire_core`'s business; policy is the facade's.
+//! It moves bytes, handles and memory, and parses no message. What messages and the words in the memory mean is
+//! `bellwire_core`'s business; policy is the facade's. What does not depend on the system is in `bellwire_transport`.
 //!
 //! ```text
 //! clock · os_error · handle · security     the time, an error code, a duplicate, a descriptor of rights
-//! range · mapping · section                bytes that two processes see, a mapped view, a section object
+//! mapping · section                        a mapped view, a section object
 //! region · snapshot                        memory that one process writes; memory that nobody writes any more
 //! doorbell · poll                          waking, waiting for handles
 //! peer · reaper · pipe · pass              who the peer is; messages, and the handles that come with them
@@ -31,7 +31,6 @@ pub mod pass;
 pub mod peer;
 mod pipe;
 pub mod poll;
-mod range;
 pub mod reaper;
 pub mod region;
 mod section;

@@ -8,6 +8,8 @@ use std::ops::Deref;
 use std::os::windows::io::{AsHandle, BorrowedHandle, OwnedHandle};
 use std::slice;
 
+use bellwire_transport::PeerRange;
+
 use crate::mapping::Mapping;
 use crate::reaper;
 use crate::section::{self, PAGE};
@@ -136,7 +138,7 @@ impl SnapshotMap {
         let mut copy = vec![0; len].into_boxed_slice();
         // SAFETY: the view was checked to have at least `len` bytes, and lives until the end of this
         // function; it is only read.
-        let range = unsafe { crate::range::Range::new(mapping.start(), len) };
+        let range = unsafe { PeerRange::new(mapping.start(), len) };
         range.read(0, &mut copy);
         Ok(Self(Bytes::Copied(copy)))
     }

@@ -1,5 +1,4 @@
 use alloc::sync::Arc;
-use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::time::Duration;
@@ -7,11 +6,11 @@ use std::sync::Mutex;
 
 use super::world::World;
 use super::{DRIVEN, Event, PEER, Sim, SimMemory, SimOwn, SimPeer};
+use crate::control::{self, Arrival, Control, Courier, Heard};
 use crate::lane::{Epoch, LaneTerms, Lanes, Wake};
-use crate::mailbox::Mailbox;
 use crate::resize::{FollowError, Resource, Shortage};
 use crate::sync::Ordering;
-use crate::wire::{Attachment, MAX_CONTROL, Message};
+use crate::wire::{Attachment, MAX_CONTROL};
 use crate::{Bell, Instant, OwnMemory, Park, PeerFault, Port, Woken, Word};
 
 /// What an end can lack something for.
@@ -36,7 +35,7 @@ pub struct SimEnd {
     terms: [LaneTerms; 2],
     own: SimOwn,
     peer: SimPeer,
-    mailbox: Mutex<Mailbox<SimMemory>>,
+    control: Mutex<Control<Self>>,
     /// The lane that was passed last.
     offered: Mutex<Option<(Epoch, SimMemory)>>,
     world: Arc<World>,
@@ -55,7 +54,7 @@ impl SimEnd {
             terms,
             own: own.clone(),
             peer: peer.shared(),
-            mailbox: Mutex::new(Mailbox::new(limits)),
+            control: Mutex::new(Control::new(limits)),
             offered: Mutex::new(None),
             world: Arc::clone(world),
         };
@@ -125,8 +124,7 @@ impl SimEnd {
         let len = payload.len() as u64;
         self.world.act(self.me, Act::Pass, len)?;
         let attachment = Attachment { id, generation: 0, len };
-        self.send(&Message::Attachment(attachment), SimMemory::holding(payload));
-        Ok(())
+        control::pass_attachment(self, attachment, SimMemory::holding(payload))
     }
 
     /// Takes the message `id`, which the peer passed.
@@ -135,21 +133,21 @@ impl SimEnd {
     /// [`FollowError`]: the peer lied, or a shortage is scripted, after which the message is still there.
     pub fn take(&self, id: u64) -> Result<Vec<u8>, FollowError> {
         self.world.act(self.me, Act::Take, 0)?;
-        let mut mailbox = self.mailbox.lock().expect("no panic while it is locked");
-        let (attachment, memory) = loop {
-            if let Some(found) = mailbox.attachment(id)? {
-                break found;
-            }
-            // No more than that: the peer may pass the next one as soon as a record was taken.
-            if !self.take_in(&mut mailbox)? {
-                return Err(PeerFault::Memory { what: "a message", why: "none was passed" }.into());
-            }
-        };
+        let mut control = self.control.lock().expect("no panic while it is locked");
+        let (attachment, memory) = control.take_attachment(self, id)?;
         let len = usize::try_from(attachment.len).expect("at most the limit");
         if memory.size() != attachment.len.next_multiple_of(crate::wire::PAGE_SIZE as u64) {
             return Err(PeerFault::Memory { what: "a message", why: "it has another size" }.into());
         }
         Ok(memory.start(len))
+    }
+
+    /// Takes in what the peer has sent over the control socket by now.
+    ///
+    /// # Errors
+    /// [`FollowError`]: the peer sent what has no place there.
+    pub fn take_control(&self) -> Result<Heard, FollowError> {
+        self.control.lock().expect("no panic while it is locked").take_in(self)
     }
 
     /// Sends anything over the control socket.
@@ -160,19 +158,27 @@ impl SimEnd {
     pub(super) fn world(&self) -> &World {
         &self.world
     }
+}
 
-    fn send(&self, message: &Message, memory: SimMemory) {
-        let mut bytes = [0; MAX_CONTROL];
-        let len = message.encode(1, &mut bytes);
-        self.post(bytes.get(..len).expect("it was written there"), vec![memory]);
+impl Courier for SimEnd {
+    type Memory = SimMemory;
+    type Lent<'a> = SimMemory;
+
+    fn send(&self, message: &[u8], memory: Option<SimMemory>) -> Result<(), Shortage> {
+        self.post(message, memory.into_iter().collect());
+        Ok(())
     }
 
-    /// Takes in what came next; false when nothing did.
-    fn take_in(&self, mailbox: &mut Mailbox<SimMemory>) -> Result<bool, PeerFault> {
-        let Some((bytes, memory)) = self.world.receive(self.me) else { return Ok(false) };
-        mailbox.take_in(&bytes, memory).map_err(|rejected| rejected.fault)?;
-        Ok(true)
+    fn receive(&self, into: &mut [u8; MAX_CONTROL]) -> Result<Arrival<SimMemory>, FollowError> {
+        let Some((bytes, memory)) = self.world.receive(self.me) else {
+            return Ok(Arrival::Nothing);
+        };
+        let Some(start) = into.get_mut(..bytes.len()) else { return Ok(Arrival::TooLong) };
+        start.copy_from_slice(&bytes);
+        Ok(Arrival::Message { len: bytes.len(), memory })
     }
+
+    fn close(_: Vec<SimMemory>) {}
 }
 
 impl Port for &SimEnd {
@@ -202,7 +208,7 @@ impl Port for &SimEnd {
     fn offer(&mut self, epoch: Epoch) -> Result<(), Shortage> {
         self.world.act(self.me, Act::Offer, epoch.size.size())?;
         let memory = SimMemory::new(epoch.size.size());
-        self.send(&Message::Lane(epoch), memory.clone());
+        control::pass_lane(*self, epoch, memory.clone())?;
         *self.offered.lock().expect("no panic while it is locked") = Some((epoch, memory));
         Ok(())
     }
@@ -215,18 +221,15 @@ impl Port for &SimEnd {
     }
 
     fn follow(&mut self, epoch: Epoch) -> Result<(), FollowError> {
-        let mut mailbox = self.mailbox.lock().expect("no panic while it is locked");
-        while self.take_in(&mut mailbox)? {}
-        let missing = PeerFault::Memory { what: "a lane", why: "none was passed" };
-        let memory = mailbox.lane(epoch)?.ok_or(missing)?;
-        if memory.size() != epoch.size.size() {
-            return Err(PeerFault::Memory { what: "a lane", why: "it has another size" }.into());
-        }
-        if let Err(shortage) = self.world.act(self.me, Act::Follow, epoch.size.size()) {
-            mailbox.put_back(epoch, memory);
-            return Err(shortage.into());
-        }
-        self.peer.follow(memory);
+        let mut control = self.control.lock().expect("no panic while it is locked");
+        let lane = control.follow(*self, epoch, |memory| {
+            if memory.size() != epoch.size.size() {
+                return Err(PeerFault::Memory { what: "a lane", why: "it has another size" }.into());
+            }
+            self.world.act(self.me, Act::Follow, epoch.size.size())?;
+            Ok(memory.clone())
+        })?;
+        self.peer.follow(lane);
         Ok(())
     }
 }

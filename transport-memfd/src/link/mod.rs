@@ -27,22 +27,10 @@ use control::Control;
 pub use control::Heard;
 
 /// The memory that this end writes.
-#[derive(Debug)]
-pub struct OwnEnd {
-    /// Its control words.
-    pub page: OwnRegion,
-    /// Its records.
-    pub lane: OwnRegion,
-}
+pub type OwnEnd = bellwire_transport::OwnEnd<OwnRegion>;
 
 /// The memory that the peer writes.
-#[derive(Debug)]
-pub struct PeerEnd {
-    /// Its control words.
-    pub page: PeerRegion,
-    /// Its records.
-    pub lane: PeerRegion,
-}
+pub type PeerEnd = bellwire_transport::PeerEnd<PeerRegion>;
 
 /// What a [`Link`] is made of, when the handshake is done.
 #[derive(Debug)]
@@ -104,44 +92,8 @@ pub struct Link {
     lane_name: Box<str>,
     // The own lane's next epoch, passed and not written yet.
     offered: Option<OwnRegion>,
-    // What the peer did on the control socket while somebody waited.
-    fault: Option<PeerFault>,
     // What an event loop polls, once it has asked for it.
     gathered: OnceLock<Epoll>,
-}
-
-impl OwnMemory for OwnEnd {
-    #[inline]
-    fn store(&self, word: Word, value: u64, order: Ordering) {
-        self.page.store_u64(word.offset(), value, order);
-    }
-
-    #[inline]
-    fn write(&self, offset: usize, bytes: &[u8]) {
-        self.lane.write(offset, bytes);
-    }
-
-    #[inline]
-    fn will_write(&self, offset: usize) {
-        self.lane.will_write(offset);
-    }
-}
-
-impl PeerMemory for PeerEnd {
-    #[inline]
-    fn load(&self, word: Word, order: Ordering) -> u64 {
-        self.page.load_u64(word.offset(), order)
-    }
-
-    #[inline]
-    fn read(&self, offset: usize, into: &mut [u8]) {
-        self.lane.read(offset, into);
-    }
-
-    #[inline]
-    fn will_read(&self, offset: usize) {
-        self.lane.will_read(offset);
-    }
 }
 
 impl Link {
@@ -166,7 +118,6 @@ impl Link {
             cancel: Arc::default(),
             lane_name: parts.lane_name.into(),
             offered: None,
-            fault: None,
             gathered: OnceLock::new(),
         };
         link.choose_doorbell(parts.doorbell)?;
@@ -241,7 +192,7 @@ impl Link {
 
     /// What the peer did on the control socket that has no place there, found while this end waited.
     pub fn fault(&self) -> Option<PeerFault> {
-        self.fault
+        self.control.fault()
     }
 
     /// A descriptor that an event loop can poll for reading: ready when there may be data or space, or the
@@ -273,22 +224,8 @@ impl Link {
                 }
             }
             Doorbell::Socket => {
-                self.hear();
+                self.control.hear();
             }
-        }
-    }
-
-    /// Takes the rings off the socket, and what lies between them. Whether nothing is left there. A fault ends the
-    /// session at the next look.
-    fn hear(&mut self) -> bool {
-        match self.take_control() {
-            // That it ended is told by the wait itself.
-            Ok(heard) => heard != Heard::More,
-            Err(FollowError::Lied(fault)) => {
-                self.fault.get_or_insert(fault);
-                true
-            }
-            Err(FollowError::Short(_)) => false,
         }
     }
 
@@ -304,12 +241,6 @@ impl Link {
             gathered.add(pidfd, 2, Interest::readable(Trigger::Level))?;
         }
         Ok(gathered)
-    }
-
-    /// Counts in the own page, which nobody else writes.
-    fn count(&self, word: Word) {
-        let before = self.own.page.load_u64(word.offset(), Ordering::Relaxed);
-        self.own.store(word, before.wrapping_add(1), Ordering::Relaxed);
     }
 
     fn ring_futex(&self, bell: Bell) {
@@ -342,12 +273,11 @@ impl Port for Link {
     }
 
     fn ring(&self, bell: Bell) {
-        self.own.store(Word::RungAt, clock::now().as_nanos(), Ordering::Relaxed);
-        self.count(Word::Rings);
+        self.own.rings(clock::now());
         let wanted = u32::try_from(self.peer.load(Word::Doorbell, Ordering::Acquire));
         match (wanted.ok().and_then(Doorbell::parse), &self.peer_eventfd) {
             (Some(Doorbell::Eventfd), Some(eventfd)) => eventfd.ring(),
-            (Some(Doorbell::Socket), _) => self.ring_socket(),
+            (Some(Doorbell::Socket), _) => self.control.ring(),
             // Also what a peer gets that asks for nonsense, or for an eventfd that it never sent.
             _ => self.ring_futex(bell),
         }

@@ -3,12 +3,11 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use bellwire_core::sync::Ordering;
-use bellwire_core::wire::SessionState;
-use bellwire_core::{Instant, Park, PeerMemory, Woken, Word};
+use bellwire_core::control::BLOCKED_SLICE;
+use bellwire_core::{Instant, Park, PeerMemory, Woken, Word, sliced};
 use rustix::event::PollFd;
 
-use super::Link;
+use super::{Heard, Link};
 use crate::doorbell::{Eventfd, Woke, futex_wait_any};
 use crate::life::{LIFE_OFFSET, LifeState, life_state};
 use crate::region::PeerRegion;
@@ -18,8 +17,6 @@ use crate::{clock, poll};
 const DEATH_SLICE: Duration = Duration::from_millis(100);
 /// The same when it has one. The peer writes its life word and can fake it, so it is not relied on alone.
 const ARMED_SLICE: Duration = Duration::from_secs(60);
-/// How long a wait on the socket overlooks new rings behind a control message that nobody takes.
-const BLOCKED_SLICE: Duration = Duration::from_millis(1);
 
 impl Link {
     /// Sleeps until the low half of the word at `offset` of `board`, which the same peer writes, moves on from
@@ -46,15 +43,14 @@ impl Link {
                 return Woken::PeerGone;
             }
             looks += 1;
-            let slice = clock::now().after(if life.is_some() { ARMED_SLICE } else { DEATH_SLICE });
-            let sliced = until.is_none_or(|until| slice < until);
-            let wake = if sliced { Some(slice) } else { until };
+            let slice = if life.is_some() { ARMED_SLICE } else { DEATH_SLICE };
+            let (wake, is_slice) = sliced(until, clock::now().after(slice));
             let cancel = (self.cancel.word.word(), 0);
             let woke = match life {
-                Some(life) => futex_wait_any(&[(word, low(seen)), cancel, life], wake),
-                None => futex_wait_any(&[(word, low(seen)), cancel], wake),
+                Some(life) => futex_wait_any(&[(word, low(seen)), cancel, life], Some(wake)),
+                None => futex_wait_any(&[(word, low(seen)), cancel], Some(wake)),
             };
-            if woke == Woke::Deadline && !sliced {
+            if woke == Woke::Deadline && !is_slice {
                 return Woken::Deadline;
             }
         }
@@ -63,7 +59,7 @@ impl Link {
     /// Whether the peer's process ended, or it closed the session or its socket. Does not block. What it
     /// published before is still there to be read.
     pub fn peer_gone(&self) -> bool {
-        self.peer_said_closed() || self.life() == LifeState::Died || self.process_gone()
+        self.peer.says_closed() || self.life() == LifeState::Died || self.process_gone()
     }
 
     /// What the kernel has noted of the peer's serving thread: one load, no system call.
@@ -85,11 +81,10 @@ impl Link {
                 return self.last_look(park);
             }
             looks += 1;
-            let slice = clock::now().after(if armed { ARMED_SLICE } else { DEATH_SLICE });
-            let sliced = park.until.is_none_or(|until| slice < until);
-            let until = if sliced { Some(slice) } else { park.until };
-            match self.wait_on_words(park, armed, until) {
-                Woke::Deadline if sliced => {}
+            let slice = if armed { ARMED_SLICE } else { DEATH_SLICE };
+            let (until, is_slice) = sliced(park.until, clock::now().after(slice));
+            match self.wait_on_words(park, armed, Some(until)) {
+                Woke::Deadline if is_slice => {}
                 Woke::Deadline => return self.reason(park).unwrap_or(Woken::Deadline),
                 Woke::LookAgain if self.life() == LifeState::Died => return self.last_look(park),
                 Woke::LookAgain if !armed || self.life() == LifeState::Alive => {
@@ -131,7 +126,7 @@ impl Link {
     }
 
     pub(super) fn park_on_socket(&mut self, park: &Park) -> Woken {
-        let is_clear = self.hear();
+        let is_clear = self.control.hear() != Heard::More;
         if self.fault().is_some() {
             return Woken::PeerGone;
         }
@@ -139,11 +134,7 @@ impl Link {
         if !is_clear && self.reason(park).is_none() {
             // A message that cannot be taken in, for lack of descriptors, keeps the socket readable: waiting for
             // that would spin, and behind it a ring is not seen. So look at the words in short slices.
-            let slice = clock::now().after(BLOCKED_SLICE);
-            let (until, is_slice) = match park.until {
-                Some(until) if until <= slice => (until, false),
-                _ => (slice, true),
-            };
+            let (until, is_slice) = sliced(park.until, clock::now().after(BLOCKED_SLICE));
             let quiet = Park { until: Some(until), ..*park };
             let bells = [poll::hung_up(socket), poll::hung_up(socket)];
             let woken = self.park_on_fds(&quiet, bells, || {});
@@ -159,7 +150,7 @@ impl Link {
             return reason;
         }
         // That it hung up or ended is told by the wait itself.
-        if self.peer_said_closed() {
+        if self.peer.says_closed() {
             return self.last_look(park);
         }
         let cancel = match self.cancel.eventfd.get() {
@@ -184,27 +175,16 @@ impl Link {
     fn reason(&self, park: &Park) -> Option<Woken> {
         if self.cancel.word.is_set() {
             Some(Woken::Cancelled)
-        } else if self.has_moved(park) {
+        } else if park.has_moved(&self.peer) {
             Some(Woken::Rung)
         } else {
             None
         }
     }
 
-    /// Whether a word that `park` waits for has moved on. Acquire: what it announces is then visible.
-    fn has_moved(&self, park: &Park) -> bool {
-        let moved = |word, seen| self.peer.load(word, Ordering::Acquire) != seen;
-        moved(Word::Tail, park.tail) || park.head.is_some_and(|seen| moved(Word::Head, seen))
-    }
-
     /// The peer is gone. Whatever it published before it went is visible by now: look once more.
     fn last_look(&self, park: &Park) -> Woken {
         self.reason(park).unwrap_or(Woken::PeerGone)
-    }
-
-    fn peer_said_closed(&self) -> bool {
-        let state = SessionState::parse(self.peer.load(Word::State, Ordering::Acquire));
-        matches!(state, Some((SessionState::Closed, _)))
     }
 
     fn process_gone(&self) -> bool {

@@ -1,12 +1,13 @@
-//! What a [`Link`] does on its pipe once the handshake is over: rings, lanes and attachments, sent and taken in.
+//! What a [`Link`] does on its pipe once the handshake is over. What the messages mean is
+//! [`bellwire_core::control`]'s business; this moves them, and their handles.
 
 use std::os::windows::io::{AsHandle, BorrowedHandle, OwnedHandle};
 
+use bellwire_core::PeerFault;
+use bellwire_core::control::{self, Arrival, Courier};
 use bellwire_core::lane::Epoch;
-use bellwire_core::mailbox::Mailbox;
 use bellwire_core::resize::{FollowError, Resource, Shortage};
-use bellwire_core::wire::{Attachment, MAX_CONTROL, Message};
-use bellwire_core::{Limits, PeerFault};
+use bellwire_core::wire::{Attachment, MAX_CONTROL};
 use windows_sys::Win32::Foundation::{ERROR_BROKEN_PIPE, ERROR_NO_SYSTEM_RESOURCES};
 
 use super::Link;
@@ -15,43 +16,63 @@ use crate::region::{OwnRegion, PeerRegion, RegionError, VerifyError};
 use crate::snapshot::{Snapshot, SnapshotMap};
 use crate::{OsError, reaper};
 
-/// How many messages are taken in at once: a peer that floods the pipe holds nobody up.
-const MOST_AT_ONCE: usize = 1024;
-/// More handles than any message has: a count that is off is told by the mailbox.
+pub use bellwire_core::control::Heard;
+
+/// More handles than any message has: a count that is off is told by the core.
 const MAX_HANDLES: usize = 16;
 
-/// What was taken off the pipe and no record has asked for yet. Dropped, what the peer sent and nobody verified is
-/// closed on the reaper thread, since closing it may wait.
-#[derive(Debug)]
-pub(super) struct Inbox(Mailbox<OwnedHandle>);
+impl Courier for Link {
+    type Memory = OwnedHandle;
+    type Lent<'a> = BorrowedHandle<'a>;
 
-/// What there is on the control pipe, after a look.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard {
-    /// Nothing: all was taken in.
-    Nothing,
-    /// More: enough handles wait for their records, or there was more than one turn takes.
-    More,
-    /// The end: the peer has closed it, and everything before was taken in.
-    End,
-}
-
-/// What taking one message in came to.
-enum Taken {
-    One,
-    None,
-    End,
-}
-
-impl Inbox {
-    pub(super) fn new(limits: Limits) -> Self {
-        Self(Mailbox::new(limits))
+    fn send(&self, message: &[u8], memory: Option<BorrowedHandle<'_>>) -> Result<(), Shortage> {
+        let none = OsError::new(0);
+        match self.channel.send(message, memory.as_slice()) {
+            // Nobody will read what comes either: the next wait says that the peer is gone.
+            Ok(()) | Err(SendError::Gone) => Ok(()),
+            Err(SendError::WouldBlock) => Err(short(Resource::ControlSocket, 0, none)),
+            Err(SendError::Handle { source }) => Err(short(Resource::Descriptors, 0, source)),
+            Err(SendError::System { source }) => Err(short(Resource::Other, 0, source)),
+            Err(_) => Err(short(Resource::Other, 0, none)),
+        }
     }
-}
 
-impl Drop for Inbox {
-    fn drop(&mut self) {
-        reaper::reap_all(self.0.drain());
+    fn receive(&self, into: &mut [u8; MAX_CONTROL]) -> Result<Arrival<OwnedHandle>, FollowError> {
+        let lied = |fds, why| PeerFault::Control { len: MAX_CONTROL, fds, why };
+        Ok(match self.channel.receive(into, MAX_HANDLES) {
+            Ok(received) => Arrival::Message { len: received.len, memory: received.into_handles() },
+            Err(ReceiveError::WouldBlock) => Arrival::Nothing,
+            Err(ReceiveError::Closed) => Arrival::End,
+            Err(ReceiveError::TooManyHandles { count, .. }) => Arrival::TooMany { count },
+            Err(ReceiveError::TooLong { .. }) => Arrival::TooLong,
+            Err(ReceiveError::TooShort) => return Err(lied(0, "it is cut off").into()),
+            // What a client had offered and nobody had taken yet went with it.
+            Err(ReceiveError::Handle { .. }) if self.peer_gone() => Arrival::End,
+            Err(ReceiveError::NoHandle | ReceiveError::Handle { .. }) => {
+                return Err(lied(1, "it names what is no handle").into());
+            }
+            Err(ReceiveError::Short { source }) => {
+                return Err(short(Resource::Descriptors, 0, source).into());
+            }
+            Err(ReceiveError::System { source }) => {
+                return Err(short(Resource::Other, 0, source).into());
+            }
+        })
+    }
+
+    fn close(memory: Vec<OwnedHandle>) {
+        reaper::reap_all(memory);
+    }
+
+    fn catch_up(&self) -> bool {
+        self.channel.catch_up();
+        true
+    }
+
+    /// What a client offered and nobody took goes with it: see [`crate::pass`].
+    fn lost(&self) -> Option<Shortage> {
+        let broken = || short(Resource::Other, 0, OsError::new(ERROR_BROKEN_PIPE));
+        self.peer_gone().then(broken)
     }
 }
 
@@ -63,17 +84,7 @@ impl Link {
     /// [`FollowError`]: the peer sent what has no place here, or this process cannot have a handle more; the
     /// message is still there then.
     pub fn take_control(&self) -> Result<Heard, FollowError> {
-        for _ in 0..MOST_AT_ONCE {
-            if self.inbox.borrow().0.is_crowded() {
-                return Ok(Heard::More);
-            }
-            match self.take_one()? {
-                Taken::One => {}
-                Taken::None => return Ok(Heard::Nothing),
-                Taken::End => return Ok(Heard::End),
-            }
-        }
-        Ok(Heard::More)
+        self.control.borrow_mut().take_in(self)
     }
 
     /// Passes a message of its own memory, for the attach record `id`.
@@ -86,9 +97,8 @@ impl Link {
         generation: u64,
         sealed: &Snapshot,
     ) -> Result<(), Shortage> {
-        let len = sealed.len() as u64;
-        let message = Message::Attachment(Attachment { id, generation, len });
-        self.pass(&message, len, sealed.as_handle())
+        let attachment = Attachment { id, generation, len: sealed.len() as u64 };
+        control::pass_attachment(self, attachment, sealed.as_handle())
     }
 
     /// Takes the memory of the attach record `id`, checks it and maps it; that of a peer that is not trusted is copied.
@@ -96,22 +106,7 @@ impl Link {
     /// # Errors
     /// [`FollowError`]; after a shortage the message is lost, and the session is usable.
     pub fn take_attachment(&self, id: u64) -> Result<(Attachment, SnapshotMap), FollowError> {
-        let (attachment, section) = loop {
-            let found = self.inbox.borrow_mut().0.attachment(id)?;
-            if let Some(found) = found {
-                break found;
-            }
-            let taken = self.take_announced();
-            reaper::reap_all(self.inbox.borrow_mut().0.unwanted());
-            match taken {
-                Ok(Taken::One) => {}
-                Ok(Taken::None | Taken::End) => return Err(self.missing("a message", 0)),
-                Err(error) => {
-                    self.inbox.borrow_mut().0.give_up(id)?;
-                    return Err(error);
-                }
-            }
-        };
+        let (attachment, section) = self.control.borrow_mut().take_attachment(self, id)?;
         let len = usize::try_from(attachment.len).unwrap_or(usize::MAX);
         let map = match self.trusts_peer {
             true => SnapshotMap::verify_and_map(section, len, len),
@@ -128,128 +123,29 @@ impl Link {
         let size = usize::try_from(bytes).unwrap_or(usize::MAX);
         let made = OwnRegion::create("lane", size, |_| {});
         let (lane, section) = made.map_err(|error| unmade(bytes, error))?;
-        self.pass(&Message::Lane(epoch), bytes, section.as_handle())?;
+        control::pass_lane(self, epoch, section.as_handle())?;
         self.offered = Some(lane);
         Ok(())
     }
 
     pub(super) fn follow_lane(&mut self, epoch: Epoch) -> Result<(), FollowError> {
         let bytes = epoch.size.size();
-        while !self.inbox.get_mut().0.has_lane() {
-            if !matches!(self.take_announced()?, Taken::One) {
-                return Err(self.missing("a lane", bytes));
-            }
-        }
-        let Some(section) = self.inbox.get_mut().0.lane(epoch)? else {
-            return Err(self.missing("a lane", bytes));
-        };
         let size = usize::try_from(bytes).unwrap_or(usize::MAX);
-        match PeerRegion::check_and_map(section.as_handle(), size) {
-            Ok(lane) => {
-                self.peer.lane = lane;
-                Ok(())
-            }
-            Err(error @ VerifyError::System { .. }) => {
-                self.inbox.get_mut().0.put_back(epoch, section);
-                Err(unmapped("a lane", bytes, error))
-            }
-            Err(error) => {
-                reaper::reap(section);
-                Err(unmapped("a lane", bytes, error))
-            }
-        }
+        let lane = self.control.borrow_mut().follow(self, epoch, |section| {
+            PeerRegion::check_and_map(section.as_handle(), size)
+                .map_err(|error| unmapped("a lane", bytes, error))
+        })?;
+        self.peer.lane = lane;
+        Ok(())
     }
 
     pub(super) fn ring_pipe(&self) {
-        let mut message = [0; MAX_CONTROL];
-        let len = Message::Ring.encode(0, &mut message);
-        // A full pipe was rung already; a closed one has nobody to ring.
-        let _ = self.channel.send(message.get(..len).unwrap_or(&message), &[]);
+        control::ring(self);
     }
 
     /// Takes in what has come, for a wait. A fault ends the session at the next look.
     pub(super) fn hear(&self) -> Heard {
-        match self.take_control() {
-            Ok(heard) => heard,
-            Err(FollowError::Lied(fault)) => {
-                self.fault.set(self.fault.get().or(Some(fault)));
-                Heard::End
-            }
-            Err(FollowError::Short(_)) => Heard::More,
-        }
-    }
-
-    /// A record has come without its memory. That is no lie of a peer that is gone: see [`crate::pass`].
-    fn missing(&self, what: &'static str, bytes: u64) -> FollowError {
-        if self.peer_gone() {
-            return short(Resource::Other, bytes, OsError::new(ERROR_BROKEN_PIPE)).into();
-        }
-        PeerFault::Memory { what, why: "its record came without it" }.into()
-    }
-
-    /// Takes in a message that was sent before the record that refers to it.
-    fn take_announced(&self) -> Result<Taken, FollowError> {
-        match self.take_one()? {
-            Taken::None => {
-                self.channel.catch_up();
-                self.take_one()
-            }
-            taken => Ok(taken),
-        }
-    }
-
-    fn take_one(&self) -> Result<Taken, FollowError> {
-        let mut bytes = [0; MAX_CONTROL];
-        let len = bytes.len();
-        let lied = |fds, why| FollowError::Lied(PeerFault::Control { len, fds, why });
-        let received = match self.channel.receive(&mut bytes, MAX_HANDLES) {
-            Ok(received) => received,
-            Err(ReceiveError::WouldBlock) => return Ok(Taken::None),
-            Err(ReceiveError::Closed) => return Ok(Taken::End),
-            Err(ReceiveError::TooManyHandles { count, .. }) => {
-                return Err(lied(count, "more descriptors than any message has"));
-            }
-            Err(ReceiveError::TooLong { .. }) => return Err(lied(0, "longer than any message")),
-            Err(ReceiveError::TooShort) => return Err(lied(0, "it is cut off")),
-            // What a client had offered and nobody had taken yet went with it.
-            Err(ReceiveError::Handle { .. }) if self.peer_gone() => return Ok(Taken::End),
-            Err(ReceiveError::NoHandle | ReceiveError::Handle { .. }) => {
-                return Err(lied(1, "it names what is no handle"));
-            }
-            Err(ReceiveError::Short { source }) => {
-                return Err(short(Resource::Descriptors, 0, source).into());
-            }
-            Err(ReceiveError::System { source }) => {
-                return Err(short(Resource::Other, 0, source).into());
-            }
-        };
-        let message = bytes.get(..received.len).unwrap_or(&bytes);
-        match self.inbox.borrow_mut().0.take_in(message, received.into_handles()) {
-            Ok(()) => Ok(Taken::One),
-            Err(rejected) => {
-                reaper::reap_all(rejected.descriptors);
-                Err(rejected.fault.into())
-            }
-        }
-    }
-
-    fn pass(
-        &self,
-        message: &Message,
-        bytes: u64,
-        section: BorrowedHandle<'_>,
-    ) -> Result<(), Shortage> {
-        let mut encoded = [0; MAX_CONTROL];
-        let len = message.encode(1, &mut encoded);
-        let none = OsError::new(0);
-        match self.channel.send(encoded.get(..len).unwrap_or(&encoded), &[section]) {
-            // Nobody will read what comes either: the next wait says that the peer is gone.
-            Ok(()) | Err(SendError::Gone) => Ok(()),
-            Err(SendError::WouldBlock) => Err(short(Resource::ControlSocket, bytes, none)),
-            Err(SendError::Handle { source }) => Err(short(Resource::Descriptors, bytes, source)),
-            Err(SendError::System { source }) => Err(short(Resource::Other, bytes, source)),
-            Err(_) => Err(short(Resource::Other, bytes, none)),
-        }
+        self.control.borrow_mut().hear(self)
     }
 }
 

@@ -3,9 +3,10 @@
 mod control;
 mod wait;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::os::windows::io::{AsHandle, BorrowedHandle};
 
+use bellwire_core::control::Control;
 use bellwire_core::lane::Epoch;
 use bellwire_core::resize::{FollowError, Shortage};
 use bellwire_core::sync::{Ordering, fence};
@@ -20,25 +21,12 @@ use crate::peer::Process;
 use crate::region::{OwnRegion, PeerRegion};
 use crate::{OsError, clock};
 pub use control::Heard;
-use control::Inbox;
 
 /// The memory that this end writes.
-#[derive(Debug)]
-pub struct OwnEnd {
-    /// Its control words.
-    pub page: OwnRegion,
-    /// Its records.
-    pub lane: OwnRegion,
-}
+pub type OwnEnd = bellwire_transport::OwnEnd<OwnRegion>;
 
 /// The memory that the peer writes.
-#[derive(Debug)]
-pub struct PeerEnd {
-    /// Its control words.
-    pub page: PeerRegion,
-    /// Its records.
-    pub lane: PeerRegion,
-}
+pub type PeerEnd = bellwire_transport::PeerEnd<PeerRegion>;
 
 /// What a [`Link`] is made of, when the handshake is done.
 #[derive(Debug)]
@@ -87,51 +75,15 @@ pub struct Link {
     peer_event: Option<Event>,
     process: Option<Process>,
     cancel: Cancel,
-    inbox: RefCell<Inbox>,
+    control: RefCell<Control<Self>>,
     trusts_peer: bool,
     // The own lane's next epoch, passed and not written yet.
     offered: Option<OwnRegion>,
-    // What the peer did on the pipe while somebody waited.
-    fault: Cell<Option<PeerFault>>,
 }
 
 /// Wakes a thread that is parked in a [`Link`], from any other thread. Clones share the link.
 #[derive(Clone, Debug)]
 pub struct Canceller(Cancel);
-
-impl OwnMemory for OwnEnd {
-    #[inline]
-    fn store(&self, word: Word, value: u64, order: Ordering) {
-        self.page.store_u64(word.offset(), value, order);
-    }
-
-    #[inline]
-    fn write(&self, offset: usize, bytes: &[u8]) {
-        self.lane.write(offset, bytes);
-    }
-
-    #[inline]
-    fn will_write(&self, offset: usize) {
-        self.lane.will_write(offset);
-    }
-}
-
-impl PeerMemory for PeerEnd {
-    #[inline]
-    fn load(&self, word: Word, order: Ordering) -> u64 {
-        self.page.load_u64(word.offset(), order)
-    }
-
-    #[inline]
-    fn read(&self, offset: usize, into: &mut [u8]) {
-        self.lane.read(offset, into);
-    }
-
-    #[inline]
-    fn will_read(&self, offset: usize) {
-        self.lane.will_read(offset);
-    }
-}
 
 impl Link {
     /// Puts the parts together, and says in the own page that this end wants to be rung by its event.
@@ -157,10 +109,9 @@ impl Link {
             peer_event,
             process,
             cancel: Cancel::new(),
-            inbox: RefCell::new(Inbox::new(limits)),
+            control: RefCell::new(Control::new(limits)),
             trusts_peer,
             offered: None,
-            fault: Cell::new(None),
         })
     }
 
@@ -195,7 +146,7 @@ impl Link {
 
     /// What the peer did on the pipe that has no place there, found while this end waited.
     pub fn fault(&self) -> Option<PeerFault> {
-        self.fault.get()
+        self.control.borrow().fault()
     }
 
     /// Unmaps everything and gives the control pipe back.
@@ -214,12 +165,6 @@ impl Link {
     pub fn acknowledge(&self) {
         self.own_event.drain();
         self.hear();
-    }
-
-    /// Counts in the own page, which nobody else writes.
-    fn count(&self, word: Word) {
-        let before = self.own.page.load_u64(word.offset(), Ordering::Relaxed);
-        self.own.store(word, before.wrapping_add(1), Ordering::Relaxed);
     }
 }
 
@@ -243,8 +188,7 @@ impl Port for Link {
 
     /// One event for data and space: whoever is rung looks for both.
     fn ring(&self, _bell: Bell) {
-        self.own.store(Word::RungAt, clock::now().as_nanos(), Ordering::Relaxed);
-        self.count(Word::Rings);
+        self.own.rings(clock::now());
         let wanted = u32::try_from(self.peer.load(Word::Doorbell, Ordering::Acquire));
         match (wanted.ok().and_then(Doorbell::parse), &self.peer_event) {
             (Some(Doorbell::Socket), _) | (_, None) => self.ring_pipe(),

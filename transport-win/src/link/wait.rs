@@ -1,22 +1,18 @@
 //! How a [`Link`] waits for its peer: on all its handles at once, and never past the peer's end.
 
 use std::os::windows::io::AsHandle;
-use std::time::Duration;
 
+use bellwire_core::control::{BLOCKED_SLICE, Heard};
 use bellwire_core::sync::Ordering;
-use bellwire_core::wire::SessionState;
-use bellwire_core::{Instant, Park, PeerMemory, Woken, Word};
+use bellwire_core::{Instant, Park, PeerMemory, Woken, sliced};
 
 use super::Link;
-use super::control::Heard;
 use crate::peer::Process;
 use crate::region::PeerRegion;
 use crate::{clock, poll};
 
 /// The most handles that a park waits for: the bell, the cancellation, the process and the pipe.
 const MOST: usize = 4;
-/// How long a wait overlooks new rings behind a message that cannot be taken in.
-const BLOCKED_SLICE: Duration = Duration::from_millis(1);
 
 /// What a wait ended by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,13 +39,13 @@ impl Link {
     /// Whether the peer's process ended, or it closed the session or its pipe. Does not wait. What it
     /// published before is still there to be read.
     pub fn peer_gone(&self) -> bool {
-        self.peer_said_closed()
+        self.peer.says_closed()
             || self.process().is_some_and(Process::has_exited)
             || !self.channel.is_open()
     }
 
     pub(super) fn park_on_event(&self, park: &Park) -> Woken {
-        self.sleep(|| self.has_moved(park), park.until)
+        self.sleep(|| park.has_moved(&self.peer), park.until)
     }
 
     /// Sleeps until something has moved, or the wait is over. Data before death: what was published is read first. A
@@ -74,11 +70,14 @@ impl Link {
             if let Some(reason) = reason() {
                 return reason;
             }
-            if self.peer_said_closed() || heard == Heard::End || self.fault().is_some() {
+            if self.peer.says_closed() || heard == Heard::End || self.fault().is_some() {
                 return reason().unwrap_or(Woken::PeerGone);
             }
             let (wake, is_slice) = match heard {
-                Heard::More => sliced(until),
+                Heard::More => {
+                    let (wake, is_slice) = sliced(until, clock::now().after(BLOCKED_SLICE));
+                    (Some(wake), is_slice)
+                }
                 _ => (until, false),
             };
             let woke = self.wait(wake, heard != Heard::More);
@@ -120,25 +119,5 @@ impl Link {
         // It fails for a handle that is none, and these are all open.
         let woke = poll::wait(handles.get(..used).unwrap_or(&handles), until).ok().flatten();
         woke.and_then(|at| sources.get(at)).map(|(source, _)| *source)
-    }
-
-    fn peer_said_closed(&self) -> bool {
-        let state = SessionState::parse(self.peer.load(Word::State, Ordering::Acquire));
-        matches!(state, Some((SessionState::Closed, _)))
-    }
-
-    /// Whether a word that `park` waits for has moved on. Acquire: what it announces is then visible.
-    fn has_moved(&self, park: &Park) -> bool {
-        let moved = |word, seen| self.peer.load(word, Ordering::Acquire) != seen;
-        moved(Word::Tail, park.tail) || park.head.is_some_and(|seen| moved(Word::Head, seen))
-    }
-}
-
-/// The end of a short slice, or of the wait if that comes first; whether it is the slice's.
-fn sliced(until: Option<Instant>) -> (Option<Instant>, bool) {
-    let slice = clock::now().after(BLOCKED_SLICE);
-    match until {
-        Some(until) if until <= slice => (Some(until), false),
-        _ => (Some(slice), true),
     }
 }

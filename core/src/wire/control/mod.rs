@@ -1,0 +1,291 @@
+mod layout;
+
+use alloc::boxed::Box;
+use core::ops::RangeInclusive;
+
+use crate::lane::Epoch;
+use crate::{Geometry, Limits, NameError, ServiceName};
+
+/// The protocol versions that this build speaks.
+pub const PROTOCOL: Versions = Versions { min: 1, max: 1 };
+/// The largest control message, in bytes.
+pub const MAX_CONTROL: usize = 512;
+/// The longest sentence in a REFUSE, in bytes.
+const MAX_REASON: usize = 256;
+
+/// A range of protocol versions, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Versions {
+    /// The oldest.
+    pub min: u16,
+    /// The newest.
+    pub max: u16,
+}
+
+/// What wakes a parked peer. The waiter chooses; its page's `doorbell` word says which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u32)]
+pub enum Doorbell {
+    /// A futex on the word of the ringer's page that moved.
+    Futex = 1,
+    /// The waiter's eventfd, passed in the handshake.
+    Eventfd = 2,
+    /// One byte on the control socket.
+    Socket = 3,
+}
+
+/// The kind of a control message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u16)]
+pub enum ControlKind {
+    /// Client to server, first.
+    Hello = 1,
+    /// Server to client: come in, here is my memory.
+    Welcome = 2,
+    /// Server to client: stay out, and why.
+    Refuse = 3,
+    /// Client to server: here is my memory.
+    Attach = 4,
+    /// Server to client: your memory is as it should be; data may flow.
+    Ready = 5,
+    /// Either way, later: the memfd of an attach record.
+    Attachment = 6,
+    /// Either way, later: a doorbell of kind [`Doorbell::Socket`].
+    Ring = 7,
+    /// Either way, later: the memfd in which a lane goes on.
+    Lane = 8,
+}
+
+/// Why a server refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[repr(u16)]
+pub enum RefuseCode {
+    /// No protocol version in common; the message carries the server's.
+    Incompatible = 1,
+    /// The peer's user is not admitted.
+    Credentials = 2,
+    /// The token is another one.
+    Token = 3,
+    /// Another service, or another method of it, is served here.
+    Service = 4,
+    /// A quota is used up.
+    Quota = 5,
+    /// The server is stopping.
+    Stopping = 6,
+    /// The client broke the protocol, or its memory is not as it should be.
+    Protocol = 7,
+    /// The server lacks a resource, for instance descriptors.
+    Resources = 8,
+}
+
+/// HELLO: the client's first message. No descriptors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// The versions that the client speaks.
+    pub versions: Versions,
+    /// Feature bits; none are defined in version 1.
+    pub features: u64,
+    /// The service asked for.
+    pub service: ServiceName,
+    /// The method number that the client will call.
+    pub method: u32,
+    /// First 16 bytes of SHA-256 of the invocation id; zeroes when there is none.
+    pub token: [u8; 16],
+    /// The size of the client's lane.
+    pub lane: Geometry,
+    /// The size below which the client's lane never goes.
+    pub least_lane: Geometry,
+    /// What the client puts up with.
+    pub limits: Limits,
+    /// The doorbell that the client wants to be rung by.
+    pub doorbell: Doorbell,
+    /// Whether the client may be handed an eventfd to ring the server with.
+    pub rings_eventfd: bool,
+}
+
+/// WELCOME: the server admits the client. Descriptors: page, lane, board, and its eventfd when
+/// [`Welcome::doorbell`] is [`Doorbell::Eventfd`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Welcome {
+    /// The version that both will speak.
+    pub version: u16,
+    /// Feature bits that both have.
+    pub features: u64,
+    /// The session's number, unique within the server's process.
+    pub session: u64,
+    /// The size of the server's lane.
+    pub lane: Geometry,
+    /// The size below which the server's lane never goes.
+    pub least_lane: Geometry,
+    /// What the server puts up with.
+    pub limits: Limits,
+    /// The doorbell that the server wants to be rung by.
+    pub doorbell: Doorbell,
+}
+
+/// REFUSE: the server does not admit the client. No descriptors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refuse {
+    /// Why.
+    pub code: RefuseCode,
+    /// The versions that the server speaks.
+    pub versions: Versions,
+    reason: Box<str>,
+}
+
+/// ATTACH: the client's memory. Descriptors: page, lane, and its eventfd when it asked to be rung by one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attach {
+    /// The session's number, as in WELCOME.
+    pub session: u64,
+}
+
+/// READY: the server has mapped the client's memory. No descriptors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ready {
+    /// The session's number.
+    pub session: u64,
+}
+
+/// ATTACHMENT: the memfd of the attach record that follows in the lane. One descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attachment {
+    /// The request that it is, or answers.
+    pub id: u64,
+    /// The generation of a snapshot; 0 for any other message.
+    pub generation: u64,
+    /// Its length in bytes; the memfd is that, rounded up to whole pages.
+    pub len: u64,
+}
+
+/// A control message, parsed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// See [`Hello`].
+    Hello(Hello),
+    /// See [`Welcome`].
+    Welcome(Welcome),
+    /// See [`Refuse`].
+    Refuse(Refuse),
+    /// See [`Attach`].
+    Attach(Attach),
+    /// See [`Ready`].
+    Ready(Ready),
+    /// See [`Attachment`].
+    Attachment(Attachment),
+    /// One ring of the doorbell.
+    Ring,
+    /// LANE: the memfd of this epoch of the sender's lane; the switch record follows, at once or later. One
+    /// descriptor.
+    Lane(Epoch),
+}
+
+/// Why bytes are not a control message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ControlError {
+    /// The message is shorter or longer than its kind is.
+    #[error("the control message has {len} bytes where {expected} belong")]
+    Length {
+        /// The length found.
+        len: usize,
+        /// The length of that kind.
+        expected: usize,
+    },
+    /// The first four bytes are not those of a control message.
+    #[error("the control message does not start with \"BWC1\": this is not a Bellwire peer")]
+    Magic,
+    /// The kind is not known.
+    #[error("the control message has the unknown kind {kind}")]
+    Kind {
+        /// The kind found.
+        kind: u16,
+    },
+    /// A field holds a value that it cannot have.
+    #[error("the control message has an invalid {field}")]
+    Field {
+        /// The field.
+        field: &'static str,
+    },
+    /// The service's name is none.
+    #[error("the control message names no valid service: {0}")]
+    Name(NameError),
+    /// A common version cannot be found in HELLO, so that the rest was not read.
+    #[error("the peer speaks protocol versions {} to {}", .0.min, .0.max)]
+    Version(Versions),
+}
+
+impl Versions {
+    /// The newest version that both ranges hold.
+    pub fn common(self, other: Self) -> Option<u16> {
+        let newest = self.max.min(other.max);
+        (newest >= self.min.max(other.min)).then_some(newest)
+    }
+
+    /// The range.
+    pub fn range(self) -> RangeInclusive<u16> {
+        self.min..=self.max
+    }
+}
+
+impl Doorbell {
+    /// Parses a peer's doorbell word.
+    pub const fn parse(code: u32) -> Option<Self> {
+        Some(match code {
+            1 => Self::Futex,
+            2 => Self::Eventfd,
+            3 => Self::Socket,
+            _ => return None,
+        })
+    }
+}
+
+impl RefuseCode {
+    const fn parse(code: u16) -> Option<Self> {
+        Some(match code {
+            1 => Self::Incompatible,
+            2 => Self::Credentials,
+            3 => Self::Token,
+            4 => Self::Service,
+            5 => Self::Quota,
+            6 => Self::Stopping,
+            7 => Self::Protocol,
+            8 => Self::Resources,
+            _ => return None,
+        })
+    }
+}
+
+impl Refuse {
+    /// A refusal with a sentence for the operator, cut to 255 bytes.
+    pub fn new(code: RefuseCode, reason: &str) -> Self {
+        let mut cut = reason.len().min(MAX_REASON - 1);
+        while !reason.is_char_boundary(cut) {
+            cut -= 1;
+        }
+        let reason = reason.get(..cut).unwrap_or("").into();
+        Self { code, versions: PROTOCOL, reason }
+    }
+
+    /// The sentence for the operator; what is not UTF-8 or not printable was refused when parsing.
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+}
+
+impl Message {
+    /// The message's kind.
+    pub const fn kind(&self) -> ControlKind {
+        match self {
+            Self::Hello(_) => ControlKind::Hello,
+            Self::Welcome(_) => ControlKind::Welcome,
+            Self::Refuse(_) => ControlKind::Refuse,
+            Self::Attach(_) => ControlKind::Attach,
+            Self::Ready(_) => ControlKind::Ready,
+            Self::Attachment(_) => ControlKind::Attachment,
+            Self::Ring => ControlKind::Ring,
+            Self::Lane(_) => ControlKind::Lane,
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! What is compared with what.
+
+use std::process::ExitCode;
+use std::thread::available_parallelism;
+use std::time::{Duration, Instant};
+
+use crate::event::Bells;
+use crate::peer::Peer;
+use crate::pipe;
+use crate::rounds::{Comparison, Side};
+use crate::session::{HOT, PARKED, Session};
+
+/// A request, and its answer, in bytes.
+const SIZE: usize = 64;
+/// How much faster than the pipe a call is to be when both ends are hot.
+const TARGET: f64 = 5.0;
+/// Whichever end spins needs a processor of its own.
+const PROCESSORS: usize = 2;
+/// Samples of each side. One takes some milliseconds at the most: short enough not to be interrupted, as a rule.
+const ROUNDS: usize = 101;
+/// The same for the quick check.
+const QUICK_ROUNDS: usize = 25;
+/// How often the quick check tries: something else may have the processors.
+const TRIES: usize = 5;
+
+type Compare = fn(&Peer, usize) -> bool;
+
+pub(crate) fn main() -> ExitCode {
+    let wanted = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
+    let peer = Peer::start();
+    let processors = available_parallelism().map_or(1, usize::from);
+    if wanted.as_deref() == Some("quick") {
+        if processors < PROCESSORS {
+            println!("skipped: a hot call needs two processors, and here is one");
+            return ExitCode::SUCCESS;
+        }
+        return verdict((0..TRIES).any(|_| hot(&peer, QUICK_ROUNDS)));
+    }
+    println!("two processes, {processors} processors; under Wine a sanity figure of Wine's\n");
+    let all: [(&str, Compare); 4] =
+        [("hot", hot), ("parked", parked), ("stream", stream), ("connect", connect)];
+    let mut met = true;
+    for (name, compare) in all {
+        if wanted.as_deref().is_none_or(|wanted| name.contains(wanted)) {
+            met &= compare(&peer, ROUNDS);
+        }
+    }
+    verdict(met)
+}
+
+fn verdict(met: bool) -> ExitCode {
+    if met { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Both ends look instead of sleeping.
+fn hot(peer: &Peer, rounds: usize) -> bool {
+    let mut session = Session::connect(peer, HOT);
+    let mut pipe = pipe::Client::connect(&peer.pipe());
+    Comparison::new("call, both ends hot")
+        .side(Side::new("bellwire", 500, 500, || session.call(&[7; SIZE])))
+        .side(Side::new("named pipe", 5, 20, || pipe.call(&[7; SIZE])).target(TARGET))
+        .run(rounds)
+}
+
+/// Both ends sleep before each message, unless it comes while they are about to: that spares a wait, so that a call may
+/// cost less than two events that are always waited for.
+fn parked(peer: &Peer, rounds: usize) -> bool {
+    let mut session = Session::connect(peer, PARKED);
+    let mut pipe = pipe::Client::connect(&peer.pipe());
+    let bells = Bells::open(&peer.bells());
+    Comparison::new("call, neither end spins")
+        .side(Side::new("bellwire", 5, 20, || session.call(&[7; SIZE])))
+        .side(Side::new("two events", 5, 20, || bells.round_trip()))
+        .side(Side::new("named pipe", 5, 20, || pipe.call(&[7; SIZE])))
+        .run(rounds)
+}
+
+/// One way, as fast as the other end takes it. The session's are answered, each by nothing, in passing.
+fn stream(peer: &Peer, rounds: usize) -> bool {
+    const MESSAGES: u32 = 2_000;
+    const THROUGH_PIPE: u32 = 50;
+    let mut session = Session::connect(peer, HOT);
+    let mut pipe = pipe::Client::connect(&peer.pipe());
+    Comparison::new("message of a stream")
+        .side(Side::many("bellwire", MESSAGES, || {
+            session.stream(SIZE, MESSAGES / 4);
+            session.stream(SIZE, MESSAGES)
+        }))
+        .side(Side::many("named pipe", THROUGH_PIPE, || {
+            pipe.stream(SIZE, THROUGH_PIPE / 4);
+            pipe.stream(SIZE, THROUGH_PIPE)
+        }))
+        .run(rounds)
+}
+
+/// To the first answer, and the end.
+fn connect(peer: &Peer, rounds: usize) -> bool {
+    let session = || Session::connect(peer, PARKED).call(&[7; SIZE]);
+    let pipe = || pipe::Client::connect(&peer.pipe()).call(&[7; SIZE]);
+    Comparison::new("connect, one call, close")
+        .side(Side::new("bellwire", 1, 2, session))
+        .side(Side::new("named pipe", 1, 2, pipe))
+        .run(rounds)
+}
+
+/// How long `count` of them take.
+pub(crate) fn timed(count: u32, mut what: impl FnMut()) -> Duration {
+    let began = Instant::now();
+    (0..count).for_each(|_| what());
+    began.elapsed()
+}

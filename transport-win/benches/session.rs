@@ -1,0 +1,204 @@
+//! A session of Bellwire's, both ends.
+
+use std::os::windows::io::{AsHandle, OwnedHandle};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bellwire_core::call::SubmitError;
+use bellwire_core::drive::{CallFailed, Drive};
+use bellwire_core::lane::{Armed, Lanes, PushError, Wake};
+use bellwire_core::serve::{Flushed, Incoming, ServeMachine};
+use bellwire_core::wire::{CloseReason, MAX_CONTROL, PAGE_SIZE, Status};
+use bellwire_core::{Bell, Deadline, Geometry, Limits, Park, Port, SpinPolicy, Woken};
+use bellwire_win::doorbell::Event;
+use bellwire_win::endpoint::{self, Endpoint};
+use bellwire_win::link::{Link, OwnEnd, Parts, PeerEnd};
+use bellwire_win::pass::{Channel, ReceiveError};
+use bellwire_win::peer::{self, Reach};
+use bellwire_win::region::{OwnRegion, PeerRegion};
+use bellwire_win::{clock, poll};
+
+use crate::peer::Peer;
+use crate::pipe::ONE_WAY;
+
+/// The service whose ends spin, for as long as two milliseconds.
+pub(crate) const HOT: &str = "hot";
+/// The service whose ends never spin.
+pub(crate) const PARKED: &str = "parked";
+/// How long a hot end looks before it sleeps.
+const SPIN: Duration = Duration::from_millis(2);
+/// Requests that are answered before they are published.
+const BATCH: u32 = 32;
+
+/// The calling end.
+pub(crate) struct Session {
+    drive: Drive<Link>,
+    buffer: Vec<u8>,
+}
+
+impl Session {
+    pub(crate) fn connect(peer: &Peer, service: &str) -> Self {
+        let service_name = service.parse().unwrap();
+        let until = Some(clock::now().after(Duration::from_secs(10)));
+        let channel = endpoint::connect(peer.run_dir(), service_name, &[], until).unwrap();
+        let spin = match service {
+            HOT => SpinPolicy { max: SPIN, worth: SPIN },
+            _ => SpinPolicy::NEVER,
+        };
+        Self { drive: Drive::new(link(channel), lanes(), spin), buffer: Vec::new() }
+    }
+
+    /// Sends a request and waits for its answer, which is the same.
+    pub(crate) fn call(&mut self, request: &[u8]) {
+        let ticket = self.drive.submit(request).unwrap();
+        let reply = self.drive.wait_for_reply(&mut { Deadline::NEVER }, &mut self.buffer).unwrap();
+        assert_eq!(reply.ticket, ticket);
+        assert_eq!(&self.buffer[..reply.len], request);
+    }
+
+    /// Sends so many requests, as fast as the lane takes them, each answered by nothing.
+    pub(crate) fn stream(&mut self, size: usize, count: u32) -> Duration {
+        let request = vec![ONE_WAY; size];
+        let began = Instant::now();
+        let (mut sent, mut answered) = (0, 0);
+        while answered < count {
+            while sent < count {
+                match self.drive.submit(&request) {
+                    Ok(_) => sent += 1,
+                    Err(CallFailed::Submit(SubmitError::Push(PushError::Full { .. }))) => break,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            while self.drive.try_reply(&mut self.buffer).unwrap().is_some() {
+                answered += 1;
+            }
+        }
+        began.elapsed()
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.drive.close(CloseReason::Normal);
+    }
+}
+
+/// Serves both services, each session on a thread of its own; `ready` is called when clients may come. Returns at once.
+pub(crate) fn serve(run_dir: &Path, ready: impl FnOnce()) {
+    for (service, spin) in [(HOT, SPIN), (PARKED, Duration::ZERO)] {
+        let endpoint = Endpoint::bind(run_dir, service.parse().unwrap(), &[]).unwrap();
+        thread::spawn(move || {
+            loop {
+                let mut channel = accept(&endpoint);
+                thread::spawn(move || {
+                    let client = peer::process(&channel, Reach::Handles).unwrap();
+                    channel.reach(client);
+                    answer(link(channel), spin);
+                });
+            }
+        });
+    }
+    ready();
+}
+
+fn accept(endpoint: &Endpoint) -> Channel {
+    loop {
+        match endpoint.accept().unwrap() {
+            Some(channel) => return channel,
+            None => drop(poll::wait(&[endpoint.as_handle()], None).unwrap()),
+        }
+    }
+}
+
+/// Answers each request with what it is, or with nothing, until the client is gone.
+fn answer(mut link: Link, spin: Duration) {
+    let (mut lanes, mut machine, mut buffer) = (lanes(), ServeMachine::new(u64::MAX), Vec::new());
+    let mut active = clock::now();
+    loop {
+        lanes.disarm(link.own());
+        let mut taken = 0;
+        while taken < BATCH && is_flushed(&mut machine, &mut lanes, &link) {
+            let next = machine.next(&mut lanes, link.own(), link.peer(), &mut buffer).unwrap();
+            let Some(incoming) = next else { break };
+            if let Incoming::Request { id, len } = incoming {
+                let answer = if buffer[0] == ONE_WAY { &[] } else { &buffer[..len] };
+                let (own, peer) = (link.own(), link.peer());
+                machine.respond(&mut lanes, own, peer, id, Status::Ok, answer).unwrap();
+            }
+            taken += 1;
+        }
+        let wake = lanes.commit(link.own(), link.peer());
+        ring(&link, wake);
+        if taken > 0 {
+            active = clock::now();
+            continue;
+        }
+        if !spin.is_zero() && clock::now().since(active) < spin {
+            link.relax();
+            continue;
+        }
+        let (armed, wake) = lanes.arm(link.own(), link.peer(), machine.is_blocked()).unwrap();
+        ring(&link, wake);
+        let Armed::Sleep { tail, head } = armed else { continue };
+        if link.park(Park { tail, head, until: None }) == Woken::PeerGone {
+            return;
+        }
+        active = clock::now();
+    }
+}
+
+/// Whether no answer is owed any more.
+fn is_flushed(machine: &mut ServeMachine, lanes: &mut Lanes, link: &Link) -> bool {
+    let pass = |_| unreachable!("no answer is attached");
+    machine.flush(lanes, link.own(), link.peer(), pass).unwrap() == Flushed::Done
+}
+
+fn ring(link: &Link, wake: Wake) {
+    if wake.data {
+        link.ring(Bell::Data);
+    }
+    if wake.space {
+        link.ring(Bell::Space);
+    }
+}
+
+/// Exchanges memory over a channel, as a handshake does, and makes a link of it.
+fn link(channel: Channel) -> Link {
+    let lane_size = usize::try_from(Geometry::DEFAULT.size()).unwrap();
+    let (page, page_handle) = OwnRegion::create("page", PAGE_SIZE, |_| {}).unwrap();
+    let (lane, lane_handle) = OwnRegion::create("lane", lane_size, |_| {}).unwrap();
+    let own = OwnEnd { page, lane };
+    Lanes::open(&own);
+    let own_event = Event::create().unwrap();
+    let ringer = own_event.for_peer().unwrap();
+    let sent = [page_handle.as_handle(), lane_handle.as_handle(), ringer.as_handle()];
+    channel.send(b"memory", &sent).unwrap();
+    let [page, lane, event] = receive(&channel);
+    let peer = PeerEnd {
+        page: PeerRegion::verify_and_map(page, PAGE_SIZE).unwrap(),
+        lane: PeerRegion::verify_and_map(lane, lane_size).unwrap(),
+    };
+    let peer_event = Some(Event::from_peer(event));
+    let process = match channel.process() {
+        Some(_) => None,
+        None => Some(peer::process(&channel, Reach::Watch).unwrap()),
+    };
+    let (limits, trusts_peer) = (Limits::default(), true);
+    let parts = Parts { own, peer, channel, own_event, peer_event, process, limits, trusts_peer };
+    Link::new(parts).unwrap()
+}
+
+fn receive(channel: &Channel) -> [OwnedHandle; 3] {
+    loop {
+        match channel.receive(&mut [0; MAX_CONTROL], 3) {
+            Ok(received) => return received.expect_handles().unwrap(),
+            Err(ReceiveError::WouldBlock) => drop(poll::wait(&[channel.arrived()], None).unwrap()),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+fn lanes() -> Lanes {
+    Lanes::new(Geometry::DEFAULT, Geometry::DEFAULT)
+}

@@ -1,0 +1,245 @@
+#![allow(unsafe_code, reason = "loads, stores and copies in memory that two processes have mapped")]
+//! A range of memory that one process writes and another reads at the same time.
+//!
+//! No slice is ever formed over it. Words are reached as atomics, bytes by raw copies, and what a copy
+//! brought is parsed only once it lies in private memory.
+
+use std::arch::asm;
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::mem::{MaybeUninit, size_of};
+use std::ptr::{self, NonNull};
+
+use bellwire_core::sync::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// Mapped memory that this process alone writes. A region derefs to it, and it lives no longer than the region: it
+/// cannot be copied out.
+///
+/// One thread at a time uses it (`Send`, not `Sync`): [`OwnRange::write`] is an ordinary copy.
+#[derive(Debug)]
+pub struct OwnRange {
+    range: Range,
+    not_sync: PhantomData<Cell<u8>>,
+}
+
+/// Mapped memory that another process writes, and this one reads. A region derefs to it, and it lives no longer than
+/// the region: it cannot be copied out.
+#[derive(Debug)]
+pub struct PeerRange(Range);
+
+/// A mapped range, and the checks of offsets into it.
+#[derive(Clone, Copy, Debug)]
+struct Range {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the memory may be used by any thread: `new` asks for that.
+unsafe impl Send for OwnRange {}
+// SAFETY: as for `OwnRange`.
+unsafe impl Send for PeerRange {}
+// SAFETY: none of its methods writes.
+unsafe impl Sync for PeerRange {}
+
+impl OwnRange {
+    /// # Safety
+    /// `len` bytes from `start`, which is aligned for u64, stay readable and writable as long as this is there,
+    /// whichever thread uses it. Nothing else writes there but atomics, and no reference to plain bytes there is formed.
+    pub const unsafe fn new(start: NonNull<u8>, len: usize) -> Self {
+        Self { range: Range { start, len }, not_sync: PhantomData }
+    }
+
+    /// The size in bytes.
+    pub const fn size(&self) -> usize {
+        self.range.len
+    }
+
+    /// Stores a word with at least the ordering given. Does nothing when `offset` is not that of an
+    /// aligned word inside the region, which is the caller's mistake.
+    #[inline]
+    pub fn store_u64(&self, offset: usize, value: u64, order: Ordering) {
+        let Some(word) = self.range.word(offset) else { return };
+        match order {
+            Ordering::Relaxed => word.store(value, Ordering::Relaxed),
+            Ordering::SeqCst => word.store(value, Ordering::SeqCst),
+            _ => word.store(value, Ordering::Release),
+        }
+    }
+
+    /// Loads a word that this side stored earlier; 0 outside.
+    #[inline]
+    pub fn load_u64(&self, offset: usize, order: Ordering) -> u64 {
+        self.range.load(offset, order)
+    }
+
+    /// Copies `bytes` in at `offset`. Does nothing when they do not fit: the caller has checked, and an
+    /// always-on comparison backs it.
+    #[inline]
+    pub fn write(&self, offset: usize, bytes: &[u8]) {
+        let Some(to) = self.range.at(offset, bytes.len()) else { return };
+        // SAFETY: inside the range, which is mapped for writing; `bytes` is private memory, so the two do
+        // not overlap. This is not Sync, and nothing else writes there: `new` says so.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to.as_ptr(), bytes.len()) };
+    }
+
+    /// A hint that `offset` will be written soon: takes its cache line away from other processors now.
+    #[inline]
+    pub fn will_write(&self, offset: usize) {
+        if let Some(at) = self.range.at(offset, 1) {
+            prefetch::<true>(at);
+        }
+    }
+
+    /// The low half of the word at `offset`, for whoever waits or wakes there; `None` outside.
+    #[inline]
+    pub fn low_half(&self, offset: usize) -> Option<&AtomicU32> {
+        self.range.low_half(offset)
+    }
+
+    /// The address of `len` bytes at `offset`; `None` when they are not all inside.
+    #[inline]
+    pub fn at(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
+        self.range.at(offset, len)
+    }
+}
+
+impl PeerRange {
+    /// # Safety
+    /// `len` bytes from `start`, which is aligned for u64, stay readable as long as this is there, whichever thread
+    /// uses it. This process never writes there, and no reference to plain bytes there is formed.
+    pub const unsafe fn new(start: NonNull<u8>, len: usize) -> Self {
+        Self(Range { start, len })
+    }
+
+    /// The size in bytes.
+    pub const fn size(&self) -> usize {
+        self.0.len
+    }
+
+    /// Loads a word with at least the ordering given; 0 when `offset` is not that of an aligned word
+    /// inside the region, which is the caller's mistake.
+    #[inline]
+    pub fn load_u64(&self, offset: usize, order: Ordering) -> u64 {
+        self.0.load(offset, order)
+    }
+
+    /// Copies `into.len()` bytes at `offset` out. What stands in `into` afterwards cannot change any
+    /// more, whatever the peer writes meanwhile. Zeroes where the region ends too early: the caller has
+    /// checked, and an always-on comparison backs it.
+    #[inline]
+    pub fn read(&self, offset: usize, into: &mut [u8]) {
+        let Some(from) = self.0.at(offset, into.len()) else {
+            into.fill(0);
+            return;
+        };
+        // SAFETY: inside the range, which stays readable. `into` is private, so the two do not overlap.
+        // The other process may write at the same time: any mix of old and new bytes is a valid `[u8]`.
+        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), into.as_mut_ptr(), into.len()) };
+        opaque(into.as_mut_ptr());
+    }
+
+    /// Copies `N` bytes at `offset` out, as [`PeerRange::read`] does.
+    #[inline]
+    pub fn read_header<const N: usize>(&self, offset: usize) -> [u8; N] {
+        let Some(from) = self.0.at(offset, N) else { return [0; N] };
+        let mut copy = MaybeUninit::<[u8; N]>::uninit();
+        // SAFETY: as in `read`; `copy` has room for N bytes.
+        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), copy.as_mut_ptr().cast::<u8>(), N) };
+        opaque(copy.as_mut_ptr().cast());
+        // SAFETY: all N bytes were written above.
+        unsafe { copy.assume_init() }
+    }
+
+    /// A hint that `offset` will be read at once: starts to fetch its cache line.
+    #[inline]
+    pub fn will_read(&self, offset: usize) {
+        if let Some(at) = self.0.at(offset, 1) {
+            prefetch::<false>(at);
+        }
+    }
+
+    /// The low half of the word at `offset`, for whoever waits there; `None` outside.
+    #[inline]
+    pub fn low_half(&self, offset: usize) -> Option<&AtomicU32> {
+        self.0.low_half(offset)
+    }
+}
+
+impl Range {
+    /// The address of `len` bytes at `offset`; `None` when they are not all inside.
+    #[inline]
+    fn at(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
+        let inside = offset <= self.len && len <= self.len - offset;
+        debug_assert!(inside, "{len} bytes at {offset} are not inside {}", self.len);
+        // SAFETY: `offset` is at most the range's length, so that the result stays in it or at its end.
+        inside.then(|| unsafe { self.start.add(offset) })
+    }
+
+    #[inline]
+    fn word(&self, offset: usize) -> Option<&AtomicU64> {
+        let at = self.aligned(offset)?.cast();
+        // SAFETY: inside the range, aligned for u64, and only ever reached through atomics: the word
+        // areas of pages and boards and the record area of lanes do not overlap.
+        Some(unsafe { AtomicU64::from_ptr(at.as_ptr()) })
+    }
+
+    #[inline]
+    fn low_half(&self, offset: usize) -> Option<&AtomicU32> {
+        let at = self.aligned(offset)?.cast();
+        // SAFETY: as in `word`; the low half comes first on a little-endian machine.
+        Some(unsafe { AtomicU32::from_ptr(at.as_ptr()) })
+    }
+
+    #[inline]
+    fn aligned(&self, offset: usize) -> Option<NonNull<u8>> {
+        let aligned = offset.is_multiple_of(size_of::<u64>());
+        debug_assert!(aligned, "the word at {offset} is not aligned");
+        if aligned { self.at(offset, size_of::<u64>()) } else { None }
+    }
+
+    /// Loads a word with at least the ordering given; 0 when it is not inside or not aligned.
+    #[inline]
+    fn load(&self, offset: usize, order: Ordering) -> u64 {
+        let Some(word) = self.word(offset) else { return 0 };
+        // A relaxed load and a fence, not an acquiring load: only relaxed loads are promised to work on
+        // memory that is mapped read-only. The fence is free on x86.
+        if order == Ordering::SeqCst {
+            // Pairs with the SeqCst fence that the other side puts between its store and its own load.
+            fence(Ordering::SeqCst);
+        }
+        let value = word.load(Ordering::Relaxed);
+        if order != Ordering::Relaxed {
+            // Pairs with the release store of the word's owner.
+            fence(Ordering::Acquire);
+        }
+        value
+    }
+}
+
+/// Asks for a cache line, for writing or for reading; does nothing where there is no such instruction.
+#[inline]
+fn prefetch<const WRITE: bool>(at: NonNull<u8>) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_ET0, _MM_HINT_T0, _mm_prefetch};
+        let at = at.as_ptr().cast_const().cast();
+        if WRITE {
+            // SAFETY: a prefetch is a hint: it neither faults nor changes what any load sees.
+            unsafe { _mm_prefetch::<_MM_HINT_ET0>(at) };
+        } else {
+            // SAFETY: as above.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(at) };
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
+/// Makes the compiler forget what it knows of the memory behind `copied`: it cannot read the source of
+/// the copy again instead. Costs no instruction.
+#[inline]
+fn opaque(copied: *mut u8) {
+    // SAFETY: no instruction at all. Without `nomem` it counts as reading and writing any memory that
+    // the pointer reaches.
+    unsafe { asm!("/* {0} */", in(reg) copied, options(nostack, preserves_flags)) };
+}
