@@ -111,3 +111,4 @@ pub use session::Session;
 pub use stats::{ServerStats, SessionStats};
 pub use token::Token;
 pub use transport::link::Canceller as SessionCanceller;
+pub use transport::peer::User;

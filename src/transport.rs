@@ -1,4 +1,6 @@
 //! The one place that names the platform's transport.
 
-#[cfg(target_os = "linux")]
+#[cfg(not(windows))]
 pub(crate) use bellwire_memfd::*;
+#[cfg(windows)]
+pub(crate) use bellwire_win::*;

@@ -105,13 +105,14 @@ fn link(
     let parts = Parts {
         own,
         peer,
-        socket,
+        channel: socket.into(),
         doorbell,
-        own_eventfd,
-        peer_eventfd,
-        pidfd: None,
+        own_event: own_eventfd,
+        peer_event: peer_eventfd,
+        process: None,
         limits: Limits::default(),
         lane_name: "conformance".into(),
+        trusts_peer: true,
     };
     Link::new(parts).unwrap()
 }

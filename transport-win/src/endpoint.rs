@@ -34,7 +34,7 @@ use windows_sys::Win32::System::Pipes::{
 
 use crate::doorbell::Event;
 use crate::pass::Channel;
-use crate::peer::{self, Sid};
+use crate::peer::{self, Sid, User};
 use crate::pipe::{End, Pipe};
 use crate::security::Descriptor;
 use crate::{OsError, clock};
@@ -218,6 +218,13 @@ struct Listening {
 // SAFETY: the OVERLAPPED belongs to the instance alone, and the system does not mind which thread asks for it.
 unsafe impl Send for Listening {}
 
+/// Where endpoints are when nothing says otherwise: `bellwire` below `LOCALAPPDATA`; without that below the directory for
+/// temporary files.
+pub fn default_run_dir() -> PathBuf {
+    let local = std::env::var_os("LOCALAPPDATA").filter(|local| !local.is_empty());
+    local.map_or_else(std::env::temp_dir, PathBuf::from).join("bellwire")
+}
+
 /// Creates the run directory if it is missing.
 ///
 /// Who may connect is a matter of the pipe, whose owner and whose list of rights are checked: the directory
@@ -259,13 +266,24 @@ pub fn pipe_name(run_dir: &Path, service: ServiceName) -> io::Result<String> {
     Ok(name)
 }
 
+impl ConnectError {
+    /// Whether whoever has the name is not to be trusted.
+    pub const fn is_impostor(&self) -> bool {
+        matches!(self, Self::Squatted { .. })
+    }
+}
+
 impl Endpoint {
     /// Takes the name and listens. Besides this user those in `admitted` may connect; nobody from another
     /// machine.
     ///
     /// # Errors
     /// [`BindError`]; [`BindError::Taken`] when somebody serves it already.
-    pub fn bind(run_dir: &Path, service: ServiceName, admitted: &[Sid]) -> Result<Self, BindError> {
+    pub fn bind_admitting(
+        run_dir: &Path,
+        service: ServiceName,
+        admitted: &[User],
+    ) -> Result<Self, BindError> {
         prepare_run_dir(run_dir)?;
         let lock = lock(&lock_path(run_dir, service), service)?;
         let pipe = pipe_name(run_dir, service).map_err(|source| {
@@ -449,10 +467,10 @@ impl Drop for Listening {
 ///
 /// # Errors
 /// [`ConnectError`]; [`ConnectError::Absent`] when nobody serves it.
-pub fn connect(
+pub fn connect_trusting(
     run_dir: &Path,
     service: ServiceName,
-    trusted: &[Sid],
+    trusted: &[User],
     deadline: Option<Instant>,
 ) -> Result<Channel, ConnectError> {
     let pipe = match pipe_name(run_dir, service) {
@@ -483,7 +501,7 @@ pub fn connect(
     let channel = Pipe::new(handle, End::Client).map(Channel::new).map_err(system)?;
     let owner = peer::owner(&channel).map_err(system)?;
     let known = [Sid::local_system(), Sid::administrators()];
-    if known.contains(&owner) || trusted.contains(&owner) || peer::own_user() == Ok(owner.clone()) {
+    if known.contains(&owner) || trusted.contains(&owner) || owner.is_own() {
         return Ok(channel);
     }
     Err(ConnectError::Squatted { pipe, owner })

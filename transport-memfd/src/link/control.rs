@@ -225,7 +225,7 @@ impl Link {
             Err(ReceiveError::System { source }) => return Err(shortage(0, source).into()),
         };
         let message = bytes.get(..received.len).unwrap_or(&bytes);
-        match self.control.mailbox.take_in(message, received.into_fds()) {
+        match self.control.mailbox.take_in(message, received.into_objects()) {
             Ok(()) => Ok(Taken::One),
             Err(rejected) => {
                 reaper::reap_all(rejected.descriptors);

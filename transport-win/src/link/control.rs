@@ -7,11 +7,11 @@ use bellwire_core::mailbox::Mailbox;
 use bellwire_core::resize::{FollowError, Resource, Shortage};
 use bellwire_core::wire::{Attachment, MAX_CONTROL, Message};
 use bellwire_core::{Limits, PeerFault};
-use windows_sys::Win32::Foundation::{ERROR_BROKEN_PIPE, ERROR_NO_SYSTEM_RESOURCES};
+use windows_sys::Win32::Foundation::ERROR_BROKEN_PIPE;
 
 use super::Link;
 use crate::pass::{ReceiveError, SendError};
-use crate::region::{OwnRegion, PeerRegion, RegionError, VerifyError};
+use crate::region::{OwnRegion, PeerRegion, VerifyError};
 use crate::snapshot::{Snapshot, SnapshotMap};
 use crate::{OsError, reaper};
 
@@ -127,7 +127,7 @@ impl Link {
         let bytes = epoch.size.size();
         let size = usize::try_from(bytes).unwrap_or(usize::MAX);
         let made = OwnRegion::create("lane", size, |_| {});
-        let (lane, section) = made.map_err(|error| unmade(bytes, error))?;
+        let (lane, section) = made.map_err(|error| error.shortage(bytes))?;
         self.pass(&Message::Lane(epoch), bytes, section.as_handle())?;
         self.offered = Some(lane);
         Ok(())
@@ -224,7 +224,7 @@ impl Link {
             }
         };
         let message = bytes.get(..received.len).unwrap_or(&bytes);
-        match self.inbox.borrow_mut().0.take_in(message, received.into_handles()) {
+        match self.inbox.borrow_mut().0.take_in(message, received.into_objects()) {
             Ok(()) => Ok(Taken::One),
             Err(rejected) => {
                 reaper::reap_all(rejected.descriptors);
@@ -255,18 +255,6 @@ impl Link {
 
 fn short(resource: Resource, bytes: u64, source: OsError) -> Shortage {
     Shortage { resource, bytes, code: source.code().cast_signed() }
-}
-
-fn unmade(bytes: u64, error: RegionError) -> Shortage {
-    match error {
-        // Out of handles or of the memory that they take.
-        RegionError::Allocate { source, .. } if source.code() == ERROR_NO_SYSTEM_RESOURCES => {
-            short(Resource::Descriptors, bytes, source)
-        }
-        RegionError::Allocate { source, .. } => short(Resource::Memory, bytes, source),
-        RegionError::Map { source, .. } => short(Resource::Maps, bytes, source),
-        RegionError::Seal { source } => short(Resource::Descriptors, bytes, source),
-    }
 }
 
 fn unmapped(what: &'static str, bytes: u64, error: VerifyError) -> FollowError {
