@@ -86,7 +86,7 @@ mod service;
 mod session;
 mod stats;
 mod token;
-mod transport;
+pub mod transport;
 
 pub use bellwire_core::call::Ticket;
 pub use bellwire_core::lane::LaneStats;
