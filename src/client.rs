@@ -1,6 +1,5 @@
 use std::io;
 use std::marker::PhantomData;
-use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -9,9 +8,9 @@ use bellwire_core::{ErrorKind, Executed, Instant, ServiceName};
 
 use crate::backoff::Backoff;
 use crate::connect::{Connecting, Progress};
-use crate::transport::clock;
-use crate::transport::doorbell::Eventfd;
-use crate::transport::link;
+use crate::transport::doorbell::Event;
+use crate::transport::object::AsObject;
+use crate::transport::{clock, link, poll};
 use crate::{CallError, ClientConfig, ConnectError, RunDir, Service, Session};
 
 /// A client of service `S`, whoever provides it: absent, late or restarted.
@@ -68,7 +67,7 @@ pub struct Canceller(Arc<Cancel>);
 struct Cancel {
     inner: Mutex<Cancelling>,
     /// Ends waits for a connection; made with the first canceller.
-    bell: OnceLock<Eventfd>,
+    bell: OnceLock<Event>,
 }
 
 #[derive(Debug, Default)]
@@ -123,7 +122,8 @@ impl<S: Service> Client<S> {
         {
             self.lost();
         }
-        self.advance();
+        // Never waits.
+        self.advance(clock::now());
         self.state()
     }
 
@@ -196,7 +196,7 @@ impl<S: Service> Client<S> {
     /// A first canceller takes one descriptor: `EMFILE` at the limit.
     pub fn canceller(&self) -> io::Result<Canceller> {
         if self.cancel.bell.get().is_none() {
-            let _ = self.cancel.bell.set(Eventfd::create()?);
+            let _ = self.cancel.bell.set(Event::create()?);
         }
         if let Phase::Ready(session) = &self.phase {
             self.cancel.lock().session = Some(session.canceller()?);
@@ -211,11 +211,10 @@ impl<S: Service> Client<S> {
 
     /// Sleeps until `until`, or until cancelled; true when cancelled.
     pub(crate) fn sleep(&self, until: Option<Instant>) -> bool {
-        if let Some(bell) = self.cancel.bell.get() {
-            let _ = crate::transport::poll::wait_readable(&[bell.as_fd()], until);
-        } else {
-            let _ = crate::transport::poll::wait_readable(&[], until);
-        }
+        let _ = match self.cancel.bell.get() {
+            Some(bell) => poll::wait_any(&[bell.as_object()], until),
+            None => poll::wait_any(&[], until),
+        };
         self.cancel.take()
     }
 
@@ -288,8 +287,8 @@ impl<S: Service> Client<S> {
         self.phase = Phase::Without(ConnectError::Absent);
     }
 
-    /// One step, without waiting.
-    fn advance(&mut self) {
+    /// One step. Waits only where a provider has no room for another client yet, until `patience` is over.
+    fn advance(&mut self, patience: Instant) {
         let now = clock::now();
         let progress =
             match std::mem::replace(&mut self.phase, Phase::Without(ConnectError::Absent)) {
@@ -302,10 +301,14 @@ impl<S: Service> Client<S> {
                     return;
                 }
                 Phase::Connecting(connecting) => connecting.advance(),
-                Phase::Without(_) => {
-                    Connecting::start(&self.run_dir, Self::SERVICE, S::METHOD, &self.config)
-                        .and_then(Connecting::advance)
-                }
+                Phase::Without(_) => Connecting::start(
+                    &self.run_dir,
+                    Self::SERVICE,
+                    S::METHOD,
+                    &self.config,
+                    patience,
+                )
+                .and_then(Connecting::advance),
             };
         match progress {
             Ok(Progress::Waiting(connecting)) => self.phase = Phase::Connecting(connecting),
@@ -325,7 +328,7 @@ impl<S: Service> Client<S> {
     /// Steps until a session is open, waiting for the provider's answers.
     fn connect_until(&mut self, deadline: Instant) -> Result<(), CallError> {
         loop {
-            self.advance();
+            self.advance(deadline);
             let connecting = match &self.phase {
                 Phase::Ready(_) => return Ok(()),
                 Phase::Without(error) => return Err(self.no_session(error)),
@@ -335,7 +338,7 @@ impl<S: Service> Client<S> {
                 return Err(CallError::Deadline { executed: Executed::No });
             }
             let bell = self.cancel.bell.get();
-            let waited = connecting.wait(Some(deadline), bell.map(AsFd::as_fd));
+            let waited = connecting.wait(Some(deadline), bell.map(AsObject::as_object));
             if self.cancel.take() {
                 return Err(CallError::Cancelled { executed: Executed::No });
             }

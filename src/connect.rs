@@ -1,7 +1,6 @@
-//! The connecting edge: drives the client's half of the handshake over a real socket.
+//! The connecting edge: drives the client's half of the handshake over a real channel.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use bellwire_core::drive::{Drive, SHRINK_AFTER};
@@ -15,11 +14,12 @@ use zerocopy::IntoBytes;
 
 use crate::board::Board;
 use crate::control::{self, Incoming};
-use crate::transport::doorbell::Eventfd;
+use crate::transport::doorbell::{self, Event};
 use crate::transport::endpoint;
 use crate::transport::link::{Link, OwnEnd, Parts, PeerEnd};
-use crate::transport::pass::{ReceiveError, SendError};
-use crate::transport::peer::{self, Credentials};
+use crate::transport::object::{AsObject, Borrowed, Owned};
+use crate::transport::pass::{Channel, ReceiveError, SendError};
+use crate::transport::peer::{self, Credentials, User};
 use crate::transport::region::{OwnRegion, PeerRegion, RegionError, VerifyError};
 use crate::transport::{clock, poll};
 use crate::{ConnectError, RunDir, Token, learned};
@@ -51,12 +51,13 @@ pub struct ClientConfig {
     /// How long to spin for an answer before parking. Default: adaptive, at most 60 µs.
     pub spin: SpinPolicy,
     /// What the provider rings when this end is parked. Default: a futex. An event loop wants
-    /// [`Doorbell::Eventfd`], which costs one descriptor more, or two once it is polled.
+    /// [`Doorbell::Eventfd`], which costs one descriptor more, or two once it is polled. On Windows it always is an
+    /// event.
     pub doorbell: Doorbell,
     /// The invocation that this process belongs to. Default: from the environment.
     pub token: Option<Token>,
-    /// Users, besides this one and root, whose providers are trusted. Default: none.
-    pub trusted_uids: Vec<u32>,
+    /// Users, besides this one and root or the system, whose providers are trusted. Default: none.
+    pub trusted: Vec<User>,
     /// The longest wait before another try to connect, at first and at most. Default: 20 ms and 2 s. The wait is
     /// random below a bound that doubles with each failure.
     pub backoff: (Duration, Duration),
@@ -85,7 +86,7 @@ impl Default for ClientConfig {
             spin: SpinPolicy::default(),
             doorbell: Doorbell::Futex,
             token: Token::from_environment(),
-            trusted_uids: Vec::new(),
+            trusted: Vec::new(),
             backoff: (Duration::from_millis(20), Duration::from_secs(2)),
         }
     }
@@ -102,7 +103,7 @@ pub(crate) struct Opened {
 /// A session that is being opened. Never blocks by itself.
 #[derive(Debug)]
 pub(crate) struct Connecting {
-    socket: OwnedFd,
+    channel: Channel,
     machine: ClientHandshake,
     service: ServiceName,
     credentials: Credentials,
@@ -125,28 +126,25 @@ struct Mapped {
     own: OwnEnd,
     peer: PeerEnd,
     board: Board,
-    own_eventfd: Option<Eventfd>,
-    peer_eventfd: Option<Eventfd>,
+    own_event: Option<Event>,
+    peer_event: Option<Event>,
 }
 
 impl Connecting {
-    /// Connects to the endpoint and says hello.
+    /// Connects to the endpoint and says hello. Waits only for room at the endpoint, where a system has that, until
+    /// `patience` is over.
     pub(crate) fn start(
         run_dir: &RunDir,
         service: ServiceName,
         method: u32,
         config: &ClientConfig,
+        patience: Instant,
     ) -> Result<Self, ConnectError> {
-        let socket = endpoint::connect_trusting(run_dir.path(), service, &config.trusted_uids)?;
+        let (dir, trusted) = (run_dir.path(), &config.trusted);
+        let channel = endpoint::connect_trusting(dir, service, trusted, Some(patience))?;
         let credentials =
-            peer::credentials(socket.as_fd()).map_err(system("read the provider's credentials"))?;
-        check_provider(&credentials, &config.trusted_uids)?;
-        // A provider of another user does not ring an eventfd that this process could fill.
-        let is_kin = credentials.uid == own_uid() || own_uid() == 0;
-        let doorbell = match config.doorbell {
-            Doorbell::Eventfd if !is_kin => Doorbell::Socket,
-            doorbell => doorbell,
-        };
+            peer::credentials(&channel).map_err(system("read the provider's credentials"))?;
+        check_provider(&credentials, trusted)?;
         let most = config.max_learned_lane.min(config.limits.max_lane);
         let lane = learned::opening(service, Role::Client, config.lane, most);
         let hello = Hello {
@@ -158,14 +156,13 @@ impl Connecting {
             lane,
             least_lane: config.lane,
             limits: Limits { max_lane: config.limits.max_lane.max(config.lane), ..config.limits },
-            doorbell,
-            // A process of another user could fill an eventfd that it shares, and the ringer would block.
-            rings_eventfd: credentials.uid == own_uid() || credentials.uid == 0,
+            doorbell: doorbell::choose(config.doorbell, &credentials),
+            rings_eventfd: doorbell::may_ring(&credentials),
         };
         let machine = ClientHandshake::new(hello, clock::now().after(config.connect_timeout));
-        say(&socket, &machine.hello(), &[])?;
+        say(&channel, &machine.hello(), &[])?;
         Ok(Self {
-            socket,
+            channel,
             machine,
             service,
             credentials,
@@ -178,13 +175,13 @@ impl Connecting {
 
     /// The provider's process, as the kernel tells.
     pub(crate) fn provider_pid(&self) -> Option<u32> {
-        self.credentials.pid
+        self.credentials.pid()
     }
 
     /// Goes as far as it can without waiting.
     pub(crate) fn advance(mut self) -> Result<Progress, ConnectError> {
         loop {
-            let incoming = match Incoming::receive(&self.socket) {
+            let incoming = match Incoming::receive(&self.channel) {
                 Ok(Some(incoming)) => incoming,
                 Ok(None) => {
                     self.machine.on_time(clock::now())?;
@@ -192,7 +189,7 @@ impl Connecting {
                 }
                 Err(error) => return Err(unreceived(error)),
             };
-            match self.machine.on_message(incoming.bytes(), incoming.fds())? {
+            match self.machine.on_message(incoming.bytes(), incoming.objects())? {
                 ClientStep::Map(welcome) => self.map(&welcome, incoming)?,
                 ClientStep::Done(welcome) => {
                     return self.open(&welcome).map(|opened| Progress::Open(Box::new(opened)));
@@ -201,25 +198,25 @@ impl Connecting {
         }
     }
 
-    /// Waits until there may be more to do, or `cancel` becomes readable.
+    /// Waits until there may be more to do, or `cancel` is rung.
     pub(crate) fn wait(
         &self,
         until: Option<Instant>,
-        cancel: Option<BorrowedFd<'_>>,
+        cancel: Option<Borrowed<'_>>,
     ) -> Result<(), ConnectError> {
         let deadline = self.machine.deadline();
         let until = until.map_or(deadline, |until| until.min(deadline));
         let waited = match cancel {
-            Some(cancel) => poll::wait_readable(&[self.socket.as_fd(), cancel], Some(until)),
-            None => poll::wait_readable(&[self.socket.as_fd()], Some(until)),
+            Some(cancel) => poll::wait_any(&[self.channel.arrived(), cancel], Some(until)),
+            None => poll::wait_any(&[self.channel.arrived()], Some(until)),
         };
         waited.map(|_| ()).map_err(system("wait for the provider"))
     }
 
     fn map(&mut self, welcome: &Welcome, incoming: Incoming) -> Result<(), ConnectError> {
-        let mut fds = incoming.received.into_fds().into_iter();
-        let mut region = |size| match fds.next() {
-            Some(fd) => PeerRegion::verify_and_map(fd, size).map_err(unverified),
+        let mut objects = incoming.received.into_objects().into_iter();
+        let mut region = |size| match objects.next() {
+            Some(memory) => PeerRegion::verify_and_map(memory, size).map_err(unverified),
             None => Err(protocol("a descriptor is missing")),
         };
         let page = region(PAGE_SIZE)?;
@@ -231,48 +228,51 @@ impl Connecting {
             .map_err(protocol)?;
         let board = Board::check(board, self.service).map_err(protocol)?;
         // The count of descriptors was checked: this one is there if the server wants to be rung by it.
-        let peer_eventfd = fds.next().map(Eventfd::from_peer);
+        let peer_event = objects.next().map(Event::from_peer);
         let own = OwnMemoryMaker {
             role: Role::Client,
             session: welcome.session,
             service: self.service,
             lane: self.hello.lane,
         };
-        let (own, page_fd, lane_fd) = own.make().map_err(|error| unmade(&error))?;
-        let own_eventfd = match self.hello.doorbell {
-            Doorbell::Eventfd => Some(Eventfd::create().map_err(system("create an eventfd"))?),
+        let (own, passed_page, passed_lane) = own.make().map_err(|error| unmade(&error))?;
+        let unmade_event = system("create an event to be rung by");
+        let own_event = match self.hello.doorbell {
+            Doorbell::Eventfd => Some(Event::create().map_err(&unmade_event)?),
             _ => None,
         };
-        let mut fds: Vec<BorrowedFd<'_>> = vec![page_fd.as_fd(), lane_fd.as_fd()];
-        fds.extend(own_eventfd.as_ref().map(AsFd::as_fd));
+        let ringer = own_event.as_ref().map(Event::for_peer).transpose().map_err(unmade_event)?;
+        let mut objects = vec![passed_page.as_object(), passed_lane.as_object()];
+        objects.extend(ringer.as_ref().map(AsObject::as_object));
         if let Some(attach) = self.machine.attach() {
-            say(&self.socket, &attach, &fds)?;
+            say(&self.channel, &attach, &objects)?;
         }
         let peer = PeerEnd { page, lane };
-        self.mapped = Some(Mapped { own, peer, board, own_eventfd, peer_eventfd });
+        self.mapped = Some(Mapped { own, peer, board, own_event, peer_event });
         Ok(())
     }
 
     fn open(self, welcome: &Welcome) -> Result<Opened, ConnectError> {
         let mapped = self.mapped.ok_or_else(|| protocol("READY before ATTACH"))?;
-        let pidfd = peer::peer_pidfd(self.socket.as_fd());
+        let process = peer::watch(&self.channel);
         let parts = Parts {
             own: mapped.own,
             peer: mapped.peer,
-            socket: self.socket,
+            channel: self.channel,
             doorbell: self.hello.doorbell,
-            own_eventfd: mapped.own_eventfd,
-            peer_eventfd: mapped.peer_eventfd,
-            pidfd,
+            own_event: mapped.own_event,
+            peer_event: mapped.peer_event,
+            process,
             limits: self.hello.limits,
-            lane_name: memfd_name("lane", Role::Client, self.service, welcome.session),
+            lane_name: memory_name("lane", Role::Client, self.service, welcome.session),
+            trusts_peer: self.credentials.is_among(&[]),
         };
         let link = Link::new(parts).map_err(protocol)?;
         let lanes =
             Lanes::with_terms(client_lane(&self.hello, welcome), server_lane(&self.hello, welcome));
         let mut drive = Drive::new(link, lanes, self.spin);
         drive.set_shrink_after(self.shrink_after);
-        Ok(Opened { drive, board: mapped.board, pid: self.credentials.pid })
+        Ok(Opened { drive, board: mapped.board, pid: self.credentials.pid() })
     }
 }
 
@@ -285,23 +285,23 @@ pub(crate) struct OwnMemoryMaker {
 }
 
 impl OwnMemoryMaker {
-    /// The memory, and the two descriptors to send: page and lane.
-    pub(crate) fn make(&self) -> Result<(OwnEnd, OwnedFd, OwnedFd), RegionError> {
+    /// The memory, and what to pass of it: page and lane.
+    pub(crate) fn make(&self) -> Result<(OwnEnd, Owned, Owned), RegionError> {
         let pid = std::process::id();
         let (created, lane) = (clock::wall_nanos(), lane_field(self.lane));
         let header = PageHeader::new(self.role, self.session, pid, lane, created, self.service);
-        let name = |what| memfd_name(what, self.role, self.service, self.session);
-        let (page, page_fd) =
+        let name = |what| memory_name(what, self.role, self.service, self.session);
+        let (page, passed_page) =
             OwnRegion::create(&name("page"), PAGE_SIZE, |page| page.write(0, header.as_bytes()))?;
-        let (lane, lane_fd) = OwnRegion::create(&name("lane"), lane_size(self.lane), |_| {})?;
+        let (lane, passed_lane) = OwnRegion::create(&name("lane"), lane_size(self.lane), |_| {})?;
         let own = OwnEnd { page, lane };
         Lanes::open(&own);
-        Ok((own, page_fd, lane_fd))
+        Ok((own, passed_page, passed_lane))
     }
 }
 
-/// What the memfd of one end's page or lane is called.
-pub(crate) fn memfd_name(what: &str, role: Role, service: ServiceName, session: u64) -> String {
+/// What the memory of one end's page or lane is called, where memory has a name.
+pub(crate) fn memory_name(what: &str, role: Role, service: ServiceName, session: u64) -> String {
     let side = match role {
         Role::Client => "client",
         Role::Server => "server",
@@ -333,19 +333,14 @@ pub(crate) fn lane_field(lane: Geometry) -> u32 {
     u32::try_from(lane.size()).unwrap_or(Geometry::MAX)
 }
 
-pub(crate) fn own_uid() -> u32 {
-    peer::own_uid()
-}
-
-/// The process that answers must belong to whom the socket's file promised.
-fn check_provider(credentials: &Credentials, trusted: &[u32]) -> Result<(), ConnectError> {
-    let uid = credentials.uid;
-    let known = uid == own_uid() || uid == 0 || trusted.contains(&uid);
-    if known && !credentials.overflow {
+/// The process that answers must belong to whom the endpoint promised.
+fn check_provider(credentials: &Credentials, trusted: &[User]) -> Result<(), ConnectError> {
+    if credentials.is_among(trusted) {
         return Ok(());
     }
+    let user = credentials.user();
     let why = format!(
-        "it runs as uid {uid}, which is neither this user, nor root, nor one of the trusted uids"
+        "it runs as {user}, which is neither this user, nor the system's, nor one of the trusted users"
     );
     Err(ConnectError::Impostor { why: why.into() })
 }
@@ -376,8 +371,8 @@ fn unverified(error: VerifyError) -> ConnectError {
 
 /// Sends a message. A provider that refused and closed before it was asked is no error here: what it said is
 /// still there to be received.
-fn say(socket: &OwnedFd, message: &Message, fds: &[BorrowedFd<'_>]) -> Result<(), ConnectError> {
-    match control::send(socket, message, fds) {
+fn say(channel: &Channel, message: &Message, objects: &[Borrowed<'_>]) -> Result<(), ConnectError> {
+    match control::send(channel, message, objects) {
         Ok(()) | Err(SendError::Gone) => Ok(()),
         Err(error) => {
             let source = io::Error::other(error);
@@ -389,11 +384,8 @@ fn say(socket: &OwnedFd, message: &Message, fds: &[BorrowedFd<'_>]) -> Result<()
 fn unreceived(error: ReceiveError) -> ConnectError {
     match error {
         ReceiveError::Closed => ConnectError::Closed,
-        ReceiveError::System { source } => {
-            ConnectError::System { doing: "receive from the provider", source: source.into() }
-        }
-        ReceiveError::FdsLost => ConnectError::System {
-            doing: "receive the provider's descriptors; raise the limit of open files (ulimit -n)",
+        error if error.is_local() => ConnectError::System {
+            doing: "receive from the provider",
             source: io::Error::other(error),
         },
         error => protocol(error),
@@ -417,9 +409,7 @@ impl From<endpoint::ConnectError> for ConnectError {
     fn from(error: endpoint::ConnectError) -> Self {
         match error {
             endpoint::ConnectError::Absent { .. } => Self::Absent,
-            endpoint::ConnectError::NotASocket { .. } | endpoint::ConnectError::Squatted { .. } => {
-                Self::Impostor { why: error.to_string().into() }
-            }
+            error if error.is_impostor() => Self::Impostor { why: error.to_string().into() },
             error => Self::System { doing: "connect", source: io::Error::other(error) },
         }
     }

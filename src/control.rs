@@ -1,15 +1,14 @@
-//! Control messages over the control socket: bytes and descriptors in, messages out.
-
-use std::os::fd::{AsFd, BorrowedFd};
+//! Control messages over the control channel: bytes and kernel objects in, messages out.
 
 use bellwire_core::wire::{MAX_CONTROL, Message};
 
-use crate::transport::pass::{self, ReceiveError, Received, SendError};
+use crate::transport::object::Borrowed;
+use crate::transport::pass::{Channel, ReceiveError, Received, SendError};
 
-/// More descriptors than any message has: a count that is off is told by the handshake, with both numbers.
-const MAX_FDS: usize = 16;
+/// More objects than any message has: a count that is off is told by the handshake, with both numbers.
+const MOST_OBJECTS: usize = 16;
 
-/// A control message that was received, still in bytes, with the descriptors that came with it.
+/// A control message that was received, still in bytes, with the objects that came with it.
 pub(crate) struct Incoming {
     bytes: [u8; MAX_CONTROL],
     pub(crate) received: Received,
@@ -17,9 +16,9 @@ pub(crate) struct Incoming {
 
 impl Incoming {
     /// The next message, if one has arrived. Never waits.
-    pub(crate) fn receive(socket: impl AsFd) -> Result<Option<Self>, ReceiveError> {
+    pub(crate) fn receive(channel: &Channel) -> Result<Option<Self>, ReceiveError> {
         let mut bytes = [0; MAX_CONTROL];
-        match pass::receive(socket.as_fd(), &mut bytes, MAX_FDS) {
+        match channel.receive(&mut bytes, MOST_OBJECTS) {
             Ok(received) => Ok(Some(Self { bytes, received })),
             Err(ReceiveError::WouldBlock) => Ok(None),
             Err(error) => Err(error),
@@ -30,18 +29,18 @@ impl Incoming {
         self.bytes.get(..self.received.len).unwrap_or(&[])
     }
 
-    pub(crate) fn fds(&self) -> usize {
-        self.received.fd_count()
+    pub(crate) fn objects(&self) -> usize {
+        self.received.count()
     }
 }
 
-/// Sends a message with its descriptors. Never waits.
+/// Sends a message with its objects. Never waits.
 pub(crate) fn send(
-    socket: impl AsFd,
+    channel: &Channel,
     message: &Message,
-    fds: &[BorrowedFd<'_>],
+    objects: &[Borrowed<'_>],
 ) -> Result<(), SendError> {
     let mut bytes = [0; MAX_CONTROL];
-    let len = message.encode(u16::try_from(fds.len()).unwrap_or(u16::MAX), &mut bytes);
-    pass::send(socket.as_fd(), bytes.get(..len).unwrap_or(&[]), fds)
+    let len = message.encode(u16::try_from(objects.len()).unwrap_or(u16::MAX), &mut bytes);
+    channel.send(bytes.get(..len).unwrap_or(&[]), objects)
 }

@@ -86,7 +86,7 @@ mod service;
 mod session;
 mod stats;
 mod token;
-mod transport;
+pub mod transport;
 
 pub use bellwire_core::call::Ticket;
 pub use bellwire_core::lane::LaneStats;
@@ -111,3 +111,4 @@ pub use session::Session;
 pub use stats::{ServerStats, SessionStats};
 pub use token::Token;
 pub use transport::link::Canceller as SessionCanceller;
+pub use transport::peer::User;

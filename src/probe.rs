@@ -31,7 +31,8 @@ pub fn probe(
     config: &ClientConfig,
 ) -> Result<Probe, ConnectError> {
     let begun = clock::now();
-    let mut connecting = Connecting::start(run_dir, service, method, config)?;
+    let patience = begun.after(config.connect_timeout);
+    let mut connecting = Connecting::start(run_dir, service, method, config, patience)?;
     let pid = connecting.provider_pid();
     let mut opened = loop {
         match connecting.advance() {

@@ -1,5 +1,4 @@
 use std::marker::PhantomData;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bellwire_core::sync::Ordering;
@@ -9,8 +8,10 @@ use zerocopy::IntoBytes;
 
 use crate::PublishError;
 use crate::transport::clock;
+use crate::transport::object::Owned;
 use crate::transport::region::{OwnRegion, RegionError};
 use crate::transport::snapshot::{Snapshot as Sealed, SnapshotBuilder};
+use crate::transport::watch::Watchers;
 
 /// A service that publishes snapshots: its name, what its bytes mean, and how they are checked.
 ///
@@ -52,7 +53,8 @@ pub struct Publisher<T: Snapshot> {
 pub(crate) struct Shelf {
     name: ServiceName,
     /// Passed to every client.
-    board_fd: OwnedFd,
+    passed_board: Owned,
+    watchers: Watchers,
     inner: Mutex<Inner>,
 }
 
@@ -86,7 +88,8 @@ impl<T: Snapshot> Publisher<T> {
     /// Publishes `len` bytes that `build` writes in place, in the memory that readers will map; it comes
     /// zeroed. Returns the generation.
     ///
-    /// Costs about 2 µs per 4 KiB for the memory, and one system call for all watchers; no message is sent.
+    /// Costs about 2 µs per 4 KiB for the memory, and one system call for all watchers, on Windows one for each; no message
+    /// is sent.
     ///
     /// # Errors
     /// [`PublishError`]: nothing changed for readers.
@@ -108,7 +111,7 @@ impl Shelf {
     pub(crate) fn create(name: ServiceName) -> Result<Self, RegionError> {
         let header = BoardHeader::new(std::process::id(), clock::wall_nanos(), name);
         let label = format!("bellwire-board-{name}");
-        let (board, board_fd) = OwnRegion::create(&label, BOARD_SIZE, |board| {
+        let (board, passed_board) = OwnRegion::create(&label, BOARD_SIZE, |board| {
             board.write(0, header.as_bytes());
             board.store_u64(
                 BoardWord::State.offset(),
@@ -117,11 +120,16 @@ impl Shelf {
             );
         })?;
         let inner = Mutex::new(Inner { board, generation: 0, newest: None });
-        Ok(Self { name, board_fd, inner })
+        Ok(Self { name, passed_board, watchers: Watchers::default(), inner })
     }
 
-    pub(crate) fn board_fd(&self) -> &OwnedFd {
-        &self.board_fd
+    pub(crate) fn passed_board(&self) -> &Owned {
+        &self.passed_board
+    }
+
+    /// The sessions whose clients may wait for the board.
+    pub(crate) fn watchers(&self) -> &Watchers {
+        &self.watchers
     }
 
     pub(crate) fn newest(&self) -> Option<Published> {
@@ -140,7 +148,7 @@ impl Shelf {
         // asks for a generation that never comes finds the session closed.
         let moved = inner.generation + 1;
         inner.board.store_u64(BoardWord::Generation.offset(), moved, Ordering::Release);
-        wake_watchers(&inner.board);
+        self.wake_watchers(&inner.board);
     }
 
     fn publish(&self, len: usize, build: impl FnOnce(&mut [u8])) -> Result<u64, PublishError> {
@@ -156,8 +164,12 @@ impl Shelf {
         inner.newest = Some(Published { generation, sealed });
         // Release: who sees the generation will be passed this snapshot or a newer one.
         inner.board.store_u64(BoardWord::Generation.offset(), generation, Ordering::Release);
-        wake_watchers(&inner.board);
+        self.wake_watchers(&inner.board);
         Ok(generation)
+    }
+
+    fn wake_watchers(&self, board: &OwnRegion) {
+        self.watchers.wake(board, BoardWord::Generation.offset());
     }
 
     /// Nothing that holds this lock can panic halfway through a change.
@@ -174,12 +186,5 @@ pub(crate) fn limits_for<T: Snapshot>(limits: Limits) -> Limits {
         max_message: limits.max_message.max(len),
         max_shared_bytes_per_session: shared,
         ..limits
-    }
-}
-
-/// One system call wakes every watcher, or finds none.
-fn wake_watchers(board: &OwnRegion) {
-    if let Some(word) = board.word(BoardWord::Generation.offset()) {
-        word.wake_all();
     }
 }

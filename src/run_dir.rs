@@ -1,10 +1,13 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// The directory that holds the endpoints, `{run_dir}/{service}.sock`.
+use crate::transport::endpoint;
+
+/// The directory that holds the endpoints: on Linux the sockets `{run_dir}/{service}.sock`, on Windows the lock files of the
+/// pipes.
 ///
-/// Providers and clients meet there, so both must name the same one. It must belong to the provider's user or
-/// to root, and nobody else may write it.
+/// Providers and clients meet there, so both must name the same one. On Linux it must belong to the provider's user or to
+/// root, and nobody else may write it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RunDir(PathBuf);
 
@@ -12,14 +15,15 @@ impl RunDir {
     /// The variable that names the run dir: `BELLWIRE_RUN_DIR`.
     pub const VARIABLE: &'static str = "BELLWIRE_RUN_DIR";
 
-    /// This directory. A provider creates it, mode 0700, when it is missing; its parent must exist.
+    /// This directory. A provider creates it, on Linux with mode 0700, when it is missing; its parent must exist.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self(path.into())
     }
 
-    /// `BELLWIRE_RUN_DIR`; without it `bellwire` below `XDG_RUNTIME_DIR`; without that `/run/bellwire`.
+    /// `BELLWIRE_RUN_DIR`. Without it, on Linux, `bellwire` below `XDG_RUNTIME_DIR`, and without that `/run/bellwire`; on
+    /// Windows `bellwire` below `LOCALAPPDATA`.
     pub fn from_environment() -> Self {
-        Self::choose(std::env::var_os(Self::VARIABLE), std::env::var_os("XDG_RUNTIME_DIR"))
+        Self::choose(std::env::var_os(Self::VARIABLE))
     }
 
     /// The path.
@@ -27,13 +31,9 @@ impl RunDir {
         &self.0
     }
 
-    fn choose(ours: Option<OsString>, xdg: Option<OsString>) -> Self {
-        let set = |value: Option<OsString>| value.filter(|value| !value.is_empty());
-        match (set(ours), set(xdg)) {
-            (Some(path), _) => Self(path.into()),
-            (None, Some(runtime)) => Self(Path::new(&runtime).join("bellwire")),
-            (None, None) => Self("/run/bellwire".into()),
-        }
+    fn choose(named: Option<OsString>) -> Self {
+        let named = named.filter(|path| !path.is_empty());
+        Self(named.map_or_else(endpoint::default_run_dir, PathBuf::from))
     }
 }
 
@@ -48,10 +48,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_own_variable_comes_before_the_users_runtime_dir() {
+    fn the_variable_comes_before_what_the_system_has() {
         let some = |text: &str| Some(OsString::from(text));
-        assert_eq!(RunDir::choose(some("/a"), some("/b")), RunDir::new("/a"));
-        assert_eq!(RunDir::choose(some(""), some("/b")), RunDir::new("/b/bellwire"));
-        assert_eq!(RunDir::choose(None, None), RunDir::new("/run/bellwire"));
+        let default = RunDir::new(endpoint::default_run_dir());
+        assert_eq!(RunDir::choose(some("/a")), RunDir::new("/a"));
+        assert_eq!(RunDir::choose(some("")), default);
+        assert_eq!(RunDir::choose(None), default);
+        assert!(default.path().ends_with("bellwire"));
     }
 }

@@ -1,15 +1,15 @@
-//! The facade and the machines under it, against a real kernel, real processes and hostile peers.
+//! The facade and the machines under it, with real processes, on every system that has a transport.
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `conformance` | what any transport has to do, over the simulator and over memfds |
-//! | `processes` | a server and its clients in processes of their own: calls, death, what a session costs |
-//! | `handshake` | hostile clients and hostile servers before a session is open |
-//! | `hostile` | hostile peers on an open session |
+//! | `conformance` | what any transport has to do, over the simulator |
+//! | `processes` | a server and its clients in processes of their own: calls, errors, death |
 //! | `snapshots` | publishing, watching, caching |
-//! | `calls` | what a caller sees: deadlines, cancelling, retries, stopping, event loops |
-//! | `resize` | lanes that grow and shrink, messages in memfds of their own, and what happens when they cannot |
+//! | `calls` | what a caller sees: deadlines, cancelling, full lanes, stopping |
+//! | `resize` | lanes that grow and shrink, messages in memory of their own |
 //! | `regressions` | one test for each fault that was found in use |
+//!
+//! `tests/linux` holds the rest: hostile peers, who need descriptors to lie with, and what only a Linux kernel tells.
 //!
 //! A wait here is a wait for an event. What limits it is [`support::guard`], far away: a test that meets it
 //! hangs. Nothing sleeps but where a test has to show that nothing happens.
@@ -24,10 +24,16 @@
 
 mod calls;
 mod conformance;
-mod handshake;
-mod hostile;
 mod processes;
 mod regressions;
 mod resize;
 mod snapshots;
 mod support;
+
+/// What a child process does.
+fn play(role: &str, parent: support::child::Parent) {
+    match role.split_once(' ') {
+        Some(("exact", seed)) => resize::serve_exactly(parent, seed.parse().unwrap()),
+        _ => support::roles::play(role, parent),
+    }
+}

@@ -100,7 +100,7 @@ fn a_snapshot_may_be_empty() {
 #[test]
 fn the_bytes_are_those_of_the_document() {
     let meta =
-        Meta { scanned_at: UNIX_EPOCH + Duration::from_nanos(1), mode: Mode::V2, skipped: 2 };
+        Meta { scanned_at: UNIX_EPOCH + Duration::from_nanos(100), mode: Mode::V2, skipped: 2 };
     let bytes = encode(&[item(5, "/x", "foobar")], meta).unwrap();
     let document = include_str!("../../docs/cgroups-snapshot.md");
     let (_, example) = document.split_once("## Example").unwrap();

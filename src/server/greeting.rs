@@ -1,6 +1,4 @@
-//! The accepting edge: drives the server's half of the handshake over a real socket.
-
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+//! The accepting edge: drives the server's half of the handshake over a real channel.
 
 use bellwire_core::handshake::{Admission, Rejection, ServerHandshake, ServerStep, Terms};
 use bellwire_core::lane::Lanes;
@@ -10,19 +8,21 @@ use bellwire_core::{Instant, ServiceName};
 use super::ServerConfig;
 use super::handler::Caller;
 use crate::connect::{
-    OwnMemoryMaker, client_lane, lane_size, memfd_name, own_uid, page_header, server_lane,
+    OwnMemoryMaker, client_lane, lane_size, memory_name, page_header, server_lane,
 };
 use crate::control::{self, Incoming};
 use crate::learned;
-use crate::transport::doorbell::Eventfd;
+use crate::transport::doorbell::{self, Event};
 use crate::transport::link::{Link, OwnEnd, Parts, PeerEnd};
-use crate::transport::peer::{self, Credentials};
+use crate::transport::object::{AsObject, Borrowed};
+use crate::transport::pass::Channel;
+use crate::transport::peer::{self, Credentials, User};
 use crate::transport::region::PeerRegion;
 use crate::transport::{clock, reaper};
 
 /// A client that is on its way in. Nothing is allocated for it before its HELLO is admitted.
 pub(super) struct Greeting {
-    socket: OwnedFd,
+    channel: Channel,
     credentials: Credentials,
     machine: ServerHandshake,
     pub(super) session: u64,
@@ -32,7 +32,7 @@ pub(super) struct Greeting {
 /// What the server made for the client, between WELCOME and ATTACH.
 struct Own {
     end: OwnEnd,
-    eventfd: Option<Eventfd>,
+    event: Option<Event>,
     doorbell: Doorbell,
 }
 
@@ -48,46 +48,52 @@ pub(super) struct Arrived {
 pub(super) enum Progress {
     Waiting(Box<Greeting>),
     Arrived(Box<Arrived>),
-    /// It does not come in. Forget the socket, then have it closed where closing may take its time: the client
+    /// It does not come in. Forget the channel, then have it closed where closing may take its time: the client
     /// may have queued descriptors on it. `None` when it is closed already.
-    TurnedAway(Option<OwnedFd>),
+    TurnedAway(Option<Channel>),
 }
 
 impl Greeting {
     /// Looks who connected. `None` when it is turned away; it was told why.
     pub(super) fn begin(
-        socket: OwnedFd,
+        channel: Channel,
         session: u64,
         admission: Admission,
         config: &ServerConfig,
         has_room: bool,
     ) -> Option<Self> {
-        let credentials = peer::credentials(socket.as_fd()).ok();
-        let Some(credentials) = credentials.filter(|peer| is_admitted(peer, config)) else {
-            let uid = credentials.map_or(u32::MAX, |peer| peer.uid);
-            let reason = format!(
-                "uid {uid} is not admitted: run the client as uid {}, or list it in the provider's admitted uids",
-                own_uid()
-            );
-            refuse(&socket, &Refuse::new(RefuseCode::Credentials, &reason));
-            reaper::reap(socket);
-            return None;
+        let credentials = match peer::credentials(&channel) {
+            Ok(credentials) if credentials.is_among(&config.admitted) => credentials,
+            found => {
+                let reason = match found {
+                    Ok(credentials) => format!(
+                        "{} is not admitted: run the client as {}, or list it in the provider's admitted users",
+                        credentials.user(),
+                        User::own()
+                    ),
+                    Err(error) => format!("the provider cannot tell who the client is: {error}"),
+                };
+                refuse(&channel, &Refuse::new(RefuseCode::Credentials, &reason));
+                channel.reap();
+                return None;
+            }
         };
         if !has_room {
             let reason = format!(
                 "all {} sessions are in use: close some, or raise max_sessions",
                 config.max_sessions
             );
-            refuse(&socket, &Refuse::new(RefuseCode::Quota, &reason));
-            reaper::reap(socket);
+            refuse(&channel, &Refuse::new(RefuseCode::Quota, &reason));
+            channel.reap();
             return None;
         }
         let machine = ServerHandshake::new(admission, clock::now().after(config.handshake_timeout));
-        Some(Self { socket, credentials, machine, session, own: None })
+        Some(Self { channel, credentials, machine, session, own: None })
     }
 
-    pub(super) fn socket(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+    /// Ready as long as there is something to be received.
+    pub(super) fn arrived(&self) -> Borrowed<'_> {
+        self.channel.arrived()
     }
 
     pub(super) fn deadline(&self) -> Instant {
@@ -95,14 +101,14 @@ impl Greeting {
     }
 
     /// Goes as far as it can without waiting.
-    pub(super) fn advance(mut self, config: &ServerConfig, board: BorrowedFd<'_>) -> Progress {
+    pub(super) fn advance(mut self, config: &ServerConfig, board: Borrowed<'_>) -> Progress {
         loop {
-            let incoming = match Incoming::receive(&self.socket) {
+            let incoming = match Incoming::receive(&self.channel) {
                 Ok(Some(incoming)) => incoming,
                 Ok(None) => return Progress::Waiting(Box::new(self)),
                 Err(_) => return self.drop_out(),
             };
-            let step = self.machine.on_message(incoming.bytes(), incoming.fds());
+            let step = self.machine.on_message(incoming.bytes(), incoming.objects());
             let refusal = match step {
                 Ok(ServerStep::Admit(hello)) => match self.welcome(&hello, config, board) {
                     Ok(()) => continue,
@@ -110,45 +116,50 @@ impl Greeting {
                 },
                 Ok(ServerStep::Map(hello, welcome)) => {
                     match self.map_memory(&hello, &welcome, incoming) {
-                        Ok((peer, eventfd)) => return self.arrive(&hello, &welcome, peer, eventfd),
+                        Ok((peer, event)) => return self.arrive(&hello, &welcome, peer, event),
                         Err(refusal) => refusal,
                     }
                 }
                 Err(Rejection { refuse, .. }) => refuse,
             };
-            refuse(&self.socket, &refusal);
+            refuse(&self.channel, &refusal);
             return self.drop_out();
         }
     }
 
     /// The client was silent for too long, or went away.
     fn drop_out(self) -> Progress {
-        Progress::TurnedAway(Some(self.socket))
+        Progress::TurnedAway(Some(self.channel))
     }
 
-    /// The server has no more time for it.
-    /// Gives the socket back, to be closed.
-    pub(super) fn turn_away(self, code: RefuseCode, reason: &str) -> OwnedFd {
-        refuse(&self.socket, &Refuse::new(code, reason));
-        self.socket
+    /// The server has no more time for it. Gives the channel back, to be closed.
+    pub(super) fn turn_away(self, code: RefuseCode, reason: &str) -> Channel {
+        refuse(&self.channel, &Refuse::new(code, reason));
+        self.channel
     }
 
     fn welcome(
         &mut self,
         hello: &Hello,
         config: &ServerConfig,
-        board: BorrowedFd<'_>,
+        board: Borrowed<'_>,
     ) -> Result<(), Refuse> {
+        // It has spoken: only now some systems tell for sure who it is.
+        let confirmed = self.credentials.confirm(&mut self.channel);
+        self.credentials =
+            confirmed.map_err(|error| Refuse::new(RefuseCode::Credentials, &error.to_string()))?;
         let wanted = match config.doorbell {
             Doorbell::Socket => Doorbell::Socket,
             _ => Doorbell::Eventfd,
         };
-        let eventfd = match wanted {
+        let event = match wanted {
             Doorbell::Eventfd if hello.rings_eventfd => {
-                Some(Eventfd::create().map_err(|error| lacking(&error))?)
+                Some(Event::create().map_err(|error| lacking(&error))?)
             }
             _ => None,
         };
+        let ringer = event.as_ref().map(Event::for_peer).transpose();
+        let ringer = ringer.map_err(|error| lacking(&error))?;
         let most = config.max_learned_lane.min(config.limits.max_lane);
         let lane = learned::opening(hello.service, Role::Server, config.lane, most);
         let terms =
@@ -163,11 +174,11 @@ impl Greeting {
             lane: welcome.lane,
         };
         let (end, page, lane) = maker.make().map_err(|error| lacking(&error))?;
-        let mut fds = vec![page.as_fd(), lane.as_fd(), board];
-        fds.extend(eventfd.as_ref().map(AsFd::as_fd));
+        let mut objects = vec![page.as_object(), lane.as_object(), board];
+        objects.extend(ringer.as_ref().map(AsObject::as_object));
         let message = Message::Welcome(welcome);
-        control::send(&self.socket, &message, &fds).map_err(|error| lacking(&error))?;
-        self.own = Some(Own { end, eventfd, doorbell: welcome.doorbell });
+        control::send(&self.channel, &message, &objects).map_err(|error| lacking(&error))?;
+        self.own = Some(Own { end, event, doorbell: welcome.doorbell });
         Ok(())
     }
 
@@ -176,27 +187,28 @@ impl Greeting {
         hello: &Hello,
         welcome: &Welcome,
         peer: PeerEnd,
-        peer_eventfd: Option<Eventfd>,
+        peer_event: Option<Event>,
     ) -> Progress {
         let (Some(own), Some(ready)) = (self.own.take(), self.machine.ready()) else {
             return self.drop_out();
         };
-        if control::send(&self.socket, &ready, &[]).is_err() {
+        if control::send(&self.channel, &ready, &[]).is_err() {
             return self.drop_out();
         }
-        let Credentials { pid, uid, gid, .. } = self.credentials;
-        let caller = Caller { pid, uid, gid, session: self.session };
-        let pidfd = peer::peer_pidfd(self.socket.as_fd());
+        let (pid, user) = (self.credentials.pid(), self.credentials.user());
+        let caller = Caller { pid, user, session: self.session };
+        let process = peer::watch(&self.channel);
         let parts = Parts {
             own: own.end,
             peer,
-            socket: self.socket,
+            channel: self.channel,
             doorbell: own.doorbell,
-            own_eventfd: own.eventfd,
-            peer_eventfd,
-            pidfd,
+            own_event: own.event,
+            peer_event,
+            process,
             limits: welcome.limits,
-            lane_name: memfd_name("lane", Role::Server, hello.service, self.session),
+            lane_name: memory_name("lane", Role::Server, hello.service, self.session),
+            trusts_peer: self.credentials.is_among(&[]),
         };
         // The parts were made to fit; should they not, the client sees the socket close.
         let Ok(link) = Link::new(parts) else { return Progress::TurnedAway(None) };
@@ -209,39 +221,32 @@ impl Greeting {
         hello: &Hello,
         welcome: &Welcome,
         incoming: Incoming,
-    ) -> Result<(PeerEnd, Option<Eventfd>), Refuse> {
-        let mut fds = incoming.received.into_fds().into_iter();
+    ) -> Result<(PeerEnd, Option<Event>), Refuse> {
+        let mut objects = incoming.received.into_objects().into_iter();
         let mut region = |size| {
             let missing = || Refuse::new(RefuseCode::Protocol, "a descriptor is missing");
-            let fd = fds.next().ok_or_else(missing)?;
-            PeerRegion::verify_and_map(fd, size).map_err(|error| broken(&error))
+            let memory = objects.next().ok_or_else(missing)?;
+            PeerRegion::verify_and_map(memory, size).map_err(|error| broken(&error))
         };
         let page = region(PAGE_SIZE)?;
         let lane = region(lane_size(hello.lane))?;
         let size = crate::connect::lane_field(hello.lane);
         let checked = page_header(&page).check(Role::Client, welcome.session, size, hello.service);
         checked.map_err(|error| broken(&error))?;
-        // A client of another user could fill an eventfd that it shares, and the reactor would block.
-        let trusted = self.credentials.uid == own_uid() || self.credentials.uid == 0;
-        let eventfd = fds.next();
-        let eventfd = if trusted {
-            eventfd.map(Eventfd::from_peer)
+        let ringer = objects.next();
+        let event = if doorbell::may_ring(&self.credentials) {
+            ringer.map(Event::from_peer)
         } else {
-            reaper::reap_all(eventfd);
+            reaper::reap_all(ringer);
             None
         };
-        Ok((PeerEnd { page, lane }, eventfd))
+        Ok((PeerEnd { page, lane }, event))
     }
 }
 
-fn is_admitted(peer: &Credentials, config: &ServerConfig) -> bool {
-    !peer.overflow
-        && (peer.uid == own_uid() || peer.uid == 0 || config.admitted_uids.contains(&peer.uid))
-}
-
-fn refuse(socket: &OwnedFd, refusal: &Refuse) {
+fn refuse(channel: &Channel, refusal: &Refuse) {
     // Who does not read it learns nothing: no reason to wait.
-    let _ = control::send(socket, &Message::Refuse(refusal.clone()), &[]);
+    let _ = control::send(channel, &Message::Refuse(refusal.clone()), &[]);
 }
 
 fn lacking(error: &dyn std::error::Error) -> Refuse {

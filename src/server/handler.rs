@@ -5,20 +5,19 @@ use std::sync::Arc;
 use bellwire_core::wire::Status;
 
 use crate::publisher::Shelf;
+use crate::transport::peer::User;
 use crate::{HandlerError, Message, Payload, Service, payload};
 
 /// The longest reason of a failure that is sent, in bytes.
 const MAX_REASON: usize = 1024;
 
-/// Who calls, as the kernel noted when the session was opened.
+/// Who calls, as the system noted when the session was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// The process; `None` when it lives in a pid namespace that this one cannot see.
     pub pid: Option<u32>,
     /// The user.
-    pub uid: u32,
-    /// The group.
-    pub gid: u32,
+    pub user: User,
     /// The session's number, unique within this server.
     pub session: u64,
 }

@@ -24,8 +24,9 @@ use bellwire_core::{Geometry, Limits, ServiceName, SpinPolicy};
 use crate::cache::Fetch;
 use crate::connect::{LEARNED_LANE, STREAM_FROM};
 use crate::publisher::{Shelf, limits_for};
-use crate::transport::doorbell::Eventfd;
+use crate::transport::doorbell::Event;
 use crate::transport::endpoint::{self, BindError, Endpoint};
+use crate::transport::peer::User;
 use crate::{
     Client, HandlerError, Publisher, RunDir, ServeError, ServerStats, Service, Snapshot, Token,
 };
@@ -63,9 +64,9 @@ pub struct ServerConfig {
     /// The invocation that this process belongs to; clients of another are refused. Default: from the
     /// environment; `None` admits any.
     pub token: Option<Token>,
-    /// Users, besides this one and root, that are admitted. Default: none. An endpoint is made with mode 0600:
-    /// the operator lets them reach it, for instance by an ACL on the run dir and the socket.
-    pub admitted_uids: Vec<u32>,
+    /// Users, besides this one and root or the system, that are admitted. Default: none. On Linux an endpoint is made
+    /// with mode 0600: the operator lets them reach it, for instance by an ACL on the run dir and the socket.
+    pub admitted: Vec<User>,
     /// Sessions at once; one more is refused. Default: 4 096.
     pub max_sessions: usize,
     /// Requests of one session that are taken and not yet answered. Default: 1 024.
@@ -90,7 +91,7 @@ impl Default for ServerConfig {
             spin: SpinPolicy::default(),
             doorbell: Doorbell::Eventfd,
             token: Token::from_environment(),
-            admitted_uids: Vec::new(),
+            admitted: Vec::new(),
             max_sessions: 4096,
             max_in_flight: 1024,
             handshake_timeout: Duration::from_secs(2),
@@ -148,7 +149,7 @@ pub struct Server {
 struct Shared {
     stop: AtomicBool,
     /// Wakes the reactor.
-    bell: Arc<Eventfd>,
+    bell: Arc<Event>,
     stats: Mutex<ServerStats>,
 }
 
@@ -243,7 +244,7 @@ impl ServerBuilder {
     /// # Errors
     /// [`ServeError::System`] when a thread or a descriptor cannot be had.
     pub fn start(self) -> Result<Server, ServeError> {
-        let bell = Arc::new(Eventfd::create().map_err(system("create an eventfd"))?);
+        let bell = Arc::new(Event::create().map_err(system("create an event"))?);
         let stats = Mutex::default();
         let shared = Arc::new(Shared { stop: AtomicBool::new(false), bell, stats });
         let Self { config, stations, .. } = self;
@@ -279,7 +280,8 @@ impl ServerBuilder {
             error => ServeError::Endpoint { service, why: error.to_string().into() },
         };
         endpoint::prepare_run_dir(self.run_dir.path()).map_err(|error| failed(error.into()))?;
-        let endpoint = Endpoint::bind(self.run_dir.path(), service).map_err(failed)?;
+        let (dir, admitted) = (self.run_dir.path(), &self.config.admitted);
+        let endpoint = Endpoint::bind_admitting(dir, service, admitted).map_err(failed)?;
         let token = self.config.token.map(Token::bytes);
         let admission = Admission { service, method, token, limits };
         self.stations.push(Station { endpoint, admission, handler, shelf });

@@ -6,7 +6,7 @@ use bellwire_core::wire::Status;
 
 use super::handler::{Answer, Call, Caller, Request};
 use crate::Payload;
-use crate::transport::doorbell::Eventfd;
+use crate::transport::doorbell::Event;
 
 /// A request for a worker.
 pub(super) struct Job {
@@ -44,7 +44,7 @@ struct Desk {
     more: Condvar,
     done: Mutex<Vec<Done>>,
     /// Rung after an answer was put down: wakes the reactor.
-    bell: Arc<Eventfd>,
+    bell: Arc<Event>,
 }
 
 #[derive(Default)]
@@ -55,7 +55,7 @@ struct Jobs {
 
 impl Workers {
     /// Starts `count` threads, whose answers ring `bell`.
-    pub(super) fn start(count: usize, bell: Arc<Eventfd>) -> std::io::Result<Self> {
+    pub(super) fn start(count: usize, bell: Arc<Event>) -> std::io::Result<Self> {
         let jobs = Mutex::new(Jobs::default());
         let desk = Arc::new(Desk { jobs, more: Condvar::new(), done: Mutex::default(), bell });
         let mut workers = Self { desk, threads: Vec::with_capacity(count) };

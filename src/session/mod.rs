@@ -2,7 +2,6 @@ mod exchange;
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use bellwire_core::call::{Reply, Ticket};
@@ -13,6 +12,7 @@ use bellwire_core::{Deadline, Executed};
 use crate::board::Board;
 use crate::connect::Opened;
 use crate::transport::link::{Canceller, Link};
+use crate::transport::object::Borrowed;
 use crate::transport::snapshot::SnapshotMap;
 use crate::{
     CallError, Client, ClientConfig, Malformed, Payload, Service, SessionStats, learned, payload,
@@ -230,7 +230,9 @@ impl<S: Service> Session<S> {
     /// The descriptor for an event loop: readable when an answer has come, or the provider is gone. `None`
     /// unless the session was opened with [`Doorbell::Eventfd`](crate::Doorbell::Eventfd) or
     /// [`Doorbell::Socket`](crate::Doorbell::Socket).
-    pub fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+    ///
+    /// On Windows the handle of an event, which a wait resets; there always is one.
+    pub fn as_fd(&self) -> Option<Borrowed<'_>> {
         self.drive.port().pollable().ok().flatten()
     }
 

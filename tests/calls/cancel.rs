@@ -8,9 +8,9 @@ use bellwire::{
 
 use crate::support::guard::until;
 use crate::support::house::{Dir, House, patient, reconcile_session};
-use crate::support::kernel;
-use crate::support::rogue::RogueListener;
+use crate::support::parked::Thread;
 use crate::support::services::{Echo, Hold};
+use bellwire::transport::endpoint::Endpoint;
 
 fn with_worker() -> House {
     House::with(ServerConfig { workers: 1, ..ServerConfig::default() })
@@ -22,9 +22,9 @@ fn another_thread_cancels_a_parked_call_and_only_that() {
         let house = with_worker();
         let mut client = house.client_with::<Hold>(ClientConfig { doorbell, ..patient() });
         let canceller = client.canceller().unwrap();
-        let caller = kernel::thread_id();
+        let caller = Thread::this();
         let from_elsewhere = thread::spawn(move || {
-            kernel::wait_until_parked(caller);
+            caller.wait_until_parked();
             canceller.cancel();
         });
         let error = client.call(&1).unwrap_err();
@@ -60,12 +60,13 @@ fn a_cancellation_ahead_of_time_ends_the_next_wait() {
 fn a_call_that_waits_to_connect_is_cancelled_too() {
     let dir = Dir::new();
     // It listens, and never answers a HELLO.
-    let _silent = RogueListener::bind(&dir.run_dir, "echo");
+    let (path, echo) = (dir.run_dir.path(), Client::<Echo>::SERVICE);
+    let _silent = Endpoint::bind_admitting(path, echo, &[]).unwrap();
     let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
     let canceller = client.canceller().unwrap();
-    let caller = kernel::thread_id();
+    let caller = Thread::this();
     let from_elsewhere = thread::spawn(move || {
-        kernel::wait_until_parked(caller);
+        caller.wait_until_parked();
         canceller.cancel();
     });
     let error = client.call(&vec![1]).unwrap_err();
@@ -129,9 +130,9 @@ fn a_session_is_cancelled_by_its_own_canceller() {
     let session = client.session().unwrap();
     let canceller = session.canceller().unwrap();
     let (tell, told) = channel();
-    let caller = kernel::thread_id();
+    let caller = Thread::this();
     let from_elsewhere = thread::spawn(move || {
-        kernel::wait_until_parked(caller);
+        caller.wait_until_parked();
         canceller.cancel();
         tell.send(()).unwrap();
     });

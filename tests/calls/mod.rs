@@ -1,8 +1,6 @@
-//! What a caller sees of its own doing, and of a provider that is slow, stops or is replaced.
+//! What a caller sees of its own doing, and of a provider that is slow or stops.
 
 mod cancel;
-mod event_loop;
 mod pipeline;
 mod pressure;
-mod retry;
 mod stop;

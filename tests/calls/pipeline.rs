@@ -2,17 +2,13 @@
 
 use std::collections::HashMap;
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use bellwire::{CallError, Client, Executed, Session, Ticket};
-use bellwire_core::call::MAX_WINDOW;
-use bellwire_core::serve::{Incoming, ServeMachine};
-use bellwire_core::wire::Status;
-use bellwire_core::{Bell, Geometry, Port};
+use bellwire::{CallError, Client, Session, Ticket};
+use bellwire_core::Geometry;
 
 use crate::support::child::Process;
 use crate::support::house::{Dir, patient, reconcile, reconcile_session};
-use crate::support::rogue::RogueListener;
 use crate::support::roles::parse_stats;
 use crate::support::services::Echo;
 
@@ -136,49 +132,4 @@ fn random_sizes_and_depths_lose_duplicate_and_reorder_nothing() {
     let stats = parse_stats(&server.ask("stop"));
     reconcile(&stats);
     assert_eq!((stats.accepted, stats.answered), (made, made));
-}
-
-#[test]
-fn a_request_that_is_never_answered_ends_no_deadline_of_later_calls() {
-    let dir = Dir::new();
-    let listener = RogueListener::bind(&dir.run_dir, "echo");
-    let run_dir = dir.run_dir.clone();
-    let caller = thread::spawn(move || {
-        let mut client = Client::<Echo>::with_config(&run_dir, patient());
-        let session = client.connect().unwrap();
-        let never = session.submit(&vec![]).unwrap();
-        // The window counts from the oldest request that waits for its answer.
-        for _ in 1..MAX_WINDOW {
-            session.call(&vec![]).unwrap();
-        }
-        assert!(matches!(session.submit(&vec![]), Err(CallError::WouldBlock)));
-        let error = session.call_within(&vec![], Duration::from_millis(20)).unwrap_err();
-        session.abandon(never);
-        error
-    });
-    // Answers all but the first.
-    let session = listener.open(1);
-    let (own, peer) = (session.link.own(), session.link.peer());
-    let (mut lanes, mut machine) = (session.lanes(), ServeMachine::new(u64::MAX));
-    while machine.closed().is_none() {
-        match machine.next(&mut lanes, own, peer, &mut Vec::new()).unwrap() {
-            Some(Incoming::Request { id, .. }) if id > 1 => {
-                machine.respond(&mut lanes, own, peer, id, Status::Ok, &[]).unwrap();
-            }
-            Some(_) => {}
-            None => thread::yield_now(),
-        }
-        let wake = lanes.commit(own, peer);
-        if wake.data {
-            session.link.ring(Bell::Data);
-        }
-        if caller.is_finished() {
-            break;
-        }
-    }
-    let error = caller.join().unwrap();
-    assert!(
-        matches!(error, CallError::Deadline { executed: Executed::No } | CallError::WouldBlock),
-        "{error}"
-    );
 }

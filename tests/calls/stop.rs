@@ -8,7 +8,7 @@ use bellwire::{
 
 use crate::support::guard::{PATIENCE, until};
 use crate::support::house::{House, patient, reconcile};
-use crate::support::kernel;
+use crate::support::parked::Thread;
 use crate::support::services::{Echo, Hold, Numbers, numbers};
 
 #[test]
@@ -70,11 +70,11 @@ fn a_server_that_stops_says_bye_to_a_parked_client() {
     let (tell, told) = channel();
     let caller = thread::spawn(move || {
         let mut client = Client::<Hold>::with_config(&run_dir, patient());
-        tell.send(kernel::thread_id()).unwrap();
+        tell.send(Thread::this()).unwrap();
         client.call(&1)
     });
     assert_eq!(house.arrivals.next(), 1);
-    kernel::wait_until_parked(told.recv().unwrap());
+    told.recv().unwrap().wait_until_parked();
     let gate = house.gate();
     let (server, _dir) = house.into_server();
     let stopped = thread::spawn(move || server.stop());
@@ -95,24 +95,14 @@ fn a_server_that_stops_wakes_a_parked_watcher() {
     assert_eq!(cache.refresh().unwrap(), Refreshed::Changed);
     let (tell, told) = channel();
     let watcher = thread::spawn(move || {
-        tell.send(kernel::thread_id()).unwrap();
+        tell.send(Thread::this()).unwrap();
         (cache.wait_for_change(None).unwrap(), cache)
     });
-    kernel::wait_until_parked(told.recv().unwrap());
+    told.recv().unwrap().wait_until_parked();
     house.close();
     let (found, cache) = watcher.join().unwrap();
     assert_eq!(found, Refreshed::Unavailable);
     assert_eq!(cache.current().unwrap().bytes(), numbers(1, 3), "the last good one stays");
-}
-
-#[test]
-fn a_server_that_stops_refuses_who_is_in_the_handshake() {
-    let house = House::open();
-    let rogue = crate::support::rogue::Rogue::connect(house.run_dir(), "echo");
-    rogue.enter();
-    let stats = house.close();
-    rogue.is_refused(bellwire::RefuseCode::Stopping, "stopping");
-    assert_eq!(stats.admitted, 0);
 }
 
 #[test]

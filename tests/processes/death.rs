@@ -7,7 +7,7 @@ use bellwire::{CallError, Client, ClientConfig, Executed, ServerConfig, State};
 use crate::support::child::Process;
 use crate::support::guard::until;
 use crate::support::house::{Dir, House, patient};
-use crate::support::kernel;
+use crate::support::parked::Thread;
 use crate::support::services::{Echo, Hold};
 
 #[test]
@@ -18,14 +18,14 @@ fn a_provider_killed_in_mid_call_ends_the_parked_call_which_may_have_run() {
     let (tell, told) = channel();
     let caller = thread::spawn(move || {
         let mut client = Client::<Hold>::with_config(&run_dir, patient());
-        tell.send(kernel::thread_id()).unwrap();
+        tell.send(Thread::this()).unwrap();
         let failed = client.call(&7);
         // Its last thread dies before its listening socket is closed.
         until("it is absent", || client.refresh() == State::Absent);
         failed
     });
     assert_eq!(server.hear(), "came 7");
-    kernel::wait_until_parked(told.recv().unwrap());
+    told.recv().unwrap().wait_until_parked();
     // Not waited for: a zombie is dead enough.
     server.kill_unwaited();
     let failed = caller.join().unwrap();
@@ -48,10 +48,10 @@ fn a_provider_killed_before_it_took_a_request_has_not_run_it() {
     assert_eq!(server.hear(), "came 7");
     let (tell, told) = channel();
     let caller = thread::spawn(move || {
-        tell.send(kernel::thread_id()).unwrap();
+        tell.send(Thread::this()).unwrap();
         echo.call(&vec![2])
     });
-    kernel::wait_until_parked(told.recv().unwrap());
+    told.recv().unwrap().wait_until_parked();
     server.kill();
     let failed = caller.join().unwrap();
     let executed = Executed::No;

@@ -1,5 +1,4 @@
 //! A server and its clients, each in a process of its own.
 
-mod cost;
 mod death;
 mod errors;

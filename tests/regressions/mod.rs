@@ -2,9 +2,7 @@
 
 use bellwire::{CallError, Client};
 
-use crate::support::guard::until;
 use crate::support::house::{House, patient, reconcile_session};
-use crate::support::rogue::Rogue;
 use crate::support::services::Echo;
 
 /// A session's socket is closed by the reaper, a moment after the session: in between it is readable for ever.
@@ -20,19 +18,6 @@ fn closed_sessions_do_not_keep_the_reactor_awake() {
     assert_eq!(stats.admitted, SESSIONS);
     // A connection, a hello, an attach, a call and a bye: five, and some for threads that meet.
     assert!(stats.parks < 12 * SESSIONS, "{stats:?}");
-}
-
-/// A client that closes its socket and says nothing is gone, though its process lives: the socket stays readable for
-/// ever, and the reactor looked at it for ever.
-#[test]
-fn a_client_that_hangs_up_without_a_bye_is_let_go() {
-    let house = House::open();
-    let rogues: Vec<_> = (0..3).map(|_| Rogue::connect(house.run_dir(), "echo").open()).collect();
-    until("all are seated", || house.stats().sessions == 3);
-    drop(rogues);
-    until("all seats are free", || house.stats().sessions == 0);
-    let stats = house.close();
-    assert_eq!((stats.admitted, stats.poisoned), (3, 0));
 }
 
 /// A caller that takes answers between two full lanes sends nothing, so nothing rang a provider that waited for

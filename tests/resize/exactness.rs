@@ -8,11 +8,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use bellwire::transport::{clock, poll};
 use bellwire::{
     CallError, Caller, Client, ClientConfig, Doorbell, Executed, Geometry, HandlerError, Limits,
     Payload, RunDir, Server, ServerConfig, ServerStats, Service, Session, SessionStats, Ticket,
 };
-use bellwire_memfd::{clock, poll};
 
 use crate::support::child::{Parent, Process};
 use crate::support::guard::{patience, until};
@@ -320,7 +320,7 @@ impl<'a> Asking<'a> {
         }
         if !self.session.arm().unwrap() {
             let fd = self.session.as_fd().unwrap();
-            assert!(poll::wait_readable(&[fd], Some(patience())).unwrap().any());
+            assert!(poll::wait_any(&[fd], Some(patience())).unwrap());
         }
         self.take();
     }

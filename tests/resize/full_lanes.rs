@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use bellwire::{CallError, Session, Ticket};
 
-use crate::resize::hall::{Hall, is_answer, request};
 use crate::support::blobs::{Blobs, How};
 use crate::support::guard::until;
+use crate::support::hall::{Hall, is_answer, request};
 use crate::support::house::reconcile_session;
 
 /// Sends until nothing goes into the lane any more, and reads nothing.

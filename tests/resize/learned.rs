@@ -2,8 +2,8 @@
 
 use bellwire::{Client, Payload, Service, Session, SessionStats};
 
-use crate::resize::hall::{Hall, request};
 use crate::support::blobs::submit;
+use crate::support::hall::{Hall, request};
 
 /// What is learned holds for a name, in the whole process: each test has its own.
 macro_rules! services {

@@ -2,8 +2,8 @@
 
 use bellwire::{CallError, ErrorKind, Executed, Session, Status, Whose};
 
-use crate::resize::hall::{Hall, is_answer, request, request_by};
 use crate::support::blobs::{Blobs, How, submit};
+use crate::support::hall::{Hall, is_answer, request, request_by};
 use crate::support::house::reconcile_session;
 
 /// A request that is refused before anything of it is written, however it is sent.

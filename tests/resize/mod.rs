@@ -1,16 +1,10 @@
-mod control_socket;
-mod death;
+//! Lanes that grow and shrink, and messages in memory of their own.
+
 mod exactness;
 mod full_lanes;
-mod hall;
-mod hostile_attachment;
-mod hostile_switch;
 mod learned;
 mod limits;
-mod memory;
-mod pair;
 mod payload;
-mod shortage;
 mod shrink;
 
 pub(crate) use exactness::serve as serve_exactly;

@@ -1,26 +1,14 @@
-//! Bytes that travel as they are: where they lie, who holds them, and when their memory is free again.
+//! Bytes that travel as they are: where they lie, and that they arrive.
 
-use std::collections::BTreeSet;
 use std::thread;
 
 use bellwire::{CallError, Client, Payload, Server, Service};
-use bellwire_core::wire::Message;
 
-use crate::resize::hall::{Hall, is_answer, request, request_by};
-use crate::resize::pair::{Pair, told};
 use crate::support::blobs::{Blobs, How, number, submit};
 use crate::support::child::Process;
 use crate::support::guard::until;
+use crate::support::hall::{Hall, is_answer, request, request_by};
 use crate::support::house::{Dir, patient, reconcile_session};
-use crate::support::kernel;
-use crate::support::rogue::RogueListener;
-
-/// The memfds of payloads that a process has mapped, or has descriptors of.
-fn payloads(pid: u32) -> BTreeSet<u64> {
-    let memory = kernel::memory(pid).into_iter();
-    let mapped = memory.filter(|(_, (name, _))| name == "payload").map(|(inode, _)| inode);
-    mapped.chain(kernel::memfds(pid, "bellwire-payload")).collect()
-}
 
 #[test]
 fn one_call_site_serves_few_bytes_and_many() {
@@ -62,7 +50,7 @@ fn no_bytes_at_all_travel_in_every_way() {
 }
 
 #[test]
-fn attach_from_is_where_memfds_begin() {
+fn attach_from_is_where_memory_of_its_own_begins() {
     let settings = "stream=0 attach=1000";
     for (server, client, by) in [(settings, "", 1), ("", settings, 0), (settings, settings, 2)] {
         let hall = Hall::open::<Blobs>(server);
@@ -81,55 +69,6 @@ fn attach_from_is_where_memfds_begin() {
         drop(client);
         hall.close();
     }
-}
-
-#[test]
-fn one_memfd_serves_all_sessions_that_it_is_sent_to() {
-    let mut pair = Pair::open("", "");
-    let mut others = [pair.another(), pair.another()];
-    let keep = told("keep", 100, 5 << 20, How::Kept);
-    let pids: Vec<u32> = [pair.client.pid(), pair.server.pid()]
-        .into_iter()
-        .chain(others.each_ref().map(Process::pid))
-        .collect();
-    assert_eq!(pair.client.ask(&keep), "ok");
-    for other in &mut others {
-        assert_eq!(other.ask(&keep), "ok");
-    }
-    let one = payloads(pair.server.pid());
-    assert_eq!(one.len(), 1);
-    for pid in &pids {
-        assert_eq!(payloads(*pid), one);
-    }
-    // Who drops it takes it from nobody.
-    assert_eq!(pair.client.ask("drop"), "done");
-    assert_eq!(payloads(pair.client.pid()).len(), 0);
-    assert_eq!(payloads(others[0].pid()), one);
-    pair.call(100, 100, How::Private);
-}
-
-/// What a client passes, whoever it passes it to.
-#[test]
-fn a_request_in_a_memfd_is_passed_and_not_copied() {
-    let sealed = request_by(3 << 20, How::Sealed, 8, How::Private);
-    let mut passed = Vec::new();
-    for _ in 0..2 {
-        let dir = Dir::new();
-        let listener = RogueListener::bind(&dir.run_dir, "blobs");
-        let mut client = Client::<Blobs>::with_config(&dir.run_dir, patient());
-        let rogue = thread::scope(|scope| {
-            let rogue = scope.spawn(|| listener.open(1));
-            client.connect().unwrap();
-            rogue.join().unwrap()
-        });
-        for _ in 0..2 {
-            client.session().unwrap().submit(&sealed).unwrap();
-            let (message, fds) = rogue.control();
-            assert!(matches!(message, Message::Attachment(found) if found.len == 3 << 20));
-            passed.push(rustix::fs::fstat(&fds[0]).unwrap().st_ino);
-        }
-    }
-    assert_eq!(passed, [passed[0]; 4]);
 }
 
 #[test]
@@ -156,29 +95,6 @@ fn a_received_payload_outlives_its_session_and_its_provider() {
     is_answer(&answer, 3 << 20, How::Sealed);
     assert!(client.call(&sealed).is_err());
     is_answer(&answer, 3 << 20, How::Sealed);
-}
-
-#[test]
-fn the_memory_of_a_payload_is_free_when_the_last_one_drops_it() {
-    for settings in ["", "workers=2"] {
-        let mut pair = Pair::open(settings, "");
-        pair.call(100, 100, How::Private);
-        let pids = [pair.client.pid(), pair.server.pid()];
-        let before = pids.map(kernel::fds);
-        for round in 1..=5 {
-            // Both the request and the answer are in memfds.
-            assert_eq!(pair.client.ask(&told("keep", 1 << 20, 2 << 20, How::Sealed)), "ok");
-            // The answers that are kept, and the request that is.
-            assert_eq!(payloads(pids[0]).len(), round + 1);
-        }
-        assert_eq!(pair.client.ask("drop"), "done");
-        pair.call(100, 100, How::Private);
-        for (pid, before) in pids.into_iter().zip(before) {
-            until("no map is left", || payloads(pid).is_empty());
-            until("no descriptor is left", || kernel::fds(pid) == before);
-        }
-        pair.end();
-    }
 }
 
 #[test]
@@ -238,17 +154,4 @@ fn a_payload_that_is_dropped_while_it_travels_arrives() {
     });
     drop(client);
     hall.close();
-}
-
-#[test]
-fn an_abandoned_answer_in_a_memfd_is_let_go() {
-    let mut pair = Pair::open("", "");
-    pair.call(100, 100, How::Private);
-    let before = kernel::fds(pair.client.pid());
-    assert_eq!(pair.client.ask(&format!("abandon {} {} 2 0", 100, 2 << 20)), "abandoned");
-    pair.call(100, 3 << 20, How::Sealed);
-    pair.call(100, 100, How::Private);
-    until("its descriptor is closed", || kernel::fds(pair.client.pid()) == before);
-    assert!(payloads(pair.client.pid()).is_empty());
-    pair.end();
 }

@@ -2,9 +2,9 @@
 
 use bellwire::CallError;
 
-use crate::resize::hall::{Hall, request, request_by};
 use crate::support::blobs::{Blobs, How, submit};
 use crate::support::guard::until;
+use crate::support::hall::{Hall, request, request_by};
 use crate::support::house::reconcile_session;
 
 #[test]

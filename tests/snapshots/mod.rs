@@ -1,5 +1,4 @@
 //! Published once, mapped by many.
 
 mod cache;
-mod memory;
 mod watch;

@@ -7,7 +7,7 @@ use bellwire::{CallError, ClientConfig, RefreshError, Refreshed, SnapshotCache};
 use crate::support::child::Process;
 use crate::support::guard::PATIENCE;
 use crate::support::house::{Dir, House, patient};
-use crate::support::kernel;
+use crate::support::parked::Thread;
 use crate::support::services::{Numbers, numbers};
 
 #[test]
@@ -62,11 +62,11 @@ fn watch(
 ) -> thread::JoinHandle<(Result<Refreshed, String>, SnapshotCache<Numbers>)> {
     let (tell, told) = channel();
     let watcher = thread::spawn(move || {
-        tell.send(kernel::thread_id()).unwrap();
+        tell.send(Thread::this()).unwrap();
         let found = cache.wait_for_change(Some(PATIENCE));
         (found.map_err(|error| error.to_string()), cache)
     });
-    kernel::wait_until_parked(told.recv().unwrap());
+    told.recv().unwrap().wait_until_parked();
     watcher
 }
 

@@ -12,7 +12,6 @@ use super::child::Parent;
 use super::house::patient;
 use super::pattern;
 use super::roles::tell_stats;
-use super::squeeze::{Squeeze, be_humble};
 use crate::support::guard::until;
 
 /// Answers with as many bytes as the request says. Both say what they are: see [`pattern`].
@@ -162,35 +161,31 @@ impl Settings {
     }
 }
 
-/// Provides blobs.
-pub(crate) fn serve(mut parent: Parent, settings: &Settings) {
-    be_humble();
+/// Provides blobs. What it is told and does not know is for `obey`.
+pub(crate) fn serve(mut parent: Parent, settings: &Settings, mut obey: impl FnMut(&[&str])) {
     let larder = Larder::default();
     let mut builder = Server::builder_with(&RunDir::from_environment(), settings.server());
     builder.serve::<Blobs>(move |_, request| larder.answer(&request)).unwrap();
     let server = builder.start().unwrap();
-    let mut squeeze = Squeeze::default();
     parent.tell("ready");
     while let Some(line) = parent.hear() {
         match line.split(' ').collect::<Vec<_>>()[..] {
             ["stats"] => parent.tell(&tell_stats(&server.stats())),
             ["stop"] => return parent.tell(&tell_stats(&server.stop())),
             ref words => {
-                squeeze.obey(words);
+                obey(words);
                 parent.tell("done");
             }
         }
     }
 }
 
-/// Calls for blobs, as it is told.
-pub(crate) fn call(mut parent: Parent) {
-    be_humble();
+/// Calls for blobs, as it is told. What it does not know is for `obey`.
+pub(crate) fn call(mut parent: Parent, mut obey: impl FnMut(&[&str])) {
     let run_dir = RunDir::from_environment();
     let mut client: Option<Client<Blobs>> = None;
     let mut kept = Vec::new();
     let mut ready = None;
-    let mut squeeze = Squeeze::default();
     parent.tell("ready");
     while let Some(line) = parent.hear() {
         let words: Vec<_> = line.split(' ').collect();
@@ -238,7 +233,7 @@ pub(crate) fn call(mut parent: Parent) {
             ["trim"] => tell(client.as_mut().unwrap().session().unwrap().trim()),
             ["stats"] => tell_session(&client.as_mut().unwrap().session().unwrap().stats()),
             ref words => {
-                squeeze.obey(words);
+                obey(words);
                 done()
             }
         };
@@ -284,25 +279,4 @@ fn tell_session(stats: &SessionStats) -> String {
     };
     let numbers = lane(&stats.requests).into_iter().chain(lane(&stats.answers));
     numbers.map(|number| number.to_string()).collect::<Vec<_>>().join(" ")
-}
-
-/// One lane of a session in another process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Lane {
-    pub(crate) epoch: u64,
-    pub(crate) size: u64,
-    pub(crate) grows: u64,
-    pub(crate) shrinks: u64,
-    pub(crate) attaches: u64,
-    pub(crate) bytes: u64,
-}
-
-/// The lanes of requests and of answers, as another process told.
-pub(crate) fn parse_lanes(line: &str) -> [Lane; 2] {
-    let numbers: Vec<u64> = line.split(' ').map(|number| number.parse().unwrap()).collect();
-    [0, 6].map(|at| {
-        let [epoch, size, grows, shrinks, attaches, bytes] =
-            numbers[at..at + 6].try_into().unwrap();
-        Lane { epoch, size, grows, shrinks, attaches, bytes }
-    })
 }

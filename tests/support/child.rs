@@ -1,39 +1,49 @@
 //! Processes of their own: this test binary again, running one test as the body of a role.
 
-use std::io::{BufRead, BufReader, Write};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, Stdio};
+use std::io::{BufRead, BufReader, Stdin, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
 
 use bellwire::RunDir;
 
 use super::guard::PATIENCE;
-use super::roles;
 
 /// Which role a process plays, and with what; empty in the test process itself.
 const ROLE: &str = "BELLWIRE_TEST_ROLE";
+/// What a line begins with that a process tells, on its standard error: others have theirs there too.
+const TOLD: &str = "told: ";
 
 /// A process that plays a role. It is told lines, and tells lines. It ends with its teller.
 pub(crate) struct Process {
     child: Child,
-    lines: BufReader<UnixStream>,
+    stdin: Option<ChildStdin>,
+    lines: Receiver<String>,
 }
 
 impl Process {
     /// Starts one, and waits until it says that it is ready.
     pub(crate) fn start(role: &str, run_dir: &RunDir) -> Self {
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        ours.set_read_timeout(Some(PATIENCE)).unwrap();
-        let child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "support::child::plays_its_role", "--nocapture", "--test-threads=1"])
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", &body(), "--nocapture", "--test-threads=1"])
             .env(ROLE, role)
             .env(RunDir::VARIABLE, run_dir.path())
-            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdin(Stdio::piped())
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut process = Self { child, lines: BufReader::new(ours) };
+        let (tell, lines) = channel();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        // Ends with the process.
+        thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                if let Some(told) = line.strip_prefix(TOLD) {
+                    let _ = tell.send(told.trim_end().to_owned());
+                }
+            }
+        });
+        let mut process = Self { stdin: child.stdin.take(), child, lines };
         assert_eq!(process.hear(), "ready");
         process
     }
@@ -43,7 +53,7 @@ impl Process {
     }
 
     pub(crate) fn tell(&mut self, line: &str) {
-        writeln!(self.lines.get_mut(), "{line}").unwrap();
+        writeln!(self.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
 
     #[track_caller]
@@ -52,15 +62,12 @@ impl Process {
     }
 
     /// The next line; `None` when the process ended.
+    #[track_caller]
     pub(crate) fn try_hear(&mut self) -> Option<String> {
-        let mut line = String::new();
-        match self.lines.read_line(&mut line) {
-            Ok(0) => None,
-            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => None,
-            result => {
-                result.unwrap();
-                Some(line.trim_end().to_owned())
-            }
+        match self.lines.recv_timeout(PATIENCE) {
+            Ok(line) => Some(line),
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => panic!("the process says nothing"),
         }
     }
 
@@ -70,13 +77,13 @@ impl Process {
         self.hear()
     }
 
-    /// Ends it by SIGKILL and waits until it is gone.
+    /// Ends it, with no time to clean up, and waits until it is gone.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Ends it by SIGKILL, and leaves a zombie.
+    /// The same without the wait: on Linux it leaves a zombie.
     pub(crate) fn kill_unwaited(&mut self) {
         self.child.kill().unwrap();
     }
@@ -91,31 +98,52 @@ impl Drop for Process {
 
 /// The line to the process that started this one.
 pub(crate) struct Parent {
-    lines: BufReader<UnixStream>,
+    stdin: Stdin,
 }
+
+/// Tells the parent, from any thread.
+#[derive(Clone, Copy)]
+pub(crate) struct Voice(());
 
 impl Parent {
     pub(crate) fn tell(&self, line: &str) {
-        writeln!(self.lines.get_ref(), "{line}").unwrap();
+        self.voice().tell(line);
     }
 
     /// The next line; `None` when there is no parent any more.
     pub(crate) fn hear(&mut self) -> Option<String> {
         let mut line = String::new();
-        let len = self.lines.read_line(&mut line).unwrap_or(0);
+        let len = self.stdin.read_line(&mut line).unwrap_or(0);
         (len > 0).then(|| line.trim_end().to_owned())
     }
 
     /// Another teller, for another thread.
-    pub(crate) fn voice(&self) -> UnixStream {
-        self.lines.get_ref().try_clone().unwrap()
+    pub(crate) fn voice(&self) -> Voice {
+        Voice(())
     }
+}
+
+impl Voice {
+    /// Tells a line. A parent that is gone does not hear it.
+    pub(crate) fn tell(self, line: &str) {
+        let _ = std::io::stderr().write_all(Self::line(line).as_bytes());
+    }
+
+    /// A line as it is told, for who writes it himself.
+    pub(crate) fn line(told: &str) -> String {
+        format!("{TOLD}{told}\n")
+    }
+}
+
+/// The full name of the test below, which is without that of its crate.
+fn body() -> String {
+    let (_, module) = module_path!().split_once("::").unwrap();
+    format!("{module}::plays_its_role")
 }
 
 /// The body of every child process; in the test process there is no role to play.
 #[test]
 fn plays_its_role() {
     let Ok(role) = std::env::var(ROLE) else { return };
-    let talk = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
-    roles::play(&role, Parent { lines: BufReader::new(talk.into()) });
+    crate::play(&role, Parent { stdin: std::io::stdin() });
 }

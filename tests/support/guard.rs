@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use bellwire::transport::clock;
 use bellwire_core::Instant;
-use bellwire_memfd::clock;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 

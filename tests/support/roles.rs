@@ -1,49 +1,33 @@
 //! What child processes do.
 
-use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-use bellwire::{
-    Client, ClientConfig, Refreshed, RunDir, Server, ServerConfig, ServerStats, SnapshotCache,
-};
-use rustix::thread::{SecureComputingMode, set_secure_computing_mode};
 
 use super::blobs::{self, Settings};
 use super::child::Parent;
 use super::gate::Gate;
 use super::house::{patient, serve_all};
-use super::kernel;
 use super::services::{Echo, Numbers, numbers};
-use crate::resize::serve_exactly;
+use bellwire::{Client, ClientConfig, RunDir, Server, ServerConfig, ServerStats, SnapshotCache};
 
 /// Plays a role until the parent is gone, or says that it is enough.
 pub(crate) fn play(role: &str, parent: Parent) {
-    let mut words = role.split(' ');
-    let name = words.next().unwrap();
-    let word = words.next();
-    let number = word.and_then(|word| word.parse().ok());
-    let seed = word.and_then(|word| word.parse().ok());
+    let (name, words) = role.split_once(' ').unwrap_or((role, ""));
+    let unknown = |words: &[&str]| panic!("what is {words:?}?");
     match name {
-        "server" => serve(parent, number.unwrap_or(0)),
-        "pinned-server" => {
-            kernel::pin(&[number.unwrap()]);
-            serve(parent, 0);
-        }
-        "exact" => serve_exactly(parent, seed.unwrap()),
-        "blobs" => blobs::serve(parent, &Settings::parse(role.split(' ').skip(1))),
-        "blob-client" => blobs::call(parent),
+        "server" => serve(parent, words.parse().unwrap_or(0)),
+        "blobs" => blobs::serve(parent, &Settings::parse(words.split_whitespace()), unknown),
+        "blob-client" => blobs::call(parent, unknown),
         "client" => call(parent),
         "watcher" => watch(parent),
-        "reader" => read_without_system_calls(parent),
         role => panic!("no such role: {role}"),
     }
 }
 
 /// Provides everything, with so many workers.
-fn serve(mut parent: Parent, workers: usize) {
-    let voice = Mutex::new(parent.voice());
-    let gate = Gate::new(move |who| writeln!(voice.lock().unwrap(), "came {who}").unwrap());
+pub(crate) fn serve(mut parent: Parent, workers: usize) {
+    let voice = parent.voice();
+    let gate = Gate::new(move |who| voice.tell(&format!("came {who}")));
     let run_dir = RunDir::from_environment();
     let config = ServerConfig { workers, ..ServerConfig::default() };
     let mut builder = Server::builder_with(&run_dir, config);
@@ -162,32 +146,6 @@ fn watch(parent: Parent) {
         let found = cache.wait_for_change(None).unwrap();
         let current = cache.current().unwrap();
         let first = u64::from_le_bytes(current.bytes()[..8].try_into().unwrap());
-        let line = format!("{found:?} {} {first} {}", current.generation(), current.index());
-        if writeln!(&voice, "{line}").is_err() {
-            return;
-        }
+        voice.tell(&format!("{found:?} {} {first} {}", current.generation(), current.index()));
     }
-}
-
-/// Refreshes a cache a thousand times, with nothing allowed but reading and writing.
-fn read_without_system_calls(mut parent: Parent) {
-    let run_dir = RunDir::from_environment();
-    let mut cache = SnapshotCache::<Numbers>::with_config(&run_dir, patient());
-    assert_eq!(cache.refresh().unwrap(), Refreshed::Changed);
-    parent.tell("ready");
-    parent.hear().unwrap();
-    let voice = parent.voice();
-    let reader = std::thread::spawn(move || {
-        // From here on any other system call ends this thread.
-        set_secure_computing_mode(SecureComputingMode::Strict).unwrap();
-        let mut unchanged = 0;
-        for _ in 0..1000 {
-            unchanged += u32::from(matches!(cache.refresh(), Ok(Refreshed::Unchanged)));
-        }
-        let told = if unchanged == 1000 { "unchanged\n" } else { "different\n" };
-        let _ = rustix::io::write(&voice, told.as_bytes());
-        // Not even to end is allowed.
-    });
-    // Panics either way, and ends the process with it: the kernel ended the thread.
-    reader.join().unwrap();
 }

@@ -26,17 +26,6 @@ impl Service for Hold {
     type Response = u64;
 }
 
-/// The same service, for a client that may ask twice.
-#[derive(Debug)]
-pub(crate) struct HoldTwice;
-
-impl Service for HoldTwice {
-    const NAME: &'static str = Hold::NAME;
-    const IDEMPOTENT: bool = true;
-    type Request = u64;
-    type Response = u64;
-}
-
 /// Fails in the way that it is asked for.
 #[derive(Debug)]
 pub(crate) struct Moody;

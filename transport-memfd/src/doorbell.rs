@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bellwire_core::Instant;
 use bellwire_core::sync::{AtomicBool, AtomicU32, Ordering};
+use bellwire_core::wire::Doorbell;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{Errno, IoSliceMut, ReadWriteFlags, preadv2};
 use rustix::thread::futex::{
@@ -14,6 +15,7 @@ use rustix::thread::futex::{
 use rustix::time::ClockId;
 
 use crate::clock;
+use crate::peer::{Credentials, User};
 
 /// How many words one wait takes without allocating.
 const FEW: usize = 8;
@@ -44,9 +46,24 @@ pub enum Woke {
 #[derive(Debug)]
 pub struct Eventfd(OwnedFd);
 
+/// By the name that every transport has for what a peer rings.
+pub type Event = Eventfd;
+
 /// A word of this process on which one thread tells another to stop waiting. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct CancelWord(Arc<AtomicU32>);
+
+/// The doorbell that this end asks `peer` to ring when the program wants `wanted`. Another user's process could fill an
+/// eventfd that it shares with this one: it gets none, unless this end acts as root.
+pub fn choose(wanted: Doorbell, peer: &Credentials) -> Doorbell {
+    let shares = peer.user().is_own() || User::own().is_system();
+    if wanted == Doorbell::Eventfd && !shares { Doorbell::Socket } else { wanted }
+}
+
+/// Whether an eventfd of this peer's may be rung. One of another user's could fill it, and the ringer would block.
+pub fn may_ring(peer: &Credentials) -> bool {
+    peer.user().is_own() || peer.user().is_system()
+}
 
 impl<'a> FutexWord<'a> {
     #[inline]
@@ -151,6 +168,14 @@ impl Eventfd {
     /// through a documented interface: a peer that sends something else rings itself in vain.
     pub fn from_peer(fd: OwnedFd) -> Self {
         Self(fd)
+    }
+
+    /// What the peer is given, to ring it.
+    ///
+    /// # Errors
+    /// None.
+    pub fn for_peer(&self) -> Result<BorrowedFd<'_>, Errno> {
+        Ok(self.as_fd())
     }
 
     /// Rings. A counter that is full means that it was rung already.

@@ -1,15 +1,19 @@
 //! The name on disk: a run directory with a socket and a lock file for each service.
 
+use std::ffi::OsString;
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bellwire_core::ServiceName;
+use bellwire_core::{Instant, ServiceName};
 use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use crate::pass::Channel;
+use crate::peer::User;
 
 /// How many connections may wait to be accepted; the kernel caps it at `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
@@ -197,6 +201,18 @@ pub struct EndpointInfo {
     pub owner: u32,
 }
 
+/// Where endpoints are when nothing says otherwise: `bellwire` below `XDG_RUNTIME_DIR`; without that `/run/bellwire`.
+pub fn default_run_dir() -> PathBuf {
+    run_dir_below(std::env::var_os("XDG_RUNTIME_DIR"))
+}
+
+fn run_dir_below(runtime: Option<OsString>) -> PathBuf {
+    match runtime.filter(|runtime| !runtime.is_empty()) {
+        Some(runtime) => Path::new(&runtime).join("bellwire"),
+        None => "/run/bellwire".into(),
+    }
+}
+
 /// Creates the run directory (mode 0700) if it is missing, and refuses one in which other users could
 /// replace what this process puts there.
 ///
@@ -234,7 +250,28 @@ pub fn lock_path(run_dir: &Path, service: ServiceName) -> PathBuf {
     run_dir.join(format!("{service}.lock"))
 }
 
+impl ConnectError {
+    /// Whether whoever has the name is not to be trusted.
+    pub const fn is_impostor(&self) -> bool {
+        matches!(self, Self::NotASocket { .. } | Self::Squatted { .. })
+    }
+}
+
 impl Endpoint {
+    /// Takes the name and listens. That `admitted` users reach the socket is the operator's to see to, for instance by
+    /// an ACL on it and on the run directory.
+    ///
+    /// # Errors
+    /// As [`Endpoint::bind`].
+    pub fn bind_admitting(
+        run_dir: &Path,
+        service: ServiceName,
+        admitted: &[User],
+    ) -> Result<Self, BindError> {
+        let _ = admitted;
+        Self::bind(run_dir, service)
+    }
+
     /// Takes the name and listens.
     ///
     /// # Errors
@@ -269,11 +306,11 @@ impl Endpoint {
     /// # Errors
     /// `EMFILE` and `ENFILE` at the limit of open files: the connection keeps waiting. Errors of a
     /// connection that went away meanwhile are passed over.
-    pub fn accept(&self) -> Result<Option<OwnedFd>, Errno> {
+    pub fn accept(&self) -> Result<Option<Channel>, Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         loop {
             match rustix::net::accept_with(&self.socket, flags) {
-                Ok(connection) => return Ok(Some(connection)),
+                Ok(connection) => return Ok(Some(connection.into())),
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(error) => return Err(error),
@@ -311,13 +348,13 @@ impl Drop for Endpoint {
 ///
 /// # Errors
 /// [`ConnectError`]; [`ConnectError::Absent`] when nobody serves it.
-pub fn connect(run_dir: &Path, service: ServiceName) -> Result<OwnedFd, ConnectError> {
-    connect_trusting(run_dir, service, &[])
+pub fn connect(run_dir: &Path, service: ServiceName) -> Result<Channel, ConnectError> {
+    connect_trusting(run_dir, service, &[], None)
 }
 
 /// Connects to a service whose socket belongs to this user, to root, or to one of `owners`.
 ///
-/// Does not block. What it returns is non-blocking and `CLOEXEC`. The caller still checks the
+/// Does not block: `until` is for systems where a connection may have to be waited for. What it returns is non-blocking and `CLOEXEC`. The caller still checks the
 /// [`credentials`](crate::peer::credentials) of whoever answers.
 ///
 /// # Errors
@@ -325,8 +362,10 @@ pub fn connect(run_dir: &Path, service: ServiceName) -> Result<OwnedFd, ConnectE
 pub fn connect_trusting(
     run_dir: &Path,
     service: ServiceName,
-    owners: &[u32],
-) -> Result<OwnedFd, ConnectError> {
+    owners: &[User],
+    until: Option<Instant>,
+) -> Result<Channel, ConnectError> {
+    let _ = until;
     let path = socket_path(run_dir, service);
     let system = |source| ConnectError::System { path: path.clone(), source };
     let len = path.as_os_str().len();
@@ -342,13 +381,13 @@ pub fn connect_trusting(
         return Err(ConnectError::NotASocket { path });
     }
     let owner = stat.st_uid;
-    if !is_trusted(owner) && !owners.contains(&owner) {
+    if !is_trusted(owner) && !owners.contains(&User::from(owner)) {
         return Err(ConnectError::Squatted { path, owner });
     }
     let address = SocketAddrUnix::new(&path).map_err(system)?;
     let socket = seqpacket().map_err(system)?;
     match rustix::net::connect(&socket, &address) {
-        Ok(()) => Ok(socket),
+        Ok(()) => Ok(socket.into()),
         Err(Errno::NOENT | Errno::CONNREFUSED) => Err(ConnectError::Absent { service }),
         Err(Errno::AGAIN) => Err(ConnectError::Busy { service }),
         // A socket of another kind: whatever it is, it is not an endpoint.
@@ -480,4 +519,16 @@ fn is_trusted(uid: u32) -> bool {
 
 fn effective_uid() -> u32 {
     rustix::process::geteuid().as_raw()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_users_runtime_dir_comes_before_that_of_the_machine() {
+        assert_eq!(run_dir_below(Some("/b".into())), Path::new("/b/bellwire"));
+        assert_eq!(run_dir_below(Some(OsString::new())), Path::new("/run/bellwire"));
+        assert_eq!(run_dir_below(None), Path::new("/run/bellwire"));
+    }
 }

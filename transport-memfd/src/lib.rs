@@ -5,18 +5,19 @@
 //! [`bellwire_transport`].
 //!
 //! ```text
-//! clock · mapping · sealed     the time, a mapped range, a sealed file
+//! clock · object               the time; descriptors by the names that every transport has
+//! mapping · sealed             a mapped range, a sealed file
 //! region · snapshot            memory that one process writes; memory that nobody writes any more
 //! doorbell · life · poll       waking, noticing death, waiting for descriptors
 //! pass · reaper · peer         descriptors and who sent them
 //! endpoint                     the name on disk
-//! link                         all of it as one end of a session: the core's `Port`
+//! link · watch                 all of it as one end of a session: the core's `Port`; who waits for a board
 //! ```
 //!
-//! Linux 5.14 or newer; what a newer kernel adds is used where it is there, and each item says so.
+//! Linux 5.14 or newer; what a newer kernel adds is used where it is there, and each item says so. There is nothing in
+//! this crate on any other system.
+#![cfg(target_os = "linux")]
 
-#[cfg(not(target_os = "linux"))]
-compile_error!("bellwire-memfd is the Linux transport; on Windows use bellwire-win");
 #[cfg(target_endian = "big")]
 compile_error!(
     "a futex stands on the low half of a 64-bit word, which comes first on little-endian only"
@@ -28,6 +29,7 @@ pub mod endpoint;
 pub mod life;
 pub mod link;
 mod mapping;
+pub mod object;
 pub mod pass;
 pub mod peer;
 pub mod poll;
@@ -36,3 +38,4 @@ pub mod region;
 mod sealed;
 pub mod snapshot;
 mod spare;
+pub mod watch;

@@ -96,6 +96,11 @@ pub const fn life_state(word: u32) -> LifeState {
     }
 }
 
+/// Arms the life word of `page` for the calling thread, if that can be done: the session works without it.
+pub fn hold(page: &OwnRegion) -> Option<LifeLock> {
+    LifeLock::hold(page, LIFE_OFFSET).ok().flatten()
+}
+
 impl LifeLock {
     /// Arms the life word at `offset` of `region` for the calling thread. Nothing else may stand in those
     /// [`LIFE_SIZE`] bytes, and nobody may have armed them before.

@@ -3,7 +3,7 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::cmsg_space;
 use rustix::io::Errno;
@@ -101,6 +101,10 @@ pub struct Received {
     pub len: usize,
     fds: Vec<OwnedFd>,
 }
+
+/// One end of a control socket, non-blocking.
+#[derive(Debug)]
+pub struct Channel(OwnedFd);
 
 /// Sends `bytes` as one message, with `fds`.
 ///
@@ -235,14 +239,67 @@ fn receive_message(
     }
 }
 
+impl Channel {
+    /// Readable as long as there is a message, or the other end is closed: to be waited for.
+    pub fn arrived(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    /// Sends `bytes` as one message, with `fds`.
+    ///
+    /// # Errors
+    /// [`SendError`]; nothing of the message was sent.
+    pub fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), SendError> {
+        send(self.0.as_fd(), bytes, fds)
+    }
+
+    /// Receives one message of at most `buf.len()` bytes and `max_fds` descriptors.
+    ///
+    /// # Errors
+    /// [`ReceiveError`]; every descriptor that came went to the reaper.
+    pub fn receive(&self, buf: &mut [u8], max_fds: usize) -> Result<Received, ReceiveError> {
+        receive(self.0.as_fd(), buf, max_fds)
+    }
+
+    /// Closes it on the reaper thread: the peer may have queued descriptors on it that block when they are closed.
+    pub fn reap(self) {
+        reaper::reap(self.0);
+    }
+}
+
+impl From<OwnedFd> for Channel {
+    fn from(socket: OwnedFd) -> Self {
+        Self(socket)
+    }
+}
+
+impl From<Channel> for OwnedFd {
+    fn from(channel: Channel) -> Self {
+        channel.0
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl ReceiveError {
+    /// Whether this system is at fault, not the peer.
+    pub const fn is_local(&self) -> bool {
+        matches!(self, Self::FdsLost | Self::System { .. })
+    }
+}
+
 impl Received {
     /// How many descriptors came.
-    pub fn fd_count(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.fds.len()
     }
 
     /// The descriptors, however many. Whoever drops one that was not verified may block: use the reaper.
-    pub fn into_fds(mut self) -> Vec<OwnedFd> {
+    pub fn into_objects(mut self) -> Vec<OwnedFd> {
         std::mem::take(&mut self.fds)
     }
 

@@ -1,18 +1,30 @@
 #![allow(unsafe_code, reason = "getsockopt: rustix's SO_PEERCRED cannot express a pid of 0")]
 //! Who is at the other end of a socket.
 
+use std::fmt;
 use std::fs;
 use std::mem::size_of;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::num::ParseIntError;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::str::FromStr;
 use std::sync::OnceLock;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use crate::pass::Channel;
 use crate::{clock, poll};
 
 /// `SO_PEERPIDFD` of all architectures that Bellwire runs on (Linux 6.5).
 const SO_PEERPIDFD: libc::c_int = 77;
+
+/// A user, by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct User(u32);
+
+/// A process, to wait for its end: a pidfd.
+#[derive(Debug)]
+pub struct Process(OwnedFd);
 
 /// Who connected, as the kernel noted it then
 /// (`SO_PEERCRED`, [`unix(7)`](https://man7.org/linux/man-pages/man7/unix.7.html)).
@@ -34,14 +46,106 @@ pub fn own_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
+impl User {
+    /// The user that this process acts as.
+    pub fn own() -> Self {
+        Self(own_uid())
+    }
+
+    /// The number.
+    pub const fn uid(self) -> u32 {
+        self.0
+    }
+
+    /// Whether this process acts as that user.
+    pub fn is_own(self) -> bool {
+        self == Self::own()
+    }
+
+    /// Whether it may do anything on this machine: root.
+    pub const fn is_system(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl From<u32> for User {
+    fn from(uid: u32) -> Self {
+        Self(uid)
+    }
+}
+
+impl FromStr for User {
+    type Err = ParseIntError;
+
+    fn from_str(uid: &str) -> Result<Self, ParseIntError> {
+        uid.parse().map(Self)
+    }
+}
+
+impl fmt::Display for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "uid {}", self.0)
+    }
+}
+
+impl Credentials {
+    /// The process, where it can be told.
+    pub const fn pid(&self) -> Option<u32> {
+        self.pid
+    }
+
+    /// The user.
+    pub const fn user(&self) -> User {
+        User(self.uid)
+    }
+
+    /// Whether the peer acts as the user of this process, as root, or as one of `users`.
+    pub fn is_among(&self, users: &[User]) -> bool {
+        let user = self.user();
+        !self.overflow && (user.is_own() || user.is_system() || users.contains(&user))
+    }
+
+    /// What is sure once the peer has spoken: the same, since the kernel noted it when the peer connected.
+    ///
+    /// # Errors
+    /// None.
+    pub const fn confirm(self, _: &mut Channel) -> Result<Self, Errno> {
+        Ok(self)
+    }
+}
+
+impl Process {
+    /// Whether it has ended. A zombie has. Does not block.
+    pub fn has_exited(&self) -> bool {
+        has_exited(self.0.as_fd())
+    }
+}
+
+impl From<OwnedFd> for Process {
+    fn from(pidfd: OwnedFd) -> Self {
+        Self(pidfd)
+    }
+}
+
+impl AsFd for Process {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// The process at the other end, to wait for its end: see [`peer_pidfd`].
+pub fn watch(channel: &Channel) -> Option<Process> {
+    peer_pidfd(channel.as_fd()).map(Process)
+}
+
 /// Reads the credentials of a connected socket's peer.
 ///
 /// # Errors
 /// None on a connected Unix socket.
-pub fn credentials(sock: BorrowedFd<'_>) -> Result<Credentials, Errno> {
+pub fn credentials(sock: impl AsFd) -> Result<Credentials, Errno> {
     let mut raw = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let fields = <*mut libc::ucred>::cast(&mut raw);
-    socket_option(sock, libc::SO_PEERCRED, fields, size_of::<libc::ucred>())?;
+    socket_option(sock.as_fd(), libc::SO_PEERCRED, fields, size_of::<libc::ucred>())?;
     Ok(Credentials {
         pid: u32::try_from(raw.pid).ok().filter(|pid| *pid > 0),
         uid: raw.uid,

@@ -18,6 +18,9 @@ pub const MAX_FDS: usize = 64;
 #[derive(Debug)]
 pub struct Epoll(OwnedFd);
 
+/// By the name that every transport has for what waits for many things.
+pub type Poller = Epoll;
+
 /// When a descriptor that stays ready is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Trigger {
@@ -120,6 +123,9 @@ impl Epoll {
         epoll::add(&self.0, fd, EventData::new_u64(token), interest.flags())
     }
 
+    /// Whether it tells that a peer has hung up also while nothing else of its channel is asked for.
+    pub const HEARS_END: bool = true;
+
     /// Watches `fd`, which is watched already, for something else.
     ///
     /// # Errors
@@ -182,6 +188,14 @@ impl Ready {
 pub fn wait_readable(fds: &[BorrowedFd<'_>], deadline: Option<Instant>) -> Result<Ready, Errno> {
     let mut polls: Vec<_> = fds.iter().map(|fd| readable(*fd)).collect();
     wait(&mut polls, deadline)
+}
+
+/// The same for who only wants to know whether any is ready: by the name that every transport has.
+///
+/// # Errors
+/// As [`wait_readable`].
+pub fn wait_any(fds: &[BorrowedFd<'_>], deadline: Option<Instant>) -> Result<bool, Errno> {
+    wait_readable(fds, deadline).map(Ready::any)
 }
 
 /// A descriptor to wait for until it can be read.

@@ -6,11 +6,13 @@ use std::ptr;
 use std::sync::{Arc, OnceLock};
 
 use bellwire_core::sync::{AtomicBool, Ordering};
+use bellwire_core::wire::Doorbell;
 use windows_sys::Win32::System::Threading::{
     CreateEventW, EVENT_MODIFY_STATE, ResetEvent, SetEvent,
 };
 
 use crate::handle::{Access, duplicate};
+use crate::peer::Credentials;
 use crate::security::Descriptor;
 use crate::{OsError, clock, poll};
 
@@ -33,6 +35,19 @@ struct Cancelling {
     set: AtomicBool,
     // Made when somebody asks for a canceller.
     event: OnceLock<Event>,
+}
+
+/// The doorbell that this end asks `peer` to ring when the program wants `wanted`: an event, whatever that is. It costs no
+/// more than another one would, and harms nobody.
+pub fn choose(wanted: Doorbell, peer: &Credentials) -> Doorbell {
+    let _ = (wanted, peer);
+    Doorbell::Eventfd
+}
+
+/// Whether an event of this peer's may be rung: always, since ringing never waits.
+pub fn may_ring(peer: &Credentials) -> bool {
+    let _ = peer;
+    true
 }
 
 impl Event {

@@ -4,13 +4,14 @@
 //! `bellwire_core`'s business; policy is the facade's. What does not depend on the system is in `bellwire_transport`.
 //!
 //! ```text
-//! clock · os_error · handle · security     the time, an error code, a duplicate, a descriptor of rights
+//! clock · object                           the time; handles by the names that every transport has
+//! os_error · handle · security             an error code, a duplicate, a descriptor of rights
 //! mapping · section                        a mapped view, a section object
 //! region · snapshot                        memory that one process writes; memory that nobody writes any more
-//! doorbell · poll                          waking, waiting for handles
+//! doorbell · life · poll                   waking, noticing death, waiting for handles
 //! peer · reaper · pipe · pass              who the peer is; messages, and the handles that come with them
 //! endpoint                                 the name
-//! link                                     all of it as one end of a session: the core's `Port`
+//! link · watch                             all of it as one end of a session: the core's `Port`; who waits for a board
 //! ```
 //!
 //! Windows 8.1 or newer: before it the rights of an unnamed section were not checked. There is nothing in
@@ -24,8 +25,10 @@ pub mod clock;
 pub mod doorbell;
 pub mod endpoint;
 mod handle;
+pub mod life;
 pub mod link;
 mod mapping;
+pub mod object;
 mod os_error;
 pub mod pass;
 pub mod peer;
@@ -36,5 +39,6 @@ pub mod region;
 mod section;
 mod security;
 pub mod snapshot;
+pub mod watch;
 
 pub use os_error::OsError;

@@ -254,6 +254,9 @@ impl Channel {
         Ok(received)
     }
 
+    /// Closes it. Never waits: handles that came with what is left in it go to the reaper.
+    pub fn reap(self) {}
+
     /// Whether the other end is open, or has left something in the pipe.
     pub(crate) fn is_open(&self) -> bool {
         self.pipe.check().is_ok()
@@ -433,14 +436,21 @@ fn pull(numbers: &[u64], client: &Process) -> Result<Vec<OwnedHandle>, ReceiveEr
     Ok(handles)
 }
 
+impl ReceiveError {
+    /// Whether this system is at fault, not the peer.
+    pub const fn is_local(&self) -> bool {
+        matches!(self, Self::Short { .. } | Self::System { .. })
+    }
+}
+
 impl Received {
     /// How many handles came.
-    pub fn handle_count(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.handles.len()
     }
 
     /// The handles, however many. Whoever drops one that was not verified may wait: use the reaper.
-    pub fn into_handles(mut self) -> Vec<OwnedHandle> {
+    pub fn into_objects(mut self) -> Vec<OwnedHandle> {
         std::mem::take(&mut self.handles)
     }
 

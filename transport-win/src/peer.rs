@@ -19,15 +19,45 @@ use crate::handle::own_process;
 use crate::pass::Channel;
 use crate::pipe::End;
 pub use crate::security::{Sid, SidError};
+/// By the name that every transport has for it.
+pub type User = Sid;
 use crate::{OsError, clock, poll, security};
 
 /// Who is at the other end, as the system tells.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Credentials {
     /// The process that opened its end of the pipe.
     pub pid: u32,
     /// The user that the process acts as.
     pub user: Sid,
+}
+
+/// Why a client is not believed to be who it seems to be, or cannot be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfirmError {
+    /// It hides its token.
+    #[error("the client does not show who it is: {source}")]
+    Token {
+        /// What the system said.
+        source: OsError,
+    },
+    /// The process that it names acts as another user.
+    #[error("the client acts as {token}, and its process as {process}")]
+    Differs {
+        /// Whom its token names.
+        token: Sid,
+        /// Whom its process acts as.
+        process: Sid,
+    },
+    /// This process may not put handles into that of the client.
+    #[error(
+        "the provider may not open the client's process: {source}; run both as one user, or the provider elevated"
+    )]
+    Process {
+        /// What the system said.
+        source: OsError,
+    },
 }
 
 /// What is done with a process besides waiting for its end.
@@ -53,10 +83,10 @@ pub struct Process {
 pub fn own_user() -> Result<Sid, OsError> {
     static USER: OnceLock<Sid> = OnceLock::new();
     if let Some(user) = USER.get() {
-        return Ok(user.clone());
+        return Ok(*user);
     }
     let user = security::user_of_process(own_process())?;
-    Ok(USER.get_or_init(|| user).clone())
+    Ok(*USER.get_or_init(|| user))
 }
 
 /// Who opened the other end of a pipe
@@ -84,6 +114,15 @@ pub fn process(channel: &Channel, reach: Reach) -> Result<Process, OsError> {
     // still open now: nobody but that process holds it.
     channel.pipe().check()?;
     Ok(process)
+}
+
+/// The process at the other end, to wait for its end. `None` where the channel holds it already, or this process may
+/// not: then the pipe alone tells of its end.
+pub fn watch(channel: &Channel) -> Option<Process> {
+    if channel.process().is_some() {
+        return None;
+    }
+    process(channel, Reach::Watch).ok()
 }
 
 /// The user whose token the client showed when it opened the pipe: what it cannot lie about
@@ -116,10 +155,53 @@ pub fn owner(channel: &Channel) -> Result<Sid, OsError> {
     security::owner_of(channel.pipe().as_handle())
 }
 
+impl Sid {
+    /// The user that this process acts as.
+    pub fn own() -> Self {
+        // What cannot be told is nobody, whom nothing belongs to.
+        own_user().unwrap_or(Self::nobody())
+    }
+
+    /// Whether this process acts as that user.
+    pub fn is_own(self) -> bool {
+        own_user() == Ok(self)
+    }
+
+    /// Whether it may do anything on this machine: the system itself.
+    pub fn is_system(self) -> bool {
+        self == Self::local_system()
+    }
+}
+
 impl Credentials {
-    /// Whether the process acts as the same user as this one.
-    pub fn is_same_user(&self) -> bool {
-        own_user().is_ok_and(|own| own == self.user)
+    /// The process, where it can be told: always here.
+    pub const fn pid(&self) -> Option<u32> {
+        Some(self.pid)
+    }
+
+    /// The user.
+    pub const fn user(&self) -> User {
+        self.user
+    }
+
+    /// Whether the peer acts as the user of this process, as the system, or as one of `users`.
+    pub fn is_among(&self, users: &[User]) -> bool {
+        self.user.is_own() || self.user.is_system() || users.contains(&self.user)
+    }
+
+    /// Makes sure of a client that has spoken: its token is that of its process. Opens the process too, so that handles
+    /// can cross from now on.
+    ///
+    /// # Errors
+    /// [`ConfirmError`]: refuse it.
+    pub fn confirm(self, channel: &mut Channel) -> Result<Self, ConfirmError> {
+        let token = client_user(channel).map_err(|source| ConfirmError::Token { source })?;
+        if token != self.user {
+            return Err(ConfirmError::Differs { token, process: self.user });
+        }
+        let process = process(channel, Reach::Handles);
+        channel.reach(process.map_err(|source| ConfirmError::Process { source })?);
+        Ok(self)
     }
 }
 

@@ -31,22 +31,59 @@ pub const MAX_HANDLES: usize = 64;
 #[derive(Debug)]
 pub struct Poller {
     ready: Arc<Ready>,
-    watched: HashMap<u64, Watch>,
+    /// By the number of the handle, which is another one's only once this is closed.
+    watched: HashMap<usize, Watch>,
     /// Reported by the last wait, and not watched until the next one.
-    resting: Vec<u64>,
+    resting: Vec<usize>,
 }
 
-/// Room for the tokens of one wait, reused from one to the next.
+/// When a handle that stays ready is reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Trigger {
+    /// At each wait.
+    Level,
+    /// Once for each thing that happens: what takes its ring away, as an [event](Bell) does.
+    Edge,
+}
+
+/// What to hear about a handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Interest {
+    /// Report when it is ready. Without this nothing is heard of it.
+    pub readable: bool,
+    /// How often. The handle itself decides: this says what is expected of it.
+    pub trigger: Trigger,
+}
+
+/// A handle that is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Event {
+    /// What it was added with.
+    pub token: u64,
+    /// It is ready: there is something to read, or the end.
+    pub readable: bool,
+    /// That a peer has hung up is told by what is read.
+    pub hung_up: bool,
+}
+
+/// Room for the events of one wait, reused from one to the next.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Events {
-    tokens: Vec<u64>,
+    found: Vec<Found>,
 }
 
 /// What the pool's threads have found ready.
 #[derive(Debug)]
 struct Ready {
-    tokens: Mutex<Vec<u64>>,
+    found: Mutex<Vec<Found>>,
     bell: Bell,
+}
+
+/// What was found ready: the number of its handle, and what it was added with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Found {
+    key: usize,
+    token: u64,
 }
 
 /// One handle that the pool waits for.
@@ -59,7 +96,7 @@ struct Watch {
 }
 
 struct Context {
-    token: u64,
+    found: Found,
     ready: Arc<Ready>,
 }
 
@@ -107,24 +144,61 @@ pub fn wait(
     }
 }
 
+/// The same for who only wants to know whether any is ready: by the name that every transport has.
+///
+/// # Errors
+/// As [`wait`].
+pub fn wait_any(
+    handles: &[BorrowedHandle<'_>],
+    deadline: Option<Instant>,
+) -> Result<bool, OsError> {
+    wait(handles, deadline).map(|ready| ready.is_some())
+}
+
+impl Interest {
+    /// Ready, with this trigger.
+    pub const fn readable(trigger: Trigger) -> Self {
+        Self { readable: true, trigger }
+    }
+}
+
 impl Poller {
+    /// Whether it tells that a peer has hung up also while nothing else of its channel is asked for.
+    pub const HEARS_END: bool = false;
+
     /// A new one, empty.
     ///
     /// # Errors
     /// At the limit of handles or memory.
     pub fn create() -> Result<Self, OsError> {
-        let ready = Ready { tokens: Mutex::default(), bell: Bell::create()? };
-        Ok(Self { ready: Arc::new(ready), watched: HashMap::new(), resting: Vec::new() })
+        Bell::create().map(Self::ringing)
     }
 
-    /// Watches `handle` from the next wait on; `token`, under which it is reported, must be free. What stays
-    /// ready is reported by each wait; an event that takes its ring away, once for each ring or several.
+    /// A new one that rings `bell` when something is ready.
+    pub(crate) fn ringing(bell: Bell) -> Self {
+        let ready = Ready { found: Mutex::default(), bell };
+        Self { ready: Arc::new(ready), watched: HashMap::new(), resting: Vec::new() }
+    }
+
+    /// Watches `handle` from the next wait on. What stays ready is reported by each wait; an event that takes its
+    /// ring away, once for each ring or several. Delete it before it is closed: this has a duplicate.
     ///
     /// # Errors
     /// At the limit of handles or memory.
-    pub fn add(&mut self, handle: impl AsHandle, token: u64) -> Result<(), OsError> {
+    pub fn add(
+        &mut self,
+        handle: impl AsHandle,
+        token: u64,
+        interest: Interest,
+    ) -> Result<(), OsError> {
+        let key = number(&handle);
+        if !interest.readable {
+            self.delete(handle);
+            return Ok(());
+        }
         let handle = duplicate(handle, Access::Same)?;
-        let context = Box::new(Context { token, ready: Arc::clone(&self.ready) });
+        let found = Found { key, token };
+        let context = Box::new(Context { found, ready: Arc::clone(&self.ready) });
         let at: *const Context = &*context;
         // SAFETY: the context outlives the wait: `Watch` closes that first.
         let wait =
@@ -132,17 +206,33 @@ impl Poller {
         if wait == 0 {
             return Err(OsError::last());
         }
-        self.watched.insert(token, Watch { wait, handle, context });
-        self.resting.push(token);
+        self.watched.insert(key, Watch { wait, handle, context });
+        self.resting.push(key);
         Ok(())
     }
 
-    /// Stops watching what was added as `token`, and says whether something was. It is not reported after
-    /// this.
-    pub fn delete(&mut self, token: u64) -> bool {
-        let was_there = self.watched.remove(&token).is_some();
-        self.ready.tokens().retain(|ready| *ready != token);
-        self.resting.retain(|resting| *resting != token);
+    /// Watches `handle`, which is watched already or not, for something else.
+    ///
+    /// # Errors
+    /// As [`Poller::add`].
+    pub fn modify(
+        &mut self,
+        handle: impl AsHandle,
+        token: u64,
+        interest: Interest,
+    ) -> Result<(), OsError> {
+        self.delete(&handle);
+        self.add(handle, token, interest)
+    }
+
+    /// Stops watching `handle`, and says whether it was watched. It is not reported after this.
+    pub fn delete(&mut self, handle: impl AsHandle) -> bool {
+        let key = number(&handle);
+        let was_there = self.watched.remove(&key).is_some();
+        if was_there {
+            self.ready.found().retain(|found| found.key != key);
+            self.resting.retain(|resting| *resting != key);
+        }
         was_there
     }
 
@@ -156,43 +246,54 @@ impl Poller {
         events: &mut Events,
         timeout: Option<Duration>,
     ) -> Result<usize, OsError> {
-        events.tokens.clear();
-        for token in self.resting.drain(..) {
-            if let Some(watch) = self.watched.get(&token) {
-                watch.arm();
-            }
-        }
+        events.found.clear();
+        self.arm();
         let until = timeout.map(|timeout| clock::now().after(timeout));
         loop {
-            std::mem::swap(&mut *self.ready.tokens(), &mut events.tokens);
-            if !events.tokens.is_empty() {
+            std::mem::swap(&mut *self.ready.found(), &mut events.found);
+            if !events.found.is_empty() {
                 break;
             }
             if poll_one(&self.ready.bell, until)?.is_none() {
                 break;
             }
         }
-        self.resting.extend(&events.tokens);
-        Ok(events.tokens.len())
+        self.resting.extend(events.found.iter().map(|found| found.key));
+        Ok(events.found.len())
+    }
+
+    /// Forgets what was ready, and has the pool look again.
+    pub(crate) fn look_again(&mut self) {
+        self.resting.extend(self.ready.found().drain(..).map(|found| found.key));
+        self.arm();
+    }
+
+    fn arm(&mut self) {
+        for key in self.resting.drain(..) {
+            if let Some(watch) = self.watched.get(&key) {
+                watch.arm();
+            }
+        }
     }
 }
 
 impl Events {
-    /// Room for `most` tokens without allocating.
+    /// Room for `most` events without allocating.
     pub fn with_capacity(most: usize) -> Self {
-        Self { tokens: Vec::with_capacity(most) }
+        Self { found: Vec::with_capacity(most) }
     }
 
-    /// The tokens of the last wait.
-    pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
-        self.tokens.iter().copied()
+    /// The events of the last wait.
+    pub fn iter(&self) -> impl Iterator<Item = Event> + '_ {
+        let event = |found: &Found| Event { token: found.token, readable: true, hung_up: false };
+        self.found.iter().map(event)
     }
 }
 
 impl Ready {
-    fn tokens(&self) -> MutexGuard<'_, Vec<u64>> {
+    fn found(&self) -> MutexGuard<'_, Vec<Found>> {
         // A list of numbers is whole whatever happened to another thread.
-        self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -217,7 +318,7 @@ impl Drop for Watch {
 
 impl fmt::Debug for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watch").field("token", &self.context.token).finish_non_exhaustive()
+        f.debug_struct("Watch").field("found", &self.context.found).finish_non_exhaustive()
     }
 }
 
@@ -228,9 +329,14 @@ unsafe extern "system" fn on_ready(
     _result: u32,
 ) {
     // SAFETY: the context given to CreateThreadpoolWait, which lives until its wait is closed.
-    let Context { token, ready } = unsafe { &*context.cast::<Context>() };
-    ready.tokens().push(*token);
+    let Context { found, ready } = unsafe { &*context.cast::<Context>() };
+    ready.found().push(*found);
     ready.bell.ring();
+}
+
+/// The number of a handle in this process.
+fn number(handle: &impl AsHandle) -> usize {
+    handle.as_handle().as_raw_handle().addr()
 }
 
 fn poll_one(bell: &Bell, until: Option<Instant>) -> Result<Option<usize>, OsError> {

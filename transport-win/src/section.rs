@@ -4,8 +4,9 @@
 use std::os::windows::io::{BorrowedHandle, FromRawHandle, OwnedHandle};
 use std::ptr;
 
+use bellwire_core::resize::{Resource, Shortage};
 use windows_sys::Win32::Foundation::{
-    ERROR_ACCESS_DENIED, ERROR_INVALID_HANDLE, INVALID_HANDLE_VALUE,
+    ERROR_ACCESS_DENIED, ERROR_INVALID_HANDLE, ERROR_NO_SYSTEM_RESOURCES, INVALID_HANDLE_VALUE,
 };
 use windows_sys::Win32::System::Memory::{
     CreateFileMappingW, PAGE_READWRITE, SEC_COMMIT, SECTION_MAP_READ, SECTION_QUERY,
@@ -52,6 +53,22 @@ pub enum RegionError {
         /// What the system said.
         source: OsError,
     },
+}
+
+impl RegionError {
+    /// What this system lacked, for memory of `bytes`.
+    pub fn shortage(&self, bytes: u64) -> Shortage {
+        let (resource, source) = match self {
+            // Out of handles or of the memory that they take.
+            Self::Allocate { source, .. } if source.code() == ERROR_NO_SYSTEM_RESOURCES => {
+                (Resource::Descriptors, source)
+            }
+            Self::Allocate { source, .. } => (Resource::Memory, source),
+            Self::Map { source, .. } => (Resource::Maps, source),
+            Self::Seal { source } => (Resource::Descriptors, source),
+        };
+        Shortage { resource, bytes, code: source.code().cast_signed() }
+    }
 }
 
 /// Why a handle that a peer sent was not mapped. The peer is at fault unless said otherwise.

@@ -8,7 +8,7 @@ use std::os::windows::io::{AsRawHandle, BorrowedHandle, FromRawHandle, OwnedHand
 use std::ptr;
 use std::str::FromStr;
 
-use windows_sys::Win32::Foundation::{ERROR_SUCCESS, HANDLE, HLOCAL, LocalFree};
+use windows_sys::Win32::Foundation::{ERROR_INVALID_SID, ERROR_SUCCESS, HANDLE, HLOCAL, LocalFree};
 use windows_sys::Win32::Security::Authorization::{
     ConvertSidToStringSidW, ConvertStringSecurityDescriptorToSecurityDescriptorW, GetSecurityInfo,
     SDDL_REVISION_1, SE_KERNEL_OBJECT,
@@ -23,11 +23,17 @@ use crate::OsError;
 
 /// The longest `TOKEN_USER`: the struct and a SID of 15 parts (68 bytes).
 const USER_WORDS: usize = 16;
+/// The most numbers that a SID has after its authority.
+const MOST_PARTS: usize = 15;
 
-/// A user or a group, as text: `S-1-5-21-…`
+/// A user or a group: `S-1-5-21-…`
 /// ([security identifiers](https://learn.microsoft.com/en-us/windows/win32/secauthz/sid-components)).
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Sid(Box<str>);
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Sid {
+    authority: u64,
+    parts: [u32; MOST_PARTS],
+    count: usize,
+}
 
 /// Text that is no security identifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,19 +48,23 @@ pub(crate) struct Descriptor(Local<c_void>);
 
 impl Sid {
     /// The system itself: `S-1-5-18`.
-    pub fn local_system() -> Self {
-        Self("S-1-5-18".into())
+    pub const fn local_system() -> Self {
+        let mut parts = [0; MOST_PARTS];
+        parts[0] = 18;
+        Self { authority: 5, parts, count: 1 }
     }
 
     /// The administrators of this machine: `S-1-5-32-544`. Objects that an elevated process makes may
     /// belong to them.
-    pub fn administrators() -> Self {
-        Self("S-1-5-32-544".into())
+    pub const fn administrators() -> Self {
+        let mut parts = [0; MOST_PARTS];
+        (parts[0], parts[1]) = (32, 544);
+        Self { authority: 5, parts, count: 2 }
     }
 
-    /// The identifier as text.
-    pub fn as_str(&self) -> &str {
-        &self.0
+    /// Nobody: `S-1-0-0`.
+    pub(crate) const fn nobody() -> Self {
+        Self { authority: 0, parts: [0; MOST_PARTS], count: 1 }
     }
 
     /// # Safety
@@ -75,7 +85,8 @@ impl Sid {
                 unit => units.push(unit),
             }
         }
-        Ok(Self(String::from_utf16_lossy(&units).into()))
+        let text = String::from_utf16_lossy(&units);
+        text.parse().map_err(|SidError| OsError::new(ERROR_INVALID_SID))
     }
 }
 
@@ -83,19 +94,37 @@ impl FromStr for Sid {
     type Err = SidError;
 
     fn from_str(text: &str) -> Result<Self, SidError> {
-        // What passes here goes into lists of rights: digits and dashes only.
-        let parts = text.strip_prefix("S-1-").ok_or(SidError)?;
-        let number = |part: &str| {
-            (1..=15).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit())
+        let (authority, numbers) =
+            text.strip_prefix("S-1-").and_then(|rest| rest.split_once('-')).ok_or(SidError)?;
+        let authority = match authority.strip_prefix("0x") {
+            // Those that do not fit 32 bits are written so.
+            Some(digits) => u64::from_str_radix(digits, 16).ok(),
+            None => number(authority),
         };
-        let honest = parts.split('-').all(number) && (2..=16).contains(&parts.split('-').count());
-        if honest { Ok(Self(text.into())) } else { Err(SidError) }
+        let authority = authority.filter(|authority| authority >> 48 == 0).ok_or(SidError)?;
+        let mut sid = Self { authority, parts: [0; MOST_PARTS], count: 0 };
+        for text in numbers.split('-') {
+            let part = sid.parts.get_mut(sid.count).ok_or(SidError)?;
+            *part = number(text).and_then(|number| number.try_into().ok()).ok_or(SidError)?;
+            sid.count += 1;
+        }
+        Ok(sid)
     }
+}
+
+/// A number in decimal digits and nothing else.
+fn number(text: &str) -> Option<u64> {
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| is_plain)
 }
 
 impl fmt::Display for Sid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        match u32::try_from(self.authority) {
+            Ok(authority) => write!(f, "S-1-{authority}")?,
+            Err(_) => write!(f, "S-1-{:#014x}", self.authority)?,
+        }
+        self.parts.iter().take(self.count).try_for_each(|part| write!(f, "-{part}"))
     }
 }
 
@@ -210,12 +239,29 @@ mod tests {
 
     #[test]
     fn only_identifiers_become_part_of_a_list_of_rights() {
-        for text in ["S-1-5-18", "S-1-5-21-3623811015-3361044348-30300820-1013", "S-1-1-0"] {
-            assert_eq!(text.parse::<Sid>().unwrap().as_str(), text);
+        for text in [
+            "S-1-5-18",
+            "S-1-5-21-3623811015-3361044348-30300820-1013",
+            "S-1-1-0",
+            "S-1-0x0100000000ff-4294967295",
+            "S-1-5-1-2-3-4-5-6-7-8-9-10-11-12-13-14-15",
+        ] {
+            assert_eq!(text.parse::<Sid>().unwrap().to_string(), text);
         }
-        for text in
-            ["", "S-1-", "S-1-5", "S-1-5-", "S-1-5-18)(A;;GA;;;WD", "S-1-5--18", "WD", "s-1-5-18"]
-        {
+        for text in [
+            "",
+            "S-1-",
+            "S-1-5",
+            "S-1-5-",
+            "S-1-5-18)(A;;GA;;;WD",
+            "S-1-5--18",
+            "S-1-5-+18",
+            "S-1-5-4294967296",
+            "S-1-0x1000000000000-1",
+            "S-1-5-1-2-3-4-5-6-7-8-9-10-11-12-13-14-15-16",
+            "WD",
+            "s-1-5-18",
+        ] {
             assert!(text.parse::<Sid>().is_err(), "{text}");
         }
     }

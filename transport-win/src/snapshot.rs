@@ -11,9 +11,9 @@ use std::slice;
 use bellwire_transport::PeerRange;
 
 use crate::mapping::Mapping;
-use crate::reaper;
 use crate::section::{self, PAGE};
 pub use crate::section::{RegionError, VerifyError};
+use crate::{OsError, reaper};
 
 /// A snapshot while it is built: private to this process, and writable.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub struct SnapshotBuilder {
 #[derive(Debug)]
 pub struct Snapshot {
     section: OwnedHandle,
+    // For reading only.
+    mapping: Mapping,
     len: usize,
 }
 
@@ -50,7 +52,7 @@ impl SnapshotBuilder {
     pub fn create(name: &str, len: usize) -> Result<Self, RegionError> {
         let _ = name;
         let too_large =
-            RegionError::Allocate { size: len as u64, source: crate::OsError::NOT_ENOUGH_MEMORY };
+            RegionError::Allocate { size: len as u64, source: OsError::NOT_ENOUGH_MEMORY };
         let size = section_size(len).ok_or(too_large)?;
         let section = section::make(size)?;
         let mapping = section::map(section.as_handle(), size, true)?;
@@ -68,11 +70,13 @@ impl SnapshotBuilder {
     /// reader gets one. The section's list of rights lets nobody have such a handle again.
     ///
     /// # Errors
-    /// [`RegionError::Seal`] when this process is out of handles.
+    /// [`RegionError::Seal`] when this process is out of handles, [`RegionError::Map`] when it cannot map them anew.
     pub fn seal(self) -> Result<Snapshot, RegionError> {
         let Self { mapping, section, len } = self;
         drop(mapping);
-        Ok(Snapshot { section: section::seal(section)?, len })
+        let section = section::seal(section)?;
+        let mapping = section::map(section.as_handle(), len, false)?;
+        Ok(Snapshot { section, mapping, len })
     }
 }
 
@@ -85,6 +89,15 @@ impl Snapshot {
     /// Whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Copies it into private memory.
+    ///
+    /// # Errors
+    /// None.
+    pub fn to_vec(&self) -> Result<Vec<u8>, OsError> {
+        // SAFETY: `len` bytes of a view that lives as long as `self`; nobody can write them any more.
+        Ok(unsafe { slice::from_raw_parts(self.mapping.start().as_ptr(), self.len) }.to_vec())
     }
 
     /// Maps it for reading in this process.

@@ -1,7 +1,6 @@
 mod answers;
 
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use bellwire_core::lane::{Armed, Lanes, PushError, Record, Wake};
@@ -11,13 +10,13 @@ use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{CloseReason, Role, Status};
 use bellwire_core::{Bell, Instant, PeerFault, PeerMemory, Port, ServiceName, Word};
 
-use crate::connect::own_uid;
 use crate::server::ServerConfig;
 use crate::server::greeting::Arrived;
 use crate::server::handler::{Answer, Caller, Handler, Request};
 use crate::server::workers::{Done, Job, Parcel, Workers};
-use crate::transport::life::{LIFE_OFFSET, LifeLock};
+use crate::transport::life::{self, LifeLock};
 use crate::transport::link::{Heard, Link};
+use crate::transport::pass::Channel;
 use crate::{Payload, learned, payload};
 use answers::Attachable;
 
@@ -91,9 +90,8 @@ impl Conversation {
         let Arrived { link, lanes, caller, service } = arrived;
         // Without it the client notices this process's death by its descriptors, in slices of time. It holds
         // addresses of this process, which are no business of another user's.
-        let is_kin = caller.uid == own_uid() || caller.uid == 0;
-        let life =
-            is_kin.then(|| LifeLock::hold(&link.own().page, LIFE_OFFSET).ok().flatten()).flatten();
+        let is_kin = caller.user.is_own() || caller.user.is_system();
+        let life = if is_kin { life::hold(&link.own().page) } else { None };
         Self {
             serve: ServeMachine::new(config.max_in_flight),
             noted: lanes.epoch().number,
@@ -268,11 +266,11 @@ impl Conversation {
     }
 
     /// Says bye: the client sees it at once, whatever it waits for.
-    /// Gives back the counters, and the socket to be closed.
-    pub(super) fn close(mut self, reason: CloseReason) -> (ServeCounts, Option<OwnedFd>) {
+    /// Gives back the counters, and the channel to be closed.
+    pub(super) fn close(mut self, reason: CloseReason) -> (ServeCounts, Option<Channel>) {
         let wake = self.lanes.close(self.link.own(), self.link.peer(), reason);
         self.ring(wake);
-        (self.serve.counts(), self.link.into_socket())
+        (self.serve.counts(), self.link.into_channel())
     }
 
     /// What the client sent next. A request that arrives in parts takes the shared buffer along until it is whole:

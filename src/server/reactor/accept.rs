@@ -1,6 +1,5 @@
 //! From a connection to an open session: accepting, the handshake, and its deadline.
 
-use std::os::fd::AsFd;
 use std::time::Duration;
 
 use bellwire_core::Instant;
@@ -10,8 +9,9 @@ use super::{Guest, Reactor, Seat};
 use crate::server::conversation::{Conversation, Ended};
 use crate::server::greeting::{Greeting, Progress};
 use crate::server::source::{Place, Source};
+use crate::transport::clock;
+use crate::transport::object::AsObject;
 use crate::transport::poll::{Interest, Trigger};
-use crate::transport::{clock, reaper};
 
 /// Connections accepted in a row.
 const MOST_ACCEPTED: usize = 64;
@@ -24,15 +24,15 @@ impl Reactor {
     pub(super) fn accept(&mut self, at: usize) {
         for _ in 0..MOST_ACCEPTED {
             let Some(station) = self.stations.get(at) else { return };
-            let socket = match station.endpoint.accept() {
-                Ok(Some(socket)) => socket,
+            let channel = match station.endpoint.accept() {
+                Ok(Some(channel)) => channel,
                 Ok(None) => return,
                 Err(_) => return self.pause_accepting(),
             };
             let has_room = self.seats.len() < self.config.max_sessions;
             let session = self.next_session;
             self.next_session += 1;
-            match Greeting::begin(socket, session, station.admission, &self.config, has_room) {
+            match Greeting::begin(channel, session, station.admission, &self.config, has_room) {
                 Some(greeting) => self.seat(at, greeting),
                 None => self.stats.turned_away += 1,
             }
@@ -43,7 +43,7 @@ impl Reactor {
     fn pause_accepting(&mut self) {
         self.accept_after = Some(clock::now().after(ACCEPT_PAUSE));
         for station in &self.stations {
-            let _ = self.epoll.delete(&station.endpoint);
+            let _ = self.poller.delete(&station.endpoint);
         }
     }
 
@@ -51,16 +51,17 @@ impl Reactor {
         self.accept_after = None;
         for (at, station) in self.stations.iter().enumerate() {
             let interest = Interest::readable(Trigger::Level);
-            let _ = self.epoll.add(&station.endpoint, Source::Station(at).token(), interest);
+            let _ = self.poller.add(&station.endpoint, Source::Station(at).token(), interest);
         }
     }
 
     fn seat(&mut self, station: usize, greeting: Greeting) {
         let entry = self.seats.vacant_entry();
         let token = Source::Socket(Place::new(entry.key(), greeting.session)).token();
-        if self.epoll.add(greeting.socket(), token, Interest::readable(Trigger::Level)).is_err() {
-            let reason = "the provider cannot watch another socket";
-            reaper::reap(greeting.turn_away(RefuseCode::Resources, reason));
+        let interest = Interest::readable(Trigger::Level);
+        if self.poller.add(greeting.arrived(), token, interest).is_err() {
+            let reason = "the provider cannot watch another client";
+            greeting.turn_away(RefuseCode::Resources, reason).reap();
             self.stats.turned_away += 1;
             return;
         }
@@ -82,8 +83,8 @@ impl Reactor {
         });
         let Some((_, slot)) = greetings.min() else { return };
         if let Guest::Greeting(greeting) = self.seats.remove(slot).guest {
-            greeting
-                .turn_away(RefuseCode::Quota, "too many clients are in the handshake: try again");
+            let reason = "too many clients are in the handshake: try again";
+            self.discard(greeting.turn_away(RefuseCode::Quota, reason));
             self.greetings -= 1;
             self.stats.turned_away += 1;
         }
@@ -94,7 +95,7 @@ impl Reactor {
         let Some(station) = self.stations.get(seat.station) else { return };
         let guest = std::mem::replace(&mut seat.guest, Guest::Gone);
         let Guest::Greeting(greeting) = guest else { return };
-        match greeting.advance(&self.config, station.shelf.board_fd().as_fd()) {
+        match greeting.advance(&self.config, station.shelf.passed_board().as_object()) {
             Progress::Waiting(greeting) => seat.guest = Guest::Greeting(greeting),
             Progress::Arrived(arrived) => {
                 let conversation = Conversation::new(*arrived, &self.config);
@@ -103,9 +104,9 @@ impl Reactor {
                 self.stats.admitted += 1;
                 self.open(slot);
             }
-            Progress::TurnedAway(socket) => {
-                if let Some(socket) = socket {
-                    self.discard(socket);
+            Progress::TurnedAway(channel) => {
+                if let Some(channel) = channel {
+                    self.discard(channel);
                 }
                 self.seats.remove(slot);
                 self.greetings -= 1;
@@ -116,24 +117,23 @@ impl Reactor {
 
     /// Watches a new session's doorbell and its client's process, and gives it its first turn.
     fn open(&mut self, slot: usize) {
-        let epoll = &self.epoll;
-        let Some(Seat { guest: Guest::Open(conversation), .. }) = self.seats.get_mut(slot) else {
+        let poller = &mut self.poller;
+        let Some(Seat { station, guest: Guest::Open(conversation) }) = self.seats.get(slot) else {
             return;
         };
         let link = conversation.link();
+        if let Some(station) = self.stations.get(*station) {
+            station.shelf.watchers().join(link);
+        }
         let place = Place::new(slot, conversation.session());
-        let watched = match link.eventfd() {
-            Some(eventfd) => epoll.add(
-                eventfd,
-                Source::Doorbell(place).token(),
-                Interest::readable(Trigger::Edge),
-            ),
+        let (rung, lasting) =
+            (Interest::readable(Trigger::Edge), Interest::readable(Trigger::Level));
+        let watched = match link.event() {
+            Some(event) => poller.add(event, Source::Doorbell(place).token(), rung),
             None => Ok(()),
         };
-        let watched = watched.and_then(|()| match link.pidfd() {
-            Some(pidfd) => {
-                epoll.add(pidfd, Source::Process(place).token(), Interest::readable(Trigger::Level))
-            }
+        let watched = watched.and_then(|()| match link.process() {
+            Some(process) => poller.add(process, Source::Process(place).token(), lasting),
             None => Ok(()),
         });
         self.hot.push(slot);

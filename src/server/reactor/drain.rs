@@ -16,14 +16,14 @@ impl Reactor {
     pub(super) fn drain(mut self) {
         let mut stations = std::mem::take(&mut self.stations);
         for station in &stations {
-            let _ = self.epoll.delete(&station.endpoint);
+            let _ = self.poller.delete(&station.endpoint);
         }
         let deadline = clock::now().after(self.config.drain_timeout);
         let mut events = Events::with_capacity(64);
         self.refuse_rest();
         while self.is_owing() && clock::now() < deadline {
             // Sleeps until a worker is done; a client that makes room is looked for in slices.
-            let _ = self.epoll.wait(&mut events, Some(DRAIN_SLICE));
+            let _ = self.poller.wait(&mut events, Some(DRAIN_SLICE));
             self.take_done();
             self.refuse_rest();
         }

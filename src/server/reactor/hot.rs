@@ -5,7 +5,7 @@ use std::time::Duration;
 use bellwire_core::sync::Ordering;
 use bellwire_core::{Instant, Looks};
 
-use super::{Guest, Reactor, Seat};
+use super::{Guest, Reactor, Seat, needs_channel};
 use crate::server::source::Place;
 use crate::transport::clock;
 
@@ -105,8 +105,8 @@ impl Reactor {
                 && let Some(conversation) = self.conversation(place.slot)
             {
                 conversation.resume();
-                let rings_here = conversation.link().eventfd().is_none();
-                if rings_here && self.listen(place, true).is_err() {
+                let comes_back = needs_channel(conversation.link());
+                if comes_back && self.listen(place, true).is_err() {
                     continue;
                 }
                 self.heat(place.slot);

@@ -2,7 +2,6 @@ mod accept;
 mod drain;
 mod hot;
 
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,8 +15,11 @@ use super::greeting::Greeting;
 use super::source::{Place, Source};
 use super::workers::{Done, Workers};
 use super::{ServerConfig, Shared, Station, system};
-use crate::transport::poll::{Epoll, Event, Events, Interest, Trigger};
-use crate::transport::{clock, reaper};
+use crate::transport::clock;
+use crate::transport::link::Link;
+use crate::transport::object::AsObject;
+use crate::transport::pass::Channel;
+use crate::transport::poll::{Event, Events, Interest, Poller, Trigger};
 use crate::{ServeError, ServerStats};
 
 /// Busy rounds before the clock is read.
@@ -33,7 +35,7 @@ pub(super) struct Reactor {
     config: ServerConfig,
     stations: Vec<Station>,
     shared: Arc<Shared>,
-    epoll: Epoll,
+    poller: Poller,
     workers: Workers,
     seats: Slab<Seat>,
     hot: Vec<usize>,
@@ -69,15 +71,10 @@ impl Reactor {
         stations: Vec<Station>,
         shared: Arc<Shared>,
     ) -> Result<Self, ServeError> {
-        let epoll = Epoll::create().map_err(system("create an epoll instance"))?;
-        let watch = |fd: &dyn AsFd, source: Source, trigger| {
-            epoll
-                .add(fd.as_fd(), source.token(), Interest::readable(trigger))
-                .map_err(system("watch a descriptor"))
-        };
-        watch(&*shared.bell, Source::Bell, Trigger::Edge)?;
+        let mut poller = Poller::create().map_err(system("make what waits for clients"))?;
+        watch(&mut poller, &*shared.bell, Source::Bell, Trigger::Edge)?;
         for (at, station) in stations.iter().enumerate() {
-            watch(&station.endpoint, Source::Station(at), Trigger::Level)?;
+            watch(&mut poller, &station.endpoint, Source::Station(at), Trigger::Level)?;
         }
         let workers = Workers::start(config.workers, Arc::clone(&shared.bell));
         let workers = workers.map_err(system("start a worker thread"))?;
@@ -86,7 +83,7 @@ impl Reactor {
             config,
             stations,
             shared,
-            epoll,
+            poller,
             workers,
             seats: Slab::new(),
             hot: Vec::new(),
@@ -198,7 +195,7 @@ impl Reactor {
     /// Waits for events and deals with them. Returns the first session that was rung.
     fn poll(&mut self, events: &mut Events, timeout: Option<Duration>) -> Option<usize> {
         // An interrupted wait is a wake-up without events.
-        self.epoll.wait(events, timeout).unwrap_or(0);
+        self.poller.wait(events, timeout).unwrap_or(0);
         let mut first = None;
         for Event { token, readable, hung_up, .. } in events.iter() {
             match Source::parse(token) {
@@ -244,28 +241,28 @@ impl Reactor {
     }
 
     /// Something stays on the socket and would wake this thread again and again: listens to it no more. The record
-    /// that needs it has it received. A client that rings by the socket is looked at by and by.
+    /// that needs it has it received. A client of which nothing is heard otherwise is looked at by and by.
     fn turn_deaf(&mut self, slot: usize) {
         let Some(conversation) = self.conversation(slot) else { return };
         let place = Place::new(slot, conversation.session());
-        let rings_here = conversation.link().eventfd().is_none();
+        let comes_back = needs_channel(conversation.link());
         if self.listen(place, false).is_err() {
             return self.end(slot, Ended::Gone);
         }
-        if rings_here {
+        if comes_back {
             self.stall(place);
         }
         self.heat(slot);
     }
 
-    /// Whether to be told when something arrives on a session's socket; of its end always.
-    pub(super) fn listen(&self, place: Place, readable: bool) -> std::io::Result<()> {
+    /// Whether to be told when something arrives on a session's channel.
+    pub(super) fn listen(&mut self, place: Place, readable: bool) -> std::io::Result<()> {
         let Some(Seat { guest: Guest::Open(conversation), .. }) = self.seats.get(place.slot) else {
             return Ok(());
         };
         let interest = Interest { readable, ..Interest::readable(Trigger::Level) };
         let token = Source::Socket(place).token();
-        Ok(self.epoll.modify(conversation.link().socket(), token, interest)?)
+        Ok(self.poller.modify(conversation.link().arrived(), token, interest)?)
     }
 
     fn end(&mut self, slot: usize, ended: Ended) {
@@ -286,26 +283,30 @@ impl Reactor {
 
     fn close(&mut self, conversation: Conversation, reason: CloseReason) {
         let rings = conversation.rings();
-        // The client holds the same eventfd for a while yet: it would go on waking this thread.
-        if let Some(eventfd) = conversation.link().eventfd() {
-            let _ = self.epoll.delete(eventfd);
+        let link = conversation.link();
+        // The client holds the same event for a while yet: it would go on waking this thread.
+        if let Some(event) = link.event() {
+            let _ = self.poller.delete(event);
         }
-        let (counts, socket) = conversation.close(reason);
+        if let Some(process) = link.process() {
+            let _ = self.poller.delete(process);
+        }
+        let (counts, channel) = conversation.close(reason);
         self.stats.accepted += counts.accepted;
         self.stats.answered += counts.answered;
         self.stats.refused += counts.refused;
         self.stats.lost += counts.in_flight();
         self.stats.rings += rings;
-        if let Some(socket) = socket {
-            self.discard(socket);
+        if let Some(channel) = channel {
+            self.discard(channel);
         }
     }
 
-    /// Closes a socket elsewhere: the client may have queued descriptors on it that block when they are closed.
+    /// Closes a channel elsewhere: the client may have queued descriptors on it that block when they are closed.
     /// Until then it must not wake this thread.
-    fn discard(&self, socket: OwnedFd) {
-        let _ = self.epoll.delete(&socket);
-        reaper::reap(socket);
+    fn discard(&mut self, channel: Channel) {
+        let _ = self.poller.delete(channel.arrived());
+        channel.reap();
     }
 
     fn take_done(&mut self) -> bool {
@@ -352,6 +353,21 @@ impl Reactor {
         }
         *self.shared.stats() = stats;
     }
+}
+
+fn watch(
+    poller: &mut Poller,
+    what: &impl AsObject,
+    source: Source,
+    trigger: Trigger,
+) -> Result<(), ServeError> {
+    let added = poller.add(what.as_object(), source.token(), Interest::readable(trigger));
+    added.map_err(system("watch for clients"))
+}
+
+/// Whether what comes through the channel has to be heard: rings, or the client's end.
+fn needs_channel(link: &Link) -> bool {
+    link.event().is_none() || !Poller::HEARS_END
 }
 
 fn nanos(span: Duration) -> u64 {

@@ -115,7 +115,7 @@ impl Courier for Socket {
             received = pass::receive_or_leave(self.as_fd(), into, MAX_FDS);
         }
         Ok(match received {
-            Ok(received) => Arrival::Message { len: received.len, memory: received.into_fds() },
+            Ok(received) => Arrival::Message { len: received.len, memory: received.into_objects() },
             Err(ReceiveError::WouldBlock) => Arrival::Nothing,
             Err(ReceiveError::Closed) => Arrival::End,
             Err(ReceiveError::TooManyFds { count, .. }) => Arrival::TooMany { count },

@@ -6,7 +6,7 @@ mod wait;
 
 pub use cancel::Canceller;
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, OnceLock};
 
 use bellwire_core::lane::Epoch;
@@ -18,7 +18,9 @@ use bellwire_core::{
 };
 use rustix::io::Errno;
 
-use crate::doorbell::Eventfd;
+use crate::doorbell::Event;
+use crate::pass::Channel;
+use crate::peer::Process;
 use crate::poll::{Epoll, Interest, Trigger};
 use crate::region::{OwnRegion, PeerRegion};
 use crate::{clock, spare};
@@ -39,20 +41,22 @@ pub struct Parts {
     pub own: OwnEnd,
     /// The peer's memory.
     pub peer: PeerEnd,
-    /// The control socket, non-blocking.
-    pub socket: OwnedFd,
+    /// The control socket.
+    pub channel: Channel,
     /// The doorbell that this end wants to be rung by.
     pub doorbell: Doorbell,
     /// The eventfd that the peer rings, for [`Doorbell::Eventfd`].
-    pub own_eventfd: Option<Eventfd>,
-    /// The eventfd that the peer wants to be rung by. Only ever that of a trusted peer: see [`Eventfd`].
-    pub peer_eventfd: Option<Eventfd>,
+    pub own_event: Option<Event>,
+    /// The eventfd that the peer wants to be rung by. Only ever that of a trusted peer: see [`Event`].
+    pub peer_event: Option<Event>,
     /// The peer's process.
-    pub pidfd: Option<OwnedFd>,
+    pub process: Option<Process>,
     /// What the peer was told that this end puts up with.
     pub limits: Limits,
     /// What to call the memfds of the own lane, for whoever looks into `/proc/PID/maps`; at most 249 bytes.
     pub lane_name: String,
+    /// Whether the peer keeps no way to write what it attaches. Seals show it here, so that nothing depends on this.
+    pub trusts_peer: bool,
 }
 
 /// Why no [`Link`] was made of its parts. The caller is at fault.
@@ -85,9 +89,9 @@ pub struct Link {
     peer: PeerEnd,
     control: Control,
     doorbell: Doorbell,
-    own_eventfd: Option<Eventfd>,
-    peer_eventfd: Option<Eventfd>,
-    pidfd: Option<OwnedFd>,
+    own_event: Option<Event>,
+    peer_event: Option<Event>,
+    process: Option<Process>,
     cancel: Arc<Cancel>,
     lane_name: Box<str>,
     // The own lane's next epoch, passed and not written yet.
@@ -110,11 +114,11 @@ impl Link {
         let mut link = Self {
             own: parts.own,
             peer: parts.peer,
-            control: Control::new(parts.socket, parts.limits),
+            control: Control::new(parts.channel.into(), parts.limits),
             doorbell: parts.doorbell,
-            own_eventfd: parts.own_eventfd,
-            peer_eventfd: parts.peer_eventfd,
-            pidfd: parts.pidfd,
+            own_event: parts.own_event,
+            peer_event: parts.peer_event,
+            process: parts.process,
             cancel: Arc::default(),
             lane_name: parts.lane_name.into(),
             offered: None,
@@ -131,7 +135,7 @@ impl Link {
     /// # Errors
     /// [`LinkError::NoEventfd`] when the link has none, [`LinkError::Cancel`] at the limit of open files.
     pub fn choose_doorbell(&mut self, doorbell: Doorbell) -> Result<(), LinkError> {
-        if doorbell == Doorbell::Eventfd && self.own_eventfd.is_none() {
+        if doorbell == Doorbell::Eventfd && self.own_event.is_none() {
             return Err(LinkError::NoEventfd);
         }
         // Whoever holds a canceller already can end this kind of wait too.
@@ -155,14 +159,19 @@ impl Link {
         self.control.as_fd()
     }
 
+    /// Readable as long as there is a message on the control socket, or the other end is closed.
+    pub fn arrived(&self) -> BorrowedFd<'_> {
+        self.control.as_fd()
+    }
+
     /// The peer's process.
-    pub fn pidfd(&self) -> Option<BorrowedFd<'_>> {
-        self.pidfd.as_ref().map(OwnedFd::as_fd)
+    pub fn process(&self) -> Option<&Process> {
+        self.process.as_ref()
     }
 
     /// The eventfd that the peer rings, for an event loop that gathers those of many links itself.
-    pub fn eventfd(&self) -> Option<&Eventfd> {
-        self.own_eventfd.as_ref()
+    pub fn event(&self) -> Option<&Event> {
+        self.own_event.as_ref()
     }
 
     /// A handle that wakes the thread that is parked here.
@@ -186,8 +195,8 @@ impl Link {
 
     /// Unmaps everything and gives the control socket back, for who closes it elsewhere: a peer may have queued
     /// descriptors on it that block when they are closed.
-    pub fn into_socket(self) -> Option<OwnedFd> {
-        self.control.into_socket()
+    pub fn into_channel(self) -> Option<Channel> {
+        self.control.into_socket().map(Channel::from)
     }
 
     /// What the peer did on the control socket that has no place there, found while this end waited.
@@ -201,7 +210,7 @@ impl Link {
     /// # Errors
     /// For an eventfd link the first call makes an epoll instance: `EMFILE` at the limit.
     pub fn pollable(&self) -> Result<Option<BorrowedFd<'_>>, Errno> {
-        match (self.doorbell, &self.own_eventfd) {
+        match (self.doorbell, &self.own_event) {
             (Doorbell::Eventfd, Some(eventfd)) => {
                 if let Some(gathered) = self.gathered.get() {
                     return Ok(Some(gathered.as_fd()));
@@ -219,7 +228,7 @@ impl Link {
         match self.doorbell {
             Doorbell::Futex => {}
             Doorbell::Eventfd => {
-                if let Some(eventfd) = &self.own_eventfd {
+                if let Some(eventfd) = &self.own_event {
                     eventfd.drain();
                 }
             }
@@ -231,14 +240,14 @@ impl Link {
 
     /// One descriptor for all that may happen. A peer that reads the eventfd, which it shares, takes only
     /// its own ring away.
-    fn gather(&self, eventfd: &Eventfd) -> Result<Epoll, Errno> {
+    fn gather(&self, eventfd: &Event) -> Result<Epoll, Errno> {
         let gathered = Epoll::create()?;
         gathered.add(eventfd, 0, Interest::readable(Trigger::Level))?;
         // Of the socket only the hang-up: control messages are read when a record says so.
         let quiet = Interest { readable: false, writable: false, trigger: Trigger::Level };
         gathered.add(&self.control, 1, quiet)?;
-        if let Some(pidfd) = &self.pidfd {
-            gathered.add(pidfd, 2, Interest::readable(Trigger::Level))?;
+        if let Some(process) = &self.process {
+            gathered.add(process, 2, Interest::readable(Trigger::Level))?;
         }
         Ok(gathered)
     }
@@ -275,7 +284,7 @@ impl Port for Link {
     fn ring(&self, bell: Bell) {
         self.own.rings(clock::now());
         let wanted = u32::try_from(self.peer.load(Word::Doorbell, Ordering::Acquire));
-        match (wanted.ok().and_then(Doorbell::parse), &self.peer_eventfd) {
+        match (wanted.ok().and_then(Doorbell::parse), &self.peer_event) {
             (Some(Doorbell::Eventfd), Some(eventfd)) => eventfd.ring(),
             (Some(Doorbell::Socket), _) => self.control.ring(),
             // Also what a peer gets that asks for nonsense, or for an eventfd that it never sent.
@@ -284,7 +293,7 @@ impl Port for Link {
     }
 
     fn park(&mut self, park: Park) -> Woken {
-        match (self.doorbell, &self.own_eventfd) {
+        match (self.doorbell, &self.own_event) {
             (Doorbell::Eventfd, Some(eventfd)) => self.park_on_eventfd(eventfd, &park),
             (Doorbell::Socket, _) => self.park_on_socket(&park),
             _ => self.park_on_futex(&park),

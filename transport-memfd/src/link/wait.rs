@@ -157,7 +157,7 @@ impl Link {
             Some(eventfd) => poll::readable(eventfd.as_fd()),
             None => poll::hung_up(self.control.as_fd()),
         };
-        let ready = poll::wait(&mut [bell, socket, self.poll_pidfd(), cancel], park.until);
+        let ready = poll::wait(&mut [bell, socket, self.poll_process(), cancel], park.until);
         let ready = ready.unwrap_or_default();
         if ready.is(0) {
             rung();
@@ -188,14 +188,14 @@ impl Link {
     }
 
     fn process_gone(&self) -> bool {
-        let mut polls = [poll::hung_up(self.control.as_fd()), self.poll_pidfd()];
+        let mut polls = [poll::hung_up(self.control.as_fd()), self.poll_process()];
         poll::wait(&mut polls, Some(clock::now())).is_ok_and(poll::Ready::any)
     }
 
-    /// The pidfd to be polled; where there is none, the socket once more.
-    fn poll_pidfd(&self) -> PollFd<'_> {
-        let pidfd = self.pidfd.as_ref().map(|pidfd| poll::readable(pidfd.as_fd()));
-        pidfd.unwrap_or_else(|| poll::hung_up(self.control.as_fd()))
+    /// The peer's process to be polled; where there is none, the socket once more.
+    fn poll_process(&self) -> PollFd<'_> {
+        let process = self.process.as_ref().map(|process| poll::readable(process.as_fd()));
+        process.unwrap_or_else(|| poll::hung_up(self.control.as_fd()))
     }
 }
 

@@ -188,7 +188,12 @@ fn what_belongs_to_another_user_is_refused() {
     std::os::unix::fs::chown(endpoint.path(), Some(NOBODY), None).unwrap();
     let error = connect(dir.path(), service("a")).unwrap_err();
     assert!(matches!(error, ConnectError::Squatted { owner: NOBODY, .. }), "{error}");
-    let trusting = bellwire_memfd::endpoint::connect_trusting(dir.path(), service("a"), &[NOBODY]);
+    let trusting = bellwire_memfd::endpoint::connect_trusting(
+        dir.path(),
+        service("a"),
+        &[NOBODY.into()],
+        None,
+    );
     assert!(trusting.is_ok());
     let owner = fs::symlink_metadata(endpoint.path()).unwrap().uid();
     assert_eq!(owner, NOBODY);

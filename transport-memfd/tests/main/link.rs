@@ -265,5 +265,5 @@ fn the_doorbell_can_be_changed_when_its_eventfd_is_there() {
     let (mut evented, _peer) = links(Doorbell::Eventfd, Doorbell::Futex);
     evented.choose_doorbell(Doorbell::Futex).unwrap();
     evented.choose_doorbell(Doorbell::Eventfd).unwrap();
-    assert!(evented.eventfd().is_some_and(|eventfd: &Eventfd| !eventfd.drain()));
+    assert!(evented.event().is_some_and(|eventfd: &Eventfd| !eventfd.drain()));
 }

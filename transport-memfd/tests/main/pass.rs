@@ -29,8 +29,8 @@ fn a_message_brings_its_bytes_and_descriptors() {
         send_fds(&a, count);
         let received = pass::receive(b.as_fd(), &mut buf, count).unwrap();
         assert_eq!(&buf[..received.len], b"message");
-        assert_eq!(received.fd_count(), count);
-        for fd in received.into_fds() {
+        assert_eq!(received.count(), count);
+        for fd in received.into_objects() {
             let flags = rustix::io::fcntl_getfd(&fd).unwrap();
             assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
         }
@@ -89,7 +89,7 @@ fn last_words_arrive_from_a_peer_that_left_ours_unread() {
     drop(a);
     let mut buf = [0; 64];
     let received = pass::receive(b.as_fd(), &mut buf, 1).unwrap();
-    assert_eq!((received.len, received.fd_count()), (7, 1));
+    assert_eq!((received.len, received.count()), (7, 1));
     assert_eq!(pass::receive(b.as_fd(), &mut buf, 0).err(), Some(ReceiveError::Closed));
 }
 
@@ -159,9 +159,9 @@ fn body_that_leaves_a_message() {
     setrlimit(Resource::Nofile, before).unwrap();
     let mut bytes = [0; 64];
     let received = pass::receive_or_leave(b.as_fd(), &mut bytes, 4).unwrap();
-    assert_eq!((&bytes[..received.len], received.fd_count()), (&b"message"[..], 4));
+    assert_eq!((&bytes[..received.len], received.count()), (&b"message"[..], 4));
     let received = pass::receive_or_leave(b.as_fd(), &mut bytes, 4).unwrap();
-    assert_eq!((&bytes[..received.len], received.fd_count()), (&b"another"[..], 0));
+    assert_eq!((&bytes[..received.len], received.count()), (&b"another"[..], 0));
     let nothing = pass::receive_or_leave(b.as_fd(), &mut bytes, 4);
     assert_eq!(nothing.err(), Some(ReceiveError::WouldBlock));
 }
@@ -210,7 +210,7 @@ fn a_message_is_received_once_though_its_sender_goes_in_the_middle() {
         let mut received = 0;
         loop {
             match pass::receive_or_leave(b.as_fd(), &mut bytes, 4) {
-                Ok(message) => received += message.fd_count(),
+                Ok(message) => received += message.count(),
                 Err(ReceiveError::WouldBlock) => std::thread::yield_now(),
                 Err(error) => {
                     assert_eq!(error, ReceiveError::Closed);

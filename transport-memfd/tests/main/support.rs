@@ -46,19 +46,18 @@ pub(crate) fn links(first: Doorbell, second: Doorbell) -> (Link, Link) {
     };
     let (own_a, rung_a) = bell(first).unzip();
     let (own_b, rung_b) = bell(second).unzip();
-    let make = |own, peer, socket, doorbell, own_eventfd, peer_eventfd| {
-        let limits = Limits::default();
-        let (pidfd, lane_name) = (None, "test-lane".into());
+    let make = |own, peer, socket: OwnedFd, doorbell, own_event, peer_event| {
         Link::new(Parts {
             own,
             peer,
-            socket,
+            channel: socket.into(),
             doorbell,
-            own_eventfd,
-            peer_eventfd,
-            pidfd,
-            limits,
-            lane_name,
+            own_event,
+            peer_event,
+            process: None,
+            limits: Limits::default(),
+            lane_name: "test-lane".into(),
+            trusts_peer: true,
         })
         .unwrap()
     };

@@ -8,11 +8,11 @@ use bellwire_core::control::{self, Arrival, Courier};
 use bellwire_core::lane::Epoch;
 use bellwire_core::resize::{FollowError, Resource, Shortage};
 use bellwire_core::wire::{Attachment, MAX_CONTROL};
-use windows_sys::Win32::Foundation::{ERROR_BROKEN_PIPE, ERROR_NO_SYSTEM_RESOURCES};
+use windows_sys::Win32::Foundation::ERROR_BROKEN_PIPE;
 
 use super::Link;
 use crate::pass::{ReceiveError, SendError};
-use crate::region::{OwnRegion, PeerRegion, RegionError, VerifyError};
+use crate::region::{OwnRegion, PeerRegion, VerifyError};
 use crate::snapshot::{Snapshot, SnapshotMap};
 use crate::{OsError, reaper};
 
@@ -40,7 +40,7 @@ impl Courier for Link {
     fn receive(&self, into: &mut [u8; MAX_CONTROL]) -> Result<Arrival<OwnedHandle>, FollowError> {
         let lied = |fds, why| PeerFault::Control { len: MAX_CONTROL, fds, why };
         Ok(match self.channel.receive(into, MAX_HANDLES) {
-            Ok(received) => Arrival::Message { len: received.len, memory: received.into_handles() },
+            Ok(received) => Arrival::Message { len: received.len, memory: received.into_objects() },
             Err(ReceiveError::WouldBlock) => Arrival::Nothing,
             Err(ReceiveError::Closed) => Arrival::End,
             Err(ReceiveError::TooManyHandles { count, .. }) => Arrival::TooMany { count },
@@ -122,7 +122,7 @@ impl Link {
         let bytes = epoch.size.size();
         let size = usize::try_from(bytes).unwrap_or(usize::MAX);
         let made = OwnRegion::create("lane", size, |_| {});
-        let (lane, section) = made.map_err(|error| unmade(bytes, error))?;
+        let (lane, section) = made.map_err(|error| error.shortage(bytes))?;
         control::pass_lane(self, epoch, section.as_handle())?;
         self.offered = Some(lane);
         Ok(())
@@ -151,18 +151,6 @@ impl Link {
 
 fn short(resource: Resource, bytes: u64, source: OsError) -> Shortage {
     Shortage { resource, bytes, code: source.code().cast_signed() }
-}
-
-fn unmade(bytes: u64, error: RegionError) -> Shortage {
-    match error {
-        // Out of handles or of the memory that they take.
-        RegionError::Allocate { source, .. } if source.code() == ERROR_NO_SYSTEM_RESOURCES => {
-            short(Resource::Descriptors, bytes, source)
-        }
-        RegionError::Allocate { source, .. } => short(Resource::Memory, bytes, source),
-        RegionError::Map { source, .. } => short(Resource::Maps, bytes, source),
-        RegionError::Seal { source } => short(Resource::Descriptors, bytes, source),
-    }
 }
 
 fn unmapped(what: &'static str, bytes: u64, error: VerifyError) -> FollowError {

@@ -3,8 +3,9 @@
 mod control;
 mod wait;
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::os::windows::io::{AsHandle, BorrowedHandle};
+use std::sync::Arc;
 
 use bellwire_core::control::Control;
 use bellwire_core::lane::Epoch;
@@ -16,8 +17,11 @@ use bellwire_core::{
 };
 
 use crate::doorbell::{Cancel, Event};
+use crate::handle::{Access, duplicate};
+use crate::life::LifeState;
 use crate::pass::Channel;
 use crate::peer::Process;
+use crate::poll::{Interest, Poller, Trigger};
 use crate::region::{OwnRegion, PeerRegion};
 use crate::{OsError, clock};
 pub use control::Heard;
@@ -37,14 +41,18 @@ pub struct Parts {
     pub peer: PeerEnd,
     /// The control pipe.
     pub channel: Channel,
-    /// The event that the peer rings.
-    pub own_event: Event,
+    /// The doorbell that this end wants to be rung by: [`Doorbell::Socket`] is the pipe, everything else the event.
+    pub doorbell: Doorbell,
+    /// The event that the peer rings, where it was given one.
+    pub own_event: Option<Event>,
     /// The event that the peer wants to be rung by.
     pub peer_event: Option<Event>,
     /// The peer's process, where [`Channel::process`] does not hold it already.
     pub process: Option<Process>,
     /// What the peer was told that this end puts up with.
     pub limits: Limits,
+    /// For systems where memory has a name.
+    pub lane_name: String,
     /// Whether the peer keeps no way to write what it attaches: nothing shows that here. What another one attaches
     /// is copied before it is read.
     pub trusts_peer: bool,
@@ -60,6 +68,12 @@ pub enum LinkError {
         /// The size given.
         size: usize,
     },
+    /// The event that ends a wait could not be made. This system is at fault.
+    #[error("cannot make an event to wait for: {source}")]
+    Event {
+        /// What the system said.
+        source: OsError,
+    },
 }
 
 /// One end of a session.
@@ -72,13 +86,15 @@ pub struct Link {
     peer: PeerEnd,
     channel: Channel,
     own_event: Event,
-    peer_event: Option<Event>,
+    peer_event: Option<Arc<Event>>,
     process: Option<Process>,
     cancel: Cancel,
     control: RefCell<Control<Self>>,
     trusts_peer: bool,
     // The own lane's next epoch, passed and not written yet.
     offered: Option<OwnRegion>,
+    // What rings the own event for everything else that may happen, once an event loop has asked for it.
+    gathered: OnceCell<RefCell<Poller>>,
 }
 
 /// Wakes a thread that is parked in a [`Link`], from any other thread. Clones share the link.
@@ -96,9 +112,16 @@ impl Link {
                 return Err(LinkError::PageSize { size });
             }
         }
-        let Parts { own, peer, channel, own_event, peer_event, process, limits, trusts_peer } =
-            parts;
-        own.store(Word::Doorbell, u64::from(Doorbell::Eventfd as u32), Ordering::Release);
+        let Parts {
+            own, peer, channel, doorbell, peer_event, process, limits, trusts_peer, ..
+        } = parts;
+        let own_event = parts.own_event.map_or_else(Event::create, Ok);
+        let own_event = own_event.map_err(|source| LinkError::Event { source })?;
+        let wanted = match doorbell {
+            Doorbell::Socket => Doorbell::Socket,
+            _ => Doorbell::Eventfd,
+        };
+        own.store(Word::Doorbell, u64::from(wanted as u32), Ordering::Release);
         // Pairs with the fence in a publisher between its `tail` and its look at what this end wants.
         fence(Ordering::SeqCst);
         Ok(Self {
@@ -106,12 +129,13 @@ impl Link {
             peer,
             channel,
             own_event,
-            peer_event,
+            peer_event: peer_event.map(Arc::new),
             process,
             cancel: Cancel::new(),
             control: RefCell::new(Control::new(limits)),
             trusts_peer,
             offered: None,
+            gathered: OnceCell::new(),
         })
     }
 
@@ -120,14 +144,24 @@ impl Link {
         &self.channel
     }
 
+    /// Ready as long as there is a message in the control pipe, or it is closed.
+    pub fn arrived(&self) -> BorrowedHandle<'_> {
+        self.channel.arrived()
+    }
+
     /// The peer's process.
     pub fn process(&self) -> Option<&Process> {
         self.channel.process().or(self.process.as_ref())
     }
 
     /// The event that the peer rings, for an event loop that gathers those of many links itself.
-    pub fn event(&self) -> &Event {
-        &self.own_event
+    pub fn event(&self) -> Option<&Event> {
+        Some(&self.own_event)
+    }
+
+    /// The event that the peer is rung by.
+    pub(crate) fn peer_event(&self) -> Option<&Arc<Event>> {
+        self.peer_event.as_ref()
     }
 
     /// A handle that wakes the thread that is parked here.
@@ -150,21 +184,48 @@ impl Link {
     }
 
     /// Unmaps everything and gives the control pipe back.
-    pub fn into_channel(self) -> Channel {
-        self.channel
+    pub fn into_channel(self) -> Option<Channel> {
+        Some(self.channel)
     }
 
-    /// What an event loop waits for: one of these is ready when there may be data or space, or the peer is
-    /// gone. Call [`Link::acknowledge`] then, before looking, unless the wait itself took the event's ring.
-    pub fn waitables(&self) -> impl Iterator<Item = BorrowedHandle<'_>> {
-        let process = self.process().map(AsHandle::as_handle);
-        [self.own_event.as_handle(), self.channel.arrived()].into_iter().chain(process)
+    /// What the system notes of the peer's life by itself: nothing.
+    pub fn life(&self) -> LifeState {
+        LifeState::Unarmed
     }
 
-    /// Takes note of the rings so far, so that [`Link::waitables`] are ready again only for new ones.
+    /// A handle that an event loop can wait for: ready when there may be data or space, or the peer is gone; call
+    /// [`Link::acknowledge`] then, before looking. The wait itself may take that away (auto-reset).
+    ///
+    /// # Errors
+    /// The first call has the system's thread pool wait for the peer's end: at the limit of handles or memory.
+    pub fn pollable(&self) -> Result<Option<BorrowedHandle<'_>>, OsError> {
+        if self.gathered.get().is_none() {
+            let gathered = self.gather()?;
+            // Nobody was faster: one thread at a time uses the link.
+            let _ = self.gathered.set(RefCell::new(gathered));
+        }
+        Ok(Some(self.own_event.as_handle()))
+    }
+
+    /// Takes note of the rings so far, so that [`Link::pollable`] is ready again only for new ones.
     pub fn acknowledge(&self) {
         self.own_event.drain();
         self.hear();
+        if let Some(gathered) = self.gathered.get() {
+            gathered.borrow_mut().look_again();
+        }
+    }
+
+    /// Has the pool ring the own event for what comes through the pipe, and for the peer's end.
+    fn gather(&self) -> Result<Poller, OsError> {
+        let bell = Event::from_peer(duplicate(&self.own_event, Access::Same)?);
+        let mut gathered = Poller::ringing(bell);
+        gathered.add(self.arrived(), 0, Interest::readable(Trigger::Level))?;
+        if let Some(process) = self.process() {
+            gathered.add(process, 1, Interest::readable(Trigger::Level))?;
+        }
+        gathered.look_again();
+        Ok(gathered)
     }
 }
 

@@ -20,7 +20,7 @@ use crate::support::{
 };
 
 fn bind(run_dir: &Path, name: &str) -> Endpoint {
-    Endpoint::bind(run_dir, service(name), &[]).unwrap()
+    Endpoint::bind_admitting(run_dir, service(name), &[]).unwrap()
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn a_client_and_a_server_talk() {
 fn two_servers_never_both_own_a_name() {
     let dir = tempfile::tempdir().unwrap();
     let endpoint = bind(dir.path(), "one");
-    let error = Endpoint::bind(dir.path(), service("one"), &[]).expect_err("it is taken");
+    let error = Endpoint::bind_admitting(dir.path(), service("one"), &[]).expect_err("it is taken");
     assert!(matches!(error, BindError::Taken { .. }), "{error}");
     let _other = bind(dir.path(), "two");
     drop(endpoint);
@@ -54,7 +54,7 @@ fn two_servers_never_both_own_a_name() {
 fn of_many_servers_at_once_one_gets_the_name() {
     let dir = tempfile::tempdir().unwrap();
     let bound: Vec<_> = std::thread::scope(|scope| {
-        let bind = || Endpoint::bind(dir.path(), service("race"), &[]);
+        let bind = || Endpoint::bind_admitting(dir.path(), service("race"), &[]);
         let threads: Vec<_> = (0..8).map(|_| scope.spawn(bind)).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
@@ -71,7 +71,7 @@ fn a_pipe_that_somebody_else_made_first_is_not_shared() {
         eprintln!("skipped: this system ignores FILE_FLAG_FIRST_PIPE_INSTANCE");
         return;
     }
-    let error = Endpoint::bind(dir.path(), service("mine"), &[]).unwrap_err();
+    let error = Endpoint::bind_admitting(dir.path(), service("mine"), &[]).unwrap_err();
     assert!(matches!(error, BindError::Squatted { .. }), "{error}");
     drop(squatter);
     let _endpoint = bind(dir.path(), "mine");
@@ -109,12 +109,14 @@ fn run_directories_are_apart() {
 fn a_service_that_nobody_serves_is_absent() {
     let dir = tempfile::tempdir().unwrap();
     for path in [dir.path().to_owned(), dir.path().join("missing")] {
-        let error = endpoint::connect(&path, service("none"), &[], patience()).unwrap_err();
+        let error =
+            endpoint::connect_trusting(&path, service("none"), &[], patience()).unwrap_err();
         assert!(matches!(error, ConnectError::Absent { .. }), "{error}");
     }
     let endpoint = bind(dir.path(), "gone");
     drop(endpoint);
-    let error = endpoint::connect(dir.path(), service("gone"), &[], patience()).unwrap_err();
+    let error =
+        endpoint::connect_trusting(dir.path(), service("gone"), &[], patience()).unwrap_err();
     assert!(matches!(error, ConnectError::Absent { .. }), "{error}");
 }
 
@@ -180,7 +182,7 @@ fn a_full_backlog_is_busy_at_the_deadline() {
     let mut waiting = Vec::new();
     let error = loop {
         let soon = Some(clock::now().after(Duration::from_millis(20)));
-        match endpoint::connect(dir.path(), service("full"), &[], soon) {
+        match endpoint::connect_trusting(dir.path(), service("full"), &[], soon) {
             Ok(channel) => waiting.push(channel),
             Err(error) => break error,
         }
@@ -210,7 +212,7 @@ fn clients_that_left_before_they_were_accepted_do_no_harm() {
 fn users_are_admitted_by_identifier() {
     let dir = tempfile::tempdir().unwrap();
     let users = [Sid::local_system(), Sid::administrators()];
-    let _endpoint = Endpoint::bind(dir.path(), service("listed"), &users).unwrap();
+    let _endpoint = Endpoint::bind_admitting(dir.path(), service("listed"), &users).unwrap();
     let _client = connect(dir.path(), "listed");
 }
 
@@ -219,7 +221,7 @@ fn a_run_directory_that_is_none_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     std::fs::write(&file, "").unwrap();
-    let error = Endpoint::bind(&file, service("x"), &[]).unwrap_err();
+    let error = Endpoint::bind_admitting(&file, service("x"), &[]).unwrap_err();
     assert!(matches!(error, BindError::RunDir(RunDirError::NotADirectory { .. })), "{error}");
     let made = dir.path().join("made");
     let _endpoint = bind(&made, "x");
@@ -245,7 +247,7 @@ fn a_server_that_is_killed_leaves_nothing_in_its_successors_way() {
     let dir = tempfile::tempdir().unwrap();
     let mut server = child::start("endpoint::body_serves", dir.path());
     let client = connect_when_there(dir.path(), "mortal");
-    let error = Endpoint::bind(dir.path(), service("mortal"), &[]).unwrap_err();
+    let error = Endpoint::bind_admitting(dir.path(), service("mortal"), &[]).unwrap_err();
     assert!(matches!(error, BindError::Taken { .. }), "{error}");
     server.kill();
     server.wait();

@@ -8,7 +8,7 @@ use bellwire_core::{Bell, Park, Port};
 use bellwire_win::doorbell::Event;
 use bellwire_win::endpoint::Endpoint;
 use bellwire_win::peer::{Process, Reach};
-use bellwire_win::poll::{Events, Poller};
+use bellwire_win::poll::{Events, Interest, Poller, Trigger};
 use bellwire_win::region::OwnRegion;
 use bellwire_win::snapshot::{SnapshotBuilder, SnapshotMap};
 use bellwire_win::{clock, reaper};
@@ -83,7 +83,7 @@ counted! {
     };
     endpoints_close_theirs, body_endpoints, || {
         let dir = tempfile::tempdir().unwrap();
-        let endpoint = Endpoint::bind(dir.path(), service("x"), &[]).unwrap();
+        let endpoint = Endpoint::bind_admitting(dir.path(), service("x"), &[]).unwrap();
         let client = connect(dir.path(), "x");
         let _server = accept(&endpoint);
         drop(client);
@@ -131,7 +131,7 @@ counted! {
         let events: Vec<_> = (0..100).map(|_| Event::create().unwrap()).collect();
         let mut poller = Poller::create().unwrap();
         for (event, token) in events.iter().zip(0..) {
-            poller.add(event, token).unwrap();
+            poller.add(event, token, Interest::readable(Trigger::Edge)).unwrap();
         }
         events[50].ring();
         poller.wait(&mut Events::default(), None).unwrap();
@@ -154,7 +154,7 @@ fn body_survives() {
     }
     counted(|| {
         let dir = tempfile::tempdir().unwrap();
-        let endpoint = Endpoint::bind(dir.path(), service("cross"), &[]).unwrap();
+        let endpoint = Endpoint::bind_admitting(dir.path(), service("cross"), &[]).unwrap();
         let mut client = child::start("handles::body_is_killed", dir.path());
         let server = accept(&endpoint);
         let (own, section) = OwnRegion::create("x", 8192, |_| {}).unwrap();

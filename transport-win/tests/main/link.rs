@@ -1,4 +1,3 @@
-use std::os::windows::io::AsHandle;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -11,15 +10,15 @@ use bellwire_core::wire::{
 use bellwire_core::{
     Bell, Deadline, Executed, OwnMemory, Park, PeerFault, PeerMemory, Port, SpinPolicy, Woken, Word,
 };
+use bellwire_win::clock;
 use bellwire_win::endpoint::Endpoint;
 use bellwire_win::link::Heard;
 use bellwire_win::peer::{Process, Reach};
 use bellwire_win::region::{OwnRegion, PeerRegion};
-use bellwire_win::{clock, poll};
 
 use crate::child;
 use crate::session::{Listens, Session, lanes, link_over, sealed};
-use crate::support::{accept, connect, is_ready, links, links_of, patience, service};
+use crate::support::{accept, connect, is_ready, links, links_of, patience, ready, service};
 
 fn until_data(tail: u64) -> Park {
     Park { tail, head: None, until: patience() }
@@ -204,22 +203,19 @@ fn a_peer_that_keeps_ringing_extends_no_deadline() {
 #[test]
 fn an_event_loop_waits_for_rings_and_death() {
     let (waiter, ringer) = links();
-    let ready = || {
-        let handles: Vec<_> = waiter.waitables().collect();
-        poll::wait(&handles, Some(clock::now())).unwrap().is_some()
-    };
-    assert!(!ready());
+    let pollable = waiter.pollable().unwrap().expect("there is an event");
+    assert!(!is_ready(pollable));
     for _ in 0..3 {
         ringer.ring(Bell::Data);
-        assert!(is_ready(waiter.event().as_handle()), "rung");
+        assert!(is_ready(pollable), "rung");
         ringer.ring(Bell::Data);
         waiter.acknowledge();
-        assert!(!ready());
+        assert!(!is_ready(pollable));
     }
     drop(ringer);
-    assert!(ready());
+    assert!(ready(pollable), "the end is told");
     waiter.acknowledge();
-    assert!(ready(), "a peer that is gone stays so");
+    assert!(ready(pollable), "a peer that is gone stays so");
 }
 
 #[test]
@@ -316,7 +312,7 @@ fn the_end_of_a_process_is_seen_though_its_pipe_stays_open() {
 #[test]
 fn a_killed_client_wakes_its_parked_server() {
     let dir = tempfile::tempdir().unwrap();
-    let endpoint = Endpoint::bind(dir.path(), service("calls"), &[]).unwrap();
+    let endpoint = Endpoint::bind_admitting(dir.path(), service("calls"), &[]).unwrap();
     let mut child = child::start("link::body_calls_and_waits", dir.path());
     let mut link = link_over(accept(&endpoint));
     // What it published is seen first.

@@ -46,7 +46,7 @@ fn handles_cross_in_both_directions() {
         from.send(b"two", &[section.as_handle(), ringer.as_handle()]).unwrap();
         drop((section, ringer));
         let (bytes, received) = receive(to).unwrap();
-        assert_eq!((&bytes[..], received.handle_count()), (&b"two"[..], 2));
+        assert_eq!((&bytes[..], received.count()), (&b"two"[..], 2));
         let [section, ringer] = received.expect_handles().unwrap();
         for access in UPGRADES {
             assert_eq!(duplicate(section.as_handle(), access).map(|_| ()), Err(5), "{access:#x}");
@@ -78,14 +78,14 @@ fn more_handles_than_allowed_are_refused() {
         from.send(b"x", &many[..9]).unwrap();
         assert_eq!(receive(to).map(|_| ()), Err(ReceiveError::TooManyHandles { count: 9, max: 8 }));
         from.send(b"after", &many[..8]).unwrap();
-        assert_eq!(receive(to).unwrap().1.handle_count(), 8);
+        assert_eq!(receive(to).unwrap().1.count(), 8);
     }
 }
 
 #[test]
 fn a_server_that_has_not_opened_the_client_sends_no_handle() {
     let dir = tempfile::tempdir().unwrap();
-    let endpoint = Endpoint::bind(dir.path(), service("far"), &[]).unwrap();
+    let endpoint = Endpoint::bind_admitting(dir.path(), service("far"), &[]).unwrap();
     let _client = connect(dir.path(), "far");
     assert!(ready(endpoint.as_handle()));
     let server = endpoint.accept().unwrap().expect("a client");
@@ -132,7 +132,7 @@ fn what_was_sent_before_a_close_arrives() {
 #[test]
 fn handles_cross_between_two_processes() {
     let dir = tempfile::tempdir().unwrap();
-    let endpoint = Endpoint::bind(dir.path(), service("cross"), &[]).unwrap();
+    let endpoint = Endpoint::bind_admitting(dir.path(), service("cross"), &[]).unwrap();
     let mut child = child::start("pass::body_swaps", dir.path());
     let server = accept(&endpoint);
     let (own, section) = OwnRegion::create("servers", SIZE, |_| {}).unwrap();
@@ -172,7 +172,7 @@ fn body_swaps() {
 #[test]
 fn a_client_that_names_what_is_no_handle_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let endpoint = Endpoint::bind(dir.path(), service("liar"), &[]).unwrap();
+    let endpoint = Endpoint::bind_admitting(dir.path(), service("liar"), &[]).unwrap();
     let pipe = std::fs::OpenOptions::new().read(true).write(true).open(endpoint.pipe()).unwrap();
     let server = accept(&endpoint);
     let event = Event::create().unwrap();
@@ -225,7 +225,7 @@ fn a_file_that_crosses_is_no_memory() {
 #[test]
 fn a_pipe_outlives_the_thread_that_opened_it() {
     let dir = tempfile::tempdir().unwrap();
-    let endpoint = Endpoint::bind(dir.path(), service("moved"), &[]).unwrap();
+    let endpoint = Endpoint::bind_admitting(dir.path(), service("moved"), &[]).unwrap();
     // The reads that it has started end with the thread.
     let client =
         std::thread::scope(|scope| scope.spawn(|| connect(dir.path(), "moved")).join().unwrap());

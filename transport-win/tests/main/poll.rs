@@ -2,17 +2,18 @@ use std::os::windows::io::AsHandle;
 use std::time::Duration;
 
 use bellwire_win::doorbell::{Cancel, Event};
-use bellwire_win::poll::{self, Events, Poller};
+use bellwire_win::poll::{self, Events, Interest, Poller, Trigger};
 
 use crate::support::patience;
 
+const EDGE: Interest = Interest::readable(Trigger::Edge);
 const NOW: Option<Duration> = Some(Duration::ZERO);
 const LONG: Option<Duration> = Some(Duration::from_secs(60));
 
 fn tokens(poller: &mut Poller, timeout: Option<Duration>) -> Vec<u64> {
     let mut events = Events::with_capacity(8);
     poller.wait(&mut events, timeout).unwrap();
-    events.iter().collect()
+    events.iter().map(|event| event.token).collect()
 }
 
 #[test]
@@ -38,8 +39,8 @@ fn more_handles_than_one_wait_takes_are_an_error() {
 fn rings_are_told_once_and_what_lasts_each_time() {
     let (once, lasting) = (Event::create().unwrap(), Cancel::new());
     let mut poller = Poller::create().unwrap();
-    poller.add(&once, 1).unwrap();
-    poller.add(lasting.arm().unwrap(), 2).unwrap();
+    poller.add(&once, 1, EDGE).unwrap();
+    poller.add(lasting.arm().unwrap(), 2, Interest::readable(Trigger::Level)).unwrap();
     assert_eq!(tokens(&mut poller, NOW), []);
     once.ring();
     assert_eq!(tokens(&mut poller, LONG), [1]);
@@ -61,7 +62,7 @@ fn hundreds_of_handles_are_watched_together() {
     let events: Vec<_> = (0..MANY).map(|_| Event::create().unwrap()).collect();
     let mut poller = Poller::create().unwrap();
     for (event, token) in events.iter().zip(0..) {
-        poller.add(event, token).unwrap();
+        poller.add(event, token, EDGE).unwrap();
     }
     for round in 0..3 {
         for (event, token) in events.iter().zip(0..) {
@@ -83,13 +84,28 @@ fn hundreds_of_handles_are_watched_together() {
 fn what_is_deleted_is_not_told() {
     let event = Event::create().unwrap();
     let mut poller = Poller::create().unwrap();
-    poller.add(&event, 7).unwrap();
+    poller.add(&event, 7, EDGE).unwrap();
     assert_eq!(tokens(&mut poller, NOW), []);
     event.ring();
-    assert!(poller.delete(7));
-    assert!(!poller.delete(7));
+    assert!(poller.delete(&event));
+    assert!(!poller.delete(&event));
     assert_eq!(tokens(&mut poller, Some(Duration::from_millis(5))), []);
-    poller.add(&event, 7).unwrap();
+    poller.add(&event, 7, EDGE).unwrap();
     event.ring();
     assert_eq!(tokens(&mut poller, LONG), [7]);
+}
+
+#[test]
+fn who_is_not_interested_hears_nothing_until_he_is_again() {
+    let lasting = Cancel::new();
+    let event = lasting.arm().unwrap();
+    let mut poller = Poller::create().unwrap();
+    let listens = |readable| Interest { readable, trigger: Trigger::Level };
+    poller.add(event, 7, listens(true)).unwrap();
+    lasting.set();
+    assert_eq!(tokens(&mut poller, LONG), [7]);
+    poller.modify(event, 7, listens(false)).unwrap();
+    assert_eq!(tokens(&mut poller, Some(Duration::from_millis(5))), []);
+    poller.modify(event, 8, listens(true)).unwrap();
+    assert_eq!(tokens(&mut poller, LONG), [8]);
 }

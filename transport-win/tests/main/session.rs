@@ -7,7 +7,7 @@ use bellwire_core::drive::{Drive, SHRINK_AFTER};
 use bellwire_core::lane::{Armed, LaneTerms, Lanes, Wake};
 use bellwire_core::resize::{self, FollowError};
 use bellwire_core::serve::{Flushed, Incoming, Passed, ServeMachine};
-use bellwire_core::wire::{PAGE_SIZE, Status};
+use bellwire_core::wire::{Doorbell, PAGE_SIZE, Status};
 use bellwire_core::{Bell, Deadline, Geometry, Limits, Park, Port, SpinPolicy, Woken};
 use bellwire_win::doorbell::Event;
 use bellwire_win::endpoint::Endpoint;
@@ -73,7 +73,7 @@ pub(crate) fn link_with(
     let dir = tempfile::tempdir().unwrap();
     let (link, child) = match listens {
         Listens::Caller => {
-            let endpoint = Endpoint::bind(dir.path(), service("calls"), &[]).unwrap();
+            let endpoint = Endpoint::bind_admitting(dir.path(), service("calls"), &[]).unwrap();
             let child = child::start(connects, dir.path());
             (link_over(accept(&endpoint)), child)
         }
@@ -92,7 +92,7 @@ pub(crate) fn connected() -> Option<Link> {
 
 /// The child's end of [`link_with`], where it listens.
 pub(crate) fn accepted() -> Option<Link> {
-    let endpoint = Endpoint::bind(&child::run_dir()?, service("calls"), &[]).unwrap();
+    let endpoint = Endpoint::bind_admitting(&child::run_dir()?, service("calls"), &[]).unwrap();
     Some(link_over(accept(&endpoint)))
 }
 
@@ -117,9 +117,19 @@ pub(crate) fn link_over(channel: Channel) -> Link {
         Some(_) => None,
         None => Some(peer::process(&channel, Reach::Watch).unwrap()),
     };
-    let (limits, trusts_peer) = (Limits::default(), true);
-    let parts = Parts { own, peer, channel, own_event, peer_event, process, limits, trusts_peer };
-    Link::new(parts).unwrap()
+    Link::new(Parts {
+        own,
+        peer,
+        channel,
+        doorbell: Doorbell::Eventfd,
+        own_event: Some(own_event),
+        peer_event,
+        process,
+        limits: Limits::default(),
+        lane_name: String::new(),
+        trusts_peer: true,
+    })
+    .unwrap()
 }
 
 /// Lanes that grow as far as the limits go.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bellwire_core::lane::Lanes;
-use bellwire_core::wire::{MAX_CONTROL, PAGE_SIZE};
+use bellwire_core::wire::{Doorbell, MAX_CONTROL, PAGE_SIZE};
 use bellwire_core::{Instant, Limits, ServiceName};
 use bellwire_win::doorbell::Event;
 use bellwire_win::endpoint::{self, Endpoint};
@@ -32,20 +32,20 @@ pub(crate) fn region(size: usize) -> (OwnRegion, PeerRegion) {
 /// Both ends of a pipe in this process, the server's first. It may reach the client.
 pub(crate) fn channels() -> (Channel, Channel) {
     let dir = tempfile::tempdir().unwrap();
-    let endpoint = Endpoint::bind(dir.path(), service("pair"), &[]).unwrap();
+    let endpoint = Endpoint::bind_admitting(dir.path(), service("pair"), &[]).unwrap();
     let client = connect(dir.path(), "pair");
     (accept(&endpoint), client)
 }
 
 pub(crate) fn connect(run_dir: &Path, name: &str) -> Channel {
-    endpoint::connect(run_dir, service(name), &[], patience()).unwrap()
+    endpoint::connect_trusting(run_dir, service(name), &[], patience()).unwrap()
 }
 
 /// Connects as soon as somebody serves it.
 pub(crate) fn connect_when_there(run_dir: &Path, name: &str) -> Channel {
     let limit = patience();
     loop {
-        match endpoint::connect(run_dir, service(name), &[], limit) {
+        match endpoint::connect_trusting(run_dir, service(name), &[], limit) {
             Ok(channel) => return channel,
             Err(endpoint::ConnectError::Absent { .. }) => {
                 assert!(limit.is_some_and(|limit| clock::now() < limit), "nobody serves {name}");
@@ -119,10 +119,19 @@ pub(crate) fn pair(lane: usize, process: Option<Process>) -> Pair {
     let (bell_server, rung_server) = bell();
     let (bell_client, rung_client) = bell();
     let link = |own, peer, channel, own_event, peer_event, process, trusts_peer| {
-        let (limits, peer_event) = (Limits::default(), Some(peer_event));
-        let parts =
-            Parts { own, peer, channel, own_event, peer_event, process, limits, trusts_peer };
-        Link::new(parts).unwrap()
+        Link::new(Parts {
+            own,
+            peer,
+            channel,
+            doorbell: Doorbell::Eventfd,
+            own_event: Some(own_event),
+            peer_event: Some(peer_event),
+            process,
+            limits: Limits::default(),
+            lane_name: String::new(),
+            trusts_peer,
+        })
+        .unwrap()
     };
     let server = link(own_server, seen_client, server, bell_server, rung_client, None, false);
     let client = link(own_client, seen_server, client, bell_client, rung_server, process, true);

@@ -1,8 +1,8 @@
 //! What happens when memory or descriptors cannot be had: the call that needed them says so, and the session goes on at
 //! its size.
 
-use crate::resize::pair::{Pair, told};
-use crate::support::blobs::{How, Lane};
+use crate::support::blobs::How;
+use crate::support::pair::{Lane, Pair, told};
 use crate::support::roles::parse_stats;
 
 const SMALL: usize = 4000;

@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::suite::Transport;
 use super::suite::stage::{Script, serve};
-use crate::support::kernel;
+use crate::support::parked::Thread;
 
 /// Both ends over sealed memfds, rung by futexes.
 pub(crate) struct OverFutex;
@@ -31,9 +31,9 @@ macro_rules! over {
 
             fn cancel_when_parked(link: &Link) {
                 let canceller = link.canceller().unwrap();
-                let waiter = kernel::thread_id();
+                let waiter = Thread::this();
                 thread::spawn(move || {
-                    kernel::wait_until_parked(waiter);
+                    waiter.wait_until_parked();
                     canceller.cancel();
                 });
             }
@@ -105,13 +105,14 @@ fn link(
     let parts = Parts {
         own,
         peer,
-        socket,
+        channel: socket.into(),
         doorbell,
-        own_eventfd,
-        peer_eventfd,
-        pidfd: None,
+        own_event: own_eventfd,
+        peer_event: peer_eventfd,
+        process: None,
         limits: Limits::default(),
         lane_name: "conformance".into(),
+        trusts_peer: true,
     };
     Link::new(parts).unwrap()
 }

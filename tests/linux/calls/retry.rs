@@ -11,7 +11,18 @@ use crate::support::child::Process;
 use crate::support::guard::until;
 use crate::support::house::{Dir, patient, reconcile};
 use crate::support::rogue::{RogueListener, RogueSession};
-use crate::support::services::{Echo, Hold, HoldTwice, echo};
+use crate::support::services::{Echo, Hold, echo};
+
+/// The same service, for a client that may ask twice.
+#[derive(Debug)]
+struct HoldTwice;
+
+impl Service for HoldTwice {
+    const NAME: &'static str = Hold::NAME;
+    const IDEMPOTENT: bool = true;
+    type Request = u64;
+    type Response = u64;
+}
 
 /// What the first provider does with the request that it is sent.
 #[derive(Clone, Copy)]

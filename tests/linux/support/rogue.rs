@@ -14,7 +14,7 @@ use bellwire_core::{
 };
 use bellwire_memfd::doorbell::Eventfd;
 use bellwire_memfd::link::{Link, OwnEnd, Parts, PeerEnd};
-use bellwire_memfd::pass::{self, ReceiveError};
+use bellwire_memfd::pass::{self, Channel, ReceiveError};
 use bellwire_memfd::region::{OwnRegion, PeerRegion};
 use bellwire_memfd::{endpoint, peer, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -91,7 +91,7 @@ impl Rogue {
     pub(crate) fn connect(run_dir: &RunDir, name: &str) -> Self {
         let service = service(name);
         let socket = endpoint::connect(run_dir.path(), service).unwrap();
-        Self { socket, service, hello: hello(service) }
+        Self { socket: socket.into(), service, hello: hello(service) }
     }
 
     pub(crate) fn send_bytes(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
@@ -108,8 +108,8 @@ impl Rogue {
         loop {
             match pass::receive(self.socket.as_fd(), &mut bytes, MAX_FDS) {
                 Ok(received) => {
-                    let message = Message::parse(&bytes[..received.len], received.fd_count());
-                    return Some((message.unwrap(), received.into_fds()));
+                    let message = Message::parse(&bytes[..received.len], received.count());
+                    return Some((message.unwrap(), received.into_objects()));
                 }
                 Err(ReceiveError::Closed) => return None,
                 Err(ReceiveError::WouldBlock) => {
@@ -211,18 +211,20 @@ impl RogueListener {
 }
 
 impl RogueSession {
-    fn new(socket: OwnedFd, own: OwnEnd, peer: PeerEnd, peer_eventfd: Option<Eventfd>) -> Self {
-        let pidfd = peer::peer_pidfd(socket.as_fd());
+    fn new(socket: OwnedFd, own: OwnEnd, peer: PeerEnd, peer_event: Option<Eventfd>) -> Self {
+        let channel = Channel::from(socket);
+        let process = peer::watch(&channel);
         let parts = Parts {
             own,
             peer,
-            socket,
+            channel,
             doorbell: Doorbell::Socket,
-            own_eventfd: None,
-            peer_eventfd,
-            pidfd,
+            own_event: None,
+            peer_event,
+            process,
             limits: Limits::default(),
             lane_name: "rogue-lane".into(),
+            trusts_peer: true,
         };
         Self { link: Link::new(parts).unwrap(), board: None, tail: 0 }
     }

@@ -1,9 +1,20 @@
 use bellwire::ServerStats;
 
-use crate::support::blobs::{How, Lane, parse_lanes};
+use crate::support::blobs::How;
 use crate::support::child::Process;
 use crate::support::house::Dir;
 use crate::support::roles::parse_stats;
+
+/// One lane of a session in another process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lane {
+    pub(crate) epoch: u64,
+    pub(crate) size: u64,
+    pub(crate) grows: u64,
+    pub(crate) shrinks: u64,
+    pub(crate) attaches: u64,
+    pub(crate) bytes: u64,
+}
 
 /// A provider of blobs and its client, each in a process of its own, with a session open.
 pub(crate) struct Pair {
@@ -71,4 +82,14 @@ fn open(dir: &Dir, settings: &str) -> Process {
     let mut client = Process::start("blob-client", &dir.run_dir);
     assert_eq!(client.ask(format!("open {settings}").trim_end()), "ok");
     client
+}
+
+/// The lanes of requests and of answers, as another process told.
+fn parse_lanes(line: &str) -> [Lane; 2] {
+    let numbers: Vec<u64> = line.split(' ').map(|number| number.parse().unwrap()).collect();
+    [0, 6].map(|at| {
+        let [epoch, size, grows, shrinks, attaches, bytes] =
+            numbers[at..at + 6].try_into().unwrap();
+        Lane { epoch, size, grows, shrinks, attaches, bytes }
+    })
 }

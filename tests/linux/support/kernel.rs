@@ -7,8 +7,6 @@ use std::path::PathBuf;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use super::guard::until;
-
 /// How many descriptors a process holds.
 pub(crate) fn fds(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
@@ -53,22 +51,6 @@ pub(crate) fn sleeps(pid: u32) -> u64 {
 fn field(status: &str, name: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
     line.trim().parse().unwrap()
-}
-
-/// The calling thread's number.
-pub(crate) fn thread_id() -> i32 {
-    rustix::thread::gettid().as_raw_nonzero().get()
-}
-
-/// Waits until a thread of this process sleeps in a system call that waits for a doorbell.
-pub(crate) fn wait_until_parked(thread: i32) {
-    let calls = [libc::SYS_futex_waitv, libc::SYS_ppoll, libc::SYS_poll];
-    until("the thread parks", || {
-        let text = fs::read_to_string(format!("/proc/self/task/{thread}/syscall"));
-        let text = text.expect("the thread ended instead of parking");
-        let call = text.split_whitespace().next().and_then(|call| call.parse().ok());
-        call.is_some_and(|call: libc::c_long| calls.contains(&call))
-    });
 }
 
 /// The processors that the calling thread may use.

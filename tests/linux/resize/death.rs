@@ -2,10 +2,10 @@
 
 use bellwire::{CallError, Client, ClientConfig};
 
-use crate::resize::hall::{is_answer, request, request_by};
 use crate::support::blobs::{Blobs, How, Settings};
 use crate::support::child::Process;
 use crate::support::guard::until;
+use crate::support::hall::{is_answer, request, request_by};
 use crate::support::house::Dir;
 use crate::support::kernel;
 use crate::support::roles::parse_stats;

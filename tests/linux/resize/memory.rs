@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use crate::resize::pair::{Pair, told};
 use crate::support::blobs::How;
 use crate::support::guard::until;
 use crate::support::kernel;
+use crate::support::pair::{Pair, told};
 
 const BURST: usize = 64 << 20;
 

@@ -1,0 +1,32 @@
+//! What only a Linux kernel shows: hostile peers with descriptors of all kinds, what a session costs, what happens at
+//! the limits of a process. `tests/main.rs` holds what every system has.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | `conformance` | what any transport has to do, over memfds |
+//! | `handshake` | hostile clients and hostile servers before a session is open |
+//! | `hostile` | hostile peers on an open session |
+//! | `snapshots` | seals on what is published |
+//! | `calls` | retries, event loops, and a provider that never answers |
+//! | `resize` | hostile lanes and attachments, memory that is given back, memory that cannot be had |
+//! | `processes` | what a session costs |
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    reason = "all of this is tests: what cannot be fails them, and payloads are cut from counters"
+)]
+
+mod calls;
+mod conformance;
+mod handshake;
+mod hostile;
+mod processes;
+mod regressions;
+mod resize;
+mod snapshots;
+mod support;
+
+use support::roles::play;

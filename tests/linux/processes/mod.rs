@@ -1,0 +1,3 @@
+//! What a session costs the kernel.
+
+mod cost;

@@ -1,0 +1,3 @@
+//! What the kernel lets nobody do with published memory.
+
+mod memory;

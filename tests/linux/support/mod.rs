@@ -1,0 +1,13 @@
+//! What several modules need: what all systems share, and what only Linux has.
+
+pub(crate) mod kernel;
+pub(crate) mod memory;
+pub(crate) mod pair;
+pub(crate) mod rogue;
+pub(crate) mod roles;
+#[allow(dead_code, reason = "the tests of all systems use the rest")]
+#[path = "../../support/mod.rs"]
+mod shared;
+pub(crate) mod squeeze;
+
+pub(crate) use shared::{blobs, child, gate, guard, hall, house, parked, pattern, services};

@@ -1,0 +1,64 @@
+//! What child processes do that only Linux can have done.
+
+use bellwire::{Refreshed, RunDir, SnapshotCache};
+use rustix::thread::{SecureComputingMode, set_secure_computing_mode};
+
+use super::blobs::{self, Settings};
+use super::child::{Parent, Voice};
+use super::house::patient;
+use super::kernel;
+use super::services::Numbers;
+pub(crate) use super::shared::roles::parse_stats;
+use super::shared::roles::{self, serve};
+use super::squeeze::{Squeeze, be_humble};
+
+/// Plays a role until the parent is gone, or says that it is enough.
+pub(crate) fn play(role: &str, parent: Parent) {
+    let (name, words) = role.split_once(' ').unwrap_or((role, ""));
+    match name {
+        "pinned-server" => {
+            kernel::pin(&[words.parse().unwrap()]);
+            serve(parent, 0);
+        }
+        "blobs" => {
+            let mut squeeze = humbly();
+            let settings = Settings::parse(words.split_whitespace());
+            blobs::serve(parent, &settings, |words| squeeze.obey(words));
+        }
+        "blob-client" => {
+            let mut squeeze = humbly();
+            blobs::call(parent, |words| squeeze.obey(words));
+        }
+        "reader" => read_without_system_calls(parent),
+        _ => roles::play(role, parent),
+    }
+}
+
+fn humbly() -> Squeeze {
+    be_humble();
+    Squeeze::default()
+}
+
+/// Refreshes a cache a thousand times, with nothing allowed but reading and writing.
+fn read_without_system_calls(mut parent: Parent) {
+    let run_dir = RunDir::from_environment();
+    let mut cache = SnapshotCache::<Numbers>::with_config(&run_dir, patient());
+    assert_eq!(cache.refresh().unwrap(), Refreshed::Changed);
+    parent.tell("ready");
+    parent.hear().unwrap();
+    let [unchanged_told, different_told] = ["unchanged", "different"].map(Voice::line);
+    let reader = std::thread::spawn(move || {
+        // From here on any other system call ends this thread.
+        set_secure_computing_mode(SecureComputingMode::Strict).unwrap();
+        let mut unchanged = 0;
+        for _ in 0..1000 {
+            unchanged += u32::from(matches!(cache.refresh(), Ok(Refreshed::Unchanged)));
+        }
+        let told = if unchanged == 1000 { &unchanged_told } else { &different_told };
+        // As bare as can be: the standard library might take a lock.
+        let _ = rustix::io::write(std::io::stderr(), told.as_bytes());
+        // Not even to end is allowed.
+    });
+    // Panics either way, and ends the process with it: the kernel ended the thread.
+    reader.join().unwrap();
+}

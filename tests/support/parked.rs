@@ -1,0 +1,36 @@
+//! Whether a thread sleeps, as far as the system tells.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::guard::until;
+
+/// The system calls that wait for a doorbell: `futex_waitv`, `ppoll`, and `poll` where there is one.
+const WAITS: [(&str, &[&str]); 2] = [("x86_64", &["449", "271", "7"]), ("aarch64", &["449", "73"])];
+/// How often others get their turn while a thread goes to sleep, where nothing tells that it does.
+const TURNS: usize = 1000;
+
+/// A thread, as somebody else sees it: on Linux below `/proc`, elsewhere not at all.
+pub(crate) struct Thread(Option<PathBuf>);
+
+impl Thread {
+    /// The calling one.
+    pub(crate) fn this() -> Self {
+        let this = fs::read_link("/proc/thread-self");
+        Self(this.ok().map(|this| Path::new("/proc").join(this).join("syscall")))
+    }
+
+    /// Waits until it sleeps in a system call that waits for a doorbell; where that is not told, until it has had time
+    /// to.
+    pub(crate) fn wait_until_parked(&self) {
+        let Some(syscall) = &self.0 else {
+            return (0..TURNS).for_each(|_| std::thread::yield_now());
+        };
+        let (_, waits) = WAITS.iter().find(|(arch, _)| *arch == std::env::consts::ARCH).unwrap();
+        until("the thread parks", || {
+            let text = fs::read_to_string(syscall);
+            let text = text.expect("the thread ended instead of parking");
+            text.split_whitespace().next().is_some_and(|call| waits.contains(&call))
+        });
+    }
+}

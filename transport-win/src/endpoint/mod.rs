@@ -1,0 +1,227 @@
+//! The name: a pipe for each service, and a lock file in the run directory.
+
+mod error;
+mod instance;
+mod lock;
+
+use std::cell::RefCell;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io;
+use std::os::windows::ffi::OsStrExt;
+use std::os::windows::io::{AsHandle, BorrowedHandle, OwnedHandle};
+use std::path::{Path, PathBuf};
+
+use bellwire_core::{Instant, ServiceName};
+use sha2::{Digest, Sha256};
+use windows_sys::Win32::Foundation::{ERROR_ACCESS_DENIED, ERROR_FILE_NOT_FOUND, ERROR_PIPE_BUSY};
+
+use crate::doorbell::Event;
+use crate::pass::Channel;
+use crate::peer::{self, Sid, User};
+use crate::pipe::{End, Pipe};
+use crate::{OsError, clock};
+pub use error::{BindError, ConnectError, ListError, RunDirError};
+use instance::{Listening, Rights};
+pub use lock::{EndpointInfo, Liveness, list, lock_path};
+
+/// How many connections may wait to be accepted: each costs a handle.
+const BACKLOG: usize = 4;
+/// The name of a service, held by this process: `\\.\pipe\bellwire-{hash of the run directory}-{service}`
+/// ([named pipes](https://learn.microsoft.com/en-us/windows/win32/ipc/named-pipes)).
+///
+/// Whoever holds `{service}.lock` in the run directory owns the name. The system removes that file with the
+/// last handle, however the process ends: a crash leaves nothing behind.
+#[derive(Debug)]
+pub struct Endpoint {
+    listening: RefCell<Vec<Listening>>,
+    /// Set as long as somebody waits to be accepted.
+    arrived: Event,
+    rights: Rights,
+    service: ServiceName,
+    pipe: String,
+    // Held until the pipe is gone.
+    _lock: File,
+}
+
+/// Where endpoints are when nothing says otherwise: `bellwire` below `LOCALAPPDATA`; without that below the directory for
+/// temporary files.
+pub fn default_run_dir() -> PathBuf {
+    let local = std::env::var_os("LOCALAPPDATA").filter(|local| !local.is_empty());
+    local.map_or_else(std::env::temp_dir, PathBuf::from).join("bellwire")
+}
+
+/// Creates the run directory if it is missing.
+///
+/// Who may connect is a matter of the pipe, whose owner and whose list of rights are checked: the directory
+/// holds lock files only.
+///
+/// # Errors
+/// [`RunDirError`] says what is wrong and how to mend it.
+pub fn prepare_run_dir(path: &Path) -> Result<(), RunDirError> {
+    let system = |source| RunDirError::System { path: path.to_owned(), source };
+    match fs::create_dir(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(system(error)),
+        _ => {}
+    }
+    if fs::symlink_metadata(path).map_err(system)?.is_dir() {
+        return Ok(());
+    }
+    Err(RunDirError::NotADirectory { path: path.to_owned() })
+}
+
+/// The name of a service's pipe.
+///
+/// # Errors
+/// When the run directory is not there.
+pub fn pipe_name(run_dir: &Path, service: ServiceName) -> io::Result<String> {
+    // One directory, one name: letter case, links and dots are gone from here on.
+    let path = fs::canonicalize(run_dir)?;
+    let bytes: Vec<u8> = path.as_os_str().encode_wide().flat_map(u16::to_le_bytes).collect();
+    let mut name = String::from(r"\\.\pipe\bellwire-");
+    for byte in Sha256::digest(&bytes).iter().take(8) {
+        // Writing to a string cannot fail.
+        let _ = write!(name, "{byte:02x}");
+    }
+    let _ = write!(name, "-{service}");
+    Ok(name)
+}
+
+impl Endpoint {
+    /// Takes the name and listens. Besides this user those in `admitted` may connect; nobody from another
+    /// machine.
+    ///
+    /// # Errors
+    /// [`BindError`]; [`BindError::Taken`] when somebody serves it already.
+    pub fn bind_admitting(
+        run_dir: &Path,
+        service: ServiceName,
+        admitted: &[User],
+    ) -> Result<Self, BindError> {
+        prepare_run_dir(run_dir)?;
+        let lock = lock::lock(&lock_path(run_dir, service), service)?;
+        let pipe = pipe_name(run_dir, service).map_err(|source| {
+            BindError::RunDir(RunDirError::System { path: run_dir.to_owned(), source })
+        })?;
+        let system = |source| BindError::System { at: pipe.clone(), source };
+        let own = peer::own_user().map_err(system)?;
+        let rights = Rights::new(own, admitted);
+        let arrived = Event::lasting().map_err(system)?;
+        let first = Listening::open(&pipe, &rights, &arrived, true);
+        let first = first.map_err(|source| match source.code() {
+            ERROR_ACCESS_DENIED | ERROR_PIPE_BUSY => BindError::Squatted { pipe: pipe.clone() },
+            _ => system(source),
+        })?;
+        let listening = RefCell::new(vec![first]);
+        let endpoint = Self { listening, arrived, rights, service, pipe, _lock: lock };
+        // Fewer do as well.
+        let _ = endpoint.refill();
+        Ok(endpoint)
+    }
+
+    /// Accepts a connection that waits; `None` when none does. Does not wait: [`Endpoint::as_handle`] is ready
+    /// as long as there is one, and any other handle ends a wait for it.
+    ///
+    /// # Errors
+    /// At the limit of handles or memory. Errors of a connection that went away meanwhile are passed over.
+    pub fn accept(&self) -> Result<Option<Channel>, OsError> {
+        let connected = self.connected();
+        let refilled = self.refill();
+        // In this order: one that connects after the reset sets the event, and one before it is seen.
+        self.arrived.reset();
+        if self.listening.borrow().iter().any(Listening::is_over) {
+            self.arrived.ring();
+        }
+        match connected {
+            Some(handle) => Pipe::new(handle, End::Server).map(Channel::new).map(Some),
+            None => refilled.map(|()| None),
+        }
+    }
+
+    /// The service.
+    pub fn service(&self) -> ServiceName {
+        self.service
+    }
+
+    /// The pipe's name.
+    pub fn pipe(&self) -> &str {
+        &self.pipe
+    }
+
+    /// Takes an instance that somebody has connected to.
+    fn connected(&self) -> Option<OwnedHandle> {
+        let mut listening = self.listening.borrow_mut();
+        loop {
+            let at = listening.iter().position(Listening::is_over)?;
+            if let Some(handle) = listening.swap_remove(at).into_connected() {
+                return Some(handle);
+            }
+        }
+    }
+
+    /// Makes instances until there are as many as should be. An error only if there is none at all.
+    fn refill(&self) -> Result<(), OsError> {
+        let mut listening = self.listening.borrow_mut();
+        while listening.len() < BACKLOG {
+            match Listening::open(&self.pipe, &self.rights, &self.arrived, false) {
+                Ok(instance) => listening.push(instance),
+                Err(error) if listening.is_empty() => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl AsHandle for Endpoint {
+    fn as_handle(&self) -> BorrowedHandle<'_> {
+        self.arrived.as_handle()
+    }
+}
+
+/// Connects to a service whose pipe belongs to this user, to the system or its administrators, or to one of
+/// `trusted`. While as many connections wait as may, it tries again until `deadline`.
+///
+/// The caller still checks the [`credentials`](peer::credentials) of whoever answers.
+///
+/// # Errors
+/// [`ConnectError`]; [`ConnectError::Absent`] when nobody serves it.
+pub fn connect_trusting(
+    run_dir: &Path,
+    service: ServiceName,
+    trusted: &[User],
+    deadline: Option<Instant>,
+) -> Result<Channel, ConnectError> {
+    let pipe = match pipe_name(run_dir, service) {
+        Ok(pipe) => pipe,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(ConnectError::Absent { service });
+        }
+        Err(error) => {
+            let pipe = run_dir.display().to_string();
+            return Err(ConnectError::System { pipe, source: error.into() });
+        }
+    };
+    let system = |source| ConnectError::System { pipe: pipe.clone(), source };
+    let handle = loop {
+        match instance::open(&pipe) {
+            Ok(handle) => break handle,
+            Err(error) => match error.code() {
+                ERROR_FILE_NOT_FOUND => return Err(ConnectError::Absent { service }),
+                ERROR_ACCESS_DENIED => return Err(ConnectError::Denied { pipe }),
+                ERROR_PIPE_BUSY if clock::is_over(deadline) => {
+                    return Err(ConnectError::Busy { service });
+                }
+                ERROR_PIPE_BUSY => instance::wait_for_instance(&pipe, deadline).map_err(system)?,
+                _ => return Err(system(error)),
+            },
+        }
+    };
+    let channel = Pipe::new(handle, End::Client).map(Channel::new).map_err(system)?;
+    let owner = peer::owner(&channel).map_err(system)?;
+    let known = [Sid::local_system(), Sid::administrators()];
+    if known.contains(&owner) || trusted.contains(&owner) || owner.is_own() {
+        return Ok(channel);
+    }
+    Err(ConnectError::Squatted { pipe, owner })
+}
