@@ -13,6 +13,8 @@ pub(crate) struct Simulator;
 impl Transport for Simulator {
     type Port = SimPort;
 
+    const SLEEPS_AT_ONCE: bool = true;
+
     fn connect(lane: Geometry, mut script: Box<Script>) -> (SimPort, Lanes) {
         let mut serving = None;
         let sim = Sim { lane, peer_lane: lane, ..Sim::default() };

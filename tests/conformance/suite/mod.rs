@@ -18,6 +18,10 @@ use stage::{Next, Script, Stage};
 pub(crate) trait Transport {
     type Port: Port;
 
+    /// Whether an end that wishes to be rung sleeps before the other one does anything else. Where two threads run, it
+    /// may see by itself what comes in that moment: then nobody rings it.
+    const SLEEPS_AT_ONCE: bool = false;
+
     /// Opens a session whose serving end follows `script`.
     fn connect(lane: Geometry, script: Box<Script>) -> (Self::Port, Lanes);
 

@@ -645,8 +645,14 @@ pub(crate) fn parked_ends_are_rung_once_per_message_and_direction<T: Transport>(
         assert_eq!(call(&mut drive, &sent), sent);
     }
     let (_, rings) = told.recv().unwrap();
-    assert_eq!((drive.rings(), rings), (CALLS, CALLS));
-    assert!(drive.parks() >= CALLS);
+    assert_rings::<T>([drive.rings(), rings], CALLS);
+    assert!(drive.parks() >= CALLS || !T::SLEEPS_AT_ONCE);
+}
+
+/// That each end was rung once for each of `count` messages, or saw it by itself before it slept.
+fn assert_rings<T: Transport>(rings: [u64; 2], count: u64) {
+    let least = if T::SLEEPS_AT_ONCE { count } else { 0 };
+    assert!(rings.iter().all(|rings| (least..=count).contains(rings)), "{rings:?} of {count}");
 }
 
 pub(crate) fn a_batch_is_one_publication_and_one_ring<T: Transport>() {
@@ -678,5 +684,6 @@ pub(crate) fn a_batch_is_one_publication_and_one_ring<T: Transport>() {
         assert_eq!(wait(&mut drive).unwrap().0, ticket);
     }
     let (_, rings) = told.recv().unwrap();
-    assert_eq!((drive.rings(), rings, drive.parks()), (1, 1, 1));
+    assert_rings::<T>([drive.rings(), rings], 1);
+    assert!(drive.parks() == 1 || !T::SLEEPS_AT_ONCE);
 }
