@@ -20,7 +20,7 @@
 //! | --- | --- |
 //! | call, whoever provides, absent or restarted | [`Client::call`] |
 //! | look at a provider without waiting | [`Client::refresh`] |
-//! | keep many requests in flight | [`Session::submit`], [`Session::try_reply`] |
+//! | keep many requests in flight | [`Session::submit`], [`Session::try_reply`], [`Session::wait_reply`] |
 //! | wait in an event loop | [`Session::arm`], [`Session::as_fd`] |
 //! | send bytes, few or many, from one call site | [`Payload`] |
 //! | give back what large messages needed | [`Session::trim`] |
