@@ -75,6 +75,8 @@ pub mod cgroups;
 mod client;
 mod connect;
 mod control;
+#[cfg(feature = "doctor")]
+pub mod doctor;
 mod error;
 mod learned;
 mod payload;
@@ -110,5 +112,6 @@ pub use service::{HandlerError, Malformed, Message, Service};
 pub use session::Session;
 pub use stats::{ServerStats, SessionStats};
 pub use token::Token;
+pub use transport::endpoint::{EndpointInfo, ListError, Liveness};
 pub use transport::link::Canceller as SessionCanceller;
 pub use transport::peer::User;

@@ -2,8 +2,7 @@
 
 use std::io::Write;
 
-use bellwire::RunDir;
-use bellwire_memfd::endpoint::{self, EndpointInfo, Liveness};
+use bellwire::{EndpointInfo, Liveness, RunDir, doctor};
 use serde::Serialize;
 
 use crate::args::Ls;
@@ -30,7 +29,7 @@ struct Endpoint {
 
 pub(crate) fn run(run_dir: &RunDir, args: &Ls) -> Result<Exit, Failure> {
     let dir = run_dir.path().display().to_string();
-    let listed = endpoint::list(run_dir.path());
+    let listed = run_dir.endpoints();
     let missing =
         listed.as_ref().is_err_and(|error| error.source.kind() == std::io::ErrorKind::NotFound);
     if missing {
@@ -100,14 +99,13 @@ impl Endpoint {
             Liveness::Stale => ("stale", None),
             Liveness::Unknown => ("unknown", None),
         };
-        let user = uzers::get_user_by_uid(info.owner);
         Self {
             service: info.service.to_string(),
             state,
             pid,
             mode: format!("{:04o}", info.mode),
             uid: info.owner,
-            owner: user.map(|user| user.name().to_string_lossy().into_owned()),
+            owner: doctor::account(info.owner),
             path: info.path.display().to_string(),
         }
     }

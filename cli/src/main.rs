@@ -13,6 +13,8 @@ mod ping;
 mod provide;
 mod stop;
 
+use std::io;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
@@ -47,4 +49,11 @@ fn run(args: Args) -> Result<Exit, Failure> {
         Command::DemoProvider(provider) => demo::provider::run(&run_dir, &provider),
         Command::DemoConsumer => demo::consumer::run(&run_dir),
     }
+}
+
+/// The file of this very program.
+fn this_program() -> io::Result<PathBuf> {
+    let file = std::env::current_exe()?;
+    // Where a file that was replaced meanwhile still has a name.
+    Ok(if file.exists() { file } else { Path::new("/proc/self/exe").to_owned() })
 }

@@ -21,7 +21,7 @@ use crate::stop::{Stop, Why};
 const SYNTHETIC: Source = Source::Synthetic { count: 1000, seed: 1 };
 
 pub(crate) fn run(run_dir: &RunDir, args: &DemoProvider) -> Result<Exit, Failure> {
-    let stop = Stop::on_signals()?;
+    let stop = Stop::on_termination()?;
     let mut builder = Server::builder(run_dir);
     let failed = |error| unserved(run_dir, &error);
     let publisher = builder.publish::<CgroupsSnapshot>().map_err(failed)?;

@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use cap_fs_ext::MetadataExt;
+use cap_std::fs::Dir;
 
 use super::protocol::Made;
 
@@ -142,8 +142,7 @@ impl World {
         self.number += 1;
         let name = format!("{PREFIX}{}-{}", std::process::id(), self.number);
         let dir = place.dir.join(&name);
-        let cgroup = claim(&dir).map(|lock| {
-            let inode = lock.metadata().map_or(0, |metadata| metadata.ino());
+        let cgroup = claim(&dir).map(|(lock, inode)| {
             let path = format!("{}/{name}", place.below);
             Cgroup { dir: dir.clone(), made: Made { path, inode }, seen: false, _lock: lock }
         });
@@ -215,16 +214,17 @@ fn try_out(dir: &Path) -> io::Result<()> {
     fs::remove_dir(&trial)
 }
 
-/// Makes a cgroup and locks its directory. Another demo's sweep may take it away in between: once more, then.
-fn claim(dir: &Path) -> io::Result<File> {
+/// Makes a cgroup and locks its directory; with its inode. Another demo's sweep may take it away in between: once
+/// more, then.
+fn claim(dir: &Path) -> io::Result<(File, u64)> {
     let mut attempt = 0;
     loop {
         attempt += 1;
         fs::create_dir(dir)?;
         let locked = File::open(dir).and_then(|file| {
-            flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-            let (held, named) = (file.metadata()?.ino(), fs::metadata(dir)?.ino());
-            if held == named { Ok(file) } else { Err(io::ErrorKind::NotFound.into()) }
+            file.try_lock()?;
+            let (held, named) = (inode(file.try_clone()?)?, inode(File::open(dir)?)?);
+            if held == named { Ok((file, held)) } else { Err(io::ErrorKind::NotFound.into()) }
         });
         match locked {
             Err(_) if attempt < 3 => {
@@ -235,6 +235,10 @@ fn claim(dir: &Path) -> io::Result<File> {
     }
 }
 
+fn inode(dir: File) -> io::Result<u64> {
+    Ok(Dir::from_std_file(dir).dir_metadata()?.ino())
+}
+
 /// Removes the cgroups of demos that do not run any more. How many there were.
 fn sweep(dir: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(dir) else { return 0 };
@@ -243,9 +247,7 @@ fn sweep(dir: &Path) -> u64 {
         name.is_some_and(|name| name.starts_with(PREFIX))
     };
     let stale = |path: &PathBuf| {
-        let file = File::open(path);
-        let free =
-            file.is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok());
+        let free = File::open(path).is_ok_and(|file| file.try_lock().is_ok());
         free && fs::remove_dir(path).is_ok()
     };
     let paths = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));

@@ -6,8 +6,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use bellwire::cgroups::CgroupsSnapshot;
-use bellwire::{RunDir, ServeError, Server, ServiceName, Snapshot};
-use bellwire_memfd::endpoint::{self, Liveness};
+use bellwire::{Liveness, RunDir, ServeError, Server, ServiceName, Snapshot};
 
 use crate::args::{Provide, Subject};
 use crate::cgroups::Limits;
@@ -84,7 +83,7 @@ pub(crate) fn unserved(run_dir: &RunDir, error: &ServeError) -> Failure {
 }
 
 fn holder(run_dir: &RunDir, service: ServiceName) -> Option<u32> {
-    let endpoints = endpoint::list(run_dir.path()).ok()?;
+    let endpoints = run_dir.endpoints().ok()?;
     let endpoint = endpoints.into_iter().find(|endpoint| endpoint.service == service)?;
     match endpoint.liveness {
         Liveness::Alive(pid) => pid,
