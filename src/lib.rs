@@ -24,6 +24,7 @@
 //! | wait in an event loop | [`Session::arm`], [`Session::as_fd`] |
 //! | send bytes, few or many, from one call site | [`Payload`] |
 //! | give back what large messages needed | [`Session::trim`] |
+//! | look who provides what | [`RunDir::endpoints`], [`probe`] |
 //! | stop a wait from another thread | [`Client::canceller`], [`Session::canceller`] |
 //! | serve | [`ServerBuilder::serve`], [`ServerBuilder::start`] |
 //! | publish what many read | [`ServerBuilder::publish`], [`Publisher::publish_with`] |
@@ -104,7 +105,7 @@ pub use client::{Canceller, Client, State};
 pub use connect::ClientConfig;
 pub use error::{CallError, ConnectError, PublishError, ServeError};
 pub use payload::Payload;
-pub use probe::{Probe, probe};
+pub use probe::{Probe, Terms, probe};
 pub use publisher::{Publisher, Snapshot};
 pub use run_dir::RunDir;
 pub use server::{Caller, Server, ServerBuilder, ServerConfig};

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use bellwire::{EndpointInfo, Liveness, RunDir, doctor};
+use bellwire::{EndpointInfo, ListError, Liveness, RunDir, doctor};
 use serde::Serialize;
 
 use crate::args::Ls;
@@ -29,20 +29,15 @@ struct Endpoint {
 
 pub(crate) fn run(run_dir: &RunDir, args: &Ls) -> Result<Exit, Failure> {
     let dir = run_dir.path().display().to_string();
-    let listed = run_dir.endpoints();
-    let missing =
-        listed.as_ref().is_err_and(|error| error.source.kind() == std::io::ErrorKind::NotFound);
-    if missing {
-        if args.format == Format::Json {
-            out::json_line(&Listing { run_dir: &dir, exists: false, endpoints: Vec::new() })?;
+    let listed = match run_dir.endpoints() {
+        Ok(listed) => listed,
+        Err(error) => {
+            if is_missing(&error) && args.format == Format::Json {
+                out::json_line(&Listing { run_dir: &dir, exists: false, endpoints: Vec::new() })?;
+            }
+            return Err(unlisted(run_dir, &error));
         }
-        return Err(Failure::new(Exit::Absent, format!("there is no run dir {dir}"))
-            .next("start a provider, which makes it, or name another with --run-dir DIR"));
-    }
-    let listed = listed.map_err(|error| {
-        Failure::new(Exit::Failed, chain(&error))
-            .next("run as the owner of the run dir or as root, or name another with --run-dir DIR")
-    })?;
+    };
     let endpoints: Vec<Endpoint> = listed.iter().map(Endpoint::of).collect();
     match args.format {
         Format::Json => out::json_line(&Listing { run_dir: &dir, exists: true, endpoints })?,
@@ -56,6 +51,21 @@ pub(crate) fn run(run_dir: &RunDir, args: &Ls) -> Result<Exit, Failure> {
         }
     }
     Ok(Exit::Ok)
+}
+
+/// Why a run dir was not listed.
+pub(crate) fn unlisted(run_dir: &RunDir, error: &ListError) -> Failure {
+    if is_missing(error) {
+        let dir = run_dir.path().display();
+        return Failure::new(Exit::Absent, format!("there is no run dir {dir}"))
+            .next("start a provider, which makes it, or name another with --run-dir DIR");
+    }
+    Failure::new(Exit::Failed, chain(error))
+        .next("run as the owner of the run dir or as root, or name another with --run-dir DIR")
+}
+
+fn is_missing(error: &ListError) -> bool {
+    error.source.kind() == std::io::ErrorKind::NotFound
 }
 
 fn table(endpoints: &[Endpoint]) -> Table {

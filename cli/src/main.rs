@@ -11,6 +11,7 @@ mod ls;
 mod out;
 mod ping;
 mod provide;
+mod stat;
 mod stop;
 
 use std::io;
@@ -39,6 +40,7 @@ fn run(args: Args) -> Result<Exit, Failure> {
         Command::Get(get) => get::run(&run_dir, &get),
         Command::Ping(ping) => ping::run(&run_dir, &ping),
         Command::Ls(ls) => ls::run(&run_dir, &ls),
+        Command::Stat(stat) => stat::run(&run_dir, &stat),
         Command::Doctor(doctor) => doctor::run(&run_dir, &doctor),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -126,7 +126,10 @@ mod tests {
 
     #[test]
     fn names_are_ordered_as_texts_are() {
-        let names = ["a", "a-b", "ab", "b", "cgroups-snapshot", "foreign"].map(ServiceName::constant);
-        assert!(names.is_sorted_by_key(|name| *name) && names.is_sorted_by_key(|name| name.as_str()));
+        let names =
+            ["a", "a-b", "ab", "b", "cgroups-snapshot", "foreign"].map(ServiceName::constant);
+        assert!(
+            names.is_sorted_by_key(|name| *name) && names.is_sorted_by_key(|name| name.as_str())
+        );
     }
 }

@@ -101,6 +101,11 @@ impl Scanner {
     /// Where a Linux system mounts its cgroups.
     pub(crate) const ROOT: &str = "/sys/fs/cgroup";
 
+    /// Whether this system knows cgroups at all, mounted or not.
+    pub(crate) fn has_cgroups() -> bool {
+        [Self::ROOT, "/proc/self/cgroup"].iter().any(|path| Path::new(path).exists())
+    }
+
     /// A scanner of the hierarchies at or below a root.
     pub(crate) fn new(root: &Path) -> Self {
         Self { root: root.to_owned(), limits: Limits::default(), primary: None }
