@@ -21,7 +21,7 @@ pub(crate) struct Args {
     pub(crate) command: Command,
 
     /// The directory in which providers and clients meet [env: BELLWIRE_RUN_DIR] [default: bellwire below
-    /// XDG_RUNTIME_DIR, else /run/bellwire]
+    /// XDG_RUNTIME_DIR, else /run/bellwire; on Windows below LOCALAPPDATA]
     #[arg(long, global = true, value_name = "DIR")]
     run_dir: Option<PathBuf>,
 

@@ -21,9 +21,12 @@ struct Endpoint {
     service: String,
     state: &'static str,
     pid: Option<u32>,
-    mode: String,
-    uid: u32,
+    /// Permission bits, where the system has them.
+    mode: Option<String>,
+    /// As the system numbers users: a uid or a SID.
+    user: Option<String>,
     owner: Option<String>,
+    address: String,
     path: String,
 }
 
@@ -77,7 +80,7 @@ fn table(endpoints: &[Endpoint]) -> Table {
         right("PID"),
         left("MODE"),
         left("OWNER"),
-        left("SOCKET").narrowest(16),
+        left("ADDRESS").narrowest(16),
     ];
     let mut table = Table::new(columns);
     for endpoint in endpoints {
@@ -87,16 +90,17 @@ fn table(endpoints: &[Endpoint]) -> Table {
             _ => FAINT,
         };
         let pid = endpoint.pid.map_or("-".into(), |pid| pid.to_string());
-        let owner = endpoint.owner.clone().unwrap_or(endpoint.uid.to_string());
+        let told = |text: Option<&String>| text.map_or("-", String::as_str).to_owned();
+        let mode = endpoint.mode.as_ref();
         // Whoever may write the socket may connect.
-        let mode = if endpoint.mode == "0600" { FAINT } else { BAD };
+        let style = if mode.is_none_or(|mode| mode == "0600") { FAINT } else { BAD };
         table.row([
             Cell::new(&endpoint.service),
             Cell::new(endpoint.state).style(state),
             Cell::new(pid),
-            Cell::new(&endpoint.mode).style(mode),
-            Cell::new(owner),
-            Cell::new(&endpoint.path).style(FAINT),
+            Cell::new(told(mode)).style(style),
+            Cell::new(told(endpoint.owner.as_ref().or(endpoint.user.as_ref()))),
+            Cell::new(&endpoint.address).style(FAINT),
         ]);
     }
     table
@@ -109,13 +113,15 @@ impl Endpoint {
             Liveness::Stale => ("stale", None),
             Liveness::Unknown => ("unknown", None),
         };
+        let owner = info.owner();
         Self {
             service: info.service.to_string(),
             state,
             pid,
-            mode: format!("{:04o}", info.mode),
-            uid: info.owner,
-            owner: doctor::account(info.owner),
+            mode: info.permissions().map(|mode| format!("{mode:04o}")),
+            user: owner.map(|user| user.to_string()),
+            owner: owner.and_then(doctor::account),
+            address: info.address(),
             path: info.path.display().to_string(),
         }
     }

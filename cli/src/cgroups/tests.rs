@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use bellwire::cgroups::{
     CgroupEntry, Index, MAX_PATH, Mode, Options, Orchestrator, encode, name_hash,
 };
-use cap_fs_ext::MetadataExt;
+use cap_fs_ext::{DirExt, MetadataExt};
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 use tempfile::TempDir;
@@ -65,7 +65,8 @@ impl Tree {
 
     fn link(&self, target: &str, path: &str) {
         let dir = Dir::open_ambient_dir(self.0.path(), ambient_authority()).unwrap();
-        dir.symlink(target, path).unwrap();
+        // Where links to files and to directories differ, it finds out which is meant.
+        DirExt::symlink(&dir, target, path).unwrap();
     }
 
     fn scan(&self) -> Scan {

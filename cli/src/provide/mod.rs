@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use bellwire::cgroups::CgroupsSnapshot;
-use bellwire::{Liveness, RunDir, ServeError, Server, ServiceName, Snapshot};
+use bellwire::{EndpointInfo, Liveness, RunDir, ServeError, Server, ServiceName, Snapshot};
 
 use crate::args::{Provide, Subject};
 use crate::cgroups::Scanner;
@@ -123,7 +123,7 @@ impl Origin {
 fn place(run_dir: &RunDir) -> String {
     let endpoints = run_dir.endpoints().unwrap_or_default();
     let own = endpoints.iter().find(|one| one.service.as_str() == CgroupsSnapshot::NAME);
-    own.map_or(run_dir.path(), |one| &one.path).display().to_string()
+    own.map_or_else(|| run_dir.path().display().to_string(), EndpointInfo::address)
 }
 
 /// What the operator reads on stderr.

@@ -17,6 +17,8 @@ use bellwire_core::doctor::Check;
 
 pub use shared::shared_memory;
 
+use crate::peer::User;
+
 /// All checks, in the order in which they are best read. `child` is a program that ends at once by itself: how the end
 /// of a process shows is tried with it.
 pub fn checks(run_dir: &Path, child: &mut Command) -> Vec<Check> {
@@ -38,6 +40,6 @@ pub fn system() -> String {
 }
 
 /// What a user is called, if it has a name here.
-pub fn account(uid: u32) -> Option<String> {
-    uzers::get_user_by_uid(uid).map(|user| user.name().to_string_lossy().into_owned())
+pub fn account(user: User) -> Option<String> {
+    uzers::get_user_by_uid(user.uid()).map(|user| user.name().to_string_lossy().into_owned())
 }

@@ -73,5 +73,5 @@ fn length(path: &Path) -> Finding {
 }
 
 fn name(uid: u32) -> String {
-    super::account(uid).unwrap_or(uid.to_string())
+    super::account(uid.into()).unwrap_or(uid.to_string())
 }

@@ -27,11 +27,7 @@ pub(super) fn checks(child: &mut Command) -> Vec<Check> {
         "the lock file alone keeps two providers apart here",
         first_instance(),
     );
-    group.required(
-        "end of a process",
-        "without it nobody learns of a peer's death",
-        end_of(child),
-    );
+    group.required("end of a process", "without it nobody learns of a peer's death", end_of(child));
     group.into_checks()
 }
 
@@ -107,9 +103,8 @@ fn end_of(child: &mut Command) -> Tried {
     let mut child =
         child.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     let process = Process::open(child.id(), Reach::Watch);
-    let ended = process.and_then(|process| {
-        poll::wait(&[process.as_handle()], Some(clock::now().after(PATIENCE)))
-    });
+    let ended = process
+        .and_then(|process| poll::wait(&[process.as_handle()], Some(clock::now().after(PATIENCE))));
     child.wait()?;
     if ended?.is_none() {
         return Err("the end of a process was not reported".into());

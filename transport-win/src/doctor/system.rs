@@ -20,7 +20,8 @@ pub fn system() -> String {
     let mut version = OSVERSIONINFOW { dwOSVersionInfoSize: length, ..OSVERSIONINFOW::default() };
     // SAFETY: `version` is a live local that says its own length. It cannot fail.
     let _ = unsafe { RtlGetVersion(&mut version) };
-    let OSVERSIONINFOW { dwMajorVersion: major, dwMinorVersion: minor, dwBuildNumber, .. } = version;
+    let OSVERSIONINFOW { dwMajorVersion: major, dwMinorVersion: minor, dwBuildNumber, .. } =
+        version;
     let wine = wine_version().map_or(String::new(), |version| format!(" (Wine {version})"));
     format!("Windows {major}.{minor}.{dwBuildNumber}{wine}")
 }
