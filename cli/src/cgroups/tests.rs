@@ -63,10 +63,13 @@ impl Tree {
         inode(&self.path(path))
     }
 
+    /// Makes a symbolic link, where this user may.
     fn link(&self, target: &str, path: &str) {
         let dir = Dir::open_ambient_dir(self.0.path(), ambient_authority()).unwrap();
         // Where links to files and to directories differ, it finds out which is meant.
-        DirExt::symlink(&dir, target, path).unwrap();
+        if let Err(error) = DirExt::symlink(&dir, target, path) {
+            eprintln!("without a link: {error}");
+        }
     }
 
     fn scan(&self) -> Scan {
@@ -221,14 +224,17 @@ fn symbolic_links_are_not_followed() {
 fn names_that_a_snapshot_cannot_carry_are_counted() {
     let tree = Tree::v2();
     tree.v2_cgroup("good", true, "");
+    let mut bad = 0;
     // Where names are bytes.
     if let Ok(name) = serde_json::from_str::<OsString>(r#"{"Unix": [98, 97, 100, 255]}"#) {
         fs::create_dir(tree.0.path().join(name)).unwrap();
+        bad += 1;
     }
-    fs::create_dir(tree.path("bad\x1b[31m")).unwrap();
+    // Windows has no such names.
+    bad += u32::from(fs::create_dir(tree.path("bad\x1b[31m")).is_ok());
     let scan = tree.scan();
     assert_eq!(paths(&scan), ["/", "/good"]);
-    assert_eq!((scan.skipped.bad_name, scan.meta().skipped), (2, 2));
+    assert_eq!((scan.skipped.bad_name, scan.meta().skipped), (bad, bad));
 }
 
 #[test]

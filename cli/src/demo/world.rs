@@ -264,6 +264,15 @@ mod tests {
         root
     }
 
+    /// Whether a directory can be locked: not where it cannot be opened as a file is. Then no cgroups are made either.
+    fn can_lock(root: &tempfile::TempDir) -> bool {
+        let can = File::open(root.path()).is_ok();
+        if !can {
+            eprintln!("skipped: directories cannot be locked here");
+        }
+        can
+    }
+
     fn names(root: &Path) -> usize {
         fs::read_dir(root).unwrap().count() - 1
     }
@@ -271,6 +280,9 @@ mod tests {
     #[test]
     fn cgroups_come_up_to_the_limit_and_go_when_they_were_seen() {
         let root = tree();
+        if !can_lock(&root) {
+            return;
+        }
         let mut world = World::prepare(root.path(), 2);
         assert_eq!(world.place(), Some(root.path()));
         for _ in 0..2 {
@@ -294,6 +306,9 @@ mod tests {
     #[test]
     fn what_a_killed_demo_left_is_removed_and_what_a_running_one_has_is_not() {
         let root = tree();
+        if !can_lock(&root) {
+            return;
+        }
         fs::create_dir(root.path().join("bellwire-demo-1-1")).unwrap();
         let mut running = World::prepare(root.path(), 1);
         assert_eq!(running.stale, 1);

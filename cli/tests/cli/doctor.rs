@@ -23,7 +23,21 @@ const LINUX: Tried = (
     &["futex_waitv", "SO_PEERPIDFD", "io_uring", "io_uring futex wait", "eBPF tracer"],
 );
 
-const WINDOWS: Tried = (&[], &[]);
+const WINDOWS: Tried = (
+    &[
+        "unnamed section",
+        "a handle only reads",
+        "no handle gets more rights",
+        "snapshot that nobody writes",
+        "event",
+        "thread pool waits",
+        "named pipe, message mode",
+        "DuplicateHandle through it",
+        "identity by token",
+        "end of a process",
+    ],
+    &["rights stay as they are", "first instance of a pipe", "committed memory"],
+);
 
 fn probe<'a>(report: &'a Value, name: &str) -> &'a Value {
     let probes = report["probes"].as_array().unwrap();

@@ -1,3 +1,4 @@
+use std::path::PathBuf;
 use std::{fs, io};
 
 use crate::support::{Ended, Place, Signal, chmod, has_shell};
@@ -8,7 +9,7 @@ fn a_provider_tells_where_and_what_it_provides() {
     let root = place.root();
     let mut provider = place.start(&["provide", "cgroups", "--root", root.to_str().unwrap()]);
     let line = provider.stderr_until("providing");
-    for part in [place.socket().to_str().unwrap(), "3 cgroups", "v2", "1.00 s"] {
+    for part in [place.address().as_str(), "3 cgroups", "v2", "1.00 s"] {
         assert!(line.contains(part), "{line}");
     }
 }
@@ -39,10 +40,11 @@ fn a_signal_ends_a_provider_cleanly_and_takes_its_socket_away() {
     for signal in [Signal::Term, Signal::Int] {
         let place = Place::new();
         let mut provider = place.provider();
-        assert!(place.socket().exists());
+        let socket = PathBuf::from(place.address());
+        assert!(socket.exists());
         assert!(provider.end_by(signal).success(), "{signal:?}");
         assert!(provider.rest().1.contains("stopped"));
-        assert!(!place.socket().exists());
+        assert!(!socket.exists());
     }
 }
 
@@ -63,9 +65,10 @@ fn a_killed_provider_is_absent_and_stale_until_a_new_one_takes_the_name_over() {
     let place = Place::new();
     let mut first = place.provider();
     first.end_by(Signal::Kill);
-    assert!(place.socket().exists(), "the socket outlives a kill");
     assert_eq!(place.run(&["get", "cgroups", "--timeout", "50ms"]).status, Some(3));
-    assert_eq!(place.run(&["ls", "--format", "json"]).json()["endpoints"][0]["state"], "stale");
+    // Windows leaves nothing behind.
+    let left = place.run(&["ls", "--format", "json"]).json()["endpoints"].clone();
+    assert!(left.as_array().unwrap().iter().all(|left| left["state"] == "stale"), "{left:#}");
 
     let second = place.provider();
     let endpoint = &place.run(&["ls", "--format", "json"]).json()["endpoints"][0];

@@ -86,8 +86,11 @@ impl Place {
         self.dir.path().join("tmp")
     }
 
-    pub(crate) fn socket(&self) -> PathBuf {
-        self.run_dir().join("cgroups-snapshot.sock")
+    /// What clients of the only endpoint connect to.
+    pub(crate) fn address(&self) -> String {
+        let endpoints = bellwire::RunDir::new(self.run_dir()).endpoints().unwrap();
+        assert_eq!(endpoints.len(), 1, "{endpoints:?}");
+        endpoints[0].address()
     }
 
     /// Makes a cgroup of the made-up hierarchy: complete before it can be seen.
