@@ -20,10 +20,11 @@
 //! | --- | --- |
 //! | call, whoever provides, absent or restarted | [`Client::call`] |
 //! | look at a provider without waiting | [`Client::refresh`] |
-//! | keep many requests in flight | [`Session::submit`], [`Session::try_reply`] |
+//! | keep many requests in flight | [`Session::submit`], [`Session::try_reply`], [`Session::wait_reply`] |
 //! | wait in an event loop | [`Session::arm`], [`Session::as_fd`] |
 //! | send bytes, few or many, from one call site | [`Payload`] |
 //! | give back what large messages needed | [`Session::trim`] |
+//! | look who provides what | [`RunDir::endpoints`], [`probe`] |
 //! | stop a wait from another thread | [`Client::canceller`], [`Session::canceller`] |
 //! | serve | [`ServerBuilder::serve`], [`ServerBuilder::start`] |
 //! | publish what many read | [`ServerBuilder::publish`], [`Publisher::publish_with`] |
@@ -75,6 +76,8 @@ pub mod cgroups;
 mod client;
 mod connect;
 mod control;
+#[cfg(feature = "doctor")]
+pub mod doctor;
 mod error;
 mod learned;
 mod payload;
@@ -102,7 +105,7 @@ pub use client::{Canceller, Client, State};
 pub use connect::ClientConfig;
 pub use error::{CallError, ConnectError, PublishError, ServeError};
 pub use payload::Payload;
-pub use probe::{Probe, probe};
+pub use probe::{Probe, Terms, probe};
 pub use publisher::{Publisher, Snapshot};
 pub use run_dir::RunDir;
 pub use server::{Caller, Server, ServerBuilder, ServerConfig};
@@ -110,5 +113,6 @@ pub use service::{HandlerError, Malformed, Message, Service};
 pub use session::Session;
 pub use stats::{ServerStats, SessionStats};
 pub use token::Token;
+pub use transport::endpoint::{EndpointInfo, ListError, Liveness};
 pub use transport::link::Canceller as SessionCanceller;
 pub use transport::peer::User;

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use bellwire_core::ServiceName;
+use bellwire_core::lane::LaneStats;
 use bellwire_core::wire::{CloseReason, RefuseCode};
 
 use crate::connect::{Connecting, Progress};
@@ -17,6 +18,22 @@ pub struct Probe {
     pub pid: Option<u32>,
     /// Why the provider sent REFUSE, for a program and for an operator; `None` when it sent READY.
     pub refused: Option<(RefuseCode, Box<str>)>,
+    /// What the session was opened with; `None` when the provider sent REFUSE.
+    pub terms: Option<Terms>,
+}
+
+/// What both ends agreed on, and what the provider's board said then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Terms {
+    /// The lane that requests would travel in.
+    pub requests: LaneStats,
+    /// The lane that answers would travel in.
+    pub answers: LaneStats,
+    /// The longest request that both ends' limits allow, in bytes.
+    pub max_request: u64,
+    /// The newest snapshot's generation; 0 when none was published, or the service publishes none.
+    pub generation: u64,
 }
 
 /// Opens a session with a service whose types need not be known, and closes it again: one whole handshake,
@@ -40,13 +57,17 @@ pub fn probe(
             Ok(Progress::Waiting(waiting)) => connecting = *waiting,
             Err(ConnectError::Refused { code, reason }) => {
                 let took = clock::now().since(begun);
-                return Ok(Probe { took, pid, refused: Some((code, reason)) });
+                return Ok(Probe { took, pid, refused: Some((code, reason)), terms: None });
             }
             Err(error) => return Err(error),
         }
         connecting.wait(None, None)?;
     };
     let took = clock::now().since(begun);
+    let [requests, answers] = opened.drive.lane_stats();
+    let max_request = opened.drive.max_message();
+    let generation = opened.board.generation();
     opened.drive.close(CloseReason::Normal);
-    Ok(Probe { took, pid, refused: None })
+    let terms = Terms { requests, answers, max_request, generation };
+    Ok(Probe { took, pid, refused: None, terms: Some(terms) })
 }

@@ -1,7 +1,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use crate::transport::endpoint;
+use crate::transport::endpoint::{self, EndpointInfo, ListError};
 
 /// The directory that holds the endpoints: on Linux the sockets `{run_dir}/{service}.sock`, on Windows the lock files of the
 /// pipes.
@@ -29,6 +29,14 @@ impl RunDir {
     /// The path.
     pub fn path(&self) -> &Path {
         &self.0
+    }
+
+    /// The endpoints in it, by name, and whether somebody serves them. Nobody is disturbed.
+    ///
+    /// # Errors
+    /// [`ListError`] when it cannot be read; its source says whether it is there at all.
+    pub fn endpoints(&self) -> Result<Vec<EndpointInfo>, ListError> {
+        endpoint::list(&self.0)
     }
 
     fn choose(named: Option<OsString>) -> Self {

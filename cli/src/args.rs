@@ -6,13 +6,13 @@ use bellwire::{RunDir, ServiceName};
 use clap::builder::PossibleValue;
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::cgroups::{Limits, Scanner};
+use crate::cgroups::Limits;
 use crate::out::{Color, Format};
 
 /// Run, watch and check Bellwire services on this machine.
 ///
-/// Bellwire is shared-memory IPC between the processes of one Linux machine. A provider and its clients
-/// meet in a run dir.
+/// Bellwire is shared-memory IPC between the processes of one machine. A provider and its clients meet in a
+/// run dir.
 #[derive(Debug, Parser)]
 #[command(name = "bellwire", version, after_help = EXIT_CODES, after_long_help = EXIT_CODES)]
 #[command(propagate_version = true, max_term_width = 100)]
@@ -21,7 +21,7 @@ pub(crate) struct Args {
     pub(crate) command: Command,
 
     /// The directory in which providers and clients meet [env: BELLWIRE_RUN_DIR] [default: bellwire below
-    /// XDG_RUNTIME_DIR, else /run/bellwire]
+    /// XDG_RUNTIME_DIR, else /run/bellwire; on Windows below LOCALAPPDATA]
     #[arg(long, global = true, value_name = "DIR")]
     run_dir: Option<PathBuf>,
 
@@ -41,14 +41,15 @@ Exit codes:
   5    the time was over
   6    the provider went away or broke a rule
   7    another process provides the service already
-  130  SIGINT ended it early; 143: SIGTERM did
+  130  SIGINT (Ctrl-C) ended it early; 143: SIGTERM did
 
 Examples:
   bellwire demo                       see it work, in two processes of its own
   bellwire doctor                     does this machine have what it takes?
   bellwire provide cgroups            serve this machine's cgroups...
   bellwire get cgroups                ...and look at them from another process
-  bellwire ls                         who serves what";
+  bellwire ls                         who serves what
+  bellwire stat                       what a session with each of them starts with";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -57,6 +58,7 @@ pub(crate) enum Command {
     Get(Get),
     Ping(Ping),
     Ls(Ls),
+    Stat(Stat),
     Doctor(Doctor),
     /// Print a completion script for a shell
     #[command(after_help = "\
@@ -75,10 +77,10 @@ Examples:
     DemoConsumer,
 }
 
-/// See it work: a provider and a consumer process, real cgroups that come and go, figures each second
+/// See it work: a provider and a consumer process, cgroups that come and go, figures each second
 ///
 /// Starts two processes that meet in a private run dir, makes cgroups come and go where it may (names
-/// bellwire-demo-…), and checks every answer. Halfway comes a burst: a snapshot of 100 000 made-up cgroups,
+/// bellwire-demo-…; made-up cgroups where there are none), and checks every answer. Halfway comes a burst: a snapshot of 100 000 made-up cgroups,
 /// and messages of up to 16 MiB, for which lanes grow and then shrink again while their sessions go on.
 /// Removes all that it made, also at Ctrl-C.
 #[derive(Debug, clap::Args)]
@@ -110,22 +112,27 @@ pub(crate) enum Subject {
     Cgroups,
 }
 
-/// Provide a service until SIGINT or SIGTERM
+/// Provide a service until Ctrl-C (SIGINT) or SIGTERM
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Publishes a snapshot when something changed, and tells on stderr what it does.
+A system that knows no cgroups, such as Windows, gets 1000 made-up ones, and a warning.
 
 Examples:
   bellwire provide cgroups
   bellwire provide cgroups --interval 250ms --verbose
+  bellwire provide cgroups --made-up 5000
   bellwire --run-dir /run/mine provide cgroups --root /sys/fs/cgroup/unified")]
 pub(crate) struct Provide {
     /// What to provide
     #[arg(value_enum, value_name = "SUBJECT")]
     pub(crate) subject: Subject,
-    /// Where the cgroup hierarchies are mounted
-    #[arg(long, default_value = Scanner::ROOT, value_name = "DIR")]
-    pub(crate) root: PathBuf,
+    /// Where the cgroup hierarchies are mounted [default: /sys/fs/cgroup]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) root: Option<PathBuf>,
+    /// Provide so many made-up cgroups, which do not change, instead of this machine's
+    #[arg(long, value_name = "N", conflicts_with = "root")]
+    pub(crate) made_up: Option<usize>,
     /// How often to look for changes
     #[arg(long, default_value = "1s", value_name = "TIME", value_parser = positive_duration)]
     pub(crate) interval: Duration,
@@ -240,7 +247,38 @@ pub(crate) struct Ls {
     pub(crate) format: Format,
 }
 
-/// Try each kernel feature that Bellwire uses, and look for limits that bite
+/// Open a session with each service, and tell what it starts with
+///
+/// Tells who provides it, how soon the session was open, the generation of the newest snapshot (0: none was
+/// published), the sizes of both lanes and the longest request that both ends allow. Nothing is called, and the session
+/// is closed at once. Counters of other sessions are the provider's alone: they are not told.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A service that this command does not know is asked for method 1. If it has another one, it
+refuses: that tells who provides it, and no more.
+Exit code 0 when each answered; 3 nobody provides it, 4 refused, 5 no answer in time.
+
+Examples:
+  bellwire stat
+  bellwire stat cgroups-snapshot
+  bellwire stat my-service --method 7
+  bellwire stat --format json | jq '.services[] | select(.state == \"open\").generation'")]
+pub(crate) struct Stat {
+    /// The service's name [default: each that somebody serves]
+    #[arg(value_name = "SERVICE")]
+    pub(crate) service: Option<ServiceName>,
+    /// How to print it
+    #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) format: Format,
+    /// How long to wait for each answer
+    #[arg(long, default_value = "2s", value_name = "TIME", value_parser = positive_duration)]
+    pub(crate) timeout: Duration,
+    /// Ask for this method number
+    #[arg(long, value_name = "N")]
+    pub(crate) method: Option<u32>,
+}
+
+/// Try each feature of this system that Bellwire uses, and look for limits that bite
 ///
 /// Features are tried, not guessed from a version number. Changes nothing.
 #[derive(Debug, clap::Args)]

@@ -2,8 +2,7 @@
 
 use std::io::Write;
 
-use bellwire::RunDir;
-use bellwire_memfd::endpoint::{self, EndpointInfo, Liveness};
+use bellwire::{EndpointInfo, ListError, Liveness, RunDir, doctor};
 use serde::Serialize;
 
 use crate::args::Ls;
@@ -22,28 +21,26 @@ struct Endpoint {
     service: String,
     state: &'static str,
     pid: Option<u32>,
-    mode: String,
-    uid: u32,
+    /// Permission bits, where the system has them.
+    mode: Option<String>,
+    /// As the system numbers users: a uid or a SID.
+    user: Option<String>,
     owner: Option<String>,
+    address: String,
     path: String,
 }
 
 pub(crate) fn run(run_dir: &RunDir, args: &Ls) -> Result<Exit, Failure> {
     let dir = run_dir.path().display().to_string();
-    let listed = endpoint::list(run_dir.path());
-    let missing =
-        listed.as_ref().is_err_and(|error| error.source.kind() == std::io::ErrorKind::NotFound);
-    if missing {
-        if args.format == Format::Json {
-            out::json_line(&Listing { run_dir: &dir, exists: false, endpoints: Vec::new() })?;
+    let listed = match run_dir.endpoints() {
+        Ok(listed) => listed,
+        Err(error) => {
+            if is_missing(&error) && args.format == Format::Json {
+                out::json_line(&Listing { run_dir: &dir, exists: false, endpoints: Vec::new() })?;
+            }
+            return Err(unlisted(run_dir, &error));
         }
-        return Err(Failure::new(Exit::Absent, format!("there is no run dir {dir}"))
-            .next("start a provider, which makes it, or name another with --run-dir DIR"));
-    }
-    let listed = listed.map_err(|error| {
-        Failure::new(Exit::Failed, chain(&error))
-            .next("run as the owner of the run dir or as root, or name another with --run-dir DIR")
-    })?;
+    };
     let endpoints: Vec<Endpoint> = listed.iter().map(Endpoint::of).collect();
     match args.format {
         Format::Json => out::json_line(&Listing { run_dir: &dir, exists: true, endpoints })?,
@@ -59,6 +56,21 @@ pub(crate) fn run(run_dir: &RunDir, args: &Ls) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
+/// Why a run dir was not listed.
+pub(crate) fn unlisted(run_dir: &RunDir, error: &ListError) -> Failure {
+    if is_missing(error) {
+        let dir = run_dir.path().display();
+        return Failure::new(Exit::Absent, format!("there is no run dir {dir}"))
+            .next("start a provider, which makes it, or name another with --run-dir DIR");
+    }
+    Failure::new(Exit::Failed, chain(error))
+        .next("run as the owner of the run dir or as root, or name another with --run-dir DIR")
+}
+
+fn is_missing(error: &ListError) -> bool {
+    error.source.kind() == std::io::ErrorKind::NotFound
+}
+
 fn table(endpoints: &[Endpoint]) -> Table {
     let left = |title| Column::new(title, Align::Left);
     let right = |title| Column::new(title, Align::Right);
@@ -68,7 +80,7 @@ fn table(endpoints: &[Endpoint]) -> Table {
         right("PID"),
         left("MODE"),
         left("OWNER"),
-        left("SOCKET").narrowest(16),
+        left("ADDRESS").narrowest(16),
     ];
     let mut table = Table::new(columns);
     for endpoint in endpoints {
@@ -78,16 +90,17 @@ fn table(endpoints: &[Endpoint]) -> Table {
             _ => FAINT,
         };
         let pid = endpoint.pid.map_or("-".into(), |pid| pid.to_string());
-        let owner = endpoint.owner.clone().unwrap_or(endpoint.uid.to_string());
+        let told = |text: Option<&String>| text.map_or("-", String::as_str).to_owned();
+        let mode = endpoint.mode.as_ref();
         // Whoever may write the socket may connect.
-        let mode = if endpoint.mode == "0600" { FAINT } else { BAD };
+        let style = if mode.is_none_or(|mode| mode == "0600") { FAINT } else { BAD };
         table.row([
             Cell::new(&endpoint.service),
             Cell::new(endpoint.state).style(state),
             Cell::new(pid),
-            Cell::new(&endpoint.mode).style(mode),
-            Cell::new(owner),
-            Cell::new(&endpoint.path).style(FAINT),
+            Cell::new(told(mode)).style(style),
+            Cell::new(told(endpoint.owner.as_ref().or(endpoint.user.as_ref()))),
+            Cell::new(&endpoint.address).style(FAINT),
         ]);
     }
     table
@@ -100,14 +113,15 @@ impl Endpoint {
             Liveness::Stale => ("stale", None),
             Liveness::Unknown => ("unknown", None),
         };
-        let user = uzers::get_user_by_uid(info.owner);
+        let owner = info.owner();
         Self {
             service: info.service.to_string(),
             state,
             pid,
-            mode: format!("{:04o}", info.mode),
-            uid: info.owner,
-            owner: user.map(|user| user.name().to_string_lossy().into_owned()),
+            mode: info.permissions().map(|mode| format!("{mode:04o}")),
+            user: owner.map(|user| user.to_string()),
+            owner: owner.and_then(doctor::account),
+            address: info.address(),
             path: info.path.display().to_string(),
         }
     }

@@ -11,8 +11,11 @@ mod ls;
 mod out;
 mod ping;
 mod provide;
+mod stat;
 mod stop;
 
+use std::io;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
@@ -37,6 +40,7 @@ fn run(args: Args) -> Result<Exit, Failure> {
         Command::Get(get) => get::run(&run_dir, &get),
         Command::Ping(ping) => ping::run(&run_dir, &ping),
         Command::Ls(ls) => ls::run(&run_dir, &ls),
+        Command::Stat(stat) => stat::run(&run_dir, &stat),
         Command::Doctor(doctor) => doctor::run(&run_dir, &doctor),
         Command::Completions { shell } => {
             let mut script = Vec::new();
@@ -47,4 +51,11 @@ fn run(args: Args) -> Result<Exit, Failure> {
         Command::DemoProvider(provider) => demo::provider::run(&run_dir, &provider),
         Command::DemoConsumer => demo::consumer::run(&run_dir),
     }
+}
+
+/// The file of this very program.
+fn this_program() -> io::Result<PathBuf> {
+    let file = std::env::current_exe()?;
+    // Where a file that was replaced meanwhile still has a name.
+    Ok(if file.exists() { file } else { Path::new("/proc/self/exe").to_owned() })
 }

@@ -2,12 +2,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
+use async_signal::{Signal, Signals};
+use futures_lite::{StreamExt, future};
 
 use crate::exit::{Exit, Failure};
 
-/// Ends a command that runs for long: at SIGINT, SIGTERM, or when asked to. Clones share it.
+/// Ends a command that runs for long: at SIGINT, which is Ctrl-C, at SIGTERM where there are signals, or when
+/// asked to. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Stop(Arc<Shared>);
 
@@ -44,17 +45,33 @@ impl Why {
 }
 
 impl Stop {
-    /// From now on the two signals end the command cleanly; the second one ends it at once.
+    /// From now on SIGINT (Ctrl-C) and SIGTERM end the command cleanly; the second one ends it at once.
     pub(crate) fn on_signals() -> Result<Self, Failure> {
+        Self::on_some_signals(|_| true)
+    }
+
+    /// The same for a process of the demo: Ctrl-C, which reaches all processes at a terminal, is for the demo,
+    /// which ends the others in order.
+    pub(crate) fn on_termination() -> Result<Self, Failure> {
+        Self::on_some_signals(|why| why != Why::Interrupt)
+    }
+
+    fn on_some_signals(heeded: fn(Why) -> bool) -> Result<Self, Failure> {
         let failed =
             |error| Failure::of(Exit::Failed, "cannot watch for SIGINT and SIGTERM", &error);
-        let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
+        let mut signals = Signals::new([Signal::Int]).map_err(failed)?;
+        // Windows has no such signal.
+        let _ = signals.add_signals([Signal::Term]);
         let stop = Self(Arc::default());
         let theirs = stop.clone();
         let watch = move || {
-            for signal in signals.forever() {
-                let why = if signal == SIGINT { Why::Interrupt } else { Why::Terminate };
-                if !theirs.request(why) {
+            while let Some(signal) = future::block_on(signals.next()) {
+                let why = match signal {
+                    Ok(Signal::Int) => Why::Interrupt,
+                    Ok(_) => Why::Terminate,
+                    Err(_) => return,
+                };
+                if heeded(why) && !theirs.request(why) {
                     std::process::exit(i32::from(why.exit() as u8));
                 }
             }

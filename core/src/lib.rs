@@ -19,12 +19,14 @@
 //! | [`handshake`] | how a session begins |
 //! | [`port`] | what a transport has to offer |
 //! | [`drive`] | the only loops that block, over any port |
+//! | [`doctor`] | what a look at a machine finds |
 #![cfg_attr(not(any(loom, test, feature = "sim")), no_std)]
 
 extern crate alloc;
 
 pub mod call;
 pub mod control;
+pub mod doctor;
 pub mod drive;
 mod error;
 mod geometry;

@@ -6,8 +6,9 @@ use core::str::FromStr;
 /// It is a file name (`{run_dir}/{name}.sock`) and stands in pages and boards, so nothing else is let in.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServiceName {
-    len: u8,
+    // Zeroes behind the name, and before its length: names are ordered as texts are.
     bytes: [u8; Self::MAX],
+    len: u8,
 }
 
 /// Why a text is not a [`ServiceName`].
@@ -116,5 +117,19 @@ impl fmt::Display for ServiceName {
 impl fmt::Debug for ServiceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ServiceName;
+
+    #[test]
+    fn names_are_ordered_as_texts_are() {
+        let names =
+            ["a", "a-b", "ab", "b", "cgroups-snapshot", "foreign"].map(ServiceName::constant);
+        assert!(
+            names.is_sorted_by_key(|name| *name) && names.is_sorted_by_key(|name| name.as_str())
+        );
     }
 }

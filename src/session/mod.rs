@@ -190,6 +190,25 @@ impl<S: Service> Session<S> {
         Ok(Some((ticket, decoded)))
     }
 
+    /// The next answer, as [`Session::try_reply`] has it, once there is one: waits for it, at most for `timeout`.
+    ///
+    /// # Errors
+    /// [`CallError::Deadline`] when none has come; what was sent stays in flight. Else as
+    /// [`Session::try_reply`].
+    #[allow(clippy::type_complexity, reason = "which call, and how it went")]
+    pub fn wait_reply(
+        &mut self,
+        timeout: Duration,
+    ) -> Result<(Ticket, Result<S::Response, CallError>), CallError> {
+        let mut until = Deadline::within(timeout);
+        loop {
+            if let Some(reply) = self.try_reply()? {
+                return Ok(reply);
+            }
+            self.wait(|drive| drive.wait_for_data(&mut until))?;
+        }
+    }
+
     /// Makes both lanes as small as they ever get and gives buffers back, when large messages are over for a
     /// while: waits until the provider has done its part, at most for the time set when the session was opened.
     /// Requests in flight stay so.

@@ -2,15 +2,16 @@
 
 use std::collections::HashMap;
 use std::thread;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bellwire::{CallError, Client, Session, Ticket};
+use bellwire::{CallError, Client, ClientConfig, Doorbell, ServerConfig, Session, Ticket};
 use bellwire_core::Geometry;
 
 use crate::support::child::Process;
-use crate::support::house::{Dir, patient, reconcile, reconcile_session};
+use crate::support::guard::PATIENCE;
+use crate::support::house::{Dir, House, patient, reconcile, reconcile_session};
 use crate::support::roles::parse_stats;
-use crate::support::services::Echo;
+use crate::support::services::{Echo, Hold};
 
 /// Set it to run the random test again as it ran before.
 const SEED: &str = "BELLWIRE_TEST_SEED";
@@ -80,6 +81,28 @@ fn take(
         assert!(answer == expected, "{ticket:?}");
         assert!(last.is_none_or(|last| last < ticket), "{ticket:?} after {last:?}");
         *last = Some(ticket);
+    }
+}
+
+#[test]
+fn an_answer_to_any_request_is_waited_for_and_no_longer_than_asked() {
+    for doorbell in [Doorbell::Futex, Doorbell::Eventfd, Doorbell::Socket] {
+        let house = House::with(ServerConfig { workers: 1, ..ServerConfig::default() });
+        let mut client = house.client_with::<Hold>(ClientConfig { doorbell, ..patient() });
+        let session = client.session().unwrap();
+        let sent = [1, 2].map(|number| session.submit(&number).unwrap());
+        let early = session.wait_reply(Duration::from_millis(5));
+        assert!(matches!(early, Err(CallError::Deadline { .. })), "{doorbell:?}: {early:?}");
+        assert_eq!(session.stats().in_flight, 2, "{doorbell:?}: nobody gave up");
+        house.release();
+        for (number, expected) in [1, 2].into_iter().zip(sent) {
+            let (ticket, answer) = session.wait_reply(PATIENCE).unwrap();
+            assert_eq!((ticket, answer.unwrap()), (expected, number), "{doorbell:?}");
+        }
+        reconcile_session(session);
+        drop(house.close());
+        let gone = client.session().unwrap().wait_reply(PATIENCE);
+        assert!(matches!(gone, Err(CallError::PeerGone { .. })), "{doorbell:?}: {gone:?}");
     }
 }
 

@@ -201,6 +201,23 @@ pub struct EndpointInfo {
     pub owner: u32,
 }
 
+impl EndpointInfo {
+    /// What clients connect to: the socket's path.
+    pub fn address(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    /// Whom it belongs to.
+    pub fn owner(&self) -> Option<User> {
+        Some(self.owner.into())
+    }
+
+    /// Its permission bits.
+    pub const fn permissions(&self) -> Option<u32> {
+        Some(self.mode)
+    }
+}
+
 /// Where endpoints are when nothing says otherwise: `bellwire` below `XDG_RUNTIME_DIR`; without that `/run/bellwire`.
 pub fn default_run_dir() -> PathBuf {
     run_dir_below(std::env::var_os("XDG_RUNTIME_DIR"))

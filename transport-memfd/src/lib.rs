@@ -12,6 +12,7 @@
 //! pass · reaper · peer         descriptors and who sent them
 //! endpoint                     the name on disk
 //! link · watch                 all of it as one end of a session: the core's `Port`; who waits for a board
+//! doctor                       whether the machine has what all of this needs (feature `doctor`)
 //! ```
 //!
 //! Linux 5.14 or newer; what a newer kernel adds is used where it is there, and each item says so. There is nothing in
@@ -24,6 +25,8 @@ compile_error!(
 );
 
 pub mod clock;
+#[cfg(feature = "doctor")]
+pub mod doctor;
 pub mod doorbell;
 pub mod endpoint;
 pub mod life;

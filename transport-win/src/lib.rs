@@ -12,6 +12,7 @@
 //! peer · reaper · pipe · pass              who the peer is; messages, and the handles that come with them
 //! endpoint                                 the name
 //! link · watch                             all of it as one end of a session: the core's `Port`; who waits for a board
+//! doctor                                   whether the machine has what all of this needs (feature `doctor`)
 //! ```
 //!
 //! Windows 8.1 or newer: before it the rights of an unnamed section were not checked. There is nothing in
@@ -22,6 +23,8 @@
 compile_error!("the words of a page are little-endian");
 
 pub mod clock;
+#[cfg(feature = "doctor")]
+pub mod doctor;
 pub mod doorbell;
 pub mod endpoint;
 mod handle;

@@ -17,8 +17,8 @@ use windows_sys::Win32::Storage::FileSystem::{ReadFile, WriteFile};
 use windows_sys::Win32::System::IO::{CancelIoEx, GetOverlappedResult, OVERLAPPED};
 use windows_sys::Win32::System::Pipes::PeekNamedPipe;
 
-use crate::OsError;
 use crate::doorbell::Event;
+use crate::{OsError, poll};
 
 /// The longest message, in bytes.
 pub(crate) const MAX_MESSAGE: usize = 1024;
@@ -100,12 +100,12 @@ impl Pipe {
         if self.state.get() == State::Closed {
             return Ok(Read::Closed);
         }
-        let mut ended = self.result(false);
+        let mut ended = self.result();
         if ended.is_err_and(is_incomplete) {
             // Another thread may have started the read before, and set its event only after this one was started. The
             // end of a read is noted first and the event set then: it is not lost.
             self.arrived.reset();
-            ended = self.result(false);
+            ended = self.result();
         }
         if ended.is_err_and(is_incomplete) {
             return Ok(Read::Nothing);
@@ -150,22 +150,27 @@ impl Pipe {
     fn take_back(&self) -> Result<u32, OsError> {
         // SAFETY: the OVERLAPPED of the read that is under way, or has just ended.
         let _ = unsafe { CancelIoEx(self.raw(), self.slot().overlapped.get()) };
+        // What was cancelled ends soon. Its event may still be set for the read before, see `read`: so that is taken
+        // away before each look, and given back at the end.
         loop {
-            // What was cancelled ends at once.
-            match self.result(true) {
-                // Its event was set for the read before: see `read`.
-                Err(error) if is_incomplete(error) => self.arrived.reset(),
-                ended => return ended,
+            self.arrived.reset();
+            match self.result() {
+                Err(error) if is_incomplete(error) => {
+                    let _ = poll::wait(&[self.arrived.as_handle()], None);
+                }
+                ended => {
+                    self.arrived.ring();
+                    return ended;
+                }
             }
         }
     }
 
     /// How the read ended, and how long the message is; or that it is still under way.
-    fn result(&self, wait: bool) -> Result<u32, OsError> {
+    fn result(&self) -> Result<u32, OsError> {
         let (overlapped, mut len) = (self.slot().overlapped.get(), 0);
         // SAFETY: the slot's own OVERLAPPED, of the read that is under way, or has just ended.
-        let done =
-            unsafe { GetOverlappedResult(self.raw(), overlapped, &mut len, i32::from(wait)) };
+        let done = unsafe { GetOverlappedResult(self.raw(), overlapped, &mut len, 0) };
         if done == 0 { Err(OsError::last()) } else { Ok(len) }
     }
 

@@ -11,7 +11,7 @@ use std::str::FromStr;
 use windows_sys::Win32::Foundation::{ERROR_INVALID_SID, ERROR_SUCCESS, HANDLE, HLOCAL, LocalFree};
 use windows_sys::Win32::Security::Authorization::{
     ConvertSidToStringSidW, ConvertStringSecurityDescriptorToSecurityDescriptorW, GetSecurityInfo,
-    SDDL_REVISION_1, SE_KERNEL_OBJECT,
+    SDDL_REVISION_1, SE_FILE_OBJECT, SE_KERNEL_OBJECT, SE_OBJECT_TYPE,
 };
 use windows_sys::Win32::Security::{
     GetTokenInformation, OWNER_SECURITY_INFORMATION, PSECURITY_DESCRIPTOR, PSID,
@@ -65,6 +65,20 @@ impl Sid {
     /// Nobody: `S-1-0-0`.
     pub(crate) const fn nobody() -> Self {
         Self { authority: 0, parts: [0; MOST_PARTS], count: 1 }
+    }
+
+    /// As the system has it: revision, count and authority in two words, then the numbers.
+    #[cfg(feature = "doctor")]
+    pub(crate) fn words(self) -> [u32; 2 + MOST_PARTS] {
+        let [_, _, a, b, c, d, e, f] = self.authority.to_be_bytes();
+        let count = u8::try_from(self.count).unwrap_or(0);
+        let mut words = [0; 2 + MOST_PARTS];
+        for (word, part) in words.iter_mut().skip(2).zip(self.parts) {
+            *word = part;
+        }
+        words[0] = u32::from_ne_bytes([1, count, a, b]);
+        words[1] = u32::from_ne_bytes([c, d, e, f]);
+        words
     }
 
     /// # Safety
@@ -201,6 +215,15 @@ pub(crate) fn user_of_token(token: &OwnedHandle) -> Result<Sid, OsError> {
 
 /// Whom a kernel object belongs to. The handle must grant `READ_CONTROL`.
 pub(crate) fn owner_of(object: BorrowedHandle<'_>) -> Result<Sid, OsError> {
+    owner_of_kind(object, SE_KERNEL_OBJECT)
+}
+
+/// The same of a file.
+pub(crate) fn owner_of_file(file: BorrowedHandle<'_>) -> Result<Sid, OsError> {
+    owner_of_kind(file, SE_FILE_OBJECT)
+}
+
+fn owner_of_kind(object: BorrowedHandle<'_>, kind: SE_OBJECT_TYPE) -> Result<Sid, OsError> {
     let mut owner: PSID = ptr::null_mut();
     let mut descriptor: Local<c_void> = Local(ptr::null_mut());
     let whole: *mut PSECURITY_DESCRIPTOR = &mut descriptor.0;
@@ -208,7 +231,7 @@ pub(crate) fn owner_of(object: BorrowedHandle<'_>) -> Result<Sid, OsError> {
     let error = unsafe {
         GetSecurityInfo(
             object.as_raw_handle(),
-            SE_KERNEL_OBJECT,
+            kind,
             OWNER_SECURITY_INFORMATION,
             &mut owner,
             ptr::null_mut(),

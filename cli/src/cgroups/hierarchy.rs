@@ -1,13 +1,14 @@
+use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use bellwire::cgroups::Mode;
-use rustix::fs::{AtFlags, CWD, FileType, Mode as FileMode, OFlags, fstat, openat, statat};
-use rustix::io::Errno;
+use cap_fs_ext::{DirExt, MetadataExt};
+use cap_std::ambient_authority;
+use cap_std::fs::Dir;
 
 use super::scan::ScanError;
-use super::walk::Listing;
+use super::walk::directories;
 
 /// The v1 controllers, in the order in which their hierarchies are preferred for a cgroup's identity:
 /// first those that collectors read.
@@ -45,10 +46,10 @@ pub(super) enum Kind {
 #[derive(Debug)]
 pub(super) struct Hierarchy {
     pub(super) kind: Kind,
-    pub(super) dir: OwnedFd,
+    pub(super) dir: Dir,
     pub(super) inode: u64,
     pub(super) device: u64,
-    name: Vec<u8>,
+    name: OsString,
     has_children: bool,
 }
 
@@ -56,31 +57,28 @@ pub(super) struct Hierarchy {
 /// there, or else the first that is in use.
 pub(super) fn find(
     root: &Path,
-    listing: &mut Listing,
-    primary: Option<&[u8]>,
+    primary: Option<&OsStr>,
 ) -> Result<(Mode, Vec<Hierarchy>), ScanError> {
-    let unreadable =
-        |errno: Errno| ScanError::Root { root: root.to_owned(), source: io::Error::from(errno) };
+    let unreadable = |source: io::Error| ScanError::Root { root: root.to_owned(), source };
     // The root is the operator's choice, and may be a link; nothing below it may.
-    let flags = FLAGS.difference(OFlags::NOFOLLOW);
-    let dir = openat(CWD, root, flags, FileMode::empty()).map_err(unreadable)?;
+    let dir = Dir::open_ambient_dir(root, ambient_authority()).map_err(unreadable)?;
     if holds(&dir, "cgroup.controllers") {
-        let stat = fstat(&dir).map_err(unreadable)?;
+        let stat = dir.dir_metadata().map_err(unreadable)?;
         let only = Hierarchy {
             kind: Kind::Unified,
             dir,
-            inode: stat.st_ino,
-            device: stat.st_dev,
-            name: Vec::new(),
+            inode: stat.ino(),
+            device: stat.dev(),
+            name: OsString::new(),
             has_children: true,
         };
         return Ok((Mode::V2, vec![only]));
     }
 
     let mut found: Vec<Hierarchy> = Vec::new();
-    for name in listing.directories(&dir).map_err(unreadable)? {
+    for name in directories(&dir).map_err(unreadable)? {
         // A directory that cannot be opened is not one that can be walked; others may be.
-        let Some(hierarchy) = open(&dir, name.to_bytes(), listing) else { continue };
+        let Some(hierarchy) = open(&dir, name) else { continue };
         let same = |other: &Hierarchy| {
             (other.device, other.inode) == (hierarchy.device, hierarchy.inode)
                 && other.kind == hierarchy.kind
@@ -99,7 +97,7 @@ pub(super) fn find(
         (false, true) => Mode::V1,
         (false, false) => return Err(ScanError::NoHierarchy { root: root.to_owned() }),
     };
-    let before = found.iter().position(|hierarchy| Some(hierarchy.name.as_slice()) == primary);
+    let before = found.iter().position(|hierarchy| Some(hierarchy.name.as_os_str()) == primary);
     let in_use = || found.iter().position(|hierarchy| hierarchy.has_children);
     if let Some(primary) = before.or_else(in_use) {
         let primary = found.remove(primary);
@@ -110,28 +108,23 @@ pub(super) fn find(
 
 impl Hierarchy {
     /// Its directory's name, if it has a cgroup besides its root.
-    pub(super) fn name_in_use(&self) -> Option<&[u8]> {
+    pub(super) fn name_in_use(&self) -> Option<&OsStr> {
         self.has_children.then_some(&self.name)
     }
 }
 
-/// How directories are opened: never through a symbolic link.
-pub(super) const FLAGS: OFlags =
-    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-
-fn open(parent: &OwnedFd, name: &[u8], listing: &mut Listing) -> Option<Hierarchy> {
-    let dir = openat(parent, name, FLAGS, FileMode::empty()).ok()?;
+fn open(parent: &Dir, name: OsString) -> Option<Hierarchy> {
+    let dir = parent.open_dir_nofollow(&name).ok()?;
     let kind = if holds(&dir, "cgroup.controllers") {
         Kind::Unified
     } else if holds(&dir, "cgroup.procs") {
-        kind_of(name)
+        kind_of(name.as_encoded_bytes())
     } else {
         return None;
     };
-    let stat = fstat(&dir).ok()?;
-    let has_children = !listing.directories(&dir).ok()?.is_empty();
-    let name = name.to_vec();
-    Some(Hierarchy { kind, dir, inode: stat.st_ino, device: stat.st_dev, name, has_children })
+    let stat = dir.dir_metadata().ok()?;
+    let has_children = !directories(&dir).ok()?.is_empty();
+    Some(Hierarchy { kind, dir, inode: stat.ino(), device: stat.dev(), name, has_children })
 }
 
 /// A v1 hierarchy is mounted at its controllers' names, joined by commas.
@@ -142,9 +135,8 @@ fn kind_of(name: &[u8]) -> Kind {
     ranks.and_then(|ranks| ranks.into_iter().min()).map_or(Kind::Named, Kind::Controllers)
 }
 
-fn holds(dir: &OwnedFd, file: &str) -> bool {
-    statat(dir, file, AtFlags::SYMLINK_NOFOLLOW)
-        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
+fn holds(dir: &Dir, file: &str) -> bool {
+    dir.symlink_metadata(file).is_ok_and(|stat| stat.is_file())
 }
 
 #[cfg(test)]

@@ -1,9 +1,12 @@
-use std::os::fd::OwnedFd;
+use std::ffi::OsStr;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags, openat};
-use rustix::io::{Errno, read, retry_on_intr};
+use cap_fs_ext::{FollowSymlinks, OpenOptionsFollowExt, OpenOptionsSyncExt};
+use cap_std::fs::{Dir, OpenOptions};
 
 use super::hierarchy::Kind;
+use super::skipped::is_gone;
 
 /// What a cgroup's own files say of its use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,25 +18,24 @@ pub(super) struct Population {
 }
 
 /// Reads the files of the cgroup `name` in `parent`.
-pub(super) fn of_child(kind: Kind, parent: &OwnedFd, name: &[u8]) -> Result<Population, Errno> {
-    let mut path = [name, b"/"].concat();
-    let stem = path.len();
-    let mut first_bytes = |file: &[u8], buffer: &mut [u8]| {
-        path.truncate(stem);
-        path.extend_from_slice(file);
+pub(super) fn of_child(kind: Kind, parent: &Dir, name: &OsStr) -> io::Result<Population> {
+    let mut path = PathBuf::from(name);
+    path.push("file");
+    let mut first_bytes = |file: &str, buffer: &mut [u8]| {
+        path.set_file_name(file);
         read_start(parent, &path, buffer)
     };
     let mut buffer = [0; 256];
     match kind {
         Kind::Unified => {
-            let len = first_bytes(b"cgroup.events", &mut buffer)?;
+            let len = first_bytes("cgroup.events", &mut buffer)?;
             let populated = says_populated(buffer.get(..len).unwrap_or(&[]));
-            let accounted = populated
-                || is_not_blank(first_bytes(b"cgroup.controllers", &mut buffer)?, &buffer);
+            let accounted =
+                populated || is_not_blank(first_bytes("cgroup.controllers", &mut buffer)?, &buffer);
             Ok(Population { populated, accounted })
         }
         Kind::Controllers(_) | Kind::Named => {
-            let populated = first_bytes(b"cgroup.procs", &mut buffer)? > 0;
+            let populated = first_bytes("cgroup.procs", &mut buffer)? > 0;
             Ok(Population { populated, accounted: populated || kind != Kind::Named })
         }
     }
@@ -50,18 +52,23 @@ fn is_not_blank(len: usize, buffer: &[u8]) -> bool {
     buffer.iter().take(len).any(|byte| !byte.is_ascii_whitespace())
 }
 
-/// Files that a kernel does not have are empty; a cgroup that is gone answers `ENODEV`.
-fn read_start(parent: &OwnedFd, path: &[u8], buffer: &mut [u8]) -> Result<usize, Errno> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file = match openat(parent, path, flags, Mode::empty()) {
+/// Files that a kernel does not have are empty, and so are those of a cgroup that is gone.
+fn read_start(parent: &Dir, path: &Path, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut options = OpenOptions::new();
+    options.read(true).follow(FollowSymlinks::No).nonblock(true);
+    let mut file = match parent.open_with(path, &options) {
         Ok(file) => file,
-        Err(Errno::NOENT) => return Ok(0),
-        Err(errno) => return Err(errno),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+        Err(error) => return Err(error),
     };
-    match retry_on_intr(|| read(&file, &mut *buffer)) {
-        Ok(len) => Ok(len),
-        Err(Errno::NODEV | Errno::OPNOTSUPP) => Ok(0),
-        Err(errno) => Err(errno),
+    loop {
+        match file.read(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if is_gone(&error) || error.kind() == io::ErrorKind::Unsupported => {
+                return Ok(0);
+            }
+            read => return read,
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::error::Error;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,16 +13,15 @@ use super::hierarchy::{self, Hierarchy, Kind};
 use super::identity::Identity;
 use super::population::{self, Population};
 use super::skipped::Skipped;
-use super::walk::{Listing, Sink, Step, Walk};
+use super::walk::{Sink, Step, Walk};
 
 /// Reads a cgroup hierarchy, as often as asked.
 #[derive(Debug)]
 pub(crate) struct Scanner {
     root: PathBuf,
     limits: Limits,
-    listing: Listing,
     /// The name of the hierarchy whose inodes are the ids, once one was in use.
-    primary: Option<Vec<u8>>,
+    primary: Option<OsString>,
 }
 
 /// How much a scan takes in at most.
@@ -101,14 +101,14 @@ impl Scanner {
     /// Where a Linux system mounts its cgroups.
     pub(crate) const ROOT: &str = "/sys/fs/cgroup";
 
+    /// Whether this system knows cgroups at all, mounted or not.
+    pub(crate) fn has_cgroups() -> bool {
+        [Self::ROOT, "/proc/self/cgroup"].iter().any(|path| Path::new(path).exists())
+    }
+
     /// A scanner of the hierarchies at or below a root.
     pub(crate) fn new(root: &Path) -> Self {
-        Self {
-            root: root.to_owned(),
-            limits: Limits::default(),
-            listing: Listing::new(),
-            primary: None,
-        }
+        Self { root: root.to_owned(), limits: Limits::default(), primary: None }
     }
 
     /// The same scanner with other limits.
@@ -125,19 +125,14 @@ impl Scanner {
     pub(crate) fn scan(&mut self) -> Result<Scan, ScanError> {
         let started = SystemTime::now();
         let primary = self.primary.as_deref();
-        let (mode, hierarchies) = hierarchy::find(&self.root, &mut self.listing, primary)?;
+        let (mode, hierarchies) = hierarchy::find(&self.root, primary)?;
         if let (None, Some(first)) = (primary, hierarchies.first()) {
-            self.primary = first.name_in_use().map(<[u8]>::to_vec);
+            self.primary = first.name_in_use().map(OsStr::to_owned);
         }
         let mut skipped = Skipped::default();
         let mut found = Found { limit: self.limits.items, ..Found::default() };
         for (rank, hierarchy) in (0..=u8::MAX).zip(&hierarchies) {
-            let walk = Walk {
-                hierarchy,
-                limits: self.limits,
-                listing: &mut self.listing,
-                skipped: &mut skipped,
-            };
+            let walk = Walk { hierarchy, limits: self.limits, skipped: &mut skipped };
             walk.run(&mut Pass { rank, hierarchy, found: &mut found });
         }
         found.spread_population();

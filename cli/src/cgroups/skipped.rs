@@ -1,4 +1,7 @@
-use rustix::io::Errno;
+use std::io;
+
+/// `ENODEV`, which the kernel answers for files of a cgroup that is gone. `io::ErrorKind` has no name for it.
+const NO_DEVICE: i32 = 19;
 
 /// What a scan met and did not read, by reason. None of it fails the scan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,14 +34,19 @@ impl Skipped {
     }
 
     /// Counts a directory that could not be read.
-    pub(super) fn count(&mut self, error: Errno) {
-        let reason = match error {
-            // The kernel answers ENODEV for files of a cgroup that is gone, and ENOTDIR if a file took
-            // the name.
-            Errno::NOENT | Errno::NODEV | Errno::NOTDIR => &mut self.vanished,
-            Errno::ACCESS | Errno::PERM => &mut self.denied,
+    pub(super) fn count(&mut self, error: &io::Error) {
+        let reason = match error.kind() {
+            // ENOTDIR, if a file took the name.
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => &mut self.vanished,
+            _ if is_gone(error) => &mut self.vanished,
+            io::ErrorKind::PermissionDenied => &mut self.denied,
             _ => &mut self.failed,
         };
         *reason = reason.saturating_add(1);
     }
+}
+
+/// Whether a file that was opened belongs to a cgroup that is gone meanwhile.
+pub(super) fn is_gone(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(NO_DEVICE)
 }

@@ -1,12 +1,11 @@
-use std::ffi::CString;
-use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::ffi::{OsStr, OsString};
+use std::io;
 
 use bellwire::cgroups::{MAX_PATH, check_name};
-use rustix::fs::{AtFlags, FileType, Mode, RawDir, SeekFrom, Stat, openat, seek, statat};
-use rustix::io::Errno;
+use cap_fs_ext::{DirExt, MetadataExt};
+use cap_std::fs::{Dir, FileType, Metadata};
 
-use super::hierarchy::{FLAGS, Hierarchy};
+use super::hierarchy::Hierarchy;
 use super::scan::Limits;
 use super::skipped::Skipped;
 
@@ -19,7 +18,7 @@ pub(super) struct Step<'a> {
     /// Whether it has directories in it.
     pub(super) has_children: bool,
     /// The directory that it is in, and its name there; nothing for the hierarchy's root.
-    pub(super) place: Option<(&'a OwnedFd, &'a [u8])>,
+    pub(super) place: Option<(&'a Dir, &'a OsStr)>,
 }
 
 /// Where the walk leaves what it finds.
@@ -28,35 +27,18 @@ pub(super) trait Sink {
     fn take(&mut self, step: &Step<'_>, skipped: &mut Skipped) -> bool;
 }
 
-/// Lists directories, with one buffer for all.
-#[derive(Debug)]
-pub(super) struct Listing {
-    buffer: Vec<MaybeUninit<u8>>,
-}
-
-impl Listing {
-    /// What glibc's `readdir` uses; a v1 controller's directory has some 60 entries.
-    const BUFFER: usize = 32 * 1024;
-
-    pub(super) fn new() -> Self {
-        Self { buffer: vec![MaybeUninit::uninit(); Self::BUFFER] }
-    }
-
-    /// The names of the directories in a directory, which is read from its start.
-    pub(super) fn directories(&mut self, dir: &OwnedFd) -> Result<Vec<CString>, Errno> {
-        seek(dir, SeekFrom::Start(0))?;
-        let mut names = Vec::new();
-        let mut entries = RawDir::new(dir, &mut self.buffer);
-        while let Some(entry) = entries.next() {
-            let entry = entry?;
-            // Other types, symbolic links among them, are not cgroups. Unknown ones: `stat` tells.
-            let candidate = matches!(entry.file_type(), FileType::Directory | FileType::Unknown);
-            if candidate && !matches!(entry.file_name().to_bytes(), b"." | b"..") {
-                names.push(entry.file_name().to_owned());
-            }
+/// The names of the directories in a directory.
+pub(super) fn directories(dir: &Dir) -> io::Result<Vec<OsString>> {
+    let mut names = Vec::new();
+    for entry in dir.entries()? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        // Other types, symbolic links among them, are not cgroups. Unknown ones: `stat` tells.
+        if kind.is_dir() || kind == FileType::unknown() {
+            names.push(entry.file_name());
         }
-        Ok(names)
     }
+    Ok(names)
 }
 
 /// One walk through one hierarchy.
@@ -64,7 +46,6 @@ impl Listing {
 pub(super) struct Walk<'a> {
     pub(super) hierarchy: &'a Hierarchy,
     pub(super) limits: Limits,
-    pub(super) listing: &'a mut Listing,
     pub(super) skipped: &'a mut Skipped,
 }
 
@@ -89,17 +70,15 @@ impl Walk<'_> {
     /// `path` is that of `dir`, without the root's slash.
     fn children(
         &mut self,
-        dir: &OwnedFd,
-        names: &[CString],
+        dir: &Dir,
+        names: &[OsString],
         path: &mut String,
         depth: usize,
         sink: &mut impl Sink,
     ) {
         let parent_len = path.len();
         for name in names {
-            let name = name.to_bytes();
-            let text = str::from_utf8(name).ok().filter(|text| check_name(text).is_ok());
-            let Some(text) = text else {
+            let Some(text) = name.to_str().filter(|text| check_name(text).is_ok()) else {
                 self.skipped.bad_name = self.skipped.bad_name.saturating_add(1);
                 continue;
             };
@@ -120,27 +99,25 @@ impl Walk<'_> {
 
     fn child(
         &mut self,
-        parent: &OwnedFd,
-        name: &[u8],
+        parent: &Dir,
+        name: &OsStr,
         path: &mut String,
         depth: usize,
         sink: &mut impl Sink,
     ) {
-        let stat = match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+        let stat = match parent.symlink_metadata(name) {
             Ok(stat) => stat,
-            Err(errno) => return self.skipped.count(errno),
+            Err(error) => return self.skipped.count(&error),
         };
         // Not a cgroup: another type, or another file system mounted there.
-        if FileType::from_raw_mode(stat.st_mode) != FileType::Directory
-            || stat.st_dev != self.hierarchy.device
-        {
+        if !stat.is_dir() || stat.dev() != self.hierarchy.device {
             return;
         }
         let inside = if is_leaf(&stat) { None } else { self.open(parent, name) };
         let names = inside.as_ref().map(|dir| self.list(dir)).unwrap_or_default();
         let step = Step {
             path,
-            inode: stat.st_ino,
+            inode: stat.ino(),
             has_children: !names.is_empty(),
             place: Some((parent, name)),
         };
@@ -153,13 +130,14 @@ impl Walk<'_> {
         }
     }
 
-    fn open(&mut self, parent: &OwnedFd, name: &[u8]) -> Option<OwnedFd> {
-        openat(parent, name, FLAGS, Mode::empty()).map_err(|errno| self.skipped.count(errno)).ok()
+    /// Never through a symbolic link.
+    fn open(&mut self, parent: &Dir, name: &OsStr) -> Option<Dir> {
+        parent.open_dir_nofollow(name).map_err(|error| self.skipped.count(&error)).ok()
     }
 
-    fn list(&mut self, dir: &OwnedFd) -> Vec<CString> {
-        self.listing.directories(dir).unwrap_or_else(|errno| {
-            self.skipped.count(errno);
+    fn list(&mut self, dir: &Dir) -> Vec<OsString> {
+        directories(dir).unwrap_or_else(|error| {
+            self.skipped.count(&error);
             Vec::new()
         })
     }
@@ -167,6 +145,6 @@ impl Walk<'_> {
 
 /// A directory's link count is 2 and one for each directory in it, here and on most file systems; those
 /// that do not count say 1. So most cgroups need not be listed, which spares half the time of a scan.
-fn is_leaf(stat: &Stat) -> bool {
-    stat.st_nlink == 2
+fn is_leaf(stat: &Metadata) -> bool {
+    stat.nlink() == 2
 }

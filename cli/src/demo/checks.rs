@@ -165,7 +165,7 @@ fn burst(burst: &Burst, requests: &Arrivals) -> Vec<Check> {
             format!("shared memory: {before} before, {most} meanwhile, {after} after"),
             shared.before.bytes > 0
                 && shared.after.bytes <= shared.before.bytes / 10 * 11
-                && shared.after.memfds <= shared.before.memfds,
+                && shared.after.pieces <= shared.before.pieces,
         ),
     ]
 }
@@ -228,7 +228,7 @@ mod tests {
             last: 1 << 14,
         };
         ran.lanes = vec![lane("requests"), lane("answers")];
-        (ran.shared.before.bytes, ran.shared.before.memfds) = (100_000, 20);
+        (ran.shared.before.bytes, ran.shared.before.pieces) = (100_000, 20);
         ran.shared.after = ran.shared.before;
         change(&mut ran, &mut requests);
         let checks = burst(&ran, &requests).into_iter();
@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn memory_that_stays_or_a_snapshot_that_did_not_come_fails() {
         assert_eq!(failing(|ran, _| ran.shared.after.bytes += 20_000), ["burst_memory_returned"]);
-        assert_eq!(failing(|ran, _| ran.shared.after.memfds += 1), ["burst_memory_returned"]);
+        assert_eq!(failing(|ran, _| ran.shared.after.pieces += 1), ["burst_memory_returned"]);
         assert_eq!(failing(|ran, _| ran.snapshots.truncate(2)), ["burst_snapshots"]);
     }
 

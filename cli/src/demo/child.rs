@@ -11,7 +11,8 @@ use crate::exit::{Exit, Failure};
 
 /// One of the demo's two processes: this program again, with a hidden subcommand.
 ///
-/// It ends when its standard input does, so that it never outlives the demo. Dropping it kills it.
+/// It ends when its standard input does, so that it never outlives the demo, and does not mind Ctrl-C. Dropping it
+/// kills it.
 #[derive(Debug)]
 pub(super) struct Process {
     who: Who,
@@ -36,8 +37,6 @@ impl Process {
         let failed =
             |error| Failure::of(Exit::Failed, "cannot start a process of the demo", &error);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        // Ctrl-C is for the demo, which ends both in order.
-        std::os::unix::process::CommandExt::process_group(command, 0);
         let mut child = command.spawn().map_err(failed)?;
         let (orders, said) = (child.stdin.take(), child.stdout.take());
         let events = events.clone();

@@ -14,6 +14,7 @@ use super::protocol::{DemoPing, FromConsumer, ToConsumer, Totals};
 use super::tally::Tally;
 use crate::exit::{Exit, Failure, chain};
 use crate::out;
+use crate::stop::Stop;
 
 /// How long each activity goes on at a time. See the demo's `--help`.
 const CALLS: Duration = Duration::from_millis(20);
@@ -29,6 +30,8 @@ const ABSENT: &str = "bellwire-demo: no such cgroup";
 const FIRST: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(run_dir: &RunDir) -> Result<Exit, Failure> {
+    let stop = Stop::on_termination()?;
+    stop.on_request(|| std::process::exit(i32::from(Exit::Terminated as u8)));
     let orders = orders();
     let mut consumer = Consumer::connect(run_dir)?;
     loop {

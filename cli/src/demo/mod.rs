@@ -76,7 +76,8 @@ pub(crate) fn run(args: &Demo) -> Result<Exit, Failure> {
 fn private_dir() -> Result<tempfile::TempDir, Failure> {
     let temp = std::env::temp_dir();
     // The path of a socket has at most 107 bytes.
-    let parent = if temp.as_os_str().len() > 60 { Path::new("/tmp") } else { &temp };
+    let short = Path::new("/tmp");
+    let parent = if temp.as_os_str().len() > 60 && short.is_dir() { short } else { &temp };
     tempfile::Builder::new().prefix("bellwire-demo-").tempdir_in(parent).map_err(|error| {
         Failure::of(Exit::Failed, "cannot make a private run dir", &error)
             .next("name a writable directory in TMPDIR")

@@ -17,11 +17,8 @@ use crate::out;
 use crate::provide::{Feed, Source, unserved};
 use crate::stop::{Stop, Why};
 
-/// How many cgroups are made up where there are no real ones.
-const SYNTHETIC: Source = Source::Synthetic { count: 1000, seed: 1 };
-
 pub(crate) fn run(run_dir: &RunDir, args: &DemoProvider) -> Result<Exit, Failure> {
-    let stop = Stop::on_signals()?;
+    let stop = Stop::on_termination()?;
     let mut builder = Server::builder(run_dir);
     let failed = |error| unserved(run_dir, &error);
     let publisher = builder.publish::<CgroupsSnapshot>().map_err(failed)?;
@@ -35,7 +32,7 @@ pub(crate) fn run(run_dir: &RunDir, args: &DemoProvider) -> Result<Exit, Failure
     stage.map_err(failed)?;
     let source = match &args.root {
         Some(root) => Source::hierarchy(root, Limits::default()),
-        None => SYNTHETIC,
+        None => Source::made_up(),
     };
     let mut feed = Feed::new(source, publisher);
     let first = feed.step().map_err(|error| Failure::of(Exit::Failed, "no snapshot", &error))?;

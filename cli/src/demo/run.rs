@@ -10,6 +10,7 @@ use super::world::{Change, World};
 use super::{Event, Outcome};
 use crate::exit::{Exit, Failure};
 use crate::stop::Stop;
+use crate::this_program;
 
 /// How often the provider looks at the hierarchy.
 const INTERVAL: &str = "50ms";
@@ -44,7 +45,7 @@ impl Run {
         let (sender, events) = mpsc::channel();
         let stopped = sender.clone();
         stop.on_request(move || drop(stopped.send(Event::Stop)));
-        let mut command = again("demo-provider", run_dir);
+        let mut command = again("demo-provider", run_dir)?;
         command.args(["--interval", INTERVAL]);
         if let Some(root) = root {
             command.arg("--root").arg(root);
@@ -54,7 +55,7 @@ impl Run {
         else {
             return Err(unready(Who::Provider));
         };
-        let mut command = again("demo-consumer", run_dir);
+        let mut command = again("demo-consumer", run_dir)?;
         let consumer = Process::start(Who::Consumer, &mut command, &sender, Event::Consumer)?;
         let ready = next(&events, PATIENCE)?;
         let Event::Consumer(FromConsumer::Ready { connect_nanos, provider: seen }) = ready else {
@@ -214,11 +215,12 @@ impl Run {
     }
 }
 
-/// This very program, also when its file was replaced meanwhile.
-fn again(subcommand: &str, run_dir: &Path) -> Command {
-    let mut command = Command::new("/proc/self/exe");
+/// This very program, once more.
+fn again(subcommand: &str, run_dir: &Path) -> Result<Command, Failure> {
+    let failed = |error| Failure::of(Exit::Failed, "cannot find this program's file", &error);
+    let mut command = Command::new(this_program().map_err(failed)?);
     command.arg("--run-dir").arg(run_dir).arg(subcommand);
-    command
+    Ok(command)
 }
 
 fn next(events: &Receiver<Event>, limit: Duration) -> Result<Event, Failure> {

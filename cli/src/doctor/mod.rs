@@ -1,78 +1,77 @@
 //! `bellwire doctor`: tries what Bellwire needs of this machine.
 
-mod doorbells;
-mod limits;
-mod memory;
-mod optional;
-mod peers;
-mod probe;
-mod run_dir;
 mod session;
 
 use std::io::Write;
+use std::process::Command;
 
 use bellwire::RunDir;
-use serde_json::json;
+use bellwire::doctor::{self, Check, Outcome};
+use serde::Serialize;
 
 use crate::args::Doctor;
 use crate::exit::{Exit, Failure};
 use crate::out::{self, BAD, FAINT, GOOD, TITLE, WARN};
-use probe::{Probe, State};
+use crate::this_program;
+
+#[derive(Serialize)]
+struct Report<'a> {
+    ok: bool,
+    system: &'a str,
+    machine: &'a str,
+    probes: Vec<Probe<'a>>,
+}
+
+#[derive(Serialize)]
+struct Probe<'a> {
+    group: &'a str,
+    name: &'a str,
+    required: bool,
+    state: &'a str,
+    detail: &'a str,
+    advice: Option<&'a str>,
+}
 
 pub(crate) fn run(run_dir: &RunDir, args: &Doctor) -> Result<Exit, Failure> {
-    let probes: Vec<Probe> = [
-        memory::probes(),
-        doorbells::probes(),
-        peers::probes(),
-        session::probes(),
-        limits::probes(),
-        run_dir::probes(run_dir),
-        optional::probes(),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
-    let broken = probes.iter().filter(|probe| probe.required && probe.state == State::Missing);
-    let broken = broken.count();
-    let system = rustix::system::uname();
-    let kernel = system.release().to_string_lossy();
-    let machine = system.machine().to_string_lossy();
+    let own = this_program()
+        .map_err(|error| Failure::of(Exit::Failed, "cannot find this program's file", &error))?;
+    let mut checks = doctor::checks(run_dir.path(), Command::new(own).arg("--version"));
+    checks.extend(session::checks());
+    let broken = checks.iter().filter(|check| check.is_fatal()).count();
+    let (system, machine) = (doctor::system(), std::env::consts::ARCH);
     if args.json {
-        let ok = broken == 0;
-        out::json_line(
-            &json!({ "ok": ok, "kernel": kernel, "machine": machine, "probes": probes }),
-        )?;
+        let probes = checks.iter().map(Probe::of).collect();
+        out::json_line(&Report { ok: broken == 0, system: &system, machine, probes })?;
     } else {
-        print(&probes, broken, &format!("Linux {kernel}, {machine}"))?;
+        print(&checks, broken, &format!("{system}, {machine}"))?;
     }
     Ok(if broken == 0 { Exit::Ok } else { Exit::Failed })
 }
 
-fn print(probes: &[Probe], broken: usize, system: &str) -> Result<(), Failure> {
+fn print(checks: &[Check], broken: usize, system: &str) -> Result<(), Failure> {
     let mut stdout = out::stdout();
     writeln!(stdout, "{system}")?;
-    let widest = probes.iter().map(|probe| probe.name.chars().count()).max().unwrap_or(0);
+    let widest = checks.iter().map(|check| check.name.chars().count()).max().unwrap_or(0);
     let mut group = "";
-    for probe in probes {
-        if probe.group != group {
-            group = probe.group;
+    for check in checks {
+        if check.group != group {
+            group = check.group;
             writeln!(stdout, "\n{TITLE}{group}{TITLE:#}")?;
         }
-        let (style, word) = match (probe.state, probe.required) {
-            (State::Ok, _) => (GOOD, "ok"),
-            (State::Limited, _) => (WARN, "limited"),
-            (State::Missing, true) => (BAD, "missing"),
-            (State::Missing, false) => (WARN, "missing"),
+        let style = match check.outcome {
+            Outcome::Ok => GOOD,
+            Outcome::Missing if check.required => BAD,
+            Outcome::Limited | Outcome::Missing => WARN,
         };
-        let (name, detail) = (probe.name, &probe.detail);
-        let spared = probe.state == State::Missing && !probe.required;
+        let (name, word, detail) = (check.name, check.outcome.as_str(), &check.detail);
+        let spared = check.outcome == Outcome::Missing && !check.required;
         let optional = if spared { format!(" {FAINT}(optional){FAINT:#}") } else { String::new() };
         writeln!(stdout, "  {name:<widest$}  {style}{word:<7}{style:#}  {detail}{optional}")?;
-        if let Some(advice) = &probe.advice {
-            writeln!(stdout, "  {:widest$}  {:7}  {style}→{style:#} {advice}", "", "")?;
+        if let Some(remedy) = &check.remedy {
+            writeln!(stdout, "  {:widest$}  {:7}  {style}→{style:#} {remedy}", "", "")?;
         }
     }
-    let limited = probes.iter().filter(|probe| probe.state == State::Limited).count();
+    let limited = checks.iter().filter(|check| check.outcome == Outcome::Limited).count();
     let verdict = match broken {
         0 => format!("{GOOD}Bellwire works here.{GOOD:#}"),
         1 => format!("{BAD}Bellwire does not work here: something required is missing.{BAD:#}"),
@@ -84,4 +83,17 @@ fn print(probes: &[Probe], broken: usize, system: &str) -> Result<(), Failure> {
         if limited > 0 { format!(" {limited} limited, see above.") } else { String::new() };
     writeln!(stdout, "\n{verdict}{limited}")?;
     Ok(stdout.flush()?)
+}
+
+impl<'a> Probe<'a> {
+    fn of(check: &'a Check) -> Self {
+        Self {
+            group: check.group,
+            name: check.name,
+            required: check.required,
+            state: check.outcome.as_str(),
+            detail: &check.detail,
+            advice: check.remedy.as_deref(),
+        }
+    }
 }

@@ -1,17 +1,17 @@
 use bellwire::cgroups::{CgroupsSnapshot, Meta, Mode, encode, synthetic};
+use bellwire::doctor::{Check, Finding, Group, Tried};
 use bellwire::{Client, Refreshed, RunDir, Server, SnapshotCache};
 
-use super::probe::{Finding, Group, Probe, Tried};
 use crate::demo::DemoPing;
 use crate::out::span;
 
 /// All of it together, in a private run dir.
-pub(super) fn probes() -> Vec<Probe> {
+pub(super) fn checks() -> Vec<Check> {
     let mut group = Group::new("all together");
-    let advice = "the probes above say what is missing; `bellwire demo` shows more";
+    let advice = "the checks above say what is missing; `bellwire demo` shows more";
     group.required("a session and a call", advice, call());
     group.required("a snapshot", advice, snapshot());
-    group.probes()
+    group.into_checks()
 }
 
 fn call() -> Tried {

@@ -10,6 +10,7 @@ use anstream::AutoStream;
 use anstyle::{AnsiColor, Style};
 use colorchoice::ColorChoice;
 use serde::Serialize;
+use terminal_size::Width;
 
 pub(crate) use number::{bytes, count, nanos, rate, span};
 pub(crate) use table::{Align, Cell, Column, Table};
@@ -76,9 +77,9 @@ pub(crate) fn json_line(value: &impl Serialize) -> io::Result<()> {
 
 /// The columns of the terminal that standard output is; `None` when it is none.
 pub(crate) fn width() -> Option<usize> {
-    // Fails on what is no terminal; a terminal may not know its size.
-    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
-    (size.ws_col > 0).then_some(usize::from(size.ws_col))
+    // A terminal may not know its size.
+    let (Width(columns), _) = terminal_size::terminal_size_of(io::stdout())?;
+    (columns > 0).then_some(usize::from(columns))
 }
 
 /// Whether people look at standard output.

@@ -65,6 +65,11 @@ pub(super) fn known(
     None
 }
 
+/// The method number of a service; 1 of one that this command does not know.
+pub(crate) fn method_of(service: ServiceName) -> u32 {
+    if service == Client::<Fetch>::SERVICE { Fetch::METHOD } else { 1 }
+}
+
 impl<S: Service> Caller for Typed<S> {
     fn what(&self) -> &'static str {
         self.what

@@ -13,6 +13,7 @@ use crate::exit::{Exit, Failure, chain};
 use crate::out::{self, FAINT, span};
 use crate::stop::Stop;
 use call::Caller;
+pub(crate) use call::method_of;
 use tally::Tally;
 
 /// One try.
@@ -47,7 +48,7 @@ pub(crate) fn run(run_dir: &RunDir, args: &Ping) -> Result<Exit, Failure> {
     };
     let mut way = match caller {
         Some(caller) => Way::Calls(caller),
-        None => Way::Handshakes(args.method.unwrap_or(1)),
+        None => Way::Handshakes(args.method.unwrap_or_else(|| method_of(args.service))),
     };
     print(&heading(&way, run_dir, args))?;
     let mut tally = Tally::new();

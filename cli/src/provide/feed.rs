@@ -4,6 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 use bellwire::cgroups::{CgroupsSnapshot, EncodeError, Mode, SnapshotWriter, synthetic};
 use bellwire::{PublishError, Publisher};
 
+use crate::args::Provide;
 use crate::cgroups::{Limits, Scan, ScanError, Scanner, Skipped};
 
 /// Publishes what a source of cgroups shows, when it changed.
@@ -44,6 +45,25 @@ pub(crate) enum FeedError {
 }
 
 impl Source {
+    /// How many cgroups are made up where nobody says how many.
+    const MADE_UP: usize = 1000;
+
+    /// What is to be provided. Only a system that knows no cgroups gets made-up ones without having asked.
+    pub(crate) fn of(args: &Provide) -> Self {
+        let limits = Limits { items: args.max_cgroups, depth: args.max_depth };
+        match (args.made_up, &args.root) {
+            (Some(count), _) => Self::Synthetic { count, seed: 1 },
+            (None, Some(root)) => Self::hierarchy(root, limits),
+            (None, None) if !Scanner::has_cgroups() => Self::made_up(),
+            (None, None) => Self::hierarchy(Path::new(Scanner::ROOT), limits),
+        }
+    }
+
+    /// Made-up cgroups, as many as where nobody says how many.
+    pub(crate) const fn made_up() -> Self {
+        Self::Synthetic { count: Self::MADE_UP, seed: 1 }
+    }
+
     pub(crate) fn hierarchy(root: &Path, limits: Limits) -> Self {
         Self::Hierarchy(Scanner::new(root).with_limits(limits))
     }

@@ -3,14 +3,14 @@
 mod feed;
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use bellwire::cgroups::CgroupsSnapshot;
-use bellwire::{RunDir, ServeError, Server, ServiceName, Snapshot};
-use bellwire_memfd::endpoint::{self, Liveness};
+use bellwire::{EndpointInfo, Liveness, RunDir, ServeError, Server, ServiceName, Snapshot};
 
 use crate::args::{Provide, Subject};
-use crate::cgroups::Limits;
+use crate::cgroups::Scanner;
 use crate::exit::{Exit, Failure, chain};
 use crate::out::{FAINT, GOOD, WARN, count, span};
 use crate::stop::Stop;
@@ -22,13 +22,14 @@ pub(crate) fn run(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure> {
     let mut builder = Server::builder(run_dir);
     let publisher =
         builder.publish::<CgroupsSnapshot>().map_err(|error| unserved(run_dir, &error))?;
-    let limits = Limits { items: args.max_cgroups, depth: args.max_depth };
-    let mut feed = Feed::new(Source::hierarchy(&args.root, limits), publisher);
+    let source = Source::of(args);
+    let origin = Origin::of(args, &source);
+    let mut feed = Feed::new(source, publisher);
     // The first client shall find a snapshot.
     let first = feed.step().map_err(|error| no_feed(&error))?;
     let server = builder.start().map_err(|error| unserved(run_dir, &error))?;
     let say = Say { verbose: args.verbose };
-    say.start(run_dir, args, first.as_ref());
+    say.start(run_dir, args.interval, &origin, first.as_ref());
     follow(&mut feed, args.interval, &stop, say);
     let stats = server.stop();
     say.end(stats.admitted, stats.answered);
@@ -84,7 +85,7 @@ pub(crate) fn unserved(run_dir: &RunDir, error: &ServeError) -> Failure {
 }
 
 fn holder(run_dir: &RunDir, service: ServiceName) -> Option<u32> {
-    let endpoints = endpoint::list(run_dir.path()).ok()?;
+    let endpoints = run_dir.endpoints().ok()?;
     let endpoint = endpoints.into_iter().find(|endpoint| endpoint.service == service)?;
     match endpoint.liveness {
         Liveness::Alive(pid) => pid,
@@ -97,6 +98,34 @@ fn no_feed(error: &FeedError) -> Failure {
         .next("name the mount point of the cgroup hierarchies with --root DIR")
 }
 
+/// Where the cgroups that are provided come from.
+enum Origin {
+    Hierarchy(PathBuf),
+    /// Made up, as it was asked for.
+    Asked,
+    /// Made up for want of others.
+    NoCgroups,
+}
+
+impl Origin {
+    fn of(args: &Provide, source: &Source) -> Self {
+        match source {
+            Source::Synthetic { .. } if args.made_up.is_some() => Self::Asked,
+            Source::Synthetic { .. } => Self::NoCgroups,
+            Source::Hierarchy(_) => {
+                Self::Hierarchy(args.root.clone().unwrap_or(Scanner::ROOT.into()))
+            }
+        }
+    }
+}
+
+/// What clients connect to.
+fn place(run_dir: &RunDir) -> String {
+    let endpoints = run_dir.endpoints().unwrap_or_default();
+    let own = endpoints.iter().find(|one| one.service.as_str() == CgroupsSnapshot::NAME);
+    own.map_or_else(|| run_dir.path().display().to_string(), EndpointInfo::address)
+}
+
 /// What the operator reads on stderr.
 #[derive(Clone, Copy)]
 struct Say {
@@ -104,16 +133,23 @@ struct Say {
 }
 
 impl Say {
-    fn start(self, run_dir: &RunDir, args: &Provide, first: Option<&Fed>) {
-        let path = run_dir.path().join(format!("{}.sock", CgroupsSnapshot::NAME));
+    fn start(self, run_dir: &RunDir, interval: Duration, origin: &Origin, first: Option<&Fed>) {
         let (cgroups, mode) = first.map_or((0, "?"), |fed| (fed.cgroups, fed.mode.as_str()));
-        let interval = span(args.interval);
-        let path = path.display();
-        let from = args.root.display();
-        tell(format_args!(
-            "{GOOD}providing{GOOD:#} {} at {path}: {cgroups} cgroups of {from} ({mode}), looked at every {interval}",
-            CgroupsSnapshot::NAME,
-        ));
+        let what = match origin {
+            Origin::Hierarchy(root) => {
+                let (root, interval) = (root.display(), span(interval));
+                format!("{cgroups} cgroups of {root} ({mode}), looked at every {interval}")
+            }
+            Origin::Asked | Origin::NoCgroups => {
+                format!("{cgroups} made-up cgroups, which do not change")
+            }
+        };
+        let name = CgroupsSnapshot::NAME;
+        let place = place(run_dir);
+        tell(format_args!("{GOOD}providing{GOOD:#} {name} at {place}: {what}"));
+        if matches!(origin, Origin::NoCgroups) {
+            tell(format_args!("{WARN}made up{WARN:#}: this system knows no cgroups"));
+        }
         if let Some(skipped) = first.map(|fed| fed.skipped).filter(|skipped| *skipped > 0) {
             tell(format_args!("{WARN}incomplete{WARN:#}: {skipped} directories could not be read"));
         }

@@ -1,10 +1,9 @@
 use std::fs;
 use std::process::Stdio;
 
-use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{Ended, Place};
+use crate::support::{Ended, Place, Signal};
 
 fn paths(snapshot: &Value) -> Vec<&str> {
     let cgroups = snapshot["cgroups"].as_array().unwrap();
@@ -77,7 +76,7 @@ fn watching_prints_what_changed_as_it_does() {
     let gone = place.root().join("web.slice");
     fs::rename(&gone, place.temp().join("gone")).unwrap();
     assert!(watch.stdout_until("- ").contains("/web.slice"));
-    assert!(watch.end_by(Signal::TERM).success());
+    assert!(watch.ends_well_by(Signal::Term));
 }
 
 #[test]
@@ -91,7 +90,7 @@ fn watching_as_json_prints_a_line_for_each_change() {
     let second: Value = serde_json::from_str(&watch.stdout_until("web.slice")).unwrap();
     assert_eq!(second["total"], 4);
     assert!(second["generation"].as_u64() > first["generation"].as_u64());
-    assert!(watch.end_by(Signal::INT).success());
+    assert!(watch.ends_well_by(Signal::Int));
 }
 
 #[test]
@@ -101,7 +100,7 @@ fn watching_outlives_the_provider() {
     watch.stderr_until("waiting for a provider");
     let mut provider = place.provider();
     watch.stdout_until("/system.slice/cron.service");
-    provider.end_by(Signal::KILL);
+    provider.end_by(Signal::Kill);
     assert!(watch.stderr_until("went away").contains("the last snapshot stays"));
     place.cgroup("web.slice");
     let _next = place.provider();

@@ -27,12 +27,18 @@ fn endpoints_are_listed_with_mode_owner_and_pid() {
     let line = listed.stdout.lines().nth(1).unwrap();
     let fields: Vec<&str> = line.split_whitespace().collect();
     let pid = provider.pid().to_string();
-    assert_eq!(fields[..4], ["cgroups-snapshot", "alive", pid.as_str(), "0600"], "{line}");
-    assert_eq!(fields[5], place.socket().to_str().unwrap());
+    assert_eq!(fields[..3], ["cgroups-snapshot", "alive", pid.as_str()], "{line}");
+    assert_eq!(fields[5], place.address());
 
     let endpoint = &place.run(&["ls", "--format", "json"]).json()["endpoints"][0];
-    assert_eq!((&endpoint["mode"], &endpoint["pid"]), (&"0600".into(), &provider.pid().into()));
-    assert_eq!(endpoint["uid"], rustix::process::geteuid().as_raw());
+    // Permission bits, where there are some: nobody else may connect.
+    assert_eq!(fields[3], endpoint["mode"].as_str().unwrap_or("-"));
+    assert!(["0600", "-"].contains(&fields[3]), "{line}");
+    assert_eq!(
+        (&endpoint["pid"], &endpoint["address"]),
+        (&provider.pid().into(), &fields[5].into())
+    );
+    assert_eq!(endpoint["user"], bellwire::User::own().to_string());
     assert_eq!(endpoint["owner"], fields[4]);
 }
 

@@ -4,16 +4,25 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
 /// A test that waits for longer hangs.
 const HANGS: Duration = Duration::from_secs(60);
+
+/// What the system can send to a process. `Kill` is everywhere; the others are where there is a shell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Signal {
+    Int,
+    Term,
+    Stop,
+    Cont,
+    Kill,
+}
 
 /// A place of its own for one test: a run dir, a made-up cgroup hierarchy, temporary files.
 pub(crate) struct Place {
@@ -77,8 +86,11 @@ impl Place {
         self.dir.path().join("tmp")
     }
 
-    pub(crate) fn socket(&self) -> PathBuf {
-        self.run_dir().join("cgroups-snapshot.sock")
+    /// What clients of the only endpoint connect to.
+    pub(crate) fn address(&self) -> String {
+        let endpoints = bellwire::RunDir::new(self.run_dir()).endpoints().unwrap();
+        assert_eq!(endpoints.len(), 1, "{endpoints:?}");
+        endpoints[0].address()
     }
 
     /// Makes a cgroup of the made-up hierarchy: complete before it can be seen.
@@ -91,7 +103,11 @@ impl Place {
 
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = bellwire();
-        command.env("BELLWIRE_RUN_DIR", self.run_dir()).env("TMPDIR", self.temp()).args(args);
+        // The three names that systems have for it.
+        for name in ["TMPDIR", "TMP", "TEMP"] {
+            command.env(name, self.temp());
+        }
+        command.env("BELLWIRE_RUN_DIR", self.run_dir()).current_dir(self.dir.path()).args(args);
         command
     }
 
@@ -157,8 +173,15 @@ impl Running {
         until(&self.stderr, text)
     }
 
-    pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    pub(crate) fn signal(&mut self, signal: Signal) {
+        let name = match signal {
+            Signal::Kill => return self.child.kill().unwrap(),
+            Signal::Int => "INT",
+            Signal::Term => "TERM",
+            Signal::Stop => "STOP",
+            Signal::Cont => "CONT",
+        };
+        assert!(shell("kill -s \"$0\" \"$1\"", &[name, &self.pid().to_string()]).unwrap());
     }
 
     pub(crate) fn end(&mut self) -> ExitStatus {
@@ -168,6 +191,26 @@ impl Running {
     pub(crate) fn end_by(&mut self, signal: Signal) -> ExitStatus {
         self.signal(signal);
         self.end()
+    }
+
+    /// Whether it ends with status 0 at a signal. Where there are none it is killed, and that is not told.
+    pub(crate) fn ends_well_by(&mut self, signal: Signal) -> bool {
+        if has_shell() {
+            return self.end_by(signal).success();
+        }
+        self.end_by(Signal::Kill);
+        true
+    }
+
+    /// Waits until it has ended, and every process that it started.
+    pub(crate) fn all_ended(&mut self) {
+        let ended = |lines: &Receiver<String>| loop {
+            match lines.recv_timeout(HANGS) {
+                Ok(_) => {}
+                Err(error) => return error == RecvTimeoutError::Disconnected,
+            }
+        };
+        assert!(ended(&self.stderr), "a process that it started outlives it");
     }
 
     /// What it says until it ends.
@@ -184,6 +227,26 @@ impl Drop for Running {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Whether there are signals to send, and permission bits to set. A test that needs them says that it is skipped.
+pub(crate) fn has_shell() -> bool {
+    let has = shell("exit 0", &[]).is_some();
+    if !has {
+        eprintln!("skipped: there is no shell here, and no signals");
+    }
+    has
+}
+
+/// Whether a script of the shell succeeds with these arguments, from `$0` on; `None` without a shell.
+pub(crate) fn shell(script: &str, arguments: &[&str]) -> Option<bool> {
+    let status = Command::new("sh").args(["-c", script]).args(arguments).status();
+    Some(status.ok()?.success())
+}
+
+/// Gives a file these permission bits.
+pub(crate) fn chmod(mode: &str, path: &Path) {
+    assert_eq!(shell("chmod \"$0\" \"$1\"", &[mode, path.to_str().unwrap()]), Some(true));
 }
 
 /// Whether a directory has nothing in it.

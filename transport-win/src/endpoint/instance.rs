@@ -113,23 +113,22 @@ impl Listening {
 
     /// Whether the wait for somebody is over, well or badly.
     pub(super) fn is_over(&self) -> bool {
-        self.overlapped.is_none() || self.result(false) != Err(ERROR_IO_INCOMPLETE)
+        self.overlapped.is_none() || self.result() != Err(ERROR_IO_INCOMPLETE)
     }
 
     /// The instance, if somebody has connected to it.
     pub(super) fn into_connected(mut self) -> Option<OwnedHandle> {
-        let connected = self.overlapped.is_none() || self.result(false).is_ok();
+        let connected = self.overlapped.is_none() || self.result().is_ok();
         self.close();
         self.handle.take().filter(|_| connected)
     }
 
-    fn result(&self, wait: bool) -> Result<(), u32> {
+    /// How the wait for somebody ended; `ERROR_IO_INCOMPLETE` when it has not.
+    fn result(&self) -> Result<(), u32> {
         let Some(overlapped) = self.overlapped else { return Ok(()) };
         let mut len = 0;
         // SAFETY: the OVERLAPPED of this instance's wait, which lives as long as the field is set.
-        let done = unsafe {
-            GetOverlappedResult(self.raw(), overlapped.as_ptr(), &mut len, i32::from(wait))
-        };
+        let done = unsafe { GetOverlappedResult(self.raw(), overlapped.as_ptr(), &mut len, 0) };
         if done == 0 { Err(OsError::last().code()) } else { Ok(()) }
     }
 
@@ -142,9 +141,9 @@ impl Listening {
         let Some(overlapped) = self.overlapped else { return };
         // SAFETY: as in `result`.
         let _ = unsafe { CancelIoEx(self.raw(), overlapped.as_ptr()) };
-        // It was cancelled, or is over already. The event is that of all instances: it may be set for another one, and
-        // the memory is the system's until this one is over.
-        while self.result(true) == Err(ERROR_IO_INCOMPLETE) {
+        // It was cancelled, or is over already, but the memory is the system's until that is told. It is not waited for
+        // by the event, which is that of all instances and may be set for another one.
+        while self.result() == Err(ERROR_IO_INCOMPLETE) {
             std::thread::yield_now();
         }
         self.overlapped = None;

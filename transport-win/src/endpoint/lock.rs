@@ -3,6 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
 use std::os::windows::fs::OpenOptionsExt;
+use std::os::windows::io::AsHandle;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,12 +12,14 @@ use windows_sys::Win32::Foundation::{
     ERROR_ACCESS_DENIED, ERROR_FILE_NOT_FOUND, ERROR_SHARING_VIOLATION, GENERIC_WRITE,
 };
 use windows_sys::Win32::Storage::FileSystem::{
-    DELETE, FILE_FLAG_DELETE_ON_CLOSE, FILE_SHARE_DELETE, FILE_SHARE_READ,
+    DELETE, FILE_FLAG_DELETE_ON_CLOSE, FILE_SHARE_DELETE, FILE_SHARE_READ, FILE_SHARE_WRITE,
+    READ_CONTROL,
 };
 
 use super::error::{BindError, ListError};
 use super::pipe_name;
-use crate::OsError;
+use crate::peer::User;
+use crate::{OsError, security};
 
 /// A lister may have a lock file open for a moment: so often is it tried again, that far apart.
 const LOCK_TRIES: u32 = 5;
@@ -44,6 +47,26 @@ pub struct EndpointInfo {
     pub pipe: String,
     /// Whether somebody serves it.
     pub liveness: Liveness,
+}
+
+impl EndpointInfo {
+    /// What clients connect to: the pipe's name.
+    pub fn address(&self) -> String {
+        self.pipe.clone()
+    }
+
+    /// Whom the lock file belongs to, where that may be asked.
+    pub fn owner(&self) -> Option<User> {
+        let everybody = FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE;
+        let mut options = OpenOptions::new();
+        let file = options.access_mode(READ_CONTROL).share_mode(everybody).open(&self.path).ok()?;
+        security::owner_of_file(file.as_handle()).ok()
+    }
+
+    /// Permission bits: there are none. The pipe has a list of rights, which admits its owner and the listed users.
+    pub const fn permissions(&self) -> Option<u32> {
+        None
+    }
 }
 
 /// The path of a service's lock file.

@@ -138,6 +138,19 @@ impl Endpoint {
         }
     }
 
+    /// Whether a pipe of this name could be made once more as if it were the first: only where the system does not heed
+    /// `FILE_FLAG_FIRST_PIPE_INSTANCE`.
+    #[cfg(feature = "doctor")]
+    pub(crate) fn could_be_made_again(&self) -> Result<bool, OsError> {
+        match Listening::open(&self.pipe, &self.rights, &self.arrived, true) {
+            Ok(_) => Ok(true),
+            Err(error) if [ERROR_ACCESS_DENIED, ERROR_PIPE_BUSY].contains(&error.code()) => {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// The service.
     pub fn service(&self) -> ServiceName {
         self.service

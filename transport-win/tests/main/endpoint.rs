@@ -12,6 +12,7 @@ use bellwire_win::peer::Sid;
 use bellwire_win::{clock, poll};
 use windows_sys::Win32::Foundation::INVALID_HANDLE_VALUE;
 use windows_sys::Win32::Storage::FileSystem::{FILE_FLAG_FIRST_PIPE_INSTANCE, PIPE_ACCESS_DUPLEX};
+use windows_sys::Win32::System::IO::OVERLAPPED;
 use windows_sys::Win32::System::Pipes::{CreateNamedPipeW, PIPE_TYPE_MESSAGE};
 
 use crate::child;
@@ -263,4 +264,21 @@ fn body_serves() {
     let endpoint = bind(&dir, "mortal");
     let _server = accept(&endpoint);
     child::wait_to_be_killed();
+}
+
+/// Whoever waits for connections has the system write to memory when the wait ends, and that may be told late to the
+/// thread that began it.
+#[test]
+fn nothing_is_written_to_memory_that_an_endpoint_has_freed() {
+    const CANARY: [u64; 4] = [0x5555_5555_5555_5555; size_of::<OVERLAPPED>() / size_of::<u64>()];
+    let dir = tempfile::tempdir().unwrap();
+    for _ in 0..50 {
+        let endpoint = bind(dir.path(), "elsewhere");
+        let elsewhere = std::thread::spawn(move || {
+            drop(endpoint);
+            // They lie where what was freed has lain.
+            (0..64).map(|_| Box::new(CANARY)).collect::<Vec<_>>()
+        });
+        assert!(elsewhere.join().unwrap().iter().all(|canary| **canary == CANARY));
+    }
 }

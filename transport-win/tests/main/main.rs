@@ -12,6 +12,8 @@
 mod child;
 mod conformance;
 mod death;
+#[cfg(feature = "doctor")]
+mod doctor;
 mod doorbell;
 mod endpoint;
 mod handles;

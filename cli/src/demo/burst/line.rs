@@ -1,8 +1,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use bellwire::{CallError, Client, ClientConfig, Doorbell, Payload, RunDir, Session, Ticket};
-use bellwire_memfd::{clock, poll};
+use bellwire::{CallError, Client, ClientConfig, Payload, RunDir, Session, Ticket};
 
 use super::arrivals::{Arrivals, Sequences};
 use super::figures::{Burst, Sent, SessionFigures};
@@ -10,7 +9,7 @@ use super::lane::{Cause, Watch};
 use super::message::{DemoBurst, Message, Stream};
 use super::{Step, Trouble};
 use crate::demo::protocol::FromConsumer;
-use crate::exit::{Failure, chain};
+use crate::exit::Failure;
 use crate::out;
 
 /// How long an answer, or room for a request, may take.
@@ -37,12 +36,7 @@ type Expected = Message;
 impl Line {
     /// Opens the session. It is the only one: nothing here connects again.
     pub(super) fn connect(name: &'static str, run_dir: &RunDir) -> Result<Self, Failure> {
-        // Answers to requests that are sent ahead are waited for with poll(2).
-        let config = ClientConfig {
-            doorbell: Doorbell::Eventfd,
-            timeout: PATIENCE,
-            ..ClientConfig::default()
-        };
+        let config = ClientConfig { timeout: PATIENCE, ..ClientConfig::default() };
         let mut client = Client::with_config(run_dir, config);
         let watch = Watch::new(name, &client.connect()?.stats());
         Ok(Self {
@@ -160,7 +154,7 @@ impl Line {
 
     /// Waits for an answer and checks it.
     fn take_answer(&mut self, len: usize) -> Result<(), Trouble> {
-        let (ticket, answer) = next_answer(session(&mut self.client)?)?;
+        let (ticket, answer) = session(&mut self.client)?.wait_reply(PATIENCE)?;
         let place = self.in_flight.iter().position(|(sent, _)| *sent == ticket);
         let expected = place.and_then(|place| self.in_flight.remove(place));
         let answer = answer?;
@@ -195,25 +189,4 @@ impl Line {
 /// The session that was opened at the start.
 fn session(client: &mut Client<DemoBurst>) -> Result<&mut Session<DemoBurst>, Trouble> {
     client.session().ok_or_else(|| Trouble::Wrong("the session is over".into()))
-}
-
-type Answer = (Ticket, Result<Payload, CallError>);
-
-fn next_answer(session: &mut Session<DemoBurst>) -> Result<Answer, Trouble> {
-    let until = clock::now().after(PATIENCE);
-    loop {
-        if let Some(answer) = session.try_reply()? {
-            return Ok(answer);
-        }
-        if session.arm()? {
-            continue;
-        }
-        let Some(bell) = session.as_fd() else {
-            return Err(Trouble::Wrong("the session has no descriptor to wait for".into()));
-        };
-        let ready = poll::wait_readable(&[bell], Some(until));
-        if !ready.map_err(|error| Trouble::Wrong(chain(&error)))?.any() {
-            return Err(Trouble::Wrong("an answer did not come in time".into()));
-        }
-    }
 }

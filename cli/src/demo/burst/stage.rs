@@ -87,7 +87,9 @@ impl StageClient {
     /// The shared memory of both processes.
     pub(super) fn held(&mut self) -> Result<Memory, Trouble> {
         let theirs = self.order(Stage::AsItIs)?;
-        let unread = |error: io::Error| Trouble::Wrong(format!("cannot read /proc/self: {error}"));
+        let unread = |error: io::Error| {
+            Trouble::Wrong(format!("cannot tell the memory that it has: {error}"))
+        };
         Ok(Held::by_this_process().map_err(unread)?.join(&theirs).memory())
     }
 

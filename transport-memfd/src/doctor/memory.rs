@@ -1,22 +1,21 @@
 use std::error::Error;
 use std::os::fd::{AsFd, OwnedFd};
 
-use bellwire_memfd::region::{OwnRegion, PeerRegion};
-use bellwire_memfd::snapshot::SnapshotBuilder;
+use crate::region::{OwnRegion, PeerRegion};
+use crate::snapshot::SnapshotBuilder;
+use bellwire_core::doctor::{Check, Finding, Group, Tried};
 use rustix::fs::{
     FallocateFlags, MemfdFlags, Mode, SealFlags, fallocate, fchmod, fcntl_add_seals,
     fcntl_get_seals, fstat, ftruncate, memfd_create,
 };
 use rustix::io::{Errno, pwrite};
 
-use super::probe::{Finding, Group, Probe, Tried};
-
 const PAGE: usize = 4096;
 const SIZE: u64 = 2 * PAGE as u64;
 const NAME: &str = "bellwire-doctor";
 
 /// Sealed memory: all of Bellwire's messages lie in it.
-pub(super) fn probes() -> Vec<Probe> {
+pub(super) fn checks() -> Vec<Check> {
     let mut group = Group::new("sealed memory");
     group.required(
         "memfd_create",
@@ -57,7 +56,7 @@ pub(super) fn probes() -> Vec<Probe> {
         "Linux 6.3 or newer has it; without it memory could be made executable by who holds it",
         noexec(),
     );
-    group.probes()
+    group.into_checks()
 }
 
 fn make() -> Result<OwnedFd, Errno> {

@@ -2,17 +2,16 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use bellwire_memfd::{clock, pass, peer, poll};
+use crate::{clock, pass, peer, poll};
+use bellwire_core::doctor::{Check, Finding, Group, Tried};
 use rustix::fs::{MemfdFlags, fstat, memfd_create};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::probe::{Finding, Group, Probe, Tried};
-
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Who is at the other end, and what it passes.
-pub(super) fn probes() -> Vec<Probe> {
+pub(super) fn checks(child: &mut Command) -> Vec<Check> {
     let mut group = Group::new("peers");
     group.required(
         "SCM_RIGHTS over SEQPACKET",
@@ -28,9 +27,9 @@ pub(super) fn probes() -> Vec<Probe> {
     group.optional(
         "pidfd_open and poll",
         "Linux 5.3 or newer has it; without it only the closed socket tells of a peer's death",
-        pidfd_and_poll(),
+        pidfd_and_poll(child),
     );
-    group.probes()
+    group.into_checks()
 }
 
 fn pair() -> Result<(OwnedFd, OwnedFd), rustix::io::Errno> {
@@ -79,12 +78,9 @@ fn pidfd_of_peer() -> Tried {
     Ok(Finding::ok("the kernel names the peer's process without a race"))
 }
 
-fn pidfd_and_poll() -> Tried {
-    let mut child = Command::new("/proc/self/exe")
-        .arg("--version")
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()?;
+fn pidfd_and_poll(child: &mut Command) -> Tried {
+    let mut child =
+        child.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     let pid = Pid::from_child(&child);
     let ended = pidfd_open(pid, PidfdFlags::empty()).and_then(|pidfd| {
         poll::wait_readable(&[pidfd.as_fd()], Some(clock::now().after(PATIENCE)))

@@ -3,19 +3,18 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use bellwire::RunDir;
-use bellwire_memfd::endpoint::MAX_PATH;
-use bellwire_memfd::peer::own_uid;
-
-use super::probe::{Finding, Group, Probe, Tried};
+use crate::endpoint::MAX_PATH;
+use crate::peer::own_uid;
+use bellwire_core::ServiceName;
+use bellwire_core::doctor::{Check, Finding, Group, Tried};
 
 /// The place where providers and clients meet.
-pub(super) fn probes(run_dir: &RunDir) -> Vec<Probe> {
+pub(super) fn checks(run_dir: &Path) -> Vec<Check> {
     let mut group = Group::new("run dir");
     let advice = "name a directory of your own with --run-dir DIR or BELLWIRE_RUN_DIR";
-    group.optional("directory", advice, directory(run_dir.path()));
-    group.optional("length of its path", "", Ok(length(run_dir.path())));
-    group.probes()
+    group.optional("directory", advice, directory(run_dir));
+    group.optional("length of its path", "", Ok(length(run_dir)));
+    group.into_checks()
 }
 
 fn directory(path: &Path) -> Tried {
@@ -64,7 +63,7 @@ fn absent(path: &Path) -> Finding {
 fn length(path: &Path) -> Finding {
     let room = MAX_PATH.saturating_sub(path.as_os_str().len() + "/.sock".len());
     if room >= "cgroups-snapshot".len() {
-        let room = room.min(bellwire::ServiceName::MAX);
+        let room = room.min(ServiceName::MAX);
         return Finding::ok(format!("leaves service names {room} bytes"));
     }
     Finding::limited(
@@ -74,6 +73,5 @@ fn length(path: &Path) -> Finding {
 }
 
 fn name(uid: u32) -> String {
-    uzers::get_user_by_uid(uid)
-        .map_or(uid.to_string(), |user| user.name().to_string_lossy().into_owned())
+    super::account(uid.into()).unwrap_or(uid.to_string())
 }

@@ -1,13 +1,12 @@
 use std::fs;
 use std::path::Path;
 
+use bellwire_core::doctor::{Check, Finding, Group, Tried};
 use io_uring::{IoUring, opcode};
 use rustix::thread::{CapabilitySet, capabilities};
 
-use super::probe::{Finding, Group, Probe, Tried};
-
 /// What no session needs.
-pub(super) fn probes() -> Vec<Probe> {
+pub(super) fn checks() -> Vec<Check> {
     let mut group = Group::new("optional");
     group.optional(
         "io_uring",
@@ -24,7 +23,7 @@ pub(super) fn probes() -> Vec<Probe> {
         "needed by the tracer alone: run it as root, or with CAP_BPF and CAP_PERFMON, on a kernel with BTF",
         bpf(),
     );
-    group.probes()
+    group.into_checks()
 }
 
 fn ring() -> Tried {

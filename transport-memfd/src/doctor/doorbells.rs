@@ -2,23 +2,21 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bellwire_memfd::clock;
-use bellwire_memfd::doorbell::{Eventfd, Woke, futex_wait_any};
-use bellwire_memfd::poll::{Epoll, Events, Interest, Trigger};
-use bellwire_memfd::region::{OwnRegion, PeerRegion};
+use crate::clock;
+use crate::doorbell::{Eventfd, Woke, futex_wait_any};
+use crate::poll::{Epoll, Events, Interest, Trigger};
+use crate::region::{OwnRegion, PeerRegion};
+use bellwire_core::doctor::{Check, Finding, Group, Tried};
 use rustix::io::Errno;
 use rustix::thread::futex::{WaitvFlags, waitv};
 use rustix::time::ClockId;
-
-use super::probe::{Finding, Group, Probe, Tried};
-use crate::out::span;
 
 const PAGE: usize = 4096;
 /// Far longer than a wake takes.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What wakes a peer that sleeps.
-pub(super) fn probes() -> Vec<Probe> {
+pub(super) fn checks() -> Vec<Check> {
     let mut group = Group::new("doorbells");
     let sandbox = "a sandbox (seccomp) may forbid it: allow futex(2)";
     group.required("futex across two maps", sandbox, wake(&[0]));
@@ -28,7 +26,7 @@ pub(super) fn probes() -> Vec<Probe> {
         several(),
     );
     group.required("eventfd and epoll, edge", "allow eventfd(2) and epoll(7)", edge());
-    group.probes()
+    group.into_checks()
 }
 
 /// A thread parks on words through a read-only map; the last is woken through the owner's map.
@@ -54,8 +52,8 @@ fn wake(offsets: &'static [usize]) -> Tried {
     match woke {
         Woke::Deadline => Err("the wake was lost".into()),
         Woke::LookAgain => {
-            let took = span(at.saturating_duration_since(rung));
-            Ok(Finding::ok(format!("a thread parked on a read-only map was woken in {took}")))
+            let took = at.saturating_duration_since(rung);
+            Ok(Finding::ok(format!("a thread parked on a read-only map was woken in {took:.1?}")))
         }
     }
 }

@@ -1,10 +1,8 @@
 use std::fs;
 use std::path::Path;
 
+use bellwire_core::doctor::{Check, Finding, Group, Tried};
 use rustix::process::{Resource, getrlimit};
-
-use super::probe::{Finding, Group, Probe, Tried};
-use crate::out::count;
 
 /// Descriptors that one session takes in a process.
 const FDS_PER_SESSION: u64 = 3;
@@ -15,7 +13,7 @@ const FEW: u64 = 1000;
 const MIB: u64 = 1 << 20;
 
 /// Limits that bite. None of them keeps Bellwire from working.
-pub(super) fn probes() -> Vec<Probe> {
+pub(super) fn checks() -> Vec<Check> {
     let mut group = Group::new("limits");
     group.optional("open files", "", Ok(open_files()));
     group.optional("maps (vm.max_map_count)", "", maps());
@@ -23,20 +21,19 @@ pub(super) fn probes() -> Vec<Probe> {
     group.optional("file size", "", Ok(file_size()));
     group.optional("memory cgroup", "", Ok(memory_cgroup()));
     group.optional("vm.memfd_noexec", "", Ok(memfd_noexec()));
-    group.probes()
+    group.into_checks()
 }
 
 fn open_files() -> Finding {
     let limit = getrlimit(Resource::Nofile);
-    let hard = limit.maximum.map_or("no limit".into(), count);
+    let hard = limit.maximum.map_or("no limit".into(), |hard| hard.to_string());
     let Some(soft) = limit.current else {
         return Finding::ok("no limit (RLIMIT_NOFILE)");
     };
     let sessions = soft.saturating_sub(32) / FDS_PER_SESSION;
     let detail = format!(
         "{} soft, {hard} hard (RLIMIT_NOFILE): about {} sessions per process at {FDS_PER_SESSION} descriptors each",
-        count(soft),
-        count(sessions),
+        soft, sessions,
     );
     if sessions >= FEW {
         return Finding::ok(detail);
@@ -51,7 +48,7 @@ fn open_files() -> Finding {
 fn maps() -> Tried {
     let limit: u64 = read("/proc/sys/vm/max_map_count").ok_or("cannot be read")?.parse()?;
     let sessions = limit / MAPS_PER_SESSION;
-    let detail = format!("{}: about {} sessions per process", count(limit), count(sessions));
+    let detail = format!("{}: about {} sessions per process", limit, sessions);
     Ok(if sessions >= FEW {
         Finding::ok(detail)
     } else {
@@ -61,7 +58,7 @@ fn maps() -> Tried {
 
 fn locked() -> Finding {
     let limit = getrlimit(Resource::Memlock).current;
-    let limit = limit.map_or("no limit".into(), |limit| format!("{} KiB", count(limit / 1024)));
+    let limit = limit.map_or("no limit".into(), |limit| format!("{} KiB", limit / 1024));
     Finding::ok(format!(
         "{limit} (RLIMIT_MEMLOCK); nothing of a session is locked, the eBPF tracer may need it before Linux 5.11"
     ))
@@ -74,7 +71,7 @@ fn file_size() -> Finding {
             Finding::ok(format!("{} MiB (RLIMIT_FSIZE)", limit / MIB))
         }
         Some(limit) => Finding::limited(
-            format!("{} bytes (RLIMIT_FSIZE): no lane or snapshot can be larger", count(limit)),
+            format!("{} bytes (RLIMIT_FSIZE): no lane or snapshot can be larger", limit),
             "raise it with `ulimit -f unlimited` or LimitFSIZE=",
         ),
     }
@@ -104,9 +101,9 @@ fn memory_cgroup() -> Finding {
     // v1 says "no limit" with a number near 2^63.
     match limits.filter(|limit| *limit < 1 << 60).min() {
         None => Finding::ok("no limit"),
-        Some(limit) if limit >= 128 * MIB => Finding::ok(format!("{} MiB", count(limit / MIB))),
+        Some(limit) if limit >= 128 * MIB => Finding::ok(format!("{} MiB", limit / MIB)),
         Some(limit) => Finding::limited(
-            format!("{} MiB; whoever allocates past it is killed, not refused", count(limit / MIB)),
+            format!("{} MiB; whoever allocates past it is killed, not refused", limit / MIB),
             "raise MemoryMax=, or bound the sizes of lanes and snapshots",
         ),
     }

@@ -1,0 +1,45 @@
+//! Tries each kernel feature that this transport uses, and looks for limits that bite.
+//!
+//! Features are tried, not guessed from a version number. Nothing is changed.
+
+mod doorbells;
+mod limits;
+mod memory;
+mod optional;
+mod peers;
+mod run_dir;
+mod shared;
+
+use std::path::Path;
+use std::process::Command;
+
+use bellwire_core::doctor::Check;
+
+pub use shared::shared_memory;
+
+use crate::peer::User;
+
+/// All checks, in the order in which they are best read. `child` is a program that ends at once by itself: how the end
+/// of a process shows is tried with it.
+pub fn checks(run_dir: &Path, child: &mut Command) -> Vec<Check> {
+    [
+        memory::checks(),
+        doorbells::checks(),
+        peers::checks(child),
+        limits::checks(),
+        run_dir::checks(run_dir),
+        optional::checks(),
+    ]
+    .concat()
+}
+
+/// The system that runs here and its release, such as `Linux 6.18.0`.
+pub fn system() -> String {
+    let system = rustix::system::uname();
+    format!("{} {}", system.sysname().to_string_lossy(), system.release().to_string_lossy())
+}
+
+/// What a user is called, if it has a name here.
+pub fn account(user: User) -> Option<String> {
+    uzers::get_user_by_uid(user.uid()).map(|user| user.name().to_string_lossy().into_owned())
+}

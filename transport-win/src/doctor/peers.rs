@@ -1,0 +1,127 @@
+use std::os::windows::io::AsHandle;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use bellwire_core::ServiceName;
+use bellwire_core::doctor::{Check, Finding, Group, Tried};
+use tempfile::TempDir;
+
+use crate::doorbell::Event;
+use crate::endpoint::{self, Endpoint};
+use crate::pass::{Channel, ReceiveError, Received};
+use crate::peer::{self, Process, Reach};
+use crate::{clock, poll};
+
+const PATIENCE: Duration = Duration::from_secs(5);
+const SERVICE: ServiceName = ServiceName::constant("doctor");
+
+/// Who is at the other end, and what it passes.
+pub(super) fn checks(child: &mut Command) -> Vec<Check> {
+    let mut group = Group::new("peers");
+    let blocked = "something blocks named pipes or OpenProcess: look at the rules of the sandbox or the security software";
+    group.required("named pipe, message mode", blocked, messages());
+    group.required("DuplicateHandle through it", blocked, pass_handle());
+    group.required("identity by token", blocked, identity());
+    group.optional(
+        "first instance of a pipe",
+        "the lock file alone keeps two providers apart here",
+        first_instance(),
+    );
+    group.required("end of a process", "without it nobody learns of a peer's death", end_of(child));
+    group.into_checks()
+}
+
+/// Both ends of a pipe in this process.
+struct Pair {
+    server: Channel,
+    client: Channel,
+    endpoint: Endpoint,
+    // Removed last.
+    _dir: TempDir,
+}
+
+impl Pair {
+    fn connect() -> Result<Self, Box<dyn std::error::Error>> {
+        let dir = tempfile::tempdir()?;
+        let endpoint = Endpoint::bind_admitting(dir.path(), SERVICE, &[])?;
+        let until = Some(clock::now().after(PATIENCE));
+        let client = endpoint::connect_trusting(dir.path(), SERVICE, &[], until)?;
+        poll::wait(&[endpoint.as_handle()], until)?;
+        let server = endpoint.accept()?.ok_or("nobody was seen to connect")?;
+        Ok(Self { server, client, endpoint, _dir: dir })
+    }
+}
+
+fn messages() -> Tried {
+    let pair = Pair::connect()?;
+    pair.client.send(b"one", &[])?;
+    pair.client.send(b"two", &[])?;
+    let mut bytes = [0; 64];
+    if receive(&pair.server, &mut bytes)?.len != 3 {
+        return Err("messages ran together".into());
+    }
+    Ok(Finding::ok("each message arrives as it was sent, from this machine alone"))
+}
+
+fn pass_handle() -> Tried {
+    let mut pair = Pair::connect()?;
+    pair.server.reach(peer::process(&pair.server, Reach::Handles)?);
+    let event = Event::create()?;
+    let mut bytes = [0; 64];
+    for (from, to) in [(&pair.server, &pair.client), (&pair.client, &pair.server)] {
+        from.send(b"bell", &[event.for_peer()?.as_handle()])?;
+        let [bell] = receive(to, &mut bytes)?.expect_handles::<1>()?;
+        Event::from_peer(bell).ring();
+        if !event.drain() {
+            return Err("another handle arrived".into());
+        }
+    }
+    Ok(Finding::ok("a handle arrived with its message, both ways"))
+}
+
+fn identity() -> Tried {
+    let pair = Pair::connect()?;
+    pair.client.send(b"hello", &[])?;
+    receive(&pair.server, &mut [0; 64])?;
+    let (own, claimed) = (peer::own_user()?, peer::credentials(&pair.server)?);
+    let shown = peer::client_user(&pair.server)?;
+    if claimed.pid != std::process::id() || claimed.user != own || shown != own {
+        return Err(format!("wrong: {claimed:?}, and a token of {shown}").into());
+    }
+    Ok(Finding::ok(format!("{own} and process {}, as they are", claimed.pid)))
+}
+
+fn first_instance() -> Tried {
+    let pair = Pair::connect()?;
+    Ok(match pair.endpoint.could_be_made_again()? {
+        false => Finding::ok("a name that is taken is not shared"),
+        true => Finding::missing("a second process could make a pipe of a name that is taken"),
+    })
+}
+
+fn end_of(child: &mut Command) -> Tried {
+    let mut child =
+        child.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    let process = Process::open(child.id(), Reach::Watch);
+    let ended = process
+        .and_then(|process| poll::wait(&[process.as_handle()], Some(clock::now().after(PATIENCE))));
+    child.wait()?;
+    if ended?.is_none() {
+        return Err("the end of a process was not reported".into());
+    }
+    Ok(Finding::ok("the end of a process was seen"))
+}
+
+/// Waits for a message.
+fn receive(channel: &Channel, bytes: &mut [u8]) -> Result<Received, Box<dyn std::error::Error>> {
+    let until = Some(clock::now().after(PATIENCE));
+    loop {
+        match channel.receive(bytes, 4) {
+            Err(ReceiveError::WouldBlock) => {}
+            received => return Ok(received?),
+        }
+        if poll::wait(&[channel.arrived()], until)?.is_none() {
+            return Err("a message did not arrive".into());
+        }
+    }
+}
