@@ -12,6 +12,7 @@
 //! | module | holds |
 //! | --- | --- |
 //! | [`wire`] | every byte that crosses between processes |
+//! | [`batch`] | many items in one message |
 //! | [`lane`] | records, back-pressure, the parking protocol |
 //! | [`resize`], [`mailbox`] | how a lane changes its size, and what is on the control socket meanwhile |
 //! | [`call`], [`serve`] | which requests are in flight, on either end |
@@ -22,6 +23,7 @@
 
 extern crate alloc;
 
+pub mod batch;
 pub mod call;
 pub mod drive;
 mod error;
