@@ -8,6 +8,7 @@
 //! | `hostile` | hostile peers on an open session |
 //! | `snapshots` | publishing, watching, caching |
 //! | `calls` | what a caller sees: deadlines, cancelling, retries, stopping, event loops |
+//! | `batches` | many requests in one message, many messages in flight |
 //! | `resize` | lanes that grow and shrink, messages in memfds of their own, and what happens when they cannot |
 //! | `regressions` | one test for each fault that was found in use |
 //!
@@ -22,6 +23,7 @@
     reason = "all of this is tests: what cannot be fails them, and payloads are cut from counters"
 )]
 
+mod batches;
 mod calls;
 mod conformance;
 mod handshake;

@@ -65,6 +65,22 @@ fn a_failed_item_that_does_not_fit_leaves_no_status_behind() {
 }
 
 #[test]
+fn an_item_that_does_not_fit_can_be_replaced_by_an_empty_one() {
+    let mut batch = BatchBuilder::new(0);
+    assert!(!batch.begin(3, BATCH_HEAD + 14));
+    assert!(batch.begin(3, BATCH_HEAD + 15 + 6));
+    batch.push(|into| into.extend_from_slice(b"abc")).unwrap();
+    batch.push(|into| into.extend_from_slice(b"defg")).unwrap_err();
+    batch.push_with(Status::TooLarge, |_| {}).unwrap();
+    batch.push(|into| into.extend_from_slice(b"hij")).unwrap();
+    let mut bytes = Vec::new();
+    batch.finish_into(&mut bytes);
+    assert_eq!(bytes.len(), BATCH_HEAD + 15 + 6);
+    let read: Vec<_> = items(&bytes).iter().map(|item| (item.status, item.bytes)).collect();
+    assert_eq!(read, [(Status::Ok, &b"abc"[..]), (Status::TooLarge, b""), (Status::Ok, b"hij")]);
+}
+
+#[test]
 fn a_cleared_builder_begins_anew() {
     let mut batch = BatchBuilder::new(1024);
     batch.push_with(Status::Failed, |into| into.extend_from_slice(b"a")).unwrap();

@@ -34,10 +34,15 @@ pub struct BatchBuilder {
     /// Each item's status; empty while all are Ok.
     statuses: Vec<u8>,
     count: u32,
+    /// Items that the batch will have room for, whatever they are.
+    promised: usize,
     stride: usize,
     limit: usize,
     finished: bool,
 }
+
+/// What an item takes in the tables at most: where it ends, and its status.
+const ENTRY: usize = size_of::<u32>() + 1;
 
 impl BatchBuilder {
     /// A builder of batches of at most `limit` bytes, head and tables included.
@@ -47,6 +52,7 @@ impl BatchBuilder {
             ends: Vec::new(),
             statuses: Vec::new(),
             count: 0,
+            promised: 0,
             stride: 0,
             // Ends are 32 bits wide.
             limit: limit.min(u32::MAX as usize),
@@ -56,9 +62,19 @@ impl BatchBuilder {
         builder
     }
 
+    /// Begins a batch that will have `count` items and at most `limit` bytes: an item that does not fit can always be
+    /// replaced by an empty one. False when not even that is so.
+    pub fn begin(&mut self, count: usize, limit: usize) -> bool {
+        self.clear();
+        self.promised = count;
+        self.limit = limit.min(u32::MAX as usize);
+        self.worst_len() <= self.limit
+    }
+
     /// Begins another batch; the buffers stay.
     #[inline]
     pub fn clear(&mut self) {
+        self.promised = 0;
         self.bytes.clear();
         self.bytes.resize(BATCH_HEAD, 0);
         self.ends.clear();
@@ -102,7 +118,7 @@ impl BatchBuilder {
             self.note_status(status);
         }
         self.count += 1;
-        let len = self.encoded_len();
+        let len = self.worst_len();
         if len > self.limit || self.count == u32::MAX {
             self.take_back(start);
             return Err(ItemTooLarge { len, limit: self.limit });
@@ -127,6 +143,20 @@ impl BatchBuilder {
             return self.bytes.len();
         }
         self.bytes.len() + size_of::<u32>() * self.ends.len() + self.statuses.len()
+    }
+
+    /// How long the batch can become without further bytes of items.
+    #[inline]
+    fn worst_len(&self) -> usize {
+        let tables = ENTRY.saturating_mul(self.promised);
+        self.encoded_len().max(self.bytes.len().saturating_add(tables))
+    }
+
+    /// Puts the finished batch into `bytes`, whose buffer is used for the next one.
+    pub fn finish_into(&mut self, bytes: &mut Vec<u8>) {
+        self.finish();
+        core::mem::swap(&mut self.bytes, bytes);
+        self.clear();
     }
 
     /// The batch's bytes. Begin the next one by [`BatchBuilder::clear`].
@@ -160,9 +190,8 @@ impl BatchBuilder {
 
     #[cold]
     fn note_status(&mut self, status: Status) {
-        self.statuses.resize(self.count as usize, Status::Ok as u8);
-        // Every status is below 256.
-        self.statuses.push(status as u16 as u8);
+        self.statuses.resize(self.count as usize, code(Status::Ok));
+        self.statuses.push(code(status));
     }
 
     #[cold]
@@ -177,7 +206,7 @@ impl BatchBuilder {
         if count == 0 || (self.stride > 0 && is_even) {
             self.ends.clear();
         }
-        if self.statuses.iter().all(|status| *status == Status::Ok as u16 as u8) {
+        if self.statuses.iter().all(|status| *status == code(Status::Ok)) {
             self.statuses.clear();
         }
     }
@@ -186,4 +215,10 @@ impl BatchBuilder {
 /// Within the limit, which is below 2³².
 fn offset(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(u32::MAX)
+}
+
+/// Every status is below 256.
+fn code(status: Status) -> u8 {
+    let [code, _] = (status as u16).to_le_bytes();
+    code
 }
