@@ -21,11 +21,12 @@
 //! | call, whoever provides, absent or restarted | [`Client::call`] |
 //! | look at a provider without waiting | [`Client::refresh`] |
 //! | keep many requests in flight | [`Session::submit`], [`Session::try_reply`] |
+//! | send many requests from one call | [`Session::call_many`], [`Session::call_batch`] |
 //! | wait in an event loop | [`Session::arm`], [`Session::as_fd`] |
 //! | send bytes, few or many, from one call site | [`Payload`] |
 //! | give back what large messages needed | [`Session::trim`] |
 //! | stop a wait from another thread | [`Client::canceller`], [`Session::canceller`] |
-//! | serve | [`ServerBuilder::serve`], [`ServerBuilder::start`] |
+//! | serve | [`ServerBuilder::serve`], [`ServerBuilder::serve_batches`], [`ServerBuilder::start`] |
 //! | publish what many read | [`ServerBuilder::publish`], [`Publisher::publish_with`] |
 //! | read it | [`SnapshotCache::refresh`], [`SnapshotCache::wait_for_change`] |
 //!
