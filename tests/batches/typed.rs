@@ -35,7 +35,7 @@ fn each_item_of_a_batch_gets_the_answer_that_it_would_get_alone() {
         assert_eq!(replies.len(), requests.len());
         assert_eq!(in_short(replies), wanted);
         for (request, wanted) in requests.iter().zip(&wanted) {
-            assert_eq!(in_short([stage.session().call(request)]), [wanted.clone()]);
+            assert_eq!(in_short([stage.session().call(request)]).remove(0), *wanted);
         }
         stage.close();
     }
