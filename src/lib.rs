@@ -69,6 +69,7 @@ struct Readme;
 #[doc = include_str!("../docs/wire.md")]
 struct Wire;
 
+pub mod apps;
 mod backoff;
 mod board;
 mod cache;
@@ -78,6 +79,7 @@ mod connect;
 mod control;
 mod error;
 mod learned;
+mod lookup;
 mod payload;
 mod probe;
 mod publisher;
@@ -102,6 +104,7 @@ pub use cache::{Current, RefreshError, Refreshed, SnapshotCache};
 pub use client::{Canceller, Client, State};
 pub use connect::ClientConfig;
 pub use error::{CallError, ConnectError, PublishError, ServeError};
+pub use lookup::Lookup;
 pub use payload::Payload;
 pub use probe::{Probe, probe};
 pub use publisher::{Publisher, Snapshot};
