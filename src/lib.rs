@@ -68,6 +68,9 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/wire.md")]
 struct Wire;
+#[cfg(doctest)]
+#[doc = include_str!("../docs/services.md")]
+struct Services;
 
 pub mod apps;
 mod backoff;
