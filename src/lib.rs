@@ -21,12 +21,13 @@
 //! | call, whoever provides, absent or restarted | [`Client::call`] |
 //! | look at a provider without waiting | [`Client::refresh`] |
 //! | keep many requests in flight | [`Session::submit`], [`Session::try_reply`], [`Session::wait_reply`] |
+//! | send many requests from one call | [`Session::call_many`], [`Session::call_batch`] |
 //! | wait in an event loop | [`Session::arm`], [`Session::as_fd`] |
 //! | send bytes, few or many, from one call site | [`Payload`] |
 //! | give back what large messages needed | [`Session::trim`] |
 //! | look who provides what | [`RunDir::endpoints`], [`probe`] |
 //! | stop a wait from another thread | [`Client::canceller`], [`Session::canceller`] |
-//! | serve | [`ServerBuilder::serve`], [`ServerBuilder::start`] |
+//! | serve | [`ServerBuilder::serve`], [`ServerBuilder::serve_batches`], [`ServerBuilder::start`] |
 //! | publish what many read | [`ServerBuilder::publish`], [`Publisher::publish_with`] |
 //! | read it | [`SnapshotCache::refresh`], [`SnapshotCache::wait_for_change`] |
 //!
@@ -68,7 +69,11 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/wire.md")]
 struct Wire;
+#[cfg(doctest)]
+#[doc = include_str!("../docs/services.md")]
+struct Services;
 
+pub mod apps;
 mod backoff;
 mod board;
 mod cache;
@@ -80,6 +85,7 @@ mod control;
 pub mod doctor;
 mod error;
 mod learned;
+mod lookup;
 mod payload;
 mod probe;
 mod publisher;
@@ -104,13 +110,14 @@ pub use cache::{Current, RefreshError, Refreshed, SnapshotCache};
 pub use client::{Canceller, Client, State};
 pub use connect::ClientConfig;
 pub use error::{CallError, ConnectError, PublishError, ServeError};
+pub use lookup::Lookup;
 pub use payload::Payload;
 pub use probe::{Probe, Terms, probe};
 pub use publisher::{Publisher, Snapshot};
 pub use run_dir::RunDir;
-pub use server::{Caller, Server, ServerBuilder, ServerConfig};
+pub use server::{Answers, Caller, Server, ServerBuilder, ServerConfig};
 pub use service::{HandlerError, Malformed, Message, Service};
-pub use session::Session;
+pub use session::{Replies, Session};
 pub use stats::{ServerStats, SessionStats};
 pub use token::Token;
 pub use transport::endpoint::{EndpointInfo, ListError, Liveness};

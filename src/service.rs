@@ -1,4 +1,5 @@
 use std::fmt;
+use std::net::IpAddr;
 
 use crate::Payload;
 
@@ -126,6 +127,23 @@ impl<const N: usize> Message for [u8; N] {
 
     fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         exactly::<N>(bytes)
+    }
+}
+
+/// 4 or 16 bytes, in the order of the network.
+impl Message for IpAddr {
+    fn encode(&self, into: &mut Vec<u8>) {
+        match self {
+            Self::V4(address) => into.extend_from_slice(&address.octets()),
+            Self::V6(address) => into.extend_from_slice(&address.octets()),
+        }
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        match bytes.len() {
+            4 => exactly::<4>(bytes).map(Self::from),
+            _ => exactly::<16>(bytes).map(Self::from),
+        }
     }
 }
 

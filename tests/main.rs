@@ -6,6 +6,7 @@
 //! | `processes` | a server and its clients in processes of their own: calls, errors, death |
 //! | `snapshots` | publishing, watching, caching |
 //! | `calls` | what a caller sees: deadlines, cancelling, full lanes, stopping |
+//! | `batches` | many requests in one message, many messages in flight |
 //! | `resize` | lanes that grow and shrink, messages in memory of their own |
 //! | `regressions` | one test for each fault that was found in use |
 //!
@@ -22,6 +23,7 @@
     reason = "all of this is tests: what cannot be fails them, and payloads are cut from counters"
 )]
 
+mod batches;
 mod calls;
 mod conformance;
 mod processes;

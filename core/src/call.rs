@@ -41,6 +41,49 @@ pub enum Arrival {
     Trimmed,
 }
 
+/// What a request carries.
+#[derive(Clone, Copy, Debug)]
+pub struct Outgoing<'a> {
+    bytes: &'a [u8],
+    batch: bool,
+}
+
+impl<'a> Outgoing<'a> {
+    /// A [batch](crate::batch), as its builder finished it.
+    pub fn batch(bytes: &'a [u8]) -> Self {
+        Self { bytes, batch: true }
+    }
+
+    /// How many bytes it has.
+    #[allow(clippy::len_without_is_empty, reason = "nobody asks")]
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn header(self, id: u64, len: u32) -> Header {
+        let header = Header::new(Kind::Request, Status::Ok, id, len);
+        if self.batch { header.batch() } else { header }
+    }
+}
+
+impl<'a> From<&'a [u8]> for Outgoing<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        Self { bytes, batch: false }
+    }
+}
+
+impl<'a, const N: usize> From<&'a [u8; N]> for Outgoing<'a> {
+    fn from(bytes: &'a [u8; N]) -> Self {
+        Self { bytes, batch: false }
+    }
+}
+
+impl<'a> From<&'a Vec<u8>> for Outgoing<'a> {
+    fn from(bytes: &'a Vec<u8>) -> Self {
+        Self { bytes, batch: false }
+    }
+}
+
 /// Why a request was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -95,16 +138,18 @@ impl CallMachine {
     ///
     /// # Errors
     /// [`SubmitError`]: the handler will not run, nothing was written.
-    pub fn submit<O: OwnMemory, P: PeerMemory>(
+    #[inline]
+    pub fn submit<'a, O: OwnMemory, P: PeerMemory>(
         &mut self,
         lanes: &mut Lanes,
         own: &O,
         peer: &P,
-        payload: &[u8],
+        payload: impl Into<Outgoing<'a>>,
     ) -> Result<Ticket, SubmitError> {
+        let payload = payload.into();
         let id = self.next_id(lanes, own, peer)?;
-        let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
-        lanes.push(own, peer, Header::new(Kind::Request, Status::Ok, id, len), payload)?;
+        let len = u32::try_from(payload.bytes.len()).unwrap_or(u32::MAX);
+        lanes.push(own, peer, payload.header(id, len), payload.bytes)?;
         Ok(self.sent(lanes, id))
     }
 
@@ -149,21 +194,21 @@ impl CallMachine {
     ///
     /// # Errors
     /// [`SubmitError`]: no part was written now. Call again, or [`CallMachine::break_off`].
-    pub fn submit_part<O: OwnMemory, P: PeerMemory>(
+    pub fn submit_part<'a, O: OwnMemory, P: PeerMemory>(
         &mut self,
         lanes: &mut Lanes,
         own: &O,
         peer: &P,
-        payload: &[u8],
+        payload: impl Into<Outgoing<'a>>,
     ) -> Result<Option<Ticket>, SubmitError> {
+        let payload = payload.into();
         let (id, sent) = match self.sending {
             _ if self.closed.is_some() => return Err(SubmitError::Closed),
             Some(sending) => sending,
             None => (self.next_id(lanes, own, peer)?, 0),
         };
-        let header = Header::new(Kind::Request, Status::Ok, id, 0);
-        let sent = lanes.push_part(own, peer, header, payload, sent)?;
-        if sent < payload.len() {
+        let sent = lanes.push_part(own, peer, payload.header(id, 0), payload.bytes, sent)?;
+        if sent < payload.bytes.len() {
             self.sending = Some((id, sent));
             return Ok(None);
         }

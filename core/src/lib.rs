@@ -12,6 +12,7 @@
 //! | module | holds |
 //! | --- | --- |
 //! | [`wire`] | every byte that crosses between processes |
+//! | [`batch`] | many items in one message |
 //! | [`lane`] | records, back-pressure, the parking protocol |
 //! | [`resize`] | how a lane changes its size |
 //! | [`control`], [`mailbox`] | what is on the control socket meanwhile, and what becomes of it |
@@ -24,6 +25,7 @@
 
 extern crate alloc;
 
+pub mod batch;
 pub mod call;
 pub mod control;
 pub mod doctor;

@@ -21,6 +21,8 @@ pub enum Incoming {
         id: u64,
         /// The payload's length in bytes.
         len: usize,
+        /// It is a [batch](crate::batch), not yet parsed; so has its answer to be.
+        batch: bool,
     },
     /// A part of a request: the buffer given must come back as it is, with the next look.
     Part,
@@ -127,8 +129,16 @@ pub struct ServeMachine {
     owed: VecDeque<Owed>,
     counts: ServeCounts,
     closed: Option<CloseReason>,
-    /// The request that is arriving in parts, and how much of it is in the buffer.
-    arriving: Option<(u64, usize)>,
+    arriving: Option<Arriving>,
+}
+
+/// The request that is arriving in parts.
+#[derive(Clone, Copy, Debug)]
+struct Arriving {
+    id: u64,
+    batch: bool,
+    /// How much of it is in the buffer.
+    len: usize,
 }
 
 impl ServeMachine {
@@ -167,7 +177,7 @@ impl ServeMachine {
         let incoming = match record.kind {
             Kind::Request => {
                 let start = match self.arriving.take() {
-                    Some((id, len)) if id == record.id => len,
+                    Some(part) if part.id == record.id && part.batch == record.batch => part.len,
                     Some(_) => return Err(unexpected(&record)),
                     None => {
                         self.begin(record.id)?;
@@ -176,17 +186,17 @@ impl ServeMachine {
                 };
                 let len = append(lanes, peer, &record, buffer, start, true)?;
                 if record.more {
-                    self.arriving = Some((record.id, len));
+                    self.arriving = Some(Arriving { id: record.id, batch: record.batch, len });
                     Some(Incoming::Part)
                 } else {
                     self.counts.accepted += 1;
-                    Some(Incoming::Request { id: record.id, len })
+                    Some(Incoming::Request { id: record.id, len, batch: record.batch })
                 }
             }
             // Followed first, and left behind then.
             Kind::Switch => return Ok(Some(Incoming::Switch(record))),
             // The rest of it never comes.
-            Kind::Cancel if self.arriving.is_some_and(|(id, _)| id == record.id) => {
+            Kind::Cancel if self.arriving.is_some_and(|part| part.id == record.id) => {
                 self.arriving = None;
                 Some(Incoming::Part)
             }

@@ -222,9 +222,9 @@ fn no_byte_is_read_twice() {
     liar.tail.set(112);
     let mut buffer = Vec::new();
     for expected in [
-        Some(Incoming::Request { id: 1, len: 40 }),
+        Some(Incoming::Request { id: 1, len: 40, batch: false }),
         Some(Incoming::Cancel { id: 1 }),
-        Some(Incoming::Request { id: 2, len: 1 }),
+        Some(Incoming::Request { id: 2, len: 1, batch: false }),
         None,
     ] {
         assert_eq!(machine.next(&mut lanes, &own, &liar, &mut buffer), Ok(expected));
@@ -422,7 +422,7 @@ impl Victim {
                 }
             }
             Op::Next => match serve.next(lanes, own, peer, buffer)? {
-                Some(Incoming::Request { id, len }) => {
+                Some(Incoming::Request { id, len, .. }) => {
                     assert!(len <= buffer.len());
                     requests.push(id);
                 }

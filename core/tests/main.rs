@@ -9,6 +9,7 @@
     reason = "tests"
 )]
 
+mod batch;
 mod call;
 mod codec;
 mod control;

@@ -8,7 +8,7 @@ use bellwire_core::lane::{FULL_LIMIT, LaneTerms, Lanes, PushError};
 use bellwire_core::resize::Resource;
 use bellwire_core::serve::{Incoming, ServeMachine};
 use bellwire_core::sim::{Act, SimPort, SimServer};
-use bellwire_core::wire::{Header, Kind, Status};
+use bellwire_core::wire::{BATCH, Header, Kind, Status};
 use bellwire_core::{Deadline, Limits, PeerFault};
 
 use crate::pair::{Pair, growing, limited, payload, size};
@@ -75,7 +75,7 @@ fn a_message_in_parts_crosses_epochs() {
         }
         let _ = pair.commit(0);
         let request = incoming(&mut pair, &mut serve, &mut buffer);
-        assert_eq!(request, Some(Incoming::Request { id: sent, len: 20_000 }));
+        assert_eq!(request, Some(Incoming::Request { id: sent, len: 20_000, batch: false }));
         assert_eq!(buffer[..20_000], message);
         let (end, lanes) = (&pair.ends[1], &mut pair.lanes[1]);
         serve.respond(lanes, end.own(), end.peer(), sent, Status::Ok, &[]).unwrap();
@@ -176,13 +176,19 @@ fn a_part_without_bytes_or_of_another_message_is_a_lie() {
     let trim = Header::new(Kind::Trim, Status::Ok, 0, 0);
     let mut odd = Header::new(Kind::Cancel, Status::Ok, 1, 0);
     odd.flags = 2;
-    let cases: [(&[Header], PeerFault); 6] = [
+    let mut batch_answer = Header::new(Kind::Response, Status::Ok, 1, 0);
+    batch_answer.flags = BATCH;
+    let cases: [(&[Header], PeerFault); 10] = [
         (&[part(1, 0, true)], unexpected(0)),
         (&[part(1, 16, true), part(1, 0, true)], unexpected(32)),
         (&[part(1, 16, true), part(2, 16, true)], unexpected(32)),
         (&[part(1, 16, true), attach], PeerFault::Unexpected { at: 32, kind: Kind::Attach as u8 }),
         (&[part(1, 16, true), trim], PeerFault::Unexpected { at: 32, kind: Kind::Trim as u8 }),
         (&[odd], PeerFault::UnknownFlags { at: 0, flags: 2 }),
+        (&[part(1, 16, true), part(1, 16, false).batch()], unexpected(32)),
+        (&[part(1, 16, true).batch(), part(1, 16, false)], unexpected(32)),
+        (&[attach.batch()], PeerFault::UnknownFlags { at: 0, flags: BATCH }),
+        (&[batch_answer], PeerFault::UnknownFlags { at: 0, flags: BATCH }),
     ];
     for (headers, fault) in cases {
         let mut pair = Pair::new(growing());

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use bellwire_core::PeerFault;
+use bellwire_core::call::{CallMachine, Outgoing};
 use bellwire_core::lane::Lanes;
 use bellwire_core::resize::{Resource, Shortage};
 use bellwire_core::serve::{Flushed, Incoming, Passed, ServeMachine};
@@ -71,7 +72,7 @@ fn requests_arrive_with_their_payload_and_answers_leave_in_any_order() {
         assert!(pair.send(Kind::Request, id, &vec![id as u8; id as usize]));
     }
     for id in [1, 2, 5] {
-        assert_eq!(pair.next(), Ok(Some(Incoming::Request { id, len: id as usize })));
+        assert_eq!(pair.next(), Ok(Some(Incoming::Request { id, len: id as usize, batch: false })));
         assert!(pair.buffer[..id as usize].iter().all(|byte| u64::from(*byte) == id));
     }
     assert_eq!(pair.next(), Ok(None));
@@ -92,12 +93,15 @@ fn no_more_requests_are_taken_than_the_limit() {
         let limit = limit.max(1);
         for id in 1..=limit {
             assert!(!pair.serve.is_at_limit());
-            assert_eq!(pair.next(), Ok(Some(Incoming::Request { id, len: 0 })));
+            assert_eq!(pair.next(), Ok(Some(Incoming::Request { id, len: 0, batch: false })));
         }
         assert!(pair.serve.is_at_limit());
         assert_eq!(pair.next(), Ok(None));
         pair.respond(1, Status::Ok, &[]);
-        assert_eq!(pair.next(), Ok(Some(Incoming::Request { id: limit + 1, len: 0 })));
+        assert_eq!(
+            pair.next(),
+            Ok(Some(Incoming::Request { id: limit + 1, len: 0, batch: false }))
+        );
     }
 }
 
@@ -128,7 +132,7 @@ fn an_answer_that_meets_a_full_lane_is_owed_and_no_request_is_taken_until_it_is_
     }
     assert_eq!(taken, [1, 2, 3].map(|id| (id, large.len())));
     assert!(!pair.serve.is_blocked());
-    assert_eq!(pair.next(), Ok(Some(Incoming::Request { id: 4, len: 0 })));
+    assert_eq!(pair.next(), Ok(Some(Incoming::Request { id: 4, len: 0, batch: false })));
 }
 
 #[test]
@@ -390,5 +394,21 @@ proptest! {
         prop_assert_eq!(&seen, &answered, "each once, in the order of answering");
         prop_assert_eq!(seen.iter().map(|(id, _)| id).collect::<BTreeSet<_>>().len(), seen.len());
         prop_assert_eq!(pair.take(), None);
+    }
+}
+
+#[test]
+fn a_batch_is_told_from_a_request_however_it_travels() {
+    let mut pair = Pair::new(8);
+    let mut calls = CallMachine::new();
+    let (end, lanes) = (&pair.ends[1], &mut pair.other);
+    let (own, peer) = (end.own(), end.peer());
+    let batch = Outgoing::batch(b"0123456789abcdef");
+    calls.submit(lanes, own, peer, batch).unwrap();
+    calls.submit(lanes, own, peer, b"one").unwrap();
+    calls.submit_part(lanes, own, peer, batch).unwrap().unwrap();
+    let _ = lanes.commit(own, peer);
+    for (id, len, batch) in [(1, 16, true), (2, 3, false), (3, 16, true)] {
+        assert_eq!(pair.next(), Ok(Some(Incoming::Request { id, len, batch })));
     }
 }

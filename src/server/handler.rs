@@ -2,11 +2,13 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use bellwire_core::batch::{BATCH_HEAD, BatchBuilder, BatchView};
 use bellwire_core::wire::Status;
 
+use super::batch;
 use crate::publisher::Shelf;
 use crate::transport::peer::User;
-use crate::{HandlerError, Message, Payload, Service, payload};
+use crate::{HandlerError, Malformed, Message, Payload, Service, payload};
 
 /// The longest reason of a failure that is sent, in bytes.
 const MAX_REASON: usize = 1024;
@@ -35,6 +37,15 @@ pub(super) enum Handler {
 pub(super) trait Call: Send + Sync {
     /// Answers a request; `answer` comes empty.
     fn call(&self, caller: &Caller, request: Request<'_>, answer: &mut Answer) -> Status;
+
+    /// Answers a batch by a batch of at most `limit` bytes; `answer` comes empty.
+    fn call_batch(
+        &self,
+        caller: &Caller,
+        batch: &[u8],
+        limit: usize,
+        answer: &mut Answer,
+    ) -> Status;
 }
 
 /// A request's bytes, which a handler may keep.
@@ -42,6 +53,15 @@ pub(super) enum Request<'a> {
     /// The first bytes of a buffer, as many as the number says.
     Buffer(&'a mut Vec<u8>, usize),
     Mapped(Payload),
+}
+
+impl Request<'_> {
+    pub(super) fn decode<M: Message>(self) -> Result<M, Malformed> {
+        match self {
+            Self::Buffer(buffer, len) => M::take(buffer, len),
+            Self::Mapped(payload) => M::from_payload(payload),
+        }
+    }
 }
 
 /// What a handler answers.
@@ -52,6 +72,8 @@ pub(super) struct Answer {
     payload: Option<Payload>,
     /// The buffer was taken away.
     is_taken: bool,
+    /// What answers to batches are put together in.
+    batch: Option<Box<BatchBuilder>>,
 }
 
 impl Answer {
@@ -61,6 +83,37 @@ impl Answer {
             payload::refill(&mut self.bytes);
         }
         self.bytes.clear();
+    }
+
+    /// Where the answer to a batch of `count` items is put together; `None` when `limit` bytes do not hold it.
+    pub(super) fn batch(&mut self, count: usize, limit: usize) -> Option<&mut BatchBuilder> {
+        let batch = self.batch.get_or_insert_with(|| Box::new(BatchBuilder::new(0)));
+        batch.begin(count, limit).then_some(batch)
+    }
+
+    /// The batch is complete: it is the answer.
+    pub(super) fn finish_batch(&mut self) {
+        if let Some(batch) = &mut self.batch {
+            batch.finish_into(&mut self.bytes);
+        }
+    }
+
+    /// The batch is complete: the only item of it is the answer.
+    pub(super) fn finish_item(&mut self) -> Status {
+        self.finish_batch();
+        let item = BatchView::parse(&self.bytes).ok().and_then(|batch| batch.iter().next());
+        let Some((status, len)) = item.map(|item| (item.status, item.bytes.len())) else {
+            return Status::Failed;
+        };
+        self.bytes.drain(..BATCH_HEAD);
+        self.bytes.truncate(len);
+        status
+    }
+
+    /// A sentence is the answer.
+    pub(super) fn explain(&mut self, reason: &str) {
+        self.bytes.clear();
+        explain(reason, &mut self.bytes);
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
@@ -103,14 +156,10 @@ where
     F: Fn(&Caller, S::Request) -> Result<S::Response, HandlerError> + Send + Sync,
 {
     fn call(&self, caller: &Caller, request: Request<'_>, answer: &mut Answer) -> Status {
-        let request = match request {
-            Request::Buffer(buffer, len) => S::Request::take(buffer, len),
-            Request::Mapped(payload) => S::Request::from_payload(payload),
-        };
-        let request = match request {
+        let request = match request.decode::<S::Request>() {
             Ok(request) => request,
             Err(malformed) => {
-                explain(&malformed.to_string(), &mut answer.bytes);
+                answer.explain(&malformed.to_string());
                 return Status::Malformed;
             }
         };
@@ -125,15 +174,25 @@ where
                 Status::Ok
             }
             Ok(Err(error)) => {
-                explain(error.reason(), &mut answer.bytes);
+                answer.explain(error.reason());
                 Status::Failed
             }
             Err(_) => Status::Panicked,
         }
     }
+
+    fn call_batch(
+        &self,
+        caller: &Caller,
+        batch: &[u8],
+        limit: usize,
+        answer: &mut Answer,
+    ) -> Status {
+        batch::item_by_item::<S>(batch, limit, answer, |request| (self.function)(caller, request))
+    }
 }
 
-fn explain(reason: &str, answer: &mut Vec<u8>) {
+pub(super) fn explain(reason: &str, answer: &mut Vec<u8>) {
     let cut = reason.floor_char_boundary(MAX_REASON);
     answer.extend_from_slice(reason.get(..cut).unwrap_or("").as_bytes());
 }

@@ -1,5 +1,6 @@
 //! Serving: one reactor thread for all sessions of all services, and a bounded pool for slow handlers.
 
+mod batch;
 mod conversation;
 mod greeting;
 mod handler;
@@ -7,6 +8,7 @@ mod reactor;
 mod source;
 mod workers;
 
+pub use batch::Answers;
 pub use handler::Caller;
 
 use std::io;
@@ -30,7 +32,8 @@ use crate::transport::peer::User;
 use crate::{
     Client, HandlerError, Publisher, RunDir, ServeError, ServerStats, Service, Snapshot, Token,
 };
-use handler::{Handler, Typed};
+use batch::TypedBatch;
+use handler::{Call, Handler, Typed};
 use reactor::Reactor;
 
 /// How a server serves.
@@ -220,8 +223,27 @@ impl ServerBuilder {
         + Sync
         + 'static,
     ) -> Result<&mut Self, ServeError> {
-        let handler = Handler::Call(Arc::new(Typed::<S, _>::new(handler)));
+        self.serve_by::<S>(Arc::new(Typed::<S, _>::new(handler)))
+    }
+
+    /// Serves `S` by a function that sees a batch as a whole: the requests of one message, and where to put an answer
+    /// for each, in their order. A request that comes alone is a batch of one.
+    ///
+    /// [`ServerBuilder::serve`] takes batches too, item by item. A function for whole batches is for what is
+    /// cheaper for many at once: one look at `/proc`, one lock, one query. When it panics, all requests of the batch fail.
+    ///
+    /// # Errors
+    /// As [`ServerBuilder::serve`].
+    pub fn serve_batches<S: Service>(
+        &mut self,
+        handler: impl Fn(&Caller, &[S::Request], &mut Answers<'_, S::Response>) + Send + Sync + 'static,
+    ) -> Result<&mut Self, ServeError> {
+        self.serve_by::<S>(Arc::new(TypedBatch::<S, _>::new(handler)))
+    }
+
+    fn serve_by<S: Service>(&mut self, handler: Arc<dyn Call>) -> Result<&mut Self, ServeError> {
         let shelf = shelf(Client::<S>::SERVICE)?;
+        let handler = Handler::Call(handler);
         self.open(Client::<S>::SERVICE, S::METHOD, handler, shelf, self.config.limits)?;
         Ok(self)
     }

@@ -20,6 +20,8 @@ pub(super) struct Job {
 /// A request that was taken away from its session's buffers.
 pub(super) enum Parcel {
     Bytes(Vec<u8>),
+    /// A batch, and the longest answer to it in bytes.
+    Batch(Vec<u8>, usize),
     Mapped(Payload),
 }
 
@@ -118,6 +120,9 @@ impl Desk {
                 Parcel::Bytes(mut bytes) => {
                     let len = bytes.len();
                     job.handler.call(&job.caller, Request::Buffer(&mut bytes, len), &mut answer)
+                }
+                Parcel::Batch(bytes, limit) => {
+                    job.handler.call_batch(&job.caller, &bytes, limit, &mut answer)
                 }
                 Parcel::Mapped(payload) => {
                     job.handler.call(&job.caller, Request::Mapped(payload), &mut answer)

@@ -1,10 +1,10 @@
 //! How one request goes out and its answer comes in, waiting or not.
 
-use bellwire_core::call::{Reply, SubmitError, Ticket};
+use bellwire_core::call::{self, Reply, SubmitError, Ticket};
 use bellwire_core::drive::{CallFailed, Drive};
 use bellwire_core::lane::PushError;
 use bellwire_core::resize::FollowError;
-use bellwire_core::{Deadline, Executed};
+use bellwire_core::{Deadline, Executed, Whose};
 use std::time::Duration;
 
 use super::{Answer, Body, Outgoing, Session, check};
@@ -54,7 +54,8 @@ impl<S: Service> Session<S> {
         until: &mut Deadline,
     ) -> Result<Ticket, CallError> {
         let parts = match request {
-            Outgoing::Bytes(bytes) if bytes.len() < self.attach_from => Some(bytes),
+            Outgoing::Bytes(bytes) if bytes.len() < self.attach_from => Some(bytes.into()),
+            Outgoing::Batch(bytes) => Some(call::Outgoing::batch(bytes)),
             _ => None,
         };
         if let Some(bytes) = parts.filter(|bytes| bytes.len() > self.stream_from) {
@@ -71,7 +72,11 @@ impl<S: Service> Session<S> {
     }
 
     /// Sends a request in parts, waiting for room.
-    fn submit_in_parts(&mut self, bytes: &[u8], until: &mut Deadline) -> Result<Ticket, CallError> {
+    fn submit_in_parts(
+        &mut self,
+        bytes: call::Outgoing<'_>,
+        until: &mut Deadline,
+    ) -> Result<Ticket, CallError> {
         let sent = self.waiting_for_room(until, |session| session.submit_parts_now(bytes));
         if sent.is_err() {
             self.drive.break_off();
@@ -80,7 +85,7 @@ impl<S: Service> Session<S> {
     }
 
     /// Sends a request in parts, as far as there is room.
-    fn submit_parts_now(&mut self, bytes: &[u8]) -> Result<Ticket, CallFailed> {
+    fn submit_parts_now(&mut self, bytes: call::Outgoing<'_>) -> Result<Ticket, CallFailed> {
         self.refill_inbox();
         let ticket = self.drive.submit_in_parts(bytes)?;
         self.calls.made += 1;
@@ -112,6 +117,7 @@ impl<S: Service> Session<S> {
                 }
             }
             Outgoing::Bytes(bytes) => self.submit_copy(bytes),
+            Outgoing::Batch(bytes) => self.submit_batch_now(bytes),
             Outgoing::Sealed(payload) => self.submit_sealed(payload),
         };
         let ticket = sent?;
@@ -120,6 +126,38 @@ impl<S: Service> Session<S> {
             self.note_size();
         }
         Ok(ticket)
+    }
+
+    /// Writes a request if there is room for it now; whoever writes several publishes them together.
+    #[inline]
+    pub(super) fn push_now(&mut self, request: Outgoing<'_>) -> Result<Ticket, CallFailed> {
+        let Outgoing::Bytes(bytes) = request else { return self.submit_now(request) };
+        if bytes.len() >= self.attach_from {
+            return self.submit_now(request);
+        }
+        self.refill_inbox();
+        let ticket = match self.drive.push(bytes) {
+            Err(CallFailed::Submit(SubmitError::Push(PushError::Attach { .. }))) => {
+                return self.submit_now(request);
+            }
+            sent => sent?,
+        };
+        self.calls.made += 1;
+        if self.drive.lane_epoch().number != self.noted {
+            self.note_size();
+        }
+        Ok(ticket)
+    }
+
+    /// Sends a batch through the lane, if one within the limits holds it.
+    fn submit_batch_now(&mut self, bytes: &[u8]) -> Result<Ticket, CallFailed> {
+        self.drive.submit(call::Outgoing::batch(bytes)).map_err(|failed| match failed {
+            CallFailed::Submit(SubmitError::Push(PushError::Attach { len, limit })) => {
+                let whose = Whose::Own;
+                CallFailed::Submit(SubmitError::Push(PushError::TooLarge { len, limit, whose }))
+            }
+            failed => failed,
+        })
     }
 
     /// Sends a request as a copy in a memfd of its own.
@@ -131,7 +169,7 @@ impl<S: Service> Session<S> {
     }
 
     pub(super) fn submit_sealed(&mut self, payload: &Payload) -> Result<Ticket, CallFailed> {
-        let Some(sealed) = payload.sealed() else { return self.drive.submit(payload) };
+        let Some(sealed) = payload.sealed() else { return self.drive.submit(&payload[..]) };
         let bytes = payload.len() as u64;
         self.drive.submit_attached(bytes, |link, id| link.pass_attachment(id, 0, sealed))
     }
@@ -158,7 +196,7 @@ impl<S: Service> Session<S> {
                 error => error,
             });
             if !stashed? {
-                self.wait(|drive| drive.wait_for_room(until))?;
+                self.wait_by(|drive| drive.wait_for_room(until))?;
             }
         }
     }
@@ -204,7 +242,7 @@ impl<S: Service> Session<S> {
     }
 
     /// Waits for the provider. What it did on the control socket meanwhile is told first.
-    pub(super) fn wait(
+    pub(super) fn wait_by(
         &mut self,
         wait: impl FnOnce(&mut Drive<Link>) -> Result<(), CallFailed>,
     ) -> Result<(), CallError> {

@@ -1,9 +1,14 @@
+mod batch;
 mod exchange;
+mod many;
+
+pub use batch::Replies;
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::time::Duration;
 
+use bellwire_core::batch::BatchBuilder;
 use bellwire_core::call::{Reply, Ticket};
 use bellwire_core::drive::Drive;
 use bellwire_core::wire::{CloseReason, Role, Status};
@@ -17,6 +22,7 @@ use crate::transport::snapshot::SnapshotMap;
 use crate::{
     CallError, Client, ClientConfig, Malformed, Payload, Service, SessionStats, learned, payload,
 };
+use batch::SentBatch;
 
 /// The longest reason of a failed handler that is kept, in bytes.
 const MAX_REASON: usize = 4096;
@@ -35,6 +41,12 @@ pub struct Session<S: Service> {
     board: Board,
     /// The request being encoded.
     outbox: Vec<u8>,
+    /// The batch being put together.
+    batch: Option<Box<BatchBuilder>>,
+    /// Batches in flight, in the order sent.
+    batches: VecDeque<SentBatch>,
+    /// The answers to a batch that came while the inbox was in use.
+    batch_inbox: Vec<u8>,
     /// The answer that came last; larger than the answer when an earlier one was.
     inbox: Vec<u8>,
     /// The last answer may have taken the inbox away.
@@ -82,6 +94,8 @@ enum Body {
 #[derive(Clone, Copy)]
 enum Outgoing<'a> {
     Bytes(&'a [u8]),
+    /// Many requests; never in a memfd of its own.
+    Batch(&'a [u8]),
     Sealed(&'a Payload),
 }
 
@@ -99,6 +113,9 @@ impl<S: Service> Session<S> {
             drive: opened.drive,
             board: opened.board,
             outbox: Vec::new(),
+            batch: None,
+            batches: VecDeque::new(),
+            batch_inbox: Vec::new(),
             inbox: Vec::new(),
             is_inbox_taken: false,
             stash: VecDeque::new(),
@@ -174,20 +191,36 @@ impl<S: Service> Session<S> {
     pub fn try_reply(
         &mut self,
     ) -> Result<Option<(Ticket, Result<S::Response, CallError>)>, CallError> {
-        let answer = match self.stash.pop_front() {
-            Some(answer) => Some(answer),
-            None => self.next_answer()?,
-        };
-        let Some(answer) = answer else {
-            return match self.drive.ended() {
-                Some(ended) => Err(ended.into()),
-                None => Ok(None),
-            };
-        };
+        let Some(answer) = self.next_of(false)? else { return self.nothing() };
         let ticket = answer.reply.ticket;
-        let decoded = self.check(&answer).and_then(|()| self.decode(answer));
-        self.book(decoded.is_ok());
-        Ok(Some((ticket, decoded)))
+        Ok(Some((ticket, self.open(answer))))
+    }
+
+    /// The next answer to a batch, or to a request that was sent alone.
+    fn next_of(&mut self, batch: bool) -> Result<Option<Answer>, CallError> {
+        let fits = |answer: &Answer| self.is_batch(answer.reply.ticket) == batch;
+        if let Some(at) = self.stash.iter().position(fits) {
+            return Ok(self.stash.remove(at));
+        }
+        while let Some(answer) = self.next_answer()? {
+            if self.is_batch(answer.reply.ticket) == batch {
+                return Ok(Some(answer));
+            }
+            self.stash(answer);
+        }
+        Ok(None)
+    }
+
+    fn is_batch(&self, ticket: Ticket) -> bool {
+        self.batches.binary_search_by_key(&ticket, |batch| batch.ticket).is_ok()
+    }
+
+    /// No answer is there: because the session is over?
+    fn nothing<T>(&self) -> Result<Option<T>, CallError> {
+        match self.drive.ended() {
+            Some(ended) => Err(ended.into()),
+            None => Ok(None),
+        }
     }
 
     /// The next answer, as [`Session::try_reply`] has it, once there is one: waits for it, at most for `timeout`.
@@ -205,7 +238,7 @@ impl<S: Service> Session<S> {
             if let Some(reply) = self.try_reply()? {
                 return Ok(reply);
             }
-            self.wait(|drive| drive.wait_for_data(&mut until))?;
+            self.wait_by(|drive| drive.wait_for_data(&mut until))?;
         }
     }
 
@@ -223,11 +256,13 @@ impl<S: Service> Session<S> {
         self.waiting_for_room(&mut until, |session| session.drive.trim())?;
         while !self.drive.is_trimmed() {
             if !self.stash_next()? && !self.drive.is_trimmed() {
-                self.wait(|drive| drive.wait_for_data(&mut until))?;
+                self.wait_by(|drive| drive.wait_for_data(&mut until))?;
             }
         }
         self.note_size();
         self.outbox = Vec::new();
+        self.batch = None;
+        self.batch_inbox = Vec::new();
         if !self.drive.is_arriving() {
             self.inbox = Vec::new();
         }
@@ -262,6 +297,7 @@ impl<S: Service> Session<S> {
         let forgotten =
             stashed.and_then(|at| self.stash.remove(at)).is_some() || self.drive.abandon(ticket);
         self.calls.failed += u64::from(forgotten);
+        self.batches.retain(|batch| batch.ticket != ticket);
         forgotten
     }
 

@@ -5,7 +5,7 @@ mod wait;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::call::{Arrival, CallMachine, Reply, SubmitError, Ticket};
+use crate::call::{Arrival, CallMachine, Outgoing, Reply, SubmitError, Ticket};
 use crate::lane::{Armed, Epoch, LaneStats, Lanes, PushError, STREAM_LANE, Wake};
 use crate::resize::{self, FollowError, ResizeError, Shortage};
 use crate::wire::CloseReason;
@@ -156,7 +156,7 @@ impl<P: Port> Drive<P> {
     ///
     /// # Errors
     /// [`CallFailed`]; the handler will not run.
-    pub fn submit(&mut self, payload: &[u8]) -> Result<Ticket, CallFailed> {
+    pub fn submit<'a>(&mut self, payload: impl Into<Outgoing<'a>>) -> Result<Ticket, CallFailed> {
         let ticket = self.push(payload)?;
         self.commit();
         Ok(ticket)
@@ -167,7 +167,8 @@ impl<P: Port> Drive<P> {
     ///
     /// # Errors
     /// [`CallFailed`]; the handler will not run.
-    pub fn push(&mut self, payload: &[u8]) -> Result<Ticket, CallFailed> {
+    pub fn push<'a>(&mut self, payload: impl Into<Outgoing<'a>>) -> Result<Ticket, CallFailed> {
+        let payload = payload.into();
         loop {
             if let Some(ended) = self.ended() {
                 return Err(ended);
@@ -195,7 +196,11 @@ impl<P: Port> Drive<P> {
     ///
     /// # Errors
     /// [`CallFailed`]; the handler will not run unless the request is sent to its end.
-    pub fn submit_in_parts(&mut self, payload: &[u8]) -> Result<Ticket, CallFailed> {
+    pub fn submit_in_parts<'a>(
+        &mut self,
+        payload: impl Into<Outgoing<'a>>,
+    ) -> Result<Ticket, CallFailed> {
+        let payload = payload.into();
         if let Some(ended) = self.ended() {
             return Err(ended);
         }

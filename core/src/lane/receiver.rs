@@ -1,7 +1,7 @@
 use super::LINE;
 use super::epoch::{Epoch, LaneStats, LaneTerms, MOST_OUTSTANDING, Ring};
 use crate::sync::Ordering;
-use crate::wire::{ALIGN, HEADER, Header, Kind, MORE, record_len};
+use crate::wire::{ALIGN, BATCH, HEADER, Header, Kind, MORE, record_len};
 use crate::{OwnMemory, PeerFault, PeerMemory, Word};
 
 /// A record that was published, its header copied out and checked.
@@ -17,6 +17,8 @@ pub struct Record {
     pub len: u32,
     /// The message goes on in another record.
     pub more: bool,
+    /// The request is a batch.
+    pub batch: bool,
     /// Where it starts.
     pub(super) at: u64,
 }
@@ -138,12 +140,13 @@ impl Receiver {
         let Some(kind) = Kind::parse(header.kind) else {
             return Err(PeerFault::UnknownKind { at, kind: header.kind });
         };
-        let more = header.flags == MORE && matches!(kind, Kind::Request | Kind::Response);
-        if header.flags != 0 && !more {
-            return Err(PeerFault::UnknownFlags { at, flags: header.flags });
+        let flags = header.flags;
+        if flags & !flags_of(kind) != 0 {
+            return Err(PeerFault::UnknownFlags { at, flags });
         }
+        let (more, batch) = (flags & MORE != 0, flags & BATCH != 0);
         let (status, id) = (header.status.get(), header.id.get());
-        let record = Record { kind, status, id, len, more, at };
+        let record = Record { kind, status, id, len, more, batch, at };
         let out_of_place = match kind {
             Kind::Request | Kind::Response => {
                 let limit = self.terms.message.bytes;
@@ -243,6 +246,16 @@ impl Receiver {
         self.looked = self.released;
         self.look_from = self.looked + self.ring.size() / 4;
         crosses
+    }
+}
+
+/// The flags that a record of this kind may have.
+#[inline]
+const fn flags_of(kind: Kind) -> u8 {
+    match kind {
+        Kind::Request => MORE | BATCH,
+        Kind::Response => MORE,
+        Kind::Attach | Kind::Pad | Kind::Switch | Kind::Cancel | Kind::Bye | Kind::Trim => 0,
     }
 }
 

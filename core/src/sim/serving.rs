@@ -119,7 +119,7 @@ impl Serving {
                 None => return Ok(None),
                 // The buffer stays as it is.
                 Some(Incoming::Part) => continue,
-                Some(Incoming::Request { id, len }) => {
+                Some(Incoming::Request { id, len, .. }) => {
                     let payload = buffer.get(..len).expect("the payload was copied there").to_vec();
                     Taken::Request { id, payload, attached: false }
                 }

@@ -13,4 +13,4 @@ pub use control::{
 };
 pub use page::{CloseReason, PAGE_SIZE, PageError, PageHeader, Role, SessionState};
 pub(crate) use record::HEADER_U32;
-pub use record::{ALIGN, HEADER, Header, Kind, MORE, SWITCH_RESERVE, Status, record_len};
+pub use record::{ALIGN, BATCH, HEADER, Header, Kind, MORE, SWITCH_RESERVE, Status, record_len};

@@ -14,6 +14,8 @@ pub const SWITCH_RESERVE: u64 = 32;
 
 /// The flag of a request or response that goes on in the next record of the same kind and id.
 pub const MORE: u8 = 0x02;
+/// The flag of a request that is a [batch](crate::batch), in every part of it. Its answer is one too, if it is Ok.
+pub const BATCH: u8 = 0x04;
 
 /// A record's header, as it stands in a lane.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -23,7 +25,7 @@ pub struct Header {
     pub len: U32,
     /// A [`Kind`].
     pub kind: u8,
-    /// [`MORE`] or 0; bit 0 is kept for a send time between header and payload.
+    /// [`MORE`] and [`BATCH`]; bit 0 is kept for a send time between header and payload.
     pub flags: u8,
     /// A [`Status`]; 0 in requests.
     pub status: U16,
@@ -139,7 +141,14 @@ impl Header {
     #[must_use]
     pub fn part(mut self, len: u32, more: bool) -> Self {
         self.len = len.into();
-        self.flags = if more { MORE } else { 0 };
+        self.flags = (self.flags & !MORE) | if more { MORE } else { 0 };
+        self
+    }
+
+    /// The header of a request that is a batch.
+    #[must_use]
+    pub fn batch(mut self) -> Self {
+        self.flags |= BATCH;
         self
     }
 

@@ -146,7 +146,8 @@ impl Conversation {
             let Some(incoming) = self.next(desk.scratch)? else { break };
             taken += 1;
             match incoming {
-                Incoming::Request { id, len } => self.request(id, len, desk)?,
+                Incoming::Request { id, len, batch: false } => self.request(id, len, desk)?,
+                Incoming::Request { id, len, batch: true } => self.batch(id, len, desk)?,
                 Incoming::Cancel { id } => self.cancel(id, desk)?,
                 Incoming::Attached { id } => self.attached(id, desk)?,
                 Incoming::Switch(switch) => {
@@ -304,14 +305,26 @@ impl Conversation {
             }
             return self.deliver(id, status, answer);
         }
-        let request = if len >= payload::WORTH_KEEPING {
-            let mut taken = std::mem::take(request);
-            taken.truncate(len);
-            taken
-        } else {
-            request.get(..len).unwrap_or_default().to_vec()
-        };
+        let request = take_away(request, len);
         self.submit(id, Parcel::Bytes(request), desk);
+        Ok(())
+    }
+
+    /// Many requests in one message.
+    fn batch(&mut self, id: u64, len: usize, desk: &mut Desk<'_>) -> Result<(), Ended> {
+        let Handler::Call(handler) = desk.handler else {
+            return self.respond(id, Status::Malformed, b"a snapshot is asked for alone");
+        };
+        let limit = usize::try_from(self.lanes.max_message()).unwrap_or(usize::MAX);
+        let Scratch { request, answer } = desk.scratch;
+        if desk.workers.is_empty() {
+            answer.clear();
+            let batch = request.get(..len).unwrap_or_default();
+            let status = handler.call_batch(&self.caller, batch, limit, answer);
+            return self.deliver(id, status, answer);
+        }
+        let batch = take_away(request, len);
+        self.submit(id, Parcel::Batch(batch, limit), desk);
         Ok(())
     }
 
@@ -421,4 +434,14 @@ impl Conversation {
             self.link.ring(Bell::Space);
         }
     }
+}
+
+/// The first bytes of a buffer that all sessions share, for a worker.
+fn take_away(buffer: &mut Vec<u8>, len: usize) -> Vec<u8> {
+    if len < payload::WORTH_KEEPING {
+        return buffer.get(..len).unwrap_or_default().to_vec();
+    }
+    let mut taken = std::mem::take(buffer);
+    taken.truncate(len);
+    taken
 }

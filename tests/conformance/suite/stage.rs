@@ -136,7 +136,7 @@ impl<O: OwnMemory, P: PeerMemory> Stage for Step<'_, O, P> {
         let Serving { lanes, machine, buffer, .. } = &mut *self.serving;
         let incoming = machine.next(lanes, self.own, self.peer, buffer);
         let taken = match incoming.expect("the calling end is honest")? {
-            Incoming::Request { id, len } => Taken::Request(id, buffer[..len].to_vec()),
+            Incoming::Request { id, len, .. } => Taken::Request(id, buffer[..len].to_vec()),
             Incoming::Cancel { id } => Taken::Cancel(id),
             other => panic!("{other:?} on a lane that keeps its size"),
         };

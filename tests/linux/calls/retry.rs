@@ -79,7 +79,7 @@ fn take(session: &RogueSession) {
     let mut lanes = session.lanes();
     let (own, peer) = (session.link.own(), session.link.peer());
     let taken = ServeMachine::new(9).next(&mut lanes, own, peer, &mut Vec::new()).unwrap();
-    assert!(matches!(taken, Some(Incoming::Request { id: 1, len: 8 })));
+    assert!(matches!(taken, Some(Incoming::Request { id: 1, len: 8, .. })));
 }
 
 #[test]

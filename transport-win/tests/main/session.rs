@@ -192,7 +192,7 @@ fn serve(mut link: Link) {
                 _ => break,
             }
             match machine.next(&mut lanes, link.own(), link.peer(), &mut buffer).unwrap() {
-                Some(Incoming::Request { id, len }) => {
+                Some(Incoming::Request { id, len, .. }) => {
                     let request = &buffer[..len];
                     if request == [0] {
                         let wake = lanes.commit(link.own(), link.peer());

@@ -1,0 +1,224 @@
+use alloc::vec::Vec;
+
+use super::{BATCH_HEAD, ENDS, STATUSES};
+use crate::wire::Status;
+
+/// An item that does not fit a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the batch would have {len} bytes with this item, and the limit is {limit}")]
+pub struct ItemTooLarge {
+    /// The whole batch's length with the item, in bytes.
+    pub len: usize,
+    /// The longest batch allowed, in bytes.
+    pub limit: usize,
+}
+
+/// Puts a batch together, item by item, in one buffer that is kept from batch to batch.
+///
+/// ```
+/// use bellwire_core::batch::{BatchBuilder, BatchView};
+///
+/// let mut batch = BatchBuilder::new(4096);
+/// for number in [1_u64, 2, 3] {
+///     batch.push(|into| into.extend_from_slice(&number.to_le_bytes()))?;
+/// }
+/// let view = BatchView::parse(batch.finish())?;
+/// assert_eq!(view.len(), 3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct BatchBuilder {
+    bytes: Vec<u8>,
+    /// Where each item ends; empty while all have the same length.
+    ends: Vec<u32>,
+    /// Each item's status; empty while all are Ok.
+    statuses: Vec<u8>,
+    count: u32,
+    /// Items that the batch will have room for, whatever they are.
+    promised: usize,
+    stride: usize,
+    limit: usize,
+    finished: bool,
+}
+
+/// What an item takes in the tables at most: where it ends, and its status.
+const ENTRY: usize = size_of::<u32>() + 1;
+
+impl BatchBuilder {
+    /// A builder of batches of at most `limit` bytes, head and tables included.
+    pub fn new(limit: usize) -> Self {
+        let mut builder = Self {
+            bytes: Vec::new(),
+            ends: Vec::new(),
+            statuses: Vec::new(),
+            count: 0,
+            promised: 0,
+            stride: 0,
+            // Ends are 32 bits wide.
+            limit: limit.min(u32::MAX as usize),
+            finished: false,
+        };
+        builder.clear();
+        builder
+    }
+
+    /// Begins a batch that will have `count` items and at most `limit` bytes: an item that does not fit can always be
+    /// replaced by an empty one. False when not even that is so.
+    pub fn begin(&mut self, count: usize, limit: usize) -> bool {
+        self.clear();
+        self.promised = count;
+        self.limit = limit.min(u32::MAX as usize);
+        self.worst_len() <= self.limit
+    }
+
+    /// Begins another batch; the buffers stay.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.promised = 0;
+        self.bytes.clear();
+        self.bytes.resize(BATCH_HEAD, 0);
+        self.ends.clear();
+        self.statuses.clear();
+        self.count = 0;
+        self.stride = 0;
+        self.finished = false;
+    }
+
+    /// Adds the item that `encode` appends to the buffer.
+    ///
+    /// # Errors
+    /// [`ItemTooLarge`]: the item was left out; the batch is what it was before.
+    #[inline]
+    pub fn push(&mut self, encode: impl FnOnce(&mut Vec<u8>)) -> Result<(), ItemTooLarge> {
+        self.push_with(Status::Ok, encode)
+    }
+
+    /// Adds an item with a status: with what `encode` appends, such as a reason.
+    ///
+    /// # Errors
+    /// As [`BatchBuilder::push`].
+    #[inline]
+    pub fn push_with(
+        &mut self,
+        status: Status,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(), ItemTooLarge> {
+        debug_assert!(!self.finished, "clear the batch first");
+        let start = self.bytes.len();
+        encode(&mut self.bytes);
+        // What was there is not the item's to take away.
+        let len = self.bytes.len().saturating_sub(start);
+        if self.count == 0 {
+            self.stride = len;
+        }
+        if len != self.stride || len == 0 || !self.ends.is_empty() {
+            self.note_end();
+        }
+        if status != Status::Ok || !self.statuses.is_empty() {
+            self.note_status(status);
+        }
+        self.count += 1;
+        let len = self.worst_len();
+        if len > self.limit || self.count == u32::MAX {
+            self.take_back(start);
+            return Err(ItemTooLarge { len, limit: self.limit });
+        }
+        Ok(())
+    }
+
+    /// How many items there are.
+    pub fn len(&self) -> usize {
+        self.count as usize
+    }
+
+    /// Whether there is no item.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// How long the batch is by now, in bytes.
+    #[inline]
+    pub fn encoded_len(&self) -> usize {
+        if self.finished {
+            return self.bytes.len();
+        }
+        self.bytes.len() + size_of::<u32>() * self.ends.len() + self.statuses.len()
+    }
+
+    /// How long the batch can become without further bytes of items.
+    #[inline]
+    fn worst_len(&self) -> usize {
+        let tables = ENTRY.saturating_mul(self.promised);
+        self.encoded_len().max(self.bytes.len().saturating_add(tables))
+    }
+
+    /// Puts the finished batch into `bytes`, whose buffer is used for the next one.
+    pub fn finish_into(&mut self, bytes: &mut Vec<u8>) {
+        self.finish();
+        core::mem::swap(&mut self.bytes, bytes);
+        self.clear();
+    }
+
+    /// The batch's bytes. Begin the next one by [`BatchBuilder::clear`].
+    pub fn finish(&mut self) -> &[u8] {
+        if !self.finished {
+            self.finished = true;
+            let varies = !self.ends.is_empty();
+            let flags =
+                if varies { ENDS } else { 0 } | if self.statuses.is_empty() { 0 } else { STATUSES };
+            let stride = if varies { 0 } else { u32::try_from(self.stride).unwrap_or(0) };
+            let head = [self.count, stride, flags, 0];
+            for (to, word) in self.bytes.chunks_exact_mut(size_of::<u32>()).zip(head) {
+                to.copy_from_slice(&word.to_le_bytes());
+            }
+            for end in &self.ends {
+                self.bytes.extend_from_slice(&end.to_le_bytes());
+            }
+            self.bytes.extend_from_slice(&self.statuses);
+        }
+        &self.bytes
+    }
+
+    /// Notes where the item that was appended ends, and all those before it if none was noted yet.
+    fn note_end(&mut self) {
+        if self.ends.is_empty() {
+            let (stride, count) = (self.stride, self.count as usize);
+            self.ends.extend((1..=count).map(|nth| offset(nth * stride)));
+        }
+        self.ends.push(offset(self.bytes.len().saturating_sub(BATCH_HEAD)));
+    }
+
+    #[cold]
+    fn note_status(&mut self, status: Status) {
+        self.statuses.resize(self.count as usize, code(Status::Ok));
+        self.statuses.push(code(status));
+    }
+
+    #[cold]
+    fn take_back(&mut self, start: usize) {
+        self.bytes.truncate(start);
+        self.count -= 1;
+        let count = self.count as usize;
+        self.statuses.truncate(count);
+        self.ends.truncate(count);
+        let ends_at = |nth: usize, end: &u32| *end == offset((nth + 1) * self.stride);
+        let is_even = self.ends.iter().enumerate().all(|(nth, end)| ends_at(nth, end));
+        if count == 0 || (self.stride > 0 && is_even) {
+            self.ends.clear();
+        }
+        if self.statuses.iter().all(|status| *status == code(Status::Ok)) {
+            self.statuses.clear();
+        }
+    }
+}
+
+/// Within the limit, which is below 2³².
+fn offset(at: usize) -> u32 {
+    u32::try_from(at).unwrap_or(u32::MAX)
+}
+
+/// Every status is below 256.
+fn code(status: Status) -> u8 {
+    let [code, _] = (status as u16).to_le_bytes();
+    code
+}

@@ -1,0 +1,210 @@
+use core::iter::FusedIterator;
+
+use super::{BATCH_HEAD, ENDS, STATUSES};
+use crate::wire::Status;
+
+/// Why bytes are no batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BatchError {
+    /// There is no room for the head.
+    #[error("{len} bytes hold no batch's head")]
+    NoHead {
+        /// How many there are.
+        len: usize,
+    },
+    /// The head says what no batch does.
+    #[error(
+        "the batch's head has flags {flags:#x}, a stride of {stride} and {reserved:#x} behind them"
+    )]
+    Head {
+        /// The flags.
+        flags: u32,
+        /// The stride.
+        stride: u32,
+        /// What should be 0.
+        reserved: u32,
+    },
+    /// The items and tables do not fill the bytes.
+    #[error("a batch of {count} items does not have {len} bytes")]
+    Length {
+        /// How many items the head promises.
+        count: u32,
+        /// How many bytes there are.
+        len: usize,
+    },
+    /// An item ends before it begins, or behind the last one.
+    #[error("item {item} ends at byte {end}")]
+    End {
+        /// Which item, from 0.
+        item: usize,
+        /// Where it ends, it says.
+        end: u32,
+    },
+    /// A status that does not exist.
+    #[error("item {item} has status {status}, which does not exist")]
+    Status {
+        /// Which item, from 0.
+        item: usize,
+        /// The status.
+        status: u8,
+    },
+}
+
+/// One item of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Item<'a> {
+    /// How it went; Ok in requests.
+    pub status: Status,
+    /// Its bytes; a reason when the status is not Ok.
+    pub bytes: &'a [u8],
+}
+
+/// A batch, checked once as a whole and read where it lies.
+///
+/// The bytes must be private memory, or memory that nobody can change any more: they are read twice.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchView<'a> {
+    items: &'a [u8],
+    stride: usize,
+    count: usize,
+    ends: &'a [[u8; 4]],
+    statuses: &'a [u8],
+}
+
+/// The items of a batch, in their order.
+#[derive(Clone, Debug)]
+pub struct Items<'a> {
+    batch: BatchView<'a>,
+    next: usize,
+    rest: &'a [u8],
+    start: usize,
+}
+
+impl<'a> BatchView<'a> {
+    /// Checks that `bytes` are a whole batch and nothing else.
+    ///
+    /// # Errors
+    /// [`BatchError`] says what is wrong with them.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, BatchError> {
+        let no_head = BatchError::NoHead { len: bytes.len() };
+        let (head, body) = bytes.split_first_chunk::<BATCH_HEAD>().ok_or(no_head)?;
+        let (words, _) = head.as_chunks::<4>();
+        let [count, stride, flags, reserved] = words else { return Err(no_head) };
+        let [count, stride, flags, reserved] =
+            [count, stride, flags, reserved].map(|word| u32::from_le_bytes(*word));
+        let varies = flags & ENDS != 0;
+        if flags & !(ENDS | STATUSES) != 0 || reserved != 0 || (varies && stride != 0) {
+            return Err(BatchError::Head { flags, stride, reserved });
+        }
+        let length = BatchError::Length { count, len: bytes.len() };
+        // In 64 bits nothing of this overflows; a count is not believed before the tables were found.
+        let of_tables =
+            u64::from(count) * (u64::from(varies) * 4 + u64::from(flags & STATUSES != 0));
+        let of_items = (body.len() as u64).checked_sub(of_tables).ok_or(length)?;
+        let are_empty = !varies && stride == 0 && count > 0;
+        if are_empty || (!varies && u64::from(count) * u64::from(stride) != of_items) {
+            return Err(length);
+        }
+        let count = count as usize;
+        let at = usize::try_from(of_items).map_err(|_| length)?;
+        let (items, tables) = body.split_at_checked(at).ok_or(length)?;
+        let of_ends = if varies { 4 * count } else { 0 };
+        let (ends, statuses) = tables.split_at_checked(of_ends).ok_or(length)?;
+        let (ends, _) = ends.as_chunks::<4>();
+        let view = Self { items, stride: stride as usize, count, ends, statuses };
+        view.check_ends()?;
+        view.check_statuses()?;
+        Ok(view)
+    }
+
+    /// How many items there are.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there is no item.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Whether every item is Ok.
+    pub fn is_ok(&self) -> bool {
+        self.statuses.is_empty()
+    }
+
+    /// The items, in their order.
+    pub fn iter(&self) -> Items<'a> {
+        Items { batch: *self, next: 0, rest: self.items, start: 0 }
+    }
+
+    fn check_ends(&self) -> Result<(), BatchError> {
+        if self.ends.is_empty() {
+            // Without items there are no bytes of items either.
+            let len = BATCH_HEAD + self.items.len();
+            let fits = self.count > 0 || self.items.is_empty();
+            return if fits { Ok(()) } else { Err(BatchError::Length { count: 0, len }) };
+        }
+        let (mut start, last) = (0, self.count - 1);
+        for (item, end) in self.ends.iter().enumerate() {
+            let end = u32::from_le_bytes(*end);
+            let is_last = item == last && end as usize != self.items.len();
+            if end < start || end as usize > self.items.len() || is_last {
+                return Err(BatchError::End { item, end });
+            }
+            start = end;
+        }
+        Ok(())
+    }
+
+    fn check_statuses(&self) -> Result<(), BatchError> {
+        let unknown = |status: &u8| Status::parse((*status).into()).is_none();
+        match self.statuses.iter().position(unknown) {
+            Some(item) => {
+                let status = self.statuses.get(item).copied().unwrap_or_default();
+                Err(BatchError::Status { item, status })
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl<'a> IntoIterator for BatchView<'a> {
+    type Item = Item<'a>;
+    type IntoIter = Items<'a>;
+
+    fn into_iter(self) -> Items<'a> {
+        self.iter()
+    }
+}
+
+impl<'a> Iterator for Items<'a> {
+    type Item = Item<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Item<'a>> {
+        let batch = &self.batch;
+        if self.next == batch.count {
+            return None;
+        }
+        let len = match batch.ends.get(self.next) {
+            Some(end) => u32::from_le_bytes(*end) as usize - self.start,
+            None => batch.stride,
+        };
+        let (bytes, rest) = self.rest.split_at_checked(len)?;
+        let status = batch.statuses.get(self.next);
+        let status = status.map_or(Some(Status::Ok), |code| Status::parse((*code).into()))?;
+        self.next += 1;
+        self.start += len;
+        self.rest = rest;
+        Some(Item { status, bytes })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.batch.count - self.next;
+        (left, Some(left))
+    }
+}
+
+impl ExactSizeIterator for Items<'_> {}
+impl FusedIterator for Items<'_> {}

@@ -1,0 +1,222 @@
+//! Handlers of batches: many requests in one message, answered in one.
+
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use bellwire_core::batch::{BatchBuilder, BatchError, BatchView};
+use bellwire_core::wire::Status;
+
+use super::handler::{Answer, Call, Caller, Request, explain};
+use crate::{HandlerError, Malformed, Message, Service};
+
+/// What a batch is refused with when its answers cannot fit a message, however short they are.
+const NO_ROOM: &str = "the batch has more items than its answers have room for in one message";
+
+/// The answers to a batch: one for each request, in their order.
+///
+/// Requests that could not be decoded never reach the handler; their answers are put between the others.
+#[derive(Debug)]
+pub struct Answers<'a, R> {
+    batch: &'a mut BatchBuilder,
+    /// The items that could not be decoded and are still to be answered, in their order.
+    malformed: &'a [(usize, Malformed)],
+    /// Answers that are still due.
+    due: usize,
+    response: PhantomData<fn(&R)>,
+}
+
+impl<R: Message> Answers<'_, R> {
+    /// Answers the next request. An answer that no longer fits the message fails alone, as
+    /// [`Status::TooLarge`](crate::Status::TooLarge). More answers than requests are ignored.
+    #[inline]
+    pub fn push(&mut self, response: &R) {
+        self.answer(|batch| push(batch, response));
+    }
+
+    /// Fails the next request.
+    #[cold]
+    pub fn fail(&mut self, error: &HandlerError) {
+        self.answer(|batch| push_reason(batch, Status::Failed, error.reason()));
+    }
+
+    /// How many requests are still to be answered.
+    pub fn due(&self) -> usize {
+        self.due
+    }
+
+    #[inline]
+    fn answer(&mut self, push: impl FnOnce(&mut BatchBuilder)) {
+        if self.due > 0 {
+            self.due -= 1;
+            self.refuse_malformed();
+            push(self.batch);
+        }
+    }
+
+    /// Answers the items that stand before the next one and could not be decoded.
+    #[inline]
+    fn refuse_malformed(&mut self) {
+        while let Some(((item, malformed), rest)) = self.malformed.split_first()
+            && *item == self.batch.len()
+        {
+            self.malformed = rest;
+            push_reason(self.batch, Status::Malformed, &malformed.to_string());
+        }
+    }
+
+    /// Answers what the handler left out.
+    fn finish(mut self) {
+        while self.due > 0 {
+            self.fail(&HandlerError::new("the handler gave no answer to this item"));
+        }
+        self.refuse_malformed();
+    }
+}
+
+/// A handler of whole batches, with its types.
+pub(super) struct TypedBatch<S, F> {
+    function: F,
+    service: PhantomData<fn(&S)>,
+}
+
+impl<S, F> TypedBatch<S, F>
+where
+    S: Service,
+    F: Fn(&Caller, &[S::Request], &mut Answers<'_, S::Response>) + Send + Sync,
+{
+    pub(super) fn new(function: F) -> Self {
+        Self { function, service: PhantomData }
+    }
+
+    fn run(
+        &self,
+        caller: &Caller,
+        requests: &[S::Request],
+        mut answers: Answers<'_, S::Response>,
+    ) -> Status {
+        let run = || (self.function)(caller, requests, &mut answers);
+        match catch_unwind(AssertUnwindSafe(run)) {
+            Ok(()) => {
+                answers.finish();
+                Status::Ok
+            }
+            Err(_) => Status::Panicked,
+        }
+    }
+}
+
+impl<S, F> Call for TypedBatch<S, F>
+where
+    S: Service,
+    F: Fn(&Caller, &[S::Request], &mut Answers<'_, S::Response>) + Send + Sync,
+{
+    /// A request that comes alone is a batch of one.
+    fn call(&self, caller: &Caller, request: Request<'_>, answer: &mut Answer) -> Status {
+        let request = match request.decode::<S::Request>() {
+            Ok(request) => request,
+            Err(malformed) => {
+                answer.explain(&malformed.to_string());
+                return Status::Malformed;
+            }
+        };
+        let Some(batch) = answer.batch(1, usize::MAX) else { return Status::TooLarge };
+        let answers = Answers { batch, malformed: &[], due: 1, response: PhantomData };
+        match self.run(caller, &[request], answers) {
+            Status::Ok => answer.finish_item(),
+            status => status,
+        }
+    }
+
+    fn call_batch(
+        &self,
+        caller: &Caller,
+        bytes: &[u8],
+        limit: usize,
+        answer: &mut Answer,
+    ) -> Status {
+        let view = match BatchView::parse(bytes) {
+            Ok(view) => view,
+            Err(error) => return refuse(error, answer),
+        };
+        let Some(batch) = answer.batch(view.len(), limit) else { return too_many(answer) };
+        let (mut requests, mut malformed) = (Vec::new(), Vec::new());
+        for (at, item) in view.iter().enumerate() {
+            match S::Request::decode(item.bytes) {
+                Ok(request) => requests.push(request),
+                Err(error) => malformed.push((at, error)),
+            }
+        }
+        let due = requests.len();
+        let answers = Answers { batch, malformed: &malformed, due, response: PhantomData };
+        let status = self.run(caller, &requests, answers);
+        if status == Status::Ok {
+            answer.finish_batch();
+        }
+        status
+    }
+}
+
+/// Runs a handler of single requests for each item of a batch.
+pub(super) fn item_by_item<S: Service>(
+    bytes: &[u8],
+    limit: usize,
+    answer: &mut Answer,
+    handle: impl Fn(S::Request) -> Result<S::Response, HandlerError>,
+) -> Status {
+    let view = match BatchView::parse(bytes) {
+        Ok(view) => view,
+        Err(error) => return refuse(error, answer),
+    };
+    let Some(batch) = answer.batch(view.len(), limit) else { return too_many(answer) };
+    for item in view {
+        let request = match S::Request::decode(item.bytes) {
+            Ok(request) => request,
+            Err(malformed) => {
+                push_reason(batch, Status::Malformed, &malformed.to_string());
+                continue;
+            }
+        };
+        // As for a request that comes alone: an item whose handler panics fails alone.
+        match catch_unwind(AssertUnwindSafe(|| handle(request))) {
+            Ok(Ok(response)) => push(batch, &response),
+            Ok(Err(error)) => push_reason(batch, Status::Failed, error.reason()),
+            Err(_) => push_reason(batch, Status::Panicked, ""),
+        }
+    }
+    answer.finish_batch();
+    Status::Ok
+}
+
+#[inline]
+fn push<R: Message>(batch: &mut BatchBuilder, response: &R) {
+    if batch.push(|into| response.encode(into)).is_err() {
+        push_empty(batch, Status::TooLarge);
+    }
+}
+
+#[cold]
+fn push_reason(batch: &mut BatchBuilder, status: Status, reason: &str) {
+    if batch.push_with(status, |into| explain(reason, into)).is_err() {
+        push_empty(batch, status);
+    }
+}
+
+/// There is room for it: the batch was begun with so many items.
+#[cold]
+fn push_empty(batch: &mut BatchBuilder, status: Status) {
+    let pushed = batch.push_with(status, |_| {});
+    debug_assert!(pushed.is_ok(), "an empty item always fits");
+}
+
+#[cold]
+fn refuse(error: BatchError, answer: &mut Answer) -> Status {
+    answer.explain(&error.to_string());
+    Status::Malformed
+}
+
+#[cold]
+fn too_many(answer: &mut Answer) -> Status {
+    answer.explain(NO_ROOM);
+    // No handler ran.
+    Status::Malformed
+}

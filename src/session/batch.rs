@@ -1,0 +1,216 @@
+//! Many requests in one message.
+
+use std::fmt;
+use std::iter::FusedIterator;
+use std::marker::PhantomData;
+
+use bellwire_core::Deadline;
+use bellwire_core::batch::{BatchBuilder, BatchView, Items};
+use bellwire_core::call::Ticket;
+use bellwire_core::{Executed, Whose};
+
+use super::{Answer, Body, Outgoing, Session, check};
+use crate::{CallError, Malformed, Message, Service};
+
+/// The answers to a batch: one for each request, in their order.
+///
+/// They are decoded one by one, from where they arrived.
+pub struct Replies<'a, S: Service> {
+    items: Items<'a>,
+    /// The requests that were not sent, in their order.
+    left_out: std::vec::IntoIter<LeftOut>,
+    /// How many answers were given.
+    given: usize,
+    service: PhantomData<fn(&S)>,
+}
+
+/// A batch that was sent.
+#[derive(Debug)]
+pub(super) struct SentBatch {
+    pub(super) ticket: Ticket,
+    shape: Shape,
+}
+
+/// Which requests of a batch were sent.
+#[derive(Debug, Default)]
+struct Shape {
+    /// How many.
+    sent: usize,
+    left_out: Vec<LeftOut>,
+}
+
+/// A request that fits no message together with those before it.
+#[derive(Clone, Copy, Debug)]
+struct LeftOut {
+    at: usize,
+    len: u64,
+    limit: u64,
+}
+
+impl<S: Service> Session<S> {
+    /// Calls with many requests in one message and waits for the answers, at most for the time set when the session
+    /// was opened. In a steady state nothing is allocated here.
+    ///
+    /// A request that the message has no room for is left out and fails alone, as [`CallError::TooLarge`]; so does,
+    /// with its own reason, one that the handler fails.
+    ///
+    /// # Errors
+    /// [`CallError`] of the whole batch. The session stays usable unless the provider is gone or lied.
+    pub fn call_batch<'r>(
+        &mut self,
+        requests: impl IntoIterator<Item = &'r S::Request>,
+    ) -> Result<Replies<'_, S>, CallError>
+    where
+        S::Request: 'r,
+    {
+        let timeout = self.timeout;
+        let (shape, answer) =
+            self.with_batch(requests, |session, batch| session.exchange(batch, timeout));
+        self.replies(answer?, shape)
+    }
+
+    /// Sends many requests in one message and returns at once; the answers come by [`Session::try_batch`].
+    ///
+    /// # Errors
+    /// As [`Session::submit`].
+    pub fn submit_batch<'r>(
+        &mut self,
+        requests: impl IntoIterator<Item = &'r S::Request>,
+    ) -> Result<Ticket, CallError>
+    where
+        S::Request: 'r,
+    {
+        let (shape, ticket) = self.with_batch(requests, Self::submit_now);
+        let ticket = ticket?;
+        self.batches.push_back(SentBatch { ticket, shape });
+        Ok(ticket)
+    }
+
+    /// The answers to the next batch that were submitted and are there, in whatever order the provider sent them;
+    /// `None` when there are none. Never waits. Answers to single requests stay for [`Session::try_reply`].
+    ///
+    /// # Errors
+    /// [`CallError`] of the session; an error of one batch stands inside.
+    #[allow(clippy::type_complexity, reason = "which call, and how it went")]
+    pub fn try_batch(
+        &mut self,
+    ) -> Result<Option<(Ticket, Result<Replies<'_, S>, CallError>)>, CallError> {
+        let Some(answer) = self.next_of(true)? else { return self.nothing() };
+        let ticket = answer.reply.ticket;
+        let at = self.batches.binary_search_by_key(&ticket, |batch| batch.ticket).ok();
+        let shape = at.and_then(|at| self.batches.remove(at)).map(|batch| batch.shape);
+        let checked = self.check(&answer);
+        self.book(checked.is_ok());
+        let replies = match checked {
+            Ok(()) => self.replies(answer, shape.unwrap_or_default()),
+            Err(error) => Err(error),
+        };
+        Ok(Some((ticket, replies)))
+    }
+
+    /// Waits until an answer is there, at most for the time set when the session was opened. Any answer: take it by
+    /// [`Session::try_reply`] or [`Session::try_batch`].
+    ///
+    /// # Errors
+    /// [`CallError`]; what is in flight stays so unless the provider is gone or lied.
+    pub fn wait(&mut self) -> Result<(), CallError> {
+        let mut until = Deadline::within(self.timeout);
+        while self.stash.is_empty() && !self.stash_next()? {
+            self.wait_by(|drive| drive.wait_for_data(&mut until))?;
+        }
+        Ok(())
+    }
+
+    /// Puts a batch together and hands it to `send`.
+    fn with_batch<'r, T>(
+        &mut self,
+        requests: impl IntoIterator<Item = &'r S::Request>,
+        send: impl FnOnce(&mut Self, Outgoing<'_>) -> T,
+    ) -> (Shape, T)
+    where
+        S::Request: 'r,
+    {
+        let limit = self.drive.max_message();
+        let mut batch = self.batch.take().unwrap_or_else(|| Box::new(BatchBuilder::new(0)));
+        batch.begin(0, usize::try_from(limit).unwrap_or(usize::MAX));
+        let mut shape = Shape::default();
+        for (at, request) in requests.into_iter().enumerate() {
+            if let Err(error) = batch.push(|into| request.encode(into)) {
+                shape.left_out.push(LeftOut { at, len: error.len as u64, limit });
+            }
+        }
+        shape.sent = batch.len();
+        let sent = send(self, Outgoing::Batch(batch.finish()));
+        self.batch = Some(batch);
+        (shape, sent)
+    }
+
+    /// The answers where they arrived.
+    fn replies(&mut self, answer: Answer, shape: Shape) -> Result<Replies<'_, S>, CallError> {
+        let len = match answer.body {
+            Body::Inbox => answer.reply.len,
+            Body::Own(bytes) if self.drive.is_arriving() => {
+                // The inbox is in use.
+                self.batch_inbox = bytes;
+                return replies(&self.batch_inbox, shape);
+            }
+            Body::Own(bytes) => {
+                self.inbox = bytes;
+                self.inbox.len()
+            }
+            Body::Mapped(_, map) => {
+                self.batch_inbox.clear();
+                self.batch_inbox.extend_from_slice(&map);
+                return replies(&self.batch_inbox, shape);
+            }
+            Body::Lost(shortage) => {
+                return Err(CallError::Short { shortage, executed: Executed::Maybe });
+            }
+        };
+        replies(self.inbox.get(..len).unwrap_or_default(), shape)
+    }
+}
+
+fn replies<S: Service>(bytes: &[u8], shape: Shape) -> Result<Replies<'_, S>, CallError> {
+    let malformed = |why| Malformed { at: 0, len: bytes.len(), why };
+    let view = BatchView::parse(bytes).map_err(|_| malformed("not a batch"))?;
+    if view.len() != shape.sent {
+        return Err(malformed("not as many answers as requests").into());
+    }
+    let left_out = shape.left_out.into_iter();
+    Ok(Replies { items: view.iter(), left_out, given: 0, service: PhantomData })
+}
+
+impl<S: Service> Iterator for Replies<'_, S> {
+    type Item = Result<S::Response, CallError>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(left_out) = self.left_out.as_slice().first()
+            && left_out.at == self.given
+        {
+            let &LeftOut { len, limit, .. } = left_out;
+            self.left_out.next();
+            self.given += 1;
+            return Some(Err(CallError::TooLarge { len, limit, whose: Whose::Own }));
+        }
+        let item = self.items.next()?;
+        self.given += 1;
+        let checked = check(item.status, Some(item.bytes));
+        Some(checked.and_then(|()| Ok(S::Response::decode(item.bytes)?)))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.items.len() + self.left_out.len();
+        (left, Some(left))
+    }
+}
+
+impl<S: Service> fmt::Debug for Replies<'_, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replies").field("left", &self.len()).finish_non_exhaustive()
+    }
+}
+
+impl<S: Service> ExactSizeIterator for Replies<'_, S> {}
+impl<S: Service> FusedIterator for Replies<'_, S> {}

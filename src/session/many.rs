@@ -1,0 +1,150 @@
+//! Many requests in flight together, from one call.
+
+use std::collections::VecDeque;
+
+use bellwire_core::call::{SubmitError, Ticket};
+use bellwire_core::drive::CallFailed;
+use bellwire_core::lane::PushError;
+use bellwire_core::{Deadline, Executed};
+
+use super::{Answer, Session};
+use crate::{CallError, Service};
+
+/// Requests that are published together at most: the provider begins with the first of them meanwhile.
+const TOGETHER: usize = 8;
+
+/// Which requests wait for their answers, by their number in the call.
+type InFlight = VecDeque<(Ticket, usize)>;
+
+impl<S: Service> Session<S> {
+    /// Calls with each of `requests`, as many in flight together as the lane has room for, and hands each answer
+    /// to `each` as it comes, with the request's number, from 0. Returns when all are answered.
+    ///
+    /// The time set when the session was opened begins anew with each answer.
+    ///
+    /// # Errors
+    /// [`CallError`] that ended all of it: each request that was in flight has been told to `each` by then, with whether
+    /// its handler may have run; those after them were not sent. An error of one request goes to `each` alone.
+    pub fn call_many<'r>(
+        &mut self,
+        requests: impl IntoIterator<Item = &'r S::Request>,
+        mut each: impl FnMut(usize, Result<S::Response, CallError>),
+    ) -> Result<(), CallError>
+    where
+        S::Request: 'r,
+    {
+        let mut in_flight = InFlight::new();
+        let all = self.keep_in_flight(requests.into_iter(), &mut in_flight, &mut each);
+        if let Err(error) = &all {
+            for (ticket, number) in in_flight {
+                let error = self.give_up_for(ticket, error);
+                self.book(false);
+                each(number, Err(error));
+            }
+        }
+        all
+    }
+
+    fn keep_in_flight<'r>(
+        &mut self,
+        requests: impl Iterator<Item = &'r S::Request>,
+        in_flight: &mut InFlight,
+        each: &mut impl FnMut(usize, Result<S::Response, CallError>),
+    ) -> Result<(), CallError>
+    where
+        S::Request: 'r,
+    {
+        let mut requests = requests.enumerate().fuse();
+        let mut next = None;
+        let mut until = Deadline::within(self.timeout);
+        loop {
+            let mut is_full = false;
+            for _ in 0..TOGETHER {
+                let Some((number, request)) = next.take().or_else(|| requests.next()) else {
+                    break;
+                };
+                let sent = self.with_request(request, |session, bytes| Ok(session.push_now(bytes)));
+                match sent? {
+                    Ok(ticket) => in_flight.push_back((ticket, number)),
+                    Err(CallFailed::Submit(
+                        SubmitError::Push(PushError::Full { .. }) | SubmitError::Window,
+                    )) => {
+                        next = Some((number, request));
+                        is_full = true;
+                        break;
+                    }
+                    Err(failed @ CallFailed::Submit(_)) => each(number, Err(failed.into())),
+                    Err(failed) => return Err(failed.into()),
+                }
+            }
+            self.drive.commit();
+            if next.is_none() {
+                next = requests.next();
+            }
+            if self.take_answers(in_flight, each)? {
+                until = Deadline::within(self.timeout);
+            } else if is_full {
+                self.wait_by(|drive| drive.wait_for_room(&mut until))?;
+            } else if next.is_none() {
+                if in_flight.is_empty() {
+                    return Ok(());
+                }
+                self.wait_by(|drive| drive.wait_for_data(&mut until))?;
+            }
+        }
+    }
+
+    /// Hands on the answers that are there. False when there is none.
+    fn take_answers(
+        &mut self,
+        in_flight: &mut InFlight,
+        each: &mut impl FnMut(usize, Result<S::Response, CallError>),
+    ) -> Result<bool, CallError> {
+        let mut any = false;
+        while let Some(answer) = self.next_answer()? {
+            any = true;
+            match in_flight.binary_search_by_key(&answer.reply.ticket, |(ticket, _)| *ticket) {
+                Ok(at) => {
+                    let number = in_flight.remove(at).map(|(_, number)| number);
+                    let decoded = self.open(answer);
+                    each(number.unwrap_or_default(), decoded);
+                }
+                // Of a request that was submitted before.
+                Err(_) => self.stash(answer),
+            }
+        }
+        Ok(any)
+    }
+
+    /// What an answer says.
+    #[inline]
+    pub(super) fn open(&mut self, answer: Answer) -> Result<S::Response, CallError> {
+        let decoded = self.check(&answer).and_then(|()| self.decode(answer));
+        self.book(decoded.is_ok());
+        decoded
+    }
+
+    /// Gives up a request because of what ended all of them.
+    fn give_up_for(&mut self, ticket: Ticket, error: &CallError) -> CallError {
+        match error {
+            CallError::PeerGone { .. } => {
+                CallError::PeerGone { executed: self.drive.give_up(ticket) }
+            }
+            CallError::PeerLied(fault) => {
+                self.drive.give_up(ticket);
+                CallError::PeerLied(*fault)
+            }
+            error => {
+                self.drive.abandon(ticket);
+                let executed = Executed::Maybe;
+                match error {
+                    CallError::Cancelled { .. } => CallError::Cancelled { executed },
+                    CallError::Short { shortage, .. } => {
+                        CallError::Short { shortage: *shortage, executed }
+                    }
+                    _ => CallError::Deadline { executed },
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Many requests in flight, from one call.
+
+use std::time::Duration;
+
+use bellwire::{CallError, ClientConfig, Executed, Geometry, ServerConfig, Status};
+
+use super::{Doubler, Stage, declined, double, failed, in_short};
+use crate::support::house::{House, patient};
+use crate::support::services::Hold;
+
+#[test]
+fn many_calls_get_each_its_own_answer() {
+    for workers in [0, 2] {
+        let mut stage = Stage::by_item(ServerConfig { workers, ..ServerConfig::default() });
+        let requests: Vec<u64> = (0..50_000).map(|nth| nth * 7 % 101).collect();
+        let mut answers: Vec<Option<Result<usize, String>>> = vec![None; requests.len()];
+        let each = |nth: usize, answer| {
+            let answer = in_short([answer]).remove(0);
+            assert!(answers[nth].replace(answer).is_none(), "{nth} was answered twice");
+        };
+        stage.session().call_many(&requests, each).unwrap();
+        for (request, answer) in requests.iter().zip(answers) {
+            let wanted = match double(*request) {
+                Ok(bytes) => Ok(bytes.len()),
+                Err(_) => failed(*request),
+            };
+            assert_eq!(answer, Some(wanted));
+        }
+        let stats = stage.session().stats();
+        assert_eq!((stats.made, stats.in_flight), (50_000, 0));
+        assert_eq!(stats.answered + stats.failed, 50_000);
+        stage.close();
+    }
+}
+
+#[test]
+fn no_calls_at_all_are_over_at_once() {
+    let mut stage = Stage::by_item(ServerConfig::default());
+    stage.session().call_many(&[], |_, _| panic!("nothing was asked")).unwrap();
+    stage.close();
+}
+
+#[test]
+fn a_lane_that_holds_few_requests_holds_nobody_up() {
+    let lane = Geometry::new(4096).unwrap();
+    let client = ClientConfig { lane, ..patient() };
+    let config = ServerConfig { lane, max_in_flight: 3, ..ServerConfig::default() };
+    let mut stage = Stage::with(config, client, |builder| {
+        builder.serve::<Doubler>(|_, number| double(number)).unwrap();
+    });
+    let requests = [99_u64; 10_000];
+    let mut answered = 0;
+    stage.session().call_many(&requests, |_, answer| answered += answer.unwrap().len()).unwrap();
+    assert_eq!(answered, 198 * requests.len());
+    stage.close();
+}
+
+#[test]
+fn an_answer_to_an_earlier_request_stays_for_who_asked() {
+    let mut stage = Stage::by_item(ServerConfig::default());
+    let session = stage.session();
+    let before = session.submit(&50).unwrap();
+    let mut lens = Vec::new();
+    session.call_many(&[1, 2], |_, answer| lens.push(answer.unwrap().len())).unwrap();
+    assert_eq!(lens, [2, 4]);
+    session.wait().unwrap();
+    let (ticket, answer) = session.try_reply().unwrap().unwrap();
+    assert_eq!((ticket, answer.unwrap().len()), (before, 100));
+    stage.close();
+}
+
+#[test]
+fn when_all_of_it_is_cancelled_each_call_in_flight_is_told() {
+    let house = House::open();
+    let mut client = house.client::<Hold>();
+    let session = client.session().unwrap();
+    let canceller = session.canceller().unwrap();
+    let mut told = Vec::new();
+    let gone = std::thread::scope(|scope| {
+        let each = |nth: usize, answer: Result<u64, CallError>| told.push((nth, answer));
+        let call = scope.spawn(|| session.call_many(&[1, 2, 3], each).unwrap_err());
+        house.arrivals.next();
+        canceller.cancel();
+        call.join().unwrap()
+    });
+    assert!(matches!(gone, CallError::Cancelled { .. }), "{gone}");
+    assert_eq!(told.len(), 3);
+    for (wanted, (nth, answer)) in told.into_iter().enumerate() {
+        assert_eq!(nth, wanted);
+        let error = answer.unwrap_err();
+        assert!(matches!(error, CallError::Cancelled { executed: Executed::Maybe }), "{error}");
+    }
+    let stats = session.stats();
+    assert_eq!((stats.made, stats.failed, stats.in_flight), (3, 3, 0));
+    house.close();
+}
+
+#[test]
+fn when_the_provider_has_stopped_each_call_says_that_it_has_not_run() {
+    let stage = Stage::by_item(ServerConfig::default());
+    let mut client = stage.stop_server();
+    let session = client.session().unwrap();
+    let mut told = 0;
+    let each = |_, answer| {
+        assert!(matches!(answer, Err(CallError::PeerGone { executed: Executed::No })));
+        told += 1;
+    };
+    let gone = session.call_many(&[1, 2], each).unwrap_err();
+    assert!(matches!(gone, CallError::PeerGone { .. }), "{gone}");
+    assert_eq!(told, 2);
+}
+
+#[test]
+fn each_call_that_a_handler_fails_fails_alone() {
+    let mut stage = Stage::by_item(ServerConfig::default());
+    let mut answers = vec![Ok(0); 3];
+    let each = |nth: usize, answer| answers[nth] = in_short([answer]).remove(0);
+    stage.session().call_many(&[1, 100, 200], each).unwrap();
+    assert_eq!(answers, [Ok(2), failed(100), declined(Status::Panicked)]);
+    stage.close();
+}
+
+#[test]
+fn calls_that_nobody_answers_end_at_their_deadline() {
+    let house = House::open();
+    let config = ClientConfig { timeout: Duration::from_millis(20), ..patient() };
+    let mut client = house.client_with::<Hold>(config);
+    let session = client.session().unwrap();
+    let mut told = 0;
+    let late = session.call_many(&[1, 2], |_, answer| {
+        assert!(matches!(answer, Err(CallError::Deadline { executed: Executed::Maybe })));
+        told += 1;
+    });
+    assert!(matches!(late, Err(CallError::Deadline { .. })), "{late:?}");
+    assert_eq!(told, 2);
+    house.close();
+}
