@@ -6,6 +6,7 @@
 //! ```text
 //! clock · object                           the time; handles by the names that every transport has
 //! os_error · handle · security             an error code, a duplicate, a descriptor of rights
+//! shortage                                 what to do when the system lacks something
 //! range · mapping · section                bytes that two processes see, a mapped view, a section object
 //! region · snapshot                        memory that one process writes; memory that nobody writes any more
 //! doorbell · life · poll                   waking, noticing death, waiting for handles
@@ -39,6 +40,7 @@ pub mod reaper;
 pub mod region;
 mod section;
 mod security;
+pub mod shortage;
 pub mod snapshot;
 pub mod watch;
 
