@@ -8,6 +8,7 @@ use bellwire_core::wire::{RefuseCode, Status, Versions};
 use bellwire_core::{ErrorKind, Executed, Fault, PeerFault, ServiceName, Whose};
 
 use crate::Malformed;
+use crate::transport::shortage::remedy;
 
 /// Why a call failed. Each says [who is at fault](CallError::fault) and
 /// [whether the handler may have run](CallError::executed).
@@ -62,7 +63,7 @@ pub enum CallError {
         whose: Whose,
     },
     /// This system lacks what the request, or reading the answer, needs. The session stays usable.
-    #[error("{shortage}; {executed}")]
+    #[error("{shortage}: {}; {executed}", remedy(shortage.resource))]
     Short {
         /// What is lacking.
         shortage: Shortage,
@@ -309,4 +310,22 @@ pub enum PublishError {
         /// What the system said.
         source: io::Error,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use bellwire_core::resize::Resource;
+
+    use super::*;
+
+    #[test]
+    fn a_shortage_says_what_is_lacking_what_to_do_and_what_became_of_the_call() {
+        let shortage = Shortage { resource: Resource::Memory, bytes: 4096, code: 12 };
+        let told = CallError::Short { shortage, executed: Executed::No }.to_string();
+        for part in
+            ["memory", "4096 bytes", "(os error 12)", "free memory", &Executed::No.to_string()]
+        {
+            assert!(told.contains(part), "{part}: {told}");
+        }
+    }
 }

@@ -1,5 +1,5 @@
-//! Calls and snapshots between the processes of one Linux machine, over shared memory that only its owner
-//! can write.
+//! Calls and snapshots between the processes of one machine, over shared memory that only its owner can write: on
+//! Linux, and on Windows with what `docs/windows.md` says.
 //!
 //! ```text
 //!  a client                                          a provider

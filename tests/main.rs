@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `conformance` | what any transport has to do, over the simulator |
 //! | `processes` | a server and its clients in processes of their own: calls, errors, death |
+//! | `handshake` | peers that break the handshake with bytes alone |
 //! | `snapshots` | publishing, watching, caching |
 //! | `calls` | what a caller sees: deadlines, cancelling, full lanes, stopping |
 //! | `batches` | many requests in one message, many messages in flight |
@@ -26,6 +27,7 @@
 mod batches;
 mod calls;
 mod conformance;
+mod handshake;
 mod processes;
 mod regressions;
 mod resize;

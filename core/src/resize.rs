@@ -41,7 +41,7 @@ pub enum Resource {
 
 /// Memory could not be made, passed or mapped. This system is at fault; the session is usable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this system is short of {resource} for {bytes} bytes of shared memory (os error {code}): {}", resource.remedy())]
+#[error("this system is short of {resource} for {bytes} bytes of shared memory (os error {code})")]
 pub struct Shortage {
     /// What is lacking.
     pub resource: Resource,
@@ -144,20 +144,6 @@ fn switch_to_next<P: Port>(
     let epoch = lanes.switch(port.own()).ok_or(PushError::Closed)?;
     port.adopt(epoch);
     Ok(epoch)
-}
-
-impl Resource {
-    /// What an operator can do.
-    pub const fn remedy(self) -> &'static str {
-        match self {
-            Self::Descriptors => "raise the limit of open files (RLIMIT_NOFILE)",
-            Self::Memory => "free memory, or raise the limit of the memory cgroup or of file sizes",
-            Self::Maps => "raise vm.max_map_count or RLIMIT_AS",
-            Self::InFlight => "wait for peers to receive theirs, or raise RLIMIT_NOFILE",
-            Self::ControlSocket => "wait for the peer to read",
-            Self::Other => "see the code",
-        }
-    }
 }
 
 impl fmt::Display for Resource {

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! clock · object               the time; descriptors by the names that every transport has
-//! mapping · sealed             a mapped range, a sealed file
+//! mapping · sealed · shortage  a mapped range, a sealed file, what to do when there is none
 //! region · snapshot            memory that one process writes; memory that nobody writes any more
 //! doorbell · life · poll       waking, noticing death, waiting for descriptors
 //! pass · reaper · peer         descriptors and who sent them
@@ -39,6 +39,7 @@ pub mod poll;
 pub mod reaper;
 pub mod region;
 mod sealed;
+pub mod shortage;
 pub mod snapshot;
 mod spare;
 pub mod watch;

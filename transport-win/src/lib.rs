@@ -7,6 +7,7 @@
 //! clock · object                           the time; handles by the names that every transport has
 //! os_error · handle · security             an error code, a duplicate, a descriptor of rights
 //! mapping · section                        a mapped view, a section object
+//! shortage                                 what to do when the system lacks something
 //! region · snapshot                        memory that one process writes; memory that nobody writes any more
 //! doorbell · life · poll                   waking, noticing death, waiting for handles
 //! peer · reaper · pipe · pass              who the peer is; messages, and the handles that come with them
@@ -41,6 +42,7 @@ pub mod reaper;
 pub mod region;
 mod section;
 mod security;
+pub mod shortage;
 pub mod snapshot;
 pub mod watch;
 

@@ -43,12 +43,10 @@ pub enum ConfirmError {
         source: OsError,
     },
     /// The process that it names acts as another user.
-    #[error("the client acts as {token}, and its process as {process}")]
+    #[error("the client acts as {token}, and its process as somebody else")]
     Differs {
         /// Whom its token names.
         token: Sid,
-        /// Whom its process acts as.
-        process: Sid,
     },
     /// This process may not put handles into that of the client.
     #[error(
@@ -197,7 +195,7 @@ impl Credentials {
     pub fn confirm(self, channel: &mut Channel) -> Result<Self, ConfirmError> {
         let token = client_user(channel).map_err(|source| ConfirmError::Token { source })?;
         if token != self.user {
-            return Err(ConfirmError::Differs { token, process: self.user });
+            return Err(ConfirmError::Differs { token });
         }
         let process = process(channel, Reach::Handles);
         channel.reach(process.map_err(|source| ConfirmError::Process { source })?);

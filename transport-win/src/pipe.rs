@@ -8,6 +8,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::fmt;
 use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle, OwnedHandle};
 use std::ptr::{self, NonNull};
+use std::time::Duration;
 
 use windows_sys::Win32::Foundation::{
     ERROR_BROKEN_PIPE, ERROR_IO_INCOMPLETE, ERROR_IO_PENDING, ERROR_MORE_DATA, ERROR_NO_DATA,
@@ -18,10 +19,13 @@ use windows_sys::Win32::System::IO::{CancelIoEx, GetOverlappedResult, OVERLAPPED
 use windows_sys::Win32::System::Pipes::PeekNamedPipe;
 
 use crate::doorbell::Event;
-use crate::{OsError, poll};
+use crate::{OsError, clock, poll};
 
 /// The longest message, in bytes.
 pub(crate) const MAX_MESSAGE: usize = 1024;
+
+/// How long the end of a read that was cancelled is waited for before it is looked for again.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// Which end of a pipe it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -156,7 +160,8 @@ impl Pipe {
             self.arrived.reset();
             match self.result() {
                 Err(error) if is_incomplete(error) => {
-                    let _ = poll::wait(&[self.arrived.as_handle()], None);
+                    let soon = clock::now().after(LOOK_AGAIN);
+                    let _ = poll::wait(&[self.arrived.as_handle()], Some(soon));
                 }
                 ended => {
                     self.arrived.ring();

@@ -12,7 +12,8 @@ use crate::region::OwnRegion;
 pub struct Watchers(Mutex<Vec<Weak<Event>>>);
 
 impl Watchers {
-    /// Counts a session's client in, until the link is dropped.
+    /// Counts a session's client in, until the link is dropped. Wakes it too: it may have waited before it was counted,
+    /// and what was published then has woken the others only.
     pub fn join(&self, link: &Link) {
         let Some(event) = link.peer_event() else { return };
         let mut events = self.events();
@@ -20,6 +21,9 @@ impl Watchers {
             events.retain(|event| event.strong_count() > 0);
         }
         events.push(Arc::downgrade(event));
+        drop(events);
+        // After it was counted: whoever wakes from now on wakes it, and whoever did before has moved the word before.
+        event.ring();
     }
 
     /// Wakes them all when the word at `offset` of `board` has changed: one system call for each.

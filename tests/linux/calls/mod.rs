@@ -1,6 +1,5 @@
 //! What a caller sees of a provider that is replaced, that never answers, and in an event loop.
 
 mod event_loop;
-mod handshake;
 mod retry;
 mod unanswered;

@@ -1,3 +1,4 @@
+use std::os::windows::io::AsHandle;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use bellwire_win::endpoint::Endpoint;
 use bellwire_win::link::Heard;
 use bellwire_win::peer::{Process, Reach};
 use bellwire_win::region::{OwnRegion, PeerRegion};
+use bellwire_win::watch::Watchers;
 
 use crate::child;
 use crate::session::{Listens, Session, lanes, link_over, sealed};
@@ -337,4 +339,25 @@ fn body_calls_and_waits() {
     let mut drive = Drive::new(link_over(connect(&dir, "calls")), lanes(), SpinPolicy::NEVER);
     drive.submit(&[1; 10]).unwrap();
     child::wait_to_be_killed();
+}
+
+#[test]
+fn whoever_publishes_wakes_all_watchers_and_whoever_joined_too_late_for_that() {
+    let (waiter, ringer) = links();
+    let (board, section) = OwnRegion::create("board", PAGE_SIZE, |_| {}).unwrap();
+    let seen = PeerRegion::verify_and_map(section, PAGE_SIZE).unwrap();
+    let watchers = Watchers::default();
+    let until_moved = |from| waiter.watch(&seen, 128, from, patience());
+    // Published after the waiter looked at the word, and before it was counted.
+    board.store_u64(128, 1, Ordering::Release);
+    watchers.wake(&board, 128);
+    assert!(!is_ready(waiter.event().unwrap().as_handle()), "it is not counted yet");
+    watchers.join(&ringer);
+    assert!(is_ready(waiter.event().unwrap().as_handle()), "it looks again");
+    assert_eq!(until_moved(0), Woken::Rung);
+    board.store_u64(128, 2, Ordering::Release);
+    watchers.wake(&board, 128);
+    assert!(is_ready(waiter.event().unwrap().as_handle()), "and is woken from now on");
+    drop(ringer);
+    watchers.wake(&board, 128);
 }

@@ -1,0 +1,200 @@
+//! Peers that break the handshake with bytes alone. Those who lie with memory and descriptors are in `tests/linux`.
+
+use std::thread;
+use std::time::Duration;
+
+use bellwire::transport::endpoint::{self, Endpoint};
+use bellwire::transport::pass::{Channel, ReceiveError};
+use bellwire::transport::poll;
+use bellwire::{CallError, Client, ErrorKind, RefuseCode, RunDir, Server, ServerConfig, Service};
+use bellwire_core::wire::{Doorbell, Hello, MAX_CONTROL, Message, PROTOCOL, Versions};
+use bellwire_core::{Geometry, Limits};
+
+use crate::support::guard::{patience, until};
+use crate::support::house::{Dir, House, patient};
+use crate::support::services::{Echo, echo};
+
+fn hello() -> Hello {
+    Hello {
+        versions: PROTOCOL,
+        features: 0,
+        service: Client::<Echo>::SERVICE,
+        method: Echo::METHOD,
+        token: [0; 16],
+        lane: Geometry::DEFAULT,
+        least_lane: Geometry::DEFAULT,
+        limits: Limits::default(),
+        doorbell: Doorbell::Eventfd,
+        rings_eventfd: true,
+    }
+}
+
+fn encode(message: &Message) -> Vec<u8> {
+    let mut bytes = [0; MAX_CONTROL];
+    let len = message.encode(0, &mut bytes);
+    bytes[..len].to_vec()
+}
+
+fn connect(run_dir: &RunDir) -> Channel {
+    let service = Client::<Echo>::SERVICE;
+    endpoint::connect_trusting(run_dir.path(), service, &[], Some(patience())).unwrap()
+}
+
+/// The next message; `None` when the other end is closed.
+fn receive(channel: &Channel) -> Option<Message> {
+    let mut bytes = [0; MAX_CONTROL];
+    loop {
+        match channel.receive(&mut bytes, 8) {
+            Ok(received) => {
+                let message = Message::parse(&bytes[..received.len], received.count());
+                return Some(message.unwrap());
+            }
+            Err(ReceiveError::WouldBlock) => {
+                assert!(poll::wait_any(&[channel.arrived()], Some(patience())).unwrap());
+            }
+            Err(ReceiveError::Closed) => return None,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// What a client says is refused for this reason, the connection closed, and others are served.
+#[track_caller]
+fn refuses(messages: &[&[u8]], code: RefuseCode, part: &str) {
+    let house = House::open();
+    let mut good = house.client::<Echo>();
+    let rogue = connect(house.run_dir());
+    for message in messages {
+        rogue.send(message, &[]).unwrap();
+    }
+    is_refused(&rogue, code, part);
+    assert_eq!(good.call(&b"still here".to_vec()).unwrap(), b"still here");
+    assert_eq!(house.client::<Echo>().call(&vec![1]).unwrap(), [1]);
+    drop(good);
+    let stats = house.close();
+    assert_eq!((stats.admitted, stats.turned_away, stats.poisoned), (2, 1, 0), "{stats:?}");
+}
+
+#[track_caller]
+fn is_refused(rogue: &Channel, code: RefuseCode, part: &str) {
+    loop {
+        match receive(rogue).expect("it is told why") {
+            Message::Welcome(_) => {}
+            Message::Refuse(refuse) => {
+                assert_eq!(refuse.code, code, "{}", refuse.reason());
+                assert!(refuse.reason().contains(part), "{:?} lacks {part:?}", refuse.reason());
+                break;
+            }
+            message => panic!("{message:?}"),
+        }
+    }
+    assert_eq!(receive(rogue), None);
+}
+
+#[test]
+fn what_is_no_message_is_refused() {
+    refuses(&[b"GET / HTTP/1.1\r\n\r\n"], RefuseCode::Protocol, "not a Bellwire peer");
+}
+
+#[test]
+fn a_client_of_another_version_is_told_so() {
+    let next = PROTOCOL.max + 1;
+    let hello = Hello { versions: Versions { min: next, max: next }, ..hello() };
+    refuses(&[&encode(&Message::Hello(hello))], RefuseCode::Incompatible, "");
+}
+
+#[test]
+fn a_client_that_says_hello_twice_is_refused() {
+    let hello = encode(&Message::Hello(hello()));
+    refuses(&[&hello, &hello], RefuseCode::Protocol, "");
+}
+
+#[test]
+fn a_client_that_hangs_up_at_any_point_is_forgotten() {
+    let house = House::open();
+    let silent = connect(house.run_dir());
+    let greeting = connect(house.run_dir());
+    greeting.send(&encode(&Message::Hello(hello())), &[]).unwrap();
+    assert!(matches!(receive(&greeting), Some(Message::Welcome(_))));
+    drop((silent, greeting));
+    until("both are forgotten", || house.stats().turned_away == 2);
+    assert_eq!(house.client::<Echo>().call(&vec![1]).unwrap(), [1]);
+    assert_eq!(house.close().admitted, 1);
+}
+
+#[test]
+fn a_client_that_stays_silent_is_turned_away_in_time() {
+    let handshake_timeout = Duration::from_millis(20);
+    let house = House::with(ServerConfig { handshake_timeout, ..ServerConfig::default() });
+    let rogue = connect(house.run_dir());
+    is_refused(&rogue, RefuseCode::Protocol, "not finished in time");
+    house.close();
+}
+
+#[test]
+fn a_server_that_stops_refuses_who_is_in_the_handshake() {
+    let house = House::open();
+    let rogue = connect(house.run_dir());
+    rogue.send(&encode(&Message::Hello(hello())), &[]).unwrap();
+    assert!(matches!(receive(&rogue), Some(Message::Welcome(_))));
+    let stats = house.close();
+    is_refused(&rogue, RefuseCode::Stopping, "stopping");
+    assert_eq!(stats.admitted, 0);
+}
+
+/// What a provider says to a HELLO, which makes the client fail in this way; then it finds an honest one.
+#[track_caller]
+fn fails(answer: &[u8], kind: ErrorKind, part: &str) {
+    let dir = Dir::new();
+    let bind = || {
+        let (path, service) = (dir.run_dir.path(), Client::<Echo>::SERVICE);
+        Endpoint::bind_admitting(path, service, &[]).unwrap()
+    };
+    let endpoint = bind();
+    let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
+    let error = thread::scope(|scope| {
+        let call = scope.spawn(|| client.call(&vec![1]).unwrap_err());
+        let rogue = loop {
+            match endpoint.accept().unwrap() {
+                Some(channel) => break channel,
+                None => thread::yield_now(),
+            }
+        };
+        assert!(matches!(receive(&rogue), Some(Message::Hello(_))));
+        rogue.send(answer, &[]).unwrap();
+        call.join().unwrap()
+    });
+    assert_eq!(error.kind(), kind, "{error}");
+    assert!(error.to_string().contains(part), "{error}");
+    drop(endpoint);
+    let mut builder = Server::builder(&dir.run_dir);
+    builder.serve::<Echo>(echo).unwrap();
+    let server = builder.start().unwrap();
+    let mut again = Client::<Echo>::with_config(&dir.run_dir, patient());
+    assert_eq!(again.call(&vec![1]).unwrap(), [1]);
+    server.stop();
+}
+
+#[test]
+fn a_provider_that_answers_with_no_message_is_none() {
+    fails(b"HTTP/1.1 400 Bad Request\r\n\r\n", ErrorKind::PeerLied, "not a Bellwire peer");
+}
+
+#[test]
+fn a_provider_that_says_hello_too_breaks_the_handshake() {
+    fails(&encode(&Message::Hello(hello())), ErrorKind::PeerLied, "");
+}
+
+#[test]
+fn a_call_says_why_the_provider_refused() {
+    let refuse = bellwire_core::wire::Refuse::new(RefuseCode::Quota, "come again later");
+    fails(&encode(&Message::Refuse(refuse)), ErrorKind::Refused, "come again later");
+}
+
+#[test]
+fn a_provider_of_nothing_is_absent() {
+    let dir = Dir::new();
+    let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
+    let error = client.call(&vec![1]).unwrap_err();
+    assert!(matches!(error, CallError::Absent { .. }), "{error}");
+}
