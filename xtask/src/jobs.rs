@@ -28,7 +28,10 @@ pub(crate) const JOBS: [Job; 10] = [
     Job { name: "loom", about: "the lanes and the parking protocol, every interleaving" },
     Job { name: "mutants", about: "the loom tests notice every weakened ordering" },
     Job { name: "windows", about: "core for Windows and for no operating system at all" },
-    Job { name: "wine", about: "the Windows transport, facade and command: lints, and tests under Wine" },
+    Job {
+        name: "wine",
+        about: "the Windows transport, facade and command: lints, and tests under Wine",
+    },
 ];
 
 /// What to run, and how.
