@@ -16,8 +16,9 @@ use crate::this_program;
 const INTERVAL: &str = "50ms";
 /// How often the world changes.
 const STEP: Duration = Duration::from_millis(100);
-/// How much longer an unoptimized build on a busy machine may take for the burst.
-const BURST_PATIENCE: Duration = Duration::from_secs(60);
+/// How long both processes may say nothing: an unoptimized build on a busy machine needs a minute for the burst's
+/// large snapshot.
+const SILENCE: Duration = Duration::from_secs(180);
 /// How long a process may take for what it does at once, on a machine that is not overloaded.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -26,6 +27,8 @@ pub(super) struct Run {
     provider: Process,
     consumer: Process,
     events: Receiver<Event>,
+    /// When one of them said something last.
+    heard: Instant,
     stop: Stop,
     seconds: u64,
     provider_ended: bool,
@@ -89,6 +92,7 @@ impl Run {
             provider,
             consumer,
             events,
+            heard: Instant::now(),
             stop: stop.clone(),
             seconds: report.seconds(),
             provider_ended: false,
@@ -114,9 +118,11 @@ impl Run {
     fn change_the_world(&mut self, report: &mut Report) -> Result<(), Failure> {
         let whole = Duration::from_secs(self.seconds);
         let begun = Instant::now();
-        let until = begun + whole + PATIENCE + BURST_PATIENCE;
         let mut burst_due = true;
-        while Instant::now() < until && (burst_due || !self.is_measured()) && !self.is_over() {
+        while self.heard.elapsed() < SILENCE
+            && (burst_due || !self.is_measured())
+            && !self.is_over()
+        {
             if burst_due && begun.elapsed() >= whole / 2 {
                 self.consumer.tell(&ToConsumer::Burst);
                 burst_due = false;
@@ -184,6 +190,7 @@ impl Run {
     }
 
     fn take(&mut self, event: Event, report: &mut Report) -> Result<(), Failure> {
+        self.heard = Instant::now();
         let is_measured = self.is_measured();
         let outcome = &mut self.outcome;
         match event {

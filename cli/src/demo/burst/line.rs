@@ -13,7 +13,7 @@ use crate::exit::Failure;
 use crate::out;
 
 /// How long an answer, or room for a request, may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One session of the burst: numbers what it sends, and checks what comes back.
 pub(super) struct Line {
