@@ -1,0 +1,132 @@
+use std::time::Duration;
+
+use bellwire::{
+    CallError, Client, ErrorKind, Executed, RefreshError, Refreshed, RunDir, SnapshotCache, State,
+};
+
+use super::Part;
+use crate::line::{Ask, Ended, Told};
+use crate::phase::Scenario;
+use crate::service::{ATTACHED, Entry, LONG, Ledger, SHORT, Sheet, Torn, client_config};
+
+/// A client that meets one victim after the other.
+pub(super) struct Caller {
+    run_dir: RunDir,
+    client: Client<Ledger>,
+    cache: SnapshotCache<Sheet>,
+}
+
+/// How long it watches for a snapshot: longer than any victim lives.
+const WATCH: Duration = Duration::from_secs(60);
+
+impl Caller {
+    pub(super) fn new(run_dir: &RunDir) -> Self {
+        Self {
+            run_dir: run_dir.clone(),
+            client: Client::with_config(run_dir, client_config()),
+            cache: SnapshotCache::with_config(run_dir, client_config()),
+        }
+    }
+
+    fn meet(&mut self, number: u64, sheet: Option<u64>) -> Told {
+        let met = match self.call(number, SHORT, SHORT) {
+            Ended::Right => sheet.map_or(Ended::Right, |number| {
+                let found = self.cache.refresh();
+                self.took(found, number)
+            }),
+            ended => ended,
+        };
+        match met {
+            Ended::Right => Told::Done,
+            ended => Told::Wrong(format!("a fresh provider is not served right: {ended:?}")),
+        }
+    }
+
+    fn call(&mut self, number: u64, request: usize, answer: usize) -> Ended {
+        let entry = Entry { number, answer, hold: false };
+        match self.client.call(&entry.request(request)) {
+            Ok(bytes) if entry.is_answer(&bytes) => Ended::Right,
+            Ok(bytes) => Ended::Garbled(format!("{} bytes: {:?}", bytes.len(), bytes.get(..64))),
+            Err(error) => failed(&error),
+        }
+    }
+
+    /// How a look at the snapshots ended that should have found this number.
+    fn took(&self, found: Result<Refreshed, RefreshError<Torn>>, number: u64) -> Ended {
+        match found {
+            Ok(Refreshed::Unavailable) => Ended::Unavailable,
+            Ok(Refreshed::Changed) => match self.cache.current().map(|sheet| *sheet.index()) {
+                Some(held) if held == number => Ended::Right,
+                held => Ended::Garbled(format!("snapshot {held:?} instead of {number}")),
+            },
+            Ok(found) => Ended::Garbled(format!("{found:?} instead of snapshot {number}")),
+            Err(RefreshError::Call(error)) => failed(&error),
+            Err(error) => Ended::Garbled(error.to_string()),
+        }
+    }
+
+    fn act_out(&mut self, scenario: Scenario, number: u64) -> Ended {
+        match scenario {
+            Scenario::Open => match self.client.connect() {
+                Ok(_) => Ended::Right,
+                Err(error) => failed(&error),
+            },
+            Scenario::Grow => self.call(number, SHORT, LONG),
+            Scenario::Follow => self.call(number, LONG, SHORT),
+            Scenario::Attach => self.call(number, ATTACHED, ATTACHED),
+            Scenario::Publish => {
+                let found = self.cache.wait_for_change(Some(WATCH));
+                self.took(found, number)
+            }
+            Scenario::Fetch => {
+                let found = self.cache.refresh();
+                self.took(found, number)
+            }
+            Scenario::Call | Scenario::Bind | Scenario::Close => self.call(number, SHORT, SHORT),
+        }
+    }
+}
+
+impl Part for Caller {
+    fn act(&mut self, ask: &Ask) -> Told {
+        match *ask {
+            Ask::Meet { number, sheet } => self.meet(number, sheet),
+            Ask::Leave => {
+                // A client gives its session up by being dropped; its successor is as good.
+                self.client = Client::with_config(&self.run_dir, client_config());
+                Told::Done
+            }
+            Ask::Act { scenario, number } => Told::Ended(self.act_out(scenario, number)),
+            _ => Told::Wrong(format!("a client does not know {ask:?}")),
+        }
+    }
+
+    /// Without a provider: absent, as a state, and calls say so; the snapshot is kept.
+    fn wrong(&mut self) -> String {
+        let state = self.client.refresh();
+        if state != State::Absent {
+            return format!("its client is {state:?}, not absent");
+        }
+        match self.client.call(&Entry { number: 0, answer: SHORT, hold: false }.request(SHORT)) {
+            Err(error)
+                if error.kind() == ErrorKind::Absent && error.executed() == Executed::No => {}
+            result => return format!("a call to nobody ends in {result:?}"),
+        }
+        match self.cache.refresh() {
+            Ok(Refreshed::Unavailable) => String::new(),
+            found => format!("its snapshot is {found:?} without a provider"),
+        }
+    }
+
+    fn ran(&mut self) -> Vec<u64> {
+        Vec::new()
+    }
+}
+
+fn failed(error: &CallError) -> Ended {
+    Ended::Failed {
+        kind: format!("{:?}", error.kind()),
+        text: error.to_string(),
+        not_run: error.executed() == Executed::No,
+    }
+}

@@ -1,0 +1,59 @@
+use std::error::Error;
+
+use bellwire::{Client, Refreshed, RunDir, SnapshotCache};
+
+use super::{END, GATE, Orders, stop};
+use crate::phase::Scenario;
+use crate::service::{ATTACHED, Entry, LONG, Ledger, SHORT, Sheet, client_config};
+
+pub(super) fn run(orders: Orders, run_dir: &RunDir) -> Result<(), Box<dyn Error>> {
+    let Orders { scenario, number, hold, .. } = orders;
+    let mut client = Client::<Ledger>::with_config(run_dir, client_config());
+    let hello = Entry { number, answer: SHORT, hold: false };
+    check(hello, &client.call(&hello.request(SHORT))?)?;
+    match scenario {
+        Scenario::Open => {
+            drop(client);
+            let mut client = Client::<Ledger>::with_config(run_dir, client_config());
+            stop(GATE);
+            client.connect()?;
+            stop(END);
+        }
+        Scenario::Fetch => {
+            let mut cache = SnapshotCache::<Sheet>::with_config(run_dir, client_config());
+            expect(cache.refresh()? == Refreshed::Changed, "the first snapshot")?;
+            stop(GATE);
+            let found = cache.refresh()?;
+            stop(END);
+            expect(found == Refreshed::Changed, "the next snapshot")?;
+        }
+        Scenario::Close => {
+            stop(GATE);
+            drop(client);
+            stop(END);
+        }
+        _ => {
+            let (len, answer) = match scenario {
+                Scenario::Grow => (LONG, SHORT),
+                Scenario::Follow => (SHORT, LONG),
+                Scenario::Attach => (ATTACHED, ATTACHED),
+                _ => (SHORT, SHORT),
+            };
+            let entry = Entry { number: number + 3, answer, hold };
+            let request = entry.request(len);
+            stop(GATE);
+            let answered = client.call(&request)?;
+            stop(END);
+            check(entry, &answered)?;
+        }
+    }
+    Ok(())
+}
+
+fn check(entry: Entry, answer: &[u8]) -> Result<(), Box<dyn Error>> {
+    expect(entry.is_answer(answer), "the right answer")
+}
+
+fn expect(is_there: bool, what: &str) -> Result<(), Box<dyn Error>> {
+    if is_there { Ok(()) } else { Err(format!("{what} did not come").into()) }
+}
