@@ -26,7 +26,9 @@ pub(crate) enum Depth {
 /// What is wrong with an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum AddressError {
-    #[error("an address is PHASE:CALLS:INSTRUCTIONS or PHASE:CALLS:asleep, such as client/write:0:137")]
+    #[error(
+        "an address is PHASE:CALLS:INSTRUCTIONS or PHASE:CALLS:asleep, such as client/write:0:137"
+    )]
     Form,
     #[error("there is no phase {0:?}: {all}", all = names())]
     Phase(String),
@@ -81,7 +83,9 @@ mod tests {
 
     #[test]
     fn what_is_no_address_is_refused() {
-        for text in ["client/write", "client/write:0:137:1", "client/write:x:1", "client/write:1:-1"] {
+        for text in
+            ["client/write", "client/write:0:137:1", "client/write:x:1", "client/write:1:-1"]
+        {
             assert_eq!(text.parse::<Address>(), Err(AddressError::Form), "{text}");
         }
         assert_eq!(

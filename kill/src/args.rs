@@ -48,7 +48,9 @@ impl Args {
         let phases = crate::phase::PHASES.iter();
         match (&self.only, &self.phase) {
             (Some(only), _) => vec![only.phase],
-            (None, Some(text)) => phases.filter(|phase| phase.name.contains(text.as_str())).collect(),
+            (None, Some(text)) => {
+                phases.filter(|phase| phase.name.contains(text.as_str())).collect()
+            }
             (None, None) => phases.collect(),
         }
     }

@@ -132,7 +132,10 @@ fn show(summary: &Summary, points: u64, took: Duration) {
         let done = summary.killed + summary.past;
         let rate = (done as f64) / took.as_secs_f64();
         let findings = summary.findings.len();
-        let _ = write!(out, "\r{done} of {points} points, {rate:.0} a second, {findings} findings\x1b[K");
+        let _ = write!(
+            out,
+            "\r{done} of {points} points, {rate:.0} a second, {findings} findings\x1b[K"
+        );
     }
 }
 

@@ -46,7 +46,11 @@ pub(crate) enum Ended {
     Garbled(String),
     /// The provider is not there, which is a state.
     Unavailable,
-    Failed { kind: String, text: String, not_run: bool },
+    Failed {
+        kind: String,
+        text: String,
+        not_run: bool,
+    },
 }
 
 /// A survivor without its peer.

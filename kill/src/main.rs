@@ -67,7 +67,8 @@ fn run(args: &Args) -> Result<bool> {
     let summary = hunt::run(args, seed(args))?;
     print::summary(&summary, args.json);
     let missed = |name: &str| summary.phases.get(name).is_none_or(|tally| tally.killed == 0);
-    let missed: Vec<_> = phases.iter().map(|phase| phase.name).filter(|name| missed(name)).collect();
+    let missed: Vec<_> =
+        phases.iter().map(|phase| phase.name).filter(|name| missed(name)).collect();
     if !missed.is_empty() && summary.findings.is_empty() {
         eprintln!("error: nobody was killed in {}: more --points", missed.join(", "));
     }

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use bellwire::{ClientConfig, Geometry, Service, ServerConfig, Snapshot, SpinPolicy};
+use bellwire::{ClientConfig, Geometry, ServerConfig, Service, Snapshot, SpinPolicy};
 
 /// Answers a request by its number, at the length that it asks for.
 #[derive(Debug)]

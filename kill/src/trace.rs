@@ -210,7 +210,9 @@ mod tests {
         let spans = call().spans(phase).unwrap();
         let points = |seed| {
             let mut random = Random::new(seed, 3);
-            (0..50).map(|_| draw(phase, &spans, &mut random).unwrap().to_string()).collect::<Vec<_>>()
+            (0..50)
+                .map(|_| draw(phase, &spans, &mut random).unwrap().to_string())
+                .collect::<Vec<_>>()
         };
         assert_eq!(points(5), points(5));
         assert_ne!(points(5), points(6));

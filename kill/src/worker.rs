@@ -20,11 +20,23 @@ use crate::trace::{Span, draw};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Report {
     /// It begins with a phase: how many system calls and instructions the phase has.
-    Phase { phase: String, calls: usize, instructions: u64 },
-    Killed { address: String, published: bool },
+    Phase {
+        phase: String,
+        calls: usize,
+        instructions: u64,
+    },
+    Killed {
+        address: String,
+        published: bool,
+    },
     /// The scenario was over before the address was reached.
-    Past { address: String },
-    Found { address: String, what: String },
+    Past {
+        address: String,
+    },
+    Found {
+        address: String,
+        what: String,
+    },
 }
 
 /// Kills at points `index`, `index + of`, … and tells of each.

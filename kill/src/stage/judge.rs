@@ -58,7 +58,8 @@ pub(super) fn settled(orders: Orders, truth: Truth, settled: &Settled) -> Result
         sent.push(orders.number + 3);
     }
     if settled.ran != sent {
-        let what = format!("requests {sent:?} were published, and {:?} reached the handler", settled.ran);
+        let what =
+            format!("requests {sent:?} were published, and {:?} reached the handler", settled.ran);
         return Err(Error::Survivor(what));
     }
     Ok(())

@@ -164,9 +164,9 @@ impl Stage {
         let met = self.meet(orders);
         let proven = self.unproven.remove(&orders.side);
         met.map_err(|error| match (error, proven) {
-            (Error::Survivor(what), Some(address)) => {
-                Error::Survivor(format!("after {address} it does not get on with a fresh peer: {what}"))
-            }
+            (Error::Survivor(what), Some(address)) => Error::Survivor(format!(
+                "after {address} it does not get on with a fresh peer: {what}"
+            )),
             (error, _) => error,
         })
     }
@@ -177,7 +177,11 @@ impl Stage {
         victim.run_to(Event::Gate)?;
         match side {
             Side::Client if scenario == Scenario::Fetch => {
-                self.survivors.ask(side, &Ask::Publish { number: number + 2 }, Some(&mut victim))?;
+                self.survivors.ask(
+                    side,
+                    &Ask::Publish { number: number + 2 },
+                    Some(&mut victim),
+                )?;
             }
             Side::Server if scenario != Scenario::Bind => {
                 let reads = matches!(scenario, Scenario::Publish | Scenario::Fetch);
@@ -209,16 +213,22 @@ impl Stage {
         if side == Side::Client || scenario == Scenario::Bind {
             return Ok(false);
         }
-        if scenario != Scenario::Publish {
+        let is_watched_asleep = scenario != Scenario::Publish;
+        if is_watched_asleep {
             victim.watch_second()?;
+            victim.enter_wait()?;
         }
-        if scenario == Scenario::Close {
+        let acts = scenario != Scenario::Close;
+        if acts {
+            let number = if scenario.calls() { number + 3 } else { number + 2 };
+            self.survivors.say(side, &Ask::Act { scenario, number })?;
+        } else {
             victim.go_on()?;
-            return Ok(false);
         }
-        let number = if scenario.calls() { number + 3 } else { number + 2 };
-        self.survivors.say(side, &Ask::Act { scenario, number })?;
-        Ok(true)
+        if is_watched_asleep {
+            victim.leave_call(None)?;
+        }
+        Ok(acts)
     }
 
     /// Runs a scenario to its end; instruction by instruction if that is to be told.

@@ -41,6 +41,7 @@ impl Survivors {
                     eprintln!("a survivor: {error}");
                 }
             })?;
+            bell.add_survivor(pid);
             Ok::<_, Error>(Survivor { pid, line: ours, run_dir })
         };
         let caller = start("servers-die", survivor::call)?;
@@ -61,12 +62,7 @@ impl Survivors {
     }
 
     /// Has something done, while the victim, if there is one, goes on.
-    pub(super) fn ask(
-        &mut self,
-        side: Side,
-        ask: &Ask,
-        victim: Option<&mut Tracee>,
-    ) -> Result<()> {
+    pub(super) fn ask(&mut self, side: Side, ask: &Ask, victim: Option<&mut Tracee>) -> Result<()> {
         self.say(side, ask)?;
         match self.hear(side, victim)? {
             Told::Done => Ok(()),
@@ -105,7 +101,8 @@ impl Survivors {
             None => self.bell.wait_for_line(line, patience)?,
         };
         if !is_there {
-            let what = format!("it says nothing for {} s: it waits for the dead", patience.as_secs());
+            let what =
+                format!("it says nothing for {} s: it waits for the dead", patience.as_secs());
             return Err(Error::Survivor(what));
         }
         let gone = || Error::Survivor("the survivor did not survive".to_owned());

@@ -108,8 +108,8 @@ impl Part for Caller {
             return format!("its client is {state:?}, not absent");
         }
         match self.client.call(&Entry { number: 0, answer: SHORT, hold: false }.request(SHORT)) {
-            Err(error)
-                if error.kind() == ErrorKind::Absent && error.executed() == Executed::No => {}
+            Err(error) if error.kind() == ErrorKind::Absent && error.executed() == Executed::No => {
+            }
             result => return format!("a call to nobody ends in {result:?}"),
         }
         match self.cache.refresh() {

@@ -1,3 +1,4 @@
+use std::cell::RefCell;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -5,6 +6,7 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
+use nix::unistd::Pid;
 
 use crate::error::{Result, system};
 
@@ -12,6 +14,8 @@ use crate::error::{Result, system};
 #[derive(Debug)]
 pub(crate) struct Bell {
     signals: SignalFd,
+    /// Children that are not to end.
+    survivors: RefCell<Vec<Pid>>,
 }
 
 pub(crate) enum Rung {
@@ -28,9 +32,19 @@ impl Bell {
         children.thread_block().map_err(system("block a signal"))?;
         let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
         let signals = SignalFd::with_flags(&children, flags).map_err(system("make a signalfd"))?;
-        Ok(Self { signals })
+        Ok(Self { signals, survivors: RefCell::default() })
     }
 
+    pub(crate) fn add_survivor(&self, pid: Pid) {
+        self.survivors.borrow_mut().push(pid);
+    }
+
+    /// Whether this child is not to end.
+    pub(crate) fn is_survivor(&self, pid: Pid) -> bool {
+        self.survivors.borrow().contains(&pid)
+    }
+
+    /// Waits for whatever comes first.
     pub(crate) fn wait(&self, line: Option<BorrowedFd<'_>>, patience: Duration) -> Result<Rung> {
         let mut polled = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
         polled.extend(line.map(|line| PollFd::new(line, PollFlags::POLLIN)));

@@ -43,7 +43,9 @@ impl Page {
         let maps = fs::read_to_string(format!("/proc/{pid}/maps"));
         let maps = maps.map_err(io("read a victim's maps"))?;
         let is_page = |line: &&str| {
-            line.contains("/memfd:bellwire-page-") && line.contains(service) && line.contains(" rw-s ")
+            line.contains("/memfd:bellwire-page-")
+                && line.contains(service)
+                && line.contains(" rw-s ")
         };
         let start = maps.lines().find(is_page).and_then(|line| line.split_once('-'));
         let at = start.and_then(|(start, _)| usize::from_str_radix(start, 16).ok());

@@ -86,7 +86,11 @@ impl Tracee {
     }
 
     /// Waits for what happens next; `line` is the survivor's, if it is to be listened to.
-    pub(crate) fn next(&mut self, line: Option<BorrowedFd<'_>>, patience: Duration) -> Result<Event> {
+    pub(crate) fn next(
+        &mut self,
+        line: Option<BorrowedFd<'_>>,
+        patience: Duration,
+    ) -> Result<Event> {
         loop {
             let flags = WaitPidFlag::WNOHANG | WaitPidFlag::__WALL;
             let status = waitpid(None, Some(flags)).map_err(system("wait for a victim"))?;
@@ -160,6 +164,18 @@ impl Tracee {
         self.wait_for_call(line)
     }
 
+    /// Runs the watched thread into its wait for events: where it was before it was interrupted.
+    pub(crate) fn enter_wait(&mut self) -> Result<()> {
+        while let Some(call) = self.enter_call(None)? {
+            self.go_on_in_call()?;
+            if call == libc::SYS_epoll_wait || call == libc::SYS_epoll_pwait {
+                return Ok(());
+            }
+            self.leave_call(None)?;
+        }
+        Err(Error::Survivor("a victim's reactor ended before it was killed".to_owned()))
+    }
+
     /// Runs `count` instructions, or up to the next system call if it comes first.
     pub(crate) fn step(&self, count: u64, code: &mut Code) -> Result<Reached> {
         for _ in 0..count {
@@ -213,7 +229,8 @@ impl Tracee {
         }
         kill(self.pid, Signal::SIGKILL).map_err(system("kill a victim"))?;
         while self.end.is_none() {
-            let status = waitpid(None, Some(WaitPidFlag::__WALL)).map_err(system("bury a victim"))?;
+            let status =
+                waitpid(None, Some(WaitPidFlag::__WALL)).map_err(system("bury a victim"))?;
             if matches!(status, WaitStatus::Exited(..) | WaitStatus::Signaled(..)) {
                 self.take(status)?;
             }
@@ -223,14 +240,15 @@ impl Tracee {
 
     fn wait_for_call(&mut self, line: Option<BorrowedFd<'_>>) -> Result<Reached> {
         loop {
-            let (line, patience) =
-                if self.told { (None, BRIEFLY) } else { (line, self.patience) };
+            let (line, patience) = if self.told { (None, BRIEFLY) } else { (line, self.patience) };
             match self.next(line, patience)? {
                 Event::Call => return Ok(Reached::There),
                 Event::Told => self.told = true,
                 Event::End => return Ok(Reached::Past),
                 Event::Late if self.told => return Ok(Reached::Past),
-                event => return Err(Error::Survivor(format!("a victim, not yet killed: {event:?}"))),
+                event => {
+                    return Err(Error::Survivor(format!("a victim, not yet killed: {event:?}")));
+                }
             }
         }
     }
@@ -238,7 +256,9 @@ impl Tracee {
     /// Deals with what the kernel told; what a caller should know comes back.
     fn take(&mut self, status: WaitStatus) -> Result<Option<Event>> {
         let event = match status {
-            WaitStatus::PtraceSyscall(thread) if thread == self.watched && self.counts => Event::Call,
+            WaitStatus::PtraceSyscall(thread) if thread == self.watched && self.counts => {
+                Event::Call
+            }
             WaitStatus::PtraceEvent(thread, _, EVENT_STOP) => {
                 if self.threads.contains(&thread) && thread == self.watched {
                     return Ok(Some(Event::Interrupted));
@@ -263,10 +283,11 @@ impl Tracee {
                 if pid == self.pid {
                     self.end = Some(status);
                     Event::Gone
-                } else if self.threads.contains(&pid) {
-                    return Ok(None);
+                } else if self.bell.is_survivor(pid) {
+                    let what = format!("the survivor did not survive: {status:?}");
+                    return Err(Error::Survivor(what));
                 } else {
-                    return Err(survivor_gone(status));
+                    return Ok(None);
                 }
             }
             _ => return Ok(None),
@@ -292,10 +313,6 @@ impl Tracee {
         let stat = std::fs::read_to_string(path).map_err(crate::error::io("look at a thread"))?;
         Ok(stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S')))
     }
-}
-
-fn survivor_gone(status: WaitStatus) -> Error {
-    Error::Survivor(format!("the survivor did not survive: {status:?}"))
 }
 
 impl Drop for Tracee {
