@@ -2,20 +2,24 @@
 
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
-use nix::unistd::{ForkResult, Pid, fork};
+use nix::unistd::{ForkResult, Pid, fork, getpid, getppid};
 
 use crate::error::{Result, system};
 
 /// Starts a process that is a copy of this one and runs `body`. It ends with it, or with this one, and never
 /// returns here.
 pub(crate) fn start(body: impl FnOnce()) -> Result<Pid> {
+    let parent = getpid();
     // SAFETY: this program has one thread wherever it calls this, so that no lock is held by a thread that the
     // child lacks.
     match unsafe { fork() }.map_err(system("fork"))? {
         ForkResult::Parent { child } => Ok(child),
         ForkResult::Child => {
             let _ = prctl::set_pdeathsig(Signal::SIGKILL);
-            body();
+            // It may have died before.
+            if getppid() == parent {
+                body();
+            }
             std::process::exit(0);
         }
     }

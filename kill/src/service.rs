@@ -190,7 +190,7 @@ mod tests {
         let entry = Entry { number: 7, answer: SHORT, hold: false };
         assert!(entry.is_answer(&entry.respond()));
         assert!(!Entry { number: 8, ..entry }.is_answer(&entry.respond()));
-        assert!(!entry.is_answer(&vec![0; SHORT]));
+        assert!(!entry.is_answer(&[0; SHORT]));
     }
 
     #[test]

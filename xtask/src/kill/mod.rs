@@ -1,7 +1,7 @@
 //! Kill a peer at many points, and then again with bugs planted, which must be found.
 //!
-//! The harness is `bellwire-kill`, in `kill/`. It is built in a copy of the workspace ([`tree`]), with and without the
-//! bugs ([`plants`]).
+//! The harness is `bellwire-kill`, in `kill/`. It is built in a copy of the workspace ([`tree`]), without the bugs
+//! ([`plants`]), and then with all of them, of which each run chooses one.
 
 mod plants;
 mod tree;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use self::plants::{PLANTS, Plant};
+use self::plants::{CHOICE, PLANTS, Plant};
 use self::tree::Tree;
 use crate::error::Error;
 use crate::paint::Paint;
@@ -63,19 +63,25 @@ pub(crate) fn run(root: &Path, args: &Args, paint: Paint) -> Result<bool, Error>
         return Ok(true);
     }
     let start = Instant::now();
+    tree.plant()?.map_err(|log| Error::Harness { log })?;
+    let harness = tree.build()?.map_err(|log| Error::Harness { log })?;
+    let built = start.elapsed();
+    println!("{} bugs planted and built in {:.0} s", PLANTS.len(), built.as_secs_f64());
     let wanted = args.plant.as_deref().unwrap_or_default();
-    let plants: Vec<_> = PLANTS.iter().filter(|plant| plant.name.contains(wanted)).collect();
-    let mut found = 0;
-    for plant in &plants {
-        found += usize::from(try_plant(root, &tree, plant, args, paint)?);
+    let (mut tried, mut found) = (0, 0);
+    for (number, plant) in (1..).zip(&PLANTS).filter(|(_, plant)| plant.name.contains(wanted)) {
+        let start = Instant::now();
+        let verdict = hunt(&harness, number, args)?;
+        print(plant, &verdict, start.elapsed(), paint);
+        tried += 1;
+        found += usize::from(matches!(verdict, Verdict::Found { .. }));
     }
     println!(
-        "summary: {}{found} of {} planted bugs found; {:.0} s",
-        if only_plants { String::new() } else { format!("{} kills, all survived; ", args.points) },
-        plants.len(),
+        "summary: {}{found} of {tried} planted bugs found; {:.0} s",
+        if only_plants { String::new() } else { format!("{} kills survived; ", args.points) },
         start.elapsed().as_secs_f64()
     );
-    Ok(found == plants.len() && found > 0)
+    Ok(found == tried && found > 0)
 }
 
 /// Runs the harness on the code as it is, and lets it print.
@@ -99,28 +105,6 @@ fn kill(tree: &Tree, args: &Args) -> Result<bool, Error> {
     Ok(status.map_err(|source| Error::Spawn { program: program(), source })?.success())
 }
 
-/// Builds one bug and kills until it is found. Whether it was.
-fn try_plant(
-    root: &Path,
-    tree: &Tree,
-    plant: &Plant,
-    args: &Args,
-    paint: Paint,
-) -> Result<bool, Error> {
-    let start = Instant::now();
-    let built = match tree.plant(plant)? {
-        Ok(()) => tree.build()?,
-        Err(file) => Err(format!("{file} has changed: see xtask/src/kill/plants.rs")),
-    };
-    let verdict = match &built {
-        Ok(harness) => hunt(harness, args)?,
-        Err(log) => Verdict::Broken(log.clone()),
-    };
-    tree.pull_up(root, plant)?;
-    print(plant, &verdict, start.elapsed(), paint);
-    Ok(matches!(verdict, Verdict::Found { .. }))
-}
-
 /// What became of a planted bug.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
@@ -129,8 +113,10 @@ enum Verdict {
     Broken(String),
 }
 
-fn hunt(harness: &Path, args: &Args) -> Result<Verdict, Error> {
+/// Kills until a bug is found, or for as many points as one gets.
+fn hunt(harness: &Path, number: usize, args: &Args) -> Result<Verdict, Error> {
     let mut command = Command::new(harness);
+    command.env(CHOICE, number.to_string());
     command.args(["--json", "--findings", "1"]);
     command.args(["--points", &POINTS_FOR_A_PLANT.to_string()]);
     command.args(["--patience", &PATIENCE_FOR_A_PLANT.to_string()]);

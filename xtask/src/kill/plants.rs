@@ -1,7 +1,7 @@
 //! Bugs that the harness must find: each is one that a kill at the right instruction shows, and a test that kills now
 //! and then does not.
 
-/// A bug, as changes of the text of the library.
+/// A bug, as changes of the text of the library. All of them are built into one harness, and one at a time is there.
 #[derive(Debug)]
 pub(crate) struct Plant {
     pub(crate) name: &'static str,
@@ -10,10 +10,11 @@ pub(crate) struct Plant {
 
 /// One change of one file. What is to be replaced stands there exactly once.
 #[derive(Debug)]
-pub(crate) struct Edit {
+struct Edit {
     /// From the root of the workspace.
-    pub(crate) file: &'static str,
+    file: &'static str,
     from: &'static str,
+    /// `PLANTED` in it is true when the bug is there.
     to: &'static str,
 }
 
@@ -25,6 +26,28 @@ const fn edit(file: &'static str, from: &'static str, to: &'static str) -> Edit 
     Edit { file, from, to }
 }
 
+/// Tells the planted harness which bug is there, by its number; 0 for none.
+pub(crate) const CHOICE: &str = "BELLWIRE_PLANT";
+
+/// What chooses a bug when the program starts. Victims are copies of that program.
+static CHOOSING: [Edit; 2] = [
+    edit(
+        "core/src/lib.rs",
+        "pub mod call;\n",
+        "static PLANT: core::sync::atomic::AtomicUsize = core::sync::atomic::AtomicUsize::new(0);\n\
+         /// Chooses a bug.\npub fn plant(number: usize) {\n    \
+         PLANT.store(number, core::sync::atomic::Ordering::Relaxed);\n}\n\
+         /// Whether this bug is there.\n#[inline]\npub fn planted(number: usize) -> bool {\n    \
+         PLANT.load(core::sync::atomic::Ordering::Relaxed) == number\n}\n\npub mod call;\n",
+    ),
+    edit(
+        "kill/src/main.rs",
+        "fn main() -> ExitCode {\n",
+        "fn main() -> ExitCode {\n    let plant = std::env::var(\"BELLWIRE_PLANT\").ok();\n    \
+         bellwire_core::plant(plant.and_then(|plant| plant.parse().ok()).unwrap_or(0));\n",
+    ),
+];
+
 /// Every bug.
 pub(crate) static PLANTS: [Plant; 12] = [
     plant(
@@ -32,7 +55,8 @@ pub(crate) static PLANTS: [Plant; 12] = [
         &[edit(
             "core/src/lane/sender.rs",
             "        own.write(at, &header.to_bytes());\n        own.write(at + HEADER, payload);\n",
-            "        own.store(crate::Word::Tail, self.written + record, crate::sync::Ordering::Release);\n        \
+            "        if PLANTED {\n            \
+             own.store(crate::Word::Tail, self.written + record, crate::sync::Ordering::Release);\n        }\n        \
              own.write(at, &header.to_bytes());\n        own.write(at + HEADER, payload);\n",
         )],
     ),
@@ -41,9 +65,10 @@ pub(crate) static PLANTS: [Plant; 12] = [
         &[edit(
             "core/src/lane/sender.rs",
             "        own.write(at, &header.to_bytes());\n        own.write(at + HEADER, payload);\n",
-            "        own.write(at + HEADER, payload);\n        \
-             own.store(crate::Word::Tail, self.written + record, crate::sync::Ordering::Relaxed);\n        \
-             own.write(at, &header.to_bytes());\n",
+            "        if PLANTED {\n            own.write(at + HEADER, payload);\n            \
+             own.store(crate::Word::Tail, self.written + record, crate::sync::Ordering::Relaxed);\n            \
+             own.write(at, &header.to_bytes());\n        } else {\n            \
+             own.write(at, &header.to_bytes());\n            own.write(at + HEADER, payload);\n        }\n",
         )],
     ),
     plant(
@@ -51,37 +76,48 @@ pub(crate) static PLANTS: [Plant; 12] = [
         &[edit(
             "src/server/reactor/mod.rs",
             "        let _ = self.epoll.delete(&socket);\n        reaper::reap(socket);\n",
-            "        let _ = self.epoll.delete(&socket);\n        std::mem::forget(socket);\n",
+            "        let _ = self.epoll.delete(&socket);\n        \
+             if PLANTED {\n            std::mem::forget(socket);\n        } else {\n            \
+             reaper::reap(socket);\n        }\n",
         )],
     ),
     plant(
         "a switch is published before the descriptor of its lane",
         &[edit(
             "core/src/resize.rs",
-            "        port.offer(epoch)?;\n        lanes.offer(epoch);\n    }\n    \
-             let epoch = lanes.switch(port.own()).ok_or(PushError::Closed)?;\n",
-            "        lanes.offer(epoch);\n        let _ = lanes.switch(port.own());\n        \
-             let _ = lanes.commit(port.own(), port.peer());\n        port.offer(epoch)?;\n        \
-             port.adopt(epoch);\n        return Ok(epoch);\n    }\n    \
-             let epoch = lanes.switch(port.own()).ok_or(PushError::Closed)?;\n",
+            "        port.offer(epoch)?;\n        lanes.offer(epoch);\n    }\n    let epoch = lanes.switch",
+            "        if PLANTED {\n            lanes.offer(epoch);\n            \
+             let _ = lanes.switch(port.own());\n            \
+             let _ = lanes.commit(port.own(), port.peer());\n            port.offer(epoch)?;\n            \
+             port.adopt(epoch);\n            return Ok(epoch);\n        }\n        \
+             port.offer(epoch)?;\n        lanes.offer(epoch);\n    }\n    let epoch = lanes.switch",
         )],
     ),
     plant(
         "an attachment's record is published before its descriptor",
-        &[edit(
-            "core/src/serve.rs",
-            "                pass(id)?;\n                // There is room, and nobody else writes.\n                \
-             let _ = lanes.push_attached(own, peer, header, bytes);\n",
-            "                let _ = lanes.push_attached(own, peer, header, bytes);\n                \
-             let _ = lanes.commit(own, peer);\n                pass(id)?;\n",
-        )],
+        &[
+            edit(
+                "src/server/conversation/answers.rs",
+                "        let pass = |id| what.pass(&self.link, id);\n",
+                "        let pass = |id| if PLANTED { Ok(()) } else { what.pass(&self.link, id) };\n",
+            ),
+            edit(
+                "src/server/conversation/answers.rs",
+                "            Ok(Passed::Now | Passed::Never) => {}\n",
+                "            Ok(Passed::Now | Passed::Never) if PLANTED => {\n                \
+                 let wake = self.lanes.commit(self.link.own(), self.link.peer());\n                \
+                 let _ = what.pass(&self.link, id);\n                self.ring(wake);\n            }\n            \
+                 Ok(Passed::Now | Passed::Never) => {}\n",
+            ),
+        ],
     ),
     plant(
         "a lane that was left stays mapped",
         &[edit(
             "transport-memfd/src/link/control.rs",
             "                self.peer.lane = lane;\n",
-            "                std::mem::forget(std::mem::replace(&mut self.peer.lane, lane));\n",
+            "                let left = std::mem::replace(&mut self.peer.lane, lane);\n                \
+             if PLANTED {\n                    std::mem::forget(left);\n                }\n",
         )],
     ),
     plant(
@@ -89,12 +125,13 @@ pub(crate) static PLANTS: [Plant; 12] = [
         &[edit(
             "src/publisher.rs",
             "        build(builder.bytes());\n",
-            "        let early = SnapshotBuilder::create(&label, len).map_err(failed)?;\n        \
-             let early = Arc::new(early.seal().map_err(failed)?);\n        let mut inner = self.lock();\n        \
-             let generation = inner.generation + 1;\n        \
-             inner.newest = Some(Published { generation, sealed: early });\n        \
-             inner.board.store_u64(BoardWord::Generation.offset(), generation, Ordering::Release);\n        \
-             wake_watchers(&inner.board);\n        drop(inner);\n        build(builder.bytes());\n",
+            "        if PLANTED {\n            \
+             let early = SnapshotBuilder::create(&label, len).map_err(failed)?;\n            \
+             let early = Arc::new(early.seal().map_err(failed)?);\n            \
+             let mut inner = self.lock();\n            let generation = inner.generation + 1;\n            \
+             inner.newest = Some(Published { generation, sealed: early });\n            \
+             inner.board.store_u64(BoardWord::Generation.offset(), generation, Ordering::Release);\n            \
+             wake_watchers(&inner.board);\n        }\n        build(builder.bytes());\n",
         )],
     ),
     plant(
@@ -102,13 +139,15 @@ pub(crate) static PLANTS: [Plant; 12] = [
         &[
             edit(
                 "transport-memfd/src/link/wait.rs",
-                "        self.peer_said_closed() || self.life() == LifeState::Died || self.process_gone()\n",
-                "        self.peer_said_closed()\n",
+                "    pub fn peer_gone(&self) -> bool {\n",
+                "    pub fn peer_gone(&self) -> bool {\n        \
+                 if PLANTED {\n            return self.peer_said_closed();\n        }\n",
             ),
             edit(
                 "transport-memfd/src/link/wait.rs",
-                "        self.peer.page.word(LIFE_OFFSET).map_or(LifeState::Unarmed, |word| life_state(word.load()))\n",
-                "        LifeState::Unarmed\n",
+                "    pub fn life(&self) -> LifeState {\n",
+                "    pub fn life(&self) -> LifeState {\n        \
+                 if PLANTED {\n            return LifeState::Unarmed;\n        }\n",
             ),
         ],
     ),
@@ -117,19 +156,20 @@ pub(crate) static PLANTS: [Plant; 12] = [
         &[
             edit(
                 "src/cache.rs",
-                "        if self.client.session().is_none() {\n            self.seen = None;\n        }\n",
-                "",
+                "        if self.client.session().is_none() {\n",
+                "        if self.client.session().is_none() && !PLANTED {\n",
             ),
             edit(
                 "src/cache.rs",
                 "        let Some(session) = self.client.session() else {\n            self.seen = None;\n",
-                "        let Some(session) = self.client.session() else {\n",
+                "        let Some(session) = self.client.session() else {\n            \
+                 self.seen = self.seen.filter(|_| PLANTED);\n",
             ),
             edit(
                 "src/cache.rs",
                 "        let generation = session.board().generation();\n",
                 "        let generation = session.board().generation();\n        \
-                 if self.seen == Some(generation) && self.held.is_some() {\n            \
+                 if PLANTED && self.seen == Some(generation) && self.held.is_some() {\n            \
                  return Ok(Refreshed::Unchanged);\n        }\n",
             ),
         ],
@@ -139,7 +179,8 @@ pub(crate) static PLANTS: [Plant; 12] = [
         &[edit(
             "core/src/serve.rs",
             "        lanes.take_before_acting(own, &record);\n",
-            "        let _ = own;\n        lanes.take(&record);\n",
+            "        if PLANTED {\n            lanes.take(&record);\n        } else {\n            \
+             lanes.take_before_acting(own, &record);\n        }\n",
         )],
     ),
     plant(
@@ -148,12 +189,13 @@ pub(crate) static PLANTS: [Plant; 12] = [
             edit(
                 "transport-memfd/src/link/wait.rs",
                 "        self.reason(park).unwrap_or(Woken::PeerGone)\n",
-                "        let _ = park;\n        Woken::PeerGone\n",
+                "        if PLANTED {\n            return Woken::PeerGone;\n        }\n        \
+                 self.reason(park).unwrap_or(Woken::PeerGone)\n",
             ),
             edit(
                 "core/src/drive/wait.rs",
                 "            if self.lanes.moved(self.port.peer()) && woken == Woken::PeerGone {\n",
-                "            if false {\n",
+                "            if !PLANTED && self.lanes.moved(self.port.peer()) && woken == Woken::PeerGone {\n",
             ),
         ],
     ),
@@ -161,33 +203,47 @@ pub(crate) static PLANTS: [Plant; 12] = [
         "a server drops what its client published before it died",
         &[edit(
             "src/server/reactor/mod.rs",
-            "        if conversation.depart()\n",
-            "        if slot < usize::MAX {\n            return self.end(slot, Ended::Gone);\n        }\n        \
-             let Some(conversation) = self.conversation(slot) else { return };\n        \
-             if conversation.depart()\n",
+            "    fn depart(&mut self, slot: usize) {\n",
+            "    fn depart(&mut self, slot: usize) {\n        \
+             if PLANTED {\n            return self.end(slot, Ended::Gone);\n        }\n",
         )],
     ),
 ];
 
-impl Plant {
-    /// The files that it changes, each once.
-    pub(crate) fn files(&self) -> Vec<&'static str> {
-        let mut files: Vec<_> = self.edits.iter().map(|edit| edit.file).collect();
-        files.dedup();
-        files
-    }
+/// The files that bugs are planted in, each once.
+pub(crate) fn files() -> Vec<&'static str> {
+    let mut files: Vec<_> = edits().map(|(_, edit)| edit.file).collect();
+    files.sort_unstable();
+    files.dedup();
+    files
+}
 
-    /// The text of one file with the bug in it. `None` when the text is not there, or more than once.
-    pub(crate) fn apply(&self, file: &str, text: &str) -> Option<String> {
-        let mut text = text.to_owned();
-        for edit in self.edits.iter().filter(|edit| edit.file == file) {
-            if text.matches(edit.from).count() != 1 {
-                return None;
-            }
-            text = text.replacen(edit.from, edit.to, 1);
+/// A file's text with all the bugs in it. `Err` names the one that has no place there, or several.
+pub(crate) fn apply(file: &str, text: &str) -> Result<String, &'static str> {
+    let mut text = text.to_owned();
+    for (number, edit) in edits().filter(|(_, edit)| edit.file == file) {
+        if text.matches(edit.from).count() != 1 {
+            return Err(number.map_or("what chooses a bug", |number| name(number)));
         }
-        Some(text)
+        let core = if file.starts_with("core/") { "crate" } else { "bellwire_core" };
+        let planted = format!("{core}::planted({})", number.unwrap_or(0));
+        text = text.replacen(edit.from, &edit.to.replace("PLANTED", &planted), 1);
     }
+    Ok(text)
+}
+
+/// Every change, and the number of its bug.
+fn edits() -> impl Iterator<Item = (Option<usize>, &'static Edit)> {
+    let choosing = CHOOSING.iter().map(|edit| (None, edit));
+    let planting = (1..).zip(&PLANTS);
+    choosing.chain(
+        planting
+            .flat_map(|(number, plant)| plant.edits.iter().map(move |edit| (Some(number), edit))),
+    )
+}
+
+fn name(number: usize) -> &'static str {
+    PLANTS.get(number - 1).map_or("", |plant| plant.name)
 }
 
 #[cfg(test)]
@@ -195,21 +251,23 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    use super::PLANTS;
+    use super::{apply, files};
 
     #[test]
     fn every_bug_finds_its_place_in_the_code_as_it_is() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        for plant in &PLANTS {
-            for file in plant.files() {
-                let text = fs::read_to_string(root.join(file)).unwrap();
-                let planted = plant.apply(file, &text);
-                assert!(
-                    planted.is_some_and(|planted| planted != text),
-                    "{}: {file} has changed: give the plant its new text",
-                    plant.name
-                );
+        for file in files() {
+            let text = fs::read_to_string(root.join(file)).unwrap();
+            match apply(file, &text) {
+                Ok(planted) => assert_ne!(planted, text),
+                Err(bug) => panic!("{file} has changed: say where {bug:?} goes now"),
             }
         }
+    }
+
+    #[test]
+    fn a_bug_without_a_place_is_told_by_its_name() {
+        let bug = "a lane that was left stays mapped";
+        assert_eq!(apply("transport-memfd/src/link/control.rs", "fn follow() {}"), Err(bug));
     }
 }

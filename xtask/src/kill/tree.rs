@@ -1,10 +1,10 @@
-//! A copy of the workspace, in which bugs are planted and built.
+//! A copy of the workspace, in which the harness is built, and bugs are planted.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::plants::Plant;
+use super::plants;
 use crate::error::Error;
 
 /// The copy, and where it is built. Not shared with the workspace's own: cargo takes two copies for the same one.
@@ -32,23 +32,19 @@ impl Tree {
         Ok(Self { dir })
     }
 
-    /// Puts a bug in. `Err` inside names the file that has no place for it.
-    pub(crate) fn plant(&self, plant: &Plant) -> Result<Result<(), &'static str>, Error> {
-        for file in plant.files() {
+    /// Puts all bugs in, each to be chosen when the harness runs. `Err` inside tells what has no place any more.
+    pub(crate) fn plant(&self) -> Result<Result<(), String>, Error> {
+        for file in plants::files() {
             let path = self.dir.join(file);
             let text = fs::read_to_string(&path).map_err(Error::file("read", &path))?;
-            let Some(planted) = plant.apply(file, &text) else { return Ok(Err(file)) };
-            write(&path, &planted)?;
+            match plants::apply(file, &text) {
+                Ok(planted) => write(&path, &planted)?,
+                Err(bug) => {
+                    return Ok(Err(format!("{file} has changed: where does {bug:?} go now?")));
+                }
+            }
         }
         Ok(Ok(()))
-    }
-
-    /// Takes a bug out again.
-    pub(crate) fn pull_up(&self, root: &Path, plant: &Plant) -> Result<(), Error> {
-        plant
-            .files()
-            .into_iter()
-            .try_for_each(|file| copy_file(&root.join(file), &self.dir.join(file)))
     }
 
     /// Builds the harness, optimised: it is stepped through instruction by instruction. `Err` inside holds what the
@@ -61,7 +57,7 @@ impl Tree {
             .env("CARGO_TARGET_DIR", &target)
             .env("CARGO_TERM_COLOR", "never")
             .env_remove("RUSTFLAGS")
-            // Built again for each bug, so make that quick.
+            // Built again with the bugs, so make that quick.
             .env("CARGO_INCREMENTAL", "1")
             .env("CARGO_PROFILE_RELEASE_LTO", "off")
             .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
