@@ -49,7 +49,10 @@ pub(crate) enum Ended {
     Failed {
         kind: String,
         text: String,
+        /// It says that the last request did not run.
         not_run: bool,
+        /// Answers that came, and were right.
+        got: u64,
     },
 }
 

@@ -20,6 +20,8 @@ pub(crate) enum Scenario {
     Open,
     /// A short request and its answer.
     Call,
+    /// A few requests in flight together, and their answers.
+    Burst,
     /// The victim's lane grows: for its request, or its answer.
     Grow,
     /// The survivor's lane grows, and the victim follows.
@@ -68,7 +70,7 @@ const fn phase(name: &'static str, side: Side, scenario: Scenario, part: Part) -
 }
 
 /// Every phase.
-pub(crate) static PHASES: [Phase; 26] = {
+pub(crate) static PHASES: [Phase; 28] = {
     use Side::{Client, Server};
     [
         phase("client/connect", Client, Scenario::Open, Part::Connect),
@@ -78,6 +80,7 @@ pub(crate) static PHASES: [Phase; 26] = {
         phase("client/ring", Client, Scenario::Call, Part::Ring),
         phase("client/park", Client, Scenario::Call, Part::Park),
         phase("client/wake", Client, Scenario::Call, Part::Wake),
+        phase("client/burst", Client, Scenario::Burst, Part::All),
         phase("client/resize", Client, Scenario::Grow, Part::All),
         phase("client/follow", Client, Scenario::Follow, Part::All),
         phase("client/attach", Client, Scenario::Attach, Part::All),
@@ -91,6 +94,7 @@ pub(crate) static PHASES: [Phase; 26] = {
         phase("server/publish", Server, Scenario::Call, Part::Publish),
         phase("server/ring", Server, Scenario::Call, Part::Ring),
         phase("server/park", Server, Scenario::Call, Part::Park),
+        phase("server/burst", Server, Scenario::Burst, Part::All),
         phase("server/resize", Server, Scenario::Grow, Part::All),
         phase("server/follow", Server, Scenario::Follow, Part::All),
         phase("server/attach", Server, Scenario::Attach, Part::All),
@@ -107,9 +111,17 @@ impl Phase {
 }
 
 impl Scenario {
-    /// Whether a request goes from the client to the server's handler.
+    /// How many requests go from the client to the server's handler.
+    pub(crate) fn requests(self) -> u64 {
+        match self {
+            Self::Burst => 4,
+            Self::Call | Self::Grow | Self::Follow | Self::Attach => 1,
+            Self::Bind | Self::Open | Self::Publish | Self::Fetch | Self::Close => 0,
+        }
+    }
+
     pub(crate) fn calls(self) -> bool {
-        matches!(self, Self::Call | Self::Grow | Self::Follow | Self::Attach)
+        self.requests() > 0
     }
 }
 

@@ -8,9 +8,11 @@ use crate::victim::Orders;
 /// What a victim had done when it was killed, as its own memory told.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Truth {
-    /// Its request, or its answer, was published to the last byte.
-    pub(super) published: bool,
-    /// It had said that it took the survivor's request.
+    /// How many of its requests, or of its answers, were published to the last byte.
+    pub(super) published: u64,
+    /// Out of how many.
+    pub(super) of: u64,
+    /// It had said that it took the survivor's last request.
     pub(super) taken: bool,
     /// Its handler had run for that request.
     pub(super) ran: bool,
@@ -22,11 +24,14 @@ pub(super) fn ended(orders: Orders, truth: Truth, ended: &Ended) -> Result<()> {
     let wrong = |why: &str| Err(Error::Survivor(format!("{why}: {ended:?}; {truth:?}")));
     match ended {
         Ended::Garbled(_) => wrong("it was given what nobody sent"),
-        Ended::Right if scenario.calls() && !truth.published => {
+        Ended::Right if scenario.calls() && truth.published < truth.of => {
             wrong("it has an answer that was not published")
         }
         Ended::Right => Ok(()),
-        _ if truth.published => wrong("what was published is lost"),
+        Ended::Failed { got, .. } if scenario.calls() && *got != truth.published => {
+            wrong("it has not as many answers as were published")
+        }
+        _ if truth.published == truth.of => wrong("what was published is lost"),
         Ended::Unavailable if scenario.calls() || scenario == Scenario::Open => {
             wrong("a call ends in an error that says why")
         }
@@ -54,9 +59,8 @@ pub(super) fn settled(orders: Orders, truth: Truth, settled: &Settled) -> Result
         return Ok(());
     }
     let mut sent = vec![orders.number];
-    if orders.scenario.calls() && truth.published {
-        sent.push(orders.number + 3);
-    }
+    let published = usize::try_from(truth.published).unwrap_or(0);
+    sent.extend(orders.requests().take(published));
     if settled.ran != sent {
         let what =
             format!("requests {sent:?} were published, and {:?} reached the handler", settled.ran);

@@ -116,15 +116,17 @@ impl Stage {
             }
         }
         let words = page.map(Page::read).transpose()?.unwrap_or_default().since(before);
-        let ran = read_static(victim.pid(), &RAN)? == orders.number + 3;
+        let ran = orders.requests().last() == Some(read_static(victim.pid(), &RAN)?);
         victim.kill()?;
 
         self.unproven.insert(phase.side, address);
         if orders.hold {
             self.survivors.ask(phase.side, &Ask::Release, None)?;
         }
-        let published = moved.tail > 0 && words.tail >= moved.tail;
-        let truth = Truth { published, taken: words.head > 0, ran };
+        let of = phase.scenario.requests().max(1);
+        let published = (of * words.tail).checked_div(moved.tail).map_or(0, |count| count.min(of));
+        let taken = moved.head > 0 && words.head >= moved.head;
+        let truth = Truth { published, of, taken, ran };
         if acts {
             let ended = self.survivors.ended(phase.side, None)?;
             judge::ended(orders, truth, &ended)?;
@@ -132,7 +134,7 @@ impl Stage {
         let settled = self.survivors.settle(phase.side)?;
         judge::settled(orders, truth, &settled)?;
         Ok(match reached {
-            Reached::There => Outcome::Killed { published },
+            Reached::There => Outcome::Killed { published: published == of },
             Reached::Past => Outcome::Past,
         })
     }
@@ -153,7 +155,7 @@ impl Stage {
     }
 
     fn orders(&mut self, side: Side, scenario: Scenario) -> Orders {
-        self.number += 4;
+        self.number += 8;
         // A victim is slower than its survivor: it would be answered before it sleeps.
         let hold = side == Side::Client && scenario == Scenario::Call;
         Orders { side, scenario, number: self.number, hold }
@@ -173,19 +175,16 @@ impl Stage {
 
     fn meet(&mut self, orders: Orders) -> Result<Tracee> {
         let Orders { side, scenario, number, .. } = orders;
+        let [sheet, next] = orders.sheets();
         let mut victim = self.start(orders)?;
         victim.run_to(Event::Gate)?;
         match side {
             Side::Client if scenario == Scenario::Fetch => {
-                self.survivors.ask(
-                    side,
-                    &Ask::Publish { number: number + 2 },
-                    Some(&mut victim),
-                )?;
+                self.survivors.ask(side, &Ask::Publish { number: next }, Some(&mut victim))?;
             }
             Side::Server if scenario != Scenario::Bind => {
                 let reads = matches!(scenario, Scenario::Publish | Scenario::Fetch);
-                let meet = Ask::Meet { number, sheet: reads.then_some(number + 1) };
+                let meet = Ask::Meet { number, sheet: reads.then_some(sheet) };
                 self.survivors.ask(side, &meet, Some(&mut victim))?;
                 if scenario == Scenario::Open {
                     self.survivors.ask(side, &Ask::Leave, Some(&mut victim))?;
@@ -209,7 +208,7 @@ impl Stage {
 
     /// Watches the thread that matters, and has the survivor do its half. Whether it will tell how that ended.
     fn begin(&mut self, victim: &mut Tracee, orders: Orders) -> Result<bool> {
-        let Orders { side, scenario, number, .. } = orders;
+        let Orders { side, scenario, .. } = orders;
         if side == Side::Client || scenario == Scenario::Bind {
             return Ok(false);
         }
@@ -220,7 +219,8 @@ impl Stage {
         }
         let acts = scenario != Scenario::Close;
         if acts {
-            let number = if scenario.calls() { number + 3 } else { number + 2 };
+            let [_, sheet] = orders.sheets();
+            let number = if scenario.calls() { orders.requests().start } else { sheet };
             self.survivors.say(side, &Ask::Act { scenario, number })?;
         } else {
             victim.go_on()?;

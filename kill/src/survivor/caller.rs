@@ -1,3 +1,4 @@
+use std::ops::Range;
 use std::time::Duration;
 
 use bellwire::{
@@ -47,8 +48,39 @@ impl Caller {
         match self.client.call(&entry.request(request)) {
             Ok(bytes) if entry.is_answer(&bytes) => Ended::Right,
             Ok(bytes) => Ended::Garbled(format!("{} bytes: {:?}", bytes.len(), bytes.get(..64))),
-            Err(error) => failed(&error),
+            Err(error) => failed(&error, 0),
         }
+    }
+
+    /// Sends several requests, and then takes what answers there are.
+    fn burst(&mut self, numbers: Range<u64>) -> Ended {
+        let entry = |number| Entry { number, answer: SHORT, hold: false };
+        let Some(session) = self.client.session() else { return Ended::Unavailable };
+        let mut failure = None;
+        let mut last = None;
+        for number in numbers.clone() {
+            let request = entry(number).request(SHORT);
+            // The last one waits.
+            let sent = if number + 1 < numbers.end {
+                session.submit(&request).map(drop)
+            } else {
+                session.call(&request).map(|answer| last = Some(answer))
+            };
+            if let Err(error) = sent {
+                failure = Some(error);
+                break;
+            }
+        }
+        let mut answers = Vec::new();
+        while let Ok(Some((_, Ok(answer)))) = session.try_reply() {
+            answers.push(answer);
+        }
+        answers.extend(last);
+        let mut both = numbers.zip(&answers);
+        if !both.all(|(number, answer)| entry(number).is_answer(answer)) {
+            return Ended::Garbled(format!("one of {} answers", answers.len()));
+        }
+        failure.map_or(Ended::Right, |error| failed(&error, answers.len() as u64))
     }
 
     /// How a look at the snapshots ended that should have found this number.
@@ -60,16 +92,17 @@ impl Caller {
                 held => Ended::Garbled(format!("snapshot {held:?} instead of {number}")),
             },
             Ok(found) => Ended::Garbled(format!("{found:?} instead of snapshot {number}")),
-            Err(RefreshError::Call(error)) => failed(&error),
+            Err(RefreshError::Call(error)) => failed(&error, 0),
             Err(error) => Ended::Garbled(error.to_string()),
         }
     }
 
     fn act_out(&mut self, scenario: Scenario, number: u64) -> Ended {
         match scenario {
+            Scenario::Burst => self.burst(number..number + scenario.requests()),
             Scenario::Open => match self.client.connect() {
                 Ok(_) => Ended::Right,
-                Err(error) => failed(&error),
+                Err(error) => failed(&error, 0),
             },
             Scenario::Grow => self.call(number, SHORT, LONG),
             Scenario::Follow => self.call(number, LONG, SHORT),
@@ -123,10 +156,11 @@ impl Part for Caller {
     }
 }
 
-fn failed(error: &CallError) -> Ended {
+fn failed(error: &CallError, got: u64) -> Ended {
     Ended::Failed {
         kind: format!("{:?}", error.kind()),
         text: error.to_string(),
         not_run: error.executed() == Executed::No,
+        got,
     }
 }

@@ -32,6 +32,25 @@ pub(super) fn run(orders: Orders, run_dir: &RunDir) -> Result<(), Box<dyn Error>
             drop(client);
             stop(END);
         }
+        Scenario::Burst => {
+            let entry = |number| Entry { number, answer: SHORT, hold };
+            let requests: Vec<_> =
+                orders.requests().map(|number| entry(number).request(SHORT)).collect();
+            let session = client.connect()?;
+            stop(GATE);
+            let (last, rest) = requests.split_last().ok_or("no requests")?;
+            rest.iter().try_for_each(|request| session.submit(request).map(drop))?;
+            let answered = session.call(last)?;
+            let mut answers = Vec::new();
+            while let Some((_, answer)) = session.try_reply()? {
+                answers.push(answer?);
+            }
+            stop(END);
+            answers.push(answered);
+            expect(answers.len() == requests.len(), "every answer")?;
+            let mut both = orders.requests().zip(&answers);
+            both.try_for_each(|(number, answer)| check(entry(number), answer))?;
+        }
         _ => {
             let (len, answer) = match scenario {
                 Scenario::Grow => (LONG, SHORT),
@@ -39,7 +58,7 @@ pub(super) fn run(orders: Orders, run_dir: &RunDir) -> Result<(), Box<dyn Error>
                 Scenario::Attach => (ATTACHED, ATTACHED),
                 _ => (SHORT, SHORT),
             };
-            let entry = Entry { number: number + 3, answer, hold };
+            let entry = Entry { number: orders.requests().start, answer, hold };
             let request = entry.request(len);
             stop(GATE);
             let answered = client.call(&request)?;

@@ -5,6 +5,7 @@
 mod caller;
 mod provider;
 
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 
 use bellwire::RunDir;
@@ -18,10 +19,23 @@ use crate::phase::{Scenario, Side};
 pub(crate) struct Orders {
     pub(crate) side: Side,
     pub(crate) scenario: Scenario,
-    /// Its messages carry this number and the next three.
+    /// Its messages carry this number and a few next ones.
     pub(crate) number: u64,
     /// The survivor's handler is to hold its request.
     pub(crate) hold: bool,
+}
+
+impl Orders {
+    /// The numbers of the requests behind the gate.
+    pub(crate) fn requests(self) -> Range<u64> {
+        let first = self.number + 3;
+        first..first + self.scenario.requests()
+    }
+
+    /// The numbers of the snapshot that the survivor has met, and of the next one.
+    pub(crate) fn sheets(self) -> [u64; 2] {
+        [1, 2].map(|next| self.number + next)
+    }
 }
 
 /// Stops a victim where it is watched from.

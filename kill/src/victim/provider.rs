@@ -8,8 +8,8 @@ use crate::phase::Scenario;
 use crate::service::{Entry, Ledger, Sheet, server_config};
 
 pub(super) fn run(orders: Orders, run_dir: &RunDir) -> Result<(), Box<dyn Error>> {
-    let Orders { scenario, number, .. } = orders;
-    let [first, second] = [1, 2].map(|next| Sheet::bytes(number + next));
+    let scenario = orders.scenario;
+    let [first, second] = orders.sheets().map(Sheet::bytes);
     if scenario == Scenario::Bind {
         stop(GATE);
     }
