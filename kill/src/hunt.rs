@@ -7,10 +7,12 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::sys::prctl::set_child_subreaper;
+use nix::sys::wait::waitpid;
 use serde::Serialize;
 
 use crate::args::Args;
-use crate::error::{Error, Result, io};
+use crate::error::{Error, Result, io, system};
 use crate::worker::Report;
 
 /// What the run came to.
@@ -58,6 +60,8 @@ impl Drop for Workers {
             let _ = child.kill();
             let _ = child.wait();
         }
+        // What they had started died with them, and is this process's to bury.
+        while waitpid(None, None).is_ok() {}
     }
 }
 
@@ -67,6 +71,7 @@ pub(crate) fn run(args: &Args, seed: u64) -> Result<Summary> {
     let count = args.workers.unwrap_or(processors);
     let count = count.clamp(1, usize::try_from(args.points).unwrap_or(1).max(1));
     let (send, reports) = mpsc::channel();
+    set_child_subreaper(true).map_err(system("adopt what workers leave"))?;
     let mut workers = Workers(Vec::new());
     for index in 0..count {
         let mut child = worker(seed, index, count)?;

@@ -90,6 +90,11 @@ impl Stage {
         Ok(trace)
     }
 
+    /// Has a phase's scenario looked at anew.
+    pub(crate) fn forget(&mut self, phase: &Phase) {
+        self.traces.remove(&(phase.side, phase.scenario));
+    }
+
     /// Kills a victim at `address`, and asks the survivor.
     pub(crate) fn kill_at(&mut self, address: Address) -> Result<Outcome> {
         let Address { phase, calls, depth } = address;

@@ -6,7 +6,7 @@ mod memory;
 
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::ptrace;
@@ -65,8 +65,8 @@ pub(crate) struct Tracee {
 
 /// The number of the event, above the signal in a status, that tells of a stop of a seized thread.
 const EVENT_STOP: i32 = 128;
-/// How long a thread that waits for nobody needs to show that it is still at work.
-const BRIEFLY: Duration = Duration::from_millis(30);
+/// Between two looks at whether a thread has anything left to do.
+const BRIEFLY: Duration = Duration::from_millis(5);
 /// Between two looks at whether a thread sleeps.
 const LOOK_AGAIN: Duration = Duration::from_micros(50);
 
@@ -207,7 +207,7 @@ impl Tracee {
     /// Lets the watched thread go on until it sleeps.
     pub(crate) fn run_to_sleep(&mut self) -> Result<Reached> {
         self.run_freely()?;
-        let start = std::time::Instant::now();
+        let start = Instant::now();
         while start.elapsed() < self.patience {
             match self.next(None, LOOK_AGAIN)? {
                 Event::Late if self.sleeps()? => return Ok(Reached::There),
@@ -239,13 +239,16 @@ impl Tracee {
     }
 
     fn wait_for_call(&mut self, line: Option<BorrowedFd<'_>>) -> Result<Reached> {
+        let start = Instant::now();
         loop {
             let (line, patience) = if self.told { (None, BRIEFLY) } else { (line, self.patience) };
             match self.next(line, patience)? {
                 Event::Call => return Ok(Reached::There),
                 Event::Told => self.told = true,
                 Event::End => return Ok(Reached::Past),
-                Event::Late if self.told => return Ok(Reached::Past),
+                // It waits for whoever has nothing more to say, or has not had its turn yet.
+                Event::Late if self.told && self.sleeps()? => return Ok(Reached::Past),
+                Event::Late if self.told && start.elapsed() < self.patience => {}
                 event => {
                     return Err(Error::Survivor(format!("a victim, not yet killed: {event:?}")));
                 }
