@@ -14,7 +14,7 @@ use crate::phase::Scenario;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Ask {
     /// Open a session and call; take the snapshot too, if there is a number that it must have.
-    Meet { number: u64, sheet: Option<u64> },
+    Meet { scenario: Scenario, number: u64, sheet: Option<u64> },
     /// Close the session.
     Leave,
     /// Do the client's half of a scenario.

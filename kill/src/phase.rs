@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use bellwire::Doorbell;
 use serde::{Deserialize, Serialize};
 
 /// Which peer is killed.
@@ -20,6 +21,10 @@ pub(crate) enum Scenario {
     Open,
     /// A short request and its answer.
     Call,
+    /// The same, by a client that is rung by an eventfd.
+    Eventfd,
+    /// The same, by a client that is rung on its socket.
+    Socket,
     /// A few requests in flight together, and their answers.
     Burst,
     /// The victim's lane grows: for its request, or its answer.
@@ -70,7 +75,7 @@ const fn phase(name: &'static str, side: Side, scenario: Scenario, part: Part) -
 }
 
 /// Every phase.
-pub(crate) static PHASES: [Phase; 28] = {
+pub(crate) static PHASES: [Phase; 32] = {
     use Side::{Client, Server};
     [
         phase("client/connect", Client, Scenario::Open, Part::Connect),
@@ -80,6 +85,8 @@ pub(crate) static PHASES: [Phase; 28] = {
         phase("client/ring", Client, Scenario::Call, Part::Ring),
         phase("client/park", Client, Scenario::Call, Part::Park),
         phase("client/wake", Client, Scenario::Call, Part::Wake),
+        phase("client/eventfd", Client, Scenario::Eventfd, Part::All),
+        phase("client/socket", Client, Scenario::Socket, Part::All),
         phase("client/burst", Client, Scenario::Burst, Part::All),
         phase("client/resize", Client, Scenario::Grow, Part::All),
         phase("client/follow", Client, Scenario::Follow, Part::All),
@@ -94,6 +101,8 @@ pub(crate) static PHASES: [Phase; 28] = {
         phase("server/publish", Server, Scenario::Call, Part::Publish),
         phase("server/ring", Server, Scenario::Call, Part::Ring),
         phase("server/park", Server, Scenario::Call, Part::Park),
+        phase("server/eventfd", Server, Scenario::Eventfd, Part::All),
+        phase("server/socket", Server, Scenario::Socket, Part::All),
         phase("server/burst", Server, Scenario::Burst, Part::All),
         phase("server/resize", Server, Scenario::Grow, Part::All),
         phase("server/follow", Server, Scenario::Follow, Part::All),
@@ -115,8 +124,23 @@ impl Scenario {
     pub(crate) fn requests(self) -> u64 {
         match self {
             Self::Burst => 4,
-            Self::Call | Self::Grow | Self::Follow | Self::Attach => 1,
-            Self::Bind | Self::Open | Self::Publish | Self::Fetch | Self::Close => 0,
+            Self::Grow | Self::Follow | Self::Attach => 1,
+            short if short.is_short_call() => 1,
+            _ => 0,
+        }
+    }
+
+    /// Whether it is one short request, by whatever doorbell.
+    pub(crate) fn is_short_call(self) -> bool {
+        matches!(self, Self::Call | Self::Eventfd | Self::Socket)
+    }
+
+    /// What a client wants to be rung by.
+    pub(crate) fn doorbell(self) -> Doorbell {
+        match self {
+            Self::Eventfd => Doorbell::Eventfd,
+            Self::Socket => Doorbell::Socket,
+            _ => Doorbell::Futex,
         }
     }
 

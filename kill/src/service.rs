@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use bellwire::{ClientConfig, Geometry, ServerConfig, Service, Snapshot, SpinPolicy};
+use bellwire::{ClientConfig, Doorbell, Geometry, ServerConfig, Service, Snapshot, SpinPolicy};
 
 /// Answers a request by its number, at the length that it asks for.
 #[derive(Debug)]
@@ -139,8 +139,9 @@ const LANE: Geometry = match Geometry::new(4096) {
 
 /// Neither end spins: both are on one processor, and a trace is the same each time. No lane is learned: each session
 /// begins with a small one.
-pub(crate) fn client_config() -> ClientConfig {
+pub(crate) fn client_config(doorbell: Doorbell) -> ClientConfig {
     ClientConfig {
+        doorbell,
         timeout: LONG_ENOUGH,
         connect_timeout: LONG_ENOUGH,
         lane: LANE,

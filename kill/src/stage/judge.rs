@@ -79,3 +79,84 @@ pub(super) fn at_rest(settled: &Settled) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Truth, ended, settled};
+    use crate::line::{Ended, Settled};
+    use crate::phase::{Scenario, Side};
+    use crate::victim::Orders;
+
+    const CALL: Orders =
+        Orders { side: Side::Server, scenario: Scenario::Call, number: 8, hold: false };
+    const UNTOUCHED: Truth = Truth { published: 0, of: 1, taken: false, ran: false };
+    const RAN: Truth = Truth { taken: true, ran: true, ..UNTOUCHED };
+    const ANSWERED: Truth = Truth { published: 1, ..RAN };
+
+    fn gone(not_run: bool) -> Ended {
+        Ended::Failed { kind: "PeerGone".to_owned(), text: String::new(), not_run, got: 0 }
+    }
+
+    #[track_caller]
+    fn is_wrong(orders: Orders, truth: Truth, end: &Ended, part: &str) {
+        let error = ended(orders, truth, end).unwrap_err().to_string();
+        assert!(error.contains(part), "{error:?} lacks {part:?}");
+    }
+
+    #[test]
+    fn a_death_is_told_and_an_answer_that_was_published_is_had() {
+        assert!(ended(CALL, UNTOUCHED, &gone(true)).is_ok());
+        assert!(ended(CALL, RAN, &gone(false)).is_ok());
+        assert!(ended(CALL, ANSWERED, &Ended::Right).is_ok());
+    }
+
+    #[test]
+    fn what_was_published_must_not_be_lost_nor_made_up() {
+        is_wrong(CALL, ANSWERED, &gone(false), "as many answers as were published");
+        is_wrong(CALL, RAN, &Ended::Right, "was not published");
+        is_wrong(CALL, ANSWERED, &Ended::Garbled("x".to_owned()), "nobody sent");
+        let burst = Orders { scenario: Scenario::Burst, ..CALL };
+        let three = Truth { published: 3, of: 4, ..RAN };
+        is_wrong(burst, three, &gone(false), "as many answers as were published");
+    }
+
+    #[test]
+    fn whether_a_handler_ran_is_told_as_it_was() {
+        is_wrong(CALL, RAN, &gone(true), "did not run, and it did");
+        is_wrong(CALL, UNTOUCHED, &gone(false), "never taken");
+    }
+
+    #[test]
+    fn a_death_is_neither_a_deadline_nor_silence() {
+        let late = Ended::Failed {
+            kind: "Deadline".to_owned(),
+            text: String::new(),
+            not_run: false,
+            got: 0,
+        };
+        is_wrong(CALL, RAN, &late, "told as something else");
+        is_wrong(CALL, RAN, &Ended::Unavailable, "an error that says why");
+        let fetch = Orders { scenario: Scenario::Fetch, ..CALL };
+        is_wrong(fetch, UNTOUCHED, &gone(true), "a state, not an error");
+        assert!(ended(fetch, UNTOUCHED, &Ended::Unavailable).is_ok());
+    }
+
+    #[test]
+    fn a_handler_runs_exactly_what_was_published() {
+        let client = Orders { side: Side::Client, ..CALL };
+        let ran = |ran: &[u64]| Settled { ran: ran.to_vec(), ..Settled::default() };
+        assert!(settled(client, UNTOUCHED, &ran(&[8])).is_ok());
+        assert!(settled(client, ANSWERED, &ran(&[8, 11])).is_ok());
+        assert!(settled(client, ANSWERED, &ran(&[8])).is_err(), "lost");
+        assert!(settled(client, UNTOUCHED, &ran(&[8, 11])).is_err(), "made up");
+        assert!(settled(client, ANSWERED, &ran(&[8, 11, 11])).is_err(), "twice");
+    }
+
+    #[test]
+    fn what_is_left_is_wrong() {
+        let left = Settled { left: "one descriptor".to_owned(), ..Settled::default() };
+        assert!(settled(CALL, RAN, &left).unwrap_err().to_string().contains("one descriptor"));
+        let wrong = Settled { wrong: "a session".to_owned(), ..Settled::default() };
+        assert!(settled(CALL, RAN, &wrong).unwrap_err().to_string().contains("a session"));
+    }
+}

@@ -41,6 +41,8 @@ pub(crate) struct Stage {
     /// The last point on each side whose survivor has not met a fresh peer yet.
     unproven: HashMap<Side, Address>,
     number: u64,
+    /// The survivor's handler holds the victim's request, or will.
+    holds: bool,
     patience: Duration,
 }
 
@@ -62,6 +64,7 @@ impl Stage {
             traces,
             unproven: HashMap::new(),
             number: 0,
+            holds: false,
             patience,
         };
         for side in SIDES {
@@ -125,9 +128,7 @@ impl Stage {
         victim.kill()?;
 
         self.unproven.insert(phase.side, address);
-        if orders.hold {
-            self.survivors.ask(phase.side, &Ask::Release, None)?;
-        }
+        self.release(phase.side)?;
         let of = phase.scenario.requests().max(1);
         let published = (of * words.tail).checked_div(moved.tail).map_or(0, |count| count.min(of));
         let taken = moved.head > 0 && words.head >= moved.head;
@@ -162,7 +163,7 @@ impl Stage {
     fn orders(&mut self, side: Side, scenario: Scenario) -> Orders {
         self.number += 8;
         // A victim is slower than its survivor: it would be answered before it sleeps.
-        let hold = side == Side::Client && scenario == Scenario::Call;
+        let hold = side == Side::Client && scenario.is_short_call();
         Orders { side, scenario, number: self.number, hold }
     }
 
@@ -189,7 +190,7 @@ impl Stage {
             }
             Side::Server if scenario != Scenario::Bind => {
                 let reads = matches!(scenario, Scenario::Publish | Scenario::Fetch);
-                let meet = Ask::Meet { number, sheet: reads.then_some(sheet) };
+                let meet = Ask::Meet { scenario, number, sheet: reads.then_some(sheet) };
                 self.survivors.ask(side, &meet, Some(&mut victim))?;
                 if scenario == Scenario::Open {
                     self.survivors.ask(side, &Ask::Leave, Some(&mut victim))?;
@@ -214,6 +215,7 @@ impl Stage {
     /// Watches the thread that matters, and has the survivor do its half. Whether it will tell how that ended.
     fn begin(&mut self, victim: &mut Tracee, orders: Orders) -> Result<bool> {
         let Orders { side, scenario, .. } = orders;
+        self.holds = orders.hold;
         if side == Side::Client || scenario == Scenario::Bind {
             return Ok(false);
         }
@@ -256,9 +258,7 @@ impl Stage {
             }
         } else if !traces {
             victim.go_on()?;
-            if orders.hold {
-                self.survivors.ask(side, &Ask::Release, None)?;
-            }
+            self.release(side)?;
             victim.run_to(Event::End)?;
         }
         if side == Side::Client {
@@ -269,6 +269,14 @@ impl Stage {
             victim.kill()?;
         }
         Ok(trace)
+    }
+
+    /// Lets the survivor answer, if it was to wait with it.
+    fn release(&mut self, side: Side) -> Result<()> {
+        if std::mem::take(&mut self.holds) {
+            self.survivors.ask(side, &Ask::Release, None)?;
+        }
+        Ok(())
     }
 
     /// Runs the watched thread over its next system call, which is told. `None` at the end.
@@ -282,8 +290,8 @@ impl Stage {
         let listen = acts.then(|| self.survivors.line(side));
         let Some(call) = victim.enter_call(listen)? else { return Ok(None) };
         victim.go_on_in_call()?;
-        if orders.hold && call == libc::SYS_futex_waitv {
-            self.survivors.ask(side, &Ask::Release, None)?;
+        if SLEEPS.contains(&call) {
+            self.release(side)?;
         }
         let listen = acts.then(|| self.survivors.line(side));
         Ok((victim.leave_call(listen)? == Reached::There).then_some(call))
@@ -321,6 +329,9 @@ impl Stage {
         Ok(trace)
     }
 }
+
+/// What a caller sleeps in.
+const SLEEPS: [i64; 3] = [libc::SYS_futex_waitv, libc::SYS_poll, libc::SYS_ppoll];
 
 /// The page whose words tell what a victim has published, where that is more than a bye.
 fn page(victim: &Tracee, orders: Orders) -> Result<Option<Page>> {

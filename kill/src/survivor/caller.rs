@@ -2,7 +2,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use bellwire::{
-    CallError, Client, ErrorKind, Executed, RefreshError, Refreshed, RunDir, SnapshotCache, State,
+    CallError, Client, Doorbell, ErrorKind, Executed, RefreshError, Refreshed, RunDir,
+    SnapshotCache, State,
 };
 
 use super::Part;
@@ -15,6 +16,7 @@ pub(super) struct Caller {
     run_dir: RunDir,
     client: Client<Ledger>,
     cache: SnapshotCache<Sheet>,
+    doorbell: Doorbell,
 }
 
 /// How long it watches for a snapshot: longer than any victim lives.
@@ -24,9 +26,15 @@ impl Caller {
     pub(super) fn new(run_dir: &RunDir) -> Self {
         Self {
             run_dir: run_dir.clone(),
-            client: Client::with_config(run_dir, client_config()),
-            cache: SnapshotCache::with_config(run_dir, client_config()),
+            client: Client::with_config(run_dir, client_config(Doorbell::Futex)),
+            cache: SnapshotCache::with_config(run_dir, client_config(Doorbell::Futex)),
+            doorbell: Doorbell::Futex,
         }
+    }
+
+    /// A client gives its session up by being dropped; its successor is as good.
+    fn renew(&mut self) {
+        self.client = Client::with_config(&self.run_dir, client_config(self.doorbell));
     }
 
     fn meet(&mut self, number: u64, sheet: Option<u64>) -> Told {
@@ -115,7 +123,7 @@ impl Caller {
                 let found = self.cache.refresh();
                 self.took(found, number)
             }
-            Scenario::Call | Scenario::Bind | Scenario::Close => self.call(number, SHORT, SHORT),
+            _ => self.call(number, SHORT, SHORT),
         }
     }
 }
@@ -123,10 +131,15 @@ impl Caller {
 impl Part for Caller {
     fn act(&mut self, ask: &Ask) -> Told {
         match *ask {
-            Ask::Meet { number, sheet } => self.meet(number, sheet),
+            Ask::Meet { scenario, number, sheet } => {
+                if self.doorbell != scenario.doorbell() {
+                    self.doorbell = scenario.doorbell();
+                    self.renew();
+                }
+                self.meet(number, sheet)
+            }
             Ask::Leave => {
-                // A client gives its session up by being dropped; its successor is as good.
-                self.client = Client::with_config(&self.run_dir, client_config());
+                self.renew();
                 Told::Done
             }
             Ask::Act { scenario, number } => Told::Ended(self.act_out(scenario, number)),

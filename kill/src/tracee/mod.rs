@@ -116,7 +116,10 @@ impl Tracee {
     }
 
     /// Lets the first thread go on from where it stopped itself.
-    pub(crate) fn go_on(&self) -> Result<()> {
+    pub(crate) fn go_on(&mut self) -> Result<()> {
+        if self.watched == self.pid {
+            self.counts = false;
+        }
         ptrace::cont(self.pid, None).map_err(system("resume a victim"))
     }
 

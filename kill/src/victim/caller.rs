@@ -8,19 +8,21 @@ use crate::service::{ATTACHED, Entry, LONG, Ledger, SHORT, Sheet, client_config}
 
 pub(super) fn run(orders: Orders, run_dir: &RunDir) -> Result<(), Box<dyn Error>> {
     let Orders { scenario, number, hold, .. } = orders;
-    let mut client = Client::<Ledger>::with_config(run_dir, client_config());
+    let mut client = Client::<Ledger>::with_config(run_dir, client_config(scenario.doorbell()));
     let hello = Entry { number, answer: SHORT, hold: false };
     check(hello, &client.call(&hello.request(SHORT))?)?;
     match scenario {
         Scenario::Open => {
             drop(client);
-            let mut client = Client::<Ledger>::with_config(run_dir, client_config());
+            let mut client =
+                Client::<Ledger>::with_config(run_dir, client_config(scenario.doorbell()));
             stop(GATE);
             client.connect()?;
             stop(END);
         }
         Scenario::Fetch => {
-            let mut cache = SnapshotCache::<Sheet>::with_config(run_dir, client_config());
+            let mut cache =
+                SnapshotCache::<Sheet>::with_config(run_dir, client_config(scenario.doorbell()));
             expect(cache.refresh()? == Refreshed::Changed, "the first snapshot")?;
             stop(GATE);
             let found = cache.refresh()?;

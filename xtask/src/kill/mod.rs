@@ -22,8 +22,8 @@ use crate::root::target_dir;
 /// How to kill.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Victims to kill, spread over all phases.
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    /// Victims to kill, the same number for each phase.
+    #[arg(long, value_name = "N", default_value_t = 10_080)]
     points: u64,
     /// What the points are drawn from; another one each time by default. It is printed.
     #[arg(long, value_name = "NUMBER")]
