@@ -390,6 +390,11 @@ impl ServeMachine {
         Ok(Flushed::Done)
     }
 
+    /// Gives up the answers that are still owed, of a peer that is gone: nobody will make room for them.
+    pub fn forget_answers(&mut self) {
+        self.owed.clear();
+    }
+
     /// Gives up the payload of the answer that is owed first: it says [`Status::Short`] instead.
     pub fn cut_first(&mut self) {
         if let Some(owed) = self.owed.front_mut() {

@@ -32,6 +32,10 @@ pub(crate) enum Error {
         "{test} fails before anything is weakened: a mutant would prove nothing; see `ci/loom`\n{log}"
     )]
     BaselineTest { test: String, log: String },
+    #[error(
+        "the harness that kills does not build; `cargo build -p bellwire-kill` shows it too:\n{log}"
+    )]
+    Harness { log: String },
     #[error("a worker ended early; the message above says why")]
     Worker,
 }

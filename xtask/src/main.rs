@@ -1,10 +1,11 @@
 //! `cargo xtask`: what a developer of Bellwire runs.
 //!
 //! Each job is a script in `ci/` that also runs alone. This program runs them in order and sums them up
-//! ([`jobs`]), and holds the one job that needs more than a few lines of shell ([`mutants`]).
+//! ([`jobs`]), and holds the jobs that need more than a few lines of shell ([`mutants`], [`kill`]).
 
 mod error;
 mod jobs;
+mod kill;
 mod mutants;
 mod paint;
 mod root;
@@ -33,6 +34,8 @@ Examples:
   cargo xtask list                      the jobs, and the script of each
   cargo xtask mutants --list            the weakened orderings that the loom tests must catch
   cargo xtask mutants lane/sender.rs    run those of one file
+  cargo xtask kill --points 100000      kill a peer at so many points; ci/kill does 10 080
+  cargo xtask kill --only client/write:0:137  kill at one, as a finding names it
   ci/loom                               a job is a script: it runs without this program, too";
 
 #[derive(Subcommand)]
@@ -53,6 +56,8 @@ enum Command {
     List,
     /// Weaken every ordering and every fence of core, one at a time: the loom tests must notice.
     Mutants(mutants::Args),
+    /// Kill a peer at many points, by ptrace: the survivor must lose nothing, and planted bugs must be found.
+    Kill(kill::Args),
 }
 
 fn main() -> ExitCode {
@@ -82,6 +87,7 @@ fn run(command: Command, paint: Paint) -> Result<bool, Error> {
         Command::Mutants(args) => {
             mutants::run(&mutants::Layout::of_bellwire(root::find()?), &args, paint)
         }
+        Command::Kill(args) => kill::run(&root::find()?, &args, paint),
     }
 }
 

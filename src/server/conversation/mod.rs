@@ -46,6 +46,8 @@ pub(super) struct Conversation {
     noted: u32,
     /// This process lacks what it takes to go on reading: it is tried again by and by.
     is_stalled: bool,
+    /// The client is gone. What it published before is still taken.
+    is_departed: bool,
     /// Turns in a row that found nothing.
     pub(super) idle_turns: u32,
     /// Whether the reactor polls it; if not, it is armed and will ring.
@@ -105,6 +107,7 @@ impl Conversation {
             stream_from: config.stream_from.unwrap_or(usize::MAX),
             shrink_after: config.shrink_after,
             is_stalled: false,
+            is_departed: false,
             idle_turns: 0,
             is_hot: true,
             rings: 0,
@@ -132,6 +135,10 @@ impl Conversation {
     /// True when there was anything to do.
     pub(super) fn turn(&mut self, desk: &mut Desk<'_>) -> Result<bool, Ended> {
         let (mut taken, mut unpublished) = (0, 0);
+        if self.is_departed {
+            self.serve.forget_answers();
+            self.waiting.clear();
+        }
         let was_blocked = self.serve.is_blocked();
         let written = self.lanes.position();
         if was_blocked {
@@ -200,6 +207,21 @@ impl Conversation {
     /// Tries to go on.
     pub(super) fn resume(&mut self) {
         self.is_stalled = false;
+    }
+
+    /// Notes that the client is gone. True for the first time.
+    pub(super) fn depart(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_departed, true)
+    }
+
+    /// Whether the client is gone, and a turn that found nothing was the last.
+    pub(super) fn is_departed(&self) -> bool {
+        self.is_departed
+    }
+
+    /// Whether requests may be left that nobody takes until a worker is done.
+    pub(super) fn is_at_limit(&self) -> bool {
+        self.serve.is_at_limit()
     }
 
     /// Makes a lane small that has been much too large for long.

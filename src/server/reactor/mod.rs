@@ -139,6 +139,11 @@ impl Reactor {
         while let Some(&slot) = self.hot.get(at) {
             match self.turn(slot) {
                 Ok(true) => worked = true,
+                Ok(false) if self.is_departed(slot) => {
+                    self.hot.swap_remove(at);
+                    self.part(slot);
+                    continue;
+                }
                 Ok(false) if self.is_cold(slot) => {
                     self.hot.swap_remove(at);
                     continue;
@@ -206,12 +211,10 @@ impl Reactor {
                 }
                 // One that is not listened to has ended; the others are read to their end first.
                 Some(Source::Socket(place)) if self.sits(place) && hung_up && !readable => {
-                    self.end(place.slot, Ended::Gone);
+                    self.depart(place.slot);
                 }
                 Some(Source::Socket(place)) if self.sits(place) => self.on_socket(place.slot),
-                Some(Source::Process(place)) if self.sits(place) => {
-                    self.end(place.slot, Ended::Gone);
-                }
+                Some(Source::Process(place)) if self.sits(place) => self.depart(place.slot),
                 _ => {}
             }
         }
@@ -233,6 +236,7 @@ impl Reactor {
             Guest::Open(conversation) => match conversation.read_control() {
                 Ok(true) => self.heat(slot),
                 Ok(false) => self.turn_deaf(slot),
+                Err(Ended::Gone) => self.depart(slot),
                 Err(ended) => self.end(slot, ended),
             },
             Guest::Greeting(_) => self.greet(slot),
@@ -263,6 +267,36 @@ impl Reactor {
         let interest = Interest { readable, ..Interest::readable(Trigger::Level) };
         let token = Source::Socket(place).token();
         Ok(self.poller.modify(conversation.link().arrived(), token, interest)?)
+    }
+
+    /// The client is gone. What it has published is taken first, in turns like that of any other: the session ends with
+    /// the first turn that finds nothing.
+    fn depart(&mut self, slot: usize) {
+        let Some(conversation) = self.conversation(slot) else {
+            return self.end(slot, Ended::Gone);
+        };
+        if conversation.depart()
+            && let Some(Seat { guest: Guest::Open(conversation), .. }) = self.seats.get(slot)
+        {
+            // Ready from now on, both would wake this thread again and again.
+            let link = conversation.link();
+            let _ = self.epoll.delete(link.socket());
+            let _ = link.pidfd().map(|pidfd| self.epoll.delete(pidfd));
+        }
+        self.heat(slot);
+    }
+
+    fn is_departed(&mut self, slot: usize) -> bool {
+        self.conversation(slot).is_some_and(|conversation| conversation.is_departed())
+    }
+
+    /// Ends the session of a client that is gone, when all that it published was taken.
+    fn part(&mut self, slot: usize) {
+        match self.conversation(slot) {
+            // A worker that is done makes it hot again.
+            Some(conversation) if conversation.is_at_limit() => conversation.is_hot = false,
+            _ => self.end(slot, Ended::Gone),
+        }
     }
 
     fn end(&mut self, slot: usize, ended: Ended) {

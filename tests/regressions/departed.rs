@@ -1,0 +1,48 @@
+//! A client that is gone has published what it has published.
+
+use std::sync::Arc;
+
+use bellwire::{Geometry, Limits, Server, ServerConfig};
+use bellwire_core::sync::{AtomicU64, Ordering};
+use bellwire_core::wire::{Header, Kind, Status};
+use bellwire_core::{OwnMemory, PeerMemory, Port, Word};
+
+use crate::support::guard::until;
+use crate::support::house::Dir;
+use crate::support::rogue::Rogue;
+use crate::support::services::Echo;
+
+/// What a client published and did not live to ring for was dropped with its session: the server heard of its end, and
+/// did not look into the lane again. `cargo xtask kill --only client/publish:0:496` showed it.
+#[test]
+fn what_a_client_published_before_it_was_gone_reaches_the_handler() {
+    const REQUESTS: u64 = 14;
+    let dir = Dir::new();
+    let runs = Arc::new(AtomicU64::new(0));
+    let counts = Arc::clone(&runs);
+    // The answers to all of them do not fit the lane, and nobody makes room.
+    let limits = Limits { max_lane: Geometry::DEFAULT, ..Limits::default() };
+    let config = ServerConfig { limits, ..ServerConfig::default() };
+    let mut builder = Server::builder_with(&dir.run_dir, config);
+    builder
+        .serve::<Echo>(move |_, _| {
+            counts.fetch_add(1, Ordering::Relaxed);
+            Ok(vec![0; 4000])
+        })
+        .unwrap();
+    let server = builder.start().unwrap();
+    let mut rogue = Rogue::connect(&dir.run_dir, "echo").open();
+    until("the server asks to be rung", || {
+        rogue.link.peer().load(Word::WantData, Ordering::Acquire) != u64::MAX
+    });
+    for id in 1..=REQUESTS {
+        rogue.write(Header::new(Kind::Request, Status::Ok, id, 1000), &[0; 1000]);
+    }
+    // Published, and nobody is rung.
+    rogue.link.own().store(Word::Tail, rogue.tail, Ordering::Release);
+    drop(rogue);
+    until("the session is over", || server.stats().admitted == 1 && server.stats().sessions == 0);
+    assert_eq!(runs.load(Ordering::Relaxed), REQUESTS);
+    let stats = server.stop();
+    assert_eq!((stats.accepted, stats.poisoned), (REQUESTS, 0), "{stats:?}");
+}
