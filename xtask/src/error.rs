@@ -32,6 +32,16 @@ pub(crate) enum Error {
         "{test} fails before anything is weakened: a mutant would prove nothing; see `ci/loom`\n{log}"
     )]
     BaselineTest { test: String, log: String },
+    #[error("no fuzz target is called {name:?}: there are {known}")]
+    NoTarget { name: String, known: String },
+    #[error("the fuzz targets do not build: the reason is above; libFuzzer needs g++")]
+    Targets,
+    #[error("the double fetch \"{about}\" does not build; mend xtask/src/fuzz/planted.rs:\n{log}")]
+    PlantBuild { about: &'static str, log: String },
+    #[error(
+        "cannot plant \"{about}\": {} changed; mend xtask/src/fuzz/planted.rs", file.display()
+    )]
+    Plant { about: &'static str, file: PathBuf },
     #[error("a worker ended early; the message above says why")]
     Worker,
 }

@@ -1,9 +1,10 @@
 //! `cargo xtask`: what a developer of Bellwire runs.
 //!
 //! Each job is a script in `ci/` that also runs alone. This program runs them in order and sums them up
-//! ([`jobs`]), and holds the one job that needs more than a few lines of shell ([`mutants`]).
+//! ([`jobs`]), and holds those that need more than a few lines of shell ([`mutants`], [`fuzz`]).
 
 mod error;
+mod fuzz;
 mod jobs;
 mod mutants;
 mod paint;
@@ -17,7 +18,7 @@ use clap::{Parser, Subcommand, builder::PossibleValuesParser};
 use crate::error::Error;
 use crate::paint::Paint;
 
-/// What a developer of Bellwire runs: every check, and the mutants of the orderings.
+/// What a developer of Bellwire runs: every check, the mutants of the orderings, and the fuzz targets.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", after_help = EXAMPLES)]
 struct Args {
@@ -33,6 +34,8 @@ Examples:
   cargo xtask list                      the jobs, and the script of each
   cargo xtask mutants --list            the weakened orderings that the loom tests must catch
   cargo xtask mutants lane/sender.rs    run those of one file
+  cargo xtask fuzz --seconds 300        every fuzz target for five minutes
+  cargo xtask fuzz consumer             one of them for a minute
   ci/loom                               a job is a script: it runs without this program, too";
 
 #[derive(Subcommand)]
@@ -53,6 +56,8 @@ enum Command {
     List,
     /// Weaken every ordering and every fence of core, one at a time: the loom tests must notice.
     Mutants(mutants::Args),
+    /// Feed what a peer may send, and what its memory may say, to the code that reads it.
+    Fuzz(fuzz::Args),
 }
 
 fn main() -> ExitCode {
@@ -82,6 +87,7 @@ fn run(command: Command, paint: Paint) -> Result<bool, Error> {
         Command::Mutants(args) => {
             mutants::run(&mutants::Layout::of_bellwire(root::find()?), &args, paint)
         }
+        Command::Fuzz(args) => fuzz::run(&root::find()?, &args, paint),
     }
 }
 

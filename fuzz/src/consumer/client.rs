@@ -11,6 +11,8 @@ use super::rig::{Rig, World};
 
 /// Longer than a lane that keeps its size allows, and than the limit of one that grows.
 const LONG: usize = 48_000;
+/// What requests are made of.
+static BYTES: [u8; LONG] = [3; LONG];
 
 /// The calling end: what a program does with a session, in any order.
 pub(super) fn run<'a>(world: &'a World<'a>, terms: LaneTerms, spins: bool) {
@@ -24,7 +26,6 @@ pub(super) fn run<'a>(world: &'a World<'a>, terms: LaneTerms, spins: bool) {
         waiting: BTreeSet::new(),
         sending: None,
         buffer: Vec::new(),
-        bytes: vec![0; LONG],
     };
     while !world.script.is_over() && client.drive.ended().is_none() {
         client.operate();
@@ -41,8 +42,6 @@ struct Client<'a> {
     /// The length of the request that is being sent in parts.
     sending: Option<usize>,
     buffer: Vec<u8>,
-    /// What requests are made of.
-    bytes: Vec<u8>,
 }
 
 impl Client<'_> {
@@ -57,6 +56,13 @@ impl Client<'_> {
             assert_eq!(Some(told), lie, "what is told ends the session");
         }
         self.world.end(lie);
+        if lie.is_none() {
+            let drive = &mut self.drive;
+            self.world.repeat(|| match drive.can_attach(0) {
+                Err(CallFailed::Peer(lie)) => Some(lie),
+                _ => None,
+            });
+        }
         assert_eq!(self.drive.in_flight(), self.waiting.len());
         *self.world.asked.borrow_mut() =
             self.tickets.iter().rev().take(8).map(|ticket| ticket.id()).collect();
@@ -108,7 +114,7 @@ impl Client<'_> {
         if self.sending.is_some() {
             return None;
         }
-        let sent = self.drive.submit(&self.bytes[..len]);
+        let sent = self.drive.submit(&BYTES[..len]);
         self.sent(sent)
     }
 
@@ -117,7 +123,7 @@ impl Client<'_> {
             Some(len) => len,
             None => usize::from(self.world.script.u16()) % LONG,
         };
-        let sent = self.drive.submit_in_parts(&self.bytes[..len]);
+        let sent = self.drive.submit_in_parts(&BYTES[..len]);
         if let Err(CallFailed::Submit(SubmitError::Push(PushError::Full { .. }))) = sent {
             self.sending = Some(len);
         } else if sent.is_err() {

@@ -1,6 +1,6 @@
+use bellwire_core::PeerFault;
 use bellwire_core::lane::{Epoch, LaneTerms, MOST_OUTSTANDING};
 use bellwire_core::wire::Kind;
-use bellwire_core::PeerFault;
 
 use crate::rules::{self, Place, Valid};
 

@@ -33,6 +33,8 @@ pub(super) fn run<'a>(world: &'a World<'a>, terms: LaneTerms) {
         if lie.is_some() {
             break;
         }
+        let Server { rig, lanes, .. } = &mut server;
+        world.repeat(|| lanes.taken(rig).err());
     }
     let Server { rig, lanes, .. } = &mut server;
     let _ = lanes.close(rig, rig, CloseReason::Normal);
@@ -106,7 +108,9 @@ impl Server<'_> {
                 self.serve.trimmed(&mut self.lanes, &self.rig, &self.rig)
             }
             Some(Incoming::Cancel { id }) => {
-                assert!(id <= self.last_id, "what was never asked is cancelled");
+                // That of a request that was broken off, too.
+                let last = self.world.reading.borrow().last_id;
+                assert!(id <= last, "what was never asked is cancelled");
                 Ok(())
             }
             Some(Incoming::Part) | None => Ok(()),

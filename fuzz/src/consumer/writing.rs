@@ -1,6 +1,6 @@
+use bellwire_core::PeerFault;
 use bellwire_core::lane::{Epoch, LaneTerms};
 use bellwire_core::wire::{HEADER, Kind, SWITCH_RESERVE};
-use bellwire_core::PeerFault;
 
 use crate::rules;
 
@@ -14,6 +14,8 @@ pub(super) struct Writing {
     pub(super) published: u64,
     /// The last head of the peer that kept the rules.
     pub(super) head: u64,
+    /// It was loaded in this operation.
+    pub(super) is_loaded: bool,
     /// Where the payload of the header that was written last belongs, and its length.
     payload: Option<(u64, u32)>,
     /// The epoch of the switch that was written last.
@@ -31,6 +33,7 @@ impl Writing {
             written: 0,
             published: 0,
             head: 0,
+            is_loaded: false,
             payload: None,
             switch: None,
             is_closed: false,
@@ -38,7 +41,14 @@ impl Writing {
         }
     }
 
+    /// A new operation.
+    pub(super) fn begin(&mut self) {
+        self.lies.clear();
+        self.is_loaded = false;
+    }
+
     pub(super) fn head_loaded(&mut self, now: u64) {
+        self.is_loaded = true;
         if now != self.head {
             match rules::head(now, self.head, self.published) {
                 Ok(head) => self.head = head,
@@ -67,7 +77,10 @@ impl Writing {
             _ => SWITCH_RESERVE,
         };
         let taken = self.head.max(self.base);
-        assert!(self.written + record + reserve - taken <= size, "what was not read is overwritten");
+        assert!(
+            self.written + record + reserve - taken <= size,
+            "what was not read is overwritten"
+        );
         assert!(kind == Kind::Pad || record <= size / 2 - SWITCH_RESERVE, "a record too long");
         match kind {
             Kind::Bye => self.is_closed = true,
