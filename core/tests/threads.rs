@@ -230,6 +230,7 @@ fn serve(shared: &[Arc<Shared>; 2], terms: LaneTerms) {
                 resize::follow(&mut end, &mut lanes, &switch).unwrap();
             }
             Some(other) => panic!("nobody sent {other:?}"),
+            None if serve.closed().is_some() => {}
             None => {
                 let space = serve.is_blocked();
                 let (armed, _) = lanes.arm(&end.own, &end.peer, space).unwrap();

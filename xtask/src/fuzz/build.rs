@@ -53,8 +53,8 @@ impl Build {
         let mut command = Command::new("cargo");
         command
             .args(["build", "--release", "--package", "bellwire-fuzz", "--target", &triple()])
-            // libFuzzer itself need not be fast, and is slow to optimise.
-            .args(["--config", "profile.release.package.libfuzzer-sys.opt-level=1"])
+            // libFuzzer itself need not be fast, and is slow to build.
+            .args(["--config", "profile.release.package.libfuzzer-sys.opt-level=2"])
             .current_dir(&self.root)
             .env("CARGO_TARGET_DIR", &self.target)
             // A sanitizer is an unstable option, of a toolchain that has it all the same.
