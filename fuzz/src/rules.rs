@@ -70,7 +70,7 @@ pub(crate) fn tail(now: u64, seen: u64, head: u64, reach: u64) -> Result<u64, Pe
     if now - head > reach {
         return Err(PeerFault::TailTooFar { head, tail: now, size: reach });
     }
-    if now % 16 != 0 { Err(PeerFault::Misaligned { at: now }) } else { Ok(now) }
+    if now.is_multiple_of(16) { Ok(now) } else { Err(PeerFault::Misaligned { at: now }) }
 }
 
 /// The rule of a sender about the peer's head.
@@ -81,5 +81,5 @@ pub(crate) fn head(now: u64, seen: u64, published: u64) -> Result<u64, PeerFault
     if now > published {
         return Err(PeerFault::HeadTooFar { head: now, published });
     }
-    if now % 16 != 0 { Err(PeerFault::Misaligned { at: now }) } else { Ok(now) }
+    if now.is_multiple_of(16) { Ok(now) } else { Err(PeerFault::Misaligned { at: now }) }
 }

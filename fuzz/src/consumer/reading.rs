@@ -135,11 +135,9 @@ impl Reading {
                 self.at += valid.size();
                 return;
             }
-            Kind::Request | Kind::Response => {
-                if self.arriving.is_none() {
-                    self.message.clear();
-                    self.has_holes = false;
-                }
+            Kind::Request | Kind::Response if self.arriving.is_none() => {
+                self.message.clear();
+                self.has_holes = false;
             }
             Kind::Cancel if self.arriving == Some(valid.id) => self.arriving = None,
             _ => {}

@@ -229,7 +229,7 @@ impl PeerMemory for Rig<'_> {
                 head
             }
             Word::WantData | Word::WantSpace => world.wish(),
-            Word::RungAt if world.script.byte() % 2 == 0 => world.now.get(),
+            Word::RungAt if world.script.byte() & 1 == 0 => world.now.get(),
             _ => world.script.u64(),
         }
     }
