@@ -30,3 +30,4 @@ mod shortage;
 mod sim;
 mod stats;
 mod switch;
+mod threads;

@@ -36,6 +36,16 @@ pub(crate) enum Error {
         "the harness that kills does not build; `cargo build -p bellwire-kill` shows it too:\n{log}"
     )]
     Harness { log: String },
+    #[error("no fuzz target is called {name:?}: there are {known}")]
+    NoTarget { name: String, known: String },
+    #[error("the fuzz targets do not build: the reason is above; libFuzzer needs g++")]
+    Targets,
+    #[error("the double fetch \"{about}\" does not build; mend xtask/src/fuzz/planted.rs:\n{log}")]
+    PlantBuild { about: &'static str, log: String },
+    #[error(
+        "cannot plant \"{about}\": {} changed; mend xtask/src/fuzz/planted.rs", file.display()
+    )]
+    Plant { about: &'static str, file: PathBuf },
     #[error("a worker ended early; the message above says why")]
     Worker,
 }

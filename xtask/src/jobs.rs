@@ -15,7 +15,7 @@ pub(crate) struct Job {
 }
 
 /// Every check, the quick ones first.
-pub(crate) const JOBS: [Job; 11] = [
+pub(crate) const JOBS: [Job; 13] = [
     Job { name: "fmt", about: "the code is formatted" },
     Job { name: "rules", about: "the rules of this repository that no lint knows" },
     Job {
@@ -28,6 +28,8 @@ pub(crate) const JOBS: [Job; 11] = [
     Job { name: "loom", about: "the lanes and the parking protocol, every interleaving" },
     Job { name: "mutants", about: "the loom tests notice every weakened ordering" },
     Job { name: "kill", about: "a peer that is killed at any point; planted bugs are found" },
+    Job { name: "fuzz", about: "what a peer may send, and what its memory may say" },
+    Job { name: "sanitizers", about: "the tests with AddressSanitizer and ThreadSanitizer" },
     Job { name: "windows", about: "core for Windows and for no operating system at all" },
     Job {
         name: "wine",
@@ -49,7 +51,7 @@ pub(crate) struct Plan {
 /// Prints the jobs.
 pub(crate) fn list() {
     for job in JOBS {
-        println!("{:<8}  ci/{:<8}  {}", job.name, job.name, job.about);
+        println!("{:<10}  ci/{:<10}  {}", job.name, job.name, job.about);
     }
 }
 
@@ -243,10 +245,10 @@ fn count(result: &str, kind: &str) -> u64 {
 }
 
 fn print_summary(reports: &[Report], took: Duration, paint: Paint) {
-    println!("\n{}", paint.bold("job       outcome          time  "));
+    println!("\n{}", paint.bold("job         outcome          time  "));
     for Report { job, outcome, took, note } in reports {
         let line =
-            format!("{:<8}  {}  {:>8}  {note}", job.name, outcome.painted(paint), seconds(*took));
+            format!("{:<10}  {}  {:>8}  {note}", job.name, outcome.painted(paint), seconds(*took));
         println!("{}", line.trim_end());
     }
     let failed: Vec<String> = reports

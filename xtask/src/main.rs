@@ -1,9 +1,10 @@
 //! `cargo xtask`: what a developer of Bellwire runs.
 //!
 //! Each job is a script in `ci/` that also runs alone. This program runs them in order and sums them up
-//! ([`jobs`]), and holds the jobs that need more than a few lines of shell ([`mutants`], [`kill`]).
+//! ([`jobs`]), and holds those that need more than a few lines of shell ([`mutants`], [`kill`], [`fuzz`]).
 
 mod error;
+mod fuzz;
 mod jobs;
 mod kill;
 mod mutants;
@@ -18,7 +19,7 @@ use clap::{Parser, Subcommand, builder::PossibleValuesParser};
 use crate::error::Error;
 use crate::paint::Paint;
 
-/// What a developer of Bellwire runs: every check, and the mutants of the orderings.
+/// What a developer of Bellwire runs: every check, the mutants of the orderings, and the fuzz targets.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", after_help = EXAMPLES)]
 struct Args {
@@ -36,6 +37,8 @@ Examples:
   cargo xtask mutants lane/sender.rs    run those of one file
   cargo xtask kill --points 100000      kill a peer at so many points; ci/kill does 10 080
   cargo xtask kill --only client/write:0:137  kill at one, as a finding names it
+  cargo xtask fuzz --seconds 300        every fuzz target for five minutes
+  cargo xtask fuzz consumer             one of them for a minute
   ci/loom                               a job is a script: it runs without this program, too";
 
 #[derive(Subcommand)]
@@ -58,6 +61,8 @@ enum Command {
     Mutants(mutants::Args),
     /// Kill a peer at many points, by ptrace: the survivor must lose nothing, and planted bugs must be found.
     Kill(kill::Args),
+    /// Feed what a peer may send, and what its memory may say, to the code that reads it.
+    Fuzz(fuzz::Args),
 }
 
 fn main() -> ExitCode {
@@ -88,6 +93,7 @@ fn run(command: Command, paint: Paint) -> Result<bool, Error> {
             mutants::run(&mutants::Layout::of_bellwire(root::find()?), &args, paint)
         }
         Command::Kill(args) => kill::run(&root::find()?, &args, paint),
+        Command::Fuzz(args) => fuzz::run(&root::find()?, &args, paint),
     }
 }
 

@@ -1,0 +1,195 @@
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use bellwire_core::call::{Reply, SubmitError, Ticket};
+use bellwire_core::drive::{CallFailed, Drive};
+use bellwire_core::lane::{LaneTerms, Lanes, PushError};
+use bellwire_core::wire::CloseReason;
+use bellwire_core::{Deadline, PeerFault, SpinPolicy};
+
+use super::rig::{Rig, World};
+
+/// Longer than a lane that keeps its size allows, and than the limit of one that grows.
+const LONG: usize = 48_000;
+/// What requests are made of.
+static BYTES: [u8; LONG] = [3; LONG];
+
+/// The calling end: what a program does with a session, in any order.
+pub(super) fn run<'a>(world: &'a World<'a>, terms: LaneTerms, spins: bool) {
+    let span = |micros| if spins { Duration::from_micros(micros) } else { Duration::ZERO };
+    let spin = SpinPolicy { max: span(20), worth: span(20) };
+    let drive = Drive::new(Rig(world), Lanes::with_terms(terms, terms), spin);
+    let mut client = Client {
+        world,
+        drive,
+        tickets: Vec::new(),
+        waiting: BTreeSet::new(),
+        sending: None,
+        buffer: Vec::new(),
+    };
+    while !world.script.is_over() && client.drive.ended().is_none() {
+        client.operate();
+    }
+    client.end();
+}
+
+struct Client<'a> {
+    world: &'a World<'a>,
+    drive: Drive<Rig<'a>>,
+    tickets: Vec<Ticket>,
+    /// The ids of those that wait for an answer.
+    waiting: BTreeSet<u64>,
+    /// The length of the request that is being sent in parts.
+    sending: Option<usize>,
+    buffer: Vec<u8>,
+}
+
+impl Client<'_> {
+    fn operate(&mut self) {
+        self.world.begin();
+        let failed = self.act();
+        let lie = match self.drive.ended() {
+            Some(CallFailed::Peer(lie)) => Some(lie),
+            _ => None,
+        };
+        if let Some(CallFailed::Peer(told)) = failed {
+            assert_eq!(Some(told), lie, "what is told ends the session");
+        }
+        self.world.end(lie);
+        if lie.is_none() {
+            let drive = &mut self.drive;
+            self.world.repeat(|| match drive.can_attach(0) {
+                Err(CallFailed::Peer(lie)) => Some(lie),
+                _ => None,
+            });
+        }
+        assert_eq!(self.drive.in_flight(), self.waiting.len());
+        *self.world.asked.borrow_mut() =
+            self.tickets.iter().rev().take(8).map(|ticket| ticket.id()).collect();
+    }
+
+    fn act(&mut self) -> Option<CallFailed> {
+        let script = &self.world.script;
+        match script.byte() % 16 {
+            0..=2 => self.submit(usize::from(script.byte())),
+            3 => self.submit(usize::from(script.u16()) % LONG),
+            4 => self.submit_in_parts(),
+            5 => self.submit_attached(u64::from(script.u16()) * 4),
+            6..=8 => match self.drive.try_reply(&mut self.buffer) {
+                Ok(reply) => self.check(reply?),
+                Err(failed) => Some(failed),
+            },
+            9 | 10 => {
+                let mut until = Deadline::within(Duration::from_micros(script.u16().into()));
+                match self.drive.wait_for_reply(&mut until, &mut self.buffer) {
+                    Ok(reply) => self.check(reply),
+                    Err(failed) => Some(failed),
+                }
+            }
+            11 => {
+                let mut until = Deadline::within(Duration::from_micros(script.u16().into()));
+                self.drive.wait_for_room(&mut until).err()
+            }
+            12 => self.drive.arm().err(),
+            13 if self.sending.is_none() => self.drive.trim().err(),
+            14 => {
+                let ticket = self.ticket()?;
+                assert_eq!(self.drive.abandon(ticket), self.waiting.remove(&ticket.id()));
+                None
+            }
+            15 => {
+                let ticket = self.ticket()?;
+                self.drive.executed(ticket);
+                None
+            }
+            _ => {
+                self.sending = None;
+                self.drive.break_off();
+                None
+            }
+        }
+    }
+
+    fn submit(&mut self, len: usize) -> Option<CallFailed> {
+        if self.sending.is_some() {
+            return None;
+        }
+        let sent = self.drive.submit(&BYTES[..len]);
+        self.sent(sent)
+    }
+
+    fn submit_in_parts(&mut self) -> Option<CallFailed> {
+        let len = match self.sending.take() {
+            Some(len) => len,
+            None => usize::from(self.world.script.u16()) % LONG,
+        };
+        let sent = self.drive.submit_in_parts(&BYTES[..len]);
+        if let Err(CallFailed::Submit(SubmitError::Push(PushError::Full { .. }))) = sent {
+            self.sending = Some(len);
+        } else if sent.is_err() {
+            self.drive.break_off();
+        }
+        self.sent(sent)
+    }
+
+    fn submit_attached(&mut self, bytes: u64) -> Option<CallFailed> {
+        if self.sending.is_some() || self.drive.can_attach(bytes).is_err() {
+            return None;
+        }
+        let sent = self.drive.submit_attached(bytes, |_, _| Ok(()));
+        self.sent(sent)
+    }
+
+    fn sent(&mut self, sent: Result<Ticket, CallFailed>) -> Option<CallFailed> {
+        match sent {
+            Ok(ticket) => {
+                assert!(self.tickets.last().is_none_or(|last| *last < ticket), "ids grow");
+                self.tickets.push(ticket);
+                self.waiting.insert(ticket.id());
+                None
+            }
+            Err(failed) => Some(failed),
+        }
+    }
+
+    fn ticket(&self) -> Option<Ticket> {
+        let which = usize::from(self.world.script.byte());
+        self.tickets.iter().rev().nth(which % self.tickets.len().max(1)).copied()
+    }
+
+    /// The answer is one that was asked for, and has the bytes that were read.
+    fn check(&mut self, reply: Reply) -> Option<CallFailed> {
+        assert!(self.tickets.contains(&reply.ticket), "an answer to nothing");
+        assert_eq!(self.waiting.remove(&reply.ticket.id()), reply.is_wanted);
+        assert!(reply.is_wanted || reply.attached);
+        if !reply.attached {
+            let reading = self.world.reading.borrow();
+            let answer = &self.buffer[..reply.len];
+            assert_eq!(answer, reading.message(), "another answer than was read");
+        }
+        None
+    }
+
+    /// Nothing is read from the memory of a peer that has lied; anything else ends as usual.
+    fn end(&mut self) {
+        if let Some(CallFailed::Peer(lie)) = self.drive.ended() {
+            self.world.is_over.set(true);
+            let told = |failed: Option<CallFailed>| assert_eq!(failed, Some(CallFailed::Peer(lie)));
+            told(self.drive.submit(&[]).err());
+            told(self.drive.try_reply(&mut self.buffer).err());
+            let mut until = Deadline::NEVER;
+            told(self.drive.wait_for_reply(&mut until, &mut self.buffer).err());
+            self.give_up(lie);
+            self.world.is_over.set(false);
+        }
+        self.drive.close(CloseReason::Normal);
+    }
+
+    fn give_up(&mut self, lie: PeerFault) {
+        for ticket in &self.tickets {
+            let executed = self.drive.give_up(*ticket);
+            assert_eq!(executed, bellwire_core::Executed::Maybe, "{lie}");
+        }
+        assert_eq!(self.drive.in_flight(), 0);
+    }
+}

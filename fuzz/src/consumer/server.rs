@@ -1,0 +1,205 @@
+use std::time::Duration;
+
+use bellwire_core::lane::{LaneTerms, Lanes, PushError, Record};
+use bellwire_core::resize::{self, FollowError, ResizeError};
+use bellwire_core::serve::{Flushed, Incoming, Passed, RespondError, ServeMachine};
+use bellwire_core::wire::{CloseReason, Status};
+use bellwire_core::{Geometry, PeerFault};
+
+use super::rig::{Rig, World};
+
+/// Requests in flight at most.
+const MOST: u64 = 4;
+
+/// The serving end: what a reactor does with a session, in any order.
+pub(super) fn run<'a>(world: &'a World<'a>, terms: LaneTerms) {
+    let mut server = Server {
+        world,
+        rig: Rig(world),
+        lanes: Lanes::with_terms(terms, terms),
+        serve: ServeMachine::new(MOST),
+        requests: Vec::new(),
+        last_id: 0,
+        buffer: Vec::new(),
+        passed: 0,
+    };
+    while !world.script.is_over() && server.serve.closed().is_none() {
+        world.begin();
+        let lie = server.act().err();
+        world.end(lie);
+        let in_flight = server.serve.counts().in_flight();
+        assert_eq!(in_flight, server.requests.len() as u64);
+        assert!(in_flight <= MOST, "more requests than may be in flight");
+        if lie.is_some() {
+            break;
+        }
+        let Server { rig, lanes, .. } = &mut server;
+        world.repeat(|| lanes.taken(rig).err());
+    }
+    let Server { rig, lanes, .. } = &mut server;
+    let _ = lanes.close(rig, rig, CloseReason::Normal);
+}
+
+struct Server<'a> {
+    world: &'a World<'a>,
+    rig: Rig<'a>,
+    lanes: Lanes,
+    serve: ServeMachine,
+    /// Those that wait for their answer.
+    requests: Vec<u64>,
+    last_id: u64,
+    buffer: Vec<u8>,
+    /// Answers that were passed in memory of their own.
+    passed: u64,
+}
+
+impl Server<'_> {
+    fn act(&mut self) -> Result<(), PeerFault> {
+        let script = &self.world.script;
+        match script.byte() % 16 {
+            0..=5 => self.next(),
+            6 => self.respond(usize::from(script.byte())),
+            7 => self.respond(usize::from(script.u16())),
+            8 => {
+                if let Some(id) = self.requests.pop() {
+                    let payload = vec![7; usize::from(script.u16())];
+                    self.serve.respond_in_parts(id, Status::Ok, Box::new(payload));
+                }
+                Ok(())
+            }
+            9 => self.respond_attached(u64::from(script.u16()) * 4),
+            10 => self.flush(),
+            11 => {
+                self.commit();
+                Ok(())
+            }
+            12 => {
+                let space = self.serve.is_blocked();
+                let (armed, _) = self.lanes.arm(&self.rig, &self.rig, space)?;
+                self.world.check(armed);
+                self.lanes.disarm(&self.rig);
+                Ok(())
+            }
+            13 => {
+                let to = Geometry::new(1 << (12 + script.byte() % 4)).expect("a lane's size");
+                resized(resize::grow(&mut self.rig, &mut self.lanes, to))
+            }
+            14 => resized(resize::shrink(&mut self.rig, &mut self.lanes)),
+            _ => self.lanes.look(&self.rig),
+        }
+    }
+
+    fn next(&mut self) -> Result<(), PeerFault> {
+        let Self { lanes, serve, rig, buffer, .. } = self;
+        match serve.next(lanes, rig, rig, buffer)? {
+            Some(Incoming::Request { id, len }) => {
+                self.begin(id);
+                let reading = self.world.reading.borrow();
+                assert_eq!(self.buffer[..len], *reading.message(), "another request than was read");
+                Ok(())
+            }
+            Some(Incoming::Attached { id }) => {
+                self.begin(id);
+                Ok(())
+            }
+            Some(Incoming::Switch(switch)) => self.follow(&switch),
+            Some(Incoming::Trim) => {
+                resized(resize::shrink(&mut self.rig, &mut self.lanes))?;
+                self.serve.trimmed(&mut self.lanes, &self.rig, &self.rig)
+            }
+            Some(Incoming::Cancel { id }) => {
+                // That of a request that was broken off, too.
+                let last = self.world.reading.borrow().last_id;
+                assert!(id <= last, "what was never asked is cancelled");
+                Ok(())
+            }
+            Some(Incoming::Part) | None => Ok(()),
+        }
+    }
+
+    fn begin(&mut self, id: u64) {
+        assert!(id > self.last_id, "ids grow");
+        self.last_id = id;
+        self.requests.push(id);
+    }
+
+    fn follow(&mut self, switch: &Record) -> Result<(), PeerFault> {
+        match resize::follow(&mut self.rig, &mut self.lanes, switch) {
+            Err(FollowError::Lied(lie)) => Err(lie),
+            Ok(()) | Err(FollowError::Short(_)) => Ok(()),
+        }
+    }
+
+    fn respond(&mut self, len: usize) -> Result<(), PeerFault> {
+        let Some(id) = self.requests.pop() else { return Ok(()) };
+        let Self { lanes, serve, rig, .. } = self;
+        let payload = vec![7; len];
+        match serve.respond(lanes, rig, rig, id, Status::Ok, &payload) {
+            Ok(()) => {}
+            Err(RespondError::Peer(lie)) => {
+                self.requests.push(id);
+                return Err(lie);
+            }
+            Err(RespondError::Grow(to)) => {
+                let grown = resize::grow(rig, lanes, to);
+                serve.respond_later(id, Status::Ok, &payload);
+                return resized(grown);
+            }
+            Err(_) => serve.respond_later(id, Status::TooLarge, &[]),
+        }
+        Ok(())
+    }
+
+    fn respond_attached(&mut self, bytes: u64) -> Result<(), PeerFault> {
+        let Some(id) = self.requests.pop() else { return Ok(()) };
+        let Self { lanes, serve, rig, passed, .. } = self;
+        let before = *passed;
+        let pass = |_| {
+            *passed += 1;
+            Ok(())
+        };
+        match serve.respond_attached(lanes, rig, rig, id, bytes, pass) {
+            Ok(how) => assert_eq!(self.passed - before, u64::from(how == Passed::Now)),
+            Err(error) => {
+                self.requests.push(id);
+                if let RespondError::Peer(lie) = error {
+                    return Err(lie);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), PeerFault> {
+        let Self { lanes, serve, rig, .. } = self;
+        match serve.flush(lanes, rig, rig, |_| Ok(()))? {
+            Flushed::Grow(to) => match resize::grow(rig, lanes, to) {
+                Err(ResizeError::Short(_)) => {
+                    serve.cut_first();
+                    Ok(())
+                }
+                grown => resized(grown),
+            },
+            Flushed::Done => {
+                assert!(!serve.is_blocked());
+                Ok(())
+            }
+            Flushed::Part | Flushed::Blocked => Ok(()),
+        }
+    }
+
+    fn commit(&mut self) {
+        let Self { lanes, rig, .. } = self;
+        let _ = lanes.commit(rig, rig);
+        if lanes.take_chores() && resize::chores(rig, lanes, Duration::from_micros(50)) {
+            let _ = lanes.commit(rig, rig);
+        }
+    }
+}
+
+fn resized(resized: Result<(), ResizeError>) -> Result<(), PeerFault> {
+    match resized {
+        Err(ResizeError::Push(PushError::Peer(lie))) => Err(lie),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,107 @@
+use bellwire_core::PeerFault;
+use bellwire_core::lane::{Epoch, LaneTerms};
+use bellwire_core::wire::{HEADER, Kind, SWITCH_RESERVE};
+
+use crate::rules;
+
+/// What a writer has written and been told, and so what it may write next: see `docs/wire.md`, rules of a sender.
+#[derive(Debug)]
+pub(super) struct Writing {
+    epoch: Epoch,
+    /// The first position in it.
+    base: u64,
+    written: u64,
+    pub(super) published: u64,
+    /// The last head of the peer that kept the rules.
+    pub(super) head: u64,
+    /// It was loaded in this operation.
+    pub(super) is_loaded: bool,
+    /// Where the payload of the header that was written last belongs, and its length.
+    payload: Option<(u64, u32)>,
+    /// The epoch of the switch that was written last.
+    switch: Option<u64>,
+    is_closed: bool,
+    /// Lies that were served in this operation. One that is found out where it does no harm may be passed over.
+    pub(super) lies: Vec<PeerFault>,
+}
+
+impl Writing {
+    pub(super) fn new(terms: LaneTerms) -> Self {
+        Self {
+            epoch: Epoch::first(terms.size),
+            base: 0,
+            written: 0,
+            published: 0,
+            head: 0,
+            is_loaded: false,
+            payload: None,
+            switch: None,
+            is_closed: false,
+            lies: Vec::new(),
+        }
+    }
+
+    /// A new operation.
+    pub(super) fn begin(&mut self) {
+        self.lies.clear();
+        self.is_loaded = false;
+    }
+
+    pub(super) fn head_loaded(&mut self, now: u64) {
+        self.is_loaded = true;
+        if now != self.head {
+            match rules::head(now, self.head, self.published) {
+                Ok(head) => self.head = head,
+                Err(lie) => self.lies.push(lie),
+            }
+        }
+    }
+
+    pub(super) fn wrote(&mut self, offset: usize, bytes: &[u8]) {
+        if let Some((at, len)) = self.payload.take() {
+            assert_eq!((offset as u64, bytes.len()), (at, len as usize), "the payload is next");
+            return;
+        }
+        assert!(!self.is_closed, "a record behind the bye");
+        assert!(self.switch.is_none(), "a record behind a switch, in the old epoch");
+        let size = self.epoch.size.size();
+        let at = (self.written - self.base) % size;
+        let bytes: &[u8; HEADER] = bytes.try_into().expect("a header is next");
+        assert_eq!(offset as u64, at, "a header where none belongs");
+        let len = u32::from_le_bytes(*bytes.first_chunk().expect("four of sixteen"));
+        let kind = Kind::parse(bytes[4]).expect("a kind that there is");
+        let record = 16 + u64::from(len).next_multiple_of(16);
+        assert!(at + record <= size, "a record that wraps");
+        let reserve = match kind {
+            Kind::Bye | Kind::Switch => 0,
+            _ => SWITCH_RESERVE,
+        };
+        let taken = self.head.max(self.base);
+        assert!(
+            self.written + record + reserve - taken <= size,
+            "what was not read is overwritten"
+        );
+        assert!(kind == Kind::Pad || record <= size / 2 - SWITCH_RESERVE, "a record too long");
+        match kind {
+            Kind::Bye => self.is_closed = true,
+            Kind::Switch => {
+                self.switch = Some(u64::from_le_bytes(*bytes.last_chunk().expect("eight")));
+            }
+            Kind::Pad => assert_eq!(at + record, size, "a pad that does not end the lane"),
+            _ => self.payload = Some((at + 16, len)),
+        }
+        self.written += record;
+    }
+
+    pub(super) fn tail_stored(&mut self, tail: u64) {
+        assert!(self.payload.is_none(), "a record is published before it is written");
+        assert_eq!(tail, self.written, "what is published is what was written");
+        self.published = tail;
+    }
+
+    pub(super) fn adopted(&mut self, epoch: Epoch) {
+        assert_eq!(self.switch.take(), Some(epoch.to_wire()), "no switch to this epoch");
+        self.epoch = epoch;
+        self.base = self.written;
+    }
+}

@@ -1,0 +1,61 @@
+//! What the fuzzer feeds: one function a target, from bytes to nothing or a panic.
+//!
+//! Each takes any bytes, does with them what this library does with what a peer sent, and panics when a promise was
+//! broken. `cargo xtask fuzz` runs them under libFuzzer, and `tests/replay.rs` runs the seeds through them on any
+//! toolchain. `fuzz/README.md` says how.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    reason = "a target reports what it finds by panicking"
+)]
+
+pub mod consumer;
+pub mod control;
+pub mod handshake;
+pub mod mailbox;
+#[cfg(feature = "facade")]
+pub mod message;
+pub mod page;
+pub mod record;
+mod rules;
+mod script;
+pub mod seeds;
+#[cfg(feature = "facade")]
+pub mod snapshot;
+
+/// A target: what it is called, and what it does with an input.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// Every target, by name.
+pub const TARGETS: &[Target] = &[
+    ("consumer", consumer::run),
+    ("control", control::run),
+    ("handshake", handshake::run),
+    ("mailbox", mailbox::run),
+    #[cfg(feature = "facade")]
+    ("message", message::run),
+    ("page", page::run),
+    ("record", record::run),
+    #[cfg(feature = "facade")]
+    ("snapshot", snapshot::run),
+];
+
+/// Makes a program of a target: libFuzzer's when built for fuzzing, else one that runs the files it is given.
+#[macro_export]
+macro_rules! target {
+    ($run:path) => {
+        #[cfg(fuzzing)]
+        libfuzzer_sys::fuzz_target!(|input: &[u8]| $run(input));
+
+        #[cfg(not(fuzzing))]
+        fn main() -> std::io::Result<()> {
+            for file in std::env::args_os().skip(1) {
+                $run(&std::fs::read(file)?);
+            }
+            Ok(())
+        }
+    };
+}

@@ -1,0 +1,142 @@
+//! The control socket of an open session: messages with descriptors, and records that ask for them.
+
+use std::collections::BTreeSet;
+
+use bellwire_core::lane::{Epoch, MOST_ATTACHED, MOST_OUTSTANDING};
+use bellwire_core::mailbox::Mailbox;
+use bellwire_core::wire::{Attachment, MAX_CONTROL, Message};
+use bellwire_core::{Geometry, Limits};
+
+use crate::script::Script;
+
+/// Passes messages to a mailbox and asks for what they brought. No descriptor is lost, used twice or kept beyond the
+/// limits, whatever comes.
+pub fn run(input: &[u8]) {
+    let script = Script::new(input);
+    let limits = Limits {
+        max_message: 40_000,
+        max_lane: Geometry::new(32 << 10).expect("a power of two"),
+        max_shared_bytes_per_session: 200_000,
+    };
+    let mut desk = Desk {
+        mailbox: Mailbox::new(limits),
+        limits,
+        sent: 0,
+        held: BTreeSet::new(),
+        lanes: Vec::new(),
+        is_poisoned: false,
+    };
+    while !script.is_over() && !desk.is_poisoned {
+        desk.act(&script);
+    }
+    let rest = desk.mailbox.drain();
+    desk.leaves(rest);
+    assert!(desk.held.is_empty(), "descriptors {:?} were lost", desk.held);
+}
+
+/// The mailbox, and what must be in it.
+struct Desk {
+    mailbox: Mailbox<u32>,
+    limits: Limits,
+    /// Descriptors sent so far: each has its number.
+    sent: u32,
+    held: BTreeSet<u32>,
+    /// The epochs whose memory lies there, in their order.
+    lanes: Vec<Epoch>,
+    is_poisoned: bool,
+}
+
+impl Desk {
+    fn act(&mut self, script: &Script<'_>) {
+        match script.byte() % 8 {
+            0 => {
+                let fds = script.byte() % 4;
+                self.take_in(script.sized(), fds);
+            }
+            1 | 2 => self.post(&Message::Lane(epoch(script)), 1),
+            3 | 4 => {
+                let id = script.byte().into();
+                let attachment = Attachment { id, generation: 0, len: script.u16().into() };
+                self.post(&Message::Attachment(attachment), 1);
+            }
+            5 => self.ask_for_lane(epoch(script), script.byte()),
+            6 => match self.mailbox.attachment(script.byte().into()) {
+                Ok(Some((attachment, fd))) => {
+                    assert!(attachment.len <= self.limits.max_message);
+                    self.leaves(vec![fd]);
+                }
+                Ok(None) => assert!(!self.mailbox.has_attachment()),
+                Err(_) => assert!(self.mailbox.has_attachment()),
+            },
+            _ => {
+                self.is_poisoned = self.mailbox.give_up(script.byte().into()).is_err();
+                let unwanted = self.mailbox.unwanted();
+                self.leaves(unwanted);
+            }
+        }
+        assert!(self.held.len() <= MOST_OUTSTANDING + 2 * MOST_ATTACHED + 1024);
+    }
+
+    fn post(&mut self, message: &Message, fds: u8) {
+        let mut bytes = [0; MAX_CONTROL];
+        let len = message.encode(fds.into(), &mut bytes);
+        self.take_in(&bytes[..len], fds);
+    }
+
+    fn take_in(&mut self, bytes: &[u8], fds: u8) {
+        let fds: Vec<u32> = (0..fds).map(|n| self.sent + u32::from(n)).collect();
+        self.sent += fds.len() as u32;
+        self.held.extend(&fds);
+        match self.mailbox.take_in(bytes, fds.clone()) {
+            Ok(()) => match Message::parse(bytes, fds.len()).expect("it was understood") {
+                Message::Ring => assert!(fds.is_empty()),
+                Message::Lane(epoch) => {
+                    assert!(epoch.size <= self.limits.max_lane);
+                    self.lanes.push(epoch);
+                    assert!(self.lanes.len() <= MOST_OUTSTANDING, "more lanes than may be");
+                    let bytes: u64 = self.lanes.iter().map(|epoch| epoch.size.size()).sum();
+                    assert!(bytes <= self.limits.max_shared_bytes_per_session);
+                }
+                Message::Attachment(_) => {}
+                message => panic!("{message:?} has no place on an open session"),
+            },
+            Err(rejected) => {
+                assert_eq!(rejected.descriptors.len(), fds.len(), "all of them come back");
+                self.leaves(rejected.descriptors);
+                self.is_poisoned = true;
+            }
+        }
+    }
+
+    fn ask_for_lane(&mut self, epoch: Epoch, then: u8) {
+        match self.mailbox.lane(epoch) {
+            Ok(Some(fd)) => {
+                assert_eq!(self.lanes.first(), Some(&epoch), "lanes come in their order");
+                if then & 1 == 0 {
+                    self.mailbox.put_back(epoch, fd);
+                } else {
+                    self.lanes.remove(0);
+                    self.leaves(vec![fd]);
+                }
+            }
+            Ok(None) => assert!(self.lanes.is_empty()),
+            Err(_) => {
+                assert_ne!(self.lanes.first(), Some(&epoch));
+                assert!(!self.lanes.is_empty());
+            }
+        }
+    }
+
+    /// These left the mailbox: they were there, and are not any more.
+    fn leaves(&mut self, fds: Vec<u32>) {
+        for fd in fds {
+            assert!(self.held.remove(&fd), "descriptor {fd} came out twice");
+        }
+    }
+}
+
+fn epoch(script: &Script<'_>) -> Epoch {
+    let [number, bits] = script.array();
+    let size = Geometry::new(1 << (12 + bits % 6)).expect("a lane's size");
+    Epoch { number: number.into(), size }
+}

@@ -1,0 +1,112 @@
+//! Record headers in a lane of 4 KiB: the longest message, then tails, then the lane's bytes as they lie there.
+
+use std::cell::Cell;
+
+use bellwire_core::lane::{LaneTerms, Lanes};
+use bellwire_core::sync::Ordering;
+use bellwire_core::wire::Kind;
+use bellwire_core::{Geometry, Limit, PeerFault, PeerMemory, Word};
+
+use crate::rules::{self, Place};
+use crate::script::Script;
+
+const SIZE: u64 = 4096;
+
+/// Reads a lane's records, and compares each, or the lie that is found, with what the rules say.
+pub fn run(input: &[u8]) {
+    let script = Script::new(input);
+    let limit = u64::from(script.u16()) % 4080;
+    let tails: Vec<u64> = (0..script.byte()).map(|_| u64::from(script.u16())).collect();
+    let mut lane = [0; SIZE as usize];
+    let bytes = script.bytes(SIZE as usize);
+    lane[..bytes.len()].copy_from_slice(bytes);
+    let peer = Still { tail: Cell::new(0), lane };
+
+    let size = Geometry::SMALLEST;
+    let terms = LaneTerms { message: Limit::smaller(limit, limit), ..LaneTerms::fixed(size) };
+    let mut lanes = Lanes::with_terms(LaneTerms::fixed(size), terms);
+    let mut model = Model { head: 0, tail: 0, limit };
+    for tail in tails {
+        // A tail is eight bytes, of which a lane this small needs few: the others as the highest of these say.
+        peer.tail.set(if tail & 0x8000 == 0 { model.tail + tail % (2 * SIZE) } else { tail << 49 });
+        loop {
+            let expected = model.next(&peer);
+            let found = lanes.peek(&peer);
+            let record = match (found, expected) {
+                (Ok(Some(record)), Ok(Some(expected))) => {
+                    assert_eq!(record.at(), model.head);
+                    let valid = rules::Valid {
+                        kind: record.kind,
+                        more: record.more,
+                        status: record.status,
+                        id: record.id,
+                        len: record.len,
+                    };
+                    assert_eq!(valid, expected);
+                    record
+                }
+                (Ok(None), Ok(None)) => break,
+                (Err(found), Err(expected)) => return assert_eq!(found, expected),
+                (found, expected) => panic!("{found:?} where {expected:?} belongs"),
+            };
+            let from = (model.head % SIZE) as usize + 16;
+            let mut payload = vec![0; record.len as usize + 8];
+            lanes.copy(&peer, &record, &mut payload);
+            assert_eq!(payload[..record.len as usize], lane[from..][..record.len as usize]);
+            assert_eq!(payload[record.len as usize..], [0; 8], "no more than the record has");
+            lanes.take(&record);
+            model.head += 16 + u64::from(record.len).next_multiple_of(16);
+        }
+    }
+}
+
+/// What a reader must find.
+struct Model {
+    head: u64,
+    tail: u64,
+    limit: u64,
+}
+
+impl Model {
+    /// The next record that is no pad.
+    fn next(&mut self, peer: &Still) -> Result<Option<rules::Valid>, PeerFault> {
+        loop {
+            if self.head == self.tail {
+                let now = peer.tail.get();
+                if now == self.tail {
+                    return Ok(None);
+                }
+                self.tail = rules::tail(now, self.tail, self.head, SIZE)?;
+            }
+            let offset = self.head % SIZE;
+            let bytes = peer.lane[offset as usize..].first_chunk().expect("a header always fits");
+            let place = Place {
+                at: self.head,
+                published: self.tail - self.head,
+                to_end: SIZE - offset,
+                limit: self.limit,
+            };
+            let valid = rules::header(bytes, place)?;
+            if valid.kind != Kind::Pad {
+                return Ok(Some(valid));
+            }
+            self.head += valid.size();
+        }
+    }
+}
+
+/// A peer whose lane does not change.
+struct Still {
+    tail: Cell<u64>,
+    lane: [u8; SIZE as usize],
+}
+
+impl PeerMemory for Still {
+    fn load(&self, word: Word, _: Ordering) -> u64 {
+        if word == Word::Tail { self.tail.get() } else { 0 }
+    }
+
+    fn read(&self, offset: usize, into: &mut [u8]) {
+        into.copy_from_slice(&self.lane[offset..offset + into.len()]);
+    }
+}

@@ -1,0 +1,179 @@
+//! Where the fuzzer begins: what an honest peer sends, as each target takes it.
+//!
+//! `cargo run -p bellwire-fuzz --bin seeds` writes them to `fuzz/seeds/`, and `tests/replay.rs` checks that they are
+//! there. Inputs that once broke a promise lie beside them, each under the name of its fault.
+
+mod sessions;
+
+use bellwire_core::lane::Epoch;
+use bellwire_core::wire::{
+    Attach, Attachment, BoardHeader, Doorbell, Hello, MAX_CONTROL, Message, PROTOCOL, PageHeader,
+    Ready, Refuse, RefuseCode, Role, SessionState, Versions, Welcome,
+};
+use bellwire_core::{Geometry, Limits, ServiceName};
+use zerocopy::IntoBytes;
+
+/// An input: its target, its name and its bytes.
+#[derive(Clone, Debug)]
+pub struct Seed {
+    /// The target's name.
+    pub target: &'static str,
+    /// The file's.
+    pub name: String,
+    /// What the target is given.
+    pub bytes: Vec<u8>,
+}
+
+const NAME: ServiceName = ServiceName::constant("cgroups-snapshot");
+
+/// Every seed that is made of what an honest peer sends.
+pub fn all() -> Vec<Seed> {
+    let mut seeds = Vec::new();
+    let mut add = |target, name: &str, bytes: Vec<u8>| {
+        seeds.push(Seed { target, name: name.to_owned(), bytes });
+    };
+    for (name, message, fds) in messages() {
+        let bytes = encoded(&message, fds);
+        add("control", name, [&[fds as u8], &bytes[..]].concat());
+        add("mailbox", name, [&[0, fds as u8], &sized(&bytes)[..]].concat());
+    }
+    add("control", "hello-of-a-later-version", later_hello());
+    for (name, bytes) in pages() {
+        add("page", name, bytes);
+    }
+    for (name, bytes) in mailboxes() {
+        add("mailbox", name, bytes);
+    }
+    for (name, bytes) in handshakes() {
+        add("handshake", name, bytes);
+    }
+    for (target, name, bytes) in sessions::all() {
+        add(target, name, bytes);
+    }
+    #[cfg(feature = "facade")]
+    for (target, name, bytes) in facade() {
+        add(target, name, bytes);
+    }
+    seeds
+}
+
+fn messages() -> Vec<(&'static str, Message, u16)> {
+    let lane = Geometry::DEFAULT;
+    let hello = Hello {
+        versions: PROTOCOL,
+        features: 0,
+        service: NAME,
+        method: 1,
+        token: *b"0123456789abcdef",
+        lane,
+        least_lane: lane,
+        limits: Limits::default(),
+        doorbell: Doorbell::Futex,
+        rings_eventfd: true,
+    };
+    let welcome = Welcome {
+        version: 1,
+        features: 0,
+        session: 7,
+        lane,
+        least_lane: lane,
+        limits: Limits::default(),
+        doorbell: Doorbell::Eventfd,
+    };
+    let refuse = Refuse::new(RefuseCode::Token, "the invocation token differs");
+    let attachment = Attachment { id: 3, generation: 9, len: 12_345 };
+    vec![
+        ("hello", Message::Hello(hello), 0),
+        ("welcome", Message::Welcome(welcome), 4),
+        ("refuse", Message::Refuse(refuse), 0),
+        ("attach", Message::Attach(Attach { session: 7 }), 2),
+        ("ready", Message::Ready(Ready { session: 7 }), 0),
+        ("attachment", Message::Attachment(attachment), 1),
+        ("ring", Message::Ring, 0),
+        ("lane", Message::Lane(Epoch::first(lane).next(lane)), 1),
+    ]
+}
+
+fn encoded(message: &Message, fds: u16) -> Vec<u8> {
+    let mut bytes = [0; MAX_CONTROL];
+    let len = message.encode(fds, &mut bytes);
+    bytes[..len].to_vec()
+}
+
+fn later_hello() -> Vec<u8> {
+    let (_, mut message, _) = messages().swap_remove(0);
+    if let Message::Hello(hello) = &mut message {
+        hello.versions = Versions { min: 2, max: 3 };
+    }
+    [&[0], &encoded(&message, 0)[..]].concat()
+}
+
+fn pages() -> Vec<(&'static str, Vec<u8>)> {
+    let name = sized(NAME.as_str().as_bytes());
+    let page = PageHeader::new(Role::Server, 7, 42, 16 << 10, 1 << 60, NAME);
+    let board = BoardHeader::new(42, 1 << 60, NAME);
+    let size = (16_u32 << 10).to_le_bytes();
+    let closed = SessionState::Closed.word(Some(bellwire_core::wire::CloseReason::Stopping));
+    vec![
+        ("page", [&[0, 1], &7_u64.to_le_bytes()[..], &size, page.as_bytes(), &name].concat()),
+        ("board", [&[1], board.as_bytes(), &name].concat()),
+        ("word-closed", [&[2], &closed.to_le_bytes()[..]].concat()),
+        ("word-kind", [&[2], &3_u64.to_le_bytes()[..]].concat()),
+        ("name", [&[3], NAME.as_str().as_bytes()].concat()),
+        ("field", [&[4], &NAME.to_field()[..]].concat()),
+        ("size", [&[5], &16_384_u64.to_le_bytes()[..]].concat()),
+        ("payload", [&[5], &8_145_u64.to_le_bytes()[..]].concat()),
+    ]
+}
+
+fn mailboxes() -> Vec<(&'static str, Vec<u8>)> {
+    vec![
+        // Passed, then asked for, each in its order.
+        ("a-lane-is-asked-for", vec![1, 2, 1, 5, 2, 1, 1]),
+        ("a-lane-is-put-back", vec![1, 2, 1, 5, 2, 1, 0, 5, 2, 1, 1]),
+        ("attachments-are-asked-for", vec![3, 1, 0, 4, 3, 2, 0, 4, 6, 1, 6, 2]),
+        ("an-attachment-is-given-up", vec![7, 1, 3, 1, 0, 4, 7, 2]),
+        ("five-lanes", vec![1, 2, 0, 1, 3, 0, 1, 4, 0, 1, 5, 0, 1, 6, 0]),
+        ("too-much-memory", [[3, 1, 0, 0x90]; 8].concat()),
+    ]
+}
+
+/// Both ends' words as `handshake` reads them, and then what happens on the way: 15 is nothing.
+fn handshakes() -> Vec<(&'static str, Vec<u8>)> {
+    let admission = [1, 2, 0, 0, 10, 0, 0, 8, 0];
+    let hello = [1, 2, 0, 1, 0, 2, 1, 10, 0, 0, 8, 0];
+    let honest = [&[15][..], &[7, 0, 0, 0, 0, 0, 0, 0, 2, 1, 1, 15, 15, 15]].concat();
+    let with = |changed: &[u8]| [&admission[..], &hello, changed].concat();
+    let replaced = [&[6][..], &sized(&encoded(&messages()[0].1, 0)), &[0]].concat();
+    vec![
+        ("honest", with(&honest)),
+        ("another-token", [&admission[..], &[1, 3], &hello[2..], &[15, 15]].concat()),
+        ("a-bit-of-hello", with(&[0, 8, 0, 1])),
+        ("two-descriptors", with(&[7, 2, 15])),
+        ("half-a-hello", with(&[8, 60, 0, 15])),
+        ("another-hello", with(&replaced)),
+    ]
+}
+
+#[cfg(feature = "facade")]
+fn facade() -> Vec<(&'static str, &'static str, Vec<u8>)> {
+    use bellwire::cgroups::{Meta, Mode, encode, synthetic};
+    let snapshot = |count| {
+        let scanned_at = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1 << 30);
+        let meta = Meta { scanned_at, mode: Mode::V2, skipped: 1 };
+        encode(&synthetic::entries(count, 7), meta).expect("made to be encoded")
+    };
+    vec![
+        ("snapshot", "empty", snapshot(0)),
+        ("snapshot", "one", snapshot(1)),
+        ("snapshot", "five", snapshot(5)),
+        ("message", "text", "Grüße".as_bytes().to_vec()),
+        ("message", "number", 7_u64.to_le_bytes().to_vec()),
+        ("message", "nothing", Vec::new()),
+    ]
+}
+
+/// As `Script::sized` reads it.
+fn sized(bytes: &[u8]) -> Vec<u8> {
+    [&(bytes.len() as u16).to_le_bytes(), bytes].concat()
+}

@@ -1,0 +1,126 @@
+//! Records and sessions: lanes that a real sender wrote, and what an honest peer's memory says meanwhile.
+
+use std::cell::RefCell;
+
+use bellwire_core::lane::Lanes;
+use bellwire_core::sync::Ordering;
+use bellwire_core::wire::{CloseReason, Header, Kind, Status};
+use bellwire_core::{Geometry, OwnMemory, PeerMemory, Word};
+
+pub(super) fn all() -> Vec<(&'static str, &'static str, Vec<u8>)> {
+    let mut seeds = vec![
+        ("record", "requests-and-a-bye", written(&[(Kind::Request, 40), (Kind::Request, 0)])),
+        ("record", "answers", written(&[(Kind::Response, 400), (Kind::Response, 7)])),
+        ("record", "what-has-no-payload", written(&[(Kind::Cancel, 0), (Kind::Trim, 0)])),
+        ("record", "a-pad", written(&[(Kind::Request, 1990), (Kind::Request, 1990)])),
+    ];
+    for (name, side, script) in sessions() {
+        seeds.push(("consumer", name, [&[side], &script[..]].concat()));
+    }
+    seeds
+}
+
+/// What a sender writes, as the target `record` takes it.
+fn written(records: &[(Kind, u32)]) -> Vec<u8> {
+    let lane = Paper(RefCell::new(vec![0; 4096]));
+    let mut lanes = Lanes::new(Geometry::SMALLEST, Geometry::SMALLEST);
+    let mut tails = Vec::new();
+    for (id, (kind, len)) in (1..).zip(records) {
+        let from = lanes.position();
+        let header = Header::new(*kind, Status::Ok, id, *len);
+        let payload = vec![b'a'; *len as usize];
+        lanes.push(&lane, &lane, header, &payload).expect("the lane holds it");
+        tails.push(lanes.position() - from);
+    }
+    let from = lanes.position();
+    lanes.push_bye(&lane, CloseReason::Normal);
+    tails.push(lanes.position() - from);
+
+    let mut input = 4000_u16.to_le_bytes().to_vec();
+    input.push(tails.len() as u8);
+    input.extend(tails.iter().flat_map(|tail| (*tail as u16).to_le_bytes()));
+    input.extend_from_slice(&lane.0.borrow());
+    while input.last() == Some(&0) {
+        input.pop();
+    }
+    input
+}
+
+/// A lane to be written.
+struct Paper(RefCell<Vec<u8>>);
+
+impl OwnMemory for Paper {
+    fn store(&self, _: Word, _: u64, _: Ordering) {}
+
+    fn write(&self, offset: usize, bytes: &[u8]) {
+        self.0.borrow_mut()[offset..offset + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+impl PeerMemory for Paper {
+    /// The peer takes nothing.
+    fn load(&self, _: Word, _: Ordering) -> u64 {
+        0
+    }
+
+    fn read(&self, _: usize, _: &mut [u8]) {}
+}
+
+// What the target `consumer` reads, in the order in which the code asks: an operation with its arguments, then what
+// each load says.
+const CLIENT: u8 = 0;
+const SERVER: u8 = 1;
+const FIXED: u8 = 2;
+
+/// The peer does not want to be rung.
+const NO_WISH: u8 = 0;
+/// Nothing new.
+const SEEN: u8 = 0;
+
+/// So many blocks of 16 bytes were published.
+const fn more(blocks: u8) -> u8 {
+    31 + blocks
+}
+
+/// A client's request of so many bytes.
+const fn submit(len: u8) -> [u8; 3] {
+    [0, len, NO_WISH]
+}
+
+/// A response of so many bytes to the oldest request but `which`, and the first byte of its payload.
+const fn response(len: u8, which: u8) -> [u8; 5] {
+    [0, len, 1, which, b'r']
+}
+
+/// A request of so many bytes with the next id.
+const fn request(len: u8) -> [u8; 5] {
+    [1, len, 1, 0, b'q']
+}
+
+fn sessions() -> Vec<(&'static str, u8, Vec<u8>)> {
+    let call = [&submit(5)[..], &[6, more(2)], &response(8, 0)].concat();
+    let two = [&submit(1)[..], &submit(2), &[6, more(4)], &response(8, 1), &[6], &response(9, 0)];
+    let waits = [&submit(9)[..], &[9, 100, 0, SEEN, SEEN, 5, 1, SEEN, more(2)], &response(3, 0)];
+    let served = [&[0, more(2)][..], &request(8), &[6, 20, 11, NO_WISH]].concat();
+    let part = [1, 16, 0, 0, b'p'];
+    let parts = [&[0, more(4)][..], &part, &[0], &[1, 16, 1, 0, b'e'], &[6, 3, 11, NO_WISH]];
+    let switch = [0, more(1), 4, 1, 1, 0, 0];
+    vec![
+        ("a-call", CLIENT, call.clone()),
+        ("calls", CLIENT | FIXED, [&call[..], &call, &call].concat()),
+        ("answers-out-of-order", CLIENT, two.concat()),
+        ("a-call-that-parks", CLIENT, waits.concat()),
+        ("a-call-that-spins", CLIENT | 4, waits.concat()),
+        ("a-long-request", CLIENT, vec![3, 0x88, 0x13, 64, 0, 0, 0, 0, 0]),
+        ("a-request-in-parts", CLIENT, vec![4, 0x30, 0x75, 0, 0, 64, 0, 0, 64, 0, 0, 64, 0, 0]),
+        ("an-attached-request", CLIENT, vec![5, 0, 8, 0, 0, 0, NO_WISH]),
+        ("an-answer-in-another-epoch", CLIENT, [&submit(5)[..], &[6], &switch[1..], &[0]].concat()),
+        ("a-request-is-served", SERVER, served.clone()),
+        ("requests-are-served", SERVER | FIXED, [&served[..], &served, &served].concat()),
+        ("a-request-arrives-in-parts", SERVER, parts.concat()),
+        ("a-request-in-another-epoch", SERVER, [&switch[..], &served].concat()),
+        ("a-long-answer", SERVER, [&served[..7], &[7, 0x88, 0x13, 64, 0, 0, 11, 0, 0]].concat()),
+        ("an-answer-in-parts", SERVER, [&served[..7], &[8, 0, 60, 10, 0, 10, 0, 10, 0]].concat()),
+        ("a-bye", SERVER, vec![0, more(1), 9, 0, 0, 0]),
+    ]
+}

@@ -1,0 +1,33 @@
+//! Snapshots of cgroups: the bytes as they lie in the memfd.
+
+use bellwire::cgroups::{Cgroup, CgroupEntry, Index, encode, name_hash, same_content};
+
+/// Validates a snapshot. One that is sound is indexed right, and its writer would have written just these bytes.
+pub fn run(input: &[u8]) {
+    let index = match Index::validate(input) {
+        Ok(index) => index,
+        Err(malformed) => {
+            assert!(malformed.offset <= input.len(), "{malformed}");
+            return;
+        }
+    };
+    let view = index.view();
+    let all: Vec<Cgroup<'_>> = view.iter().collect();
+    assert_eq!(all.len(), view.len());
+    for (at, cgroup) in all.iter().enumerate() {
+        assert_eq!(view.find_by_path(cgroup.path), Some(*cgroup));
+        assert_eq!(view.find_by_id(cgroup.id), Some(*cgroup));
+        assert_eq!(cgroup.name_hash, name_hash(cgroup.name));
+        let same = |other: &&Cgroup<'_>| other.name == cgroup.name;
+        let first = all.iter().find(same).copied();
+        assert_eq!(view.find_by_name(cgroup.name_hash, cgroup.name), first);
+        let named = view.all_named(cgroup.name_hash, cgroup.name).count();
+        assert_eq!(named, all.iter().filter(same).count());
+        assert!(at == 0 || all[at - 1].path < cgroup.path, "paths ascend");
+    }
+    let entries: Vec<CgroupEntry> = all.iter().map(|cgroup| CgroupEntry::from(*cgroup)).collect();
+    let again = encode(&entries, view.meta()).expect("a reader takes what a writer refuses");
+    // The time has one spelling too, so all of it is the same.
+    assert_eq!(again, input, "another snapshot says the same");
+    assert!(same_content(&again, input));
+}

@@ -1,0 +1,94 @@
+//! Builds the targets as cargo-fuzz would, with the toolchain that is there.
+
+use std::env::consts::ARCH;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::error::Error;
+
+/// What libFuzzer needs to see: every branch, and what is compared with what.
+const INSTRUMENTATION: [&str; 9] = [
+    "--cfg=fuzzing",
+    "-Cpasses=sancov-module",
+    "-Cllvm-args=-sanitizer-coverage-level=4",
+    "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
+    "-Cllvm-args=-sanitizer-coverage-pc-table",
+    "-Cllvm-args=-sanitizer-coverage-trace-compares",
+    "-Cllvm-args=-simplifycfg-branch-fold-threshold=0",
+    "-Zsanitizer=address",
+    // Overflows and broken invariants end the run.
+    "-Cdebug-assertions",
+];
+
+/// A workspace, and where it is built.
+#[derive(Clone, Debug)]
+pub(super) struct Build {
+    pub(super) root: PathBuf,
+    pub(super) target: PathBuf,
+}
+
+impl Build {
+    /// Builds these targets.
+    pub(super) fn build(&self, targets: &[&str]) -> Result<(), Error> {
+        let mut command = self.command();
+        for target in targets {
+            command.args(["--bin", target]);
+        }
+        let spawn = |source| Error::Spawn { program: "cargo".to_owned(), source };
+        if command.status().map_err(spawn)?.success() { Ok(()) } else { Err(Error::Targets) }
+    }
+
+    /// Builds a target that needs nothing but core. `Err` inside holds what the compiler said.
+    pub(super) fn build_quietly(&self, target: &str) -> Result<Result<(), String>, Error> {
+        let output = self
+            .command()
+            .args(["--quiet", "--no-default-features", "--bin", target])
+            .output()
+            .map_err(|source| Error::Spawn { program: "cargo".to_owned(), source })?;
+        let log = || String::from_utf8_lossy(&output.stderr).into_owned();
+        Ok(if output.status.success() { Ok(()) } else { Err(log()) })
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new("cargo");
+        command
+            .args(["build", "--release", "--package", "bellwire-fuzz", "--target", &triple()])
+            // libFuzzer itself need not be fast, and is slow to build.
+            .args(["--config", "profile.release.package.libfuzzer-sys.opt-level=2"])
+            .current_dir(&self.root)
+            .env("CARGO_TARGET_DIR", &self.target)
+            // A sanitizer is an unstable option, of a toolchain that has it all the same.
+            .env("RUSTC_BOOTSTRAP", "1")
+            .env("RUSTFLAGS", INSTRUMENTATION.join(" "))
+            .env("CARGO_PROFILE_RELEASE_LTO", "off")
+            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// The program of a target.
+    pub(super) fn program(&self, target: &str) -> PathBuf {
+        self.target.join(triple()).join("release").join(target)
+    }
+
+    /// Takes over what was built at `from`, unless something was built here before: what does not change need not be
+    /// built again.
+    pub(super) fn seed(&self, from: &Path) -> Result<(), Error> {
+        if self.target.exists() || !from.exists() {
+            return Ok(());
+        }
+        let spawn = |source| Error::Spawn { program: "cp".to_owned(), source };
+        // cargo goes by the times of the files, so keep them.
+        Command::new("cp")
+            .args(["--archive", "--reflink=auto"])
+            .args([from, self.target.as_path()])
+            .status()
+            .map_err(spawn)?;
+        Ok(())
+    }
+}
+
+/// Named explicitly, so that what runs while building, procedural macros for instance, is left as it is.
+fn triple() -> String {
+    format!("{ARCH}-unknown-linux-gnu")
+}
