@@ -221,7 +221,7 @@ fn serve(shared: &[Arc<Shared>; 2], terms: LaneTerms) {
             grow(&mut end, &mut lanes, to);
         }
         match serve.next(&mut lanes, &end.own, &end.peer, &mut buffer).unwrap() {
-            Some(Incoming::Request { id, len }) => {
+            Some(Incoming::Request { id, len, .. }) => {
                 assert_eq!(buffer[..len], payload(id, length(id, terms.most)), "request {id}");
                 let payload = payload(!id, length(id, terms.most));
                 answer(&mut end, &mut lanes, &mut serve, id, &payload);

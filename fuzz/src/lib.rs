@@ -12,6 +12,7 @@
     reason = "a target reports what it finds by panicking"
 )]
 
+pub mod batch;
 pub mod consumer;
 pub mod control;
 pub mod handshake;
@@ -31,6 +32,7 @@ pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target, by name.
 pub const TARGETS: &[Target] = &[
+    ("batch", batch::run),
     ("consumer", consumer::run),
     ("control", control::run),
     ("handshake", handshake::run),

@@ -38,6 +38,7 @@ pub fn run(input: &[u8]) {
                     let valid = rules::Valid {
                         kind: record.kind,
                         more: record.more,
+                        batch: record.batch,
                         status: record.status,
                         id: record.id,
                         len: record.len,

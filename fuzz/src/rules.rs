@@ -8,6 +8,7 @@ use bellwire_core::wire::Kind;
 pub(crate) struct Valid {
     pub(crate) kind: Kind,
     pub(crate) more: bool,
+    pub(crate) batch: bool,
     pub(crate) status: u16,
     pub(crate) id: u64,
     pub(crate) len: u32,
@@ -47,10 +48,12 @@ pub(crate) fn header(bytes: &[u8; 16], place: Place) -> Result<Valid, PeerFault>
         return Err(PeerFault::UnknownKind { at, kind: code });
     };
     let is_message = matches!(kind, Kind::Request | Kind::Response);
-    if flags != 0 && !(flags == 2 && is_message) {
+    let (more, batch) = (flags & 2 != 0, flags & 4 != 0);
+    let misplaced = (more && !is_message) || (batch && kind != Kind::Request);
+    if flags > 7 || flags & 1 != 0 || misplaced {
         return Err(PeerFault::UnknownFlags { at, flags });
     }
-    let valid = Valid { kind, more: flags == 2, status, id, len };
+    let valid = Valid { kind, more, batch, status, id, len };
     if is_message && u64::from(len) > limit {
         return Err(PeerFault::MessageTooLong { at, len: len.into(), limit });
     }

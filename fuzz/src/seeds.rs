@@ -5,10 +5,11 @@
 
 mod sessions;
 
+use bellwire_core::batch::BatchBuilder;
 use bellwire_core::lane::Epoch;
 use bellwire_core::wire::{
     Attach, Attachment, BoardHeader, Doorbell, Hello, MAX_CONTROL, Message, PROTOCOL, PageHeader,
-    Ready, Refuse, RefuseCode, Role, SessionState, Versions, Welcome,
+    Ready, Refuse, RefuseCode, Role, SessionState, Status, Versions, Welcome,
 };
 use bellwire_core::{Geometry, Limits, ServiceName};
 use zerocopy::IntoBytes;
@@ -40,6 +41,9 @@ pub fn all() -> Vec<Seed> {
     add("control", "hello-of-a-later-version", later_hello());
     for (name, bytes) in pages() {
         add("page", name, bytes);
+    }
+    for (name, bytes) in batches() {
+        add("batch", name, bytes);
     }
     for (name, bytes) in mailboxes() {
         add("mailbox", name, bytes);
@@ -123,6 +127,22 @@ fn pages() -> Vec<(&'static str, Vec<u8>)> {
         ("field", [&[4], &NAME.to_field()[..]].concat()),
         ("size", [&[5], &16_384_u64.to_le_bytes()[..]].concat()),
         ("payload", [&[5], &8_145_u64.to_le_bytes()[..]].concat()),
+    ]
+}
+
+fn batches() -> Vec<(&'static str, Vec<u8>)> {
+    let batch = |items: &[(Status, &[u8])]| {
+        let mut batch = BatchBuilder::new(usize::MAX);
+        for (status, bytes) in items {
+            batch.push_with(*status, |into| into.extend_from_slice(bytes)).unwrap();
+        }
+        batch.finish().to_vec()
+    };
+    vec![
+        ("empty", batch(&[])),
+        ("same-length", batch(&[(Status::Ok, b"one"), (Status::Ok, b"two")])),
+        ("varied", batch(&[(Status::Ok, b""), (Status::Ok, b"bc"), (Status::Ok, b"d")])),
+        ("failed", batch(&[(Status::Ok, b"ab"), (Status::Failed, b"no"), (Status::Busy, b"")])),
     ]
 }
 

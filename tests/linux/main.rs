@@ -9,6 +9,7 @@
 //! | `snapshots` | seals on what is published |
 //! | `calls` | retries, event loops, and a provider that never answers |
 //! | `resize` | hostile lanes and attachments, memory that is given back, memory that cannot be had |
+//! | `departed` | what a client published before it was gone |
 //! | `processes` | what a session costs |
 #![allow(
     clippy::unwrap_used,
@@ -21,6 +22,7 @@
 
 mod calls;
 mod conformance;
+mod departed;
 mod handshake;
 mod hostile;
 mod processes;

@@ -1,7 +1,5 @@
 //! One test for each fault that was found in use, or by reading, and that no other test would show again.
 
-mod departed;
-
 use bellwire::{CallError, Client};
 
 use crate::support::house::{House, patient, reconcile_session};

@@ -3,7 +3,7 @@ use std::cell::{Cell, RefCell};
 use bellwire_core::lane::{Armed, Epoch, LaneTerms};
 use bellwire_core::resize::{FollowError, Resource, Shortage};
 use bellwire_core::sync::Ordering;
-use bellwire_core::wire::{Kind, MORE};
+use bellwire_core::wire::{BATCH, Kind, MORE};
 use bellwire_core::{Bell, Instant, OwnMemory, Park, PeerFault, PeerMemory, Port, Woken, Word};
 
 use super::reading::Reading;
@@ -193,6 +193,9 @@ impl<'a> World<'a> {
         bytes[..4].copy_from_slice(&(len as u32).to_le_bytes());
         bytes[4] = kind as u8;
         bytes[5] = if len > 0 && kind != Kind::Pad && more % 4 == 0 { MORE } else { 0 };
+        if kind == Kind::Request && more > 0xf8 {
+            bytes[5] |= BATCH;
+        }
         bytes[6] = if kind == Kind::Bye { 1 + more % 4 } else { (more / 4) % 11 };
         bytes[8..].copy_from_slice(&id.to_le_bytes());
         bytes

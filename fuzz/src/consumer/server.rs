@@ -92,7 +92,7 @@ impl Server<'_> {
     fn next(&mut self) -> Result<(), PeerFault> {
         let Self { lanes, serve, rig, buffer, .. } = self;
         match serve.next(lanes, rig, rig, buffer)? {
-            Some(Incoming::Request { id, len }) => {
+            Some(Incoming::Request { id, len, .. }) => {
                 self.begin(id);
                 let reading = self.world.reading.borrow();
                 assert_eq!(self.buffer[..len], *reading.message(), "another request than was read");

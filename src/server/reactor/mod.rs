@@ -280,8 +280,8 @@ impl Reactor {
         {
             // Ready from now on, both would wake this thread again and again.
             let link = conversation.link();
-            let _ = self.epoll.delete(link.socket());
-            let _ = link.pidfd().map(|pidfd| self.epoll.delete(pidfd));
+            let _ = self.poller.delete(link.arrived());
+            let _ = link.process().map(|process| self.poller.delete(process));
         }
         self.heat(slot);
     }
