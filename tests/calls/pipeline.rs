@@ -100,7 +100,7 @@ fn an_answer_to_any_request_is_waited_for_and_no_longer_than_asked() {
             assert_eq!((ticket, answer.unwrap()), (expected, number), "{doorbell:?}");
         }
         reconcile_session(session);
-        drop(house.close());
+        house.close();
         let gone = client.session().unwrap().wait_reply(PATIENCE);
         assert!(matches!(gone, Err(CallError::PeerGone { .. })), "{doorbell:?}: {gone:?}");
     }
