@@ -129,7 +129,7 @@ mod tests {
         let names =
             ["a", "a-b", "ab", "b", "cgroups-snapshot", "foreign"].map(ServiceName::constant);
         assert!(
-            names.is_sorted_by_key(|name| *name) && names.is_sorted_by_key(|name| name.as_str())
+            names.is_sorted_by_key(|name| *name) && names.is_sorted_by_key(ServiceName::as_str)
         );
     }
 }
