@@ -35,7 +35,7 @@ Examples:
   cargo xtask list                      the jobs, and the script of each
   cargo xtask mutants --list            the weakened orderings that the loom tests must catch
   cargo xtask mutants lane/sender.rs    run those of one file
-  cargo xtask kill --points 100000      kill a peer at so many points; ci/kill does 10 080
+  cargo xtask kill --points 100000      kill a peer at so many points; ci/kill does 10 240
   cargo xtask kill --only client/write:0:137  kill at one, as a finding names it
   cargo xtask fuzz --seconds 300        every fuzz target for five minutes
   cargo xtask fuzz consumer             one of them for a minute

@@ -67,6 +67,8 @@ impl Stage {
             holds: false,
             patience,
         };
+        // It has taken its names by the time it answers.
+        stage.survivors.ask(Side::Client, &Ask::Publish { number: 1 }, None)?;
         for side in SIDES {
             for scenario in [Scenario::Fetch, Scenario::Attach, Scenario::Call] {
                 stage.dry_run(side, scenario, false)?;

@@ -55,6 +55,8 @@ pub(crate) struct Tracee {
     threads: Vec<Pid>,
     watched: Pid,
     counts: bool,
+    /// The watched thread was interrupted and has not stopped for it.
+    interrupting: bool,
     /// The survivor has told how its half ended.
     told: bool,
     bell: Rc<Bell>,
@@ -78,7 +80,17 @@ impl Tracee {
             | ptrace::Options::PTRACE_O_EXITKILL;
         ptrace::seize(pid, options).map_err(system("trace a victim"))?;
         let (threads, watched) = (Vec::new(), pid);
-        Ok(Self { pid, threads, watched, counts: false, told: false, bell, patience, end: None })
+        Ok(Self {
+            pid,
+            threads,
+            watched,
+            counts: false,
+            interrupting: false,
+            told: false,
+            bell,
+            patience,
+            end: None,
+        })
     }
 
     pub(crate) fn pid(&self) -> Pid {
@@ -129,6 +141,7 @@ impl Tracee {
             return Err(Error::Usage("a server without a reactor thread".to_owned()));
         };
         self.watched = second;
+        self.interrupting = true;
         ptrace::interrupt(second).map_err(system("interrupt a victim"))?;
         self.run_to(Event::Interrupted)
     }
@@ -266,7 +279,8 @@ impl Tracee {
                 Event::Call
             }
             WaitStatus::PtraceEvent(thread, _, EVENT_STOP) => {
-                if self.threads.contains(&thread) && thread == self.watched {
+                if self.interrupting && thread == self.watched {
+                    self.interrupting = false;
                     return Ok(Some(Event::Interrupted));
                 }
                 if thread != self.pid && !self.threads.contains(&thread) {
@@ -283,6 +297,10 @@ impl Tracee {
             }
             WaitStatus::PtraceSyscall(thread) | WaitStatus::PtraceEvent(thread, ..) => {
                 self.resume(thread, None)?;
+                if self.interrupting && thread == self.watched {
+                    // The kernel takes any stop for the one that was asked for.
+                    ptrace::interrupt(thread).map_err(system("interrupt a victim"))?;
+                }
                 return Ok(None);
             }
             WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, ..) => {

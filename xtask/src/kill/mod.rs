@@ -23,7 +23,7 @@ use crate::root::target_dir;
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Victims to kill, the same number for each phase.
-    #[arg(long, value_name = "N", default_value_t = 10_080)]
+    #[arg(long, value_name = "N", default_value_t = 10_240)]
     points: u64,
     /// What the points are drawn from; another one each time by default. It is printed.
     #[arg(long, value_name = "NUMBER")]
