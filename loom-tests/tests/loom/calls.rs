@@ -13,7 +13,7 @@ fn serve(mut end: End, requests: u64, answer: usize) {
     let mut buffer = Vec::new();
     loop {
         while let Some(incoming) = end.incoming(&mut machine, &mut buffer) {
-            let Incoming::Request { id, len } = incoming else { panic!("nothing is cancelled") };
+            let Incoming::Request { id, len, .. } = incoming else { panic!("nothing is cancelled") };
             assert!(buffer[..len].iter().all(|byte| *byte == id.to_le_bytes()[0]));
             end.respond(&mut machine, id, &vec![id.to_le_bytes()[0]; answer]);
         }
@@ -169,12 +169,12 @@ fn a_request_is_copied_before_its_room_is_given_back() {
         });
         let mut buffer = Vec::new();
         let first = server.incoming(&mut machine, &mut buffer);
-        assert_eq!(first, Some(Incoming::Request { id: 1, len: 80 }));
+        assert_eq!(first, Some(Incoming::Request { id: 1, len: 80, batch: false }));
         assert_eq!(buffer, [1; 80]);
         let sent = thread.join().unwrap();
         for id in 2..=sent {
             let incoming = server.incoming(&mut machine, &mut buffer);
-            assert_eq!(incoming, Some(Incoming::Request { id, len: 0 }));
+            assert_eq!(incoming, Some(Incoming::Request { id, len: 0, batch: false }));
         }
         assert_eq!(server.incoming(&mut machine, &mut buffer), None);
     });

@@ -344,7 +344,7 @@ fn a_call_that_grows_both_lanes_comes_back() {
                     }
                     server.sleep(false);
                 };
-                assert_eq!(incoming, Incoming::Request { id: 1, len: LARGE });
+                assert_eq!(incoming, Incoming::Request { id: 1, len: LARGE, batch: false });
                 assert_eq!(buffer, [7; LARGE]);
                 server.respond(&mut machine, 1, &[9; LARGE]);
             });
