@@ -243,6 +243,7 @@ impl<T: Snapshot> SnapshotCache<T> {
             }
             Err(
                 error @ (CallError::PeerGone { .. }
+                | CallError::Unread { .. }
                 | CallError::Absent { .. }
                 | CallError::Declined { .. }),
             ) => {

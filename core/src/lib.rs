@@ -40,6 +40,7 @@ pub mod sim;
 mod spin;
 pub mod sync;
 mod time;
+mod unread;
 pub mod wire;
 
 pub use error::{ErrorKind, Executed, Fault, PeerFault};
@@ -50,3 +51,4 @@ pub use name::{NameError, ServiceName};
 pub use port::{Bell, Park, Port, Woken};
 pub use spin::{Looks, Spin, SpinPolicy};
 pub use time::{Deadline, Instant};
+pub use unread::{Left, Unread};

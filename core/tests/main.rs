@@ -28,3 +28,4 @@ mod shortage;
 mod sim;
 mod stats;
 mod switch;
+mod unread;

@@ -3,3 +3,4 @@
 mod cost;
 mod death;
 mod errors;
+pub(crate) mod stopped;

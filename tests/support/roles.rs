@@ -34,6 +34,7 @@ pub(crate) fn play(role: &str, parent: Parent) {
         "blobs" => blobs::serve(parent, &Settings::parse(role.split(' ').skip(1))),
         "blob-client" => blobs::call(parent),
         "client" => call(parent),
+        "deaf" => crate::processes::stopped::play_deaf(parent),
         "watcher" => watch(parent),
         "reader" => read_without_system_calls(parent),
         role => panic!("no such role: {role}"),
