@@ -1,14 +1,16 @@
 use std::sync::mpsc::channel;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use bellwire::{CallError, Client, ClientConfig, Executed, ServerConfig, State};
+use bellwire::{
+    CallError, Client, ClientConfig, Executed, Refreshed, ServerConfig, SnapshotCache, State,
+};
 
 use crate::support::child::Process;
-use crate::support::guard::until;
+use crate::support::guard::{PATIENCE, until};
 use crate::support::house::{Dir, House, patient};
 use crate::support::kernel;
-use crate::support::services::{Echo, Hold};
+use crate::support::services::{Echo, Hold, Numbers};
 
 #[test]
 fn a_provider_killed_in_mid_call_ends_the_parked_call_which_may_have_run() {
@@ -80,6 +82,23 @@ fn a_provider_that_comes_back_is_found_by_refresh() {
     let _successor = Process::start("server", &dir.run_dir);
     until("the successor is found", || client.refresh() == State::Ready);
     assert_eq!(client.call(&vec![2]).unwrap(), [2]);
+}
+
+#[test]
+fn a_watcher_is_told_of_a_death_though_the_endpoint_still_accepts() {
+    let dir = Dir::new();
+    let mut server = Process::start("server", &dir.run_dir);
+    let config = ClientConfig { connect_timeout: PATIENCE * 2, ..patient() };
+    let mut cache = SnapshotCache::<Numbers>::with_config(&dir.run_dir, config);
+    until("a board", || matches!(cache.refresh().unwrap(), Refreshed::Empty));
+    // As while a process dies slowly: whoever connects finds a socket that nobody answers.
+    let copies = kernel::copies(server.pid());
+    server.kill();
+    let begun = Instant::now();
+    assert_eq!(cache.wait_for_change(None).unwrap(), Refreshed::Unavailable);
+    assert!(begun.elapsed() < PATIENCE, "it waited for an answer of the dead");
+    drop(copies);
+    assert_eq!(cache.wait_for_change(Some(Duration::ZERO)).unwrap(), Refreshed::Unavailable);
 }
 
 #[test]

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::guard::until;
@@ -12,6 +14,21 @@ use super::guard::until;
 /// How many descriptors a process holds.
 pub(crate) fn fds(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
+}
+
+/// The process, as a descriptor that becomes readable when it has died.
+pub(crate) fn pidfd(pid: u32) -> OwnedFd {
+    pidfd_open(Pid::from_raw(pid.cast_signed()).unwrap(), PidfdFlags::empty()).unwrap()
+}
+
+/// Copies of all descriptors of a process. What they name stays open when it dies.
+pub(crate) fn copies(pid: u32) -> Vec<OwnedFd> {
+    let pidfd = pidfd(pid);
+    let links = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let numbers = links.map(|link| link.unwrap().file_name().to_str().unwrap().parse().unwrap());
+    // One may be closed while it is looked at.
+    let copy = |fd: i32| pidfd_getfd(&pidfd, fd, PidfdGetfdFlags::empty()).ok();
+    numbers.filter_map(copy).collect()
 }
 
 /// Bellwire's memory in a process: by inode its name and size in bytes.
