@@ -3,4 +3,5 @@
 mod cost;
 mod death;
 mod errors;
+pub(crate) mod latency;
 pub(crate) mod stopped;

@@ -15,6 +15,7 @@ use super::gate::Gate;
 use super::house::{patient, serve_all};
 use super::kernel;
 use super::services::{Echo, Numbers, numbers};
+use crate::processes::latency;
 use crate::resize::serve_exactly;
 
 /// Plays a role until the parent is gone, or says that it is enough.
@@ -34,6 +35,9 @@ pub(crate) fn play(role: &str, parent: Parent) {
         "blobs" => blobs::serve(parent, &Settings::parse(role.split(' ').skip(1))),
         "blob-client" => blobs::call(parent),
         "client" => call(parent),
+        "busy" => latency::spin(parent, number.unwrap()),
+        "observer" => latency::observe(parent),
+        "victim" => latency::wait_for_death(parent, &role.split(' ').skip(1).collect::<Vec<_>>()),
         "deaf" => crate::processes::stopped::play_deaf(parent),
         "watcher" => watch(parent),
         "reader" => read_without_system_calls(parent),
