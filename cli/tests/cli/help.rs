@@ -1,6 +1,7 @@
 use crate::support::{Ended, Place, bellwire};
 
-const COMMANDS: [&str; 7] = ["demo", "provide", "get", "ping", "ls", "doctor", "completions"];
+const COMMANDS: [&str; 8] =
+    ["demo", "provide", "get", "ping", "ls", "doctor", "soak", "completions"];
 
 #[test]
 fn every_command_has_help_with_examples() {
