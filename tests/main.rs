@@ -6,6 +6,7 @@
 //! | `processes` | a server and its clients in processes of their own: calls, death, what a session costs |
 //! | `handshake` | hostile clients and hostile servers before a session is open |
 //! | `hostile` | hostile peers on an open session |
+//! | `lies` | tables of bad inputs, each by name |
 //! | `snapshots` | publishing, watching, caching |
 //! | `calls` | what a caller sees: deadlines, cancelling, retries, stopping, event loops |
 //! | `resize` | lanes that grow and shrink, messages in memfds of their own, and what happens when they cannot |
@@ -26,6 +27,7 @@ mod calls;
 mod conformance;
 mod handshake;
 mod hostile;
+mod lies;
 mod processes;
 mod regressions;
 mod resize;
