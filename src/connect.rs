@@ -217,7 +217,7 @@ impl Connecting {
     }
 
     fn map(&mut self, welcome: &Welcome, incoming: Incoming) -> Result<(), ConnectError> {
-        let mut fds = incoming.received.into_fds().into_iter();
+        let mut fds = incoming.received.into_fds();
         let mut region = |size| match fds.next() {
             Some(fd) => PeerRegion::verify_and_map(fd, size).map_err(unverified),
             None => Err(protocol("a descriptor is missing")),
@@ -231,7 +231,7 @@ impl Connecting {
             .map_err(protocol)?;
         let board = Board::check(board, self.service).map_err(protocol)?;
         // The count of descriptors was checked: this one is there if the server wants to be rung by it.
-        let peer_eventfd = fds.next().map(Eventfd::from_peer);
+        let peer_eventfd = fds.next().map(Eventfd::from_peer).transpose().map_err(unverified)?;
         let own = OwnMemoryMaker {
             role: Role::Client,
             session: welcome.session,

@@ -126,8 +126,8 @@ impl Greeting {
         Progress::TurnedAway(Some(self.socket))
     }
 
-    /// The server has no more time for it.
-    /// Gives the socket back, to be closed.
+    /// The server has no more time for it. Gives the socket back, to be closed where closing may block.
+    #[must_use]
     pub(super) fn turn_away(self, code: RefuseCode, reason: &str) -> OwnedFd {
         refuse(&self.socket, &Refuse::new(code, reason));
         self.socket
@@ -210,7 +210,7 @@ impl Greeting {
         welcome: &Welcome,
         incoming: Incoming,
     ) -> Result<(PeerEnd, Option<Eventfd>), Refuse> {
-        let mut fds = incoming.received.into_fds().into_iter();
+        let mut fds = incoming.received.into_fds();
         let mut region = |size| {
             let missing = || Refuse::new(RefuseCode::Protocol, "a descriptor is missing");
             let fd = fds.next().ok_or_else(missing)?;
@@ -225,7 +225,7 @@ impl Greeting {
         let trusted = self.credentials.uid == own_uid() || self.credentials.uid == 0;
         let eventfd = fds.next();
         let eventfd = if trusted {
-            eventfd.map(Eventfd::from_peer)
+            eventfd.map(Eventfd::from_peer).transpose().map_err(|error| broken(&error))?
         } else {
             reaper::reap_all(eventfd);
             None

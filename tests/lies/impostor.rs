@@ -24,7 +24,7 @@ pub(super) fn unix_socket() -> OwnedFd {
     UnixStream::pair().unwrap().0.into()
 }
 
-/// Its `close` waits for an hour, or until somebody resets `SO_LINGER`: what was written is never read.
+/// Its `close` waits for longer than any test, or until somebody resets `SO_LINGER`: what was written is never read.
 pub(super) fn lingering_socket() -> OwnedFd {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -32,7 +32,7 @@ pub(super) fn lingering_socket() -> OwnedFd {
     stream.set_nonblocking(true).unwrap();
     while stream.write(&[0; 1 << 16]).is_ok() {}
     stream.set_nonblocking(false).unwrap();
-    rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::from_secs(3600))).unwrap();
+    rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::from_secs(100))).unwrap();
     // Its end lives as long as this process.
     std::mem::forget(never_reads);
     stream.into()
@@ -78,6 +78,10 @@ pub(super) fn eventfd() -> OwnedFd {
     rustix::event::eventfd(0, EventfdFlags::CLOEXEC).unwrap()
 }
 
+pub(super) fn eventfd_by_its_path() -> OwnedFd {
+    reopened(&eventfd(), OFlags::PATH)
+}
+
 pub(super) fn epoll() -> OwnedFd {
     kernel_epoll::create(kernel_epoll::CreateFlags::CLOEXEC).unwrap()
 }
@@ -91,8 +95,12 @@ pub(super) fn path_only() -> OwnedFd {
     reopened(&Draft::lane().make(), OFlags::PATH)
 }
 
-/// The same memfd by another open file.
-pub(super) fn reopened(fd: &OwnedFd, flags: OFlags) -> OwnedFd {
+/// A memfd as it should be, by a descriptor that can only be written.
+pub(super) fn write_only(draft: &Draft) -> OwnedFd {
+    reopened(&draft.make(), OFlags::WRONLY)
+}
+
+fn reopened(fd: &OwnedFd, flags: OFlags) -> OwnedFd {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty()).unwrap()
 }

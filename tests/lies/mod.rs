@@ -13,6 +13,7 @@
 #[macro_use]
 mod table;
 
+mod closing;
 mod impostor;
 #[macro_use]
 mod passing;
@@ -21,7 +22,8 @@ mod to_server;
 
 /// Every row of every table.
 fn rows() -> Vec<&'static str> {
-    [to_server::rows(), to_client::rows()].concat()
+    let closing = [closing::ROWS, closing::of_clients::ROWS].concat();
+    [to_server::rows(), to_client::rows(), closing].concat()
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! Memory that is passed while a session goes on: a lane's next epoch, or a message. As each comes it is what an honest
 //! peer passes.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 use bellwire_core::Geometry;
 use bellwire_core::lane::Epoch;
 use bellwire_core::wire::{Attachment, Header, Kind, Message, Status};
-use rustix::fs::{Mode, OFlags, SealFlags};
+use rustix::fs::SealFlags;
 
+use super::impostor;
 use crate::support::memory::Draft;
 use crate::support::rogue::{RogueSession, encode};
 
@@ -75,10 +76,7 @@ impl Passing {
 
     /// A descriptor that can only be written.
     pub(super) fn write_only(&mut self) {
-        let fd = self.memory.make();
-        let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-        self.other = Some(rustix::fs::open(path, flags, Mode::empty()).unwrap());
+        self.other = Some(impostor::write_only(&self.memory));
     }
 }
 

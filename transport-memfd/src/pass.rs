@@ -102,6 +102,10 @@ pub struct Received {
     fds: Vec<OwnedFd>,
 }
 
+/// The descriptors of a message, in their order.
+#[derive(Debug)]
+pub struct Fds(std::vec::IntoIter<OwnedFd>);
+
 /// Sends `bytes` as one message, with `fds`.
 ///
 /// # Errors
@@ -241,9 +245,10 @@ impl Received {
         self.fds.len()
     }
 
-    /// The descriptors, however many. Whoever drops one that was not verified may block: use the reaper.
-    pub fn into_fds(mut self) -> Vec<OwnedFd> {
-        std::mem::take(&mut self.fds)
+    /// The descriptors, however many. Those that nobody takes out go to the reaper; so should those that somebody
+    /// takes and does not verify.
+    pub fn into_fds(mut self) -> Fds {
+        Fds(std::mem::take(&mut self.fds).into_iter())
     }
 
     /// The descriptors, which must be exactly `N`.
@@ -257,6 +262,20 @@ impl Received {
             reaper::reap_all(fds);
             FdCountError { count, expected: N }
         })
+    }
+}
+
+impl Iterator for Fds {
+    type Item = OwnedFd;
+
+    fn next(&mut self) -> Option<OwnedFd> {
+        self.0.next()
+    }
+}
+
+impl Drop for Fds {
+    fn drop(&mut self) {
+        reaper::reap_all(&mut self.0);
     }
 }
 

@@ -163,7 +163,7 @@ impl PeerRegion {
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
         sealed::check(fd, seals, expected_size as u64)?;
         let mapping = Mapping::new(fd, expected_size, ProtFlags::READ, MapFlags::SHARED)
-            .map_err(|source| VerifyError::System { source })?;
+            .map_err(sealed::unmapped)?;
         let range = Range { start: mapping.start(), len: mapping.len() };
         Ok(Self { range, _mapping: mapping })
     }

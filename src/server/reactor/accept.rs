@@ -82,8 +82,8 @@ impl Reactor {
         });
         let Some((_, slot)) = greetings.min() else { return };
         if let Guest::Greeting(greeting) = self.seats.remove(slot).guest {
-            greeting
-                .turn_away(RefuseCode::Quota, "too many clients are in the handshake: try again");
+            let reason = "too many clients are in the handshake: try again";
+            self.discard(greeting.turn_away(RefuseCode::Quota, reason));
             self.greetings -= 1;
             self.stats.turned_away += 1;
         }

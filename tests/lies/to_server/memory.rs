@@ -1,10 +1,10 @@
 //! The page and the lane that a client attaches.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
-use bellwire::RefuseCode;
-use bellwire_core::wire::{Attach, Message};
-use rustix::fs::{OFlags, SealFlags};
+use bellwire::{Doorbell, RefuseCode};
+use bellwire_core::wire::{Attach, Message, Role};
+use rustix::fs::SealFlags;
 
 use super::{Attaching, is_refused, is_refused_at_attach};
 use crate::lies::impostor;
@@ -29,8 +29,8 @@ macro_rules! faults {
             half_as_large("bytes where", |it| it.$which.size /= 2);
             twice_as_large("bytes where", |it| it.$which.size *= 2);
             without_any_page("allocated", |it| sparse(&mut it.$which));
-            that_can_only_be_written("cannot be examined or mapped", |it| {
-                let fd = impostor::reopened(&it.$which.make(), OFlags::WRONLY);
+            that_can_only_be_written("cannot be read", |it| {
+                let fd = impostor::write_only(&it.$which);
                 it.replace(stringify!($which), fd);
             });
         } }
@@ -59,6 +59,35 @@ mod instead_of_a_lane {
     use super::*;
 
     impostors!(is_no_lane);
+}
+
+mod instead_of_an_eventfd {
+    use super::*;
+
+    rows! { is_no_eventfd {
+        a_pipe(impostor::pipe);
+        a_unix_socket(impostor::unix_socket);
+        a_tcp_socket_that_lingers(impostor::lingering_socket);
+        a_file_on_disk(impostor::file_on_disk);
+        dev_zero(impostor::dev_zero);
+        an_epoll_instance(impostor::epoll);
+        a_pidfd(impostor::pidfd);
+        a_memfd(impostor::unsealed);
+        an_eventfd_by_its_path(impostor::eventfd_by_its_path);
+    } }
+
+    #[track_caller]
+    fn is_no_eventfd(make: fn() -> OwnedFd) {
+        is_refused(RefuseCode::Protocol, "eventfd that is none", |rogue| {
+            let mut hello = rogue.hello;
+            hello.doorbell = Doorbell::Eventfd;
+            rogue.send(&Message::Hello(hello), &[]);
+            let Some((Message::Welcome(welcome), _fds)) = rogue.receive() else { panic!("not let in") };
+            let page = Draft::page(Role::Client, welcome.session, rogue.service).make();
+            let fds = [page, Draft::lane().make(), make()];
+            rogue.attach(welcome.session, &fds.each_ref().map(AsFd::as_fd));
+        });
+    }
 }
 
 mod header {
@@ -122,7 +151,6 @@ mod borrowed {
     #[track_caller]
     fn is_sent_back(which: [usize; 2], part: &str) {
         is_refused(RefuseCode::Protocol, part, |rogue| {
-            use std::os::fd::AsFd;
             let (welcome, fds) = rogue.enter();
             let attach = Message::Attach(Attach { session: welcome.session });
             rogue.send(&attach, &which.map(|at| fds[at].as_fd()));
@@ -131,7 +159,8 @@ mod borrowed {
 }
 
 pub(super) fn rows() -> Vec<&'static str> {
-    let impostors = [instead_of_a_page::ROWS, instead_of_a_lane::ROWS].concat();
+    let impostors =
+        [instead_of_a_page::ROWS, instead_of_a_lane::ROWS, instead_of_an_eventfd::ROWS].concat();
     let of_both = [page::ROWS, lane::ROWS, &impostors].concat();
     [&of_both, header::ROWS, messages::ROWS, borrowed::ROWS].concat()
 }

@@ -225,7 +225,7 @@ impl Link {
             Err(ReceiveError::System { source }) => return Err(shortage(0, source).into()),
         };
         let message = bytes.get(..received.len).unwrap_or(&bytes);
-        match self.control.mailbox.take_in(message, received.into_fds()) {
+        match self.control.mailbox.take_in(message, received.into_fds().collect()) {
             Ok(()) => Ok(Taken::One),
             Err(rejected) => {
                 reaper::reap_all(rejected.descriptors);
@@ -260,8 +260,6 @@ fn missing(what: &'static str) -> PeerFault {
 
 fn unmapped(what: &'static str, bytes: u64, error: &VerifyError) -> FollowError {
     let why = match error {
-        // A descriptor that is for writing only.
-        VerifyError::System { source: Errno::ACCESS | Errno::PERM } => "it cannot be read",
         VerifyError::System { source } => {
             let resource = Resource::Maps;
             return Shortage { resource, bytes, code: source.raw_os_error() }.into();
@@ -273,6 +271,8 @@ fn unmapped(what: &'static str, bytes: u64, error: &VerifyError) -> FollowError 
         VerifyError::Limit { .. } => "its length is above the limit",
         VerifyError::Sparse { .. } => "its pages are not allocated",
         VerifyError::HugePages => "it lies on huge pages",
+        VerifyError::Unreadable => "it cannot be read",
+        VerifyError::NotEventfd => "it is no eventfd",
     };
     PeerFault::Memory { what, why }.into()
 }
