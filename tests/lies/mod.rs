@@ -14,6 +14,7 @@
 mod table;
 
 mod closing;
+mod flood;
 mod impostor;
 #[macro_use]
 mod passing;
