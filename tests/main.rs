@@ -6,6 +6,8 @@
 //! | `processes` | a server and its clients in processes of their own: calls, death, what a session costs |
 //! | `handshake` | hostile clients and hostile servers before a session is open |
 //! | `hostile` | hostile peers on an open session |
+//! | `admission` | who is not let in, who does not own a name, and what nobody can write |
+//! | `limits` | what a process lacks, and what interrupts it |
 //! | `lies` | tables of bad inputs, each by name |
 //! | `snapshots` | publishing, watching, caching |
 //! | `calls` | what a caller sees: deadlines, cancelling, retries, stopping, event loops |
@@ -23,11 +25,13 @@
     reason = "all of this is tests: what cannot be fails them, and payloads are cut from counters"
 )]
 
+mod admission;
 mod calls;
 mod conformance;
 mod handshake;
 mod hostile;
 mod lies;
+mod limits;
 mod processes;
 mod regressions;
 mod resize;

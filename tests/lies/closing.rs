@@ -209,13 +209,19 @@ fn holds_up_no_client(doorbell: Doorbell, fds: fn(u64) -> Vec<OwnedFd>) {
     assert_eq!(told.recv_timeout(PATIENCE).unwrap(), State::Connecting);
     let rogue = listener.accept();
     let fds = fds(SESSION);
-    let bytes = encode(&Message::Welcome(bellwire_core::wire::Welcome { doorbell, ..welcome(SESSION) }), fds.len());
+    let bytes = encode(
+        &Message::Welcome(bellwire_core::wire::Welcome { doorbell, ..welcome(SESSION) }),
+        fds.len(),
+    );
     send(&rogue, &bytes, fds);
     drop(rogue);
     go.send(()).unwrap();
     let state = told.recv_timeout(PATIENCE).expect("the client is held up");
     assert!(!matches!(state, State::Ready), "{state:?}");
-    assert_eq!(told.recv_timeout(PATIENCE).expect("it is held up when it is dropped"), State::Absent);
+    assert_eq!(
+        told.recv_timeout(PATIENCE).expect("it is held up when it is dropped"),
+        State::Absent
+    );
 }
 
 fn server_page(session: u64) -> OwnedFd {

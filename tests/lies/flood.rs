@@ -5,9 +5,11 @@ use std::thread;
 use std::time::Duration;
 
 use bellwire::{CallError, Client, ServerConfig};
+use bellwire_core::lane::Epoch;
 use bellwire_core::sync::{AtomicBool, Ordering};
 use bellwire_core::wire::{Header, Kind, Message, Status};
 use bellwire_core::{Bell, Geometry, OwnMemory, PeerMemory, Port, Word};
+use zerocopy::IntoBytes;
 
 use crate::support::guard::until;
 use crate::support::house::{Dir, House, patient};
@@ -98,7 +100,11 @@ fn a_payload_that_changes_while_it_is_read() {
         });
         let mut answer = vec![0; LEN as usize + 16];
         rogue.link.peer().read((before % Geometry::DEFAULT.size()) as usize, &mut answer);
-        assert_eq!(answer[..4], LEN.to_le_bytes(), "the length that was checked is the length that is used");
+        assert_eq!(
+            answer[..4],
+            LEN.to_le_bytes(),
+            "the length that was checked is the length that is used"
+        );
         assert!(answer[16..].iter().all(|byte| *byte <= 2));
         rogue.set(Word::Head, rogue.link.peer().load(Word::Tail, Ordering::Acquire));
     }
@@ -170,7 +176,9 @@ fn a_handshake_that_arrives_byte_by_byte() {
     let rogue = Rogue::connect(house.run_dir(), "echo");
     for byte in encode(&Message::Hello(rogue.hello), 0) {
         // It is refused with the first.
-        if bellwire_memfd::pass::send(std::os::fd::AsFd::as_fd(&rogue.socket), &[byte], &[]).is_err() {
+        if bellwire_memfd::pass::send(std::os::fd::AsFd::as_fd(&rogue.socket), &[byte], &[])
+            .is_err()
+        {
             break;
         }
         assert_eq!(good.call(&vec![byte]).unwrap(), [byte]);
@@ -194,4 +202,69 @@ fn a_handshake_that_stops_halfway_is_ended_at_its_deadline_and_nobody_waits_for_
     }
     drop(good);
     assert_eq!(house.close().turned_away, 2);
+}
+
+/// A lane of 64 MiB full of records, and one more for each that is taken: there is always something to do for this
+/// client.
+#[test]
+fn a_client_that_sends_without_pause_leaves_the_others_their_turns() {
+    let house = House::open();
+    let mut good: Client<Echo> = house.client();
+    let mut rogue = Rogue::connect(house.run_dir(), "echo").open();
+    rogue.put(Header::new(Kind::Request, Status::Ok, 1, 0), &[]);
+    rogue.take_answers();
+    let epoch = Epoch { number: 2, size: Geometry::LARGE };
+    rogue.link.offer(epoch).unwrap();
+    rogue.write(Header::new(Kind::Switch, Status::Ok, epoch.to_wire(), 0), &[]);
+    rogue.link.adopt(epoch);
+    let base = rogue.tail;
+    // What was answered long ago is not wanted any more, again and again.
+    let lap = Header::new(Kind::Cancel, Status::Ok, 1, 0).as_bytes().repeat(4096);
+    for at in 0..1024 {
+        rogue.link.own().write(at << 16, &lap);
+    }
+    let room = epoch.size.size() - 48;
+    rogue.set(Word::Tail, base + room);
+    let over = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&over);
+    let flood = thread::spawn(move || {
+        while !stopped.load(Ordering::Relaxed) {
+            let head = rogue.link.peer().load(Word::Head, Ordering::Acquire).max(base);
+            rogue.link.own().store(Word::Tail, head + room, Ordering::Release);
+        }
+        rogue
+    });
+    let taken = |rogue: &RogueSession| rogue.link.peer().load(Word::Head, Ordering::Acquire);
+    for call in 0..CALLS {
+        let request = call.to_le_bytes().to_vec();
+        assert_eq!(good.call(&request).unwrap(), request);
+    }
+    over.store(true, Ordering::Relaxed);
+    let rogue = flood.join().unwrap();
+    assert!(taken(&rogue) < base + room, "all of it was taken before {CALLS} calls were answered");
+    drop((good, rogue));
+    house.close();
+}
+
+#[test]
+fn a_message_whose_last_part_never_comes_holds_up_its_own_session_alone() {
+    let house = House::open();
+    let mut good: Client<Echo> = house.client();
+    let mut rogues: Vec<_> =
+        (0..8).map(|_| Rogue::connect(house.run_dir(), "echo").open()).collect();
+    for rogue in &mut rogues {
+        rogue.put(Header::new(Kind::Request, Status::Ok, 1, 0).part(4000, true), &[7; 4000]);
+    }
+    for rogue in &rogues {
+        rogue.sees(Word::Head, 4016);
+        assert_eq!(good.call(&vec![1; 5000]).unwrap(), vec![1; 5000]);
+    }
+    // Broken off, it is forgotten, and the next one is answered.
+    let mut last = rogues.pop().unwrap();
+    last.put(Header::new(Kind::Cancel, Status::Ok, 1, 0), &[]);
+    last.put(Header::new(Kind::Request, Status::Ok, 2, 0), &[]);
+    last.sees(Word::Tail, 16);
+    drop((good, rogues, last));
+    let stats = house.close();
+    assert_eq!((stats.poisoned, stats.accepted), (0, 9), "{stats:?}");
 }

@@ -1,11 +1,11 @@
 //! Descriptors that are not what they are passed for.
 
 use std::fs::File;
+use std::io::Write;
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
-use std::io::Write;
 
 use rustix::event::{EventfdFlags, epoll as kernel_epoll};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
@@ -124,4 +124,3 @@ pub(super) fn unsealable() -> OwnedFd {
     ftruncate(&fd, SIZE).unwrap();
     fd
 }
-

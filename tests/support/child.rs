@@ -22,9 +22,20 @@ pub(crate) struct Process {
 impl Process {
     /// Starts one, and waits until it says that it is ready.
     pub(crate) fn start(role: &str, run_dir: &RunDir) -> Self {
+        Self::start_by(Command::new(std::env::current_exe().unwrap()), role, run_dir)
+    }
+
+    /// Starts one by unshare(1), in namespaces of its own as the options say.
+    pub(crate) fn start_unshared(options: &[&str], role: &str, run_dir: &RunDir) -> Self {
+        let mut command = Command::new("unshare");
+        command.args(options).arg(std::env::current_exe().unwrap());
+        Self::start_by(command, role, run_dir)
+    }
+
+    fn start_by(mut command: Command, role: &str, run_dir: &RunDir) -> Self {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_read_timeout(Some(PATIENCE)).unwrap();
-        let child = Command::new(std::env::current_exe().unwrap())
+        let child = command
             .args(["--exact", "support::child::plays_its_role", "--nocapture", "--test-threads=1"])
             .env(ROLE, role)
             .env(RunDir::VARIABLE, run_dir.path())

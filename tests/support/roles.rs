@@ -35,6 +35,8 @@ pub(crate) fn play(role: &str, parent: Parent) {
         "blob-client" => blobs::call(parent),
         "client" => call(parent),
         "watcher" => watch(parent),
+        "admission" => crate::admission::play(parent, role),
+        "limits" => crate::limits::play(parent, role),
         "reader" => read_without_system_calls(parent),
         role => panic!("no such role: {role}"),
     }

@@ -82,7 +82,9 @@ mod instead_of_an_eventfd {
             let mut hello = rogue.hello;
             hello.doorbell = Doorbell::Eventfd;
             rogue.send(&Message::Hello(hello), &[]);
-            let Some((Message::Welcome(welcome), _fds)) = rogue.receive() else { panic!("not let in") };
+            let Some((Message::Welcome(welcome), _fds)) = rogue.receive() else {
+                panic!("not let in")
+            };
             let page = Draft::page(Role::Client, welcome.session, rogue.service).make();
             let fds = [page, Draft::lane().make(), make()];
             rogue.attach(welcome.session, &fds.each_ref().map(AsFd::as_fd));

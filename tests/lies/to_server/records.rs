@@ -1,8 +1,8 @@
 //! Records in the client's own lane.
 
 use bellwire::{Geometry, Limits, ServerConfig};
-use bellwire_core::wire::{Header, Kind, MORE, Status};
 use bellwire_core::sync::Ordering;
+use bellwire_core::wire::{Header, Kind, MORE, Status};
 use bellwire_core::{OwnMemory, PeerMemory, Port, Word};
 use zerocopy::IntoBytes;
 
