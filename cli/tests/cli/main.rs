@@ -14,4 +14,5 @@ mod help;
 mod ls;
 mod ping;
 mod provide;
+mod sandbox;
 mod support;
