@@ -32,6 +32,8 @@ pub(crate) enum Error {
         "{test} fails before anything is weakened: a mutant would prove nothing; see `ci/loom`\n{log}"
     )]
     BaselineTest { test: String, log: String },
+    #[error("nothing is written down in {}: run `cargo xtask test test loom` first", dir.display())]
+    NothingRan { dir: PathBuf },
     #[error("a worker ended early; the message above says why")]
     Worker,
 }

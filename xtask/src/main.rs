@@ -1,12 +1,13 @@
 //! `cargo xtask`: what a developer of Bellwire runs.
 //!
 //! Each job is a script in `ci/` that also runs alone. This program runs them in order and sums them up
-//! ([`jobs`]), and holds the one job that needs more than a few lines of shell ([`mutants`]).
+//! ([`jobs`]), and holds those that need more than a few lines of shell ([`mutants`], [`proof`]).
 
 mod error;
 mod jobs;
 mod mutants;
 mod paint;
+mod proof;
 mod root;
 
 use std::process::ExitCode;
@@ -53,6 +54,8 @@ enum Command {
     List,
     /// Weaken every ordering and every fence of core, one at a time: the loom tests must notice.
     Mutants(mutants::Args),
+    /// Compare the tests that the threat model names with those that ran.
+    Proof(proof::Args),
 }
 
 fn main() -> ExitCode {
@@ -79,6 +82,7 @@ fn run(command: Command, paint: Paint) -> Result<bool, Error> {
             jobs::list();
             Ok(true)
         }
+        Command::Proof(args) => proof::run(&root::find()?, &args),
         Command::Mutants(args) => {
             mutants::run(&mutants::Layout::of_bellwire(root::find()?), &args, paint)
         }
