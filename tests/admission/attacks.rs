@@ -20,7 +20,10 @@ use crate::support::services::Echo;
 /// What comes of an attack: an error, or nothing that anybody could see.
 type Outcome = io::Result<()>;
 
-const ATTACKS: [(&str, fn(&Target) -> Outcome); 32] = [
+/// By name.
+type Attack = (&'static str, fn(&Target) -> Outcome);
+
+const ATTACKS: [Attack; 32] = [
     ("map it for writing", |it| it.map(it.fd(), MapFlags::SHARED)),
     ("map it for writing, validated", |it| it.map(it.fd(), MapFlags::SHARED_VALIDATE)),
     ("write", |it| Ok(rustix::io::write(it.fd(), b"evil").map(drop)?)),
@@ -35,7 +38,7 @@ const ATTACKS: [(&str, fn(&Target) -> Outcome); 32] = [
     ("shrink", |it| Ok(rustix::fs::ftruncate(it.fd(), 0)?)),
     ("shrink by a byte", |it| Ok(rustix::fs::ftruncate(it.fd(), it.len as u64 - 1)?)),
     ("grow", |it| Ok(rustix::fs::ftruncate(it.fd(), 2 * it.len as u64)?)),
-    ("shrink by its path", |it| Ok(OpenOptions::new().write(true).open(it.path())?.set_len(0)?)),
+    ("shrink by its path", |it| OpenOptions::new().write(true).open(it.path())?.set_len(0)),
     ("truncate when it is opened", |it| {
         OpenOptions::new().write(true).truncate(true).open(it.path()).map(drop)
     }),
@@ -154,8 +157,9 @@ impl Target {
     fn write_by_another_process(&self) -> Outcome {
         let evil = libc::iovec { iov_base: b"evil".as_ptr() as *mut _, iov_len: 4 };
         let target = libc::iovec { iov_base: self.mapping, iov_len: 4 };
+        let own = rustix::process::getpid().as_raw_nonzero().get();
         // SAFETY: both vectors live past the call, and the kernel checks what they point to.
-        let done = unsafe { libc::process_vm_writev(libc::getpid(), &evil, 1, &target, 1, 0) };
+        let done = unsafe { libc::process_vm_writev(own, &evil, 1, &target, 1, 0) };
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 

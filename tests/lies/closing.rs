@@ -53,7 +53,8 @@ fn open(house: &House) -> RogueSession {
 }
 
 /// Sends a message that says it has these descriptors, and lets go of them.
-fn send(rogue: &Rogue, bytes: &[u8], fds: Vec<OwnedFd>) {
+fn send(rogue: &Rogue, bytes: &[u8], fds: impl IntoIterator<Item = OwnedFd>) {
+    let fds: Vec<_> = fds.into_iter().collect();
     rogue.send_bytes(bytes, &fds.iter().map(AsFd::as_fd).collect::<Vec<_>>());
 }
 
@@ -71,7 +72,7 @@ rows! { holds_up_no_reactor {
         send(&rogue, b"nobody reads this", vec![lingering_socket()]);
     });
     among_more_than_any_message_has(ServerConfig::default(), connect, |_, rogue| {
-        let fds = (0..20).map(|_| lingering_socket()).collect();
+        let fds = (0..20).map(|_| lingering_socket());
         send(&rogue, &encode(&Message::Hello(rogue.hello), 20), fds);
         rogue
     });
@@ -172,7 +173,8 @@ fn page(session: u64) -> OwnedFd {
     Draft::page(Role::Client, session, "echo".parse().unwrap()).make()
 }
 
-fn attach(rogue: Rogue, session: u64, fds: Vec<OwnedFd>) -> Rogue {
+fn attach(rogue: Rogue, session: u64, fds: impl IntoIterator<Item = OwnedFd>) -> Rogue {
+    let fds: Vec<_> = fds.into_iter().collect();
     rogue.attach(session, &fds.iter().map(AsFd::as_fd).collect::<Vec<_>>());
     rogue
 }

@@ -40,9 +40,10 @@ fn thousands_of_connects_of_one_peer_hold_up_nobody_and_leave_nothing_behind() {
             over.store(true, Ordering::Relaxed);
         })
     };
-    let mut calls = 0;
+    let mut calls = 0_u64;
     while !over.load(Ordering::Relaxed) {
-        assert_eq!(good.call(&vec![calls as u8]).unwrap(), [calls as u8]);
+        let request = calls.to_le_bytes().to_vec();
+        assert_eq!(good.call(&request).unwrap(), request);
         calls += 1;
     }
     peer.join().unwrap();
