@@ -15,7 +15,7 @@ pub(crate) struct Job {
 }
 
 /// Every check, the quick ones first.
-pub(crate) const JOBS: [Job; 13] = [
+pub(crate) const JOBS: [Job; 14] = [
     Job { name: "fmt", about: "the code is formatted" },
     Job { name: "rules", about: "the rules of this repository that no lint knows" },
     Job {
@@ -26,6 +26,7 @@ pub(crate) const JOBS: [Job; 13] = [
     Job { name: "test", about: "unit, integration and documentation tests" },
     Job { name: "doc", about: "the documentation builds; warnings are errors" },
     Job { name: "loom", about: "the lanes and the parking protocol, every interleaving" },
+    Job { name: "proof", about: "every test that the threat model names was run, and passed" },
     Job { name: "mutants", about: "the loom tests notice every weakened ordering" },
     Job { name: "kill", about: "a peer that is killed at any point; planted bugs are found" },
     Job { name: "fuzz", about: "what a peer may send, and what its memory may say" },

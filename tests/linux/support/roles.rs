@@ -29,6 +29,8 @@ pub(crate) fn play(role: &str, parent: Parent) {
             let mut squeeze = humbly();
             blobs::call(parent, |words| squeeze.obey(words));
         }
+        "admission" => crate::admission::play(parent, role),
+        "limits" => crate::limits::play(parent, role),
         "reader" => read_without_system_calls(parent),
         _ => roles::play(role, parent),
     }
