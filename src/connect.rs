@@ -220,7 +220,7 @@ impl Connecting {
     }
 
     fn map(&mut self, welcome: &Welcome, incoming: Incoming) -> Result<(), ConnectError> {
-        let mut objects = incoming.received.into_objects().into_iter();
+        let mut objects = incoming.received.into_objects();
         let mut region = |size| match objects.next() {
             Some(memory) => PeerRegion::verify_and_map(memory, size).map_err(unverified),
             None => Err(protocol("a descriptor is missing")),
@@ -234,7 +234,7 @@ impl Connecting {
             .map_err(protocol)?;
         let board = Board::check(board, self.service).map_err(protocol)?;
         // The count of descriptors was checked: this one is there if the server wants to be rung by it.
-        let peer_event = objects.next().map(Event::from_peer);
+        let peer_event = objects.next().map(Event::from_peer).transpose().map_err(unverified)?;
         let own = OwnMemoryMaker {
             role: Role::Client,
             session: welcome.session,

@@ -132,7 +132,8 @@ impl Greeting {
         Progress::TurnedAway(Some(self.channel))
     }
 
-    /// The server has no more time for it. Gives the channel back, to be closed.
+    /// The server has no more time for it. Gives the channel back, to be closed where closing may block.
+    #[must_use]
     pub(super) fn turn_away(self, code: RefuseCode, reason: &str) -> Channel {
         refuse(&self.channel, &Refuse::new(code, reason));
         self.channel
@@ -222,7 +223,7 @@ impl Greeting {
         welcome: &Welcome,
         incoming: Incoming,
     ) -> Result<(PeerEnd, Option<Event>), Refuse> {
-        let mut objects = incoming.received.into_objects().into_iter();
+        let mut objects = incoming.received.into_objects();
         let mut region = |size| {
             let missing = || Refuse::new(RefuseCode::Protocol, "a descriptor is missing");
             let memory = objects.next().ok_or_else(missing)?;
@@ -235,7 +236,7 @@ impl Greeting {
         checked.map_err(|error| broken(&error))?;
         let ringer = objects.next();
         let event = if doorbell::may_ring(&self.credentials) {
-            ringer.map(Event::from_peer)
+            ringer.map(Event::from_peer).transpose().map_err(|error| broken(&error))?
         } else {
             reaper::reap_all(ringer);
             None

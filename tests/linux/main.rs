@@ -6,6 +6,9 @@
 //! | `conformance` | what any transport has to do, over memfds |
 //! | `handshake` | hostile clients and hostile servers before a session is open |
 //! | `hostile` | hostile peers on an open session |
+//! | `admission` | who is not let in, who does not own a name, and what nobody can write |
+//! | `limits` | what a process lacks, and what interrupts it |
+//! | `lies` | tables of bad inputs, each by name |
 //! | `snapshots` | seals on what is published |
 //! | `calls` | retries, event loops, and a provider that never answers |
 //! | `resize` | hostile lanes and attachments, memory that is given back, memory that cannot be had |
@@ -20,11 +23,14 @@
     reason = "all of this is tests: what cannot be fails them, and payloads are cut from counters"
 )]
 
+mod admission;
 mod calls;
 mod conformance;
 mod departed;
 mod handshake;
 mod hostile;
+mod lies;
+mod limits;
 mod processes;
 mod regressions;
 mod resize;

@@ -24,7 +24,12 @@ pub(crate) struct Process {
 impl Process {
     /// Starts one, and waits until it says that it is ready.
     pub(crate) fn start(role: &str, run_dir: &RunDir) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
+        Self::start_by(Command::new(std::env::current_exe().unwrap()), role, run_dir)
+    }
+
+    /// Starts one by another program, which runs what its last arguments say: `command` ends with this binary.
+    pub(crate) fn start_by(mut command: Command, role: &str, run_dir: &RunDir) -> Self {
+        let mut child = command
             .args(["--exact", &body(), "--nocapture", "--test-threads=1"])
             .env(ROLE, role)
             .env(RunDir::VARIABLE, run_dir.path())

@@ -8,19 +8,23 @@ use bellwire_core::Instant;
 use bellwire_core::sync::{AtomicBool, AtomicU32, Ordering};
 use bellwire_core::wire::Doorbell;
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::Stat;
 use rustix::io::{Errno, IoSliceMut, ReadWriteFlags, preadv2};
 use rustix::thread::futex::{
     Flags, Wait, WaitFlags, WaitPtr, WaitvFlags, wait as futex_wait, waitv, wake as futex_wake,
 };
 use rustix::time::ClockId;
 
-use crate::clock;
 use crate::peer::{Credentials, User};
+use crate::sealed::VerifyError;
+use crate::{clock, reaper};
 
 /// How many words one wait takes without allocating.
 const FEW: usize = 8;
 /// How long a wait may overlook the words after the first on a kernel without `futex_waitv`.
 const SLICE: Duration = Duration::from_millis(10);
+/// The bits of a file's mode that say what kind it is (`S_IFMT`).
+const TYPE: u32 = 0o170_000;
 
 /// A 32-bit word that threads of several processes may park on. It can be looked at, waited for and woken
 /// at; it cannot be stored to, since the memory behind it may be the peer's and read-only.
@@ -164,10 +168,18 @@ impl Eventfd {
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Self)
     }
 
-    /// Takes over a descriptor that a peer sent, to ring it. Whether it is an eventfd cannot be told
-    /// through a documented interface: a peer that sends something else rings itself in vain.
-    pub fn from_peer(fd: OwnedFd) -> Self {
-        Self(fd)
+    /// Takes over a descriptor that a peer sent, to ring it.
+    ///
+    /// What is none goes to the reaper: to write it, or only to close it, might block.
+    ///
+    /// # Errors
+    /// [`VerifyError::NotEventfd`]
+    pub fn from_peer(fd: OwnedFd) -> Result<Self, VerifyError> {
+        if is_eventfd(fd.as_fd()) {
+            return Ok(Self(fd));
+        }
+        reaper::reap(fd);
+        Err(VerifyError::NotEventfd)
     }
 
     /// What the peer is given, to ring it.
@@ -191,6 +203,14 @@ impl Eventfd {
         let bufs = &mut [IoSliceMut::new(&mut count)];
         matches!(preadv2(&self.0, bufs, u64::MAX, ReadWriteFlags::NOWAIT), Ok(8))
     }
+}
+
+/// Whether this is an eventfd. It is written only if it has no type, as what has no file behind it: what has one, a
+/// socket or a pipe might block. Of those only an eventfd takes a number of 8 bytes; adding 0 to it does nothing.
+fn is_eventfd(fd: BorrowedFd<'_>) -> bool {
+    let has_no_type = |stat: Stat| stat.st_mode & TYPE == 0;
+    rustix::fs::fstat(fd).is_ok_and(has_no_type)
+        && matches!(rustix::io::write(fd, &0_u64.to_ne_bytes()), Ok(8))
 }
 
 impl AsFd for Eventfd {

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::pass::Channel;
-use crate::peer::User;
+use crate::peer::{self, User};
 
 /// How many connections may wait to be accepted; the kernel caps it at `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
@@ -84,6 +84,12 @@ pub enum BindError {
         /// The path.
         path: PathBuf,
     },
+    /// Somebody else's file has the lock's name, or another user holds the lock.
+    #[error("{} is no lock of this user: remove it, or use a run directory that nobody else may write", .path.display())]
+    LockSquatted {
+        /// The path.
+        path: PathBuf,
+    },
     /// The path does not fit into a socket address.
     #[error("{} has {len} bytes where a socket's path has at most 107: use a shorter run directory", .path.display())]
     PathTooLong {
@@ -119,12 +125,24 @@ pub enum ConnectError {
         path: PathBuf,
     },
     /// The socket belongs to somebody whom nothing makes trustworthy.
-    #[error("{} belongs to uid {owner}, neither this process's user nor root: not connecting", .path.display())]
+    #[error(
+        "{} belongs to uid {owner}, neither this process's user nor root: remove it, or list that user in the client's trusted users", .path.display()
+    )]
     Squatted {
         /// The path.
         path: PathBuf,
         /// Its owner's uid.
         owner: u32,
+    },
+    /// This user may not come near the socket, or may not connect to it.
+    #[error(
+        "uid {uid} may not connect to {}: run the client as the provider's user, or let that uid reach the run directory and the socket", .path.display()
+    )]
+    Forbidden {
+        /// The path.
+        path: PathBuf,
+        /// This process's user.
+        uid: u32,
     },
     /// As many connections wait to be accepted as may. Try again soon.
     #[error("{service} has too many connections waiting: try again")]
@@ -384,7 +402,12 @@ pub fn connect_trusting(
 ) -> Result<Channel, ConnectError> {
     let _ = until;
     let path = socket_path(run_dir, service);
-    let system = |source| ConnectError::System { path: path.clone(), source };
+    let system = |source| match source {
+        Errno::ACCESS | Errno::PERM => {
+            ConnectError::Forbidden { path: path.clone(), uid: effective_uid() }
+        }
+        source => ConnectError::System { path: path.clone(), source },
+    };
     let len = path.as_os_str().len();
     if len > MAX_PATH {
         return Err(ConnectError::PathTooLong { path, len });
@@ -484,16 +507,28 @@ fn lock_holder(stat: &Stat, locks: &str) -> Option<Option<u32>> {
 
 fn lock(path: &Path, service: ServiceName) -> Result<OwnedFd, BindError> {
     let system = |source| BindError::System { path: path.to_owned(), source };
+    let squatted = || BindError::LockSquatted { path: path.to_owned() };
+    let taken = || BindError::Taken { service, lock: path.to_owned() };
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     for attempt in 1..=LOCK_TRIES {
-        let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(system)?;
+        let opened = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR);
+        let file = opened.map_err(|source| match source {
+            Errno::LOOP | Errno::ISDIR => squatted(),
+            Errno::ACCESS if no_follow(path).is_ok_and(|stat| !is_trusted(stat.st_uid)) => {
+                squatted()
+            }
+            source => system(source),
+        })?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::AGAIN) if attempt < LOCK_TRIES => {
                 std::thread::sleep(LOCK_PAUSE);
                 continue;
             }
-            Err(Errno::AGAIN) => break,
+            Err(Errno::AGAIN) => {
+                let owner = rustix::fs::fstat(&file).map_err(system)?.st_uid;
+                return Err(if is_trusted(owner) { taken() } else { squatted() });
+            }
             Err(source) => return Err(system(source)),
         }
         let held = rustix::fs::fstat(&file).map_err(system)?;
@@ -504,7 +539,7 @@ fn lock(path: &Path, service: ServiceName) -> Result<OwnedFd, BindError> {
             return Ok(file);
         }
     }
-    Err(BindError::Taken { service, lock: path.to_owned() })
+    Err(taken())
 }
 
 fn remove_stale(path: &Path) -> Result<(), BindError> {
@@ -530,8 +565,9 @@ fn no_follow(path: &Path) -> Result<Stat, Errno> {
     rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)
 }
 
+/// In a user namespace that does not map them, all other users look like this one.
 fn is_trusted(uid: u32) -> bool {
-    uid == 0 || uid == effective_uid()
+    uid == 0 || (uid == effective_uid() && !peer::is_overflow(uid))
 }
 
 fn effective_uid() -> u32 {

@@ -102,6 +102,10 @@ pub struct Received {
     fds: Vec<OwnedFd>,
 }
 
+/// The descriptors of a message, in their order. Those that nobody takes out go to the reaper on drop.
+#[derive(Debug)]
+pub struct Objects(std::vec::IntoIter<OwnedFd>);
+
 /// One end of a control socket, non-blocking.
 #[derive(Debug)]
 pub struct Channel(OwnedFd);
@@ -298,9 +302,10 @@ impl Received {
         self.fds.len()
     }
 
-    /// The descriptors, however many. Whoever drops one that was not verified may block: use the reaper.
-    pub fn into_objects(mut self) -> Vec<OwnedFd> {
-        std::mem::take(&mut self.fds)
+    /// The descriptors, however many. Those that nobody takes out go to the reaper; so should those that somebody
+    /// takes and does not verify.
+    pub fn into_objects(mut self) -> Objects {
+        Objects(std::mem::take(&mut self.fds).into_iter())
     }
 
     /// The descriptors, which must be exactly `N`.
@@ -314,6 +319,20 @@ impl Received {
             reaper::reap_all(fds);
             FdCountError { count, expected: N }
         })
+    }
+}
+
+impl Iterator for Objects {
+    type Item = OwnedFd;
+
+    fn next(&mut self) -> Option<OwnedFd> {
+        self.0.next()
+    }
+}
+
+impl Drop for Objects {
+    fn drop(&mut self) {
+        reaper::reap_all(&mut self.0);
     }
 }
 

@@ -150,7 +150,7 @@ pub fn credentials(sock: impl AsFd) -> Result<Credentials, Errno> {
         pid: u32::try_from(raw.pid).ok().filter(|pid| *pid > 0),
         uid: raw.uid,
         gid: raw.gid,
-        overflow: raw.uid == u32::MAX || (raw.uid == overflow_uid() && !sees_all_users()),
+        overflow: is_overflow(raw.uid),
     })
 }
 
@@ -203,6 +203,11 @@ fn socket_option(
         return Ok(());
     }
     Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL))
+}
+
+/// Whether a uid stands for every user outside this user namespace.
+pub(crate) fn is_overflow(uid: u32) -> bool {
+    uid == u32::MAX || (uid == overflow_uid() && !sees_all_users())
 }
 
 fn overflow_uid() -> u32 {

@@ -1,11 +1,20 @@
 //! Where descriptors go that a peer sent and nobody verified.
 //!
-//! Closing one can block: a socket with `SO_LINGER` and unsent data, a file on a stopped FUSE server. So
-//! it happens on one thread of its own, started with the first descriptor.
+//! Closing one can block: a socket with `SO_LINGER` and unsent data, a file on a stopped FUSE server; and a socket on
+//! which such a one is queued. So it happens on one thread of its own, started with the first descriptor.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use bellwire_transport::Reaper;
+use rustix::io::Errno;
+use rustix::net::Shutdown;
+
+use crate::pass::{self, ReceiveError};
+
+/// Messages that are taken off a socket before it is closed: more than one holds.
+const MOST_QUEUED: usize = 1024;
+/// Messages without bytes in a row that are taken for the end of them.
+const MOST_EMPTY: usize = 16;
 
 static REAPER: Reaper<OwnedFd> = Reaper::new(close);
 
@@ -32,5 +41,25 @@ fn close(fd: OwnedFd) {
     // Otherwise one socket with a linger time of hours would hold up all that come after it. Other
     // descriptors refuse this, which is fine.
     let _ = rustix::net::sockopt::set_socket_linger(&fd, None);
+    empty(fd.as_fd());
     drop(fd);
+}
+
+/// Takes everything off a socket. What is queued there would be closed with it, as it is: descriptors that come off it
+/// join this queue instead.
+fn empty(socket: BorrowedFd<'_>) {
+    // Nobody puts anything on it from here on. What is no socket refuses this.
+    if rustix::net::shutdown(socket, Shutdown::Both).is_err_and(|error| error == Errno::NOTSOCK) {
+        return;
+    }
+    let mut empty = 0;
+    for _ in 0..MOST_QUEUED {
+        match pass::receive(socket, &mut [0], 0) {
+            Err(ReceiveError::WouldBlock | ReceiveError::System { .. }) => return,
+            // The end, or a message without bytes.
+            Err(ReceiveError::Closed) if empty == MOST_EMPTY => return,
+            Err(ReceiveError::Closed) => empty += 1,
+            _ => empty = 0,
+        }
+    }
 }

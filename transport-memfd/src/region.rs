@@ -104,7 +104,7 @@ impl PeerRegion {
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
         sealed::check(fd, seals, expected_size as u64)?;
         let mapping = Mapping::new(fd, expected_size, ProtFlags::READ, MapFlags::SHARED)
-            .map_err(|source| VerifyError::System { source })?;
+            .map_err(sealed::unmapped)?;
         // SAFETY: a mapping for reading, page-aligned, which lives as long as the region. It stays readable, since
         // SHRINK is sealed. It is never written through this.
         let range = unsafe { PeerRange::new(mapping.start(), mapping.len()) };

@@ -151,6 +151,12 @@ pub enum VerifyError {
     /// It lies on huge pages, which are a scarce resource of this machine.
     #[error("the peer's memfd lies on huge pages, which are not accepted")]
     HugePages,
+    /// It was to be an eventfd.
+    #[error("the peer sent something for an eventfd that is none")]
+    NotEventfd,
+    /// The descriptor is for writing only.
+    #[error("the peer's memfd cannot be read through the descriptor that it sent")]
+    Unreadable,
     /// This system refused to tell about it, or to map it.
     #[error(
         "the peer's memfd cannot be examined or mapped: {source}; check the memory and map limits"
@@ -263,6 +269,14 @@ pub(crate) fn check(fd: BorrowedFd<'_>, required: SealFlags, size: u64) -> Resul
         return Err(VerifyError::Sparse { allocated, size });
     }
     Ok(())
+}
+
+/// Why a file that was checked is not mapped: `EACCES` is for a descriptor that was not opened for reading.
+pub(crate) fn unmapped(source: Errno) -> VerifyError {
+    match source {
+        Errno::ACCESS | Errno::PERM => VerifyError::Unreadable,
+        source => VerifyError::System { source },
+    }
 }
 
 fn create(name: &str) -> Result<Memfd, std::io::Error> {

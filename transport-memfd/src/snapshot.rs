@@ -167,7 +167,7 @@ impl SnapshotMap {
                 shared => shared,
             }
         };
-        Ok(Self { mapping: mapping.map_err(|source| VerifyError::System { source })?, len })
+        Ok(Self { mapping: mapping.map_err(sealed::unmapped)?, len })
     }
 }
 

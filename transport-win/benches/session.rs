@@ -179,7 +179,7 @@ fn link(channel: Channel) -> Link {
         page: PeerRegion::verify_and_map(page, PAGE_SIZE).unwrap(),
         lane: PeerRegion::verify_and_map(lane, lane_size).unwrap(),
     };
-    let peer_event = Some(Event::from_peer(event));
+    let peer_event = Some(Event::from_peer(event).unwrap());
     let process = match channel.process() {
         Some(_) => None,
         None => Some(peer::process(&channel, Reach::Watch).unwrap()),

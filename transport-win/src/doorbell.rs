@@ -13,6 +13,7 @@ use windows_sys::Win32::System::Threading::{
 
 use crate::handle::{Access, duplicate};
 use crate::peer::Credentials;
+use crate::section::VerifyError;
 use crate::security::Descriptor;
 use crate::{OsError, clock, poll};
 
@@ -65,8 +66,16 @@ impl Event {
     }
 
     /// Takes over a handle that a peer sent, to ring it. A peer that sends something else rings itself in
-    /// vain.
-    pub fn from_peer(handle: OwnedHandle) -> Self {
+    /// vain: setting what is no event fails, and never waits.
+    ///
+    /// # Errors
+    /// None.
+    pub fn from_peer(handle: OwnedHandle) -> Result<Self, VerifyError> {
+        Ok(Self::of(handle))
+    }
+
+    /// Takes over a handle of this process's own.
+    pub(crate) const fn of(handle: OwnedHandle) -> Self {
         Self(handle)
     }
 

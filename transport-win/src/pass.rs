@@ -152,6 +152,10 @@ pub struct Received {
     handles: Vec<OwnedHandle>,
 }
 
+/// The handles of a message, in their order. Those that nobody takes out go to the reaper on drop.
+#[derive(Debug)]
+pub struct Objects(std::vec::IntoIter<OwnedHandle>);
+
 /// One end of a control pipe. One thread at a time uses it.
 #[derive(Debug)]
 pub struct Channel {
@@ -449,9 +453,10 @@ impl Received {
         self.handles.len()
     }
 
-    /// The handles, however many. Whoever drops one that was not verified may wait: use the reaper.
-    pub fn into_objects(mut self) -> Vec<OwnedHandle> {
-        std::mem::take(&mut self.handles)
+    /// The handles, however many. Those that nobody takes out go to the reaper; so should those that somebody takes and
+    /// does not verify.
+    pub fn into_objects(mut self) -> Objects {
+        Objects(std::mem::take(&mut self.handles).into_iter())
     }
 
     /// The handles, which must be exactly `N`.
@@ -465,6 +470,20 @@ impl Received {
             reaper::reap_all(handles);
             HandleCountError { count, expected: N }
         })
+    }
+}
+
+impl Iterator for Objects {
+    type Item = OwnedHandle;
+
+    fn next(&mut self) -> Option<OwnedHandle> {
+        self.0.next()
+    }
+}
+
+impl Drop for Objects {
+    fn drop(&mut self) {
+        reaper::reap_all(&mut self.0);
     }
 }
 

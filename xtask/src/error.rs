@@ -46,6 +46,8 @@ pub(crate) enum Error {
         "cannot plant \"{about}\": {} changed; mend xtask/src/fuzz/planted.rs", file.display()
     )]
     Plant { about: &'static str, file: PathBuf },
+    #[error("nothing is written down in {}: run `cargo xtask test test loom` first", dir.display())]
+    NothingRan { dir: PathBuf },
     #[error("a worker ended early; the message above says why")]
     Worker,
 }

@@ -26,6 +26,7 @@ pub(crate) const JOBS: [Job; 14] = [
     Job { name: "test", about: "unit, integration and documentation tests" },
     Job { name: "doc", about: "the documentation builds; warnings are errors" },
     Job { name: "loom", about: "the lanes and the parking protocol, every interleaving" },
+    Job { name: "proof", about: "every test that the threat model names was run, and passed" },
     Job { name: "mutants", about: "the loom tests notice every weakened ordering" },
     Job { name: "kill", about: "a peer that is killed at any point; planted bugs are found" },
     Job { name: "fuzz", about: "what a peer may send, and what its memory may say" },

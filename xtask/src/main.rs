@@ -1,7 +1,7 @@
 //! `cargo xtask`: what a developer of Bellwire runs.
 //!
 //! Each job is a script in `ci/` that also runs alone. This program runs them in order and sums them up
-//! ([`jobs`]), and holds those that need more than a few lines of shell ([`mutants`], [`kill`], [`fuzz`]).
+//! ([`jobs`]), and holds those that need more than a few lines of shell ([`mutants`], [`kill`], [`fuzz`], [`proof`]).
 
 mod error;
 mod fuzz;
@@ -9,6 +9,7 @@ mod jobs;
 mod kill;
 mod mutants;
 mod paint;
+mod proof;
 mod root;
 
 use std::process::ExitCode;
@@ -63,6 +64,8 @@ enum Command {
     Kill(kill::Args),
     /// Feed what a peer may send, and what its memory may say, to the code that reads it.
     Fuzz(fuzz::Args),
+    /// Compare the tests that the threat model names with those that ran.
+    Proof(proof::Args),
 }
 
 fn main() -> ExitCode {
@@ -89,6 +92,7 @@ fn run(command: Command, paint: Paint) -> Result<bool, Error> {
             jobs::list();
             Ok(true)
         }
+        Command::Proof(args) => proof::run(&root::find()?, &args),
         Command::Mutants(args) => {
             mutants::run(&mutants::Layout::of_bellwire(root::find()?), &args, paint)
         }

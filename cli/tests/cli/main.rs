@@ -15,5 +15,6 @@ mod ls;
 mod ping;
 mod provide;
 mod soak;
+mod sandbox;
 mod stat;
 mod support;

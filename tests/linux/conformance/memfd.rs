@@ -91,7 +91,7 @@ fn bell(doorbell: Doorbell) -> (Option<Eventfd>, Option<Eventfd>) {
     }
     let own = Eventfd::create().unwrap();
     let sent = own.as_fd().try_clone_to_owned().unwrap();
-    (Some(own), Some(Eventfd::from_peer(sent)))
+    (Some(own), Some(Eventfd::from_peer(sent).unwrap()))
 }
 
 fn link(

@@ -22,7 +22,7 @@ pub(crate) fn poisons(lie: impl FnOnce(&mut RogueSession)) -> ServerStats {
 }
 
 #[track_caller]
-fn poisons_in(house: House, lie: impl FnOnce(&mut RogueSession)) -> ServerStats {
+pub(crate) fn poisons_in(house: House, lie: impl FnOnce(&mut RogueSession)) -> ServerStats {
     let mut good: Client<Echo> = house.client();
     assert_eq!(good.call(&vec![1]).unwrap(), [1]);
     let mut rogue = Rogue::connect(house.run_dir(), "echo").open();

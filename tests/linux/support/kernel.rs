@@ -1,15 +1,30 @@
-//! What the kernel tells of processes.
+//! What the kernel tells of processes, and what it lets them have of their own.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::process::Command;
 
+use bellwire::RunDir;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use super::child::Process;
 use super::guard::until;
+
+/// Starts a process by unshare(1), in namespaces of its own as the options say.
+pub(crate) fn start_unshared(options: &[&str], role: &str, run_dir: &RunDir) -> Process {
+    let mut command = Command::new("unshare");
+    command.args(options).arg(std::env::current_exe().unwrap());
+    Process::start_by(command, role, run_dir)
+}
+
+/// The calling thread's number.
+pub(crate) fn thread_id() -> i32 {
+    rustix::thread::gettid().as_raw_nonzero().get()
+}
 
 /// How many descriptors a process holds.
 pub(crate) fn fds(pid: u32) -> usize {
@@ -70,11 +85,6 @@ pub(crate) fn sleeps(pid: u32) -> u64 {
 fn field(status: &str, name: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
     line.trim().parse().unwrap()
-}
-
-/// The calling thread's number.
-pub(crate) fn thread_id() -> i32 {
-    rustix::thread::gettid().as_raw_nonzero().get()
 }
 
 /// Waits until a thread of this process sleeps in a system call that waits for a doorbell.

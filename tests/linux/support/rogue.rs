@@ -109,7 +109,7 @@ impl Rogue {
             match pass::receive(self.socket.as_fd(), &mut bytes, MAX_FDS) {
                 Ok(received) => {
                     let message = Message::parse(&bytes[..received.len], received.count());
-                    return Some((message.unwrap(), received.into_objects()));
+                    return Some((message.unwrap(), received.into_objects().collect()));
                 }
                 Err(ReceiveError::Closed) => return None,
                 Err(ReceiveError::WouldBlock) => {
@@ -158,7 +158,7 @@ impl Rogue {
         let (own, page, lane) = own_end(Role::Client, welcome.session, self.service);
         let peer = peer_end(&mut fds, welcome.lane);
         let _board = fds.next();
-        let peer_eventfd = fds.next().map(Eventfd::from_peer);
+        let peer_eventfd = fds.next().map(|fd| Eventfd::from_peer(fd).unwrap());
         self.attach(welcome.session, &[page.as_fd(), lane.as_fd()]);
         let Some((Message::Ready(_), _)) = self.receive() else { panic!("not READY") };
         RogueSession::new(self.socket, own, peer, peer_eventfd)
@@ -203,8 +203,8 @@ impl RogueListener {
         let mut fds = fds.into_iter();
         let peer = peer_end(&mut fds, rogue.hello.lane);
         rogue.send(&Message::Ready(Ready { session }), &[]);
-        let mut opened =
-            RogueSession::new(rogue.socket, own, peer, fds.next().map(Eventfd::from_peer));
+        let eventfd = fds.next().map(|fd| Eventfd::from_peer(fd).unwrap());
+        let mut opened = RogueSession::new(rogue.socket, own, peer, eventfd);
         opened.board = Some(board);
         opened
     }

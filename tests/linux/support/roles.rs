@@ -34,6 +34,8 @@ pub(crate) fn play(role: &str, parent: Parent) {
         "observer" => latency::observe(parent),
         "victim" => latency::wait_for_death(parent, &words.split(' ').collect::<Vec<_>>()),
         "deaf" => stopped::play_deaf(parent),
+        "admission" => crate::admission::play(parent, role),
+        "limits" => crate::limits::play(parent, role),
         "reader" => read_without_system_calls(parent),
         _ => roles::play(role, parent),
     }

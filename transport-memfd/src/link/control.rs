@@ -115,7 +115,9 @@ impl Courier for Socket {
             received = pass::receive_or_leave(self.as_fd(), into, MAX_FDS);
         }
         Ok(match received {
-            Ok(received) => Arrival::Message { len: received.len, memory: received.into_objects() },
+            Ok(received) => {
+                Arrival::Message { len: received.len, memory: received.into_objects().collect() }
+            }
             Err(ReceiveError::WouldBlock) => Arrival::Nothing,
             Err(ReceiveError::Closed) => Arrival::End,
             Err(ReceiveError::TooManyFds { count, .. }) => Arrival::TooMany { count },
@@ -199,8 +201,6 @@ impl Link {
 
 fn unmapped(what: &'static str, bytes: u64, error: &VerifyError) -> FollowError {
     let why = match error {
-        // A descriptor that is for writing only.
-        VerifyError::System { source: Errno::ACCESS | Errno::PERM } => "it cannot be read",
         VerifyError::System { source } => {
             let resource = Resource::Maps;
             return Shortage { resource, bytes, code: source.raw_os_error() }.into();
@@ -212,6 +212,8 @@ fn unmapped(what: &'static str, bytes: u64, error: &VerifyError) -> FollowError 
         VerifyError::Limit { .. } => "its length is above the limit",
         VerifyError::Sparse { .. } => "its pages are not allocated",
         VerifyError::HugePages => "it lies on huge pages",
+        VerifyError::Unreadable => "it cannot be read",
+        VerifyError::NotEventfd => "it is no eventfd",
     };
     PeerFault::Memory { what, why }.into()
 }

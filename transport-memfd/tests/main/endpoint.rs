@@ -131,7 +131,7 @@ fn a_symbolic_link_is_neither_followed_nor_replaced() {
     fs::write(&target, "").unwrap();
     symlink(&target, lock_path(dir.path(), service("other"))).unwrap();
     let error = Endpoint::bind(dir.path(), service("other")).unwrap_err();
-    assert!(matches!(error, BindError::System { .. }), "{error}");
+    assert!(matches!(error, BindError::LockSquatted { .. }), "{error}");
     let linked = dir.path().join("linked");
     symlink(dir.path(), &linked).unwrap();
     let error = prepare_run_dir(&linked).unwrap_err();

@@ -41,7 +41,7 @@ pub(crate) fn links(first: Doorbell, second: Doorbell) -> (Link, Link) {
         (doorbell == Doorbell::Eventfd).then(|| {
             let own = Eventfd::create().unwrap();
             let sent = own.as_fd().try_clone_to_owned().unwrap();
-            (own, Eventfd::from_peer(sent))
+            (own, Eventfd::from_peer(sent).unwrap())
         })
     };
     let (own_a, rung_a) = bell(first).unzip();

@@ -28,7 +28,7 @@ pub(super) fn checks() -> Vec<Check> {
 /// A thread waits for an event and is woken through a handle that only rings it.
 fn wake() -> Tried {
     let event = Event::create()?;
-    let bell = Event::from_peer(event.for_peer()?);
+    let bell = Event::from_peer(event.for_peer()?)?;
     let (sender, woken) = mpsc::channel();
     let waiting = thread::spawn(move || {
         let _ = sender.send((await_ring(&event), Instant::now()));

@@ -71,7 +71,7 @@ fn pass_handle() -> Tried {
     for (from, to) in [(&pair.server, &pair.client), (&pair.client, &pair.server)] {
         from.send(b"bell", &[event.for_peer()?.as_handle()])?;
         let [bell] = receive(to, &mut bytes)?.expect_handles::<1>()?;
-        Event::from_peer(bell).ring();
+        Event::from_peer(bell)?.ring();
         if !event.drain() {
             return Err("another handle arrived".into());
         }

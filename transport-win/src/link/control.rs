@@ -40,7 +40,9 @@ impl Courier for Link {
     fn receive(&self, into: &mut [u8; MAX_CONTROL]) -> Result<Arrival<OwnedHandle>, FollowError> {
         let lied = |fds, why| PeerFault::Control { len: MAX_CONTROL, fds, why };
         Ok(match self.channel.receive(into, MAX_HANDLES) {
-            Ok(received) => Arrival::Message { len: received.len, memory: received.into_objects() },
+            Ok(received) => {
+                Arrival::Message { len: received.len, memory: received.into_objects().collect() }
+            }
             Err(ReceiveError::WouldBlock) => Arrival::Nothing,
             Err(ReceiveError::Closed) => Arrival::End,
             Err(ReceiveError::TooManyHandles { count, .. }) => Arrival::TooMany { count },

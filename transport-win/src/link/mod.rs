@@ -218,7 +218,7 @@ impl Link {
 
     /// Has the pool ring the own event for what comes through the pipe, and for the peer's end.
     fn gather(&self) -> Result<Poller, OsError> {
-        let bell = Event::from_peer(duplicate(&self.own_event, Access::Same)?);
+        let bell = Event::of(duplicate(&self.own_event, Access::Same)?);
         let mut gathered = Poller::ringing(bell);
         gathered.add(self.arrived(), 0, Interest::readable(Trigger::Level))?;
         if let Some(process) = self.process() {

@@ -9,7 +9,7 @@ use crate::support::{is_ready, ready};
 #[test]
 fn a_ring_wakes_one_wait() {
     let event = Event::create().unwrap();
-    let peers = Event::from_peer(event.for_peer().unwrap());
+    let peers = Event::from_peer(event.for_peer().unwrap()).unwrap();
     assert!(!is_ready(event.as_handle()));
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| ready(event.as_handle()));
@@ -42,7 +42,7 @@ fn the_peer_can_ring_and_not_wait() {
 #[test]
 fn a_handle_of_something_else_rings_nothing() {
     let file = tempfile::tempfile().unwrap();
-    Event::from_peer(std::os::windows::io::OwnedHandle::from(file)).ring();
+    Event::from_peer(std::os::windows::io::OwnedHandle::from(file)).unwrap().ring();
 }
 
 #[test]

@@ -53,7 +53,7 @@ fn handles_cross_in_both_directions() {
         }
         let peer = PeerRegion::verify_and_map(section, SIZE).unwrap();
         assert_eq!(peer.read_header::<4>(0), *b"seen");
-        Event::from_peer(ringer).ring();
+        Event::from_peer(ringer).unwrap().ring();
         assert!(event.drain());
     }
 }
@@ -165,7 +165,7 @@ fn body_swaps() {
     own.write(100, b"from the client");
     client.send(b"theirs", &[section.as_handle()]).unwrap();
     drop(section);
-    Event::from_peer(ringer).ring();
+    Event::from_peer(ringer).unwrap().ring();
     assert_eq!(receive(&client).unwrap().0, b"done");
 }
 
@@ -203,7 +203,7 @@ fn a_client_that_names_what_is_no_handle_is_refused() {
     assert!(matches!(error, ReceiveError::TooManyHandles { .. }), "{error}");
     send(&frame(&[number_of(good)]));
     let [taken] = receive(&server).unwrap().1.expect_handles().unwrap();
-    Event::from_peer(taken).ring();
+    Event::from_peer(taken).unwrap().ring();
     assert!(event.drain(), "an honest one is taken after all that");
     send(&[0; 2000]);
     assert!(matches!(receive(&server), Err(ReceiveError::TooLong { .. })));

@@ -153,6 +153,6 @@ fn end(lane: usize) -> (OwnEnd, PeerEnd, PeerRegion) {
 /// An event to be rung by, and the peer's handle to it.
 fn bell() -> (Event, Event) {
     let own = Event::create().unwrap();
-    let rung = Event::from_peer(own.for_peer().unwrap());
+    let rung = Event::from_peer(own.for_peer().unwrap()).unwrap();
     (own, rung)
 }

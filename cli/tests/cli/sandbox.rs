@@ -1,0 +1,190 @@
+#![allow(unsafe_code, reason = "a filter is installed between fork and exec")]
+//! Under a seccomp filter of the calls that `docs/threat-model.md` lists, and of no other.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, setrlimit};
+use seccompiler::{BpfProgram, TargetArch};
+use serde_json::json;
+
+use crate::support::{Ended, Place, Running};
+
+const MODEL: &str = include_str!("../../../docs/threat-model.md");
+/// The demo's own row: a plugin does not need it.
+const DEMO: &str = "the demo:";
+
+/// The calls of the table's rows whose first cell does not begin with `without`.
+fn listed(without: &str) -> BTreeSet<String> {
+    let section = MODEL.split("## System calls").nth(1).expect("the section is there");
+    let section = section.split("\n## ").next().unwrap_or(section);
+    let rows = section.lines().skip_while(|line| !line.starts_with("| for |")).skip(2);
+    let rows = rows.take_while(|line| line.starts_with('|'));
+    rows.filter(|row| !row[2..].starts_with(without))
+        .flat_map(|row| names(after_label(row)))
+        .collect()
+}
+
+fn after_label(row: &str) -> &str {
+    row.splitn(3, '|').nth(2).expect("a row has two cells")
+}
+
+fn never_seen() -> BTreeSet<String> {
+    let text = MODEL.split("Never seen with").nth(1).expect("the paragraph is there");
+    names(text.split("\n\n").next().unwrap_or(text)).collect()
+}
+
+/// What stands in backticks and can be the name of a call.
+fn names(text: &str) -> impl Iterator<Item = String> + '_ {
+    let is_call = |name: &&str| {
+        !name.is_empty()
+            && name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'))
+    };
+    text.split('`').skip(1).step_by(2).filter(is_call).map(str::to_owned)
+}
+
+/// Allows these calls; any other ends the process.
+fn filter(calls: &BTreeSet<String>) -> BpfProgram {
+    let allowed: Vec<_> = calls.iter().map(|call| json!({ "syscall": call })).collect();
+    let policy = json!({ "all": {
+        "mismatch_action": "kill_process", "match_action": "allow", "filter": allowed,
+    }});
+    let arch = TargetArch::try_from(std::env::consts::ARCH).expect("a known architecture");
+    let mut filters = seccompiler::compile_from_json(policy.to_string().as_bytes(), arch).unwrap();
+    filters.remove("all").unwrap()
+}
+
+/// Only this, from its first instruction on.
+fn confine(command: &mut Command, calls: &BTreeSet<String>, limits: &'static [(Resource, u64)]) {
+    let filter = filter(calls);
+    let install = move || {
+        for (resource, most) in limits {
+            setrlimit(*resource, Rlimit { current: Some(*most), maximum: Some(*most) })?;
+        }
+        // The default action would write a core file.
+        setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
+        seccompiler::apply_filter(&filter).map_err(|_| std::io::ErrorKind::Unsupported.into())
+    };
+    // SAFETY: the closure makes system calls and allocates nothing.
+    unsafe { command.pre_exec(install) };
+}
+
+fn demo(place: &Place, calls: &BTreeSet<String>) -> Ended {
+    let mut command = place.command(&["demo", "--seconds", "1", "--json"]);
+    confine(&mut command, calls, &[]);
+    Ended::of(&mut command)
+}
+
+#[test]
+fn the_demo_needs_no_call_that_is_not_listed() {
+    let place = Place::new();
+    let ended = demo(&place, &listed("nothing"));
+    assert_eq!(ended.status, Some(0), "{ended:?}: strace(1) tells which call it was");
+    assert_eq!(ended.json()["ok"], true, "{ended:?}");
+}
+
+/// Or the filter would show nothing.
+#[test]
+fn a_call_that_is_left_out_ends_a_provider() {
+    for call in ["memfd_create", "flock", "epoll_create1"] {
+        let place = Place::new();
+        let mut calls = listed(DEMO);
+        assert!(calls.remove(call), "{call} is not listed");
+        let root = place.root();
+        let mut provide = place.command(&["provide", "cgroups", "--root", root.to_str().unwrap()]);
+        confine(&mut provide, &calls, &[]);
+        let ended = Ended::of(&mut provide);
+        assert_eq!(ended.status, None, "without {call} it goes on: {ended:?}");
+    }
+}
+
+/// A provider and a client with what is said to be enough: no other call, and few descriptors.
+#[test]
+fn a_provider_and_a_client_need_no_call_and_no_more_than_is_listed() {
+    const LIMITS: &[(Resource, u64)] =
+        &[(Resource::Nofile, 19), (Resource::Memlock, 0), (Resource::Fsize, 1 << 20)];
+    const CLIENT: &[(Resource, u64)] =
+        &[(Resource::Nofile, 13), (Resource::Memlock, 0), (Resource::Fsize, 1 << 20)];
+    let place = Place::new();
+    let calls = listed(DEMO);
+    let root = place.root();
+    let root = root.to_str().unwrap();
+    let args = ["provide", "cgroups", "--root", root, "--interval", "5ms", "-v"];
+    let mut provide = place.command(&args);
+    confine(&mut provide, &calls, LIMITS);
+    let mut provider = Running::of(&mut provide);
+    provider.stderr_until("providing");
+    for args in [&["ping", "cgroups-snapshot", "-i", "1ms"][..], &["get", "cgroups"]] {
+        let mut client = place.command(args);
+        confine(&mut client, &calls, CLIENT);
+        let ended = Ended::of(&mut client);
+        assert_eq!(ended.status, Some(0), "{args:?}: {ended:?}");
+    }
+    assert_eq!(provider.end_by(Signal::INT).code(), Some(0), "it was ended by a call");
+}
+
+#[test]
+fn every_call_of_a_provider_or_a_client_is_listed_and_seen_or_said_not_to_be() {
+    if Command::new("strace").arg("-V").output().is_err() {
+        eprintln!("not run: strace is missing; ci/packages strace installs it");
+        return;
+    }
+    let place = Place::new();
+    let log = place.temp().join("strace");
+    let traced = |args: &[&str]| {
+        let command = place.command(args);
+        let mut traced = Command::new("strace");
+        traced.args(["-f", "-ff", "-qq", "-o"]).arg(&log).arg(command.get_program());
+        traced.args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => traced.env(name, value),
+                None => traced.env_remove(name),
+            };
+        }
+        traced
+    };
+    let root = place.root();
+    let args = ["provide", "cgroups", "--root", root.to_str().unwrap(), "--interval", "5ms", "-v"];
+    let mut provider = Running::of(&mut traced(&args));
+    provider.stderr_until("providing");
+    for args in [&["ping", "cgroups-snapshot", "-i", "1ms"][..], &["get", "cgroups"]] {
+        let ended = Ended::of(&mut traced(args));
+        assert_eq!(ended.status, Some(0), "{ended:?}");
+    }
+    // Ended by its own hand: what that takes is seen, too.
+    let process = fs::read_dir(place.temp()).unwrap().filter_map(|entry| {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        name.strip_prefix("strace.")?.parse().ok()
+    });
+    let first = process.min().expect("a provider is traced");
+    kill_process(Pid::from_raw(first).unwrap(), Signal::INT).unwrap();
+    provider.end();
+    let seen: BTreeSet<String> = fs::read_dir(place.temp())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("strace."))
+        .flat_map(|path| calls_in(&fs::read_to_string(path).unwrap()))
+        .collect();
+    let all = listed(DEMO);
+    let unlisted: Vec<_> = seen.difference(&all).collect();
+    assert!(unlisted.is_empty(), "called and not listed: {unlisted:?}");
+    let unseen: BTreeSet<_> = all.difference(&seen).cloned().collect();
+    let idle: Vec<_> = unseen.difference(&never_seen()).cloned().collect();
+    assert!(idle.is_empty(), "listed, not called, and not said to be so: {idle:?}");
+    let odd: Vec<_> = never_seen().difference(&all).cloned().collect();
+    assert!(odd.is_empty(), "said not to be called, and not listed: {odd:?}");
+    println!("{} calls are listed, {} were not called: {unseen:?}", all.len(), unseen.len());
+}
+
+/// The names of the calls in a log of strace.
+fn calls_in(log: &str) -> Vec<String> {
+    let name = |line: &str| line.split('(').next().unwrap_or_default().to_owned();
+    let is_call = |name: &String| {
+        !name.is_empty()
+            && name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'))
+    };
+    log.lines().map(name).filter(is_call).collect()
+}

@@ -1,0 +1,61 @@
+//! User namespaces that do not map every user: those that they do not map look all the same there.
+
+use std::process::Command;
+
+use super::{is_root, says, set_mode};
+use crate::support::child::Process;
+use crate::support::house::{Dir, House};
+use crate::support::kernel::start_unshared;
+
+/// Whether unshare(1) makes user namespaces here; says so if not.
+fn can_unshare() -> bool {
+    let made = Command::new("unshare").args(["--user", "true"]).output();
+    let can = made.as_ref().is_ok_and(|made| made.status.success());
+    if !can {
+        eprintln!("not run: unshare --user does not work here: {made:?}");
+    }
+    can
+}
+
+/// What it owns looks like anybody's: it takes no name, since whoever owned the run dir could take it away.
+#[test]
+fn a_server_in_an_unmapped_user_namespace_trusts_no_run_dir() {
+    if !can_unshare() {
+        return;
+    }
+    let dir = Dir::new();
+    let mut server = start_unshared(&["--user"], "admission server", &dir.run_dir);
+    says(&server.ask("serve"), &["belongs to uid 65534", "chown it or name another"]);
+}
+
+#[test]
+fn a_client_in_an_unmapped_user_namespace_trusts_no_server() {
+    if !can_unshare() {
+        return;
+    }
+    let house = House::open();
+    let mut client = start_unshared(&["--user"], "admission client", house.run_dir());
+    says(&client.ask("connect"), &["belongs to uid 65534", "remove it, or list that user"]);
+    // Not even if it is told to trust that number: it is nobody's.
+    says(&client.ask("call-trusting"), &["not a provider to trust", "it runs as uid 65534"]);
+    assert_eq!(house.close().admitted, 0);
+}
+
+/// What the number of nobody stands for there is anybody: to list it admits nobody.
+#[test]
+fn a_user_that_is_not_mapped_is_not_admitted_though_its_number_is() {
+    if !can_unshare() || !is_root() {
+        return;
+    }
+    let dir = Dir::new();
+    let options = ["--user", "--map-root-user"];
+    let mut server = start_unshared(&options, "admission server admitting-nobody", &dir.run_dir);
+    assert_eq!(server.ask("serve"), "serving");
+    let mut good = Process::start("admission client", &dir.run_dir);
+    says(&good.ask("call"), &["Ok("]);
+    set_mode(dir.run_dir.path(), 0o711);
+    set_mode(&dir.run_dir.path().join("echo.sock"), 0o666);
+    let mut nobody = Process::start("admission client nobody", &dir.run_dir);
+    says(&nobody.ask("connect"), &["Refused", "Credentials", "uid 65534 is not admitted"]);
+    says(&good.ask("call"), &["Ok("]);
+}

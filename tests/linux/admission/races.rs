@@ -1,0 +1,37 @@
+//! Two processes that want one name.
+
+use bellwire::Client;
+
+use crate::support::child::Process;
+use crate::support::house::{Dir, patient};
+use crate::support::rogue::RogueListener;
+use crate::support::services::Echo;
+
+const RACES: u32 = 1000;
+
+/// What a crash left behind lies there at each start, which is what makes two owners where nothing prevents it.
+#[test]
+fn a_thousand_races_for_one_name_never_make_two_owners() {
+    let dir = Dir::new();
+    let mut racers = [0, 1].map(|_| Process::start("admission server", &dir.run_dir));
+    let mut owned = [0_u32; 2];
+    for race in 0..RACES {
+        drop(RogueListener::bind(&dir.run_dir, "echo"));
+        racers.iter_mut().for_each(|racer| racer.tell("serve"));
+        let told = racers.each_mut().map(|racer| racer.hear());
+        let owners = told.each_ref().map(|told| told == "serving");
+        assert_ne!(owners, [true, true], "race {race}: two owners");
+        assert_ne!(owners, [false, false], "race {race}: {told:?}");
+        let loser = if owners[0] { &told[1] } else { &told[0] };
+        assert!(loser.contains("another process provides \"echo\""), "{loser}");
+        owned[usize::from(owners[1])] += 1;
+        if race % 100 == 0 {
+            let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
+            assert_eq!(client.call(&vec![1]).unwrap(), [1], "the owner is to be found");
+        }
+        for racer in &mut racers {
+            assert_eq!(racer.ask("stop"), "stopped");
+        }
+    }
+    println!("{owned:?} of {RACES} races were won by the one and by the other");
+}

@@ -1,0 +1,128 @@
+//! Another user's client, and another user's server.
+
+use bellwire::{Client, ClientConfig, ServerConfig, State, Token, User};
+
+use super::{NOBODY, is_root, says, set_mode, settled};
+use crate::support::child::Process;
+use crate::support::house::{Dir, House, patient};
+use crate::support::services::Echo;
+
+/// A house whose run dir and socket another user can reach: what is left is what the server says.
+fn open_house(config: ServerConfig) -> House {
+    let house = House::with(config);
+    set_mode(house.run_dir().path(), 0o711);
+    set_mode(&house.run_dir().path().join("echo.sock"), 0o666);
+    house
+}
+
+#[test]
+fn a_client_of_another_user_does_not_come_near_the_socket() {
+    if !is_root() {
+        return;
+    }
+    let house = House::open();
+    let mut nobody = Process::start("admission client nobody", house.run_dir());
+    let advice = ["65534 may not connect to", "run the client as the provider's user"];
+    // In the run dir's way at first, then in the socket's own.
+    says(&nobody.ask("connect"), &advice);
+    set_mode(house.run_dir().path(), 0o711);
+    says(&nobody.ask("connect"), &advice);
+    let stats = house.close();
+    assert_eq!((stats.admitted, stats.turned_away), (0, 0));
+}
+
+#[test]
+fn a_client_of_another_user_is_refused_and_told_what_to_do() {
+    if !is_root() {
+        return;
+    }
+    let house = open_house(ServerConfig::default());
+    let mut good: Client<Echo> = house.client();
+    let mut nobody = Process::start("admission client nobody", house.run_dir());
+    let told = nobody.ask("connect");
+    says(
+        &told,
+        &["Refused", "Credentials", "uid 65534 is not admitted", "run the client as uid 0"],
+    );
+    says(&told, &["or list it in the provider's admitted users"]);
+    assert_eq!(good.call(&vec![1]).unwrap(), [1]);
+    drop((good, nobody));
+    let stats = house.close();
+    assert_eq!((stats.admitted, stats.turned_away), (1, 1));
+}
+
+#[test]
+fn a_client_of_another_user_that_is_listed_is_served() {
+    // Or the refusals would show nothing.
+    if !is_root() {
+        return;
+    }
+    let config = ServerConfig { admitted: vec![User::from(NOBODY)], ..ServerConfig::default() };
+    let house = open_house(config);
+    let mut nobody = Process::start("admission client nobody", house.run_dir());
+    says(&nobody.ask("call"), &["Ok([104, 101, 108, 108, 111])"]);
+    drop(nobody);
+    assert_eq!(house.close().answered, 1);
+}
+
+#[test]
+fn a_client_with_a_wrong_token_is_refused_and_told_what_to_do() {
+    let token = Some(Token::of(b"this invocation"));
+    let house = House::with(ServerConfig { token, ..ServerConfig::default() });
+    let others = [None, Some(Token::of(b"another invocation")), Some(Token::of(b""))];
+    for token in others {
+        let config = ClientConfig { token, ..patient() };
+        let mut client = Client::<Echo>::with_config(house.run_dir(), config);
+        let State::Refused { reason, .. } = settled(&mut client) else { panic!("let in") };
+        says(&reason, &["the invocation token differs", "under the same NETDATA_INVOCATION_ID"]);
+    }
+    let mut good: Client<Echo> = house.client_with(ClientConfig { token, ..patient() });
+    assert_eq!(good.call(&vec![1]).unwrap(), [1]);
+    drop(good);
+    assert_eq!(house.close().turned_away, 3);
+}
+
+/// The squatter was there first, in a run dir where anybody may make files.
+#[test]
+fn a_socket_squatted_by_another_user_is_refused_on_both_sides() {
+    if !is_root() {
+        return;
+    }
+    let dir = Dir::new();
+    set_mode(dir.run_dir.path(), 0o1777);
+    let mut squatter = Process::start("admission server nobody", &dir.run_dir);
+    assert_eq!(squatter.ask("serve"), "serving");
+    let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
+    let State::Failed { reason, .. } = settled(&mut client) else { panic!("it connects") };
+    says(
+        &reason,
+        &["belongs to uid 65534", "remove it, or list that user in the client's trusted"],
+    );
+    // The squatter holds the lock, too, and is not taken for an honest provider.
+    let refused = super::start(&dir.run_dir).unwrap_err();
+    says(&refused, &["echo.lock is no lock of this user", "remove it"]);
+    squatter.kill();
+    let refused = super::start(&dir.run_dir).unwrap_err();
+    says(&refused, &["echo.sock is there and is no socket of this user: remove it"]);
+}
+
+/// The file is root's, as a client looks at it; who listens there is not.
+#[test]
+fn a_server_of_another_user_behind_a_socket_of_ours_is_refused() {
+    if !is_root() {
+        return;
+    }
+    let dir = Dir::new();
+    set_mode(dir.run_dir.path(), 0o1777);
+    let mut squatter = Process::start("admission server nobody", &dir.run_dir);
+    assert_eq!(squatter.ask("serve"), "serving");
+    let socket = dir.run_dir.path().join("echo.sock");
+    std::os::unix::fs::chown(&socket, Some(0), None).unwrap();
+    let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
+    let State::Failed { reason, .. } = settled(&mut client) else { panic!("it connects") };
+    says(&reason, &["not a provider to trust", "it runs as uid 65534"]);
+    // And with that user in its list it is one.
+    let config = ClientConfig { trusted: vec![User::from(NOBODY)], ..patient() };
+    let mut trusting = Client::<Echo>::with_config(&dir.run_dir, config);
+    assert!(!matches!(settled(&mut trusting), State::Failed { .. }));
+}

@@ -1,0 +1,256 @@
+//! A TCP socket that lingers, wherever a peer can put one: its `close` would block for longer than these tests wait.
+//! Neither the reactor nor a client's thread closes it.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::mpsc::channel;
+use std::thread;
+
+use bellwire::{Client, Doorbell, ServerConfig, State};
+use bellwire_core::wire::{Header, Hello, Kind, Message, Role, Status};
+
+use super::impostor::{lingering_socket, pipe};
+use super::passing::Passing;
+use crate::support::guard::PATIENCE;
+use crate::support::house::{Dir, House, patient};
+use crate::support::memory::Draft;
+use crate::support::rogue::{Rogue, RogueListener, RogueSession, encode, welcome};
+use crate::support::services::{Echo, Hold};
+
+/// A rogue client gets as far as `prepare` says. Then the reactor is held, so that it comes across all that `act` does
+/// at once, and when no other descriptor of the socket is left: it closes it, or has it closed.
+#[track_caller]
+fn holds_up_no_reactor<T, K>(
+    config: ServerConfig,
+    prepare: impl FnOnce(&House) -> T,
+    act: impl FnOnce(&House, T) -> K,
+) {
+    let house = House::with(config);
+    let mut good: Client<Echo> = house.client();
+    let mut holder: Client<Hold> = house.client();
+    let prepared = prepare(&house);
+    let kept = thread::scope(|scope| {
+        let held = scope.spawn(|| holder.call(&1).unwrap());
+        assert_eq!(house.arrivals.next(), 1);
+        let kept = act(&house, prepared);
+        house.release();
+        held.join().unwrap();
+        kept
+    });
+    for _ in 0..3 {
+        assert_eq!(good.call(&b"still here".to_vec()).unwrap(), b"still here");
+    }
+    drop((good, holder));
+    house.close();
+    drop(kept);
+}
+
+fn connect(house: &House) -> Rogue {
+    Rogue::connect(house.run_dir(), "echo")
+}
+
+fn open(house: &House) -> RogueSession {
+    connect(house).open()
+}
+
+/// Sends a message that says it has these descriptors, and lets go of them.
+fn send(rogue: &Rogue, bytes: &[u8], fds: impl IntoIterator<Item = OwnedFd>) {
+    let fds: Vec<_> = fds.into_iter().collect();
+    rogue.send_bytes(bytes, &fds.iter().map(AsFd::as_fd).collect::<Vec<_>>());
+}
+
+rows! { holds_up_no_reactor {
+    with_the_first_message(ServerConfig::default(), connect, |_, rogue| {
+        send(&rogue, &encode(&Message::Hello(rogue.hello), 1), vec![lingering_socket()]);
+        rogue
+    });
+    hidden_in_the_first_message(ServerConfig::default(), connect, |_, rogue| {
+        send(&rogue, &encode(&Message::Hello(rogue.hello), 0), vec![lingering_socket()]);
+        rogue
+    });
+    behind_the_first_message_of_who_leaves(ServerConfig::default(), connect, |_, rogue| {
+        send(&rogue, b"what is this?", vec![]);
+        send(&rogue, b"nobody reads this", vec![lingering_socket()]);
+    });
+    among_more_than_any_message_has(ServerConfig::default(), connect, |_, rogue| {
+        let fds = (0..20).map(|_| lingering_socket());
+        send(&rogue, &encode(&Message::Hello(rogue.hello), 20), fds);
+        rogue
+    });
+    before_it_is_accepted(ServerConfig::default(), |_| (), |house, ()| {
+        let rogue = connect(house);
+        send(&rogue, b"what is this?", vec![]);
+        send(&rogue, b"nobody reads this", vec![lingering_socket()]);
+        rogue
+    });
+    before_it_is_refused_for_want_of_room(ServerConfig { max_sessions: 2, ..ServerConfig::default() }, |_| (), |house, ()| {
+        let rogue = connect(house);
+        send(&rogue, b"nobody reads this", vec![lingering_socket()]);
+        rogue
+    });
+    as_the_page(ServerConfig::default(), entered, |_, (rogue, session)| {
+        attach(rogue, session, vec![lingering_socket(), Draft::lane().make()])
+    });
+    as_the_lane(ServerConfig::default(), entered, |_, (rogue, session)| {
+        attach(rogue, session, vec![page(session), lingering_socket()])
+    });
+    behind_a_page_that_is_none(ServerConfig::default(), entered, |_, (rogue, session)| {
+        attach(rogue, session, vec![pipe(), lingering_socket()])
+    });
+    behind_a_lane_that_is_none(ServerConfig::default(), rung_by_eventfd, |_, (rogue, session)| {
+        attach(rogue, session, vec![page(session), pipe(), lingering_socket()])
+    });
+    behind_a_page_of_another_session(ServerConfig::default(), rung_by_eventfd, |_, (rogue, session)| {
+        attach(rogue, session, vec![page(session + 1), Draft::lane().make(), lingering_socket()])
+    });
+    where_no_eventfd_was_agreed(ServerConfig::default(), entered, |_, (rogue, session)| {
+        attach(rogue, session, vec![page(session), Draft::lane().make(), lingering_socket()])
+    });
+    as_the_eventfd_of_who_leaves(ServerConfig::default(), rung_by_eventfd, |_, (rogue, session)| {
+        drop(attach(rogue, session, vec![page(session), Draft::lane().make(), lingering_socket()]));
+    });
+    as_the_eventfd_of_who_lies(ServerConfig::default(), rung_by_eventfd, |_, (rogue, session)| {
+        let rogue = attach(rogue, session, vec![page(session), Draft::lane().make(), lingering_socket()]);
+        send(&rogue, b"junk", vec![]);
+        rogue
+    });
+    with_a_ring(ServerConfig::default(), open, |_, rogue| {
+        control(rogue, &Message::Ring, 1)
+    });
+    with_a_message_of_the_handshake(ServerConfig::default(), open, |_, rogue| {
+        control(rogue, &Message::Welcome(welcome(1)), 1)
+    });
+    as_the_next_lane(ServerConfig::default(), open, |_, rogue| pass(rogue, Passing::lane()));
+    as_a_message(ServerConfig::default(), open, |_, rogue| pass(rogue, Passing::message()));
+    as_a_lane_that_no_record_asks_for(ServerConfig::default(), open, |_, rogue| {
+        drop(control(rogue, &Passing::lane().message, 1));
+    });
+    as_a_message_that_no_record_asks_for(ServerConfig::default(), open, |_, rogue| {
+        drop(control(rogue, &Passing::message().message, 1));
+    });
+    behind_a_lie_in_the_lane(ServerConfig::default(), open, |_, mut rogue| {
+        rogue.put(Header { kind: 99, ..Header::new(Kind::Request, Status::Ok, 1, 0) }, &[]);
+        control(rogue, &Passing::lane().message, 1)
+    });
+    behind_junk_on_the_socket(ServerConfig::default(), open, |_, rogue| {
+        rogue.send_control(b"junk", &[]);
+        control(rogue, &Passing::lane().message, 1)
+    });
+    behind_a_bye(ServerConfig::default(), open, |_, mut rogue| {
+        let mut bye = Header::new(Kind::Bye, Status::Ok, 0, 0);
+        bye.status = 1.into();
+        rogue.put(bye, &[]);
+        control(rogue, &Passing::lane().message, 1)
+    });
+    of_who_has_been_in_the_handshake_longest(ServerConfig::default(), crowd, |house, mut crowd| {
+        // The newcomer is seen first, and takes the place of the oldest, on whose socket something lies unread.
+        crowd.push(connect(house));
+        send(&crowd[0], b"nobody reads this", vec![lingering_socket()]);
+        crowd
+    });
+} }
+
+/// As far as WELCOME; and the session's number.
+fn entered(house: &House) -> (Rogue, u64) {
+    let rogue = connect(house);
+    let (welcome, _fds) = rogue.enter();
+    (rogue, welcome.session)
+}
+
+/// The same, of a client that is to be rung by an eventfd.
+fn rung_by_eventfd(house: &House) -> (Rogue, u64) {
+    let mut rogue = connect(house);
+    rogue.hello = Hello { doorbell: Doorbell::Eventfd, ..rogue.hello };
+    let (welcome, _fds) = rogue.enter();
+    (rogue, welcome.session)
+}
+
+/// As many clients in the handshake as there may be.
+fn crowd(house: &House) -> Vec<Rogue> {
+    (0..256).map(|_| entered(house).0).collect()
+}
+
+fn page(session: u64) -> OwnedFd {
+    Draft::page(Role::Client, session, "echo".parse().unwrap()).make()
+}
+
+fn attach(rogue: Rogue, session: u64, fds: impl IntoIterator<Item = OwnedFd>) -> Rogue {
+    let fds: Vec<_> = fds.into_iter().collect();
+    rogue.attach(session, &fds.iter().map(AsFd::as_fd).collect::<Vec<_>>());
+    rogue
+}
+
+fn control(rogue: RogueSession, message: &Message, fds: usize) -> RogueSession {
+    let all: Vec<_> = (0..fds).map(|_| lingering_socket()).collect();
+    rogue.send_control(&encode(message, fds), &all.iter().map(AsFd::as_fd).collect::<Vec<_>>());
+    rogue
+}
+
+fn pass(mut rogue: RogueSession, mut passing: Passing) -> RogueSession {
+    passing.other = Some(lingering_socket());
+    passing.tell(&mut rogue);
+    rogue
+}
+
+/// A client that is sent this with WELCOME says what is wrong, at once.
+#[track_caller]
+fn holds_up_no_client(doorbell: Doorbell, fds: fn(u64) -> Vec<OwnedFd>) {
+    const SESSION: u64 = 7;
+    let dir = Dir::new();
+    let listener = RogueListener::bind(&dir.run_dir, "echo");
+    let run_dir = dir.run_dir.clone();
+    let (tell, told) = channel();
+    let (go, gone) = channel::<()>();
+    thread::spawn(move || {
+        let mut client = Client::<Echo>::with_config(&run_dir, patient());
+        tell.send(client.refresh()).unwrap();
+        gone.recv().unwrap();
+        tell.send(client.refresh()).unwrap();
+        drop(client);
+        tell.send(State::Absent).unwrap();
+    });
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), State::Connecting);
+    let rogue = listener.accept();
+    let fds = fds(SESSION);
+    let bytes = encode(
+        &Message::Welcome(bellwire_core::wire::Welcome { doorbell, ..welcome(SESSION) }),
+        fds.len(),
+    );
+    send(&rogue, &bytes, fds);
+    drop(rogue);
+    go.send(()).unwrap();
+    let state = told.recv_timeout(PATIENCE).expect("the client is held up");
+    assert!(!matches!(state, State::Ready), "{state:?}");
+    assert_eq!(
+        told.recv_timeout(PATIENCE).expect("it is held up when it is dropped"),
+        State::Absent
+    );
+}
+
+fn server_page(session: u64) -> OwnedFd {
+    Draft::page(Role::Server, session, "echo".parse().unwrap()).make()
+}
+
+fn board() -> OwnedFd {
+    Draft::board("echo".parse().unwrap()).make()
+}
+
+pub(super) mod of_clients {
+    use super::*;
+
+    rows! { holds_up_no_client {
+        as_the_page(Doorbell::Socket, |_| vec![lingering_socket(), Draft::lane().make(), board()]);
+        as_the_lane(Doorbell::Socket, |it| vec![server_page(it), lingering_socket(), board()]);
+        as_the_board(Doorbell::Socket, |it| vec![server_page(it), Draft::lane().make(), lingering_socket()]);
+        behind_a_page_that_is_none(Doorbell::Socket, |_| vec![pipe(), lingering_socket(), lingering_socket()]);
+        behind_a_lane_that_is_none(Doorbell::Socket, |it| vec![server_page(it), pipe(), lingering_socket()]);
+        behind_a_board_that_is_none(Doorbell::Eventfd, |it| {
+            vec![server_page(it), Draft::lane().make(), pipe(), lingering_socket()]
+        });
+        as_the_eventfd(Doorbell::Eventfd, |it| {
+            vec![server_page(it), Draft::lane().make(), board(), lingering_socket()]
+        });
+        where_no_eventfd_was_agreed(Doorbell::Socket, |it| {
+            vec![server_page(it), Draft::lane().make(), board(), lingering_socket()]
+        });
+    } }
+}

@@ -1,0 +1,270 @@
+//! What is no lie if it is done once: without end, or at the wrong moment, it disturbs nobody else.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use bellwire::{CallError, Client, ServerConfig};
+use bellwire_core::lane::Epoch;
+use bellwire_core::sync::{AtomicBool, Ordering};
+use bellwire_core::wire::{Header, Kind, Message, Status};
+use bellwire_core::{Bell, Geometry, OwnMemory, PeerMemory, Port, Word};
+use zerocopy::IntoBytes;
+
+use crate::support::guard::until;
+use crate::support::house::{Dir, House, patient};
+use crate::support::rogue::{Rogue, RogueListener, RogueSession, encode};
+use crate::support::services::Echo;
+
+/// A good client calls so often while the rogue goes on.
+const CALLS: u64 = 200;
+
+/// The rogue does this over and over again, and the server's good client is served; in the end the rogue's session is
+/// as good as before.
+#[track_caller]
+fn disturbs_nobody(act: impl FnMut(&mut RogueSession, u64) + Send + 'static) {
+    let mut act = act;
+    let house = House::open();
+    let mut good: Client<Echo> = house.client();
+    let mut rogue = Rogue::connect(house.run_dir(), "echo").open();
+    let over = Arc::new(AtomicBool::new(false));
+    let flood = {
+        let over = Arc::clone(&over);
+        thread::spawn(move || {
+            let mut times = 0;
+            while !over.load(Ordering::Relaxed) {
+                act(&mut rogue, times);
+                times += 1;
+            }
+            (rogue, times)
+        })
+    };
+    for call in 0..CALLS {
+        let request = call.to_le_bytes().to_vec();
+        assert_eq!(good.call(&request).unwrap(), request);
+    }
+    over.store(true, Ordering::Relaxed);
+    let (mut rogue, times) = flood.join().unwrap();
+    assert!(times > 0);
+    let answered = rogue.link.peer().load(Word::Tail, Ordering::Acquire);
+    rogue.put(Header::new(Kind::Request, Status::Ok, 1 << 40, 0), &[]);
+    until("it is answered", || rogue.link.peer().load(Word::Tail, Ordering::Acquire) > answered);
+    drop((good, rogue));
+    assert_eq!(house.close().poisoned, 0);
+}
+
+#[test]
+fn a_doorbell_rung_without_end() {
+    disturbs_nobody(|rogue, _| rogue.link.ring(Bell::Data));
+}
+
+#[test]
+fn a_socket_rung_without_end() {
+    disturbs_nobody(|rogue, _| {
+        let _ = bellwire_memfd::pass::send(rogue.link.socket(), &encode(&Message::Ring, 0), &[]);
+    });
+}
+
+#[test]
+fn wishes_that_flicker() {
+    disturbs_nobody(|rogue, times| {
+        for word in [Word::WantData, Word::WantSpace, Word::Doorbell, Word::RungAt, Word::Parks] {
+            rogue.set(word, times.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        }
+    });
+}
+
+#[test]
+fn a_state_that_flickers() {
+    disturbs_nobody(|rogue, times| rogue.set(Word::State, 1 + times % 3));
+}
+
+/// One byte of a payload is another with each look: the answer holds the one or the other.
+#[test]
+fn a_payload_that_changes_while_it_is_read() {
+    const LEN: u32 = 4000;
+    let house = House::open();
+    let mut rogue = Rogue::connect(house.run_dir(), "echo").open();
+    for id in 1..=50 {
+        let at = (rogue.tail % Geometry::DEFAULT.size()) as usize + 16;
+        if at + 2 * LEN as usize > Geometry::DEFAULT.size() as usize {
+            // Where a lane ends is no matter here.
+            break;
+        }
+        let before = rogue.link.peer().load(Word::Tail, Ordering::Acquire);
+        rogue.put(Header::new(Kind::Request, Status::Ok, id, LEN), &[0; LEN as usize]);
+        let mut bytes = [1_u8, 2].into_iter().cycle();
+        until("it is answered", || {
+            rogue.link.own().write(at, &[bytes.next().unwrap(); LEN as usize]);
+            rogue.link.peer().load(Word::Tail, Ordering::Acquire) > before
+        });
+        let mut answer = vec![0; LEN as usize + 16];
+        rogue.link.peer().read((before % Geometry::DEFAULT.size()) as usize, &mut answer);
+        assert_eq!(
+            answer[..4],
+            LEN.to_le_bytes(),
+            "the length that was checked is the length that is used"
+        );
+        assert!(answer[16..].iter().all(|byte| *byte <= 2));
+        rogue.set(Word::Head, rogue.link.peer().load(Word::Tail, Ordering::Acquire));
+    }
+    drop(rogue);
+    assert_eq!(house.close().poisoned, 0);
+}
+
+/// A server wakes its client, and moves what it may move, and answers nothing.
+#[test]
+fn words_that_flicker_under_a_parked_client_extend_no_deadline() {
+    let dir = Dir::new();
+    let listener = RogueListener::bind(&dir.run_dir, "echo");
+    let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
+    let rogue = thread::scope(|scope| {
+        let rogue = scope.spawn(|| listener.open(1));
+        client.connect().unwrap();
+        rogue.join().unwrap()
+    });
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let caller = scope.spawn(|| {
+            let called = client.call_within(&vec![1], Duration::from_millis(50));
+            over.store(true, Ordering::Relaxed);
+            called
+        });
+        let mut times = 0_u64;
+        while !over.load(Ordering::Relaxed) {
+            times += 1;
+            rogue.set(Word::WantData, times);
+            rogue.set(Word::WantSpace, times);
+            rogue.set(Word::RungAt, times);
+            rogue.link.ring(Bell::Space);
+        }
+        let error = caller.join().unwrap().unwrap_err();
+        assert!(matches!(error, CallError::Deadline { .. }), "{error}");
+    });
+}
+
+#[test]
+fn a_handshake_that_comes_a_thousand_times() {
+    let house = House::open();
+    let mut good: Client<Echo> = house.client();
+    for times in 0..1000_u64 {
+        let rogue = Rogue::connect(house.run_dir(), "echo");
+        // It goes as far as nothing, HELLO, half a HELLO, WELCOME.
+        match times % 4 {
+            0 => {}
+            1 => rogue.send(&Message::Hello(rogue.hello), &[]),
+            2 => rogue.send_bytes(&encode(&Message::Hello(rogue.hello), 0)[..70], &[]),
+            _ => drop(rogue.enter()),
+        }
+        drop(rogue);
+        if times % 50 == 0 {
+            assert_eq!(good.call(&times.to_le_bytes().to_vec()).unwrap(), times.to_le_bytes());
+        }
+    }
+    until("the server has seen all of them", || house.stats().turned_away == 1000);
+    let mut late: Client<Echo> = house.client();
+    assert_eq!(late.call(&vec![1]).unwrap(), [1]);
+    drop((good, late));
+    let stats = house.close();
+    assert_eq!((stats.admitted, stats.turned_away, stats.poisoned), (2, 1000, 0), "{stats:?}");
+}
+
+#[test]
+fn a_handshake_that_arrives_byte_by_byte() {
+    let house = House::open();
+    let mut good: Client<Echo> = house.client();
+    let rogue = Rogue::connect(house.run_dir(), "echo");
+    for byte in encode(&Message::Hello(rogue.hello), 0) {
+        // It is refused with the first.
+        if bellwire_memfd::pass::send(std::os::fd::AsFd::as_fd(&rogue.socket), &[byte], &[])
+            .is_err()
+        {
+            break;
+        }
+        assert_eq!(good.call(&vec![byte]).unwrap(), [byte]);
+    }
+    rogue.is_refused(bellwire::RefuseCode::Protocol, "1 bytes");
+    drop(good);
+    assert_eq!(house.close().turned_away, 1);
+}
+
+#[test]
+fn a_handshake_that_stops_halfway_is_ended_at_its_deadline_and_nobody_waits_for_it() {
+    let handshake_timeout = Duration::from_millis(50);
+    let house = House::with(ServerConfig { handshake_timeout, ..ServerConfig::default() });
+    let mut good: Client<Echo> = house.client();
+    let silent = Rogue::connect(house.run_dir(), "echo");
+    let halfway = Rogue::connect(house.run_dir(), "echo");
+    halfway.enter();
+    for rogue in [silent, halfway] {
+        assert_eq!(good.call(&vec![1]).unwrap(), [1]);
+        rogue.is_refused(bellwire::RefuseCode::Protocol, "in time");
+    }
+    drop(good);
+    assert_eq!(house.close().turned_away, 2);
+}
+
+/// A lane of 64 MiB full of records, and one more for each that is taken: there is always something to do for this
+/// client.
+#[test]
+fn a_client_that_sends_without_pause_leaves_the_others_their_turns() {
+    let house = House::open();
+    let mut good: Client<Echo> = house.client();
+    let mut rogue = Rogue::connect(house.run_dir(), "echo").open();
+    rogue.put(Header::new(Kind::Request, Status::Ok, 1, 0), &[]);
+    rogue.take_answers();
+    let epoch = Epoch { number: 2, size: Geometry::LARGE };
+    rogue.link.offer(epoch).unwrap();
+    rogue.write(Header::new(Kind::Switch, Status::Ok, epoch.to_wire(), 0), &[]);
+    rogue.link.adopt(epoch);
+    let base = rogue.tail;
+    // What was answered long ago is not wanted any more, again and again.
+    let lap = Header::new(Kind::Cancel, Status::Ok, 1, 0).as_bytes().repeat(4096);
+    for at in 0..1024 {
+        rogue.link.own().write(at << 16, &lap);
+    }
+    let room = epoch.size.size() - 48;
+    rogue.set(Word::Tail, base + room);
+    let over = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&over);
+    let flood = thread::spawn(move || {
+        while !stopped.load(Ordering::Relaxed) {
+            let head = rogue.link.peer().load(Word::Head, Ordering::Acquire).max(base);
+            rogue.link.own().store(Word::Tail, head + room, Ordering::Release);
+        }
+        rogue
+    });
+    let taken = |rogue: &RogueSession| rogue.link.peer().load(Word::Head, Ordering::Acquire);
+    for call in 0..CALLS {
+        let request = call.to_le_bytes().to_vec();
+        assert_eq!(good.call(&request).unwrap(), request);
+    }
+    over.store(true, Ordering::Relaxed);
+    let rogue = flood.join().unwrap();
+    assert!(taken(&rogue) < base + room, "all of it was taken before {CALLS} calls were answered");
+    drop((good, rogue));
+    house.close();
+}
+
+#[test]
+fn a_message_whose_last_part_never_comes_holds_up_its_own_session_alone() {
+    let house = House::open();
+    let mut good: Client<Echo> = house.client();
+    let mut rogues: Vec<_> =
+        (0..8).map(|_| Rogue::connect(house.run_dir(), "echo").open()).collect();
+    for rogue in &mut rogues {
+        rogue.put(Header::new(Kind::Request, Status::Ok, 1, 0).part(4000, true), &[7; 4000]);
+    }
+    for rogue in &rogues {
+        rogue.sees(Word::Head, 4016);
+        assert_eq!(good.call(&vec![1; 5000]).unwrap(), vec![1; 5000]);
+    }
+    // Broken off, it is forgotten, and the next one is answered.
+    let mut last = rogues.pop().unwrap();
+    last.put(Header::new(Kind::Cancel, Status::Ok, 1, 0), &[]);
+    last.put(Header::new(Kind::Request, Status::Ok, 2, 0), &[]);
+    last.sees(Word::Tail, 16);
+    drop((good, rogues, last));
+    let stats = house.close();
+    assert_eq!((stats.poisoned, stats.accepted), (0, 9), "{stats:?}");
+}

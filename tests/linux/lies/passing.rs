@@ -1,0 +1,215 @@
+//! Memory that is passed while a session goes on: a lane's next epoch, or a message. As each comes it is what an honest
+//! peer passes.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use bellwire_core::Geometry;
+use bellwire_core::lane::Epoch;
+use bellwire_core::wire::{Attachment, Header, Kind, Message, Status};
+use rustix::fs::SealFlags;
+
+use super::impostor;
+use crate::support::memory::Draft;
+use crate::support::rogue::{RogueSession, encode};
+
+/// The seals of memory that nobody can write any more.
+pub(super) const IMMUTABLE: SealFlags =
+    SealFlags::WRITE.union(SealFlags::SHRINK).union(SealFlags::GROW).union(SealFlags::SEAL);
+
+/// Something passed, and the record that refers to it.
+pub(super) struct Passing {
+    pub(super) message: Message,
+    pub(super) record: Header,
+    pub(super) memory: Draft,
+    /// Passed instead of the memory.
+    pub(super) other: Option<OwnedFd>,
+    /// Nothing is passed at all.
+    pub(super) is_silent: bool,
+    pub(super) fds: usize,
+}
+
+impl Passing {
+    /// The next epoch, twice as large.
+    pub(super) fn lane() -> Self {
+        let next = Epoch { number: 2, size: Geometry::DEFAULT.doubled() };
+        let memory = Draft { size: next.size.size() as usize, ..Draft::lane() };
+        Self::new(Message::Lane(next), Kind::Switch, next.to_wire(), memory)
+    }
+
+    /// The request 2, or its answer.
+    pub(super) fn message() -> Self {
+        let memory = Draft { size: 8192, seals: IMMUTABLE, sparse: false, bytes: b"text".to_vec() };
+        let announced = Message::Attachment(Attachment { id: 2, generation: 0, len: 5000 });
+        Self::new(announced, Kind::Attach, 2, memory)
+    }
+
+    fn new(message: Message, kind: Kind, id: u64, memory: Draft) -> Self {
+        let record = Header::new(kind, Status::Ok, id, 0);
+        Self { message, record, memory, other: None, is_silent: false, fds: 1 }
+    }
+
+    pub(super) fn tell(self, rogue: &mut RogueSession) {
+        let fd = self.other.unwrap_or_else(|| self.memory.make());
+        if !self.is_silent {
+            let bytes = encode(&self.message, self.fds);
+            rogue.send_control(&bytes, &vec![fd.as_fd(); self.fds]);
+        }
+        rogue.put(self.record, &[]);
+    }
+
+    pub(super) fn announce(&mut self, alter: impl FnOnce(&mut Attachment)) {
+        if let Message::Attachment(attachment) = &mut self.message {
+            alter(attachment);
+        }
+    }
+
+    pub(super) fn announce_epoch(&mut self, epoch: Epoch) {
+        self.message = Message::Lane(epoch);
+    }
+
+    /// The epoch that both the message and the record say.
+    pub(super) fn say_epoch(&mut self, number: u32, size: u64) {
+        let epoch = Epoch { number, size: Geometry::new(size).unwrap() };
+        self.announce_epoch(epoch);
+        self.record.id = epoch.to_wire().into();
+    }
+
+    /// A descriptor that can only be written.
+    pub(super) fn write_only(&mut self) {
+        self.other = Some(impostor::write_only(&self.memory));
+    }
+}
+
+/// Faults of memory that is passed while a session goes on, and how each is called: for whoever is lied to.
+macro_rules! passings {
+    () => {
+        pub(super) mod lane {
+            use super::*;
+
+            rows! { lane_is_refused {
+                without_its_descriptor(MISSING, |passing| passing.is_silent = true);
+                with_no_descriptor(ONE_FD, |passing| passing.fds = 0);
+                with_two_descriptors(ONE_FD, |passing| passing.fds = 2);
+                of_no_epoch(NOT_NEXT, |passing| passing.say_epoch(0, 32 << 10));
+                of_this_epoch(NOT_NEXT, |passing| passing.say_epoch(1, 32 << 10));
+                of_an_epoch_too_far(NOT_NEXT, |passing| passing.say_epoch(3, 32 << 10));
+                of_the_last_epoch(NOT_NEXT, |passing| passing.say_epoch(u32::MAX, 32 << 10));
+                below_the_least(LEAST, |passing| passing.say_epoch(2, 8 << 10));
+                of_the_smallest_size(LEAST, |passing| passing.say_epoch(2, 4 << 10));
+                whose_record_is_above_the_limit(MOST, |passing| {
+                    passing.record.id = (2 | 128 << 52).into();
+                });
+                whose_record_has_no_size(NO_LANE, |passing| passing.record.id = 2.into());
+                whose_record_has_a_size_of_one(NO_LANE, |passing| {
+                    passing.record.id = (2 | 1 << 32).into();
+                });
+                whose_record_has_no_power_of_two(NO_LANE, |passing| {
+                    passing.record.id = (2 | 12_345 << 32).into();
+                });
+                announced_for_a_later_epoch(OTHER_EPOCH, |passing| {
+                    let size = Geometry::DEFAULT.doubled();
+                    passing.announce_epoch(Epoch { number: 3, size });
+                });
+                announced_with_another_size(OTHER_EPOCH, |passing| {
+                    passing.announce_epoch(Epoch { number: 2, size: Geometry::DEFAULT });
+                });
+                without_the_seal_against_shrinking(A_SEAL, |passing| {
+                    passing.memory.seals -= SealFlags::SHRINK;
+                });
+                without_the_seal_against_growing(A_SEAL, |passing| {
+                    passing.memory.seals -= SealFlags::GROW;
+                });
+                without_the_seal_against_writing(A_SEAL, |passing| {
+                    passing.memory.seals -= SealFlags::FUTURE_WRITE;
+                });
+                without_the_seal_against_seals(A_SEAL, |passing| {
+                    passing.memory.seals -= SealFlags::SEAL;
+                });
+                of_no_bytes(SIZE, |passing| {
+                    (passing.memory.size, passing.memory.sparse) = (0, true);
+                });
+                one_byte_short(SIZE, |passing| passing.memory.size -= 1);
+                one_byte_long(SIZE, |passing| passing.memory.size += 1);
+                half_as_large(SIZE, |passing| passing.memory.size /= 2);
+                twice_as_large(SIZE, |passing| passing.memory.size *= 2);
+                without_any_page(SPARSE, |passing| passing.memory.sparse = true);
+                that_can_only_be_written(UNREADABLE, |passing| passing.write_only());
+            } }
+        }
+
+        pub(super) mod message {
+            use super::*;
+
+            rows! { message_is_refused {
+                without_its_descriptor(MISSING, |passing| passing.is_silent = true);
+                with_no_descriptor(ONE_FD, |passing| passing.fds = 0);
+                with_two_descriptors(ONE_FD, |passing| passing.fds = 2);
+                with_number_zero(OTHER_MESSAGE, |passing| passing.announce(|it| it.id = 0));
+                with_an_old_number(OTHER_MESSAGE, |passing| passing.announce(|it| it.id = 1));
+                with_a_later_number(OTHER_MESSAGE, |passing| passing.announce(|it| it.id = 3));
+                with_the_last_number(OTHER_MESSAGE, |passing| {
+                    passing.announce(|it| it.id = u64::MAX);
+                });
+                of_no_length(SIZE, |passing| passing.announce(|it| it.len = 0));
+                that_says_one_page_less(SIZE, |passing| passing.announce(|it| it.len = 4096));
+                that_says_one_byte_more(SIZE, |passing| passing.announce(|it| it.len = 8193));
+                that_says_all_that_is_allowed(SIZE, |passing| {
+                    passing.announce(|it| it.len = 64 << 20);
+                });
+                above_the_limit(ABOVE, |passing| passing.announce(|it| it.len = (64 << 20) + 1));
+                of_the_greatest_length(ABOVE, |passing| {
+                    passing.announce(|it| it.len = u64::MAX);
+                });
+                of_no_whole_pages(SIZE, |passing| passing.memory.size = 5000);
+                that_its_sender_can_still_write(A_SEAL, |passing| passing.memory.seals = SEALS);
+                without_the_seal_against_writing(A_SEAL, |passing| {
+                    passing.memory.seals -= SealFlags::WRITE;
+                });
+                without_the_seal_against_shrinking(A_SEAL, |passing| {
+                    passing.memory.seals -= SealFlags::SHRINK;
+                });
+                without_the_seal_against_growing(A_SEAL, |passing| {
+                    passing.memory.seals -= SealFlags::GROW;
+                });
+                without_the_seal_against_seals(A_SEAL, |passing| {
+                    passing.memory.seals -= SealFlags::SEAL;
+                });
+                without_any_page(SPARSE, |passing| {
+                    (passing.memory.sparse, passing.memory.bytes) = (true, Vec::new());
+                });
+                that_can_only_be_written(UNREADABLE, |passing| passing.write_only());
+            } }
+        }
+
+        pub(super) mod instead_of_a_lane {
+            use super::*;
+
+            impostors!(is_no_lane);
+        }
+
+        pub(super) mod instead_of_a_message {
+            use super::*;
+
+            impostors!(is_no_message);
+        }
+    };
+}
+
+/// What a client says was wrong; a server counts, and closes.
+pub(super) mod why {
+    pub(in crate::lies) const MISSING: &str = "its record came without it";
+    pub(in crate::lies) const ONE_FD: &str = "one descriptor belongs to it";
+    pub(in crate::lies) const NOT_NEXT: &str = "its epoch is not the next one";
+    pub(in crate::lies) const LEAST: &str = "it is smaller than the least that was agreed";
+    pub(in crate::lies) const MOST: &str = "it is larger than the limit";
+    pub(in crate::lies) const NO_LANE: &str = "its size is no lane's";
+    pub(in crate::lies) const OTHER_EPOCH: &str = "it was announced with another epoch or size";
+    pub(in crate::lies) const OTHER_MESSAGE: &str = "it was announced for another message";
+    pub(in crate::lies) const A_SEAL: &str = "a seal is missing";
+    pub(in crate::lies) const SIZE: &str = "it has another size than announced";
+    pub(in crate::lies) const SPARSE: &str = "its pages are not allocated";
+    pub(in crate::lies) const UNREADABLE: &str = "it cannot be read";
+    pub(in crate::lies) const ABOVE: &str = "an attachment above the limit";
+    pub(in crate::lies) const NO_MEMFD: &str = "it is no memfd";
+    pub(in crate::lies) const HUGE: &str = "it lies on huge pages";
+}

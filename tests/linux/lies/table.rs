@@ -1,0 +1,41 @@
+/// A table of bad inputs. Each row becomes a test, which gives the rest of the row to the check that all rows of the
+/// table share; `ROWS` holds their names.
+macro_rules! rows {
+    ($check:path { $($name:ident($($argument:expr),+ $(,)?);)+ }) => {
+        $(
+            #[test]
+            fn $name() {
+                $check($($argument),+);
+            }
+        )+
+
+        pub(in crate::lies) const ROWS: &[&str] =
+            &[$(concat!(module_path!(), "::", stringify!($name))),+];
+    };
+}
+
+/// The same table for everything that is no memory to map: the check gets what makes one of it, and the sentence or
+/// word that says what is wrong.
+macro_rules! impostors {
+    ($check:path) => {
+        rows! { $check {
+            a_pipe(impostor::pipe, NO_MEMFD);
+            a_unix_socket(impostor::unix_socket, NO_MEMFD);
+            a_tcp_socket_that_lingers(impostor::lingering_socket, NO_MEMFD);
+            a_udp_socket(impostor::udp_socket, NO_MEMFD);
+            a_file_on_disk(impostor::file_on_disk, NO_MEMFD);
+            a_file_on_tmpfs(impostor::file_on_tmpfs, A_SEAL);
+            a_file_that_was_deleted(impostor::deleted_file_on_tmpfs, A_SEAL);
+            a_directory(impostor::directory, NO_MEMFD);
+            dev_zero(impostor::dev_zero, NO_MEMFD);
+            dev_null(impostor::dev_null, NO_MEMFD);
+            an_eventfd(impostor::eventfd, NO_MEMFD);
+            an_epoll_instance(impostor::epoll, NO_MEMFD);
+            a_pidfd(impostor::pidfd, NO_MEMFD);
+            a_path_without_access(impostor::path_only, NO_MEMFD);
+            huge_pages(impostor::huge_pages, HUGE);
+            a_memfd_without_seals(impostor::unsealed, A_SEAL);
+            a_memfd_that_allows_no_seals(impostor::unsealable, A_SEAL);
+        } }
+    };
+}

@@ -1,0 +1,46 @@
+//! Memory that a server passes while its session goes on. The client says what was wrong with it.
+
+use std::os::fd::OwnedFd;
+
+use bellwire_core::Geometry;
+use bellwire_core::lane::Epoch;
+use rustix::fs::SealFlags;
+
+use super::fails_with;
+use crate::lies::impostor;
+use crate::lies::passing::Passing;
+use crate::lies::passing::why::*;
+use crate::support::memory::SEALS;
+
+passings!();
+
+pub(super) fn rows() -> Vec<&'static str> {
+    let impostors = [instead_of_a_lane::ROWS, instead_of_a_message::ROWS].concat();
+    [lane::ROWS, message::ROWS, &impostors].concat()
+}
+
+#[track_caller]
+fn lane_is_refused(why: &str, alter: impl FnOnce(&mut Passing)) {
+    is_refused(why, Passing::lane(), alter);
+}
+
+#[track_caller]
+fn message_is_refused(why: &str, alter: impl FnOnce(&mut Passing)) {
+    is_refused(why, Passing::message(), alter);
+}
+
+#[track_caller]
+fn is_no_lane(make: fn() -> OwnedFd, why: &str) {
+    is_refused(why, Passing::lane(), |passing| passing.other = Some(make()));
+}
+
+#[track_caller]
+fn is_no_message(make: fn() -> OwnedFd, why: &str) {
+    is_refused(why, Passing::message(), |passing| passing.other = Some(make()));
+}
+
+#[track_caller]
+fn is_refused(why: &str, mut passing: Passing, alter: impl FnOnce(&mut Passing)) {
+    alter(&mut passing);
+    fails_with(why, |rogue| passing.tell(rogue));
+}

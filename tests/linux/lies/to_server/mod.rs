@@ -1,0 +1,91 @@
+//! A hostile client and a real server.
+
+mod control;
+mod descriptors;
+mod hello;
+mod memory;
+mod order;
+mod records;
+mod words;
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use bellwire::{Client, RefuseCode};
+use bellwire_core::sync::Ordering;
+use bellwire_core::wire::{Header, Kind, Role, Status};
+use bellwire_core::{PeerMemory, Port, Word};
+
+pub(super) use crate::hostile::client::poisons;
+use crate::support::house::House;
+use crate::support::memory::Draft;
+use crate::support::rogue::{Rogue, RogueSession};
+use crate::support::services::Echo;
+
+pub(super) fn rows() -> Vec<&'static str> {
+    let handshake = [hello::rows(), order::ROWS.to_vec(), memory::rows()].concat();
+    let open = [words::ROWS.to_vec(), records::rows(), control::rows(), descriptors::rows()];
+    [handshake, open.concat()].concat()
+}
+
+fn request(id: u64, len: u32) -> Header {
+    Header::new(Kind::Request, Status::Ok, id, len)
+}
+
+/// Whether the server has closed the session.
+fn is_closed(rogue: &RogueSession) -> bool {
+    rogue.link.peer().load(Word::State, Ordering::Acquire) & 0xffff_ffff == 3
+}
+
+/// The client is refused for what it does after it connected, with this code and a sentence that holds `part`. The
+/// server's other session goes on, and another client is let in.
+#[track_caller]
+fn is_refused(code: RefuseCode, part: &str, act: impl FnOnce(&Rogue)) {
+    turns_away(act, |rogue| rogue.is_refused(code, part));
+}
+
+/// The client is sent away without a word: what it sent cannot be received at all.
+#[track_caller]
+fn is_dropped(act: impl FnOnce(&Rogue)) {
+    turns_away(act, Rogue::is_closed);
+}
+
+#[track_caller]
+fn turns_away(act: impl FnOnce(&Rogue), is_seen: impl FnOnce(&Rogue)) {
+    let house = House::open();
+    let mut good: Client<Echo> = house.client();
+    let rogue = Rogue::connect(house.run_dir(), "echo");
+    act(&rogue);
+    is_seen(&rogue);
+    assert_eq!(good.call(&b"still here".to_vec()).unwrap(), b"still here");
+    let mut late: Client<Echo> = house.client();
+    assert_eq!(late.call(&b"let in".to_vec()).unwrap(), b"let in");
+    drop((good, late));
+    let stats = house.close();
+    assert_eq!((stats.admitted, stats.turned_away, stats.poisoned), (2, 1, 0), "{stats:?}");
+}
+
+/// What a client sends with ATTACH. As it comes it is what an honest one sends.
+struct Attaching {
+    page: Draft,
+    lane: Draft,
+    session: u64,
+    /// Sent instead of page and lane.
+    fds: Option<Vec<OwnedFd>>,
+}
+
+/// The client is refused for what it attaches.
+#[track_caller]
+fn is_refused_at_attach(part: &str, alter: impl FnOnce(&mut Attaching)) {
+    is_refused(RefuseCode::Protocol, part, |rogue| attach(rogue, alter));
+}
+
+fn attach(rogue: &Rogue, alter: impl FnOnce(&mut Attaching)) {
+    let (welcome, _fds) = rogue.enter();
+    let session = welcome.session;
+    let page = Draft::page(Role::Client, session, rogue.service);
+    let mut attaching = Attaching { page, lane: Draft::lane(), session, fds: None };
+    alter(&mut attaching);
+    let Attaching { page, lane, session, fds } = attaching;
+    let fds = fds.unwrap_or_else(|| vec![page.make(), lane.make()]);
+    rogue.attach(session, &fds.iter().map(AsFd::as_fd).collect::<Vec<_>>());
+}

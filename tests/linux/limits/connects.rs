@@ -1,0 +1,59 @@
+//! One peer that connects as often as it can.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+use bellwire::Client;
+use bellwire_core::sync::{AtomicBool, AtomicU64, Ordering};
+
+use crate::support::child::Process;
+use crate::support::guard::until;
+use crate::support::house::{Dir, patient};
+use crate::support::kernel;
+use crate::support::rogue::Rogue;
+use crate::support::services::Echo;
+
+/// Two seconds' worth of 2 000 connects a second.
+const CONNECTS: u64 = 4000;
+
+#[test]
+fn thousands_of_connects_of_one_peer_hold_up_nobody_and_leave_nothing_behind() {
+    let dir = Dir::new();
+    let mut server = Process::start("server", &dir.run_dir);
+    let mut good = Client::<Echo>::with_config(&dir.run_dir, patient());
+    assert_eq!(good.call(&vec![1]).unwrap(), [1]);
+    let (held, mapped) = (kernel::fds(server.pid()), kernel::memory(server.pid()).len());
+    let (made, over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let run_dir = dir.run_dir.clone();
+    let start = Instant::now();
+    let peer = {
+        let (made, over) = (Arc::clone(&made), Arc::clone(&over));
+        thread::spawn(move || {
+            while made.load(Ordering::Relaxed) < CONNECTS {
+                let rogue = Rogue::connect(&run_dir, "echo");
+                // Every other one says HELLO, has memory made for it, and goes.
+                if made.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) {
+                    rogue.enter();
+                }
+            }
+            over.store(true, Ordering::Relaxed);
+        })
+    };
+    let mut calls = 0_u64;
+    while !over.load(Ordering::Relaxed) {
+        let request = calls.to_le_bytes().to_vec();
+        assert_eq!(good.call(&request).unwrap(), request);
+        calls += 1;
+    }
+    peer.join().unwrap();
+    let took = start.elapsed().as_secs_f64();
+    println!("{:.0} connects a second, and {calls} calls meanwhile", CONNECTS as f64 / took);
+    assert!(calls > 0);
+    until("nothing is left behind", || {
+        kernel::fds(server.pid()) <= held + 1 && kernel::memory(server.pid()).len() <= mapped
+    });
+    assert_eq!(good.call(&vec![2]).unwrap(), [2]);
+    let stats = crate::support::roles::parse_stats(&server.ask("stats"));
+    assert_eq!((stats.turned_away, stats.poisoned), (CONNECTS, 0), "{stats:?}");
+}

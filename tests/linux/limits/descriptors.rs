@@ -1,0 +1,158 @@
+//! No descriptor more can be had (`RLIMIT_NOFILE`), or only so many.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::Duration;
+
+use bellwire::{CallError, Client, ClientConfig, ErrorKind, RunDir, Server, ServerConfig};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::support::child::{Parent, Process};
+use crate::support::guard::until;
+use crate::support::house::{Dir, House, patient};
+use crate::support::kernel;
+use crate::support::services::{Echo, echo};
+use crate::support::squeeze::be_humble;
+
+/// More than a session takes on either side.
+const ENOUGH: usize = 12;
+
+/// Serves, or calls, with as many free descriptors as it is told to leave.
+pub(super) fn play(mut parent: Parent) {
+    be_humble();
+    let run_dir = RunDir::from_environment();
+    let before = getrlimit(Resource::Nofile);
+    let mut server: Option<Server> = None;
+    parent.tell("ready");
+    while let Some(line) = parent.hear() {
+        let words: Vec<_> = line.split(' ').collect();
+        let told = match words[..] {
+            ["serve", doorbell] => {
+                let doorbell = match doorbell {
+                    "socket" => bellwire::Doorbell::Socket,
+                    _ => bellwire::Doorbell::Eventfd,
+                };
+                let config = ServerConfig { doorbell, ..ServerConfig::default() };
+                let mut builder = Server::builder_with(&run_dir, config);
+                builder.serve::<Echo>(echo).unwrap();
+                server = Some(builder.start().unwrap());
+                "serving".to_owned()
+            }
+            ["leave", free] => {
+                leave(free.parse().unwrap(), before);
+                "left".to_owned()
+            }
+            ["restore"] => {
+                setrlimit(Resource::Nofile, before).unwrap();
+                "restored".to_owned()
+            }
+            ["connect"] => {
+                let mut client = Client::<Echo>::with_config(&run_dir, patient());
+                match client.call(&vec![1]) {
+                    Ok(answer) => format!("answered {answer:?}"),
+                    Err(error) => format!("{:?} {error}", error.kind()),
+                }
+            }
+            ref words => panic!("what is {words:?}?"),
+        };
+        parent.tell(&told);
+    }
+    drop(server);
+}
+
+/// Lowers the limit so that exactly so many descriptors can be had.
+fn leave(free: usize, before: Rlimit) {
+    setrlimit(Resource::Nofile, before).unwrap();
+    let fds: Vec<OwnedFd> =
+        (0..=free).map(|_| std::io::stdin().as_fd().try_clone_to_owned().unwrap()).collect();
+    let limit = u64::try_from(fds[free].as_raw_fd()).unwrap();
+    setrlimit(Resource::Nofile, Rlimit { current: Some(limit), ..before }).unwrap();
+}
+
+/// Who connects is refused with a reason, or waits until its own deadline; who is in goes on; and when there are
+/// descriptors again everybody is let in.
+#[track_caller]
+fn a_server_with_few_descriptors(doorbell: &str) {
+    let dir = Dir::new();
+    let mut server = Process::start("limits descriptors", &dir.run_dir);
+    server.ask(&format!("serve {doorbell}"));
+    let mut good = Client::<Echo>::with_config(&dir.run_dir, patient());
+    assert_eq!(good.call(&vec![1]).unwrap(), [1]);
+    let held = kernel::fds(server.pid());
+    let mut refused = 0;
+    for free in 0..ENOUGH {
+        server.ask(&format!("leave {free}"));
+        let config = ClientConfig { connect_timeout: Duration::from_millis(300), ..patient() };
+        let mut late = Client::<Echo>::with_config(&dir.run_dir, config);
+        if let Err(error) = late.connect() {
+            refused += 1;
+            let kind = error.kind();
+            let is_typed =
+                matches!(kind, ErrorKind::Deadline | ErrorKind::Refused | ErrorKind::PeerGone);
+            assert!(is_typed, "{free} descriptors: {error}");
+            if let CallError::Refused { code, reason, .. } = &error {
+                assert_eq!(*code, bellwire::RefuseCode::Resources, "{free}: {reason}");
+                assert!(reason.contains("the provider"), "{free}: {reason}");
+            }
+        }
+        assert_eq!(good.call(&vec![free as u8]).unwrap(), [free as u8], "{free} descriptors");
+        drop(late);
+        server.ask("restore");
+        let mut later = Client::<Echo>::with_config(&dir.run_dir, patient());
+        until("it is let in", || later.call(&vec![2]).is_ok_and(|answer| answer == [2]));
+    }
+    assert!(refused > 0, "there were descriptors all the time");
+    until("nothing is left behind", || kernel::fds(server.pid()) <= held + 1);
+    assert_eq!(good.call(&vec![3]).unwrap(), [3]);
+}
+
+#[test]
+fn a_server_with_few_descriptors_refuses_newcomers_and_keeps_its_sessions() {
+    a_server_with_few_descriptors("eventfd");
+}
+
+#[test]
+fn a_server_with_few_descriptors_that_is_rung_by_sockets_does_too() {
+    a_server_with_few_descriptors("socket");
+}
+
+#[test]
+fn a_client_with_few_descriptors_says_so_and_connects_later() {
+    let house = House::open();
+    let mut good: Client<Echo> = house.client();
+    let mut client = Process::start("limits descriptors", house.run_dir());
+    let held = kernel::fds(client.pid());
+    let mut failed = 0;
+    for free in 0..ENOUGH {
+        client.ask(&format!("leave {free}"));
+        let told = client.ask("connect");
+        if told != "answered [1]" {
+            failed += 1;
+            assert!(told.starts_with("System "), "{free} descriptors: {told}");
+            assert!(told.contains("open files"), "{free} descriptors: {told}");
+        }
+        assert_eq!(good.call(&vec![1]).unwrap(), [1]);
+        client.ask("restore");
+        assert_eq!(client.ask("connect"), "answered [1]", "after {free} descriptors");
+    }
+    assert!(failed > 0, "there were descriptors all the time");
+    until("nothing is left behind", || kernel::fds(client.pid()) <= held + 1);
+    drop((good, client));
+    assert_eq!(house.close().poisoned, 0);
+}
+
+/// Too many of this user's descriptors are on their way: what brings memory in the handshake cannot be sent.
+#[test]
+fn a_handshake_with_too_many_descriptors_in_flight_says_so_and_succeeds_later() {
+    let house = House::open();
+    let mut client = Process::start("blob-client", house.run_dir());
+    client.ask("in-flight");
+    // Of another service, whose name nobody provides: the house has no blobs.
+    let mut server = Process::start("blobs", house.run_dir());
+    let told = client.ask("open");
+    assert!(told.contains("System") && told.contains("in flight"), "{told}");
+    client.ask("nothing-in-flight");
+    until("it is let in", || client.ask("open") == "ok");
+    assert_eq!(client.ask("call 100 100 0 0"), "ok");
+    server.ask("stop");
+    house.close();
+}

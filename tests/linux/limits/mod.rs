@@ -1,0 +1,23 @@
+//! What a process lacks, and what interrupts it: each ends in a typed error, or is not noticed at all, and leaves no
+//! damage behind.
+
+mod connects;
+mod descriptors;
+mod exec;
+mod handlers;
+mod memory;
+mod run_dir;
+mod signals;
+
+use crate::support::child::Parent;
+
+/// Plays `limits PART`.
+pub(crate) fn play(parent: Parent, role: &str) {
+    match role.split(' ').nth(1).unwrap() {
+        "descriptors" => descriptors::play(parent),
+        "exec" => exec::play(parent),
+        "run-dir" => run_dir::play(parent),
+        "signals" => signals::play(parent, role.contains("workers")),
+        part => panic!("no such part: {part}"),
+    }
+}

@@ -1,0 +1,64 @@
+//! A run dir that is full.
+
+use std::process::Command;
+
+use bellwire::{Client, RunDir, Server};
+
+use crate::support::child::Parent;
+use crate::support::house::{Dir, patient};
+use crate::support::kernel::start_unshared;
+use crate::support::services::{Echo, echo};
+
+/// Mounts a small file system over the run dir, in its own mount namespace, and serves there.
+pub(super) fn play(mut parent: Parent) {
+    let run_dir = RunDir::from_environment();
+    parent.tell("ready");
+    while let Some(line) = parent.hear() {
+        let told = match line.split_once(' ') {
+            Some(("mount", options)) => mount(&run_dir, options),
+            _ => serve(&run_dir),
+        };
+        parent.tell(&told);
+    }
+}
+
+fn mount(run_dir: &RunDir, options: &str) -> String {
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", &format!("mode=0700,{options}"), "none"])
+        .arg(run_dir.path())
+        .output()
+        .expect("mount(8) is there");
+    String::from_utf8(mounted.stderr).unwrap().replace('\n', " ")
+}
+
+/// Serves and is called, once.
+fn serve(run_dir: &RunDir) -> String {
+    let mut builder = Server::builder(run_dir);
+    if let Err(error) = builder.serve::<Echo>(echo) {
+        return error.to_string();
+    }
+    let server = builder.start().unwrap();
+    let answer = Client::<Echo>::with_config(run_dir, patient()).call(&vec![1]).unwrap();
+    server.stop();
+    format!("{answer:?}")
+}
+
+#[test]
+fn a_run_dir_that_is_full_is_said_and_one_with_room_is_served_in() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("not run: it takes root to mount a file system");
+        return;
+    }
+    let dir = Dir::new();
+    let mut server = start_unshared(&["--mount"], "limits run-dir", &dir.run_dir);
+    // For the directory itself and nothing; for the lock and no socket; for both.
+    for (inodes, expected) in [(1, "No space left"), (2, "No space left"), (3, "[1]")] {
+        let mounted = server.ask(&format!("mount nr_inodes={inodes}"));
+        assert_eq!(mounted, "", "a file system cannot be mounted here");
+        let told = server.ask("serve");
+        assert!(told.contains(expected), "{inodes} inodes: {told}");
+        if inodes < 3 {
+            assert!(told.contains("echo"), "it does not say where: {told}");
+        }
+    }
+}
