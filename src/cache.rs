@@ -215,10 +215,17 @@ impl<T: Snapshot> SnapshotCache<T> {
         if self.client.session().is_some_and(|session| session.board().is_stopped()) {
             self.client.lost();
         }
-        if self.client.session().is_none() {
+        let had_session = self.client.session().is_some();
+        if !had_session {
             self.seen = None;
         }
-        if self.client.refresh() == State::Connecting {
+        let state = self.client.refresh();
+        if had_session && state != State::Ready {
+            // It died. Told now: one that dies slowly still accepts who looks for its successor, and never answers.
+            self.seen = None;
+            return Ok(Refreshed::Unavailable);
+        }
+        if state == State::Connecting {
             // The provider is there: its answers are worth waiting for.
             let _ = self.client.connect();
         }
@@ -243,6 +250,7 @@ impl<T: Snapshot> SnapshotCache<T> {
             }
             Err(
                 error @ (CallError::PeerGone { .. }
+                | CallError::Unread { .. }
                 | CallError::Absent { .. }
                 | CallError::Declined { .. }),
             ) => {

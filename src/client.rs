@@ -3,7 +3,7 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use bellwire_core::wire::{RefuseCode, Versions};
+use bellwire_core::wire::{CloseReason, RefuseCode, Versions};
 use bellwire_core::{ErrorKind, Executed, Instant, ServiceName};
 
 use crate::backoff::Backoff;
@@ -122,6 +122,7 @@ impl<S: Service> Client<S> {
         {
             self.lost();
         }
+        self.leave_unread();
         // Never waits.
         self.advance(clock::now());
         self.state()
@@ -244,7 +245,12 @@ impl<S: Service> Client<S> {
                 }
                 self.try_again(timeout, exchange).unwrap_or(Err(error))
             }
-            Err(error) => Err(self.uncancel(error)),
+            Err(error) => {
+                if matches!(error, CallError::Deadline { .. }) {
+                    self.leave_unread();
+                }
+                Err(self.uncancel(error))
+            }
             answer => answer,
         }
     }
@@ -279,6 +285,16 @@ impl<S: Service> Client<S> {
     pub(crate) fn put_off(&mut self) {
         self.lost();
         self.backoff.failed(clock::now());
+    }
+
+    /// Closes a session whose provider has taken nothing for longer than configured.
+    fn leave_unread(&mut self) {
+        if let Phase::Ready(session) = &mut self.phase
+            && session.is_left_unread()
+        {
+            session.leave(CloseReason::Unread);
+            self.lost();
+        }
     }
 
     /// Forgets a session that is over.
@@ -368,7 +384,7 @@ impl<S: Service> Client<S> {
 
 /// Whether no other call can succeed on the session.
 fn is_over(error: &CallError) -> bool {
-    matches!(error, CallError::PeerGone { .. } | CallError::PeerLied(_))
+    matches!(error, CallError::PeerGone { .. } | CallError::Unread { .. } | CallError::PeerLied(_))
 }
 
 impl Canceller {

@@ -48,6 +48,11 @@ pub struct ClientConfig {
     /// How long the lane may use less than a quarter of its room before it becomes small again, at the next send.
     /// Default: 30 s.
     pub shrink_after: Duration,
+    /// How long the provider may take nothing of what this end has published before a [`Client`](crate::Client)
+    /// closes the session, and tries anew: it is stopped, hangs, or its handlers take longer. Looked at when a call
+    /// ends at its deadline, and by [`Client::refresh`](crate::Client::refresh); counted from the first look that
+    /// finds it so. `None`, the default: never; each call ends at its own deadline all the same.
+    pub unread_timeout: Option<Duration>,
     /// How long to spin for an answer before parking. Default: adaptive, at most 60 µs.
     pub spin: SpinPolicy,
     /// What the provider rings when this end is parked. Default: a futex. An event loop wants
@@ -83,6 +88,7 @@ impl Default for ClientConfig {
             attach_from: None,
             stream_from: Some(STREAM_FROM),
             shrink_after: SHRINK_AFTER,
+            unread_timeout: None,
             spin: SpinPolicy::default(),
             doorbell: Doorbell::Futex,
             token: Token::from_environment(),

@@ -17,5 +17,7 @@
 //! # }
 //! ```
 
+pub use crate::transport::trial;
+
 pub use crate::transport::doctor::{account, checks, shared_memory, system};
 pub use bellwire_core::doctor::{Check, Finding, Group, Outcome, Tried};

@@ -91,6 +91,16 @@ pub enum CallError {
         /// Whether the handler may have run.
         executed: Executed,
     },
+    /// The provider closed the session, since this end took nothing for too long of what was written for it: see
+    /// [`ServerConfig::unread_timeout`](crate::ServerConfig::unread_timeout). What was published before is read first.
+    #[error(
+        "the provider closed the session, since its answers were left unread for too long: take them sooner, \
+         or raise its unread_timeout; {executed}"
+    )]
+    Unread {
+        /// Whether the handler may have run.
+        executed: Executed,
+    },
     /// The provider wrote what an honest peer cannot write. The session is poisoned.
     #[error("the provider broke the protocol, the session is closed: {0}")]
     PeerLied(#[from] PeerFault),
@@ -125,6 +135,7 @@ impl CallError {
             Self::Deadline { .. } => ErrorKind::Deadline,
             Self::Cancelled { .. } => ErrorKind::Cancelled,
             Self::PeerGone { .. } => ErrorKind::PeerGone,
+            Self::Unread { .. } => ErrorKind::Unread,
             Self::PeerLied(_) => ErrorKind::PeerLied,
             Self::Handler { .. } => ErrorKind::Handler,
             Self::Declined { status: Status::Stopping } => ErrorKind::Stopping,
@@ -156,7 +167,8 @@ impl CallError {
             Self::Deadline { executed }
             | Self::Cancelled { executed }
             | Self::Short { executed, .. }
-            | Self::PeerGone { executed } => *executed,
+            | Self::PeerGone { executed }
+            | Self::Unread { executed } => *executed,
             Self::Declined { status } if !status.ran() => Executed::No,
             Self::PeerLied(_)
             | Self::Handler { .. }
@@ -185,6 +197,7 @@ impl From<CallFailed> for CallError {
             CallFailed::Deadline(executed) => Self::Deadline { executed },
             CallFailed::Cancelled(executed) => Self::Cancelled { executed },
             CallFailed::PeerGone(executed) => Self::PeerGone { executed },
+            CallFailed::Unread(executed) => Self::Unread { executed },
             _ => Self::PeerGone { executed: Executed::Maybe },
         }
     }

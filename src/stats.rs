@@ -42,6 +42,8 @@ pub struct ServerStats {
     pub lost: u64,
     /// Sessions that were closed because the client broke the protocol.
     pub poisoned: u64,
+    /// Sessions that were closed because the client took nothing for too long of what was published for it.
+    pub unread: u64,
     /// How often a client was rung: each is one system call.
     pub rings: u64,
     /// How often the reactor slept.

@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::cgroups::Limits;
 use crate::out::{Color, Format};
+use crate::soak::Plant;
 
 /// Run, watch and check Bellwire services on this machine.
 ///
@@ -60,6 +61,7 @@ pub(crate) enum Command {
     Ls(Ls),
     Stat(Stat),
     Doctor(Doctor),
+    Soak(Soak),
     /// Print a completion script for a shell
     #[command(after_help = "\
 Examples:
@@ -75,6 +77,12 @@ Examples:
     /// The consumer process of the demo
     #[command(hide = true)]
     DemoConsumer,
+    /// A provider process of the soak
+    #[command(hide = true)]
+    SoakProvider(SoakProvider),
+    /// A consumer process of the soak
+    #[command(hide = true)]
+    SoakConsumer(SoakConsumer),
 }
 
 /// See it work: a provider and a consumer process, cgroups that come and go, figures each second
@@ -292,6 +300,64 @@ pub(crate) struct Doctor {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Kill, stop and restart providers and consumers at random, and check every answer and what is left behind
+///
+/// Two processes live all along, and nobody harms them; a provider and two consumers come to harm beside them.
+/// At the end every call must be accounted for, every answer right, and what the first two hold must not have
+/// grown. Uses a private run dir; removes all that it made, also at Ctrl-C.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A seed decides which faults come, and in which order. Exit code 1 when a check does not hold.
+
+Examples:
+  bellwire soak
+  bellwire soak --seconds 3600 --sessions 32
+  bellwire soak --seed 7 --json | jq '.checks, .faults'")]
+pub(crate) struct Soak {
+    /// For how long
+    #[arg(long, default_value_t = 60, value_name = "N", value_parser = clap::value_parser!(u32).range(10..=604_800))]
+    pub(crate) seconds: u32,
+    /// How many sessions each consumer has with each provider
+    #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) sessions: u16,
+    /// How far apart faults are, on average
+    #[arg(long, default_value = "300ms", value_name = "TIME", value_parser = positive_duration)]
+    pub(crate) kill_every: Duration,
+    /// What chance begins with [default: another one each time]
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// Print one JSON object at the end, and nothing else
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// A defect to plant, for tests of the soak itself
+    #[arg(long, hide = true)]
+    pub(crate) plant: Option<Plant>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SoakProvider {
+    /// Provide the service whose provider nobody harms.
+    #[arg(long)]
+    pub(crate) steady: bool,
+    #[arg(long)]
+    pub(crate) plant: Option<Plant>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SoakConsumer {
+    /// Take no answers for a while, now and then.
+    #[arg(long)]
+    pub(crate) turns_deaf: bool,
+    #[arg(long)]
+    pub(crate) sessions: u16,
+    #[arg(long)]
+    pub(crate) who: u64,
+    #[arg(long)]
+    pub(crate) seed: u64,
+    #[arg(long)]
+    pub(crate) plant: Option<Plant>,
 }
 
 #[derive(Debug, clap::Args)]

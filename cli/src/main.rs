@@ -11,6 +11,7 @@ mod ls;
 mod out;
 mod ping;
 mod provide;
+mod soak;
 mod stat;
 mod stop;
 
@@ -48,6 +49,9 @@ fn run(args: Args) -> Result<Exit, Failure> {
             out::write_all(&script)?;
             Ok(Exit::Ok)
         }
+        Command::Soak(soak) => soak::run(&soak),
+        Command::SoakProvider(provider) => soak::provider::run(&run_dir, &provider),
+        Command::SoakConsumer(consumer) => soak::consumer::run(&run_dir, &consumer),
         Command::DemoProvider(provider) => demo::provider::run(&run_dir, &provider),
         Command::DemoConsumer => demo::consumer::run(&run_dir),
     }

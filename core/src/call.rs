@@ -291,7 +291,8 @@ impl CallMachine {
                 Kind::Attach => true,
                 Kind::Switch => return Ok(Some(Arrival::Switch(record))),
                 Kind::Trim => {
-                    lanes.take(&record);
+                    // Said at once: a caller that goes idle now says nothing for long.
+                    lanes.take_before_acting(own, &record);
                     return Ok(Some(Arrival::Trimmed));
                 }
                 Kind::Bye => {

@@ -53,6 +53,8 @@ pub enum ErrorKind {
     System = 12,
     /// The server is stopping.
     Stopping = 13,
+    /// The peer closed the session: this end took nothing for too long of what was written for it.
+    Unread = 14,
 }
 
 impl ErrorKind {
@@ -64,7 +66,9 @@ impl ErrorKind {
     /// Who has to act.
     pub const fn fault(self) -> Fault {
         match self {
-            Self::Refused | Self::TooLarge | Self::WouldBlock | Self::Deadline => Fault::Caller,
+            Self::Refused | Self::TooLarge | Self::WouldBlock | Self::Deadline | Self::Unread => {
+                Fault::Caller
+            }
             Self::Incompatible
             | Self::PeerGone
             | Self::PeerLied

@@ -46,6 +46,7 @@ pub mod sim;
 mod spin;
 pub mod sync;
 mod time;
+mod unread;
 pub mod wire;
 
 pub use error::{ErrorKind, Executed, Fault, PeerFault};
@@ -56,3 +57,4 @@ pub use name::{NameError, ServiceName};
 pub use port::{Bell, Park, Port, Woken};
 pub use spin::{Looks, Spin, SpinPolicy};
 pub use time::{Deadline, Instant, sliced};
+pub use unread::{Left, Unread};

@@ -196,7 +196,7 @@ fn a_bye_ends_the_session_after_what_came_before_it() {
 fn a_bye_with_an_unknown_reason_or_a_payload_is_a_lie() {
     let mut header = Header::new(Kind::Bye, Status::Ok, 0, 0);
     let bye = PeerFault::Unexpected { at: 0, kind: Kind::Bye as u8 };
-    for reason in [0, 4, u16::MAX] {
+    for reason in [0, 5, u16::MAX] {
         let mut pair = Pair::new();
         header.status = reason.into();
         pair.send_header(header, &[]);

@@ -31,3 +31,4 @@ mod sim;
 mod stats;
 mod switch;
 mod threads;
+mod unread;

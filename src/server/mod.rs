@@ -74,6 +74,13 @@ pub struct ServerConfig {
     pub max_sessions: usize,
     /// Requests of one session that are taken and not yet answered. Default: 1 024.
     pub max_in_flight: u64,
+    /// How long a client may take nothing of what was published for it before its session is closed with
+    /// [`CloseReason::Unread`](bellwire_core::wire::CloseReason::Unread): it is stopped, hangs, or never reads. Taking
+    /// one record is enough. Counted from when the reactor first finds it so, and looked at in steps of a quarter;
+    /// who has taken everything is waited for without end. `None`: never. Default: 60 s.
+    ///
+    /// What was published stays readable to the client, should it go on; answers that found no room are dropped.
+    pub unread_timeout: Option<Duration>,
     /// How long a client may take for the handshake. Default: 2 s.
     pub handshake_timeout: Duration,
     /// How long [`Server::stop`] waits for handlers, and for clients to make room for their last answers.
@@ -97,6 +104,7 @@ impl Default for ServerConfig {
             admitted: Vec::new(),
             max_sessions: 4096,
             max_in_flight: 1024,
+            unread_timeout: Some(Duration::from_secs(60)),
             handshake_timeout: Duration::from_secs(2),
             drain_timeout: Duration::from_secs(1),
         }

@@ -233,6 +233,7 @@ impl<S: Service> Session<S> {
                 CallFailed::PeerGone(_) => {
                     CallError::PeerGone { executed: self.drive.give_up(ticket) }
                 }
+                CallFailed::Unread(_) => CallError::Unread { executed: self.drive.give_up(ticket) },
                 failed => {
                     self.drive.give_up(ticket);
                     failed.into()

@@ -12,7 +12,7 @@ use bellwire_core::batch::BatchBuilder;
 use bellwire_core::call::{Reply, Ticket};
 use bellwire_core::drive::Drive;
 use bellwire_core::wire::{CloseReason, Role, Status};
-use bellwire_core::{Deadline, Executed};
+use bellwire_core::{Deadline, Executed, Left, Unread};
 
 use crate::board::Board;
 use crate::connect::Opened;
@@ -33,7 +33,7 @@ const MAX_REASON: usize = 4096;
 /// makes no system call for it, unless the provider sleeps and has to be rung. A request that does not fit the lane
 /// makes the lane grow; one that fits no lane, and a [`Payload`] in a memfd of its own, is passed instead of copied.
 ///
-/// After [`CallError::PeerGone`] or [`CallError::PeerLied`] a session stays closed: open another one, or let a
+/// After [`CallError::PeerGone`], [`CallError::Unread`] or [`CallError::PeerLied`] a session stays closed: open another one, or let a
 /// [`Client`](crate::Client) do so.
 #[derive(Debug)]
 pub struct Session<S: Service> {
@@ -60,6 +60,10 @@ pub struct Session<S: Service> {
     /// The epoch whose size was noted for later sessions.
     noted: u32,
     calls: Calls,
+    unread: Unread,
+    unread_timeout: Option<Duration>,
+    /// What to say when it is dropped.
+    bye: CloseReason,
     service: PhantomData<fn(&S)>,
 }
 
@@ -125,6 +129,9 @@ impl<S: Service> Session<S> {
             stream_from: config.stream_from.unwrap_or(usize::MAX),
             noted: requests.epoch,
             calls: Calls::default(),
+            unread: Unread::default(),
+            unread_timeout: config.unread_timeout,
+            bye: CloseReason::Normal,
             service: PhantomData,
         }
     }
@@ -366,6 +373,19 @@ impl<S: Service> Session<S> {
         }
     }
 
+    /// Whether the provider has taken nothing for longer than configured, as far as it was asked: ask when a call
+    /// took too long.
+    pub(crate) fn is_left_unread(&mut self) -> bool {
+        let Some(limit) = self.unread_timeout else { return false };
+        // Who lies is told so at the next call.
+        matches!(self.drive.look_unread(&mut self.unread, limit), Ok(Left::TooLong))
+    }
+
+    /// Says why it is dropped, which it is next.
+    pub(crate) fn leave(&mut self, reason: CloseReason) {
+        self.bye = reason;
+    }
+
     /// Remembers how large the lane has become, for sessions that this process opens later.
     #[cold]
     fn note_size(&mut self) {
@@ -387,7 +407,7 @@ impl<S: Service> Drop for Session<S> {
     /// Says bye: the provider sees the end of the session at once, whatever it waits for.
     fn drop(&mut self) {
         if self.drive.ended().is_none() {
-            self.drive.close(CloseReason::Normal);
+            self.drive.close(self.bye);
         }
     }
 }

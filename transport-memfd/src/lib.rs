@@ -13,6 +13,7 @@
 //! endpoint                     the name on disk
 //! link · watch                 all of it as one end of a session: the core's `Port`; who waits for a board
 //! doctor                       whether the machine has what all of this needs (feature `doctor`)
+//! trial                        what a trial does to processes, and what they hold (feature `doctor`)
 //! ```
 //!
 //! Linux 5.14 or newer; what a newer kernel adds is used where it is there, and each item says so. There is nothing in
@@ -42,4 +43,6 @@ mod sealed;
 pub mod shortage;
 pub mod snapshot;
 mod spare;
+#[cfg(feature = "doctor")]
+pub mod trial;
 pub mod watch;

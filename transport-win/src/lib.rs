@@ -14,6 +14,7 @@
 //! endpoint                                 the name
 //! link · watch                             all of it as one end of a session: the core's `Port`; who waits for a board
 //! doctor                                   whether the machine has what all of this needs (feature `doctor`)
+//! trial                                    what a trial does to processes, and what they hold (feature `doctor`)
 //! ```
 //!
 //! Windows 8.1 or newer: before it the rights of an unnamed section were not checked. There is nothing in
@@ -44,6 +45,8 @@ mod section;
 mod security;
 pub mod shortage;
 pub mod snapshot;
+#[cfg(feature = "doctor")]
+pub mod trial;
 pub mod watch;
 
 pub use os_error::OsError;

@@ -15,7 +15,7 @@ pub(crate) struct Job {
 }
 
 /// Every check, the quick ones first.
-pub(crate) const JOBS: [Job; 13] = [
+pub(crate) const JOBS: [Job; 14] = [
     Job { name: "fmt", about: "the code is formatted" },
     Job { name: "rules", about: "the rules of this repository that no lint knows" },
     Job {
@@ -30,6 +30,10 @@ pub(crate) const JOBS: [Job; 13] = [
     Job { name: "kill", about: "a peer that is killed at any point; planted bugs are found" },
     Job { name: "fuzz", about: "what a peer may send, and what its memory may say" },
     Job { name: "sanitizers", about: "the tests with AddressSanitizer and ThreadSanitizer" },
+    Job {
+        name: "soak",
+        about: "processes killed, stopped and restarted for a minute; nothing lost or left",
+    },
     Job { name: "windows", about: "core for Windows and for no operating system at all" },
     Job {
         name: "wine",

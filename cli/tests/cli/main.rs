@@ -14,5 +14,6 @@ mod help;
 mod ls;
 mod ping;
 mod provide;
+mod soak;
 mod stat;
 mod support;

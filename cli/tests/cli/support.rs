@@ -229,6 +229,15 @@ impl Drop for Running {
     }
 }
 
+/// Whether processes can be looked at in `/proc`. A test that needs it says that it is skipped.
+pub(crate) fn has_proc() -> bool {
+    let found = Path::new("/proc/self/task").is_dir();
+    if !found {
+        eprintln!("skipped: there is no /proc here");
+    }
+    found
+}
+
 /// Whether there are signals to send, and permission bits to set. A test that needs them says that it is skipped.
 pub(crate) fn has_shell() -> bool {
     let has = shell("exit 0", &[]).is_some();

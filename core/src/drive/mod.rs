@@ -9,7 +9,7 @@ use crate::call::{Arrival, CallMachine, Outgoing, Reply, SubmitError, Ticket};
 use crate::lane::{Armed, Epoch, LaneStats, Lanes, PushError, STREAM_LANE, Wake};
 use crate::resize::{self, FollowError, ResizeError, Shortage};
 use crate::wire::CloseReason;
-use crate::{Bell, Deadline, Executed, Geometry, PeerFault, Port, Spin, SpinPolicy};
+use crate::{Bell, Deadline, Executed, Geometry, Left, PeerFault, Port, Spin, SpinPolicy, Unread};
 
 /// Why a blocking call ended without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -27,6 +27,11 @@ pub enum CallFailed {
     /// The peer's process ended, or it closed the session.
     #[error("the peer is gone; {0}")]
     PeerGone(Executed),
+    /// The peer closed the session: this end took nothing for too long of what was written for it.
+    #[error(
+        "the peer closed the session, since this end left its records unread for too long; {0}"
+    )]
+    Unread(Executed),
     /// The peer lied; the session is poisoned.
     #[error("the session is poisoned: {0}")]
     Peer(PeerFault),
@@ -139,12 +144,33 @@ impl<P: Port> Drive<P> {
         if let Some(fault) = self.poisoned {
             return Some(CallFailed::Peer(fault));
         }
-        (self.gone || self.calls.closed().is_some()).then_some(CallFailed::PeerGone(Executed::No))
+        (self.gone || self.calls.closed().is_some()).then(|| self.closed_by_peer(Executed::No))
     }
 
     /// Ends the session for a lie that was found outside the lanes, for instance on the control socket.
     pub fn poison(&mut self, fault: PeerFault) {
         self.poisoned.get_or_insert(fault);
+    }
+
+    fn closed_by_peer(&self, executed: Executed) -> CallFailed {
+        match self.calls.closed() {
+            Some(CloseReason::Unread) => CallFailed::Unread(executed),
+            _ => CallFailed::PeerGone(executed),
+        }
+    }
+
+    /// Looks whether the peer has taken nothing for `limit` of what was published for it: see [`Unread::look`].
+    ///
+    /// # Errors
+    /// [`CallFailed::Peer`] when the peer lies.
+    pub fn look_unread(
+        &mut self,
+        unread: &mut Unread,
+        limit: Duration,
+    ) -> Result<Left, CallFailed> {
+        let (peer, now) = (self.port.peer(), self.port.now());
+        let left = unread.look(&mut self.lanes, peer, now, limit);
+        left.map_err(|fault| poison(&mut self.poisoned, fault))
     }
 
     /// Why the peer closed, when it said bye.
@@ -321,7 +347,7 @@ impl<P: Port> Drive<P> {
     fn unsent(&mut self, error: SubmitError) -> CallFailed {
         match error {
             SubmitError::Push(PushError::Peer(fault)) => poison(&mut self.poisoned, fault),
-            SubmitError::Closed => CallFailed::PeerGone(Executed::No),
+            SubmitError::Closed => self.closed_by_peer(Executed::No),
             error => CallFailed::Submit(error),
         }
     }
@@ -399,7 +425,7 @@ impl<P: Port> Drive<P> {
                 return Ok(reply);
             }
             if self.calls.closed().is_some() {
-                return Err(CallFailed::PeerGone(Executed::Maybe));
+                return Err(self.closed_by_peer(Executed::Maybe));
             }
             self.wait(false, until, Executed::Maybe)?;
         }

@@ -64,6 +64,8 @@ pub enum CloseReason {
     Poisoned = 2,
     /// The server is stopping.
     Stopping = 3,
+    /// The peer took nothing for too long of what was written for it.
+    Unread = 4,
 }
 
 /// Why a page is not what the handshake announced.
@@ -185,6 +187,7 @@ impl CloseReason {
             1 => Self::Normal,
             2 => Self::Poisoned,
             3 => Self::Stopping,
+            4 => Self::Unread,
             _ => return None,
         })
     }

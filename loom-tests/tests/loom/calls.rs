@@ -13,7 +13,9 @@ fn serve(mut end: End, requests: u64, answer: usize) {
     let mut buffer = Vec::new();
     loop {
         while let Some(incoming) = end.incoming(&mut machine, &mut buffer) {
-            let Incoming::Request { id, len, .. } = incoming else { panic!("nothing is cancelled") };
+            let Incoming::Request { id, len, .. } = incoming else {
+                panic!("nothing is cancelled")
+            };
             assert!(buffer[..len].iter().all(|byte| *byte == id.to_le_bytes()[0]));
             end.respond(&mut machine, id, &vec![id.to_le_bytes()[0]; answer]);
         }

@@ -8,7 +8,7 @@ use bellwire_core::resize::{self, FollowError, ResizeError};
 use bellwire_core::serve::{Incoming, ServeCounts, ServeMachine};
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{CloseReason, Role, Status};
-use bellwire_core::{Bell, Instant, PeerFault, PeerMemory, Port, ServiceName, Word};
+use bellwire_core::{Bell, Instant, Left, PeerFault, PeerMemory, Port, ServiceName, Unread, Word};
 
 use crate::server::ServerConfig;
 use crate::server::greeting::Arrived;
@@ -53,6 +53,9 @@ pub(super) struct Conversation {
     /// Whether the reactor polls it; if not, it is armed and will ring.
     pub(super) is_hot: bool,
     rings: u64,
+    unread: Unread,
+    /// Whether the reactor looks again, by and by, if the client has taken anything.
+    pub(super) is_left_unread: bool,
     /// Tells a client that is parked on a futex that this thread died. Dropped before the page it stands in.
     _life: Option<LifeLock>,
 }
@@ -79,6 +82,8 @@ pub(super) enum Ended {
     Gone,
     /// The client broke the protocol.
     Poisoned(PeerFault),
+    /// The client took nothing for too long.
+    Unread,
 }
 
 impl From<PeerFault> for Ended {
@@ -111,6 +116,8 @@ impl Conversation {
             idle_turns: 0,
             is_hot: true,
             rings: 0,
+            unread: Unread::default(),
+            is_left_unread: false,
             _life: life,
         }
     }
@@ -251,6 +258,11 @@ impl Conversation {
     /// The client need not ring any more: this end looks by itself.
     pub(super) fn disarm(&self) {
         self.lanes.disarm(self.link.own());
+    }
+
+    /// Whether the client has taken nothing for `limit` of what was published for it.
+    pub(super) fn look_unread(&mut self, now: Instant, limit: Duration) -> Result<Left, Ended> {
+        Ok(self.unread.look(&mut self.lanes, self.link.peer(), now, limit)?)
     }
 
     /// When the client last rang, as it says.

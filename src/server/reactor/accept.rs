@@ -144,7 +144,8 @@ impl Reactor {
     }
 
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        let mut next = self.accept_after.into_iter().chain(self.retry_at).min();
+        let soon = [self.accept_after, self.retry_at, self.unread_at];
+        let mut next = soon.into_iter().flatten().min();
         if self.greetings > 0 {
             let deadlines = self.seats.iter().filter_map(|(_, seat)| match &seat.guest {
                 Guest::Greeting(greeting) => Some(greeting.deadline()),
@@ -161,6 +162,9 @@ impl Reactor {
         }
         if self.retry_at.is_some_and(|at| now >= at) {
             self.retry_stalled();
+        }
+        if self.unread_at.is_some_and(|at| now >= at) {
+            self.end_unread(now);
         }
         if self.greetings == 0 {
             return;

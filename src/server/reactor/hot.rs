@@ -34,6 +34,7 @@ impl Reactor {
             return false;
         }
         conversation.is_hot = false;
+        self.note_unread(slot, clock::now());
         true
     }
 
@@ -115,7 +116,7 @@ impl Reactor {
     }
 
     /// Asks all hot clients to ring. True when one of them has something already.
-    pub(super) fn arm_all(&mut self) -> bool {
+    pub(super) fn arm_all(&mut self, now: Instant) -> bool {
         let mut moved = false;
         let mut at = 0;
         while let Some(&slot) = self.hot.get(at) {
@@ -131,6 +132,7 @@ impl Reactor {
                 if let Some(conversation) = self.conversation(slot) {
                     conversation.is_hot = false;
                 }
+                self.note_unread(slot, now);
             }
         }
         moved

@@ -1,6 +1,7 @@
 mod accept;
 mod drain;
 mod hot;
+mod unread;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,6 +50,9 @@ pub(super) struct Reactor {
     /// Sessions that wait for this process to have descriptors or memory again, and when they are tried.
     stalled: Vec<Place>,
     retry_at: Option<Instant>,
+    /// Sessions whose clients have left something unread, and when they are looked at.
+    unread: Vec<Place>,
+    unread_at: Option<Instant>,
     stats: ServerStats,
 }
 
@@ -95,6 +99,8 @@ impl Reactor {
             accept_after: None,
             stalled: Vec::new(),
             retry_at: None,
+            unread: Vec::new(),
+            unread_at: None,
             stats: ServerStats::default(),
         })
     }
@@ -123,8 +129,9 @@ impl Reactor {
             if worked || self.spin_for_work() {
                 continue;
             }
-            self.tend_hot(clock::now());
-            if self.arm_all() {
+            let now = clock::now();
+            self.tend_hot(now);
+            if self.arm_all(now) {
                 continue;
             }
             self.sleep(&mut events);
@@ -305,11 +312,18 @@ impl Reactor {
             return;
         }
         let Guest::Open(conversation) = self.seats.remove(slot).guest else { return };
+        if conversation.is_left_unread {
+            self.unread.retain(|place| place.slot != slot);
+        }
         let reason = match ended {
             Ended::Gone => CloseReason::Normal,
             Ended::Poisoned(_) => {
                 self.stats.poisoned += 1;
                 CloseReason::Poisoned
+            }
+            Ended::Unread => {
+                self.stats.unread += 1;
+                CloseReason::Unread
             }
         };
         self.close(*conversation, reason);

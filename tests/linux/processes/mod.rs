@@ -1,3 +1,6 @@
-//! What a session costs the kernel.
+//! What a session costs the kernel, how soon a death is seen, and peers that stop.
 
 mod cost;
+mod death;
+pub(crate) mod latency;
+pub(crate) mod stopped;

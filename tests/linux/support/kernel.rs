@@ -2,14 +2,33 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use super::guard::until;
 
 /// How many descriptors a process holds.
 pub(crate) fn fds(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
+}
+
+/// The process, as a descriptor that becomes readable when it has died.
+pub(crate) fn pidfd(pid: u32) -> OwnedFd {
+    pidfd_open(Pid::from_raw(pid.cast_signed()).unwrap(), PidfdFlags::empty()).unwrap()
+}
+
+/// Copies of all descriptors of a process. What they name stays open when it dies.
+pub(crate) fn copies(pid: u32) -> Vec<OwnedFd> {
+    let pidfd = pidfd(pid);
+    let links = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let numbers = links.map(|link| link.unwrap().file_name().to_str().unwrap().parse().unwrap());
+    // One may be closed while it is looked at.
+    let copy = |fd: i32| pidfd_getfd(&pidfd, fd, PidfdGetfdFlags::empty()).ok();
+    numbers.filter_map(copy).collect()
 }
 
 /// Bellwire's memory in a process: by inode its name and size in bytes.
@@ -51,6 +70,22 @@ pub(crate) fn sleeps(pid: u32) -> u64 {
 fn field(status: &str, name: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
     line.trim().parse().unwrap()
+}
+
+/// The calling thread's number.
+pub(crate) fn thread_id() -> i32 {
+    rustix::thread::gettid().as_raw_nonzero().get()
+}
+
+/// Waits until a thread of this process sleeps in a system call that waits for a doorbell.
+pub(crate) fn wait_until_parked(thread: i32) {
+    let calls = [libc::SYS_futex_waitv, libc::SYS_ppoll, libc::SYS_poll];
+    until("the thread parks", || {
+        let text = fs::read_to_string(format!("/proc/self/task/{thread}/syscall"));
+        let text = text.expect("the thread ended instead of parking");
+        let call = text.split_whitespace().next().and_then(|call| call.parse().ok());
+        call.is_some_and(|call: libc::c_long| calls.contains(&call))
+    });
 }
 
 /// The processors that the calling thread may use.

@@ -11,6 +11,7 @@ use super::services::Numbers;
 pub(crate) use super::shared::roles::parse_stats;
 use super::shared::roles::{self, serve};
 use super::squeeze::{Squeeze, be_humble};
+use crate::processes::{latency, stopped};
 
 /// Plays a role until the parent is gone, or says that it is enough.
 pub(crate) fn play(role: &str, parent: Parent) {
@@ -29,6 +30,10 @@ pub(crate) fn play(role: &str, parent: Parent) {
             let mut squeeze = humbly();
             blobs::call(parent, |words| squeeze.obey(words));
         }
+        "busy" => latency::spin(parent, words.parse().unwrap()),
+        "observer" => latency::observe(parent),
+        "victim" => latency::wait_for_death(parent, &words.split(' ').collect::<Vec<_>>()),
+        "deaf" => stopped::play_deaf(parent),
         "reader" => read_without_system_calls(parent),
         _ => roles::play(role, parent),
     }

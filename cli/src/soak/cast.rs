@@ -1,0 +1,181 @@
+//! The processes of a soak: who there are, and how each of them does.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::Sender;
+use std::thread;
+use std::time::Instant;
+
+use bellwire::doctor::trial;
+
+use super::Event;
+use super::protocol::{Books, Plant, Said, Served};
+use crate::args::Soak;
+use crate::exit::{Exit, Failure};
+
+/// A part in the soak, which one process after the other plays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Lives all along, and nobody harms it.
+    SteadyProvider,
+    /// Lives all along, and nobody harms it.
+    SteadyConsumer,
+    FragileProvider,
+    /// One of two.
+    FragileConsumer(u8),
+}
+
+pub(super) const ROLES: [Role; 5] = [
+    Role::SteadyProvider,
+    Role::FragileProvider,
+    Role::SteadyConsumer,
+    Role::FragileConsumer(1),
+    Role::FragileConsumer(2),
+];
+
+impl Role {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::SteadyProvider => "steady provider",
+            Self::SteadyConsumer => "steady consumer",
+            Self::FragileProvider => "fragile provider",
+            Self::FragileConsumer(1) => "fragile consumer 1",
+            Self::FragileConsumer(_) => "fragile consumer 2",
+        }
+    }
+
+    pub(super) fn is_steady(self) -> bool {
+        matches!(self, Self::SteadyProvider | Self::SteadyConsumer)
+    }
+
+    pub(super) fn is_consumer(self) -> bool {
+        matches!(self, Self::SteadyConsumer | Self::FragileConsumer(_))
+    }
+}
+
+/// How a part is played now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Started, and not ready yet.
+    Starting,
+    Running,
+    /// By SIGSTOP, until then.
+    Stopped(Instant),
+    /// Asked to end, by then.
+    Ending(Instant),
+    /// Nobody plays it until then.
+    Away(Instant),
+}
+
+/// A part, and the process that plays it.
+#[derive(Debug)]
+pub(super) struct Actor {
+    pub(super) role: Role,
+    pub(super) state: State,
+    /// The number of the process that plays it now; no two are the same.
+    pub(super) who: u64,
+    process: Option<Process>,
+    /// What it said last.
+    pub(super) books: Books,
+    pub(super) served: Served,
+    /// It said that it has told everything.
+    pub(super) is_done: bool,
+}
+
+/// How to start a process.
+pub(super) struct Casting<'a> {
+    pub(super) run_dir: &'a Path,
+    pub(super) args: &'a Soak,
+    pub(super) seed: u64,
+    pub(super) events: Sender<Event>,
+}
+
+#[derive(Debug)]
+struct Process {
+    child: Child,
+    orders: Option<ChildStdin>,
+}
+
+impl Actor {
+    pub(super) fn start(role: Role, who: u64, casting: &Casting<'_>) -> Result<Self, Failure> {
+        let process = Some(Process::start(role, who, casting)?);
+        let (books, served) = (Books::default(), Served::default());
+        Ok(Self { role, state: State::Starting, who, process, books, served, is_done: false })
+    }
+
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.process.as_ref().map(|process| process.child.id())
+    }
+
+    /// Ends it by SIGKILL, and waits for that.
+    pub(super) fn kill(&mut self) -> Option<ExitStatus> {
+        let mut process = self.process.take()?;
+        process.child.kill().ok()?;
+        process.child.wait().ok()
+    }
+
+    /// Asks it to end in order.
+    pub(super) fn ask_to_end(&mut self) {
+        if let Some(process) = &mut self.process {
+            process.orders = None;
+        }
+    }
+
+    /// How it ended, now that it has closed its output.
+    pub(super) fn wait(&mut self) -> Option<ExitStatus> {
+        self.process.take()?.child.wait().ok()
+    }
+}
+
+impl Process {
+    fn start(role: Role, who: u64, casting: &Casting<'_>) -> Result<Self, Failure> {
+        let Casting { run_dir, args, seed, .. } = casting;
+        let mut command = Command::new(trial::PROGRAM);
+        command.arg("--run-dir").arg(run_dir);
+        if role.is_consumer() {
+            command.arg("soak-consumer");
+            command.args(["--sessions", &args.sessions.to_string(), "--who", &who.to_string()]);
+            command.args(["--seed", &seed.to_string()]);
+        } else {
+            command.arg("soak-provider");
+        }
+        if matches!(role, Role::FragileConsumer(_)) {
+            command.arg("--turns-deaf");
+        }
+        if role == Role::SteadyProvider {
+            command.arg("--steady");
+        }
+        if let Some(plant) = args.plant.filter(|_| role.is_steady()) {
+            command.args(["--plant", &Plant::name(plant)]);
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        trial::keep_signals_off(&mut command);
+        let failed =
+            |error| Failure::of(Exit::Failed, "cannot start a process of the soak", &error);
+        let mut child = command.spawn().map_err(failed)?;
+        let (orders, said) = (child.stdin.take(), child.stdout.take());
+        let events = casting.events.clone();
+        thread::spawn(move || {
+            let lines = said.into_iter().flat_map(|said| BufReader::new(said).lines());
+            for line in lines.map_while(Result::ok) {
+                // Who is killed may have said half a line.
+                if let Ok(said) = serde_json::from_str::<Said>(&line)
+                    && events.send(Event::Said(who, said)).is_err()
+                {
+                    return;
+                }
+            }
+            let _ = events.send(Event::Ended(who));
+        });
+        Ok(Self { child, orders })
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // In vain, and harmless, when it has ended. A stopped process dies of this, too.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

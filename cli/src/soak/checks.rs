@@ -1,0 +1,419 @@
+//! What has to hold at the end of a soak.
+
+use super::Sample;
+use super::run::Outcome;
+use super::trend::Trend;
+use crate::out::{bytes, count};
+
+/// Something that has to hold.
+#[derive(Debug)]
+pub(super) struct Check {
+    /// The key in JSON.
+    pub(super) name: &'static str,
+    pub(super) text: String,
+    /// `None` when it cannot be told.
+    pub(super) ok: Option<bool>,
+    /// What to do when it does not hold.
+    pub(super) next: &'static str,
+}
+
+/// Failures that faults explain: who is stopped in mid-handshake is refused. Any other kind is a defect.
+const EXPECTED: [&str; 7] =
+    ["Absent", "Deadline", "PeerGone", "Refused", "Stopping", "Unread", "WouldBlock"];
+
+/// All checks of a run.
+pub(super) fn of(outcome: &Outcome) -> Vec<Check> {
+    let mut checks = vec![
+        accounted(outcome),
+        right(outcome),
+        unharmed(outcome),
+        ran_once(outcome),
+        honest(outcome),
+        reconciled(outcome),
+        fired(outcome),
+    ];
+    checks.extend(FIGURES.map(|figure| flat(outcome, &figure)));
+    let trouble = match outcome.trouble.first() {
+        Some(first) => format!("every process ended as it was asked to; {first}"),
+        None => "every process ended as it was asked to".into(),
+    };
+    checks.push(check(
+        "ended_in_order",
+        trouble,
+        outcome.trouble.is_empty(),
+        "look at standard error for what the process said",
+    ));
+    checks
+}
+
+fn accounted(outcome: &Outcome) -> Check {
+    let Outcome { steady, fragile, unsound, .. } = outcome;
+    let mut total = steady.total();
+    total.add(&fragile.total());
+    let (made, answered) = (count(total.made), count(total.answered));
+    let (refused, failed) = (count(total.refused), count(total.failed));
+    let (open, wrong) = (count(total.in_flight), count(total.wrong));
+    check(
+        "calls_accounted",
+        format!(
+            "{made} calls made = {answered} answered + {refused} refused + {failed} failed with a reason + {wrong} wrong + {open} open when their caller was killed"
+        ),
+        *unsound == 0
+            && total.is_sound()
+            && steady.total().in_flight == 0
+            && some(outcome, total.made),
+        "a call was lost, or ended twice: run the same seed again, and look which thread's books break first",
+    )
+}
+
+fn right(outcome: &Outcome) -> Check {
+    let Outcome { steady, fragile, .. } = outcome;
+    let wrong = steady.total().wrong + fragile.total().wrong;
+    let each = [&steady.steady, &steady.fragile, &fragile.steady, &fragile.fragile];
+    check(
+        "answers_right",
+        format!("{} answers were wrong, by checksum, number and length", count(wrong)),
+        wrong == 0 && each.iter().all(|ledger| some(outcome, ledger.answered)),
+        "an answer was damaged, mixed up or not there at all: run the same seed again",
+    )
+}
+
+fn unharmed(outcome: &Outcome) -> Check {
+    let ledger = &outcome.steady.steady;
+    let not = ledger.made - ledger.answered.min(ledger.made);
+    check(
+        "others_unharmed",
+        format!(
+            "of {} calls between the two processes that nobody harmed, {} were not answered {:?}",
+            count(ledger.made),
+            count(not),
+            ledger.reasons,
+        ),
+        not == 0 && some(outcome, ledger.made),
+        "one session's trouble reached another: look at what the steady provider's reactor did then",
+    )
+}
+
+fn ran_once(outcome: &Outcome) -> Check {
+    let ledger = &outcome.steady.steady;
+    let runs = outcome.provider.runs.get(&outcome.steady_who).copied().unwrap_or(0);
+    let repeated = outcome.provider.repeated + outcome.harmed.repeated;
+    let bounds = ledger.answered..=ledger.answered + ledger.failed + ledger.wrong;
+    check(
+        "handlers_ran_once",
+        format!(
+            "{} runs for {} answers; {} requests came twice or out of turn",
+            count(runs),
+            count(ledger.answered),
+            count(repeated),
+        ),
+        repeated == 0 && bounds.contains(&runs) && some(outcome, runs),
+        "a request was sent again though its handler may have run: look at what Executed said",
+    )
+}
+
+fn honest(outcome: &Outcome) -> Check {
+    let Outcome { steady, fragile, provider, harmed, .. } = outcome;
+    let poisoned = provider.poisoned + harmed.poisoned;
+    let damaged = provider.damaged + harmed.damaged;
+    let mut total = steady.total();
+    total.add(&fragile.total());
+    total.reasons.retain(|reason, _| !EXPECTED.contains(&reason.as_str()));
+    let odd = &total.reasons;
+    check(
+        "peers_honest",
+        format!(
+            "{} sessions poisoned, {} requests damaged, failures that no fault explains: {odd:?}",
+            count(poisoned),
+            count(damaged),
+        ),
+        poisoned == 0 && damaged == 0 && odd.is_empty(),
+        "an honest peer's bytes were taken for a lie, or changed on the way: run the same seed again",
+    )
+}
+
+fn reconciled(outcome: &Outcome) -> Check {
+    let Outcome { steady, fragile, provider, .. } = outcome;
+    let wrong = steady.total().wrong_books + fragile.total().wrong_books;
+    let (accepted, answered) = (count(provider.accepted), count(provider.answered));
+    let (refused, lost) = (count(provider.refused), count(provider.lost));
+    check(
+        "counters_reconcile",
+        format!(
+            "the steady provider took {accepted} = {answered} answered + {refused} refused + {lost} of clients that died; {} sessions' books were wrong",
+            count(wrong),
+        ),
+        provider.reconciles() && wrong == 0 && some(outcome, provider.accepted),
+        "look at the counters in src/stats.rs",
+    )
+}
+
+fn fired(outcome: &Outcome) -> Check {
+    let all = outcome.fired.all();
+    let missing: Vec<_> =
+        all.iter().filter(|(_, times)| *times == 0).map(|(fault, _)| *fault).collect();
+    let text = match missing.is_empty() {
+        true => format!("each of {} kinds of fault was seen to happen", all.len()),
+        false => format!("never seen to happen: {}", missing.join(", ")),
+    };
+    let next = "run for longer, or with a shorter --kill-every; else the soak itself is broken";
+    let made = check("faults_fired", text, missing.is_empty(), next);
+    Check { ok: made.ok.filter(|ok| *ok || outcome.interrupted.is_none()), ..made }
+}
+
+/// What must not grow.
+pub(super) struct Figure {
+    pub(super) name: &'static str,
+    check: &'static str,
+    pub(super) of: fn(&Sample) -> u64,
+    pub(super) print: fn(u64) -> String,
+    /// By how much it may grow all the same.
+    allowed: f64,
+}
+
+pub(super) const FIGURES: [Figure; 4] = [
+    Figure {
+        name: "descriptors",
+        check: "descriptors_flat",
+        of: |sample| sample.descriptors,
+        print: count,
+        allowed: 5.0,
+    },
+    Figure {
+        name: "threads",
+        check: "threads_flat",
+        of: |sample| sample.threads,
+        print: count,
+        // The reaper starts with the first descriptor that it is given.
+        allowed: 2.0,
+    },
+    Figure {
+        name: "memfds",
+        check: "memfds_flat",
+        of: |sample| sample.memfds,
+        print: count,
+        allowed: 5.0,
+    },
+    Figure {
+        name: "resident",
+        check: "rss_flat",
+        of: |sample| sample.rss,
+        print: bytes,
+        // Buffers that messages of up to half a mebibyte fill, late in some sessions.
+        allowed: 12.0 * 1024.0 * 1024.0,
+    },
+];
+
+/// The two processes that live all along, in the order of a sample.
+pub(super) const LIVING: [&str; 2] = ["steady provider", "steady consumer"];
+
+impl Figure {
+    #[allow(clippy::cast_precision_loss, reason = "nothing here comes near 2^53")]
+    pub(super) fn trends(&self, outcome: &Outcome) -> [Trend; 2] {
+        let line = |pick: fn(&[Sample; 2]) -> &Sample| {
+            let points = outcome.samples.iter();
+            let points: Vec<_> =
+                points.map(|(at, held)| (*at, (self.of)(pick(held)) as f64)).collect();
+            Trend::of(&points)
+        };
+        [line(|[provider, _]| provider), line(|[_, consumer]| consumer)]
+    }
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "for display; what is negative is shown as 0"
+)]
+fn flat(outcome: &Outcome, figure: &Figure) -> Check {
+    let trends = figure.trends(outcome);
+    let [provider, consumer] = trends.map(|trend| (figure.print)(trend.growth.max(0.0) as u64));
+    let samples = outcome.samples.len();
+    let text = format!(
+        "{} grew by {provider} in the steady provider and {consumer} in the steady consumer, by the line through {samples} samples",
+        figure.name,
+    );
+    let is_told = samples >= 3;
+    let ok = is_told && trends.iter().all(|trend| trend.is_flat(figure.allowed));
+    let next = match is_told {
+        true => {
+            "something is left behind: run for longer with the same seed, and look at /proc/PID meanwhile"
+        }
+        false => "three samples are needed: run for longer",
+    };
+    let made = check(figure.check, text, ok, next);
+    let cannot_tell = outcome.interrupted.is_some() && !is_told;
+    Check { ok: made.ok.filter(|_| !cannot_tell), ..made }
+}
+
+/// Whether there is something to judge, as there must be unless it was ended early.
+fn some(outcome: &Outcome, number: u64) -> bool {
+    number > 0 || outcome.interrupted.is_some()
+}
+
+fn check(name: &'static str, text: impl Into<String>, ok: bool, next: &'static str) -> Check {
+    Check { name, text: text.into(), ok: Some(ok), next }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::soak::faults::Fired;
+    use crate::soak::protocol::{Books, Ledger, Served};
+    use crate::stop::Why;
+
+    /// A soak in which all is well.
+    fn sound() -> Outcome {
+        let ledger = |refused, failed| {
+            let reasons = [("PeerGone", failed), ("Absent", refused)];
+            let reasons = reasons.into_iter().filter(|(_, times)| *times > 0);
+            Ledger {
+                made: 100 + refused + failed,
+                answered: 100,
+                refused,
+                failed,
+                reasons: reasons.map(|(reason, times)| (reason.to_owned(), times)).collect(),
+                ..Ledger::default()
+            }
+        };
+        let held = Sample { descriptors: 90, threads: 5, memfds: 80, rss: 20 << 20 };
+        let fired = Fired {
+            providers_killed: 1,
+            consumers_killed: 1,
+            providers_stopped: 1,
+            consumers_stopped: 1,
+            providers_restarted: 1,
+            consumers_restarted: 1,
+            clients_left_unread: 1,
+            lanes_grown: 1,
+            lanes_shrunk: 1,
+        };
+        let fragile = Books { steady: ledger(0, 2), fragile: ledger(3, 4) };
+        let provider = Served {
+            accepted: 203,
+            answered: 201,
+            lost: 2,
+            runs: [(3, 100), (4, 102)].into(),
+            ..Served::default()
+        };
+        Outcome {
+            fired,
+            steady_who: 3,
+            steady: Books { steady: ledger(0, 0), fragile: ledger(5, 6) },
+            fragile,
+            provider,
+            samples: (0..10).map(|at| (f64::from(at), [held; 2])).collect(),
+            ..Outcome::default()
+        }
+    }
+
+    /// The checks that fail when this is changed.
+    fn failing(change: impl FnOnce(&mut Outcome)) -> Vec<&'static str> {
+        let mut outcome = sound();
+        change(&mut outcome);
+        let checks = of(&outcome);
+        let failing = checks.iter().filter(|check| check.ok == Some(false));
+        failing.map(|check| check.name).collect()
+    }
+
+    /// Lets a figure of the steady provider grow with each sample.
+    fn leak(outcome: &mut Outcome, figure: fn(&mut Sample) -> &mut u64, by: u64) {
+        for (times, (_, [provider, _])) in (0..).zip(&mut outcome.samples) {
+            *figure(provider) += by * times;
+        }
+    }
+
+    #[test]
+    fn a_sound_soak_passes() {
+        assert_eq!(failing(|_| {}), [""; 0]);
+    }
+
+    #[test]
+    fn a_call_that_is_not_accounted_for_fails() {
+        assert_eq!(failing(|outcome| outcome.fragile.fragile.made += 1), ["calls_accounted"]);
+        assert_eq!(failing(|outcome| outcome.unsound += 1), ["calls_accounted"]);
+        let open = |outcome: &mut Outcome| {
+            outcome.steady.fragile.made += 1;
+            outcome.steady.fragile.in_flight += 1;
+        };
+        assert_eq!(failing(open), ["calls_accounted"], "of one that nobody killed");
+    }
+
+    #[test]
+    fn a_wrong_answer_or_none_at_all_fails() {
+        let wrong = |outcome: &mut Outcome| {
+            outcome.fragile.steady.made += 1;
+            outcome.fragile.steady.wrong += 1;
+        };
+        assert_eq!(failing(wrong), ["answers_right"]);
+        assert_eq!(
+            failing(|outcome| outcome.fragile.fragile = Ledger::default()),
+            ["answers_right"]
+        );
+    }
+
+    #[test]
+    fn a_failure_where_nobody_was_harmed_fails() {
+        let failed = |outcome: &mut Outcome| {
+            outcome.steady.steady.made += 1;
+            outcome.steady.steady.failed += 1;
+        };
+        assert_eq!(failing(failed), ["others_unharmed"]);
+    }
+
+    #[test]
+    fn a_handler_that_ran_twice_or_not_at_all_fails() {
+        assert_eq!(failing(|outcome| outcome.harmed.repeated += 1), ["handlers_ran_once"]);
+        for runs in [0, 99, 101] {
+            let other = |outcome: &mut Outcome| {
+                outcome.provider.runs.insert(3, runs);
+            };
+            assert_eq!(failing(other), ["handlers_ran_once"], "{runs}");
+        }
+    }
+
+    #[test]
+    fn a_lie_or_a_failure_that_no_fault_explains_fails() {
+        assert_eq!(failing(|outcome| outcome.provider.poisoned += 1), ["peers_honest"]);
+        assert_eq!(failing(|outcome| outcome.harmed.damaged += 1), ["peers_honest"]);
+        let odd = |outcome: &mut Outcome| {
+            outcome.fragile.fragile.reasons.insert("PeerLied".into(), 1);
+        };
+        assert_eq!(failing(odd), ["peers_honest"]);
+    }
+
+    #[test]
+    fn counters_that_do_not_add_up_fail() {
+        assert_eq!(failing(|outcome| outcome.provider.lost += 1), ["counters_reconcile"]);
+        assert_eq!(
+            failing(|outcome| outcome.steady.fragile.wrong_books += 1),
+            ["counters_reconcile"]
+        );
+    }
+
+    #[test]
+    fn a_fault_that_never_happened_fails() {
+        assert_eq!(failing(|outcome| outcome.fired.consumers_stopped = 0), ["faults_fired"]);
+        let early = |outcome: &mut Outcome| {
+            outcome.fired.consumers_stopped = 0;
+            outcome.interrupted = Some(Why::Interrupt);
+        };
+        assert_eq!(failing(early), [""; 0]);
+    }
+
+    #[test]
+    fn whatever_grows_fails() {
+        let leaks = |figure, by| failing(|outcome| leak(outcome, figure, by));
+        assert_eq!(leaks(|held| &mut held.descriptors, 1), ["descriptors_flat"]);
+        assert_eq!(leaks(|held| &mut held.threads, 1), ["threads_flat"]);
+        assert_eq!(leaks(|held| &mut held.memfds, 1), ["memfds_flat"]);
+        assert_eq!(leaks(|held| &mut held.rss, 2 << 20), ["rss_flat"]);
+        let few = failing(|outcome| outcome.samples.truncate(2));
+        assert_eq!(few.len(), 4, "{few:?}");
+    }
+
+    #[test]
+    fn a_process_that_ends_badly_fails() {
+        assert_eq!(failing(|outcome| outcome.trouble.push("it ended".into())), ["ended_in_order"]);
+    }
+}

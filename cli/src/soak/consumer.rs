@@ -1,0 +1,333 @@
+//! A consumer process of the soak: threads that call both services, each with sessions of its own.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bellwire::doctor::trial;
+use bellwire::{
+    CallError, Client, ClientConfig, Doorbell, Executed, RunDir, Service, SessionStats, Ticket,
+};
+
+use super::TELL_EVERY;
+use super::letter::{Letter, SHORTEST};
+use super::protocol::{Books, Fragile, Ledger, Plant, Said, Steady};
+use super::random::Random;
+use crate::args::SoakConsumer;
+use crate::exit::{Exit, Failure};
+use crate::out;
+
+/// A provider that nobody harms answers within this, on any machine.
+const STEADY: Duration = Duration::from_secs(30);
+/// Less than a provider is stopped for at times.
+const FRAGILE: Duration = Duration::from_millis(150);
+/// For how long one takes no answers that does so on purpose: longer than a provider waits for it. And how seldom.
+const DEAF: Duration = Duration::from_millis(4_500);
+const DEAF_ONCE_IN: u64 = 20_000;
+/// The longest message.
+const LONGEST: u64 = 512 << 10;
+/// The request from which on a planted defect shows, once.
+const PLANTED: u64 = 5;
+
+pub(crate) fn run(run_dir: &RunDir, args: &SoakConsumer) -> Result<Exit, Failure> {
+    trial::end_with_parent();
+    let is_over = Arc::new(OnceLock::<()>::new());
+    let books: Vec<Arc<Mutex<Books>>> = (0..args.sessions).map(|_| Arc::default()).collect();
+    let mut threads = Vec::new();
+    for (thread, books) in books.iter().enumerate() {
+        let mut worker = Worker::new(run_dir, args, thread as u64, Arc::clone(books));
+        let is_over = Arc::clone(&is_over);
+        threads.push(thread::spawn(move || {
+            worker.warm_up();
+            while is_over.get().is_none() {
+                worker.step();
+            }
+            worker.end();
+        }));
+    }
+    out::json_line(&Said::Ready)?;
+    let (ended, end) = mpsc::channel::<()>();
+    thread::spawn(move || {
+        let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
+        drop(ended);
+    });
+    while end.recv_timeout(TELL_EVERY) == Err(RecvTimeoutError::Timeout) {
+        out::json_line(&Said::Books(sum(&books)))?;
+    }
+    let _ = is_over.set(());
+    let panicked = threads.into_iter().map(thread::JoinHandle::join).any(|ended| ended.is_err());
+    out::json_line(&Said::Books(sum(&books)))?;
+    if panicked {
+        return Err(Failure::new(Exit::Failed, "a thread of the consumer panicked"));
+    }
+    out::json_line(&Said::Done)?;
+    Ok(Exit::Ok)
+}
+
+fn sum(books: &[Arc<Mutex<Books>>]) -> Books {
+    let mut sum = Books::default();
+    books.iter().for_each(|books| sum.add(&lock(books)));
+    sum
+}
+
+/// Nothing that holds this lock can panic halfway through a change.
+fn lock(books: &Mutex<Books>) -> MutexGuard<'_, Books> {
+    books.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One thread's clients and books.
+struct Worker {
+    random: Random,
+    turns_deaf: bool,
+    steady: Line<Steady>,
+    fragile: Line<Fragile>,
+}
+
+impl Worker {
+    fn new(run_dir: &RunDir, args: &SoakConsumer, thread: u64, books: Arc<Mutex<Books>>) -> Self {
+        let doorbells = [Doorbell::Futex, Doorbell::Eventfd, Doorbell::Socket];
+        let at = usize::try_from(thread).unwrap_or(0) % doorbells.len();
+        let doorbell = doorbells.get(at).copied().unwrap_or(Doorbell::Futex);
+        let backoff = (Duration::from_millis(1), Duration::from_millis(20));
+        let config = |timeout| {
+            let connect_timeout = ClientConfig::default().connect_timeout.max(timeout);
+            ClientConfig { doorbell, backoff, timeout, connect_timeout, ..ClientConfig::default() }
+        };
+        let who = args.who;
+        Self {
+            random: Random::new(args.seed ^ (who << 32) ^ thread),
+            turns_deaf: args.turns_deaf,
+            steady: Line {
+                client: Client::with_config(run_dir, config(STEADY)),
+                letters: Letters { who, thread, sequence: 0 },
+                patience: STEADY,
+                books: Arc::clone(&books),
+                ledger: |books| &mut books.steady,
+                lanes: [0; 2],
+                plant: args.plant.filter(|_| thread == 0),
+            },
+            fragile: Line {
+                client: Client::with_config(run_dir, config(FRAGILE)),
+                letters: Letters { who, thread, sequence: 0 },
+                patience: FRAGILE,
+                books,
+                ledger: |books| &mut books.fragile,
+                lanes: [0; 2],
+                plant: None,
+            },
+        }
+    }
+
+    /// Sends what is longest, so that what grows with it has grown before anybody looks.
+    fn warm_up(&mut self) {
+        let longest = usize::try_from(LONGEST).unwrap_or(SHORTEST);
+        self.steady.call(longest, LONGEST);
+        self.fragile.call(longest, LONGEST);
+    }
+
+    fn step(&mut self) {
+        let (kind, is_steady) = (self.random.below(100), self.random.below(2) == 0);
+        let longest = match kind {
+            0..2 => LONGEST,
+            2..10 => 64 << 10,
+            _ => 2 << 10,
+        };
+        let [request, answer] = [(); 2].map(|()| self.random.between(SHORTEST as u64, longest));
+        let request = usize::try_from(request).unwrap_or(SHORTEST);
+        let burst = self.random.between(2, 17);
+        if self.turns_deaf && self.random.below(DEAF_ONCE_IN) == 0 {
+            match is_steady {
+                true => self.steady.burst(burst, DEAF),
+                false => self.fragile.burst(burst, DEAF),
+            }
+        }
+        if is_steady {
+            self.steady.step(kind, request, answer, burst);
+        } else {
+            self.fragile.step(kind, request, answer, burst);
+        }
+        thread::sleep(self.random.millis(0, 4));
+    }
+
+    fn end(&mut self) {
+        self.steady.leave();
+        self.fragile.leave();
+    }
+}
+
+/// Numbers the requests of a thread.
+struct Letters {
+    who: u64,
+    thread: u64,
+    sequence: u64,
+}
+
+impl Letters {
+    fn next(&mut self, answer: u64) -> Letter {
+        self.sequence += 1;
+        let Self { who, thread, sequence } = *self;
+        Letter { who, thread, sequence, answer }
+    }
+}
+
+/// A thread's calls of one service.
+struct Line<S: Service> {
+    client: Client<S>,
+    letters: Letters,
+    /// How long an answer may take.
+    patience: Duration,
+    books: Arc<Mutex<Books>>,
+    ledger: fn(&mut Books) -> &mut Ledger,
+    /// How often the session's lanes have become larger and smaller, as seen last.
+    lanes: [u64; 2],
+    plant: Option<Plant>,
+}
+
+impl<S: Service<Request = Vec<u8>, Response = Vec<u8>>> Line<S> {
+    fn step(&mut self, kind: u64, request: usize, answer: u64, burst: u64) {
+        match kind {
+            10..20 => self.burst(burst, Duration::ZERO),
+            // Now and then, and most of all when lanes have grown.
+            0 | 20 => self.trim(),
+            _ => self.call(request, answer),
+        }
+        self.note_lanes();
+    }
+
+    fn book<T>(&self, change: impl FnOnce(&mut Ledger) -> T) -> T {
+        change((self.ledger)(&mut lock(&self.books)))
+    }
+
+    /// One call, and its answer.
+    fn call(&mut self, request: usize, answer: u64) {
+        let letter = self.letters.next(answer);
+        let bytes = letter.write(request);
+        self.book(|ledger| {
+            ledger.made += 1;
+            ledger.in_flight += 1;
+        });
+        let answered = self.client.call(&bytes);
+        let plant = self.plant.take_if(|_| letter.sequence >= PLANTED);
+        if plant == Some(Plant::RunTwice) {
+            let _ = self.client.call(&bytes);
+        }
+        let is_absent = matches!(answered, Err(CallError::Absent { .. }));
+        self.book(|ledger| {
+            ledger.in_flight -= 1;
+            match answered {
+                _ if plant == Some(Plant::LostCall) => {}
+                Ok(answer) if letter.is_answered_by(&answer) => ledger.answered += 1,
+                Ok(_) => ledger.wrong += 1,
+                Err(error) => ledger.fail(&error),
+            }
+        });
+        if is_absent {
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Many requests in flight, whose answers come in any order. Takes none for a while first.
+    fn burst(&mut self, requests: u64, deaf_for: Duration) {
+        let Ok(session) = self.client.connect() else { return };
+        let mut waiting: BTreeMap<Ticket, Letter> = BTreeMap::new();
+        for _ in 0..requests {
+            let letter = self.letters.next(SHORTEST as u64);
+            let sent = session.submit(&letter.write(SHORTEST));
+            let mut books = lock(&self.books);
+            let ledger = (self.ledger)(&mut books);
+            ledger.made += 1;
+            match sent {
+                Ok(ticket) => {
+                    ledger.in_flight += 1;
+                    waiting.insert(ticket, letter);
+                }
+                Err(error) => ledger.fail(&error),
+            }
+        }
+        thread::sleep(deaf_for);
+        let until = Instant::now() + self.patience;
+        let ended = loop {
+            if waiting.is_empty() {
+                return;
+            }
+            match session.try_reply() {
+                Ok(Some((ticket, answer))) => {
+                    let letter = waiting.remove(&ticket);
+                    settle((self.ledger)(&mut lock(&self.books)), letter, answer);
+                }
+                Ok(None) if Instant::now() < until => thread::sleep(Duration::from_micros(200)),
+                Ok(None) => break CallError::Deadline { executed: Executed::Maybe },
+                Err(error) => break error,
+            }
+        };
+        // What is left was sent: for all that is known here, each may have run.
+        for ticket in waiting.into_keys() {
+            session.abandon(ticket);
+            let mut books = lock(&self.books);
+            let ledger = (self.ledger)(&mut books);
+            ledger.in_flight -= 1;
+            ledger.failed += 1;
+            ledger.give_reason(&ended);
+        }
+    }
+
+    /// Makes the lanes small again.
+    fn trim(&mut self) {
+        if let Some(session) = self.client.session() {
+            // It fails when the provider is gone: the next call tells.
+            let _ = session.trim();
+        }
+        self.client.refresh();
+    }
+
+    /// Counts how often the lanes of the session that there is have changed their sizes.
+    fn note_lanes(&mut self) {
+        let Some(session) = self.client.session() else {
+            self.lanes = [0; 2];
+            return;
+        };
+        let stats = session.stats();
+        let seen = [
+            stats.requests.grows + stats.answers.grows,
+            stats.requests.shrinks + stats.answers.shrinks,
+        ];
+        // Of another session than last time when they are fewer.
+        let [grown, shrunk] = match seen.iter().zip(&self.lanes).all(|(now, last)| now >= last) {
+            true => [seen[0] - self.lanes[0], seen[1] - self.lanes[1]],
+            false => seen,
+        };
+        self.lanes = seen;
+        let is_wrong = !reconciles(&stats);
+        self.book(|ledger| {
+            ledger.grown += grown;
+            ledger.shrunk += shrunk;
+            ledger.wrong_books += u64::from(is_wrong);
+        });
+    }
+
+    fn leave(&mut self) {
+        self.note_lanes();
+    }
+}
+
+/// Books what came for one of many requests.
+fn settle(ledger: &mut Ledger, letter: Option<Letter>, answer: Result<Vec<u8>, CallError>) {
+    let Some(letter) = letter else {
+        // Nobody waits for it.
+        ledger.wrong += 1;
+        return;
+    };
+    ledger.in_flight -= 1;
+    match answer {
+        Ok(answer) if letter.is_answered_by(&answer) => ledger.answered += 1,
+        Ok(_) => ledger.wrong += 1,
+        Err(error) => ledger.fail(&error),
+    }
+}
+
+fn reconciles(stats: &SessionStats) -> bool {
+    stats.made == stats.answered + stats.failed + stats.in_flight
+}

@@ -1,0 +1,143 @@
+//! What is done to the processes, and how often it was seen to happen.
+
+use serde::Serialize;
+
+use super::cast::Role;
+use super::random::Random;
+
+/// A fault to inject.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// SIGKILL.
+    Kill(Role),
+    /// SIGSTOP, and SIGCONT after this many milliseconds.
+    Stop(Role, u64),
+    /// Its end, in order, and another start.
+    Restart(Role),
+}
+
+/// Stops are for so many milliseconds: some are longer than a provider waits for a client that takes nothing.
+const SHORT: (u64, u64) = (20, 400);
+const LONG: (u64, u64) = (1_500, 2_500);
+
+impl Fault {
+    /// The next fault, as the seed has it.
+    pub(super) fn draw(random: &mut Random) -> Self {
+        let consumer = Role::FragileConsumer(if random.below(2) == 0 { 1 } else { 2 });
+        let short = random.between(SHORT.0, SHORT.1);
+        let long = random.between(LONG.0, LONG.1);
+        match random.below(10) {
+            0 | 1 => Self::Kill(Role::FragileProvider),
+            2 | 3 => Self::Kill(consumer),
+            4 | 5 => Self::Stop(Role::FragileProvider, short),
+            6 => Self::Stop(consumer, short),
+            7 => Self::Stop(consumer, long),
+            8 => Self::Restart(Role::FragileProvider),
+            _ => Self::Restart(consumer),
+        }
+    }
+
+    /// One of each kind.
+    pub(super) fn each() -> Vec<Self> {
+        let (provider, [one, two]) = (Role::FragileProvider, [1, 2].map(Role::FragileConsumer));
+        vec![
+            Self::Restart(two),
+            Self::Restart(provider),
+            Self::Stop(provider, SHORT.1),
+            Self::Kill(one),
+            Self::Kill(provider),
+            Self::Stop(two, LONG.1),
+        ]
+    }
+
+    pub(super) fn role(self) -> Role {
+        match self {
+            Self::Kill(role) | Self::Stop(role, _) | Self::Restart(role) => role,
+        }
+    }
+}
+
+/// How often each fault was seen to have happened: not how often it was asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(super) struct Fired {
+    /// The process was reaped, and SIGKILL had ended it.
+    pub(super) providers_killed: u64,
+    pub(super) consumers_killed: u64,
+    /// Every thread was seen stopped.
+    pub(super) providers_stopped: u64,
+    pub(super) consumers_stopped: u64,
+    /// It ended in order, told everything, and another one came.
+    pub(super) providers_restarted: u64,
+    pub(super) consumers_restarted: u64,
+    /// A provider closed the session of a client that took nothing.
+    pub(super) clients_left_unread: u64,
+    /// Lanes became larger, or smaller, in the middle of a session.
+    pub(super) lanes_grown: u64,
+    pub(super) lanes_shrunk: u64,
+}
+
+impl Fired {
+    pub(super) fn killed(&mut self, role: Role) {
+        if role.is_consumer() {
+            self.consumers_killed += 1;
+        } else {
+            self.providers_killed += 1;
+        }
+    }
+
+    pub(super) fn stopped(&mut self, role: Role) {
+        if role.is_consumer() {
+            self.consumers_stopped += 1;
+        } else {
+            self.providers_stopped += 1;
+        }
+    }
+
+    pub(super) fn restarted(&mut self, role: Role) {
+        if role.is_consumer() {
+            self.consumers_restarted += 1;
+        } else {
+            self.providers_restarted += 1;
+        }
+    }
+
+    /// All of them, with what to call them.
+    pub(super) fn all(&self) -> [(&'static str, u64); 9] {
+        [
+            ("providers killed", self.providers_killed),
+            ("consumers killed", self.consumers_killed),
+            ("providers stopped", self.providers_stopped),
+            ("consumers stopped", self.consumers_stopped),
+            ("providers restarted", self.providers_restarted),
+            ("consumers restarted", self.consumers_restarted),
+            ("clients left unread", self.clients_left_unread),
+            ("lanes grown", self.lanes_grown),
+            ("lanes shrunk", self.lanes_shrunk),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_decides_the_faults_and_each_kind_comes() {
+        let draw = |seed| {
+            let mut random = Random::new(seed);
+            (0..200).map(|_| Fault::draw(&mut random)).collect::<Vec<_>>()
+        };
+        assert_eq!(draw(1), draw(1));
+        assert_ne!(draw(1), draw(2));
+        let faults = draw(3);
+        let some = |is: fn(&Fault) -> bool| faults.iter().any(is);
+        for is_consumer in [false, true] {
+            let hits = |role: Role| role.is_consumer() == is_consumer;
+            assert!(faults.iter().any(|f| matches!(f, Fault::Kill(role) if hits(*role))));
+            assert!(faults.iter().any(|f| matches!(f, Fault::Stop(role, _) if hits(*role))));
+            assert!(faults.iter().any(|f| matches!(f, Fault::Restart(role) if hits(*role))));
+        }
+        assert!(some(|fault| matches!(fault, Fault::Stop(_, millis) if *millis >= LONG.0)));
+        assert!(faults.iter().all(|fault| !fault.role().is_steady()));
+    }
+}

@@ -1,0 +1,178 @@
+//! What the soak's processes tell the soak: one JSON object a line, on standard output. They end, in order, when their
+//! standard input does.
+
+use std::collections::BTreeMap;
+
+use bellwire::{CallError, Executed, Service};
+use serde::{Deserialize, Serialize};
+
+/// The service whose provider is never harmed.
+#[derive(Debug)]
+pub(super) struct Steady;
+
+impl Service for Steady {
+    const NAME: &'static str = "soak-steady";
+    type Request = Vec<u8>;
+    type Response = Vec<u8>;
+}
+
+/// The service whose provider is killed, stopped and restarted.
+#[derive(Debug)]
+pub(super) struct Fragile;
+
+impl Service for Fragile {
+    const NAME: &'static str = "soak-fragile";
+    type Request = Vec<u8>;
+    type Response = Vec<u8>;
+}
+
+/// What a process says.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Said {
+    /// It provides, or begins to call.
+    Ready,
+    /// A consumer's books, so far.
+    Books(Books),
+    /// A provider's books, so far.
+    Served(Served),
+    /// What it said last is all: it ends now.
+    Done,
+}
+
+/// A consumer's calls.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Books {
+    pub(super) steady: Ledger,
+    pub(super) fragile: Ledger,
+}
+
+/// Calls of one service. `made = answered + wrong + refused + failed + in_flight`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Ledger {
+    pub(super) made: u64,
+    /// Answered, by what was asked for.
+    pub(super) answered: u64,
+    /// Answered by anything else.
+    pub(super) wrong: u64,
+    /// Failed, and the handler did not run.
+    pub(super) refused: u64,
+    /// Failed, and the handler may have run.
+    pub(super) failed: u64,
+    pub(super) in_flight: u64,
+    /// Of the refused and the failed, by reason.
+    pub(super) reasons: BTreeMap<String, u64>,
+    /// Lanes that became larger.
+    pub(super) grown: u64,
+    /// Lanes that became smaller.
+    pub(super) shrunk: u64,
+    /// Sessions that ended, or were left, with `made` other than the sum.
+    pub(super) wrong_books: u64,
+}
+
+/// A provider's work.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Served {
+    pub(super) sessions: u64,
+    pub(super) admitted: u64,
+    pub(super) accepted: u64,
+    pub(super) answered: u64,
+    pub(super) refused: u64,
+    pub(super) lost: u64,
+    pub(super) poisoned: u64,
+    /// Sessions closed since their client took nothing.
+    pub(super) unread: u64,
+    /// Requests that came damaged.
+    pub(super) damaged: u64,
+    /// Requests whose number came before, or after a later one of the same thread.
+    pub(super) repeated: u64,
+    /// How often the handler ran, by consumer.
+    pub(super) runs: BTreeMap<u64, u64>,
+}
+
+impl Ledger {
+    pub(super) fn is_sound(&self) -> bool {
+        let Self { answered, wrong, refused, failed, in_flight, .. } = self;
+        self.made == answered + wrong + refused + failed + in_flight
+    }
+
+    pub(super) fn fail(&mut self, error: &CallError) {
+        match error.executed() {
+            Executed::No => self.refused += 1,
+            Executed::Maybe => self.failed += 1,
+        }
+        self.give_reason(error);
+    }
+
+    pub(super) fn give_reason(&mut self, error: &CallError) {
+        *self.reasons.entry(format!("{:?}", error.kind())).or_default() += 1;
+    }
+
+    pub(super) fn add(&mut self, other: &Self) {
+        let pairs = [
+            (&mut self.made, other.made),
+            (&mut self.answered, other.answered),
+            (&mut self.wrong, other.wrong),
+            (&mut self.refused, other.refused),
+            (&mut self.failed, other.failed),
+            (&mut self.in_flight, other.in_flight),
+            (&mut self.grown, other.grown),
+            (&mut self.shrunk, other.shrunk),
+            (&mut self.wrong_books, other.wrong_books),
+        ];
+        for (sum, more) in pairs {
+            *sum += more;
+        }
+        for (reason, count) in &other.reasons {
+            *self.reasons.entry(reason.clone()).or_default() += count;
+        }
+    }
+}
+
+impl Books {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.steady.add(&other.steady);
+        self.fragile.add(&other.fragile);
+    }
+
+    pub(super) fn total(&self) -> Ledger {
+        let mut total = self.steady.clone();
+        total.add(&self.fragile);
+        total
+    }
+}
+
+impl Served {
+    /// Of a server that has stopped.
+    pub(super) fn reconciles(&self) -> bool {
+        self.accepted == self.answered + self.refused + self.lost
+    }
+}
+
+/// A defect that a test plants, to see that the soak finds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Plant {
+    /// The steady provider's handler leaks a descriptor now and then.
+    Descriptor,
+    /// … a thread.
+    Thread,
+    /// … a mapped memfd.
+    Memfd,
+    /// … memory.
+    Memory,
+    /// … answers with a byte that it changed.
+    WrongAnswer,
+    /// The steady consumer forgets how one call ended.
+    LostCall,
+    /// The steady consumer sends one request twice.
+    RunTwice,
+    /// The soak counts kills that it does not do, and does them not.
+    NoKill,
+}
+
+impl Plant {
+    /// How to say it on a command line.
+    pub(super) fn name(self) -> String {
+        let value = clap::ValueEnum::to_possible_value(&self);
+        value.map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+}

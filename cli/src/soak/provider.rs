@@ -1,0 +1,154 @@
+//! A provider process of the soak.
+
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::io::Read;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use bellwire::doctor::trial;
+use bellwire::{Caller, HandlerError, Payload, RunDir, Server, ServerConfig, ServerStats};
+
+use super::TELL_EVERY;
+use super::letter::Letter;
+use super::protocol::{Fragile, Plant, Said, Served, Steady};
+use crate::args::SoakProvider;
+use crate::exit::{Exit, Failure};
+use crate::out;
+use crate::provide::unserved;
+
+/// After how long a client that takes nothing is left. Of the steady provider: who is only slow on a busy machine must
+/// not be, and some turn deaf for longer. Of the other one: some stops are longer, most are shorter.
+const UNREAD: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(1)];
+/// How long a client may take for the handshake, on any machine.
+const HANDSHAKE: Duration = Duration::from_secs(30);
+/// Every so many calls a planted defect shows.
+const NOW_AND_THEN: u64 = 20;
+
+pub(crate) fn run(run_dir: &RunDir, args: &SoakProvider) -> Result<Exit, Failure> {
+    trial::end_with_parent();
+    // One: with more, requests of one session run in any order, and their numbers tell nothing.
+    let workers = usize::from(args.steady);
+    let [unread, handshake_timeout] = match args.steady {
+        true => [UNREAD[0], HANDSHAKE],
+        false => [UNREAD[1], ServerConfig::default().handshake_timeout],
+    };
+    let unread_timeout = Some(unread);
+    let config =
+        ServerConfig { workers, unread_timeout, handshake_timeout, ..ServerConfig::default() };
+    let mut builder = Server::builder_with(run_dir, config);
+    let ledger = Arc::new(Mutex::new(Ledger::default()));
+    let (theirs, plant) = (Arc::clone(&ledger), args.plant);
+    let handler = move |_: &Caller, request: Vec<u8>| answer(&theirs, plant, &request);
+    let failed = |error| unserved(run_dir, &error);
+    if args.steady {
+        builder.serve::<Steady>(handler).map_err(failed)?;
+    } else {
+        builder.serve::<Fragile>(handler).map_err(failed)?;
+    }
+    let server = builder.start().map_err(failed)?;
+    out::json_line(&Said::Ready)?;
+    let (ended, end) = mpsc::channel::<()>();
+    thread::spawn(move || {
+        let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
+        drop(ended);
+    });
+    while end.recv_timeout(TELL_EVERY) == Err(RecvTimeoutError::Timeout) {
+        out::json_line(&Said::Served(lock(&ledger).served(&server.stats())))?;
+    }
+    let stats = server.stop();
+    out::json_line(&Said::Served(lock(&ledger).served(&stats)))?;
+    out::json_line(&Said::Done)?;
+    Ok(Exit::Ok)
+}
+
+/// What the handler has seen.
+#[derive(Debug, Default)]
+struct Ledger {
+    calls: u64,
+    damaged: u64,
+    repeated: u64,
+    runs: BTreeMap<u64, u64>,
+    /// By consumer and thread.
+    last: BTreeMap<(u64, u64), u64>,
+}
+
+impl Ledger {
+    fn note(&mut self, letter: Option<&Letter>) {
+        self.calls += 1;
+        let Some(letter) = letter else {
+            self.damaged += 1;
+            return;
+        };
+        *self.runs.entry(letter.who).or_default() += 1;
+        let last = self.last.entry((letter.who, letter.thread)).or_default();
+        self.repeated += u64::from(letter.sequence <= *last);
+        *last = letter.sequence.max(*last);
+    }
+
+    fn served(&self, stats: &ServerStats) -> Served {
+        Served {
+            sessions: stats.sessions,
+            admitted: stats.admitted,
+            accepted: stats.accepted,
+            answered: stats.answered,
+            refused: stats.refused,
+            lost: stats.lost,
+            poisoned: stats.poisoned,
+            unread: stats.unread,
+            damaged: self.damaged,
+            repeated: self.repeated,
+            runs: self.runs.clone(),
+        }
+    }
+}
+
+fn answer(
+    ledger: &Mutex<Ledger>,
+    plant: Option<Plant>,
+    request: &[u8],
+) -> Result<Vec<u8>, HandlerError> {
+    let letter = Letter::read(request);
+    let calls = {
+        let mut ledger = lock(ledger);
+        ledger.note(letter.as_ref());
+        ledger.calls
+    };
+    let Some(letter) = letter else { return Err(HandlerError::new("the request is damaged")) };
+    let mut answer = letter.answered();
+    if calls.is_multiple_of(NOW_AND_THEN) {
+        spoil(plant, &mut answer);
+    }
+    Ok(answer)
+}
+
+fn spoil(plant: Option<Plant>, answer: &mut [u8]) {
+    match plant {
+        Some(Plant::Descriptor) => {
+            // Its end is leaked on purpose.
+            let _ = std::fs::File::open("/dev/null").map(std::mem::forget);
+        }
+        Some(Plant::Thread) => drop(thread::spawn(|| {
+            loop {
+                thread::park();
+            }
+        })),
+        Some(Plant::Memfd) => {
+            let _ = Payload::build_from(0, 4096, |_| {}).map(std::mem::forget);
+        }
+        Some(Plant::Memory) => std::mem::forget(black_box(vec![1_u8; 1 << 20])),
+        Some(Plant::WrongAnswer) => {
+            if let Some(byte) = answer.last_mut() {
+                *byte ^= 1;
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Nothing that holds this lock can panic halfway through a change.
+fn lock(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
+    ledger.lock().unwrap_or_else(PoisonError::into_inner)
+}

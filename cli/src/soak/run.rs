@@ -1,0 +1,419 @@
+//! The soak's course: rounds of faults, each followed by a calm in which everybody is there and is looked at.
+
+use std::path::Path;
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bellwire::doctor::trial;
+
+use super::Event;
+use super::Sample;
+use super::cast::{Actor, Casting, ROLES, Role, State};
+use super::faults::{Fault, Fired};
+use super::protocol::{Books, Plant, Said, Served};
+use super::random::Random;
+use super::report::Report;
+use crate::args::Soak;
+use crate::exit::{Exit, Failure};
+use crate::stop::{Stop, Why};
+
+/// How long faults come, one after the other: at least and at most. In between, a twelfth of the whole.
+const FAULTS: [Duration; 2] = [Duration::from_millis(800), Duration::from_millis(2_000)];
+/// How long everybody is there before the long-lived processes are looked at.
+const CALM: Duration = Duration::from_millis(400);
+/// How long it may take until every session is open that there should be.
+const WHOLE: Duration = Duration::from_secs(5);
+/// The first rounds, whose samples do not count: what grows with use has grown by then.
+const UNCOUNTED: u32 = 1;
+/// A run goes on for so many samples, should it have fewer when its time is over, but for no more than thrice its time.
+const SAMPLES: usize = 6;
+/// How long a process may take to start, or to end in order. Patient: the machine may be busy.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// All that a soak found out.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    pub(super) seed: u64,
+    pub(super) seconds: f64,
+    pub(super) fired: Fired,
+    /// The number of the steady consumer.
+    pub(super) steady_who: u64,
+    /// Of the steady consumer.
+    pub(super) steady: Books,
+    /// Of all others, as they said last.
+    pub(super) fragile: Books,
+    pub(super) provider: Served,
+    /// Of all providers that came to harm, as they said last.
+    pub(super) harmed: Served,
+    /// Books that did not add up, of any process at any time.
+    pub(super) unsound: u64,
+    /// Processes that ended in another way than they were asked to.
+    pub(super) trouble: Vec<String>,
+    /// At which second, and what the steady provider and the steady consumer held.
+    pub(super) samples: Vec<(f64, [Sample; 2])>,
+    pub(super) interrupted: Option<Why>,
+}
+
+pub(super) struct Run<'a> {
+    casting: Casting<'a>,
+    actors: Vec<Actor>,
+    next_who: u64,
+    random: Random,
+    events: Receiver<Event>,
+    stop: Stop,
+    began: Instant,
+    told: Instant,
+    /// Faults that are due before any that chance brings.
+    due: Vec<Fault>,
+    /// Who ends now is not replaced.
+    is_ending: bool,
+    outcome: Outcome,
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn start(
+        run_dir: &'a Path,
+        args: &'a Soak,
+        stop: &Stop,
+        report: &mut Report,
+    ) -> Result<Self, Failure> {
+        let (sender, events) = mpsc::channel();
+        let stopped = sender.clone();
+        stop.on_request(move || drop(stopped.send(Event::Stop)));
+        let seed = args.seed.unwrap_or_else(|| u64::from(std::process::id()));
+        let now = Instant::now();
+        let mut run = Self {
+            casting: Casting { run_dir, args, seed, events: sender },
+            actors: Vec::new(),
+            next_who: 0,
+            random: Random::new(seed),
+            events,
+            stop: stop.clone(),
+            began: now,
+            told: now,
+            due: Fault::each(),
+            is_ending: false,
+            outcome: Outcome { seed, ..Outcome::default() },
+        };
+        report.start(seed)?;
+        for role in ROLES {
+            let who = run.number();
+            if role == Role::SteadyConsumer {
+                run.outcome.steady_who = who;
+            }
+            run.actors.push(Actor::start(role, who, &run.casting)?);
+            // Providers first: who calls finds somebody.
+            if !run.until(PATIENCE, report, Run::everybody_runs)? {
+                return Err(Failure::new(
+                    Exit::Failed,
+                    format!("the {} did not start", role.name()),
+                )
+                .next("`bellwire doctor` shows what this machine lacks"));
+            }
+        }
+        run.began = Instant::now();
+        Ok(run)
+    }
+
+    /// Runs all rounds, and ends everything in order.
+    pub(super) fn finish(mut self, report: &mut Report) -> Result<Outcome, Failure> {
+        let whole = Duration::from_secs(self.casting.args.seconds.into());
+        let mut round = 0;
+        let lasts = |run: &Self| {
+            let (elapsed, samples) = (run.began.elapsed(), run.outcome.samples.len());
+            elapsed < whole || (samples < SAMPLES && elapsed < whole * 3)
+        };
+        while lasts(&self) && !self.is_over() {
+            self.faults(report)?;
+            self.calm(report, round >= UNCOUNTED)?;
+            round += 1;
+        }
+        self.end(report)?;
+        self.outcome.seconds = self.began.elapsed().as_secs_f64();
+        Ok(self.outcome)
+    }
+
+    fn faults(&mut self, report: &mut Report) -> Result<(), Failure> {
+        let [least, most] = FAULTS;
+        let whole = Duration::from_secs(self.casting.args.seconds.into());
+        let until = Instant::now() + (whole / 12).clamp(least, most);
+        while Instant::now() < until && !self.is_over() {
+            let every = u64::try_from(self.casting.args.kill_every.as_millis()).unwrap_or(400);
+            let pause = self.random.millis(every / 2, every + every / 2);
+            self.until(pause, report, Run::is_over)?;
+            // One of each kind first, so that none is left out by chance.
+            let fault = self.due.pop().unwrap_or_else(|| Fault::draw(&mut self.random));
+            if !self.inject(fault)? && self.due.len() < Fault::each().len() {
+                self.due.insert(0, fault);
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets everybody come back, and looks at who lives all along.
+    fn calm(&mut self, report: &mut Report, counts: bool) -> Result<(), Failure> {
+        if !self.until(PATIENCE, report, |run| run.everybody_runs() || run.is_over())? {
+            self.outcome.trouble.push("somebody did not come back".into());
+        }
+        self.until(CALM, report, Run::is_over)?;
+        self.until(WHOLE, report, |run| run.is_whole() || run.is_over())?;
+        if self.is_over() || !self.is_whole() || !counts {
+            return Ok(());
+        }
+        let held = [Role::SteadyProvider, Role::SteadyConsumer].map(|role| {
+            let pid = self.actors.iter().find(|actor| actor.role == role).and_then(Actor::pid);
+            pid.and_then(|pid| trial::holdings(pid).map(Sample::from).ok())
+        });
+        if let [Some(provider), Some(consumer)] = held {
+            let at = self.began.elapsed().as_secs_f64();
+            self.outcome.samples.push((at, [provider, consumer]));
+        }
+        Ok(())
+    }
+
+    /// False when nobody is there to harm.
+    fn inject(&mut self, fault: Fault) -> Result<bool, Failure> {
+        let now = Instant::now();
+        let plant = self.casting.args.plant;
+        let away = self.random.millis(0, 200);
+        let Some(actor) = self
+            .actors
+            .iter_mut()
+            .find(|actor| actor.role == fault.role() && actor.state == State::Running)
+        else {
+            return Ok(false);
+        };
+        match fault {
+            Fault::Kill(_) if plant == Some(Plant::NoKill) => {}
+            Fault::Kill(role) => {
+                if actor.kill().is_some_and(trial::was_killed) {
+                    self.outcome.fired.killed(role);
+                }
+                actor.state = State::Away(now + away);
+                self.account(role);
+            }
+            Fault::Stop(role, millis) => {
+                let Some(pid) = actor.pid() else { return Ok(false) };
+                trial::stop(pid)?;
+                let limit = now + PATIENCE;
+                while !trial::is_stopped(pid) && Instant::now() < limit {
+                    thread::sleep(Duration::from_micros(100));
+                }
+                if trial::is_stopped(pid) {
+                    self.outcome.fired.stopped(role);
+                }
+                actor.state = State::Stopped(Instant::now() + Duration::from_millis(millis));
+            }
+            Fault::Restart(_) => {
+                actor.ask_to_end();
+                actor.state = State::Ending(now + PATIENCE);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Takes events, and does what is due, until `done` or for `limit`. Whether it is done.
+    fn until(
+        &mut self,
+        limit: Duration,
+        report: &mut Report,
+        done: impl Fn(&Self) -> bool,
+    ) -> Result<bool, Failure> {
+        let until = Instant::now() + limit;
+        while !done(self) {
+            self.do_what_is_due()?;
+            let now = Instant::now();
+            if now >= until {
+                return Ok(false);
+            }
+            if now - self.told >= report.every() {
+                self.told = now;
+                self.tell(report)?;
+            }
+            let due = self.next_due().min(until).min(self.told + report.every());
+            if let Ok(event) = self.events.recv_timeout(due.saturating_duration_since(now)) {
+                self.take(event);
+            }
+        }
+        Ok(true)
+    }
+
+    fn tell(&self, report: &Report) -> Result<(), Failure> {
+        let mut books = self.outcome.fragile.clone();
+        self.actors.iter().for_each(|actor| books.add(&actor.books));
+        let held = self.outcome.samples.last().map(|(_, held)| *held);
+        report.progress(self.began.elapsed(), &books.total(), &self.outcome.fired, held)
+    }
+
+    fn take(&mut self, event: Event) {
+        let (who, event) = match event {
+            Event::Stop => {
+                self.outcome.interrupted = self.stop.requested();
+                return;
+            }
+            Event::Said(who, said) => (who, Some(said)),
+            Event::Ended(who) => (who, None),
+        };
+        // Who was killed may be heard of yet.
+        let Some(actor) = self.actors.iter_mut().find(|actor| actor.who == who) else { return };
+        match event {
+            Some(Said::Ready) => actor.state = State::Running,
+            Some(Said::Books(books)) => {
+                let is_sound = books.steady.is_sound() && books.fragile.is_sound();
+                self.outcome.unsound += u64::from(!is_sound);
+                actor.books = books;
+            }
+            Some(Said::Served(served)) => actor.served = served,
+            Some(Said::Done) => actor.is_done = true,
+            None => self.ended(who),
+        }
+    }
+
+    /// A process has closed its output.
+    fn ended(&mut self, who: u64) {
+        let Some(actor) = self.actors.iter_mut().find(|actor| actor.who == who) else { return };
+        // Who was killed has been waited for.
+        let Some(status) = actor.wait() else { return };
+        let (role, was_asked) = (actor.role, matches!(actor.state, State::Ending(_)));
+        let is_clean = status.success() && actor.is_done;
+        let reconciles = role.is_consumer() || actor.served.reconciles();
+        actor.state = State::Away(Instant::now());
+        if !was_asked || !is_clean {
+            self.outcome.trouble.push(format!("the {} ended with {status}", role.name()));
+        } else if !role.is_steady() {
+            self.outcome.fired.restarted(role);
+        }
+        if was_asked && !reconciles {
+            self.outcome.trouble.push(format!("the {}'s counters do not add up", role.name()));
+        }
+        self.account(role);
+    }
+
+    /// Takes over the books of a process that has ended.
+    fn account(&mut self, role: Role) {
+        let Some(actor) = self.actors.iter_mut().find(|actor| actor.role == role) else { return };
+        let books = std::mem::take(&mut actor.books);
+        let served = std::mem::take(&mut actor.served);
+        let Outcome { steady, fragile, provider, harmed, fired, .. } = &mut self.outcome;
+        let (grown, shrunk) = (books.total().grown, books.total().shrunk);
+        fired.lanes_grown += grown;
+        fired.lanes_shrunk += shrunk;
+        fired.clients_left_unread += served.unread;
+        match role {
+            Role::SteadyConsumer => *steady = books,
+            Role::SteadyProvider => *provider = served,
+            Role::FragileConsumer(_) => fragile.add(&books),
+            Role::FragileProvider => {
+                harmed.damaged += served.damaged;
+                harmed.repeated += served.repeated;
+                harmed.poisoned += served.poisoned;
+                harmed.unread += served.unread;
+            }
+        }
+    }
+
+    fn do_what_is_due(&mut self) -> Result<(), Failure> {
+        let now = Instant::now();
+        for at in 0..self.actors.len() {
+            let comes_back = self.comes_back(at);
+            let Some(actor) = self.actors.get_mut(at) else { break };
+            match actor.state {
+                State::Stopped(until) if now >= until => {
+                    if let Some(pid) = actor.pid() {
+                        trial::go_on(pid)?;
+                    }
+                    actor.state = State::Running;
+                }
+                State::Ending(until) if now >= until => {
+                    let role = actor.role;
+                    actor.kill();
+                    actor.state = State::Away(now);
+                    let trouble = format!("the {} did not end and was killed", role.name());
+                    self.outcome.trouble.push(trouble);
+                    self.account(role);
+                }
+                State::Away(until) if now >= until && comes_back => {
+                    let role = actor.role;
+                    let who = self.number();
+                    let next = Actor::start(role, who, &self.casting)?;
+                    if let Some(actor) = self.actors.get_mut(at) {
+                        *actor = next;
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn next_due(&self) -> Instant {
+        let due = self.actors.iter().enumerate().filter_map(|(at, actor)| match actor.state {
+            State::Stopped(until) | State::Ending(until) => Some(until),
+            State::Away(until) if self.comes_back(at) => Some(until),
+            _ => None,
+        });
+        due.min().unwrap_or_else(|| Instant::now() + PATIENCE)
+    }
+
+    fn comes_back(&self, at: usize) -> bool {
+        !self.is_ending && self.actors.get(at).is_some_and(|actor| !actor.role.is_steady())
+    }
+
+    /// Ends who calls, and then who provides.
+    fn end(&mut self, report: &mut Report) -> Result<(), Failure> {
+        self.is_ending = true;
+        for is_consumer in [true, false] {
+            for actor in &mut self.actors {
+                if actor.role.is_consumer() != is_consumer {
+                    continue;
+                }
+                if let (State::Stopped(_), Some(pid)) = (actor.state, actor.pid()) {
+                    trial::go_on(pid)?;
+                }
+                if actor.pid().is_some() {
+                    actor.ask_to_end();
+                    actor.state = State::Ending(Instant::now() + PATIENCE);
+                }
+            }
+            let mut fired = self.outcome.fired;
+            let gone = |run: &Self| {
+                let ours =
+                    run.actors.iter().filter(|actor| actor.role.is_consumer() == is_consumer);
+                ours.into_iter().all(|actor| !matches!(actor.state, State::Ending(_)))
+            };
+            self.until(PATIENCE + CALM, report, gone)?;
+            // The end of all is no restart.
+            let now = self.outcome.fired;
+            fired.lanes_grown = now.lanes_grown;
+            fired.lanes_shrunk = now.lanes_shrunk;
+            fired.clients_left_unread = now.clients_left_unread;
+            self.outcome.fired = fired;
+        }
+        Ok(())
+    }
+
+    fn everybody_runs(&self) -> bool {
+        self.actors.iter().all(|actor| actor.state == State::Running)
+    }
+
+    /// Whether every session is open that there should be: then samples can be compared.
+    fn is_whole(&self) -> bool {
+        let consumers = ROLES.into_iter().filter(|role| role.is_consumer()).count() as u64;
+        let sessions = consumers * u64::from(self.casting.args.sessions);
+        let mut providers = self.actors.iter().filter(|actor| !actor.role.is_consumer());
+        self.everybody_runs() && providers.all(|actor| actor.served.sessions == sessions)
+    }
+
+    /// Whether there is no reason to go on.
+    fn is_over(&self) -> bool {
+        let is_lost =
+            |actor: &Actor| actor.role.is_steady() && matches!(actor.state, State::Away(_));
+        self.outcome.interrupted.is_some() || self.actors.iter().any(is_lost)
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next_who += 1;
+        self.next_who
+    }
+}

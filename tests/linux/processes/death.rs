@@ -1,0 +1,28 @@
+//! Death, where it takes another process's descriptors to show it.
+
+use std::time::{Duration, Instant};
+
+use bellwire::{ClientConfig, Refreshed, SnapshotCache};
+
+use crate::support::child::Process;
+use crate::support::guard::{PATIENCE, until};
+use crate::support::house::{Dir, patient};
+use crate::support::kernel;
+use crate::support::services::Numbers;
+
+#[test]
+fn a_watcher_is_told_of_a_death_though_the_endpoint_still_accepts() {
+    let dir = Dir::new();
+    let mut server = Process::start("server", &dir.run_dir);
+    let config = ClientConfig { connect_timeout: PATIENCE * 2, ..patient() };
+    let mut cache = SnapshotCache::<Numbers>::with_config(&dir.run_dir, config);
+    until("a board", || matches!(cache.refresh().unwrap(), Refreshed::Empty));
+    // As while a process dies slowly: whoever connects finds a socket that nobody answers.
+    let copies = kernel::copies(server.pid());
+    server.kill();
+    let begun = Instant::now();
+    assert_eq!(cache.wait_for_change(None).unwrap(), Refreshed::Unavailable);
+    assert!(begun.elapsed() < PATIENCE, "it waited for an answer of the dead");
+    drop(copies);
+    assert_eq!(cache.wait_for_change(Some(Duration::ZERO)).unwrap(), Refreshed::Unavailable);
+}

@@ -1,0 +1,268 @@
+//! A peer that is stopped (SIGSTOP), and one that never reads.
+
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bellwire::{
+    CallError, Client, ClientConfig, Doorbell, Executed, RunDir, ServerConfig, Session,
+};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::child::{Parent, Process};
+use crate::support::guard::{PATIENCE, until};
+use crate::support::house::{Dir, House, patient};
+use crate::support::kernel;
+use crate::support::roles::parse_stats;
+use crate::support::services::{Echo, Hold};
+
+const DOORBELLS: [Doorbell; 3] = [Doorbell::Futex, Doorbell::Eventfd, Doorbell::Socket];
+const SOON: Duration = Duration::from_millis(100);
+
+/// A process that is stopped, until it is dropped.
+struct Stopped<'a>(&'a Process);
+
+impl<'a> Stopped<'a> {
+    /// Stops all of its threads, and waits until they are.
+    fn new(process: &'a Process) -> Self {
+        signal(process, Signal::STOP);
+        until("all its threads are stopped", || {
+            let tasks = fs::read_dir(format!("/proc/{}/task", process.pid())).unwrap();
+            let mut stats = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("stat")));
+            stats
+                .all(|stat| stat.unwrap().rsplit(')').next().unwrap().trim_start().starts_with('T'))
+        });
+        Self(process)
+    }
+}
+
+impl Drop for Stopped<'_> {
+    fn drop(&mut self) {
+        signal(self.0, Signal::CONT);
+    }
+}
+
+fn signal(process: &Process, signal: Signal) {
+    let pid = Pid::from_raw(process.pid().cast_signed()).unwrap();
+    kill_process(pid, signal).unwrap();
+}
+
+/// Sends requests and takes no answer, until neither lane has room. How many went out.
+fn flood(session: &mut Session<Echo>) -> u64 {
+    let request = vec![7; 1000];
+    let mut sent = 0;
+    // Once more after a while: the provider may have taken some.
+    let mut failed = 0;
+    while failed < 100 {
+        match session.submit(&request) {
+            Ok(_) => (sent, failed) = (sent + 1, 0),
+            Err(CallError::WouldBlock) => {
+                failed += 1;
+                thread::yield_now();
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    sent
+}
+
+/// The role of a client that takes no answers until it is told to.
+pub(crate) fn play_deaf(mut parent: Parent) {
+    let mut client = Client::<Echo>::with_config(&RunDir::from_environment(), patient());
+    client.connect().unwrap();
+    parent.tell("ready");
+    while let Some(line) = parent.hear() {
+        let session = client.session();
+        let told = match &*line {
+            "flood" => flood(session.unwrap()).to_string(),
+            "take" => {
+                let session = session.unwrap();
+                let mut answers = 0;
+                let error = loop {
+                    match session.try_reply() {
+                        Ok(Some((_, answer))) => answers += u64::from(answer.unwrap() == [7; 1000]),
+                        Ok(None) => thread::yield_now(),
+                        Err(error) => break error,
+                    }
+                };
+                format!("{answers} {:?} {error:?}", error.kind())
+            }
+            "call" => format!("{:?}", client.call(&vec![1])),
+            line => panic!("what is {line:?}?"),
+        };
+        parent.tell(&told);
+    }
+}
+
+#[test]
+fn a_call_on_a_stopped_provider_ends_at_its_deadline_and_the_session_goes_on_with_it() {
+    for doorbell in DOORBELLS {
+        let dir = Dir::new();
+        let server = Process::start("server", &dir.run_dir);
+        let config = ClientConfig { doorbell, ..patient() };
+        let mut client = Client::<Echo>::with_config(&dir.run_dir, config);
+        assert_eq!(client.call(&vec![1]).unwrap(), [1]);
+        let stopped = Stopped::new(&server);
+        for _ in 0..3 {
+            let begun = Instant::now();
+            let failed = client.call_within(&vec![2], SOON);
+            assert!(matches!(failed, Err(CallError::Deadline { .. })), "{doorbell:?}: {failed:?}");
+            assert!(begun.elapsed() >= SOON, "{doorbell:?}");
+        }
+        drop(stopped);
+        // The answers that come too late are nobody's.
+        assert_eq!(client.call(&vec![3]).unwrap(), [3], "{doorbell:?}");
+        assert_eq!(client.session().unwrap().stats().failed, 3);
+    }
+}
+
+#[test]
+fn cancelling_from_another_thread_ends_a_call_on_a_stopped_provider() {
+    for doorbell in DOORBELLS {
+        let dir = Dir::new();
+        let server = Process::start("server", &dir.run_dir);
+        let config = ClientConfig { doorbell, ..patient() };
+        let mut client = Client::<Echo>::with_config(&dir.run_dir, config);
+        let canceller = client.canceller().unwrap();
+        assert_eq!(client.call(&vec![1]).unwrap(), [1]);
+        let _stopped = Stopped::new(&server);
+        let caller = kernel::thread_id();
+        let begun = Instant::now();
+        let failed = thread::scope(|scope| {
+            scope.spawn(|| {
+                kernel::wait_until_parked(caller);
+                canceller.cancel();
+            });
+            client.call_within(&vec![2], PATIENCE * 2)
+        });
+        assert!(matches!(failed, Err(CallError::Cancelled { .. })), "{doorbell:?}: {failed:?}");
+        assert!(begun.elapsed() < PATIENCE, "{doorbell:?}: it was not the cancel that ended it");
+    }
+}
+
+#[test]
+fn a_stopped_client_holds_up_no_other_and_costs_a_bounded_amount_of_memory() {
+    let dir = Dir::new();
+    let mut server = Process::start("server", &dir.run_dir);
+    let mut other = Client::<Echo>::with_config(&dir.run_dir, patient());
+    assert_eq!(other.call(&vec![1]).unwrap(), [1]);
+    let mut deaf = Process::start("deaf", &dir.run_dir);
+    let before = memory(server.pid());
+    let sent: u64 = deaf.ask("flood").parse().unwrap();
+    let _stopped = Stopped::new(&deaf);
+    for at in 0..1000_u64 {
+        let request = at.to_le_bytes().to_vec();
+        assert_eq!(other.call(&request).unwrap(), request);
+    }
+    let grown = memory(server.pid()).saturating_sub(before);
+    println!("{sent} requests of 1000 bytes, answers untaken: the server grew by {grown} KiB");
+    // Both lanes as large as filling makes them, 256 KiB each, epochs on the way, and one answer.
+    assert!(grown < 2 << 10, "{grown} KiB");
+    let stats = parse_stats(&server.ask("stats"));
+    assert_eq!((stats.sessions, stats.poisoned, stats.refused), (2, 0, 0));
+}
+
+/// Resident, in KiB.
+fn memory(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+fn hasty() -> ServerConfig {
+    ServerConfig { unread_timeout: Some(5 * SOON), workers: 2, ..ServerConfig::default() }
+}
+
+#[test]
+fn a_stopped_client_is_closed_after_the_time_and_told_why_when_it_goes_on() {
+    let house = House::with(hasty());
+    let mut other = house.client::<Echo>();
+    let mut deaf = Process::start("deaf", house.run_dir());
+    let sent: u64 = deaf.ask("flood").parse().unwrap();
+    let stopped = Stopped::new(&deaf);
+    until("its session is closed", || house.stats().unread == 1);
+    assert_eq!(house.stats().sessions, 1);
+    assert_eq!(other.call(&vec![1]).unwrap(), [1]);
+    drop(stopped);
+    let told = deaf.ask("take");
+    let (answers, why) = told.split_once(' ').unwrap();
+    assert!(why.starts_with("Unread Unread {"), "{told}");
+    // What was published before is still read.
+    let answers: u64 = answers.parse().unwrap();
+    assert!(answers > 0 && answers <= sent, "{told}, of {sent}");
+    assert_eq!(deaf.ask("call"), "Ok([1])", "on a new session");
+    drop((deaf, other));
+    let stats = house.close();
+    assert_eq!((stats.unread, stats.poisoned, stats.admitted), (1, 0, 3));
+}
+
+#[test]
+fn a_client_that_runs_and_never_reads_is_closed_like_a_stopped_one() {
+    let house = House::with(hasty());
+    let mut client = house.client::<Echo>();
+    let session = client.session().unwrap();
+    // One answer, for which there is room, is enough.
+    session.submit(&vec![1]).unwrap();
+    until("its session is closed", || house.stats().unread == 1);
+    let (_, answer) = session.try_reply().unwrap().expect("it was published before");
+    assert_eq!(answer.unwrap(), [1]);
+    let over = session.try_reply();
+    assert!(matches!(over, Err(CallError::Unread { executed: Executed::No })), "{over:?}");
+    assert_eq!(client.call(&vec![2]).unwrap(), [2]);
+    drop(client);
+    assert_eq!(house.close().unread, 1);
+}
+
+#[test]
+fn a_client_that_waits_long_and_takes_everything_is_not_closed() {
+    let house = House::with(hasty());
+    let mut slow = house.client::<Hold>();
+    let mut idle = house.client::<Echo>();
+    assert_eq!(idle.call(&vec![1]).unwrap(), [1]);
+    let mut trimmed = house.client::<Echo>();
+    trimmed.session().unwrap().trim().unwrap();
+    let ticket = slow.session().unwrap().submit(&1).unwrap();
+    assert_eq!(house.arrivals.next(), 1);
+    // Others are closed meanwhile: so the time is over for these three, too.
+    for times in 1..=3 {
+        let mut deaf = house.client::<Echo>();
+        deaf.session().unwrap().submit(&vec![2]).unwrap();
+        until("somebody else is closed", || house.stats().unread >= times);
+    }
+    house.release();
+    let session = slow.session().unwrap();
+    until("the slow answer", || match session.try_reply().unwrap() {
+        Some((answered, answer)) => {
+            assert_eq!((answered, answer.unwrap()), (ticket, 1));
+            true
+        }
+        None => false,
+    });
+    assert_eq!(idle.session().unwrap().call(&vec![3]).unwrap(), [3], "the same session");
+    assert_eq!(trimmed.session().unwrap().call(&vec![4]).unwrap(), [4], "the same session");
+    drop((slow, idle, trimmed));
+    assert_eq!(house.close().unread, 3);
+}
+
+#[test]
+fn a_client_leaves_a_provider_that_takes_nothing_and_comes_back_to_it() {
+    let dir = Dir::new();
+    let mut server = Process::start("server", &dir.run_dir);
+    let backoff = (Duration::from_micros(10), Duration::from_micros(100));
+    let config = ClientConfig { unread_timeout: Some(SOON), backoff, ..patient() };
+    let mut client = Client::<Echo>::with_config(&dir.run_dir, config);
+    assert_eq!(client.call(&vec![1]).unwrap(), [1]);
+    let stopped = Stopped::new(&server);
+    let mut calls = 0;
+    until("the client gives its session up", || {
+        let failed = client.call_within(&vec![2], SOON / 4);
+        assert!(matches!(failed, Err(CallError::Deadline { .. })), "{failed:?}");
+        calls += 1;
+        client.session().is_none()
+    });
+    assert!(calls > 1, "the first call to fail is not the last");
+    drop(stopped);
+    until("another session opens", || client.call(&vec![3]).is_ok_and(|answer| answer == [3]));
+    let stats = parse_stats(&server.ask("stats"));
+    assert_eq!((stats.sessions, stats.poisoned), (1, 0));
+}

@@ -1,0 +1,113 @@
+//! What a trial does to a process, and what it asks of it: signals that stop it, its figures in `/proc`.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitStatus};
+
+use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
+
+/// What a process holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Holdings {
+    /// Descriptors, or handles.
+    pub descriptors: u64,
+    /// Threads.
+    pub threads: u64,
+    /// Different memfds that are mapped, or that there are descriptors of.
+    pub memfds: u64,
+    /// Resident memory in bytes, shared memory included.
+    pub rss: u64,
+}
+
+/// Whether processes can be stopped and looked at here.
+pub const IS_POSSIBLE: bool = true;
+
+/// This very program, also when its file was replaced meanwhile.
+pub const PROGRAM: &str = "/proc/self/exe";
+
+/// Stops all threads of a process, until [`go_on`].
+///
+/// # Errors
+/// `ESRCH`: there is no such process; `EPERM`: it is another user's.
+pub fn stop(pid: u32) -> io::Result<()> {
+    signal(pid, Signal::STOP)
+}
+
+/// Lets a stopped process go on.
+///
+/// # Errors
+/// As of [`stop`].
+pub fn go_on(pid: u32) -> io::Result<()> {
+    signal(pid, Signal::CONT)
+}
+
+/// Whether every thread of the process is stopped.
+pub fn is_stopped(pid: u32) -> bool {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    let stopped = |task: io::Result<fs::DirEntry>| {
+        let stat = task.and_then(|task| fs::read_to_string(task.path().join("stat")));
+        stat.is_ok_and(|stat| {
+            stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
+        })
+    };
+    tasks.into_iter().all(stopped)
+}
+
+/// Whether SIGKILL ended it.
+pub fn was_killed(status: ExitStatus) -> bool {
+    status.signal() == Some(Signal::KILL.as_raw())
+}
+
+/// Keeps Ctrl-C from the processes that this command starts: who starts them ends them.
+pub fn keep_signals_off(command: &mut Command) {
+    command.process_group(0);
+}
+
+/// Lets this process end with the one that started it, even when it is stopped.
+pub fn end_with_parent() {
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+}
+
+/// What the process holds now.
+///
+/// # Errors
+/// There is no such process, or it is another user's.
+pub fn holdings(pid: u32) -> io::Result<Holdings> {
+    let proc = format!("/proc/{pid}");
+    let count = |of: &str| Ok::<_, io::Error>(fs::read_dir(format!("{proc}/{of}"))?.count() as u64);
+    let status = fs::read_to_string(format!("{proc}/status"))?;
+    let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let rss = rss.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    let mut memfds: BTreeSet<u64> = BTreeSet::new();
+    for line in fs::read_to_string(format!("{proc}/maps"))?.lines() {
+        let mut fields = line.split_whitespace();
+        let (inode, name) = (fields.nth(4), fields.next());
+        if name.is_some_and(|name| name.starts_with("/memfd:")) {
+            memfds.extend(inode.and_then(|inode| inode.parse::<u64>().ok()));
+        }
+    }
+    for entry in fs::read_dir(format!("{proc}/fd"))?.flatten() {
+        let path = entry.path();
+        // Some are closed while they are looked at.
+        let is_memfd =
+            |path| fs::read_link(path).is_ok_and(|to| to.to_string_lossy().contains("/memfd:"));
+        if is_memfd(&path) {
+            memfds
+                .extend(fs::metadata(&path).map(|data| std::os::unix::fs::MetadataExt::ino(&data)));
+        }
+    }
+    Ok(Holdings {
+        descriptors: count("fd")?,
+        threads: count("task")?,
+        memfds: memfds.len() as u64,
+        rss: rss.unwrap_or(0) << 10,
+    })
+}
+
+fn signal(pid: u32, signal: Signal) -> io::Result<()> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    let pid = pid.ok_or_else(|| io::Error::other("not a process's number"))?;
+    Ok(kill_process(pid, signal)?)
+}
