@@ -9,7 +9,7 @@ use bellwire_core::call::SubmitError;
 use bellwire_core::drive::{CallFailed, Drive};
 use bellwire_core::lane::{Armed, Lanes, PushError, Wake};
 use bellwire_core::serve::{Flushed, Incoming, ServeMachine};
-use bellwire_core::wire::{CloseReason, MAX_CONTROL, PAGE_SIZE, Status};
+use bellwire_core::wire::{CloseReason, Doorbell, MAX_CONTROL, PAGE_SIZE, Status};
 use bellwire_core::{Bell, Deadline, Geometry, Limits, Park, Port, SpinPolicy, Woken};
 use bellwire_win::doorbell::Event;
 use bellwire_win::endpoint::{self, Endpoint};
@@ -41,7 +41,7 @@ impl Session {
     pub(crate) fn connect(peer: &Peer, service: &str) -> Self {
         let service_name = service.parse().unwrap();
         let until = Some(clock::now().after(Duration::from_secs(10)));
-        let channel = endpoint::connect(peer.run_dir(), service_name, &[], until).unwrap();
+        let channel = endpoint::connect_trusting(peer.run_dir(), service_name, &[], until).unwrap();
         let spin = match service {
             HOT => SpinPolicy { max: SPIN, worth: SPIN },
             _ => SpinPolicy::NEVER,
@@ -87,7 +87,7 @@ impl Drop for Session {
 /// Serves both services, each session on a thread of its own; `ready` is called when clients may come. Returns at once.
 pub(crate) fn serve(run_dir: &Path, ready: impl FnOnce()) {
     for (service, spin) in [(HOT, SPIN), (PARKED, Duration::ZERO)] {
-        let endpoint = Endpoint::bind(run_dir, service.parse().unwrap(), &[]).unwrap();
+        let endpoint = Endpoint::bind_admitting(run_dir, service.parse().unwrap(), &[]).unwrap();
         thread::spawn(move || {
             loop {
                 let mut channel = accept(&endpoint);
@@ -121,7 +121,7 @@ fn answer(mut link: Link, spin: Duration) {
         while taken < BATCH && is_flushed(&mut machine, &mut lanes, &link) {
             let next = machine.next(&mut lanes, link.own(), link.peer(), &mut buffer).unwrap();
             let Some(incoming) = next else { break };
-            if let Incoming::Request { id, len } = incoming {
+            if let Incoming::Request { id, len, .. } = incoming {
                 let answer = if buffer[0] == ONE_WAY { &[] } else { &buffer[..len] };
                 let (own, peer) = (link.own(), link.peer());
                 machine.respond(&mut lanes, own, peer, id, Status::Ok, answer).unwrap();
@@ -184,9 +184,19 @@ fn link(channel: Channel) -> Link {
         Some(_) => None,
         None => Some(peer::process(&channel, Reach::Watch).unwrap()),
     };
-    let (limits, trusts_peer) = (Limits::default(), true);
-    let parts = Parts { own, peer, channel, own_event, peer_event, process, limits, trusts_peer };
-    Link::new(parts).unwrap()
+    Link::new(Parts {
+        own,
+        peer,
+        channel,
+        doorbell: Doorbell::Eventfd,
+        own_event: Some(own_event),
+        peer_event,
+        process,
+        limits: Limits::default(),
+        lane_name: String::new(),
+        trusts_peer: true,
+    })
+    .unwrap()
 }
 
 fn receive(channel: &Channel) -> [OwnedHandle; 3] {
