@@ -14,7 +14,7 @@ mod help;
 mod ls;
 mod ping;
 mod provide;
-mod soak;
 mod sandbox;
+mod soak;
 mod stat;
 mod support;
