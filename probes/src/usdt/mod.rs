@@ -1,0 +1,202 @@
+//! The probes themselves.
+#![allow(
+    unsafe_code,
+    reason = "a probe is a nop that only an assembler can describe, and a word that the kernel writes"
+)]
+
+mod note;
+mod semaphore;
+
+use note::{probe, sigil};
+use semaphore::Semaphore;
+
+use crate::{Sample, Session};
+
+/// Whether there are probes in this build.
+pub const AVAILABLE: bool = true;
+
+/// Messages a second that may be sampled per direction, unless a tracer asks for more.
+const DEFAULT_CAP: u64 = 5_000;
+
+/// Whether a tracer wants samples.
+#[inline]
+pub fn is_sampling() -> bool {
+    Semaphore::Sampling.is_held()
+}
+
+/// How many messages a second may be sampled per direction: what the tracers that are attached ask for.
+#[cold]
+pub fn cap(session: &Session) -> u64 {
+    if Semaphore::RateAll.is_held() {
+        fire_rate_all(session);
+        u64::MAX
+    } else if Semaphore::Rate50000.is_held() {
+        fire_rate_50000(session);
+        50_000
+    } else {
+        DEFAULT_CAP
+    }
+}
+
+/// A sampled request was taken.
+#[inline]
+pub fn message(session: &Session, sample: &Sample) {
+    if Semaphore::Sampling.is_held() {
+        fire_message(session, sample);
+    }
+}
+
+/// The answer to a sampled request, which was sent at `asked`, was taken.
+#[inline]
+pub fn reply(session: &Session, asked: u64, sample: &Sample) {
+    if Semaphore::Sampling.is_held() {
+        fire_reply(session, asked, sample);
+    }
+}
+
+/// The peer's doorbell is rung: 1 for data, 2 for room.
+#[inline]
+pub fn ring(session: &Session, bell: u64) {
+    if Semaphore::Ring.is_held() {
+        fire_ring(session, bell);
+    }
+}
+
+/// This thread goes to sleep, until there is data, or room when `space` is set.
+#[inline]
+pub fn park_begin(session: &Session, space: bool) {
+    if Semaphore::ParkBegin.is_held() {
+        fire_park_begin(session, space);
+    }
+}
+
+/// Whether a tracer wants to know how long this thread slept.
+#[inline]
+pub fn wants_park_end() -> bool {
+    Semaphore::ParkEnd.is_held()
+}
+
+/// This thread slept for so many nanoseconds, and was `woken` for this reason.
+#[inline]
+pub fn park_end(session: &Session, woken: u64, slept: u64) {
+    if Semaphore::ParkEnd.is_held() {
+        fire_park_end(session, woken, slept);
+    }
+}
+
+/// A record with a payload of `length` bytes met a full lane.
+#[inline]
+pub fn lane_full(session: &Session, length: u64) {
+    if Semaphore::LaneFull.is_held() {
+        fire_lane_full(session, length);
+    }
+}
+
+/// A lane goes on in another epoch of `size` bytes: the own one (`whose` is 1), or the peer's (2).
+#[inline]
+pub fn lane_resized(session: &Session, whose: u64, epoch: u32, size: u64) {
+    if Semaphore::LaneResized.is_held() {
+        fire_lane_resized(session, whose, epoch.into(), size);
+    }
+}
+
+/// A session with this process is open.
+#[inline]
+pub fn session_opened(session: &Session, peer: u32) {
+    if Semaphore::SessionOpened.is_held() {
+        fire_session_opened(session, peer.into());
+    }
+}
+
+/// This end leaves a session.
+#[inline]
+pub fn session_closed(session: &Session, reason: u64) {
+    if Semaphore::SessionClosed.is_held() {
+        fire_session_closed(session, reason);
+    }
+}
+
+/// A call failed in this way.
+#[inline]
+pub fn call_failed(session: &Session, sequence: u64, kind: u64) {
+    if Semaphore::CallFailed.is_held() {
+        fire_call_failed(session, sequence, kind);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn fire_message(session: &Session, sample: &Sample) {
+    probe!("message", Sampling, session,
+        sequence: sample.sequence, sent: sample.sent, published: sample.published,
+        received: sample.received, length: sample.length);
+}
+
+#[cold]
+#[inline(never)]
+fn fire_reply(session: &Session, asked: u64, sample: &Sample) {
+    probe!("reply", Sampling, session,
+        sequence: sample.sequence, asked: asked, sent: sample.sent, published: sample.published,
+        received: sample.received, length: sample.length);
+}
+
+#[cold]
+#[inline(never)]
+fn fire_ring(session: &Session, bell: u64) {
+    probe!("ring", Ring, session, role: session.role, bell: bell);
+}
+
+#[cold]
+#[inline(never)]
+fn fire_park_begin(session: &Session, space: bool) {
+    probe!("park_begin", ParkBegin, session, role: session.role, space: u64::from(space));
+}
+
+#[cold]
+#[inline(never)]
+fn fire_park_end(session: &Session, woken: u64, slept: u64) {
+    probe!("park_end", ParkEnd, session, role: session.role, woken: woken, slept: slept);
+}
+
+#[cold]
+#[inline(never)]
+fn fire_lane_full(session: &Session, length: u64) {
+    probe!("lane_full", LaneFull, session, role: session.role, length: length);
+}
+
+#[cold]
+#[inline(never)]
+fn fire_lane_resized(session: &Session, whose: u64, epoch: u64, size: u64) {
+    probe!("lane_resized", LaneResized, session,
+        role: session.role, whose: whose, epoch: epoch, size: size);
+}
+
+#[cold]
+#[inline(never)]
+fn fire_session_opened(session: &Session, peer: u64) {
+    probe!("session_opened", SessionOpened, session, role: session.role, peer: peer);
+}
+
+#[cold]
+#[inline(never)]
+fn fire_session_closed(session: &Session, reason: u64) {
+    probe!("session_closed", SessionClosed, session, role: session.role, reason: reason);
+}
+
+#[cold]
+#[inline(never)]
+fn fire_call_failed(session: &Session, sequence: u64, kind: u64) {
+    probe!("call_failed", CallFailed, session, sequence: sequence, kind: kind);
+}
+
+#[cold]
+#[inline(never)]
+fn fire_rate_50000(session: &Session) {
+    probe!("rate_50000", Rate50000, session, role: session.role);
+}
+
+#[cold]
+#[inline(never)]
+fn fire_rate_all(session: &Session) {
+    probe!("rate_all", RateAll, session, role: session.role);
+}
