@@ -16,6 +16,7 @@
 //! | [`resize`], [`mailbox`] | how a lane changes its size, and what is on the control socket meanwhile |
 //! | [`call`], [`serve`] | which requests are in flight, on either end |
 //! | [`handshake`] | how a session begins |
+//! | [`sample`] | which messages are stamped for a tracer |
 //! | [`port`] | what a transport has to offer |
 //! | [`drive`] | the only loops that block, over any port |
 #![cfg_attr(not(any(loom, test, feature = "sim")), no_std)]
@@ -34,6 +35,7 @@ mod memory;
 mod name;
 pub mod port;
 pub mod resize;
+pub mod sample;
 pub mod serve;
 #[cfg(feature = "sim")]
 pub mod sim;
@@ -42,6 +44,7 @@ pub mod sync;
 mod time;
 pub mod wire;
 
+pub use bellwire_probes as probes;
 pub use error::{ErrorKind, Executed, Fault, PeerFault};
 pub use geometry::{Geometry, GeometryError};
 pub use limits::{Limit, Limits, Whose};

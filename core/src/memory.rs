@@ -47,6 +47,12 @@ pub trait OwnMemory {
     /// Copies `bytes` into the own lane at `offset`. The caller has checked that they fit.
     fn write(&self, offset: usize, bytes: &[u8]);
 
+    /// Stores entry `slot` of the [table of samples](crate::wire::SAMPLES_AT) in the own page, each word in one piece. May
+    /// do nothing where there are no probes.
+    fn stamp(&self, slot: usize, entry: [u64; 4]) {
+        let _ = (slot, entry);
+    }
+
     /// A hint that the own lane will be written at `offset` soon; inside the lane. May do nothing.
     #[inline]
     fn will_write(&self, offset: usize) {
@@ -66,6 +72,13 @@ pub trait PeerMemory {
 
     /// Copies bytes of the peer's lane at `offset` out. The caller has checked that they are inside it.
     fn read(&self, offset: usize, into: &mut [u8]);
+
+    /// Entry `slot` of the table of samples in the peer's page, each word loaded in one piece; the words may belong to
+    /// several entries. Zeroes where there are no probes.
+    fn stamped(&self, slot: usize) -> [u64; 4] {
+        let _ = slot;
+        [0; 4]
+    }
 
     /// A hint that the peer's lane will be read at `offset` at once; inside the lane. May do nothing.
     #[inline]

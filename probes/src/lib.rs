@@ -9,6 +9,8 @@
 //! function does nothing, and [`is_sampling`] is constantly false.
 #![no_std]
 
+use core::mem::offset_of;
+
 #[cfg(all(
     feature = "usdt",
     target_os = "linux",
@@ -32,14 +34,19 @@ pub use probes::*;
 /// How many bytes a service's name has at most.
 pub const MAX_SERVICE: usize = 63;
 
-/// The session that a probe tells of, and the end of it.
+/// The session that a probe tells of, and the end of it: a tracer reads it where it stands.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub struct Session {
-    number: u64,
-    role: u64,
     /// Ends in a zero at least.
     service: [u8; MAX_SERVICE + 1],
+    number: u64,
+    role: u64,
+    peer: u64,
+    created: u64,
 }
+
+const _: () = assert!(offset_of!(Session, number) == 0x40 && size_of::<Session>() == 0x60);
 
 /// A message whose way was stamped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,18 +64,21 @@ pub struct Sample {
 }
 
 impl Session {
-    /// The session that the server calls `number`, on the end whose `role` on the wire this is. More than
-    /// [`MAX_SERVICE`] bytes of the service's name are cut off.
-    pub fn new(number: u64, role: u32, service: &[u8]) -> Self {
-        let mut named = [0; MAX_SERVICE + 1];
-        for (to, from) in named.iter_mut().zip(service.iter().take(MAX_SERVICE)) {
+    /// The session that the server calls `number`, whose page it `created` then, on the end whose `role` on the wire this
+    /// is; `peer` is the process at the other end, 0 if that is not known. More than [`MAX_SERVICE`] bytes of the
+    /// service's name are cut off.
+    pub fn new(service: &[u8], number: u64, created: u64, role: u32, peer: Option<u32>) -> Self {
+        let mut session = Self::all(role);
+        for (to, from) in session.service.iter_mut().zip(service.iter().take(MAX_SERVICE)) {
             *to = *from;
         }
-        Self { number, role: role.into(), service: named }
+        let peer = peer.unwrap_or(0).into();
+        Self { number, peer, created, ..session }
     }
 
-    /// All sessions of a server, for what concerns them together.
+    /// All sessions of one end, for what concerns them together.
     pub fn all(role: u32) -> Self {
-        Self::new(0, role, b"")
+        let service = [0; MAX_SERVICE + 1];
+        Self { service, number: 0, role: role.into(), peer: 0, created: 0 }
     }
 }

@@ -21,9 +21,9 @@ pub fn cap(_: &Session) -> u64 {
 #[inline]
 pub fn message(_: &Session, _: &Sample) {}
 
-/// The answer to a sampled request, which was sent at `asked`, was taken.
+/// The answer to a sampled request was taken.
 #[inline]
-pub fn reply(_: &Session, _: u64, _: &Sample) {}
+pub fn reply(_: &Session, _: &Sample) {}
 
 /// The peer's doorbell is rung.
 #[inline]
@@ -53,7 +53,7 @@ pub fn lane_resized(_: &Session, _: u64, _: u32, _: u64) {}
 
 /// A session is open.
 #[inline]
-pub fn session_opened(_: &Session, _: u32) {}
+pub fn session_opened(_: &Session) {}
 
 /// This end leaves a session.
 #[inline]

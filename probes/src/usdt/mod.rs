@@ -46,11 +46,11 @@ pub fn message(session: &Session, sample: &Sample) {
     }
 }
 
-/// The answer to a sampled request, which was sent at `asked`, was taken.
+/// The answer to a sampled request was taken.
 #[inline]
-pub fn reply(session: &Session, asked: u64, sample: &Sample) {
+pub fn reply(session: &Session, sample: &Sample) {
     if Semaphore::Sampling.is_held() {
-        fire_reply(session, asked, sample);
+        fire_reply(session, sample);
     }
 }
 
@@ -84,11 +84,11 @@ pub fn park_end(session: &Session, woken: u64, slept: u64) {
     }
 }
 
-/// A record with a payload of `length` bytes met a full lane.
+/// A record met a full lane, and lacked so many bytes of room.
 #[inline]
-pub fn lane_full(session: &Session, length: u64) {
+pub fn lane_full(session: &Session, missing: u64) {
     if Semaphore::LaneFull.is_held() {
-        fire_lane_full(session, length);
+        fire_lane_full(session, missing);
     }
 }
 
@@ -100,11 +100,11 @@ pub fn lane_resized(session: &Session, whose: u64, epoch: u32, size: u64) {
     }
 }
 
-/// A session with this process is open.
+/// A session is open.
 #[inline]
-pub fn session_opened(session: &Session, peer: u32) {
+pub fn session_opened(session: &Session) {
     if Semaphore::SessionOpened.is_held() {
-        fire_session_opened(session, peer.into());
+        fire_session_opened(session);
     }
 }
 
@@ -134,53 +134,53 @@ fn fire_message(session: &Session, sample: &Sample) {
 
 #[cold]
 #[inline(never)]
-fn fire_reply(session: &Session, asked: u64, sample: &Sample) {
+fn fire_reply(session: &Session, sample: &Sample) {
     probe!("reply", Sampling, session,
-        sequence: sample.sequence, asked: asked, sent: sample.sent, published: sample.published,
+        sequence: sample.sequence, sent: sample.sent, published: sample.published,
         received: sample.received, length: sample.length);
 }
 
 #[cold]
 #[inline(never)]
 fn fire_ring(session: &Session, bell: u64) {
-    probe!("ring", Ring, session, role: session.role, bell: bell);
+    probe!("ring", Ring, session, bell: bell);
 }
 
 #[cold]
 #[inline(never)]
 fn fire_park_begin(session: &Session, space: bool) {
-    probe!("park_begin", ParkBegin, session, role: session.role, space: u64::from(space));
+    probe!("park_begin", ParkBegin, session, space: u64::from(space));
 }
 
 #[cold]
 #[inline(never)]
 fn fire_park_end(session: &Session, woken: u64, slept: u64) {
-    probe!("park_end", ParkEnd, session, role: session.role, woken: woken, slept: slept);
+    probe!("park_end", ParkEnd, session, woken: woken, slept: slept);
 }
 
 #[cold]
 #[inline(never)]
-fn fire_lane_full(session: &Session, length: u64) {
-    probe!("lane_full", LaneFull, session, role: session.role, length: length);
+fn fire_lane_full(session: &Session, missing: u64) {
+    probe!("lane_full", LaneFull, session, missing: missing);
 }
 
 #[cold]
 #[inline(never)]
 fn fire_lane_resized(session: &Session, whose: u64, epoch: u64, size: u64) {
     probe!("lane_resized", LaneResized, session,
-        role: session.role, whose: whose, epoch: epoch, size: size);
+        whose: whose, epoch: epoch, size: size);
 }
 
 #[cold]
 #[inline(never)]
-fn fire_session_opened(session: &Session, peer: u64) {
-    probe!("session_opened", SessionOpened, session, role: session.role, peer: peer);
+fn fire_session_opened(session: &Session) {
+    probe!("session_opened", SessionOpened, session);
 }
 
 #[cold]
 #[inline(never)]
 fn fire_session_closed(session: &Session, reason: u64) {
-    probe!("session_closed", SessionClosed, session, role: session.role, reason: reason);
+    probe!("session_closed", SessionClosed, session, reason: reason);
 }
 
 #[cold]
@@ -192,11 +192,11 @@ fn fire_call_failed(session: &Session, sequence: u64, kind: u64) {
 #[cold]
 #[inline(never)]
 fn fire_rate_50000(session: &Session) {
-    probe!("rate_50000", Rate50000, session, role: session.role);
+    probe!("rate_50000", Rate50000, session);
 }
 
 #[cold]
 #[inline(never)]
 fn fire_rate_all(session: &Session) {
-    probe!("rate_all", RateAll, session, role: session.role);
+    probe!("rate_all", RateAll, session);
 }

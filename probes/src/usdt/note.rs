@@ -23,7 +23,7 @@ pub(super) use sigil;
 /// leave the stack alone (`nostack`). It promises to write no memory, and not that it reads none: a tracer follows
 /// pointers.
 macro_rules! probe {
-    ($name:literal, $semaphore:ident, $session:expr, $($arg:ident: $value:expr),* $(,)?) => {{
+    ($name:literal, $semaphore:ident, $session:expr $(, $arg:ident: $value:expr)* $(,)?) => {{
         let session: &Session = $session;
         // SAFETY: the block is a nop; what it adds to other sections is data that no program reads. A tracer's
         // breakpoint keeps all registers and flags.
@@ -41,7 +41,7 @@ macro_rules! probe {
                 ".asciz \"bellwire\"",
                 concat!(".asciz \"", $name, "\""),
                 concat!(
-                    ".asciz \"8@", sigil!(), "{number} 8@", sigil!(), "{service}",
+                    ".asciz \"8@", sigil!(), "{session}",
                     $(" 8@", sigil!(), "{", stringify!($arg), "}",)* "\"",
                 ),
                 "994: .balign 4",
@@ -57,8 +57,7 @@ macro_rules! probe {
                 ".endif",
                 semaphores = sym semaphore::SEMAPHORES,
                 offset = const 2 * Semaphore::$semaphore as usize,
-                number = in(reg) session.number,
-                service = in(reg) session.service.as_ptr(),
+                session = in(reg) &raw const *session,
                 $($arg = in(reg) { let value: u64 = $value; value },)*
                 options(readonly, preserves_flags),
             );

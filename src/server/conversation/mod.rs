@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use bellwire_core::lane::{Armed, Lanes, PushError, Record, Wake};
 use bellwire_core::resize::{self, FollowError, ResizeError};
+use bellwire_core::sample::Answering;
 use bellwire_core::serve::{Incoming, ServeCounts, ServeMachine};
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{CloseReason, Role, Status};
-use bellwire_core::{Bell, Instant, PeerFault, PeerMemory, Port, ServiceName, Word};
+use bellwire_core::{Bell, Instant, PeerFault, PeerMemory, Port, ServiceName, Word, probes};
 
 use crate::connect::own_uid;
 use crate::server::ServerConfig;
@@ -52,6 +53,7 @@ pub(super) struct Conversation {
     /// Whether the reactor polls it; if not, it is armed and will ring.
     pub(super) is_hot: bool,
     rings: u64,
+    trace: Answering,
     /// Tells a client that is parked on a futex that this thread died. Dropped before the page it stands in.
     _life: Option<LifeLock>,
 }
@@ -88,7 +90,7 @@ impl From<PeerFault> for Ended {
 
 impl Conversation {
     pub(super) fn new(arrived: Arrived, config: &ServerConfig) -> Self {
-        let Arrived { link, lanes, caller, service } = arrived;
+        let Arrived { link, lanes, caller, service, trace } = arrived;
         // Without it the client notices this process's death by its descriptors, in slices of time. It holds
         // addresses of this process, which are no business of another user's.
         let is_kin = caller.uid == own_uid() || caller.uid == 0;
@@ -110,6 +112,7 @@ impl Conversation {
             idle_turns: 0,
             is_hot: true,
             rings: 0,
+            trace,
             _life: life,
         }
     }
@@ -272,6 +275,7 @@ impl Conversation {
     pub(super) fn close(mut self, reason: CloseReason) -> (ServeCounts, Option<OwnedFd>) {
         let wake = self.lanes.close(self.link.own(), self.link.peer(), reason);
         self.ring(wake);
+        probes::session_closed(self.trace.session(), reason as u64);
         (self.serve.counts(), self.link.into_socket())
     }
 
@@ -283,6 +287,10 @@ impl Conversation {
         let buffer = if was_arriving { &mut self.arriving } else { &mut scratch.request };
         let (own, peer) = (self.link.own(), self.link.peer());
         let incoming = self.serve.next(&mut self.lanes, own, peer, buffer)?;
+        if let Some((id, len)) = incoming.as_ref().and_then(Incoming::request) {
+            let end = || self.lanes.received().bytes;
+            self.trace.took(peer, id, len, end, || self.link.now());
+        }
         if was_arriving != self.serve.is_arriving() {
             std::mem::swap(&mut self.arriving, &mut scratch.request);
             if was_arriving {
@@ -358,7 +366,11 @@ impl Conversation {
     /// Goes on in the client's next epoch. False when this process lacks what it takes, for now.
     fn follow(&mut self, switch: &Record) -> Result<bool, Ended> {
         match resize::follow(&mut self.link, &mut self.lanes, switch) {
-            Ok(()) => Ok(true),
+            Ok(()) => {
+                let peer = self.lanes.received();
+                probes::lane_resized(self.trace.session(), 2, peer.epoch, peer.size);
+                Ok(true)
+            }
             Err(FollowError::Lied(fault)) => Err(fault.into()),
             Err(FollowError::Short(_)) => {
                 self.is_stalled = true;
@@ -401,6 +413,7 @@ impl Conversation {
 
     #[inline]
     fn publish(&mut self) {
+        self.trace.publish(self.link.own(), || self.link.now());
         let wake = self.lanes.commit(self.link.own(), self.link.peer());
         self.ring(wake);
     }
@@ -410,16 +423,19 @@ impl Conversation {
     fn note_size(&mut self) {
         let epoch = self.lanes.epoch();
         self.noted = epoch.number;
+        probes::lane_resized(self.trace.session(), 1, epoch.number, epoch.size.size());
         learned::note(self.service, Role::Server, epoch.size);
     }
 
     fn ring(&mut self, wake: Wake) {
         if wake.data {
             self.rings += 1;
+            probes::ring(self.trace.session(), Bell::Data.number());
             self.link.ring(Bell::Data);
         }
         if wake.space {
             self.rings += 1;
+            probes::ring(self.trace.session(), Bell::Space.number());
             self.link.ring(Bell::Space);
         }
     }

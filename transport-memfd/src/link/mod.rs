@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use bellwire_core::lane::Epoch;
 use bellwire_core::resize::{FollowError, Shortage};
 use bellwire_core::sync::{Ordering, fence};
-use bellwire_core::wire::{Doorbell, PAGE_SIZE};
+use bellwire_core::wire::{Doorbell, PAGE_SIZE, PageHeader, sample_offset};
 use bellwire_core::{
     Bell, Instant, Limits, OwnMemory, Park, PeerFault, PeerMemory, Port, Woken, Word,
 };
@@ -110,6 +110,13 @@ pub struct Link {
     gathered: OnceLock<Epoll>,
 }
 
+impl OwnEnd {
+    /// When the page was made, as stands in it: nanoseconds since 1970.
+    pub fn created(&self) -> u64 {
+        self.page.load_u64(PageHeader::CREATED, Ordering::Relaxed)
+    }
+}
+
 impl OwnMemory for OwnEnd {
     #[inline]
     fn store(&self, word: Word, value: u64, order: Ordering) {
@@ -119,6 +126,12 @@ impl OwnMemory for OwnEnd {
     #[inline]
     fn write(&self, offset: usize, bytes: &[u8]) {
         self.lane.write(offset, bytes);
+    }
+
+    fn stamp(&self, slot: usize, entry: [u64; 4]) {
+        for (at, word) in (sample_offset(slot)..).step_by(8).zip(entry) {
+            self.page.store_u64(at, word, Ordering::Relaxed);
+        }
     }
 
     #[inline]
@@ -136,6 +149,11 @@ impl PeerMemory for PeerEnd {
     #[inline]
     fn read(&self, offset: usize, into: &mut [u8]) {
         self.lane.read(offset, into);
+    }
+
+    fn stamped(&self, slot: usize) -> [u64; 4] {
+        let at = sample_offset(slot);
+        [0, 8, 16, 24].map(|word| self.page.load_u64(at + word, Ordering::Relaxed))
     }
 
     #[inline]
