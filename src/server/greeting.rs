@@ -191,6 +191,7 @@ impl Greeting {
         let Credentials { pid, uid, gid, .. } = self.credentials;
         let caller = Caller { pid, uid, gid, session: self.session };
         let pidfd = peer::peer_pidfd(self.socket.as_fd());
+        let created = own.end.created();
         let parts = Parts {
             own: own.end,
             peer,
@@ -205,7 +206,6 @@ impl Greeting {
         // The parts were made to fit; should they not, the client sees the socket close.
         let Ok(link) = Link::new(parts) else { return Progress::TurnedAway(None) };
         let lanes = Lanes::with_terms(server_lane(hello, welcome), client_lane(hello, welcome));
-        let created = own.end.created();
         let number = self.session;
         let session = sample::session(hello.service, number, created, Role::Server, pid);
         probes::session_opened(&session);
