@@ -23,7 +23,7 @@ pub struct Header {
     pub len: U32,
     /// A [`Kind`].
     pub kind: u8,
-    /// [`MORE`] or 0; bit 0 is kept for a send time between header and payload.
+    /// [`MORE`] or 0.
     pub flags: u8,
     /// A [`Status`]; 0 in requests.
     pub status: U16,

@@ -9,7 +9,7 @@ use std::os::windows::io::{AsHandle, BorrowedHandle};
 use bellwire_core::lane::Epoch;
 use bellwire_core::resize::{FollowError, Shortage};
 use bellwire_core::sync::{Ordering, fence};
-use bellwire_core::wire::{Doorbell, PAGE_SIZE};
+use bellwire_core::wire::{Doorbell, PAGE_SIZE, PageHeader};
 use bellwire_core::{
     Bell, Instant, Limits, OwnMemory, Park, PeerFault, PeerMemory, Port, Woken, Word,
 };
@@ -98,6 +98,13 @@ pub struct Link {
 /// Wakes a thread that is parked in a [`Link`], from any other thread. Clones share the link.
 #[derive(Clone, Debug)]
 pub struct Canceller(Cancel);
+
+impl OwnEnd {
+    /// When the page was made, as stands in it: nanoseconds since 1970.
+    pub fn created(&self) -> u64 {
+        self.page.load_u64(PageHeader::CREATED, Ordering::Relaxed)
+    }
+}
 
 impl OwnMemory for OwnEnd {
     #[inline]
