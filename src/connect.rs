@@ -277,6 +277,7 @@ impl Connecting {
         let (number, pid) = (welcome.session, self.credentials.pid);
         let session = sample::session(self.service, number, created, Role::Client, pid);
         probes::session_opened(&session);
+        probes::capped(&session);
         let seed = clock::now().as_nanos() ^ u64::from(std::process::id()).rotate_left(32);
         drive.set_trace(Asking::new(session, welcome.features & SAMPLES != 0, seed));
         Ok(Opened { drive, board: mapped.board, pid: self.credentials.pid })

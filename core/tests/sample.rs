@@ -17,7 +17,7 @@ const START: Instant = Instant::from_nanos(1 << 50);
 fn stream(chooser: &mut Chooser, from: Instant, apart: Duration, count: u32) -> Vec<u32> {
     let chosen = |at: &u32| {
         let now = from.after(apart * *at);
-        chooser.is_due() && chooser.choose(CAP, now)
+        chooser.is_due(CAP) && chooser.choose(now)
     };
     (0..count).filter(chosen).collect()
 }
@@ -43,7 +43,7 @@ fn a_cap_without_limit_samples_every_message() {
     let mut chooser = Chooser::new(7);
     let every = |at: u64| {
         let now = START.after(Duration::from_nanos(at * 100));
-        chooser.is_due() && chooser.choose(u64::MAX, now)
+        chooser.is_due(u64::MAX) && chooser.choose(now)
     };
     assert!((0..1_000_000).all(every));
 }
@@ -71,10 +71,18 @@ fn after_a_pause_a_slow_stream_is_sampled_soon() {
     // Who sends so seldom sleeps between two messages.
     let chosen = (0..100).filter(|at| {
         let now = later.after(Duration::from_millis(*at));
-        chooser.paused(CAP, now);
-        chooser.is_due() && chooser.choose(CAP, now)
+        chooser.paused(now);
+        chooser.is_due(CAP) && chooser.choose(now)
     });
     assert!(chosen.count() > 80);
+}
+
+#[test]
+fn a_tracer_that_wants_more_gets_the_next_message() {
+    let mut chooser = Chooser::new(7);
+    stream(&mut chooser, START, Duration::from_nanos(20), 50_000_000);
+    let later = START.after(Duration::from_secs(2));
+    assert!(chooser.is_due(u64::MAX) && chooser.choose(later));
 }
 
 #[test]

@@ -37,9 +37,6 @@ struct Table<'a> {
 pub(crate) fn run(args: &BreakdownArgs) -> Result<(), Error> {
     let stop = Stop::on_signals()?;
     tracer::trace(&args.scope, None, |tracer| {
-        if !args.scope.json && !args.folded {
-            eprintln!("Tracing the calls of Bellwire... Hit Ctrl-C to end.");
-        }
         each_interval(tracer, &args.pace, &stop, args.by_session, |counted| {
             for (key, counted) in counted {
                 if args.folded {

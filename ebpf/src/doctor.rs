@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::processes;
 
 /// Capabilities by number, as `capabilities(7)` has them.
+const SYS_PTRACE: u32 = 19;
 const SYS_ADMIN: u32 = 21;
 const PERFMON: u32 = 38;
 const BPF: u32 = 39;
@@ -118,7 +119,8 @@ fn uprobes() -> Check {
 
 /// Whether other users' processes can be looked into.
 fn others() -> Check {
-    let visible = fs::read_to_string("/proc/1/maps").is_ok();
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let visible = held(&status) >> SYS_PTRACE & 1 == 1;
     let found = if visible { "can be listed and attached to" } else { "are not seen" };
     let remedy = "run as root, or as the user of the processes, or name their files with --exe";
     Check {

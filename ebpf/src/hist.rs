@@ -34,9 +34,6 @@ pub(crate) fn run(args: &HistArgs) -> Result<(), Error> {
     let stop = Stop::on_signals()?;
     let stages = if args.stage.is_empty() { vec![Stage::Call] } else { args.stage.clone() };
     tracer::trace(&args.scope, None, |tracer| {
-        if !args.scope.json {
-            eprintln!("Tracing the calls of Bellwire... Hit Ctrl-C to end.");
-        }
         each_interval(tracer, &args.pace, &stop, args.by_session, |counted| {
             for (key, counted) in counted {
                 for stage in &stages {

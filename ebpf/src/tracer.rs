@@ -76,6 +76,7 @@ pub(crate) fn trace<T>(
     let mut object = MaybeUninit::uninit();
     let mut tracer = Tracer::load(&mut object, scope, slow)?;
     tracer.attach(scope)?;
+    eprintln!("attached. Ctrl-C ends it.");
     let watched = watch(&tracer);
     tracer.detach();
     watched
@@ -146,13 +147,13 @@ impl<'a> Tracer<'a> {
     pub(crate) fn counted(&self, by_session: bool) -> BTreeMap<Key, Counted> {
         let mut counted: BTreeMap<Key, Counted> = BTreeMap::new();
         let Some(bss) = &self.skel.maps.bss_data else { return counted };
-        for session in &bss.stats {
+        for (slot, session) in bss.stats.iter().enumerate() {
             if session.stages.iter().all(|stage| stage.count == 0) {
                 continue;
             }
             let number = (session.key.number, session.key.created);
-            let key =
-                Key { service: text(&session.service), session: by_session.then_some(number) };
+            let service = if slot == 0 { "(others)".to_owned() } else { text(&session.service) };
+            let key = Key { service, session: by_session.then_some(number) };
             let stages = session.stages.iter().map(histogram);
             let into = counted.entry(key).or_default();
             into.stages.resize_with(session.stages.len(), Histogram::default);

@@ -15,7 +15,7 @@ pub(crate) struct Job {
 }
 
 /// Every check, the quick ones first.
-pub(crate) const JOBS: [Job; 10] = [
+pub(crate) const JOBS: [Job; 11] = [
     Job { name: "fmt", about: "the code is formatted" },
     Job { name: "rules", about: "the rules of this repository that no lint knows" },
     Job {
@@ -27,6 +27,7 @@ pub(crate) const JOBS: [Job; 10] = [
     Job { name: "doc", about: "the documentation builds; warnings are errors" },
     Job { name: "loom", about: "the lanes and the parking protocol, every interleaving" },
     Job { name: "mutants", about: "the loom tests notice every weakened ordering" },
+    Job { name: "trace", about: "the tracer: lints, tests as root, and a static build" },
     Job { name: "windows", about: "core for Windows and for no operating system at all" },
     Job { name: "wine", about: "the Windows transport: lints, and its tests under Wine" },
 ];

@@ -17,6 +17,8 @@ const SECOND: u64 = 1_000_000_000;
 /// what may be a sample only.
 #[derive(Debug)]
 pub struct Chooser {
+    /// Samples a second, at most.
+    cap: u64,
     /// Messages to skip yet.
     skip: u64,
     /// Messages to skip on the average.
@@ -34,6 +36,7 @@ impl Chooser {
     /// One that draws from this seed.
     pub fn new(seed: u64) -> Self {
         Self {
+            cap: 0,
             skip: 0,
             mean: 0,
             seen: 0,
@@ -44,9 +47,14 @@ impl Chooser {
         }
     }
 
-    /// Whether the clock has to be looked at for this message: [`Chooser::choose`] then.
+    /// Whether the clock has to be looked at for this message, at most `cap` of which are sampled a second:
+    /// [`Chooser::choose`] then.
     #[inline]
-    pub fn is_due(&mut self) -> bool {
+    pub fn is_due(&mut self, cap: u64) -> bool {
+        if cap != self.cap {
+            // What was to be skipped was drawn for another tracer.
+            (self.cap, self.skip, self.mean) = (cap, 0, 0);
+        }
         self.seen += 1;
         if self.skip > 0 {
             self.skip -= 1;
@@ -55,10 +63,10 @@ impl Chooser {
         true
     }
 
-    /// Whether this message is sampled, at most `cap` a second.
-    pub fn choose(&mut self, cap: u64, now: Instant) -> bool {
-        self.measure(cap, now);
-        let chosen = self.spend(cap, now);
+    /// Whether this message is sampled.
+    pub fn choose(&mut self, now: Instant) -> bool {
+        self.measure(now);
+        let chosen = self.spend(now);
         if !chosen {
             // Faster than was thought: do not read the clock for each message until the window is over.
             self.mean = (self.mean * 2 + 1).min(MOST_SKIPPED);
@@ -68,20 +76,20 @@ impl Chooser {
     }
 
     /// After a pause: what was to be skipped at the rate before it may be much too much.
-    pub fn paused(&mut self, cap: u64, now: Instant) {
-        if self.measure(cap, now) {
+    pub fn paused(&mut self, now: Instant) {
+        if self.measure(now) {
             self.skip = self.skip.min(self.draw());
         }
     }
 
     /// Follows the rate of messages, once per window. True when it did.
-    fn measure(&mut self, cap: u64, now: Instant) -> bool {
+    fn measure(&mut self, now: Instant) -> bool {
         let nanos = crate::time::nanos(now.since(self.began));
         if now.since(self.began) < WINDOW {
             return false;
         }
         let rate = u128::from(self.seen) * u128::from(SECOND) / u128::from(nanos.max(1));
-        let per_sample = rate / u128::from(cap.max(1));
+        let per_sample = rate / u128::from(self.cap.max(1));
         self.mean = u64::try_from(per_sample).unwrap_or(MOST_SKIPPED).min(MOST_SKIPPED);
         self.mean = self.mean.saturating_sub(1);
         (self.seen, self.began) = (0, now);
@@ -89,7 +97,8 @@ impl Chooser {
     }
 
     /// Takes one sample of what is allowed, if there is one.
-    fn spend(&mut self, cap: u64, now: Instant) -> bool {
+    fn spend(&mut self, now: Instant) -> bool {
+        let cap = self.cap;
         let most = SECOND.saturating_mul((cap / BURST_PART).max(1));
         let passed = crate::time::nanos(now.since(self.refilled));
         self.refilled = now;

@@ -101,9 +101,9 @@ impl Asking {
             return;
         }
         self.begun = None;
-        if self.chooser.is_due() {
+        if self.chooser.is_due(probes::cap()) {
             let now = now();
-            if self.chooser.choose(probes::cap(&self.session), now) {
+            if self.chooser.choose(now) {
                 self.begun = Some(now);
             }
         }
@@ -130,7 +130,7 @@ impl Asking {
     /// This end has slept.
     pub fn slept(&mut self, now: Instant) {
         if probes::is_sampling() && self.outgoing.is_agreed {
-            self.chooser.paused(probes::cap(&self.session), now);
+            self.chooser.paused(now);
         }
     }
 

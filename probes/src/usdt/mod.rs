@@ -25,16 +25,25 @@ pub fn is_sampling() -> bool {
 }
 
 /// How many messages a second may be sampled per direction: what the tracers that are attached ask for.
-#[cold]
-pub fn cap(session: &Session) -> u64 {
+#[inline]
+pub fn cap() -> u64 {
     if Semaphore::RateAll.is_held() {
-        fire_rate_all(session);
         u64::MAX
     } else if Semaphore::Rate50000.is_held() {
-        fire_rate_50000(session);
         50_000
     } else {
         DEFAULT_CAP
+    }
+}
+
+/// A session is open that may sample: the probes that stand for caps have to be reached from somewhere.
+#[inline]
+pub fn capped(session: &Session) {
+    if Semaphore::RateAll.is_held() {
+        fire_rate_all(session);
+    }
+    if Semaphore::Rate50000.is_held() {
+        fire_rate_50000(session);
     }
 }
 
