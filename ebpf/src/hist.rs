@@ -60,7 +60,8 @@ pub(crate) fn each_interval(
     by_session: bool,
     mut show: impl FnMut(&BTreeMap<Key, Counted>) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let mut before = tracer.counted(by_session);
+    // Everything since it was attached is in the first output.
+    let mut before = BTreeMap::new();
     let mut shown = 0;
     loop {
         let stopped = stop.wait(pace.interval);

@@ -76,11 +76,13 @@ fn a_busy_processor_shows_in_wake() {
     pinned.args(["--cpu-list", "0", "nice", "--adjustment=19"]).arg(program());
     let mut server = Process::start_by(pinned, "server", dir.path());
     let mut client = Process::start("client", dir.path());
-    let mut hogs = Command::new("taskset");
-    hogs.args(["--cpu-list", "0"]).arg(program());
-    let _hog = Process::start_by(hogs, "hog", dir.path());
-    let orders = format!("calls {CALLS} 1000");
-    let Some(table) = traced(&mut server, &mut client, &orders) else { return };
+    let _hogs = [(); 2].map(|()| {
+        let mut pinned = Command::new("taskset");
+        pinned.args(["--cpu-list", "0"]).arg(program());
+        Process::start_by(pinned, "hog", dir.path())
+    });
+    // Some of them are let in at once all the same.
+    let Some(table) = traced(&mut server, &mut client, "calls 200 1000") else { return };
     let wake = stage(&table, "wake");
     assert!(number(wake, "count") > 0, "{table:#}");
     assert!(number(wake, "max_ns") > MILLISECOND, "{table:#}");
