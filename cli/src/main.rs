@@ -12,6 +12,7 @@ mod out;
 mod ping;
 mod provide;
 mod stop;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -38,6 +39,7 @@ fn run(args: Args) -> Result<Exit, Failure> {
         Command::Ping(ping) => ping::run(&run_dir, &ping),
         Command::Ls(ls) => ls::run(&run_dir, &ls),
         Command::Doctor(doctor) => doctor::run(&run_dir, &doctor),
+        Command::Trace { args } => trace::run(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Args::command(), "bellwire", &mut script);

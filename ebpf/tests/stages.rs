@@ -82,7 +82,7 @@ fn a_busy_processor_shows_in_wake() {
         Process::start_by(pinned, "hog", dir.path())
     });
     // Some of them are let in at once all the same.
-    let Some(table) = traced(&mut server, &mut client, "calls 200 1000") else { return };
+    let Some(table) = traced(&mut server, &mut client, "calls 60 1000") else { return };
     let wake = stage(&table, "wake");
     assert!(number(wake, "count") > 0, "{table:#}");
     assert!(number(wake, "max_ns") > MILLISECOND, "{table:#}");

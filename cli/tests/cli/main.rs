@@ -15,3 +15,4 @@ mod ls;
 mod ping;
 mod provide;
 mod support;
+mod trace;

@@ -1,0 +1,35 @@
+//! `bellwire trace` is `bellwire-trace`.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::support::Ended;
+
+/// The command, alone in a directory: where this test's own lies, a tracer may have been built too.
+fn alone() -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("bellwire");
+    fs::copy(env!("CARGO_BIN_EXE_bellwire"), &program).unwrap();
+    (dir, program)
+}
+
+#[test]
+fn the_tracer_gets_all_arguments_and_its_exit_code_is_kept() {
+    let (dir, program) = alone();
+    let tracer = dir.path().join("bellwire-trace");
+    fs::write(&tracer, "#!/bin/sh\necho \"$@\"\nexit 77\n").unwrap();
+    fs::set_permissions(&tracer, fs::Permissions::from_mode(0o755)).unwrap();
+    let ended = Ended::of(Command::new(program).args(["trace", "hist", "-p", "7", "--json", "1"]));
+    assert_eq!(ended.stdout, "hist -p 7 --json 1\n");
+    assert_eq!(ended.status, Some(77));
+}
+
+#[test]
+fn without_a_tracer_it_says_how_to_get_one() {
+    let (dir, program) = alone();
+    let ended = Ended::of(Command::new(program).args(["trace", "list"]).env("PATH", dir.path()));
+    assert_eq!(ended.status, Some(1));
+    assert!(ended.stderr.contains("cargo install --path ebpf"), "{}", ended.stderr);
+}
