@@ -1,12 +1,7 @@
 //! Hot ping-pong between two processes on two processors, for comparing two builds: `benches/probes` does that.
 //!
-//! Prints the time of a call in nanoseconds: of the tenth of the batches that were the quickest, which nobody else on
+//! Prints the time of a call in nanoseconds: the median of the quickest tenth of the batches, which nobody else on
 //! the machine disturbed.
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "an example that cannot go on says so"
-)]
 
 use std::hint::black_box;
 use std::process::{Command, Stdio};
