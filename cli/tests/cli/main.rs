@@ -17,3 +17,4 @@ mod provide;
 mod soak;
 mod stat;
 mod support;
+mod trace;
