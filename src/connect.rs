@@ -4,12 +4,13 @@ use std::io;
 use std::time::Duration;
 
 use bellwire_core::drive::{Drive, SHRINK_AFTER};
-use bellwire_core::handshake::{ClientHandshake, ClientStep, HandshakeError};
+use bellwire_core::handshake::{ClientHandshake, ClientStep, FEATURES, HandshakeError};
 use bellwire_core::lane::{LaneTerms, Lanes};
+use bellwire_core::sample::{self, Asking};
 use bellwire_core::wire::{
-    Doorbell, Hello, Message, PAGE_SIZE, PROTOCOL, PageHeader, Role, Welcome,
+    Doorbell, Hello, Message, PAGE_SIZE, PROTOCOL, PageHeader, Role, SAMPLES, Welcome,
 };
-use bellwire_core::{Geometry, Instant, Limits, ServiceName, SpinPolicy};
+use bellwire_core::{Geometry, Instant, Limits, ServiceName, SpinPolicy, probes};
 use zerocopy::IntoBytes;
 
 use crate::board::Board;
@@ -155,7 +156,7 @@ impl Connecting {
         let lane = learned::opening(service, Role::Client, config.lane, most);
         let hello = Hello {
             versions: PROTOCOL,
-            features: 0,
+            features: FEATURES,
             service,
             method,
             token: config.token.map_or([0; 16], Token::bytes),
@@ -260,6 +261,7 @@ impl Connecting {
 
     fn open(self, welcome: &Welcome) -> Result<Opened, ConnectError> {
         let mapped = self.mapped.ok_or_else(|| protocol("READY before ATTACH"))?;
+        let created = page_header(&mapped.peer.page).created();
         let process = peer::watch(&self.channel);
         let parts = Parts {
             own: mapped.own,
@@ -278,7 +280,13 @@ impl Connecting {
             Lanes::with_terms(client_lane(&self.hello, welcome), server_lane(&self.hello, welcome));
         let mut drive = Drive::new(link, lanes, self.spin);
         drive.set_shrink_after(self.shrink_after);
-        Ok(Opened { drive, board: mapped.board, pid: self.credentials.pid() })
+        let (number, pid) = (welcome.session, self.credentials.pid());
+        let session = sample::session(self.service, number, created, Role::Client, pid);
+        probes::session_opened(&session);
+        probes::capped(&session);
+        let seed = clock::now().as_nanos() ^ u64::from(std::process::id()).rotate_left(32);
+        drive.set_trace(Asking::new(session, welcome.features & SAMPLES != 0, seed));
+        Ok(Opened { drive, board: mapped.board, pid })
     }
 }
 

@@ -1,3 +1,4 @@
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -62,6 +63,13 @@ pub(crate) enum Command {
     Stat(Stat),
     Doctor(Doctor),
     Soak(Soak),
+    /// Show where the time of messages goes, in running processes: bellwire-trace, where it is installed
+    #[command(disable_help_flag = true)]
+    Trace {
+        /// Its command and options; `bellwire trace help` lists them
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
     /// Print a completion script for a shell
     #[command(after_help = "\
 Examples:

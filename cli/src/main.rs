@@ -14,6 +14,7 @@ mod provide;
 mod soak;
 mod stat;
 mod stop;
+mod trace;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -43,6 +44,7 @@ fn run(args: Args) -> Result<Exit, Failure> {
         Command::Ls(ls) => ls::run(&run_dir, &ls),
         Command::Stat(stat) => stat::run(&run_dir, &stat),
         Command::Doctor(doctor) => doctor::run(&run_dir, &doctor),
+        Command::Trace { args } => trace::run(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Args::command(), "bellwire", &mut script);

@@ -224,6 +224,11 @@ impl CallMachine {
         }
     }
 
+    /// Whether a request is being sent in parts.
+    pub fn is_sending(&self) -> bool {
+        self.sending.is_some()
+    }
+
     /// Whether an answer is arriving in parts: its buffer must stay as it is.
     pub fn is_arriving(&self) -> bool {
         self.arriving.is_some()

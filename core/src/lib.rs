@@ -18,6 +18,7 @@
 //! | [`control`], [`mailbox`] | what is on the control socket meanwhile, and what becomes of it |
 //! | [`call`], [`serve`] | which requests are in flight, on either end |
 //! | [`handshake`] | how a session begins |
+//! | [`sample`] | which messages are stamped for a tracer |
 //! | [`port`] | what a transport has to offer |
 //! | [`drive`] | the only loops that block, over any port |
 //! | [`doctor`] | what a look at a machine finds |
@@ -40,6 +41,7 @@ mod memory;
 mod name;
 pub mod port;
 pub mod resize;
+pub mod sample;
 pub mod serve;
 #[cfg(feature = "sim")]
 pub mod sim;
@@ -49,6 +51,7 @@ mod time;
 mod unread;
 pub mod wire;
 
+pub use bellwire_probes as probes;
 pub use error::{ErrorKind, Executed, Fault, PeerFault};
 pub use geometry::{Geometry, GeometryError};
 pub use limits::{Limit, Limits, Whose};

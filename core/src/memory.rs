@@ -48,6 +48,12 @@ pub trait OwnMemory {
     /// Copies `bytes` into the own lane at `offset`. The caller has checked that they fit.
     fn write(&self, offset: usize, bytes: &[u8]);
 
+    /// Stores entry `slot` of the [table of samples](crate::wire::SAMPLES_AT) in the own page, each word in one piece. May
+    /// do nothing where there are no probes.
+    fn stamp(&self, slot: usize, entry: [u64; 4]) {
+        let _ = (slot, entry);
+    }
+
     /// A hint that the own lane will be written at `offset` soon; inside the lane. May do nothing.
     #[inline]
     fn will_write(&self, offset: usize) {
@@ -72,6 +78,13 @@ pub trait PeerMemory {
     fn says_closed(&self) -> bool {
         let state = SessionState::parse(self.load(Word::State, Ordering::Acquire));
         matches!(state, Some((SessionState::Closed, _)))
+    }
+
+    /// Entry `slot` of the table of samples in the peer's page, each word loaded in one piece; the words may belong to
+    /// several entries. Zeroes where there are no probes.
+    fn stamped(&self, slot: usize) -> [u64; 4] {
+        let _ = slot;
+        [0; 4]
     }
 
     /// A hint that the peer's lane will be read at `offset` at once; inside the lane. May do nothing.

@@ -14,6 +14,16 @@ pub enum Bell {
     Space,
 }
 
+impl Bell {
+    /// Its number for a tracer.
+    pub const fn number(self) -> u64 {
+        match self {
+            Self::Data => 1,
+            Self::Space => 2,
+        }
+    }
+}
+
 /// A wait that a machine asks for. The parking protocol has been armed; the waiter sleeps unless one of
 /// the words has moved on from the value given here (low 32 bits). It always waits for data, and for space
 /// too when its own lane is full: a peer that cannot answer because nobody reads would wait for ever.
@@ -47,6 +57,18 @@ pub enum Woken {
     Cancelled,
     /// The peer's process ended or it closed the session.
     PeerGone,
+}
+
+impl Woken {
+    /// Its number for a tracer.
+    pub const fn number(self) -> u64 {
+        match self {
+            Self::Rung => 1,
+            Self::Deadline => 2,
+            Self::Cancelled => 3,
+            Self::PeerGone => 4,
+        }
+    }
 }
 
 /// What a transport gives to one end of a session: memory, a clock and a doorbell.

@@ -42,6 +42,17 @@ pub enum Incoming {
     },
 }
 
+impl Incoming {
+    /// The id of a request, and the length of its payload; 0 when that is a memfd.
+    pub fn request(&self) -> Option<(u64, usize)> {
+        match *self {
+            Self::Request { id, len, .. } => Some((id, len)),
+            Self::Attached { id } => Some((id, 0)),
+            _ => None,
+        }
+    }
+}
+
 /// Counters of the serving end. `accepted = answered + refused + in flight`, always.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServeCounts {
@@ -350,7 +361,22 @@ impl ServeMachine {
         lanes: &mut Lanes,
         own: &O,
         peer: &P,
+        pass: impl FnMut(u64) -> Result<(), Shortage>,
+    ) -> Result<Flushed, PeerFault> {
+        self.flush_noting(lanes, own, peer, pass, |_, _| {})
+    }
+
+    /// As [`ServeMachine::flush`]; `note` gets the id of each answer that was written, and the position at which it ends.
+    ///
+    /// # Errors
+    /// As [`ServeMachine::flush`].
+    pub fn flush_noting<O: OwnMemory, P: PeerMemory>(
+        &mut self,
+        lanes: &mut Lanes,
+        own: &O,
+        peer: &P,
         mut pass: impl FnMut(u64) -> Result<(), Shortage>,
+        mut note: impl FnMut(u64, u64),
     ) -> Result<Flushed, PeerFault> {
         while let Some(owed) = self.owed.front_mut() {
             let pushed = match &mut owed.body {
@@ -376,6 +402,7 @@ impl ServeMachine {
             };
             match pushed {
                 Ok(()) => {
+                    note(owed.header.id.get(), lanes.position());
                     self.owed.pop_front();
                 }
                 Err(PushError::Peer(fault)) => return Err(fault),

@@ -25,6 +25,7 @@ mod pair;
 mod parts;
 mod resize;
 mod ring;
+mod sample;
 mod serve;
 mod shortage;
 mod sim;

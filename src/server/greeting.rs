@@ -2,8 +2,11 @@
 
 use bellwire_core::handshake::{Admission, Rejection, ServerHandshake, ServerStep, Terms};
 use bellwire_core::lane::Lanes;
-use bellwire_core::wire::{Doorbell, Hello, Message, PAGE_SIZE, Refuse, RefuseCode, Role, Welcome};
-use bellwire_core::{Instant, ServiceName};
+use bellwire_core::sample::{self, Answering};
+use bellwire_core::wire::{
+    Doorbell, Hello, Message, PAGE_SIZE, Refuse, RefuseCode, Role, SAMPLES, Welcome,
+};
+use bellwire_core::{Instant, ServiceName, probes};
 
 use super::ServerConfig;
 use super::handler::Caller;
@@ -42,6 +45,7 @@ pub(super) struct Arrived {
     pub(super) lanes: Lanes,
     pub(super) caller: Caller,
     pub(super) service: ServiceName,
+    pub(super) trace: Answering,
 }
 
 /// How far a client has come.
@@ -199,6 +203,7 @@ impl Greeting {
         let (pid, user) = (self.credentials.pid(), self.credentials.user());
         let caller = Caller { pid, user, session: self.session };
         let process = peer::watch(&self.channel);
+        let created = own.end.created();
         let parts = Parts {
             own: own.end,
             peer,
@@ -214,7 +219,11 @@ impl Greeting {
         // The parts were made to fit; should they not, the client sees the socket close.
         let Ok(link) = Link::new(parts) else { return Progress::TurnedAway(None) };
         let lanes = Lanes::with_terms(server_lane(hello, welcome), client_lane(hello, welcome));
-        Progress::Arrived(Box::new(Arrived { link, lanes, caller, service: hello.service }))
+        let number = self.session;
+        let session = sample::session(hello.service, number, created, Role::Server, pid);
+        probes::session_opened(&session);
+        let trace = Answering::new(session, welcome.features & SAMPLES != 0);
+        Progress::Arrived(Box::new(Arrived { link, lanes, caller, service: hello.service, trace }))
     }
 
     fn map_memory(

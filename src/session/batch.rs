@@ -100,7 +100,7 @@ impl<S: Service> Session<S> {
         let at = self.batches.binary_search_by_key(&ticket, |batch| batch.ticket).ok();
         let shape = at.and_then(|at| self.batches.remove(at)).map(|batch| batch.shape);
         let checked = self.check(&answer);
-        self.book(checked.is_ok());
+        self.book(ticket.id(), checked.as_ref().err());
         let replies = match checked {
             Ok(()) => self.replies(answer, shape.unwrap_or_default()),
             Err(error) => Err(error),

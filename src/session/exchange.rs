@@ -39,10 +39,11 @@ impl<S: Service> Session<S> {
         timeout: Duration,
     ) -> Result<Answer, CallError> {
         let mut until = Deadline::within(timeout);
-        let ticket = self.submit_waiting(request, &mut until)?;
+        let sent = self.submit_waiting(request, &mut until);
+        let ticket = sent.inspect_err(|error| self.tell_failed(0, error))?;
         let answer = self.await_answer(ticket, &mut until);
         let answer = answer.and_then(|answer| self.check(&answer).map(|()| answer));
-        self.book(answer.is_ok());
+        self.book(ticket.id(), answer.as_ref().err());
         answer
     }
 

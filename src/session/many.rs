@@ -38,7 +38,7 @@ impl<S: Service> Session<S> {
         if let Err(error) = &all {
             for (ticket, number) in in_flight {
                 let error = self.give_up_for(ticket, error);
-                self.book(false);
+                self.book(ticket.id(), Some(&error));
                 each(number, Err(error));
             }
         }
@@ -119,8 +119,9 @@ impl<S: Service> Session<S> {
     /// What an answer says.
     #[inline]
     pub(super) fn open(&mut self, answer: Answer) -> Result<S::Response, CallError> {
+        let ticket = answer.reply.ticket;
         let decoded = self.check(&answer).and_then(|()| self.decode(answer));
-        self.book(decoded.is_ok());
+        self.book(ticket.id(), decoded.as_ref().err());
         decoded
     }
 

@@ -12,7 +12,7 @@ use bellwire_core::batch::BatchBuilder;
 use bellwire_core::call::{Reply, Ticket};
 use bellwire_core::drive::Drive;
 use bellwire_core::wire::{CloseReason, Role, Status};
-use bellwire_core::{Deadline, Executed, Left, Unread};
+use bellwire_core::{Deadline, Executed, Left, Unread, probes};
 
 use crate::board::Board;
 use crate::connect::Opened;
@@ -394,21 +394,34 @@ impl<S: Service> Session<S> {
         learned::note(Client::<S>::SERVICE, Role::Client, epoch.size);
     }
 
-    fn book(&mut self, answered: bool) {
-        if answered {
-            self.calls.answered += 1;
-        } else {
-            self.calls.failed += 1;
+    #[inline]
+    fn book(&mut self, sequence: u64, failed: Option<&CallError>) {
+        match failed {
+            None => self.calls.answered += 1,
+            Some(error) => {
+                self.calls.failed += 1;
+                self.tell_failed(sequence, error);
+            }
         }
+    }
+
+    /// Tells a tracer of a call that failed; `sequence` is 0 for one that was not sent.
+    #[cold]
+    fn tell_failed(&self, sequence: u64, error: &CallError) {
+        let kind = error.kind().code().into();
+        probes::call_failed(self.drive.trace().session(), sequence, kind);
     }
 }
 
 impl<S: Service> Drop for Session<S> {
     /// Says bye: the provider sees the end of the session at once, whatever it waits for.
     fn drop(&mut self) {
-        if self.drive.ended().is_none() {
+        let is_open = self.drive.ended().is_none();
+        if is_open {
             self.drive.close(self.bye);
         }
+        let reason = if is_open { self.bye as u64 } else { 0 };
+        probes::session_closed(self.drive.trace().session(), reason);
     }
 }
 

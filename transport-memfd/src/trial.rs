@@ -27,6 +27,12 @@ pub const IS_POSSIBLE: bool = true;
 /// This very program, also when its file was replaced meanwhile.
 pub const PROGRAM: &str = "/proc/self/exe";
 
+/// Becomes another program, as [`execvp(3)`](https://man7.org/linux/man-pages/man3/exec.3.html) does it. Returns only when
+/// that fails, and says why.
+pub fn exec(command: &mut Command) -> io::Error {
+    command.exec()
+}
+
 /// Stops all threads of a process, until [`go_on`].
 ///
 /// # Errors

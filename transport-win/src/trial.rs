@@ -23,6 +23,11 @@ pub const IS_POSSIBLE: bool = false;
 /// No program.
 pub const PROGRAM: &str = "";
 
+/// No program takes the place of another here: always [`io::ErrorKind::Unsupported`].
+pub fn exec(_: &mut Command) -> io::Error {
+    io::ErrorKind::Unsupported.into()
+}
+
 /// Stops all threads of a process.
 ///
 /// # Errors

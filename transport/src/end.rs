@@ -1,6 +1,7 @@
 use std::ops::Deref;
 
 use bellwire_core::sync::Ordering;
+use bellwire_core::wire::{PageHeader, sample_offset};
 use bellwire_core::{Instant, OwnMemory, PeerMemory, Word};
 
 use crate::range::{OwnRange, PeerRange};
@@ -30,6 +31,11 @@ impl<R: Deref<Target = OwnRange>> OwnEnd<R> {
         self.store(word, before.wrapping_add(1), Ordering::Relaxed);
     }
 
+    /// When the page was made, as stands in it: nanoseconds since 1970.
+    pub fn created(&self) -> u64 {
+        self.page.load_u64(PageHeader::CREATED, Ordering::Relaxed)
+    }
+
     /// Notes in the own page that this end rings `now`.
     pub fn rings(&self, now: Instant) {
         self.store(Word::RungAt, now.as_nanos(), Ordering::Relaxed);
@@ -48,6 +54,12 @@ impl<R: Deref<Target = OwnRange>> OwnMemory for OwnEnd<R> {
         self.lane.write(offset, bytes);
     }
 
+    fn stamp(&self, slot: usize, entry: [u64; 4]) {
+        for (at, word) in (sample_offset(slot)..).step_by(8).zip(entry) {
+            self.page.store_u64(at, word, Ordering::Relaxed);
+        }
+    }
+
     #[inline]
     fn will_write(&self, offset: usize) {
         self.lane.will_write(offset);
@@ -63,6 +75,11 @@ impl<R: Deref<Target = PeerRange>> PeerMemory for PeerEnd<R> {
     #[inline]
     fn read(&self, offset: usize, into: &mut [u8]) {
         self.lane.read(offset, into);
+    }
+
+    fn stamped(&self, slot: usize) -> [u64; 4] {
+        let at = sample_offset(slot);
+        [0, 8, 16, 24].map(|word| self.page.load_u64(at + word, Ordering::Relaxed))
     }
 
     #[inline]

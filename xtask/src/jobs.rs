@@ -15,7 +15,7 @@ pub(crate) struct Job {
 }
 
 /// Every check, the quick ones first.
-pub(crate) const JOBS: [Job; 14] = [
+pub(crate) const JOBS: [Job; 16] = [
     Job { name: "fmt", about: "the code is formatted" },
     Job { name: "rules", about: "the rules of this repository that no lint knows" },
     Job {
@@ -35,6 +35,7 @@ pub(crate) const JOBS: [Job; 14] = [
         name: "soak",
         about: "processes killed, stopped and restarted for a minute; nothing lost or left",
     },
+    Job { name: "trace", about: "the tracer: lints, tests as root, and a static build" },
     Job { name: "windows", about: "core for Windows and for no operating system at all" },
     Job {
         name: "wine",

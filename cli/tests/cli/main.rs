@@ -18,3 +18,4 @@ mod sandbox;
 mod soak;
 mod stat;
 mod support;
+mod trace;

@@ -8,8 +8,11 @@ use core::time::Duration;
 use crate::call::{Arrival, CallMachine, Outgoing, Reply, SubmitError, Ticket};
 use crate::lane::{Armed, Epoch, LaneStats, Lanes, PushError, STREAM_LANE, Wake};
 use crate::resize::{self, FollowError, ResizeError, Shortage};
+use crate::sample::Asking;
 use crate::wire::CloseReason;
-use crate::{Bell, Deadline, Executed, Geometry, Left, PeerFault, Port, Spin, SpinPolicy, Unread};
+use crate::{
+    Bell, Deadline, Executed, Geometry, Left, PeerFault, Port, Spin, SpinPolicy, Unread, probes,
+};
 
 /// Why a blocking call ended without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -60,6 +63,7 @@ pub struct Drive<P: Port> {
     waits: u32,
     /// Requests to trim that the peer has not answered; it answers them in their order.
     trims: u32,
+    trace: Asking,
 }
 
 /// Switches and the like that one look takes.
@@ -84,7 +88,18 @@ impl<P: Port> Drive<P> {
             unread: false,
             waits: 0,
             trims: 0,
+            trace: Asking::nothing(),
         }
+    }
+
+    /// Tells who the session is, for a tracer.
+    pub fn set_trace(&mut self, trace: Asking) {
+        self.trace = trace;
+    }
+
+    /// Who the session is, for a tracer.
+    pub fn trace(&self) -> &Asking {
+        &self.trace
     }
 
     /// Sets how long the own lane may use less than a quarter of its ring before it becomes small again, at the
@@ -195,13 +210,17 @@ impl<P: Port> Drive<P> {
     /// [`CallFailed`]; the handler will not run.
     pub fn push<'a>(&mut self, payload: impl Into<Outgoing<'a>>) -> Result<Ticket, CallFailed> {
         let payload = payload.into();
+        self.trace.begin(|| self.port.now());
         loop {
             if let Some(ended) = self.ended() {
                 return Err(ended);
             }
             let (own, peer) = (self.port.own(), self.port.peer());
             let error = match self.calls.submit(&mut self.lanes, own, peer, payload) {
-                Ok(ticket) => return Ok(ticket),
+                Ok(ticket) => {
+                    self.trace.wrote(self.lanes.position());
+                    return Ok(ticket);
+                }
                 Err(error) => error,
             };
             match error {
@@ -232,6 +251,10 @@ impl<P: Port> Drive<P> {
         }
         let allowed = self.lanes.allows(payload.len() as u64);
         allowed.map_err(|error| self.unsent(SubmitError::Push(error)))?;
+        // The message that goes on was begun with its first part.
+        if !self.calls.is_sending() {
+            self.trace.begin(|| self.port.now());
+        }
         let wanted = STREAM_LANE.min(self.lanes.most());
         if self.lanes.epoch().size < wanted {
             // It goes through a smaller lane too, if there is no memory for a larger one.
@@ -244,6 +267,9 @@ impl<P: Port> Drive<P> {
             let (own, peer) = (self.port.own(), self.port.peer());
             let pushed = self.calls.submit_part(&mut self.lanes, own, peer, payload);
             let ticket = pushed.map_err(|error| self.unsent(error))?;
+            if ticket.is_some() {
+                self.trace.wrote(self.lanes.position());
+            }
             self.commit();
             if let Some(ticket) = ticket {
                 return Ok(ticket);
@@ -285,10 +311,12 @@ impl<P: Port> Drive<P> {
         if let Some(ended) = self.ended() {
             return Err(ended);
         }
+        self.trace.begin(|| self.port.now());
         let (own, peer) = (self.port.own(), self.port.peer());
         let pass = |id| pass(&self.port, id);
         let sent = self.calls.submit_attached(&mut self.lanes, own, peer, bytes, pass);
         let ticket = sent.map_err(|error| self.unsent(error))?;
+        self.trace.wrote(self.lanes.position());
         self.commit();
         Ok(ticket)
     }
@@ -299,6 +327,7 @@ impl<P: Port> Drive<P> {
         if self.lanes.take_chores()
             && resize::chores(&mut self.port, &mut self.lanes, self.shrink_after)
         {
+            self.tell_resized();
             self.publish();
         }
     }
@@ -312,7 +341,9 @@ impl<P: Port> Drive<P> {
         if let Some(ended) = self.ended() {
             return Err(ended);
         }
-        resize::shrink(&mut self.port, &mut self.lanes).map_err(|error| self.unresized(error))?;
+        let shrunk = resize::shrink(&mut self.port, &mut self.lanes);
+        self.tell_resized();
+        shrunk.map_err(|error| self.unresized(error))?;
         let (own, peer) = (self.port.own(), self.port.peer());
         let asked = self.calls.ask_to_trim(&mut self.lanes, own, peer);
         asked.map_err(|error| self.unsent(error))?;
@@ -327,14 +358,22 @@ impl<P: Port> Drive<P> {
     }
 
     fn publish(&mut self) {
+        self.trace.publish(self.port.own(), || self.port.now());
         let wake = self.lanes.commit(self.port.own(), self.port.peer());
-        self.rings += ring(&self.port, wake);
+        self.rings += ring(&self.port, &self.trace, wake);
     }
 
     #[cold]
     fn grow(&mut self, to: Geometry) -> Result<(), CallFailed> {
         let grown = resize::grow(&mut self.port, &mut self.lanes, to);
+        self.tell_resized();
         grown.map_err(|error| self.unresized(error))
+    }
+
+    /// Tells a tracer which epoch of the own lane this end writes now.
+    fn tell_resized(&self) {
+        let epoch = self.lanes.epoch();
+        probes::lane_resized(self.trace.session(), 1, epoch.number, epoch.size.size());
     }
 
     fn unresized(&mut self, error: ResizeError) -> CallFailed {
@@ -347,6 +386,10 @@ impl<P: Port> Drive<P> {
     fn unsent(&mut self, error: SubmitError) -> CallFailed {
         match error {
             SubmitError::Push(PushError::Peer(fault)) => poison(&mut self.poisoned, fault),
+            SubmitError::Push(PushError::Full { missing }) => {
+                probes::lane_full(self.trace.session(), missing);
+                CallFailed::Submit(error)
+            }
             SubmitError::Closed => self.closed_by_peer(Executed::No),
             error => CallFailed::Submit(error),
         }
@@ -370,13 +413,20 @@ impl<P: Port> Drive<P> {
                 self.commit();
             }
             match arrival.map_err(|fault| poison(&mut self.poisoned, fault))? {
-                Some(Arrival::Reply(reply)) => return Ok(Some(reply)),
+                Some(Arrival::Reply(reply)) => {
+                    let end = || self.lanes.received().bytes;
+                    let now = || self.port.now();
+                    self.trace.took(self.port.peer(), reply.ticket.id(), reply.len, end, now);
+                    return Ok(Some(reply));
+                }
                 Some(Arrival::Switch(switch)) => {
                     let followed = resize::follow(&mut self.port, &mut self.lanes, &switch);
                     followed.map_err(|error| match error {
                         FollowError::Lied(fault) => poison(&mut self.poisoned, fault),
                         FollowError::Short(shortage) => CallFailed::Short(shortage),
                     })?;
+                    let peer = self.lanes.received();
+                    probes::lane_resized(self.trace.session(), 2, peer.epoch, peer.size);
                     self.commit();
                 }
                 Some(Arrival::Trimmed) => self.trims = self.trims.saturating_sub(1),
@@ -395,7 +445,7 @@ impl<P: Port> Drive<P> {
     pub fn arm(&mut self) -> Result<bool, CallFailed> {
         let armed = self.lanes.arm(self.port.own(), self.port.peer(), false);
         let (armed, wake) = armed.map_err(|fault| poison(&mut self.poisoned, fault))?;
-        self.rings += ring(&self.port, wake);
+        self.rings += ring(&self.port, &self.trace, wake);
         Ok(armed == Armed::Moved || self.unread)
     }
 
@@ -407,7 +457,9 @@ impl<P: Port> Drive<P> {
     pub fn wait_for_room(&mut self, until: &mut Deadline) -> Result<(), CallFailed> {
         // With too many requests in flight it is an answer that makes room, however empty the lane is.
         let space = !self.calls.is_at_limit();
-        self.wait(space, until, Executed::No)
+        let waited = self.wait(space, until, Executed::No);
+        self.trace.waited_for_room(waited.is_ok());
+        waited
     }
 
     /// Waits for the next answer.
@@ -465,7 +517,7 @@ impl<P: Port> Drive<P> {
     /// Says bye: the peer sees it at once, whatever it waits for.
     pub fn close(&mut self, reason: CloseReason) {
         let wake = self.lanes.close(self.port.own(), self.port.peer(), reason);
-        self.rings += ring(&self.port, wake);
+        self.rings += ring(&self.port, &self.trace, wake);
     }
 }
 
@@ -475,11 +527,13 @@ fn poison(poisoned: &mut Option<PeerFault>, fault: PeerFault) -> CallFailed {
 }
 
 /// How many bells it rang.
-fn ring<P: Port>(port: &P, wake: Wake) -> u64 {
+fn ring<P: Port>(port: &P, trace: &Asking, wake: Wake) -> u64 {
     if wake.data {
+        probes::ring(trace.session(), Bell::Data.number());
         port.ring(Bell::Data);
     }
     if wake.space {
+        probes::ring(trace.session(), Bell::Space.number());
         port.ring(Bell::Space);
     }
     u64::from(wake.data) + u64::from(wake.space)

@@ -1,12 +1,12 @@
 //! Spinning and parking.
 
-use core::time::Duration;
-
 use super::{CallFailed, Drive, poison, ring};
 use crate::lane::Armed;
 use crate::sync::Ordering;
+use crate::time::nanos;
 use crate::{
-    Deadline, Executed, Instant, Looks, OwnMemory, Park, PeerMemory, Port, Woken, Word, resize,
+    Deadline, Executed, Instant, Looks, OwnMemory, Park, PeerMemory, Port, Woken, Word, probes,
+    resize,
 };
 
 /// Waits that may end before one looks at the clock.
@@ -54,15 +54,16 @@ impl<P: Port> Drive<P> {
         loop {
             let armed = self.lanes.arm(self.port.own(), self.port.peer(), space);
             let (armed, wake) = armed.map_err(|fault| poison(&mut self.poisoned, fault))?;
-            self.rings += ring(&self.port, wake);
+            self.rings += ring(&self.port, &self.trace, wake);
             let Armed::Sleep { tail, head } = armed else { return Ok(()) };
             self.parks += 1;
             self.port.own().store(Word::Parks, self.parks, Ordering::Relaxed);
-            let woken = self.port.park(Park { tail, head, until });
+            let woken = self.park(Park { tail, head, until });
             self.lanes.disarm(self.port.own());
             if woken == Woken::Rung {
                 let now = self.port.now();
                 self.learn(began, now);
+                self.trace.slept(now);
                 self.shrink_idle(now);
                 if self.lanes.moved(self.port.peer()) || (space && self.room()?) {
                     return Ok(());
@@ -76,6 +77,18 @@ impl<P: Port> Drive<P> {
             }
             return self.over(woken, executed);
         }
+    }
+
+    fn park(&mut self, park: Park) -> Woken {
+        probes::park_begin(self.trace.session(), park.head.is_some());
+        if !probes::wants_park_end() {
+            return self.port.park(park);
+        }
+        let began = self.port.now();
+        let woken = self.port.park(park);
+        let slept = nanos(self.port.now().since(began));
+        probes::park_end(self.trace.session(), woken.number(), slept);
+        woken
     }
 
     /// `LookAgain` when something moved; `Over(Rung)` when the spin ran out.
@@ -119,7 +132,6 @@ impl<P: Port> Drive<P> {
     /// Tells the spin policy how a park went, from the peer's stamp, as far as it can be true.
     fn learn(&mut self, began: Instant, now: Instant) {
         let rung = Instant::from_nanos(self.port.peer().load(Word::RungAt, Ordering::Relaxed));
-        let nanos = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         let honest = rung >= began && rung <= now;
         let gap = honest.then(|| nanos(rung.since(began)));
         let latency = honest.then(|| nanos(now.since(rung)));
@@ -130,6 +142,7 @@ impl<P: Port> Drive<P> {
         if self.lanes.is_grown()
             && resize::shrink_idle(&mut self.port, &mut self.lanes, now, self.shrink_after)
         {
+            self.tell_resized();
             self.publish();
         }
     }

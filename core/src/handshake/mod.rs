@@ -16,7 +16,10 @@ mod server;
 pub use client::{ClientHandshake, ClientStep};
 pub use server::{Admission, Rejection, ServerHandshake, ServerStep, Terms};
 
-use crate::wire::{ControlError, ControlKind, Refuse, Versions};
+use crate::wire::{ControlError, ControlKind, Refuse, SAMPLES, Versions};
+
+/// The features that this end knows: what HELLO offers, and what of an offer WELCOME accepts.
+pub const FEATURES: u64 = if crate::probes::AVAILABLE { SAMPLES } else { 0 };
 
 /// Why a handshake failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

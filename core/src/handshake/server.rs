@@ -2,7 +2,7 @@ use alloc::format;
 
 use subtle::ConstantTimeEq;
 
-use super::{HandshakeError, descriptors};
+use super::{FEATURES, HandshakeError, descriptors};
 use crate::wire::{
     ControlError, ControlKind, Doorbell, Hello, Message, PROTOCOL, Ready, Refuse, RefuseCode,
     Welcome,
@@ -123,7 +123,7 @@ impl ServerHandshake {
         let lane = hello.limits.opening(terms.lane);
         let welcome = Welcome {
             version: PROTOCOL.common(hello.versions)?,
-            features: 0,
+            features: hello.features & FEATURES,
             session: terms.session,
             lane,
             least_lane: terms.least_lane.min(lane),

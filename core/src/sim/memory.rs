@@ -6,7 +6,7 @@ use core::fmt;
 use std::sync::Mutex;
 
 use crate::sync::{AtomicU64, Ordering};
-use crate::wire::PAGE_SIZE;
+use crate::wire::{PAGE_SIZE, sample_offset};
 use crate::{Geometry, OwnMemory, PeerMemory, Word};
 
 /// The memory of a lane, or of one message: what a descriptor stands for between processes.
@@ -99,6 +99,11 @@ impl Side {
     fn word(&self, word: Word) -> &AtomicU64 {
         self.words.get(word.offset() / 8).expect("every word lies in the page")
     }
+
+    fn sample(&self, slot: usize) -> &[AtomicU64] {
+        let at = sample_offset(slot) / 8;
+        self.words.get(at..at + 4).expect("the table lies in the page")
+    }
 }
 
 impl OwnMemory for SimOwn {
@@ -109,6 +114,12 @@ impl OwnMemory for SimOwn {
     fn write(&self, offset: usize, bytes: &[u8]) {
         self.0.written.lock().expect("no panic while it is locked").write(offset, bytes);
     }
+
+    fn stamp(&self, slot: usize, entry: [u64; 4]) {
+        for (word, value) in self.0.sample(slot).iter().zip(entry) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
 }
 
 impl PeerMemory for SimPeer {
@@ -118,6 +129,11 @@ impl PeerMemory for SimPeer {
 
     fn read(&self, offset: usize, into: &mut [u8]) {
         self.0.read.lock().expect("no panic while it is locked").read(offset, into);
+    }
+
+    fn stamped(&self, slot: usize) -> [u64; 4] {
+        let mut words = self.0.sample(slot).iter();
+        [(); 4].map(|()| words.next().map_or(0, |word| word.load(Ordering::Relaxed)))
     }
 }
 

@@ -5,6 +5,7 @@ mod board;
 mod control;
 mod page;
 mod record;
+mod samples;
 
 pub use board::{BOARD_SIZE, BoardHeader, BoardState, BoardWord};
 pub use control::{
@@ -14,3 +15,6 @@ pub use control::{
 pub use page::{CloseReason, PAGE_SIZE, PageError, PageHeader, Role, SessionState};
 pub(crate) use record::HEADER_U32;
 pub use record::{ALIGN, BATCH, HEADER, Header, Kind, MORE, SWITCH_RESERVE, Status, record_len};
+pub use samples::{
+    SAMPLE_SIZE, SAMPLE_SLOTS, SAMPLES, SAMPLES_AT, Stamps, sample_offset, sample_slot,
+};

@@ -94,6 +94,8 @@ pub enum PageError {
 impl PageHeader {
     /// The first eight bytes of every page.
     pub const MAGIC: [u8; 8] = *b"BWPAGE\r\n";
+    /// Where the time at which it was made stands, in bytes.
+    pub const CREATED: usize = offset_of!(Self, created);
     /// The layout that this version writes.
     pub const LAYOUT: u32 = 1;
 
@@ -151,6 +153,11 @@ impl PageHeader {
     /// The process that wrote the page, as it says: for display, never for a decision.
     pub fn pid(&self) -> u32 {
         self.pid.get()
+    }
+
+    /// When the page was made, in nanoseconds since 1970, as its owner says: to tell sessions apart for display.
+    pub fn created(&self) -> u64 {
+        self.created.get()
     }
 
     /// The session's number.

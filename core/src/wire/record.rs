@@ -25,7 +25,7 @@ pub struct Header {
     pub len: U32,
     /// A [`Kind`].
     pub kind: u8,
-    /// [`MORE`] and [`BATCH`]; bit 0 is kept for a send time between header and payload.
+    /// [`MORE`] and [`BATCH`], or 0.
     pub flags: u8,
     /// A [`Status`]; 0 in requests.
     pub status: U16,

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use bellwire_core::Geometry;
-use bellwire_core::Port;
 use bellwire_core::lane::{PushError, STREAM_LANE};
 use bellwire_core::resize::{self, ResizeError, Shortage};
 use bellwire_core::serve::{Flushed, Passed, RespondError};
 use bellwire_core::wire::Status;
+use bellwire_core::{Geometry, Port, probes};
 
 use super::{Conversation, Ended};
 use crate::Payload;
@@ -62,18 +61,22 @@ impl Conversation {
             // It goes through a smaller lane too, if there is no memory for a larger one.
             let _ = self.grow(wanted);
         }
+        self.trace.begin(id, || self.link.now());
         self.serve.respond_in_parts(id, status, Box::new(answer.keep()));
+        self.trace.wrote(None);
         self.flush()
     }
 
     fn respond_in_parts(&mut self, id: u64, status: Status, bytes: Vec<u8>) -> Result<(), Ended> {
         self.serve.respond_in_parts(id, status, Box::new(bytes));
+        self.trace.wrote(None);
         self.flush()
     }
 
     /// Puts an answer into the lane, which grows for it.
     #[inline]
     pub(super) fn respond(&mut self, id: u64, status: Status, bytes: &[u8]) -> Result<(), Ended> {
+        self.trace.begin(id, || self.link.now());
         loop {
             let (own, peer) = (self.link.own(), self.link.peer());
             let to = match self.serve.respond(&mut self.lanes, own, peer, id, status, bytes) {
@@ -86,8 +89,10 @@ impl Conversation {
             match self.grow(to) {
                 Ok(()) => {}
                 Err(ResizeError::Push(PushError::Peer(fault))) => return Err(fault.into()),
-                Err(ResizeError::Push(PushError::Full { .. })) => {
+                Err(ResizeError::Push(PushError::Full { missing })) => {
+                    probes::lane_full(self.trace.session(), missing);
                     self.serve.respond_later(id, status, bytes);
+                    self.trace.wrote(None);
                     return Ok(());
                 }
                 // The limit of shared memory: it goes through the lane that there is.
@@ -97,11 +102,13 @@ impl Conversation {
                 Err(ResizeError::Short(_)) => return self.respond(id, Status::Short, &[]),
             }
         }
-        if self.serve.is_blocked() && self.lanes.should_grow().is_some() {
-            self.flush()
-        } else {
-            Ok(())
+        if !self.serve.is_blocked() {
+            self.trace.wrote(Some(self.lanes.position()));
+            return Ok(());
         }
+        self.trace.wrote(None);
+        probes::lane_full(self.trace.session(), 0);
+        if self.lanes.should_grow().is_some() { self.flush() } else { Ok(()) }
     }
 
     /// Answers by a copy in a memfd of its own.
@@ -114,11 +121,15 @@ impl Conversation {
 
     /// Answers by a memfd, now or when there is room. When it cannot be passed, the answer is this status.
     fn attach(&mut self, id: u64, what: Attachable, otherwise: Status) -> Result<(), Ended> {
+        self.trace.begin(id, || self.link.now());
         let (own, peer) = (self.link.own(), self.link.peer());
         let pass = |id| what.pass(&self.link, id);
         match self.serve.respond_attached(&mut self.lanes, own, peer, id, what.len(), pass) {
-            Ok(Passed::Now | Passed::Never) => {}
-            Ok(Passed::Later) => self.waiting.push_back((id, what)),
+            Ok(Passed::Now | Passed::Never) => self.trace.wrote(Some(self.lanes.position())),
+            Ok(Passed::Later) => {
+                self.trace.wrote(None);
+                self.waiting.push_back((id, what));
+            }
             Err(RespondError::Peer(fault)) => return Err(fault.into()),
             Err(_) => return self.respond(id, otherwise, &[]),
         }
@@ -130,12 +141,13 @@ impl Conversation {
     pub(super) fn flush(&mut self) -> Result<(), Ended> {
         let mut parts = 0;
         loop {
-            let Self { link, lanes, serve, waiting, .. } = self;
+            let Self { link, lanes, serve, waiting, trace, .. } = self;
             let pass = |id| {
                 let at = waiting.iter().position(|(waiting, _)| *waiting == id);
                 at.and_then(|at| waiting.remove(at)).map_or(Ok(()), |(_, what)| what.pass(link, id))
             };
-            let flushed = serve.flush(lanes, link.own(), link.peer(), pass)?;
+            let note = |id, end| trace.wrote_owed(id, end);
+            let flushed = serve.flush_noting(lanes, link.own(), link.peer(), pass, note)?;
             let grown = match flushed {
                 Flushed::Done => {
                     // What is left was cut, and is passed no more.

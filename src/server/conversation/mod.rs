@@ -5,10 +5,13 @@ use std::time::Duration;
 
 use bellwire_core::lane::{Armed, Lanes, PushError, Record, Wake};
 use bellwire_core::resize::{self, FollowError, ResizeError};
+use bellwire_core::sample::Answering;
 use bellwire_core::serve::{Incoming, ServeCounts, ServeMachine};
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{CloseReason, Role, Status};
-use bellwire_core::{Bell, Instant, Left, PeerFault, PeerMemory, Port, ServiceName, Unread, Word};
+use bellwire_core::{
+    Bell, Instant, Left, PeerFault, PeerMemory, Port, ServiceName, Unread, Word, probes,
+};
 
 use crate::server::ServerConfig;
 use crate::server::greeting::Arrived;
@@ -56,6 +59,7 @@ pub(super) struct Conversation {
     unread: Unread,
     /// Whether the reactor looks again, by and by, if the client has taken anything.
     pub(super) is_left_unread: bool,
+    trace: Answering,
     /// Tells a client that is parked on a futex that this thread died. Dropped before the page it stands in.
     _life: Option<LifeLock>,
 }
@@ -94,7 +98,7 @@ impl From<PeerFault> for Ended {
 
 impl Conversation {
     pub(super) fn new(arrived: Arrived, config: &ServerConfig) -> Self {
-        let Arrived { link, lanes, caller, service } = arrived;
+        let Arrived { link, lanes, caller, service, trace } = arrived;
         // Without it the client notices this process's death by its descriptors, in slices of time. It holds
         // addresses of this process, which are no business of another user's.
         let is_kin = caller.user.is_own() || caller.user.is_system();
@@ -118,6 +122,7 @@ impl Conversation {
             rings: 0,
             unread: Unread::default(),
             is_left_unread: false,
+            trace,
             _life: life,
         }
     }
@@ -305,6 +310,7 @@ impl Conversation {
     pub(super) fn close(mut self, reason: CloseReason) -> (ServeCounts, Option<Channel>) {
         let wake = self.lanes.close(self.link.own(), self.link.peer(), reason);
         self.ring(wake);
+        probes::session_closed(self.trace.session(), reason as u64);
         (self.serve.counts(), self.link.into_channel())
     }
 
@@ -316,6 +322,10 @@ impl Conversation {
         let buffer = if was_arriving { &mut self.arriving } else { &mut scratch.request };
         let (own, peer) = (self.link.own(), self.link.peer());
         let incoming = self.serve.next(&mut self.lanes, own, peer, buffer)?;
+        if let Some((id, len)) = incoming.as_ref().and_then(Incoming::request) {
+            let end = || self.lanes.received().bytes;
+            self.trace.took(peer, id, len, end, || self.link.now());
+        }
         if was_arriving != self.serve.is_arriving() {
             std::mem::swap(&mut self.arriving, &mut scratch.request);
             if was_arriving {
@@ -403,7 +413,11 @@ impl Conversation {
     /// Goes on in the client's next epoch. False when this process lacks what it takes, for now.
     fn follow(&mut self, switch: &Record) -> Result<bool, Ended> {
         match resize::follow(&mut self.link, &mut self.lanes, switch) {
-            Ok(()) => Ok(true),
+            Ok(()) => {
+                let peer = self.lanes.received();
+                probes::lane_resized(self.trace.session(), 2, peer.epoch, peer.size);
+                Ok(true)
+            }
             Err(FollowError::Lied(fault)) => Err(fault.into()),
             Err(FollowError::Short(_)) => {
                 self.is_stalled = true;
@@ -446,6 +460,7 @@ impl Conversation {
 
     #[inline]
     fn publish(&mut self) {
+        self.trace.publish(self.link.own(), || self.link.now());
         let wake = self.lanes.commit(self.link.own(), self.link.peer());
         self.ring(wake);
     }
@@ -455,16 +470,19 @@ impl Conversation {
     fn note_size(&mut self) {
         let epoch = self.lanes.epoch();
         self.noted = epoch.number;
+        probes::lane_resized(self.trace.session(), 1, epoch.number, epoch.size.size());
         learned::note(self.service, Role::Server, epoch.size);
     }
 
     fn ring(&mut self, wake: Wake) {
         if wake.data {
             self.rings += 1;
+            probes::ring(self.trace.session(), Bell::Data.number());
             self.link.ring(Bell::Data);
         }
         if wake.space {
             self.rings += 1;
+            probes::ring(self.trace.session(), Bell::Space.number());
             self.link.ring(Bell::Space);
         }
     }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bellwire_core::sync::Ordering;
-use bellwire_core::wire::CloseReason;
-use bellwire_core::{Instant, Spin};
+use bellwire_core::wire::{CloseReason, Role};
+use bellwire_core::{Instant, Spin, Woken, probes};
 use slab::Slab;
 
 use super::conversation::{Conversation, Desk, Ended, Scratch};
@@ -190,8 +190,13 @@ impl Reactor {
         self.stats.parks += 1;
         let until = self.next_deadline();
         let timeout = until.map(|until| until.since(began));
+        // A server sleeps for all its sessions together.
+        let all = probes::Session::all(Role::Server as u32);
+        probes::park_begin(&all, false);
         let woke = self.poll(events, timeout);
         let now = clock::now();
+        let how = if woke.is_some() { Woken::Rung } else { Woken::Deadline };
+        probes::park_end(&all, how.number(), nanos(now.since(began)));
         self.expire(now);
         // What the first client to ring says of the time is believed as far as it can be true.
         let rung = woke

@@ -256,7 +256,7 @@ fn a_welcome_in_a_version_that_was_not_offered_fails() {
 
 #[test]
 fn a_welcome_with_features_that_were_not_offered_fails() {
-    fails_welcome("features", |welcoming| welcoming.welcome.features = 1);
+    fails_welcome("features", |welcoming| welcoming.welcome.features = 1 << 63);
 }
 
 #[test]

@@ -1,0 +1,39 @@
+//! `bellwire trace` is `bellwire-trace`.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::support::{Ended, has_proc};
+
+/// The command, alone in a directory: where this test's own lies, a tracer may have been built too.
+fn alone() -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("bellwire").with_extension(std::env::consts::EXE_EXTENSION);
+    fs::copy(env!("CARGO_BIN_EXE_bellwire"), &program).unwrap();
+    (dir, program)
+}
+
+#[test]
+fn the_tracer_gets_all_arguments_and_its_exit_code_is_kept() {
+    if !has_proc() {
+        return;
+    }
+    let (dir, program) = alone();
+    let tracer = dir.path().join("bellwire-trace");
+    // The copy may be run, and so may what is written into it.
+    fs::copy(&program, &tracer).unwrap();
+    fs::write(&tracer, "#!/bin/sh\necho \"$@\"\nexit 77\n").unwrap();
+    let ended = Ended::of(Command::new(program).args(["trace", "hist", "-p", "7", "--json", "1"]));
+    assert_eq!(ended.stdout, "hist -p 7 --json 1\n");
+    assert_eq!(ended.status, Some(77));
+}
+
+#[test]
+fn without_a_tracer_it_says_how_to_get_one() {
+    let (dir, program) = alone();
+    let ended = Ended::of(Command::new(program).args(["trace", "list"]).env("PATH", dir.path()));
+    assert_eq!(ended.status, Some(1));
+    let says = if has_proc() { "cargo install --path ebpf" } else { "on Linux only" };
+    assert!(ended.stderr.contains(says), "{}", ended.stderr);
+}

@@ -1,0 +1,140 @@
+//! Which messages are sampled, and what a reader makes of the table.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use bellwire_core::sample::Chooser;
+use bellwire_core::sim::Sim;
+use bellwire_core::wire::{
+    ALIGN, PAGE_SIZE, SAMPLE_SIZE, SAMPLE_SLOTS, SAMPLES_AT, Stamps, sample_offset, sample_slot,
+};
+use bellwire_core::{Instant, OwnMemory, PeerMemory};
+
+const CAP: u64 = 5_000;
+const START: Instant = Instant::from_nanos(1 << 50);
+
+/// Sends `count` messages this far apart, and returns which of them were chosen.
+fn stream(chooser: &mut Chooser, from: Instant, apart: Duration, count: u32) -> Vec<u32> {
+    let chosen = |at: &u32| {
+        let now = from.after(apart * *at);
+        chooser.is_due(CAP) && chooser.choose(now)
+    };
+    (0..count).filter(chosen).collect()
+}
+
+#[test]
+fn a_fast_stream_is_sampled_at_its_cap() {
+    let mut chooser = Chooser::new(7);
+    // A second of ten million messages.
+    let chosen = stream(&mut chooser, START, Duration::from_nanos(100), 10_000_000).len() as u64;
+    assert!(chosen <= CAP + CAP / 50, "{chosen} in a second");
+    assert!(chosen >= CAP / 2, "{chosen} in a second");
+}
+
+#[test]
+fn a_slow_stream_is_sampled_whole() {
+    let mut chooser = Chooser::new(7);
+    let chosen = stream(&mut chooser, START, Duration::from_millis(1), 1_000);
+    assert_eq!(chosen.len(), 1_000);
+}
+
+#[test]
+fn a_cap_without_limit_samples_every_message() {
+    let mut chooser = Chooser::new(7);
+    let every = |at: u64| {
+        let now = START.after(Duration::from_nanos(at * 100));
+        chooser.is_due(u64::MAX) && chooser.choose(now)
+    };
+    assert!((0..1_000_000).all(every));
+}
+
+#[test]
+fn no_place_in_a_batch_is_preferred() {
+    const BATCH: usize = 8;
+    let mut chooser = Chooser::new(7);
+    let mut places = [0_u32; BATCH];
+    for at in stream(&mut chooser, START, Duration::from_nanos(500), 4_000_000) {
+        places[at as usize % BATCH] += 1;
+    }
+    let total: u32 = places.iter().sum();
+    for place in places {
+        // Each has an eighth of some 10 000; a step that divides the batch would give one of them all.
+        assert!(place > total / 12 && place < total / 6, "{places:?}");
+    }
+}
+
+#[test]
+fn after_a_pause_a_slow_stream_is_sampled_soon() {
+    let mut chooser = Chooser::new(7);
+    stream(&mut chooser, START, Duration::from_nanos(20), 50_000_000);
+    let later = START.after(Duration::from_secs(2));
+    // Who sends so seldom sleeps between two messages.
+    let chosen = (0..100).filter(|at| {
+        let now = later.after(Duration::from_millis(*at));
+        chooser.paused(now);
+        chooser.is_due(CAP) && chooser.choose(now)
+    });
+    assert!(chosen.count() > 80);
+}
+
+#[test]
+fn a_tracer_that_wants_more_gets_the_next_message() {
+    let mut chooser = Chooser::new(7);
+    stream(&mut chooser, START, Duration::from_nanos(20), 50_000_000);
+    let later = START.after(Duration::from_secs(2));
+    assert!(chooser.is_due(u64::MAX) && chooser.choose(later));
+}
+
+#[test]
+fn an_entry_tells_of_its_own_message_only() {
+    let stamps = Stamps { sent: 100, published: 130 };
+    let entry = stamps.entry(4096);
+    assert_eq!(Stamps::parse(entry, 4096), Some(stamps));
+    assert_eq!(Stamps::parse(entry, 8192), None);
+    assert_eq!(Stamps::parse([0; 4], 0), None);
+}
+
+#[test]
+fn an_entry_that_is_being_overwritten_is_none() {
+    let (old, new) = (Stamps { sent: 100, published: 130 }, Stamps { sent: 200, published: 260 });
+    // The same end in a later round of positions does not exist: the words of two entries are mixed all the same.
+    for mixed in 1..15_u32 {
+        let pick = |word: usize| {
+            let from = if mixed >> word & 1 == 0 { old } else { new };
+            from.entry(4096)[word]
+        };
+        let entry = [0, 1, 2, 3].map(pick);
+        if entry != old.entry(4096) && entry != new.entry(4096) {
+            assert_eq!(Stamps::parse(entry, 4096), None, "{mixed:04b}");
+        }
+    }
+}
+
+#[test]
+fn a_message_that_was_published_before_it_was_sent_is_none() {
+    let entry = Stamps { sent: 131, published: 130 }.entry(4096);
+    assert_eq!(Stamps::parse(entry, 4096), None);
+}
+
+#[test]
+fn the_table_ends_with_the_page_and_records_of_one_length_use_all_of_it() {
+    assert_eq!(sample_offset(SAMPLE_SLOTS - 1) + SAMPLE_SIZE, PAGE_SIZE);
+    assert_eq!(sample_offset(0), SAMPLES_AT);
+    for record in [32, 64, 80, 1040, 8208] {
+        let ends = (1..=8 * SAMPLE_SLOTS as u64).map(|at| at * record);
+        let slots: HashSet<_> = ends.map(sample_slot).collect();
+        assert!(slots.iter().all(|slot| *slot < SAMPLE_SLOTS));
+        assert!(slots.len() > SAMPLE_SLOTS * 3 / 4, "{record}: {} slots", slots.len());
+    }
+    assert!(SAMPLES_AT.is_multiple_of(ALIGN));
+}
+
+#[test]
+fn what_one_end_notes_the_other_finds() {
+    let [writer, reader] = Sim::default().ends();
+    for slot in 0..SAMPLE_SLOTS {
+        let entry = Stamps { sent: 1, published: slot as u64 + 1 }.entry(16);
+        writer.own().stamp(slot, entry);
+        assert_eq!(reader.peer().stamped(slot), entry);
+    }
+}

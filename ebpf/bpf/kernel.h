@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* What the programs use of the kernel's types, and no more: offsets are put right when they are loaded (CO-RE). */
+#ifndef BELLWIRE_KERNEL_H
+#define BELLWIRE_KERNEL_H
+
+typedef unsigned char __u8;
+typedef unsigned short __u16;
+typedef unsigned int __u32;
+typedef unsigned long long __u64;
+typedef signed char __s8;
+typedef short __s16;
+typedef int __s32;
+typedef long long __s64;
+typedef __u16 __be16;
+typedef __u32 __be32;
+typedef __u32 __wsum;
+typedef _Bool bool;
+#define true 1
+#define false 0
+
+enum {
+	BPF_ANY = 0,
+	BPF_NOEXIST = 1,
+	BPF_F_NO_PREALLOC = 1,
+	BPF_F_CURRENT_CPU = 0xffffffff,
+	BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
+};
+
+enum bpf_map_type {
+	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_LRU_HASH = 9,
+	BPF_MAP_TYPE_RINGBUF = 27,
+	BPF_MAP_TYPE_TASK_STORAGE = 29,
+};
+
+struct timespec64 {
+	__s64 tv_sec;
+	long tv_nsec;
+} __attribute__((preserve_access_index));
+
+struct timens_offsets {
+	struct timespec64 monotonic;
+} __attribute__((preserve_access_index));
+
+struct time_namespace {
+	struct timens_offsets offsets;
+} __attribute__((preserve_access_index));
+
+struct nsproxy {
+	struct time_namespace *time_ns;
+} __attribute__((preserve_access_index));
+
+struct task_struct {
+	int pid;
+	int tgid;
+	char comm[16];
+	struct nsproxy *nsproxy;
+} __attribute__((preserve_access_index));
+
+/* bpf_tracing.h asks by this whether the names are those of the kernel. */
+#define __VMLINUX_H__
+
+#if defined(__TARGET_ARCH_x86)
+struct pt_regs {
+	unsigned long r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip;
+} __attribute__((preserve_access_index));
+#elif defined(__TARGET_ARCH_arm64)
+struct user_pt_regs {
+	__u64 regs[31];
+	__u64 sp, pc, pstate;
+} __attribute__((preserve_access_index));
+struct pt_regs {
+	struct user_pt_regs user_regs;
+} __attribute__((preserve_access_index));
+#endif
+
+#endif

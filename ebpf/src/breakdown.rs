@@ -1,0 +1,120 @@
+//! `breakdown`: which stage has which share of a call.
+
+use serde::Serialize;
+
+use crate::args::BreakdownArgs;
+use crate::error::Error;
+use crate::hist::{each_interval, heading, tell_losses};
+use crate::histogram::Histogram;
+use crate::stage::{PARTS, REPLY_PARTS, Stage};
+use crate::stop::Stop;
+use crate::tracer::{self, Counted, Key};
+
+#[derive(Serialize)]
+struct Row {
+    stage: Stage,
+    count: u64,
+    p50_ns: u64,
+    p90_ns: u64,
+    p99_ns: u64,
+    max_ns: u64,
+    total_ns: u64,
+    /// Of the time of all calls together, from 0 to 1.
+    share: f64,
+}
+
+#[derive(Serialize)]
+struct Table<'a> {
+    service: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session: Option<u64>,
+    server: u32,
+    client: u32,
+    calls: u64,
+    stages: Vec<Row>,
+}
+
+pub(crate) fn run(args: &BreakdownArgs) -> Result<(), Error> {
+    let stop = Stop::on_signals()?;
+    tracer::trace(&args.scope, None, |tracer| {
+        each_interval(tracer, &args.pace, &stop, args.by_session, |counted| {
+            for (key, counted) in counted {
+                if args.folded {
+                    print_folded(key, counted);
+                } else if args.scope.json {
+                    println!("{}", serde_json::to_string(&table(key, counted))?);
+                } else {
+                    print(key, counted);
+                }
+            }
+            Ok(())
+        })?;
+        tell_losses(tracer.losses());
+        Ok(())
+    })
+}
+
+/// Of a stage, or nothing where none was counted.
+fn of(counted: &Counted, stage: Stage) -> Histogram {
+    counted.stages.get(stage.index()).cloned().unwrap_or_default()
+}
+
+fn table<'a>(key: &'a Key, counted: &Counted) -> Table<'a> {
+    let calls = of(counted, Stage::Call);
+    let all = PARTS.into_iter().chain(REPLY_PARTS).chain([Stage::Call]);
+    #[expect(clippy::cast_precision_loss, reason = "a share to three digits")]
+    let rows = all.map(|stage| {
+        let histogram = of(counted, stage);
+        Row {
+            stage,
+            count: histogram.count,
+            p50_ns: histogram.quantile(0.5),
+            p90_ns: histogram.quantile(0.9),
+            p99_ns: histogram.quantile(0.99),
+            max_ns: histogram.max,
+            total_ns: histogram.sum,
+            share: histogram.sum as f64 / calls.sum.max(1) as f64,
+        }
+    });
+    Table {
+        service: &key.service,
+        session: key.session.map(|(number, _)| number),
+        server: counted.server,
+        client: counted.client,
+        calls: calls.count,
+        stages: rows.collect(),
+    }
+}
+
+fn print(key: &Key, counted: &Counted) {
+    let table = table(key, counted);
+    println!("\n{}, {} calls, in microseconds", heading(key), table.calls);
+    println!(
+        "{:<15} {:>8} {:>10} {:>10} {:>10} {:>10} {:>7}",
+        "STAGE", "COUNT", "P50", "P90", "P99", "MAX", "SHARE"
+    );
+    for row in &table.stages {
+        #[expect(clippy::cast_precision_loss, reason = "times to four digits")]
+        let [p50, p90, p99, max] =
+            [row.p50_ns, row.p90_ns, row.p99_ns, row.max_ns].map(|nanos| nanos as f64 / 1e3);
+        println!(
+            "{:<15} {:>8} {p50:>10.1} {p90:>10.1} {p99:>10.1} {max:>10.1} {:>6.1}%",
+            row.stage.name(),
+            row.count,
+            row.share * 100.0
+        );
+    }
+}
+
+/// One line for each leaf: what a flame graph is drawn from.
+fn print_folded(key: &Key, counted: &Counted) {
+    let leaves = PARTS.into_iter().filter(|stage| *stage != Stage::Reply).chain(REPLY_PARTS);
+    for stage in leaves {
+        let total = of(counted, stage).sum;
+        if total > 0 {
+            let session =
+                key.session.map_or_else(String::new, |(number, _)| format!(";session {number}"));
+            println!("{}{session};{} {total}", key.service, stage.name().replace('/', ";"));
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! `doctor`: whether tracing is possible, and what to do if not.
+
+use std::fs;
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::args::DoctorArgs;
+use crate::error::Error;
+use crate::processes;
+
+/// Capabilities by number, as `capabilities(7)` has them.
+const SYS_PTRACE: u32 = 19;
+const SYS_ADMIN: u32 = 21;
+const PERFMON: u32 = 38;
+const BPF: u32 = 39;
+
+/// Cookies of uprobes, which tell the probes apart: Linux 5.15.
+const OLDEST: (u32, u32) = (5, 15);
+
+#[derive(Serialize)]
+struct Check {
+    name: &'static str,
+    ok: bool,
+    /// Without it less is seen; tracing works.
+    optional: bool,
+    found: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remedy: Option<String>,
+}
+
+pub(crate) fn run(args: &DoctorArgs) -> Result<(), Error> {
+    let checks =
+        [kernel(), types(), capabilities(), lockdown(), uprobes(), others(), targets(args.pid)?];
+    if args.json {
+        println!("{}", serde_json::to_string(&checks)?);
+    } else {
+        for check in &checks {
+            let mark = match (check.ok, check.optional) {
+                (true, _) => "ok",
+                (false, true) => "note",
+                (false, false) => "FAIL",
+            };
+            println!("{mark:<4}  {:<12}  {}", check.name, check.found);
+            if let Some(remedy) = &check.remedy {
+                println!("{:<4}  {:<12}  -> {remedy}", "", "");
+            }
+        }
+    }
+    match checks.iter().filter(|check| !check.ok && !check.optional).count() {
+        0 => Ok(()),
+        missing => Err(Error::Unfit { missing }),
+    }
+}
+
+fn check(name: &'static str, ok: bool, found: String, remedy: impl Into<String>) -> Check {
+    let remedy = (!ok).then(|| remedy.into());
+    Check { name, ok, optional: false, found, remedy }
+}
+
+fn kernel() -> Check {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|n| n.parse().ok());
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    check("kernel", version >= OLDEST, format!("Linux {release}"), "Linux 5.15 or newer")
+}
+
+fn types() -> Check {
+    let path = Path::new("/sys/kernel/btf/vmlinux");
+    let found =
+        if path.exists() { "the kernel tells its types" } else { "no /sys/kernel/btf/vmlinux" };
+    check("BTF", path.exists(), found.to_owned(), "a kernel built with CONFIG_DEBUG_INFO_BTF=y")
+}
+
+fn capabilities() -> Check {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let held = held(&status);
+    let has = |capability: u32| held >> capability & 1 == 1 || held >> SYS_ADMIN & 1 == 1;
+    let missing: Vec<&str> = [(BPF, "CAP_BPF"), (PERFMON, "CAP_PERFMON")]
+        .into_iter()
+        .filter(|(capability, _)| !has(*capability))
+        .map(|(_, name)| name)
+        .collect();
+    let found = match missing.is_empty() {
+        true => "CAP_BPF and CAP_PERFMON".to_owned(),
+        false => format!("{} missing", missing.join(" and ")),
+    };
+    let program = std::env::current_exe().unwrap_or_else(|_| "bellwire-trace".into());
+    let remedy = format!("sudo setcap cap_bpf,cap_perfmon+ep {}", program.display());
+    check("capabilities", missing.is_empty(), found, remedy)
+}
+
+/// The effective capabilities in `/proc/PID/status`.
+fn held(status: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+fn lockdown() -> Check {
+    let text = fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
+    let confidential = text.contains("[confidentiality]");
+    let found = match text.trim() {
+        "" => "the kernel has none, or hides it".to_owned(),
+        text => text.to_owned(),
+    };
+    check(
+        "lockdown",
+        !confidential,
+        found,
+        "boot without lockdown=confidentiality: it forbids reading memory by BPF",
+    )
+}
+
+fn uprobes() -> Check {
+    let path = Path::new("/sys/bus/event_source/devices/uprobe/format/ref_ctr_offset");
+    let found = if path.exists() { "with semaphores" } else { "no uprobes with semaphores" };
+    check("uprobes", path.exists(), found.to_owned(), "a kernel built with CONFIG_UPROBE_EVENTS=y")
+}
+
+/// Whether other users' processes can be looked into.
+fn others() -> Check {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let visible = held(&status) >> SYS_PTRACE & 1 == 1;
+    let found = if visible { "can be listed and attached to" } else { "are not seen" };
+    let remedy = "run as root, or as the user of the processes, or name their files with --exe";
+    Check {
+        optional: true,
+        ..check("others", visible, format!("processes of other users {found}"), remedy)
+    }
+}
+
+fn targets(pid: Option<u32>) -> Result<Check, Error> {
+    let pids = pid.map_or_else(processes::pids, |pid| Ok(vec![pid]))?;
+    let found = processes::traceable(&pids);
+    let processes: usize = found.iter().map(|file| file.pids.len()).sum();
+    let text = format!("{processes} processes with probes, {} files", found.len());
+    let remedy = "start one, built with Bellwire's feature `probes` (the default)";
+    // A machine without one is fit all the same, unless one was named.
+    let optional = pid.is_none();
+    Ok(Check { optional, ..check("targets", processes > 0, text, remedy) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BPF, PERFMON, held};
+
+    #[test]
+    fn capabilities_are_read_from_the_effective_mask() {
+        let status = "Name:\tx\nCapPrm:\tffffffffffffffff\nCapEff:\t000000c000000000\n";
+        assert_eq!(held(status), 1 << BPF | 1 << PERFMON);
+        assert_eq!(held(""), 0);
+    }
+}

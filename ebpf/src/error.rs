@@ -1,0 +1,48 @@
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// The exit status of what cannot run here, as in automake's and bcc's tests.
+const SKIPPED: u8 = 77;
+
+/// Why a command did not do what it was asked to.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// The kernel did not let a program in.
+    #[error("cannot {what}: {source}; `bellwire-trace doctor` says what is missing")]
+    Kernel { what: &'static str, source: libbpf_rs::Error },
+    /// No process uses the library, or none of those asked for.
+    #[error(
+        "no process{} can be traced: none has the probes of Bellwire, or /proc does not show it",
+        .pid.map_or_else(String::new, |pid| format!(" {pid}"))
+    )]
+    NoTarget { pid: Option<u32> },
+    /// Something is missing, as the report says.
+    #[error("tracing is not possible here: {missing} of the checks above failed")]
+    Unfit { missing: usize },
+    /// A file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    /// Output or signals.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    /// JSON that cannot be written.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+}
+
+impl Error {
+    /// What the shell gets.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Kernel { source, .. } if is_refusal(source) => ExitCode::from(SKIPPED),
+            Self::Unfit { .. } => ExitCode::from(SKIPPED),
+            _ => ExitCode::FAILURE,
+        }
+    }
+}
+
+/// Whether the kernel lacks something or does not permit it.
+fn is_refusal(error: &libbpf_rs::Error) -> bool {
+    use libbpf_rs::ErrorKind::{NotFound, PermissionDenied, Unsupported};
+    matches!(error.kind(), NotFound | PermissionDenied | Unsupported)
+}

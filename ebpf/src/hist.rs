@@ -1,0 +1,141 @@
+//! `hist`: histograms in the manner of bcc.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::args::{HistArgs, Pace};
+use crate::error::Error;
+use crate::histogram::Histogram;
+use crate::stage::Stage;
+use crate::stop::Stop;
+use crate::tracer::{self, Counted, Key, Losses, Tracer};
+
+/// Characters of the longest bar.
+const BAR: usize = 40;
+
+#[derive(Serialize)]
+struct Line<'a> {
+    service: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session: Option<u64>,
+    stage: Stage,
+    count: u64,
+    mean_ns: u64,
+    p50_ns: u64,
+    p90_ns: u64,
+    p99_ns: u64,
+    max_ns: u64,
+    /// Counts of 0 and 1, of 2 and 3, of 4 to 7, and so on.
+    powers_of_two: Vec<u64>,
+}
+
+pub(crate) fn run(args: &HistArgs) -> Result<(), Error> {
+    let stop = Stop::on_signals()?;
+    let stages = if args.stage.is_empty() { vec![Stage::Call] } else { args.stage.clone() };
+    tracer::trace(&args.scope, None, |tracer| {
+        each_interval(tracer, &args.pace, &stop, args.by_session, |counted| {
+            for (key, counted) in counted {
+                for stage in &stages {
+                    let Some(histogram) = counted.stages.get(stage.index()) else { continue };
+                    if args.scope.json {
+                        print_json(key, *stage, histogram)?;
+                    } else {
+                        print(key, *stage, histogram);
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        tell_losses(tracer.losses());
+        Ok(())
+    })
+}
+
+/// Shows what was counted in each interval, until there were enough or a signal comes.
+pub(crate) fn each_interval(
+    tracer: &Tracer<'_>,
+    pace: &Pace,
+    stop: &Stop,
+    by_session: bool,
+    mut show: impl FnMut(&BTreeMap<Key, Counted>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    // Everything since it was attached is in the first output.
+    let mut before = BTreeMap::new();
+    let mut shown = 0;
+    loop {
+        let stopped = stop.wait(pace.interval);
+        let now = tracer.counted(by_session);
+        let fresh = now.iter().map(|(key, counted)| (key.clone(), since(counted, before.get(key))));
+        let fresh: BTreeMap<Key, Counted> = fresh
+            .filter(|(_, counted)| counted.stages.iter().any(|stage| stage.count > 0))
+            .collect();
+        show(&fresh)?;
+        before = now;
+        shown += 1;
+        if stopped || pace.count.is_some_and(|count| shown >= count) {
+            return Ok(());
+        }
+    }
+}
+
+fn since(now: &Counted, before: Option<&Counted>) -> Counted {
+    let Some(before) = before else { return now.clone() };
+    let stages = now.stages.iter().zip(&before.stages);
+    Counted { stages: stages.map(|(now, then)| now.since(then)).collect(), ..*now }
+}
+
+/// Says what could not be counted, if anything.
+pub(crate) fn tell_losses(losses: Losses) {
+    if losses != Losses::default() {
+        let Losses { disordered, unmatched, dropped, unread } = losses;
+        eprintln!(
+            "not counted: {unmatched} answers whose request was not seen, {disordered} calls whose times are not in \
+             order, {dropped} events without room, {unread} records that could not be read"
+        );
+    }
+}
+
+pub(crate) fn heading(key: &Key) -> String {
+    match key.session {
+        Some((number, _)) => format!("service = {}, session = {number}", key.service),
+        None => format!("service = {}", key.service),
+    }
+}
+
+fn print(key: &Key, stage: Stage, histogram: &Histogram) {
+    println!("\n{}, stage = {}", heading(key), stage.name());
+    println!("{:>16} {:<12} : {:<8} distribution", "nsecs", "", "count");
+    let powers = histogram.powers();
+    let most = powers.iter().copied().max().unwrap_or(0).max(1);
+    let first = powers.iter().position(|count| *count > 0).unwrap_or(0);
+    for (power, count) in powers.iter().enumerate().skip(first) {
+        let from = if power == 0 { 0 } else { 1_u64 << power };
+        let to = (1_u64 << (power + 1)) - 1;
+        let stars = usize::try_from(count * BAR as u64 / most).unwrap_or(BAR);
+        println!("{from:>12} -> {to:<12} : {count:<8} |{:<BAR$}|", "*".repeat(stars));
+    }
+    println!(
+        "count {}, mean {} ns, max {} ns",
+        histogram.count,
+        histogram.sum / histogram.count.max(1),
+        histogram.max
+    );
+}
+
+fn print_json(key: &Key, stage: Stage, histogram: &Histogram) -> Result<(), Error> {
+    let line = Line {
+        service: &key.service,
+        session: key.session.map(|(number, _)| number),
+        stage,
+        count: histogram.count,
+        mean_ns: histogram.sum / histogram.count.max(1),
+        p50_ns: histogram.quantile(0.5),
+        p90_ns: histogram.quantile(0.9),
+        p99_ns: histogram.quantile(0.99),
+        max_ns: histogram.max,
+        powers_of_two: histogram.powers(),
+    };
+    println!("{}", serde_json::to_string(&line)?);
+    Ok(())
+}

@@ -1,0 +1,67 @@
+//! `list`: who can be traced, and which sessions they have open.
+
+use serde::Serialize;
+
+use crate::args::ListArgs;
+use crate::error::Error;
+use crate::processes;
+use crate::sessions::{self, Session};
+
+#[derive(Serialize)]
+struct Process {
+    pid: u32,
+    command: String,
+    file: String,
+    probes: usize,
+    sessions: Vec<Session>,
+}
+
+pub(crate) fn run(args: &ListArgs) -> Result<(), Error> {
+    let everyone = processes::pids()?;
+    let wanted: Vec<u32> = args.pid.map_or_else(|| everyone.clone(), |pid| vec![pid]);
+    let sessions = sessions::open(&everyone);
+    let mut found: Vec<Process> = Vec::new();
+    for file in processes::traceable(&wanted) {
+        for &pid in &file.pids {
+            let is_end = |session: &&Session| [session.server, session.client].contains(&Some(pid));
+            found.push(Process {
+                pid,
+                command: processes::command(pid),
+                file: file.name.display().to_string(),
+                probes: file.probes.len(),
+                sessions: sessions.iter().filter(is_end).cloned().collect(),
+            });
+        }
+    }
+    found.sort_by_key(|process| process.pid);
+    if args.json {
+        println!("{}", serde_json::to_string(&found)?);
+        return Ok(());
+    }
+    if found.is_empty() {
+        return Err(Error::NoTarget { pid: args.pid });
+    }
+    println!(
+        "{:>8} {:<16} {:<7} {:<32} {:>8} {:>8}",
+        "PID", "COMM", "ROLE", "SERVICE", "SESSION", "PEER"
+    );
+    for process in &found {
+        for session in &process.sessions {
+            let is_server = session.server == Some(process.pid);
+            let (role, peer) =
+                if is_server { ("server", session.client) } else { ("client", session.server) };
+            let peer = peer.map_or_else(|| "?".to_owned(), |pid| pid.to_string());
+            println!(
+                "{:>8} {:<16} {role:<7} {:<32} {:>8} {peer:>8}",
+                process.pid, process.command, session.service, session.number
+            );
+        }
+        if process.sessions.is_empty() {
+            println!(
+                "{:>8} {:<16} {:<7} {:<32} {:>8} {:>8}",
+                process.pid, process.command, "-", "-", "-", "-"
+            );
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,43 @@
+//! `bellwire-trace`: where the time of a Bellwire message goes.
+//!
+//! It attaches to the library's probes in running processes and to the scheduler's tracepoints, joins the two in the
+//! kernel (`bpf/trace.bpf.c`), and prints what comes out. `docs/tracing.md` says what the stages are.
+
+mod args;
+mod breakdown;
+mod doctor;
+mod error;
+mod hist;
+mod histogram;
+mod list;
+mod notes;
+mod processes;
+mod sessions;
+mod snoop;
+mod stage;
+mod stop;
+mod tracer;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Args, Command};
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let done = match &args.command {
+        Command::Doctor(args) => doctor::run(args),
+        Command::List(args) => list::run(args),
+        Command::Hist(args) => hist::run(args),
+        Command::Breakdown(args) => breakdown::run(args),
+        Command::Snoop(args) => snoop::run(args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bellwire-trace: {error}");
+            error.exit_code()
+        }
+    }
+}

@@ -1,0 +1,51 @@
+use clap::ValueEnum;
+use serde::Serialize;
+
+/// What is told of a call: `enum stage` of `bpf/trace.h`, in its order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Stage {
+    Send,
+    Publish,
+    Wake,
+    OnCpu,
+    Receive,
+    Reply,
+    ReplySend,
+    ReplyPublish,
+    ReplyWake,
+    ReplyOnCpu,
+    Call,
+}
+
+/// The stages that make up a call; [`Stage::Reply`] is the sum of its four.
+pub(crate) const PARTS: [Stage; 6] =
+    [Stage::Send, Stage::Publish, Stage::Wake, Stage::OnCpu, Stage::Receive, Stage::Reply];
+
+/// The stages of the way back.
+pub(crate) const REPLY_PARTS: [Stage; 4] =
+    [Stage::ReplySend, Stage::ReplyPublish, Stage::ReplyWake, Stage::ReplyOnCpu];
+
+impl Stage {
+    /// Its place among the histograms of a session.
+    pub(crate) fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Its name in `docs/tracing.md`.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Send => "send",
+            Self::Publish => "publish",
+            Self::Wake => "wake",
+            Self::OnCpu => "on-CPU",
+            Self::Receive => "receive",
+            Self::Reply => "reply",
+            Self::ReplySend => "reply/send",
+            Self::ReplyPublish => "reply/publish",
+            Self::ReplyWake => "reply/wake",
+            Self::ReplyOnCpu => "reply/on-CPU",
+            Self::Call => "call",
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Which ends are told apart, and how they are woken.
+
+use crate::support::process::Process;
+use crate::support::tracer::{Tracer, number, stage};
+
+#[test]
+fn every_doorbell_shows_when_it_wakes() {
+    for doorbell in ["futex", "eventfd", "socket"] {
+        let dir = tempfile::tempdir().unwrap();
+        let server = Process::start("server eventfd", dir.path());
+        let mut client = Process::start(&format!("client {doorbell}"), dir.path());
+        let Some(tracer) = Tracer::start(&["breakdown", "-p", &client.pid().to_string()]) else {
+            return;
+        };
+        // Long enough for the client to stop spinning.
+        client.ask("calls 20 20000");
+        let (tables, _) = tracer.finish();
+        let table = tables.first().unwrap();
+        assert_eq!(table["server"], server.pid());
+        let woken = stage(table, "reply-wake");
+        assert!(number(woken, "count") > 10, "{doorbell}: {table:#}");
+    }
+}
+
+#[test]
+fn a_server_that_is_rung_by_the_socket_shows_when_it_is_woken() {
+    let dir = tempfile::tempdir().unwrap();
+    let _server = Process::start("server socket", dir.path());
+    let mut client = Process::start("client", dir.path());
+    let Some(tracer) = Tracer::start(&["breakdown", "-p", &client.pid().to_string()]) else {
+        return;
+    };
+    client.ask("calls 20 20000");
+    let (tables, _) = tracer.finish();
+    assert!(number(stage(&tables[0], "call"), "count") == 20, "{tables:#?}");
+}
+
+#[test]
+fn two_sessions_are_told_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Process::start("server", dir.path());
+    let mut clients = [Process::start("client", dir.path()), Process::start("client", dir.path())];
+    let args = ["breakdown", "--by-session", "-p", &server.pid().to_string()];
+    let Some(tracer) = Tracer::start(&args) else { return };
+    clients[0].ask("calls 7 0");
+    clients[1].ask("calls 11 0");
+    let (tables, _) = tracer.finish();
+    assert_eq!(tables.len(), 2, "{tables:#?}");
+    for (client, calls) in clients.iter().zip([7, 11]) {
+        let table = tables.iter().find(|table| table["client"] == client.pid()).unwrap();
+        assert_eq!(table["calls"], calls, "{table:#}");
+    }
+}
+
+#[test]
+fn a_tracer_that_is_there_before_the_processes_sees_all_calls() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(tracer) = Tracer::start(&["breakdown", "-s", "nap", "--by-session"]) else { return };
+    let server = Process::start("server", dir.path());
+    let mut client = Process::start("client", dir.path());
+    client.ask("calls 9 0");
+    let (tables, _) = tracer.finish();
+    // Other tests run the same service at the same time.
+    let table = tables.iter().find(|table| table["server"] == server.pid()).unwrap();
+    assert_eq!(table["calls"], 9, "{table:#}");
+}
+
+#[test]
+fn another_service_is_left_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let _server = Process::start("server", dir.path());
+    let mut client = Process::start("client", dir.path());
+    let Some(tracer) = Tracer::start(&["breakdown", "-s", "na"]) else { return };
+    client.ask("calls 9 0");
+    let (tables, status) = tracer.finish();
+    assert!(tables.is_empty() && status.success(), "{tables:#?}");
+}
+
+#[test]
+fn snoop_tells_of_slow_calls_only_and_names_the_wakers() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Process::start("server", dir.path());
+    let mut client = Process::start("client", dir.path());
+    client.ask("calls 1 0");
+    let pid = server.pid().to_string();
+    let Some(tracer) = Tracer::start(&["snoop", "--over", "200ms", "-p", &pid]) else { return };
+    client.ask("calls 5 0");
+    client.ask("calls 2 300000");
+    let (calls, status) = tracer.finish();
+    assert!(status.success());
+    assert_eq!(calls.len(), 2, "{calls:#?}");
+    for call in &calls {
+        assert!(call["receive_ns"].as_u64().unwrap() >= 300_000_000, "{call:#}");
+        assert_eq!(call["request"]["receiver_pid"], server.pid());
+        assert_eq!(call["reply"]["receiver_pid"], client.pid());
+        assert_eq!(call["request"]["length"], 1000);
+    }
+    // It has slept for 300 ms: somebody woke it, the server's reactor.
+    assert_eq!(calls[1]["reply"]["waker"], "bellwire-reacto", "{:#}", calls[1]);
+}

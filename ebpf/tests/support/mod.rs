@@ -1,0 +1,3 @@
+pub(crate) mod process;
+pub(crate) mod roles;
+pub(crate) mod tracer;

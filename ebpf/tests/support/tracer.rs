@@ -1,0 +1,95 @@
+//! The tracer itself, as its users run it.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
+
+use serde_json::Value;
+
+use super::process::program;
+
+/// What it says when everything is attached.
+const ATTACHED: &[u8] = b"attached. Ctrl-C ends it.\n";
+/// The exit status of what is not permitted or not supported.
+const SKIPPED: i32 = 77;
+
+/// A tracer that is attached.
+pub(crate) struct Tracer {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+    stderr: ChildStderr,
+}
+
+impl Tracer {
+    /// Attaches to this test's program, and waits until it is. `None`, and says why, where that is not permitted.
+    pub(crate) fn start(args: &[&str]) -> Option<Self> {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_bellwire-trace"))
+            .args(args)
+            .args(["--json", "--rate", "all", "--exe"])
+            .arg(program())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (stdout, stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+        let mut tracer = Self { child, stdout: BufReader::new(stdout), stderr };
+        // Told when everything is attached; nothing when it failed.
+        let mut told = [0; ATTACHED.len()];
+        if tracer.stderr.read_exact(&mut told).is_ok() && told == *ATTACHED {
+            return Some(tracer);
+        }
+        let mut error = String::from_utf8_lossy(&told).into_owned();
+        tracer.stderr.read_to_string(&mut error).unwrap();
+        let status = tracer.child.wait().unwrap();
+        let required = std::env::var("BELLWIRE_TRACE_TESTS").is_ok_and(|how| how == "require");
+        assert!(status.code() == Some(SKIPPED) && !required, "{status}: {error}");
+        eprintln!("skipped: {error}");
+        None
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Interrupts it, and returns what it printed, and whether it ended well.
+    pub(crate) fn finish(mut self) -> (Vec<Value>, ExitStatus) {
+        self.signal(rustix::process::Signal::INT);
+        let mut lines = Vec::new();
+        for line in (&mut self.stdout).lines() {
+            lines.push(serde_json::from_str(&line.unwrap()).unwrap());
+        }
+        // Shown when the test fails.
+        let mut told = String::new();
+        self.stderr.read_to_string(&mut told).unwrap();
+        eprint!("{told}");
+        (lines, self.child.wait().unwrap())
+    }
+
+    /// Ends it as nobody wants to be ended.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        let pid = i32::try_from(self.pid()).ok().and_then(rustix::process::Pid::from_raw);
+        rustix::process::kill_process(pid.unwrap(), signal).unwrap();
+    }
+}
+
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A stage of a table of `breakdown`.
+pub(crate) fn stage<'a>(table: &'a Value, name: &str) -> &'a Value {
+    let stages = table["stages"].as_array().unwrap();
+    stages.iter().find(|stage| stage["stage"] == name).unwrap()
+}
+
+/// A number of a stage.
+pub(crate) fn number(stage: &Value, name: &str) -> u64 {
+    stage[name].as_u64().unwrap()
+}

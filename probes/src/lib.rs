@@ -1,0 +1,84 @@
+//! The static probes of Bellwire: what a tracer attaches to in a running process.
+//!
+//! Each probe is one `nop` in a function of its own, which is cold, never inlined and not generic, and an ELF note
+//! that tells where it is and in which registers its arguments lie. Nobody calls that function while the probe's
+//! semaphore is 0: the functions here look at it first, and are inlined. `docs/tracing.md` is the reference of names,
+//! arguments and units; `docs/adr/0015-probes.md` says why they are made as they are.
+//!
+//! Without the feature `usdt`, on other systems than Linux on x86-64 and aarch64, and under loom, there are none: every
+//! function does nothing, and [`is_sampling`] is constantly false.
+#![no_std]
+
+use core::mem::offset_of;
+
+#[cfg(all(
+    feature = "usdt",
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    not(loom)
+))]
+#[path = "usdt/mod.rs"]
+mod probes;
+
+#[cfg(not(all(
+    feature = "usdt",
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    not(loom)
+)))]
+#[path = "none.rs"]
+mod probes;
+
+pub use probes::*;
+
+/// How many bytes a service's name has at most.
+pub const MAX_SERVICE: usize = 63;
+
+/// The session that a probe tells of, and the end of it: a tracer reads it where it stands.
+#[derive(Clone, Debug)]
+#[repr(C)]
+pub struct Session {
+    /// Ends in a zero at least.
+    service: [u8; MAX_SERVICE + 1],
+    number: u64,
+    role: u64,
+    peer: u64,
+    created: u64,
+}
+
+const _: () = assert!(offset_of!(Session, number) == 0x40 && size_of::<Session>() == 0x60);
+
+/// A message whose way was stamped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// The request's id.
+    pub sequence: u64,
+    /// When the sender began, in nanoseconds of its monotonic clock. A peer's word.
+    pub sent: u64,
+    /// When the sender published, in nanoseconds of its monotonic clock. A peer's word.
+    pub published: u64,
+    /// When the receiver took it, in nanoseconds of its monotonic clock.
+    pub received: u64,
+    /// The payload's length in bytes.
+    pub length: u64,
+}
+
+impl Session {
+    /// The session that the server calls `number`, whose page it `created` then, on the end whose `role` on the wire this
+    /// is; `peer` is the process at the other end, 0 if that is not known. More than [`MAX_SERVICE`] bytes of the
+    /// service's name are cut off.
+    pub fn new(service: &[u8], number: u64, created: u64, role: u32, peer: Option<u32>) -> Self {
+        let mut session = Self::all(role);
+        for (to, from) in session.service.iter_mut().zip(service.iter().take(MAX_SERVICE)) {
+            *to = *from;
+        }
+        let peer = peer.unwrap_or(0).into();
+        Self { number, peer, created, ..session }
+    }
+
+    /// All sessions of one end, for what concerns them together.
+    pub fn all(role: u32) -> Self {
+        let service = [0; MAX_SERVICE + 1];
+        Self { service, number: 0, role: role.into(), peer: 0, created: 0 }
+    }
+}

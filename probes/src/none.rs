@@ -1,0 +1,68 @@
+//! No probes: nothing is looked at and nothing is told.
+
+use crate::{Sample, Session};
+
+/// Whether there are probes in this build.
+pub const AVAILABLE: bool = false;
+
+/// Whether a tracer wants samples: never.
+#[inline]
+pub fn is_sampling() -> bool {
+    false
+}
+
+/// How many messages a second may be sampled per direction.
+#[inline]
+pub fn cap() -> u64 {
+    0
+}
+
+/// A sample is begun at this cap.
+#[inline]
+pub fn capped(_: &Session) {}
+
+/// A sampled request was taken.
+#[inline]
+pub fn message(_: &Session, _: &Sample) {}
+
+/// The answer to a sampled request was taken.
+#[inline]
+pub fn reply(_: &Session, _: &Sample) {}
+
+/// The peer's doorbell is rung.
+#[inline]
+pub fn ring(_: &Session, _: u64) {}
+
+/// This thread goes to sleep.
+#[inline]
+pub fn park_begin(_: &Session, _: bool) {}
+
+/// Whether a tracer wants to know how long this thread slept: never.
+#[inline]
+pub fn wants_park_end() -> bool {
+    false
+}
+
+/// This thread slept.
+#[inline]
+pub fn park_end(_: &Session, _: u64, _: u64) {}
+
+/// A record met a full lane.
+#[inline]
+pub fn lane_full(_: &Session, _: u64) {}
+
+/// A lane goes on in another epoch.
+#[inline]
+pub fn lane_resized(_: &Session, _: u64, _: u32, _: u64) {}
+
+/// A session is open.
+#[inline]
+pub fn session_opened(_: &Session) {}
+
+/// This end leaves a session.
+#[inline]
+pub fn session_closed(_: &Session, _: u64) {}
+
+/// A call failed.
+#[inline]
+pub fn call_failed(_: &Session, _: u64, _: u64) {}

@@ -1,0 +1,9 @@
+//! What a tracer attaches to, as a shared library: one call from C does what the program does.
+
+mod fire;
+
+/// Fires every probe whose semaphore is held, and says whether samples are wanted.
+#[unsafe(no_mangle)]
+pub extern "C" fn fire() -> i32 {
+    fire::everything()
+}
