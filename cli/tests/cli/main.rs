@@ -14,6 +14,7 @@ mod help;
 mod ls;
 mod ping;
 mod provide;
+#[cfg(target_os = "linux")]
 mod sandbox;
 mod soak;
 mod stat;

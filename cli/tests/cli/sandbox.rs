@@ -6,11 +6,11 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, setrlimit};
+use rustix::process::{self, Pid, Resource, Rlimit, kill_process, setrlimit};
 use seccompiler::{BpfProgram, TargetArch};
 use serde_json::json;
 
-use crate::support::{Ended, Place, Running};
+use crate::support::{Ended, Place, Running, Signal};
 
 const MODEL: &str = include_str!("../../../docs/threat-model.md");
 /// The demo's own row: a plugin does not need it.
@@ -104,9 +104,9 @@ fn a_call_that_is_left_out_ends_a_provider() {
 #[test]
 fn a_provider_and_a_client_need_no_call_and_no_more_than_is_listed() {
     const LIMITS: &[(Resource, u64)] =
-        &[(Resource::Nofile, 19), (Resource::Memlock, 0), (Resource::Fsize, 1 << 20)];
+        &[(Resource::Nofile, 21), (Resource::Memlock, 0), (Resource::Fsize, 1 << 20)];
     const CLIENT: &[(Resource, u64)] =
-        &[(Resource::Nofile, 13), (Resource::Memlock, 0), (Resource::Fsize, 1 << 20)];
+        &[(Resource::Nofile, 15), (Resource::Memlock, 0), (Resource::Fsize, 1 << 20)];
     let place = Place::new();
     let calls = listed(DEMO);
     let root = place.root();
@@ -122,7 +122,7 @@ fn a_provider_and_a_client_need_no_call_and_no_more_than_is_listed() {
         let ended = Ended::of(&mut client);
         assert_eq!(ended.status, Some(0), "{args:?}: {ended:?}");
     }
-    assert_eq!(provider.end_by(Signal::INT).code(), Some(0), "it was ended by a call");
+    assert_eq!(provider.end_by(Signal::Int).code(), Some(0), "it was ended by a call");
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn every_call_of_a_provider_or_a_client_is_listed_and_seen_or_said_not_to_be() {
         name.strip_prefix("strace.")?.parse().ok()
     });
     let first = process.min().expect("a provider is traced");
-    kill_process(Pid::from_raw(first).unwrap(), Signal::INT).unwrap();
+    kill_process(Pid::from_raw(first).unwrap(), process::Signal::INT).unwrap();
     provider.end();
     let seen: BTreeSet<String> = fs::read_dir(place.temp())
         .unwrap()
