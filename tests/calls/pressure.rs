@@ -92,9 +92,11 @@ fn a_client_that_reads_no_answers_keeps_nobody_awake() {
     play_deaf(&house, deaf.session().unwrap());
     let parks = house.stats().parks;
     until("the server sleeps again", || house.stats().parks > parks);
+    assert_eq!(house.stats().accepted, TAKEN);
+    // Whether the rest is taken depends on what the server hears of first: the client's end, or its own.
     drop(deaf);
     let stats = house.close();
-    assert_eq!((stats.accepted, stats.answered), (TAKEN, TAKEN));
+    assert_eq!(stats.accepted, stats.answered);
 }
 
 #[test]
