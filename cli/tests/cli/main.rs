@@ -14,8 +14,6 @@ mod help;
 mod ls;
 mod ping;
 mod provide;
-#[cfg(target_os = "linux")]
-mod sandbox;
 mod soak;
 mod stat;
 mod support;
