@@ -32,7 +32,8 @@ impl Dir {
 
 impl House {
     pub(crate) fn open() -> Self {
-        Self::with(ServerConfig::default())
+        // A client of another thread may be kept from running for seconds, under Wine above all.
+        Self::with(ServerConfig { handshake_timeout: PATIENCE, ..ServerConfig::default() })
     }
 
     pub(crate) fn with(config: ServerConfig) -> Self {
