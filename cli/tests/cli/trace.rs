@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::support::{Ended, has_proc};
+use crate::support::{Ended, has_shell};
 
 /// The command, alone in a directory: where this test's own lies, a tracer may have been built too.
 fn alone() -> (tempfile::TempDir, PathBuf) {
@@ -16,7 +16,7 @@ fn alone() -> (tempfile::TempDir, PathBuf) {
 
 #[test]
 fn the_tracer_gets_all_arguments_and_its_exit_code_is_kept() {
-    if !has_proc() {
+    if !has_shell() {
         return;
     }
     let (dir, program) = alone();
@@ -34,6 +34,6 @@ fn without_a_tracer_it_says_how_to_get_one() {
     let (dir, program) = alone();
     let ended = Ended::of(Command::new(program).args(["trace", "list"]).env("PATH", dir.path()));
     assert_eq!(ended.status, Some(1));
-    let says = if has_proc() { "cargo install --path ebpf" } else { "on Linux only" };
+    let says = if has_shell() { "cargo install --path ebpf" } else { "on Linux only" };
     assert!(ended.stderr.contains(says), "{}", ended.stderr);
 }
