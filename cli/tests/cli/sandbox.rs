@@ -106,7 +106,7 @@ fn a_provider_and_a_client_need_no_call_and_no_more_than_is_listed() {
     const LIMITS: &[(Resource, u64)] =
         &[(Resource::Nofile, 21), (Resource::Memlock, 0), (Resource::Fsize, 1 << 20)];
     const CLIENT: &[(Resource, u64)] =
-        &[(Resource::Nofile, 15), (Resource::Memlock, 0), (Resource::Fsize, 1 << 20)];
+        &[(Resource::Nofile, 16), (Resource::Memlock, 0), (Resource::Fsize, 1 << 20)];
     let place = Place::new();
     let calls = listed(DEMO);
     let root = place.root();
