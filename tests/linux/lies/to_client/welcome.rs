@@ -91,7 +91,7 @@ mod fields {
         the_last_version("version", 8, &[0xff, 0xff]);
         a_reserved_bit("reserved field", 0x0a, &[1, 0]);
         another_reserved_bit("reserved field", 0x27, &[0x80]);
-        a_feature_that_was_not_offered("features", 0x10, &[1]);
+        a_feature_that_was_not_offered("features", 0x17, &[0x80]);
         all_features("features", 0x10, &[0xff; 8]);
         a_lane_of_no_bytes("lane size", 0x0c, &[0; 4]);
         a_lane_of_no_power_of_two("lane size", 0x0c, &12_288_u32.to_le_bytes());
