@@ -1,6 +1,7 @@
 //! What is no lie if it is done once: without end, or at the wrong moment, it disturbs nobody else.
 
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
@@ -28,6 +29,7 @@ fn disturbs_nobody(act: impl FnMut(&mut RogueSession, u64) + Send + 'static) {
     let mut good: Client<Echo> = house.client();
     let mut rogue = Rogue::connect(house.run_dir(), "echo").open();
     let over = Arc::new(AtomicBool::new(false));
+    let (begin, begun) = channel();
     let flood = {
         let over = Arc::clone(&over);
         thread::spawn(move || {
@@ -35,17 +37,20 @@ fn disturbs_nobody(act: impl FnMut(&mut RogueSession, u64) + Send + 'static) {
             while !over.load(Ordering::Relaxed) {
                 act(&mut rogue, times);
                 times += 1;
+                if times == 1 {
+                    begin.send(()).unwrap();
+                }
             }
-            (rogue, times)
+            rogue
         })
     };
+    begun.recv().unwrap();
     for call in 0..CALLS {
         let request = call.to_le_bytes().to_vec();
         assert_eq!(good.call(&request).unwrap(), request);
     }
     over.store(true, Ordering::Relaxed);
-    let (mut rogue, times) = flood.join().unwrap();
-    assert!(times > 0);
+    let mut rogue = flood.join().unwrap();
     let answered = rogue.link.peer().load(Word::Tail, Ordering::Acquire);
     rogue.put(Header::new(Kind::Request, Status::Ok, 1 << 40, 0), &[]);
     until("it is answered", || rogue.link.peer().load(Word::Tail, Ordering::Acquire) > answered);
