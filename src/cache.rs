@@ -223,6 +223,10 @@ impl<T: Snapshot> SnapshotCache<T> {
         if had_session && state != State::Ready {
             // It died. Told now: one that dies slowly still accepts who looks for its successor, and never answers.
             self.seen = None;
+            if state == State::Connecting {
+                // Whoever asks for the state now hears of a death, too, and not of the dead that still accepts.
+                self.client.lost();
+            }
             return Ok(Refreshed::Unavailable);
         }
         if state == State::Connecting {

@@ -22,8 +22,9 @@ impl Progress {
     /// Reads one more line.
     pub(super) fn read(&mut self, line: &str) {
         if self.in_panic {
-            self.in_panic = !line.is_empty() && self.panic.len() < 4;
-            if self.in_panic && !line.starts_with("stack backtrace") {
+            self.in_panic =
+                !line.is_empty() && self.panic.len() < 4 && !line.starts_with("stack backtrace");
+            if self.in_panic {
                 self.panic.push(line.trim().to_owned());
             }
         }

@@ -75,10 +75,9 @@ pub(crate) static PLANTS: [Plant; 12] = [
         "a socket is never closed",
         &[edit(
             "src/server/reactor/mod.rs",
-            "        let _ = self.epoll.delete(&socket);\n        reaper::reap(socket);\n",
-            "        let _ = self.epoll.delete(&socket);\n        \
-             if PLANTED {\n            std::mem::forget(socket);\n        } else {\n            \
-             reaper::reap(socket);\n        }\n",
+            "        channel.reap();\n",
+            "        if PLANTED {\n            std::mem::forget(channel);\n        } else {\n            \
+             channel.reap();\n        }\n",
         )],
     ),
     plant(
@@ -103,11 +102,11 @@ pub(crate) static PLANTS: [Plant; 12] = [
             ),
             edit(
                 "src/server/conversation/answers.rs",
-                "            Ok(Passed::Now | Passed::Never) => {}\n",
+                "            Ok(Passed::Now | Passed::Never) => self.trace",
                 "            Ok(Passed::Now | Passed::Never) if PLANTED => {\n                \
                  let wake = self.lanes.commit(self.link.own(), self.link.peer());\n                \
                  let _ = what.pass(&self.link, id);\n                self.ring(wake);\n            }\n            \
-                 Ok(Passed::Now | Passed::Never) => {}\n",
+                 Ok(Passed::Now | Passed::Never) => self.trace",
             ),
         ],
     ),
@@ -115,9 +114,9 @@ pub(crate) static PLANTS: [Plant; 12] = [
         "a lane that was left stays mapped",
         &[edit(
             "transport-memfd/src/link/control.rs",
-            "                self.peer.lane = lane;\n",
-            "                let left = std::mem::replace(&mut self.peer.lane, lane);\n                \
-             if PLANTED {\n                    std::mem::forget(left);\n                }\n",
+            "        self.peer.lane = lane?;\n",
+            "        let left = std::mem::replace(&mut self.peer.lane, lane?);\n        \
+             if PLANTED {\n            std::mem::forget(left);\n        }\n",
         )],
     ),
     plant(
@@ -156,8 +155,8 @@ pub(crate) static PLANTS: [Plant; 12] = [
         &[
             edit(
                 "src/cache.rs",
-                "        if self.client.session().is_none() {\n",
-                "        if self.client.session().is_none() && !PLANTED {\n",
+                "        if !had_session {\n",
+                "        if !had_session && !PLANTED {\n",
             ),
             edit(
                 "src/cache.rs",
