@@ -14,7 +14,8 @@ pub(crate) struct Tree {
 }
 
 /// The folders that the harness is built from; the other members of the workspace are left out.
-const MEMBERS: [&str; 4] = ["core", "transport-memfd", "transport-win", "kill"];
+const MEMBERS: [&str; 6] =
+    ["core", "probes", "transport", "transport-memfd", "transport-win", "kill"];
 
 impl Tree {
     /// Copies the workspace at `root` to `dir`. What is the same there already is left alone, so that only what has
@@ -142,7 +143,7 @@ mod tests {
             [[bench]]\nname = \"b\"\npath = \"benches/b.rs\"\n\n[profile.release]\nlto = \"thin\"\n";
         assert_eq!(
             manifest_of(root),
-            "[workspace]\nmembers = [\".\", \"core\", \"transport-memfd\", \"transport-win\", \"kill\"]\n\n\
+            "[workspace]\nmembers = [\".\", \"core\", \"probes\", \"transport\", \"transport-memfd\", \"transport-win\", \"kill\"]\n\n\
              [profile.release]\nlto = \"thin\"\n"
         );
     }

@@ -310,6 +310,7 @@ impl Strong { const fn of(_: [Ordering; 1]) -> Self { Self } }
             seed: root.join("nothing-here"),
             root,
             subject: "subject".to_owned(),
+            needs: Vec::new(),
             tests: "checks".to_owned(),
             package: "checks".to_owned(),
             rustflags: String::new(),

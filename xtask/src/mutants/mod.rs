@@ -39,6 +39,8 @@ pub(crate) struct Layout {
     pub(crate) root: PathBuf,
     /// The folder of the crate to weaken.
     pub(crate) subject: String,
+    /// The folders of the crates of this workspace that the subject needs.
+    pub(crate) needs: Vec<String>,
     /// The folder of the crate with the tests, and its name.
     pub(crate) tests: String,
     pub(crate) package: String,
@@ -59,6 +61,7 @@ impl Layout {
             seed: target_dir(&root).join("loom"),
             root,
             subject: "core".to_owned(),
+            needs: vec!["probes".to_owned()],
             tests: "loom-tests".to_owned(),
             package: "bellwire-loom-tests".to_owned(),
             rustflags: "--cfg loom".to_owned(),

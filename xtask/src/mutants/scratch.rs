@@ -42,8 +42,9 @@ pub(crate) struct Scratch {
 impl Scratch {
     /// Copies what `layout` names to `dir`, replacing an earlier copy; what was built there stays.
     pub(crate) fn new(layout: &Layout, dir: PathBuf) -> Result<Self, Error> {
-        let members = [layout.subject.as_str(), layout.tests.as_str()];
-        for member in members {
+        let mut members = vec![layout.subject.as_str(), layout.tests.as_str()];
+        members.extend(layout.needs.iter().map(String::as_str));
+        for member in &members {
             let copy = dir.join(member);
             if copy.exists() {
                 fs::remove_dir_all(&copy).map_err(Error::file("remove", &copy))?;
