@@ -31,9 +31,12 @@ fn the_tracer_gets_all_arguments_and_its_exit_code_is_kept() {
 
 #[test]
 fn without_a_tracer_it_says_how_to_get_one() {
+    // Elsewhere a program may not even start without its search path.
+    if !has_shell() {
+        return;
+    }
     let (dir, program) = alone();
     let ended = Ended::of(Command::new(program).args(["trace", "list"]).env("PATH", dir.path()));
     assert_eq!(ended.status, Some(1));
-    let says = if has_shell() { "cargo install --path ebpf" } else { "on Linux only" };
-    assert!(ended.stderr.contains(says), "{}", ended.stderr);
+    assert!(ended.stderr.contains("cargo install --path ebpf"), "{}", ended.stderr);
 }
