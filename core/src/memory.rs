@@ -76,6 +76,7 @@ pub trait PeerMemory {
 
     /// Whether the peer says that it has closed the session. Acquire: what it published before is then visible.
     fn says_closed(&self) -> bool {
+        // mutant: equivalent because whoever acts on it loads the tail again, by Acquire, before it reads anything
         let state = SessionState::parse(self.load(Word::State, Ordering::Acquire));
         matches!(state, Some((SessionState::Closed, _)))
     }

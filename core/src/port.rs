@@ -41,6 +41,7 @@ impl Park {
     /// Whether a word that it waits for has moved on. Acquire: what it announces is then visible.
     #[inline]
     pub fn has_moved(&self, peer: &impl PeerMemory) -> bool {
+        // mutant: equivalent because whoever acts on it loads the word again, by Acquire, before it reads anything
         let moved = |word, seen| peer.load(word, Ordering::Acquire) != seen;
         moved(Word::Tail, self.tail) || self.head.is_some_and(|seen| moved(Word::Head, seen))
     }
