@@ -29,6 +29,7 @@
 //! | stop a wait from another thread | [`Client::canceller`], [`Session::canceller`] |
 //! | serve | [`ServerBuilder::serve`], [`ServerBuilder::serve_batches`], [`ServerBuilder::start`] |
 //! | publish what many read | [`ServerBuilder::publish`], [`Publisher::publish_with`] |
+//! | hear which clients lied, hung or were refused | [`Server::incidents`] |
 //! | read it | [`SnapshotCache::refresh`], [`SnapshotCache::wait_for_change`] |
 //!
 //! ```
@@ -115,7 +116,7 @@ pub use payload::Payload;
 pub use probe::{Probe, Terms, probe};
 pub use publisher::{Publisher, Snapshot};
 pub use run_dir::RunDir;
-pub use server::{Answers, Caller, Server, ServerBuilder, ServerConfig};
+pub use server::{Answers, Caller, Incident, Offence, Server, ServerBuilder, ServerConfig};
 pub use service::{HandlerError, Malformed, Message, Service};
 pub use session::{Replies, Session};
 pub use stats::{ServerStats, SessionStats};

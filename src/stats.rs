@@ -30,7 +30,7 @@ pub struct ServerStats {
     pub sessions: u64,
     /// Clients that were let in, ever.
     pub admitted: u64,
-    /// Clients that were refused, or did not finish the handshake.
+    /// Clients that were refused, or did not finish the handshake. [`Server::incidents`](crate::Server::incidents) says why.
     pub turned_away: u64,
     /// Requests taken.
     pub accepted: u64,

@@ -10,6 +10,7 @@ use bellwire_core::{Instant, ServiceName, probes};
 
 use super::ServerConfig;
 use super::handler::Caller;
+use super::incidents::Offence;
 use crate::connect::{
     OwnMemoryMaker, client_lane, lane_size, memory_name, page_header, server_lane,
 };
@@ -52,24 +53,32 @@ pub(super) struct Arrived {
 pub(super) enum Progress {
     Waiting(Box<Greeting>),
     Arrived(Box<Arrived>),
-    /// It does not come in. Forget the channel, then have it closed where closing may take its time: the client
-    /// may have queued descriptors on it. `None` when it is closed already.
-    TurnedAway(Option<Channel>),
+    TurnedAway(TurnedAway),
+}
+
+/// A client that does not come in.
+pub(super) struct TurnedAway {
+    /// Forget it, then have it closed where closing may take its time: the client may have queued descriptors on it.
+    /// `None` when it is closed already.
+    pub(super) channel: Option<Channel>,
+    pub(super) caller: Option<Caller>,
+    /// `None` when it only went away.
+    pub(super) offence: Option<Offence>,
 }
 
 impl Greeting {
-    /// Looks who connected. `None` when it is turned away; it was told why.
+    /// Looks who connected. One that is turned away was told why.
     pub(super) fn begin(
         channel: Channel,
         session: u64,
         admission: Admission,
         config: &ServerConfig,
         has_room: bool,
-    ) -> Option<Self> {
+    ) -> Result<Self, TurnedAway> {
         let credentials = match peer::credentials(&channel) {
             Ok(credentials) if credentials.is_among(&config.admitted) => credentials,
             found => {
-                let reason = match found {
+                let reason = match &found {
                     Ok(credentials) => format!(
                         "{} is not admitted: run the client as {}, or list it in the provider's admitted users",
                         credentials.user(),
@@ -77,9 +86,9 @@ impl Greeting {
                     ),
                     Err(error) => format!("the provider cannot tell who the client is: {error}"),
                 };
-                refuse(&channel, &Refuse::new(RefuseCode::Credentials, &reason));
-                channel.reap();
-                return None;
+                let caller = found.ok().map(|credentials| caller(&credentials, session));
+                let refusal = Refuse::new(RefuseCode::Credentials, &reason);
+                return Err(TurnedAway::refused(channel, caller, &refusal));
             }
         };
         if !has_room {
@@ -87,12 +96,12 @@ impl Greeting {
                 "all {} sessions are in use: close some, or raise max_sessions",
                 config.max_sessions
             );
-            refuse(&channel, &Refuse::new(RefuseCode::Quota, &reason));
-            channel.reap();
-            return None;
+            let caller = Some(caller(&credentials, session));
+            let refusal = Refuse::new(RefuseCode::Quota, &reason);
+            return Err(TurnedAway::refused(channel, caller, &refusal));
         }
         let machine = ServerHandshake::new(admission, clock::now().after(config.handshake_timeout));
-        Some(Self { channel, credentials, machine, session, own: None })
+        Ok(Self { channel, credentials, machine, session, own: None })
     }
 
     /// Ready as long as there is something to be received.
@@ -126,21 +135,29 @@ impl Greeting {
                 }
                 Err(Rejection { refuse, .. }) => refuse,
             };
-            refuse(&self.channel, &refusal);
-            return self.drop_out();
+            return Progress::TurnedAway(self.refuse(&refusal));
         }
     }
 
-    /// The client was silent for too long, or went away.
+    /// The client went away, or sent what cannot be received.
     fn drop_out(self) -> Progress {
-        Progress::TurnedAway(Some(self.channel))
+        let (caller, channel) = (Some(self.caller()), Some(self.channel));
+        Progress::TurnedAway(TurnedAway { channel, caller, offence: None })
     }
 
-    /// The server has no more time for it. Gives the channel back, to be closed where closing may block.
+    /// The server has no more time for it.
     #[must_use]
-    pub(super) fn turn_away(self, code: RefuseCode, reason: &str) -> Channel {
-        refuse(&self.channel, &Refuse::new(code, reason));
-        self.channel
+    pub(super) fn turn_away(self, code: RefuseCode, reason: &str) -> TurnedAway {
+        self.refuse(&Refuse::new(code, reason))
+    }
+
+    fn refuse(self, refusal: &Refuse) -> TurnedAway {
+        let caller = Some(self.caller());
+        TurnedAway::refused(self.channel, caller, refusal)
+    }
+
+    fn caller(&self) -> Caller {
+        caller(&self.credentials, self.session)
     }
 
     fn welcome(
@@ -200,8 +217,8 @@ impl Greeting {
         if control::send(&self.channel, &ready, &[]).is_err() {
             return self.drop_out();
         }
-        let (pid, user) = (self.credentials.pid(), self.credentials.user());
-        let caller = Caller { pid, user, session: self.session };
+        let caller = self.caller();
+        let pid = caller.pid;
         let process = peer::watch(&self.channel);
         let created = own.end.created();
         let parts = Parts {
@@ -217,7 +234,10 @@ impl Greeting {
             trusts_peer: self.credentials.is_among(&[]),
         };
         // The parts were made to fit; should they not, the client sees the socket close.
-        let Ok(link) = Link::new(parts) else { return Progress::TurnedAway(None) };
+        let Ok(link) = Link::new(parts) else {
+            let (channel, caller, offence) = (None, Some(caller), None);
+            return Progress::TurnedAway(TurnedAway { channel, caller, offence });
+        };
         let lanes = Lanes::with_terms(server_lane(hello, welcome), client_lane(hello, welcome));
         let number = self.session;
         let session = sample::session(hello.service, number, created, Role::Server, pid);
@@ -254,9 +274,17 @@ impl Greeting {
     }
 }
 
-fn refuse(channel: &Channel, refusal: &Refuse) {
-    // Who does not read it learns nothing: no reason to wait.
-    let _ = control::send(channel, &Message::Refuse(refusal.clone()), &[]);
+impl TurnedAway {
+    fn refused(channel: Channel, caller: Option<Caller>, refusal: &Refuse) -> Self {
+        // Who does not read it learns nothing: no reason to wait.
+        let _ = control::send(&channel, &Message::Refuse(refusal.clone()), &[]);
+        let (code, reason) = (refusal.code, refusal.reason().into());
+        Self { channel: Some(channel), caller, offence: Some(Offence::Refused { code, reason }) }
+    }
+}
+
+fn caller(credentials: &Credentials, session: u64) -> Caller {
+    Caller { pid: credentials.pid(), user: credentials.user(), session }
 }
 
 fn lacking(error: &dyn std::error::Error) -> Refuse {

@@ -4,12 +4,14 @@ mod batch;
 mod conversation;
 mod greeting;
 mod handler;
+mod incidents;
 mod reactor;
 mod source;
 mod workers;
 
 pub use batch::Answers;
 pub use handler::Caller;
+pub use incidents::{Incident, Offence};
 
 use std::io;
 use std::sync::mpsc;
@@ -34,6 +36,7 @@ use crate::{
 };
 use batch::TypedBatch;
 use handler::{Call, Handler, Typed};
+use incidents::Incidents;
 use reactor::Reactor;
 
 /// How a server serves.
@@ -162,6 +165,7 @@ struct Shared {
     /// Wakes the reactor.
     bell: Arc<Event>,
     stats: Mutex<ServerStats>,
+    incidents: Mutex<Incidents>,
 }
 
 impl Server {
@@ -178,6 +182,13 @@ impl Server {
     /// The counters, as of the reactor's last sleep, or half a millisecond ago while it is busy.
     pub fn stats(&self) -> ServerStats {
         *self.shared.stats()
+    }
+
+    /// The clients that were not let in, and those whose sessions were closed for what they did, as far as they are
+    /// among the latest 64: what an operator has to be told about [`ServerStats::turned_away`],
+    /// [`ServerStats::poisoned`] and [`ServerStats::unread`].
+    pub fn incidents(&self) -> Vec<Incident> {
+        self.shared.incidents().latest()
     }
 
     /// Stops: takes no new client, answers what was taken, refuses what was not with a reason, says bye to every
@@ -206,7 +217,12 @@ impl Drop for Server {
 }
 
 impl Shared {
-    /// No code that holds this lock can panic halfway through a change.
+    // No code that holds one of these locks can panic halfway through a change.
+
+    fn incidents(&self) -> MutexGuard<'_, Incidents> {
+        self.incidents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn stats(&self) -> MutexGuard<'_, ServerStats> {
         self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -275,8 +291,8 @@ impl ServerBuilder {
     /// [`ServeError::System`] when a thread or a descriptor cannot be had.
     pub fn start(self) -> Result<Server, ServeError> {
         let bell = Arc::new(Event::create().map_err(system("create an event"))?);
-        let stats = Mutex::default();
-        let shared = Arc::new(Shared { stop: AtomicBool::new(false), bell, stats });
+        let (stop, stats, incidents) = (AtomicBool::new(false), Mutex::default(), Mutex::default());
+        let shared = Arc::new(Shared { stop, bell, stats, incidents });
         let Self { config, stations, .. } = self;
         let (started, has_started) = mpsc::sync_channel(1);
         let theirs = Arc::clone(&shared);

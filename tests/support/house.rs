@@ -1,5 +1,6 @@
 use bellwire::{
-    Client, ClientConfig, Geometry, Publisher, RunDir, Server, ServerConfig, ServerStats, Service,
+    Client, ClientConfig, Geometry, Offence, Publisher, RunDir, Server, ServerConfig, ServerStats,
+    Service,
 };
 use tempfile::TempDir;
 
@@ -72,6 +73,11 @@ impl House {
 
     pub(crate) fn stats(&self) -> ServerStats {
         self.server.stats()
+    }
+
+    /// What clients did that the server did not put up with.
+    pub(crate) fn offences(&self) -> Vec<Offence> {
+        self.server.incidents().into_iter().map(|incident| incident.offence).collect()
     }
 
     pub(crate) fn gate(&self) -> Gate {

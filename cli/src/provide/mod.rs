@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use bellwire::cgroups::CgroupsSnapshot;
-use bellwire::{EndpointInfo, Liveness, RunDir, ServeError, Server, ServiceName, Snapshot};
+use bellwire::{
+    EndpointInfo, Incident, Liveness, RunDir, ServeError, Server, ServiceName, Snapshot,
+};
 
 use crate::args::{Provide, Subject};
 use crate::cgroups::Scanner;
@@ -31,6 +33,7 @@ pub(crate) fn run(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure> {
     let say = Say { verbose: args.verbose };
     say.start(run_dir, args.interval, &origin, first.as_ref());
     follow(&mut feed, args.interval, &stop, say);
+    say.incidents(&server.incidents());
     let stats = server.stop();
     say.end(stats.admitted, stats.answered);
     Ok(Exit::Ok)
@@ -171,6 +174,13 @@ impl Say {
 
     fn recovered(self) {
         tell(format_args!("{GOOD}scanning again{GOOD:#}"));
+    }
+
+    /// Whom the server did not put up with: what was wrong, and with whose process.
+    fn incidents(self, incidents: &[Incident]) {
+        for incident in incidents {
+            tell(format_args!("{WARN}{incident}{WARN:#}"));
+        }
     }
 
     fn end(self, clients: u64, answered: u64) {

@@ -131,6 +131,14 @@ impl Conversation {
         &self.link
     }
 
+    pub(super) fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    pub(super) fn service(&self) -> ServiceName {
+        self.service
+    }
+
     pub(super) fn session(&self) -> u64 {
         self.caller.session
     }

@@ -7,7 +7,7 @@ use bellwire_core::wire::RefuseCode;
 
 use super::{Guest, Reactor, Seat};
 use crate::server::conversation::{Conversation, Ended};
-use crate::server::greeting::{Greeting, Progress};
+use crate::server::greeting::{Greeting, Progress, TurnedAway};
 use crate::server::source::{Place, Source};
 use crate::transport::clock;
 use crate::transport::object::AsObject;
@@ -33,8 +33,8 @@ impl Reactor {
             let session = self.next_session;
             self.next_session += 1;
             match Greeting::begin(channel, session, station.admission, &self.config, has_room) {
-                Some(greeting) => self.seat(at, greeting),
-                None => self.stats.turned_away += 1,
+                Ok(greeting) => self.seat(at, greeting),
+                Err(turned_away) => self.turn_away(at, turned_away),
             }
         }
     }
@@ -61,9 +61,7 @@ impl Reactor {
         let interest = Interest::readable(Trigger::Level);
         if self.poller.add(greeting.arrived(), token, interest).is_err() {
             let reason = "the provider cannot watch another client";
-            greeting.turn_away(RefuseCode::Resources, reason).reap();
-            self.stats.turned_away += 1;
-            return;
+            return self.turn_away(station, greeting.turn_away(RefuseCode::Resources, reason));
         }
         let slot = entry.key();
         entry.insert(Seat { station, guest: Guest::Greeting(Box::new(greeting)) });
@@ -82,17 +80,31 @@ impl Reactor {
             _ => None,
         });
         let Some((_, slot)) = greetings.min() else { return };
-        if let Guest::Greeting(greeting) = self.seats.remove(slot).guest {
+        let Seat { station, guest } = self.seats.remove(slot);
+        if let Guest::Greeting(greeting) = guest {
             let reason = "too many clients are in the handshake: try again";
-            self.discard(greeting.turn_away(RefuseCode::Quota, reason));
+            self.turn_away(station, greeting.turn_away(RefuseCode::Quota, reason));
             self.greetings -= 1;
-            self.stats.turned_away += 1;
+        }
+    }
+
+    /// Counts a client that does not come in, and lets go of it.
+    fn turn_away(&mut self, station: usize, turned_away: TurnedAway) {
+        let TurnedAway { channel, caller, offence } = turned_away;
+        if let Some(channel) = channel {
+            self.discard(channel);
+        }
+        self.stats.turned_away += 1;
+        if let (Some(offence), Some(station)) = (offence, self.stations.get(station)) {
+            let service = station.admission.service;
+            self.shared.incidents().add(service, caller, offence);
         }
     }
 
     pub(super) fn greet(&mut self, slot: usize) {
         let Some(seat) = self.seats.get_mut(slot) else { return };
-        let Some(station) = self.stations.get(seat.station) else { return };
+        let at = seat.station;
+        let Some(station) = self.stations.get(at) else { return };
         let guest = std::mem::replace(&mut seat.guest, Guest::Gone);
         let Guest::Greeting(greeting) = guest else { return };
         match greeting.advance(&self.config, station.shelf.passed_board().as_object()) {
@@ -104,13 +116,10 @@ impl Reactor {
                 self.stats.admitted += 1;
                 self.open(slot);
             }
-            Progress::TurnedAway(channel) => {
-                if let Some(channel) = channel {
-                    self.discard(channel);
-                }
+            Progress::TurnedAway(turned_away) => {
                 self.seats.remove(slot);
                 self.greetings -= 1;
-                self.stats.turned_away += 1;
+                self.turn_away(at, turned_away);
             }
         }
     }
@@ -173,11 +182,11 @@ impl Reactor {
         let late: Vec<usize> =
             self.seats.iter().filter(|(_, seat)| late(seat)).map(|(slot, _)| slot).collect();
         for slot in late {
-            if let Guest::Greeting(greeting) = self.seats.remove(slot).guest {
+            let Seat { station, guest } = self.seats.remove(slot);
+            if let Guest::Greeting(greeting) = guest {
                 let reason = "the handshake was not finished in time";
-                self.discard(greeting.turn_away(RefuseCode::Protocol, reason));
+                self.turn_away(station, greeting.turn_away(RefuseCode::Protocol, reason));
                 self.greetings -= 1;
-                self.stats.turned_away += 1;
             }
         }
     }

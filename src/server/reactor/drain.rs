@@ -32,7 +32,10 @@ impl Reactor {
                 Guest::Open(conversation) => self.close(*conversation, CloseReason::Stopping),
                 Guest::Greeting(greeting) => {
                     let reason = "the provider is stopping";
-                    self.discard(greeting.turn_away(RefuseCode::Stopping, reason));
+                    let turned_away = greeting.turn_away(RefuseCode::Stopping, reason);
+                    if let Some(channel) = turned_away.channel {
+                        self.discard(channel);
+                    }
                 }
                 Guest::Gone => {}
             }

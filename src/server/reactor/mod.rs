@@ -13,6 +13,7 @@ use slab::Slab;
 
 use super::conversation::{Conversation, Desk, Ended, Scratch};
 use super::greeting::Greeting;
+use super::incidents::Offence;
 use super::source::{Place, Source};
 use super::workers::{Done, Workers};
 use super::{ServerConfig, Shared, Station, system};
@@ -322,16 +323,23 @@ impl Reactor {
         }
         let reason = match ended {
             Ended::Gone => CloseReason::Normal,
-            Ended::Poisoned(_) => {
+            Ended::Poisoned(fault) => {
                 self.stats.poisoned += 1;
+                self.note(&conversation, Offence::Lied(fault));
                 CloseReason::Poisoned
             }
             Ended::Unread => {
                 self.stats.unread += 1;
+                self.note(&conversation, Offence::Unread);
                 CloseReason::Unread
             }
         };
         self.close(*conversation, reason);
+    }
+
+    fn note(&self, conversation: &Conversation, offence: Offence) {
+        let (service, caller) = (conversation.service(), *conversation.caller());
+        self.shared.incidents().add(service, Some(caller), offence);
     }
 
     fn close(&mut self, conversation: Conversation, reason: CloseReason) {

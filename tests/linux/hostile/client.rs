@@ -1,6 +1,6 @@
 //! A client that shares its page and its lane and writes what it likes there. Each test is one lie.
 
-use bellwire::{Client, ServerConfig, ServerStats};
+use bellwire::{Client, Offence, PeerFault, ServerConfig, ServerStats};
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{CloseReason, Header, Kind, Status};
 use bellwire_core::{Bell, Geometry, OwnMemory, PeerMemory, Port, Word};
@@ -14,15 +14,32 @@ fn request(id: u64, len: u32) -> Header {
     Header::new(Kind::Request, Status::Ok, id, len)
 }
 
-/// Tells the lie on a session that was honest before. The server closes it, counts it as poisoned once, and
-/// goes on with its other sessions. The final counters.
+/// A lie that was found out.
+#[derive(Debug)]
+pub(crate) struct Caught {
+    /// What the server says that it was.
+    pub(crate) fault: PeerFault,
+    /// Its final counters.
+    pub(crate) stats: ServerStats,
+}
+
+/// The server says that the lie was this one.
+macro_rules! is {
+    ($caught:expr, $fault:pat) => {{
+        let caught = $caught;
+        assert!(matches!(caught.fault, $fault), "{:?}", caught.fault);
+    }};
+}
+
+/// Tells the lie on a session that was honest before. The server closes it, counts it as poisoned once, says for what,
+/// and goes on with its other sessions.
 #[track_caller]
-pub(crate) fn poisons(lie: impl FnOnce(&mut RogueSession)) -> ServerStats {
+pub(crate) fn poisons(lie: impl FnOnce(&mut RogueSession)) -> Caught {
     poisons_in(House::open(), lie)
 }
 
 #[track_caller]
-pub(crate) fn poisons_in(house: House, lie: impl FnOnce(&mut RogueSession)) -> ServerStats {
+pub(crate) fn poisons_in(house: House, lie: impl FnOnce(&mut RogueSession)) -> Caught {
     let mut good: Client<Echo> = house.client();
     assert_eq!(good.call(&vec![1]).unwrap(), [1]);
     let mut rogue = Rogue::connect(house.run_dir(), "echo").open();
@@ -34,50 +51,56 @@ pub(crate) fn poisons_in(house: House, lie: impl FnOnce(&mut RogueSession)) -> S
     let mut late: Client<Echo> = house.client();
     assert_eq!(late.call(&vec![3]).unwrap(), [3]);
     drop((good, late));
+    let offences = house.offences();
+    let [Offence::Lied(fault)] = offences[..] else { panic!("{offences:?}") };
     let stats = house.close();
     assert_eq!((stats.admitted, stats.poisoned, stats.turned_away), (3, 1, 0), "{stats:?}");
-    stats
+    Caught { fault, stats }
 }
 
 /// A lie in a record's header, at the place where the next record belongs.
 #[track_caller]
-fn poisons_by_header(header: Header) -> ServerStats {
+fn poisons_by_header(header: Header) -> Caught {
     poisons(|rogue| rogue.put(header, &[0; 16]))
 }
 
 #[test]
 fn a_tail_that_goes_back() {
-    poisons(|rogue| rogue.set(Word::Tail, 16));
+    is!(poisons(|rogue| rogue.set(Word::Tail, 16)), PeerFault::TailWentBack { seen: 32, now: 16 });
 }
 
 #[test]
 fn a_tail_that_goes_back_to_nothing() {
-    poisons(|rogue| rogue.set(Word::Tail, 0));
+    is!(poisons(|rogue| rogue.set(Word::Tail, 0)), PeerFault::TailWentBack { seen: 32, now: 0 });
 }
 
 #[test]
 fn a_tail_beyond_the_lane() {
-    poisons(|rogue| rogue.set(Word::Tail, 32 + Geometry::DEFAULT.size() + 16));
+    // It may be in a later lane, for all that the tail alone says: found out at the record that is not there.
+    let beyond = 32 + Geometry::DEFAULT.size() + 16;
+    is!(poisons(|rogue| rogue.set(Word::Tail, beyond)), PeerFault::UnknownKind { at: 32, kind: 0 });
+    let largest = Geometry::LARGEST.size();
+    is!(poisons(|rogue| rogue.set(Word::Tail, 2 * largest)), PeerFault::TailTooFar { .. });
 }
 
 #[test]
 fn a_tail_at_the_end_of_numbers() {
-    poisons(|rogue| rogue.set(Word::Tail, u64::MAX));
-    poisons(|rogue| rogue.set(Word::Tail, u64::MAX - 15));
+    is!(poisons(|rogue| rogue.set(Word::Tail, u64::MAX)), PeerFault::TailTooFar { .. });
+    is!(poisons(|rogue| rogue.set(Word::Tail, u64::MAX - 15)), PeerFault::TailTooFar { .. });
 }
 
 #[test]
 fn a_misaligned_tail() {
-    poisons(|rogue| rogue.set(Word::Tail, 33));
-    poisons(|rogue| rogue.set(Word::Tail, 40));
+    is!(poisons(|rogue| rogue.set(Word::Tail, 33)), PeerFault::Misaligned { at: 33 });
+    is!(poisons(|rogue| rogue.set(Word::Tail, 40)), PeerFault::Misaligned { at: 40 });
 }
 
 /// A lie about what was taken of the server's lane, once it is full and the server looks.
 #[track_caller]
-fn poisons_by_head(first: u64, then: u64) {
+fn poisons_by_head(first: u64, then: u64) -> Caught {
     let lane = Geometry::new(4096).unwrap();
     let config = ServerConfig { lane, ..ServerConfig::default() };
-    let stats = poisons_in(House::with(config), |rogue| {
+    poisons_in(House::with(config), |rogue| {
         rogue.link.own().store(Word::Head, first, Ordering::Release);
         // More than the lane and the one that it goes on in hold together.
         for id in 2..16 {
@@ -90,41 +113,40 @@ fn poisons_by_head(first: u64, then: u64) {
             rogue.link.own().store(Word::Head, then, Ordering::Release);
             rogue.link.ring(Bell::Space);
         }
-    });
-    assert_eq!(stats.poisoned, 1);
+    })
 }
 
 #[test]
 fn a_head_past_what_was_published() {
-    poisons_by_head(1 << 32, 1 << 32);
-    poisons_by_head(u64::MAX - 15, u64::MAX - 15);
+    is!(poisons_by_head(1 << 32, 1 << 32), PeerFault::HeadTooFar { .. });
+    is!(poisons_by_head(u64::MAX - 15, u64::MAX - 15), PeerFault::HeadTooFar { .. });
 }
 
 #[test]
 fn a_head_that_goes_back() {
-    poisons_by_head(32, 16);
-    poisons_by_head(32, 0);
+    is!(poisons_by_head(32, 16), PeerFault::HeadWentBack { .. });
+    is!(poisons_by_head(32, 0), PeerFault::HeadWentBack { .. });
 }
 
 #[test]
 fn a_misaligned_head() {
-    poisons_by_head(24, 24);
+    is!(poisons_by_head(24, 24), PeerFault::Misaligned { at: 24 });
 }
 
 #[test]
 fn a_record_longer_than_what_was_published() {
-    poisons_by_header(request(2, 17));
+    is!(poisons_by_header(request(2, 17)), PeerFault::RecordTooLong { len: 17, .. });
 }
 
 #[test]
 fn a_record_longer_than_the_lane() {
-    poisons_by_header(request(2, 32 << 10));
+    is!(poisons_by_header(request(2, 32 << 10)), PeerFault::RecordTooLong { .. });
 }
 
 #[test]
 fn a_record_of_the_greatest_length() {
-    poisons_by_header(request(2, u32::MAX));
-    poisons_by_header(request(2, u32::MAX - 15));
+    is!(poisons_by_header(request(2, u32::MAX)), PeerFault::RecordTooLong { .. });
+    is!(poisons_by_header(request(2, u32::MAX - 15)), PeerFault::RecordTooLong { .. });
 }
 
 #[test]
@@ -147,26 +169,33 @@ fn a_record_beyond_the_lanes_end() {
 
 #[test]
 fn an_unknown_kind() {
-    for kind in [0, 8, 255] {
-        poisons_by_header(Header { kind, ..request(2, 16) });
+    is!(poisons_by_header(Header { kind: 8, ..request(2, 16) }), PeerFault::Unexpected { .. });
+    for kind in [0, 99, 255] {
+        is!(poisons_by_header(Header { kind, ..request(2, 16) }), PeerFault::UnknownKind { .. });
     }
 }
 
 #[test]
 fn flags_that_are_not_defined() {
     for flags in [1, 8, 0x80] {
-        poisons_by_header(Header { flags, ..request(2, 16) });
+        is!(poisons_by_header(Header { flags, ..request(2, 16) }), PeerFault::UnknownFlags { .. });
     }
 }
 
 #[test]
 fn a_response_to_a_server() {
-    poisons_by_header(Header::new(Kind::Response, Status::Ok, 1, 16));
+    is!(
+        poisons_by_header(Header::new(Kind::Response, Status::Ok, 1, 16)),
+        PeerFault::Unexpected { .. }
+    );
 }
 
 #[test]
 fn an_attachment_to_a_server() {
-    poisons_by_header(Header::new(Kind::Attach, Status::Ok, 1, 16));
+    is!(
+        poisons_by_header(Header::new(Kind::Attach, Status::Ok, 1, 16)),
+        PeerFault::Unexpected { .. }
+    );
 }
 
 #[test]
@@ -176,8 +205,9 @@ fn a_switch_to_an_epoch_that_nobody_announced() {
 
 #[test]
 fn an_id_that_is_used_again() {
-    let stats = poisons_by_header(request(1, 16));
-    assert_eq!(stats.accepted, 4, "the handler did not run again");
+    let caught = poisons_by_header(request(1, 16));
+    assert_eq!(caught.stats.accepted, 4, "the handler did not run again");
+    is!(caught, PeerFault::ReusedId { .. });
 }
 
 #[test]
@@ -200,12 +230,15 @@ fn a_cancellation_of_what_was_never_asked() {
 
 #[test]
 fn a_pad_that_does_not_reach_the_lanes_end() {
-    poisons_by_header(Header::new(Kind::Pad, Status::Ok, 0, 16));
+    is!(poisons_by_header(Header::new(Kind::Pad, Status::Ok, 0, 16)), PeerFault::Unexpected { .. });
 }
 
 #[test]
 fn a_pad_longer_than_the_lane() {
-    poisons_by_header(Header::new(Kind::Pad, Status::Ok, 0, u32::MAX));
+    is!(
+        poisons_by_header(Header::new(Kind::Pad, Status::Ok, 0, u32::MAX)),
+        PeerFault::RecordTooLong { .. }
+    );
 }
 
 #[test]
@@ -228,7 +261,7 @@ fn a_bye_with_a_payload() {
 
 #[test]
 fn what_follows_a_lie_is_not_run() {
-    let stats = poisons(|rogue| {
+    let Caught { stats, .. } = poisons(|rogue| {
         rogue.write(request(2, 0), &[]);
         rogue.write(Header { kind: 200, ..request(3, 0) }, &[]);
         rogue.write(request(4, 0), &[]);

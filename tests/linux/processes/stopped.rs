@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bellwire::{
-    CallError, Client, ClientConfig, Doorbell, Executed, RunDir, ServerConfig, Session,
+    CallError, Client, ClientConfig, Doorbell, Executed, Offence, RunDir, ServerConfig, Session,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -182,6 +182,7 @@ fn a_stopped_client_is_closed_after_the_time_and_told_why_when_it_goes_on() {
     let stopped = Stopped::new(&deaf);
     until("its session is closed", || house.stats().unread == 1);
     assert_eq!(house.stats().sessions, 1);
+    assert_eq!(house.offences(), [Offence::Unread]);
     assert_eq!(other.call(&vec![1]).unwrap(), [1]);
     drop(stopped);
     let told = deaf.ask("take");

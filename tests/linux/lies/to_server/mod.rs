@@ -10,7 +10,7 @@ mod words;
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use bellwire::{Client, RefuseCode};
+use bellwire::{Client, Offence, RefuseCode};
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{Header, Kind, Role, Status};
 use bellwire_core::{PeerMemory, Port, Word};
@@ -40,17 +40,19 @@ fn is_closed(rogue: &RogueSession) -> bool {
 /// server's other session goes on, and another client is let in.
 #[track_caller]
 fn is_refused(code: RefuseCode, part: &str, act: impl FnOnce(&Rogue)) {
-    turns_away(act, |rogue| rogue.is_refused(code, part));
+    let offences = turns_away(act, |rogue| rogue.is_refused(code, part));
+    let told = |offence: &Offence| matches!(offence, Offence::Refused { code: c, reason } if *c == code && reason.contains(part));
+    assert!(matches!(&offences[..], [offence] if told(offence)), "{offences:?}");
 }
 
 /// The client is sent away without a word: what it sent cannot be received at all.
 #[track_caller]
 fn is_dropped(act: impl FnOnce(&Rogue)) {
-    turns_away(act, Rogue::is_closed);
+    assert_eq!(turns_away(act, Rogue::is_closed), []);
 }
 
 #[track_caller]
-fn turns_away(act: impl FnOnce(&Rogue), is_seen: impl FnOnce(&Rogue)) {
+fn turns_away(act: impl FnOnce(&Rogue), is_seen: impl FnOnce(&Rogue)) -> Vec<Offence> {
     let house = House::open();
     let mut good: Client<Echo> = house.client();
     let rogue = Rogue::connect(house.run_dir(), "echo");
@@ -60,8 +62,10 @@ fn turns_away(act: impl FnOnce(&Rogue), is_seen: impl FnOnce(&Rogue)) {
     let mut late: Client<Echo> = house.client();
     assert_eq!(late.call(&b"let in".to_vec()).unwrap(), b"let in");
     drop((good, late));
+    let offences = house.offences();
     let stats = house.close();
     assert_eq!((stats.admitted, stats.turned_away, stats.poisoned), (2, 1, 0), "{stats:?}");
+    offences
 }
 
 /// What a client sends with ATTACH. As it comes it is what an honest one sends.
