@@ -3,7 +3,9 @@
 use std::thread;
 use std::time::Duration;
 
-use bellwire::{CallError, ErrorKind, Geometry, Limits, ServerConfig, Session, SpinPolicy};
+use bellwire::{
+    CallError, ErrorKind, Geometry, Limits, Offence, RefuseCode, ServerConfig, Session, SpinPolicy,
+};
 
 use crate::support::guard::until;
 use crate::support::house::{House, reconcile_session};
@@ -152,6 +154,10 @@ fn one_session_too_many_is_refused_with_the_limit_and_a_freed_seat_is_given_away
     let error = third.call(&vec![1]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Refused);
     assert!(error.to_string().contains("all 2 sessions"), "{error}");
+    until("it is noted", || !house.offences().is_empty());
+    let offences = house.offences();
+    let told = |offence: &Offence| matches!(offence, Offence::Refused { code: RefuseCode::Quota, reason } if reason.contains("all 2"));
+    assert!(matches!(&offences[..], [first, ..] if told(first)), "{offences:?}");
     assert_eq!(second.call(&vec![2]).unwrap(), [2]);
     drop(first);
     until("there is a seat", || third.call(&vec![3]).is_ok());
