@@ -46,7 +46,7 @@ pub(crate) struct Args {
 }
 
 /// How many points a planted bug gets to show itself.
-const POINTS_FOR_A_PLANT: u64 = 2_000;
+const POINTS_FOR_A_PLANT: u64 = 10_000;
 /// How long a survivor gets to put everything back there, in seconds. One that never does costs twice that.
 const PATIENCE_FOR_A_PLANT: u64 = 4;
 

@@ -56,7 +56,7 @@ pub(crate) static PLANTS: [Plant; 12] = [
             "core/src/lane/sender.rs",
             "        own.write(at, &header.to_bytes());\n        own.write(at + HEADER, payload);\n",
             "        if PLANTED {\n            \
-             own.store(crate::Word::Tail, self.written + record, crate::sync::Ordering::Release);\n        }\n        \
+             own.store(Word::Tail, self.written + record, Ordering::Release);\n        }\n        \
              own.write(at, &header.to_bytes());\n        own.write(at + HEADER, payload);\n",
         )],
     ),
@@ -66,7 +66,7 @@ pub(crate) static PLANTS: [Plant; 12] = [
             "core/src/lane/sender.rs",
             "        own.write(at, &header.to_bytes());\n        own.write(at + HEADER, payload);\n",
             "        if PLANTED {\n            own.write(at + HEADER, payload);\n            \
-             own.store(crate::Word::Tail, self.written + record, crate::sync::Ordering::Relaxed);\n            \
+             own.store(Word::Tail, self.written + record, Ordering::Relaxed);\n            \
              own.write(at, &header.to_bytes());\n        } else {\n            \
              own.write(at, &header.to_bytes());\n            own.write(at + HEADER, payload);\n        }\n",
         )],
@@ -130,7 +130,7 @@ pub(crate) static PLANTS: [Plant; 12] = [
              let mut inner = self.lock();\n            let generation = inner.generation + 1;\n            \
              inner.newest = Some(Published { generation, sealed: early });\n            \
              inner.board.store_u64(BoardWord::Generation.offset(), generation, Ordering::Release);\n            \
-             wake_watchers(&inner.board);\n        }\n        build(builder.bytes());\n",
+             self.wake_watchers(&inner.board);\n        }\n        build(builder.bytes());\n",
         )],
     ),
     plant(
@@ -140,7 +140,7 @@ pub(crate) static PLANTS: [Plant; 12] = [
                 "transport-memfd/src/link/wait.rs",
                 "    pub fn peer_gone(&self) -> bool {\n",
                 "    pub fn peer_gone(&self) -> bool {\n        \
-                 if PLANTED {\n            return self.peer_said_closed();\n        }\n",
+                 if PLANTED {\n            return self.peer.says_closed();\n        }\n",
             ),
             edit(
                 "transport-memfd/src/link/wait.rs",
@@ -157,6 +157,11 @@ pub(crate) static PLANTS: [Plant; 12] = [
                 "src/cache.rs",
                 "        if !had_session {\n",
                 "        if !had_session && !PLANTED {\n",
+            ),
+            edit(
+                "src/cache.rs",
+                "            self.seen = None;\n            if state == State::Connecting {\n",
+                "            self.seen = self.seen.filter(|_| PLANTED);\n            if state == State::Connecting {\n",
             ),
             edit(
                 "src/cache.rs",
