@@ -39,10 +39,10 @@ pub(super) const PLANTS: [Plant; 5] = [
     Plant {
         about: "a header is checked, and copied again to be used",
         file: "core/src/lane/receiver.rs",
-        from: "let record = Record { kind, status, id, len, more, at };",
+        from: "let record = Record { kind, status, id, len, more, batch, at };",
         to: "peer.read(self.ring.offset(at), &mut bytes);
         let again: Header = zerocopy::transmute!(bytes);
-        let record = Record { kind, status, id, len: again.len.get(), more, at };",
+        let record = Record { kind, status, id, len: again.len.get(), more, batch, at };",
     },
     Plant {
         about: "a payload's length is taken from the lane again",
@@ -61,6 +61,19 @@ pub(super) const PLANTS: [Plant; 5] = [
             peer.read(self.ring.offset(record.at) + HEADER, into);",
     },
 ];
+
+impl Plant {
+    /// Its file's text as it is in the workspace at `root`, and with the plant.
+    fn apply(&self, root: &Path) -> Result<(String, String), Error> {
+        let file = root.join(self.file);
+        let text = fs::read_to_string(&file).map_err(Error::file("read", &file))?;
+        if text.matches(self.from).count() != 1 {
+            return Err(Error::Plant { about: self.about, file });
+        }
+        let changed = text.replace(self.from, self.to);
+        Ok((text, changed))
+    }
+}
 
 /// A copy of the workspace in which one plant after the other is built and looked for.
 #[derive(Debug)]
@@ -91,14 +104,10 @@ impl Garden {
 
     /// Builds the plant, and looks for it without a seed. `None` when it was found, else why it was not.
     pub(super) fn look_for(&self, plant: &Plant) -> Result<(Finding, Option<String>), Error> {
-        let source = self.root.join(plant.file);
-        let text = fs::read_to_string(&source).map_err(Error::file("read", &source))?;
-        if text.matches(plant.from).count() != 1 {
-            return Err(Error::Plant { about: plant.about, file: source });
-        }
+        let (text, changed) = plant.apply(&self.root)?;
         let planted = self.build.root.join(plant.file);
         let write = |text: &str| fs::write(&planted, text).map_err(Error::file("write", &planted));
-        write(&text.replace(plant.from, plant.to))?;
+        write(&changed)?;
         let built = self.build.build_quietly(TARGET);
         write(&text)?;
         built?.map_err(|log| Error::PlantBuild { about: plant.about, log })?;
@@ -144,4 +153,20 @@ fn copy(from: &Path, to: &Path) -> Result<(), Error> {
         fs::create_dir_all(dir).map_err(Error::file("create", dir))?;
     }
     fs::write(to, bytes).map_err(Error::file("write", to))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::PLANTS;
+
+    #[test]
+    fn every_plant_has_its_place() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        for plant in PLANTS {
+            let (text, changed) = plant.apply(&root).unwrap();
+            assert_ne!(text, changed, "{}", plant.about);
+        }
+    }
 }
