@@ -17,6 +17,7 @@ use crate::connect::{
 use crate::control::{self, Incoming};
 use crate::learned;
 use crate::transport::doorbell::{self, Event};
+use crate::transport::life::{self, LifeLock};
 use crate::transport::link::{Link, OwnEnd, Parts, PeerEnd};
 use crate::transport::object::{AsObject, Borrowed};
 use crate::transport::pass::Channel;
@@ -47,6 +48,8 @@ pub(super) struct Arrived {
     pub(super) caller: Caller,
     pub(super) service: ServiceName,
     pub(super) trace: Answering,
+    /// Tells the client, parked on a futex, that this thread died.
+    pub(super) life: Option<LifeLock>,
 }
 
 /// How far a client has come.
@@ -214,10 +217,15 @@ impl Greeting {
         let (Some(own), Some(ready)) = (self.own.take(), self.machine.ready()) else {
             return self.drop_out();
         };
+        let caller = self.caller();
+        // Without it the client notices this process's death by its descriptors, in slices of time. It holds addresses
+        // of this process, which are no business of another user's. Armed before READY: the client may park at once, and
+        // one that finds it unarmed does not look at it again for a whole slice.
+        let is_kin = caller.user.is_own() || caller.user.is_system();
+        let life = if is_kin { life::hold(&own.end.page) } else { None };
         if control::send(&self.channel, &ready, &[]).is_err() {
             return self.drop_out();
         }
-        let caller = self.caller();
         let pid = caller.pid;
         let process = peer::watch(&self.channel);
         let created = own.end.created();
@@ -243,7 +251,14 @@ impl Greeting {
         let session = sample::session(hello.service, number, created, Role::Server, pid);
         probes::session_opened(&session);
         let trace = Answering::new(session, welcome.features & SAMPLES != 0);
-        Progress::Arrived(Box::new(Arrived { link, lanes, caller, service: hello.service, trace }))
+        Progress::Arrived(Box::new(Arrived {
+            link,
+            lanes,
+            caller,
+            service: hello.service,
+            trace,
+            life,
+        }))
     }
 
     fn map_memory(

@@ -17,7 +17,7 @@ use crate::server::ServerConfig;
 use crate::server::greeting::Arrived;
 use crate::server::handler::{Answer, Caller, Handler, Request};
 use crate::server::workers::{Done, Job, Parcel, Workers};
-use crate::transport::life::{self, LifeLock};
+use crate::transport::life::LifeLock;
 use crate::transport::link::{Heard, Link};
 use crate::transport::pass::Channel;
 use crate::{Payload, learned, payload};
@@ -98,11 +98,7 @@ impl From<PeerFault> for Ended {
 
 impl Conversation {
     pub(super) fn new(arrived: Arrived, config: &ServerConfig) -> Self {
-        let Arrived { link, lanes, caller, service, trace } = arrived;
-        // Without it the client notices this process's death by its descriptors, in slices of time. It holds
-        // addresses of this process, which are no business of another user's.
-        let is_kin = caller.user.is_own() || caller.user.is_system();
-        let life = if is_kin { life::hold(&link.own().page) } else { None };
+        let Arrived { link, lanes, caller, service, trace, life } = arrived;
         Self {
             serve: ServeMachine::new(config.max_in_flight),
             noted: lanes.epoch().number,

@@ -31,7 +31,7 @@ use crate::support::services::{Echo, Hold, Numbers, echo};
 const KILLS: usize = 300;
 /// How much later than twice what the observers take an end may be, at the 99th percentile. Alone on a machine it is a
 /// few milliseconds; other tests run beside this one, and each processor is busy besides.
-const LATER: Duration = Duration::from_millis(250);
+const LATER: Duration = Duration::from_millis(20);
 
 /// Keeps every processor busy, each by a process of its own, until it is dropped.
 struct Load(#[expect(dead_code, reason = "they end when it is dropped")] Vec<Process>);
