@@ -2,7 +2,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::mem::ManuallyDrop;
 use std::rc::Rc;
 
 use bellwire_core::control::{self, Arrival, Control, Courier, Heard};
@@ -28,12 +27,21 @@ enum Fate {
 
 type Log = Rc<RefCell<Vec<Fate>>>;
 
+/// A piece of memory, and where its end is noted if that was not done yet.
 #[derive(Debug)]
-struct Memory(u64, Log);
+struct Memory(u64, Option<Log>);
+
+impl Memory {
+    fn ends(&mut self, fate: fn(u64) -> Fate) {
+        if let Some(log) = self.1.take() {
+            log.borrow_mut().push(fate(self.0));
+        }
+    }
+}
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        self.1.borrow_mut().push(Fate::Dropped(self.0));
+        self.ends(Fate::Dropped);
     }
 }
 
@@ -65,7 +73,7 @@ impl Wire {
 
     fn message(&self, message: &Message, memory: &[u64]) {
         let bytes = encode(message, memory.len());
-        let memory = memory.iter().map(|id| Memory(*id, Rc::clone(&self.log))).collect();
+        let memory = memory.iter().map(|id| Memory(*id, Some(Rc::clone(&self.log)))).collect();
         self.add(Step::Message(bytes, memory));
     }
 
@@ -123,9 +131,8 @@ impl Courier for Wire {
     }
 
     fn close(memory: Vec<Memory>) {
-        for memory in memory {
-            let memory = ManuallyDrop::new(memory);
-            memory.1.borrow_mut().push(Fate::Closed(memory.0));
+        for mut memory in memory {
+            memory.ends(Fate::Closed);
         }
     }
 
