@@ -28,6 +28,9 @@ pub struct SessionStats {
 pub struct ServerStats {
     /// Sessions open now.
     pub sessions: u64,
+    /// Of these, sessions whose clients ring by their socket: since [`ServerConfig::doorbell`](crate::ServerConfig::doorbell)
+    /// says so, or half of the descriptors that the process may have are taken.
+    pub rung_by_socket: u64,
     /// Clients that were let in, ever.
     pub admitted: u64,
     /// Clients that were refused, or did not finish the handshake.

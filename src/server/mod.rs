@@ -6,6 +6,7 @@ mod greeting;
 mod handler;
 mod reactor;
 mod source;
+mod thrift;
 mod workers;
 
 pub use batch::Answers;
@@ -61,8 +62,10 @@ pub struct ServerConfig {
     pub shrink_after: Duration,
     /// How long to spin for requests before sleeping. Default: adaptive, at most 60 µs.
     pub spin: SpinPolicy,
-    /// What clients ring when the reactor sleeps. Default: an eventfd per session; [`Doorbell::Socket`] spends
-    /// a descriptor less. A futex wakes no reactor: it is taken for an eventfd.
+    /// What clients ring when the reactor sleeps. Default: an eventfd per session, as long as less than half of the
+    /// descriptors are taken that the process may have (`RLIMIT_NOFILE`), and its socket from there on:
+    /// [`ServerStats::rung_by_socket`] counts those. [`Doorbell::Socket`] spends no descriptor on it from the beginning. A
+    /// futex wakes no reactor: it is taken for an eventfd.
     pub doorbell: Doorbell,
     /// The invocation that this process belongs to; clients of another are refused. Default: from the
     /// environment; `None` admits any.
@@ -70,7 +73,7 @@ pub struct ServerConfig {
     /// Users, besides this one and root or the system, that are admitted. Default: none. On Linux an endpoint is made
     /// with mode 0600: the operator lets them reach it, for instance by an ACL on the run dir and the socket.
     pub admitted: Vec<User>,
-    /// Sessions at once; one more is refused. Default: 4 096.
+    /// Sessions at once; one more is refused. Default: 16 384.
     pub max_sessions: usize,
     /// Requests of one session that are taken and not yet answered. Default: 1 024.
     pub max_in_flight: u64,
@@ -102,7 +105,7 @@ impl Default for ServerConfig {
             doorbell: Doorbell::Eventfd,
             token: Token::from_environment(),
             admitted: Vec::new(),
-            max_sessions: 4096,
+            max_sessions: 16_384,
             max_in_flight: 1024,
             unread_timeout: Some(Duration::from_secs(60)),
             handshake_timeout: Duration::from_secs(2),

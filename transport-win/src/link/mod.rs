@@ -23,7 +23,7 @@ use crate::pass::Channel;
 use crate::peer::Process;
 use crate::poll::{Interest, Poller, Trigger};
 use crate::region::{OwnRegion, PeerRegion};
-use crate::{OsError, clock};
+use crate::{OsError, clock, peer};
 pub use control::Heard;
 
 /// The memory that this end writes.
@@ -152,6 +152,11 @@ impl Link {
     /// The peer's process.
     pub fn process(&self) -> Option<&Process> {
         self.channel.process().or(self.process.as_ref())
+    }
+
+    /// The peer's process, for a link that was made without it: a handle more.
+    pub fn find_process(&self) -> Option<Process> {
+        peer::watch(&self.channel)
     }
 
     /// The event that the peer rings, for an event loop that gathers those of many links itself.
