@@ -35,6 +35,10 @@ pub struct ServerStats {
     pub admitted: u64,
     /// Clients that were refused, or did not finish the handshake.
     pub turned_away: u64,
+    /// The most clients that were accepted in a row at one endpoint, each waiting already: no more than so many ever
+    /// waited at once. As long as it is not above [`ServerConfig::backlog`](crate::ServerConfig::backlog), nor what the
+    /// system cuts that to, no client has found the endpoint full.
+    pub backlog_peak: u64,
     /// Requests taken.
     pub accepted: u64,
     /// Requests that a handler answered, or failed.

@@ -84,6 +84,9 @@ pub struct ServerConfig {
     ///
     /// What was published stays readable to the client, should it go on; answers that found no room are dropped.
     pub unread_timeout: Option<Duration>,
+    /// Clients that may wait to be accepted at each endpoint; one more finds it full, and tries again. Default: 4 096,
+    /// which Linux cuts to `net.core.somaxconn`. [`ServerStats::backlog_peak`] tells how many did.
+    pub backlog: u32,
     /// How long a client may take for the handshake. Default: 2 s.
     pub handshake_timeout: Duration,
     /// How long [`Server::stop`] waits for handlers, and for clients to make room for their last answers.
@@ -108,6 +111,7 @@ impl Default for ServerConfig {
             max_sessions: 16_384,
             max_in_flight: 1024,
             unread_timeout: Some(Duration::from_secs(60)),
+            backlog: 4096,
             handshake_timeout: Duration::from_secs(2),
             drain_timeout: Duration::from_secs(1),
         }
@@ -149,6 +153,8 @@ struct Station {
     admission: Admission,
     handler: Handler,
     shelf: Arc<Shelf>,
+    /// Clients accepted since none was found waiting.
+    queued: u64,
 }
 
 /// A running server. Dropping it stops it, as [`Server::stop`] does.
@@ -315,9 +321,10 @@ impl ServerBuilder {
         endpoint::prepare_run_dir(self.run_dir.path()).map_err(|error| failed(error.into()))?;
         let (dir, admitted) = (self.run_dir.path(), &self.config.admitted);
         let endpoint = Endpoint::bind_admitting(dir, service, admitted).map_err(failed)?;
+        endpoint.set_backlog(self.config.backlog).map_err(system("listen for clients"))?;
         let token = self.config.token.map(Token::bytes);
         let admission = Admission { service, method, token, limits };
-        self.stations.push(Station { endpoint, admission, handler, shelf });
+        self.stations.push(Station { endpoint, admission, handler, shelf, queued: 0 });
         Ok(())
     }
 }

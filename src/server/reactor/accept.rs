@@ -21,16 +21,22 @@ impl Reactor {
             if let Some(until) = self.crowded_until(clock::now()) {
                 return self.pause_accepting(until);
             }
-            let Some(station) = self.stations.get(at) else { return };
+            let Some(station) = self.stations.get_mut(at) else { return };
             let channel = match station.endpoint.accept() {
                 Ok(Some(channel)) => channel,
-                Ok(None) => return,
+                Ok(None) => {
+                    station.queued = 0;
+                    return;
+                }
                 Err(_) => return self.pause_accepting(clock::now().after(ACCEPT_PAUSE)),
             };
+            station.queued += 1;
+            self.stats.backlog_peak = self.stats.backlog_peak.max(station.queued);
+            let admission = station.admission;
             let has_room = self.seats.len() < self.config.max_sessions;
             let session = self.next_session;
             self.next_session += 1;
-            let (admission, held) = (station.admission, self.held());
+            let held = self.held();
             match Greeting::begin(channel, session, admission, &self.config, has_room, held) {
                 Some(greeting) => self.seat(at, greeting),
                 None => self.stats.turned_away += 1,

@@ -1,7 +1,11 @@
 //! Many sessions: what they cost together, and what they do to each other.
 
+mod backlog;
 mod crowd;
+mod fairness;
+mod herd;
 mod idle;
+mod unwatched;
 
 use crate::support::child::Parent;
 
@@ -12,6 +16,7 @@ pub(crate) fn play(parent: Parent, words: &str) {
             crowd::serve(parent, files.parse().unwrap(), workers.parse().unwrap());
         }
         ["clients"] => crowd::call(parent),
+        ["herd", clients] => herd::play(parent, clients.parse().unwrap()),
         ref part => panic!("no such part: {part:?}"),
     }
 }
