@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
+use bellwire::transport::clock;
 use bellwire::{Client, Server, Service};
 use bellwire_core::sync::{AtomicBool, AtomicU64, Ordering};
 
@@ -14,8 +16,10 @@ const FLOODERS: u64 = 2;
 /// who has rung, and two rounds of turns.
 const BOUND: u64 = 2048 + 4 * 64 * FLOODERS;
 /// Messages of the flooders after which a session without any is polled no more: its client has to ring.
-const UNTIL_COLD: u64 = 250_000;
-const COLD_CALLS: u64 = 6;
+const UNTIL_COLD: u64 = 180_000;
+const COLD_CALLS: u64 = 8;
+/// What the server works on a message, so that it never catches up with the flooders, and never looks around.
+const WORK: Duration = Duration::from_micros(2);
 const CALLS: u64 = 200;
 
 struct Flood;
@@ -49,6 +53,8 @@ struct Seen {
 
 impl Seen {
     fn flood(&self) {
+        let over = clock::now().after(WORK);
+        while clock::now() < over {}
         self.flooded.fetch_add(1, Ordering::Relaxed);
         if self.published.load(Ordering::Acquire) > self.handled.load(Ordering::Relaxed) {
             self.meanwhile.fetch_add(1, Ordering::Relaxed);
@@ -84,7 +90,7 @@ fn sessions_that_flood_leave_a_quiet_one_its_turn_after_a_bounded_number_of_mess
         let (over, mut client) =
             (Arc::clone(&over), Client::<Flood>::with_config(&dir.run_dir, patient()));
         thread::spawn(move || {
-            let numbers: Vec<u64> = (0..1000).collect();
+            let numbers: Vec<u64> = (0..20_000).collect();
             let session = client.connect().unwrap();
             while !over.load(Ordering::Relaxed) {
                 session.call_many(&numbers, |_, answer| assert!(answer.is_ok())).unwrap();
