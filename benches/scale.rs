@@ -1,6 +1,7 @@
 //! Many sessions of one server: how soon they are open, what an idle crowd costs a call, how eight share a server.
 
 use std::fmt::Write as _;
+use std::fs;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -27,11 +28,12 @@ const MANY: usize = 256;
 /// with nothing in them.
 pub fn connect(cpus: Cpus) -> Outcome {
     let bare = bare_connections()?;
-    let mut best = f64::MAX;
+    let (mut best, mut ran) = (f64::MAX, [0; 2]);
     for _ in 0..3 {
         let provider = Provider::start(cpus, Wait::Spin);
         let mut crowd = Crowd::start(&provider, cpus)?;
         best = best.min(crowd.open(SESSIONS)?.as_secs_f64());
+        ran = [on_cpu(&[provider.pid()]), on_cpu(&crowd.pids())];
     }
     let met = best < 5.0;
     println!(
@@ -39,6 +41,10 @@ pub fn connect(cpus: Cpus) -> Outcome {
         best * 1e6 / SESSIONS as f64,
         bare * 1e6 / SESSIONS as f64,
         if met { "met" } else { "MISSED" }
+    );
+    let [server, clients] = ran.map(|ran| ran as f64 / 1e3 / SESSIONS as f64);
+    println!(
+        "  time on a processor, starting included: server {server:.0} us, clients {clients:.0} us a session"
     );
     Ok(met)
 }
@@ -120,16 +126,21 @@ pub fn eight(cpus: Cpus) -> Outcome {
     const MESSAGES: u64 = 50_000;
     let cpus = cpus.two()?;
     let provider = Provider::start(cpus, Wait::Spin);
-    let mut streamers = Streamers::start(&provider, cpus, STREAMERS)?;
+    let streamers = Streamers::start(&provider, cpus, STREAMERS, 0)?;
     let mut floor = copy::Floor::start(cpus, Shape::new(1024, 1).ring(256 << 10))?;
     let mut shares = Vec::new();
-    let mut rate = 0_f64;
+    let (mut rate, mut ran, mut answered) = (0_f64, [0; 2], 0);
     let report = Ratio::new("stream, 8 clients, 1 KiB / plain copy").run(
         10,
         || Ok(ns_each(floor.messages(MESSAGES)?, MESSAGES)),
         || {
+            let on_cpu = || [on_cpu(&[provider.pid()]), on_cpu(&streamers.pids())];
+            let before = on_cpu();
             let (counts, took) = streamers.run()?;
             let all: u64 = counts.iter().sum();
+            let after = on_cpu();
+            ran = [0, 1].map(|at| ran[at] + after[at] - before[at]);
+            answered += all;
             rate = rate.max(all as f64 / took.as_secs_f64());
             shares.extend(counts.iter().map(|count| *count as f64 * 100.0 / all as f64));
             Ok(ns_each(took, all))
@@ -148,11 +159,23 @@ pub fn eight(cpus: Cpus) -> Outcome {
         shares.last().unwrap_or(&0.0),
         if met { "met" } else { "MISSED" }
     );
+    let [server, clients] = ran.map(|ran| ran as f64 / answered as f64);
+    println!(
+        "  time on a processor, spinning included: server {server:.0} ns, clients {clients:.0} ns a message"
+    );
     Ok(met)
 }
 
-/// A client that calls once in a while, alone and beside two that send as fast as they are answered: on one processor,
-/// which it shares with them, so that what they take of that is in it.
+/// The nanoseconds that all threads of some processes have run.
+fn on_cpu(pids: &[u32]) -> u64 {
+    let tasks = pids.iter().filter_map(|pid| fs::read_dir(format!("/proc/{pid}/task")).ok());
+    let text = |task: fs::DirEntry| fs::read_to_string(task.path().join("schedstat")).ok();
+    let ran = |text: String| text.split(' ').next()?.parse::<u64>().ok();
+    tasks.flatten().filter_map(|task| ran(text(task.ok()?)?)).sum()
+}
+
+/// A client that calls once in a while, alone and beside some that send as fast as they are answered. They share a
+/// processor, on which they are the less important ones; what is left of that, a switch or two, is in the figure.
 pub fn fairness(cpus: Cpus) -> Outcome {
     const CALLS: usize = 300;
     let cpus = cpus.two()?;
@@ -160,7 +183,7 @@ pub fn fairness(cpus: Cpus) -> Outcome {
     let mut quiet = provider.client::<Echo<64>>();
     let mut text = String::new();
     for flooders in [0, 1, 2, 4] {
-        let mut streamers = Streamers::start(&provider, cpus, flooders)?;
+        let streamers = Streamers::start(&provider, cpus, flooders, 19)?;
         streamers.begin(Duration::from_secs(60))?;
         let mut times = now_and_then(&mut quiet, CALLS);
         times.sort_unstable();
@@ -190,6 +213,10 @@ impl Crowd {
         let path = provider.path();
         let child = |_| spawn(CROWD, &[cpus.client], std::slice::from_ref(&path), &[]);
         Ok(Self((0..PROCESSES).map(child).collect::<Result<_, _>>()?))
+    }
+
+    fn pids(&self) -> Vec<u32> {
+        self.0.iter().map(Child::pid).collect()
     }
 
     /// Opens so many sessions, and tells how long that took.
@@ -230,18 +257,27 @@ pub fn crowd(peer: &mut Peer) -> RoleResult {
 struct Streamers(Vec<Child>);
 
 impl Streamers {
-    fn start(provider: &Provider, cpus: Cpus, count: usize) -> crate::floor::Result<Self> {
-        let path = provider.path();
-        let child = |_| spawn(STREAMER, &[cpus.client], std::slice::from_ref(&path), &[]);
+    fn start(
+        provider: &Provider,
+        cpus: Cpus,
+        count: usize,
+        nice: i32,
+    ) -> crate::floor::Result<Self> {
+        let words = [provider.path(), nice.to_string()];
+        let child = |_| spawn(STREAMER, &[cpus.client], &words, &[]);
         Ok(Self((0..count).map(child).collect::<Result<_, _>>()?))
     }
 
-    fn begin(&mut self, span: Duration) -> crate::floor::Result<()> {
+    fn pids(&self) -> Vec<u32> {
+        self.0.iter().map(Child::pid).collect()
+    }
+
+    fn begin(&self, span: Duration) -> crate::floor::Result<()> {
         self.0.iter().try_for_each(|child| child.send(span.as_micros().to_string().as_bytes()))
     }
 
     /// Has all of them stream, and tells how many messages of each were answered in which time.
-    fn run(&mut self) -> Result<(Vec<u64>, Duration), Box<dyn std::error::Error + Send + Sync>> {
+    fn run(&self) -> Result<(Vec<u64>, Duration), Box<dyn std::error::Error + Send + Sync>> {
         let began = Instant::now();
         self.begin(STREAM_FOR)?;
         let counts =
@@ -257,6 +293,7 @@ pub fn streamer(peer: &mut Peer) -> RoleResult {
     let mut client = Client::<Sink<1024>>::new(&run_dir);
     let session = client.connect()?;
     let request = [7; 1024];
+    rustix::process::nice(peer.arg(1)?.parse()?)?;
     peer.ready()?;
     while let Some(message) = peer.receive()? {
         let span = Duration::from_micros(std::str::from_utf8(&message)?.parse()?);

@@ -230,7 +230,12 @@ impl Reactor {
                 Some(Source::Socket(place)) if self.sits(place) && hung_up && !readable => {
                     self.depart(place.slot);
                 }
-                Some(Source::Socket(place)) if self.sits(place) => self.on_socket(place.slot),
+                Some(Source::Socket(place)) if self.sits(place) => {
+                    self.on_socket(place.slot);
+                    if first.is_none() && self.conversation(place.slot).is_some() {
+                        first = Some(place.slot);
+                    }
+                }
                 Some(Source::Process(place)) if self.sits(place) => self.depart(place.slot),
                 Some(Source::Peer(pid)) => self.on_process(pid),
                 _ => {}
