@@ -21,6 +21,7 @@ mod floor;
 mod large;
 mod provider;
 mod ratios;
+mod scale;
 mod snapshot;
 mod stream;
 
@@ -30,7 +31,12 @@ use std::time::Duration;
 use criterion::Criterion;
 
 fn main() -> ExitCode {
-    if let Some(code) = floor::peer_main(&[(provider::ROLE, provider::serve)]) {
+    let roles: [floor::process::Role; 3] = [
+        (provider::ROLE, provider::serve),
+        (scale::CROWD, scale::crowd),
+        (scale::STREAMER, scale::streamer),
+    ];
+    if let Some(code) = floor::peer_main(&roles) {
         return code;
     }
     let cpus = floor::Cpus::pick().expect("no processor to pin to");

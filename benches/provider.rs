@@ -152,6 +152,11 @@ impl Provider {
         self.child.pid()
     }
 
+    /// Where it is met, for another process.
+    pub fn path(&self) -> String {
+        self.dir.path().to_str().expect("an odd temporary directory").to_owned()
+    }
+
     fn run_dir(&self) -> RunDir {
         RunDir::new(self.dir.path())
     }

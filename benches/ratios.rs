@@ -9,6 +9,7 @@ use crate::floor::copy::Shape;
 use crate::floor::{Cpus, Prober, Ratio, copy, futex, hot, ns_each};
 use crate::large;
 use crate::provider::{Echo, Provider, Sink, Wait, timed};
+use crate::scale;
 use crate::snapshot::{LOOKS, keys, look_ups, unchanged};
 use crate::stream::stream;
 
@@ -19,7 +20,7 @@ pub fn run(cpus: Cpus, only: Option<&str>) -> ExitCode {
     println!(
         "\nratios to the machine's own cost, taken in turns within this run (target: at most)"
     );
-    let steps: [(&str, fn(Cpus) -> Outcome); 8] = [
+    let steps: [(&str, fn(Cpus) -> Outcome); 12] = [
         ("hot calls", hot_calls),
         ("parked calls", parked_calls),
         ("streams", streams),
@@ -28,6 +29,10 @@ pub fn run(cpus: Cpus, only: Option<&str>) -> ExitCode {
         ("grow", large::grow),
         ("attach", large::attach),
         ("bulk", large::bulk),
+        ("scale connect", scale::connect),
+        ("scale idle", scale::idle_crowd),
+        ("scale eight", scale::eight),
+        ("scale fairness", scale::fairness),
     ];
     let mut met = true;
     for (name, step) in

@@ -23,6 +23,7 @@ pub struct Client<S: Service> {
     config: ClientConfig,
     phase: Phase<S>,
     backoff: Backoff,
+    crowded: u64,
     cancel: Arc<Cancel>,
 }
 
@@ -110,6 +111,7 @@ impl<S: Service> Client<S> {
             config,
             phase: Phase::Without(ConnectError::Absent),
             backoff: Backoff::new(first, longest, seed),
+            crowded: 0,
             cancel: Arc::default(),
         }
     }
@@ -179,7 +181,12 @@ impl<S: Service> Client<S> {
         }
     }
 
-    /// Opens a session, waiting for the provider's answers but not for an absent provider.
+    /// How often the provider had no room for another client that waits to be accepted.
+    pub fn crowded(&self) -> u64 {
+        self.crowded
+    }
+
+    /// Opens a session, waiting for the provider's answers, and its room, but not for an absent provider.
     ///
     /// # Errors
     /// [`CallError`] that says why there is none.
@@ -336,6 +343,7 @@ impl<S: Service> Client<S> {
             }
             Err(error) => {
                 self.backoff.failed(now);
+                self.crowded += u64::from(matches!(error, ConnectError::Busy));
                 self.phase = Phase::Without(error);
             }
         }
@@ -347,6 +355,14 @@ impl<S: Service> Client<S> {
             self.advance(deadline);
             let connecting = match &self.phase {
                 Phase::Ready(_) => return Ok(()),
+                // It is there, and many want to be let in: not all of them at the same time.
+                Phase::Without(ConnectError::Busy) if clock::now() < deadline => {
+                    let next = self.next_try().unwrap_or(deadline).min(deadline);
+                    if self.sleep(Some(next)) {
+                        return Err(CallError::Cancelled { executed: Executed::No });
+                    }
+                    continue;
+                }
                 Phase::Without(error) => return Err(self.no_session(error)),
                 Phase::Connecting(connecting) => connecting,
             };

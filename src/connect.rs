@@ -64,7 +64,7 @@ pub struct ClientConfig {
     pub token: Option<Token>,
     /// Users, besides this one and root or the system, whose providers are trusted. Default: none.
     pub trusted: Vec<User>,
-    /// The longest wait before another try to connect, at first and at most. Default: 20 ms and 2 s. The wait is
+    /// The longest wait before another try to connect, at first and at most. Default: 20 ms and 1 s. The wait is
     /// random below a bound that doubles with each failure.
     pub backoff: (Duration, Duration),
 }
@@ -94,7 +94,7 @@ impl Default for ClientConfig {
             doorbell: Doorbell::Futex,
             token: Token::from_environment(),
             trusted: Vec::new(),
-            backoff: (Duration::from_millis(20), Duration::from_secs(2)),
+            backoff: (Duration::from_millis(20), Duration::from_secs(1)),
         }
     }
 }
@@ -423,6 +423,7 @@ impl From<endpoint::ConnectError> for ConnectError {
     fn from(error: endpoint::ConnectError) -> Self {
         match error {
             endpoint::ConnectError::Absent { .. } => Self::Absent,
+            endpoint::ConnectError::Busy { .. } => Self::Busy,
             error if error.is_impostor() => Self::Impostor { why: error.to_string().into() },
             error => Self::System { doing: "connect", source: io::Error::other(error) },
         }

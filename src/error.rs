@@ -210,6 +210,12 @@ pub enum ConnectError {
     /// Nobody listens at the endpoint.
     #[error("nobody listens there")]
     Absent,
+    /// As many connections wait for the provider to accept them as may. A client that connects tries again, ever more
+    /// rarely.
+    #[error(
+        "too many clients wait for the provider: try again, or raise its backlog and net.core.somaxconn"
+    )]
+    Busy,
     /// The provider refused.
     #[error("refused ({code:?}): {reason}")]
     Refused {
@@ -262,6 +268,7 @@ impl ConnectError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Absent => ErrorKind::Absent,
+            Self::Busy => ErrorKind::WouldBlock,
             Self::Refused { .. } | Self::Impostor { .. } => ErrorKind::Refused,
             Self::Incompatible { .. } => ErrorKind::Incompatible,
             Self::Protocol { .. } => ErrorKind::PeerLied,

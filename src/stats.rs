@@ -28,10 +28,17 @@ pub struct SessionStats {
 pub struct ServerStats {
     /// Sessions open now.
     pub sessions: u64,
+    /// Of these, sessions whose clients ring by their socket: since [`ServerConfig::doorbell`](crate::ServerConfig::doorbell)
+    /// says so, or half of the descriptors that the process may have are taken.
+    pub rung_by_socket: u64,
     /// Clients that were let in, ever.
     pub admitted: u64,
     /// Clients that were refused, or did not finish the handshake. [`Server::incidents`](crate::Server::incidents) says why.
     pub turned_away: u64,
+    /// The most clients that were accepted in a row at one endpoint, each waiting already: no more than so many ever
+    /// waited at once. As long as it is not above [`ServerConfig::backlog`](crate::ServerConfig::backlog), nor what the
+    /// system cuts that to, no client has found the endpoint full.
+    pub backlog_peak: u64,
     /// Requests taken.
     pub accepted: u64,
     /// Requests that a handler answered, or failed.

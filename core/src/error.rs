@@ -35,7 +35,8 @@ pub enum ErrorKind {
     Incompatible = 3,
     /// The message is larger than a limit.
     TooLarge = 4,
-    /// The lane is full and the caller did not want to wait.
+    /// The lane is full and the caller did not want to wait; or the provider's endpoint is, of clients that wait to be
+    /// accepted.
     WouldBlock = 5,
     /// The deadline passed.
     Deadline = 6,

@@ -6,11 +6,13 @@ use bellwire_core::sample::{self, Answering};
 use bellwire_core::wire::{
     Doorbell, Hello, Message, PAGE_SIZE, Refuse, RefuseCode, Role, SAMPLES, Welcome,
 };
-use bellwire_core::{Instant, ServiceName, probes};
+use bellwire_core::{ServiceName, probes};
 
 use super::ServerConfig;
 use super::handler::Caller;
 use super::incidents::Offence;
+use super::reactor::Peers;
+use super::thrift::Thrift;
 use crate::connect::{
     OwnMemoryMaker, client_lane, lane_size, memory_name, page_header, server_lane,
 };
@@ -21,7 +23,7 @@ use crate::transport::life::{self, LifeLock};
 use crate::transport::link::{Link, OwnEnd, Parts, PeerEnd};
 use crate::transport::object::{AsObject, Borrowed};
 use crate::transport::pass::Channel;
-use crate::transport::peer::{self, Credentials, User};
+use crate::transport::peer::{self, Credentials, Process, User};
 use crate::transport::region::PeerRegion;
 use crate::transport::{clock, reaper};
 
@@ -31,6 +33,7 @@ pub(super) struct Greeting {
     credentials: Credentials,
     machine: ServerHandshake,
     pub(super) session: u64,
+    thrift: Thrift,
     own: Option<Own>,
 }
 
@@ -50,6 +53,8 @@ pub(super) struct Arrived {
     pub(super) trace: Answering,
     /// Tells the client, parked on a futex, that this thread died.
     pub(super) life: Option<LifeLock>,
+    /// Its process, if that has to be watched anew.
+    pub(super) process: Option<Process>,
 }
 
 /// How far a client has come.
@@ -77,6 +82,7 @@ impl Greeting {
         admission: Admission,
         config: &ServerConfig,
         has_room: bool,
+        held: usize,
     ) -> Result<Self, TurnedAway> {
         let credentials = match peer::credentials(&channel) {
             Ok(credentials) if credentials.is_among(&config.admitted) => credentials,
@@ -104,7 +110,8 @@ impl Greeting {
             return Err(TurnedAway::refused(channel, caller, &refusal));
         }
         let machine = ServerHandshake::new(admission, clock::now().after(config.handshake_timeout));
-        Ok(Self { channel, credentials, machine, session, own: None })
+        let thrift = Thrift::now(channel.arrived(), held);
+        Ok(Self { channel, credentials, machine, session, thrift, own: None })
     }
 
     /// Ready as long as there is something to be received.
@@ -112,12 +119,13 @@ impl Greeting {
         self.channel.arrived()
     }
 
-    pub(super) fn deadline(&self) -> Instant {
-        self.machine.deadline()
-    }
-
     /// Goes as far as it can without waiting.
-    pub(super) fn advance(mut self, config: &ServerConfig, board: Borrowed<'_>) -> Progress {
+    pub(super) fn advance(
+        mut self,
+        config: &ServerConfig,
+        board: Borrowed<'_>,
+        peers: &Peers,
+    ) -> Progress {
         loop {
             let incoming = match Incoming::receive(&self.channel) {
                 Ok(Some(incoming)) => incoming,
@@ -132,7 +140,9 @@ impl Greeting {
                 },
                 Ok(ServerStep::Map(hello, welcome)) => {
                     match self.map_memory(&hello, &welcome, incoming) {
-                        Ok((peer, event)) => return self.arrive(&hello, &welcome, peer, event),
+                        Ok((peer, event)) => {
+                            return self.arrive(&hello, &welcome, peer, event, peers);
+                        }
                         Err(refusal) => refusal,
                     }
                 }
@@ -173,16 +183,12 @@ impl Greeting {
         let confirmed = self.credentials.confirm(&mut self.channel);
         self.credentials =
             confirmed.map_err(|error| Refuse::new(RefuseCode::Credentials, &error.to_string()))?;
-        let wanted = match config.doorbell {
-            Doorbell::Socket => Doorbell::Socket,
-            _ => Doorbell::Eventfd,
-        };
-        let event = match wanted {
-            Doorbell::Eventfd if hello.rings_eventfd => {
-                Some(Event::create().map_err(|error| lacking(&error))?)
-            }
-            _ => None,
-        };
+        let by_event = config.doorbell != Doorbell::Socket
+            && hello.rings_eventfd
+            && self.thrift.makes_events();
+        // Where none can be had the socket does.
+        let event = if by_event { Event::create().ok() } else { None };
+        let wanted = if event.is_some() { Doorbell::Eventfd } else { Doorbell::Socket };
         let ringer = event.as_ref().map(Event::for_peer).transpose();
         let ringer = ringer.map_err(|error| lacking(&error))?;
         let most = config.max_learned_lane.min(config.limits.max_lane);
@@ -213,6 +219,7 @@ impl Greeting {
         welcome: &Welcome,
         peer: PeerEnd,
         peer_event: Option<Event>,
+        peers: &Peers,
     ) -> Progress {
         let (Some(own), Some(ready)) = (self.own.take(), self.machine.ready()) else {
             return self.drop_out();
@@ -227,7 +234,11 @@ impl Greeting {
             return self.drop_out();
         }
         let pid = caller.pid;
-        let process = peer::watch(&self.channel);
+        let is_watched = pid.is_some_and(|pid| peers.watches(pid));
+        let spares = is_watched || !self.thrift.watches_processes();
+        let process = if spares { None } else { peer::watch(&self.channel) };
+        // One that has no number here is not known again: its session watches it alone.
+        let (process, own_process) = if pid.is_some() { (process, None) } else { (None, process) };
         let created = own.end.created();
         let parts = Parts {
             own: own.end,
@@ -236,7 +247,7 @@ impl Greeting {
             doorbell: own.doorbell,
             own_event: own.event,
             peer_event,
-            process,
+            process: own_process,
             limits: welcome.limits,
             lane_name: memory_name("lane", Role::Server, hello.service, self.session),
             trusts_peer: self.credentials.is_among(&[]),
@@ -251,14 +262,8 @@ impl Greeting {
         let session = sample::session(hello.service, number, created, Role::Server, pid);
         probes::session_opened(&session);
         let trace = Answering::new(session, welcome.features & SAMPLES != 0);
-        Progress::Arrived(Box::new(Arrived {
-            link,
-            lanes,
-            caller,
-            service: hello.service,
-            trace,
-            life,
-        }))
+        let service = hello.service;
+        Progress::Arrived(Box::new(Arrived { link, lanes, caller, service, trace, life, process }))
     }
 
     fn map_memory(

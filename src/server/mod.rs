@@ -7,6 +7,7 @@ mod handler;
 mod incidents;
 mod reactor;
 mod source;
+mod thrift;
 mod workers;
 
 pub use batch::Answers;
@@ -64,8 +65,10 @@ pub struct ServerConfig {
     pub shrink_after: Duration,
     /// How long to spin for requests before sleeping. Default: adaptive, at most 60 µs.
     pub spin: SpinPolicy,
-    /// What clients ring when the reactor sleeps. Default: an eventfd per session; [`Doorbell::Socket`] spends
-    /// a descriptor less. A futex wakes no reactor: it is taken for an eventfd.
+    /// What clients ring when the reactor sleeps. Default: an eventfd per session, as long as less than half of the
+    /// descriptors are taken that the process may have (`RLIMIT_NOFILE`), and its socket from there on:
+    /// [`ServerStats::rung_by_socket`] counts those. [`Doorbell::Socket`] spends no descriptor on it from the beginning. A
+    /// futex wakes no reactor: it is taken for an eventfd.
     pub doorbell: Doorbell,
     /// The invocation that this process belongs to; clients of another are refused. Default: from the
     /// environment; `None` admits any.
@@ -73,7 +76,7 @@ pub struct ServerConfig {
     /// Users, besides this one and root or the system, that are admitted. Default: none. On Linux an endpoint is made
     /// with mode 0600: the operator lets them reach it, for instance by an ACL on the run dir and the socket.
     pub admitted: Vec<User>,
-    /// Sessions at once; one more is refused. Default: 4 096.
+    /// Sessions at once; one more is refused. Default: 16 384.
     pub max_sessions: usize,
     /// Requests of one session that are taken and not yet answered. Default: 1 024.
     pub max_in_flight: u64,
@@ -84,6 +87,9 @@ pub struct ServerConfig {
     ///
     /// What was published stays readable to the client, should it go on; answers that found no room are dropped.
     pub unread_timeout: Option<Duration>,
+    /// Clients that may wait to be accepted at each endpoint; one more finds it full, and tries again. Default: 4 096,
+    /// which Linux cuts to `net.core.somaxconn`. [`ServerStats::backlog_peak`] tells how many did.
+    pub backlog: u32,
     /// How long a client may take for the handshake. Default: 2 s.
     pub handshake_timeout: Duration,
     /// How long [`Server::stop`] waits for handlers, and for clients to make room for their last answers.
@@ -105,9 +111,10 @@ impl Default for ServerConfig {
             doorbell: Doorbell::Eventfd,
             token: Token::from_environment(),
             admitted: Vec::new(),
-            max_sessions: 4096,
+            max_sessions: 16_384,
             max_in_flight: 1024,
             unread_timeout: Some(Duration::from_secs(60)),
+            backlog: 4096,
             handshake_timeout: Duration::from_secs(2),
             drain_timeout: Duration::from_secs(1),
         }
@@ -149,6 +156,8 @@ struct Station {
     admission: Admission,
     handler: Handler,
     shelf: Arc<Shelf>,
+    /// Clients accepted since none was found waiting.
+    queued: u64,
 }
 
 /// A running server. Dropping it stops it, as [`Server::stop`] does.
@@ -328,9 +337,10 @@ impl ServerBuilder {
         endpoint::prepare_run_dir(self.run_dir.path()).map_err(|error| failed(error.into()))?;
         let (dir, admitted) = (self.run_dir.path(), &self.config.admitted);
         let endpoint = Endpoint::bind_admitting(dir, service, admitted).map_err(failed)?;
+        endpoint.set_backlog(self.config.backlog).map_err(system("listen for clients"))?;
         let token = self.config.token.map(Token::bytes);
         let admission = Admission { service, method, token, limits };
-        self.stations.push(Station { endpoint, admission, handler, shelf });
+        self.stations.push(Station { endpoint, admission, handler, shelf, queued: 0 });
         Ok(())
     }
 }

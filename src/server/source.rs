@@ -5,7 +5,10 @@ pub(super) enum Source {
     Station(usize),
     Socket(Place),
     Doorbell(Place),
+    /// The process of one session.
     Process(Place),
+    /// A process of any number of sessions, by its number.
+    Peer(u32),
 }
 
 /// A seat, and the session that sits there: a late event for a session that is over finds another one.
@@ -32,6 +35,7 @@ impl Source {
             Self::Socket(place) => (2, place.slot, place.session),
             Self::Doorbell(place) => (3, place.slot, place.session),
             Self::Process(place) => (4, place.slot, place.session),
+            Self::Peer(pid) => (5, 0, pid),
         };
         u64::from(session) << 32 | (at as u64) << 3 | kind
     }
@@ -45,6 +49,7 @@ impl Source {
             2 => Self::Socket(place),
             3 => Self::Doorbell(place),
             4 => Self::Process(place),
+            5 => Self::Peer(place.session),
             _ => return None,
         })
     }

@@ -14,6 +14,7 @@
 //! | `resize` | hostile lanes and attachments, memory that is given back, memory that cannot be had |
 //! | `departed` | what a client published before it was gone |
 //! | `processes` | what a session costs |
+//! | `scale` | many sessions: what they cost together, whether one starves another, a thousand at a provider's restart |
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -34,6 +35,7 @@ mod limits;
 mod processes;
 mod regressions;
 mod resize;
+mod scale;
 mod snapshots;
 mod support;
 

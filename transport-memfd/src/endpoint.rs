@@ -15,8 +15,8 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use crate::pass::Channel;
 use crate::peer::{self, User};
 
-/// How many connections may wait to be accepted; the kernel caps it at `net.core.somaxconn`.
-const BACKLOG: i32 = 4096;
+/// How many connections may wait to be accepted, unless [`Endpoint::set_backlog`] says otherwise.
+pub const BACKLOG: u32 = 4096;
 /// The longest path of a socket, in bytes (`sun_path` less its final zero).
 pub const MAX_PATH: usize = 107;
 /// A lister may hold a lock for a moment: so often is it tried again, that far apart.
@@ -330,9 +330,19 @@ impl Endpoint {
         let stat = no_follow(&path).map_err(system)?;
         let inode = (stat.st_dev, stat.st_ino);
         let endpoint = Self { socket, service, path, inode, _lock: lock };
-        rustix::net::listen(&endpoint.socket, BACKLOG)
-            .map_err(|source| BindError::System { path: endpoint.path.clone(), source })?;
+        let listens = endpoint.set_backlog(BACKLOG);
+        listens.map_err(|source| BindError::System { path: endpoint.path.clone(), source })?;
         Ok(endpoint)
+    }
+
+    /// Has so many connections wait to be accepted at most, and one more: the next is turned away with
+    /// [`ConnectError::Busy`]. The kernel caps it at `net.core.somaxconn`
+    /// ([`listen(2)`](https://man7.org/linux/man-pages/man2/listen.2.html)).
+    ///
+    /// # Errors
+    /// None on a socket that is bound.
+    pub fn set_backlog(&self, most: u32) -> Result<(), Errno> {
+        rustix::net::listen(&self.socket, i32::try_from(most).unwrap_or(i32::MAX))
     }
 
     /// Accepts a connection that waits; `None` when none does. Does not block; what it returns is

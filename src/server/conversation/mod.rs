@@ -8,7 +8,7 @@ use bellwire_core::resize::{self, FollowError, ResizeError};
 use bellwire_core::sample::Answering;
 use bellwire_core::serve::{Incoming, ServeCounts, ServeMachine};
 use bellwire_core::sync::Ordering;
-use bellwire_core::wire::{CloseReason, Role, Status};
+use bellwire_core::wire::{CloseReason, Doorbell, Role, Status};
 use bellwire_core::{
     Bell, Instant, Left, PeerFault, PeerMemory, Port, ServiceName, Unread, Word, probes,
 };
@@ -17,6 +17,7 @@ use crate::server::ServerConfig;
 use crate::server::greeting::Arrived;
 use crate::server::handler::{Answer, Caller, Handler, Request};
 use crate::server::workers::{Done, Job, Parcel, Workers};
+use crate::transport::clock;
 use crate::transport::life::LifeLock;
 use crate::transport::link::{Heard, Link};
 use crate::transport::pass::Channel;
@@ -25,6 +26,8 @@ use answers::Attachable;
 
 /// Requests that one turn takes at most, so that a busy session does not starve the others.
 const MOST_PER_TURN: usize = 64;
+/// How long a turn goes on after its first messages, when handlers are slow.
+const LONGEST_TURN: Duration = Duration::from_micros(200);
 /// Answers that are published together at most: the first of them does not wait for all.
 const MOST_UNPUBLISHED: usize = 8;
 
@@ -56,6 +59,8 @@ pub(super) struct Conversation {
     /// Whether the reactor polls it; if not, it is armed and will ring.
     pub(super) is_hot: bool,
     rings: u64,
+    /// What was counted when it was last asked for.
+    told: Tally,
     unread: Unread,
     /// Whether the reactor looks again, by and by, if the client has taken anything.
     pub(super) is_left_unread: bool,
@@ -77,6 +82,36 @@ pub(super) struct Desk<'a> {
     pub(super) workers: &'a Workers,
     pub(super) scratch: &'a mut Scratch,
     pub(super) slot: usize,
+    /// When the turn is over, once that is looked at.
+    pub(super) until: Option<Instant>,
+}
+
+impl Desk<'_> {
+    /// Whether a turn that has taken some messages may go on. The clock is read between them only when there are many.
+    fn has_time(&mut self) -> bool {
+        let now = clock::now();
+        now < *self.until.get_or_insert_with(|| now.after(LONGEST_TURN))
+    }
+}
+
+/// What a session counts, since it began or since it was last asked.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    pub(super) accepted: u64,
+    pub(super) answered: u64,
+    pub(super) refused: u64,
+    pub(super) rings: u64,
+}
+
+impl Tally {
+    fn since(&self, before: &Self) -> Self {
+        Self {
+            accepted: self.accepted - before.accepted,
+            answered: self.answered - before.answered,
+            refused: self.refused - before.refused,
+            rings: self.rings - before.rings,
+        }
+    }
 }
 
 /// Why a session is over.
@@ -98,7 +133,7 @@ impl From<PeerFault> for Ended {
 
 impl Conversation {
     pub(super) fn new(arrived: Arrived, config: &ServerConfig) -> Self {
-        let Arrived { link, lanes, caller, service, trace, life } = arrived;
+        let Arrived { link, lanes, caller, service, trace, life, .. } = arrived;
         Self {
             serve: ServeMachine::new(config.max_in_flight),
             noted: lanes.epoch().number,
@@ -116,6 +151,7 @@ impl Conversation {
             idle_turns: 0,
             is_hot: true,
             rings: 0,
+            told: Tally::default(),
             unread: Unread::default(),
             is_left_unread: false,
             trace,
@@ -139,17 +175,30 @@ impl Conversation {
         self.caller.session
     }
 
-    pub(super) fn counts(&self) -> ServeCounts {
-        self.serve.counts()
+    /// The client's process, where it can be told.
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.caller.pid
     }
 
-    pub(super) fn rings(&self) -> u64 {
-        self.rings
+    /// Whether the client rings by its socket.
+    pub(super) fn is_rung_by_socket(&self) -> bool {
+        self.link.doorbell() == Doorbell::Socket
+    }
+
+    /// What was counted since the last time.
+    pub(super) fn news(&mut self) -> Tally {
+        let now = self.tally();
+        now.since(&std::mem::replace(&mut self.told, now))
+    }
+
+    fn tally(&self) -> Tally {
+        let ServeCounts { accepted, answered, refused } = self.serve.counts();
+        Tally { accepted, answered, refused, rings: self.rings }
     }
 
     /// Takes requests that have arrived, answers them or hands them to a worker, and publishes the answers.
-    /// True when there was anything to do.
-    pub(super) fn turn(&mut self, desk: &mut Desk<'_>) -> Result<bool, Ended> {
+    /// How many messages were taken; answers that got out count as one.
+    pub(super) fn turn(&mut self, desk: &mut Desk<'_>) -> Result<usize, Ended> {
         let (mut taken, mut unpublished) = (0, 0);
         if self.is_departed {
             self.serve.forget_answers();
@@ -185,6 +234,9 @@ impl Conversation {
             if unpublished == MOST_UNPUBLISHED {
                 unpublished = 0;
                 self.commit();
+                if !desk.has_time() {
+                    break;
+                }
             }
         }
         if unpublished > 0 || was_blocked {
@@ -193,7 +245,7 @@ impl Conversation {
         if self.serve.closed().is_some() {
             return Err(Ended::Gone);
         }
-        Ok(taken > 0 || flushed)
+        Ok(taken + usize::from(flushed))
     }
 
     /// Puts a worker's answer into the lane.
@@ -310,12 +362,13 @@ impl Conversation {
     }
 
     /// Says bye: the client sees it at once, whatever it waits for.
-    /// Gives back the counters, and the channel to be closed.
-    pub(super) fn close(mut self, reason: CloseReason) -> (ServeCounts, Option<Channel>) {
+    /// Gives back what was counted since the last time, how many requests nobody will answer, and the channel to be
+    /// closed.
+    pub(super) fn close(mut self, reason: CloseReason) -> (Tally, u64, Option<Channel>) {
         let wake = self.lanes.close(self.link.own(), self.link.peer(), reason);
         self.ring(wake);
         probes::session_closed(self.trace.session(), reason as u64);
-        (self.serve.counts(), self.link.into_channel())
+        (self.news(), self.serve.counts().in_flight(), self.link.into_channel())
     }
 
     /// What the client sent next. A request that arrives in parts takes the shared buffer along until it is whole:

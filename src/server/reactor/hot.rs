@@ -9,8 +9,10 @@ use super::{Guest, Reactor, Seat, needs_channel};
 use crate::server::source::Place;
 use crate::transport::clock;
 
-/// Rounds without work after which a session is armed and no longer polled, while others are busy.
+/// Rounds without work after which a session is armed and no longer polled, while others are busy: of one, and of one
+/// among many, all of which a round looks at.
 const ROUNDS_BEFORE_COLD: u32 = 4096;
+const LEAST_BEFORE_COLD: u32 = 256;
 /// How long a session waits that this process could not go on with.
 const RETRY_AFTER: Duration = Duration::from_millis(50);
 
@@ -28,14 +30,23 @@ impl Reactor {
 
     /// Whether a session was without work for so long that it can be armed: then it is no longer hot.
     pub(super) fn is_cold(&mut self, slot: usize) -> bool {
+        let hot = u32::try_from(self.hot.len()).unwrap_or(u32::MAX);
+        let rounds = (ROUNDS_BEFORE_COLD / hot.max(1)).max(LEAST_BEFORE_COLD);
         let Some(conversation) = self.conversation(slot) else { return true };
-        if conversation.idle_turns < ROUNDS_BEFORE_COLD || !matches!(conversation.arm(), Ok(false))
-        {
+        if conversation.idle_turns < rounds || !matches!(conversation.arm(), Ok(false)) {
             return false;
         }
-        conversation.is_hot = false;
         self.note_unread(slot, clock::now());
         true
+    }
+
+    /// Polls the session at this place of the list no more.
+    pub(super) fn cool(&mut self, at: usize) {
+        let slot = self.hot.swap_remove(at);
+        self.settle(slot);
+        if let Some(conversation) = self.conversation(slot) {
+            conversation.is_hot = false;
+        }
     }
 
     /// Polls the hot sessions for a bounded time. True when there is something to do.
@@ -128,10 +139,8 @@ impl Reactor {
             }
         }
         if !moved {
-            for slot in std::mem::take(&mut self.hot) {
-                if let Some(conversation) = self.conversation(slot) {
-                    conversation.is_hot = false;
-                }
+            while let Some(&slot) = self.hot.last() {
+                self.cool(self.hot.len() - 1);
                 self.note_unread(slot, now);
             }
         }

@@ -1,6 +1,10 @@
 mod accept;
+mod arrivals;
 mod drain;
 mod hot;
+mod ledger;
+mod pace;
+mod peers;
 mod unread;
 
 use std::sync::Arc;
@@ -23,11 +27,12 @@ use crate::transport::object::AsObject;
 use crate::transport::pass::Channel;
 use crate::transport::poll::{Event, Events, Interest, Poller, Trigger};
 use crate::{ServeError, ServerStats};
+use arrivals::Arrivals;
+use pace::Pace;
+pub(super) use peers::Peers;
 
-/// Busy rounds before the clock is read.
-const ROUNDS_BEFORE_CLOCK: u32 = 32;
-/// How often a busy reactor looks at the sockets: fewer than one system call in a thousand hot calls.
-const POLL_EVERY: Duration = Duration::from_micros(500);
+/// Steps of handshakes, each of which makes or maps memory, before the open sessions have a turn.
+const MOST_GREETED: u32 = 4;
 
 /// The thread that holds all sessions of a server.
 ///
@@ -41,7 +46,10 @@ pub(super) struct Reactor {
     workers: Workers,
     seats: Slab<Seat>,
     hot: Vec<usize>,
-    greetings: usize,
+    arrivals: Arrivals,
+    /// Steps of handshakes since the open sessions had their turns.
+    greeted: u32,
+    peers: Peers,
     scratch: Scratch,
     spin: Spin,
     done: Vec<Done>,
@@ -92,7 +100,9 @@ impl Reactor {
             workers,
             seats: Slab::new(),
             hot: Vec::new(),
-            greetings: 0,
+            arrivals: Arrivals::default(),
+            greeted: 0,
+            peers: Peers::default(),
             scratch: Scratch::default(),
             spin,
             done: Vec::new(),
@@ -109,25 +119,20 @@ impl Reactor {
     /// Serves until it is told to stop.
     pub(super) fn run(mut self) {
         let mut events = Events::with_capacity(256);
-        let (mut rounds, mut polled) = (0_u32, clock::now());
+        let mut pace = Pace::new();
         // Acquire: pairs with the Release store of whoever stops the server.
         while !self.shared.stop.load(Ordering::Acquire) {
-            let worked = self.round();
-            rounds = rounds.wrapping_add(1);
+            let work = self.round();
             // Also when there seems to be work and nothing comes of it.
-            if rounds.is_multiple_of(ROUNDS_BEFORE_CLOCK) {
-                let now = clock::now();
-                if now.since(polled) >= POLL_EVERY {
-                    polled = now;
-                    self.publish_stats();
-                    self.poll(&mut events, Some(Duration::ZERO));
-                    self.expire(now);
-                    self.tend_hot(now);
-                    // What the poll heard of, a worker's answer for one, is looked for before a sleep.
-                    continue;
-                }
+            if let Some(now) = pace.step(work) {
+                self.publish_stats();
+                self.poll(&mut events, Some(Duration::ZERO));
+                self.expire(now);
+                self.tend_hot(now);
+                // What the poll heard of, a worker's answer for one, is looked for before a sleep.
+                continue;
             }
-            if worked || self.spin_for_work() {
+            if work > 0 || self.spin_for_work() {
                 continue;
             }
             let now = clock::now();
@@ -140,49 +145,49 @@ impl Reactor {
         self.drain();
     }
 
-    /// Gives every hot session a turn. True when any had something to do.
-    fn round(&mut self) -> bool {
-        let mut worked = self.take_done();
+    /// Gives every hot session a turn. How much there was to do, in messages.
+    fn round(&mut self) -> usize {
+        let mut work = usize::from(self.take_done());
         let mut at = 0;
         while let Some(&slot) = self.hot.get(at) {
             match self.turn(slot) {
-                Ok(true) => worked = true,
-                Ok(false) if self.is_departed(slot) => {
-                    self.hot.swap_remove(at);
+                Ok(0) if self.is_departed(slot) => {
+                    self.cool(at);
                     self.part(slot);
                     continue;
                 }
-                Ok(false) if self.is_cold(slot) => {
-                    self.hot.swap_remove(at);
+                Ok(0) if self.is_cold(slot) => {
+                    self.cool(at);
                     continue;
                 }
-                Ok(false) => {}
+                Ok(done) => work += done,
                 Err(ended) => {
-                    self.hot.swap_remove(at);
+                    self.cool(at);
                     self.end(slot, ended);
                     continue;
                 }
             }
             at += 1;
         }
-        worked
+        work
     }
 
-    fn turn(&mut self, slot: usize) -> Result<bool, Ended> {
+    fn turn(&mut self, slot: usize) -> Result<usize, Ended> {
         let Some(Seat { station, guest: Guest::Open(conversation) }) = self.seats.get_mut(slot)
         else {
             return Err(Ended::Gone);
         };
         let Some(station) = self.stations.get(*station) else { return Err(Ended::Gone) };
         let (handler, workers, scratch) = (&station.handler, &self.workers, &mut self.scratch);
-        let worked = conversation.turn(&mut Desk { handler, workers, scratch, slot })?;
+        let mut desk = Desk { handler, workers, scratch, slot, until: None };
+        let work = conversation.turn(&mut desk)?;
         conversation.idle_turns =
-            if worked { 0 } else { conversation.idle_turns.saturating_add(1) };
+            if work > 0 { 0 } else { conversation.idle_turns.saturating_add(1) };
         if conversation.is_stalled() {
             let place = Place::new(slot, conversation.session());
             self.stall(place);
         }
-        Ok(worked)
+        Ok(work)
     }
 
     fn sleep(&mut self, events: &mut Events) {
@@ -226,9 +231,19 @@ impl Reactor {
                 Some(Source::Socket(place)) if self.sits(place) && hung_up && !readable => {
                     self.depart(place.slot);
                 }
-                Some(Source::Socket(place)) if self.sits(place) => self.on_socket(place.slot),
+                Some(Source::Socket(place)) if self.sits(place) => {
+                    self.on_socket(place.slot);
+                    if first.is_none() && self.conversation(place.slot).is_some() {
+                        first = Some(place.slot);
+                    }
+                }
                 Some(Source::Process(place)) if self.sits(place) => self.depart(place.slot),
+                Some(Source::Peer(pid)) => self.on_process(pid),
                 _ => {}
+            }
+            if self.greeted >= MOST_GREETED {
+                self.greeted = 0;
+                self.round();
             }
         }
         first
@@ -307,17 +322,19 @@ impl Reactor {
     fn part(&mut self, slot: usize) {
         match self.conversation(slot) {
             // A worker that is done makes it hot again.
-            Some(conversation) if conversation.is_at_limit() => conversation.is_hot = false,
+            Some(conversation) if conversation.is_at_limit() => {}
             _ => self.end(slot, Ended::Gone),
         }
     }
 
     fn end(&mut self, slot: usize, ended: Ended) {
-        self.hot.retain(|hot| *hot != slot);
         if !self.seats.contains(slot) {
             return;
         }
         let Guest::Open(conversation) = self.seats.remove(slot).guest else { return };
+        if conversation.is_hot {
+            self.hot.retain(|hot| *hot != slot);
+        }
         if conversation.is_left_unread {
             self.unread.retain(|place| place.slot != slot);
         }
@@ -334,6 +351,8 @@ impl Reactor {
                 CloseReason::Unread
             }
         };
+        let place = Place::new(slot, conversation.session());
+        self.leave_process(place, conversation.pid());
         self.close(*conversation, reason);
     }
 
@@ -343,7 +362,6 @@ impl Reactor {
     }
 
     fn close(&mut self, conversation: Conversation, reason: CloseReason) {
-        let rings = conversation.rings();
         let link = conversation.link();
         // The client holds the same event for a while yet: it would go on waking this thread.
         if let Some(event) = link.event() {
@@ -352,12 +370,9 @@ impl Reactor {
         if let Some(process) = link.process() {
             let _ = self.poller.delete(process);
         }
-        let (counts, channel) = conversation.close(reason);
-        self.stats.accepted += counts.accepted;
-        self.stats.answered += counts.answered;
-        self.stats.refused += counts.refused;
-        self.stats.lost += counts.in_flight();
-        self.stats.rings += rings;
+        let by_socket = conversation.is_rung_by_socket();
+        let (news, lost, channel) = conversation.close(reason);
+        self.close_account(&news, lost, by_socket);
         if let Some(channel) = channel {
             self.discard(channel);
         }
@@ -397,22 +412,6 @@ impl Reactor {
             Some(Seat { guest: Guest::Open(conversation), .. }) => Some(conversation),
             _ => None,
         }
-    }
-
-    /// Adds up the sessions that are over and those that are open.
-    fn publish_stats(&self) {
-        let mut stats = self.stats;
-        for (_, seat) in &self.seats {
-            if let Guest::Open(conversation) = &seat.guest {
-                let counts = conversation.counts();
-                stats.sessions += 1;
-                stats.accepted += counts.accepted;
-                stats.answered += counts.answered;
-                stats.refused += counts.refused;
-                stats.rings += conversation.rings();
-            }
-        }
-        *self.shared.stats() = stats;
     }
 }
 

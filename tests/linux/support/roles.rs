@@ -35,6 +35,7 @@ pub(crate) fn play(role: &str, parent: Parent) {
         "victim" => latency::wait_for_death(parent, &words.split(' ').collect::<Vec<_>>()),
         "deaf" => stopped::play_deaf(parent),
         "admission" => crate::admission::play(parent, role),
+        "scale" => crate::scale::play(parent, words),
         "limits" => crate::limits::play(parent, role),
         "reader" => read_without_system_calls(parent),
         _ => roles::play(role, parent),

@@ -23,7 +23,7 @@ use crate::pass::Channel;
 use crate::peer::Process;
 use crate::poll::{Epoll, Interest, Trigger};
 use crate::region::{OwnRegion, PeerRegion};
-use crate::{clock, spare};
+use crate::{clock, peer, spare};
 use cancel::Cancel;
 use control::Control;
 pub use control::Heard;
@@ -167,6 +167,11 @@ impl Link {
     /// The peer's process.
     pub fn process(&self) -> Option<&Process> {
         self.process.as_ref()
+    }
+
+    /// The peer's process, for a link that was made without it: a descriptor more.
+    pub fn find_process(&self) -> Option<Process> {
+        peer::peer_pidfd(self.socket()).map(Process::from)
     }
 
     /// The eventfd that the peer rings, for an event loop that gathers those of many links itself.

@@ -119,6 +119,14 @@ impl Endpoint {
         Ok(endpoint)
     }
 
+    /// For systems where a number of connections may wait: here who comes waits for an instance of the pipe.
+    ///
+    /// # Errors
+    /// None.
+    pub fn set_backlog(&self, _: u32) -> Result<(), OsError> {
+        Ok(())
+    }
+
     /// Accepts a connection that waits; `None` when none does. Does not wait: [`Endpoint::as_handle`] is ready
     /// as long as there is one, and any other handle ends a wait for it.
     ///

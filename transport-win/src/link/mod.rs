@@ -23,7 +23,7 @@ use crate::pass::Channel;
 use crate::peer::Process;
 use crate::poll::{Interest, Poller, Trigger};
 use crate::region::{OwnRegion, PeerRegion};
-use crate::{OsError, clock};
+use crate::{OsError, clock, peer};
 pub use control::Heard;
 
 /// The memory that this end writes.
@@ -85,6 +85,7 @@ pub struct Link {
     own: OwnEnd,
     peer: PeerEnd,
     channel: Channel,
+    doorbell: Doorbell,
     own_event: Event,
     peer_event: Option<Arc<Event>>,
     process: Option<Process>,
@@ -117,17 +118,18 @@ impl Link {
         } = parts;
         let own_event = parts.own_event.map_or_else(Event::create, Ok);
         let own_event = own_event.map_err(|source| LinkError::Event { source })?;
-        let wanted = match doorbell {
+        let doorbell = match doorbell {
             Doorbell::Socket => Doorbell::Socket,
             _ => Doorbell::Eventfd,
         };
-        own.store(Word::Doorbell, u64::from(wanted as u32), Ordering::Release);
+        own.store(Word::Doorbell, u64::from(doorbell as u32), Ordering::Release);
         // Pairs with the fence in a publisher between its `tail` and its look at what this end wants.
         fence(Ordering::SeqCst);
         Ok(Self {
             own,
             peer,
             channel,
+            doorbell,
             own_event,
             peer_event: peer_event.map(Arc::new),
             process,
@@ -152,6 +154,16 @@ impl Link {
     /// The peer's process.
     pub fn process(&self) -> Option<&Process> {
         self.channel.process().or(self.process.as_ref())
+    }
+
+    /// The doorbell that this end wants to be rung by.
+    pub fn doorbell(&self) -> Doorbell {
+        self.doorbell
+    }
+
+    /// The peer's process, for a link that was made without it: a handle more.
+    pub fn find_process(&self) -> Option<Process> {
+        peer::watch(&self.channel)
     }
 
     /// The event that the peer rings, for an event loop that gathers those of many links itself.

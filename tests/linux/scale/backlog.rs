@@ -1,0 +1,66 @@
+//! More clients than may wait to be accepted.
+
+use std::thread;
+
+use bellwire::{Client, ErrorKind, Server, ServerConfig, State};
+
+use crate::support::gate::Gate;
+use crate::support::guard::until;
+use crate::support::house::{Dir, patient, serve_all};
+use crate::support::services::{Echo, Hold};
+
+const BACKLOG: u32 = 4;
+const CLIENTS: usize = 30;
+
+/// A server whose only thread is held in a handler, and that has its queue full.
+#[test]
+fn clients_that_find_the_accept_queue_full_are_told_and_counted_and_let_in_later() {
+    let dir = Dir::new();
+    let (gate, arrivals) = Gate::with_channel();
+    let config = ServerConfig { backlog: BACKLOG, ..ServerConfig::default() };
+    let mut builder = Server::builder_with(&dir.run_dir, config);
+    let _numbers = serve_all(&mut builder, &gate);
+    let server = builder.start().unwrap();
+    let mut held = Client::<Hold>::with_config(&dir.run_dir, patient());
+    held.connect().unwrap();
+    let held = thread::spawn(move || held.call(&7).unwrap());
+    assert_eq!(arrivals.next(), 7);
+
+    // Nobody accepts now: the kernel queues as many as it was told, and one more.
+    let client = |_| Client::<Echo>::with_config(&dir.run_dir, patient());
+    let mut queued: Vec<_> = (0..=BACKLOG).map(client).collect();
+    for client in &mut queued {
+        assert_eq!(client.refresh(), State::Connecting);
+        assert_eq!(client.crowded(), 0);
+    }
+    let mut told = client(0);
+    let State::Failed { kind, reason } = told.refresh() else { panic!("{:?}", told.state()) };
+    assert_eq!((kind, told.crowded()), (ErrorKind::WouldBlock, 1), "{reason}");
+    assert!(reason.contains("backlog"), "{reason}");
+
+    // Each tries again by itself, as long as it may, and none of them at the same time as all others.
+    let late: Vec<_> = (0..CLIENTS)
+        .map(|at| {
+            let mut client = client(0);
+            thread::spawn(move || {
+                let answer = client.call(&vec![at as u8]);
+                assert_eq!(answer.unwrap(), [at as u8]);
+                client.crowded()
+            })
+        })
+        .collect();
+    until("one tries again", || {
+        told.refresh();
+        told.crowded() > 1
+    });
+    gate.open();
+    assert_eq!(held.join().unwrap(), 7);
+    let crowded: Vec<u64> = late.into_iter().map(|client| client.join().unwrap()).collect();
+    println!("found the queue full: {crowded:?}");
+    for client in queued.iter_mut().chain([&mut told]) {
+        until("it is let in", || client.refresh() == State::Ready);
+    }
+    let stats = server.stop();
+    assert!(stats.backlog_peak > BACKLOG.into(), "{stats:?}");
+    assert_eq!(stats.turned_away, 0, "{stats:?}");
+}

@@ -1,0 +1,97 @@
+//! A thousand clients whose provider is killed and comes back.
+
+use std::time::Duration;
+
+use bellwire::transport::clock;
+use bellwire::{Client, ClientConfig, RunDir, State};
+use rustix::thread::{ClockId, Timespec, clock_nanosleep_relative};
+
+use super::crowd;
+use crate::support::child::{Parent, Process};
+use crate::support::guard::until;
+use crate::support::house::{Dir, patient};
+use crate::support::services::Echo;
+
+const PROCESSES: usize = 4;
+const EACH: usize = 250;
+/// Far more than it takes: what is asserted is that all come back, and none is forgotten. On an idle machine with two
+/// processors it is less than 2 s.
+const SOON: Duration = Duration::from_secs(30);
+
+/// A client, and how far it has come since the provider was there last.
+struct Sheep {
+    client: Client<Echo>,
+    is_lost: bool,
+    is_served: bool,
+}
+
+impl Sheep {
+    fn new(run_dir: &RunDir) -> Self {
+        let backoff = ClientConfig::default().backoff;
+        let config = ClientConfig { backoff, ..patient() };
+        let mut client = Client::with_config(run_dir, config);
+        assert_eq!(client.call(&vec![1]).unwrap(), [1]);
+        Self { client, is_lost: false, is_served: false }
+    }
+
+    /// One look, as an embedding program has it once in a while.
+    fn look(&mut self) {
+        let state = self.client.refresh();
+        self.is_lost |= state != State::Ready;
+        if self.is_lost && state == State::Ready {
+            let answer = self.client.session().unwrap().call(&vec![2]);
+            self.is_served = answer.is_ok_and(|answer| answer == [2]);
+        }
+    }
+}
+
+/// The role of one program with many clients, which all look for their provider every other millisecond.
+pub(super) fn play(mut parent: Parent, clients: usize) {
+    let run_dir = RunDir::from_environment();
+    let mut flock: Vec<Sheep> = (0..clients).map(|_| Sheep::new(&run_dir)).collect();
+    parent.tell("ready");
+    assert_eq!(parent.hear().unwrap(), "watch");
+    parent.tell("watching");
+    while flock.iter().any(|sheep| !sheep.is_served) {
+        flock.iter_mut().filter(|sheep| !sheep.is_served).for_each(Sheep::look);
+        let pause = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+        let _ = clock_nanosleep_relative(ClockId::Monotonic, &pause);
+    }
+    let crowded: u64 = flock.iter().map(|sheep| sheep.client.crowded()).sum();
+    parent.tell(&format!("{} {crowded}", clock::now().as_nanos()));
+    // The sessions stay open until all were counted.
+    parent.hear();
+}
+
+#[test]
+fn a_thousand_clients_of_a_provider_that_is_killed_are_all_served_again() {
+    let dir = Dir::new();
+    let provider = || Process::start("scale server 20000 0", &dir.run_dir);
+    let mut first = provider();
+    let role = format!("scale herd {EACH}");
+    let mut herd: Vec<Process> =
+        (0..PROCESSES).map(|_| Process::start(&role, &dir.run_dir)).collect();
+    assert_eq!(crowd::sessions(&mut first).0, PROCESSES * EACH);
+    herd.iter_mut().for_each(|flock| assert_eq!(flock.ask("watch"), "watching"));
+
+    let killed = clock::now();
+    first.kill();
+    let mut second = provider();
+    let back = clock::now();
+    let mut crowded = 0;
+    let mut last = 0;
+    for flock in &mut herd {
+        let told = flock.hear();
+        let (at, times) = told.split_once(' ').unwrap();
+        last = last.max(at.parse().unwrap());
+        crowded += times.parse::<u64>().unwrap();
+    }
+    let served = bellwire_core::Instant::from_nanos(last);
+    let (after_kill, after_start) = (served.since(killed), served.since(back));
+    until("all are counted", || crowd::sessions(&mut second).0 == PROCESSES * EACH);
+    println!(
+        "all served {after_kill:?} after the kill, {after_start:?} after the provider was back; {crowded} found the queue full"
+    );
+    assert_eq!(crowded, 0, "the accept queue overflowed");
+    assert!(after_start < SOON, "{after_start:?}");
+}

@@ -1,0 +1,66 @@
+//! Ten thousand sessions that do nothing, in a server that can open twice as many files.
+
+use std::fs;
+
+use rustix::thread::{ClockId, NanosleepRelativeResult, Timespec, clock_nanosleep_relative};
+
+use super::crowd;
+use crate::support::child::Process;
+use crate::support::guard::until;
+use crate::support::house::Dir;
+use crate::support::kernel;
+
+const FILES: usize = 20_000;
+const SESSIONS: usize = 10_000;
+const WORKERS: usize = 2;
+
+/// The names of a process's threads that are not its own.
+fn bellwires(pid: u32) -> Vec<String> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let names = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("comm")).unwrap());
+    names.filter(|name| name.starts_with("bellwire-")).collect()
+}
+
+/// How often a thread of the process woke up within a time that is longer than any slice of time in the code.
+fn woken(pid: u32) -> u64 {
+    let before = kernel::sleeps(pid);
+    let span = Timespec { tv_sec: 2, tv_nsec: 0 };
+    let slept = clock_nanosleep_relative(ClockId::Monotonic, &span);
+    assert!(matches!(slept, NanosleepRelativeResult::Ok));
+    kernel::sleeps(pid) - before
+}
+
+#[test]
+fn ten_thousand_sessions_cost_a_server_no_thread_no_wake_up_and_fewer_descriptors_than_it_may_have()
+{
+    let dir = Dir::new();
+    let mut server = Process::start(&format!("scale server {FILES} {WORKERS}"), &dir.run_dir);
+    let (pid, threads) = (server.pid(), 2 + WORKERS);
+    let mut clients = crowd::open(&dir, 4, SESSIONS);
+    until("all are counted", || crowd::sessions(&mut server).0 == SESSIONS);
+    let (_, by_socket) = crowd::sessions(&mut server);
+    assert!((SESSIONS / 2..SESSIONS).contains(&by_socket), "{by_socket} are rung by their socket");
+
+    let names = bellwires(pid);
+    assert!(names.len() <= threads, "{names:?}");
+    let fds = kernel::fds(pid);
+    assert!(fds <= FILES, "{fds} descriptors");
+    let memory = kernel::memory(pid);
+    let bytes: u64 = memory.values().map(|(_, size)| size).sum();
+    assert!(memory.len() >= 4 * SESSIONS, "{} pieces of memory", memory.len());
+    let each = bytes / SESSIONS as u64;
+    assert!(each <= 48 << 10, "{each} bytes of shared memory a session");
+    // A thread may have been on its way to sleep: the second look is at sleepers.
+    let woken: Vec<u64> = (0..2).map(|_| woken(pid)).collect();
+    assert!(woken.contains(&0), "{woken:?}");
+    println!("{fds} descriptors, {by_socket} rung by socket, {each} B a session, {names:?}");
+
+    for client in &mut clients {
+        assert_eq!(client.ask("call 50"), "called");
+    }
+    drop(clients);
+    until("nothing is left behind", || {
+        crowd::sessions(&mut server).0 == 0 && kernel::fds(pid) < 100
+    });
+    assert!(kernel::memory(pid).len() < 100);
+}

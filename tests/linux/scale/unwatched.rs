@@ -1,0 +1,39 @@
+//! A client's death where descriptors are too short to watch its process, and somebody else holds its socket open.
+
+use bellwire::Client;
+
+use super::crowd;
+use crate::support::child::Process;
+use crate::support::guard::until;
+use crate::support::house::{Dir, patient};
+use crate::support::kernel;
+use crate::support::services::Echo;
+
+/// Of so few the server spares from the first sessions on: five eighths are taken.
+const FILES: u64 = 40;
+
+#[test]
+fn a_dead_client_whose_process_is_not_watched_is_found_when_others_come() {
+    let dir = Dir::new();
+    let mut server = Process::start(&format!("scale server {FILES} 0"), &dir.run_dir);
+    // Until no descriptor is left for the process of a client that comes then.
+    let mut others: Vec<Client<Echo>> = Vec::new();
+    while kernel::fds(server.pid()) < 28 {
+        let mut client = Client::with_config(&dir.run_dir, patient());
+        assert_eq!(client.call(&vec![1]).unwrap(), [1]);
+        others.push(client);
+    }
+    let mut victim = Process::start("scale clients", &dir.run_dir);
+    let before = kernel::fds(server.pid());
+    assert_eq!(victim.ask("open 1"), "opened");
+    until("a session has its socket alone", || kernel::fds(server.pid()) == before + 1);
+    // Whoever has a copy of its socket keeps it from hanging up.
+    let _copies = kernel::copies(victim.pid());
+    victim.kill();
+    let all = others.len() + 1;
+    assert_eq!(crowd::sessions(&mut server).0, all);
+
+    let mut late = Client::<Echo>::with_config(&dir.run_dir, patient());
+    assert_eq!(late.call(&vec![2]).unwrap(), [2]);
+    until("it is found", || crowd::sessions(&mut server).0 == all);
+}
