@@ -52,7 +52,8 @@ impl Reactor {
         let pid = conversation.pid();
         match (pid, process) {
             (Some(pid), Some(process)) => self.join_process(place, pid, process),
-            (Some(pid), None) if self.peers.watched.contains_key(&pid) => self.share(place, pid),
+            // Not one that is dead, whose number another process may have by now.
+            (Some(pid), None) if self.peers.watches(pid) => self.share(place, pid),
             _ => self.peers.unwatched.push_back(place),
         }
     }
