@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bellwire::doctor::trial::{self, plain};
 use bellwire::{Client, ClientConfig, RunDir};
-use hdrhistogram::Histogram;
+use hdrhistogram::{CreationError, Histogram};
 
 use super::protocol::{Connected, Done, LEN, Load, Mirror, Order};
 use crate::bench::args::BenchLoad;
@@ -28,8 +28,14 @@ enum Caller {
 /// What one thread has seen.
 struct Seen {
     calls: u64,
-    took: Histogram<u64>,
+    /// There always is one: its bounds are right.
+    took: Option<Histogram<u64>>,
     failed: Option<String>,
+}
+
+/// Of nanoseconds, up to 100 s.
+pub(super) fn histogram() -> Result<Histogram<u64>, CreationError> {
+    Histogram::new_with_bounds(1, 100_000_000_000, 3)
 }
 
 pub(crate) fn run(run_dir: &RunDir, args: &BenchLoad) -> Result<Exit, Failure> {
@@ -75,10 +81,12 @@ fn follow(order: &Order, callers: &mut [Caller]) -> Done {
     let mut calls = 0;
     for seen in seen {
         calls += seen.calls;
-        let _ = all.took.add(seen.took);
+        if let (Some(all), Some(took)) = (&mut all.took, seen.took) {
+            let _ = all.add(took);
+        }
         all.failed = all.failed.or(seen.failed);
     }
-    let took = all.took.iter_recorded();
+    let took = all.took.iter().flat_map(Histogram::iter_recorded);
     Done {
         calls,
         nanos: nanos(begun.elapsed()),
@@ -149,10 +157,7 @@ impl Caller {
 
 impl Seen {
     fn new() -> Self {
-        let took = Histogram::new_with_bounds(1, 100_000_000_000, 3);
-        // These bounds are right.
-        let took = took.unwrap_or_else(|_| Histogram::new(3).unwrap_or_else(|_| unreachable!()));
-        Self { calls: 0, took, failed: None }
+        Self { calls: 0, took: histogram().ok(), failed: None }
     }
 
     /// Makes a call; when it ended. `None` when it failed.
@@ -162,7 +167,9 @@ impl Seen {
             Ok(()) => {
                 let ended = Instant::now();
                 self.calls += 1;
-                self.took.saturating_record(nanos(ended - begun).max(1));
+                if let Some(took) = &mut self.took {
+                    took.saturating_record(nanos(ended - begun).max(1));
+                }
                 Some(ended)
             }
             Err(why) => {

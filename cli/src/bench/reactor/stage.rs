@@ -2,8 +2,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use bellwire::doctor::trial::usage;
-use hdrhistogram::Histogram;
 
+use super::load::histogram;
 use super::protocol::{Connected, Done, Load, Order, Serving};
 use super::tally::Sample;
 use crate::bench::args::{Reactor, Subject};
@@ -77,7 +77,7 @@ impl Stage {
         for caller in &mut self.callers {
             caller.tell(&order);
         }
-        let mut took: Histogram<u64> = Histogram::new(3)
+        let mut took = histogram()
             .map_err(|error| Failure::of(Exit::Failed, "cannot count", &error))?;
         let (mut calls, mut nanos) = (0, 0);
         for caller in &mut self.callers {
