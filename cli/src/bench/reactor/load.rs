@@ -114,7 +114,8 @@ fn paced(callers: &mut [Caller], rate: u32, number: u32, until: Instant) -> Seen
     let share = u32::try_from(callers.len()).unwrap_or(u32::MAX);
     let gap = Duration::from_secs(1) / rate.saturating_mul(share).max(1);
     // Not all at once.
-    let mut due = Instant::now() + (Duration::from_secs(1) / rate).mul_f64(f64::from(number % 50) / 50.0);
+    let mut due =
+        Instant::now() + (Duration::from_secs(1) / rate).mul_f64(f64::from(number % 50) / 50.0);
     loop {
         for caller in &mut *callers {
             if due >= until {
@@ -132,8 +133,11 @@ impl Caller {
         if args.subject.backend().is_none() {
             return plain(&args.socket).map(Self::Plain);
         }
-        let config =
-            ClientConfig { timeout: PATIENCE, connect_timeout: PATIENCE, ..ClientConfig::default() };
+        let config = ClientConfig {
+            timeout: PATIENCE,
+            connect_timeout: PATIENCE,
+            ..ClientConfig::default()
+        };
         let mut client = Client::with_config(run_dir, config);
         match client.connect() {
             Ok(_) => Ok(Self::Bellwire(Box::new(client))),

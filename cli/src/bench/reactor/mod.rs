@@ -49,12 +49,7 @@ pub(crate) fn run(args: &Reactor) -> Result<Exit, Failure> {
 }
 
 /// All that is measured with one number of sessions.
-fn rows(
-    args: &Reactor,
-    sessions: u32,
-    stop: &Stop,
-    report: &mut Report,
-) -> Result<(), Failure> {
+fn rows(args: &Reactor, sessions: u32, stop: &Stop, report: &mut Report) -> Result<(), Failure> {
     let dir = private_dir()?;
     let mut stages = Vec::new();
     for subject in [Subject::Epoll, Subject::IoUring, Subject::Seqpacket] {
@@ -77,7 +72,11 @@ fn rows(
     for load in [Some(Load::Closed), Some(paced).filter(|_| !is_too_much)].into_iter().flatten() {
         let mut row = Row::new(sessions, load, stages.iter().map(|stage| stage.subject));
         for round in 0..args.rounds {
-            progress(&format!("{sessions} sessions, {load}: round {} of {}", round + 1, args.rounds));
+            progress(&format!(
+                "{sessions} sessions, {load}: round {} of {}",
+                round + 1,
+                args.rounds
+            ));
             let samples = one_round(&mut stages, load, args, round)?;
             if stop.requested().is_some() {
                 return Ok(());

@@ -77,8 +77,8 @@ impl Stage {
         for caller in &mut self.callers {
             caller.tell(&order);
         }
-        let mut took = histogram()
-            .map_err(|error| Failure::of(Exit::Failed, "cannot count", &error))?;
+        let mut took =
+            histogram().map_err(|error| Failure::of(Exit::Failed, "cannot count", &error))?;
         let (mut calls, mut nanos) = (0, 0);
         for caller in &mut self.callers {
             let done: Done = caller.hear()?;

@@ -71,11 +71,7 @@ impl Spread {
 }
 
 impl Row {
-    pub(super) fn new(
-        sessions: u32,
-        load: Load,
-        subjects: impl Iterator<Item = Subject>,
-    ) -> Self {
+    pub(super) fn new(sessions: u32, load: Load, subjects: impl Iterator<Item = Subject>) -> Self {
         Self { sessions, load, columns: subjects.map(|subject| (subject, Vec::new())).collect() }
     }
 
