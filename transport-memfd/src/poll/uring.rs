@@ -89,7 +89,7 @@ impl Uring {
             .setup_clamp()
             .setup_cqsize(completions.max(2))
             .build(SUBMISSIONS.min(completions))
-            .map_err(errno)?;
+            .map_err(|error| errno(&error))?;
         let hides_wait = ring.params().is_feature_no_iowait();
         let enter_flags = GET_EVENTS | EXT_ARG | if hides_wait { NO_IOWAIT } else { 0 };
         let (watches, resting) = (Vec::new(), Vec::new());
@@ -209,7 +209,7 @@ impl Uring {
     fn push(&mut self, entry: &squeue::Entry) -> Result<(), Errno> {
         // SAFETY: a poll, or the removal of one: neither has memory that must outlive it.
         while unsafe { self.ring.submission().push(entry) }.is_err() {
-            match self.ring.submit().map_err(errno) {
+            match self.ring.submit().map_err(|error| errno(&error)) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error),
             }
@@ -225,7 +225,7 @@ impl Uring {
         // SAFETY: the argument is what the flags say it is, and outlives the call.
         let entered =
             unsafe { self.ring.submitter().enter(pushed, want, self.enter_flags, Some(&args)) };
-        entered.map(drop).map_err(errno)
+        entered.map(drop).map_err(|error| errno(&error))
     }
 
     /// Takes what has completed, as far as there is room for it.
@@ -328,6 +328,6 @@ fn event(token: u64, result: i32) -> (Option<Event>, bool) {
     (Some(ready), true)
 }
 
-fn errno(error: io::Error) -> Errno {
-    Errno::from_io_error(&error).unwrap_or(Errno::IO)
+fn errno(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
