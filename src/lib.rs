@@ -103,8 +103,8 @@ pub use bellwire_core::lane::LaneStats;
 pub use bellwire_core::resize::{Resource, Shortage};
 pub use bellwire_core::wire::{Doorbell, RefuseCode, Status, Versions};
 pub use bellwire_core::{
-    ErrorKind, Executed, Fault, Geometry, Limits, NameError, PeerFault, ServiceName, SpinPolicy,
-    Whose,
+    Backend, ErrorKind, Executed, Fault, Geometry, InUse, Limits, NameError, PeerFault,
+    ServiceName, SpinPolicy, Whose,
 };
 
 pub use cache::{Current, RefreshError, Refreshed, SnapshotCache};

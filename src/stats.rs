@@ -1,3 +1,4 @@
+use bellwire_core::InUse;
 use bellwire_core::lane::LaneStats;
 
 /// Counters of a session's calling end. `made = answered + failed + in flight`.
@@ -55,6 +56,8 @@ pub struct ServerStats {
     pub rings: u64,
     /// How often the reactor slept.
     pub parks: u64,
+    /// What the reactor waits with, and why not with what was asked for.
+    pub backend: InUse,
 }
 
 impl ServerStats {

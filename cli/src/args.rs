@@ -7,6 +7,7 @@ use bellwire::{RunDir, ServiceName};
 use clap::builder::PossibleValue;
 use clap::{Parser, Subcommand, ValueEnum};
 
+use crate::bench::args::{Bench, BenchLoad, BenchServer};
 use crate::cgroups::Limits;
 use crate::out::{Color, Format};
 use crate::soak::Plant;
@@ -63,6 +64,7 @@ pub(crate) enum Command {
     Stat(Stat),
     Doctor(Doctor),
     Soak(Soak),
+    Bench(Bench),
     /// Show where the time of messages goes, in running processes: bellwire-trace, where it is installed
     #[command(disable_help_flag = true)]
     Trace {
@@ -85,6 +87,12 @@ Examples:
     /// The consumer process of the demo
     #[command(hide = true)]
     DemoConsumer,
+    /// The server process of a benchmark
+    #[command(hide = true)]
+    BenchServer(BenchServer),
+    /// A process of a benchmark that calls
+    #[command(hide = true)]
+    BenchLoad(BenchLoad),
     /// A provider process of the soak
     #[command(hide = true)]
     SoakProvider(SoakProvider),
@@ -387,7 +395,7 @@ impl Args {
 }
 
 /// `250ms`, `2s`, `1m 30s`; a bare number is seconds, as with ping(8).
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     if let Ok(seconds) = text.parse::<f64>() {
         return Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string());
     }
@@ -395,7 +403,7 @@ fn duration(text: &str) -> Result<Duration, String> {
         .map_err(|error| format!("{error}; write it like 250ms, 2s or 1m"))
 }
 
-fn positive_duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn positive_duration(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         Duration::ZERO => Err("must be more than 0".into()),
         duration => Ok(duration),

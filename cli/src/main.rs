@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod bench;
 mod cgroups;
 mod demo;
 mod doctor;
@@ -52,8 +53,11 @@ fn run(args: Args) -> Result<Exit, Failure> {
             Ok(Exit::Ok)
         }
         Command::Soak(soak) => soak::run(&soak),
+        Command::Bench(bench) => bench::run(&bench),
         Command::SoakProvider(provider) => soak::provider::run(&run_dir, &provider),
         Command::SoakConsumer(consumer) => soak::consumer::run(&run_dir, &consumer),
+        Command::BenchServer(server) => bench::reactor::server::run(&run_dir, &server),
+        Command::BenchLoad(load) => bench::reactor::load::run(&run_dir, &load),
         Command::DemoProvider(provider) => demo::provider::run(&run_dir, &provider),
         Command::DemoConsumer => demo::consumer::run(&run_dir),
     }

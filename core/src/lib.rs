@@ -26,6 +26,7 @@
 
 extern crate alloc;
 
+mod backend;
 pub mod batch;
 pub mod call;
 pub mod control;
@@ -51,6 +52,7 @@ mod time;
 mod unread;
 pub mod wire;
 
+pub use backend::{Backend, InUse};
 pub use bellwire_probes as probes;
 pub use error::{ErrorKind, Executed, Fault, PeerFault};
 pub use geometry::{Geometry, GeometryError};

@@ -24,7 +24,7 @@ use bellwire_core::drive::SHRINK_AFTER;
 use bellwire_core::handshake::Admission;
 use bellwire_core::sync::{AtomicBool, Ordering};
 use bellwire_core::wire::Doorbell;
-use bellwire_core::{Geometry, Limits, ServiceName, SpinPolicy};
+use bellwire_core::{Backend, Geometry, Limits, ServiceName, SpinPolicy};
 
 use crate::cache::Fetch;
 use crate::connect::{LEARNED_LANE, STREAM_FROM};
@@ -70,6 +70,9 @@ pub struct ServerConfig {
     /// [`ServerStats::rung_by_socket`] counts those. [`Doorbell::Socket`] spends no descriptor on it from the beginning. A
     /// futex wakes no reactor: it is taken for an eventfd.
     pub doorbell: Doorbell,
+    /// What the reactor waits with. Where that cannot be had it takes what can, and [`ServerStats::backend`] says so.
+    /// Default: what measures better.
+    pub backend: Backend,
     /// The invocation that this process belongs to; clients of another are refused. Default: from the
     /// environment; `None` admits any.
     pub token: Option<Token>,
@@ -109,6 +112,7 @@ impl Default for ServerConfig {
             shrink_after: SHRINK_AFTER,
             spin: SpinPolicy::default(),
             doorbell: Doorbell::Eventfd,
+            backend: Backend::Auto,
             token: Token::from_environment(),
             admitted: Vec::new(),
             max_sessions: 16_384,

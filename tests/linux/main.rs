@@ -6,6 +6,7 @@
 //! | `conformance` | what any transport has to do, over memfds |
 //! | `handshake` | hostile clients and hostile servers before a session is open |
 //! | `hostile` | hostile peers on an open session |
+//! | `backends` | the same server with epoll and with io_uring |
 //! | `admission` | who is not let in, who does not own a name, and what nobody can write |
 //! | `limits` | what a process lacks, and what interrupts it |
 //! | `lies` | tables of bad inputs, each by name |
@@ -25,6 +26,7 @@
 )]
 
 mod admission;
+mod backends;
 mod calls;
 mod conformance;
 mod departed;

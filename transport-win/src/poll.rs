@@ -9,7 +9,7 @@ use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bellwire_core::Instant;
+use bellwire_core::{Backend, InUse, Instant};
 use windows_sys::Win32::Foundation::{ERROR_INVALID_PARAMETER, HANDLE, WAIT_FAILED, WAIT_OBJECT_0};
 use windows_sys::Win32::System::Threading::{
     CloseThreadpoolWait, CreateThreadpoolWait, PTP_CALLBACK_INSTANCE, PTP_WAIT, SetThreadpoolWait,
@@ -172,6 +172,19 @@ impl Poller {
     /// At the limit of handles or memory.
     pub fn create() -> Result<Self, OsError> {
         Bell::create().map(Self::ringing)
+    }
+
+    /// A new one, empty, and what it waits with: there is nothing to choose here.
+    ///
+    /// # Errors
+    /// As [`Poller::create`].
+    pub fn choose(wanted: Backend) -> Result<(Self, InUse), OsError> {
+        let backend = Backend::ThreadPool;
+        let why_not = match wanted {
+            Backend::Auto | Backend::ThreadPool => None,
+            _ => Some("Windows has its thread pool only"),
+        };
+        Ok((Self::create()?, InUse { backend, why_not }))
     }
 
     /// A new one that rings `bell` when something is ready.

@@ -1,7 +1,7 @@
 use crate::support::{Ended, Place, bellwire};
 
-const COMMANDS: [&str; 9] =
-    ["demo", "provide", "get", "ping", "ls", "stat", "doctor", "soak", "completions"];
+const COMMANDS: [&str; 10] =
+    ["demo", "provide", "get", "ping", "ls", "stat", "doctor", "soak", "bench", "completions"];
 
 #[test]
 fn every_command_has_help_with_examples() {

@@ -3,12 +3,14 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
+use rustix::io::Errno;
 use rustix::process::{self, Pid, Resource, Rlimit, kill_process, setrlimit};
 use seccompiler::{BpfProgram, TargetArch};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::{Ended, Place, Running, Signal};
 
@@ -65,7 +67,7 @@ fn confine(command: &mut Command, calls: &BTreeSet<String>, limits: &'static [(R
         }
         // The default action would write a core file.
         setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
-        seccompiler::apply_filter(&filter).map_err(|_| std::io::ErrorKind::Unsupported.into())
+        seccompiler::apply_filter(&filter).map_err(|_| ErrorKind::Unsupported.into())
     };
     // SAFETY: the closure makes system calls and allocates nothing.
     unsafe { command.pre_exec(install) };
@@ -124,6 +126,53 @@ fn a_provider_and_a_client_need_no_call_and_no_more_than_is_listed() {
         assert_eq!(ended.status, Some(0), "{args:?}: {ended:?}");
     }
     assert_eq!(provider.end_by(Signal::Int).code(), Some(0), "it was ended by a call");
+}
+
+/// Only without io_uring, which fails with this error.
+fn without_io_uring(command: &mut Command, error: i32) {
+    let policy = json!({ "all": {
+        "mismatch_action": "allow", "match_action": { "errno": error },
+        "filter": [{ "syscall": "io_uring_setup" }],
+    }});
+    let arch = TargetArch::try_from(std::env::consts::ARCH).expect("a known architecture");
+    let mut filters = seccompiler::compile_from_json(policy.to_string().as_bytes(), arch).unwrap();
+    let filter = filters.remove("all").unwrap();
+    let install =
+        move || seccompiler::apply_filter(&filter).map_err(|_| ErrorKind::Unsupported.into());
+    // SAFETY: the closure makes system calls and allocates nothing.
+    unsafe { command.pre_exec(install) };
+}
+
+#[test]
+fn without_io_uring_a_server_falls_back_to_epoll_serves_and_says_why() {
+    for (error, why) in [(Errno::PERM, "forbids"), (Errno::NOSYS, "has no io_uring")] {
+        let error = error.raw_os_error();
+        let place = Place::new();
+        let words = ["bench-server", "--subject", "io-uring", "--sessions", "4", "--socket", "-"];
+        let mut serve = place.command(&words);
+        serve.stdin(Stdio::piped()).stdout(Stdio::piped());
+        without_io_uring(&mut serve, error);
+        // It ends when nobody is left to tell it anything.
+        let mut server = serve.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let said: Value = serde_json::from_str(&line).unwrap();
+        assert!(said["why_not"].as_str().unwrap().contains(why), "{said}");
+        let ping = Ended::of(&mut place.command(&["ping", "bench-mirror", "-i", "1ms"]));
+        assert_eq!(ping.status, Some(0), "{ping:?}");
+        drop(server.stdin.take());
+        assert!(server.wait().unwrap().success());
+
+        let mut doctor = place.command(&["doctor", "--json"]);
+        without_io_uring(&mut doctor, error);
+        let report = Ended::of(&mut doctor).json();
+        assert_eq!(report["ok"], true, "{report:#}");
+        let probes = report["probes"].as_array().unwrap();
+        let ring = probes.iter().find(|probe| probe["name"] == "io_uring").unwrap();
+        let detail = ring["detail"].as_str().unwrap();
+        assert!(ring["state"] == "missing" && detail.contains(why), "{ring}");
+        assert!(detail.contains("servers wait with epoll"), "{ring}");
+    }
 }
 
 #[test]

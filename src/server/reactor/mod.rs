@@ -84,7 +84,8 @@ impl Reactor {
         stations: Vec<Station>,
         shared: Arc<Shared>,
     ) -> Result<Self, ServeError> {
-        let mut poller = Poller::create().map_err(system("make what waits for clients"))?;
+        let chosen = Poller::choose(config.backend);
+        let (mut poller, backend) = chosen.map_err(system("make what waits for clients"))?;
         watch(&mut poller, &*shared.bell, Source::Bell, Trigger::Edge)?;
         for (at, station) in stations.iter().enumerate() {
             watch(&mut poller, &station.endpoint, Source::Station(at), Trigger::Level)?;
@@ -92,6 +93,8 @@ impl Reactor {
         let workers = Workers::start(config.workers, Arc::clone(&shared.bell));
         let workers = workers.map_err(system("start a worker thread"))?;
         let spin = Spin::new(config.spin);
+        let stats = ServerStats { backend, ..ServerStats::default() };
+        *shared.stats() = stats;
         Ok(Self {
             config,
             stations,
@@ -112,7 +115,7 @@ impl Reactor {
             retry_at: None,
             unread: Vec::new(),
             unread_at: None,
-            stats: ServerStats::default(),
+            stats,
         })
     }
 

@@ -1,9 +1,16 @@
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
+use crate::doorbell::Eventfd;
+use crate::poll::{Events, Interest, Poller, Trigger};
+use bellwire_core::Backend;
 use bellwire_core::doctor::{Check, Finding, Group, Tried};
 use io_uring::{IoUring, opcode};
 use rustix::thread::{CapabilitySet, capabilities};
+
+/// Far longer than a wake takes.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What no session needs.
 pub(super) fn checks() -> Vec<Check> {
@@ -26,11 +33,26 @@ pub(super) fn checks() -> Vec<Check> {
     group.into_checks()
 }
 
+/// Sets up what a reactor would wait with, and has it see two rings.
 fn ring() -> Tried {
-    let ring = IoUring::new(8)?;
-    let entries = ring.params().sq_entries();
-    ring.submitter().submit()?;
-    Ok(Finding::ok(format!("a ring of {entries} entries was set up")))
+    let (mut poller, in_use) = Poller::choose(Backend::IoUring)?;
+    if let Some(why) = in_use.why_not {
+        return Err(format!("servers wait with {}: {why}", in_use.backend).into());
+    }
+    let bell = Eventfd::create()?;
+    poller.add(&bell, 7, Interest::readable(Trigger::Edge))?;
+    let mut events = Events::with_capacity(4);
+    for _ in 0..2 {
+        bell.ring();
+        if poller.wait(&mut events, Some(PATIENCE))? != 1 {
+            return Err("a ring was not seen".into());
+        }
+    }
+    let (_, default) = Poller::choose(Backend::Auto)?;
+    Ok(Finding::ok(format!(
+        "it works; servers wait with {} unless told otherwise",
+        default.backend
+    )))
 }
 
 fn ring_futex() -> Tried {

@@ -13,6 +13,7 @@ mod endpoint;
 mod life;
 mod link;
 mod pass;
+mod poll;
 mod reaper;
 mod region;
 mod snapshot;

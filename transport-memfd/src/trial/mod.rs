@@ -1,5 +1,8 @@
 //! What a trial does to a process, and what it asks of it: signals that stop it, its figures in `/proc`.
 
+pub mod plain;
+mod usage;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
@@ -7,6 +10,8 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
 
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
+
+pub use usage::{Usage, usage};
 
 /// What a process holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,25 +1,37 @@
 //! Waiting for descriptors.
 
+mod epoll;
+#[cfg(feature = "io-uring")]
+mod uring;
+
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use bellwire_core::Instant;
-use rustix::event::epoll::{CreateFlags, EventData, EventFlags};
-use rustix::event::{PollFd, PollFlags, epoll, poll};
+use bellwire_core::{Backend, InUse, Instant};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
+
+pub use epoll::Epoll;
+#[cfg(feature = "io-uring")]
+pub use uring::Uring;
 
 use crate::clock;
 
 /// The most descriptors that one [`wait_readable`] takes.
 pub const MAX_FDS: usize = 64;
 
-/// An [`epoll(7)`](https://man7.org/linux/man-pages/man7/epoll.7.html) instance, `CLOEXEC`.
+/// What waits for many things, by the name that every transport has for it: epoll or io_uring behind one seam.
+///
+/// It belongs to the thread that made it.
 #[derive(Debug)]
-pub struct Epoll(OwnedFd);
-
-/// By the name that every transport has for what waits for many things.
-pub type Poller = Epoll;
+pub enum Poller {
+    /// By [`epoll(7)`](https://man7.org/linux/man-pages/man7/epoll.7.html).
+    Epoll(Epoll),
+    /// By [`io_uring(7)`](https://man7.org/linux/man-pages/man7/io_uring.7.html).
+    #[cfg(feature = "io-uring")]
+    Uring(Box<Uring>),
+}
 
 /// When a descriptor that stays ready is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -57,7 +69,12 @@ pub struct Interest {
 /// Room for the events of one wait, reused from one to the next.
 #[derive(Default)]
 pub struct Events {
-    raw: Vec<epoll::Event>,
+    /// As epoll gives them.
+    raw: Vec<epoll::RawEvent>,
+    /// As they are, from io_uring.
+    #[cfg(feature = "io-uring")]
+    found: Vec<Event>,
+    most: usize,
 }
 
 /// Which of the descriptors of one wait were ready, by their place in it. Empty after the deadline.
@@ -69,33 +86,26 @@ impl Interest {
     pub const fn readable(trigger: Trigger) -> Self {
         Self { readable: true, writable: false, trigger }
     }
-
-    fn flags(self) -> EventFlags {
-        let mut flags = EventFlags::RDHUP;
-        flags.set(EventFlags::IN, self.readable);
-        flags.set(EventFlags::OUT, self.writable);
-        flags.set(EventFlags::ET, self.trigger == Trigger::Edge);
-        flags
-    }
 }
 
 impl Events {
     /// Room for `most` events per wait.
     pub fn with_capacity(most: usize) -> Self {
-        Self { raw: Vec::with_capacity(most.max(1)) }
+        Self { most: most.max(1), ..Self::default() }
     }
 
     /// The events of the last wait.
     pub fn iter(&self) -> impl Iterator<Item = Event> + '_ {
-        self.raw.iter().map(|event| {
-            let (flags, data) = (event.flags, event.data);
-            Event {
-                token: data.u64(),
-                readable: flags.contains(EventFlags::IN),
-                writable: flags.contains(EventFlags::OUT),
-                hung_up: flags.intersects(EventFlags::HUP | EventFlags::RDHUP | EventFlags::ERR),
-            }
-        })
+        let events = self.raw.iter().map(epoll::event);
+        #[cfg(feature = "io-uring")]
+        let events = events.chain(self.found.iter().copied());
+        events
+    }
+
+    fn clear(&mut self) {
+        self.raw.clear();
+        #[cfg(feature = "io-uring")]
+        self.found.clear();
     }
 }
 
@@ -105,41 +115,61 @@ impl fmt::Debug for Events {
     }
 }
 
-impl Epoll {
-    /// A new one, empty.
+impl Poller {
+    /// Whether it tells that a peer has hung up also while nothing else of its channel is asked for.
+    pub const HEARS_END: bool = true;
+
+    /// A new one, empty, that waits with what is `wanted` where that can be had, and what that is.
     ///
     /// # Errors
     /// `EMFILE` and `ENFILE` at the limit of open files.
-    pub fn create() -> Result<Self, Errno> {
-        epoll::create(CreateFlags::CLOEXEC).map(Self)
+    pub fn choose(wanted: Backend) -> Result<(Self, InUse), Errno> {
+        let why_not = match wanted {
+            Backend::IoUring => match try_uring() {
+                Ok(poller) => return Ok((poller, InUse { backend: wanted, why_not: None })),
+                Err(why) => Some(why),
+            },
+            Backend::ThreadPool => Some("the thread pool waits on Windows only"),
+            _ => None,
+        };
+        let in_use = InUse { backend: Backend::Epoll, why_not };
+        Ok((Self::Epoll(Epoll::create()?), in_use))
     }
 
-    /// Watches `fd`. It is forgotten when the last copy of its description is closed: delete what a peer
-    /// shares.
+    /// Watches `fd` from the next wait on. Delete it before it is closed.
     ///
     /// # Errors
-    /// `EEXIST` when it is watched already, `ENOSPC` past `/proc/sys/fs/epoll/max_user_watches`.
-    pub fn add(&self, fd: impl AsFd, token: u64, interest: Interest) -> Result<(), Errno> {
-        epoll::add(&self.0, fd, EventData::new_u64(token), interest.flags())
+    /// `EEXIST` when epoll watches it already, `ENOSPC` past `/proc/sys/fs/epoll/max_user_watches`.
+    pub fn add(&mut self, fd: impl AsFd, token: u64, interest: Interest) -> Result<(), Errno> {
+        match self {
+            Self::Epoll(epoll) => epoll.add(fd, token, interest),
+            #[cfg(feature = "io-uring")]
+            Self::Uring(uring) => uring.add(fd, token, interest),
+        }
     }
-
-    /// Whether it tells that a peer has hung up also while nothing else of its channel is asked for.
-    pub const HEARS_END: bool = true;
 
     /// Watches `fd`, which is watched already, for something else.
     ///
     /// # Errors
     /// `ENOENT` when it is not watched.
-    pub fn modify(&self, fd: impl AsFd, token: u64, interest: Interest) -> Result<(), Errno> {
-        epoll::modify(&self.0, fd, EventData::new_u64(token), interest.flags())
+    pub fn modify(&mut self, fd: impl AsFd, token: u64, interest: Interest) -> Result<(), Errno> {
+        match self {
+            Self::Epoll(epoll) => epoll.modify(fd, token, interest),
+            #[cfg(feature = "io-uring")]
+            Self::Uring(uring) => uring.modify(fd, token, interest),
+        }
     }
 
-    /// Stops watching `fd`.
+    /// Stops watching `fd`, and lets go of it: its last owner may close it.
     ///
     /// # Errors
     /// `ENOENT` when it is not watched.
-    pub fn delete(&self, fd: impl AsFd) -> Result<(), Errno> {
-        epoll::delete(&self.0, fd)
+    pub fn delete(&mut self, fd: impl AsFd) -> Result<(), Errno> {
+        match self {
+            Self::Epoll(epoll) => epoll.delete(fd),
+            #[cfg(feature = "io-uring")]
+            Self::Uring(uring) => uring.delete(fd),
+        }
     }
 
     /// Waits until something is ready or `timeout` is over (`None`: for ever), and says how many events
@@ -147,24 +177,24 @@ impl Epoll {
     ///
     /// # Errors
     /// None that a correct program sees.
-    pub fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> Result<usize, Errno> {
-        events.raw.clear();
-        let timeout = timeout.map(clock::span);
-        match epoll::wait(
-            &self.0,
-            rustix::buffer::spare_capacity(&mut events.raw),
-            timeout.as_ref(),
-        ) {
-            Err(Errno::INTR) => Ok(0),
-            result => result,
+    pub fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) -> Result<usize, Errno> {
+        match self {
+            Self::Epoll(epoll) => epoll.wait(events, timeout),
+            #[cfg(feature = "io-uring")]
+            Self::Uring(uring) => uring.wait(events, timeout),
         }
     }
 }
 
-impl AsFd for Epoll {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
+/// What waits with io_uring, or why that cannot be had.
+#[cfg(feature = "io-uring")]
+fn try_uring() -> Result<Poller, &'static str> {
+    Uring::create().map(|uring| Poller::Uring(Box::new(uring))).map_err(uring::why_not)
+}
+
+#[cfg(not(feature = "io-uring"))]
+fn try_uring() -> Result<Poller, &'static str> {
+    Err("this program was built without the feature io-uring")
 }
 
 impl Ready {

@@ -1,8 +1,13 @@
 //! What a trial does to a process, and what it asks of it. Windows stops no process by any documented call: nothing of it
 //! is possible here.
 
+pub mod plain;
+mod usage;
+
 use std::io;
 use std::process::{Command, ExitStatus};
+
+pub use usage::{Usage, usage};
 
 /// What a process holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,0 +1,131 @@
+//! `bellwire bench reactor`: what a server costs by what it waits with.
+
+pub(crate) mod load;
+mod protocol;
+mod report;
+pub(crate) mod server;
+mod stage;
+mod tally;
+
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+
+use bellwire::doctor::trial;
+
+use super::args::{Reactor, Subject};
+use crate::exit::{Exit, Failure};
+use crate::stop::Stop;
+use protocol::Load;
+use report::Report;
+use stage::Stage;
+use tally::{Row, Sample};
+
+/// More calls a second than this in all are not asked for.
+const MOST_PACED: u64 = 200_000;
+
+pub(crate) fn run(args: &Reactor) -> Result<Exit, Failure> {
+    if !trial::IS_POSSIBLE {
+        let what = "no process can be looked at here";
+        return Err(Failure::new(Exit::Failed, what).next("run the benchmark on Linux"));
+    }
+    let stop = Stop::on_signals()?;
+    let mut report = Report::new(args);
+    for &sessions in &args.sessions {
+        let why = match rows(args, sessions, &stop, &mut report) {
+            Ok(()) => stop.requested(),
+            Err(failure) => match stop.requested() {
+                Some(why) => Some(why),
+                None => return Err(failure),
+            },
+        };
+        if let Some(why) = why {
+            erase_progress();
+            return Ok(why.exit());
+        }
+    }
+    erase_progress();
+    report.print()?;
+    Ok(Exit::Ok)
+}
+
+/// All that is measured with one number of sessions.
+fn rows(args: &Reactor, sessions: u32, stop: &Stop, report: &mut Report) -> Result<(), Failure> {
+    let dir = private_dir()?;
+    let mut stages = Vec::new();
+    for subject in [Subject::Epoll, Subject::IoUring, Subject::Seqpacket] {
+        progress(&format!("{sessions} sessions: {} begins", subject.as_str()));
+        if stop.requested().is_some() {
+            return Ok(());
+        }
+        match Stage::set(subject, sessions, args, dir.path())? {
+            Ok(stage) => stages.push(stage),
+            Err(why) => report.note(format!("{} is left out: {why}", subject.as_str())),
+        }
+    }
+    for stage in &stages {
+        if let Some(short) = stage.short() {
+            report.note(format!("{}: {short}", stage.subject.as_str()));
+        }
+    }
+    let paced = Load::Paced { rate: args.rate };
+    let is_too_much = u64::from(sessions) * u64::from(args.rate) > MOST_PACED;
+    for load in [Some(Load::Closed), Some(paced).filter(|_| !is_too_much)].into_iter().flatten() {
+        let mut row = Row::new(sessions, load, stages.iter().map(|stage| stage.subject));
+        for round in 0..args.rounds {
+            progress(&format!(
+                "{sessions} sessions, {load}: round {} of {}",
+                round + 1,
+                args.rounds
+            ));
+            let samples = one_round(&mut stages, load, args, round)?;
+            if stop.requested().is_some() {
+                return Ok(());
+            }
+            row.add(samples);
+        }
+        report.add(row);
+    }
+    Ok(())
+}
+
+/// Measures each once, another one first each round.
+fn one_round(
+    stages: &mut [Stage],
+    load: Load,
+    args: &Reactor,
+    round: u32,
+) -> Result<Vec<Sample>, Failure> {
+    let mut samples = vec![Sample::default(); stages.len()];
+    let first = usize::try_from(round).unwrap_or(0);
+    for turn in 0..stages.len() {
+        let at = (first + turn) % stages.len();
+        if let (Some(stage), Some(sample)) = (stages.get_mut(at), samples.get_mut(at)) {
+            *sample = stage.measure(load, args.window)?;
+        }
+    }
+    Ok(samples)
+}
+
+/// Where people look at standard error.
+fn progress(text: &str) {
+    let mut stderr = std::io::stderr();
+    if stderr.is_terminal() {
+        let _ = write!(stderr, "\r\x1b[K{text}");
+        let _ = stderr.flush();
+    }
+}
+
+fn erase_progress() {
+    progress("");
+}
+
+/// A run dir for this benchmark alone, mode 0700.
+fn private_dir() -> Result<tempfile::TempDir, Failure> {
+    let temp = std::env::temp_dir();
+    // The path of a socket has at most 107 bytes.
+    let parent = if temp.as_os_str().len() > 60 { Path::new("/tmp") } else { &temp };
+    tempfile::Builder::new().prefix("bellwire-bench-").tempdir_in(parent).map_err(|error| {
+        Failure::of(Exit::Failed, "cannot make a private run dir", &error)
+            .next("name a writable directory in TMPDIR")
+    })
+}

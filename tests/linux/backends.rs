@@ -1,0 +1,199 @@
+//! The same server with each backend of its reactor.
+
+use std::sync::mpsc::channel;
+use std::thread;
+
+use bellwire::{
+    Backend, CallError, Client, Doorbell, Executed, InUse, RunDir, Server, ServerConfig, SpinPolicy,
+};
+
+use crate::support::child::{Parent, Process};
+use crate::support::guard::{PATIENCE, until};
+use crate::support::house::{Dir, House, patient, reconcile};
+use crate::support::parked::Thread;
+use crate::support::services::{Echo, Hold, echo};
+
+/// Runs `test` with each backend that this build and this kernel have.
+fn each(test: impl Fn(ServerConfig)) {
+    for backend in [Backend::Epoll, Backend::IoUring] {
+        let config = || ServerConfig { backend, ..ServerConfig::default() };
+        let in_use = House::with(config()).close().backend;
+        match in_use.why_not {
+            None => assert_eq!(in_use.backend, backend),
+            Some(why) => {
+                eprintln!("not run with {backend}: {why}");
+                continue;
+            }
+        }
+        test(config());
+    }
+}
+
+#[test]
+fn calls_are_answered_hot_and_parked() {
+    each(|config| {
+        for spin in [SpinPolicy::default(), SpinPolicy::NEVER] {
+            let backend = config.backend;
+            let house = House::with(ServerConfig { spin, ..config.clone() });
+            assert_eq!(house.stats().backend, InUse { backend, why_not: None });
+            let mut client = house.client::<Echo>();
+            for at in 0..1000_u32 {
+                let said = at.to_le_bytes().to_vec();
+                assert_eq!(client.call(&said).unwrap(), said);
+            }
+            let stats = house.close();
+            assert_eq!((stats.admitted, stats.answered, stats.poisoned), (1, 1000, 0));
+        }
+    });
+}
+
+#[test]
+fn a_worker_that_is_done_wakes_the_reactor() {
+    each(|config| {
+        let house = House::with(ServerConfig { workers: 2, ..config });
+        let run_dir = house.run_dir().clone();
+        let (tell, told) = channel();
+        let caller = thread::spawn(move || {
+            let mut client = Client::<Hold>::with_config(&run_dir, patient());
+            tell.send(Thread::this()).unwrap();
+            client.call(&7)
+        });
+        assert_eq!(house.arrivals.next(), 7);
+        // Everybody sleeps.
+        told.recv().unwrap().wait_until_parked();
+        house.release();
+        assert_eq!(caller.join().unwrap().unwrap(), 7);
+        house.close();
+    });
+}
+
+#[test]
+fn a_client_that_is_killed_frees_its_seat() {
+    each(|config| {
+        let house = House::with(ServerConfig { workers: 2, ..config });
+        let mut other = house.client::<Echo>();
+        let mut victim = Process::start("client", house.run_dir());
+        victim.tell("hold 5");
+        assert_eq!(house.arrivals.next(), 5);
+        assert_eq!(other.call(&vec![1]).unwrap(), [1]);
+        until("two sessions", || house.stats().sessions == 2);
+        victim.kill();
+        until("the seat is free", || house.stats().sessions == 1);
+        assert_eq!(other.call(&vec![2]).unwrap(), [2]);
+        assert_eq!(house.close().lost, 1);
+    });
+}
+
+#[test]
+fn seats_and_descriptors_are_used_again() {
+    each(|config| {
+        for doorbell in [Doorbell::Eventfd, Doorbell::Socket] {
+            let house = House::with(ServerConfig { doorbell, ..config.clone() });
+            for round in 0..100_u8 {
+                let mut pair = [house.client::<Echo>(), house.client::<Echo>()];
+                for client in &mut pair {
+                    assert_eq!(client.call(&vec![round]).unwrap(), [round]);
+                }
+            }
+            until("all have left", || house.stats().sessions == 0);
+            assert_eq!(house.close().answered, 200);
+        }
+    });
+}
+
+/// More rings at once than one wait tells, from clients that all sleep at once; nobody spins.
+#[test]
+fn hundreds_of_clients_that_ring_at_once_are_all_answered() {
+    const THREADS: usize = 8;
+    const EACH: usize = 40;
+    const ROUNDS: u8 = 20;
+    each(|config| {
+        let spin = SpinPolicy::NEVER;
+        let house = House::with(ServerConfig { spin, handshake_timeout: PATIENCE, ..config });
+        let run_dir = house.run_dir();
+        thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(move || {
+                    let connect = |_| Client::<Echo>::with_config(run_dir, patient());
+                    let mut clients: Vec<_> = (0..EACH).map(connect).collect();
+                    for round in 0..ROUNDS {
+                        let mut tickets = Vec::new();
+                        for client in &mut clients {
+                            tickets.push(client.connect().unwrap().submit(&vec![round]).unwrap());
+                        }
+                        for (client, ticket) in clients.iter_mut().zip(tickets) {
+                            let session = client.session().unwrap();
+                            let (answered, answer) = session.wait_reply(PATIENCE).unwrap();
+                            assert_eq!((answered, answer.unwrap()), (ticket, vec![round]));
+                        }
+                    }
+                });
+            }
+        });
+        let calls = THREADS as u64 * EACH as u64 * u64::from(ROUNDS);
+        assert_eq!(house.close().answered, calls);
+    });
+}
+
+#[test]
+fn a_server_that_stops_says_so_to_everyone_and_gives_its_books() {
+    each(|config| {
+        let house = House::with(config);
+        let mut clients: Vec<_> = (0..20).map(|_| house.client::<Echo>()).collect();
+        for client in &mut clients {
+            assert_eq!(client.call(&vec![1]).unwrap(), [1]);
+        }
+        let (server, _dir) = house.into_server();
+        let stats = server.stop();
+        reconcile(&stats);
+        assert_eq!((stats.admitted, stats.answered), (20, 20));
+        for client in &mut clients {
+            assert!(client.session().is_none_or(|session| !session.is_alive()));
+        }
+    });
+}
+
+/// What an io_uring polls it holds open: that must end with the process as it does with epoll.
+#[test]
+fn a_server_that_is_killed_is_gone_for_its_clients() {
+    each(|config| {
+        let dir = Dir::new();
+        let role = format!("backend {}", config.backend);
+        let mut server = Process::start(&role, &dir.run_dir);
+        let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
+        assert_eq!(client.call(&vec![1]).unwrap(), [1]);
+        let mut idle = Client::<Echo>::with_config(&dir.run_dir, patient());
+        idle.connect().unwrap();
+        server.kill();
+        let failed = idle.session().unwrap().call(&vec![2]);
+        assert!(
+            matches!(failed, Err(CallError::PeerGone { executed: Executed::No })),
+            "{failed:?}"
+        );
+        let successor = Process::start(&role, &dir.run_dir);
+        until("the successor is found", || client.call(&vec![3]).is_ok());
+        drop(successor);
+    });
+}
+
+/// A server with the backend of this name, until it is killed.
+pub(crate) fn serve(mut parent: Parent, backend: &str) {
+    let all = [Backend::Epoll, Backend::IoUring];
+    let backend = all.into_iter().find(|known| known.as_str() == backend).unwrap();
+    let config = ServerConfig { backend, ..ServerConfig::default() };
+    let mut builder = Server::builder_with(&RunDir::from_environment(), config);
+    builder.serve::<Echo>(echo).unwrap();
+    let _server = builder.start().unwrap();
+    parent.tell("ready");
+    while parent.hear().is_some() {}
+}
+
+#[test]
+fn what_this_system_does_not_have_is_replaced_and_said() {
+    let config = ServerConfig { backend: Backend::ThreadPool, ..ServerConfig::default() };
+    let house = House::with(config);
+    assert_eq!(house.client::<Echo>().call(&vec![1]).unwrap(), [1]);
+    let in_use = house.close().backend;
+    assert_eq!(in_use.backend, Backend::Epoll);
+    assert!(in_use.why_not.unwrap().contains("Windows"), "{in_use:?}");
+}

@@ -1,0 +1,129 @@
+//! What a service without shared memory does: requests and responses over `SOCK_SEQPACKET`, a server with epoll.
+//!
+//! What the library's reactor is measured against. Not the library's protocol.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::{Errno, read, write};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
+    socket_with,
+};
+
+/// The longest message.
+pub const MAX_MESSAGE: usize = 4096;
+/// Events of one wait.
+const EVENTS: usize = 256;
+/// What the listening socket is known by.
+const LISTENER: u64 = u64::MAX;
+
+/// A server that answers each request with the request itself.
+#[derive(Debug)]
+pub struct Server {
+    listener: OwnedFd,
+    epoll: OwnedFd,
+    clients: Vec<Option<OwnedFd>>,
+}
+
+/// One connection to a [`Server`].
+#[derive(Debug)]
+pub struct Client(OwnedFd);
+
+impl Server {
+    /// Listens at a path where there is nothing yet.
+    ///
+    /// # Errors
+    /// Of the calls that it takes; `EADDRINUSE` when something is there.
+    pub fn bind(path: &Path) -> io::Result<Self> {
+        let listener = seqpacket(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
+        bind(&listener, &SocketAddrUnix::new(path)?)?;
+        listen(&listener, 4096)?;
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
+        Ok(Self { listener, epoll, clients: Vec::new() })
+    }
+
+    /// Serves until `stops`, which is looked at now and then.
+    ///
+    /// # Errors
+    /// Of `epoll_wait(2)`.
+    pub fn serve(&mut self, stops: impl Fn() -> bool) -> io::Result<()> {
+        let slice = crate::clock::span(Duration::from_millis(200));
+        let mut events = Vec::with_capacity(EVENTS);
+        while !stops() {
+            let room = rustix::buffer::spare_capacity(&mut events);
+            match epoll::wait(&self.epoll, room, Some(&slice)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            for event in events.drain(..) {
+                match event.data.u64() {
+                    LISTENER => self.accept(),
+                    at => self.answer(usize::try_from(at).unwrap_or(usize::MAX)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        while let Ok(client) = accept_with(&self.listener, flags) {
+            let at = EventData::new_u64(self.clients.len() as u64);
+            if epoll::add(&self.epoll, &client, at, EventFlags::IN).is_ok() {
+                self.clients.push(Some(client));
+            }
+        }
+    }
+
+    /// One request: what else is there, the next wait tells.
+    fn answer(&mut self, at: usize) {
+        let Some(slot) = self.clients.get_mut(at) else { return };
+        let Some(client) = slot else { return };
+        let mut message = [0; MAX_MESSAGE];
+        let lives = match read(&*client, &mut message) {
+            Ok(0) => false,
+            Ok(len) => write(&*client, message.get(..len).unwrap_or_default()).is_ok(),
+            Err(error) => matches!(error, Errno::AGAIN | Errno::INTR),
+        };
+        if !lives {
+            *slot = None;
+        }
+    }
+}
+
+impl Client {
+    /// Connects to the server at this path.
+    ///
+    /// # Errors
+    /// Of the calls that it takes; `ENOENT` and `ECONNREFUSED` when nobody listens there.
+    pub fn connect(path: &Path) -> io::Result<Self> {
+        let socket = seqpacket(SocketFlags::CLOEXEC)?;
+        connect(&socket, &SocketAddrUnix::new(path)?)?;
+        Ok(Self(socket))
+    }
+
+    /// Sends a request and sleeps until the response is there; its length.
+    ///
+    /// # Errors
+    /// Of the calls that it takes; [`io::ErrorKind::UnexpectedEof`] when the server is gone.
+    pub fn call(&mut self, request: &[u8], response: &mut [u8]) -> io::Result<usize> {
+        write(&self.0, request)?;
+        loop {
+            match read(&self.0, &mut *response) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(len) => return Ok(len),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+fn seqpacket(flags: SocketFlags) -> io::Result<OwnedFd> {
+    Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
+}

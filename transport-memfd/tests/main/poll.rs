@@ -1,0 +1,375 @@
+//! What every backend of the reactor has to do, over each that this build and this kernel have.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use bellwire_core::{Backend, InUse};
+use bellwire_memfd::doorbell::Eventfd;
+use bellwire_memfd::poll::{Event, Events, Interest, Poller, Trigger, wait_readable};
+use rustix::io::{Errno, read, write};
+use rustix::net::{SendFlags, send};
+
+use crate::support::{patience, socket_pair};
+
+const EDGE: Interest = Interest::readable(Trigger::Edge);
+const LEVEL: Interest = Interest::readable(Trigger::Level);
+/// Only that the other end hangs up.
+const DEAF: Interest = Interest { readable: false, ..LEVEL };
+
+/// One backend, and the events of its last wait.
+struct Bench {
+    poller: Poller,
+    events: Events,
+}
+
+/// Runs `test` with each backend.
+fn each(test: impl Fn(&mut Bench)) {
+    let wanted = [Backend::Epoll, Backend::IoUring];
+    let mut ran = 0;
+    for backend in wanted {
+        let (poller, in_use) = Poller::choose(backend).unwrap();
+        if let Some(why) = in_use.why_not {
+            eprintln!("not run with {backend}: {why}");
+            continue;
+        }
+        assert_eq!(in_use, InUse { backend, why_not: None });
+        ran += 1;
+        test(&mut Bench { poller, events: Events::with_capacity(512) });
+    }
+    assert!(ran > 0);
+}
+
+impl Bench {
+    /// What is ready now.
+    fn look(&mut self) -> Vec<Event> {
+        self.wait(Some(Duration::ZERO))
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> Vec<Event> {
+        let count = self.poller.wait(&mut self.events, timeout).unwrap();
+        let mut events: Vec<_> = self.events.iter().collect();
+        assert_eq!(events.len(), count);
+        events.sort_unstable_by_key(|event| event.token);
+        events
+    }
+
+    /// What can be read now.
+    fn readable(&mut self) -> Vec<u64> {
+        self.look().into_iter().filter(|event| event.readable).map(|event| event.token).collect()
+    }
+
+    /// What is ready sooner or later.
+    fn one(&mut self) -> Event {
+        let events = self.wait(Some(Duration::from_secs(60)));
+        assert_eq!(events.len(), 1, "{events:?}");
+        events[0]
+    }
+}
+
+fn say(socket: &OwnedFd) {
+    send(socket, b"x", SendFlags::empty()).unwrap();
+}
+
+fn hear(socket: &OwnedFd) {
+    read(socket, &mut [0; 8]).unwrap();
+}
+
+#[test]
+fn an_edge_is_told_once_and_a_level_until_it_is_drained() {
+    each(|bench| {
+        let (edge, level) = (Eventfd::create().unwrap(), Eventfd::create().unwrap());
+        bench.poller.add(&edge, 1, EDGE).unwrap();
+        bench.poller.add(&level, 2, LEVEL).unwrap();
+        assert_eq!(bench.readable(), [0; 0]);
+        edge.ring();
+        level.ring();
+        assert_eq!(bench.readable(), [1, 2]);
+        assert_eq!(bench.readable(), [2]);
+        assert_eq!(bench.readable(), [2]);
+        edge.ring();
+        level.drain();
+        assert_eq!(bench.readable(), [1], "never read, and yet each ring is an edge");
+        assert_eq!(bench.readable(), [0; 0]);
+    });
+}
+
+#[test]
+fn what_was_ready_before_it_was_added_is_told() {
+    each(|bench| {
+        let (edge, level) = (Eventfd::create().unwrap(), Eventfd::create().unwrap());
+        edge.ring();
+        level.ring();
+        bench.poller.add(&edge, 1, EDGE).unwrap();
+        bench.poller.add(&level, 2, LEVEL).unwrap();
+        assert_eq!(bench.readable(), [1, 2]);
+        assert_eq!(bench.readable(), [2]);
+    });
+}
+
+#[test]
+fn a_thousand_rings_one_at_a_time_are_a_thousand_edges() {
+    each(|bench| {
+        let bell = Eventfd::create().unwrap();
+        bench.poller.add(&bell, 7, EDGE).unwrap();
+        for _ in 0..1000 {
+            bell.ring();
+            assert_eq!(bench.readable(), [7]);
+        }
+    });
+}
+
+#[test]
+fn a_ring_ends_a_wait_that_has_begun() {
+    each(|bench| {
+        let (there, back) = (Eventfd::create().unwrap(), Eventfd::create().unwrap());
+        bench.poller.add(&there, 1, EDGE).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..100 {
+                    there.ring();
+                    assert!(wait_readable(&[back.as_fd()], patience()).unwrap().any());
+                    back.drain();
+                }
+            });
+            for _ in 0..100 {
+                assert_eq!(bench.one().token, 1);
+                back.ring();
+            }
+        });
+    });
+}
+
+#[test]
+fn a_wait_ends_at_its_limit() {
+    each(|bench| {
+        let bell = Eventfd::create().unwrap();
+        bench.poller.add(&bell, 1, EDGE).unwrap();
+        let begun = std::time::Instant::now();
+        assert_eq!(bench.wait(Some(Duration::from_millis(20))), []);
+        assert!(begun.elapsed() >= Duration::from_millis(20), "{:?}", begun.elapsed());
+        assert_eq!(bench.wait(Some(Duration::from_nanos(1))), []);
+    });
+}
+
+#[test]
+fn what_is_deleted_is_told_no_more_and_let_go_of() {
+    each(|bench| {
+        let (ours, theirs) = socket_pair();
+        let bell = Eventfd::create().unwrap();
+        bench.poller.add(&ours, 1, LEVEL).unwrap();
+        bench.poller.add(&bell, 2, EDGE).unwrap();
+        say(&theirs);
+        assert_eq!(bench.readable(), [1]);
+        hear(&ours);
+        assert_eq!(bench.readable(), [0; 0]);
+        // Rung and not yet told.
+        bell.ring();
+        bench.poller.delete(&bell).unwrap();
+        bench.poller.delete(&ours).unwrap();
+        drop(ours);
+        // No wait in between: the other end sees it at once.
+        assert_eq!(read(&theirs, &mut [0; 1]), Ok(0), "it is still open");
+        assert_eq!(bench.look(), []);
+    });
+}
+
+#[test]
+fn what_was_never_looked_at_can_be_deleted_and_closed() {
+    each(|bench| {
+        let (ours, theirs) = socket_pair();
+        bench.poller.add(&ours, 1, LEVEL).unwrap();
+        bench.poller.delete(&ours).unwrap();
+        drop(ours);
+        assert_eq!(read(&theirs, &mut [0; 1]), Ok(0));
+        assert_eq!(bench.look(), []);
+    });
+}
+
+#[test]
+fn what_is_not_watched_can_be_neither_deleted_nor_modified() {
+    each(|bench| {
+        let bell = Eventfd::create().unwrap();
+        assert_eq!(bench.poller.delete(&bell), Err(Errno::NOENT));
+        assert_eq!(bench.poller.modify(&bell, 1, LEVEL), Err(Errno::NOENT));
+        bench.poller.add(&bell, 1, LEVEL).unwrap();
+        bench.poller.delete(&bell).unwrap();
+        assert_eq!(bench.poller.delete(&bell), Err(Errno::NOENT));
+    });
+}
+
+#[test]
+fn a_number_that_is_used_again_is_another_descriptor() {
+    each(|bench| {
+        for token in 0..100 {
+            let (ours, theirs) = socket_pair();
+            bench.poller.add(&ours, token, LEVEL).unwrap();
+            say(&theirs);
+            let token = if token % 2 == 0 {
+                token
+            } else {
+                bench.poller.modify(&ours, token + 1000, LEVEL).unwrap();
+                token + 1000
+            };
+            assert_eq!(bench.readable(), [token]);
+            bench.poller.delete(&ours).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_changed_interest_holds_at_once_and_hang_ups_are_told_whatever_it_is() {
+    each(|bench| {
+        let (ours, theirs) = socket_pair();
+        bench.poller.add(&ours, 1, LEVEL).unwrap();
+        say(&theirs);
+        assert_eq!(bench.readable(), [1]);
+        bench.poller.modify(&ours, 2, DEAF).unwrap();
+        assert_eq!(bench.look(), [], "what can be read is not asked for");
+        bench.poller.modify(&ours, 3, LEVEL).unwrap();
+        assert_eq!(bench.readable(), [3]);
+        bench.poller.modify(&ours, 4, DEAF).unwrap();
+        assert_eq!(bench.look(), []);
+        drop(theirs);
+        for _ in 0..3 {
+            let event = bench.one();
+            assert!(event.token == 4 && event.hung_up && !event.readable, "{event:?}");
+        }
+        hear(&ours);
+    });
+}
+
+#[test]
+fn what_was_ready_for_an_earlier_interest_is_told_for_the_new_one_only() {
+    each(|bench| {
+        let bell = Eventfd::create().unwrap();
+        bench.poller.add(&bell, 0, EDGE).unwrap();
+        assert_eq!(bench.readable(), [0; 0]);
+        for token in 1..10 {
+            bell.ring();
+            bench.poller.modify(&bell, token, EDGE).unwrap();
+            assert_eq!(bench.readable(), [token]);
+            assert_eq!(bench.readable(), [0; 0]);
+        }
+    });
+}
+
+#[test]
+fn what_can_be_written_is_told() {
+    each(|bench| {
+        let (ours, theirs) = socket_pair();
+        let interest = Interest { writable: true, ..DEAF };
+        bench.poller.add(&ours, 1, interest).unwrap();
+        assert!(bench.one().writable);
+        while write(&ours, &[0; 4096]).is_ok() {}
+        assert_eq!(bench.look(), []);
+        while read(&theirs, &mut [0; 4096]).is_ok() {}
+        assert!(bench.one().writable);
+    });
+}
+
+#[test]
+fn the_end_of_a_process_is_told_until_it_is_deleted() {
+    each(|bench| {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = rustix::process::Pid::from_child(&child);
+        let flags = rustix::process::PidfdFlags::empty();
+        let pidfd = rustix::process::pidfd_open(pid, flags).unwrap();
+        bench.poller.add(&pidfd, 9, LEVEL).unwrap();
+        for _ in 0..3 {
+            let event = bench.one();
+            assert!(event.readable && event.token == 9, "{event:?}");
+        }
+        bench.poller.delete(&pidfd).unwrap();
+        assert_eq!(bench.look(), []);
+        child.wait().unwrap();
+    });
+}
+
+/// More than either backend tells at once, and more than a ring of completions holds.
+#[test]
+fn thousands_of_events_at_once_are_all_told_and_edges_only_once() {
+    const MANY: usize = 3000;
+    let place = |event: &Event| usize::try_from(event.token).unwrap();
+    each(|bench| {
+        let bells: Vec<_> = (0..MANY).map(|_| Eventfd::create().unwrap()).collect();
+        for (bell, token) in bells.iter().zip(0..) {
+            bench.poller.add(bell, token, if token % 2 == 0 { EDGE } else { LEVEL }).unwrap();
+        }
+        assert_eq!(bench.look(), []);
+        for round in 0..3 {
+            bells.iter().for_each(|bell| {
+                bell.ring();
+            });
+            let mut told = vec![0; MANY];
+            while told.contains(&0) {
+                for event in bench.wait(Some(Duration::from_secs(60))) {
+                    told[place(&event)] += 1;
+                    if event.token % 2 == 1 {
+                        bells[place(&event)].drain();
+                    }
+                }
+            }
+            let edges = told.iter().step_by(2).filter(|count| **count != 1).count();
+            assert!(edges < MANY / 10, "round {round}: {edges} edges were told again");
+            // What is told again because something had no room comes to an end.
+            while !bench.look().is_empty() {}
+        }
+    });
+}
+
+#[cfg(feature = "io-uring")]
+mod ring {
+    use bellwire_memfd::poll::Uring;
+
+    use super::*;
+
+    /// Completions for which there is no room, over and over.
+    #[test]
+    fn a_queue_that_overflows_loses_nothing() {
+        let Ok(mut uring) = Uring::with_completions(4) else {
+            return eprintln!("not run: this kernel or sandbox has no io_uring");
+        };
+        let mut events = Events::with_capacity(2);
+        let bells: Vec<_> = (0..200).map(|_| Eventfd::create().unwrap()).collect();
+        for (bell, token) in bells.iter().zip(0..) {
+            uring.add(bell, token, EDGE).unwrap();
+        }
+        for _ in 0..20 {
+            let mut missing: std::collections::BTreeSet<u64> = (0..200).collect();
+            bells.iter().for_each(|bell| {
+                bell.ring();
+            });
+            while !missing.is_empty() {
+                let count = uring.wait(&mut events, Some(Duration::from_secs(60))).unwrap();
+                assert!(count > 0, "lost: {missing:?}");
+                events.iter().for_each(|event| {
+                    missing.remove(&event.token);
+                });
+            }
+        }
+    }
+
+    #[test]
+    fn one_that_is_dropped_lets_go_of_what_it_watched() {
+        let Ok(mut uring) = Uring::create() else {
+            return eprintln!("not run: this kernel or sandbox has no io_uring");
+        };
+        let (ours, theirs) = socket_pair();
+        uring.add(&ours, 1, LEVEL).unwrap();
+        let mut events = Events::with_capacity(2);
+        assert_eq!(uring.wait(&mut events, Some(Duration::ZERO)), Ok(0));
+        drop(ours);
+        assert_eq!(read(&theirs, &mut [0; 1]), Err(Errno::AGAIN), "watched, it stays open");
+        drop(uring);
+        assert_eq!(read(&theirs, &mut [0; 1]), Ok(0));
+    }
+}
+
+#[test]
+fn the_default_is_what_measures_better_and_what_cannot_be_had_is_said() {
+    let (_, in_use) = Poller::choose(Backend::Auto).unwrap();
+    assert_eq!(in_use, InUse { backend: Backend::Epoll, why_not: None });
+    let (_, in_use) = Poller::choose(Backend::ThreadPool).unwrap();
+    assert_eq!(in_use.backend, Backend::Epoll);
+    assert!(in_use.why_not.is_some());
+}
