@@ -7,7 +7,7 @@ use bellwire_core::resize::FollowError;
 use bellwire_core::{Deadline, Executed, Whose};
 use std::time::Duration;
 
-use super::{Answer, Body, Outgoing, Session, check};
+use super::{Answer, Body, Outgoing, Session, WhenFull, check};
 use crate::transport::link::Link;
 use crate::{CallError, Message, Payload, Service, payload};
 
@@ -59,7 +59,10 @@ impl<S: Service> Session<S> {
             Outgoing::Batch(bytes) => Some(call::Outgoing::batch(bytes)),
             _ => None,
         };
-        if let Some(bytes) = parts.filter(|bytes| bytes.len() > self.stream_from) {
+        if self.when_full == WhenFull::Fail {
+            return Ok(self.submit_now(request)?);
+        }
+        if let Some(bytes) = parts.filter(|bytes| bytes.len() > self.parts_from()) {
             return self.submit_in_parts(bytes, until);
         }
         let sent = self.waiting_for_room(until, |session| session.submit_now(request));
