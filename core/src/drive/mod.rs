@@ -472,7 +472,7 @@ impl<P: Port> Drive<P> {
         let armed = self.lanes.arm(self.port.own(), self.port.peer(), space);
         let (armed, wake) = armed.map_err(|fault| poison(&mut self.poisoned, fault))?;
         self.rings += ring(&self.port, &self.trace, wake);
-        Ok(armed == Armed::Moved || self.unread)
+        Ok(armed == Armed::Moved || self.unread || self.lanes.has_untaken())
     }
 
     /// Waits for room for a request that met a full lane. Take answers by [`Drive::try_reply`] until there are

@@ -265,6 +265,11 @@ impl Lanes {
         moved
     }
 
+    /// Whether there are records of the peer that were seen and not taken.
+    pub fn has_untaken(&self) -> bool {
+        self.receiver.has_untaken()
+    }
+
     /// Whether the record that did not fit would fit now.
     ///
     /// # Errors
