@@ -224,6 +224,12 @@ impl Connecting {
         waited.map(|_| ()).map_err(system("wait for the provider"))
     }
 
+    /// What tells that something has arrived, and when to go on anyway.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn waits_for(&self) -> (Borrowed<'_>, Instant) {
+        (self.channel.arrived(), self.machine.deadline())
+    }
+
     fn map(&mut self, welcome: &Welcome, incoming: Incoming) -> Result<(), ConnectError> {
         let mut objects = incoming.received.into_objects();
         let mut region = |size| match objects.next() {

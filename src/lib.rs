@@ -75,6 +75,8 @@ struct Wire;
 struct Services;
 
 pub mod apps;
+#[cfg(feature = "tokio")]
+pub mod asynchronous;
 mod backoff;
 mod board;
 mod cache;
@@ -107,6 +109,8 @@ pub use bellwire_core::{
     Whose,
 };
 
+#[cfg(feature = "tokio")]
+pub use asynchronous::{AsyncClient, AsyncSession};
 pub use cache::{Current, RefreshError, Refreshed, SnapshotCache};
 pub use client::{Canceller, Client, State};
 pub use connect::ClientConfig;

@@ -13,7 +13,7 @@ use crate::{CallError, Message, Payload, Service, payload};
 
 impl<S: Service> Session<S> {
     /// Hands the bytes of a request to `send`: where they lie, or encoded into the outbox.
-    pub(super) fn with_request<T>(
+    pub(crate) fn with_request<T>(
         &mut self,
         request: &S::Request,
         send: impl FnOnce(&mut Self, Outgoing<'_>) -> Result<T, CallError>,
@@ -109,7 +109,7 @@ impl<S: Service> Session<S> {
 
     /// Sends a request if there is room for it now, in the lane or in a memfd of its own.
     #[inline]
-    pub(super) fn submit_now(&mut self, request: Outgoing<'_>) -> Result<Ticket, CallFailed> {
+    pub(crate) fn submit_now(&mut self, request: Outgoing<'_>) -> Result<Ticket, CallFailed> {
         self.refill_inbox();
         let sent = match request {
             Outgoing::Bytes(bytes) if bytes.len() < self.attach_from => {

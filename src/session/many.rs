@@ -127,11 +127,12 @@ impl<S: Service> Session<S> {
     }
 
     /// Gives up a request because of what ended all of them.
-    fn give_up_for(&mut self, ticket: Ticket, error: &CallError) -> CallError {
+    pub(super) fn give_up_for(&mut self, ticket: Ticket, error: &CallError) -> CallError {
         match error {
             CallError::PeerGone { .. } => {
                 CallError::PeerGone { executed: self.drive.give_up(ticket) }
             }
+            CallError::Unread { .. } => CallError::Unread { executed: self.drive.give_up(ticket) },
             CallError::PeerLied(fault) => {
                 self.drive.give_up(ticket);
                 CallError::PeerLied(*fault)

@@ -99,7 +99,7 @@ enum Body {
 
 /// A request's bytes, ready to be sent.
 #[derive(Clone, Copy)]
-enum Outgoing<'a> {
+pub(crate) enum Outgoing<'a> {
     Bytes(&'a [u8]),
     /// Many requests; never in a memfd of its own.
     Batch(&'a [u8]),
@@ -390,6 +390,14 @@ impl<S: Service> Session<S> {
             Body::Lost(shortage) => Err(CallError::Short { shortage, executed: Executed::Maybe }),
             Body::Inbox | Body::Own(_) => Err(malformed("not an attachment")),
         }
+    }
+
+    /// Gives up a request because of what ended all of them, and says what became of it.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn fail(&mut self, ticket: Ticket, error: &CallError) -> CallError {
+        let error = self.give_up_for(ticket, error);
+        self.book(ticket.id(), Some(&error));
+        error
     }
 
     /// Whether the provider has taken nothing for longer than configured, as far as it was asked: ask when a call

@@ -111,6 +111,11 @@ impl<S: Service> Session<S> {
         Choice { session: self, before }
     }
 
+    #[cfg(feature = "tokio")]
+    pub(crate) fn chosen_when_full(&self) -> WhenFull {
+        self.when_full
+    }
+
     fn set_when_full(&mut self, when_full: WhenFull) {
         self.when_full = when_full;
         self.drive.set_growth(when_full.growth());

@@ -107,7 +107,9 @@ fn who_wants_to_fail_does_so_at_once_and_the_lane_keeps_its_size() {
     assert!(is_full(&session.call_batch(&[9, 9]).unwrap_err()));
     assert!(is_full(&session.submit_batch(&[9, 9]).unwrap_err()));
     let mut failed = Vec::new();
-    session.call_many(&[7, 8], |nth, answer| failed.push((nth, is_full(&answer.unwrap_err())))).unwrap();
+    session
+        .call_many(&[7, 8], |nth, answer| failed.push((nth, is_full(&answer.unwrap_err()))))
+        .unwrap();
     assert_eq!(failed, [(0, true), (1, true)]);
     assert_eq!(slow.lane(), (LEAST, 0, parks));
     slow.close(0);
