@@ -157,13 +157,7 @@ impl<S: Service> State<S> {
         }
         match self.take_answers(woken) {
             Ok(0) => {}
-            Ok(taken) => {
-                woken.extend(self.room.take());
-                // Whoever is to be rung has taken all that is there.
-                if taken == MOST_PER_TURN {
-                    return Step::Again;
-                }
-            }
+            Ok(_) => woken.extend(self.room.take()),
             Err(error) => return self.fail(error, woken),
         }
         // What it published before it went is read first.

@@ -56,6 +56,7 @@ fn tasks_wait_in_one_line_for_room_and_those_that_leave_it_let_the_others_go_on(
         let stats = settled(&session);
         assert_eq!((stats.made, stats.answered), (sent + 150, sent + 150));
         assert_eq!((stats.requests.size, stats.requests.grows), (LEAST, 0));
+        assert_eq!(session.when_full(WhenFull::Fail).call(&5).await.unwrap(), 5, "nobody waits");
         drop(session);
         house.close();
     });
