@@ -7,6 +7,7 @@
     reason = "all of this is tests; clippy exempts only the functions that are marked so"
 )]
 
+mod lookup;
 mod sandbox;
 #[allow(dead_code, reason = "the tests of all systems use the rest")]
 #[path = "../cli/support.rs"]
