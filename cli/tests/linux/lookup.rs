@@ -144,7 +144,7 @@ fn processes_that_die_while_they_are_looked_at_disturb_nobody() {
             assert_eq!(ended.status, Some(8), "{}", ended.stderr);
             let json = ended.json();
             let apps = json["apps"].as_array().unwrap();
-            assert_eq!(apps.len() as u32, last + 1);
+            assert_eq!(apps.len(), last as usize + 1);
             assert_eq!(apps.last().unwrap()["status"], "known");
             known = json["count"]["known"].as_u64().unwrap();
             assert_eq!(json["count"]["too_large"], 0);

@@ -37,7 +37,7 @@ fn a_provider_that_is_killed_fails_every_call_and_its_successor_is_found() {
         while let Some(answer) = calls.join_next().await {
             match answer.unwrap() {
                 Err(CallError::PeerGone { executed }) => {
-                    ran += u32::from(executed == Executed::Maybe)
+                    ran += u32::from(executed == Executed::Maybe);
                 }
                 other => panic!("{other:?}"),
             }
