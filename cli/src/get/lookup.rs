@@ -95,9 +95,10 @@ pub(super) fn cgroups(run_dir: &RunDir, args: &Get) -> Result<Exit, Failure> {
             cells.extend([
                 Cell::new(&cgroup.name),
                 Cell::new(cgroup.orchestrator.as_str()),
-                Cell::new(cgroup.id.to_string()),
-                Cell::new(labels.join(" ")).style(FAINT),
+                Cell::new(super::print::inode(cgroup.id, cgroup.options)),
             ]);
+            // Nothing trails.
+            cells.extend((!labels.is_empty()).then(|| Cell::new(labels.join(" ")).style(FAINT)));
         }
         cells
     };

@@ -121,6 +121,8 @@ fn cgroups_are_looked_up_by_their_paths() {
     for part in [cron, "known", "cron", "systemd", "slice=system.slice unit=cron.service"] {
         assert!(line.contains(part), "{line}");
     }
+    let root = place.run(&["get", "cgroups-lookup", "/"]).stdout;
+    assert!(root.lines().all(|line| !line.ends_with(' ')), "{root:?}");
     let snapshot = {
         let _provider = place.provider();
         place.run(&["get", "cgroups", "--format", "json"]).json()["cgroups"][2].clone()
