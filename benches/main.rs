@@ -16,6 +16,8 @@
     reason = "a bench that cannot go on says so by panicking"
 )]
 
+#[cfg(feature = "tokio")]
+mod asynchronous;
 mod call;
 mod floor;
 mod large;
@@ -52,6 +54,8 @@ fn main() -> ExitCode {
         .sample_size(20)
         .configure_from_args();
     call::benches(&mut criterion, cpus);
+    #[cfg(feature = "tokio")]
+    asynchronous::benches(&mut criterion, cpus);
     stream::benches(&mut criterion, cpus);
     snapshot::benches(&mut criterion, cpus);
     criterion.final_summary();

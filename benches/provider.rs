@@ -157,11 +157,11 @@ impl Provider {
         self.dir.path().to_str().expect("an odd temporary directory").to_owned()
     }
 
-    fn run_dir(&self) -> RunDir {
+    pub fn run_dir(&self) -> RunDir {
         RunDir::new(self.dir.path())
     }
 
-    fn config(&self) -> ClientConfig {
+    pub fn config(&self) -> ClientConfig {
         let lane = Geometry::new(256 << 10).expect("a power of two");
         ClientConfig {
             spin: self.wait.policy(),

@@ -10,6 +10,8 @@ use crate::backoff::Backoff;
 use crate::connect::{Connecting, Progress};
 use crate::transport::doorbell::Event;
 use crate::transport::object::AsObject;
+#[cfg(feature = "tokio")]
+use crate::transport::object::Borrowed;
 use crate::transport::{clock, link, poll};
 use crate::{CallError, ClientConfig, ConnectError, RunDir, Service, Session};
 
@@ -243,7 +245,7 @@ impl<S: Service> Client<S> {
             return Err(CallError::Absent { service: Self::SERVICE });
         };
         match exchange(session, left) {
-            Err(error) if is_over(&error) => {
+            Err(error) if error.is_of_session() => {
                 self.lost();
                 // Who lied is not asked again, nor is its successor on its behalf.
                 let lied = matches!(error, CallError::PeerLied(_));
@@ -269,7 +271,7 @@ impl<S: Service> Client<S> {
     ) -> Option<Result<R, CallError>> {
         self.connect_until(clock::now().after(timeout)).ok()?;
         let answer = exchange(self.session()?, timeout);
-        if answer.as_ref().is_err_and(is_over) {
+        if answer.as_ref().is_err_and(CallError::is_of_session) {
             self.lost();
         }
         Some(answer.map_err(|error| self.uncancel(error)))
@@ -286,6 +288,33 @@ impl<S: Service> Client<S> {
     /// The wait that it ended is over: the next one is not ended by it, too.
     pub(crate) fn spend_cancel(&self) {
         self.cancel.take();
+    }
+
+    /// One step towards a session, which is given away; `None` while one is being opened.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn step(&mut self) -> Result<Option<Session<S>>, CallError> {
+        self.advance(clock::now());
+        match std::mem::replace(&mut self.phase, Phase::Without(ConnectError::Absent)) {
+            Phase::Ready(session) => Ok(Some(*session)),
+            Phase::Without(error) => {
+                let why = self.no_session(&error);
+                self.phase = Phase::Without(error);
+                Err(why)
+            }
+            connecting => {
+                self.phase = connecting;
+                Ok(None)
+            }
+        }
+    }
+
+    /// What tells that the next step is due, and when it is due anyway.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn waits_for(&self) -> Option<(Borrowed<'_>, Instant)> {
+        match &self.phase {
+            Phase::Connecting(connecting) => Some(connecting.waits_for()),
+            _ => None,
+        }
     }
 
     /// Gives up a session with a provider that has no time now, and tries anew later.
@@ -396,11 +425,6 @@ impl<S: Service> Client<S> {
             }
         }
     }
-}
-
-/// Whether no other call can succeed on the session.
-fn is_over(error: &CallError) -> bool {
-    matches!(error, CallError::PeerGone { .. } | CallError::Unread { .. } | CallError::PeerLied(_))
 }
 
 impl Canceller {

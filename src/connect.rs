@@ -23,7 +23,7 @@ use crate::transport::pass::{Channel, ReceiveError, SendError};
 use crate::transport::peer::{self, Credentials, User};
 use crate::transport::region::{OwnRegion, PeerRegion, RegionError, VerifyError};
 use crate::transport::{clock, poll};
-use crate::{ConnectError, RunDir, Token, learned};
+use crate::{ConnectError, RunDir, Token, WhenFull, learned};
 
 /// How a client opens sessions.
 #[derive(Clone, Debug)]
@@ -32,6 +32,9 @@ pub struct ClientConfig {
     pub timeout: Duration,
     /// How long opening a session may take. Default: 2 s.
     pub connect_timeout: Duration,
+    /// What to do with a request that the lane has no room for now. Default: [`WhenFull::Adapt`]. For some calls
+    /// only: [`Session::when_full`](crate::Session::when_full).
+    pub when_full: WhenFull,
     /// The size of the lane that requests travel in, to begin with and when it is idle. Default: 16 KiB, which
     /// carries requests of up to 8 144 bytes; a longer one makes it grow.
     pub lane: Geometry,
@@ -83,6 +86,7 @@ impl Default for ClientConfig {
         Self {
             timeout: Duration::from_secs(5),
             connect_timeout: Duration::from_secs(2),
+            when_full: WhenFull::default(),
             lane: Geometry::DEFAULT,
             max_learned_lane: LEARNED_LANE,
             limits: Limits::default(),
@@ -218,6 +222,12 @@ impl Connecting {
             None => poll::wait_any(&[self.channel.arrived()], Some(until)),
         };
         waited.map(|_| ()).map_err(system("wait for the provider"))
+    }
+
+    /// What tells that something has arrived, and when to go on anyway.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn waits_for(&self) -> (Borrowed<'_>, Instant) {
+        (self.channel.arrived(), self.machine.deadline())
     }
 
     fn map(&mut self, welcome: &Welcome, incoming: Incoming) -> Result<(), ConnectError> {

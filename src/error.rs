@@ -178,6 +178,13 @@ impl CallError {
     }
 }
 
+impl CallError {
+    /// Whether no other call can succeed on the session.
+    pub(crate) fn is_of_session(&self) -> bool {
+        matches!(self, Self::PeerGone { .. } | Self::Unread { .. } | Self::PeerLied(_))
+    }
+}
+
 impl From<CallFailed> for CallError {
     fn from(failed: CallFailed) -> Self {
         match failed {

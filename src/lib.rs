@@ -22,6 +22,7 @@
 //! | look at a provider without waiting | [`Client::refresh`] |
 //! | keep many requests in flight | [`Session::submit`], [`Session::try_reply`], [`Session::wait_reply`] |
 //! | send many requests from one call | [`Session::call_many`], [`Session::call_batch`] |
+//! | choose what happens when the lane is full | [`WhenFull`] |
 //! | wait in an event loop | [`Session::arm`], [`Session::as_fd`] |
 //! | send bytes, few or many, from one call site | [`Payload`] |
 //! | give back what large messages needed | [`Session::trim`] |
@@ -75,6 +76,8 @@ struct Wire;
 struct Services;
 
 pub mod apps;
+#[cfg(feature = "tokio")]
+pub mod asynchronous;
 mod backoff;
 mod board;
 mod cache;
@@ -107,6 +110,8 @@ pub use bellwire_core::{
     ServiceName, SpinPolicy, Whose,
 };
 
+#[cfg(feature = "tokio")]
+pub use asynchronous::{AsyncClient, AsyncSession};
 pub use cache::{Current, RefreshError, Refreshed, SnapshotCache};
 pub use client::{Canceller, Client, State};
 pub use connect::ClientConfig;
@@ -118,7 +123,7 @@ pub use publisher::{Publisher, Snapshot};
 pub use run_dir::RunDir;
 pub use server::{Answers, Caller, Incident, Offence, Server, ServerBuilder, ServerConfig};
 pub use service::{HandlerError, Malformed, Message, Service};
-pub use session::{Replies, Session};
+pub use session::{Choice, Replies, Session, WhenFull};
 pub use stats::{ServerStats, SessionStats};
 pub use token::Token;
 pub use transport::endpoint::{EndpointInfo, ListError, Liveness};

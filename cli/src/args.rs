@@ -5,7 +5,7 @@ use std::time::Duration;
 use bellwire::cgroups::Orchestrator;
 use bellwire::{RunDir, ServiceName};
 use clap::builder::PossibleValue;
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::bench::args::{Bench, BenchLoad, BenchServer};
 use crate::cgroups::Limits;
@@ -44,6 +44,9 @@ Exit codes:
   5    the time was over
   6    the provider went away or broke a rule
   7    another process provides the service already
+  8    get: something asked for is not known, or too large to be told
+  9    get: something asked for is not known yet; ask again later
+  10   provide: this system does not have what the service tells of
   130  SIGINT (Ctrl-C) ended it early; 143: SIGTERM did
 
 Examples:
@@ -134,30 +137,38 @@ pub(crate) struct Demo {
 pub(crate) enum Subject {
     /// The machine's cgroups, as the service cgroups-snapshot
     Cgroups,
+    /// What a cgroup is, by its path, as the service cgroups-lookup
+    CgroupsLookup,
+    /// Who a process is, by its pid, as the service apps-lookup
+    Apps,
 }
 
 /// Provide a service until Ctrl-C (SIGINT) or SIGTERM
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Publishes a snapshot when something changed, and tells on stderr what it does.
+cgroups: publishes a snapshot when something changed, and tells on stderr what it does.
 A system that knows no cgroups, such as Windows, gets 1000 made-up ones, and a warning.
+cgroups-lookup, apps: answer what they are asked, from /sys/fs/cgroup and /proc. A system that
+has neither has no such service: exit code 10.
 
 Examples:
   bellwire provide cgroups
   bellwire provide cgroups --interval 250ms --verbose
   bellwire provide cgroups --made-up 5000
+  bellwire provide apps
+  bellwire provide cgroups-lookup --interval 5s
   bellwire --run-dir /run/mine provide cgroups --root /sys/fs/cgroup/unified")]
 pub(crate) struct Provide {
     /// What to provide
     #[arg(value_enum, value_name = "SUBJECT")]
     pub(crate) subject: Subject,
-    /// Where the cgroup hierarchies are mounted [default: /sys/fs/cgroup]
+    /// Where the cgroup hierarchies are mounted, or /proc for apps [default: /sys/fs/cgroup, or /proc]
     #[arg(long, value_name = "DIR")]
     pub(crate) root: Option<PathBuf>,
     /// Provide so many made-up cgroups, which do not change, instead of this machine's
     #[arg(long, value_name = "N", conflicts_with = "root")]
     pub(crate) made_up: Option<usize>,
-    /// How often to look for changes
+    /// How often to look for changes; cgroups-lookup: how old an answer may be
     #[arg(long, default_value = "1s", value_name = "TIME", value_parser = positive_duration)]
     pub(crate) interval: Duration,
     /// Leave out what is beyond so many cgroups
@@ -171,12 +182,16 @@ pub(crate) struct Provide {
     pub(crate) verbose: bool,
 }
 
-/// Print a provider's snapshot
+/// Print a provider's snapshot, or what it knows of processes or cgroups
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Exit codes: 3 nobody provides it, 4 refused, 5 provided but nothing published in time.
+Exit codes: 3 nobody provides it, 4 refused, 5 provided but nothing published or answered in time;
+apps, cgroups-lookup: 8 something is unknown or too large, 9 something is not known yet.
 
 Examples:
+  bellwire get apps 1 $$
+  pgrep nginx | bellwire get apps - --json | jq '.apps[] | select(.status == \"known\").cgroup'
+  bellwire get cgroups-lookup /system.slice/cron.service
   bellwire get cgroups
   bellwire get cgroups --orchestrator docker --orchestrator k8s
   bellwire get cgroups --filter cron --format json | jq '.cgroups[].path'
@@ -185,13 +200,19 @@ pub(crate) struct Get {
     /// What to print
     #[arg(value_enum, value_name = "SUBJECT")]
     pub(crate) subject: Subject,
+    /// apps: pids; cgroups-lookup: paths; - reads them from stdin, one a line
+    #[arg(value_name = "PID|PATH", required_if_eq_any = [("subject", "apps"), ("subject", "cgroups-lookup")])]
+    pub(crate) keys: Vec<String>,
     /// Go on: print what changed as soon as it did, and wait for a provider that is away
     #[arg(long, short)]
     pub(crate) watch: bool,
     /// How to print it; JSON is one object a line, with --watch one for each change
     #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) format: Format,
-    /// How long to wait for the first snapshot [default: 2s; with --watch no limit]
+    /// The same as --format json
+    #[arg(long, conflicts_with = "format")]
+    pub(crate) json: bool,
+    /// How long to wait for the first snapshot, or the answers [default: 2s; with --watch no limit]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
     /// Only cgroups whose name or path contains this
@@ -385,7 +406,19 @@ pub(crate) struct DemoProvider {
     pub(crate) interval: Duration,
 }
 
+impl Get {
+    /// How to print it.
+    pub(crate) fn format(&self) -> Format {
+        if self.json { Format::Json } else { self.format }
+    }
+}
+
 impl Args {
+    /// Ends the program as for a wrong command line.
+    pub(crate) fn refuse(why: impl std::fmt::Display) -> ! {
+        Self::command().error(clap::error::ErrorKind::ValueValidation, why).exit()
+    }
+
     pub(crate) fn run_dir(&self) -> RunDir {
         match &self.run_dir {
             Some(path) => RunDir::new(path),
@@ -413,7 +446,6 @@ pub(crate) fn positive_duration(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_sound() {

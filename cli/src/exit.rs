@@ -24,6 +24,12 @@ pub(crate) enum Exit {
     Provider = 6,
     /// Another process provides the service already.
     Taken = 7,
+    /// Of what was asked for something is not known, and asking again is in vain.
+    Unknown = 8,
+    /// Of what was asked for something is not known yet, and all else is known.
+    RetryLater = 9,
+    /// This system does not have what the service tells of.
+    Unavailable = 10,
     /// SIGINT ended it before it was done.
     Interrupted = 130,
     /// SIGTERM ended it before it was done.

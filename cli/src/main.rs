@@ -1,6 +1,7 @@
 //! The `bellwire` command: run, watch and check Bellwire services.
 #![forbid(unsafe_code)]
 
+mod apps;
 mod args;
 mod bench;
 mod cgroups;

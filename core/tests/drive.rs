@@ -460,13 +460,13 @@ fn an_event_loop_is_rung_for_the_answer_that_it_armed_for() {
     let sim = Sim { doorbell: Doorbell::Eventfd, ..Sim::default() };
     let mut drive = drive_in(sim, echo(5 * MICRO), SpinPolicy::NEVER);
     drive.submit(b"x").unwrap();
-    assert_eq!(drive.arm(), Ok(false), "nothing is there yet");
+    assert_eq!(drive.arm(false), Ok(false), "nothing is there yet");
     assert_eq!(drive.port().end().rung(), 0);
     drive.port().run_for(4 * MICRO);
     assert_eq!(drive.port().end().rung(), 0);
     drive.port().run_for(2 * MICRO);
     assert_eq!(drive.port().end().rung(), 1);
-    assert_eq!(drive.arm(), Ok(true), "do not sleep");
+    assert_eq!(drive.arm(false), Ok(true), "do not sleep");
     assert!(drive.try_reply(&mut Vec::new()).unwrap().is_some());
 }
 

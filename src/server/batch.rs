@@ -139,7 +139,7 @@ where
             Err(error) => return refuse(error, answer),
         };
         let Some(batch) = answer.batch(view.len(), limit) else { return too_many(answer) };
-        let (mut requests, mut malformed) = (Vec::new(), Vec::new());
+        let (mut requests, mut malformed) = (Vec::with_capacity(view.len()), Vec::new());
         for (at, item) in view.iter().enumerate() {
             match S::Request::decode(item.bytes) {
                 Ok(request) => requests.push(request),

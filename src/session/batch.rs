@@ -80,7 +80,7 @@ impl<S: Service> Session<S> {
     where
         S::Request: 'r,
     {
-        let (shape, ticket) = self.with_batch(requests, Self::submit_now);
+        let (shape, ticket) = self.with_batch(requests, Self::submit_alone);
         let ticket = ticket?;
         self.batches.push_back(SentBatch { ticket, shape });
         Ok(ticket)

@@ -7,13 +7,13 @@ use bellwire_core::resize::FollowError;
 use bellwire_core::{Deadline, Executed, Whose};
 use std::time::Duration;
 
-use super::{Answer, Body, Outgoing, Session, check};
+use super::{Answer, Body, Outgoing, Session, WhenFull, check};
 use crate::transport::link::Link;
 use crate::{CallError, Message, Payload, Service, payload};
 
 impl<S: Service> Session<S> {
     /// Hands the bytes of a request to `send`: where they lie, or encoded into the outbox.
-    pub(super) fn with_request<T>(
+    pub(crate) fn with_request<T>(
         &mut self,
         request: &S::Request,
         send: impl FnOnce(&mut Self, Outgoing<'_>) -> Result<T, CallError>,
@@ -59,7 +59,10 @@ impl<S: Service> Session<S> {
             Outgoing::Batch(bytes) => Some(call::Outgoing::batch(bytes)),
             _ => None,
         };
-        if let Some(bytes) = parts.filter(|bytes| bytes.len() > self.stream_from) {
+        if self.when_full == WhenFull::Fail {
+            return Ok(self.submit_now(request)?);
+        }
+        if let Some(bytes) = parts.filter(|bytes| bytes.len() > self.parts_from()) {
             return self.submit_in_parts(bytes, until);
         }
         let sent = self.waiting_for_room(until, |session| session.submit_now(request));
@@ -106,7 +109,7 @@ impl<S: Service> Session<S> {
 
     /// Sends a request if there is room for it now, in the lane or in a memfd of its own.
     #[inline]
-    pub(super) fn submit_now(&mut self, request: Outgoing<'_>) -> Result<Ticket, CallFailed> {
+    pub(crate) fn submit_now(&mut self, request: Outgoing<'_>) -> Result<Ticket, CallFailed> {
         self.refill_inbox();
         let sent = match request {
             Outgoing::Bytes(bytes) if bytes.len() < self.attach_from => {

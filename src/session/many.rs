@@ -7,7 +7,7 @@ use bellwire_core::drive::CallFailed;
 use bellwire_core::lane::PushError;
 use bellwire_core::{Deadline, Executed};
 
-use super::{Answer, Session};
+use super::{Answer, Session, WhenFull};
 use crate::{CallError, Service};
 
 /// Requests that are published together at most: the provider begins with the first of them meanwhile.
@@ -18,7 +18,8 @@ type InFlight = VecDeque<(Ticket, usize)>;
 
 impl<S: Service> Session<S> {
     /// Calls with each of `requests`, as many in flight together as the lane has room for, and hands each answer
-    /// to `each` as it comes, with the request's number, from 0. Returns when all are answered.
+    /// to `each` as it comes, with the request's number, from 0. Returns when all are answered. With
+    /// [`WhenFull::Fail`] a request that finds no room fails alone, as [`CallError::WouldBlock`].
     ///
     /// The time set when the session was opened begins anew with each answer.
     ///
@@ -68,7 +69,7 @@ impl<S: Service> Session<S> {
                     Ok(ticket) => in_flight.push_back((ticket, number)),
                     Err(CallFailed::Submit(
                         SubmitError::Push(PushError::Full { .. }) | SubmitError::Window,
-                    )) => {
+                    )) if self.when_full != WhenFull::Fail => {
                         next = Some((number, request));
                         is_full = true;
                         break;
@@ -126,11 +127,12 @@ impl<S: Service> Session<S> {
     }
 
     /// Gives up a request because of what ended all of them.
-    fn give_up_for(&mut self, ticket: Ticket, error: &CallError) -> CallError {
+    pub(super) fn give_up_for(&mut self, ticket: Ticket, error: &CallError) -> CallError {
         match error {
             CallError::PeerGone { .. } => {
                 CallError::PeerGone { executed: self.drive.give_up(ticket) }
             }
+            CallError::Unread { .. } => CallError::Unread { executed: self.drive.give_up(ticket) },
             CallError::PeerLied(fault) => {
                 self.drive.give_up(ticket);
                 CallError::PeerLied(*fault)

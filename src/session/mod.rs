@@ -1,8 +1,10 @@
 mod batch;
 mod exchange;
 mod many;
+mod when_full;
 
 pub use batch::Replies;
+pub use when_full::{Choice, WhenFull};
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -55,6 +57,7 @@ pub struct Session<S: Service> {
     stash: VecDeque<Answer>,
     provider_pid: Option<u32>,
     timeout: Duration,
+    when_full: WhenFull,
     attach_from: usize,
     stream_from: usize,
     /// The epoch whose size was noted for later sessions.
@@ -96,7 +99,7 @@ enum Body {
 
 /// A request's bytes, ready to be sent.
 #[derive(Clone, Copy)]
-enum Outgoing<'a> {
+pub(crate) enum Outgoing<'a> {
     Bytes(&'a [u8]),
     /// Many requests; never in a memfd of its own.
     Batch(&'a [u8]),
@@ -113,8 +116,10 @@ pub(crate) struct Attached {
 impl<S: Service> Session<S> {
     pub(crate) fn new(opened: Opened, config: &ClientConfig) -> Self {
         let [requests, _] = opened.drive.lane_stats();
+        let mut drive = opened.drive;
+        drive.set_growth(config.when_full.growth());
         Self {
-            drive: opened.drive,
+            drive,
             board: opened.board,
             outbox: Vec::new(),
             batch: None,
@@ -125,6 +130,7 @@ impl<S: Service> Session<S> {
             stash: VecDeque::new(),
             provider_pid: opened.pid,
             timeout: config.timeout,
+            when_full: config.when_full,
             attach_from: config.attach_from.unwrap_or(usize::MAX),
             stream_from: config.stream_from.unwrap_or(usize::MAX),
             noted: requests.epoch,
@@ -181,12 +187,12 @@ impl<S: Service> Session<S> {
     }
 
     /// Sends a request and returns at once; its answer comes by [`Session::try_reply`]. Any number up to the
-    /// lane's room may be in flight.
+    /// lane's room may be in flight. With [`WhenFull::Wait`] it waits for room first.
     ///
     /// # Errors
     /// [`CallError::WouldBlock`] when the lane is full: take replies first. The handler will not run.
     pub fn submit(&mut self, request: &S::Request) -> Result<Ticket, CallError> {
-        self.with_request(request, |session, request| Ok(session.submit_now(request)?))
+        self.with_request(request, Self::submit_alone)
     }
 
     /// The next answer, in whatever order the provider sent them, and the request that it is for; `None` when
@@ -283,9 +289,22 @@ impl<S: Service> Session<S> {
     /// # Errors
     /// [`CallError::PeerLied`].
     pub fn arm(&mut self) -> Result<bool, CallError> {
+        self.arm_with(false)
+    }
+
+    /// The same, and to become readable when there is room for the request that met a full lane last, with
+    /// [`CallError::WouldBlock`]. Only after that.
+    ///
+    /// # Errors
+    /// [`CallError::PeerLied`].
+    pub fn arm_for_room(&mut self) -> Result<bool, CallError> {
+        self.arm_with(true)
+    }
+
+    fn arm_with(&mut self, room: bool) -> Result<bool, CallError> {
         self.drive.port_mut().acknowledge();
         self.check_link()?;
-        Ok(!self.stash.is_empty() || self.drive.arm()?)
+        Ok(!self.stash.is_empty() || self.drive.arm(room)?)
     }
 
     /// The descriptor for an event loop: readable when an answer has come, or the provider is gone. `None`
@@ -371,6 +390,14 @@ impl<S: Service> Session<S> {
             Body::Lost(shortage) => Err(CallError::Short { shortage, executed: Executed::Maybe }),
             Body::Inbox | Body::Own(_) => Err(malformed("not an attachment")),
         }
+    }
+
+    /// Gives up a request because of what ended all of them, and says what became of it.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn fail(&mut self, ticket: Ticket, error: &CallError) -> CallError {
+        let error = self.give_up_for(ticket, error);
+        self.book(ticket.id(), Some(&error));
+        error
     }
 
     /// Whether the provider has taken nothing for longer than configured, as far as it was asked: ask when a call

@@ -1,7 +1,8 @@
 //! Batches: what each side sees of them.
 
 use bellwire::{
-    Answers, CallError, Client, ClientConfig, HandlerError, Limits, ServerConfig, Service, Status,
+    Answers, CallError, Client, ClientConfig, HandlerError, Limits, ServerBuilder, ServerConfig,
+    Service, Status,
 };
 
 use super::{Doubler, Stage, declined, double, failed, in_short};
@@ -94,33 +95,57 @@ fn an_item_that_cannot_be_decoded_fails_alone_and_reaches_no_handler() {
     }
 }
 
+/// How a provider serves: item by item, or whole batches.
+const STYLES: [fn(&mut ServerBuilder); 2] = [
+    |builder| {
+        builder.serve::<Doubler>(|_, number| double(number)).unwrap();
+    },
+    |builder| {
+        builder.serve_batches::<Doubler>(|_, batch, answers| whole(batch, answers)).unwrap();
+    },
+];
+
 #[test]
 fn an_answer_that_has_no_room_in_the_message_fails_alone() {
-    let limits = Limits { max_message: 400, ..Limits::default() };
-    let client = ClientConfig { limits, ..patient() };
-    let mut stage = Stage::with(ServerConfig::default(), client, |builder| {
-        builder.serve::<Doubler>(|_, number| double(number)).unwrap();
-    });
-    let replies = in_short(stage.session().call_batch(&[90, 95, 5, 90, 6]).unwrap());
-    let none = declined(Status::TooLarge);
-    assert_eq!(replies, [Ok(180), none.clone(), Ok(10), none, Ok(12)]);
-    stage.close();
+    for style in STYLES {
+        for workers in [0, 1] {
+            let limits = Limits { max_message: 400, ..Limits::default() };
+            let client = ClientConfig { limits, ..patient() };
+            let config = ServerConfig { workers, ..ServerConfig::default() };
+            let mut stage = Stage::with(config, client, style);
+            let replies = in_short(stage.session().call_batch(&[90, 95, 5, 90, 6]).unwrap());
+            let none = declined(Status::TooLarge);
+            assert_eq!(replies, [Ok(180), none.clone(), Ok(10), none, Ok(12)]);
+            stage.close();
+        }
+    }
 }
 
 #[test]
 fn a_request_that_has_no_room_in_the_message_fails_alone() {
-    let limits = Limits { max_message: 100, ..Limits::default() };
-    let client = ClientConfig { limits, ..patient() };
-    let stage = Stage::with(ServerConfig::default(), client.clone(), |builder| {
-        builder.serve::<Bytes>(|_, bytes| Ok::<_, HandlerError>(bytes)).unwrap();
-    });
-    let mut other = Client::<Bytes>::with_config(&stage._dir.run_dir, client);
-    let session = other.connect().unwrap();
-    let requests = [vec![1; 30], vec![2; 60], vec![3; 20]];
-    let replies = in_short(session.call_batch(&requests).unwrap());
-    assert_eq!(replies, [Ok(30), Err("114 above 100".to_owned()), Ok(20)]);
-    drop(other);
-    stage.close();
+    let styles: [fn(&mut ServerBuilder); 2] = [
+        |builder| {
+            builder.serve::<Bytes>(|_, bytes| Ok::<_, HandlerError>(bytes)).unwrap();
+        },
+        |builder| {
+            let echo = |batch: &[Vec<u8>], answers: &mut Answers<'_, Vec<u8>>| {
+                batch.iter().for_each(|bytes| answers.push(bytes));
+            };
+            builder.serve_batches::<Bytes>(move |_, batch, answers| echo(batch, answers)).unwrap();
+        },
+    ];
+    for style in styles {
+        let limits = Limits { max_message: 100, ..Limits::default() };
+        let client = ClientConfig { limits, ..patient() };
+        let stage = Stage::with(ServerConfig::default(), client.clone(), style);
+        let mut other = Client::<Bytes>::with_config(&stage._dir.run_dir, client);
+        let session = other.connect().unwrap();
+        let requests = [vec![1; 30], vec![2; 60], vec![3; 20]];
+        let replies = in_short(session.call_batch(&requests).unwrap());
+        assert_eq!(replies, [Ok(30), Err("114 above 100".to_owned()), Ok(20)]);
+        drop(other);
+        stage.close();
+    }
 }
 
 #[test]

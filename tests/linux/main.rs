@@ -6,6 +6,7 @@
 //! | `conformance` | what any transport has to do, over memfds |
 //! | `handshake` | hostile clients and hostile servers before a session is open |
 //! | `hostile` | hostile peers on an open session |
+//! | `asynchronous` | tasks of a tokio runtime on one session (feature `tokio`) |
 //! | `backends` | the same server with epoll and with io_uring |
 //! | `admission` | who is not let in, who does not own a name, and what nobody can write |
 //! | `limits` | what a process lacks, and what interrupts it |
@@ -26,6 +27,8 @@
 )]
 
 mod admission;
+#[cfg(feature = "tokio")]
+mod asynchronous;
 mod backends;
 mod calls;
 mod conformance;

@@ -12,6 +12,7 @@
 //! pass · reaper · peer         descriptors and who sent them
 //! endpoint                     the name on disk
 //! link · watch                 all of it as one end of a session: the core's `Port`; who waits for a board
+//! ready                        waiting for a descriptor in a tokio runtime (feature `tokio`)
 //! doctor                       whether the machine has what all of this needs (feature `doctor`)
 //! trial                        what a trial does to processes, and what they hold (feature `doctor`)
 //! ```
@@ -37,6 +38,8 @@ pub mod object;
 pub mod pass;
 pub mod peer;
 pub mod poll;
+#[cfg(feature = "tokio")]
+pub mod ready;
 pub mod reaper;
 pub mod region;
 mod sealed;

@@ -13,6 +13,7 @@
 //! peer · reaper · pipe · pass              who the peer is; messages, and the handles that come with them
 //! endpoint                                 the name
 //! link · watch                             all of it as one end of a session: the core's `Port`; who waits for a board
+//! ready                                says that no tokio runtime waits for a handle (feature `tokio`)
 //! doctor                                   whether the machine has what all of this needs (feature `doctor`)
 //! trial                                    what a trial does to processes, and what they hold (feature `doctor`)
 //! ```
@@ -39,6 +40,8 @@ pub mod pass;
 pub mod peer;
 mod pipe;
 pub mod poll;
+#[cfg(feature = "tokio")]
+pub mod ready;
 pub mod reaper;
 pub mod region;
 mod section;

@@ -135,6 +135,14 @@ fn kind_of(name: &[u8]) -> Kind {
     ranks.and_then(|ranks| ranks.into_iter().min()).map_or(Kind::Named, Kind::Controllers)
 }
 
+/// The rank of a v1 hierarchy by its controllers, joined by commas: the less, the sooner it is preferred.
+pub(crate) fn v1_rank(controllers: &[u8]) -> usize {
+    match kind_of(controllers) {
+        Kind::Controllers(rank) => rank,
+        Kind::Unified | Kind::Named => CONTROLLERS.len(),
+    }
+}
+
 fn holds(dir: &Dir, file: &str) -> bool {
     dir.symlink_metadata(file).is_ok_and(|stat| stat.is_file())
 }

@@ -15,6 +15,8 @@
 
 mod hierarchy;
 mod identity;
+mod labels;
+mod lookup;
 mod orchestrator;
 mod population;
 mod scan;
@@ -24,5 +26,8 @@ mod walk;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use hierarchy::v1_rank;
+pub(crate) use lookup::Directory;
+pub(crate) use orchestrator::orchestrator_of;
 pub(crate) use scan::{Limits, Scan, ScanError, Scanner};
 pub(crate) use skipped::Skipped;

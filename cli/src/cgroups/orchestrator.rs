@@ -29,27 +29,57 @@ pub(super) enum Label<'a> {
 /// The owner that a path names: the innermost container, machine or pod, or else the innermost systemd
 /// unit. A container's own units (`/lxc.payload.web/system.slice/ssh.service`) are the container's.
 pub(super) fn owner(path: &str) -> Option<Owner<'_>> {
-    let mut around = Around::default();
     let mut workload = None;
     let mut unit = None;
-    let mut rest = path.strip_prefix('/').filter(|rest| !rest.is_empty());
-    while let Some(here) = rest {
-        let (component, inside) = match here.split_once('/') {
-            Some((component, inside)) => (component, Some(inside)),
-            None => (here, None),
-        };
-        around.in_pods |= is_pods(component);
-        let owner =
-            |(orchestrator, label)| Owner { orchestrator, label, inside: inside.unwrap_or("") };
-        if let Some(found) = workload_of(component, &around) {
-            workload = Some(owner(found));
-        } else if is_unit(component) {
-            unit = Some(owner((Orchestrator::Systemd, Label::Unit(component))));
+    for Sign { component, inside, found } in signs(path) {
+        let owner = |(orchestrator, label)| Owner { orchestrator, label, inside };
+        match found {
+            Some(found) => workload = Some(owner(found)),
+            None => unit = Some(owner((Orchestrator::Systemd, Label::Unit(component)))),
         }
-        around.descend(component);
-        rest = inside;
     }
     workload.or(unit)
+}
+
+/// Who runs the cgroup of this path.
+pub(crate) fn orchestrator_of(path: &str) -> Orchestrator {
+    owner(path).map_or(Orchestrator::Unknown, |owner| owner.orchestrator)
+}
+
+/// The components of a path that say who runs the cgroup, the outermost first: with what a workload's says, or with
+/// nothing for a systemd unit.
+pub(super) fn components(path: &str) -> impl Iterator<Item = (&str, Option<Found<'_>>)> {
+    signs(path).map(|sign| (sign.component, sign.found))
+}
+
+/// A component that says who runs the cgroup.
+struct Sign<'a> {
+    component: &'a str,
+    /// What follows it, without a leading `/`.
+    inside: &'a str,
+    /// What a workload's component says; nothing for a systemd unit.
+    found: Option<Found<'a>>,
+}
+
+fn signs(path: &str) -> impl Iterator<Item = Sign<'_>> {
+    let mut around = Around::default();
+    let mut rest = path.strip_prefix('/').filter(|rest| !rest.is_empty());
+    std::iter::from_fn(move || {
+        while let Some(here) = rest {
+            let (component, inside) = match here.split_once('/') {
+                Some((component, inside)) => (component, Some(inside)),
+                None => (here, None),
+            };
+            around.in_pods |= is_pods(component);
+            let found = workload_of(component, &around);
+            around.descend(component);
+            rest = inside;
+            if found.is_some() || is_unit(component) {
+                return Some(Sign { component, inside: inside.unwrap_or(""), found });
+            }
+        }
+        None
+    })
 }
 
 /// Where in a path a component stands.
@@ -74,7 +104,7 @@ impl<'a> Around<'a> {
     }
 }
 
-type Found<'a> = (Orchestrator, Label<'a>);
+pub(super) type Found<'a> = (Orchestrator, Label<'a>);
 
 fn workload_of<'a>(component: &'a str, around: &Around<'a>) -> Option<Found<'a>> {
     kubernetes(component, around)

@@ -117,6 +117,16 @@ impl Scanner {
         Self { limits, ..self }
     }
 
+    /// Where its hierarchies are mounted.
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The hierarchy whose inodes are the ids, once one was in use.
+    pub(super) fn primary(&self) -> Option<&OsStr> {
+        self.primary.as_deref()
+    }
+
     /// Reads every cgroup. Those that appear or vanish while it runs may be in the scan or not.
     ///
     /// # Errors

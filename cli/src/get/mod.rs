@@ -1,5 +1,6 @@
-//! `bellwire get`: prints a provider's snapshot, once or at every change.
+//! `bellwire get`: prints a provider's snapshot, once or at every change, or what it knows of what is asked for.
 
+mod lookup;
 mod print;
 mod selection;
 mod watch;
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use bellwire::cgroups::{CgroupsSnapshot, Malformed};
 use bellwire::{RefreshError, Refreshed, RunDir, Snapshot, SnapshotCache, State};
 
-use crate::args::{Get, Subject};
+use crate::args::{Args, Get, Subject};
 use crate::exit::{Exit, Failure, chain};
 use crate::stop::Stop;
 use selection::Selection;
@@ -20,7 +21,19 @@ type Cache = SnapshotCache<CgroupsSnapshot>;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(run_dir: &RunDir, args: &Get) -> Result<Exit, Failure> {
-    let Subject::Cgroups = args.subject;
+    match args.subject {
+        Subject::Cgroups => snapshot(run_dir, args),
+        Subject::CgroupsLookup => lookup::cgroups(run_dir, args),
+        Subject::Apps => lookup::apps(run_dir, args),
+    }
+}
+
+fn snapshot(run_dir: &RunDir, args: &Get) -> Result<Exit, Failure> {
+    if !args.keys.is_empty() {
+        Args::refuse(
+            "cgroups are printed all together: --filter TEXT selects, and cgroups-lookup takes paths",
+        );
+    }
     let selection = Selection::new(args.filter.as_deref(), &args.orchestrator);
     let mut cache = Cache::new(run_dir);
     if args.watch {
@@ -32,7 +45,7 @@ pub(crate) fn run(run_dir: &RunDir, args: &Get) -> Result<Exit, Failure> {
         return Err(nothing(&cache, run_dir, timeout));
     }
     if let Some(current) = cache.current() {
-        print::snapshot(current, &selection, args.format)?;
+        print::snapshot(current, &selection, args.format())?;
     }
     Ok(Exit::Ok)
 }

@@ -106,7 +106,7 @@ fn table(view: View<'_>, selection: &Selection) -> Rows {
             Cell::new(cgroup.name),
             Cell::new(cgroup.orchestrator.as_str()),
             Cell::new(state(&cgroup)),
-            Cell::new(inode(&cgroup)),
+            Cell::new(inode(cgroup.id, cgroup.options)),
             Cell::new(cgroup.path).style(FAINT),
         ]);
     }
@@ -123,11 +123,11 @@ fn state(cgroup: &Cgroup<'_>) -> &'static str {
 }
 
 /// The id; `hierarchy:inode` when it is not from the primary hierarchy.
-fn inode(cgroup: &Cgroup<'_>) -> String {
-    if !cgroup.options.contains(Options::SECONDARY) {
-        return cgroup.id.to_string();
+pub(super) fn inode(id: u64, options: Options) -> String {
+    if !options.contains(Options::SECONDARY) {
+        return id.to_string();
     }
-    format!("{}:{}", cgroup.id >> 56, cgroup.id & (u64::MAX >> 8))
+    format!("{}:{}", id >> 56, id & (u64::MAX >> 8))
 }
 
 impl<'a> Row<'a> {

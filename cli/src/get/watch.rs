@@ -25,7 +25,7 @@ pub(super) fn run(
         .map_err(|error| Failure::of(Exit::Failed, "cannot make this wait end", &error))?;
     stop.on_request(move || canceller.cancel());
     let limit = args.timeout.map(|timeout| (Instant::now() + timeout, timeout));
-    let mut printer = Printer::new(selection, args.format);
+    let mut printer = Printer::new(selection, args.format());
     let mut provider = Provider::default();
     let mut found = cache.refresh();
     while stop.requested().is_none() {

@@ -1,6 +1,7 @@
-//! `bellwire provide`: serves this machine's cgroups until it is told to stop.
+//! `bellwire provide`: serves this machine's cgroups or processes until it is told to stop.
 
 mod feed;
+mod lookup;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -19,7 +20,14 @@ use crate::stop::Stop;
 pub(crate) use feed::{Fed, Feed, FeedError, Source};
 
 pub(crate) fn run(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure> {
-    let Subject::Cgroups = args.subject;
+    match args.subject {
+        Subject::Cgroups => cgroups(run_dir, args),
+        Subject::CgroupsLookup => lookup::cgroups(run_dir, args),
+        Subject::Apps => lookup::apps(run_dir, args),
+    }
+}
+
+fn cgroups(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure> {
     let stop = Stop::on_signals()?;
     let mut builder = Server::builder(run_dir);
     let publisher =
@@ -123,9 +131,9 @@ impl Origin {
 }
 
 /// What clients connect to.
-fn place(run_dir: &RunDir) -> String {
+fn place(run_dir: &RunDir, service: &str) -> String {
     let endpoints = run_dir.endpoints().unwrap_or_default();
-    let own = endpoints.iter().find(|one| one.service.as_str() == CgroupsSnapshot::NAME);
+    let own = endpoints.iter().find(|one| one.service.as_str() == service);
     own.map_or_else(|| run_dir.path().display().to_string(), EndpointInfo::address)
 }
 
@@ -148,7 +156,7 @@ impl Say {
             }
         };
         let name = CgroupsSnapshot::NAME;
-        let place = place(run_dir);
+        let place = place(run_dir, name);
         tell(format_args!("{GOOD}providing{GOOD:#} {name} at {place}: {what}"));
         if matches!(origin, Origin::NoCgroups) {
             tell(format_args!("{WARN}made up{WARN:#}: this system knows no cgroups"));

@@ -11,6 +11,7 @@ mod cgroups;
 mod demo;
 mod doctor;
 mod help;
+mod lookup;
 mod ls;
 mod ping;
 mod provide;

@@ -8,6 +8,7 @@
 )]
 
 mod bench;
+mod lookup;
 mod sandbox;
 #[allow(dead_code, reason = "the tests of all systems use the rest")]
 #[path = "../cli/support.rs"]

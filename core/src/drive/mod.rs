@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::call::{Arrival, CallMachine, Outgoing, Reply, SubmitError, Ticket};
-use crate::lane::{Armed, Epoch, LaneStats, Lanes, PushError, STREAM_LANE, Wake};
+use crate::lane::{Armed, Epoch, Growth, LaneStats, Lanes, PushError, STREAM_LANE, Wake};
 use crate::resize::{self, FollowError, ResizeError, Shortage};
 use crate::sample::Asking;
 use crate::wire::CloseReason;
@@ -57,6 +57,7 @@ pub struct Drive<P: Port> {
     parks: u64,
     /// How long a lane may be much too large.
     shrink_after: Duration,
+    growth: Growth,
     /// There are records that were seen and not taken: the last look took as many as one look takes.
     unread: bool,
     /// How often this end began to wait.
@@ -85,6 +86,7 @@ impl<P: Port> Drive<P> {
             rings: 0,
             parks: 0,
             shrink_after: SHRINK_AFTER,
+            growth: Growth::default(),
             unread: false,
             waits: 0,
             trims: 0,
@@ -106,6 +108,12 @@ impl<P: Port> Drive<P> {
     /// next send. Default: [`SHRINK_AFTER`].
     pub fn set_shrink_after(&mut self, span: Duration) {
         self.shrink_after = span;
+    }
+
+    /// Sets whether the own lane becomes larger because it is full. A message that does not fit it makes it grow in
+    /// any case.
+    pub fn set_growth(&mut self, growth: Growth) {
+        self.growth = growth;
     }
 
     /// The transport's end.
@@ -225,7 +233,7 @@ impl<P: Port> Drive<P> {
             };
             match error {
                 SubmitError::Push(PushError::Grow { to }) => self.grow(to)?,
-                SubmitError::Push(PushError::Full { .. }) => match self.lanes.should_grow() {
+                SubmitError::Push(PushError::Full { .. }) => match self.larger() {
                     // Else it waits, as it would have without.
                     Some(to) if self.grow(to).is_ok() => {}
                     _ => return Err(self.unsent(error)),
@@ -256,7 +264,7 @@ impl<P: Port> Drive<P> {
             self.trace.begin(|| self.port.now());
         }
         let wanted = STREAM_LANE.min(self.lanes.most());
-        if self.lanes.epoch().size < wanted {
+        if self.lanes.epoch().size < wanted && self.growth != Growth::Never {
             // It goes through a smaller lane too, if there is no memory for a larger one.
             let _ = self.grow(wanted);
         }
@@ -324,11 +332,27 @@ impl<P: Port> Drive<P> {
     /// Publishes what was pushed and rings the peer if it asked for it.
     pub fn commit(&mut self) {
         self.publish();
-        if self.lanes.take_chores()
-            && resize::chores(&mut self.port, &mut self.lanes, self.shrink_after)
-        {
+        if self.lanes.take_chores() && self.chores() {
             self.tell_resized();
             self.publish();
+        }
+    }
+
+    fn chores(&mut self) -> bool {
+        let (port, lanes) = (&mut self.port, &mut self.lanes);
+        if self.growth != Growth::Never {
+            return resize::chores(port, lanes, self.shrink_after);
+        }
+        // No epoch is offered that nobody will use.
+        lanes.is_grown() && resize::shrink_idle(port, lanes, port.now(), self.shrink_after)
+    }
+
+    /// The size that the lane should have instead of waiting for room.
+    fn larger(&self) -> Option<Geometry> {
+        match self.growth {
+            Growth::Never => None,
+            Growth::Often => self.lanes.should_grow(),
+            Growth::AtOnce => self.lanes.next_size(),
         }
     }
 
@@ -437,16 +461,18 @@ impl<P: Port> Drive<P> {
         Ok(None)
     }
 
-    /// Asks to be rung for the next answer, for an event loop that is about to sleep. True when one is there
-    /// already: do not sleep.
+    /// Asks to be rung for the next answer, and, with `room`, when there is room for a request that met a full lane: for
+    /// an event loop that is about to sleep. True when there is some already: do not sleep.
     ///
     /// # Errors
     /// [`CallFailed::Peer`] when the peer lies.
-    pub fn arm(&mut self) -> Result<bool, CallFailed> {
-        let armed = self.lanes.arm(self.port.own(), self.port.peer(), false);
+    pub fn arm(&mut self, room: bool) -> Result<bool, CallFailed> {
+        // With too many requests in flight it is an answer that makes room.
+        let space = room && !self.calls.is_at_limit();
+        let armed = self.lanes.arm(self.port.own(), self.port.peer(), space);
         let (armed, wake) = armed.map_err(|fault| poison(&mut self.poisoned, fault))?;
         self.rings += ring(&self.port, &self.trace, wake);
-        Ok(armed == Armed::Moved || self.unread)
+        Ok(armed == Armed::Moved || self.unread || self.lanes.has_untaken())
     }
 
     /// Waits for room for a request that met a full lane. Take answers by [`Drive::try_reply`] until there are

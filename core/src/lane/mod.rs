@@ -26,7 +26,7 @@ mod sizing;
 pub use epoch::{Epoch, LaneStats, LaneTerms, MOST_ATTACHED, MOST_OUTSTANDING, STREAM_LANE};
 pub use receiver::Record;
 pub use sender::PushError;
-pub use sizing::FULL_LIMIT;
+pub use sizing::{FULL_LIMIT, Growth};
 
 use receiver::Receiver;
 use sender::Sender;
@@ -265,6 +265,11 @@ impl Lanes {
         moved
     }
 
+    /// Whether there are records of the peer that were seen and not taken.
+    pub fn has_untaken(&self) -> bool {
+        self.receiver.has_untaken()
+    }
+
     /// Whether the record that did not fit would fit now.
     ///
     /// # Errors
@@ -347,6 +352,11 @@ impl Lanes {
     /// The size that the own lane should have instead of waiting for room.
     pub fn should_grow(&self) -> Option<Geometry> {
         self.sender.should_grow()
+    }
+
+    /// The next larger size of the own lane that was agreed, if it is not the largest.
+    pub fn next_size(&self) -> Option<Geometry> {
+        self.sender.next_size()
     }
 
     /// Whether there is something to do that is not urgent: see [`chores`](crate::resize::chores). Once, until the

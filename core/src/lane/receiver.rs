@@ -101,6 +101,11 @@ impl Receiver {
         peer.will_read(self.ring.offset(self.head + LINE));
     }
 
+    /// Whether there are records that were seen and not taken.
+    pub(super) fn has_untaken(&self) -> bool {
+        self.head < self.peer_tail
+    }
+
     /// Loads the peer's `tail` and checks it against this end's own counts.
     #[inline]
     pub(super) fn has_more<P: PeerMemory>(&mut self, peer: &P) -> Result<bool, PeerFault> {

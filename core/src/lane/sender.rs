@@ -412,6 +412,12 @@ impl Sender {
             .then_some(advised)
     }
 
+    /// The next larger size that was agreed.
+    pub(super) fn next_size(&self) -> Option<Geometry> {
+        let size = self.ring.epoch.size;
+        (size < self.resize.terms.most).then(|| size.doubled())
+    }
+
     /// Whether the lane is larger than it needs to be when it is idle.
     pub(super) fn is_grown(&self) -> bool {
         self.ring.epoch.size > self.resize.terms.least

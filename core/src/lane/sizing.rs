@@ -14,6 +14,18 @@ const FAR: u64 = 64 << 10;
 /// Of the last 32 records, how many must have met a full lane for the lane to grow.
 pub(super) const FULL_SHARE: u32 = 16;
 
+/// When a lane that every message fits becomes larger because there is no room left in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Growth {
+    /// Never.
+    Never,
+    /// When it is full often, up to [`FULL_LIMIT`].
+    #[default]
+    Often,
+    /// At once, up to what was agreed.
+    AtOnce,
+}
+
 /// What the sender keeps to decide on another size. Nothing of it is touched while records fit.
 #[derive(Debug)]
 pub(super) struct Resize {

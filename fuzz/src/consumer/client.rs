@@ -90,7 +90,7 @@ impl Client<'_> {
                 let mut until = Deadline::within(Duration::from_micros(script.u16().into()));
                 self.drive.wait_for_room(&mut until).err()
             }
-            12 => self.drive.arm().err(),
+            12 => self.drive.arm(false).err(),
             13 if self.sending.is_none() => self.drive.trim().err(),
             14 => {
                 let ticket = self.ticket()?;

@@ -3,7 +3,7 @@ use std::os::fd::AsFd;
 use bellwire::{CallError, ClientConfig, Doorbell, ServerConfig, Session};
 use bellwire_memfd::{clock, poll};
 
-use crate::support::guard::patience;
+use crate::support::guard::{patience, until};
 use crate::support::house::{House, patient, reconcile_session};
 use crate::support::services::{Echo, Hold};
 
@@ -83,6 +83,26 @@ fn an_answer_that_is_there_already_is_told_by_arming() {
     assert_eq!((answered, answer.unwrap()), (ticket, vec![1]));
     drop(client);
     house.close();
+}
+
+#[test]
+fn an_event_loop_may_take_one_answer_at_a_time() {
+    for doorbell in [Doorbell::Eventfd, Doorbell::Socket] {
+        let house = House::with(ServerConfig { workers: 1, ..ServerConfig::default() });
+        let mut client = house.client_with::<Hold>(ClientConfig { doorbell, ..patient() });
+        let session = client.session().unwrap();
+        let sent = [1, 2, 3].map(|number| session.submit(&number).unwrap());
+        house.release();
+        until("all are answered", || house.stats().answered == 3);
+        for (ticket, left) in sent.into_iter().zip([2, 1, 0]) {
+            assert!(session.arm().unwrap(), "{doorbell:?}: {ticket:?} is there");
+            assert_eq!(session.try_reply().unwrap().unwrap().0, ticket);
+            assert_eq!(session.stats().in_flight, left);
+        }
+        assert!(!session.arm().unwrap(), "{doorbell:?}: nothing is there any more");
+        drop(client);
+        house.close();
+    }
 }
 
 #[test]

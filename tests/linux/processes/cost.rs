@@ -35,14 +35,6 @@ impl Pair {
     }
 }
 
-/// Whether all threads of a process sleep.
-fn is_asleep(pid: u32) -> bool {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    let mut stats =
-        tasks.map(|task| fs::read_to_string(task.unwrap().path().join("stat")).unwrap());
-    stats.all(|stat| stat.rsplit(')').next().unwrap().trim_start().starts_with('S'))
-}
-
 fn mapped(memory: &BTreeMap<u64, (String, u64)>) -> u64 {
     memory.values().map(|(_, size)| size).sum()
 }
@@ -51,7 +43,7 @@ fn mapped(memory: &BTreeMap<u64, (String, u64)>) -> u64 {
 fn an_idle_session_wakes_nobody() {
     let pair = Pair::open();
     for pid in pair.pids() {
-        until("both ends sleep", || is_asleep(pid));
+        until("both ends sleep", || kernel::is_asleep(pid));
     }
     // On a busy machine a thread may be seen asleep on its way to sleep: the second look is at sleepers.
     let woken = (0..2).map(|_| {

@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 
 use bellwire::{
     CallError, Client, ClientConfig, Doorbell, Executed, Offence, RunDir, ServerConfig, Session,
+    WhenFull,
 };
+use bellwire_memfd::poll;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::child::{Parent, Process};
-use crate::support::guard::{PATIENCE, until};
+use crate::support::guard::{PATIENCE, patience, until};
 use crate::support::house::{Dir, House, patient};
 use crate::support::kernel;
 use crate::support::roles::parse_stats;
@@ -266,4 +268,25 @@ fn a_client_leaves_a_provider_that_takes_nothing_and_comes_back_to_it() {
     until("another session opens", || client.call(&vec![3]).is_ok_and(|answer| answer == [3]));
     let stats = parse_stats(&server.ask("stats"));
     assert_eq!((stats.sessions, stats.poisoned), (1, 0));
+}
+
+#[test]
+fn an_event_loop_that_met_a_full_lane_is_told_of_room_before_any_answer() {
+    for doorbell in [Doorbell::Eventfd, Doorbell::Socket] {
+        let dir = Dir::new();
+        let mut server = Process::start("server 1", &dir.run_dir);
+        let config = ClientConfig { doorbell, when_full: WhenFull::Fail, ..patient() };
+        let mut client = Client::<Hold>::with_config(&dir.run_dir, config);
+        let session = client.connect().unwrap();
+        session.submit(&0).unwrap();
+        assert_eq!(server.hear(), "came 0");
+        let stopped = Stopped::new(&server);
+        while session.submit(&1).is_ok() {}
+        assert!(!session.arm_for_room().unwrap(), "{doorbell:?}");
+        drop(stopped);
+        let rung = session.as_fd().unwrap();
+        assert!(poll::wait_readable(&[rung], Some(patience())).unwrap().any(), "{doorbell:?}");
+        assert!(session.try_reply().unwrap().is_none(), "its worker is held");
+        session.submit(&2).unwrap();
+    }
 }

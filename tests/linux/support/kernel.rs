@@ -75,6 +75,14 @@ pub(crate) fn memfds(pid: u32, name: &str) -> Vec<u64> {
     paths.filter(is_one).filter_map(|path| Some(fs::metadata(path).ok()?.ino())).collect()
 }
 
+/// Whether all threads of a process sleep.
+pub(crate) fn is_asleep(pid: u32) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let mut stats =
+        tasks.map(|task| fs::read_to_string(task.unwrap().path().join("stat")).unwrap());
+    stats.all(|stat| stat.rsplit(')').next().unwrap().trim_start().starts_with('S'))
+}
+
 /// Voluntary context switches of all threads: how often one went to sleep.
 pub(crate) fn sleeps(pid: u32) -> u64 {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();

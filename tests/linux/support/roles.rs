@@ -31,6 +31,8 @@ pub(crate) fn play(role: &str, parent: Parent) {
             blobs::call(parent, |words| squeeze.obey(words));
         }
         "backend" => crate::backends::serve(parent, words),
+        #[cfg(feature = "tokio")]
+        "async-idle" => crate::asynchronous::idle(parent),
         "busy" => latency::spin(parent, words.parse().unwrap()),
         "observer" => latency::observe(parent),
         "victim" => latency::wait_for_death(parent, &words.split(' ').collect::<Vec<_>>()),

@@ -1,0 +1,113 @@
+//! Services that answer what they are asked: `apps-lookup`, `cgroups-lookup`.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use bellwire::apps::AppsLookup;
+use bellwire::cgroups::CgroupsLookup;
+use bellwire::{Answers, RunDir, Server, ServerConfig, Service};
+
+use super::{place, tell, unserved};
+use crate::apps::{ProcError, Processes};
+use crate::args::{Args, Provide};
+use crate::cgroups::{Directory, Limits, ScanError, Scanner};
+use crate::exit::{Exit, Failure, chain};
+use crate::out::{GOOD, WARN, span};
+use crate::stop::Stop;
+
+/// Files of the kernel are read in threads of their own: a long batch holds up no other client.
+const WORKERS: usize = 2;
+/// How long one wait for the end is.
+const LONG: Duration = Duration::from_secs(3600);
+
+pub(super) fn apps(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure> {
+    refuse_made_up(args);
+    let root = args.root.as_deref().unwrap_or(Path::new(Processes::ROOT));
+    let processes = Processes::open(root).map_err(|error| no_processes(root, &error))?;
+    let hides = processes.is_hiding();
+    let what = format!("the processes of {}", root.display());
+    let handler = move |pids: &[u32], answers: &mut Answers<'_, _>| {
+        // Who is asked for twice in one batch is read once.
+        let mut read = HashMap::new();
+        for pid in pids {
+            answers.push(read.entry(*pid).or_insert_with(|| processes.look(*pid)));
+        }
+    };
+    serve::<AppsLookup>(run_dir, handler, || {
+        let name = AppsLookup::NAME;
+        tell(format_args!("{GOOD}providing{GOOD:#} {name} at {}: {what}", place(run_dir, name)));
+        if hides {
+            tell(format_args!(
+                "{WARN}incomplete{WARN:#}: this system hides other users' processes from this one (hidepid): \
+                 run as root, or as the group that it makes an exception of"
+            ));
+        }
+    })
+}
+
+pub(super) fn cgroups(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure> {
+    refuse_made_up(args);
+    let root = args.root.as_deref().unwrap_or(Path::new(Scanner::ROOT));
+    let limits = Limits { items: args.max_cgroups, depth: args.max_depth };
+    let directory = Directory::open(root, limits, args.interval);
+    let directory = directory.map_err(|error| no_cgroups(root, &error))?;
+    let (count, age) = (directory.len(), span(args.interval));
+    let handler = move |paths: &[String], answers: &mut Answers<'_, _>| {
+        directory.look(paths, |found| answers.push(&found));
+    };
+    serve::<CgroupsLookup>(run_dir, handler, || {
+        let (name, root) = (CgroupsLookup::NAME, root.display());
+        let place = place(run_dir, name);
+        tell(format_args!(
+            "{GOOD}providing{GOOD:#} {name} at {place}: {count} cgroups of {root}, read anew after {age}"
+        ));
+    })
+}
+
+/// Serves until it is time to stop.
+fn serve<S: Service>(
+    run_dir: &RunDir,
+    handler: impl Fn(&[S::Request], &mut Answers<'_, S::Response>) + Send + Sync + 'static,
+    say: impl FnOnce(),
+) -> Result<Exit, Failure> {
+    let stop = Stop::on_signals()?;
+    let config = ServerConfig { workers: WORKERS, ..ServerConfig::default() };
+    let mut builder = Server::builder_with(run_dir, config);
+    let served = builder.serve_batches::<S>(move |_, requests, answers| handler(requests, answers));
+    served.map_err(|error| unserved(run_dir, &error))?;
+    let server = builder.start().map_err(|error| unserved(run_dir, &error))?;
+    say();
+    while !stop.sleep_until(Instant::now() + LONG) {}
+    let stats = server.stop();
+    let (clients, answered) = (stats.admitted, stats.answered);
+    tell(format_args!("stopped: {clients} sessions served, {answered} requests answered"));
+    Ok(Exit::Ok)
+}
+
+fn refuse_made_up(args: &Provide) {
+    if args.made_up.is_some() {
+        Args::refuse("--made-up is for cgroups only");
+    }
+}
+
+fn no_processes(root: &Path, error: &ProcError) -> Failure {
+    let root = root.display();
+    match error {
+        ProcError::Missing => Failure::new(
+            Exit::Unavailable,
+            format!("{root} shows no processes: this system has no {} to serve", AppsLookup::NAME),
+        )
+        .next("provide it on Linux; name the mount point of proc(5) with --root DIR"),
+        ProcError::Unreadable(error) => {
+            Failure::new(Exit::Failed, format!("cannot read {root}: {}", chain(error)))
+        }
+    }
+}
+
+fn no_cgroups(root: &Path, error: &ScanError) -> Failure {
+    let none = !root.exists() && !Scanner::has_cgroups();
+    let exit = if none { Exit::Unavailable } else { Exit::Failed };
+    Failure::of(exit, "nothing to provide", error)
+        .next("name the mount point of the cgroup hierarchies with --root DIR")
+}

@@ -1,0 +1,254 @@
+//! Real processes and real cgroups, looked up.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+
+use serde_json::Value;
+
+use crate::support::{Ended, Place, Running, shell};
+
+/// A process that does nothing, until it is dropped.
+struct Idle(Child);
+
+impl Idle {
+    fn new() -> Self {
+        Self(Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap())
+    }
+
+    fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    fn end(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Idle {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn provide(place: &Place, subject: &str) -> Running {
+    let mut provider = place.start(&["provide", subject]);
+    provider.stderr_until("providing");
+    provider
+}
+
+fn get(place: &Place, subject: &str, keys: &[String]) -> (Option<i32>, Value) {
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let ended = place.run(&[&["get", subject, "--json"], &keys[..]].concat());
+    let json = ended.json();
+    (ended.status, json)
+}
+
+fn app(place: &Place, pid: u32) -> Value {
+    get(place, "apps", &[pid.to_string()]).1["apps"][0].clone()
+}
+
+#[test]
+fn a_process_is_who_the_kernel_says_until_it_is_gone() {
+    let place = Place::new();
+    let _provider = provide(&place, "apps");
+    let mut idle = Idle::new();
+    let found = app(&place, idle.pid());
+    assert_eq!((&found["status"], &found["comm"]), (&"known".into(), &"sleep".into()));
+    assert_eq!(found["ppid"], std::process::id());
+    let dir = PathBuf::from(format!("/proc/{}", idle.pid()));
+    assert_eq!(found["uid"], fs::metadata(&dir).unwrap().uid());
+    let stat = fs::read_to_string(dir.join("stat")).unwrap();
+    let ticks: u64 = stat.split_whitespace().nth(21).unwrap().parse().unwrap();
+    assert_eq!(found["started_ns"], ticks * 10_000_000);
+    let cgroups = fs::read_to_string(dir.join("cgroup")).unwrap();
+    let path = found["cgroup"].as_str().unwrap();
+    assert!(cgroups.lines().any(|line| line.ends_with(&format!(":{path}"))), "{path}: {cgroups}");
+    idle.end();
+    let (status, gone) = get(&place, "apps", &[idle.pid().to_string()]);
+    assert_eq!((status, &gone["apps"][0]["status"]), (Some(8), &"unknown".into()));
+}
+
+#[test]
+fn kernel_threads_have_names_and_threads_of_a_process_are_none() {
+    let place = Place::new();
+    let _provider = provide(&place, "apps");
+    let (tell, told) = std::sync::mpsc::channel();
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let thread = thread::spawn(move || {
+        tell.send(fs::read_link("/proc/thread-self").unwrap()).unwrap();
+        let _ = ended.recv();
+    });
+    let thread_id: u32 =
+        told.recv().unwrap().file_name().unwrap().to_str().unwrap().parse().unwrap();
+    assert_eq!(app(&place, thread_id)["status"], "unknown");
+    drop(end);
+    thread.join().unwrap();
+    match fs::read_to_string("/proc/2/comm") {
+        Ok(name) if name.trim_end() == "kthreadd" => {
+            let found = app(&place, 2);
+            assert_eq!((&found["comm"], &found["ppid"]), (&"kthreadd".into(), &0.into()));
+        }
+        _ => eprintln!("skipped: there are no kernel threads in this pid namespace"),
+    }
+}
+
+#[test]
+fn a_name_of_odd_bytes_is_shown_and_harms_no_terminal() {
+    let place = Place::new();
+    let _provider = provide(&place, "apps");
+    let script = r"printf 'x) R 1\n\033[\377y' > /proc/self/comm; echo ready; read -r _";
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut odd = Idle(command.spawn().unwrap());
+    let mut ready = [0; 6];
+    std::io::Read::read_exact(odd.0.stdout.as_mut().unwrap(), &mut ready).unwrap();
+    let found = app(&place, odd.pid());
+    assert_eq!(found["comm"], "x) R 1\u{fffd}\u{fffd}[\u{fffd}y");
+    assert_eq!(found["ppid"], std::process::id());
+    odd.end();
+}
+
+#[test]
+fn processes_that_die_while_they_are_looked_at_disturb_nobody() {
+    let place = Place::new();
+    let _provider = provide(&place, "apps");
+    let idle = Idle::new();
+    let most: u32 = fs::read_to_string("/proc/sys/kernel/pid_max").unwrap().trim().parse().unwrap();
+    let last = most.min(60_000);
+    let (mut known, mut asked) = (0, 0);
+    thread::scope(|scope| {
+        let breeder = scope.spawn(|| {
+            for _ in 0..60 {
+                let mut brief: Vec<_> = (0..5)
+                    .map(|_| Command::new("true").stdin(Stdio::null()).spawn().unwrap())
+                    .collect();
+                assert!(brief.iter_mut().all(|child| child.wait().unwrap().success()));
+            }
+        });
+        while asked == 0 || !breeder.is_finished() {
+            let mut command = place.command(&["get", "apps", "-", "--json", "--timeout", "60s"]);
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            let mut child = command.spawn().unwrap();
+            let mut stdin = child.stdin.take().unwrap();
+            for pid in (1..=last).chain([idle.pid()]) {
+                writeln!(stdin, "{pid}").unwrap();
+            }
+            drop(stdin);
+            let ended = Ended::from(child.wait_with_output().unwrap());
+            assert_eq!(ended.status, Some(8), "{}", ended.stderr);
+            let json = ended.json();
+            let apps = json["apps"].as_array().unwrap();
+            assert_eq!(apps.len(), last as usize + 1);
+            assert_eq!(apps.last().unwrap()["status"], "known");
+            known = json["count"]["known"].as_u64().unwrap();
+            assert_eq!(json["count"]["too_large"], 0);
+            asked += 1;
+        }
+    });
+    assert!(known >= 2, "this process, and the idle one");
+}
+
+#[test]
+fn where_processes_are_hidden_it_is_said_and_nobody_is_taken_for_gone() {
+    // Where an unprivileged user may come.
+    let open = tempfile::tempdir().unwrap();
+    let (program, run, proc) =
+        (open.path().join("bellwire"), open.path().join("run"), open.path().join("proc"));
+    fs::copy(env!("CARGO_BIN_EXE_bellwire"), &program).unwrap();
+    for dir in [&run, &proc] {
+        fs::create_dir(dir).unwrap();
+    }
+    let words = |path: &Path| path.to_str().unwrap().to_owned();
+    let (program, run, proc) = (words(&program), words(&run), words(&proc));
+    let may = "chmod 755 \"$0\" && chown 65534:65534 \"$1\" && unshare -m true && \
+               setpriv --reuid 65534 --regid 65534 --clear-groups true";
+    if shell(may, &[&words(open.path()), &run]) != Some(true) {
+        return eprintln!("skipped: this user may not mount proc(5), or be another");
+    }
+    let as_nobody = "exec setpriv --reuid 65534 --regid 65534 --clear-groups \"$@\"";
+    let hidden = format!("mount -t proc -o hidepid=2 proc '{proc}' && {as_nobody}");
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", &hidden, "sh", &program, "--run-dir", &run]);
+    command.args(["provide", "apps", "--root", &proc]).current_dir(open.path());
+    let mut provider = Running::of(&mut command);
+    provider.stderr_until("providing");
+    assert!(provider.stderr_until("incomplete").contains("hidepid"));
+    let pids = ["1", &provider.pid().to_string(), "4194303"].map(str::to_owned);
+    let mut command = Command::new("sh");
+    command.args(["-c", as_nobody, "sh", &program, "--run-dir", &run, "get", "apps", "--json"]);
+    let ended = Ended::of(command.args(&pids).current_dir(open.path()));
+    assert_eq!(ended.status, Some(9), "{ended:?}");
+    let json = ended.json();
+    let states = [0, 1, 2].map(|at| json["apps"][at]["status"].as_str().unwrap().to_owned());
+    assert_eq!(states, ["retry-later", "known", "retry-later"]);
+}
+
+/// A cgroup of this machine, removed at the end.
+struct RealCgroup {
+    dir: PathBuf,
+    path: String,
+}
+
+impl RealCgroup {
+    fn new(name: &str) -> Option<Self> {
+        let unit = format!("bellwire-{name}-{}.service", std::process::id());
+        let made = ["unified", "", "memory"].into_iter().find_map(|hierarchy| {
+            let parent = Path::new("/sys/fs/cgroup").join(hierarchy);
+            let dir = parent.join(&unit);
+            (parent.join("cgroup.procs").exists() && fs::create_dir(&dir).is_ok()).then_some(dir)
+        });
+        if made.is_none() {
+            eprintln!("skipped: this user may not make a cgroup");
+        }
+        made.map(|dir| Self { dir, path: format!("/{unit}") })
+    }
+}
+
+impl Drop for RealCgroup {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.dir);
+    }
+}
+
+#[test]
+fn a_real_cgroup_is_known_as_long_as_it_is_there_and_so_is_who_is_in_it() {
+    let Some(made) = RealCgroup::new("lookup") else { return };
+    let place = Place::new();
+    let _cgroups = provide(&place, "cgroups-lookup");
+    let _apps = provide(&place, "apps");
+    let path = made.path.clone();
+    let look = || get(&place, "cgroups-lookup", std::slice::from_ref(&path));
+    let (status, json) = look();
+    assert_eq!(status, Some(0), "{json}");
+    let found = &json["cgroups"][0];
+    let inode = fs::metadata(&made.dir).unwrap().ino();
+    assert_eq!(found["id"].as_u64().unwrap() << 8 >> 8, inode);
+    assert_eq!(
+        (&found["orchestrator"], &found["labels"]["unit"]),
+        (&"systemd".into(), &path[1..].into(),)
+    );
+
+    let mut idle = Idle::new();
+    if fs::write(made.dir.join("cgroup.procs"), idle.pid().to_string()).is_ok() {
+        let found = app(&place, idle.pid());
+        assert_eq!(
+            (&found["cgroup"], &found["orchestrator"]),
+            (&path.clone().into(), &"systemd".into())
+        );
+    } else {
+        eprintln!("skipped: this user may not move a process there");
+    }
+    idle.end();
+    // The kernel lets the last process go by and by.
+    while fs::remove_dir(&made.dir).is_err() {
+        thread::yield_now();
+    }
+    let (status, json) = look();
+    assert_eq!((status, &json["cgroups"][0]["status"]), (Some(8), &"unknown".into()));
+}

@@ -1,0 +1,203 @@
+use std::future::poll_fn;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bellwire_core::ErrorKind;
+use bellwire_core::wire::Doorbell;
+use tokio::sync::Mutex as Turn;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::AsyncSession;
+use crate::transport::clock;
+use crate::transport::ready::Ready;
+use crate::{CallError, Client, ClientConfig, Executed, RunDir, Service, State};
+
+/// A client of service `S` for any number of tasks at once, whoever provides it: absent, late or restarted.
+///
+/// It opens a session at the first call, and another one when that is over. Every future may be dropped at any time: see
+/// [the module](crate::asynchronous).
+///
+/// ```
+/// # use bellwire::{AsyncClient, RunDir, Server, Service};
+/// # struct Increment;
+/// # impl Service for Increment {
+/// #     const NAME: &'static str = "increment";
+/// #     type Request = u64;
+/// #     type Response = u64;
+/// # }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let run_dir = RunDir::new(dir.path());
+/// # let mut builder = Server::builder(&run_dir);
+/// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
+/// # let server = builder.start()?;
+/// let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+/// runtime.block_on(async {
+///     let client = AsyncClient::<Increment>::new(&run_dir);
+///     let (one, other) = tokio::join!(client.call(&1), client.call(&41));
+///     assert_eq!((one?, other?), (2, 42));
+///     Ok(())
+/// })
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct AsyncClient<S: Service> {
+    /// Opens sessions, one at a time.
+    opening: Turn<Client<S>>,
+    session: Mutex<Option<AsyncSession<S>>>,
+    timeout: Duration,
+    connect_timeout: Duration,
+}
+
+impl<S: Service> AsyncClient<S>
+where
+    S::Response: Send,
+{
+    /// A client that meets its provider in `run_dir`.
+    pub fn new(run_dir: &RunDir) -> Self {
+        Self::with_config(run_dir, ClientConfig::default())
+    }
+
+    /// A client with another configuration than the default. A session that would be rung by a futex is rung by an
+    /// eventfd; `spin` and `stream_from` are for calls that block.
+    pub fn with_config(run_dir: &RunDir, config: ClientConfig) -> Self {
+        let doorbell = match config.doorbell {
+            Doorbell::Futex => Doorbell::Eventfd,
+            other => other,
+        };
+        let (timeout, connect_timeout) = (config.timeout, config.connect_timeout);
+        let client = Client::with_config(run_dir, ClientConfig { doorbell, ..config });
+        let session = Mutex::new(None);
+        Self { opening: Turn::new(client), session, timeout, connect_timeout }
+    }
+
+    /// Calls and waits for the answer, at most for the configured time. Opens a session first if there is none and it is
+    /// time to try.
+    ///
+    /// When the provider goes away, the request is sent again once, to its successor, if the handler cannot have run or
+    /// the service is [idempotent](Service::IDEMPOTENT).
+    ///
+    /// # Errors
+    /// [`CallError`] says who is at fault and whether the handler may have run. The client stays usable.
+    ///
+    /// # Panics
+    /// Outside of a runtime with I/O and time.
+    pub async fn call(&self, request: &S::Request) -> Result<S::Response, CallError> {
+        self.call_within(request, self.timeout).await
+    }
+
+    /// Calls and waits for the answer, at most for `timeout`, connecting included.
+    ///
+    /// # Errors
+    /// As [`AsyncClient::call`].
+    ///
+    /// # Panics
+    /// As [`AsyncClient::call`].
+    pub async fn call_within(
+        &self,
+        request: &S::Request,
+        limit: Duration,
+    ) -> Result<S::Response, CallError> {
+        let mut executed = Executed::No;
+        let answer = timeout(limit, self.exchange(request, &mut executed)).await;
+        answer.unwrap_or_else(|_| {
+            self.leave_unread();
+            Err(CallError::Deadline { executed })
+        })
+    }
+
+    /// The open session; opens one if there is none, waiting for the provider's answers but not for an absent provider.
+    ///
+    /// # Errors
+    /// [`CallError`] that says why there is none.
+    ///
+    /// # Panics
+    /// As [`AsyncClient::call`].
+    pub async fn connect(&self) -> Result<AsyncSession<S>, CallError> {
+        if let Some(session) = self.open_session() {
+            return Ok(session);
+        }
+        let mut client = self.opening.lock().await;
+        // Somebody else may have opened it.
+        if let Some(session) = self.open_session() {
+            return Ok(session);
+        }
+        let session = timeout(self.connect_timeout, open(&mut client)).await;
+        let session = session.unwrap_or(Err(CallError::Deadline { executed: Executed::No }))?;
+        let started = AsyncSession::start(session, self.timeout);
+        let session = started.map_err(|error| unwatched::<S>(&error))?;
+        *self.lock() = Some(session.clone());
+        Ok(session)
+    }
+
+    /// What is known of the service, without waiting: [`State::Connecting`] while a session is being opened.
+    pub fn state(&self) -> State {
+        if self.open_session().is_some() {
+            return State::Ready;
+        }
+        self.opening.try_lock().map_or(State::Connecting, |client| client.state())
+    }
+
+    async fn exchange(
+        &self,
+        request: &S::Request,
+        executed: &mut Executed,
+    ) -> Result<S::Response, CallError> {
+        let session = self.connect().await?;
+        let error = match session.exchange(request, executed).await {
+            Err(error) if error.is_of_session() => error,
+            answer => return answer,
+        };
+        self.lose(&session);
+        // Who lied is not asked again, nor is its successor on its behalf.
+        let lied = matches!(error, CallError::PeerLied(_));
+        if lied || (error.executed() == Executed::Maybe && !S::IDEMPOTENT) {
+            return Err(error);
+        }
+        match self.connect().await {
+            Ok(session) => session.exchange(request, executed).await,
+            Err(_) => Err(error),
+        }
+    }
+
+    fn open_session(&self) -> Option<AsyncSession<S>> {
+        let mut session = self.lock();
+        if !session.as_ref()?.is_open() {
+            *session = None;
+        }
+        session.clone()
+    }
+
+    fn lose(&self, lost: &AsyncSession<S>) {
+        self.lock().take_if(|session| session.is(lost));
+    }
+
+    /// Gives up a session whose provider has taken nothing for longer than configured.
+    fn leave_unread(&self) {
+        self.lock().take_if(|session| session.is_left_unread());
+    }
+
+    /// No code that holds this lock can panic halfway through a change.
+    fn lock(&self) -> MutexGuard<'_, Option<AsyncSession<S>>> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Steps until a session is open.
+async fn open<S: Service>(client: &mut Client<S>) -> Result<crate::Session<S>, CallError> {
+    loop {
+        if let Some(session) = client.step()? {
+            return Ok(session);
+        }
+        let Some((arrived, until)) = client.waits_for() else { continue };
+        let ready = Ready::watch(arrived).map_err(|error| unwatched::<S>(&error))?;
+        let until = Instant::now() + until.since(clock::now());
+        // The handshake's own deadline is the client's to notice.
+        let _ = timeout_at(until, poll_fn(|context| ready.poll_rung(context))).await;
+    }
+}
+
+fn unwatched<S: Service>(error: &std::io::Error) -> CallError {
+    let reason = format!("cannot wait for the provider: {error}").into();
+    CallError::Connect { service: Client::<S>::SERVICE, kind: ErrorKind::System, reason }
+}

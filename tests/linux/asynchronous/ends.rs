@@ -1,0 +1,155 @@
+//! Providers, runtimes and sessions that end, and sessions that are idle.
+
+use std::sync::Arc;
+
+use bellwire::{CallError, Executed, State};
+use rustix::thread::{ClockId, NanosleepRelativeResult, Timespec, clock_nanosleep_relative};
+use tokio::task::JoinSet;
+
+use super::{client, current, in_each_runtime, settled, several, until};
+use crate::support::child::Process;
+use crate::support::house::{Dir, House};
+use crate::support::kernel;
+use crate::support::services::{Echo, Hold};
+
+#[test]
+fn a_provider_that_is_killed_fails_every_call_and_its_successor_is_found() {
+    in_each_runtime(async || {
+        let dir = Dir::new();
+        let mut server = Process::start("server", &dir.run_dir);
+        let client = Arc::new(client::<Hold>(&dir.run_dir));
+        let session = client.connect().await.unwrap();
+        assert_eq!(session.provider_pid(), Some(server.pid()));
+        let mut calls = JoinSet::new();
+        for who in 0..100_u64 {
+            let session = session.clone();
+            calls.spawn(async move { session.call(&who).await });
+        }
+        until("all are sent", || session.stats().made == 100).await;
+        let mut server = tokio::task::spawn_blocking(move || {
+            assert!(server.hear().starts_with("came"));
+            server
+        })
+        .await
+        .unwrap();
+        server.kill();
+        let mut ran = 0;
+        while let Some(answer) = calls.join_next().await {
+            match answer.unwrap() {
+                Err(CallError::PeerGone { executed }) => {
+                    ran += u32::from(executed == Executed::Maybe);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(
+            (1..100).contains(&ran),
+            "the one in the handler, and those that were read with it: {ran}"
+        );
+        assert!(!session.is_open());
+        let gone = session.call(&1).await;
+        assert!(matches!(gone, Err(CallError::PeerGone { executed: Executed::No })), "{gone:?}");
+        assert_eq!(settled(&session).failed, 100);
+
+        assert!(matches!(client.call(&1).await, Err(CallError::Absent { .. })));
+        assert_eq!(client.state(), State::Absent);
+        let mut next = Process::start("server", &dir.run_dir);
+        assert_eq!(next.ask("open"), "opened");
+        let mut answer = client.call(&5).await;
+        while let Err(CallError::Absent { .. }) = answer {
+            tokio::task::yield_now().await;
+            answer = client.call(&5).await;
+        }
+        assert_eq!(answer.unwrap(), 5);
+    });
+}
+
+#[test]
+fn a_provider_that_stops_is_noticed_by_calls_and_by_who_only_looks() {
+    in_each_runtime(async || {
+        let house = House::open();
+        let client = client::<Echo>(house.run_dir());
+        let session = client.connect().await.unwrap();
+        assert_eq!(session.call(&vec![1]).await.unwrap(), [1]);
+        house.close();
+        until("the end is noticed", || !session.is_open()).await;
+        assert!(matches!(client.call(&vec![1]).await, Err(CallError::Absent { .. })));
+    });
+}
+
+#[test]
+fn calls_of_another_runtime_are_told_when_that_of_the_session_ends() {
+    for drives in [current(), several()] {
+        let house = House::open();
+        let session = drives.block_on(client::<Hold>(house.run_dir()).connect()).unwrap();
+        let other = several();
+        let call = other.spawn({
+            let session = session.clone();
+            async move { session.call(&1).await }
+        });
+        assert_eq!(house.arrivals.next(), 1);
+        drives.shutdown_background();
+        let told = other.block_on(call).unwrap();
+        assert!(
+            matches!(told, Err(CallError::Cancelled { executed: Executed::Maybe })),
+            "{told:?}"
+        );
+        let late = other.block_on(session.call(&2));
+        assert!(matches!(late, Err(CallError::Cancelled { executed: Executed::No })), "{late:?}");
+        assert!(!session.is_open());
+        assert_eq!(settled(&session).failed, 1);
+        drop(session);
+        house.close();
+    }
+}
+
+#[test]
+fn the_last_clone_ends_the_session_though_its_runtime_does_nothing_any_more() {
+    let house = House::open();
+    let runtime = current();
+    let session = runtime.block_on(client::<Echo>(house.run_dir()).connect()).unwrap();
+    let other = session.clone();
+    drop(session);
+    assert_eq!(runtime.block_on(other.call(&vec![2])).unwrap(), [2]);
+    drop(other);
+    crate::support::guard::until("the session is over", || house.stats().sessions == 0);
+    house.close();
+}
+
+#[test]
+fn who_is_in_no_runtime_is_told() {
+    let house = House::open();
+    let client = client::<Echo>(house.run_dir());
+    let mut connects = Box::pin(client.connect());
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        connects.as_mut().poll(&mut context).is_ready()
+    }));
+    assert!(panics.is_err(), "as documented");
+    drop(connects);
+    assert_eq!(current().block_on(client.call(&vec![1])).unwrap(), [1], "and may go on in one");
+    drop(client);
+    house.close();
+}
+
+#[test]
+fn an_idle_session_wakes_nobody() {
+    let dir = Dir::new();
+    let server = Process::start("server", &dir.run_dir);
+    let client = Process::start("async-idle", &dir.run_dir);
+    let pids = [server.pid(), client.pid()];
+    for pid in pids {
+        crate::support::guard::until("both ends sleep", || kernel::is_asleep(pid));
+    }
+    // On a busy machine a thread may be seen asleep on its way to sleep: the second look is at sleepers.
+    let woken = (0..2).map(|_| {
+        let before = pids.map(kernel::sleeps);
+        // That nothing happens is seen only by waiting.
+        let span = Timespec { tv_sec: 2, tv_nsec: 0 };
+        let slept = clock_nanosleep_relative(ClockId::Monotonic, &span);
+        assert!(matches!(slept, NanosleepRelativeResult::Ok));
+        [0, 1].map(|at| kernel::sleeps(pids[at]) - before[at])
+    });
+    let woken: Vec<_> = woken.collect();
+    assert!(woken.contains(&[0, 0]), "{woken:?}");
+}

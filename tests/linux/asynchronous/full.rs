@@ -1,0 +1,88 @@
+//! Tasks that meet a full lane.
+
+use bellwire::{AsyncClient, CallError, ClientConfig, Geometry, WhenFull};
+use tokio::task::JoinSet;
+
+use super::{fill, in_each_runtime, settled, until};
+use crate::support::house::{House, patient};
+use crate::support::services::Hold;
+
+const LEAST: u64 = 4096;
+
+/// A session with a provider whose only thread is held, and a full lane; and who waits for the answers.
+async fn full(house: &House) -> (bellwire::AsyncSession<Hold>, JoinSet<u64>) {
+    let lane = Geometry::new(LEAST).unwrap();
+    let config = ClientConfig { lane, max_learned_lane: lane, ..patient() };
+    let client = AsyncClient::<Hold>::with_config(house.run_dir(), config);
+    let session = client.connect().await.unwrap();
+    let mut calls = fill(&session).await;
+    assert_eq!(house.arrivals.next(), 0);
+    // Taking the first one has made room for others.
+    let more = fill(&session).await;
+    calls.spawn(async move { more.join_all().await.into_iter().sum() });
+    (session, calls)
+}
+
+#[test]
+fn tasks_wait_in_one_line_for_room_and_those_that_leave_it_let_the_others_go_on() {
+    in_each_runtime(async || {
+        let house = House::open();
+        let (session, calls) = full(&house).await;
+        let sent = session.stats().made;
+        let call = |who: u64| {
+            let session = session.when_full(WhenFull::Wait);
+            tokio::spawn(async move { session.call(&who).await })
+        };
+        let waiting: Vec<_> = (0..300).map(|nth| call(1 << 32 | nth)).collect();
+        let fails = session.when_full(WhenFull::Fail).call(&9).await;
+        assert!(matches!(fails, Err(CallError::WouldBlock)), "{fails:?}");
+        for task in waiting.iter().step_by(2) {
+            task.abort();
+        }
+        assert_eq!(session.stats().made, sent, "nobody was sent");
+        house.release();
+        let mut answered = 0;
+        for (nth, task) in (0..).zip(waiting) {
+            match task.await {
+                Ok(answer) => {
+                    assert_eq!(answer.unwrap(), 1 << 32 | nth);
+                    answered += 1;
+                }
+                Err(error) => assert!(error.is_cancelled() && nth % 2 == 0, "{nth}: {error}"),
+            }
+        }
+        assert_eq!(answered, 150);
+        calls.join_all().await;
+        let stats = settled(&session);
+        assert_eq!((stats.made, stats.answered), (sent + 150, sent + 150));
+        assert_eq!((stats.requests.size, stats.requests.grows), (LEAST, 0));
+        assert_eq!(session.when_full(WhenFull::Fail).call(&5).await.unwrap(), 5, "nobody waits");
+        drop(session);
+        house.close();
+    });
+}
+
+#[test]
+fn who_wants_to_grow_goes_on_though_others_wait() {
+    in_each_runtime(async || {
+        let house = House::open();
+        let (session, calls) = full(&house).await;
+        let sent = session.stats().made;
+        let waits = tokio::spawn({
+            let session = session.when_full(WhenFull::Wait);
+            async move { session.call(&7).await }
+        });
+        let grows = tokio::spawn({
+            let session = session.when_full(WhenFull::Grow);
+            async move { session.call(&8).await }
+        });
+        until("it is sent", || session.stats().made == sent + 1).await;
+        assert_eq!((session.stats().requests.size, session.stats().requests.grows), (2 * LEAST, 1));
+        house.release();
+        assert_eq!((grows.await.unwrap().unwrap(), waits.await.unwrap().unwrap()), (8, 7));
+        calls.join_all().await;
+        settled(&session);
+        drop(session);
+        house.close();
+    });
+}

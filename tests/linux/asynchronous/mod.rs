@@ -1,0 +1,113 @@
+//! Sessions that the tasks of a tokio runtime share.
+
+mod dropped;
+mod ends;
+mod full;
+mod tasks;
+
+use std::time::Duration;
+
+use bellwire::{AsyncClient, AsyncSession, CallError, RunDir, Service, SessionStats, WhenFull};
+use bellwire_memfd::clock;
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinSet;
+
+use crate::support::child::Parent;
+use crate::support::guard::{PATIENCE, patience};
+use crate::support::house::patient;
+use crate::support::services::{Echo, Hold};
+
+/// Runs a test in a runtime of one thread, and in one of two.
+#[track_caller]
+fn in_each_runtime(test: impl AsyncFn()) {
+    for runtime in [current, several] {
+        let runtime = runtime();
+        runtime.block_on(async { tokio::time::timeout(PATIENCE, test()).await.expect("it hangs") });
+    }
+}
+
+fn current() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+fn several() -> Runtime {
+    Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+/// Looks until it is true, and lets others have their turns.
+async fn until(what: &str, mut is_true: impl FnMut() -> bool) {
+    let guard = patience();
+    while !is_true() {
+        assert!(clock::now() < guard, "never: {what}");
+        tokio::task::yield_now().await;
+    }
+}
+
+fn client<S: Service>(run_dir: &RunDir) -> AsyncClient<S>
+where
+    S::Response: Send,
+{
+    AsyncClient::with_config(run_dir, patient())
+}
+
+/// Calls until the lane is full, of a provider that takes nothing. What is returned waits for the answers.
+async fn fill(session: &AsyncSession<Hold>) -> JoinSet<u64> {
+    let mut calls = JoinSet::new();
+    loop {
+        let (session, before) = (session.when_full(WhenFull::Fail), session.stats().made);
+        let call = tokio::spawn({
+            let session = session.clone();
+            async move { session.call(&before).await }
+        });
+        until("it is sent or fails", || call.is_finished() || session.stats().made > before).await;
+        if call.is_finished() {
+            let full = call.await.unwrap();
+            assert!(matches!(full, Err(CallError::WouldBlock)), "{full:?}");
+            return calls;
+        }
+        let call = Dropping(call);
+        calls.spawn(async move { call.answer().await });
+    }
+}
+
+/// A task that ends when nobody waits for it.
+struct Dropping(tokio::task::JoinHandle<Result<u64, CallError>>);
+
+impl Dropping {
+    async fn answer(mut self) -> u64 {
+        (&mut self.0).await.unwrap().unwrap()
+    }
+}
+
+impl Drop for Dropping {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// The books of a session that has nothing in flight.
+#[track_caller]
+fn settled<S: Service>(session: &AsyncSession<S>) -> SessionStats
+where
+    S::Response: Send,
+{
+    let stats = session.stats();
+    assert_eq!((stats.made, stats.in_flight), (stats.answered + stats.failed, 0), "{stats:?}");
+    stats
+}
+
+/// A process that has called once, and does nothing any more.
+pub(crate) fn idle(mut parent: Parent) {
+    let client = client::<Echo>(&RunDir::from_environment());
+    let runtime = current();
+    runtime.block_on(async {
+        client.call(&vec![1]).await.unwrap();
+        // The runtime goes on, without anything to do.
+        let waits = tokio::spawn(std::future::pending::<()>());
+        parent.tell("ready");
+        let hears = tokio::task::spawn_blocking(move || while parent.hear().is_some() {});
+        hears.await.unwrap();
+        waits.abort();
+    });
+    runtime.shutdown_timeout(Duration::ZERO);
+}

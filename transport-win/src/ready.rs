@@ -1,0 +1,30 @@
+//! Waiting for a handle in a tokio runtime, which it cannot.
+
+use std::convert::Infallible;
+use std::io;
+use std::task::{Context, Poll};
+
+use crate::object::Borrowed;
+
+/// A handle that a runtime watches: there is none.
+#[derive(Debug)]
+pub struct Ready(Infallible);
+
+impl Ready {
+    /// Has the runtime of this task watch a handle.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::Unsupported`].
+    pub fn watch(_: Borrowed<'_>) -> io::Result<Self> {
+        let why = "tokio waits for no handle of an event: use Session::as_fd, or a thread";
+        Err(io::Error::new(io::ErrorKind::Unsupported, why))
+    }
+
+    /// Ready for each time that it was signalled.
+    ///
+    /// # Errors
+    /// None: there is no value of this type.
+    pub fn poll_rung(&self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.0 {}
+    }
+}
