@@ -4,7 +4,7 @@ use bellwire_core::handshake::{Admission, Rejection, ServerHandshake, ServerStep
 use bellwire_core::lane::Lanes;
 use bellwire_core::sample::{self, Answering};
 use bellwire_core::wire::{
-    Doorbell, Hello, Message, PAGE_SIZE, Refuse, RefuseCode, Role, SAMPLES, Welcome,
+    Doorbell, Hello, Message, PAGE_SIZE, Refuse, RefuseCode, Role, SAMPLES, STATS_METHOD, Welcome,
 };
 use bellwire_core::{Instant, ServiceName, probes};
 
@@ -45,6 +45,8 @@ pub(super) struct Arrived {
     pub(super) lanes: Lanes,
     pub(super) caller: Caller,
     pub(super) service: ServiceName,
+    /// It asks for counters.
+    pub(super) is_observer: bool,
     pub(super) trace: Answering,
 }
 
@@ -223,7 +225,8 @@ impl Greeting {
         let session = sample::session(hello.service, number, created, Role::Server, pid);
         probes::session_opened(&session);
         let trace = Answering::new(session, welcome.features & SAMPLES != 0);
-        Progress::Arrived(Box::new(Arrived { link, lanes, caller, service: hello.service, trace }))
+        let (service, is_observer) = (hello.service, hello.method == STATS_METHOD);
+        Progress::Arrived(Box::new(Arrived { link, lanes, caller, service, is_observer, trace }))
     }
 
     fn map_memory(

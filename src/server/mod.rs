@@ -20,17 +20,20 @@ use std::time::Duration;
 use bellwire_core::drive::SHRINK_AFTER;
 use bellwire_core::handshake::Admission;
 use bellwire_core::sync::{AtomicBool, Ordering};
-use bellwire_core::wire::Doorbell;
+use bellwire_core::wire::{Doorbell, STATS_METHOD};
 use bellwire_core::{Geometry, Limits, ServiceName, SpinPolicy};
 
 use crate::cache::Fetch;
 use crate::connect::{LEARNED_LANE, STREAM_FROM};
 use crate::publisher::{Shelf, limits_for};
+use crate::stats::Published;
+use crate::transport::clock;
 use crate::transport::doorbell::Event;
 use crate::transport::endpoint::{self, BindError, Endpoint};
 use crate::transport::peer::User;
 use crate::{
-    Client, HandlerError, Publisher, RunDir, ServeError, ServerStats, Service, Snapshot, Token,
+    Client, HandlerError, Publisher, RunDir, ServeError, ServerStats, Service, ServiceStats,
+    Snapshot, Token,
 };
 use batch::TypedBatch;
 use handler::{Call, Handler, Typed};
@@ -161,7 +164,7 @@ struct Shared {
     stop: AtomicBool,
     /// Wakes the reactor.
     bell: Arc<Event>,
-    stats: Mutex<ServerStats>,
+    stats: Mutex<Published>,
 }
 
 impl Server {
@@ -177,7 +180,13 @@ impl Server {
 
     /// The counters, as of the reactor's last sleep, or half a millisecond ago while it is busy.
     pub fn stats(&self) -> ServerStats {
-        *self.shared.stats()
+        self.shared.stats().total
+    }
+
+    /// The counters of each service, in the order in which they were added, and of those who ask for counters, under the
+    /// name `bellwire-stats`. Their sums are those of [`Server::stats`].
+    pub fn service_stats(&self) -> Vec<ServiceStats> {
+        self.shared.stats().services.clone()
     }
 
     /// Stops: takes no new client, answers what was taken, refuses what was not with a reason, says bye to every
@@ -185,7 +194,7 @@ impl Server {
     /// runs longer: it is waited for. Returns the final counters.
     pub fn stop(mut self) -> ServerStats {
         self.halt();
-        *self.shared.stats()
+        self.shared.stats().total
     }
 
     fn halt(&mut self) {
@@ -207,7 +216,7 @@ impl Drop for Server {
 
 impl Shared {
     /// No code that holds this lock can panic halfway through a change.
-    fn stats(&self) -> MutexGuard<'_, ServerStats> {
+    fn stats(&self) -> MutexGuard<'_, Published> {
         self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -250,6 +259,7 @@ impl ServerBuilder {
     }
 
     fn serve_by<S: Service>(&mut self, handler: Arc<dyn Call>) -> Result<&mut Self, ServeError> {
+        const { assert!(S::METHOD != STATS_METHOD, "this method asks any server for its counters") };
         let shelf = shelf(Client::<S>::SERVICE)?;
         let handler = Handler::Call(handler);
         self.open(Client::<S>::SERVICE, S::METHOD, handler, shelf, self.config.limits)?;
@@ -275,7 +285,8 @@ impl ServerBuilder {
     /// [`ServeError::System`] when a thread or a descriptor cannot be had.
     pub fn start(self) -> Result<Server, ServeError> {
         let bell = Arc::new(Event::create().map_err(system("create an event"))?);
-        let stats = Mutex::default();
+        let started = clock::wall_nanos();
+        let stats = Mutex::new(Published { started, ..Published::default() });
         let shared = Arc::new(Shared { stop: AtomicBool::new(false), bell, stats });
         let Self { config, stations, .. } = self;
         let (started, has_started) = mpsc::sync_channel(1);

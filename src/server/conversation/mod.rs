@@ -20,7 +20,7 @@ use crate::server::workers::{Done, Job, Parcel, Workers};
 use crate::transport::life::{self, LifeLock};
 use crate::transport::link::{Heard, Link};
 use crate::transport::pass::Channel;
-use crate::{Payload, learned, payload};
+use crate::{Payload, ServerStats, learned, payload};
 use answers::Attachable;
 
 /// Requests that one turn takes at most, so that a busy session does not starve the others.
@@ -56,6 +56,10 @@ pub(super) struct Conversation {
     /// Whether the reactor polls it; if not, it is armed and will ring.
     pub(super) is_hot: bool,
     rings: u64,
+    /// What was counted when it was last asked for.
+    told: ServerStats,
+    /// Where it is counted.
+    pub(super) row: usize,
     unread: Unread,
     /// Whether the reactor looks again, by and by, if the client has taken anything.
     pub(super) is_left_unread: bool,
@@ -97,8 +101,8 @@ impl From<PeerFault> for Ended {
 }
 
 impl Conversation {
-    pub(super) fn new(arrived: Arrived, config: &ServerConfig) -> Self {
-        let Arrived { link, lanes, caller, service, trace } = arrived;
+    pub(super) fn new(arrived: Arrived, config: &ServerConfig, row: usize) -> Self {
+        let Arrived { link, lanes, caller, service, trace, .. } = arrived;
         // Without it the client notices this process's death by its descriptors, in slices of time. It holds
         // addresses of this process, which are no business of another user's.
         let is_kin = caller.user.is_own() || caller.user.is_system();
@@ -120,6 +124,8 @@ impl Conversation {
             idle_turns: 0,
             is_hot: true,
             rings: 0,
+            told: ServerStats::default(),
+            row,
             unread: Unread::default(),
             is_left_unread: false,
             trace,
@@ -135,12 +141,33 @@ impl Conversation {
         self.caller.session
     }
 
-    pub(super) fn counts(&self) -> ServeCounts {
-        self.serve.counts()
+    /// What was counted since the last time.
+    pub(super) fn news(&mut self) -> ServerStats {
+        let now = self.tally();
+        now.since(&std::mem::replace(&mut self.told, now))
     }
 
-    pub(super) fn rings(&self) -> u64 {
-        self.rings
+    fn tally(&self) -> ServerStats {
+        let ServeCounts { accepted, answered, refused, errors, panics } = self.serve.counts();
+        let (requests, answers) = (self.lanes.received(), self.lanes.sent());
+        ServerStats {
+            accepted,
+            answered,
+            refused,
+            errors,
+            panics,
+            rings: self.rings,
+            bytes_received: requests.bytes,
+            bytes_sent: answers.bytes,
+            attaches_received: requests.attaches,
+            attaches_sent: answers.attaches,
+            grows: requests.grows + answers.grows,
+            shrinks: requests.shrinks + answers.shrinks,
+            lane_full: answers.full,
+            request_high_water: requests.high_water,
+            answer_high_water: answers.high_water,
+            ..ServerStats::default()
+        }
     }
 
     /// Takes requests that have arrived, answers them or hands them to a worker, and publishes the answers.
@@ -306,12 +333,15 @@ impl Conversation {
     }
 
     /// Says bye: the client sees it at once, whatever it waits for.
-    /// Gives back the counters, and the channel to be closed.
-    pub(super) fn close(mut self, reason: CloseReason) -> (ServeCounts, Option<Channel>) {
+    /// Gives back what was counted since the last time, with as many requests lost as nobody will answer, and the channel
+    /// to be closed.
+    pub(super) fn close(mut self, reason: CloseReason) -> (ServerStats, Option<Channel>) {
         let wake = self.lanes.close(self.link.own(), self.link.peer(), reason);
         self.ring(wake);
         probes::session_closed(self.trace.session(), reason as u64);
-        (self.serve.counts(), self.link.into_channel())
+        let mut news = self.news();
+        news.lost = self.serve.counts().in_flight();
+        (news, self.link.into_channel())
     }
 
     /// What the client sent next. A request that arrives in parts takes the shared buffer along until it is whole:
@@ -462,6 +492,7 @@ impl Conversation {
     fn publish(&mut self) {
         self.trace.publish(self.link.own(), || self.link.now());
         let wake = self.lanes.commit(self.link.own(), self.link.peer());
+        self.serve.counts().tell(self.link.own());
         self.ring(wake);
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bellwire_core::Instant;
-use bellwire_core::wire::RefuseCode;
+use bellwire_core::wire::{Doorbell, RefuseCode};
 
 use super::{Guest, Reactor, Seat};
 use crate::server::conversation::{Conversation, Ended};
@@ -34,7 +34,7 @@ impl Reactor {
             self.next_session += 1;
             match Greeting::begin(channel, session, station.admission, &self.config, has_room) {
                 Some(greeting) => self.seat(at, greeting),
-                None => self.stats.turned_away += 1,
+                None => self.turned_away(at),
             }
         }
     }
@@ -62,7 +62,7 @@ impl Reactor {
         if self.poller.add(greeting.arrived(), token, interest).is_err() {
             let reason = "the provider cannot watch another client";
             greeting.turn_away(RefuseCode::Resources, reason).reap();
-            self.stats.turned_away += 1;
+            self.turned_away(station);
             return;
         }
         let slot = entry.key();
@@ -82,26 +82,30 @@ impl Reactor {
             _ => None,
         });
         let Some((_, slot)) = greetings.min() else { return };
-        if let Guest::Greeting(greeting) = self.seats.remove(slot).guest {
+        let Seat { station, guest } = self.seats.remove(slot);
+        if let Guest::Greeting(greeting) = guest {
             let reason = "too many clients are in the handshake: try again";
             self.discard(greeting.turn_away(RefuseCode::Quota, reason));
             self.greetings -= 1;
-            self.stats.turned_away += 1;
+            self.turned_away(station);
         }
     }
 
     pub(super) fn greet(&mut self, slot: usize) {
         let Some(seat) = self.seats.get_mut(slot) else { return };
-        let Some(station) = self.stations.get(seat.station) else { return };
+        let at = seat.station;
+        let Some(station) = self.stations.get(at) else { return };
         let guest = std::mem::replace(&mut seat.guest, Guest::Gone);
         let Guest::Greeting(greeting) = guest else { return };
         match greeting.advance(&self.config, station.shelf.passed_board().as_object()) {
             Progress::Waiting(greeting) => seat.guest = Guest::Greeting(greeting),
             Progress::Arrived(arrived) => {
-                let conversation = Conversation::new(*arrived, &self.config);
+                let row = if arrived.is_observer { self.ledger.observers() } else { at };
+                let conversation = Conversation::new(*arrived, &self.config, row);
+                let socket_rung = conversation.link().doorbell() == Doorbell::Socket;
                 seat.guest = Guest::Open(Box::new(conversation));
                 self.greetings -= 1;
-                self.stats.admitted += 1;
+                self.open_account(row, socket_rung);
                 self.open(slot);
             }
             Progress::TurnedAway(channel) => {
@@ -110,7 +114,7 @@ impl Reactor {
                 }
                 self.seats.remove(slot);
                 self.greetings -= 1;
-                self.stats.turned_away += 1;
+                self.turned_away(at);
             }
         }
     }
@@ -173,11 +177,12 @@ impl Reactor {
         let late: Vec<usize> =
             self.seats.iter().filter(|(_, seat)| late(seat)).map(|(slot, _)| slot).collect();
         for slot in late {
-            if let Guest::Greeting(greeting) = self.seats.remove(slot).guest {
+            let Seat { station, guest } = self.seats.remove(slot);
+            if let Guest::Greeting(greeting) = guest {
                 let reason = "the handshake was not finished in time";
                 self.discard(greeting.turn_away(RefuseCode::Protocol, reason));
                 self.greetings -= 1;
-                self.stats.turned_away += 1;
+                self.turned_away(station);
             }
         }
     }

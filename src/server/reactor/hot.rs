@@ -33,9 +33,17 @@ impl Reactor {
         {
             return false;
         }
-        conversation.is_hot = false;
         self.note_unread(slot, clock::now());
         true
+    }
+
+    /// Polls the session at this place of the list no more.
+    pub(super) fn cool(&mut self, at: usize) {
+        let slot = self.hot.swap_remove(at);
+        self.settle(slot);
+        if let Some(conversation) = self.conversation(slot) {
+            conversation.is_hot = false;
+        }
     }
 
     /// Polls the hot sessions for a bounded time. True when there is something to do.
@@ -128,10 +136,8 @@ impl Reactor {
             }
         }
         if !moved {
-            for slot in std::mem::take(&mut self.hot) {
-                if let Some(conversation) = self.conversation(slot) {
-                    conversation.is_hot = false;
-                }
+            while let Some(&slot) = self.hot.last() {
+                self.cool(self.hot.len() - 1);
                 self.note_unread(slot, now);
             }
         }

@@ -1,27 +1,31 @@
 mod accept;
 mod drain;
 mod hot;
+mod ledger;
 mod unread;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bellwire_core::sync::Ordering;
-use bellwire_core::wire::{CloseReason, Role};
+use bellwire_core::wire::{CloseReason, Doorbell, Role};
 use bellwire_core::{Instant, Spin, Woken, probes};
 use slab::Slab;
 
 use super::conversation::{Conversation, Desk, Ended, Scratch};
 use super::greeting::Greeting;
+use super::handler::{Caller, Handler, Typed};
 use super::source::{Place, Source};
 use super::workers::{Done, Workers};
 use super::{ServerConfig, Shared, Station, system};
+use crate::report::{Observing, ServerReport};
 use crate::transport::clock;
 use crate::transport::link::Link;
 use crate::transport::object::AsObject;
 use crate::transport::pass::Channel;
 use crate::transport::poll::{Event, Events, Interest, Poller, Trigger};
 use crate::{ServeError, ServerStats};
+use ledger::Ledger;
 
 /// Busy rounds before the clock is read.
 const ROUNDS_BEFORE_CLOCK: u32 = 32;
@@ -53,7 +57,9 @@ pub(super) struct Reactor {
     /// Sessions whose clients have left something unread, and when they are looked at.
     unread: Vec<Place>,
     unread_at: Option<Instant>,
-    stats: ServerStats,
+    ledger: Ledger,
+    /// Answers who asks for counters.
+    observing: Handler,
 }
 
 /// One connection.
@@ -84,6 +90,8 @@ impl Reactor {
         let workers = workers.map_err(system("start a worker thread"))?;
         let spin = Spin::new(config.spin);
         Ok(Self {
+            ledger: Ledger::new(&stations),
+            observing: observing(&config, &shared),
             config,
             stations,
             shared,
@@ -101,7 +109,6 @@ impl Reactor {
             retry_at: None,
             unread: Vec::new(),
             unread_at: None,
-            stats: ServerStats::default(),
         })
     }
 
@@ -147,17 +154,17 @@ impl Reactor {
             match self.turn(slot) {
                 Ok(true) => worked = true,
                 Ok(false) if self.is_departed(slot) => {
-                    self.hot.swap_remove(at);
+                    self.cool(at);
                     self.part(slot);
                     continue;
                 }
                 Ok(false) if self.is_cold(slot) => {
-                    self.hot.swap_remove(at);
+                    self.cool(at);
                     continue;
                 }
                 Ok(false) => {}
                 Err(ended) => {
-                    self.hot.swap_remove(at);
+                    self.cool(at);
                     self.end(slot, ended);
                     continue;
                 }
@@ -173,7 +180,9 @@ impl Reactor {
             return Err(Ended::Gone);
         };
         let Some(station) = self.stations.get(*station) else { return Err(Ended::Gone) };
-        let (handler, workers, scratch) = (&station.handler, &self.workers, &mut self.scratch);
+        let is_observer = conversation.row == self.ledger.observers();
+        let handler = if is_observer { &self.observing } else { &station.handler };
+        let (workers, scratch) = (&self.workers, &mut self.scratch);
         let worked = conversation.turn(&mut Desk { handler, workers, scratch, slot })?;
         conversation.idle_turns =
             if worked { 0 } else { conversation.idle_turns.saturating_add(1) };
@@ -187,7 +196,7 @@ impl Reactor {
     fn sleep(&mut self, events: &mut Events) {
         self.publish_stats();
         let began = clock::now();
-        self.stats.parks += 1;
+        self.ledger.parks += 1;
         let until = self.next_deadline();
         let timeout = until.map(|until| until.since(began));
         // A server sleeps for all its sessions together.
@@ -306,7 +315,7 @@ impl Reactor {
     fn part(&mut self, slot: usize) {
         match self.conversation(slot) {
             // A worker that is done makes it hot again.
-            Some(conversation) if conversation.is_at_limit() => conversation.is_hot = false,
+            Some(conversation) if conversation.is_at_limit() => {}
             _ => self.end(slot, Ended::Gone),
         }
     }
@@ -320,23 +329,26 @@ impl Reactor {
         if conversation.is_left_unread {
             self.unread.retain(|place| place.slot != slot);
         }
+        let mut news = ServerStats::default();
         let reason = match ended {
             Ended::Gone => CloseReason::Normal,
             Ended::Poisoned(_) => {
-                self.stats.poisoned += 1;
+                news.poisoned = 1;
                 CloseReason::Poisoned
             }
             Ended::Unread => {
-                self.stats.unread += 1;
+                news.unread = 1;
                 CloseReason::Unread
             }
         };
+        self.ledger.add(conversation.row, &news);
         self.close(*conversation, reason);
     }
 
     fn close(&mut self, conversation: Conversation, reason: CloseReason) {
-        let rings = conversation.rings();
+        let row = conversation.row;
         let link = conversation.link();
+        let socket_rung = link.doorbell() == Doorbell::Socket;
         // The client holds the same event for a while yet: it would go on waking this thread.
         if let Some(event) = link.event() {
             let _ = self.poller.delete(event);
@@ -344,12 +356,8 @@ impl Reactor {
         if let Some(process) = link.process() {
             let _ = self.poller.delete(process);
         }
-        let (counts, channel) = conversation.close(reason);
-        self.stats.accepted += counts.accepted;
-        self.stats.answered += counts.answered;
-        self.stats.refused += counts.refused;
-        self.stats.lost += counts.in_flight();
-        self.stats.rings += rings;
+        let (news, channel) = conversation.close(reason);
+        self.close_account(row, news, socket_rung);
         if let Some(channel) = channel {
             self.discard(channel);
         }
@@ -390,22 +398,13 @@ impl Reactor {
             _ => None,
         }
     }
+}
 
-    /// Adds up the sessions that are over and those that are open.
-    fn publish_stats(&self) {
-        let mut stats = self.stats;
-        for (_, seat) in &self.seats {
-            if let Guest::Open(conversation) = &seat.guest {
-                let counts = conversation.counts();
-                stats.sessions += 1;
-                stats.accepted += counts.accepted;
-                stats.answered += counts.answered;
-                stats.refused += counts.refused;
-                stats.rings += conversation.rings();
-            }
-        }
-        *self.shared.stats() = stats;
-    }
+/// Answers who asks for counters: with those of the reactor's last sleep, or of half a millisecond ago.
+fn observing(config: &ServerConfig, shared: &Arc<Shared>) -> Handler {
+    let (shared, config) = (Arc::clone(shared), config.clone());
+    let answer = move |_: &Caller, ()| Ok(ServerReport::of(&config, &shared.stats()));
+    Handler::Call(Arc::new(Typed::<Observing, _>::new(answer)))
 }
 
 fn watch(
