@@ -87,6 +87,8 @@ pub mod doctor;
 mod error;
 mod learned;
 mod lookup;
+#[cfg(feature = "observe")]
+pub mod observe;
 mod payload;
 mod probe;
 mod publisher;

@@ -13,6 +13,7 @@
 //! peer · reaper · pipe · pass              who the peer is; messages, and the handles that come with them
 //! endpoint                                 the name
 //! link · watch                             all of it as one end of a session: the core's `Port`; who waits for a board
+//! observe                                  sessions of other processes: none (feature `observe`)
 //! doctor                                   whether the machine has what all of this needs (feature `doctor`)
 //! trial                                    what a trial does to processes, and what they hold (feature `doctor`)
 //! ```
@@ -34,6 +35,8 @@ pub mod life;
 pub mod link;
 mod mapping;
 pub mod object;
+#[cfg(feature = "observe")]
+pub mod observe;
 mod os_error;
 pub mod pass;
 pub mod peer;

@@ -85,6 +85,7 @@ pub struct Link {
     own: OwnEnd,
     peer: PeerEnd,
     channel: Channel,
+    doorbell: Doorbell,
     own_event: Event,
     peer_event: Option<Arc<Event>>,
     process: Option<Process>,
@@ -128,6 +129,7 @@ impl Link {
             own,
             peer,
             channel,
+            doorbell: wanted,
             own_event,
             peer_event: peer_event.map(Arc::new),
             process,
@@ -137,6 +139,11 @@ impl Link {
             offered: None,
             gathered: OnceCell::new(),
         })
+    }
+
+    /// The doorbell that this end wants to be rung by.
+    pub fn doorbell(&self) -> Doorbell {
+        self.doorbell
     }
 
     /// The control pipe.
