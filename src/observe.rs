@@ -71,11 +71,11 @@ pub struct SeenEnd {
     pub page: SeenPage,
 }
 
-/// Whose session it is: the server's process, or a client's whose server may not be looked into, and its page.
+/// Whose session it is: the server's process; or one end alone, whose peer is not known, and its page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Whose {
     Server(u32),
-    Client(u32, (u64, u64)),
+    Alone(u32, (u64, u64)),
 }
 
 impl Scanner {
@@ -88,8 +88,7 @@ impl Scanner {
         let maps = observe::pages()?;
         let there: HashSet<_> = maps.iter().map(|map| map.object).collect();
         self.views.retain(|object, _| there.contains(object));
-        let readers: HashMap<_, _> =
-            maps.iter().filter(|map| !map.is_owner).map(|map| (map.object, map.pid)).collect();
+        let servers = servers(&maps);
         let mut commands = HashMap::new();
         let mut sessions: BTreeMap<(ServiceName, Whose, u64), SeenSession> = BTreeMap::new();
         let mut denied = None;
@@ -105,18 +104,27 @@ impl Scanner {
             let command = commands
                 .entry(map.pid)
                 .or_insert_with(|| observe::command(map.pid).unwrap_or_default());
-            let whose = match (page.role, readers.get(&map.object)) {
+            let whose = match (page.role, servers.get(&map.object)) {
                 (Role::Server, _) => Whose::Server(map.pid),
                 (Role::Client, Some(server)) => Whose::Server(*server),
-                (Role::Client, None) => Whose::Client(map.pid, map.object),
+                (Role::Client, None) => Whose::Alone(map.pid, map.object),
             };
             let (service, number, role) = (page.service, page.session, page.role);
             let end = SeenEnd { pid: map.pid, command: command.clone(), page };
             let none = || SeenSession { service, number, server: None, client: None };
             let session = sessions.entry((service, whose, number)).or_insert_with(none);
-            match role {
-                Role::Server => session.server = Some(end),
-                Role::Client => session.client = Some(end),
+            let place = |session: &mut SeenSession| match role {
+                Role::Server => session.server.replace(end),
+                Role::Client => session.client.replace(end),
+            };
+            // A process with two servers of one service has numbers twice: which end belongs to which is not known.
+            if let Some(other) = place(session) {
+                let mut alone = none();
+                match role {
+                    Role::Server => alone.server = Some(other),
+                    Role::Client => alone.client = Some(other),
+                }
+                sessions.insert((service, Whose::Alone(map.pid, map.object), number), alone);
             }
         }
         Ok(Scan { sessions: sessions.into_values().collect(), denied })
@@ -135,4 +143,19 @@ impl Scanner {
         }
         Ok(SeenPage::parse(&bytes))
     }
+}
+
+/// Which process is the server of each client's page: the one that has mapped it and owns the other page of a session of
+/// that name. Observers have mapped it too.
+fn servers(maps: &[PageMap]) -> HashMap<(u64, u64), u32> {
+    let name = |map: &PageMap, role| map.name.strip_prefix(role).map(str::to_owned);
+    let owned = maps.iter().filter(|map| map.is_owner);
+    let owned: HashSet<_> =
+        owned.filter_map(|map| Some((map.pid, name(map, "server-")?))).collect();
+    let read = maps.iter().filter(|map| !map.is_owner);
+    read.filter_map(|map| {
+        let session = name(map, "client-")?;
+        owned.contains(&(map.pid, session)).then_some((map.object, map.pid))
+    })
+    .collect()
 }

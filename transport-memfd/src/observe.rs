@@ -60,7 +60,9 @@ impl View {
         let path = format!("/proc/{}/map_files/{from:x}-{to:x}", page.pid);
         let file = match File::open(path) {
             Ok(file) => file,
-            Err(error) if error.kind() == ErrorKind::PermissionDenied => return Self::copying(page),
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                return Self::copying(page);
+            }
             Err(_) => return Err(ObserveError::Gone),
         };
         let region = PeerRegion::check_and_map(file.as_fd(), PAGE_SIZE);
@@ -115,7 +117,8 @@ mod tests {
 
     #[test]
     fn a_page_is_told_by_its_name_and_its_owner_by_the_right_to_write() {
-        let line = "7f00-7f01 rw-s 00000000 00:01 2051     /memfd:bellwire-page-client-a-b-7 (deleted)";
+        let line =
+            "7f00-7f01 rw-s 00000000 00:01 2051     /memfd:bellwire-page-client-a-b-7 (deleted)";
         let page = parse(12, line).unwrap();
         assert_eq!((page.pid, page.is_owner, &*page.name), (12, true, "client-a-b-7"));
         assert_eq!((page.object, page.range), ((1, 2051), (0x7f00, 0x7f01)));

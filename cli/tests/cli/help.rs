@@ -1,7 +1,18 @@
 use crate::support::{Ended, Place, bellwire};
 
-const COMMANDS: [&str; 9] =
-    ["demo", "provide", "get", "ping", "ls", "stat", "doctor", "soak", "completions"];
+const COMMANDS: [&str; 11] = [
+    "demo",
+    "provide",
+    "get",
+    "ping",
+    "ls",
+    "stat",
+    "top",
+    "export",
+    "doctor",
+    "soak",
+    "completions",
+];
 
 #[test]
 fn every_command_has_help_with_examples() {
@@ -41,6 +52,8 @@ fn a_wrong_command_line_exits_with_2_and_says_why() {
         (&["get", "cgroups", "--timeout", "soon"], "250ms"),
         (&["demo", "--seconds", "0"], "1..="),
         (&["get", "cgroups", "--orchestrator", "nobody"], "systemd"),
+        (&["export"], "--listen"),
+        (&["stat", "--method", "3", "--watch"], "cannot be used with"),
     ] {
         let ended = place.run(args);
         assert_eq!(ended.status, Some(2), "{args:?}");

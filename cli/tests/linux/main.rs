@@ -7,7 +7,9 @@
     reason = "all of this is tests; clippy exempts only the functions that are marked so"
 )]
 
+mod export;
 mod sandbox;
 #[allow(dead_code, reason = "the tests of all systems use the rest")]
 #[path = "../cli/support.rs"]
 mod support;
+mod top;
