@@ -89,6 +89,10 @@ pub struct ServerConfig {
     /// How long [`Server::stop`] waits for handlers, and for clients to make room for their last answers.
     /// Default: 1 s.
     pub drain_timeout: Duration,
+    /// How often to log the counters of each service: a line of level *info* of the target `bellwire`, that begins with
+    /// `[STATS]`, by the [`log`](https://docs.rs/log) facade. Default: `None`, never, which wakes nobody.
+    #[cfg(feature = "log")]
+    pub stats_every: Option<Duration>,
 }
 
 impl Default for ServerConfig {
@@ -110,6 +114,8 @@ impl Default for ServerConfig {
             unread_timeout: Some(Duration::from_secs(60)),
             handshake_timeout: Duration::from_secs(2),
             drain_timeout: Duration::from_secs(1),
+            #[cfg(feature = "log")]
+            stats_every: None,
         }
     }
 }

@@ -1,5 +1,7 @@
 //! What both ends count, and that they count the same.
 
+#[cfg(feature = "log")]
+mod log;
 mod reconcile;
 mod report;
 

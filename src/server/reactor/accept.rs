@@ -150,6 +150,10 @@ impl Reactor {
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         let soon = [self.accept_after, self.retry_at, self.unread_at];
         let mut next = soon.into_iter().flatten().min();
+        #[cfg(feature = "log")]
+        {
+            next = self.log.due().into_iter().chain(next).min();
+        }
         if self.greetings > 0 {
             let deadlines = self.seats.iter().filter_map(|(_, seat)| match &seat.guest {
                 Guest::Greeting(greeting) => Some(greeting.deadline()),
@@ -161,6 +165,8 @@ impl Reactor {
     }
 
     pub(super) fn expire(&mut self, now: Instant) {
+        #[cfg(feature = "log")]
+        self.log_stats(now);
         if self.accept_after.is_some_and(|after| now >= after) {
             self.resume_accepting();
         }

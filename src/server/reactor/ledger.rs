@@ -24,6 +24,11 @@ impl Ledger {
         Self { rows: services.chain([OBSERVERS]).map(row).collect(), parks: 0 }
     }
 
+    #[cfg(feature = "log")]
+    pub(super) fn rows(&self) -> &[ServiceStats] {
+        &self.rows
+    }
+
     /// The row of those who ask for counters.
     pub(super) fn observers(&self) -> usize {
         self.rows.len() - 1

@@ -2,6 +2,8 @@ mod accept;
 mod drain;
 mod hot;
 mod ledger;
+#[cfg(feature = "log")]
+mod log;
 mod unread;
 
 use std::sync::Arc;
@@ -58,6 +60,8 @@ pub(super) struct Reactor {
     unread: Vec<Place>,
     unread_at: Option<Instant>,
     ledger: Ledger,
+    #[cfg(feature = "log")]
+    log: log::Log,
     /// Answers who asks for counters.
     observing: Handler,
 }
@@ -91,6 +95,8 @@ impl Reactor {
         let spin = Spin::new(config.spin);
         Ok(Self {
             ledger: Ledger::new(&stations),
+            #[cfg(feature = "log")]
+            log: log::Log::new(config.stats_every),
             observing: observing(&config, &shared),
             config,
             stations,
