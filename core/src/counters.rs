@@ -142,7 +142,7 @@ impl CallCounters {
             Outcome::Answered => {}
             Outcome::Refused => counts.refused += 1,
             Outcome::Error => {
-                (counts.failed, counts.errors) = (counts.failed + 1, counts.errors + 1)
+                (counts.failed, counts.errors) = (counts.failed + 1, counts.errors + 1);
             }
             Outcome::Late => (counts.failed, counts.late) = (counts.failed + 1, counts.late + 1),
             Outcome::Unused => {

@@ -92,6 +92,7 @@ pub struct Latency(pub [u64; LATENCY_BUCKETS]);
 impl Latency {
     /// The bucket of a call that took so many nanoseconds.
     #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "two bits are left of it")]
     pub fn bucket(nanos: u64) -> usize {
         let floored = nanos.max(1 << FIRST);
         let power = floored.ilog2() as usize;

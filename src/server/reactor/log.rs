@@ -22,6 +22,9 @@ struct Line<'a> {
     before: ServerStats,
 }
 
+/// One of the counters.
+type Count = fn(&ServerStats) -> u64;
+
 impl Log {
     pub(super) fn new(every: Option<Duration>) -> Self {
         Self { every, due: every.map(|every| clock::now().after(every)), told: Vec::new() }
@@ -57,7 +60,7 @@ impl fmt::Display for Line<'_> {
         let ServiceStats { service, stats } = self.now;
         write!(f, "[STATS] service={service} sessions={}", stats.sessions)?;
         write!(f, " in_flight={}", stats.in_flight())?;
-        let counts: [(&str, fn(&ServerStats) -> u64); 9] = [
+        let counts: [(&str, Count); 9] = [
             ("accepted", |stats| stats.accepted),
             ("answered", |stats| stats.answered),
             ("refused", |stats| stats.refused),
