@@ -12,6 +12,7 @@ use crate::stat::{Found, Provider};
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// A counter or gauge of each service, by its name in [`ServerStats::NAMES`].
+#[derive(Clone, Copy)]
 struct Family {
     field: &'static str,
     /// Without the prefix, and without `_total`.

@@ -17,7 +17,7 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, Ke
 use crate::args::Top;
 use crate::exit::{Exit, Failure};
 use crate::out;
-use crate::stop::Stop;
+use crate::stop::{Stop, Why};
 use model::{Model, Sort};
 use view::View;
 
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &Top) -> Result<Exit, Failure> {
     if args.once || args.json {
         let stop = Stop::on_signals()?;
         if stop.sleep_until(Instant::now() + args.interval) {
-            return Ok(stop.requested().map_or(Exit::Ok, |why| why.exit()));
+            return Ok(stop.requested().map_or(Exit::Ok, Why::exit));
         }
         look(&mut scanner, &mut model)?;
         if args.json {
