@@ -107,7 +107,7 @@ fn batches_growth_and_attachments_are_counted_alike() {
     for len in [20_000, 40_000, 200_000, 100_000] {
         assert_eq!(session.call(&vec![7; len]).unwrap().len(), len);
     }
-    let many: Vec<Vec<u8>> = (0..500).map(|at| vec![at as u8; 40]).collect();
+    let many: Vec<Vec<u8>> = (0..500_u32).map(|at| vec![at as u8; 40]).collect();
     session.call_many(&many, |_, answer| drop(answer.unwrap())).unwrap();
     let (here, there) = agree(&house, session);
     assert_eq!((here.made, here.answered, here.failed), (507, 507, 0));
@@ -138,7 +138,7 @@ fn calls_that_are_not_sent_are_counted_apart() {
             Err(error) => break error,
         }
     };
-    assert!(matches!(full, CallError::WouldBlock { .. }), "{full}");
+    assert!(matches!(full, CallError::WouldBlock), "{full}");
     let late = session.call_within(&0, Duration::ZERO).unwrap_err();
     assert!(matches!(late, CallError::Deadline { .. }), "{late}");
     let stats = session.stats();
