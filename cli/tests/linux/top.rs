@@ -72,7 +72,9 @@ fn a_live_session_is_shown_and_q_quits_and_restores_the_terminal() {
     let place = Place::new();
     let provider = place.provider();
     let watcher = watcher(&place);
-    let mut screen = Screen::start(&place, &["top", "--interval", "50ms"]);
+    // Whatever else runs on this machine does not crowd it out.
+    let args = ["top", "--interval", "50ms", "--service", "cgroups-snapshot"];
+    let mut screen = Screen::start(&place, &args);
     let before = screen.master.get_termios().unwrap();
     screen.until("cgroups-snap");
     screen.until(&format!("{} bellwire", watcher.pid()));
