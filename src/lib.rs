@@ -27,6 +27,7 @@
 //! | send bytes, few or many, from one call site | [`Payload`] |
 //! | give back what large messages needed | [`Session::trim`] |
 //! | look who provides what | [`RunDir::endpoints`], [`probe`] |
+//! | see what was counted | [`Session::stats`], [`Server::stats`], [`Observer`] |
 //! | stop a wait from another thread | [`Client::canceller`], [`Session::canceller`] |
 //! | serve | [`ServerBuilder::serve`], [`ServerBuilder::serve_batches`], [`ServerBuilder::start`] |
 //! | publish what many read | [`ServerBuilder::publish`], [`Publisher::publish_with`] |
@@ -90,9 +91,12 @@ pub mod doctor;
 mod error;
 mod learned;
 mod lookup;
+#[cfg(feature = "observe")]
+pub mod observe;
 mod payload;
 mod probe;
 mod publisher;
+mod report;
 mod run_dir;
 mod server;
 mod service;
@@ -104,7 +108,7 @@ pub mod transport;
 pub use bellwire_core::call::Ticket;
 pub use bellwire_core::lane::LaneStats;
 pub use bellwire_core::resize::{Resource, Shortage};
-pub use bellwire_core::wire::{Doorbell, RefuseCode, Status, Versions};
+pub use bellwire_core::wire::{Doorbell, Latency, RefuseCode, Status, Versions};
 pub use bellwire_core::{
     Backend, ErrorKind, Executed, Fault, Geometry, InUse, Limits, NameError, PeerFault,
     ServiceName, SpinPolicy, Whose,
@@ -120,11 +124,12 @@ pub use lookup::Lookup;
 pub use payload::Payload;
 pub use probe::{Probe, Terms, probe};
 pub use publisher::{Publisher, Snapshot};
+pub use report::{Observer, ServerReport};
 pub use run_dir::RunDir;
 pub use server::{Answers, Caller, Incident, Offence, Server, ServerBuilder, ServerConfig};
 pub use service::{HandlerError, Malformed, Message, Service};
 pub use session::{Choice, Replies, Session, WhenFull};
-pub use stats::{ServerStats, SessionStats};
+pub use stats::{ServerStats, ServiceStats, SessionStats};
 pub use token::Token;
 pub use transport::endpoint::{EndpointInfo, ListError, Liveness};
 pub use transport::link::Canceller as SessionCanceller;

@@ -22,7 +22,8 @@ pub trait Service: 'static {
     const NAME: &'static str;
 
     /// The number of this kind of request. Give a new number when the types change: a client with another
-    /// number is refused with a reason, instead of being misunderstood.
+    /// number is refused with a reason, instead of being misunderstood. The last one, 4 294 967 295, is taken: it asks
+    /// for [counters](crate::Observer).
     const METHOD: u32 = 1;
 
     /// Whether running a request twice does no harm. Only then is a request that *may* have run sent again

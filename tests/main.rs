@@ -9,6 +9,7 @@
 //! | `calls` | what a caller sees: deadlines, cancelling, full lanes, stopping |
 //! | `batches` | many requests in one message, many messages in flight |
 //! | `resize` | lanes that grow and shrink, messages in memory of their own |
+//! | `stats` | what both ends count, and that it is the same |
 //! | `regressions` | one test for each fault that was found in use |
 //!
 //! `tests/linux` holds the rest: hostile peers, who need descriptors to lie with, and what only a Linux kernel tells.
@@ -32,6 +33,7 @@ mod processes;
 mod regressions;
 mod resize;
 mod snapshots;
+mod stats;
 mod support;
 
 /// What a child process does.

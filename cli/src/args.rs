@@ -1,4 +1,5 @@
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -55,7 +56,8 @@ Examples:
   bellwire provide cgroups            serve this machine's cgroups...
   bellwire get cgroups                ...and look at them from another process
   bellwire ls                         who serves what
-  bellwire stat                       what a session with each of them starts with";
+  bellwire stat                       what each of them has counted
+  bellwire top                        all sessions of this machine, live";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -65,6 +67,8 @@ pub(crate) enum Command {
     Ping(Ping),
     Ls(Ls),
     Stat(Stat),
+    Top(Top),
+    Export(Export),
     Doctor(Doctor),
     Soak(Soak),
     Bench(Bench),
@@ -292,35 +296,101 @@ pub(crate) struct Ls {
     pub(crate) format: Format,
 }
 
-/// Open a session with each service, and tell what it starts with
+/// Ask each provider what it has counted, and what a session with it starts with
 ///
-/// Tells who provides it, how soon the session was open, the generation of the newest snapshot (0: none was
-/// published), the sizes of both lanes and the longest request that both ends allow. Nothing is called, and the session
-/// is closed at once. Counters of other sessions are the provider's alone: they are not told.
+/// Any provider answers, whatever it serves. Tells who provides a service, how soon the session was open, the generation
+/// of the newest snapshot (0: none was published), the sizes of both lanes and the longest request that both ends
+/// allow; and the counters of the service since its provider started. docs/operating.md says what they mean.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A service that this command does not know is asked for method 1. If it has another one, it
-refuses: that tells who provides it, and no more.
 Exit code 0 when each answered; 3 nobody provides it, 4 refused, 5 no answer in time.
 
 Examples:
   bellwire stat
   bellwire stat cgroups-snapshot
-  bellwire stat my-service --method 7
-  bellwire stat --format json | jq '.services[] | select(.state == \"open\").generation'")]
+  bellwire stat cgroups-snapshot --watch
+  bellwire stat --format openmetrics
+  bellwire stat --format json | jq '.services[] | select(.state == \"open\").stats.accepted'")]
 pub(crate) struct Stat {
     /// The service's name [default: each that somebody serves]
     #[arg(value_name = "SERVICE")]
     pub(crate) service: Option<ServiceName>,
-    /// How to print it
+    /// Go on: tell what came since the last look, until SIGINT
+    #[arg(long, short)]
+    pub(crate) watch: bool,
+    /// How far apart the looks are, with --watch
+    #[arg(long, short, default_value = "1s", value_name = "TIME", value_parser = positive_duration)]
+    pub(crate) interval: Duration,
+    /// How to print it; JSON is one object a line
     #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
-    pub(crate) format: Format,
+    pub(crate) format: StatFormat,
     /// How long to wait for each answer
     #[arg(long, default_value = "2s", value_name = "TIME", value_parser = positive_duration)]
     pub(crate) timeout: Duration,
-    /// Ask for this method number
-    #[arg(long, value_name = "N")]
+    /// Ask for this method number of the service, instead of for counters
+    #[arg(long, value_name = "N", conflicts_with = "watch")]
     pub(crate) method: Option<u32>,
+}
+
+/// How to print counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StatFormat {
+    /// Aligned columns, for people
+    #[default]
+    Table,
+    /// For programs
+    Json,
+    /// For Prometheus and its like: the text format of OpenMetrics 1.0
+    Openmetrics,
+}
+
+/// Watch the sessions of all processes, live, without their help
+///
+/// Finds sessions by the names of their memory and reads what each end counts in its page. It takes no run dir and no
+/// running service to answer, and changes nothing; on Linux it takes root, or the same user where
+/// kernel.yama.ptrace_scope is 0. Not available on Windows.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Keys: q quits; c, r, e, u, p, s sort by calls/s, p99, errors, use, peer, service; i turns the order round;
+up, down, PgUp, PgDn, Home, End move. CALLS/S, ERR/S and the latencies are of the last interval; a
+latency is of the calls that were timed, rounded up by at most a quarter: docs/operating.md.
+
+Examples:
+  bellwire top
+  bellwire top --service cgroups-snapshot --interval 250ms
+  bellwire top --once
+  bellwire top --json | jq '.sessions[] | select(.in_flight > 0)'")]
+pub(crate) struct Top {
+    /// Only sessions of this service
+    #[arg(long, value_name = "SERVICE")]
+    pub(crate) service: Option<ServiceName>,
+    /// How often to look
+    #[arg(long, short, default_value = "1s", value_name = "TIME", value_parser = positive_duration)]
+    pub(crate) interval: Duration,
+    /// Look twice, one interval apart, print one table and end
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// The same as one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Serve the counters of all providers over HTTP, for Prometheus and its like
+///
+/// Each GET of /metrics asks the providers of the run dir and answers with the text format of OpenMetrics 1.0. There is
+/// no encryption and no authentication: listen on a local address.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  bellwire export --listen 127.0.0.1:9464
+  curl --silent http://127.0.0.1:9464/metrics")]
+pub(crate) struct Export {
+    /// Where to listen; port 0 takes a free one, and tells which
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) listen: SocketAddr,
+    /// How long to wait for each provider
+    #[arg(long, default_value = "2s", value_name = "TIME", value_parser = positive_duration)]
+    pub(crate) timeout: Duration,
 }
 
 /// Try each feature of this system that Bellwire uses, and look for limits that bite

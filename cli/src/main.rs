@@ -8,14 +8,17 @@ mod cgroups;
 mod demo;
 mod doctor;
 mod exit;
+mod export;
 mod get;
 mod ls;
+mod openmetrics;
 mod out;
 mod ping;
 mod provide;
 mod soak;
 mod stat;
 mod stop;
+mod top;
 mod trace;
 
 use std::io;
@@ -45,6 +48,8 @@ fn run(args: Args) -> Result<Exit, Failure> {
         Command::Ping(ping) => ping::run(&run_dir, &ping),
         Command::Ls(ls) => ls::run(&run_dir, &ls),
         Command::Stat(stat) => stat::run(&run_dir, &stat),
+        Command::Top(top) => top::run(&top),
+        Command::Export(export) => export::run(&run_dir, &export),
         Command::Doctor(doctor) => doctor::run(&run_dir, &doctor),
         Command::Trace { args } => trace::run(&args),
         Command::Completions { shell } => {

@@ -119,6 +119,8 @@ pub struct CallMachine {
     first: u64,
     slots: VecDeque<Slot>,
     in_flight: usize,
+    /// Answers that nobody waited for any more, since they were asked for last.
+    dropped: u64,
     closed: Option<CloseReason>,
     /// The request that is being sent in parts, and how much of it was written.
     sending: Option<(u64, usize)>,
@@ -389,6 +391,12 @@ impl CallMachine {
         self.in_flight
     }
 
+    /// How many answers came to requests that were given up, since this was asked last.
+    #[inline]
+    pub fn take_dropped(&mut self) -> u64 {
+        core::mem::take(&mut self.dropped)
+    }
+
     /// Why the peer closed, when it said bye.
     pub fn closed(&self) -> Option<CloseReason> {
         self.closed
@@ -410,6 +418,7 @@ impl CallMachine {
         };
         *slot = Slot::Done;
         self.in_flight -= usize::from(wanted);
+        self.dropped += u64::from(!wanted);
         self.pop_done();
         Ok(wanted)
     }

@@ -17,6 +17,7 @@
 //! | [`resize`] | how a lane changes its size |
 //! | [`control`], [`mailbox`] | what is on the control socket meanwhile, and what becomes of it |
 //! | [`call`], [`serve`] | which requests are in flight, on either end |
+//! | [`counters`] | what became of them, counted and in part timed |
 //! | [`handshake`] | how a session begins |
 //! | [`sample`] | which messages are stamped for a tracer |
 //! | [`port`] | what a transport has to offer |
@@ -30,6 +31,7 @@ mod backend;
 pub mod batch;
 pub mod call;
 pub mod control;
+pub mod counters;
 pub mod doctor;
 pub mod drive;
 mod error;

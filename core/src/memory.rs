@@ -54,6 +54,13 @@ pub trait OwnMemory {
         let _ = (slot, entry);
     }
 
+    /// Notes a value at `offset` in the own page, in one piece, for observers: a [`Counter`](crate::wire::Counter) or a
+    /// bucket of [`Latency`](crate::wire::Latency). Relaxed. May do nothing.
+    #[inline]
+    fn tell(&self, offset: usize, value: u64) {
+        let _ = (offset, value);
+    }
+
     /// A hint that the own lane will be written at `offset` soon; inside the lane. May do nothing.
     #[inline]
     fn will_write(&self, offset: usize) {

@@ -9,7 +9,7 @@ use core::fmt;
 use crate::call::{append, close_reason, unexpected};
 use crate::lane::{Lanes, PushError, Record};
 use crate::resize::Shortage;
-use crate::wire::{CloseReason, Header, Kind, Status};
+use crate::wire::{CloseReason, Counter, Header, Kind, Status};
 use crate::{Geometry, OwnMemory, PeerFault, PeerMemory};
 
 /// What the peer sent.
@@ -62,12 +62,28 @@ pub struct ServeCounts {
     pub answered: u64,
     /// Requests that were answered without a handler having run.
     pub refused: u64,
+    /// Of those answered, requests that their handler failed, or whose answer could not be sent.
+    pub errors: u64,
+    /// Of those, handlers that panicked.
+    pub panics: u64,
 }
 
 impl ServeCounts {
     /// Requests taken and not yet answered.
     pub fn in_flight(&self) -> u64 {
         self.accepted - self.answered - self.refused
+    }
+
+    /// Tells observers.
+    #[inline]
+    pub fn tell<O: OwnMemory>(&self, own: &O) {
+        own.tell(Counter::Requests.offset(), self.accepted);
+        own.tell(Counter::Answered.offset(), self.answered);
+        if self.refused + self.errors > 0 {
+            own.tell(Counter::Refused.offset(), self.refused);
+            own.tell(Counter::Errors.offset(), self.errors);
+            own.tell(Counter::Panics.offset(), self.panics);
+        }
     }
 }
 
@@ -394,7 +410,7 @@ impl ServeMachine {
                 Body::Attached(bytes) => {
                     let pushed = lanes.can_attach(peer, *bytes);
                     if pushed.is_ok() && pass(owed.header.id.get()).is_err() {
-                        owed.cut(Status::Short);
+                        self.counts.errors += owed.cut(Status::Short);
                         continue;
                     }
                     pushed.and_then(|()| lanes.push_attached(own, peer, owed.header, *bytes))
@@ -408,7 +424,7 @@ impl ServeMachine {
                 Err(PushError::Peer(fault)) => return Err(fault),
                 Err(PushError::Grow { to }) => return Ok(Flushed::Grow(to)),
                 // What is in use of the session's shared memory may have changed since it was kept.
-                Err(PushError::TooLarge { .. }) => owed.cut(Status::TooLarge),
+                Err(PushError::TooLarge { .. }) => self.counts.errors += owed.cut(Status::TooLarge),
                 // No lane within the limits holds it now: it goes through the one that there is.
                 Err(PushError::Attach { .. }) => owed.split(),
                 Err(PushError::Full { .. } | PushError::Closed) => return Ok(Flushed::Blocked),
@@ -425,7 +441,7 @@ impl ServeMachine {
     /// Gives up the payload of the answer that is owed first: it says [`Status::Short`] instead.
     pub fn cut_first(&mut self) {
         if let Some(owed) = self.owed.front_mut() {
-            owed.cut(Status::Short);
+            self.counts.errors += owed.cut(Status::Short);
         }
     }
 
@@ -465,8 +481,19 @@ impl ServeMachine {
 
     #[inline]
     fn count(&mut self, status: Status) {
+        if status == Status::Ok {
+            self.counts.answered += 1;
+        } else {
+            self.count_trouble(status);
+        }
+    }
+
+    #[cold]
+    fn count_trouble(&mut self, status: Status) {
         if status.ran() {
             self.counts.answered += 1;
+            self.counts.errors += 1;
+            self.counts.panics += u64::from(status == Status::Panicked);
         } else {
             self.counts.refused += 1;
         }
@@ -481,10 +508,12 @@ impl Owed {
         }
     }
 
-    /// The handler ran; what it said cannot be sent.
-    fn cut(&mut self, status: Status) {
+    /// The handler ran; what it said cannot be sent. One more error, unless what it said was one.
+    fn cut(&mut self, status: Status) -> u64 {
+        let was_ok = self.header.status.get() == Status::Ok as u16;
         self.header = Header::new(Kind::Response, status, self.header.id.get(), 0);
         self.body = Body::empty();
+        u64::from(was_ok)
     }
 }
 

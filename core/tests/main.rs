@@ -13,6 +13,7 @@ mod batch;
 mod call;
 mod codec;
 mod control;
+mod counters;
 mod death;
 mod drive;
 mod epochs;

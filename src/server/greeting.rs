@@ -4,7 +4,7 @@ use bellwire_core::handshake::{Admission, Rejection, ServerHandshake, ServerStep
 use bellwire_core::lane::Lanes;
 use bellwire_core::sample::{self, Answering};
 use bellwire_core::wire::{
-    Doorbell, Hello, Message, PAGE_SIZE, Refuse, RefuseCode, Role, SAMPLES, Welcome,
+    Doorbell, Hello, Message, PAGE_SIZE, Refuse, RefuseCode, Role, SAMPLES, STATS_METHOD, Welcome,
 };
 use bellwire_core::{ServiceName, probes};
 
@@ -50,6 +50,8 @@ pub(super) struct Arrived {
     pub(super) lanes: Lanes,
     pub(super) caller: Caller,
     pub(super) service: ServiceName,
+    /// It asks for counters.
+    pub(super) is_observer: bool,
     pub(super) trace: Answering,
     /// Tells the client, parked on a futex, that this thread died.
     pub(super) life: Option<LifeLock>,
@@ -262,8 +264,17 @@ impl Greeting {
         let session = sample::session(hello.service, number, created, Role::Server, pid);
         probes::session_opened(&session);
         let trace = Answering::new(session, welcome.features & SAMPLES != 0);
-        let service = hello.service;
-        Progress::Arrived(Box::new(Arrived { link, lanes, caller, service, trace, life, process }))
+        let (service, is_observer) = (hello.service, hello.method == STATS_METHOD);
+        Progress::Arrived(Box::new(Arrived {
+            link,
+            lanes,
+            caller,
+            service,
+            is_observer,
+            trace,
+            life,
+            process,
+        }))
     }
 
     fn map_memory(

@@ -23,17 +23,20 @@ use std::time::Duration;
 use bellwire_core::drive::SHRINK_AFTER;
 use bellwire_core::handshake::Admission;
 use bellwire_core::sync::{AtomicBool, Ordering};
-use bellwire_core::wire::Doorbell;
-use bellwire_core::{Backend, Geometry, Limits, ServiceName, SpinPolicy};
+use bellwire_core::wire::{Doorbell, STATS_METHOD};
+use bellwire_core::{Backend, Geometry, InUse, Limits, ServiceName, SpinPolicy};
 
 use crate::cache::Fetch;
 use crate::connect::{LEARNED_LANE, STREAM_FROM};
 use crate::publisher::{Shelf, limits_for};
+use crate::stats::Published;
+use crate::transport::clock;
 use crate::transport::doorbell::Event;
 use crate::transport::endpoint::{self, BindError, Endpoint};
 use crate::transport::peer::User;
 use crate::{
-    Client, HandlerError, Publisher, RunDir, ServeError, ServerStats, Service, Snapshot, Token,
+    Client, HandlerError, Publisher, RunDir, ServeError, ServerStats, Service, ServiceStats,
+    Snapshot, Token,
 };
 use batch::TypedBatch;
 use handler::{Call, Handler, Typed};
@@ -67,10 +70,10 @@ pub struct ServerConfig {
     pub spin: SpinPolicy,
     /// What clients ring when the reactor sleeps. Default: an eventfd per session, as long as less than half of the
     /// descriptors are taken that the process may have (`RLIMIT_NOFILE`), and its socket from there on:
-    /// [`ServerStats::rung_by_socket`] counts those. [`Doorbell::Socket`] spends no descriptor on it from the beginning. A
+    /// [`ServerStats::socket_rung`] counts those. [`Doorbell::Socket`] spends no descriptor on it from the beginning. A
     /// futex wakes no reactor: it is taken for an eventfd.
     pub doorbell: Doorbell,
-    /// What the reactor waits with. Where that cannot be had it takes what can, and [`ServerStats::backend`] says so.
+    /// What the reactor waits with. Where that cannot be had it takes what can, and [`Server::backend`] says so.
     /// Default: what measures better.
     pub backend: Backend,
     /// The invocation that this process belongs to; clients of another are refused. Default: from the
@@ -98,6 +101,10 @@ pub struct ServerConfig {
     /// How long [`Server::stop`] waits for handlers, and for clients to make room for their last answers.
     /// Default: 1 s.
     pub drain_timeout: Duration,
+    /// How often to log the counters of each service: a line of level *info* of the target `bellwire`, that begins with
+    /// `[STATS]`, by the [`log`](https://docs.rs/log) facade. Default: `None`, never, which wakes nobody.
+    #[cfg(feature = "log")]
+    pub stats_every: Option<Duration>,
 }
 
 impl Default for ServerConfig {
@@ -121,6 +128,8 @@ impl Default for ServerConfig {
             backlog: 4096,
             handshake_timeout: Duration::from_secs(2),
             drain_timeout: Duration::from_secs(1),
+            #[cfg(feature = "log")]
+            stats_every: None,
         }
     }
 }
@@ -177,7 +186,7 @@ struct Shared {
     stop: AtomicBool,
     /// Wakes the reactor.
     bell: Arc<Event>,
-    stats: Mutex<ServerStats>,
+    stats: Mutex<Published>,
     incidents: Mutex<Incidents>,
 }
 
@@ -194,7 +203,18 @@ impl Server {
 
     /// The counters, as of the reactor's last sleep, or half a millisecond ago while it is busy.
     pub fn stats(&self) -> ServerStats {
-        *self.shared.stats()
+        self.shared.stats().total
+    }
+
+    /// The counters of each service, in the order in which they were added, and of those who ask for counters, under the
+    /// name `bellwire-stats`. Their sums are those of [`Server::stats`].
+    pub fn service_stats(&self) -> Vec<ServiceStats> {
+        self.shared.stats().services.clone()
+    }
+
+    /// What the reactor waits with, and why not with what was asked for.
+    pub fn backend(&self) -> InUse {
+        self.shared.stats().backend
     }
 
     /// The clients that were not let in, and those whose sessions were closed for what they did, as far as they are
@@ -209,7 +229,7 @@ impl Server {
     /// runs longer: it is waited for. Returns the final counters.
     pub fn stop(mut self) -> ServerStats {
         self.halt();
-        *self.shared.stats()
+        self.shared.stats().total
     }
 
     fn halt(&mut self) {
@@ -236,7 +256,7 @@ impl Shared {
         self.incidents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn stats(&self) -> MutexGuard<'_, ServerStats> {
+    fn stats(&self) -> MutexGuard<'_, Published> {
         self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -279,6 +299,7 @@ impl ServerBuilder {
     }
 
     fn serve_by<S: Service>(&mut self, handler: Arc<dyn Call>) -> Result<&mut Self, ServeError> {
+        const { assert!(S::METHOD != STATS_METHOD, "this method asks any server for its counters") };
         let shelf = shelf(Client::<S>::SERVICE)?;
         let handler = Handler::Call(handler);
         self.open(Client::<S>::SERVICE, S::METHOD, handler, shelf, self.config.limits)?;
@@ -304,7 +325,9 @@ impl ServerBuilder {
     /// [`ServeError::System`] when a thread or a descriptor cannot be had.
     pub fn start(self) -> Result<Server, ServeError> {
         let bell = Arc::new(Event::create().map_err(system("create an event"))?);
-        let (stop, stats, incidents) = (AtomicBool::new(false), Mutex::default(), Mutex::default());
+        let started = clock::wall_nanos();
+        let stats = Mutex::new(Published { started, ..Published::default() });
+        let (stop, incidents) = (AtomicBool::new(false), Mutex::default());
         let shared = Arc::new(Shared { stop, bell, stats, incidents });
         let Self { config, stations, .. } = self;
         let (started, has_started) = mpsc::sync_channel(1);

@@ -5,11 +5,13 @@ use std::iter::FusedIterator;
 use std::marker::PhantomData;
 
 use bellwire_core::Deadline;
+use bellwire_core::Port;
 use bellwire_core::batch::{BatchBuilder, BatchView, Items};
 use bellwire_core::call::Ticket;
+use bellwire_core::counters::Outcome;
 use bellwire_core::{Executed, Whose};
 
-use super::{Answer, Body, Outgoing, Session, check};
+use super::{Answer, Body, Outgoing, Session, books, check};
 use crate::{CallError, Malformed, Message, Service};
 
 /// The answers to a batch: one for each request, in their order.
@@ -81,7 +83,7 @@ impl<S: Service> Session<S> {
         S::Request: 'r,
     {
         let (shape, ticket) = self.with_batch(requests, Self::submit_alone);
-        let ticket = ticket?;
+        let ticket = ticket.inspect_err(|error| self.not_sent(error))?;
         self.batches.push_back(SentBatch { ticket, shape });
         Ok(ticket)
     }
@@ -99,11 +101,12 @@ impl<S: Service> Session<S> {
         let ticket = answer.reply.ticket;
         let at = self.batches.binary_search_by_key(&ticket, |batch| batch.ticket).ok();
         let shape = at.and_then(|at| self.batches.remove(at)).map(|batch| batch.shape);
-        let checked = self.check(&answer);
-        self.book(ticket.id(), checked.as_ref().err());
-        let replies = match checked {
+        let replies = match self.check(&answer) {
             Ok(()) => self.replies(answer, shape.unwrap_or_default()),
-            Err(error) => Err(error),
+            Err(error) => {
+                self.book_answer(ticket, Some(&error));
+                Err(error)
+            }
         };
         Ok(Some((ticket, replies)))
     }
@@ -145,29 +148,40 @@ impl<S: Service> Session<S> {
         (shape, sent)
     }
 
-    /// The answers where they arrived.
+    /// The answers where they arrived, which are booked as one answer.
     fn replies(&mut self, answer: Answer, shape: Shape) -> Result<Replies<'_, S>, CallError> {
-        let len = match answer.body {
-            Body::Inbox => answer.reply.len,
+        let Answer { reply, body } = answer;
+        // The inbox may be in use.
+        let in_inbox = match body {
+            Body::Inbox => Some(reply.len),
             Body::Own(bytes) if self.drive.is_arriving() => {
-                // The inbox is in use.
                 self.batch_inbox = bytes;
-                return replies(&self.batch_inbox, shape);
+                None
             }
             Body::Own(bytes) => {
                 self.inbox = bytes;
-                self.inbox.len()
+                Some(self.inbox.len())
             }
             Body::Mapped(_, map) => {
                 self.batch_inbox.clear();
                 self.batch_inbox.extend_from_slice(&map);
-                return replies(&self.batch_inbox, shape);
+                None
             }
             Body::Lost(shortage) => {
-                return Err(CallError::Short { shortage, executed: Executed::Maybe });
+                let error = CallError::Short { shortage, executed: Executed::Maybe };
+                self.book_answer(reply.ticket, Some(&error));
+                return Err(error);
             }
         };
-        replies(self.inbox.get(..len).unwrap_or_default(), shape)
+        let bytes = match in_inbox {
+            Some(len) => self.inbox.get(..len).unwrap_or_default(),
+            None => &self.batch_inbox,
+        };
+        let parsed = replies(bytes, shape);
+        let outcome = if parsed.is_ok() { Outcome::Answered } else { Outcome::Unused };
+        let port = self.drive.port();
+        self.calls.ended(port.own(), reply.ticket.id(), outcome, || port.now());
+        parsed.inspect_err(|error| books::tell_failed(&self.drive, reply.ticket.id(), error))
     }
 }
 

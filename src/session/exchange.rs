@@ -31,7 +31,7 @@ impl<S: Service> Session<S> {
         sent
     }
 
-    /// Sends a request and waits for its answer, which has no error.
+    /// Sends a request and waits for its answer, which has no error: book it when it was read.
     #[inline]
     pub(super) fn exchange(
         &mut self,
@@ -40,11 +40,15 @@ impl<S: Service> Session<S> {
     ) -> Result<Answer, CallError> {
         let mut until = Deadline::within(timeout);
         let sent = self.submit_waiting(request, &mut until);
-        let ticket = sent.inspect_err(|error| self.tell_failed(0, error))?;
-        let answer = self.await_answer(ticket, &mut until);
-        let answer = answer.and_then(|answer| self.check(&answer).map(|()| answer));
-        self.book(ticket.id(), answer.as_ref().err());
-        answer
+        let ticket = sent.inspect_err(|error| self.not_sent(error))?;
+        let answer = self.await_answer(ticket, &mut until)?;
+        match self.check(&answer) {
+            Ok(()) => Ok(answer),
+            Err(error) => {
+                self.book_answer(ticket, Some(&error));
+                Err(error)
+            }
+        }
     }
 
     /// Sends a request, waiting for room.
@@ -92,10 +96,7 @@ impl<S: Service> Session<S> {
     fn submit_parts_now(&mut self, bytes: call::Outgoing<'_>) -> Result<Ticket, CallFailed> {
         self.refill_inbox();
         let ticket = self.drive.submit_in_parts(bytes)?;
-        self.calls.made += 1;
-        if self.drive.lane_epoch().number != self.noted {
-            self.note_size();
-        }
+        self.sent(ticket);
         Ok(ticket)
     }
 
@@ -125,10 +126,7 @@ impl<S: Service> Session<S> {
             Outgoing::Sealed(payload) => self.submit_sealed(payload),
         };
         let ticket = sent?;
-        self.calls.made += 1;
-        if self.drive.lane_epoch().number != self.noted {
-            self.note_size();
-        }
+        self.sent(ticket);
         Ok(ticket)
     }
 
@@ -146,10 +144,7 @@ impl<S: Service> Session<S> {
             }
             sent => sent?,
         };
-        self.calls.made += 1;
-        if self.drive.lane_epoch().number != self.noted {
-            self.note_size();
-        }
+        self.sent(ticket);
         Ok(ticket)
     }
 
@@ -211,38 +206,52 @@ impl<S: Service> Session<S> {
         until: &mut Deadline,
     ) -> Result<Answer, CallError> {
         loop {
-            let failed = match self.drive.wait_for_reply(until, &mut self.inbox) {
-                Ok(reply) => {
-                    let answer = self.receive(reply)?;
-                    match answer {
-                        Some(answer) if answer.reply.ticket == ticket => return Ok(answer),
-                        Some(answer) => self.stash(answer),
-                        None => {}
+            let waited = self.drive.wait_for_reply(until, &mut self.inbox);
+            self.note_dropped();
+            let error = match waited {
+                Ok(reply) => match self.receive(reply) {
+                    Ok(Some(answer)) if answer.reply.ticket == ticket => return Ok(answer),
+                    Ok(Some(answer)) => {
+                        self.stash(answer);
+                        continue;
                     }
-                    continue;
-                }
-                Err(failed) => failed,
+                    Ok(None) => continue,
+                    // It was booked where it was found out.
+                    Err(error) if reply.ticket == ticket => return Err(error),
+                    Err(error) => {
+                        self.drive.give_up(ticket);
+                        error
+                    }
+                },
+                Err(failed) => self.give_up(ticket, failed),
             };
-            self.check_link()?;
-            return Err(match failed {
-                CallFailed::Deadline(_) | CallFailed::Short(_) => {
-                    self.drive.abandon(ticket);
-                    failed.into()
-                }
-                CallFailed::Cancelled(_) => {
-                    self.drive.abandon(ticket);
-                    self.drive.port().take_cancel();
-                    failed.into()
-                }
-                CallFailed::PeerGone(_) => {
-                    CallError::PeerGone { executed: self.drive.give_up(ticket) }
-                }
-                CallFailed::Unread(_) => CallError::Unread { executed: self.drive.give_up(ticket) },
-                failed => {
-                    self.drive.give_up(ticket);
-                    failed.into()
-                }
-            });
+            self.book_given_up(ticket, &error);
+            return Err(error);
+        }
+    }
+
+    /// Gives a request up that cannot be waited for any longer.
+    fn give_up(&mut self, ticket: Ticket, failed: CallFailed) -> CallError {
+        if let Err(error) = self.check_link() {
+            self.drive.give_up(ticket);
+            return error;
+        }
+        match failed {
+            CallFailed::Deadline(_) | CallFailed::Short(_) => {
+                self.drive.abandon(ticket);
+                failed.into()
+            }
+            CallFailed::Cancelled(_) => {
+                self.drive.abandon(ticket);
+                self.drive.port().take_cancel();
+                failed.into()
+            }
+            CallFailed::PeerGone(_) => CallError::PeerGone { executed: self.drive.give_up(ticket) },
+            CallFailed::Unread(_) => CallError::Unread { executed: self.drive.give_up(ticket) },
+            failed => {
+                self.drive.give_up(ticket);
+                failed.into()
+            }
         }
     }
 
@@ -272,12 +281,14 @@ impl<S: Service> Session<S> {
 
     /// The next answer that has arrived and that somebody wants.
     pub(super) fn next_answer(&mut self) -> Result<Option<Answer>, CallError> {
-        while let Some(reply) = self.drive.try_reply(&mut self.inbox)? {
+        loop {
+            let looked = self.drive.try_reply(&mut self.inbox);
+            self.note_dropped();
+            let Some(reply) = looked? else { return Ok(None) };
             if let Some(answer) = self.receive(reply)? {
                 return Ok(Some(answer));
             }
         }
-        Ok(None)
     }
 
     /// Takes an attached answer's memfd off the control socket, where it lies since before the record was published.
@@ -291,7 +302,11 @@ impl<S: Service> Session<S> {
             Err(FollowError::Short(shortage)) => Body::Lost(shortage),
             Err(FollowError::Lied(fault)) => {
                 self.drive.poison(fault);
-                return Err(fault.into());
+                let error = fault.into();
+                if reply.is_wanted {
+                    self.book_answer(reply.ticket, Some(&error));
+                }
+                return Err(error);
             }
         };
         Ok(reply.is_wanted.then_some(Answer { reply, body }))

@@ -38,8 +38,12 @@ impl<S: Service> Session<S> {
         let all = self.keep_in_flight(requests.into_iter(), &mut in_flight, &mut each);
         if let Err(error) = &all {
             for (ticket, number) in in_flight {
+                // One whose answer was a lie was booked before.
+                let waits = self.drive.is_waiting(ticket);
                 let error = self.give_up_for(ticket, error);
-                self.book(ticket.id(), Some(&error));
+                if waits {
+                    self.book_given_up(ticket, &error);
+                }
                 each(number, Err(error));
             }
         }
@@ -74,7 +78,11 @@ impl<S: Service> Session<S> {
                         is_full = true;
                         break;
                     }
-                    Err(failed @ CallFailed::Submit(_)) => each(number, Err(failed.into())),
+                    Err(failed @ CallFailed::Submit(_)) => {
+                        let error = failed.into();
+                        self.not_sent(&error);
+                        each(number, Err(error));
+                    }
                     Err(failed) => return Err(failed.into()),
                 }
             }
@@ -122,7 +130,7 @@ impl<S: Service> Session<S> {
     pub(super) fn open(&mut self, answer: Answer) -> Result<S::Response, CallError> {
         let ticket = answer.reply.ticket;
         let decoded = self.check(&answer).and_then(|()| self.decode(answer));
-        self.book(ticket.id(), decoded.as_ref().err());
+        self.book_answer(ticket, decoded.as_ref().err());
         decoded
     }
 

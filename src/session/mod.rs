@@ -1,4 +1,5 @@
 mod batch;
+mod books;
 mod exchange;
 mod many;
 mod when_full;
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use bellwire_core::batch::BatchBuilder;
 use bellwire_core::call::{Reply, Ticket};
+use bellwire_core::counters::{CallCounters, Outcome};
 use bellwire_core::drive::Drive;
 use bellwire_core::wire::{CloseReason, Role, Status};
 use bellwire_core::{Deadline, Executed, Left, Unread, probes};
@@ -21,9 +23,7 @@ use crate::connect::Opened;
 use crate::transport::link::{Canceller, Link};
 use crate::transport::object::Borrowed;
 use crate::transport::snapshot::SnapshotMap;
-use crate::{
-    CallError, Client, ClientConfig, Malformed, Payload, Service, SessionStats, learned, payload,
-};
+use crate::{CallError, Client, ClientConfig, Malformed, Payload, Service, learned, payload};
 use batch::SentBatch;
 
 /// The longest reason of a failed handler that is kept, in bytes.
@@ -62,20 +62,12 @@ pub struct Session<S: Service> {
     stream_from: usize,
     /// The epoch whose size was noted for later sessions.
     noted: u32,
-    calls: Calls,
+    calls: CallCounters,
     unread: Unread,
     unread_timeout: Option<Duration>,
     /// What to say when it is dropped.
     bye: CloseReason,
     service: PhantomData<fn(&S)>,
-}
-
-/// `made = answered + failed + in flight`.
-#[derive(Clone, Copy, Debug, Default)]
-struct Calls {
-    made: u64,
-    answered: u64,
-    failed: u64,
 }
 
 /// An answer that has arrived.
@@ -134,7 +126,7 @@ impl<S: Service> Session<S> {
             attach_from: config.attach_from.unwrap_or(usize::MAX),
             stream_from: config.stream_from.unwrap_or(usize::MAX),
             noted: requests.epoch,
-            calls: Calls::default(),
+            calls: CallCounters::default(),
             unread: Unread::default(),
             unread_timeout: config.unread_timeout,
             bye: CloseReason::Normal,
@@ -161,7 +153,10 @@ impl<S: Service> Session<S> {
     ) -> Result<S::Response, CallError> {
         let answer =
             self.with_request(request, |session, request| session.exchange(request, timeout))?;
-        self.decode(answer)
+        let ticket = answer.reply.ticket;
+        let decoded = self.decode(answer);
+        self.book_answer(ticket, decoded.as_ref().err());
+        decoded
     }
 
     /// Calls with the bytes of a request and lends the bytes of the answer: for who encodes in place. In a
@@ -171,6 +166,7 @@ impl<S: Service> Session<S> {
     /// As [`Session::call`].
     pub fn call_bytes(&mut self, request: &[u8]) -> Result<&[u8], CallError> {
         let answer = self.exchange(Outgoing::Bytes(request), self.timeout)?;
+        self.book_answer(answer.reply.ticket, None);
         match answer.body {
             Body::Inbox => {}
             Body::Own(bytes) => self.inbox = bytes,
@@ -179,6 +175,7 @@ impl<S: Service> Session<S> {
                 self.inbox.extend_from_slice(&map);
                 return Ok(&self.inbox);
             }
+            // `exchange` has told so before.
             Body::Lost(shortage) => {
                 return Err(CallError::Short { shortage, executed: Executed::Maybe });
             }
@@ -192,7 +189,8 @@ impl<S: Service> Session<S> {
     /// # Errors
     /// [`CallError::WouldBlock`] when the lane is full: take replies first. The handler will not run.
     pub fn submit(&mut self, request: &S::Request) -> Result<Ticket, CallError> {
-        self.with_request(request, Self::submit_alone)
+        let sent = self.with_request(request, Self::submit_alone);
+        sent.inspect_err(|error| self.not_sent(error))
     }
 
     /// The next answer, in whatever order the provider sent them, and the request that it is for; `None` when
@@ -320,11 +318,16 @@ impl<S: Service> Session<S> {
     /// run it any more. False when it was not in flight.
     pub fn abandon(&mut self, ticket: Ticket) -> bool {
         let stashed = self.stash.iter().position(|answer| answer.reply.ticket == ticket);
-        let forgotten =
-            stashed.and_then(|at| self.stash.remove(at)).is_some() || self.drive.abandon(ticket);
-        self.calls.failed += u64::from(forgotten);
+        let outcome = if stashed.and_then(|at| self.stash.remove(at)).is_some() {
+            Outcome::Unused
+        } else if self.drive.abandon(ticket) {
+            Outcome::Failed
+        } else {
+            return false;
+        };
+        self.ended(ticket, outcome);
         self.batches.retain(|batch| batch.ticket != ticket);
-        forgotten
+        true
     }
 
     /// Ends, from another thread, the call that waits now, or else the next one to wait.
@@ -338,21 +341,6 @@ impl<S: Service> Session<S> {
     /// Whether the provider still is there: `false` once it died or closed the session. One system call.
     pub fn is_alive(&self) -> bool {
         self.drive.ended().is_none() && !self.drive.port().peer_gone()
-    }
-
-    /// Counters of this end.
-    pub fn stats(&self) -> SessionStats {
-        let [requests, answers] = self.drive.lane_stats();
-        SessionStats {
-            made: self.calls.made,
-            answered: self.calls.answered,
-            failed: self.calls.failed,
-            in_flight: (self.drive.in_flight() + self.stash.len()) as u64,
-            rings: self.drive.rings(),
-            parks: self.drive.parks(),
-            requests,
-            answers,
-        }
     }
 
     /// The longest request that both ends' limits allow, in bytes.
@@ -384,19 +372,22 @@ impl<S: Service> Session<S> {
             answer => answer?,
         };
         let malformed = |why| CallError::Malformed(Malformed { at: 0, len: answer.reply.len, why });
-        match answer.body {
+        let ticket = answer.reply.ticket;
+        let attached = match answer.body {
             Body::Mapped(_, map) if map.len() > max => Err(malformed("longer than a snapshot is")),
             Body::Mapped(generation, map) => Ok(Some(Attached { generation, map })),
             Body::Lost(shortage) => Err(CallError::Short { shortage, executed: Executed::Maybe }),
             Body::Inbox | Body::Own(_) => Err(malformed("not an attachment")),
-        }
+        };
+        self.book_answer(ticket, attached.as_ref().err());
+        attached
     }
 
     /// Gives up a request because of what ended all of them, and says what became of it.
     #[cfg(feature = "tokio")]
     pub(crate) fn fail(&mut self, ticket: Ticket, error: &CallError) -> CallError {
         let error = self.give_up_for(ticket, error);
-        self.book(ticket.id(), Some(&error));
+        self.book_given_up(ticket, &error);
         error
     }
 
@@ -419,24 +410,6 @@ impl<S: Service> Session<S> {
         let epoch = self.drive.lane_epoch();
         self.noted = epoch.number;
         learned::note(Client::<S>::SERVICE, Role::Client, epoch.size);
-    }
-
-    #[inline]
-    fn book(&mut self, sequence: u64, failed: Option<&CallError>) {
-        match failed {
-            None => self.calls.answered += 1,
-            Some(error) => {
-                self.calls.failed += 1;
-                self.tell_failed(sequence, error);
-            }
-        }
-    }
-
-    /// Tells a tracer of a call that failed; `sequence` is 0 for one that was not sent.
-    #[cold]
-    fn tell_failed(&self, sequence: u64, error: &CallError) {
-        let kind = error.kind().code().into();
-        probes::call_failed(self.drive.trace().session(), sequence, kind);
     }
 }
 

@@ -17,7 +17,9 @@ use crate::support::services::{Echo, Hold, echo};
 fn each(test: impl Fn(ServerConfig)) {
     for backend in [Backend::Epoll, Backend::IoUring] {
         let config = || ServerConfig { backend, ..ServerConfig::default() };
-        let in_use = House::with(config()).close().backend;
+        let house = House::with(config());
+        let in_use = house.backend();
+        house.close();
         match in_use.why_not {
             None => assert_eq!(in_use.backend, backend),
             Some(why) => {
@@ -35,7 +37,7 @@ fn calls_are_answered_hot_and_parked() {
         for spin in [SpinPolicy::default(), SpinPolicy::NEVER] {
             let backend = config.backend;
             let house = House::with(ServerConfig { spin, ..config.clone() });
-            assert_eq!(house.stats().backend, InUse { backend, why_not: None });
+            assert_eq!(house.backend(), InUse { backend, why_not: None });
             let mut client = house.client::<Echo>();
             for at in 0..1000_u32 {
                 let said = at.to_le_bytes().to_vec();
@@ -193,7 +195,8 @@ fn what_this_system_does_not_have_is_replaced_and_said() {
     let config = ServerConfig { backend: Backend::ThreadPool, ..ServerConfig::default() };
     let house = House::with(config);
     assert_eq!(house.client::<Echo>().call(&vec![1]).unwrap(), [1]);
-    let in_use = house.close().backend;
+    let in_use = house.backend();
+    house.close();
     assert_eq!(in_use.backend, Backend::Epoll);
     assert!(in_use.why_not.unwrap().contains("Windows"), "{in_use:?}");
 }

@@ -10,6 +10,7 @@
 //! | `backends` | the same server with epoll and with io_uring |
 //! | `admission` | who is not let in, who does not own a name, and what nobody can write |
 //! | `limits` | what a process lacks, and what interrupts it |
+//! | `observe` | sessions seen from outside |
 //! | `lies` | tables of bad inputs, each by name |
 //! | `snapshots` | seals on what is published |
 //! | `calls` | retries, event loops, and a provider that never answers |
@@ -37,6 +38,8 @@ mod handshake;
 mod hostile;
 mod lies;
 mod limits;
+#[cfg(feature = "observe")]
+mod observe;
 mod processes;
 mod regressions;
 mod resize;

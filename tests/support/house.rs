@@ -80,6 +80,17 @@ impl House {
         self.server.incidents().into_iter().map(|incident| incident.offence).collect()
     }
 
+    /// What the reactor waits with.
+    pub(crate) fn backend(&self) -> InUse {
+        self.server.backend()
+    }
+
+    /// The counters of one service.
+    pub(crate) fn service<S: Service>(&self) -> ServerStats {
+        let rows = self.server.service_stats();
+        rows.iter().find(|row| row.service == Client::<S>::SERVICE).expect("it is served").stats
+    }
+
     pub(crate) fn gate(&self) -> Gate {
         self.gate.clone()
     }
@@ -132,7 +143,8 @@ pub(crate) fn reconcile(stats: &ServerStats) {
 #[track_caller]
 pub(crate) fn reconcile_session<S: Service>(session: &bellwire::Session<S>) {
     let stats = session.stats();
-    assert_eq!(stats.made, stats.answered + stats.failed + stats.in_flight, "{stats:?}");
+    let ended = stats.answered + stats.refused + stats.failed;
+    assert_eq!(stats.made, ended + stats.in_flight, "{stats:?}");
 }
 
 /// A client's configuration that no busy machine upsets, and that learns from no other test.

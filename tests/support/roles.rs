@@ -97,6 +97,7 @@ pub(crate) fn parse_stats(line: &str) -> ServerStats {
 fn call(mut parent: Parent) {
     let run_dir = RunDir::from_environment();
     let mut clients: Vec<Client<Echo>> = Vec::new();
+    let mut holders = Vec::new();
     parent.tell("ready");
     while let Some(line) = parent.hear() {
         match line.split(' ').collect::<Vec<_>>()[..] {
@@ -116,6 +117,15 @@ fn call(mut parent: Parent) {
                     assert_eq!(clients[0].call(&request).unwrap(), request);
                 }
                 parent.tell("called");
+            }
+            ["ask", times] => {
+                let mut client = Client::<super::services::Hold>::with_config(&run_dir, patient());
+                let session = client.connect().unwrap();
+                for at in 0..times.parse().unwrap() {
+                    session.submit(&at).unwrap();
+                }
+                holders.push(client);
+                parent.tell("asked");
             }
             ["hold", who] => {
                 let mut client = Client::<super::services::Hold>::with_config(&run_dir, patient());

@@ -13,6 +13,7 @@
 //! endpoint                     the name on disk
 //! link · watch                 all of it as one end of a session: the core's `Port`; who waits for a board
 //! ready                        waiting for a descriptor in a tokio runtime (feature `tokio`)
+//! observe                      sessions of other processes (feature `observe`)
 //! doctor                       whether the machine has what all of this needs (feature `doctor`)
 //! trial                        what a trial does to processes, and what they hold (feature `doctor`)
 //! ```
@@ -35,6 +36,8 @@ pub mod life;
 pub mod link;
 mod mapping;
 pub mod object;
+#[cfg(feature = "observe")]
+pub mod observe;
 pub mod pass;
 pub mod peer;
 pub mod poll;

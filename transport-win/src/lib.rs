@@ -14,6 +14,7 @@
 //! endpoint                                 the name
 //! link · watch                             all of it as one end of a session: the core's `Port`; who waits for a board
 //! ready                                says that no tokio runtime waits for a handle (feature `tokio`)
+//! observe                                  sessions of other processes: none (feature `observe`)
 //! doctor                                   whether the machine has what all of this needs (feature `doctor`)
 //! trial                                    what a trial does to processes, and what they hold (feature `doctor`)
 //! ```
@@ -35,6 +36,8 @@ pub mod life;
 pub mod link;
 mod mapping;
 pub mod object;
+#[cfg(feature = "observe")]
+pub mod observe;
 mod os_error;
 pub mod pass;
 pub mod peer;

@@ -61,6 +61,13 @@ impl<R: Deref<Target = OwnRange>> OwnMemory for OwnEnd<R> {
     }
 
     #[inline]
+    fn tell(&self, offset: usize, value: u64) {
+        if cfg!(not(bellwire_uncounted)) {
+            self.page.store_u64(offset, value, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
     fn will_write(&self, offset: usize) {
         self.lane.will_write(offset);
     }

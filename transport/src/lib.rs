@@ -3,6 +3,7 @@
 //! ```text
 //! range     bytes that one process writes and another reads at the same time
 //! end       the memory of one end of a session, for the core: a page and a lane
+//! observe   what an observer finds of sessions that are not its own
 //! reaper    the thread that closes what a peer sent and nobody verified
 //! ```
 //!
@@ -12,9 +13,11 @@
 compile_error!("the words of a page are little-endian");
 
 mod end;
+mod observe;
 mod range;
 mod reaper;
 
 pub use end::{OwnEnd, PeerEnd};
+pub use observe::{ObserveError, PageMap};
 pub use range::{OwnRange, PeerRange};
 pub use reaper::Reaper;

@@ -187,7 +187,7 @@ impl Tally {
         totals.calls = Calls {
             made: session.made,
             answered: session.answered,
-            failed: session.failed,
+            failed: session.refused + session.failed,
             in_flight: session.in_flight,
             rings: session.rings,
             parks: session.parks,

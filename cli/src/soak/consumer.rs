@@ -329,5 +329,5 @@ fn settle(ledger: &mut Ledger, letter: Option<Letter>, answer: Result<Vec<u8>, C
 }
 
 fn reconciles(stats: &SessionStats) -> bool {
-    stats.made == stats.answered + stats.failed + stats.in_flight
+    stats.made == stats.answered + stats.refused + stats.failed + stats.in_flight
 }

@@ -1,7 +1,19 @@
 use crate::support::{Ended, Place, bellwire};
 
-const COMMANDS: [&str; 10] =
-    ["demo", "provide", "get", "ping", "ls", "stat", "doctor", "soak", "bench", "completions"];
+const COMMANDS: [&str; 12] = [
+    "demo",
+    "provide",
+    "get",
+    "ping",
+    "ls",
+    "stat",
+    "top",
+    "export",
+    "doctor",
+    "soak",
+    "bench",
+    "completions",
+];
 
 #[test]
 fn every_command_has_help_with_examples() {
@@ -41,6 +53,8 @@ fn a_wrong_command_line_exits_with_2_and_says_why() {
         (&["get", "cgroups", "--timeout", "soon"], "250ms"),
         (&["demo", "--seconds", "0"], "1..="),
         (&["get", "cgroups", "--orchestrator", "nobody"], "systemd"),
+        (&["export"], "--listen"),
+        (&["stat", "--method", "3", "--watch"], "cannot be used with"),
     ] {
         let ended = place.run(args);
         assert_eq!(ended.status, Some(2), "{args:?}");

@@ -1,6 +1,6 @@
-use bellwire::{RunDir, Server, Service};
+use bellwire::{Client, HandlerError, RunDir, Server, Service};
 
-use crate::support::Place;
+use crate::support::{Place, Signal};
 
 /// A service whose method the command does not know.
 struct Foreign;
@@ -12,13 +12,29 @@ impl Service for Foreign {
     type Response = u64;
 }
 
+/// Provides it, after five calls of which two failed.
+fn foreign(place: &Place) -> Server {
+    let run_dir = RunDir::new(place.run_dir());
+    let mut builder = Server::builder(&run_dir);
+    let fail = |number| HandlerError::new(format!("{number} is odd"));
+    builder
+        .serve::<Foreign>(
+            move |_, number| if number % 2 == 0 { Ok(number) } else { Err(fail(number)) },
+        )
+        .unwrap();
+    let server = builder.start().unwrap();
+    let mut client = Client::<Foreign>::new(&run_dir);
+    for number in 0..5 {
+        assert_eq!(client.call(&number).is_ok(), number % 2 == 0);
+    }
+    server
+}
+
 #[test]
 fn each_service_is_told_with_its_generation_and_lanes() {
     let place = Place::new();
     let provider = place.provider();
-    let mut builder = Server::builder(&RunDir::new(place.run_dir()));
-    builder.serve::<Foreign>(|_, number| Ok(number)).unwrap();
-    let server = builder.start().unwrap();
+    let server_of = foreign(&place);
 
     let report = place.run(&["stat", "--format", "json"]);
     assert_eq!(report.status, Some(0), "{report:?}");
@@ -35,33 +51,59 @@ fn each_service_is_told_with_its_generation_and_lanes() {
     assert_eq!(cgroups["max_request"], 64 << 20);
     assert!(cgroups["nanos"].as_u64() > Some(0) && cgroups["why"].is_null());
 
-    // It answers, and says which method it would have liked.
-    assert_eq!(
-        (&foreign["state"], &foreign["pid"]),
-        (&"refused".into(), &std::process::id().into())
-    );
-    assert!(foreign["why"].as_str().unwrap().contains("method 42"), "{foreign:#}");
+    // Whatever it serves, it tells its counters.
+    let pid = std::process::id();
+    assert_eq!((&foreign["state"], &foreign["pid"]), (&"open".into(), &pid.into()));
+    let (stats, server) = (&foreign["stats"], &foreign["server"]);
+    assert_eq!((&stats["accepted"], &stats["in_flight"]), (&5.into(), &0.into()), "{foreign:#}");
+    assert_eq!((&stats["answered"], &stats["errors"]), (&5.into(), &2.into()), "{foreign:#}");
+    assert_eq!((&server["pid"], &server["workers"]), (&pid.into(), &0.into()), "{foreign:#}");
+    assert!(server["total"]["accepted"].as_u64() >= Some(5), "{foreign:#}");
+    // Of a method, a session is opened, or the provider says which one it would have liked.
     let asked = place.run(&["stat", "foreign", "--method", "42", "--format", "json"]).json();
-    let foreign = &asked["services"][0];
-    assert_eq!((&foreign["state"], &foreign["generation"]), (&"open".into(), &0.into()));
-    assert_eq!(server.stop().poisoned, 0);
+    let asked = &asked["services"][0];
+    assert_eq!((&asked["state"], &asked["generation"]), (&"open".into(), &0.into()));
+    assert!(asked["stats"].is_null());
+    let refused = place.run(&["stat", "foreign", "--method", "7", "--format", "json"]).json();
+    let refused = &refused["services"][0];
+    assert_eq!((&refused["state"], &refused["pid"]), (&"refused".into(), &pid.into()));
+    assert!(refused["why"].as_str().unwrap().contains("method 42"), "{refused:#}");
+    assert_eq!(server_of.stop().poisoned, 0);
 }
 
 #[test]
-fn a_table_has_a_line_for_each_and_says_why() {
+fn tables_tell_what_a_session_starts_with_and_what_was_counted() {
     let place = Place::new();
     let provider = place.provider();
-    let mut builder = Server::builder(&RunDir::new(place.run_dir()));
-    builder.serve::<Foreign>(|_, number| Ok(number)).unwrap();
-    let _server = builder.start().unwrap();
+    let _server = foreign(&place);
     let ended = place.run(&["stat"]);
     let lines: Vec<&str> = ended.stdout.lines().collect();
-    assert_eq!((ended.status, lines.len()), (Some(0), 4), "{ended:?}");
-    let words: Vec<&str> = lines[1].split_whitespace().collect();
+    assert_eq!((ended.status, lines.len()), (Some(0), 7), "{ended:?}");
+    let words =
+        |line: &str| -> Vec<String> { line.split_whitespace().map(str::to_owned).collect() };
     let pid = provider.pid().to_string();
-    assert_eq!(words[..3], ["cgroups-snapshot", "open", pid.as_str()]);
-    assert_eq!(words[6..], ["16", "KiB", "16", "KiB", "64", "MiB"], "{ended:?}");
-    assert!(lines[2].contains("refused") && lines[3].starts_with("foreign: "), "{ended:?}");
+    assert_eq!(words(lines[1])[..3], ["cgroups-snapshot", "open", pid.as_str()]);
+    assert_eq!(words(lines[1])[6..], ["16", "KiB", "16", "KiB", "64", "MiB"], "{ended:?}");
+    assert_eq!(words(lines[5])[..3], ["cgroups-snapshot", "0", "0"], "{ended:?}");
+    assert_eq!(words(lines[6]), ["foreign", "0", "5", "5", "0", "0", "0", "2"], "{ended:?}");
+}
+
+#[test]
+fn a_watch_goes_on_until_it_is_stopped() {
+    let place = Place::new();
+    let _server = foreign(&place);
+    let args = ["stat", "foreign", "--watch", "--interval", "10ms", "--format", "json"];
+    let mut watch = place.start(&args);
+    for _ in 0..3 {
+        let line = watch.stdout_until("accepted");
+        assert!(line.contains("\"accepted\":5"), "{line}");
+    }
+    watch.ends_well_by(Signal::Int);
+    let mut watch = place.start(&["stat", "--watch", "--interval", "10ms"]);
+    watch.stdout_until("CALLS/S");
+    // Nothing came since the first look.
+    assert!(watch.stdout_until(" 0  ").starts_with("foreign"), "a rate of 0");
+    watch.ends_well_by(Signal::Int);
 }
 
 #[test]

@@ -8,8 +8,10 @@
 )]
 
 mod bench;
+mod export;
 mod lookup;
 mod sandbox;
 #[allow(dead_code, reason = "the tests of all systems use the rest")]
 #[path = "../cli/support.rs"]
 mod support;
+mod top;

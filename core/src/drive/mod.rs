@@ -131,6 +131,11 @@ impl<P: Port> Drive<P> {
         self.calls.in_flight()
     }
 
+    /// Whether this request waits for its answer.
+    pub fn is_waiting(&self, ticket: Ticket) -> bool {
+        self.calls.is_waiting(ticket)
+    }
+
     /// The longest request that both ends allow, in bytes.
     pub fn max_message(&self) -> u64 {
         self.lanes.max_message()
@@ -157,7 +162,14 @@ impl<P: Port> Drive<P> {
         self.rings
     }
 
+    /// How many answers came to requests that were given up, since this was asked last.
+    #[inline]
+    pub fn take_dropped(&mut self) -> u64 {
+        self.calls.take_dropped()
+    }
+
     /// How often this end slept.
+    #[inline]
     pub fn parks(&self) -> u64 {
         self.parks
     }

@@ -5,7 +5,7 @@ use subtle::ConstantTimeEq;
 use super::{FEATURES, HandshakeError, descriptors};
 use crate::wire::{
     ControlError, ControlKind, Doorbell, Hello, Message, PROTOCOL, Ready, Refuse, RefuseCode,
-    Welcome,
+    STATS_METHOD, Welcome,
 };
 use crate::{Geometry, Instant, Limits, ServiceName};
 
@@ -143,7 +143,8 @@ impl ServerHandshake {
 
     fn check(&self, hello: &Hello) -> Result<(), Rejection> {
         let ours = &self.admission;
-        if hello.service != ours.service || hello.method != ours.method {
+        let is_served = hello.method == ours.method || hello.method == STATS_METHOD;
+        if hello.service != ours.service || !is_served {
             let reason = format!(
                 "this endpoint serves method {} of {}, not method {} of {}: check the client's version and run dir",
                 ours.method, ours.service, hello.method, hello.service

@@ -58,6 +58,8 @@ pub struct LaneStats {
     pub attaches: u64,
     /// Bytes of records, headers and padding included, written or taken.
     pub bytes: u64,
+    /// Records that met a full lane, and were not written at once. Only the sender knows.
+    pub full: u64,
 }
 
 /// Where the positions of one epoch lie in its memfd.

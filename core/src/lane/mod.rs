@@ -32,7 +32,7 @@ use receiver::Receiver;
 use sender::Sender;
 
 use crate::sync::{Ordering, fence};
-use crate::wire::{CloseReason, Header, SessionState};
+use crate::wire::{COUNTERS_AT, COUNTERS_LAYOUT, CloseReason, Counter, Header, SessionState};
 use crate::{Geometry, Instant, OwnMemory, PeerFault, PeerMemory, Word};
 use core::time::Duration;
 
@@ -93,6 +93,7 @@ impl Lanes {
         own.store(Word::WantData, DO_NOT_RING, Ordering::Relaxed);
         own.store(Word::WantSpace, DO_NOT_RING, Ordering::Relaxed);
         own.store(Word::State, SessionState::Open.word(None), Ordering::Relaxed);
+        own.tell(COUNTERS_AT, COUNTERS_LAYOUT);
     }
 
     /// Writes a record, not yet visible to the peer: [`Lanes::commit`] publishes.
@@ -142,6 +143,7 @@ impl Lanes {
     ) -> Wake {
         self.push_bye(own, reason);
         let wake = self.commit(own, peer);
+        self.tell(own);
         // Last: who sees it has all records before it, the bye among them. The fence in `commit` releases them.
         own.store(Word::State, SessionState::Closed.word(Some(reason)), Ordering::Relaxed);
         wake
@@ -196,6 +198,9 @@ impl Lanes {
         let data = published
             .is_some_and(|moved| moved.crosses(peer.load(Word::WantData, Ordering::Relaxed)));
         let space = self.receiver.looked(look_space, peer);
+        if look_space {
+            self.tell(own);
+        }
         self.sender.prepare(own);
         Wake { data, space }
     }
@@ -232,12 +237,31 @@ impl Lanes {
         let data = published
             .is_some_and(|moved| moved.crosses(peer.load(Word::WantData, Ordering::Relaxed)));
         let wake = Wake { data, space: self.receiver.looked(true, peer) };
+        self.tell(own);
         let moved = self.receiver.has_more(peer)? || (space && self.sender.has_room(peer)?);
         if moved {
             self.disarm(own);
             return Ok((Armed::Moved, wake));
         }
         Ok((Armed::Sleep { tail, head: head.map(|_| self.sender.peer_head()) }, wake))
+    }
+
+    /// Tells observers how the lanes are used: not with every record, but four times a lap of what is read, before each
+    /// sleep, and at the end.
+    #[cold]
+    fn tell<O: OwnMemory>(&self, own: &O) {
+        let (sent, received) = (self.sender.stats(), self.receiver.stats());
+        for (counter, value) in [
+            (Counter::LaneFull, sent.full),
+            (Counter::HighWater, sent.high_water),
+            (Counter::PeerHighWater, received.high_water),
+            (Counter::Grows, sent.grows),
+            (Counter::Shrinks, sent.shrinks),
+            (Counter::Attaches, sent.attaches),
+            (Counter::Lane, self.sender.epoch().to_wire()),
+        ] {
+            own.tell(counter.offset(), value);
+        }
     }
 
     /// Takes both wishes back after a wait. Late rings are harmless: a waiter looks again.

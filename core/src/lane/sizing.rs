@@ -87,6 +87,9 @@ impl Resize {
     /// Sets the bit of the record that would be the next one, once.
     pub(super) fn met_full(&mut self, records: u64) {
         let age = records - self.full_at;
+        if age > 0 || self.full & 1 == 0 {
+            self.stats.full += 1;
+        }
         self.full = u32::try_from(age).ok().and_then(|age| self.full.checked_shl(age)).unwrap_or(0);
         self.full |= 1;
         self.full_at = records;

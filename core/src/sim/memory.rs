@@ -89,6 +89,15 @@ impl SimOwn {
 }
 
 impl SimPeer {
+    /// A copy of the page, as an observer makes one.
+    pub fn page(&self) -> [u8; PAGE_SIZE] {
+        let mut page = [0; PAGE_SIZE];
+        for (into, word) in page.chunks_exact_mut(8).zip(&*self.0.words) {
+            into.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+        }
+        page
+    }
+
     /// Reads this lane from now on.
     pub(super) fn follow(&self, lane: SimMemory) {
         *self.0.read.lock().expect("no panic while it is locked") = lane;
@@ -119,6 +128,11 @@ impl OwnMemory for SimOwn {
         for (word, value) in self.0.sample(slot).iter().zip(entry) {
             word.store(value, Ordering::Relaxed);
         }
+    }
+
+    fn tell(&self, offset: usize, value: u64) {
+        let word = self.0.words.get(offset / 8).expect("every counter lies in the page");
+        word.store(value, Ordering::Relaxed);
     }
 }
 

@@ -3,18 +3,22 @@
 
 mod board;
 mod control;
+mod counters;
 mod page;
 mod record;
 mod samples;
+mod seen;
 
 pub use board::{BOARD_SIZE, BoardHeader, BoardState, BoardWord};
 pub use control::{
     Attach, Attachment, ControlError, ControlKind, Doorbell, Hello, MAX_CONTROL, Message, PROTOCOL,
-    Ready, Refuse, RefuseCode, Versions, Welcome,
+    Ready, Refuse, RefuseCode, STATS_METHOD, Versions, Welcome,
 };
+pub use counters::{COUNTERS_AT, COUNTERS_LAYOUT, Counter, LATENCY_AT, LATENCY_BUCKETS, Latency};
 pub use page::{CloseReason, PAGE_SIZE, PageError, PageHeader, Role, SessionState};
 pub(crate) use record::HEADER_U32;
 pub use record::{ALIGN, BATCH, HEADER, Header, Kind, MORE, SWITCH_RESERVE, Status, record_len};
 pub use samples::{
     SAMPLE_SIZE, SAMPLE_SLOTS, SAMPLES, SAMPLES_AT, Stamps, sample_offset, sample_slot,
 };
+pub use seen::{Counters, SeenPage};

@@ -160,6 +160,19 @@ impl PageHeader {
         self.created.get()
     }
 
+    /// Whose page it is and of which service, as an observer reads it; `None` when it is no page of this layout.
+    pub fn owner(&self) -> Option<(Role, ServiceName)> {
+        if self.magic != Self::MAGIC || self.layout.get() != Self::LAYOUT {
+            return None;
+        }
+        let role = match self.role.get() {
+            1 => Role::Client,
+            2 => Role::Server,
+            _ => return None,
+        };
+        Some((role, ServiceName::from_field(&self.name).ok()?))
+    }
+
     /// The session's number.
     pub fn session(&self) -> u64 {
         self.session.get()

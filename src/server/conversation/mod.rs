@@ -21,7 +21,7 @@ use crate::transport::clock;
 use crate::transport::life::LifeLock;
 use crate::transport::link::{Heard, Link};
 use crate::transport::pass::Channel;
-use crate::{Payload, learned, payload};
+use crate::{Payload, ServerStats, learned, payload};
 use answers::Attachable;
 
 /// Requests that one turn takes at most, so that a busy session does not starve the others.
@@ -60,7 +60,9 @@ pub(super) struct Conversation {
     pub(super) is_hot: bool,
     rings: u64,
     /// What was counted when it was last asked for.
-    told: Tally,
+    told: ServerStats,
+    /// Where it is counted.
+    pub(super) row: usize,
     unread: Unread,
     /// Whether the reactor looks again, by and by, if the client has taken anything.
     pub(super) is_left_unread: bool,
@@ -94,26 +96,6 @@ impl Desk<'_> {
     }
 }
 
-/// What a session counts, since it began or since it was last asked.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Tally {
-    pub(super) accepted: u64,
-    pub(super) answered: u64,
-    pub(super) refused: u64,
-    pub(super) rings: u64,
-}
-
-impl Tally {
-    fn since(&self, before: &Self) -> Self {
-        Self {
-            accepted: self.accepted - before.accepted,
-            answered: self.answered - before.answered,
-            refused: self.refused - before.refused,
-            rings: self.rings - before.rings,
-        }
-    }
-}
-
 /// Why a session is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
@@ -132,7 +114,7 @@ impl From<PeerFault> for Ended {
 }
 
 impl Conversation {
-    pub(super) fn new(arrived: Arrived, config: &ServerConfig) -> Self {
+    pub(super) fn new(arrived: Arrived, config: &ServerConfig, row: usize) -> Self {
         let Arrived { link, lanes, caller, service, trace, life, .. } = arrived;
         Self {
             serve: ServeMachine::new(config.max_in_flight),
@@ -151,7 +133,8 @@ impl Conversation {
             idle_turns: 0,
             is_hot: true,
             rings: 0,
-            told: Tally::default(),
+            told: ServerStats::default(),
+            row,
             unread: Unread::default(),
             is_left_unread: false,
             trace,
@@ -186,14 +169,32 @@ impl Conversation {
     }
 
     /// What was counted since the last time.
-    pub(super) fn news(&mut self) -> Tally {
+    pub(super) fn news(&mut self) -> ServerStats {
         let now = self.tally();
         now.since(&std::mem::replace(&mut self.told, now))
     }
 
-    fn tally(&self) -> Tally {
-        let ServeCounts { accepted, answered, refused } = self.serve.counts();
-        Tally { accepted, answered, refused, rings: self.rings }
+    fn tally(&self) -> ServerStats {
+        let ServeCounts { accepted, answered, refused, errors, panics } = self.serve.counts();
+        let (requests, answers) = (self.lanes.received(), self.lanes.sent());
+        ServerStats {
+            accepted,
+            answered,
+            refused,
+            errors,
+            panics,
+            rings: self.rings,
+            bytes_received: requests.bytes,
+            bytes_sent: answers.bytes,
+            attaches_received: requests.attaches,
+            attaches_sent: answers.attaches,
+            grows: requests.grows + answers.grows,
+            shrinks: requests.shrinks + answers.shrinks,
+            lane_full: answers.full,
+            request_high_water: requests.high_water,
+            answer_high_water: answers.high_water,
+            ..ServerStats::default()
+        }
     }
 
     /// Takes requests that have arrived, answers them or hands them to a worker, and publishes the answers.
@@ -362,13 +363,15 @@ impl Conversation {
     }
 
     /// Says bye: the client sees it at once, whatever it waits for.
-    /// Gives back what was counted since the last time, how many requests nobody will answer, and the channel to be
-    /// closed.
-    pub(super) fn close(mut self, reason: CloseReason) -> (Tally, u64, Option<Channel>) {
+    /// Gives back what was counted since the last time, with as many requests lost as nobody will answer, and the channel
+    /// to be closed.
+    pub(super) fn close(mut self, reason: CloseReason) -> (ServerStats, Option<Channel>) {
         let wake = self.lanes.close(self.link.own(), self.link.peer(), reason);
         self.ring(wake);
         probes::session_closed(self.trace.session(), reason as u64);
-        (self.news(), self.serve.counts().in_flight(), self.link.into_channel())
+        let mut news = self.news();
+        news.lost = self.serve.counts().in_flight();
+        (news, self.link.into_channel())
     }
 
     /// What the client sent next. A request that arrives in parts takes the shared buffer along until it is whole:
@@ -519,6 +522,7 @@ impl Conversation {
     fn publish(&mut self) {
         self.trace.publish(self.link.own(), || self.link.now());
         let wake = self.lanes.commit(self.link.own(), self.link.peer());
+        self.serve.counts().tell(self.link.own());
         self.ring(wake);
     }
 

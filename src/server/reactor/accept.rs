@@ -5,6 +5,7 @@ use std::time::Duration;
 use bellwire_core::Instant;
 
 use super::Reactor;
+use crate::ServerStats;
 use crate::server::greeting::{Greeting, TurnedAway};
 use crate::server::source::Source;
 use crate::transport::clock;
@@ -31,7 +32,8 @@ impl Reactor {
                 Err(_) => return self.pause_accepting(clock::now().after(ACCEPT_PAUSE)),
             };
             station.queued += 1;
-            self.stats.backlog_peak = self.stats.backlog_peak.max(station.queued);
+            let news = ServerStats { backlog_peak: station.queued, ..ServerStats::default() };
+            self.ledger.add(at, &news);
             let admission = station.admission;
             let has_room = self.seats.len() < self.config.max_sessions;
             let session = self.next_session;
@@ -69,7 +71,7 @@ impl Reactor {
         if let Some(channel) = channel {
             self.discard(channel);
         }
-        self.stats.turned_away += 1;
+        self.turned_away(station);
         if let (Some(offence), Some(station)) = (offence, self.stations.get(station)) {
             let service = station.admission.service;
             self.shared.incidents().add(service, caller, offence);
@@ -78,10 +80,15 @@ impl Reactor {
 
     pub(super) fn next_deadline(&mut self) -> Option<Instant> {
         let soon = [self.accept_after, self.retry_at, self.unread_at, self.greeting_deadline()];
-        soon.into_iter().flatten().min()
+        let next = soon.into_iter().flatten().min();
+        #[cfg(feature = "log")]
+        let next = self.log.due().into_iter().chain(next).min();
+        next
     }
 
     pub(super) fn expire(&mut self, now: Instant) {
+        #[cfg(feature = "log")]
+        self.log_stats(now);
         if self.accept_after.is_some_and(|after| now >= after) {
             self.resume_accepting();
         }

@@ -111,7 +111,8 @@ impl Reactor {
             Progress::Waiting(greeting) => seat.guest = Guest::Greeting(greeting),
             Progress::Arrived(mut arrived) => {
                 let process = arrived.process.take();
-                let conversation = Conversation::new(*arrived, &self.config);
+                let row = if arrived.is_observer { self.ledger.observers() } else { at };
+                let conversation = Conversation::new(*arrived, &self.config, row);
                 seat.guest = Guest::Open(Box::new(conversation));
                 self.one_arrives_less();
                 self.open(slot);
@@ -148,7 +149,8 @@ impl Reactor {
             None => Ok(()),
         });
         let by_socket = conversation.is_rung_by_socket();
-        self.open_account(by_socket);
+        let row = conversation.row;
+        self.open_account(row, by_socket);
         self.hot.push(slot);
         if watched.is_err() {
             self.end(slot, Ended::Gone);

@@ -1,32 +1,83 @@
 //! The server's counters. Each is kept as sessions come, work and go: adding up all sessions at each sleep would cost
 //! the more, the more of them are idle.
 
+use bellwire_core::ServiceName;
+
 use super::Reactor;
-use crate::server::conversation::Tally;
+use crate::server::Station;
+use crate::stats::{Published, ServerStats, ServiceStats};
+
+/// What the sessions of those who ask for counters are counted under.
+const OBSERVERS: ServiceName = ServiceName::constant("bellwire-stats");
+
+/// The counters of each service, and of those who ask for counters.
+pub(super) struct Ledger {
+    rows: Vec<ServiceStats>,
+    /// How often the reactor slept.
+    pub(super) parks: u64,
+}
+
+impl Ledger {
+    pub(super) fn new(stations: &[Station]) -> Self {
+        let services = stations.iter().map(|station| station.admission.service);
+        let row = |service| ServiceStats { service, stats: ServerStats::default() };
+        Self { rows: services.chain([OBSERVERS]).map(row).collect(), parks: 0 }
+    }
+
+    #[cfg(feature = "log")]
+    pub(super) fn rows(&self) -> &[ServiceStats] {
+        &self.rows
+    }
+
+    /// The row of those who ask for counters.
+    pub(super) fn observers(&self) -> usize {
+        self.rows.len() - 1
+    }
+
+    pub(super) fn add(&mut self, row: usize, news: &ServerStats) {
+        if let Some(row) = self.rows.get_mut(row) {
+            row.stats.add(news);
+        }
+    }
+
+    fn total(&self) -> ServerStats {
+        let mut total = ServerStats { parks: self.parks, ..ServerStats::default() };
+        self.rows.iter().for_each(|row| total.add(&row.stats));
+        total
+    }
+}
 
 impl Reactor {
+    /// Counts a client of a station that does not come in.
+    pub(super) fn turned_away(&mut self, station: usize) {
+        self.ledger.add(station, &ServerStats { turned_away: 1, ..ServerStats::default() });
+    }
+
     /// Counts a session that has come in.
-    pub(super) fn open_account(&mut self, by_socket: bool) {
-        self.stats.admitted += 1;
-        self.stats.sessions += 1;
-        self.stats.rung_by_socket += u64::from(by_socket);
+    pub(super) fn open_account(&mut self, row: usize, socket_rung: bool) {
+        let socket_rung = u64::from(socket_rung);
+        let news = ServerStats { admitted: 1, sessions: 1, socket_rung, ..ServerStats::default() };
+        self.ledger.add(row, &news);
     }
 
     /// Takes over what a session has counted since the last time. Only a hot one counts anything, so that this is due
     /// when it is hot no more.
     pub(super) fn settle(&mut self, slot: usize) {
         if let Some(conversation) = self.conversation(slot) {
-            let news = conversation.news();
-            self.add(&news);
+            let (row, news) = (conversation.row, conversation.news());
+            self.ledger.add(row, &news);
         }
     }
 
     /// Takes over the rest from a session that is over, with as many requests that nobody will answer.
-    pub(super) fn close_account(&mut self, news: &Tally, lost: u64, by_socket: bool) {
-        self.add(news);
-        self.stats.sessions -= 1;
-        self.stats.rung_by_socket -= u64::from(by_socket);
-        self.stats.lost += lost;
+    pub(super) fn close_account(&mut self, row: usize, news: ServerStats, socket_rung: bool) {
+        self.ledger.add(row, &news);
+        let gone = ServerStats {
+            sessions: 1_u64.wrapping_neg(),
+            socket_rung: u64::from(socket_rung).wrapping_neg(),
+            ..ServerStats::default()
+        };
+        self.ledger.add(row, &gone);
     }
 
     /// Shows the counters to whoever asks.
@@ -36,21 +87,19 @@ impl Reactor {
             at += 1;
             self.settle(slot);
         }
-        *self.shared.stats() = self.stats;
+        let total = self.ledger.total();
+        let mut shown = self.shared.stats();
+        let Published { total: shown_total, services, .. } = &mut *shown;
+        *shown_total = total;
+        services.clone_from(&self.ledger.rows);
     }
 
     /// Descriptors that the sessions take, by and large: a socket each, an event for most, a watch for each process, and
     /// what a handshake takes for a moment.
     pub(super) fn held(&self) -> usize {
-        let of_sessions = 2 * self.stats.sessions - self.stats.rung_by_socket;
+        let total = self.ledger.total();
+        let of_sessions = 2 * total.sessions - total.socket_rung;
         let arriving = 6 * self.arrivals.count();
         usize::try_from(of_sessions).unwrap_or(usize::MAX) + self.peers.held() + arriving
-    }
-
-    fn add(&mut self, news: &Tally) {
-        self.stats.accepted += news.accepted;
-        self.stats.answered += news.answered;
-        self.stats.refused += news.refused;
-        self.stats.rings += news.rings;
     }
 }

@@ -3,6 +3,8 @@ mod arrivals;
 mod drain;
 mod hot;
 mod ledger;
+#[cfg(feature = "log")]
+mod log;
 mod pace;
 mod peers;
 mod unread;
@@ -17,10 +19,12 @@ use slab::Slab;
 
 use super::conversation::{Conversation, Desk, Ended, Scratch};
 use super::greeting::Greeting;
+use super::handler::{Caller, Handler, Typed};
 use super::incidents::Offence;
 use super::source::{Place, Source};
 use super::workers::{Done, Workers};
 use super::{ServerConfig, Shared, Station, system};
+use crate::report::{Observing, ServerReport};
 use crate::transport::clock;
 use crate::transport::link::Link;
 use crate::transport::object::AsObject;
@@ -28,6 +32,7 @@ use crate::transport::pass::Channel;
 use crate::transport::poll::{Event, Events, Interest, Poller, Trigger};
 use crate::{ServeError, ServerStats};
 use arrivals::Arrivals;
+use ledger::Ledger;
 use pace::Pace;
 pub(super) use peers::Peers;
 
@@ -62,7 +67,11 @@ pub(super) struct Reactor {
     /// Sessions whose clients have left something unread, and when they are looked at.
     unread: Vec<Place>,
     unread_at: Option<Instant>,
-    stats: ServerStats,
+    ledger: Ledger,
+    #[cfg(feature = "log")]
+    log: log::Log,
+    /// Answers who asks for counters.
+    observing: Handler,
 }
 
 /// One connection.
@@ -93,9 +102,12 @@ impl Reactor {
         let workers = Workers::start(config.workers, Arc::clone(&shared.bell));
         let workers = workers.map_err(system("start a worker thread"))?;
         let spin = Spin::new(config.spin);
-        let stats = ServerStats { backend, ..ServerStats::default() };
-        *shared.stats() = stats;
+        shared.stats().backend = backend;
         Ok(Self {
+            ledger: Ledger::new(&stations),
+            #[cfg(feature = "log")]
+            log: log::Log::new(config.stats_every),
+            observing: observing(&config, &shared),
             config,
             stations,
             shared,
@@ -115,7 +127,6 @@ impl Reactor {
             retry_at: None,
             unread: Vec::new(),
             unread_at: None,
-            stats,
         })
     }
 
@@ -181,7 +192,9 @@ impl Reactor {
             return Err(Ended::Gone);
         };
         let Some(station) = self.stations.get(*station) else { return Err(Ended::Gone) };
-        let (handler, workers, scratch) = (&station.handler, &self.workers, &mut self.scratch);
+        let is_observer = conversation.row == self.ledger.observers();
+        let handler = if is_observer { &self.observing } else { &station.handler };
+        let (workers, scratch) = (&self.workers, &mut self.scratch);
         let mut desk = Desk { handler, workers, scratch, slot, until: None };
         let work = conversation.turn(&mut desk)?;
         conversation.idle_turns =
@@ -196,7 +209,7 @@ impl Reactor {
     fn sleep(&mut self, events: &mut Events) {
         self.publish_stats();
         let began = clock::now();
-        self.stats.parks += 1;
+        self.ledger.parks += 1;
         let until = self.next_deadline();
         let timeout = until.map(|until| until.since(began));
         // A server sleeps for all its sessions together.
@@ -341,19 +354,21 @@ impl Reactor {
         if conversation.is_left_unread {
             self.unread.retain(|place| place.slot != slot);
         }
+        let mut news = ServerStats::default();
         let reason = match ended {
             Ended::Gone => CloseReason::Normal,
             Ended::Poisoned(fault) => {
-                self.stats.poisoned += 1;
+                news.poisoned = 1;
                 self.note(&conversation, Offence::Lied(fault));
                 CloseReason::Poisoned
             }
             Ended::Unread => {
-                self.stats.unread += 1;
+                news.unread = 1;
                 self.note(&conversation, Offence::Unread);
                 CloseReason::Unread
             }
         };
+        self.ledger.add(conversation.row, &news);
         let place = Place::new(slot, conversation.session());
         self.leave_process(place, conversation.pid());
         self.close(*conversation, reason);
@@ -365,7 +380,9 @@ impl Reactor {
     }
 
     fn close(&mut self, conversation: Conversation, reason: CloseReason) {
+        let row = conversation.row;
         let link = conversation.link();
+        let by_socket = conversation.is_rung_by_socket();
         // The client holds the same event for a while yet: it would go on waking this thread.
         if let Some(event) = link.event() {
             let _ = self.poller.delete(event);
@@ -373,9 +390,8 @@ impl Reactor {
         if let Some(process) = link.process() {
             let _ = self.poller.delete(process);
         }
-        let by_socket = conversation.is_rung_by_socket();
-        let (news, lost, channel) = conversation.close(reason);
-        self.close_account(&news, lost, by_socket);
+        let (news, channel) = conversation.close(reason);
+        self.close_account(row, news, by_socket);
         if let Some(channel) = channel {
             self.discard(channel);
         }
@@ -416,6 +432,13 @@ impl Reactor {
             _ => None,
         }
     }
+}
+
+/// Answers who asks for counters: with those of the reactor's last sleep, or of half a millisecond ago.
+fn observing(config: &ServerConfig, shared: &Arc<Shared>) -> Handler {
+    let (shared, config) = (Arc::clone(shared), config.clone());
+    let answer = move |_: &Caller, ()| Ok(ServerReport::of(&config, &shared.stats()));
+    Handler::Call(Arc::new(Typed::<Observing, _>::new(answer)))
 }
 
 fn watch(

@@ -31,8 +31,8 @@ pub(super) fn serve(mut parent: Parent, files: u64, workers: usize) {
 
 /// What is told of the counters.
 fn tell(stats: &ServerStats) -> String {
-    let ServerStats { sessions, rung_by_socket, .. } = stats;
-    format!("{sessions} {rung_by_socket}")
+    let ServerStats { sessions, socket_rung, .. } = stats;
+    format!("{sessions} {socket_rung}")
 }
 
 /// Sessions that a server has, and how many of them are rung by their socket.

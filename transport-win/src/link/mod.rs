@@ -141,6 +141,11 @@ impl Link {
         })
     }
 
+    /// The doorbell that this end wants to be rung by.
+    pub fn doorbell(&self) -> Doorbell {
+        self.doorbell
+    }
+
     /// The control pipe.
     pub fn channel(&self) -> &Channel {
         &self.channel

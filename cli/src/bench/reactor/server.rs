@@ -46,7 +46,7 @@ pub(crate) fn run(run_dir: &RunDir, args: &BenchServer) -> Result<Exit, Failure>
     let mut builder = Server::builder_with(run_dir, config);
     builder.serve::<Mirror>(|_, bytes| Ok(bytes)).map_err(failed)?;
     let server = builder.start().map_err(failed)?;
-    let why_not = server.stats().backend.why_not.map(str::to_owned);
+    let why_not = server.backend().why_not.map(str::to_owned);
     out::json_line(&Serving { why_not })?;
     // Until there is nobody to serve for.
     let _ = end.recv();

@@ -98,7 +98,7 @@ impl SessionFigures {
             session: session.to_owned(),
             made: stats.made,
             answered: stats.answered,
-            failed: stats.failed,
+            failed: stats.refused + stats.failed,
             in_flight: stats.in_flight,
             requests: stats.requests.into(),
             answers: stats.answers.into(),

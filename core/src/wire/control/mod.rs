@@ -23,16 +23,20 @@ pub struct Versions {
 }
 
 /// What wakes a parked peer. The waiter chooses; its page's `doorbell` word says which.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum Doorbell {
     /// A futex on the word of the ringer's page that moved.
+    #[default]
     Futex = 1,
     /// The waiter's eventfd, passed in the handshake.
     Eventfd = 2,
     /// One byte on the control socket.
     Socket = 3,
 }
+
+/// The method that asks any endpoint for its server's counters, instead of calling its service.
+pub const STATS_METHOD: u32 = u32::MAX;
 
 /// The kind of a control message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,0 +1,56 @@
+//! `bellwire export`: counters over HTTP.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use bellwire::RunDir;
+use tiny_http::{Header, Method, Request, Response, Server};
+
+use crate::args::Export;
+use crate::exit::{Exit, Failure};
+use crate::openmetrics;
+use crate::stat::Asker;
+use crate::stop::Stop;
+
+pub(crate) fn run(run_dir: &RunDir, args: &Export) -> Result<Exit, Failure> {
+    let stop = Stop::on_signals()?;
+    let server = Server::http(args.listen).map_err(|error| {
+        Failure::new(Exit::Failed, format!("cannot listen on {}: {error}", args.listen))
+            .next("choose a free port of an address of this machine, with --listen")
+    })?;
+    let server = Arc::new(server);
+    let theirs = Arc::clone(&server);
+    stop.on_request(move || theirs.unblock());
+    let address = server.server_addr();
+    writeln!(anstream::stderr(), "listening on http://{address}/metrics")?;
+    let asker = Asker { run_dir, timeout: args.timeout, method: None };
+    for request in server.incoming_requests() {
+        // Who went away does not end this.
+        let _ = answer(request, &asker);
+        if stop.requested().is_some() {
+            break;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+fn answer(request: Request, asker: &Asker<'_>) -> std::io::Result<()> {
+    let path = request.url().split('?').next().unwrap_or_default();
+    if path != "/metrics" {
+        return request.respond(text(404, "there is nothing but /metrics\n"));
+    }
+    if !matches!(request.method(), Method::Get | Method::Head) {
+        return request.respond(text(405, "GET it\n"));
+    }
+    // A run dir that nobody has made yet has no providers.
+    let providers = asker.all().unwrap_or_default();
+    let response = text(200, openmetrics::render(&providers));
+    request.respond(match Header::from_bytes("Content-Type", openmetrics::CONTENT_TYPE) {
+        Ok(header) => response.with_header(header),
+        Err(()) => response,
+    })
+}
+
+fn text(status: u16, body: impl Into<String>) -> Response<std::io::Cursor<Vec<u8>>> {
+    Response::from_string(body).with_status_code(status)
+}

@@ -1,0 +1,224 @@
+//! Counters in the text format of OpenMetrics 1.0.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::time::SystemTime;
+
+use bellwire::{ServerReport, ServerStats};
+
+use crate::stat::{Found, Provider};
+
+/// What `Content-Type` says of it.
+pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// A counter or gauge of each service, by its name in [`ServerStats::NAMES`].
+#[derive(Clone, Copy)]
+struct Family {
+    field: &'static str,
+    /// Without the prefix, and without `_total`.
+    name: &'static str,
+    kind: Kind,
+    /// The name's last word, where that is a unit.
+    unit: Option<&'static str>,
+    help: &'static str,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Counter,
+    Gauge,
+}
+
+const fn counter(field: &'static str, name: &'static str, help: &'static str) -> Family {
+    Family { field, name, kind: Kind::Counter, unit: None, help }
+}
+
+const fn gauge(field: &'static str, name: &'static str, help: &'static str) -> Family {
+    Family { field, name, kind: Kind::Gauge, unit: None, help }
+}
+
+const fn in_bytes(family: Family) -> Family {
+    Family { unit: Some("bytes"), ..family }
+}
+
+const FAMILIES: [Family; ServerStats::COUNT - 1] = [
+    gauge("sessions", "sessions", "Sessions open now."),
+    gauge("socket_rung", "sessions_socket_rung", "Of those, sessions rung through their socket."),
+    counter("admitted", "sessions_admitted", "Clients that were let in."),
+    counter(
+        "turned_away",
+        "sessions_turned_away",
+        "Clients that were refused, or did not finish the handshake.",
+    ),
+    counter("accepted", "requests_accepted", "Requests taken; a batch is one."),
+    counter("answered", "requests_answered", "Requests that a handler answered, or failed."),
+    counter(
+        "refused",
+        "requests_refused",
+        "Requests that were answered without a handler having run.",
+    ),
+    counter("lost", "requests_lost", "Requests whose client went away before the answer."),
+    counter(
+        "errors",
+        "request_errors",
+        "Of those answered, requests that their handler failed, or whose answer could not be sent.",
+    ),
+    counter("panics", "handler_panics", "Handlers that panicked."),
+    counter("poisoned", "sessions_poisoned", "Sessions whose client broke the protocol."),
+    counter("unread", "sessions_unread", "Sessions whose client took nothing for too long."),
+    counter("rings", "rings", "Times that a client was rung."),
+    in_bytes(counter("bytes_received", "received_bytes", "Bytes of records taken.")),
+    in_bytes(counter("bytes_sent", "sent_bytes", "Bytes of records written.")),
+    counter(
+        "attaches_received",
+        "attachments_received",
+        "Messages that came in memory of their own.",
+    ),
+    counter("attaches_sent", "attachments_sent", "Messages sent in memory of their own."),
+    counter("grows", "lane_grows", "Times that a lane became larger."),
+    counter("shrinks", "lane_shrinks", "Times that a lane became smaller."),
+    counter("lane_full", "lane_full", "Answers that met a full lane."),
+    gauge(
+        "backlog_peak",
+        "backlog_peak",
+        "The most clients that waited in a row at the endpoint to be accepted.",
+    ),
+    in_bytes(gauge(
+        "request_high_water",
+        "request_high_water_bytes",
+        "The most bytes of requests that lay in one session's lane at once.",
+    )),
+    in_bytes(gauge(
+        "answer_high_water",
+        "answer_high_water_bytes",
+        "The most bytes of answers that lay in one session's lane at once.",
+    )),
+];
+
+/// All that these providers told.
+pub(crate) fn render(providers: &[Provider]) -> String {
+    let mut text = Text::default();
+    text.family("up", Kind::Gauge, None, "Whether the provider of a service answers.");
+    for provider in providers {
+        let up = u8::from(matches!(provider.found, Found::Open));
+        text.sample("up", "", &service(provider), up);
+    }
+    text.family("provider", Kind::Gauge, None, "Always 1: which process provides a service.");
+    for provider in providers {
+        if let Some(pid) = provider.pid {
+            text.sample("provider", "", &format!("{},pid=\"{pid}\"", service(provider)), 1);
+        }
+    }
+    let told = || providers.iter().filter_map(|provider| Some((provider, provider.stats()?)));
+    for family in &FAMILIES {
+        text.family(family.name, family.kind, family.unit, family.help);
+        for (provider, stats) in told() {
+            let named = ServerStats::NAMES.into_iter().zip(stats.values());
+            let value = named.into_iter().find(|(name, _)| *name == family.field);
+            let suffix = if family.kind == Kind::Counter { "_total" } else { "" };
+            let value = value.map_or(0, |(_, value)| value);
+            text.sample(family.name, suffix, &service(provider), value);
+        }
+    }
+    text.family("requests_in_flight", Kind::Gauge, None, "Requests taken and not yet answered.");
+    for (provider, stats) in told() {
+        text.sample("requests_in_flight", "", &service(provider), stats.in_flight());
+    }
+    servers(&mut text, providers);
+    text.told.push_str("# EOF\n");
+    text.told
+}
+
+/// What belongs to a server as a whole, however many services it has.
+fn servers(text: &mut Text, providers: &[Provider]) {
+    let reports = providers.iter().filter_map(|provider| provider.report.as_ref());
+    let servers: BTreeMap<u32, &ServerReport> =
+        reports.map(|report| (report.pid, report)).collect();
+    let mut each = |name, kind, unit, help, value: fn(&ServerReport) -> String| {
+        text.family(name, kind, unit, help);
+        for (pid, report) in &servers {
+            let suffix = if kind == Kind::Counter { "_total" } else { "" };
+            text.sample(name, suffix, &format!("pid=\"{pid}\""), value(report));
+        }
+    };
+    each("server_parks", Kind::Counter, None, "Times that the reactor slept.", |report| {
+        report.total.parks.to_string()
+    });
+    each(
+        "server_start_time_seconds",
+        Kind::Gauge,
+        Some("seconds"),
+        "When the server started, in seconds since 1970.",
+        |report| seconds(report.started).to_string(),
+    );
+    each("server_workers", Kind::Gauge, None, "Threads that run handlers.", |report| {
+        report.workers.to_string()
+    });
+    each(
+        "server_sessions_limit",
+        Kind::Gauge,
+        None,
+        "Sessions that the server admits at once.",
+        |report| report.max_sessions.to_string(),
+    );
+}
+
+/// A service's name needs no escape: it is made of a-z, 0-9 and -.
+fn service(provider: &Provider) -> String {
+    format!("service=\"{}\"", provider.service)
+}
+
+/// Seconds since 1970.
+pub(crate) fn seconds(at: SystemTime) -> f64 {
+    at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
+/// A family without a sample is left out.
+#[derive(Default)]
+struct Text {
+    told: String,
+    /// What begins the family, until there is a sample.
+    head: String,
+}
+
+impl Text {
+    fn family(&mut self, name: &str, kind: Kind, unit: Option<&str>, help: &str) {
+        let kind = match kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+        };
+        // Writing into a string does not fail.
+        self.head.clear();
+        let _ = writeln!(self.head, "# TYPE bellwire_{name} {kind}");
+        if let Some(unit) = unit {
+            let _ = writeln!(self.head, "# UNIT bellwire_{name} {unit}");
+        }
+        let _ = writeln!(self.head, "# HELP bellwire_{name} {help}");
+    }
+
+    fn sample(&mut self, name: &str, suffix: &str, labels: &str, value: impl std::fmt::Display) {
+        self.told.push_str(&std::mem::take(&mut self.head));
+        let _ = writeln!(self.told, "bellwire_{name}{suffix}{{{labels}}} {value}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_counter_of_a_service_has_a_family() {
+        let mut told: Vec<&str> = FAMILIES.iter().map(|family| family.field).collect();
+        // The reactor sleeps for all services together.
+        told.push("parks");
+        told.sort_unstable();
+        let mut names = ServerStats::NAMES;
+        names.sort_unstable();
+        assert_eq!(told, names);
+    }
+
+    #[test]
+    fn nobody_is_told_of_when_nobody_serves() {
+        assert_eq!(render(&[]), "# EOF\n");
+    }
+}

@@ -1,0 +1,223 @@
+//! `bellwire stat`: what a provider has counted, and what a session with it starts with.
+
+mod provider;
+mod watch;
+
+use std::io::Write;
+
+use bellwire::{RunDir, ServerReport, ServerStats};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::args::{Stat, StatFormat};
+use crate::exit::{Exit, Failure};
+use crate::openmetrics;
+use crate::out::{self, Align, BAD, Cell, Column, FAINT, GOOD, Table, WARN, bytes, count, span};
+pub(crate) use provider::{Asker, Found, Provider};
+
+#[derive(Serialize)]
+struct Report<'a> {
+    run_dir: &'a str,
+    services: Vec<Row>,
+}
+
+/// One service.
+#[derive(Serialize)]
+struct Row {
+    service: String,
+    state: &'static str,
+    /// Of the provider.
+    pid: Option<u32>,
+    /// How long the handshake took.
+    nanos: Option<u64>,
+    generation: Option<u64>,
+    request_lane: Option<u64>,
+    answer_lane: Option<u64>,
+    max_request: Option<u64>,
+    /// Why it is not open.
+    why: Option<String>,
+    /// The counters of this service, by their names.
+    stats: Option<Map<String, Value>>,
+    /// The server that it belongs to.
+    server: Option<Server>,
+}
+
+#[derive(Serialize)]
+struct Server {
+    pid: u32,
+    /// Seconds since 1970.
+    started: f64,
+    workers: u32,
+    max_sessions: u64,
+    max_in_flight: u64,
+    /// Over all its services.
+    total: Map<String, Value>,
+}
+
+pub(crate) fn run(run_dir: &RunDir, args: &Stat) -> Result<Exit, Failure> {
+    let asker = Asker { run_dir, timeout: args.timeout, method: args.method };
+    if args.watch {
+        return watch::run(&asker, args);
+    }
+    let providers = ask(&asker, args)?;
+    print(run_dir, args.format, &providers)?;
+    Ok(verdict(&providers))
+}
+
+fn ask(asker: &Asker<'_>, args: &Stat) -> Result<Vec<Provider>, Failure> {
+    match args.service {
+        Some(service) => Ok(vec![asker.one(service)]),
+        None => asker.all(),
+    }
+}
+
+/// The first trouble is the one that is told.
+fn verdict(providers: &[Provider]) -> Exit {
+    let verdicts = providers.iter().map(Provider::verdict);
+    verdicts.into_iter().find(|exit| *exit != Exit::Ok).unwrap_or(Exit::Ok)
+}
+
+fn print(run_dir: &RunDir, format: StatFormat, providers: &[Provider]) -> Result<(), Failure> {
+    match format {
+        StatFormat::Json => {
+            let run_dir = &run_dir.path().display().to_string();
+            let services = providers.iter().map(Row::of).collect();
+            out::json_line(&Report { run_dir, services })?;
+        }
+        StatFormat::Openmetrics => out::write_all(openmetrics::render(providers).as_bytes())?,
+        StatFormat::Table if providers.is_empty() => {
+            let _ = writeln!(anstream::stderr(), "nobody serves in {}", run_dir.path().display());
+        }
+        StatFormat::Table => tables(providers)?,
+    }
+    Ok(())
+}
+
+impl Row {
+    fn of(provider: &Provider) -> Self {
+        let (state, why) = match &provider.found {
+            Found::Open => ("open", None),
+            Found::Refused(_, why) => ("refused", Some(why.to_string())),
+            Found::Absent => ("absent", None),
+            Found::Failed(_, why) => ("failed", Some(why.clone())),
+        };
+        let terms = provider.terms;
+        Self {
+            service: provider.service.to_string(),
+            state,
+            pid: provider.pid,
+            nanos: provider.took.and_then(|took| u64::try_from(took.as_nanos()).ok()),
+            generation: terms.map(|terms| terms.generation),
+            request_lane: terms.map(|terms| terms.requests.size),
+            answer_lane: terms.map(|terms| terms.answers.size),
+            max_request: terms.map(|terms| terms.max_request),
+            why,
+            stats: provider.stats().map(by_name),
+            server: provider.report.as_ref().map(Server::of),
+        }
+    }
+}
+
+impl Server {
+    fn of(report: &ServerReport) -> Self {
+        Self {
+            pid: report.pid,
+            started: openmetrics::seconds(report.started),
+            workers: report.workers,
+            max_sessions: report.max_sessions,
+            max_in_flight: report.max_in_flight,
+            total: by_name(&report.total),
+        }
+    }
+}
+
+/// The counters by their names, and what is in flight.
+fn by_name(stats: &ServerStats) -> Map<String, Value> {
+    let counters = ServerStats::NAMES.into_iter().zip(stats.values());
+    let named = counters.map(|(name, value)| (name.to_owned(), value.into()));
+    named.chain([("in_flight".to_owned(), stats.in_flight().into())]).collect()
+}
+
+fn right(title: &'static str) -> Column {
+    Column::new(title, Align::Right)
+}
+
+fn tables(providers: &[Provider]) -> Result<(), Failure> {
+    let mut stdout = out::stdout();
+    sessions(providers).print(&mut stdout, out::width())?;
+    for row in providers.iter().map(Row::of) {
+        if let Some(why) = row.why {
+            writeln!(stdout, "{FAINT}{}: {why}{FAINT:#}", row.service)?;
+        }
+    }
+    if providers.iter().any(|provider| provider.report.is_some()) {
+        writeln!(stdout)?;
+        counters(providers).print(&mut stdout, out::width())?;
+    }
+    Ok(stdout.flush()?)
+}
+
+/// Who provides, and what a session starts with.
+fn sessions(providers: &[Provider]) -> Table {
+    let mut table = Table::new([
+        Column::new("SERVICE", Align::Left),
+        Column::new("STATE", Align::Left),
+        right("PID"),
+        right("OPENED IN"),
+        right("GENERATION"),
+        right("REQUESTS"),
+        right("ANSWERS"),
+        right("LONGEST"),
+    ]);
+    for provider in providers {
+        let style = match provider.found {
+            Found::Open => GOOD,
+            Found::Refused(..) => WARN,
+            Found::Absent => FAINT,
+            Found::Failed(..) => BAD,
+        };
+        let row = Row::of(provider);
+        let told = |value: Option<String>| Cell::new(value.unwrap_or("-".into()));
+        table.row([
+            Cell::new(row.service),
+            Cell::new(row.state).style(style),
+            told(row.pid.map(|pid| pid.to_string())),
+            told(provider.took.map(span)),
+            told(row.generation.map(|generation| generation.to_string())),
+            told(row.request_lane.map(bytes)),
+            told(row.answer_lane.map(bytes)),
+            told(row.max_request.map(bytes)),
+        ]);
+    }
+    table
+}
+
+/// What was counted since the providers started.
+fn counters(providers: &[Provider]) -> Table {
+    let mut table = Table::new([
+        Column::new("SERVICE", Align::Left),
+        right("SESSIONS"),
+        right("ACCEPTED"),
+        right("ANSWERED"),
+        right("REFUSED"),
+        right("LOST"),
+        right("IN FLIGHT"),
+        right("ERRORS"),
+    ]);
+    for (provider, stats) in providers.iter().filter_map(|each| Some((each, each.stats()?))) {
+        let bad = |value: u64| {
+            Cell::new(count(value)).style(if value > 0 { WARN } else { anstyle::Style::new() })
+        };
+        table.row([
+            Cell::new(provider.service.to_string()),
+            Cell::new(count(stats.sessions)),
+            Cell::new(count(stats.accepted)),
+            Cell::new(count(stats.answered)),
+            bad(stats.refused),
+            bad(stats.lost),
+            Cell::new(count(stats.in_flight())),
+            bad(stats.errors),
+        ]);
+    }
+    table
+}

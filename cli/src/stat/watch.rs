@@ -1,0 +1,95 @@
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::time::Instant;
+
+use bellwire::{ServerStats, ServiceName};
+
+use super::{Asker, Provider, ask, print, right, verdict};
+use crate::args::{Stat, StatFormat};
+use crate::exit::{Exit, Failure};
+use crate::out::{self, Align, Cell, Column, Table, bytes, count, rate};
+use crate::stop::Stop;
+
+/// Looks again and again, and tells what came in between.
+pub(super) fn run(asker: &Asker<'_>, args: &Stat) -> Result<Exit, Failure> {
+    let stop = Stop::on_signals()?;
+    let mut before: BTreeMap<ServiceName, (Instant, ServerStats)> = BTreeMap::new();
+    let mut due = Instant::now();
+    loop {
+        let providers = ask(asker, args)?;
+        if args.format == StatFormat::Table {
+            rates(&providers, &before)?;
+        } else {
+            print(asker.run_dir, args.format, &providers)?;
+        }
+        let now = Instant::now();
+        before = providers
+            .iter()
+            .filter_map(|provider| Some((provider.service, (now, *provider.stats()?))))
+            .collect();
+        due = (due + args.interval).max(now);
+        if stop.sleep_until(due) {
+            return Ok(verdict(&providers));
+        }
+    }
+}
+
+fn rates(
+    providers: &[Provider],
+    before: &BTreeMap<ServiceName, (Instant, ServerStats)>,
+) -> Result<(), Failure> {
+    let mut table = Table::new([
+        Column::new("SERVICE", Align::Left),
+        right("SESSIONS"),
+        right("CALLS/S"),
+        right("ERRORS/S"),
+        right("REFUSED/S"),
+        right("IN FLIGHT"),
+        right("IN/S"),
+        right("OUT/S"),
+    ]);
+    for provider in providers {
+        let Some(stats) = provider.stats() else {
+            table.row([Cell::new(provider.service.to_string()), Cell::new("-")]);
+            continue;
+        };
+        let earlier = before.get(&provider.service);
+        let per_second = |of: fn(&ServerStats) -> u64| per_second(stats, earlier, of);
+        let told = |value: Option<f64>| Cell::new(value.map_or("-".into(), rate));
+        let told_bytes = |value: Option<f64>| Cell::new(value.map_or("-".into(), whole_bytes));
+        table.row([
+            Cell::new(provider.service.to_string()),
+            Cell::new(count(stats.sessions)),
+            told(per_second(|stats| stats.accepted)),
+            told(per_second(|stats| stats.errors)),
+            told(per_second(|stats| stats.refused)),
+            Cell::new(count(stats.in_flight())),
+            told_bytes(per_second(|stats| stats.bytes_received)),
+            told_bytes(per_second(|stats| stats.bytes_sent)),
+        ]);
+    }
+    let mut stdout = out::stdout();
+    table.print(&mut stdout, out::width())?;
+    Ok(stdout.flush()?)
+}
+
+/// What came in each second since; `None` at the first look, and when the provider was started anew.
+#[allow(clippy::cast_precision_loss, reason = "three digits are printed")]
+fn per_second(
+    stats: &ServerStats,
+    before: Option<&(Instant, ServerStats)>,
+    of: fn(&ServerStats) -> u64,
+) -> Option<f64> {
+    let (at, before) = before?;
+    let came = of(stats).checked_sub(of(before))?;
+    Some(came as f64 / at.elapsed().as_secs_f64())
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a rate is not negative, and three digits are printed"
+)]
+fn whole_bytes(per_second: f64) -> String {
+    bytes(per_second as u64)
+}

@@ -1,0 +1,132 @@
+//! `bellwire top`: the sessions of all processes, live.
+
+mod model;
+mod report;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use bellwire::observe::{ObserveError, Scan, Scanner};
+use colorchoice::ColorChoice;
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+
+use crate::args::Top;
+use crate::exit::{Exit, Failure};
+use crate::out;
+use crate::stop::{Stop, Why};
+use model::{Model, Sort};
+use view::View;
+
+/// How long a signal waits to be heeded.
+const SLICE: Duration = Duration::from_millis(250);
+/// How many lines a page has.
+const PAGE: isize = 10;
+
+pub(crate) fn run(args: &Top) -> Result<Exit, Failure> {
+    let mut scanner = Scanner::default();
+    let mut model = Model::new(args.service);
+    look(&mut scanner, &mut model)?;
+    if args.once || args.json {
+        let stop = Stop::on_signals()?;
+        if stop.sleep_until(Instant::now() + args.interval) {
+            return Ok(stop.requested().map_or(Exit::Ok, Why::exit));
+        }
+        look(&mut scanner, &mut model)?;
+        if args.json {
+            out::json_line(&report::Report::of(&model, args.interval))?;
+        } else {
+            report::print(&model)?;
+        }
+        return Ok(Exit::Ok);
+    }
+    if !out::is_terminal() {
+        let what = "standard output is no terminal";
+        return Err(Failure::new(Exit::Failed, what).next("use --once or --json"));
+    }
+    // Ctrl-C is a key while this runs.
+    let stop = Stop::on_termination()?;
+    let mut terminal = ratatui::try_init()?;
+    let ended = show(&mut terminal, args.interval, &mut scanner, &mut model, &stop);
+    ratatui::try_restore()?;
+    ended
+}
+
+/// Looks at all sessions that there are.
+fn look(scanner: &mut Scanner, model: &mut Model) -> Result<(), Failure> {
+    let Scan { sessions, denied, .. } = scanner.scan().map_err(|error| {
+        let failure = Failure::of(Exit::Failed, "cannot look at sessions", &error);
+        match error {
+            ObserveError::Unavailable => failure.next("ask the providers: bellwire stat"),
+            _ => failure,
+        }
+    })?;
+    model.note = denied.map(|(pages, error)| format!("{pages} pages not seen: {error}"));
+    model.update(sessions, Instant::now());
+    Ok(())
+}
+
+fn show(
+    terminal: &mut DefaultTerminal,
+    interval: Duration,
+    scanner: &mut Scanner,
+    model: &mut Model,
+    stop: &Stop,
+) -> Result<Exit, Failure> {
+    let is_plain = ColorChoice::global() == ColorChoice::Never;
+    let mut view = View { is_plain, ..View::default() };
+    let mut due = Instant::now() + interval;
+    loop {
+        terminal.draw(|frame| view.draw(frame, model))?;
+        let left = due.saturating_duration_since(Instant::now());
+        if event::poll(left.min(SLICE))?
+            && let Event::Key(key) = event::read()?
+            && heed(key, &mut view, model)
+        {
+            return Ok(Exit::Ok);
+        }
+        if let Some(why) = stop.requested() {
+            return Ok(why.exit());
+        }
+        if Instant::now() >= due {
+            look(scanner, model)?;
+            due = Instant::now() + interval;
+        }
+    }
+}
+
+/// Does what a key asks for. True when that is to end.
+fn heed(key: KeyEvent, view: &mut View, model: &mut Model) -> bool {
+    if key.kind == KeyEventKind::Release {
+        return false;
+    }
+    match key.code {
+        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return true,
+        KeyCode::Char('q') | KeyCode::Esc => return true,
+        KeyCode::Char('c') => model.sort_by(Sort::Calls),
+        KeyCode::Char('r') => model.sort_by(Sort::P99),
+        KeyCode::Char('e') => model.sort_by(Sort::Errors),
+        KeyCode::Char('u') => model.sort_by(Sort::Use),
+        KeyCode::Char('p') => model.sort_by(Sort::Peer),
+        KeyCode::Char('s') => model.sort_by(Sort::Service),
+        KeyCode::Char('i') => model.reverse(),
+        KeyCode::Down => view.step(1, model),
+        KeyCode::Up => view.step(-1, model),
+        KeyCode::PageDown => view.step(PAGE, model),
+        KeyCode::PageUp => view.step(-PAGE, model),
+        KeyCode::Home => view.step(isize::MIN, model),
+        KeyCode::End => view.step(isize::MAX, model),
+        _ => {}
+    }
+    false
+}
+
+/// Tells on stderr what was not seen.
+fn tell(note: Option<&String>) {
+    if let Some(note) = note {
+        let _ = writeln!(anstream::stderr(), "{note}");
+    }
+}

@@ -1,0 +1,186 @@
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use bellwire::observe::{ObserveError, Scanner, SeenSession};
+use bellwire::{Client, HandlerError, RunDir, Server, Service};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use super::heed;
+use super::model::{Model, Sort};
+use super::view::View;
+
+/// Fails odd numbers.
+struct Even;
+
+impl Service for Even {
+    const NAME: &'static str = "even-numbers";
+    type Request = u64;
+    type Response = u64;
+}
+
+/// Sessions are told apart by their process, their service and their number: one test at a time has some.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Two sessions of this very process, one of which has called more.
+struct Stage {
+    _server: Server,
+    clients: [Client<Even>; 2],
+    scanner: Scanner,
+    _dir: tempfile::TempDir,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Stage {
+    /// `None` where this system shows no sessions, which it says.
+    fn new() -> Option<Self> {
+        let mut scanner = Scanner::default();
+        if let Err(error) = scanner.scan() {
+            assert!(matches!(error, ObserveError::Unavailable), "{error}");
+            return None;
+        }
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let dir = tempfile::tempdir().unwrap();
+        let run_dir = RunDir::new(dir.path());
+        let mut builder = Server::builder(&run_dir);
+        let even = |number: u64| number.is_multiple_of(2).then_some(number);
+        builder
+            .serve::<Even>(move |_, number| even(number).ok_or(HandlerError::new("odd")))
+            .unwrap();
+        let server = builder.start().unwrap();
+        let clients = [(); 2].map(|()| Client::new(&run_dir));
+        let mut stage = Self { _server: server, clients, scanner, _dir: dir, _alone: alone };
+        stage.call(1, 0);
+        stage.call(1, 0);
+        Some(stage)
+    }
+
+    /// Calls so often with an even number, and so often with an odd one: the first client twice as often.
+    fn call(&mut self, even: usize, odd: usize) {
+        let [busy, calm] = &mut self.clients;
+        for (client, times) in [(busy, 2), (calm, 1)] {
+            (0..even * times).for_each(|_| assert_eq!(client.call(&2).unwrap(), 2));
+            (0..odd * times).for_each(|_| drop(client.call(&3).unwrap_err()));
+        }
+    }
+
+    fn seen(&mut self) -> Vec<SeenSession> {
+        let sessions = self.scanner.scan().unwrap().sessions.into_iter();
+        let is_ours = |session: &SeenSession| {
+            let pid = session.server.as_ref().map(|end| end.pid);
+            session.service == Client::<Even>::SERVICE && pid == Some(std::process::id())
+        };
+        sessions.filter(is_ours).collect()
+    }
+}
+
+fn screen(view: &mut View, model: &Model) -> Vec<String> {
+    let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
+    terminal.draw(|frame| view.draw(frame, model)).unwrap();
+    let buffer = terminal.backend().buffer();
+    let lines = buffer.content().chunks(80);
+    lines.map(|cells| cells.iter().map(ratatui::buffer::Cell::symbol).collect()).collect()
+}
+
+fn press(code: KeyCode, view: &mut View, model: &mut Model) -> bool {
+    heed(KeyEvent::new(code, KeyModifiers::NONE), view, model)
+}
+
+#[test]
+fn a_screen_of_80_by_24_shows_services_and_sessions_whole() {
+    let Some(mut stage) = Stage::new() else { return };
+    let mut model = Model::new(None);
+    let begun = Instant::now();
+    model.update(stage.seen(), begun);
+    stage.call(50, 5);
+    model.update(stage.seen(), begun + std::time::Duration::from_secs(1));
+    let lines = screen(&mut View::default(), &model);
+    assert_eq!(lines.len(), 24);
+    let summary = "bellwire top  1 services  2 sessions  165 calls/s";
+    assert!(lines[0].starts_with(summary), "{lines:#?}");
+    assert!(lines[1].starts_with("SERVICE") && lines[1].contains("P99"), "{lines:#?}");
+    let words =
+        |line: &str| -> Vec<String> { line.split_whitespace().map(str::to_owned).collect() };
+    let service = words(&lines[2]);
+    assert_eq!(service[..3], ["even-numbers", "2", "165"]);
+    assert_eq!(service[5..], ["0", "15"], "in flight, and errors: {lines:#?}");
+    assert!(lines[4].starts_with("SERVICE") && lines[4].trim_end().ends_with("ERR"), "{lines:#?}");
+    let busy = words(&lines[5]);
+    let pid = std::process::id().to_string();
+    assert_eq!((&busy[0], &busy[1], &busy[3]), (&"even-numbers".to_owned(), &pid, &pid));
+    assert_eq!(busy[5], "110", "calls in each second: {lines:#?}");
+    assert!(busy[6].ends_with('s') && busy[7].ends_with('s'), "latencies: {lines:#?}");
+    assert_eq!(busy[8..], ["0%", "0", "10"], "{lines:#?}");
+    assert_eq!(words(&lines[6])[5], "55", "the one that calls less comes second: {lines:#?}");
+    assert!(lines[23].contains("q quit") && lines[7..23].iter().all(|line| line.trim().is_empty()));
+}
+
+#[test]
+fn keys_sort_and_move_and_q_quits() {
+    let Some(mut stage) = Stage::new() else { return };
+    let (mut model, mut view) = (Model::new(None), View::default());
+    let begun = Instant::now();
+    model.update(stage.seen(), begun);
+    stage.call(20, 0);
+    model.update(stage.seen(), begun + std::time::Duration::from_secs(1));
+    let numbers =
+        |model: &Model| -> Vec<u64> { model.rows.iter().map(|row| row.seen.number).collect() };
+    let most_calls = numbers(&model);
+    assert!(!press(KeyCode::Char('i'), &mut view, &mut model));
+    assert_eq!(numbers(&model), most_calls.iter().rev().copied().collect::<Vec<_>>());
+    for (key, sort) in [
+        ('r', Sort::P99),
+        ('e', Sort::Errors),
+        ('u', Sort::Use),
+        ('p', Sort::Peer),
+        ('s', Sort::Service),
+        ('c', Sort::Calls),
+    ] {
+        assert!(!press(KeyCode::Char(key), &mut view, &mut model));
+        assert!(model.sort == sort && !model.is_reversed, "{key}");
+    }
+    assert_eq!(numbers(&model), most_calls);
+    for (key, selected) in [
+        (KeyCode::Down, 1),
+        (KeyCode::Down, 1),
+        (KeyCode::Up, 0),
+        (KeyCode::End, 1),
+        (KeyCode::Home, 0),
+        (KeyCode::PageDown, 1),
+    ] {
+        assert!(!press(key, &mut view, &mut model));
+        assert_eq!(view.table.selected(), Some(selected), "{key:?}");
+    }
+    assert!(press(KeyCode::Char('q'), &mut view, &mut model));
+    assert!(press(KeyCode::Esc, &mut view, &mut model));
+    assert!(heed(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL), &mut view, &mut model));
+}
+
+#[test]
+fn a_session_that_is_over_leaves_the_screen_and_another_service_is_left_out() {
+    let Some(mut stage) = Stage::new() else { return };
+    let mut model = Model::new(Some(Client::<Even>::SERVICE));
+    model.update(stage.seen(), Instant::now());
+    assert_eq!(model.rows.len(), 2);
+    model.update(Vec::new(), Instant::now());
+    let lines = screen(&mut View::default(), &model);
+    assert!(lines[0].contains("0 services  0 sessions"), "{lines:#?}");
+    let mut model = Model::new(Some("another".parse().unwrap()));
+    model.update(stage.seen(), Instant::now());
+    assert!(model.rows.is_empty());
+}
+
+#[test]
+fn a_process_cannot_write_elsewhere_on_the_screen() {
+    let Some(mut stage) = Stage::new() else { return };
+    let mut seen = stage.seen();
+    if let Some(end) = &mut seen[0].client {
+        end.command = "\u{1b}[2J\nevil".into();
+    }
+    let mut model = Model::new(None);
+    model.update(seen, Instant::now());
+    let lines = screen(&mut View::default(), &model);
+    assert!(lines.iter().all(|line| !line.contains('\u{1b}')), "{lines:#?}");
+    assert!(lines.iter().any(|line| line.contains("?[2J?")), "{lines:#?}");
+}

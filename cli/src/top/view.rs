@@ -1,0 +1,162 @@
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Cell, Row as Line_, Table, TableState};
+
+use bellwire::Latency;
+use bellwire::observe::SeenEnd;
+
+use super::model::{Model, Row, Sort};
+use crate::out::{count, nanos, rate};
+
+/// The most services that have a line of their own.
+const MOST_SERVICES: usize = 4;
+const KEYS: &str = " q quit  sort: c calls r p99 e errors u use p peer s service  i invert ";
+
+/// What belongs to the screen alone.
+#[derive(Default)]
+pub(super) struct View {
+    pub(super) table: TableState,
+    pub(super) is_plain: bool,
+}
+
+impl View {
+    pub(super) fn draw(&mut self, frame: &mut Frame<'_>, model: &Model) {
+        let services = u16::try_from(model.services.len().min(MOST_SERVICES)).unwrap_or(0);
+        let areas = Layout::vertical([
+            Constraint::Length(1),
+            Constraint::Length(services + 1),
+            Constraint::Length(1),
+            Constraint::Min(2),
+            Constraint::Length(1),
+        ]);
+        let [summary, upper, _, lower, keys] = areas.areas(frame.area());
+        frame.render_widget(self.summary(model), summary);
+        frame.render_widget(self.services(model), upper);
+        self.sessions(frame, model, lower);
+        let keys_line = match &model.note {
+            Some(note) => Line::from(Span::styled(format!(" {note}"), self.style(Modifier::BOLD))),
+            None => Line::from(Span::styled(KEYS, self.style(Modifier::REVERSED))),
+        };
+        frame.render_widget(keys_line, keys);
+    }
+
+    /// Moves the mark by so many lines.
+    pub(super) fn step(&mut self, by: isize, model: &Model) {
+        let last = model.rows.len().saturating_sub(1);
+        let at = self.table.selected().unwrap_or(0).saturating_add_signed(by);
+        self.table.select(Some(at.min(last)));
+    }
+
+    fn style(&self, modifier: Modifier) -> Style {
+        if self.is_plain { Style::new() } else { Style::new().add_modifier(modifier) }
+    }
+
+    fn summary(&self, model: &Model) -> Line<'static> {
+        let (services, sessions) = (model.services.len(), model.rows.len());
+        let text = format!(
+            "bellwire top  {} services  {} sessions  {} calls/s",
+            count(services as u64),
+            count(sessions as u64),
+            short(rate(model.calls())),
+        );
+        Line::from(Span::styled(text, self.style(Modifier::BOLD)))
+    }
+
+    fn services(&self, model: &Model) -> Table<'static> {
+        let rows = model.services.iter().take(MOST_SERVICES).map(|service| {
+            Line_::new([
+                Cell::from(service.service.to_string()),
+                right(count(service.sessions as u64), 8),
+                right(short(rate(service.calls)), 7),
+                right(quantile(&service.latency, 500), 6),
+                right(quantile(&service.latency, 990), 6),
+                right(count(service.in_flight), 6),
+                right(short(rate(service.errors)), 6),
+            ])
+        });
+        let titles = ["SERVICE", "SESSIONS", "CALLS/S", "   P50", "   P99", "FLIGHT", " ERR/S"];
+        let widths = [
+            Constraint::Min(16),
+            Constraint::Length(8),
+            Constraint::Length(7),
+            Constraint::Length(6),
+            Constraint::Length(6),
+            Constraint::Length(6),
+            Constraint::Length(6),
+        ];
+        let titles = Line_::new(titles).style(self.style(Modifier::BOLD));
+        Table::new(rows, widths).header(titles).column_spacing(1)
+    }
+
+    fn sessions(&mut self, frame: &mut Frame<'_>, model: &Model, area: Rect) {
+        let mark = |title: &str, sort: Sort| {
+            let arrow = if model.is_reversed { '^' } else { 'v' };
+            if model.sort == sort { format!("{title}{arrow}") } else { title.to_owned() }
+        };
+        let titles = Line_::new([
+            Cell::from(mark("SERVICE", Sort::Service)),
+            Cell::from(mark("CLIENT", Sort::Peer)),
+            Cell::from("SERVER"),
+            right(mark("CALL/S", Sort::Calls), 7),
+            right("P50", 6),
+            right(mark("P99", Sort::P99), 6),
+            right(mark("USE", Sort::Use), 4),
+            right("FLT", 4),
+            right(mark("ERR", Sort::Errors), 5),
+        ]);
+        let widths = [
+            Constraint::Min(14),
+            Constraint::Length(13),
+            Constraint::Length(13),
+            Constraint::Length(7),
+            Constraint::Length(6),
+            Constraint::Length(6),
+            Constraint::Length(4),
+            Constraint::Length(4),
+            Constraint::Length(5),
+        ];
+        let table = Table::new(model.rows.iter().map(session), widths)
+            .header(titles.style(self.style(Modifier::BOLD)))
+            .row_highlight_style(self.style(Modifier::REVERSED))
+            .column_spacing(1);
+        frame.render_stateful_widget(table, area, &mut self.table);
+    }
+}
+
+fn session(row: &Row) -> Line_<'static> {
+    let told = |value: Option<f64>| value.map_or("-".into(), |value| short(rate(value)));
+    Line_::new([
+        Cell::from(row.seen.service.to_string()),
+        Cell::from(peer(row.seen.client.as_ref())),
+        Cell::from(peer(row.seen.server.as_ref())),
+        right(told(row.calls), 7),
+        right(quantile(&row.latency, 500), 6),
+        right(quantile(&row.latency, 990), 6),
+        right(format!("{:.0}%", row.share() * 100.0), 4),
+        right(row.in_flight.to_string(), 4),
+        right(told(row.errors), 5),
+    ])
+}
+
+/// A process by its number and what it calls itself, which nobody may use to write elsewhere on the screen.
+fn peer(end: Option<&SeenEnd>) -> String {
+    let Some(end) = end else { return "?".to_owned() };
+    format!("{} {}", end.pid, end.command.replace(char::is_control, "?"))
+}
+
+pub(super) fn quantile(latency: &Latency, per_mille: u64) -> String {
+    #[allow(clippy::cast_precision_loss, reason = "three digits are shown")]
+    let told = latency.quantile(per_mille).map(|at_most| short(nanos(at_most as f64)));
+    told.unwrap_or("-".into())
+}
+
+/// A number and its unit, without what stands between them.
+pub(super) fn short(text: impl AsRef<str>) -> String {
+    text.as_ref().replace(' ', "")
+}
+
+fn right(text: impl Into<String>, width: usize) -> Cell<'static> {
+    Cell::from(format!("{:>width$}", text.into()))
+}

@@ -1,0 +1,130 @@
+//! `bellwire top` on a real terminal, with sessions of other processes.
+
+use std::io::{Read, Write};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
+
+use crate::support::{Place, Running};
+
+const HANGS: Duration = Duration::from_secs(60);
+const LEAVE_SCREEN: &str = "\u{1b}[?1049l";
+const SHOW_CURSOR: &str = "\u{1b}[?25h";
+
+/// The command on a terminal of its own.
+struct Screen {
+    master: Box<dyn MasterPty + Send>,
+    keys: Box<dyn Write + Send>,
+    child: Box<dyn Child + Send + Sync>,
+    output: Receiver<Vec<u8>>,
+    seen: String,
+}
+
+impl Screen {
+    fn start(place: &Place, args: &[&str]) -> Self {
+        let size = PtySize { rows: 24, cols: 80, pixel_width: 0, pixel_height: 0 };
+        let pair = native_pty_system().openpty(size).unwrap();
+        let command = place.command(args);
+        let mut builder = CommandBuilder::new(command.get_program());
+        builder.args(command.get_args());
+        builder.env("TERM", "xterm-256color");
+        let child = pair.slave.spawn_command(builder).unwrap();
+        drop(pair.slave);
+        let mut reader = pair.master.try_clone_reader().unwrap();
+        let (tell, output) = channel();
+        thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            // A terminal that nobody has any more fails.
+            while let Ok(len @ 1..) = reader.read(&mut bytes) {
+                let _ = tell.send(bytes[..len].to_vec());
+            }
+        });
+        let keys = pair.master.take_writer().unwrap();
+        Self { master: pair.master, keys, child, output, seen: String::new() }
+    }
+
+    /// Reads until this was drawn.
+    fn until(&mut self, what: &str) {
+        while !self.seen.contains(what) {
+            let bytes = self.output.recv_timeout(HANGS);
+            let bytes = bytes.unwrap_or_else(|_| panic!("never {what:?}: {:?}", self.seen));
+            self.seen.push_str(&String::from_utf8_lossy(&bytes));
+        }
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).unwrap();
+        self.keys.flush().unwrap();
+    }
+}
+
+/// A client of the provider that stays.
+fn watcher(place: &Place) -> Running {
+    let mut watcher = place.start(&["get", "cgroups", "--watch", "--format", "json"]);
+    watcher.stdout_until("cgroups");
+    watcher
+}
+
+#[test]
+fn a_live_session_is_shown_and_q_quits_and_restores_the_terminal() {
+    let place = Place::new();
+    let provider = place.provider();
+    let watcher = watcher(&place);
+    // Whatever else runs on this machine does not crowd it out.
+    let args = ["top", "--interval", "50ms", "--service", "cgroups-snapshot"];
+    let mut screen = Screen::start(&place, &args);
+    let before = screen.master.get_termios().unwrap();
+    screen.until("cgroups-snap");
+    screen.until(&format!("{} bellwire", watcher.pid()));
+    screen.until(&format!("{} bellwire", provider.pid()));
+    assert_ne!(screen.master.get_termios(), Some(before.clone()), "keys come one by one");
+    screen.press("ssi");
+    // What changed alone is drawn.
+    screen.until("^");
+    screen.press("q");
+    let status = screen.child.wait().unwrap();
+    assert!(status.success(), "{status:?} {:?}", screen.seen);
+    screen.until(LEAVE_SCREEN);
+    screen.until(SHOW_CURSOR);
+    assert_eq!(screen.master.get_termios(), Some(before));
+}
+
+#[test]
+fn one_look_is_told_to_programs_with_both_ends_of_each_session() {
+    let place = Place::new();
+    let provider = place.provider();
+    let watcher = watcher(&place);
+    let args = ["top", "--json", "--interval", "20ms", "--service", "cgroups-snapshot"];
+    let report = place.run(&args);
+    assert_eq!(report.status, Some(0), "{report:?}");
+    let sessions = report.json()["sessions"].clone();
+    let sessions = sessions.as_array().unwrap();
+    let ours = sessions.iter().find(|session| session["client"]["pid"] == watcher.pid());
+    let ours = ours.unwrap_or_else(|| panic!("{report:?}"));
+    assert_eq!(ours["service"], "cgroups-snapshot");
+    assert_eq!(ours["server"]["pid"], provider.pid());
+    assert_eq!((&ours["in_flight"], &ours["calls_per_second"]), (&0.into(), &0.0.into()));
+    let (client, server) = (&ours["client"]["counters"], &ours["server"]["counters"]);
+    assert!(client["answered"].as_u64() >= Some(1), "{ours:#}");
+    assert_eq!(client["requests"], server["requests"]);
+    assert_eq!(ours["client"]["bytes_sent"], ours["server"]["bytes_received"]);
+    assert_eq!(ours["server"]["sleeps"], true);
+    // Two observers do not take each other for servers, nor themselves: this one has mapped the pages twice.
+    assert_eq!(
+        sessions.iter().filter(|session| session["client"]["pid"] == watcher.pid()).count(),
+        1
+    );
+    // The same for people.
+    let table = place.run(&["top", "--once", "--interval", "1ms"]);
+    assert_eq!(table.status, Some(0), "{table:?}");
+    assert!(table.stdout.contains(&format!("{} bellwire", watcher.pid())), "{table:?}");
+}
+
+#[test]
+fn without_a_terminal_it_says_what_to_do() {
+    let ended = Place::new().run(&["top"]);
+    assert_eq!(ended.status, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("--once"), "{ended:?}");
+}

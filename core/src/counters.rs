@@ -1,0 +1,225 @@
+//! The books of a calling end: what became of its requests, and how long some of them took.
+//!
+//! `made = answered + refused + failed + in flight`, always. Each count is also told in the end's own page, where an
+//! observer reads it; no peer acts on it.
+
+use crate::time::nanos;
+use crate::wire::{Counter, Latency, Status};
+use crate::{Instant, OwnMemory};
+
+/// Calls for one that is timed, on average, while they are answered without a sleep.
+pub const TIMED_ONE_IN: u64 = 64;
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// Its handler answered, without an error.
+    Answered,
+    /// It was answered without a handler having run.
+    Refused,
+    /// Its handler failed it, or what it said could not be sent.
+    Error,
+    /// Its time was over.
+    Late,
+    /// An answer came that could not be read, or that nobody wanted any more.
+    Unused,
+    /// In any other way, without an answer.
+    Failed,
+}
+
+/// The counts of a calling end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallCounts {
+    /// Requests sent.
+    pub made: u64,
+    /// Requests answered by their handler, without an error.
+    pub answered: u64,
+    /// Requests answered without a handler having run.
+    pub refused: u64,
+    /// Requests that ended in any other way.
+    pub failed: u64,
+    /// Of those that failed, requests that their handler failed, or whose answer could not be sent.
+    pub errors: u64,
+    /// Of those that failed, requests whose time was over.
+    pub late: u64,
+    /// Answers that came and were of no use: their request was given up, or they could not be read.
+    pub dropped: u64,
+    /// Calls that ended before their request was sent.
+    pub unsent: u64,
+}
+
+/// Counts requests and how they end, and times some of them.
+#[derive(Debug, Default)]
+pub struct CallCounters {
+    counts: CallCounts,
+    stopwatch: Stopwatch,
+}
+
+/// Which requests are timed: each whose session has slept since the last one, and of the others one in 64 at random,
+/// which counts for 64. So every call is timed with a chance that is known before it is made, and the sums are true on
+/// average, of a busy session and of an idle one.
+#[derive(Debug)]
+struct Stopwatch {
+    running: Option<Timed>,
+    /// The request to time next, unless there is a sleep before it.
+    due: u64,
+    /// Sleeps before the last request.
+    parks: u64,
+    random: u64,
+    latency: Latency,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Timed {
+    id: u64,
+    began: Instant,
+    /// How many calls it stands for.
+    weight: u64,
+}
+
+impl From<Status> for Outcome {
+    fn from(status: Status) -> Self {
+        match status {
+            Status::Ok => Self::Answered,
+            status if status.ran() => Self::Error,
+            _ => Self::Refused,
+        }
+    }
+}
+
+impl CallCounters {
+    /// The counts.
+    pub fn counts(&self) -> CallCounts {
+        self.counts
+    }
+
+    /// How long calls took, from when their request was written to when their answer was read.
+    pub fn latency(&self) -> Latency {
+        self.stopwatch.latency
+    }
+
+    /// Request `id` was written; this end has slept `parks` times so far.
+    #[inline]
+    pub fn sent<O: OwnMemory>(
+        &mut self,
+        own: &O,
+        id: u64,
+        parks: u64,
+        now: impl FnOnce() -> Instant,
+    ) {
+        self.counts.made += 1;
+        own.tell(Counter::Requests.offset(), self.counts.made);
+        if self.counts.made >= self.stopwatch.due || parks != self.stopwatch.parks {
+            self.stopwatch.start(id, self.counts.made, parks, now);
+        }
+    }
+
+    /// Request `id` ended.
+    #[inline]
+    pub fn ended<O: OwnMemory>(
+        &mut self,
+        own: &O,
+        id: u64,
+        outcome: Outcome,
+        now: impl FnOnce() -> Instant,
+    ) {
+        match outcome {
+            Outcome::Answered => {
+                self.counts.answered += 1;
+                own.tell(Counter::Answered.offset(), self.counts.answered);
+            }
+            outcome => self.ended_badly(own, outcome),
+        }
+        if self.stopwatch.running.is_some_and(|timed| timed.id == id) {
+            self.stopwatch.stop(own, outcome, now);
+        }
+    }
+
+    #[cold]
+    fn ended_badly<O: OwnMemory>(&mut self, own: &O, outcome: Outcome) {
+        let counts = &mut self.counts;
+        match outcome {
+            Outcome::Answered => {}
+            Outcome::Refused => counts.refused += 1,
+            Outcome::Error => {
+                (counts.failed, counts.errors) = (counts.failed + 1, counts.errors + 1);
+            }
+            Outcome::Late => (counts.failed, counts.late) = (counts.failed + 1, counts.late + 1),
+            Outcome::Unused => {
+                (counts.failed, counts.dropped) = (counts.failed + 1, counts.dropped + 1);
+            }
+            Outcome::Failed => counts.failed += 1,
+        }
+        for (counter, value) in [
+            (Counter::Refused, counts.refused),
+            (Counter::Failed, counts.failed),
+            (Counter::Errors, counts.errors),
+            (Counter::Late, counts.late),
+            (Counter::Dropped, counts.dropped),
+        ] {
+            own.tell(counter.offset(), value);
+        }
+    }
+
+    /// A call ended before its request was sent.
+    #[cold]
+    pub fn unsent<O: OwnMemory>(&mut self, own: &O) {
+        self.counts.unsent += 1;
+        own.tell(Counter::Unsent.offset(), self.counts.unsent);
+    }
+
+    /// So many answers came to requests that were given up before.
+    #[inline]
+    pub fn dropped<O: OwnMemory>(&mut self, own: &O, answers: u64) {
+        if answers > 0 {
+            self.counts.dropped += answers;
+            own.tell(Counter::Dropped.offset(), self.counts.dropped);
+        }
+    }
+}
+
+impl Default for Stopwatch {
+    fn default() -> Self {
+        Self { running: None, due: 0, parks: 0, random: 1, latency: Latency::default() }
+    }
+}
+
+impl Stopwatch {
+    #[cold]
+    fn start(&mut self, id: u64, made: u64, parks: u64, now: impl FnOnce() -> Instant) {
+        let slept = parks != self.parks;
+        self.parks = parks;
+        // One at a time: one more that is due waits for its turn.
+        if self.running.is_some() {
+            return;
+        }
+        let began = now();
+        let is_first = made == 1;
+        self.running =
+            Some(Timed { id, began, weight: if slept || is_first { 1 } else { TIMED_ONE_IN } });
+        if made >= self.due {
+            // xorshift64*, George Marsaglia. Sessions that begin together part at their clocks.
+            self.random ^= began.as_nanos().max(1) << 1 | 1;
+            self.random ^= self.random >> 12;
+            self.random ^= self.random << 25;
+            self.random ^= self.random >> 27;
+            let random = self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32;
+            // From 1 to 127: the step has 64 calls on average.
+            self.due = made + 1 + random % (2 * TIMED_ONE_IN - 1);
+        }
+    }
+
+    #[cold]
+    fn stop<O: OwnMemory>(&mut self, own: &O, outcome: Outcome, now: impl FnOnce() -> Instant) {
+        let Some(timed) = self.running.take() else { return };
+        // How long a request was waited for that was given up says nothing of how long it took.
+        if matches!(outcome, Outcome::Late | Outcome::Unused | Outcome::Failed) {
+            return;
+        }
+        let bucket = Latency::bucket(nanos(now().since(timed.began)));
+        if let Some(calls) = self.latency.0.get_mut(bucket) {
+            *calls += timed.weight;
+            own.tell(Latency::offset(bucket), *calls);
+        }
+    }
+}

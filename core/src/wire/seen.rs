@@ -1,0 +1,117 @@
+use zerocopy::FromBytes;
+
+use super::{
+    COUNTERS_AT, COUNTERS_LAYOUT, CloseReason, Counter, Doorbell, LATENCY_BUCKETS, Latency,
+    PAGE_SIZE, PageHeader, Role, SessionState,
+};
+use crate::{ServiceName, Word};
+
+/// What an observer reads in an end's page. All of it is what the page's owner says, and may be a lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SeenPage {
+    /// Whose page it is.
+    pub role: Role,
+    /// The service.
+    pub service: ServiceName,
+    /// The session's number, unique in the server's process.
+    pub session: u64,
+    /// The owner, as it sees itself.
+    pub pid: u32,
+    /// When the page was made, in nanoseconds since 1970.
+    pub created: u64,
+    /// Bytes published in the owner's lane.
+    pub tail: u64,
+    /// Bytes taken from the peer's lane.
+    pub head: u64,
+    /// The owner asks to be rung when the peer publishes: it sleeps, or is about to.
+    pub sleeps: bool,
+    /// The owner has closed its end, and why, if it said so.
+    pub closed: Option<Option<CloseReason>>,
+    /// How the owner wants to be rung; `None` for a number of another version.
+    pub doorbell: Option<Doorbell>,
+    /// How often it rang.
+    pub rings: u64,
+    /// How often it parked; 0 of a server.
+    pub parks: u64,
+    /// The counters; `None` where it writes none that this version knows.
+    pub counters: Option<Counters>,
+}
+
+/// The counters in a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counters {
+    values: [u64; Counter::ALL.len()],
+    /// How long a client's calls took.
+    pub latency: Latency,
+}
+
+impl Counters {
+    /// The value of one of them.
+    pub fn of(&self, counter: Counter) -> u64 {
+        let mut all = Counter::ALL.iter().zip(self.values);
+        all.find(|(each, _)| **each == counter).map_or(0, |(_, value)| value)
+    }
+
+    /// Requests that were neither answered nor given up.
+    pub fn in_flight(&self) -> u64 {
+        let ended = [Counter::Answered, Counter::Refused, Counter::Failed];
+        // They are read one by one while the owner goes on counting.
+        ended
+            .iter()
+            .fold(self.of(Counter::Requests), |left, ended| left.saturating_sub(self.of(*ended)))
+    }
+
+    /// The size of the owner's lane in bytes.
+    pub fn lane_size(&self) -> u64 {
+        self.of(Counter::Lane) >> 32
+    }
+}
+
+impl SeenPage {
+    /// Reads a copy of a page; `None` when it is none of this layout.
+    pub fn parse(page: &[u8; PAGE_SIZE]) -> Option<Self> {
+        let (header, _) = PageHeader::read_from_prefix(page).ok()?;
+        let (role, service) = header.owner()?;
+        let state = SessionState::parse(word(page, Word::State.offset()));
+        let counters = (word(page, COUNTERS_AT) == COUNTERS_LAYOUT).then(|| Counters {
+            values: Counter::ALL.map(|counter| word(page, counter.offset())),
+            latency: latency(page),
+        });
+        let doorbell = u32::try_from(word(page, Word::Doorbell.offset())).ok();
+        Some(Self {
+            role,
+            service,
+            session: header.session(),
+            pid: header.pid(),
+            created: header.created(),
+            tail: word(page, Word::Tail.offset()),
+            head: word(page, Word::Head.offset()),
+            sleeps: word(page, Word::WantData.offset()) != u64::MAX,
+            closed: state.and_then(|(state, why)| (state == SessionState::Closed).then_some(why)),
+            doorbell: doorbell.and_then(Doorbell::parse),
+            rings: word(page, Word::Rings.offset()),
+            parks: word(page, Word::Parks.offset()),
+            counters,
+        })
+    }
+
+    /// Bytes of the owner's lane that `peer` has not taken: what is in use of it.
+    pub fn in_use(&self, peer: &Self) -> u64 {
+        self.tail.saturating_sub(peer.head)
+    }
+}
+
+fn latency(page: &[u8; PAGE_SIZE]) -> Latency {
+    let mut latency = [0; LATENCY_BUCKETS];
+    for (bucket, count) in latency.iter_mut().enumerate() {
+        *count = word(page, Latency::offset(bucket));
+    }
+    Latency(latency)
+}
+
+/// The word at `offset`; 0 where the page ends.
+fn word(page: &[u8; PAGE_SIZE], offset: usize) -> u64 {
+    let bytes = page.get(offset..).and_then(|rest| rest.first_chunk());
+    bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}

@@ -1,0 +1,240 @@
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use bellwire_core::ServiceName;
+use bellwire_core::wire::STATS_METHOD;
+
+use crate::connect::{Connecting, Progress};
+use crate::stats::{Published, ServerStats, ServiceStats};
+use crate::transport::clock;
+use crate::{
+    CallError, ClientConfig, ConnectError, Malformed, Message, RunDir, ServerConfig, Service,
+    Session, SessionStats, Terms,
+};
+
+/// The layout of a report that this version writes.
+const LAYOUT: u32 = 1;
+/// Before the counters: layout, pid, started, workers, max_sessions, max_in_flight, rows, counters in a row.
+const HEAD: usize = 48;
+const NAME: usize = 64;
+/// The most counters in a row, and rows, that are believed.
+const MOST: u32 = 4096;
+
+/// What a server tells of itself to whoever asks one of its endpoints for counters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ServerReport {
+    /// Its process, as it sees itself.
+    pub pid: u32,
+    /// When it started.
+    pub started: SystemTime,
+    /// [`ServerConfig::workers`].
+    pub workers: u32,
+    /// [`ServerConfig::max_sessions`]: one more is refused.
+    pub max_sessions: u64,
+    /// [`ServerConfig::max_in_flight`], of each session.
+    pub max_in_flight: u64,
+    /// Over all services.
+    pub total: ServerStats,
+    /// Each service of the server, and `bellwire-stats` for those who ask for counters.
+    pub services: Vec<ServiceStats>,
+}
+
+/// The kind of request that every endpoint answers beside its service's: what its server has counted.
+///
+/// The method is what the session is opened with, so a session still has one kind of request; the service's name is the
+/// endpoint's.
+pub(crate) struct Observing;
+
+impl Service for Observing {
+    const NAME: &'static str = "bellwire-stats";
+    const METHOD: u32 = STATS_METHOD;
+    const IDEMPOTENT: bool = true;
+    type Request = ();
+    type Response = ServerReport;
+}
+
+/// Asks a provider for its counters, whatever it provides.
+///
+/// ```
+/// use bellwire::{ClientConfig, Observer, RunDir, Server, Service};
+///
+/// # struct Increment;
+/// # impl Service for Increment {
+/// #     const NAME: &'static str = "increment";
+/// #     type Request = u64;
+/// #     type Response = u64;
+/// # }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let run_dir = RunDir::new(dir.path());
+/// # let mut builder = Server::builder(&run_dir);
+/// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
+/// # let _server = builder.start()?;
+/// let mut observer = Observer::open(&run_dir, "increment".parse()?, &ClientConfig::default())?;
+/// let report = observer.look()?;
+/// assert_eq!(report.total.accepted, report.total.answered + report.total.in_flight());
+/// # Ok(())
+/// # }
+/// ```
+pub struct Observer {
+    session: Session<Observing>,
+    took: Duration,
+}
+
+impl Observer {
+    /// Opens a session with whoever serves `service`, for its counters. It is one of the server's sessions, under the
+    /// name `bellwire-stats`.
+    ///
+    /// # Errors
+    /// [`ConnectError`]. A provider that tells no counters refuses: it speaks of method 4 294 967 295.
+    pub fn open(
+        run_dir: &RunDir,
+        service: ServiceName,
+        config: &ClientConfig,
+    ) -> Result<Self, ConnectError> {
+        let begun = clock::now();
+        let patience = begun.after(config.connect_timeout);
+        let mut connecting = Connecting::start(run_dir, service, STATS_METHOD, config, patience)?;
+        loop {
+            match connecting.advance()? {
+                Progress::Open(opened) => {
+                    let took = clock::now().since(begun);
+                    return Ok(Self { session: Session::new(*opened, config), took });
+                }
+                Progress::Waiting(waiting) => connecting = *waiting,
+            }
+            connecting.wait(None, None)?;
+        }
+    }
+
+    /// What the server has counted, as of its last sleep, or half a millisecond ago while it is busy.
+    ///
+    /// # Errors
+    /// [`CallError`]; after the provider is gone, open another one.
+    pub fn look(&mut self) -> Result<ServerReport, CallError> {
+        self.session.call(&())
+    }
+
+    /// How long the handshake took.
+    pub fn took(&self) -> Duration {
+        self.took
+    }
+
+    /// The provider's process, as the kernel tells.
+    pub fn provider_pid(&self) -> Option<u32> {
+        self.session.provider_pid()
+    }
+
+    /// What a session with this service starts with.
+    pub fn terms(&self) -> Terms {
+        let SessionStats { requests, answers, .. } = self.session.stats();
+        let (max_request, generation) =
+            (self.session.max_request(), self.session.board().generation());
+        Terms { requests, answers, max_request, generation }
+    }
+}
+
+impl ServerReport {
+    pub(crate) fn of(config: &ServerConfig, published: &Published) -> Self {
+        Self {
+            pid: std::process::id(),
+            started: SystemTime::UNIX_EPOCH + Duration::from_nanos(published.started),
+            workers: u32::try_from(config.workers).unwrap_or(u32::MAX),
+            max_sessions: config.max_sessions as u64,
+            max_in_flight: config.max_in_flight,
+            total: published.total,
+            services: published.services.clone(),
+        }
+    }
+}
+
+/// A later version may have more counters in a row, behind those that this one knows, and is understood.
+impl Message for ServerReport {
+    fn encode(&self, into: &mut Vec<u8>) {
+        let since = self.started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let nanos = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
+        let number = |len| u32::try_from(len).unwrap_or(u32::MAX);
+        LAYOUT.encode(into);
+        self.pid.encode(into);
+        nanos.encode(into);
+        self.workers.encode(into);
+        0_u32.encode(into);
+        self.max_sessions.encode(into);
+        self.max_in_flight.encode(into);
+        number(self.services.len()).encode(into);
+        number(ServerStats::COUNT).encode(into);
+        self.total.values().iter().for_each(|value| value.encode(into));
+        for ServiceStats { service, stats } in &self.services {
+            into.extend_from_slice(&service.to_field());
+            stats.values().iter().for_each(|value| value.encode(into));
+        }
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader { bytes, at: 0 };
+        if reader.u32()? != LAYOUT {
+            return Err(reader.malformed("another layout of a report"));
+        }
+        let pid = reader.u32()?;
+        let started = SystemTime::UNIX_EPOCH.checked_add(Duration::from_nanos(reader.u64()?));
+        let started = started.ok_or_else(|| reader.malformed("no time"))?;
+        let (workers, _) = (reader.u32()?, reader.u32()?);
+        let (max_sessions, max_in_flight) = (reader.u64()?, reader.u64()?);
+        let (rows, counters) = (reader.u32()?, reader.u32()?);
+        if rows > MOST || counters > MOST {
+            return Err(reader.malformed("more than a server counts"));
+        }
+        debug_assert_eq!(reader.at, HEAD);
+        let total = reader.row(counters)?;
+        let mut services = Vec::new();
+        for _ in 0..rows {
+            let name = reader.take::<NAME>()?;
+            let name = ServiceName::from_field(&name);
+            let service = name.map_err(|_| reader.malformed("no service's name"))?;
+            services.push(ServiceStats { service, stats: reader.row(counters)? });
+        }
+        if reader.at != bytes.len() {
+            return Err(reader.malformed("something follows"));
+        }
+        Ok(Self { pid, started, workers, max_sessions, max_in_flight, total, services })
+    }
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let found = self.bytes.get(self.at..).and_then(|rest| rest.first_chunk());
+        let found = *found.ok_or_else(|| self.malformed("too short"))?;
+        self.at += N;
+        Ok(found)
+    }
+
+    fn u32(&mut self) -> Result<u32, Malformed> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, Malformed> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    /// A row of so many counters, of which this version may know fewer, or more.
+    fn row(&mut self, counters: u32) -> Result<ServerStats, Malformed> {
+        let values: Result<Vec<u64>, Malformed> = (0..counters).map(|_| self.u64()).collect();
+        Ok(ServerStats::of_values(values?))
+    }
+
+    fn malformed(&self, why: &'static str) -> Malformed {
+        Malformed { at: self.at, len: self.bytes.len(), why }
+    }
+}
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observer").field("session", &self.session.stats()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,80 @@
+//! Counters in the log, once in an interval.
+
+use std::fmt;
+use std::time::Duration;
+
+use bellwire_core::Instant;
+
+use super::Reactor;
+use crate::stats::{ServerStats, ServiceStats};
+use crate::transport::clock;
+
+/// When the next lines are due, and what the last ones said.
+pub(super) struct Log {
+    every: Option<Duration>,
+    due: Option<Instant>,
+    told: Vec<ServiceStats>,
+}
+
+/// A line of counters: in all, and in brackets since the line before.
+struct Line<'a> {
+    now: &'a ServiceStats,
+    before: ServerStats,
+}
+
+/// One of the counters.
+type Count = fn(&ServerStats) -> u64;
+
+impl Log {
+    pub(super) fn new(every: Option<Duration>) -> Self {
+        Self { every, due: every.map(|every| clock::now().after(every)), told: Vec::new() }
+    }
+
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.due
+    }
+}
+
+impl Reactor {
+    /// Logs what was counted, if it is time to.
+    pub(super) fn log_stats(&mut self, now: Instant) {
+        let (Some(every), Some(due)) = (self.log.every, self.log.due) else { return };
+        if now < due {
+            return;
+        }
+        self.publish_stats();
+        let told = std::mem::take(&mut self.log.told);
+        for row in self.ledger.rows() {
+            let before = told.iter().find(|told| told.service == row.service);
+            let before = before.map_or_else(ServerStats::default, |told| told.stats);
+            log::info!(target: "bellwire", "{}", Line { now: row, before });
+        }
+        self.log.told = self.ledger.rows().to_vec();
+        // A reactor that was late does not make up for it.
+        self.log.due = Some(now.after(every));
+    }
+}
+
+impl fmt::Display for Line<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ServiceStats { service, stats } = self.now;
+        write!(f, "[STATS] service={service} sessions={}", stats.sessions)?;
+        write!(f, " in_flight={}", stats.in_flight())?;
+        let counts: [(&str, Count); 9] = [
+            ("accepted", |stats| stats.accepted),
+            ("answered", |stats| stats.answered),
+            ("refused", |stats| stats.refused),
+            ("errors", |stats| stats.errors),
+            ("lost", |stats| stats.lost),
+            ("turned_away", |stats| stats.turned_away),
+            ("lane_full", |stats| stats.lane_full),
+            ("bytes_received", |stats| stats.bytes_received),
+            ("bytes_sent", |stats| stats.bytes_sent),
+        ];
+        for (name, of) in counts {
+            let (now, before) = (of(stats), of(&self.before));
+            write!(f, " {name}={now}(+{})", now.saturating_sub(before))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,146 @@
+//! Sessions seen from outside, by what stands in their pages.
+
+use std::time::Duration;
+
+use bellwire::observe::{Counter, Counters, Scanner, SeenSession};
+use bellwire::{CallError, Client, ClientConfig, Doorbell, Service, Session};
+
+use crate::support::child::Process;
+use crate::support::guard::until;
+use crate::support::house::{Dir, patient};
+use crate::support::services::{Echo, Hold, Moody};
+
+/// The sessions of a service with this server.
+fn seen<S: Service>(scanner: &mut Scanner, server: &Process) -> Vec<SeenSession> {
+    let found = scanner.scan().unwrap().sessions.into_iter();
+    let is_ours = |session: &SeenSession| {
+        let pid = session.server.as_ref().map(|end| end.pid);
+        session.service == Client::<S>::SERVICE && pid == Some(server.pid())
+    };
+    found.filter(is_ours).collect()
+}
+
+fn pages<S: Service>(scanner: &mut Scanner, server: &Process) -> [bellwire::observe::SeenPage; 2] {
+    let [session] = seen::<S>(scanner, server).try_into().expect("there is one session");
+    [session.client.unwrap().page, session.server.unwrap().page]
+}
+
+/// What the client's page says is what the session says.
+fn assert_told<S: Service>(counters: &Counters, session: &Session<S>) {
+    let stats = session.stats();
+    let told = |counter| counters.of(counter);
+    assert_eq!(told(Counter::Requests), stats.made);
+    assert_eq!(told(Counter::Answered), stats.answered);
+    assert_eq!(told(Counter::Refused), stats.refused);
+    assert_eq!(told(Counter::Failed), stats.failed);
+    assert_eq!(told(Counter::Errors), stats.errors);
+    assert_eq!(told(Counter::Late), stats.late);
+    assert_eq!(told(Counter::Dropped), stats.dropped);
+    assert_eq!(told(Counter::Unsent), stats.unsent);
+    assert_eq!(counters.in_flight(), stats.in_flight);
+    assert_eq!(counters.latency, session.latency());
+}
+
+#[test]
+fn both_pages_of_a_session_tell_what_both_ends_count() {
+    let dir = Dir::new();
+    let server = Process::start("server 1", &dir.run_dir);
+    let mut client = Client::<Moody>::with_config(&dir.run_dir, patient());
+    for mood in [Moody::ANSWER, Moody::ANSWER, Moody::FAIL, Moody::PANIC] {
+        let _ = client.call(&mood);
+    }
+    let session = client.session().unwrap();
+    let mut scanner = Scanner::default();
+    until("the server sleeps", || pages::<Moody>(&mut scanner, &server)[1].sleeps);
+    let [here, there] = pages::<Moody>(&mut scanner, &server);
+    assert_eq!((here.pid, there.pid), (std::process::id(), server.pid()));
+    let (mine, theirs) = (here.counters.unwrap(), there.counters.unwrap());
+    assert_told(&mine, session);
+    assert_eq!((mine.of(Counter::Answered), mine.of(Counter::Errors)), (2, 2));
+    assert_eq!((theirs.of(Counter::Requests), theirs.of(Counter::Answered)), (4, 4));
+    assert_eq!((theirs.of(Counter::Errors), theirs.of(Counter::Panics)), (2, 1));
+    // Bytes are the positions, and all was taken.
+    let stats = session.stats();
+    assert_eq!((here.tail, here.head), (stats.requests.bytes, stats.answers.bytes));
+    assert_eq!((here.in_use(&there), there.in_use(&here)), (0, 0));
+    assert_eq!((here.doorbell, there.doorbell), (Some(Doorbell::Futex), Some(Doorbell::Eventfd)));
+    assert_eq!((here.rings, here.parks), (stats.rings, stats.parks));
+    assert_eq!(theirs.lane_size(), 16 << 10);
+    assert!(theirs.latency.count() == 0 && mine.latency.count() > 0);
+}
+
+#[test]
+fn what_waits_and_what_ended_badly_is_seen_while_it_lasts() {
+    let dir = Dir::new();
+    let mut server = Process::start("server 1", &dir.run_dir);
+    let mut client = Client::<Hold>::with_config(&dir.run_dir, patient());
+    let session = client.connect().unwrap();
+    for at in 0..3 {
+        session.submit(&at).unwrap();
+    }
+    assert_eq!(server.hear(), "came 0");
+    let late = session.call_within(&9, Duration::ZERO).unwrap_err();
+    assert!(matches!(late, CallError::Deadline { .. }), "{late}");
+    let mut scanner = Scanner::default();
+    let [here, _] = pages::<Hold>(&mut scanner, &server);
+    let counters = here.counters.unwrap();
+    assert_told(&counters, session);
+    assert_eq!((counters.in_flight(), counters.of(Counter::Late)), (3, 1));
+    until("all are taken", || {
+        let [_, there] = pages::<Hold>(&mut scanner, &server);
+        there.counters.unwrap().of(Counter::Requests) == 4
+    });
+    server.tell("open");
+    for _ in 0..3 {
+        session.wait_reply(Duration::from_secs(60)).unwrap().1.unwrap();
+    }
+    until("the late answer is dropped", || {
+        assert!(session.try_reply().unwrap().is_none());
+        session.stats().dropped == 1
+    });
+    let [here, _] = pages::<Hold>(&mut scanner, &server);
+    assert_told(&here.counters.unwrap(), session);
+    drop(client);
+    until("it is over", || seen::<Hold>(&mut scanner, &server).is_empty());
+}
+
+#[test]
+fn lanes_that_grow_and_fill_are_seen() {
+    let dir = Dir::new();
+    let server = Process::start("server 0", &dir.run_dir);
+    let config = ClientConfig { stream_from: None, ..patient() };
+    let mut client = Client::<Echo>::with_config(&dir.run_dir, config);
+    for len in [10, 100_000, 10] {
+        assert_eq!(client.call(&vec![3; len]).unwrap().len(), len);
+    }
+    let mut scanner = Scanner::default();
+    until("it slept since", || {
+        client.call(&vec![1]).unwrap();
+        let [here, _] = pages::<Echo>(&mut scanner, &server);
+        here.counters.unwrap().lane_size() > 16 << 10
+    });
+    let stats = client.session().unwrap().stats();
+    let [here, there] = pages::<Echo>(&mut scanner, &server);
+    let counters = here.counters.unwrap();
+    assert_eq!(counters.of(Counter::Grows), stats.requests.grows);
+    assert_eq!(counters.lane_size(), stats.requests.size);
+    assert!(counters.of(Counter::HighWater) <= stats.requests.high_water);
+    assert!(there.counters.unwrap().of(Counter::Grows) >= 1);
+}
+
+/// A busy session is timed rarely, and what was timed stands for what was not.
+#[test]
+fn the_timed_calls_stand_for_all() {
+    let dir = Dir::new();
+    let _server = Process::start("server 0", &dir.run_dir);
+    let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
+    for _ in 0..20_000 {
+        client.call(&vec![1; 8]).unwrap();
+    }
+    let session = client.session().unwrap();
+    let (stats, latency) = (session.stats(), session.latency());
+    let counted = latency.count();
+    assert!((10_000..=40_000).contains(&counted), "{counted} of 20 000, {stats:?}");
+    let (half, most) = (latency.quantile(500).unwrap(), latency.quantile(990).unwrap());
+    assert!(half > 64 && half <= most, "{half} ns, {most} ns");
+}

@@ -1,0 +1,134 @@
+//! Looking into sessions of other processes, without their help: their pages are found by the names of their memfds in
+//! [`/proc/PID/maps`](https://man7.org/linux/man-pages/man5/proc_pid_maps.5.html).
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+
+use bellwire_core::sync::Ordering;
+use bellwire_core::wire::PAGE_SIZE;
+pub use bellwire_transport::{ObserveError, PageMap};
+
+use crate::region::PeerRegion;
+
+/// What the memfds of pages are called, as the kernel shows it.
+const PREFIX: &str = "/memfd:bellwire-page-";
+
+/// A page of another process, to be read: mapped, or copied at each look.
+#[derive(Debug)]
+pub struct View(Source);
+
+#[derive(Debug)]
+enum Source {
+    /// By `/proc/PID/map_files`, which takes `CAP_CHECKPOINT_RESTORE` (Linux 5.9) or `CAP_SYS_ADMIN`.
+    Mapped(PeerRegion),
+    /// By `/proc/PID/mem`, which takes the right to trace the process.
+    Copied(File, u64),
+}
+
+/// The pages that processes have mapped, of all processes whose maps this one may read; the others are passed over.
+///
+/// # Errors
+/// [`ObserveError::List`] when `/proc` cannot be read.
+pub fn pages() -> Result<Vec<PageMap>, ObserveError> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").map_err(ObserveError::List)? {
+        let name = entry.map_err(ObserveError::List)?.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
+        // It may have ended, or be another user's.
+        let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+        found.extend(maps.lines().filter_map(|line| parse(pid, line)));
+    }
+    Ok(found)
+}
+
+/// What the process calls itself: [`/proc/PID/comm`](https://man7.org/linux/man-pages/man5/proc_pid_comm.5.html).
+pub fn command(pid: u32) -> Option<String> {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    Some(name.trim_end().to_owned())
+}
+
+impl View {
+    /// Looks at a page that was found. Mapped read-only if it is sealed as a page has to be, which makes that harmless:
+    /// nobody can take it away, and nothing can be changed through it.
+    ///
+    /// # Errors
+    /// [`ObserveError::Denied`], [`ObserveError::Gone`].
+    pub fn open(page: &PageMap) -> Result<Self, ObserveError> {
+        let (from, to) = page.range;
+        let path = format!("/proc/{}/map_files/{from:x}-{to:x}", page.pid);
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                return Self::copying(page);
+            }
+            Err(_) => return Err(ObserveError::Gone),
+        };
+        let region = PeerRegion::check_and_map(file.as_fd(), PAGE_SIZE);
+        region.map(|region| Self(Source::Mapped(region))).map_err(|_| ObserveError::Gone)
+    }
+
+    fn copying(page: &PageMap) -> Result<Self, ObserveError> {
+        let denied = |source: io::Error| match source.kind() {
+            ErrorKind::NotFound => ObserveError::Gone,
+            _ => ObserveError::Denied { pid: page.pid, source },
+        };
+        let memory = File::open(format!("/proc/{}/mem", page.pid)).map_err(denied)?;
+        Ok(Self(Source::Copied(memory, page.range.0)))
+    }
+
+    /// A copy of the page as it is now. Each word is read in one piece, if it is mapped; the words one after another.
+    ///
+    /// # Errors
+    /// [`ObserveError::Gone`] when the process has unmapped it. A page that this process has mapped stays readable.
+    pub fn read(&self, into: &mut [u8; PAGE_SIZE]) -> Result<(), ObserveError> {
+        match &self.0 {
+            Source::Mapped(region) => {
+                for (at, word) in into.chunks_exact_mut(8).enumerate() {
+                    word.copy_from_slice(&region.load_u64(8 * at, Ordering::Relaxed).to_le_bytes());
+                }
+                Ok(())
+            }
+            Source::Copied(memory, at) => {
+                memory.read_exact_at(into, *at).map_err(|_| ObserveError::Gone)
+            }
+        }
+    }
+}
+
+/// `7f00-7f01 rw-s 00000000 00:01 2051      /memfd:bellwire-page-client-echo-1 (deleted)`
+fn parse(pid: u32, line: &str) -> Option<PageMap> {
+    let (fields, name) = line.split_once(PREFIX)?;
+    let name = name.strip_suffix(" (deleted)").unwrap_or(name).to_owned();
+    let mut fields = fields.split_ascii_whitespace();
+    let (from, to) = fields.next()?.split_once('-')?;
+    let is_owner = fields.next()?.as_bytes().get(1) == Some(&b'w');
+    let (major, minor) = fields.nth(1)?.split_once(':')?;
+    let inode = fields.next()?.parse().ok()?;
+    let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+    let object = (hex(major)? << 32 | hex(minor)?, inode);
+    Some(PageMap { pid, is_owner, name, object, range: (hex(from)?, hex(to)?) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_told_by_its_name_and_its_owner_by_the_right_to_write() {
+        let line =
+            "7f00-7f01 rw-s 00000000 00:01 2051     /memfd:bellwire-page-client-a-b-7 (deleted)";
+        let page = parse(12, line).unwrap();
+        assert_eq!((page.pid, page.is_owner, &*page.name), (12, true, "client-a-b-7"));
+        assert_eq!((page.object, page.range), ((1, 2051), (0x7f00, 0x7f01)));
+        assert!(!parse(12, &line.replace("rw-s", "r--s")).unwrap().is_owner);
+        for other in [
+            "7f00-7f01 rw-s 00000000 00:01 2051     /memfd:bellwire-lane-client-a-7 (deleted)",
+            "7f00-7f01 rw-p 00000000 00:00 0",
+            "",
+        ] {
+            assert_eq!(parse(12, other), None);
+        }
+    }
+}
