@@ -6,9 +6,9 @@ use crate::args::BreakdownArgs;
 use crate::error::Error;
 use crate::hist::{each_interval, heading, tell_losses};
 use crate::histogram::Histogram;
+use crate::signal::Waiter;
 use crate::stage::{PARTS, REPLY_PARTS, Stage};
-use crate::stop::Stop;
-use crate::tracer::{self, Counted, Key};
+use crate::tracer::{self, Counted, Key, Wanted};
 
 #[derive(Serialize)]
 struct Row {
@@ -35,9 +35,10 @@ struct Table<'a> {
 }
 
 pub(crate) fn run(args: &BreakdownArgs) -> Result<(), Error> {
-    let stop = Stop::on_signals()?;
-    tracer::trace(&args.scope, None, |tracer| {
-        each_interval(tracer, &args.pace, &stop, args.by_session, |counted| {
+    let waiter = Waiter::on_signals()?;
+    let wanted = Wanted { by_session: args.by_session, ..Wanted::default() };
+    tracer::trace(&args.scope, wanted, |tracer| {
+        each_interval(tracer, &args.pace, &waiter, |counted| {
             for (key, counted) in counted {
                 if args.folded {
                     print_folded(key, counted);

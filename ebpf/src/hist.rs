@@ -7,9 +7,9 @@ use serde::Serialize;
 use crate::args::{HistArgs, Pace};
 use crate::error::Error;
 use crate::histogram::Histogram;
+use crate::signal::Waiter;
 use crate::stage::Stage;
-use crate::stop::Stop;
-use crate::tracer::{self, Counted, Key, Losses, Tracer};
+use crate::tracer::{self, Counted, Key, Losses, Tracer, Wanted};
 
 /// Characters of the longest bar.
 const BAR: usize = 40;
@@ -31,10 +31,11 @@ struct Line<'a> {
 }
 
 pub(crate) fn run(args: &HistArgs) -> Result<(), Error> {
-    let stop = Stop::on_signals()?;
+    let waiter = Waiter::on_signals()?;
     let stages = if args.stage.is_empty() { vec![Stage::Call] } else { args.stage.clone() };
-    tracer::trace(&args.scope, None, |tracer| {
-        each_interval(tracer, &args.pace, &stop, args.by_session, |counted| {
+    let wanted = Wanted { by_session: args.by_session, ..Wanted::default() };
+    tracer::trace(&args.scope, wanted, |tracer| {
+        each_interval(tracer, &args.pace, &waiter, |counted| {
             for (key, counted) in counted {
                 for stage in &stages {
                     let Some(histogram) = counted.stages.get(stage.index()) else { continue };
@@ -56,16 +57,15 @@ pub(crate) fn run(args: &HistArgs) -> Result<(), Error> {
 pub(crate) fn each_interval(
     tracer: &Tracer<'_>,
     pace: &Pace,
-    stop: &Stop,
-    by_session: bool,
+    waiter: &Waiter,
     mut show: impl FnMut(&BTreeMap<Key, Counted>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     // Everything since it was attached is in the first output.
     let mut before = BTreeMap::new();
     let mut shown = 0;
     loop {
-        let stopped = stop.wait(pace.interval);
-        let now = tracer.counted(by_session);
+        let stopped = waiter.is_over(pace.interval);
+        let now = tracer.counted();
         let fresh = now.iter().map(|(key, counted)| (key.clone(), since(counted, before.get(key))));
         let fresh: BTreeMap<Key, Counted> = fresh
             .filter(|(_, counted)| counted.stages.iter().any(|stage| stage.count > 0))

@@ -5,17 +5,21 @@
 
 mod args;
 mod breakdown;
+mod call;
 mod doctor;
 mod error;
+mod export;
 mod hist;
 mod histogram;
 mod list;
 mod notes;
 mod processes;
+mod record;
 mod sessions;
+mod signal;
 mod snoop;
 mod stage;
-mod stop;
+mod top;
 mod tracer;
 
 use std::process::ExitCode;
@@ -31,7 +35,10 @@ fn main() -> ExitCode {
         Command::List(args) => list::run(args),
         Command::Hist(args) => hist::run(args),
         Command::Breakdown(args) => breakdown::run(args),
+        Command::Top(args) => top::run(args),
         Command::Snoop(args) => snoop::run(args),
+        Command::Record(args) => record::run(args),
+        Command::Export(args) => export::run(args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -8,6 +8,12 @@
 )]
 
 mod ends;
+mod export;
 mod life;
+mod lying;
+mod namespaces;
+mod record;
+mod rights;
 mod stages;
 mod support;
+mod top;
