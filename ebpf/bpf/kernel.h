@@ -21,9 +21,7 @@ typedef _Bool bool;
 enum {
 	BPF_ANY = 0,
 	BPF_NOEXIST = 1,
-	BPF_F_NO_PREALLOC = 1,
 	BPF_F_CURRENT_CPU = 0xffffffff,
-	BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
 };
 
 enum bpf_map_type {
@@ -32,7 +30,6 @@ enum bpf_map_type {
 	BPF_MAP_TYPE_LRU_HASH = 9,
 	BPF_MAP_TYPE_QUEUE = 22,
 	BPF_MAP_TYPE_RINGBUF = 27,
-	BPF_MAP_TYPE_TASK_STORAGE = 29,
 };
 
 struct timespec64 {

@@ -49,7 +49,6 @@ __attribute__((noinline)) int count(__u32 slot, __u32 stage, __u64 nanos)
 	__u32 at = bucket(nanos);
 	if (at >= BUCKETS)
 		return 0;
-	__sync_fetch_and_add(&histogram->count, 1);
 	__sync_fetch_and_add(&histogram->sum, nanos);
 	__sync_fetch_and_add(&histogram->buckets[at], 1);
 	/* Two at once may lose the smaller of two new largest values. */

@@ -15,6 +15,8 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 #define SECOND 1000000000LL
 /* Namespaces of process ids are not nested deeper: MAX_PID_NS_LEVEL of the kernel. */
 #define MAX_LEVEL 32
+/* PROC_PID_INIT_INO: the inode of the host's namespace. */
+#define FIRST_PID_NAMESPACE 0xeffffffcU
 
 /* Set before the programs are loaded. */
 const volatile __u32 only_pid = 0;
@@ -26,21 +28,25 @@ const volatile __u32 pid_namespace = 0;
 
 struct losses losses;
 
-/* When a thread that has taken samples was last woken, and came to a CPU. */
-struct thread {
-	__u64 waking;
-	__u64 on_cpu;
-	__u32 waker;
-	__u32 pad;
-	char waker_comm[COMM];
-};
+/* Threads that have taken samples, by a hash of their number: one that meets another's place takes it. No helper is called
+ * to find one, since the scheduler waits meanwhile; and what the waking processor writes stands apart from what the
+ * woken one does, so that neither waits for the other's cache line. */
+#define THREAD_BITS 12
+#define THREADS (1 << THREAD_BITS)
+
+__u32 thread_ids[THREADS];
 
 struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct thread);
-} threads SEC(".maps");
+	__u64 at;
+	__u32 by;
+	char comm[COMM];
+} __attribute__((aligned(64))) wakings[THREADS];
+
+struct {
+	__u64 on_cpu;
+	/* It did not leave its processor by itself: when it comes back, it was not woken. */
+	__u32 preempted;
+} __attribute__((aligned(64))) switches[THREADS];
 
 /* Requests that were taken, until their answers are. */
 struct {
@@ -66,6 +72,8 @@ struct {
 /* What the tracer calls a thread: its number in the tracer's namespace, or else in the host's. */
 static __always_inline __u32 own_pid(struct task_struct *task)
 {
+	if (pid_namespace == FIRST_PID_NAMESPACE)
+		return task->pid;
 	struct pid *pid = task->thread_pid;
 	__u32 level = BPF_CORE_READ(pid, level);
 	for (__u32 at = 0; at <= MAX_LEVEL && at <= level; at++) {
@@ -77,16 +85,21 @@ static __always_inline __u32 own_pid(struct task_struct *task)
 	return task->pid;
 }
 
+static __always_inline __u32 thread_slot(__u32 tid)
+{
+	return tid * 2654435769U >> (32 - THREAD_BITS);
+}
+
 SEC("tp_btf/sched_waking")
 int BPF_PROG(on_waking, struct task_struct *task)
 {
-	struct thread *thread = bpf_task_storage_get(&threads, task, 0, 0);
-	if (!thread)
+	__u32 slot = thread_slot(task->pid);
+	if (thread_ids[slot] != task->pid)
 		return 0;
-	thread->waking = bpf_ktime_get_ns();
+	wakings[slot].at = bpf_ktime_get_ns();
 	if (slow != ~0ULL) {
-		thread->waker = own_pid(bpf_get_current_task_btf());
-		bpf_get_current_comm(thread->waker_comm, sizeof(thread->waker_comm));
+		wakings[slot].by = own_pid(bpf_get_current_task_btf());
+		bpf_get_current_comm(wakings[slot].comm, COMM);
 	}
 	return 0;
 }
@@ -94,13 +107,18 @@ int BPF_PROG(on_waking, struct task_struct *task)
 SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
-	/* The idle one. */
-	if (!next->pid)
+	/* The idle one has no number. */
+	__u32 left = prev->pid, slot = thread_slot(left);
+	if (left && preempt && thread_ids[slot] == left)
+		switches[slot].preempted = 1;
+	__u32 came = next->pid;
+	slot = thread_slot(came);
+	if (!came || thread_ids[slot] != came)
 		return 0;
-	struct thread *thread = bpf_task_storage_get(&threads, next, 0, 0);
-	/* The first time after it was woken: a thread that is preempted comes back later. */
-	if (thread && thread->on_cpu < thread->waking)
-		thread->on_cpu = bpf_ktime_get_ns();
+	if (switches[slot].preempted)
+		switches[slot].preempted = 0;
+	else
+		switches[slot].on_cpu = bpf_ktime_get_ns();
 	return 0;
 }
 
@@ -130,7 +148,7 @@ static __always_inline bool is_wanted(const struct session_record *record)
 
 /* One end's part of a sample. The peer's two times stay as the peer told them. */
 static __always_inline int read_sample(struct pt_regs *ctx, struct session_record *record,
-				       struct call_key *key, struct way *way)
+				       struct call_key *key, struct way *way, __s64 ahead)
 {
 	long session = 0, sequence = 0, sent = 0, published = 0, received = 0, length = 0;
 	bpf_usdt_arg(ctx, 0, &session);
@@ -151,18 +169,21 @@ static __always_inline int read_sample(struct pt_regs *ctx, struct session_recor
 	key->sequence = sequence;
 	way->sent = sent;
 	way->published = published;
-	way->received = received - clock_offset();
+	way->received = received - ahead;
 	way->length = length;
 	way->pid = own_pid(task->group_leader);
 	way->tid = own_pid(task);
 	bpf_get_current_comm(way->comm, sizeof(way->comm));
-	struct thread *thread =
-		bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (thread) {
-		way->waking = thread->waking;
-		way->on_cpu = thread->on_cpu;
-		way->waker = thread->waker;
-		__builtin_memcpy(way->waker_comm, thread->waker_comm, sizeof(way->waker_comm));
+	__u32 slot = thread_slot(task->pid);
+	if (thread_ids[slot] == task->pid) {
+		way->waking = wakings[slot].at;
+		way->on_cpu = switches[slot].on_cpu;
+		way->waker = wakings[slot].by;
+		__builtin_memcpy(way->waker_comm, wakings[slot].comm, COMM);
+	} else {
+		thread_ids[slot] = task->pid;
+		wakings[slot].at = 0;
+		switches[slot].preempted = 0;
 	}
 	return 0;
 }
@@ -187,9 +208,9 @@ int on_message(struct pt_regs *ctx)
 	struct session_record record;
 	struct call_key key = {};
 	struct way way = {};
-	if (read_sample(ctx, &record, &key, &way))
-		return 0;
 	__s64 ahead = clock_offset();
+	if (read_sample(ctx, &record, &key, &way, ahead))
+		return 0;
 	if (ahead)
 		bpf_map_update_elem(&clocks, &way.pid, &ahead, BPF_ANY);
 	bpf_map_update_elem(&calls, &key, &way, BPF_ANY);
@@ -254,7 +275,8 @@ int on_reply(struct pt_regs *ctx)
 	struct session_record record;
 	struct call_key key = {};
 	struct way reply = {};
-	if (read_sample(ctx, &record, &key, &reply))
+	__s64 ahead = clock_offset();
+	if (read_sample(ctx, &record, &key, &reply, ahead))
 		return 0;
 	struct way *taken = bpf_map_lookup_elem(&calls, &key);
 	if (!taken) {
@@ -267,7 +289,7 @@ int on_reply(struct pt_regs *ctx)
 	if (only_pid && request.pid != only_pid && reply.pid != only_pid)
 		return 0;
 	__s64 *server_ahead = bpf_map_lookup_elem(&clocks, &request.pid);
-	bool ordered = settle(&request, clock_offset());
+	bool ordered = settle(&request, ahead);
 	ordered &= settle(&reply, server_ahead ? *server_ahead : 0);
 	if (!ordered || reply.sent < request.received) {
 		__sync_fetch_and_add(&losses.disordered, 1);

@@ -107,7 +107,6 @@ struct note_event {
 };
 
 struct histogram {
-	__u64 count;
 	__u64 sum;
 	__u64 max;
 	__u64 buckets[BUCKETS];

@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::args::{HistArgs, Pace};
 use crate::error::Error;
 use crate::histogram::Histogram;
+use crate::out::{outln, tell};
 use crate::signal::Waiter;
 use crate::stage::Stage;
 use crate::tracer::{self, Counted, Key, Losses, Tracer, Wanted};
@@ -42,7 +43,7 @@ pub(crate) fn run(args: &HistArgs) -> Result<(), Error> {
                     if args.scope.json {
                         print_json(key, *stage, histogram)?;
                     } else {
-                        print(key, *stage, histogram);
+                        print(key, *stage, histogram)?;
                     }
                 }
             }
@@ -89,7 +90,7 @@ fn since(now: &Counted, before: Option<&Counted>) -> Counted {
 pub(crate) fn tell_losses(losses: Losses) {
     if losses != Losses::default() {
         let Losses { disordered, unmatched, dropped, unread } = losses;
-        eprintln!(
+        tell!(
             "not counted: {unmatched} answers whose request was not seen, {disordered} calls whose times are not in \
              order, {dropped} events without room, {unread} records that could not be read"
         );
@@ -103,9 +104,9 @@ pub(crate) fn heading(key: &Key) -> String {
     }
 }
 
-fn print(key: &Key, stage: Stage, histogram: &Histogram) {
-    println!("\n{}, stage = {}", heading(key), stage.name());
-    println!("{:>16} {:<12} : {:<8} distribution", "nsecs", "", "count");
+fn print(key: &Key, stage: Stage, histogram: &Histogram) -> Result<(), Error> {
+    outln!("\n{}, stage = {}", heading(key), stage.name());
+    outln!("{:>16} {:<12} : {:<8} distribution", "nsecs", "", "count");
     let powers = histogram.powers();
     let most = powers.iter().copied().max().unwrap_or(0).max(1);
     let first = powers.iter().position(|count| *count > 0).unwrap_or(0);
@@ -113,14 +114,15 @@ fn print(key: &Key, stage: Stage, histogram: &Histogram) {
         let from = if power == 0 { 0 } else { 1_u64 << power };
         let to = (1_u64 << (power + 1)) - 1;
         let stars = usize::try_from(count * BAR as u64 / most).unwrap_or(BAR);
-        println!("{from:>12} -> {to:<12} : {count:<8} |{:<BAR$}|", "*".repeat(stars));
+        outln!("{from:>12} -> {to:<12} : {count:<8} |{:<BAR$}|", "*".repeat(stars));
     }
-    println!(
+    outln!(
         "count {}, mean {} ns, max {} ns",
         histogram.count,
         histogram.sum / histogram.count.max(1),
         histogram.max
     );
+    Ok(())
 }
 
 fn print_json(key: &Key, stage: Stage, histogram: &Histogram) -> Result<(), Error> {
@@ -136,6 +138,6 @@ fn print_json(key: &Key, stage: Stage, histogram: &Histogram) -> Result<(), Erro
         max_ns: histogram.max,
         powers_of_two: histogram.powers(),
     };
-    println!("{}", serde_json::to_string(&line)?);
+    outln!("{}", serde_json::to_string(&line)?);
     Ok(())
 }

@@ -23,8 +23,8 @@ impl Default for Histogram {
 
 impl Histogram {
     /// As the programs in the kernel count.
-    pub(crate) fn new(count: u64, sum: u64, max: u64, buckets: &[u64]) -> Self {
-        Self { count, sum, max, buckets: buckets.to_vec() }
+    pub(crate) fn new(sum: u64, max: u64, buckets: &[u64]) -> Self {
+        Self { count: buckets.iter().sum(), sum, max, buckets: buckets.to_vec() }
     }
 
     /// What was counted since `earlier`. The largest value is that of all time, unless it can be bounded closer.

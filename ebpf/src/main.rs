@@ -13,6 +13,7 @@ mod hist;
 mod histogram;
 mod list;
 mod notes;
+mod out;
 mod processes;
 mod record;
 mod sessions;
@@ -22,11 +23,14 @@ mod stage;
 mod top;
 mod tracer;
 
+use std::io::ErrorKind;
 use std::process::ExitCode;
 
 use clap::Parser;
 
 use args::{Args, Command};
+use error::Error;
+use out::tell;
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -42,8 +46,10 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
+        // Who read the output has read enough.
+        Err(Error::Io(error)) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("bellwire-trace: {error}");
+            tell!("bellwire-trace: {error}");
             error.exit_code()
         }
     }

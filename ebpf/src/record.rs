@@ -16,6 +16,7 @@ use crate::args::RecordArgs;
 use crate::call::{Call, Direction, Note, Told};
 use crate::error::Error;
 use crate::hist::tell_losses;
+use crate::out::outln;
 use crate::processes;
 use crate::signal::Waiter;
 use crate::tracer::{self, Wanted};
@@ -59,10 +60,10 @@ pub(crate) fn run(args: &RecordArgs) -> Result<(), Error> {
     })?;
     trace.finish().map_err(unwritten)?;
     if args.scope.json {
-        println!("{}", serde_json::to_string(&summary)?);
+        outln!("{}", serde_json::to_string(&summary)?);
     } else {
         let Summary { file, calls, notes, .. } = &summary;
-        println!(
+        outln!(
             "{calls} calls and {notes} other events in {file}: open it at https://ui.perfetto.dev"
         );
     }

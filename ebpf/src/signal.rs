@@ -41,7 +41,7 @@ impl Waiter {
     pub(crate) fn on_key(&self) -> io::Result<()> {
         let tell = self.tell.clone();
         thread::Builder::new().name("keys".to_owned()).spawn(move || {
-            for key in io::stdin().bytes() {
+            for key in io::stdin().lock().bytes() {
                 if matches!(key, Ok(b'q' | b'Q')) && tell.send(Event::Stop).is_err() {
                     return;
                 }

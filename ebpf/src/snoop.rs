@@ -6,6 +6,7 @@ use crate::args::SnoopArgs;
 use crate::call::{Call, Told};
 use crate::error::Error;
 use crate::hist::tell_losses;
+use crate::out::outln;
 use crate::signal::Waiter;
 use crate::tracer::{self, Wanted};
 
@@ -14,7 +15,7 @@ pub(crate) fn run(args: &SnoopArgs) -> Result<(), Error> {
     let wanted = Wanted { slow: Some(args.over), ..Wanted::default() };
     tracer::trace(&args.scope, wanted, |tracer| {
         if !args.scope.json {
-            print_head();
+            print_head()?;
         }
         let mut left = args.count;
         let mut failed = None;
@@ -33,8 +34,8 @@ pub(crate) fn run(args: &SnoopArgs) -> Result<(), Error> {
     })
 }
 
-fn print_head() {
-    println!(
+fn print_head() -> Result<(), Error> {
+    outln!(
         "{:<24} {:>7} {:>9} {:>9} {:>8} {:>8} {:>8} {:>8} {:>9} {:>9}  WAKERS",
         "SERVICE",
         "SESSION",
@@ -47,11 +48,12 @@ fn print_head() {
         "RECEIVE",
         "REPLY"
     );
+    Ok(())
 }
 
 fn print(call: &Call, json: bool) -> Result<(), Error> {
     if json {
-        println!("{}", serde_json::to_string(call)?);
+        outln!("{}", serde_json::to_string(call)?);
         return Ok(());
     }
     let micros = |nanos: u64| format!("{}.{}", nanos / 1000, nanos % 1000 / 100);
@@ -60,7 +62,7 @@ fn print(call: &Call, json: bool) -> Result<(), Error> {
         (Some(waker), Some(tid)) => format!("{waker}/{tid}"),
         _ => "-".to_owned(),
     });
-    println!(
+    outln!(
         "{:<24} {:>7} {:>9} {:>9} {:>8} {:>8} {:>8} {:>8} {:>9} {:>9}  {}",
         call.service,
         call.session,

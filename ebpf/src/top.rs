@@ -12,6 +12,7 @@ use crate::args::{Pace, Sort, TopArgs};
 use crate::error::Error;
 use crate::hist::{each_interval, tell_losses};
 use crate::histogram::Histogram;
+use crate::out::outln;
 use crate::signal::Waiter;
 use crate::stage::{PARTS, Stage};
 use crate::tracer::{self, Counted, Key, Wanted};
@@ -55,11 +56,11 @@ pub(crate) fn run(args: &TopArgs) -> Result<(), Error> {
             match &mut screen {
                 _ if args.scope.json => {
                     for row in &rows {
-                        println!("{}", serde_json::to_string(row)?);
+                        outln!("{}", serde_json::to_string(row)?);
                     }
                 }
                 Some(screen) => screen.draw(&table(&rows))?,
-                None => println!("{}", table(&rows)),
+                None => outln!("{}", table(&rows)),
             }
             Ok(())
         });

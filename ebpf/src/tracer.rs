@@ -30,6 +30,7 @@ use crate::args::{Rate, Scope};
 use crate::call::{self, Told};
 use crate::error::Error;
 use crate::histogram::Histogram;
+use crate::out::tell;
 use crate::processes::{self, PROVIDER, Traceable};
 use skeleton::{TraceSkel, TraceSkelBuilder, types};
 
@@ -91,7 +92,7 @@ pub(crate) fn trace<T>(
     let mut object = MaybeUninit::uninit();
     let mut tracer = Tracer::load(&mut object, scope, wanted)?;
     tracer.attach(scope, wanted)?;
-    eprintln!("attached. Ctrl-C ends it.");
+    tell!("attached. Ctrl-C ends it.");
     let watched = watch(&tracer);
     tracer.detach();
     watched
@@ -178,7 +179,7 @@ impl<'a> Tracer<'a> {
         let mut counted = BTreeMap::new();
         let Some(bss) = &self.skel.maps.bss_data else { return counted };
         for (slot, session) in bss.stats.iter().enumerate() {
-            if session.stages.iter().all(|stage| stage.count == 0) {
+            if session.stages.iter().all(|stage| stage.sum == 0) {
                 continue;
             }
             let types::session_key { number, created } = session.key.session;
@@ -244,7 +245,7 @@ fn targets(scope: &Scope) -> Result<Vec<File>, Error> {
 }
 
 fn histogram(of: &types::histogram) -> Histogram {
-    Histogram::new(of.count, of.sum, of.max, &of.buckets)
+    Histogram::new(of.sum, of.max, &of.buckets)
 }
 
 /// A text that ends at the first zero.

@@ -133,3 +133,13 @@ fn processes_and_their_sessions_are_listed() {
         (&server.pid().into(), &client.pid().into())
     );
 }
+
+#[test]
+fn a_reader_that_has_read_enough_ends_it_well() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Process::start("server", dir.path());
+    let mut client = Process::start("client", dir.path());
+    let pid = server.pid().to_string();
+    let Some(tracer) = Tracer::start(&["snoop", "--over", "0s", "-p", &pid]) else { return };
+    assert!(tracer.end_unread(|| drop(client.ask("calls 2 0"))).success());
+}

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -25,7 +25,9 @@ struct Window {
 }
 
 pub fn compare(tracer: &Path, rounds: usize, only: Option<&str>) {
-    println!("attached against not, {rounds} windows of {WINDOW:?} each, in turns; a positive cost is time lost");
+    println!(
+        "attached against not, {rounds} windows of {WINDOW:?} each, in turns; a positive cost is time lost"
+    );
     let (mut attach, mut detach) = (Vec::new(), Vec::new());
     for load in LOADS.into_iter().filter(|load| only.is_none_or(|only| only == load.name())) {
         let mut pair = Pair::start(load);
@@ -48,8 +50,15 @@ pub fn compare(tracer: &Path, rounds: usize, only: Option<&str>) {
             }
             let [mean, median] = ratios.map(spread);
             plain.sort_unstable_by(f64::total_cmp);
-            print!("{:<16} rate {rate:<5} {:>8.0} ns a call alone; mean {mean}", load.name(), plain[rounds / 2]);
-            println!("{}", if load == Load::Stream { String::new() } else { format!("; p50 {median}") });
+            print!(
+                "{:<16} rate {rate:<5} {:>8.0} ns a call alone; mean {mean}",
+                load.name(),
+                plain[rounds / 2]
+            );
+            println!(
+                "{}",
+                if load == Load::Stream { String::new() } else { format!("; p50 {median}") }
+            );
         }
     }
     println!("attach: {}", times(attach));
@@ -81,8 +90,15 @@ fn window(pair: &mut Pair, load: Load, calls: u32) -> Window {
     Window { mean: quick.iter().sum::<f64>() / quick.len() as f64, median }
 }
 
+/// A tracer that is attached.
+struct Traced {
+    child: Child,
+    /// What it says, for which it wants a reader.
+    _told: BufReader<ChildStderr>,
+}
+
 /// A tracer that is attached to this program, and how long that took.
-fn start(tracer: &Path, rate: &str) -> (Child, Duration) {
+fn start(tracer: &Path, rate: &str) -> (Traced, Duration) {
     let began = Instant::now();
     let mut child = Command::new(tracer)
         .args(["hist", "--json", "--rate", rate, "--exe"])
@@ -91,16 +107,17 @@ fn start(tracer: &Path, rate: &str) -> (Child, Duration) {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
+    let mut told = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
-    BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    told.read_line(&mut line).unwrap();
     assert!(line.starts_with("attached"), "{line}");
-    (child, began.elapsed())
+    (Traced { child, _told: told }, began.elapsed())
 }
 
-fn stop(mut child: Child) -> Duration {
+fn stop(mut tracer: Traced) -> Duration {
     let began = Instant::now();
-    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    assert!(child.wait().unwrap().success());
+    kill_process(Pid::from_child(&tracer.child), Signal::INT).unwrap();
+    assert!(tracer.child.wait().unwrap().success());
     began.elapsed()
 }
 

@@ -10,6 +10,7 @@ use serde_json::json;
 use crate::args::ExportArgs;
 use crate::error::Error;
 use crate::hist::tell_losses;
+use crate::out::outln;
 use crate::signal::{Event, Waiter};
 use crate::tracer::{self, Wanted};
 
@@ -22,9 +23,9 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Error> {
     tracer::trace(&args.scope, wanted, |tracer| {
         http::serve(listener, waiter.teller())?;
         if args.scope.json {
-            println!("{}", json!({ "listening": address.to_string() }));
+            outln!("{}", json!({ "listening": address.to_string() }));
         } else {
-            println!("listening on http://{address}/metrics");
+            outln!("listening on http://{address}/metrics");
         }
         while let Some(Event::Scrape(answer)) = waiter.next(None) {
             // Who asked may have gone.

@@ -92,6 +92,15 @@ impl Tracer {
         (lines, self.child.wait().unwrap(), told)
     }
 
+    /// Waits until it ends, though nobody reads what it prints.
+    pub(crate) fn end_unread(mut self, meanwhile: impl FnOnce()) -> ExitStatus {
+        let mut other = Command::new("true").stdout(Stdio::piped()).spawn().unwrap();
+        drop(std::mem::replace(&mut self.stdout, BufReader::new(other.stdout.take().unwrap())));
+        other.wait().unwrap();
+        meanwhile();
+        self.child.wait().unwrap()
+    }
+
     /// Ends it as nobody wants to be ended.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
