@@ -120,3 +120,29 @@ fn a_trace_without_calls_is_one_all_the_same() {
     let events: Vec<Value> = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     assert!(events.is_empty());
 }
+
+#[test]
+fn a_lane_that_grows_is_seen_on_both_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Process::start("server", dir.path());
+    let mut client = Process::start("client", dir.path());
+    let file = dir.path().join("trace.json");
+    let pid = server.pid().to_string();
+    let args = ["record", "-p", &pid, "--output", file.to_str().unwrap()];
+    let Some(tracer) = Tracer::start(&args) else { return };
+    client.ask("grow 6");
+    assert!(tracer.finish().1.success());
+    let events: Vec<Value> = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let epochs = |pid: u32, whose: u64| -> Vec<(u64, u64)> {
+        let resized =
+            events.iter().filter(|event| event["name"] == "lane_resized" && event["pid"] == pid);
+        let args = resized.map(|event| &event["args"]).filter(|args| args["whose"] == whose);
+        args.map(|args| (args["epoch"].as_u64().unwrap(), args["size"].as_u64().unwrap())).collect()
+    };
+    let grown = epochs(client.pid(), 1);
+    assert!(!grown.is_empty());
+    assert!(grown.iter().all(|(_, size)| size.is_power_of_two()), "{grown:?}");
+    assert!(grown.is_sorted_by(|one, next| one.0 < next.0 && one.1 < next.1), "{grown:?}");
+    // The server has followed, and says the same.
+    assert_eq!(epochs(server.pid(), 2), grown);
+}

@@ -56,14 +56,16 @@ fn server(doorbell: Doorbell) -> Play {
 
 /// `calls N MICROS`: so many calls, each of which sleeps so long. `rested N MICROS`: the same, each to a server that
 /// fell asleep. `full N MICROS`: the same, each into a full lane.
-/// `churn N`: so many sessions, one call each. `lie N`: so many pairs of calls, the second of each with false times.
+/// `churn N`: so many sessions, one call each. `grow N`: so many calls, each twice as long as the one before. `lie N`: so many pairs of calls, the second of each with false times.
 fn client(doorbell: Doorbell) -> Play {
     let lane = Geometry::new(4096).unwrap();
     // It may not grow: a lane that is full stays so.
     let limits = Limits { max_lane: lane, ..Limits::default() };
     let spin = SpinPolicy::NEVER;
-    let config = ClientConfig { doorbell, lane, limits, spin, ..ClientConfig::default() };
+    let config = ClientConfig { doorbell, lane, spin, ..ClientConfig::default() };
     let run_dir = RunDir::from_environment();
+    let mut growing = Client::<Nap>::with_config(&run_dir, config.clone());
+    let config = ClientConfig { limits, ..config };
     let open = move || Client::<Nap>::with_config(&run_dir, config.clone());
     let mut client = open();
     Box::new(move |line| {
@@ -77,6 +79,7 @@ fn client(doorbell: Doorbell) -> Play {
                 "calls" => drop(client.call(&request).unwrap()),
                 "rested" => rested(&mut client, &request),
                 "full" => full(&mut client, &request),
+                "grow" => grow(&mut growing, at),
                 "lie" => lie(&mut client, at),
                 "churn" => drop(open().call(&request).unwrap()),
                 other => panic!("no such order: {other}"),
@@ -117,6 +120,11 @@ fn full(client: &mut Client<Nap>, request: &Vec<u8>) {
         }
         std::hint::spin_loop();
     }
+}
+
+/// A call that is twice as long as the one before.
+fn grow(client: &mut Client<Nap>, at: u64) {
+    client.call(&vec![0; 1000 << at]).unwrap();
 }
 
 /// Makes a call that keeps the server busy, and one that waits in the lane meanwhile, whose times become lies.
