@@ -91,8 +91,9 @@ pub(crate) fn trace<T>(
     libbpf_rs::set_print(None);
     let mut object = MaybeUninit::uninit();
     let mut tracer = Tracer::load(&mut object, scope, wanted)?;
-    tracer.attach(scope, wanted)?;
+    let left_out = tracer.attach(scope, wanted)?;
     tell!("attached. Ctrl-C ends it.");
+    left_out.iter().for_each(|line| tell!("{line}"));
     let watched = watch(&tracer);
     tracer.detach();
     watched
@@ -127,42 +128,58 @@ impl<'a> Tracer<'a> {
         Ok(Self { skel, links: Vec::new() })
     }
 
-    fn attach(&mut self, scope: &Scope, wanted: Wanted) -> Result<(), Error> {
+    /// Returns what is to be told of files that were left out.
+    fn attach(&mut self, scope: &Scope, wanted: Wanted) -> Result<Vec<String>, Error> {
         let kernel = |what| move |source| Error::Kernel { what, source };
         let targets = targets(scope)?;
         let progs = &self.skel.progs;
         let scheduler = kernel("attach to the scheduler");
         self.links.push(progs.on_switch.attach().map_err(scheduler)?);
         self.links.push(progs.on_waking.attach().map_err(scheduler)?);
-        let rate = match scope.rate {
-            Rate::Default => None,
-            Rate::High => Some("rate_50000"),
-            Rate::All => Some("rate_all"),
-        };
-        for target in targets {
-            // Open: its process, by which it was found, may end at any time.
-            let file = format!("/proc/self/fd/{}", target.as_raw_fd());
-            let attach = |program: &libbpf_rs::ProgramMut<'_>, probe: &str| {
-                // All processes: those that start later too. The programs leave out what is not asked for.
-                let anyone = -1;
-                let link = program.attach_usdt(anyone, &file, PROVIDER, probe);
-                link.map_err(kernel("attach to the probes"))
-            };
-            if let Some(rate) = rate {
-                self.links.push(attach(&progs.on_rate, rate)?);
+        let mut left_out = Vec::new();
+        let mut refused = None;
+        for target in &targets {
+            match self.attach_to(target, scope, wanted) {
+                Ok(links) => self.links.extend(links),
+                Err(error) => {
+                    left_out.push(format!("left out: {}: {error}", target.name.display()));
+                    refused = Some(error);
+                }
             }
-            if wanted.by_session {
-                self.links.push(attach(&progs.on_closed, "session_closed")?);
-            }
-            for (cookie, probe, _) in call::NOTES.into_iter().filter(|_| wanted.notes) {
-                let opts = UsdtOpts { cookie, ..UsdtOpts::default() };
-                let link = progs.on_note.attach_usdt_with_opts(-1, &file, PROVIDER, probe, opts);
-                self.links.push(link.map_err(kernel("attach to the probes"))?);
-            }
-            self.links.push(attach(&progs.on_reply, "reply")?);
-            self.links.push(attach(&progs.on_message, "message")?);
         }
-        Ok(())
+        // Who names a file wants that one; of those that were found, some may be of another version.
+        match refused {
+            Some(error) if !scope.exe.is_empty() || left_out.len() == targets.len() => Err(error),
+            _ => Ok(left_out),
+        }
+    }
+
+    fn attach_to(&self, target: &Target, scope: &Scope, wanted: Wanted) -> Result<Links, Error> {
+        let progs = &self.skel.progs;
+        // Open: its process, by which it was found, may end at any time.
+        let file = format!("/proc/self/fd/{}", target.file.as_raw_fd());
+        let attach = |program: &libbpf_rs::ProgramMut<'_>, probe: &str, cookie: u64| {
+            // All processes: those that start later too. The programs leave out what is not asked for.
+            let anyone = -1;
+            let opts = UsdtOpts { cookie, ..UsdtOpts::default() };
+            let link = program.attach_usdt_with_opts(anyone, &file, PROVIDER, probe, opts);
+            link.map_err(|source| Error::Kernel { what: "attach to the probes", source })
+        };
+        let mut links = Links::new();
+        match scope.rate {
+            Rate::Default => {}
+            Rate::High => links.push(attach(&progs.on_rate, "rate_50000", 0)?),
+            Rate::All => links.push(attach(&progs.on_rate, "rate_all", 0)?),
+        }
+        if wanted.by_session {
+            links.push(attach(&progs.on_closed, "session_closed", 0)?);
+        }
+        for (cookie, probe, _) in call::NOTES.into_iter().filter(|_| wanted.notes) {
+            links.push(attach(&progs.on_note, probe, cookie)?);
+        }
+        links.push(attach(&progs.on_reply, "reply", 0)?);
+        links.push(attach(&progs.on_message, "message", 0)?);
+        Ok(links)
     }
 
     /// All at once: the kernel lets each wait for the same grace period.
@@ -228,11 +245,18 @@ impl<'a> Tracer<'a> {
     }
 }
 
-/// The programs and libraries to attach to: also those of the other ends, whose half of a sample is needed.
-fn targets(scope: &Scope) -> Result<Vec<File>, Error> {
+/// A program or library to attach to.
+struct Target {
+    name: PathBuf,
+    file: File,
+}
+
+/// Also those of the other ends, whose half of a sample is needed.
+fn targets(scope: &Scope) -> Result<Vec<Target>, Error> {
     if !scope.exe.is_empty() {
-        let open = |path: &PathBuf| {
-            File::open(path).map_err(|source| Error::Read { path: path.clone(), source })
+        let open = |path: &PathBuf| match File::open(path) {
+            Ok(file) => Ok(Target { name: path.clone(), file }),
+            Err(source) => Err(Error::Read { path: path.clone(), source }),
         };
         return scope.exe.iter().map(open).collect();
     }
@@ -241,7 +265,7 @@ fn targets(scope: &Scope) -> Result<Vec<File>, Error> {
     if !found.iter().any(is_asked_for) {
         return Err(Error::NoTarget { pid: scope.pid });
     }
-    Ok(found.into_iter().map(|file| file.file).collect())
+    Ok(found.into_iter().map(|Traceable { name, file, .. }| Target { name, file }).collect())
 }
 
 fn histogram(of: &types::histogram) -> Histogram {

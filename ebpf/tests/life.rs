@@ -2,11 +2,11 @@
 
 use std::fs;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use crate::support::process::{Process, copy_of_program};
 use crate::support::semaphore::{self, Semaphore};
 use crate::support::tracer::Tracer;
+use crate::support::wait_until;
 
 #[test]
 fn a_tracer_that_is_killed_leaves_its_target_as_it_was() {
@@ -93,7 +93,7 @@ fn leaves_nothing(end: impl FnOnce(Tracer)) {
     let file = copy_of_program(dir.path());
     let mut server = Process::start_by(Command::new(&file), "server", dir.path());
     let mut client = Process::start_by(Command::new(&file), "client", dir.path());
-    let words = [semaphore::of(server.pid(), &file), semaphore::of(client.pid(), &file)];
+    let words = [server.pid(), client.pid()].map(|pid| semaphore::of(pid, &file, "message"));
     assert_eq!(words.each_ref().map(Semaphore::count), [0, 0]);
     let args = ["record", "--output", "/dev/null"];
     let Some(tracer) = Tracer::start_on(&file, &args) else { return };
@@ -145,14 +145,5 @@ fn exists(kind: &str, id: u32) -> bool {
         "prog_id" => ProgInfoIter::default().any(|info| info.id == id),
         "link_id" => LinkInfoIter::default().any(|info| info.id == id),
         _ => MapInfoIter::default().any(|info| info.id == id),
-    }
-}
-
-#[track_caller]
-fn wait_until(mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(30);
-    while !is_so() {
-        assert!(Instant::now() < end, "it does not come to pass");
-        std::thread::yield_now();
     }
 }

@@ -14,6 +14,7 @@ mod lying;
 mod namespaces;
 mod record;
 mod rights;
+mod scripts;
 mod stages;
 mod support;
 mod top;

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::support::process::{Process, copy_of_program};
+use crate::support::process::{Process, copy_of_program, copy_to};
 use crate::support::tracer::{SKIPPED, TRACER, Tracer, skip};
 
 /// A user without rights: `nobody`.
@@ -17,7 +17,7 @@ fn public() -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o777)).unwrap();
     let tracer = dir.path().join("bellwire-trace");
-    std::fs::copy(TRACER, &tracer).unwrap();
+    copy_to(Path::new(TRACER), &tracer);
     (dir, tracer)
 }
 

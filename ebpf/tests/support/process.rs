@@ -25,8 +25,14 @@ pub(crate) fn program() -> PathBuf {
 /// A copy of it: who attaches to that file attaches to nobody else's processes.
 pub(crate) fn copy_of_program(dir: &Path) -> PathBuf {
     let copy = dir.join("program");
-    std::fs::copy(program(), &copy).unwrap();
+    copy_to(&program(), &copy);
     copy
+}
+
+/// Copies a program in a process of its own: one that another test starts would inherit the descriptor that writes it, and
+/// the copy could not be run meanwhile.
+pub(crate) fn copy_to(from: &Path, to: &Path) {
+    assert!(Command::new("cp").args([from, to]).status().unwrap().success());
 }
 
 impl Process {
