@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::process::{Process, program};
+use crate::support::semaphore::{self, Semaphore};
 use crate::support::tracer::{Tracer, skip};
-use crate::support::{semaphore, wait_until};
+use crate::support::wait_until;
 
 /// How long bpftrace may take to print what it has.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -33,7 +34,7 @@ fn run(script: &str, probes: [&str; 2], order: &str) -> Option<String> {
     };
     let words = probes.map(|probe| semaphore::of(server.pid(), &program(), probe));
     let mut is_gone = || child.try_wait().unwrap().is_some();
-    wait_until(|| words.iter().all(|word| word.is_armed()) || is_gone());
+    wait_until(|| words.iter().all(Semaphore::is_armed) || is_gone());
     client.ask(order);
     // It forgets a signal that comes early: another one then.
     let pid = Pid::from_child(&child);
