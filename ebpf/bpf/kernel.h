@@ -21,17 +21,15 @@ typedef _Bool bool;
 enum {
 	BPF_ANY = 0,
 	BPF_NOEXIST = 1,
-	BPF_F_NO_PREALLOC = 1,
 	BPF_F_CURRENT_CPU = 0xffffffff,
-	BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
 };
 
 enum bpf_map_type {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_LRU_HASH = 9,
+	BPF_MAP_TYPE_QUEUE = 22,
 	BPF_MAP_TYPE_RINGBUF = 27,
-	BPF_MAP_TYPE_TASK_STORAGE = 29,
 };
 
 struct timespec64 {
@@ -51,11 +49,31 @@ struct nsproxy {
 	struct time_namespace *time_ns;
 } __attribute__((preserve_access_index));
 
+struct ns_common {
+	unsigned int inum;
+} __attribute__((preserve_access_index));
+
+struct pid_namespace {
+	struct ns_common ns;
+} __attribute__((preserve_access_index));
+
+struct upid {
+	int nr;
+	struct pid_namespace *ns;
+} __attribute__((preserve_access_index));
+
+struct pid {
+	unsigned int level;
+	struct upid numbers[];
+} __attribute__((preserve_access_index));
+
 struct task_struct {
 	int pid;
 	int tgid;
 	char comm[16];
 	struct nsproxy *nsproxy;
+	struct task_struct *group_leader;
+	struct pid *thread_pid;
 } __attribute__((preserve_access_index));
 
 /* bpf_tracing.h asks by this whether the names are those of the kernel. */

@@ -6,39 +6,47 @@
 #include <bpf/bpf_tracing.h>
 #include <bpf/usdt.bpf.h>
 #include "trace.h"
+#include "stats.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 /* Calls whose answer is awaited. */
 #define CALLS 16384
 #define SECOND 1000000000LL
+/* Namespaces of process ids are not nested deeper: MAX_PID_NS_LEVEL of the kernel. */
+#define MAX_LEVEL 32
+/* PROC_PID_INIT_INO: the inode of the host's namespace. */
+#define FIRST_PID_NAMESPACE 0xeffffffcU
 
 /* Set before the programs are loaded. */
 const volatile __u32 only_pid = 0;
 const volatile char only_service[NAME] = {};
 /* A call that took as long is told; all ones: none is. */
 const volatile __u64 slow = ~0ULL;
+/* The pid namespace of the tracer, in which it names processes. */
+const volatile __u32 pid_namespace = 0;
 
-/* Read by mapping them. */
-struct session_stats stats[SESSIONS];
 struct losses losses;
-__u32 next_session = 1;
 
-/* When a thread that has taken samples was last woken, and came to a CPU. */
-struct thread {
-	__u64 waking;
-	__u64 on_cpu;
-	__u32 waker;
-	__u32 pad;
-	char waker_comm[COMM];
-};
+/* Threads that have taken samples, by a hash of their number: one that meets another's place takes it. No helper is called
+ * to find one, since the scheduler waits meanwhile; and what the waking processor writes stands apart from what the
+ * woken one does, so that neither waits for the other's cache line. */
+#define THREAD_BITS 12
+#define THREADS (1 << THREAD_BITS)
+
+__u32 thread_ids[THREADS];
 
 struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct thread);
-} threads SEC(".maps");
+	__u64 at;
+	__u32 by;
+	char comm[COMM];
+} __attribute__((aligned(64))) wakings[THREADS];
+
+struct {
+	__u64 on_cpu;
+	/* It did not leave its processor by itself: when it comes back, it was not woken. */
+	__u32 preempted;
+} __attribute__((aligned(64))) switches[THREADS];
 
 /* Requests that were taken, until their answers are. */
 struct {
@@ -47,14 +55,6 @@ struct {
 	__type(key, struct call_key);
 	__type(value, struct way);
 } calls SEC(".maps");
-
-/* Which entry of stats a session has. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, SESSIONS * 4);
-	__type(key, struct session_key);
-	__type(value, __u32);
-} sessions SEC(".maps");
 
 /* What the clock of the server's time namespace is ahead, by its process. */
 struct {
@@ -69,25 +69,56 @@ struct {
 	__uint(max_entries, 1 << 20);
 } events SEC(".maps");
 
+/* What the tracer calls a thread: its number in the tracer's namespace, or else in the host's. */
+static __always_inline __u32 own_pid(struct task_struct *task)
+{
+	if (pid_namespace == FIRST_PID_NAMESPACE)
+		return task->pid;
+	struct pid *pid = task->thread_pid;
+	__u32 level = BPF_CORE_READ(pid, level);
+	for (__u32 at = 0; at <= MAX_LEVEL && at <= level; at++) {
+		struct upid number;
+		bpf_core_read(&number, sizeof(number), &pid->numbers[at]);
+		if (BPF_CORE_READ(number.ns, ns.inum) == pid_namespace)
+			return number.nr;
+	}
+	return task->pid;
+}
+
+static __always_inline __u32 thread_slot(__u32 tid)
+{
+	return tid * 2654435769U >> (32 - THREAD_BITS);
+}
+
 SEC("tp_btf/sched_waking")
 int BPF_PROG(on_waking, struct task_struct *task)
 {
-	struct thread *thread = bpf_task_storage_get(&threads, task, 0, 0);
-	if (!thread)
+	__u32 slot = thread_slot(task->pid);
+	if (thread_ids[slot] != task->pid)
 		return 0;
-	thread->waking = bpf_ktime_get_ns();
-	thread->waker = bpf_get_current_pid_tgid();
-	bpf_get_current_comm(thread->waker_comm, sizeof(thread->waker_comm));
+	wakings[slot].at = bpf_ktime_get_ns();
+	if (slow != ~0ULL) {
+		wakings[slot].by = own_pid(bpf_get_current_task_btf());
+		bpf_get_current_comm(wakings[slot].comm, COMM);
+	}
 	return 0;
 }
 
 SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
-	struct thread *thread = bpf_task_storage_get(&threads, next, 0, 0);
-	/* The first time after it was woken: a thread that is preempted comes back later. */
-	if (thread && thread->on_cpu < thread->waking)
-		thread->on_cpu = bpf_ktime_get_ns();
+	/* The idle one has no number. */
+	__u32 left = prev->pid, slot = thread_slot(left);
+	if (left && preempt && thread_ids[slot] == left)
+		switches[slot].preempted = 1;
+	__u32 came = next->pid;
+	slot = thread_slot(came);
+	if (!came || thread_ids[slot] != came)
+		return 0;
+	if (switches[slot].preempted)
+		switches[slot].preempted = 0;
+	else
+		switches[slot].on_cpu = bpf_ktime_get_ns();
 	return 0;
 }
 
@@ -102,10 +133,8 @@ static __always_inline __s64 clock_offset(void)
 	return ahead.tv_sec * SECOND + ahead.tv_nsec;
 }
 
-static __always_inline bool is_wanted(const struct session_record *record, __u32 pid)
+static __always_inline bool is_wanted(const struct session_record *record)
 {
-	if (only_pid && pid != only_pid && record->peer != only_pid)
-		return false;
 	if (!only_service[0])
 		return true;
 	for (int at = 0; at < NAME; at++) {
@@ -119,7 +148,7 @@ static __always_inline bool is_wanted(const struct session_record *record, __u32
 
 /* One end's part of a sample. The peer's two times stay as the peer told them. */
 static __always_inline int read_sample(struct pt_regs *ctx, struct session_record *record,
-				       struct call_key *key, struct way *way)
+				       struct call_key *key, struct way *way, __s64 ahead)
 {
 	long session = 0, sequence = 0, sent = 0, published = 0, received = 0, length = 0;
 	bpf_usdt_arg(ctx, 0, &session);
@@ -132,27 +161,29 @@ static __always_inline int read_sample(struct pt_regs *ctx, struct session_recor
 		__sync_fetch_and_add(&losses.unread, 1);
 		return -1;
 	}
-	__u64 id = bpf_get_current_pid_tgid();
-	if (!is_wanted(record, id >> 32))
+	if (!is_wanted(record))
 		return -1;
+	struct task_struct *task = bpf_get_current_task_btf();
 	key->session.number = record->number;
 	key->session.created = record->created;
 	key->sequence = sequence;
 	way->sent = sent;
 	way->published = published;
-	way->received = received - clock_offset();
+	way->received = received - ahead;
 	way->length = length;
-	way->pid = id >> 32;
-	way->tid = id;
+	way->pid = own_pid(task->group_leader);
+	way->tid = own_pid(task);
 	bpf_get_current_comm(way->comm, sizeof(way->comm));
-	struct task_struct *task = bpf_get_current_task_btf();
-	struct thread *thread =
-		bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (thread) {
-		way->waking = thread->waking;
-		way->on_cpu = thread->on_cpu;
-		way->waker = thread->waker;
-		__builtin_memcpy(way->waker_comm, thread->waker_comm, sizeof(way->waker_comm));
+	__u32 slot = thread_slot(task->pid);
+	if (thread_ids[slot] == task->pid) {
+		way->waking = wakings[slot].at;
+		way->on_cpu = switches[slot].on_cpu;
+		way->waker = wakings[slot].by;
+		__builtin_memcpy(way->waker_comm, wakings[slot].comm, COMM);
+	} else {
+		thread_ids[slot] = task->pid;
+		wakings[slot].at = 0;
+		switches[slot].preempted = 0;
 	}
 	return 0;
 }
@@ -177,70 +208,34 @@ int on_message(struct pt_regs *ctx)
 	struct session_record record;
 	struct call_key key = {};
 	struct way way = {};
-	if (read_sample(ctx, &record, &key, &way))
-		return 0;
 	__s64 ahead = clock_offset();
+	if (read_sample(ctx, &record, &key, &way, ahead))
+		return 0;
 	if (ahead)
 		bpf_map_update_elem(&clocks, &way.pid, &ahead, BPF_ANY);
 	bpf_map_update_elem(&calls, &key, &way, BPF_ANY);
 	return 0;
 }
 
-static __always_inline __u32 bucket(__u64 value)
+/* Either end leaves: what was counted stays until its place is needed. */
+SEC("usdt")
+int on_closed(struct pt_regs *ctx)
 {
-	if (value < SUBS)
-		return value;
-	__u32 log = 0;
-	__u64 rest = value;
-	if (rest >> 32) { log += 32; rest >>= 32; }
-	if (rest >> 16) { log += 16; rest >>= 16; }
-	if (rest >> 8) { log += 8; rest >>= 8; }
-	if (rest >> 4) { log += 4; rest >>= 4; }
-	if (rest >> 2) { log += 2; rest >>= 2; }
-	if (rest >> 1) { log += 1; }
-	__u32 at = (log - SUB_BITS + 1) * SUBS + ((value >> (log - SUB_BITS)) & (SUBS - 1));
-	return at < BUCKETS ? at : BUCKETS - 1;
-}
-
-/* In a function of its own, which is verified once. */
-__attribute__((noinline)) int count(__u32 slot, __u32 stage, __u64 nanos)
-{
-	if (slot >= SESSIONS || stage >= STAGES)
+	struct session_record record;
+	struct stats_key key = {};
+	long session = 0;
+	bpf_usdt_arg(ctx, 0, &session);
+	if (bpf_probe_read_user(&record, sizeof(record), (void *)session))
 		return 0;
-	struct histogram *histogram = &stats[slot].stages[stage];
-	__u32 at = bucket(nanos);
-	if (at >= BUCKETS)
+	name_stats(&key, &record);
+	__u32 *known = bpf_map_lookup_elem(&sessions, &key);
+	if (!known)
 		return 0;
-	__sync_fetch_and_add(&histogram->count, 1);
-	__sync_fetch_and_add(&histogram->sum, nanos);
-	__sync_fetch_and_add(&histogram->buckets[at], 1);
-	/* Two at once may lose the smaller of two new largest values. */
-	if (nanos > histogram->max)
-		histogram->max = nanos;
+	__u32 slot = *known;
+	/* Of two ends one succeeds. */
+	if (slot && !bpf_map_delete_elem(&sessions, &key))
+		bpf_map_push_elem(&freed, &slot, 0);
 	return 0;
-}
-
-static __always_inline __u32 slot_of(const struct call_key *key, const struct session_record *record,
-				     __u32 server, __u32 client)
-{
-	__u32 *known = bpf_map_lookup_elem(&sessions, &key->session);
-	if (known)
-		return *known;
-	__u32 slot = __sync_fetch_and_add(&next_session, 1);
-	if (slot >= SESSIONS)
-		slot = 0;
-	if (bpf_map_update_elem(&sessions, &key->session, &slot, BPF_NOEXIST)) {
-		known = bpf_map_lookup_elem(&sessions, &key->session);
-		return known ? *known : 0;
-	}
-	if (slot && slot < SESSIONS) {
-		struct session_stats *session = &stats[slot];
-		__builtin_memcpy(session->service, record->service, NAME);
-		session->key = key->session;
-		session->server = server;
-		session->client = client;
-	}
-	return slot;
 }
 
 static __always_inline void count_way(__u32 slot, const struct way *way, const __u32 stages[4])
@@ -263,6 +258,7 @@ static __always_inline void tell(const struct call_key *key, const struct sessio
 		__sync_fetch_and_add(&losses.dropped, 1);
 		return;
 	}
+	event->kind = A_CALL;
 	event->session = key->session;
 	event->sequence = key->sequence;
 	__builtin_memcpy(event->service, record->service, NAME);
@@ -279,7 +275,8 @@ int on_reply(struct pt_regs *ctx)
 	struct session_record record;
 	struct call_key key = {};
 	struct way reply = {};
-	if (read_sample(ctx, &record, &key, &reply))
+	__s64 ahead = clock_offset();
+	if (read_sample(ctx, &record, &key, &reply, ahead))
 		return 0;
 	struct way *taken = bpf_map_lookup_elem(&calls, &key);
 	if (!taken) {
@@ -288,14 +285,17 @@ int on_reply(struct pt_regs *ctx)
 	}
 	struct way request = *taken;
 	bpf_map_delete_elem(&calls, &key);
+	/* Only here are both ends known as the tracer calls them: `peer` is what the other process calls it. */
+	if (only_pid && request.pid != only_pid && reply.pid != only_pid)
+		return 0;
 	__s64 *server_ahead = bpf_map_lookup_elem(&clocks, &request.pid);
-	bool ordered = settle(&request, clock_offset());
+	bool ordered = settle(&request, ahead);
 	ordered &= settle(&reply, server_ahead ? *server_ahead : 0);
 	if (!ordered || reply.sent < request.received) {
 		__sync_fetch_and_add(&losses.disordered, 1);
 		return 0;
 	}
-	__u32 slot = slot_of(&key, &record, request.pid, reply.pid);
+	__u32 slot = slot_of(&record, request.pid, reply.pid);
 	count_way(slot, &request, there);
 	count_way(slot, &reply, back);
 	count(slot, RECEIVE, reply.sent - request.received);
@@ -304,6 +304,43 @@ int on_reply(struct pt_regs *ctx)
 	count(slot, CALL, call);
 	if (call >= slow)
 		tell(&key, &record, &request, &reply);
+	return 0;
+}
+
+/* What happens beside the calls, told apart by the cookie. */
+SEC("usdt")
+int on_note(struct pt_regs *ctx)
+{
+	struct session_record record;
+	long session = 0, args[3] = {};
+	bpf_usdt_arg(ctx, 0, &session);
+	bpf_usdt_arg(ctx, 1, &args[0]);
+	bpf_usdt_arg(ctx, 2, &args[1]);
+	bpf_usdt_arg(ctx, 3, &args[2]);
+	if (bpf_probe_read_user(&record, sizeof(record), (void *)session)) {
+		__sync_fetch_and_add(&losses.unread, 1);
+		return 0;
+	}
+	struct task_struct *task = bpf_get_current_task_btf();
+	__u32 pid = own_pid(task->group_leader);
+	if (!is_wanted(&record) || (only_pid && pid != only_pid && record.peer != only_pid))
+		return 0;
+	struct note_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	if (!event) {
+		__sync_fetch_and_add(&losses.dropped, 1);
+		return 0;
+	}
+	event->kind = bpf_usdt_cookie(ctx);
+	event->at = bpf_ktime_get_ns();
+	event->session.number = record.number;
+	event->session.created = record.created;
+	__builtin_memcpy(event->service, record.service, NAME);
+	event->role = record.role;
+	__builtin_memcpy(event->args, args, sizeof(event->args));
+	event->pid = pid;
+	event->tid = own_pid(task);
+	bpf_get_current_comm(event->comm, sizeof(event->comm));
+	bpf_ringbuf_submit(event, 0);
 	return 0;
 }
 

@@ -44,6 +44,12 @@ struct session_key {
 	__u64 created;
 };
 
+/* What is counted together: a session, or with zeroes for its number and time all of a service. */
+struct stats_key {
+	struct session_key session;
+	char service[NAME];
+};
+
 struct call_key {
 	struct session_key session;
 	__u64 sequence;
@@ -66,8 +72,19 @@ struct way {
 	char waker_comm[COMM];
 };
 
-/* A call, as snoop gets it. */
+/* What an event is of. */
+enum kind {
+	A_CALL,
+	LANE_FULL,
+	LANE_RESIZED,
+	SESSION_OPENED,
+	SESSION_CLOSED,
+	CALL_FAILED,
+};
+
+/* A call, as snoop and record get it. */
 struct call_event {
+	__u64 kind;
 	struct session_key session;
 	__u64 sequence;
 	char service[NAME];
@@ -75,16 +92,28 @@ struct call_event {
 	struct way reply;
 };
 
+/* What happened beside the calls: the arguments after the session, as docs/tracing.md has them. */
+struct note_event {
+	__u64 kind;
+	/* By the host's monotonic clock. */
+	__u64 at;
+	struct session_key session;
+	char service[NAME];
+	__u64 role;
+	__u64 args[3];
+	__u32 pid;
+	__u32 tid;
+	char comm[COMM];
+};
+
 struct histogram {
-	__u64 count;
 	__u64 sum;
 	__u64 max;
 	__u64 buckets[BUCKETS];
 };
 
 struct session_stats {
-	struct session_key key;
-	char service[NAME];
+	struct stats_key key;
 	__u32 server;
 	__u32 client;
 	struct histogram stages[STAGES];

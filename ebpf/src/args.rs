@@ -1,3 +1,4 @@
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -25,8 +26,14 @@ pub(crate) enum Command {
     Hist(HistArgs),
     /// Print the share that each stage has in the time of a call
     Breakdown(BreakdownArgs),
+    /// Show the sessions, the busiest first, until q or Ctrl-C
+    Top(TopArgs),
     /// Print each slow call, with its stages and who woke whom
     Snoop(SnoopArgs),
+    /// Write the calls into a trace that ui.perfetto.dev opens
+    Record(RecordArgs),
+    /// Serve histograms to a scraper, as OpenMetrics over HTTP
+    Export(ExportArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -128,6 +135,53 @@ pub(crate) struct SnoopArgs {
     /// Stop after so many calls
     #[arg(short = 'n', long, value_name = "N")]
     pub(crate) count: Option<u64>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct TopArgs {
+    #[command(flatten)]
+    pub(crate) scope: Scope,
+    #[command(flatten)]
+    pub(crate) pace: Pace,
+    /// What comes first
+    #[arg(long, value_enum, default_value_t = Sort::Calls)]
+    pub(crate) sort: Sort,
+}
+
+/// An order of sessions: the largest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Sort {
+    Calls,
+    P50,
+    P99,
+    Max,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct RecordArgs {
+    #[command(flatten)]
+    pub(crate) scope: Scope,
+    /// For how many seconds; until SIGINT when it is left out
+    #[arg(value_parser = seconds)]
+    pub(crate) seconds: Option<Duration>,
+    /// Where to write it
+    #[arg(short, long, value_name = "FILE", default_value = "bellwire-trace.json")]
+    pub(crate) output: PathBuf,
+    /// Only calls that took as long: 250us, 1ms, 2s
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = time)]
+    pub(crate) over: Duration,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ExportArgs {
+    #[command(flatten)]
+    pub(crate) scope: Scope,
+    /// Address and port; port 0 takes a free one. There is no access control: keep to 127.0.0.1
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9464")]
+    pub(crate) listen: SocketAddr,
+    /// Each session by itself, not all of a service together
+    #[arg(long)]
+    pub(crate) by_session: bool,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

@@ -6,9 +6,10 @@ use crate::args::BreakdownArgs;
 use crate::error::Error;
 use crate::hist::{each_interval, heading, tell_losses};
 use crate::histogram::Histogram;
+use crate::out::outln;
+use crate::signal::Waiter;
 use crate::stage::{PARTS, REPLY_PARTS, Stage};
-use crate::stop::Stop;
-use crate::tracer::{self, Counted, Key};
+use crate::tracer::{self, Counted, Key, Wanted};
 
 #[derive(Serialize)]
 struct Row {
@@ -35,16 +36,17 @@ struct Table<'a> {
 }
 
 pub(crate) fn run(args: &BreakdownArgs) -> Result<(), Error> {
-    let stop = Stop::on_signals()?;
-    tracer::trace(&args.scope, None, |tracer| {
-        each_interval(tracer, &args.pace, &stop, args.by_session, |counted| {
+    let waiter = Waiter::on_signals()?;
+    let wanted = Wanted { by_session: args.by_session, ..Wanted::default() };
+    tracer::trace(&args.scope, wanted, |tracer| {
+        each_interval(tracer, &args.pace, &waiter, |counted| {
             for (key, counted) in counted {
                 if args.folded {
-                    print_folded(key, counted);
+                    print_folded(key, counted)?;
                 } else if args.scope.json {
-                    println!("{}", serde_json::to_string(&table(key, counted))?);
+                    outln!("{}", serde_json::to_string(&table(key, counted))?);
                 } else {
-                    print(key, counted);
+                    print(key, counted)?;
                 }
             }
             Ok(())
@@ -86,35 +88,43 @@ fn table<'a>(key: &'a Key, counted: &Counted) -> Table<'a> {
     }
 }
 
-fn print(key: &Key, counted: &Counted) {
+fn print(key: &Key, counted: &Counted) -> Result<(), Error> {
     let table = table(key, counted);
-    println!("\n{}, {} calls, in microseconds", heading(key), table.calls);
-    println!(
+    outln!("\n{}, {} calls, in microseconds", heading(key), table.calls);
+    outln!(
         "{:<15} {:>8} {:>10} {:>10} {:>10} {:>10} {:>7}",
-        "STAGE", "COUNT", "P50", "P90", "P99", "MAX", "SHARE"
+        "STAGE",
+        "COUNT",
+        "P50",
+        "P90",
+        "P99",
+        "MAX",
+        "SHARE"
     );
     for row in &table.stages {
         #[expect(clippy::cast_precision_loss, reason = "times to four digits")]
         let [p50, p90, p99, max] =
             [row.p50_ns, row.p90_ns, row.p99_ns, row.max_ns].map(|nanos| nanos as f64 / 1e3);
-        println!(
+        outln!(
             "{:<15} {:>8} {p50:>10.1} {p90:>10.1} {p99:>10.1} {max:>10.1} {:>6.1}%",
             row.stage.name(),
             row.count,
             row.share * 100.0
         );
     }
+    Ok(())
 }
 
 /// One line for each leaf: what a flame graph is drawn from.
-fn print_folded(key: &Key, counted: &Counted) {
+fn print_folded(key: &Key, counted: &Counted) -> Result<(), Error> {
     let leaves = PARTS.into_iter().filter(|stage| *stage != Stage::Reply).chain(REPLY_PARTS);
     for stage in leaves {
         let total = of(counted, stage).sum;
         if total > 0 {
             let session =
                 key.session.map_or_else(String::new, |(number, _)| format!(";session {number}"));
-            println!("{}{session};{} {total}", key.service, stage.name().replace('/', ";"));
+            outln!("{}{session};{} {total}", key.service, stage.name().replace('/', ";"));
         }
     }
+    Ok(())
 }

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::args::DoctorArgs;
 use crate::error::Error;
+use crate::out::outln;
 use crate::processes;
 
 /// Capabilities by number, as `capabilities(7)` has them.
@@ -33,7 +34,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<(), Error> {
     let checks =
         [kernel(), types(), capabilities(), lockdown(), uprobes(), others(), targets(args.pid)?];
     if args.json {
-        println!("{}", serde_json::to_string(&checks)?);
+        outln!("{}", serde_json::to_string(&checks)?);
     } else {
         for check in &checks {
             let mark = match (check.ok, check.optional) {
@@ -41,9 +42,9 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<(), Error> {
                 (false, true) => "note",
                 (false, false) => "FAIL",
             };
-            println!("{mark:<4}  {:<12}  {}", check.name, check.found);
+            outln!("{mark:<4}  {:<12}  {}", check.name, check.found);
             if let Some(remedy) = &check.remedy {
-                println!("{:<4}  {:<12}  -> {remedy}", "", "");
+                outln!("{:<4}  {:<12}  -> {remedy}", "", "");
             }
         }
     }

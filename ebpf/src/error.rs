@@ -1,3 +1,4 @@
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -22,6 +23,12 @@ pub(crate) enum Error {
     /// A file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read { path: PathBuf, source: std::io::Error },
+    /// A file cannot be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Write { path: PathBuf, source: std::io::Error },
+    /// An address cannot be listened at.
+    #[error("cannot listen at {address}: {source}")]
+    Listen { address: SocketAddr, source: std::io::Error },
     /// Output or signals.
     #[error(transparent)]
     Io(#[from] std::io::Error),

@@ -7,9 +7,10 @@ use serde::Serialize;
 use crate::args::{HistArgs, Pace};
 use crate::error::Error;
 use crate::histogram::Histogram;
+use crate::out::{outln, tell};
+use crate::signal::Waiter;
 use crate::stage::Stage;
-use crate::stop::Stop;
-use crate::tracer::{self, Counted, Key, Losses, Tracer};
+use crate::tracer::{self, Counted, Key, Losses, Tracer, Wanted};
 
 /// Characters of the longest bar.
 const BAR: usize = 40;
@@ -31,17 +32,18 @@ struct Line<'a> {
 }
 
 pub(crate) fn run(args: &HistArgs) -> Result<(), Error> {
-    let stop = Stop::on_signals()?;
+    let waiter = Waiter::on_signals()?;
     let stages = if args.stage.is_empty() { vec![Stage::Call] } else { args.stage.clone() };
-    tracer::trace(&args.scope, None, |tracer| {
-        each_interval(tracer, &args.pace, &stop, args.by_session, |counted| {
+    let wanted = Wanted { by_session: args.by_session, ..Wanted::default() };
+    tracer::trace(&args.scope, wanted, |tracer| {
+        each_interval(tracer, &args.pace, &waiter, |counted| {
             for (key, counted) in counted {
                 for stage in &stages {
                     let Some(histogram) = counted.stages.get(stage.index()) else { continue };
                     if args.scope.json {
                         print_json(key, *stage, histogram)?;
                     } else {
-                        print(key, *stage, histogram);
+                        print(key, *stage, histogram)?;
                     }
                 }
             }
@@ -56,16 +58,15 @@ pub(crate) fn run(args: &HistArgs) -> Result<(), Error> {
 pub(crate) fn each_interval(
     tracer: &Tracer<'_>,
     pace: &Pace,
-    stop: &Stop,
-    by_session: bool,
+    waiter: &Waiter,
     mut show: impl FnMut(&BTreeMap<Key, Counted>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     // Everything since it was attached is in the first output.
     let mut before = BTreeMap::new();
     let mut shown = 0;
     loop {
-        let stopped = stop.wait(pace.interval);
-        let now = tracer.counted(by_session);
+        let stopped = waiter.is_over(pace.interval);
+        let now = tracer.counted();
         let fresh = now.iter().map(|(key, counted)| (key.clone(), since(counted, before.get(key))));
         let fresh: BTreeMap<Key, Counted> = fresh
             .filter(|(_, counted)| counted.stages.iter().any(|stage| stage.count > 0))
@@ -89,7 +90,7 @@ fn since(now: &Counted, before: Option<&Counted>) -> Counted {
 pub(crate) fn tell_losses(losses: Losses) {
     if losses != Losses::default() {
         let Losses { disordered, unmatched, dropped, unread } = losses;
-        eprintln!(
+        tell!(
             "not counted: {unmatched} answers whose request was not seen, {disordered} calls whose times are not in \
              order, {dropped} events without room, {unread} records that could not be read"
         );
@@ -103,9 +104,9 @@ pub(crate) fn heading(key: &Key) -> String {
     }
 }
 
-fn print(key: &Key, stage: Stage, histogram: &Histogram) {
-    println!("\n{}, stage = {}", heading(key), stage.name());
-    println!("{:>16} {:<12} : {:<8} distribution", "nsecs", "", "count");
+fn print(key: &Key, stage: Stage, histogram: &Histogram) -> Result<(), Error> {
+    outln!("\n{}, stage = {}", heading(key), stage.name());
+    outln!("{:>16} {:<12} : {:<8} distribution", "nsecs", "", "count");
     let powers = histogram.powers();
     let most = powers.iter().copied().max().unwrap_or(0).max(1);
     let first = powers.iter().position(|count| *count > 0).unwrap_or(0);
@@ -113,14 +114,15 @@ fn print(key: &Key, stage: Stage, histogram: &Histogram) {
         let from = if power == 0 { 0 } else { 1_u64 << power };
         let to = (1_u64 << (power + 1)) - 1;
         let stars = usize::try_from(count * BAR as u64 / most).unwrap_or(BAR);
-        println!("{from:>12} -> {to:<12} : {count:<8} |{:<BAR$}|", "*".repeat(stars));
+        outln!("{from:>12} -> {to:<12} : {count:<8} |{:<BAR$}|", "*".repeat(stars));
     }
-    println!(
+    outln!(
         "count {}, mean {} ns, max {} ns",
         histogram.count,
         histogram.sum / histogram.count.max(1),
         histogram.max
     );
+    Ok(())
 }
 
 fn print_json(key: &Key, stage: Stage, histogram: &Histogram) -> Result<(), Error> {
@@ -136,6 +138,6 @@ fn print_json(key: &Key, stage: Stage, histogram: &Histogram) -> Result<(), Erro
         max_ns: histogram.max,
         powers_of_two: histogram.powers(),
     };
-    println!("{}", serde_json::to_string(&line)?);
+    outln!("{}", serde_json::to_string(&line)?);
     Ok(())
 }

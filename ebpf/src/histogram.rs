@@ -23,24 +23,15 @@ impl Default for Histogram {
 
 impl Histogram {
     /// As the programs in the kernel count.
-    pub(crate) fn new(count: u64, sum: u64, max: u64, buckets: &[u64]) -> Self {
-        Self { count, sum, max, buckets: buckets.to_vec() }
-    }
-
-    /// Adds what another one counted.
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.count += other.count;
-        self.sum += other.sum;
-        self.max = self.max.max(other.max);
-        for (mine, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
-            *mine += theirs;
-        }
+    pub(crate) fn new(sum: u64, max: u64, buckets: &[u64]) -> Self {
+        Self { count: buckets.iter().sum(), sum, max, buckets: buckets.to_vec() }
     }
 
     /// What was counted since `earlier`. The largest value is that of all time, unless it can be bounded closer.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         let buckets: Vec<u64> =
-            self.buckets.iter().zip(&earlier.buckets).map(|(now, then)| now - then).collect();
+            // Less than before while its place is given to another session.
+            self.buckets.iter().zip(&earlier.buckets).map(|(now, then)| now.saturating_sub(*then)).collect();
         let last = buckets.iter().rposition(|count| *count > 0);
         let bound = last.map_or(0, |at| start(at + 1).saturating_sub(1));
         Self {
@@ -132,8 +123,7 @@ mod tests {
     #[test]
     fn what_was_counted_since_has_a_largest_value_of_its_own() {
         let earlier = of(&[(200, 1)], start(200));
-        let mut later = earlier.clone();
-        later.add(&of(&[(40, 3)], start(40)));
+        let later = of(&[(200, 1), (40, 3)], start(200));
         let since = later.since(&earlier);
         assert_eq!(since.count, 3);
         assert!(since.max < start(41));

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::args::ListArgs;
 use crate::error::Error;
+use crate::out::outln;
 use crate::processes;
 use crate::sessions::{self, Session};
 
@@ -35,15 +36,20 @@ pub(crate) fn run(args: &ListArgs) -> Result<(), Error> {
     }
     found.sort_by_key(|process| process.pid);
     if args.json {
-        println!("{}", serde_json::to_string(&found)?);
+        outln!("{}", serde_json::to_string(&found)?);
         return Ok(());
     }
     if found.is_empty() {
         return Err(Error::NoTarget { pid: args.pid });
     }
-    println!(
+    outln!(
         "{:>8} {:<16} {:<7} {:<32} {:>8} {:>8}",
-        "PID", "COMM", "ROLE", "SERVICE", "SESSION", "PEER"
+        "PID",
+        "COMM",
+        "ROLE",
+        "SERVICE",
+        "SESSION",
+        "PEER"
     );
     for process in &found {
         for session in &process.sessions {
@@ -51,15 +57,23 @@ pub(crate) fn run(args: &ListArgs) -> Result<(), Error> {
             let (role, peer) =
                 if is_server { ("server", session.client) } else { ("client", session.server) };
             let peer = peer.map_or_else(|| "?".to_owned(), |pid| pid.to_string());
-            println!(
+            outln!(
                 "{:>8} {:<16} {role:<7} {:<32} {:>8} {peer:>8}",
-                process.pid, process.command, session.service, session.number
+                process.pid,
+                process.command,
+                session.service,
+                session.number
             );
         }
         if process.sessions.is_empty() {
-            println!(
+            outln!(
                 "{:>8} {:<16} {:<7} {:<32} {:>8} {:>8}",
-                process.pid, process.command, "-", "-", "-", "-"
+                process.pid,
+                process.command,
+                "-",
+                "-",
+                "-",
+                "-"
             );
         }
     }

@@ -5,24 +5,32 @@
 
 mod args;
 mod breakdown;
+mod call;
 mod doctor;
 mod error;
+mod export;
 mod hist;
 mod histogram;
 mod list;
 mod notes;
+mod out;
 mod processes;
+mod record;
 mod sessions;
+mod signal;
 mod snoop;
 mod stage;
-mod stop;
+mod top;
 mod tracer;
 
+use std::io::ErrorKind;
 use std::process::ExitCode;
 
 use clap::Parser;
 
 use args::{Args, Command};
+use error::Error;
+use out::tell;
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -31,12 +39,17 @@ fn main() -> ExitCode {
         Command::List(args) => list::run(args),
         Command::Hist(args) => hist::run(args),
         Command::Breakdown(args) => breakdown::run(args),
+        Command::Top(args) => top::run(args),
         Command::Snoop(args) => snoop::run(args),
+        Command::Record(args) => record::run(args),
+        Command::Export(args) => export::run(args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
+        // Who read the output has read enough.
+        Err(Error::Io(error)) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("bellwire-trace: {error}");
+            tell!("bellwire-trace: {error}");
             error.exit_code()
         }
     }

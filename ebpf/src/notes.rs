@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::path::Path;
 
 use object::Endianness;
 use object::elf::FileHeader64;
@@ -15,14 +14,13 @@ const OWNER: &[u8] = b"stapsdt";
 const ADDRESSES: usize = 24;
 
 /// The names of the probes of this provider, in the file's order. Nothing for what is no ELF file of 64 bits.
-pub(crate) fn probes(path: &Path, provider: &str) -> io::Result<Vec<String>> {
-    let mut file = File::open(path)?;
+pub(crate) fn probes(mut file: &File, provider: &str) -> io::Result<Vec<String>> {
     let mut magic = [0; 4];
     if file.read_exact(&mut magic).is_err() || magic != *b"\x7fELF" {
         return Ok(Vec::new());
     }
     file.seek(SeekFrom::Start(0))?;
-    Ok(read(&file, provider).unwrap_or_default())
+    Ok(read(file, provider).unwrap_or_default())
 }
 
 fn read(file: &File, provider: &str) -> object::Result<Vec<String>> {

@@ -1,7 +1,8 @@
 //! What processes have mapped, as `/proc` shows it.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
@@ -10,6 +11,9 @@ use crate::notes;
 /// The library's provider of probes.
 pub(crate) const PROVIDER: &str = "bellwire";
 
+/// What stands behind the name of a file that has none any more.
+const DELETED: &str = " (deleted)";
+
 /// One line of `/proc/PID/maps` that has a name.
 #[derive(Clone, Debug)]
 pub(crate) struct Map {
@@ -17,16 +21,18 @@ pub(crate) struct Map {
     pub(crate) is_executable: bool,
     /// Device and inode.
     pub(crate) file: (String, u64),
+    /// The first field: what `/proc/PID/map_files` calls it.
+    pub(crate) range: String,
     pub(crate) name: String,
 }
 
 /// A program or shared library with probes, and who has it mapped.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Traceable {
     /// As the process sees it.
     pub(crate) name: PathBuf,
-    /// As this process can open it, also where the other one has a root or mounts of its own.
-    pub(crate) path: PathBuf,
+    /// Open, also where the process has a root or mounts of its own.
+    pub(crate) file: File,
     pub(crate) probes: Vec<String>,
     pub(crate) pids: Vec<u32>,
 }
@@ -41,6 +47,12 @@ pub(crate) fn pids() -> Result<Vec<u32>, Error> {
     Ok(pids)
 }
 
+/// The inode of this process's namespace of process ids; 0 where /proc does not tell.
+pub(crate) fn pid_namespace() -> u32 {
+    let inode = fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino());
+    u32::try_from(inode).unwrap_or(0)
+}
+
 /// What this process has mapped; nothing when it is gone, or another user's.
 pub(crate) fn maps(pid: u32) -> Vec<Map> {
     let text = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
@@ -50,12 +62,14 @@ pub(crate) fn maps(pid: u32) -> Vec<Map> {
 /// `00400000-00452000 r-xp 00000000 08:02 173521  /usr/bin/name with blanks`
 fn parse(line: &str) -> Option<Map> {
     let mut fields = line.splitn(6, ' ');
-    let flags = fields.nth(1)?;
+    let range = fields.next()?.to_owned();
+    let flags = fields.next()?;
     let device = fields.nth(1)?.to_owned();
     let inode = fields.next()?.parse().ok()?;
     let name = fields.next()?.trim_start().to_owned();
     let is = |at: usize, flag: u8| flags.as_bytes().get(at) == Some(&flag);
-    Some(Map { is_writable: is(1, b'w'), is_executable: is(2, b'x'), file: (device, inode), name })
+    let (is_writable, is_executable) = (is(1, b'w'), is(2, b'x'));
+    Some(Map { is_writable, is_executable, file: (device, inode), range, name })
 }
 
 /// The name of a process.
@@ -72,7 +86,7 @@ pub(crate) fn traceable(pids: &[u32]) -> Vec<Traceable> {
             if !map.is_executable || !map.name.starts_with('/') {
                 continue;
             }
-            let found = files.entry(map.file.clone()).or_insert_with(|| look(pid, &map.name));
+            let found = files.entry(map.file.clone()).or_insert_with(|| look(pid, &map));
             if let Some(found) = found
                 && found.pids.last() != Some(&pid)
             {
@@ -83,11 +97,16 @@ pub(crate) fn traceable(pids: &[u32]) -> Vec<Traceable> {
     files.into_values().flatten().collect()
 }
 
-fn look(pid: u32, name: &str) -> Option<Traceable> {
-    let inside = Path::new(name).strip_prefix("/").ok()?;
-    let path = Path::new("/proc").join(pid.to_string()).join("root").join(inside);
-    let probes = notes::probes(&path, PROVIDER).ok()?;
-    let traceable = Traceable { name: name.into(), path, probes, pids: Vec::new() };
+fn look(pid: u32, map: &Map) -> Option<Traceable> {
+    let process = Path::new("/proc").join(pid.to_string());
+    let path = match map.name.strip_suffix(DELETED) {
+        None => process.join("root").join(Path::new(&map.name).strip_prefix("/").ok()?),
+        // Replaced since it was started, as an update does.
+        Some(_) => process.join("map_files").join(&map.range),
+    };
+    let file = File::open(path).ok()?;
+    let probes = notes::probes(&file, PROVIDER).ok()?;
+    let traceable = Traceable { name: (&map.name).into(), file, probes, pids: Vec::new() };
     (!traceable.probes.is_empty()).then_some(traceable)
 }
 

@@ -17,17 +17,21 @@ mod skeleton {
 }
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Link, OpenObject, RingBufferBuilder};
+use libbpf_rs::{Link, OpenObject, RingBufferBuilder, UsdtOpts};
 
 use crate::args::{Rate, Scope};
+use crate::call::{self, Told};
 use crate::error::Error;
 use crate::histogram::Histogram;
-use crate::processes::{self, PROVIDER};
+use crate::out::tell;
+use crate::processes::{self, PROVIDER, Traceable};
 use skeleton::{TraceSkel, TraceSkelBuilder, types};
 
 /// Threads that detach: the kernel waits for a grace period each time.
@@ -37,6 +41,17 @@ type Links = Vec<Link>;
 pub(crate) struct Tracer<'a> {
     skel: TraceSkel<'a>,
     links: Links,
+}
+
+/// What a command wants beside what all of them count.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Wanted {
+    /// Each session is counted by itself, not all of a service together.
+    pub(crate) by_session: bool,
+    /// Calls that take as long are events.
+    pub(crate) slow: Option<Duration>,
+    /// What happens beside the calls are events.
+    pub(crate) notes: bool,
 }
 
 /// What was counted of one session, or of several together.
@@ -52,7 +67,8 @@ pub(crate) struct Counted {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     pub(crate) service: String,
-    /// The session's number and when its server made its page; `None` for all of a service.
+    /// The session's number and when its server made its page; `None` for all of a service, and for those that there was
+    /// no room to tell apart.
     pub(crate) session: Option<(u64, u64)>,
 }
 
@@ -65,18 +81,19 @@ pub(crate) struct Losses {
     pub(crate) unread: u64,
 }
 
-/// Attaches, lets `watch` look, and detaches. Calls that take `slow` are events.
+/// Attaches, lets `watch` look, and detaches.
 pub(crate) fn trace<T>(
     scope: &Scope,
-    slow: Option<Duration>,
+    wanted: Wanted,
     watch: impl FnOnce(&Tracer<'_>) -> Result<T, Error>,
 ) -> Result<T, Error> {
     // Only what libbpf says on errors is of use, and those come back as such.
     libbpf_rs::set_print(None);
     let mut object = MaybeUninit::uninit();
-    let mut tracer = Tracer::load(&mut object, scope, slow)?;
-    tracer.attach(scope)?;
-    eprintln!("attached. Ctrl-C ends it.");
+    let mut tracer = Tracer::load(&mut object, scope, wanted)?;
+    let left_out = tracer.attach(scope, wanted)?;
+    tell!("attached. Ctrl-C ends it.");
+    left_out.iter().for_each(|line| tell!("{line}"));
     let watched = watch(&tracer);
     tracer.detach();
     watched
@@ -86,52 +103,83 @@ impl<'a> Tracer<'a> {
     fn load(
         object: &'a mut MaybeUninit<OpenObject>,
         scope: &Scope,
-        slow: Option<Duration>,
+        wanted: Wanted,
     ) -> Result<Self, Error> {
         let kernel = |what| move |source| Error::Kernel { what, source };
         let builder = TraceSkelBuilder::default();
         let mut open = builder.open(object).map_err(kernel("open the programs"))?;
+        open.progs.on_closed.set_autoload(wanted.by_session);
+        open.progs.on_note.set_autoload(wanted.notes);
+        open.progs.on_rate.set_autoload(scope.rate != Rate::Default);
         if let Some(settings) = &mut open.maps.rodata_data {
             settings.only_pid = scope.pid.unwrap_or(0);
+            settings.pid_namespace = processes::pid_namespace();
+            settings.by_session = wanted.by_session;
             let service = scope.service.as_deref().unwrap_or("");
             // The last one stays zero.
             let last = settings.only_service.len() - 1;
             for (to, from) in settings.only_service.iter_mut().take(last).zip(service.bytes()) {
                 *to = from.cast_signed();
             }
-            settings.slow =
-                slow.map_or(u64::MAX, |slow| u64::try_from(slow.as_nanos()).unwrap_or(u64::MAX));
+            let nanos = |slow: Duration| u64::try_from(slow.as_nanos()).unwrap_or(u64::MAX);
+            settings.slow = wanted.slow.map_or(u64::MAX, nanos);
         }
         let skel = open.load().map_err(kernel("load the programs into the kernel"))?;
         Ok(Self { skel, links: Vec::new() })
     }
 
-    fn attach(&mut self, scope: &Scope) -> Result<(), Error> {
+    /// Returns what is to be told of files that were left out.
+    fn attach(&mut self, scope: &Scope, wanted: Wanted) -> Result<Vec<String>, Error> {
         let kernel = |what| move |source| Error::Kernel { what, source };
-        let files = files(scope)?;
+        let targets = targets(scope)?;
         let progs = &self.skel.progs;
         let scheduler = kernel("attach to the scheduler");
         self.links.push(progs.on_switch.attach().map_err(scheduler)?);
         self.links.push(progs.on_waking.attach().map_err(scheduler)?);
-        let rate = match scope.rate {
-            Rate::Default => None,
-            Rate::High => Some("rate_50000"),
-            Rate::All => Some("rate_all"),
-        };
-        for file in files {
-            let attach = |program: &libbpf_rs::ProgramMut<'_>, probe: &str| {
-                // All processes: those that start later too. The programs leave out what is not asked for.
-                let anyone = -1;
-                let link = program.attach_usdt(anyone, &file, PROVIDER, probe);
-                link.map_err(kernel("attach to the probes"))
-            };
-            if let Some(rate) = rate {
-                self.links.push(attach(&progs.on_rate, rate)?);
+        let mut left_out = Vec::new();
+        let mut refused = None;
+        for target in &targets {
+            match self.attach_to(target, scope, wanted) {
+                Ok(links) => self.links.extend(links),
+                Err(error) => {
+                    left_out.push(format!("left out: {}: {error}", target.name.display()));
+                    refused = Some(error);
+                }
             }
-            self.links.push(attach(&progs.on_reply, "reply")?);
-            self.links.push(attach(&progs.on_message, "message")?);
         }
-        Ok(())
+        // Who names a file wants that one; of those that were found, some may be of another version.
+        match refused {
+            Some(error) if !scope.exe.is_empty() || left_out.len() == targets.len() => Err(error),
+            _ => Ok(left_out),
+        }
+    }
+
+    fn attach_to(&self, target: &Target, scope: &Scope, wanted: Wanted) -> Result<Links, Error> {
+        let progs = &self.skel.progs;
+        // Open: its process, by which it was found, may end at any time.
+        let file = format!("/proc/self/fd/{}", target.file.as_raw_fd());
+        let attach = |program: &libbpf_rs::ProgramMut<'_>, probe: &str, cookie: u64| {
+            // All processes: those that start later too. The programs leave out what is not asked for.
+            let anyone = -1;
+            let opts = UsdtOpts { cookie, ..UsdtOpts::default() };
+            let link = program.attach_usdt_with_opts(anyone, &file, PROVIDER, probe, opts);
+            link.map_err(|source| Error::Kernel { what: "attach to the probes", source })
+        };
+        let mut links = Links::new();
+        match scope.rate {
+            Rate::Default => {}
+            Rate::High => links.push(attach(&progs.on_rate, "rate_50000", 0)?),
+            Rate::All => links.push(attach(&progs.on_rate, "rate_all", 0)?),
+        }
+        if wanted.by_session {
+            links.push(attach(&progs.on_closed, "session_closed", 0)?);
+        }
+        for (cookie, probe, _) in call::NOTES.into_iter().filter(|_| wanted.notes) {
+            links.push(attach(&progs.on_note, probe, cookie)?);
+        }
+        links.push(attach(&progs.on_reply, "reply", 0)?);
+        links.push(attach(&progs.on_message, "message", 0)?);
+        Ok(links)
     }
 
     /// All at once: the kernel lets each wait for the same grace period.
@@ -143,24 +191,21 @@ impl<'a> Tracer<'a> {
         });
     }
 
-    /// What was counted so far: by session, or by service.
-    pub(crate) fn counted(&self, by_session: bool) -> BTreeMap<Key, Counted> {
-        let mut counted: BTreeMap<Key, Counted> = BTreeMap::new();
+    /// What was counted so far: by session, or by service. Read from mapped memory, without a system call.
+    pub(crate) fn counted(&self) -> BTreeMap<Key, Counted> {
+        let mut counted = BTreeMap::new();
         let Some(bss) = &self.skel.maps.bss_data else { return counted };
         for (slot, session) in bss.stats.iter().enumerate() {
-            if session.stages.iter().all(|stage| stage.count == 0) {
+            if session.stages.iter().all(|stage| stage.sum == 0) {
                 continue;
             }
-            let number = (session.key.number, session.key.created);
-            let service = if slot == 0 { "(others)".to_owned() } else { text(&session.service) };
-            let key = Key { service, session: by_session.then_some(number) };
-            let stages = session.stages.iter().map(histogram);
-            let into = counted.entry(key).or_default();
-            into.stages.resize_with(session.stages.len(), Histogram::default);
-            for (sum, stage) in into.stages.iter_mut().zip(stages) {
-                sum.add(&stage);
-            }
-            (into.server, into.client) = (session.server, session.client);
+            let types::session_key { number, created } = session.key.session;
+            let service =
+                if slot == 0 { "(others)".to_owned() } else { text(&session.key.service) };
+            let key = Key { service, session: (created > 0).then_some((number, created)) };
+            let stages = session.stages.iter().map(histogram).collect();
+            let (server, client) = (session.server, session.client);
+            counted.insert(key, Counted { server, client, stages });
         }
         counted
     }
@@ -172,18 +217,18 @@ impl<'a> Tracer<'a> {
         Losses { disordered, unmatched, dropped, unread }
     }
 
-    /// Hands each slow call to `tell`, which says whether to go on, until then or until `is_over`.
+    /// Hands each event to `tell`, which says whether to go on, until then or until `is_over`.
     pub(crate) fn listen(
         &self,
-        mut tell: impl FnMut(&[u8]) -> bool,
+        mut tell: impl FnMut(Told) -> bool,
         mut is_over: impl FnMut() -> bool,
     ) -> Result<(), Error> {
         let kernel = |what| move |source| Error::Kernel { what, source };
         let goes_on = std::cell::Cell::new(true);
         let mut builder = RingBufferBuilder::new();
         let hand = |bytes: &[u8]| {
-            if goes_on.get() {
-                goes_on.set(tell(bytes));
+            if let Some(told) = Told::parse(bytes).filter(|_| goes_on.get()) {
+                goes_on.set(tell(told));
             }
             0
         };
@@ -200,32 +245,38 @@ impl<'a> Tracer<'a> {
     }
 }
 
-/// The programs and libraries to attach to: also those of the other ends, whose half of a sample is needed.
-fn files(scope: &Scope) -> Result<Vec<PathBuf>, Error> {
+/// A program or library to attach to.
+struct Target {
+    name: PathBuf,
+    file: File,
+}
+
+/// Also those of the other ends, whose half of a sample is needed.
+fn targets(scope: &Scope) -> Result<Vec<Target>, Error> {
     if !scope.exe.is_empty() {
-        return Ok(scope.exe.clone());
+        let open = |path: &PathBuf| match File::open(path) {
+            Ok(file) => Ok(Target { name: path.clone(), file }),
+            Err(source) => Err(Error::Read { path: path.clone(), source }),
+        };
+        return scope.exe.iter().map(open).collect();
     }
-    let mut found = processes::traceable(&processes::pids()?);
-    if let Some(pid) = scope.pid
-        && !found.iter().any(|file| file.pids.contains(&pid))
-    {
-        found.clear();
-    }
-    if found.is_empty() {
+    let found = processes::traceable(&processes::pids()?);
+    let is_asked_for = |file: &Traceable| scope.pid.is_none_or(|pid| file.pids.contains(&pid));
+    if !found.iter().any(is_asked_for) {
         return Err(Error::NoTarget { pid: scope.pid });
     }
-    Ok(found.into_iter().map(|file| file.path).collect())
+    Ok(found.into_iter().map(|Traceable { name, file, .. }| Target { name, file }).collect())
 }
 
 fn histogram(of: &types::histogram) -> Histogram {
-    Histogram::new(of.count, of.sum, of.max, &of.buckets)
+    Histogram::new(of.sum, of.max, &of.buckets)
 }
 
 /// A text that ends at the first zero.
 fn text(bytes: &[i8]) -> String {
     let bytes = bytes.iter().take_while(|byte| **byte != 0);
     let bytes: Vec<u8> = bytes.map(|byte| byte.cast_unsigned()).collect();
-    String::from_utf8_lossy(&bytes).into_owned()
+    call::printable(&bytes)
 }
 
 const _: () = assert!(size_of::<[u64; crate::histogram::BUCKETS]>() == size_of::<[u64; 304]>());

@@ -1,9 +1,12 @@
 //! What is left behind when either side goes.
 
 use std::fs;
+use std::process::Command;
 
-use crate::support::process::Process;
+use crate::support::process::{Process, copy_of_program};
+use crate::support::semaphore::{self, Semaphore};
 use crate::support::tracer::Tracer;
+use crate::support::wait_until;
 
 #[test]
 fn a_tracer_that_is_killed_leaves_its_target_as_it_was() {
@@ -51,13 +54,13 @@ fn sessions_that_come_and_go_cost_the_tracer_nothing() {
     };
     client.ask("churn 10 0");
     let before = held(tracer.pid());
-    // More than there are places for.
-    client.ask("churn 600 0");
+    // One a second for an hour.
+    client.ask("churn 3600 0");
     assert_eq!(held(tracer.pid()), before);
     let (tables, status) = tracer.finish();
     assert!(status.success());
     let calls: u64 = tables.iter().map(|table| table["calls"].as_u64().unwrap()).sum();
-    assert_eq!(calls, 610, "{tables:#?}");
+    assert_eq!(calls, 3610, "{tables:#?}");
 }
 
 /// Descriptors and maps of a process.
@@ -65,4 +68,82 @@ fn held(pid: u32) -> (usize, usize) {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap().lines().count();
     (descriptors, maps)
+}
+
+#[test]
+fn a_session_that_was_closed_gives_its_place_to_a_new_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Process::start("server", dir.path());
+    let mut client = Process::start("client", dir.path());
+    let args = ["breakdown", "--by-session", "-p", &server.pid().to_string()];
+    let Some(tracer) = Tracer::start(&args) else { return };
+    // More than there are places for.
+    client.ask("churn 600 0");
+    client.ask("calls 7 0");
+    let (tables, status) = tracer.finish();
+    assert!(status.success());
+    assert!(tables.iter().all(|table| table["service"] == "nap"), "{tables:#?}");
+    let last = tables.iter().max_by_key(|table| table["session"].as_u64()).unwrap();
+    assert_eq!(last["calls"], 7, "{last:#}");
+}
+
+/// Whatever ends it: no program, no link, no map, no event of the kernel's own list, and no count in the target.
+fn leaves_nothing(end: impl FnOnce(Tracer)) {
+    let dir = tempfile::tempdir().unwrap();
+    let file = copy_of_program(dir.path());
+    let mut server = Process::start_by(Command::new(&file), "server", dir.path());
+    let mut client = Process::start_by(Command::new(&file), "client", dir.path());
+    let words = [server.pid(), client.pid()].map(|pid| semaphore::of(pid, &file, "message"));
+    assert_eq!(words.each_ref().map(Semaphore::count), [0, 0]);
+    let args = ["record", "--output", "/dev/null"];
+    let Some(tracer) = Tracer::start_on(&file, &args) else { return };
+    client.ask("calls 10 0");
+    // `message` and `reply` have one word, and a tracer attaches to each.
+    assert_eq!(words.each_ref().map(Semaphore::count), [2, 2]);
+    let held = kernel_objects(tracer.pid());
+    for kind in ["prog_id", "link_id", "map_id"] {
+        assert!(held.iter().any(|(of, _)| of == kind), "{kind}: {held:?}");
+    }
+    end(tracer);
+    // The kernel takes back by itself, after a grace period.
+    wait_until(|| held.iter().all(|(kind, id)| !exists(kind, *id)));
+    wait_until(|| words.each_ref().map(Semaphore::count) == [0, 0]);
+    let events = fs::read_to_string("/sys/kernel/tracing/uprobe_events").unwrap_or_default();
+    assert!(!events.contains(file.to_str().unwrap()), "{events}");
+    client.ask("calls 10 0");
+    server.ask("well?");
+}
+
+#[test]
+fn a_tracer_that_is_killed_leaves_nothing_in_the_kernel() {
+    leaves_nothing(Tracer::kill);
+}
+
+#[test]
+fn a_tracer_that_is_interrupted_leaves_nothing_in_the_kernel() {
+    leaves_nothing(|tracer| assert!(tracer.finish().1.success()));
+}
+
+/// What a process holds of BPF, by its descriptors: kinds and ids.
+fn kernel_objects(pid: u32) -> Vec<(String, u32)> {
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap();
+    let mut held = Vec::new();
+    for info in descriptors.filter_map(|entry| fs::read_to_string(entry.unwrap().path()).ok()) {
+        let fields = info.lines().filter_map(|line| line.split_once(':'));
+        held.extend(
+            fields
+                .filter(|(name, _)| ["prog_id", "link_id", "map_id"].contains(name))
+                .map(|(name, id)| (name.to_owned(), id.trim().parse().unwrap())),
+        );
+    }
+    held
+}
+
+fn exists(kind: &str, id: u32) -> bool {
+    use libbpf_rs::query::{LinkInfoIter, MapInfoIter, ProgInfoIter};
+    match kind {
+        "prog_id" => ProgInfoIter::default().any(|info| info.id == id),
+        "link_id" => LinkInfoIter::default().any(|info| info.id == id),
+        _ => MapInfoIter::default().any(|info| info.id == id),
+    }
 }

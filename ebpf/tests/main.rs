@@ -8,6 +8,13 @@
 )]
 
 mod ends;
+mod export;
 mod life;
+mod lying;
+mod namespaces;
+mod record;
+mod rights;
+mod scripts;
 mod stages;
 mod support;
+mod top;

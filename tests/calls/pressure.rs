@@ -147,6 +147,13 @@ fn a_client_at_its_limit_of_requests_holds_up_nobody_else() {
 }
 
 #[test]
+fn a_server_that_chooses_says_what_its_reactor_waits_with() {
+    let house = House::open();
+    assert_eq!(house.backend().why_not, None);
+    house.close();
+}
+
+#[test]
 fn one_session_too_many_is_refused_with_the_limit_and_a_freed_seat_is_given_away() {
     let house = House::with(ServerConfig { max_sessions: 2, ..ServerConfig::default() });
     let (first, mut second) = (house.client::<Echo>(), house.client::<Echo>());

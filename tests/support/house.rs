@@ -1,6 +1,6 @@
 use bellwire::{
-    Client, ClientConfig, Geometry, Offence, Publisher, RunDir, Server, ServerConfig, ServerStats,
-    Service,
+    Client, ClientConfig, Geometry, InUse, Offence, Publisher, RunDir, Server, ServerConfig,
+    ServerStats, Service,
 };
 use tempfile::TempDir;
 

@@ -22,6 +22,19 @@ pub(crate) fn program() -> PathBuf {
     std::env::current_exe().unwrap()
 }
 
+/// A copy of it: who attaches to that file attaches to nobody else's processes.
+pub(crate) fn copy_of_program(dir: &Path) -> PathBuf {
+    let copy = dir.join("program");
+    copy_to(&program(), &copy);
+    copy
+}
+
+/// Copies a program in a process of its own: one that another test starts would inherit the descriptor that writes it, and
+/// the copy could not be run meanwhile.
+pub(crate) fn copy_to(from: &Path, to: &Path) {
+    assert!(Command::new("cp").args([from, to]).status().unwrap().success());
+}
+
 impl Process {
     /// Starts one in this run dir, and waits until it says that it is ready.
     pub(crate) fn start(role: &str, run_dir: &Path) -> Self {
@@ -53,6 +66,11 @@ impl Process {
         self.child.id()
     }
 
+    /// The process that plays the role, where another one started it and waits for it.
+    pub(crate) fn player(&self) -> u32 {
+        last(self.pid())
+    }
+
     /// Says something and waits for the answer.
     #[track_caller]
     pub(crate) fn ask(&mut self, line: &str) -> String {
@@ -79,6 +97,17 @@ impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// The last of those that started each other, from this one on.
+pub(crate) fn last(mut pid: u32) -> u32 {
+    loop {
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+        match children.split_whitespace().next() {
+            Some(child) => pid = child.parse().unwrap(),
+            None => return pid,
+        }
     }
 }
 

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Histograms in memory that bellwire-trace maps, and which of them a session has. */
+#ifndef BELLWIRE_STATS_H
+#define BELLWIRE_STATS_H
+
+/* Set before the programs are loaded: each session is counted by itself, not all of a service together. */
+const volatile bool by_session = false;
+
+struct session_stats stats[SESSIONS];
+__u32 next_session = 1;
+
+/* Which entry of stats a session or a service has. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, SESSIONS);
+	__type(key, struct stats_key);
+	__type(value, __u32);
+} sessions SEC(".maps");
+
+/* Entries of stats whose session was closed, the longest ago first. */
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, SESSIONS);
+	__type(value, __u32);
+} freed SEC(".maps");
+
+static __always_inline __u32 bucket(__u64 value)
+{
+	if (value < SUBS)
+		return value;
+	__u32 log = 0;
+	__u64 rest = value;
+	if (rest >> 32) { log += 32; rest >>= 32; }
+	if (rest >> 16) { log += 16; rest >>= 16; }
+	if (rest >> 8) { log += 8; rest >>= 8; }
+	if (rest >> 4) { log += 4; rest >>= 4; }
+	if (rest >> 2) { log += 2; rest >>= 2; }
+	if (rest >> 1) { log += 1; }
+	__u32 at = (log - SUB_BITS + 1) * SUBS + ((value >> (log - SUB_BITS)) & (SUBS - 1));
+	return at < BUCKETS ? at : BUCKETS - 1;
+}
+
+/* In a function of its own, which is verified once. */
+__attribute__((noinline)) int count(__u32 slot, __u32 stage, __u64 nanos)
+{
+	if (slot >= SESSIONS || stage >= STAGES)
+		return 0;
+	struct histogram *histogram = &stats[slot].stages[stage];
+	__u32 at = bucket(nanos);
+	if (at >= BUCKETS)
+		return 0;
+	__sync_fetch_and_add(&histogram->sum, nanos);
+	__sync_fetch_and_add(&histogram->buckets[at], 1);
+	/* Two at once may lose the smaller of two new largest values. */
+	if (nanos > histogram->max)
+		histogram->max = nanos;
+	return 0;
+}
+
+/* In a function of its own, which is verified once. */
+__attribute__((noinline)) int clear(__u32 slot)
+{
+	if (slot >= SESSIONS)
+		return 0;
+	/* Volatile, lest the compiler calls memset(), which is not there. */
+	volatile __u64 *words = (__u64 *)stats[slot].stages;
+	for (__u32 at = 0; at < sizeof(stats[slot].stages) / (sizeof(__u64)); at++)
+		words[at] = 0;
+	return 0;
+}
+
+/* A place that nobody had yet, or else that of the session that was closed the longest ago. 0: there is none. */
+static __always_inline __u32 fresh_slot(void)
+{
+	__u32 slot = 0;
+	if (next_session < SESSIONS)
+		slot = __sync_fetch_and_add(&next_session, 1);
+	if (slot && slot < SESSIONS)
+		return slot;
+	if (bpf_map_pop_elem(&freed, &slot) || slot >= SESSIONS)
+		return 0;
+	clear(slot);
+	return slot;
+}
+
+static __always_inline void name_stats(struct stats_key *key, const struct session_record *record)
+{
+	if (by_session) {
+		key->session.number = record->number;
+		key->session.created = record->created;
+	}
+	__builtin_memcpy(key->service, record->service, NAME);
+}
+
+static __always_inline __u32 slot_of(const struct session_record *record, __u32 server, __u32 client)
+{
+	struct stats_key key = {};
+	name_stats(&key, record);
+	__u32 *known = bpf_map_lookup_elem(&sessions, &key);
+	if (known)
+		return *known;
+	__u32 slot = fresh_slot();
+	if (!slot || slot >= SESSIONS)
+		return 0;
+	if (bpf_map_update_elem(&sessions, &key, &slot, BPF_NOEXIST)) {
+		bpf_map_push_elem(&freed, &slot, 0);
+		known = bpf_map_lookup_elem(&sessions, &key);
+		return known ? *known : 0;
+	}
+	struct session_stats *session = &stats[slot];
+	session->key = key;
+	session->server = server;
+	session->client = client;
+	return slot;
+}
+
+#endif

@@ -1,0 +1,73 @@
+//! As much HTTP as a scraper speaks: one request a connection, of at most 8 KiB, within 5 seconds.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::signal::Event;
+
+/// A request is over by then, and its answer taken.
+const PATIENCE: Duration = Duration::from_secs(5);
+const LONGEST: usize = 8192;
+const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const TEXT: &str = "text/plain; charset=utf-8";
+
+/// Answers requests by asking `tell` for the metrics, one connection after the other, as long as the program runs.
+pub(super) fn serve(listener: TcpListener, tell: Sender<Event>) -> io::Result<()> {
+    thread::Builder::new().name("http".to_owned()).spawn(move || {
+        for stream in listener.incoming() {
+            match stream {
+                // A client that is gone or speaks nonsense is its own affair.
+                Ok(stream) => drop(answer(stream, &tell)),
+                // For want of descriptors, most likely: of other connections' making.
+                Err(_) => thread::sleep(Duration::from_millis(100)),
+            }
+        }
+    })?;
+    Ok(())
+}
+
+fn answer(mut stream: TcpStream, tell: &Sender<Event>) -> io::Result<()> {
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let request = read(&mut stream)?;
+    let mut words = request.split(|byte| *byte == b' ');
+    let (method, path) = (words.next(), words.next());
+    let (status, kind, body) = match (method, path) {
+        (Some(b"GET"), Some(b"/metrics")) => ("200 OK", METRICS, metrics(tell)?),
+        (Some(b"GET"), Some(_)) => ("404 Not Found", TEXT, "there is /metrics\n".to_owned()),
+        _ => ("405 Method Not Allowed", TEXT, "GET only\n".to_owned()),
+    };
+    let length = body.len();
+    write!(
+        stream,
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+    )
+}
+
+fn metrics(tell: &Sender<Event>) -> io::Result<String> {
+    let (answer, told) = channel();
+    let gone = |_| io::Error::from(io::ErrorKind::BrokenPipe);
+    tell.send(Event::Scrape(answer)).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
+    told.recv().map_err(gone)
+}
+
+/// The head of a request: up to the empty line.
+fn read(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let end = Instant::now() + PATIENCE;
+    let mut head = Vec::new();
+    let mut bytes = [0; 1024];
+    while !head.windows(4).any(|four| four == b"\r\n\r\n") {
+        let left = end.saturating_duration_since(Instant::now());
+        if head.len() > LONGEST || left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut bytes)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            length => head.extend(bytes.iter().take(length)),
+        }
+    }
+    Ok(head)
+}

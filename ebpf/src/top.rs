@@ -1,0 +1,191 @@
+//! `top`: sessions, the busiest first, until `q` or SIGINT.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use rustix::termios::{self, LocalModes, OptionalActions, Termios};
+use serde::Serialize;
+
+use crate::args::{Pace, Sort, TopArgs};
+use crate::error::Error;
+use crate::hist::{each_interval, tell_losses};
+use crate::histogram::Histogram;
+use crate::out::outln;
+use crate::signal::Waiter;
+use crate::stage::{PARTS, Stage};
+use crate::tracer::{self, Counted, Key, Wanted};
+
+/// When the command line gives no interval.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// A screen of its own, without a cursor; and back.
+const ENTER: &str = "\x1b[?1049h\x1b[?25l";
+const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
+
+#[derive(Debug, Serialize)]
+struct Row {
+    service: String,
+    session: u64,
+    server: u32,
+    client: u32,
+    /// Sampled ones.
+    calls: u64,
+    calls_per_second: f64,
+    p50_ns: u64,
+    p99_ns: u64,
+    max_ns: u64,
+    /// Where most of the time went, and which part of it, from 0 to 1.
+    stage: Option<Stage>,
+    share: f64,
+}
+
+pub(crate) fn run(args: &TopArgs) -> Result<(), Error> {
+    let waiter = Waiter::on_signals()?;
+    let interval = args.pace.interval.unwrap_or(INTERVAL);
+    let pace = Pace { interval: Some(interval), ..args.pace };
+    let wanted = Wanted { by_session: true, ..Wanted::default() };
+    tracer::trace(&args.scope, wanted, |tracer| {
+        let is_live = !args.scope.json && io::stdout().is_terminal();
+        let mut screen = is_live.then(Screen::enter).transpose()?;
+        if screen.as_ref().is_some_and(|screen| screen.keys.is_some()) {
+            waiter.on_key()?;
+        }
+        let shown = each_interval(tracer, &pace, &waiter, |counted| {
+            let rows = rows(counted, interval, args.sort);
+            match &mut screen {
+                _ if args.scope.json => {
+                    for row in &rows {
+                        outln!("{}", serde_json::to_string(row)?);
+                    }
+                }
+                Some(screen) => screen.draw(&table(&rows))?,
+                None => outln!("{}", table(&rows)),
+            }
+            Ok(())
+        });
+        drop(screen);
+        shown?;
+        tell_losses(tracer.losses());
+        Ok(())
+    })
+}
+
+fn rows(counted: &BTreeMap<Key, Counted>, interval: Duration, sort: Sort) -> Vec<Row> {
+    let mut rows: Vec<Row> =
+        counted.iter().map(|(key, counted)| Row::of(key, counted, interval)).collect();
+    rows.sort_by_key(|row| {
+        std::cmp::Reverse(match sort {
+            Sort::Calls => row.calls,
+            Sort::P50 => row.p50_ns,
+            Sort::P99 => row.p99_ns,
+            Sort::Max => row.max_ns,
+        })
+    });
+    rows
+}
+
+impl Row {
+    #[expect(clippy::cast_precision_loss, reason = "figures of a few digits")]
+    fn of(key: &Key, counted: &Counted, interval: Duration) -> Self {
+        let none = Histogram::default();
+        let of = |stage: Stage| counted.stages.get(stage.index()).unwrap_or(&none);
+        let call = of(Stage::Call);
+        let slowest = PARTS.into_iter().max_by_key(|stage| of(*stage).sum);
+        let share = slowest.map_or(0, |stage| of(stage).sum) as f64 / call.sum.max(1) as f64;
+        Self {
+            service: key.service.clone(),
+            session: key.session.map_or(0, |(number, _)| number),
+            server: counted.server,
+            client: counted.client,
+            calls: call.count,
+            calls_per_second: call.count as f64 / interval.as_secs_f64(),
+            p50_ns: call.quantile(0.5),
+            p99_ns: call.quantile(0.99),
+            max_ns: call.max,
+            stage: slowest,
+            share,
+        }
+    }
+}
+
+fn table(rows: &[Row]) -> String {
+    let calls: u64 = rows.iter().map(|row| row.calls).sum();
+    let mut text =
+        format!("{} sessions, {calls} sampled calls; times in microseconds\n", rows.len());
+    let _ = writeln!(
+        text,
+        "{:<24} {:>7} {:>8} {:>8} {:>9} {:>10} {:>10} {:>10}  MOST OF IT",
+        "SERVICE", "SESSION", "SERVER", "CLIENT", "SAMPLES/s", "P50", "P99", "MAX"
+    );
+    for row in rows {
+        #[expect(clippy::cast_precision_loss, reason = "times to four digits")]
+        let [p50, p99, max] = [row.p50_ns, row.p99_ns, row.max_ns].map(|nanos| nanos as f64 / 1e3);
+        let _ = writeln!(
+            text,
+            "{:<24} {:>7} {:>8} {:>8} {:>9.1} {p50:>10.1} {p99:>10.1} {max:>10.1}  {} {:.0}%",
+            row.service,
+            row.session,
+            row.server,
+            row.client,
+            row.calls_per_second,
+            row.stage.map_or("-", Stage::name),
+            row.share * 100.0
+        );
+    }
+    text
+}
+
+/// The terminal, until it is given back.
+struct Screen {
+    /// What the terminal does with keys otherwise; `None` when the input is no terminal.
+    keys: Option<Termios>,
+}
+
+impl Screen {
+    fn enter() -> io::Result<Self> {
+        let keys = termios::tcgetattr(io::stdin()).ok();
+        if let Some(before) = &keys {
+            let mut now = before.clone();
+            // Keys come at once and are not shown. Signals stay.
+            now.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
+            termios::tcsetattr(io::stdin(), OptionalActions::Now, &now)?;
+        }
+        let screen = Self { keys };
+        write(ENTER)?;
+        screen.draw("waiting for samples; q or Ctrl-C ends it")?;
+        Ok(screen)
+    }
+
+    /// As many lines and columns of it as the terminal has.
+    fn draw(&self, text: &str) -> io::Result<()> {
+        // A terminal that does not know its size says 0.
+        let size = termios::tcgetwinsize(io::stdout())
+            .ok()
+            .filter(|size| size.ws_row > 1 && size.ws_col > 0);
+        let (rows, columns) = size.map_or((24, 80), |size| (size.ws_row, size.ws_col));
+        let mut frame = "\x1b[H".to_owned();
+        for line in text.lines().take(usize::from(rows) - 1) {
+            frame.extend(line.chars().take(columns.into()));
+            frame.push_str("\x1b[K\r\n");
+        }
+        frame.push_str("\x1b[J");
+        write(&frame)
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        // A terminal that is gone needs nothing back.
+        let _ = write(LEAVE);
+        if let Some(before) = &self.keys {
+            let _ = termios::tcsetattr(io::stdin(), OptionalActions::Now, before);
+        }
+    }
+}
+
+fn write(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}

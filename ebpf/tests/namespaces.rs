@@ -1,0 +1,150 @@
+//! Processes in namespaces of their own.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::process::{Process, copy_of_program, program};
+use crate::support::tracer::{TRACER, Tracer, number, skip, stage};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// `unshare` with these options, before whose program its arguments come; `None`, and says why, where it may not.
+fn unshare(options: &[&str]) -> Option<Command> {
+    let trial = Command::new("unshare").args(options).arg("true").output().unwrap();
+    if !trial.status.success() {
+        skip(&String::from_utf8_lossy(&trial.stderr));
+        return None;
+    }
+    let mut command = Command::new("unshare");
+    command.args(options);
+    Some(command)
+}
+
+/// A process whose program nobody else can see: in a file system that is mounted for it alone.
+fn contained(role: &str, run_dir: &Path) -> Option<Process> {
+    let place = run_dir.join("place");
+    std::fs::create_dir_all(&place).unwrap();
+    let options = ["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    let mut command = unshare(&options)?;
+    let enter = "mount -t tmpfs none \"$0\" && cp \"$1\" \"$0/plugin\" && plugin=\"$0/plugin\" && \
+                 shift && exec \"$plugin\" \"$@\"";
+    command.args(["sh", "-c", enter]).arg(&place).arg(program());
+    Some(Process::start_by(command, role, run_dir))
+}
+
+/// Calls by processes whose program is found where they have mounted it, seen by a tracer that these words start.
+fn traced(server: &Process, client: &mut Process, mut tracer: Command) -> Option<Vec<Value>> {
+    tracer.args(["breakdown", "--json", "--rate", "all", "--pid"]);
+    tracer.arg(server.player().to_string());
+    let tracer = Tracer::start_by(tracer)?;
+    client.ask("calls 20 0");
+    let (tables, status) = tracer.finish();
+    assert!(status.success());
+    Some(tables)
+}
+
+#[test]
+fn a_server_in_a_container_is_seen() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(server) = contained("server", dir.path()) else { return };
+    let mut client = Process::start("client", dir.path());
+    let Some(tables) = traced(&server, &mut client, Command::new(TRACER)) else { return };
+    assert_eq!(tables.len(), 1, "{tables:#?}");
+    assert_eq!(tables[0]["calls"], 20);
+    // As the host counts processes.
+    assert_eq!(tables[0]["server"], server.player());
+    assert_eq!(tables[0]["client"], client.pid());
+}
+
+#[test]
+fn both_ends_in_containers_of_their_own_are_seen() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(server) = contained("server", dir.path()) else { return };
+    let Some(mut client) = contained("client", dir.path()) else { return };
+    let Some(tables) = traced(&server, &mut client, Command::new(TRACER)) else { return };
+    assert_eq!(tables.len(), 1, "{tables:#?}");
+    assert_eq!(tables[0]["calls"], 20);
+    assert_eq!(tables[0]["client"], client.player());
+}
+
+#[test]
+fn a_tracer_in_a_container_counts_processes_as_its_neighbours_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = copy_of_program(dir.path());
+    let options = ["--pid", "--fork", "--kill-child", "--mount-proc"];
+    let Some(mut command) = unshare(&options) else { return };
+    command.arg(&file);
+    let server = Process::start_by(command, "server", dir.path());
+    let mut client = Process::start_by(Command::new(&file), "client", dir.path());
+    let mut inside = Command::new("nsenter");
+    inside.args(["--pid", "--mount", "--target"]).arg(server.player().to_string());
+    // The first process of its namespace.
+    inside.args([TRACER, "breakdown", "--json", "--rate", "all", "--pid", "1", "--exe"]).arg(&file);
+    let Some(tracer) = Tracer::start_by(inside) else { return };
+    client.ask("calls 20 0");
+    let (tables, status) = tracer.finish();
+    assert!(status.success());
+    assert_eq!(tables.len(), 1, "{tables:#?}");
+    assert_eq!((&tables[0]["calls"], &tables[0]["server"]), (&20.into(), &1.into()));
+}
+
+#[test]
+fn a_program_that_was_replaced_is_still_seen() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = copy_of_program(dir.path());
+    let server = Process::start_by(Command::new(&file), "server", dir.path());
+    let mut client = Process::start_by(Command::new(&file), "client", dir.path());
+    std::fs::remove_file(&file).unwrap();
+    let Some(tables) = traced(&server, &mut client, Command::new(TRACER)) else { return };
+    assert_eq!(tables.len(), 1, "{tables:#?}");
+    assert_eq!(tables[0]["calls"], 20);
+}
+
+/// Calls with each end in such a time namespace, or in that of the host.
+fn in_time(server: &[&str], client: &[&str]) {
+    let dir = tempfile::tempdir().unwrap();
+    let start = |role: &str, options: &[&str]| {
+        let mut command = Command::new(program());
+        if !options.is_empty() {
+            command = unshare(&[&["--fork", "--kill-child", "--time"], options].concat())?;
+            command.arg(program());
+        }
+        Some(Process::start_by(command, role, dir.path()))
+    };
+    let Some(server) = start("server", server) else { return };
+    let Some(mut client) = start("client", client) else { return };
+    let pid = server.player().to_string();
+    let Some(tracer) = Tracer::start(&["breakdown", "-p", &pid]) else { return };
+    client.ask("rested 20 2000");
+    let (tables, status, told) = tracer.finish_and_tell();
+    assert!(status.success());
+    // All are in order, and none is as long as the clocks are apart.
+    assert_eq!(tables.len(), 1, "{told}");
+    let call = stage(&tables[0], "call");
+    assert_eq!(number(call, "count"), 20, "{told}: {call}");
+    assert!(number(call, "max_ns") < 500 * SECOND, "{call}");
+    assert!(number(stage(&tables[0], "receive"), "total_ns") >= 20 * 2_000_000);
+    // Both slept: the scheduler's clock agrees with those of both.
+    assert!(number(stage(&tables[0], "wake"), "count") > 10, "{:#}", tables[0]);
+    assert!(number(stage(&tables[0], "reply-wake"), "count") > 10, "{:#}", tables[0]);
+}
+
+const AHEAD: [&str; 4] = ["--monotonic", "1000", "--boottime", "7"];
+const BEHIND: [&str; 2] = ["--monotonic", "-1000"];
+
+#[test]
+fn a_server_whose_clock_is_ahead_is_corrected() {
+    in_time(&AHEAD, &[]);
+}
+
+#[test]
+fn a_client_whose_clock_is_ahead_is_corrected() {
+    in_time(&[], &AHEAD);
+}
+
+#[test]
+fn two_ends_with_clocks_that_are_apart_are_corrected() {
+    in_time(&BEHIND, &AHEAD);
+}

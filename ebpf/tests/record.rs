@@ -1,0 +1,148 @@
+//! A trace that ui.perfetto.dev opens: what its importer asks of the Trace Event Format.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use crate::support::process::Process;
+use crate::support::tracer::Tracer;
+
+/// One asynchronous slice, and those inside it.
+#[derive(Debug)]
+struct Slice {
+    name: String,
+    from: f64,
+    to: f64,
+    depth: usize,
+    args: Value,
+}
+
+/// The slices of each track: a process and an id. Fails where Perfetto would drop or misplace an event.
+fn slices(events: &[Value]) -> HashMap<(u64, String), Vec<Slice>> {
+    let mut open: HashMap<(u64, String), Vec<Slice>> = HashMap::new();
+    let mut closed: HashMap<(u64, String), Vec<Slice>> = HashMap::new();
+    for event in events {
+        let ph = event["ph"].as_str().unwrap();
+        if ph == "M" {
+            assert!(event["args"]["name"].is_string(), "{event}");
+            continue;
+        }
+        assert!(event["pid"].is_u64() && event["tid"].is_u64(), "{event}");
+        let at = event["ts"].as_f64().unwrap();
+        if ph == "i" {
+            assert_eq!(event["s"], "t", "{event}");
+            continue;
+        }
+        assert!(event["cat"].is_string(), "{event}");
+        let track = (event["pid"].as_u64().unwrap(), event["id"].as_str().unwrap().to_owned());
+        let stack = open.entry(track.clone()).or_default();
+        let name = event["name"].as_str().unwrap().to_owned();
+        match ph {
+            "b" => {
+                assert!(stack.last().is_none_or(|outer| outer.from <= at), "{event}");
+                let args = event["args"].clone();
+                stack.push(Slice { name, from: at, to: 0.0, depth: stack.len(), args });
+            }
+            "e" => {
+                let mut slice = stack.pop().unwrap();
+                assert_eq!(slice.name, name, "{event}");
+                assert!(slice.from <= at, "{event}");
+                slice.to = at;
+                closed.entry(track).or_default().push(slice);
+            }
+            other => panic!("{other}: {event}"),
+        }
+    }
+    assert!(open.values().all(Vec::is_empty), "{open:?}");
+    closed
+}
+
+#[test]
+fn a_trace_has_each_call_with_its_stages_on_both_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Process::start("server", dir.path());
+    let mut client = Process::start("client", dir.path());
+    let file = dir.path().join("trace.json");
+    let pid = server.pid().to_string();
+    let args = ["record", "-p", &pid, "--output", file.to_str().unwrap()];
+    let Some(tracer) = Tracer::start(&args) else { return };
+    client.ask("calls 10 5000");
+    client.ask("full 2 100");
+    client.ask("churn 3 0");
+    let (summary, status) = tracer.finish();
+    assert!(status.success());
+    let events: Vec<Value> = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let slices = slices(&events);
+
+    let of = |pid: u32| {
+        let of = u64::from(pid);
+        slices.iter().filter(move |((pid, _), _)| *pid == of).map(|(_, slices)| slices)
+    };
+    assert!(of(client.pid()).count() >= 13, "{summary:?}");
+    assert_eq!(of(client.pid()).count(), of(server.pid()).count());
+    assert_eq!(summary[0]["calls"], of(client.pid()).count());
+    for track in of(client.pid()) {
+        let call = track.iter().find(|slice| slice.depth == 0).unwrap();
+        assert_eq!(
+            (call.name.as_str(), call.args["server"].as_u64()),
+            ("nap", Some(server.pid().into()))
+        );
+        let stages = track.iter().filter(|slice| slice.depth == 1);
+        // They follow each other from the call's begin to its end.
+        let mut at = call.from;
+        for stage in stages {
+            assert!((stage.from - at).abs() < 0.002, "{track:#?}");
+            at = stage.to;
+        }
+        assert!((at - call.to).abs() < 0.002, "{track:#?}");
+        for name in ["send", "publish", "receive", "reply/send", "reply/publish"] {
+            assert!(track.iter().any(|slice| slice.name == name), "{name}: {track:#?}");
+        }
+    }
+    let slept = of(server.pid()).flatten().filter(|slice| slice.to - slice.from >= 5000.0);
+    assert!(slept.count() >= 10);
+
+    let names: Vec<&str> = events.iter().filter_map(|event| event["name"].as_str()).collect();
+    for probe in ["lane_full", "session_opened", "session_closed"] {
+        assert!(names.contains(&probe), "{probe}");
+    }
+    let process = |event: &&Value| event["name"] == "process_name" && event["pid"] == client.pid();
+    assert_eq!(events.iter().filter(process).count(), 1);
+}
+
+#[test]
+fn a_trace_without_calls_is_one_all_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("trace.json");
+    let args = ["record", "-s", "nobody", "--output", file.to_str().unwrap(), "0.01"];
+    let Some(tracer) = Tracer::start(&args) else { return };
+    assert!(tracer.finish().1.success());
+    let events: Vec<Value> = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert!(events.is_empty());
+}
+
+#[test]
+fn a_lane_that_grows_is_seen_on_both_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Process::start("server", dir.path());
+    let mut client = Process::start("client", dir.path());
+    let file = dir.path().join("trace.json");
+    let pid = server.pid().to_string();
+    let args = ["record", "-p", &pid, "--output", file.to_str().unwrap()];
+    let Some(tracer) = Tracer::start(&args) else { return };
+    client.ask("grow 6");
+    assert!(tracer.finish().1.success());
+    let events: Vec<Value> = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let epochs = |pid: u32, whose: u64| -> Vec<(u64, u64)> {
+        let resized =
+            events.iter().filter(|event| event["name"] == "lane_resized" && event["pid"] == pid);
+        let args = resized.map(|event| &event["args"]).filter(|args| args["whose"] == whose);
+        args.map(|args| (args["epoch"].as_u64().unwrap(), args["size"].as_u64().unwrap())).collect()
+    };
+    let grown = epochs(client.pid(), 1);
+    assert!(!grown.is_empty());
+    assert!(grown.iter().all(|(_, size)| size.is_power_of_two()), "{grown:?}");
+    assert!(grown.is_sorted_by(|one, next| one.0 < next.0 && one.1 < next.1), "{grown:?}");
+    // The server has followed, and says the same.
+    assert_eq!(epochs(server.pid(), 2), grown);
+}

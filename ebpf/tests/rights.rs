@@ -1,0 +1,145 @@
+//! What a tracer may do, and what it says when it may not.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::support::process::{Process, copy_of_program, copy_to};
+use crate::support::tracer::{SKIPPED, TRACER, Tracer, skip};
+
+/// A user without rights: `nobody`.
+const NOBODY: &str = "65534";
+
+/// A place that everybody may enter, with a copy of the tracer in it.
+fn public() -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o777)).unwrap();
+    let tracer = dir.path().join("bellwire-trace");
+    copy_to(Path::new(TRACER), &tracer);
+    (dir, tracer)
+}
+
+/// Runs something as that user, with these capabilities; `None`, and says why, where that is not permitted.
+fn as_nobody(capabilities: &str, program: &Path) -> Option<Command> {
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"]);
+    if !capabilities.is_empty() {
+        command.args(["--inh-caps", capabilities, "--ambient-caps", capabilities]);
+    }
+    let args: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
+    let trial = Command::new("setpriv").args(args).arg("true").output().unwrap();
+    if !trial.status.success() {
+        skip(&String::from_utf8_lossy(&trial.stderr));
+        return None;
+    }
+    command.arg(program);
+    Some(command)
+}
+
+fn checks(output: &Output) -> Vec<Value> {
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn check<'a>(checks: &'a [Value], name: &str) -> &'a Value {
+    checks.iter().find(|check| check["name"] == name).unwrap()
+}
+
+#[test]
+fn who_may_not_trace_is_told_what_to_do() {
+    let (dir, tracer) = public();
+    let file = copy_of_program(dir.path());
+    for args in ["hist", "breakdown", "top", "snoop", "record", "export"] {
+        let Some(mut command) = as_nobody("", &tracer) else { return };
+        let output =
+            command.current_dir(dir.path()).args([args, "--exe"]).arg(&file).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(SKIPPED), "{args}: {told}");
+        assert!(told.contains("bellwire-trace doctor"), "{args}: {told}");
+    }
+    let Some(mut command) = as_nobody("", &tracer) else { return };
+    let output = command.args(["doctor", "--json"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(SKIPPED));
+    let checks = checks(&output);
+    let capabilities = check(&checks, "capabilities");
+    assert_eq!(capabilities["ok"], false);
+    let remedy = format!("sudo setcap cap_bpf,cap_perfmon+ep {}", tracer.display());
+    assert_eq!(capabilities["remedy"], remedy.as_str());
+}
+
+#[test]
+fn one_of_two_capabilities_does_not_suffice() {
+    let (_dir, tracer) = public();
+    for (held, missing) in [("+bpf", "CAP_PERFMON missing"), ("+perfmon", "CAP_BPF missing")] {
+        let Some(mut command) = as_nobody(held, &tracer) else { return };
+        let output = command.args(["doctor", "--json"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(SKIPPED));
+        assert_eq!(check(&checks(&output), "capabilities")["found"], missing);
+    }
+}
+
+#[test]
+fn two_capabilities_suffice_for_processes_of_the_same_user() {
+    let (dir, tracer) = public();
+    let file = copy_of_program(dir.path());
+    let run_dir = dir.path().join("run");
+    std::fs::create_dir(&run_dir).unwrap();
+    std::os::unix::fs::chown(&run_dir, Some(65534), Some(65534)).unwrap();
+    let start = |role| Some(Process::start_by(as_nobody("", &file)?, role, &run_dir));
+    let Some(server) = start("server") else { return };
+    let Some(mut client) = start("client") else { return };
+    let Some(mut command) = as_nobody("+bpf,+perfmon", &tracer) else { return };
+    command.args(["breakdown", "--json", "--rate", "all", "--pid", &server.pid().to_string()]);
+    let Some(tracer) = Tracer::start_by(command) else { return };
+    client.ask("calls 8 0");
+    let (tables, status) = tracer.finish();
+    assert!(status.success());
+    assert_eq!(tables.len(), 1, "{tables:#?}");
+    assert_eq!(tables[0]["calls"], 8);
+}
+
+#[test]
+fn a_process_without_probes_is_no_target() {
+    let mut other = Command::new("sleep").arg("1000").spawn().unwrap();
+    let output = Command::new(TRACER)
+        .args(["doctor", "--json", "-p", &other.id().to_string()])
+        .output()
+        .unwrap();
+    other.kill().unwrap();
+    other.wait().unwrap();
+    assert_eq!(output.status.code(), Some(SKIPPED));
+    assert_eq!(check(&checks(&output), "targets")["ok"], false);
+}
+
+#[test]
+fn processes_and_their_sessions_are_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Process::start("server", dir.path());
+    let mut client = Process::start("client", dir.path());
+    client.ask("calls 1 0");
+    let output = Command::new(TRACER)
+        .args(["list", "--json", "-p", &server.pid().to_string()])
+        .output()
+        .unwrap();
+    let found: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert_eq!(found[0]["pid"], server.pid());
+    assert_eq!(found[0]["probes"], 12);
+    let session = &found[0]["sessions"][0];
+    assert_eq!(session["service"], "nap");
+    assert_eq!(
+        (&session["server"], &session["client"]),
+        (&server.pid().into(), &client.pid().into())
+    );
+}
+
+#[test]
+fn a_reader_that_has_read_enough_ends_it_well() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Process::start("server", dir.path());
+    let mut client = Process::start("client", dir.path());
+    let pid = server.pid().to_string();
+    let Some(tracer) = Tracer::start(&["snoop", "--over", "0s", "-p", &pid]) else { return };
+    assert!(tracer.end_unread(|| drop(client.ask("calls 2 0"))).success());
+}

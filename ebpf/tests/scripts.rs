@@ -1,0 +1,78 @@
+//! The scripts for bpftrace, as they are shipped.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::process::{Process, program};
+use crate::support::semaphore::{self, Semaphore};
+use crate::support::tracer::{Tracer, skip};
+use crate::support::wait_until;
+
+/// How long bpftrace may take to print what it has.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a script prints of a server whose client is told `order`, once it is attached to these probes.
+fn run(script: &str, probes: [&str; 2], order: &str) -> Option<String> {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Process::start("server", dir.path());
+    let mut client = Process::start("client", dir.path());
+    // Whether it may.
+    drop(Tracer::start(&["hist"])?);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(script);
+    let child = Command::new("bpftrace")
+        .args(["-p", &server.pid().to_string()])
+        .arg(path)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let Ok(mut child) = child else {
+        skip("bpftrace is not installed");
+        return None;
+    };
+    let words = probes.map(|probe| semaphore::of(server.pid(), &program(), probe));
+    let mut is_gone = || child.try_wait().unwrap().is_some();
+    wait_until(|| words.iter().all(Semaphore::is_armed) || is_gone());
+    client.ask(order);
+    // It forgets a signal that comes early: another one then.
+    let pid = Pid::from_child(&child);
+    let mut told = None;
+    wait_until(|| {
+        if told.is_none_or(|told: Instant| told.elapsed() > PATIENCE) {
+            told = Some(Instant::now());
+            let _ = kill_process(pid, Signal::INT);
+        }
+        child.try_wait().unwrap().is_some()
+    });
+    let output = child.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(!printed.is_empty(), "{told}");
+    Some(printed)
+}
+
+#[test]
+fn lanes_that_change_their_size_are_printed() {
+    let Some(printed) = run("lanes.bt", ["lane_full", "lane_resized"], "grow 6") else { return };
+    let line = printed.lines().find(|line| line.contains("resized")).unwrap();
+    assert!(line.starts_with("nap ") && line.split_whitespace().nth(3) == Some("2"), "{printed}");
+}
+
+#[test]
+fn sessions_that_end_are_counted() {
+    let Some(printed) = run("failures.bt", ["call_failed", "session_closed"], "churn 5") else {
+        return;
+    };
+    // The last one may still be closing.
+    let count = printed.lines().find_map(|line| line.strip_prefix("@closed[nap, 1]: ")).unwrap();
+    assert!(count.parse::<u32>().unwrap() >= 4, "{printed}");
+}
+
+#[test]
+fn rings_and_sleeps_are_counted() {
+    let Some(printed) = run("sleeps.bt", ["park_end", "ring"], "rested 20 0") else { return };
+    assert!(printed.contains("@rings[nap, 1]: "), "{printed}");
+    assert!(printed.contains("@slept_us[bellwire-reacto, 1]: "), "{printed}");
+}
