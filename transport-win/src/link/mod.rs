@@ -161,11 +161,6 @@ impl Link {
         self.channel.process().or(self.process.as_ref())
     }
 
-    /// The doorbell that this end wants to be rung by.
-    pub fn doorbell(&self) -> Doorbell {
-        self.doorbell
-    }
-
     /// The peer's process, for a link that was made without it: a handle more.
     pub fn find_process(&self) -> Option<Process> {
         peer::watch(&self.channel)
