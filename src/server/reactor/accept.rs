@@ -41,7 +41,7 @@ impl Reactor {
             let held = self.held();
             match Greeting::begin(channel, session, admission, &self.config, has_room, held) {
                 Ok(greeting) => self.seat(at, greeting),
-                Err(turned_away) => self.reject(at, turned_away),
+                Err(turned_away) => self.reject(at, *turned_away),
             }
         }
     }

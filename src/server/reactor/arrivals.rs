@@ -44,7 +44,7 @@ impl Reactor {
         let token = Source::Socket(place).token();
         if self.poller.add(greeting.arrived(), token, interest).is_err() {
             let reason = "the provider cannot watch another client";
-            return self.reject(station, greeting.turn_away(RefuseCode::Resources, reason));
+            return self.reject(station, *greeting.turn_away(RefuseCode::Resources, reason));
         }
         entry.insert(Seat { station, guest: Guest::Greeting(Box::new(greeting)) });
         self.arrivals.order.push_back((clock::now(), place));
@@ -87,7 +87,7 @@ impl Reactor {
     fn turn_away(&mut self, place: Place, code: RefuseCode, reason: &str) {
         let Seat { station, guest } = self.seats.remove(place.slot);
         if let Guest::Greeting(greeting) = guest {
-            self.reject(station, greeting.turn_away(code, reason));
+            self.reject(station, *greeting.turn_away(code, reason));
         }
         self.one_arrives_less();
     }
@@ -121,7 +121,7 @@ impl Reactor {
             }
             Progress::TurnedAway(turned_away) => {
                 self.seats.remove(slot);
-                self.reject(at, turned_away);
+                self.reject(at, *turned_away);
                 self.one_arrives_less();
             }
         }

@@ -114,7 +114,7 @@ mod refused {
         another_service(RefuseCode::Service, "not method 1 of moody", &named(b"moody"));
         a_service_that_nobody_serves(RefuseCode::Service, "nobody-serves-this", &named(b"nobody-serves-this"));
         another_method(RefuseCode::Service, "method 2", &with_u32(0x0c, 2));
-        the_last_method(RefuseCode::Service, "method 4294967295", &with_u32(0x0c, u32::MAX));
+        the_last_method_of_a_service(RefuseCode::Service, "method 4294967294", &with_u32(0x0c, u32::MAX - 1));
         a_lane_above_the_limit(RefuseCode::Quota, "134217728", &with(0x68, &(128_u32 << 20).to_le_bytes()));
     } }
 
