@@ -133,7 +133,8 @@ impl Model {
 
     /// Calls in each second, of all sessions.
     pub(super) fn calls(&self) -> f64 {
-        self.rows.iter().filter_map(|row| row.calls).sum()
+        // Of no rows the sum is -0.
+        self.rows.iter().filter_map(|row| row.calls).fold(0.0, |sum, calls| sum + calls)
     }
 }
 

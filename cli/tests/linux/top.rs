@@ -3,15 +3,14 @@
 use std::io::{Read, Write};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
+use vt100::Parser;
 
 use crate::support::{Place, Running};
 
 const HANGS: Duration = Duration::from_secs(60);
-const LEAVE_SCREEN: &str = "\u{1b}[?1049l";
-const SHOW_CURSOR: &str = "\u{1b}[?25h";
 
 /// The command on a terminal of its own.
 struct Screen {
@@ -19,7 +18,7 @@ struct Screen {
     keys: Box<dyn Write + Send>,
     child: Box<dyn Child + Send + Sync>,
     output: Receiver<Vec<u8>>,
-    seen: String,
+    terminal: Parser,
 }
 
 impl Screen {
@@ -42,15 +41,22 @@ impl Screen {
             }
         });
         let keys = pair.master.take_writer().unwrap();
-        Self { master: pair.master, keys, child, output, seen: String::new() }
+        Self { master: pair.master, keys, child, output, terminal: Parser::new(24, 80, 0) }
     }
 
-    /// Reads until this was drawn.
+    /// Reads until this stands on the screen.
     fn until(&mut self, what: &str) {
-        while !self.seen.contains(what) {
-            let bytes = self.output.recv_timeout(HANGS);
-            let bytes = bytes.unwrap_or_else(|_| panic!("never {what:?}: {:?}", self.seen));
-            self.seen.push_str(&String::from_utf8_lossy(&bytes));
+        self.until_it(&format!("shows {what:?}"), |screen| screen.contents().contains(what));
+    }
+
+    /// Reads until the terminal is so.
+    fn until_it(&mut self, is: &str, so: impl Fn(&vt100::Screen) -> bool) {
+        let start = Instant::now();
+        while !so(self.terminal.screen()) {
+            let bytes = self.output.recv_timeout(HANGS.saturating_sub(start.elapsed()));
+            let contents = || self.terminal.screen().contents();
+            let bytes = bytes.unwrap_or_else(|_| panic!("never {is}:\n{}", contents()));
+            self.terminal.process(&bytes);
         }
     }
 
@@ -77,17 +83,18 @@ fn a_live_session_is_shown_and_q_quits_and_restores_the_terminal() {
     let mut screen = Screen::start(&place, &args);
     let before = screen.master.get_termios().unwrap();
     screen.until("cgroups-snap");
+    assert!(screen.terminal.screen().alternate_screen());
     screen.until(&format!("{} bellwire", watcher.pid()));
     screen.until(&format!("{} bellwire", provider.pid()));
     assert_ne!(screen.master.get_termios(), Some(before.clone()), "keys come one by one");
     screen.press("ssi");
-    // What changed alone is drawn.
-    screen.until("^");
+    screen.until("SERVICE^");
     screen.press("q");
     let status = screen.child.wait().unwrap();
-    assert!(status.success(), "{status:?} {:?}", screen.seen);
-    screen.until(LEAVE_SCREEN);
-    screen.until(SHOW_CURSOR);
+    assert!(status.success(), "{status:?}");
+    let is_given_back =
+        |screen: &vt100::Screen| !screen.alternate_screen() && !screen.hide_cursor();
+    screen.until_it("as it was", is_given_back);
     assert_eq!(screen.master.get_termios(), Some(before));
 }
 
