@@ -79,7 +79,7 @@ fn manifest_of(root: &str) -> String {
     let mut keep = true;
     for line in root.lines() {
         if line.starts_with('[') {
-            keep = !line.starts_with("[[bench]]");
+            keep = !line.starts_with("[[bench]]") && !line.starts_with("[[example]]");
         }
         let members = MEMBERS.map(|member| format!("\"{member}\"")).join(", ");
         if line.starts_with("members = ") {
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn the_copys_manifest_has_the_harness_and_what_it_is_built_from() {
         let root = "[workspace]\nmembers = [\".\", \"core\", \"cli\"]\ndefault-members = [\".\"]\n\n\
-            [[bench]]\nname = \"b\"\npath = \"benches/b.rs\"\n\n[profile.release]\nlto = \"thin\"\n";
+            [[bench]]\nname = \"b\"\npath = \"benches/b.rs\"\n\n[[example]]\nname = \"e\"\n\n[profile.release]\nlto = \"thin\"\n";
         assert_eq!(
             manifest_of(root),
             "[workspace]\nmembers = [\".\", \"core\", \"probes\", \"transport\", \"transport-memfd\", \"transport-win\", \"kill\"]\n\n\
