@@ -39,17 +39,20 @@ fn a_slow_handler_holds_up_no_other_session_when_there_are_workers() {
 const TAKEN: u64 = 16;
 const BIG: [u8; 1000] = [7; 1000];
 
-/// Sends so much and reads so little that the server cannot answer any more, and sleeps.
-fn play_deaf(house: &House, session: &mut Session<Echo>) {
+/// Sends so much and reads so little that the server cannot answer any more, and sleeps. How often it had slept before
+/// the last requests came.
+fn play_deaf(house: &House, session: &mut Session<Echo>) -> u64 {
     for _ in 0..TAKEN + 2 {
         until("there is room", || session.submit(&BIG.to_vec()).is_ok());
     }
     // The counters are told when the reactor goes to sleep.
     until("the server sleeps, and owes an answer", || house.stats().accepted == TAKEN);
+    let parks = house.stats().parks;
     // These find the server unable to take them.
     for _ in 0..4 {
         session.submit(&BIG.to_vec()).unwrap();
     }
+    parks
 }
 
 /// A server that likes to spin: a session that always seems to have moved would keep it from all others. Its lanes
@@ -91,8 +94,7 @@ fn a_client_that_reads_no_answers_holds_up_nobody_else() {
 fn a_client_that_reads_no_answers_keeps_nobody_awake() {
     let house = House::with(eager());
     let mut deaf = house.client::<Echo>();
-    play_deaf(&house, deaf.session().unwrap());
-    let parks = house.stats().parks;
+    let parks = play_deaf(&house, deaf.session().unwrap());
     until("the server sleeps again", || house.stats().parks > parks);
     assert_eq!(house.stats().accepted, TAKEN);
     // Whether the rest is taken depends on what the server hears of first: the client's end, or its own.

@@ -207,9 +207,9 @@ impl Reactor {
     }
 
     fn sleep(&mut self, events: &mut Events) {
+        self.ledger.parks += 1;
         self.publish_stats();
         let began = clock::now();
-        self.ledger.parks += 1;
         let until = self.next_deadline();
         let timeout = until.map(|until| until.since(began));
         // A server sleeps for all its sessions together.
