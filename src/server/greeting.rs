@@ -56,7 +56,7 @@ pub(super) struct Arrived {
 pub(super) enum Progress {
     Waiting(Box<Greeting>),
     Arrived(Box<Arrived>),
-    TurnedAway(TurnedAway),
+    TurnedAway(Box<TurnedAway>),
 }
 
 /// A client that does not come in.
@@ -77,7 +77,7 @@ impl Greeting {
         admission: Admission,
         config: &ServerConfig,
         has_room: bool,
-    ) -> Result<Self, TurnedAway> {
+    ) -> Result<Self, Box<TurnedAway>> {
         let credentials = match peer::credentials(&channel) {
             Ok(credentials) if credentials.is_among(&config.admitted) => credentials,
             found => {
@@ -145,16 +145,16 @@ impl Greeting {
     /// The client went away, or sent what cannot be received.
     fn drop_out(self) -> Progress {
         let (caller, channel) = (Some(self.caller()), Some(self.channel));
-        Progress::TurnedAway(TurnedAway { channel, caller, offence: None })
+        Progress::TurnedAway(Box::new(TurnedAway { channel, caller, offence: None }))
     }
 
     /// The server has no more time for it.
     #[must_use]
-    pub(super) fn turn_away(self, code: RefuseCode, reason: &str) -> TurnedAway {
+    pub(super) fn turn_away(self, code: RefuseCode, reason: &str) -> Box<TurnedAway> {
         self.refuse(&Refuse::new(code, reason))
     }
 
-    fn refuse(self, refusal: &Refuse) -> TurnedAway {
+    fn refuse(self, refusal: &Refuse) -> Box<TurnedAway> {
         let caller = Some(self.caller());
         TurnedAway::refused(self.channel, caller, refusal)
     }
@@ -244,7 +244,8 @@ impl Greeting {
         // The parts were made to fit; should they not, the client sees the socket close.
         let Ok(link) = Link::new(parts) else {
             let (channel, caller, offence) = (None, Some(caller), None);
-            return Progress::TurnedAway(TurnedAway { channel, caller, offence });
+            let turned_away = TurnedAway { channel, caller, offence };
+            return Progress::TurnedAway(Box::new(turned_away));
         };
         let lanes = Lanes::with_terms(server_lane(hello, welcome), client_lane(hello, welcome));
         let number = self.session;
@@ -290,11 +291,12 @@ impl Greeting {
 }
 
 impl TurnedAway {
-    fn refused(channel: Channel, caller: Option<Caller>, refusal: &Refuse) -> Self {
+    fn refused(channel: Channel, caller: Option<Caller>, refusal: &Refuse) -> Box<Self> {
         // Who does not read it learns nothing: no reason to wait.
         let _ = control::send(&channel, &Message::Refuse(refusal.clone()), &[]);
         let (code, reason) = (refusal.code, refusal.reason().into());
-        Self { channel: Some(channel), caller, offence: Some(Offence::Refused { code, reason }) }
+        let offence = Some(Offence::Refused { code, reason });
+        Box::new(Self { channel: Some(channel), caller, offence })
     }
 }
 

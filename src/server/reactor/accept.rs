@@ -34,7 +34,7 @@ impl Reactor {
             self.next_session += 1;
             match Greeting::begin(channel, session, station.admission, &self.config, has_room) {
                 Ok(greeting) => self.seat(at, greeting),
-                Err(turned_away) => self.turn_away(at, turned_away),
+                Err(turned_away) => self.turn_away(at, *turned_away),
             }
         }
     }
@@ -61,7 +61,7 @@ impl Reactor {
         let interest = Interest::readable(Trigger::Level);
         if self.poller.add(greeting.arrived(), token, interest).is_err() {
             let reason = "the provider cannot watch another client";
-            return self.turn_away(station, greeting.turn_away(RefuseCode::Resources, reason));
+            return self.turn_away(station, *greeting.turn_away(RefuseCode::Resources, reason));
         }
         let slot = entry.key();
         entry.insert(Seat { station, guest: Guest::Greeting(Box::new(greeting)) });
@@ -83,7 +83,7 @@ impl Reactor {
         let Seat { station, guest } = self.seats.remove(slot);
         if let Guest::Greeting(greeting) = guest {
             let reason = "too many clients are in the handshake: try again";
-            self.turn_away(station, greeting.turn_away(RefuseCode::Quota, reason));
+            self.turn_away(station, *greeting.turn_away(RefuseCode::Quota, reason));
             self.greetings -= 1;
         }
     }
@@ -119,7 +119,7 @@ impl Reactor {
             Progress::TurnedAway(turned_away) => {
                 self.seats.remove(slot);
                 self.greetings -= 1;
-                self.turn_away(at, turned_away);
+                self.turn_away(at, *turned_away);
             }
         }
     }
@@ -185,7 +185,7 @@ impl Reactor {
             let Seat { station, guest } = self.seats.remove(slot);
             if let Guest::Greeting(greeting) = guest {
                 let reason = "the handshake was not finished in time";
-                self.turn_away(station, greeting.turn_away(RefuseCode::Protocol, reason));
+                self.turn_away(station, *greeting.turn_away(RefuseCode::Protocol, reason));
                 self.greetings -= 1;
             }
         }
