@@ -17,7 +17,7 @@ use crate::{CallError, Client, ClientConfig, Executed, RunDir, Service, State};
 /// It opens a session at the first call, and another one when that is over. Every future may be dropped at any time: see
 /// [the module](crate::asynchronous).
 ///
-/// ```
+/// ```no_run
 /// # use bellwire::{AsyncClient, RunDir, Server, Service};
 /// # struct Increment;
 /// # impl Service for Increment {

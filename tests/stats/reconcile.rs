@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use bellwire::{CallError, Client, ClientConfig, Limits, ServerConfig, SnapshotCache};
+use bellwire::{CallError, Client, ClientConfig, Executed, Limits, ServerConfig, SnapshotCache};
 
 use super::agree;
 use crate::support::child::Process;
@@ -140,9 +140,12 @@ fn calls_that_are_not_sent_are_counted_apart() {
     };
     assert!(matches!(full, CallError::WouldBlock), "{full}");
     let late = session.call_within(&0, Duration::ZERO).unwrap_err();
-    assert!(matches!(late, CallError::Deadline { .. }), "{late}");
+    // The reactor may have taken one more in between: then this one was sent, and given up.
+    let CallError::Deadline { executed } = late else { panic!("{late}") };
+    let sent = u64::from(executed == Executed::Maybe);
     let stats = session.stats();
-    assert_eq!((stats.made, stats.unsent, stats.in_flight), (made, 2, made));
+    let (made_now, unsent) = (stats.made, stats.unsent);
+    assert_eq!((made_now, unsent, stats.in_flight), (made + sent, 2 - sent, made));
     assert!(stats.requests.full >= 1, "{stats:?}");
     house.release();
     for _ in 0..made {

@@ -48,6 +48,17 @@ impl Gate {
     }
 }
 
+/// Opens a gate when a test fails, so that the failure ends it: a server waits for its handlers before it goes.
+pub(crate) struct OpenOnFailure(pub(crate) Gate);
+
+impl Drop for OpenOnFailure {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.open();
+        }
+    }
+}
+
 /// Who came to a gate.
 pub(crate) struct Arrivals(Receiver<u64>);
 

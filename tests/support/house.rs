@@ -4,7 +4,7 @@ use bellwire::{
 };
 use tempfile::TempDir;
 
-use super::gate::{Arrivals, Gate};
+use super::gate::{Arrivals, Gate, OpenOnFailure};
 use super::guard::PATIENCE;
 use super::services::{Echo, Hold, Moody, Numbers, echo, moody};
 
@@ -16,10 +16,11 @@ pub(crate) struct Dir {
 
 /// A server in this process that provides everything, in a run dir of its own.
 pub(crate) struct House {
+    /// Before the server: fields are dropped in their order.
+    gate: OpenOnFailure,
     dir: Dir,
     server: Server,
     pub(crate) numbers: Publisher<Numbers>,
-    gate: Gate,
     pub(crate) arrivals: Arrivals,
 }
 
@@ -48,7 +49,7 @@ impl House {
         let mut builder = Server::builder_with(&dir.run_dir, config);
         let numbers = serve_all(&mut builder, &gate);
         let server = builder.start().unwrap();
-        Self { dir, server, numbers, gate, arrivals }
+        Self { gate: OpenOnFailure(gate), dir, server, numbers, arrivals }
     }
 
     pub(crate) fn run_dir(&self) -> &RunDir {
@@ -68,7 +69,7 @@ impl House {
 
     /// Lets everybody pass who is held.
     pub(crate) fn release(&self) {
-        self.gate.open();
+        self.gate.0.open();
     }
 
     pub(crate) fn stats(&self) -> ServerStats {
@@ -92,7 +93,7 @@ impl House {
     }
 
     pub(crate) fn gate(&self) -> Gate {
-        self.gate.clone()
+        self.gate.0.clone()
     }
 
     /// The server alone, and the run dir that it needs.
@@ -107,7 +108,7 @@ impl House {
 
     /// Stops, and gives the final counters, which reconcile.
     pub(crate) fn close(self) -> ServerStats {
-        self.gate.open();
+        self.gate.0.open();
         let stats = self.server.stop();
         reconcile(&stats);
         stats

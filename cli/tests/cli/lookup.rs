@@ -96,7 +96,7 @@ fn a_script_learns_from_the_exit_code_what_is_known() {
 fn many_pids_are_read_from_standard_input() {
     let apps = Apps::new();
     let _provider = apps.provider();
-    let mut command = apps.place.command(&["get", "apps", "-", "--json"]);
+    let mut command = apps.place.command(&["get", "apps", "-", "--json", "--timeout", "60s"]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
