@@ -19,8 +19,10 @@
 #[cfg(feature = "tokio")]
 mod asynchronous;
 mod call;
+mod crowd;
 mod floor;
 mod large;
+mod pipeline;
 mod provider;
 mod ratios;
 mod scale;
@@ -33,8 +35,9 @@ use std::time::Duration;
 use criterion::Criterion;
 
 fn main() -> ExitCode {
-    let roles: [floor::process::Role; 3] = [
+    let roles: [floor::process::Role; 4] = [
         (provider::ROLE, provider::serve),
+        (crowd::CALLERS, crowd::callers),
         (scale::CROWD, scale::crowd),
         (scale::STREAMER, scale::streamer),
     ];

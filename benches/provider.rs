@@ -29,6 +29,15 @@ impl Service for Echo<1024> {
     type Response = [u8; 1024];
 }
 
+/// Adds one.
+pub struct Add;
+
+impl Service for Add {
+    const NAME: &'static str = "bench-add";
+    type Request = u64;
+    type Response = u64;
+}
+
 /// Takes `N` bytes and answers nothing: one way.
 pub struct Sink<const N: usize>;
 
@@ -183,6 +192,9 @@ pub fn serve(peer: &mut Peer) -> RoleResult {
     let config = ServerConfig { spin: wait.policy(), ..ServerConfig::default() };
     let mut builder = Server::builder_with(&run_dir, config);
     builder.serve::<Echo<64>>(|_, bytes| Ok(bytes))?.serve::<Echo<1024>>(|_, bytes| Ok(bytes))?;
+    builder.serve_batches::<Add>(|_, numbers, answers| {
+        numbers.iter().for_each(|number| answers.push(&number.wrapping_add(1)));
+    })?;
     builder.serve::<Sink<64>>(|_, _| Ok(()))?.serve::<Sink<1024>>(|_, _| Ok(()))?;
     builder.serve::<Bulk>(|_, _| Ok(()))?.serve::<Sum>(|_, bytes| Ok(sum(&bytes)))?;
     let publisher = builder.publish::<CgroupsSnapshot>()?;

@@ -5,9 +5,11 @@ use std::process::ExitCode;
 
 use bellwire::Service;
 
+use crate::crowd;
 use crate::floor::copy::Shape;
 use crate::floor::{Cpus, Prober, Ratio, copy, futex, hot, ns_each};
 use crate::large;
+use crate::pipeline;
 use crate::provider::{Echo, Provider, Sink, Wait, timed};
 use crate::scale;
 use crate::snapshot::{LOOKS, keys, look_ups, unchanged};
@@ -20,7 +22,7 @@ pub fn run(cpus: Cpus, only: Option<&str>) -> ExitCode {
     println!(
         "\nratios to the machine's own cost, taken in turns within this run (target: at most)"
     );
-    let steps: [(&str, fn(Cpus) -> Outcome); 12] = [
+    let steps: [(&str, fn(Cpus) -> Outcome); 15] = [
         ("hot calls", hot_calls),
         ("parked calls", parked_calls),
         ("streams", streams),
@@ -29,9 +31,12 @@ pub fn run(cpus: Cpus, only: Option<&str>) -> ExitCode {
         ("grow", large::grow),
         ("attach", large::attach),
         ("bulk", large::bulk),
+        ("pipeline", pipeline::sixteen),
+        ("batches", pipeline::batches),
         ("scale connect", scale::connect),
         ("scale idle", scale::idle_crowd),
         ("scale eight", scale::eight),
+        ("scale server", crowd::server_time),
         ("scale fairness", scale::fairness),
     ];
     let mut met = true;

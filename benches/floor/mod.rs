@@ -17,6 +17,8 @@
 //! | --- | --- | --- |
 //! | [`hot`] | payload and counter each way, copied in and out | spinning |
 //! | [`copy`] | one-way stream of messages through a ring | spinning |
+//! | [`pipeline`] | a counted number of messages in flight, each answered | spinning |
+//! | [`crowd`] | many callers, each now and then, one server | `epoll_wait`; a `recv` or `FUTEX_WAIT` |
 //! | [`bulk`] | the same for large messages, cut into chunks | spinning |
 //! | [`handover`] | a fresh region in place of the one before | spinning |
 //! | [`attach`] | a message in a region of its own | spinning |
@@ -42,6 +44,7 @@ pub mod attach;
 pub mod bulk;
 pub mod copy;
 pub mod cpus;
+pub mod crowd;
 mod error;
 pub mod eventfd;
 pub mod fresh;
@@ -49,6 +52,7 @@ pub mod futex;
 pub mod handover;
 pub mod hot;
 mod pingpong;
+pub mod pipeline;
 pub mod placement;
 mod private;
 pub mod process;
@@ -67,10 +71,13 @@ pub use ratio::Ratio;
 ///
 /// `None` means that this is the bench itself. `roles` are the caller's own, beside those of the floors.
 pub fn peer_main(roles: &[process::Role]) -> Option<ExitCode> {
-    let own: [process::Role; 9] = [
+    let own: [process::Role; 12] = [
         (hot::ROLE, hot::peer::<true>),
         (hot::BARE, hot::peer::<false>),
         (copy::ROLE, copy::peer),
+        (crowd::SERVER, crowd::server),
+        (crowd::CALLERS, crowd::callers),
+        (pipeline::ROLE, pipeline::peer),
         (futex::ROLE, futex::peer),
         (eventfd::ROLE, eventfd::peer),
         (seqpacket::ROLE, seqpacket::peer),

@@ -142,6 +142,9 @@ pub struct Slots {
     map: Arc<Map>,
 }
 
+// SAFETY: it is an address range that `map` keeps; who may touch a slot is agreed through a `Word`.
+unsafe impl Send for Slots {}
+
 impl Slots {
     /// How many messages fit.
     pub fn count(&self) -> u64 {

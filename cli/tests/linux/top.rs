@@ -84,8 +84,9 @@ fn a_live_session_is_shown_and_q_quits_and_restores_the_terminal() {
     let before = screen.master.get_termios().unwrap();
     screen.until("cgroups-snap");
     assert!(screen.terminal.screen().alternate_screen());
-    screen.until(&format!("{} bellwire", watcher.pid()));
-    screen.until(&format!("{} bellwire", provider.pid()));
+    // As much as a column holds: a pid may have seven digits.
+    screen.until(&format!("{:.11}", format!("{} bellwire", watcher.pid())));
+    screen.until(&format!("{:.11}", format!("{} bellwire", provider.pid())));
     assert_ne!(screen.master.get_termios(), Some(before.clone()), "keys come one by one");
     screen.press("ssi");
     screen.until("SERVICE^");

@@ -38,6 +38,8 @@ pub struct BatchBuilder {
     promised: usize,
     stride: usize,
     limit: usize,
+    /// Up to this many bytes one more item of the same length needs no look: 0 unless all are alike, and Ok.
+    even_up_to: usize,
     finished: bool,
 }
 
@@ -56,6 +58,7 @@ impl BatchBuilder {
             stride: 0,
             // Ends are 32 bits wide.
             limit: limit.min(u32::MAX as usize),
+            even_up_to: 0,
             finished: false,
         };
         builder.clear();
@@ -81,6 +84,7 @@ impl BatchBuilder {
         self.statuses.clear();
         self.count = 0;
         self.stride = 0;
+        self.even_up_to = 0;
         self.finished = false;
     }
 
@@ -90,14 +94,22 @@ impl BatchBuilder {
     /// [`ItemTooLarge`]: the item was left out; the batch is what it was before.
     #[inline]
     pub fn push(&mut self, encode: impl FnOnce(&mut Vec<u8>)) -> Result<(), ItemTooLarge> {
-        self.push_with(Status::Ok, encode)
+        debug_assert!(!self.finished, "clear the batch first");
+        let start = self.bytes.len();
+        encode(&mut self.bytes);
+        let end = self.bytes.len();
+        if end <= self.even_up_to && end.wrapping_sub(start) == self.stride {
+            // As many as there are bytes: no count of them is too large.
+            self.count += 1;
+            return Ok(());
+        }
+        self.note(start, Status::Ok)
     }
 
     /// Adds an item with a status: with what `encode` appends, such as a reason.
     ///
     /// # Errors
     /// As [`BatchBuilder::push`].
-    #[inline]
     pub fn push_with(
         &mut self,
         status: Status,
@@ -106,6 +118,11 @@ impl BatchBuilder {
         debug_assert!(!self.finished, "clear the batch first");
         let start = self.bytes.len();
         encode(&mut self.bytes);
+        self.note(start, status)
+    }
+
+    /// Counts the item whose bytes begin at `start`.
+    fn note(&mut self, start: usize, status: Status) -> Result<(), ItemTooLarge> {
         // What was there is not the item's to take away.
         let len = self.bytes.len().saturating_sub(start);
         if self.count == 0 {
@@ -119,11 +136,14 @@ impl BatchBuilder {
         }
         self.count += 1;
         let len = self.worst_len();
-        if len > self.limit || self.count == u32::MAX {
+        let fits = len <= self.limit && self.count < u32::MAX;
+        if !fits {
             self.take_back(start);
-            return Err(ItemTooLarge { len, limit: self.limit });
         }
-        Ok(())
+        let is_even = self.count > 0 && self.ends.is_empty() && self.statuses.is_empty();
+        let of_tables = ENTRY.saturating_mul(self.promised);
+        self.even_up_to = if is_even { self.limit.saturating_sub(of_tables) } else { 0 };
+        if fits { Ok(()) } else { Err(ItemTooLarge { len, limit: self.limit }) }
     }
 
     /// How many items there are.

@@ -76,6 +76,8 @@ pub struct BatchView<'a> {
 #[derive(Clone, Debug)]
 pub struct Items<'a> {
     batch: BatchView<'a>,
+    /// All have the same length, not 0, and are Ok: `next` and `start` are not kept.
+    is_even: bool,
     next: usize,
     rest: &'a [u8],
     start: usize,
@@ -135,7 +137,8 @@ impl<'a> BatchView<'a> {
 
     /// The items, in their order.
     pub fn iter(&self) -> Items<'a> {
-        Items { batch: *self, next: 0, rest: self.items, start: 0 }
+        let is_even = self.stride > 0 && self.statuses.is_empty();
+        Items { batch: *self, is_even, next: 0, rest: self.items, start: 0 }
     }
 
     fn check_ends(&self) -> Result<(), BatchError> {
@@ -183,6 +186,23 @@ impl<'a> Iterator for Items<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Item<'a>> {
+        if self.is_even {
+            let (bytes, rest) = self.rest.split_at_checked(self.batch.stride)?;
+            self.rest = rest;
+            return Some(Item { status: Status::Ok, bytes });
+        }
+        self.next_of_tables()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let stride = self.batch.stride;
+        let left = if self.is_even { self.rest.len() / stride } else { self.batch.count - self.next };
+        (left, Some(left))
+    }
+}
+
+impl<'a> Items<'a> {
+    fn next_of_tables(&mut self) -> Option<Item<'a>> {
         let batch = &self.batch;
         if self.next == batch.count {
             return None;
@@ -198,11 +218,6 @@ impl<'a> Iterator for Items<'a> {
         self.start += len;
         self.rest = rest;
         Some(Item { status, bytes })
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = self.batch.count - self.next;
-        (left, Some(left))
     }
 }
 

@@ -302,6 +302,14 @@ impl Conversation {
         }
     }
 
+    /// Whether a turn would find nothing to do: one load, for sessions that are looked at in passing.
+    #[inline]
+    pub(super) fn is_quiet(&self) -> bool {
+        !self.lanes.moved(self.link.peer())
+            && !self.lanes.has_untaken()
+            && !(self.serve.is_blocked() || self.is_stalled || self.is_departed)
+    }
+
     /// Whether the client published something that was not seen yet, or made the room that is waited for.
     #[inline]
     pub(super) fn has_moved(&mut self) -> bool {

@@ -191,6 +191,10 @@ impl Reactor {
         else {
             return Err(Ended::Gone);
         };
+        if conversation.is_quiet() {
+            conversation.idle_turns = conversation.idle_turns.saturating_add(1);
+            return Ok(0);
+        }
         let Some(station) = self.stations.get(*station) else { return Err(Ended::Gone) };
         let is_observer = conversation.row == self.ledger.observers();
         let handler = if is_observer { &self.observing } else { &station.handler };
