@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use bellwire::{Client, Session};
+use bellwire::{Client, ClientConfig, Session};
 
 use crate::floor::pipeline;
 use crate::floor::{Cpus, Prober, Ratio, hot, ns_each};
@@ -22,7 +22,8 @@ pub fn sixteen(cpus: Cpus) -> Outcome {
     let provider = Provider::start(cpus, Wait::Spin);
     let mut prober = Prober::start(cpus)?;
     let mut floor = pipeline::Floor::start(cpus, 64, DEPTH as usize)?;
-    let mut client = provider.client::<Echo<64>>();
+    let config = ClientConfig { max_in_flight: DEPTH as usize, ..provider.config() };
+    let mut client = provider.client_with::<Echo<64>>(config);
     let report = Ratio::new("pipeline, 16 in flight, 64 B / bare rings").run(
         40,
         || Ok(ns_each(floor.messages(CALLS)?, CALLS)),
@@ -123,18 +124,14 @@ fn judge(
 fn pipelined(client: &mut Client<Echo<64>>, n: u64) -> Duration {
     let session = client.session().expect("the session is gone");
     let request = [0x5a; 64];
-    let began = Instant::now();
-    let (mut sent, mut answered) = (0, 0);
-    while answered < n {
-        while sent < n && sent - answered < DEPTH {
-            session.submit(black_box(&request)).expect("no room for sixteen");
-            sent += 1;
-        }
-        while let Some((_, answer)) = session.try_reply().expect("the provider is gone") {
-            assert_eq!(answer.expect("no answer"), request);
-            answered += 1;
-        }
-    }
+    let (began, mut answered) = (Instant::now(), 0);
+    let requests = (0..n).map(|_| black_box(&request));
+    let all = session.call_many(requests, |_, answer| {
+        assert_eq!(answer.expect("no answer"), request);
+        answered += 1;
+    });
+    all.expect("the provider is gone");
+    assert_eq!(answered, n);
     began.elapsed()
 }
 

@@ -134,7 +134,7 @@ impl Provider {
         self.client_with(ClientConfig { spin: self.wait.policy(), ..config })
     }
 
-    fn client_with<S: Service>(&self, config: ClientConfig) -> Client<S> {
+    pub fn client_with<S: Service>(&self, config: ClientConfig) -> Client<S> {
         let mut client = Client::with_config(&self.run_dir(), config);
         client.connect().expect("the provider refused");
         client

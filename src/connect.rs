@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use bellwire_core::call::MAX_WINDOW;
 use bellwire_core::drive::{Drive, SHRINK_AFTER};
 use bellwire_core::handshake::{ClientHandshake, ClientStep, FEATURES, HandshakeError};
 use bellwire_core::lane::{LaneTerms, Lanes};
@@ -35,6 +36,11 @@ pub struct ClientConfig {
     /// What to do with a request that the lane has no room for now. Default: [`WhenFull::Adapt`]. For some calls
     /// only: [`Session::when_full`](crate::Session::when_full).
     pub when_full: WhenFull,
+    /// Requests of a session that are in flight at most, counted from the oldest unanswered one, 1 to 65 536, which is the
+    /// default; what is above that finds no room. A small number keeps answers soon and caches warm while
+    /// [`Session::call_many`](crate::Session::call_many) sends. The provider has a limit of its own:
+    /// [`ServerConfig::max_in_flight`](crate::ServerConfig::max_in_flight).
+    pub max_in_flight: usize,
     /// The size of the lane that requests travel in, to begin with and when it is idle. Default: 16 KiB, which
     /// carries requests of up to 8 144 bytes; a longer one makes it grow.
     pub lane: Geometry,
@@ -87,6 +93,7 @@ impl Default for ClientConfig {
             timeout: Duration::from_secs(5),
             connect_timeout: Duration::from_secs(2),
             when_full: WhenFull::default(),
+            max_in_flight: MAX_WINDOW,
             lane: Geometry::DEFAULT,
             max_learned_lane: LEARNED_LANE,
             limits: Limits::default(),

@@ -92,7 +92,7 @@ pub enum SubmitError {
     #[error(transparent)]
     Push(#[from] PushError),
     /// Too many requests wait for an answer.
-    #[error("{} requests already wait for an answer: take replies first", MAX_WINDOW)]
+    #[error("as many requests as may already wait for an answer: take replies first")]
     Window,
     /// The peer has said bye.
     #[error("the peer has closed the session")]
@@ -113,11 +113,13 @@ enum Slot {
 }
 
 /// The calling end of a session, without I/O: which requests are in flight, and what came back.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct CallMachine {
     /// The id of the first slot.
     first: u64,
     slots: VecDeque<Slot>,
+    /// The most slots.
+    window: usize,
     in_flight: usize,
     /// Answers that nobody waited for any more, since they were asked for last.
     dropped: u64,
@@ -130,10 +132,32 @@ pub struct CallMachine {
     arriving: Option<(u64, usize)>,
 }
 
+impl Default for CallMachine {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl CallMachine {
     /// A new session's machine.
     pub fn new() -> Self {
-        Self { first: 1, ..Self::default() }
+        Self {
+            first: 1,
+            slots: VecDeque::new(),
+            window: MAX_WINDOW,
+            in_flight: 0,
+            dropped: 0,
+            closed: None,
+            sending: None,
+            broken_off: None,
+            arriving: None,
+        }
+    }
+
+    /// Sets how many requests may be in flight, counted from the oldest unanswered one: 1 to [`MAX_WINDOW`], which is
+    /// the default. What is in flight already stays so.
+    pub fn set_window(&mut self, requests: usize) {
+        self.window = requests.clamp(1, MAX_WINDOW);
     }
 
     /// Writes a request into the lane. [`Lanes::commit`] publishes it.
@@ -383,7 +407,7 @@ impl CallMachine {
 
     /// Whether as many requests are in flight as may be, counted from the oldest unanswered one.
     pub fn is_at_limit(&self) -> bool {
-        self.slots.len() >= MAX_WINDOW
+        self.slots.len() >= self.window
     }
 
     /// How many requests wait for their answer.

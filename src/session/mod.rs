@@ -110,6 +110,7 @@ impl<S: Service> Session<S> {
         let [requests, _] = opened.drive.lane_stats();
         let mut drive = opened.drive;
         drive.set_growth(config.when_full.growth());
+        drive.set_window(config.max_in_flight);
         Self {
             drive,
             board: opened.board,

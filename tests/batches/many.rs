@@ -135,3 +135,30 @@ fn calls_that_nobody_answers_end_at_their_deadline() {
     assert_eq!(told, 2);
     house.close();
 }
+
+#[test]
+fn no_more_requests_are_in_flight_than_the_client_is_configured_for() {
+    let house = House::with(ServerConfig { workers: 1, ..ServerConfig::default() });
+    let config = ClientConfig { max_in_flight: 3, ..patient() };
+    let mut client = house.client_with::<Hold>(config);
+    let session = client.session().unwrap();
+    for at in 0..3 {
+        session.submit(&at).unwrap();
+    }
+    let error = session.submit(&3).unwrap_err();
+    assert!(matches!(error, CallError::WouldBlock), "{error}");
+    assert_eq!((session.stats().made, session.stats().in_flight), (3, 3));
+    house.release();
+    // Whoever may wait does so, for the oldest answer.
+    assert_eq!(session.call(&4).unwrap(), 4);
+    for at in 0..3 {
+        assert_eq!(session.wait_reply(Duration::from_secs(60)).unwrap().1.unwrap(), at);
+    }
+    let requests: Vec<u64> = (0..1000).collect();
+    let mut answers = Vec::new();
+    session.call_many(&requests, |at, answer| answers.push((at, answer.unwrap()))).unwrap();
+    answers.sort_unstable();
+    let wanted: Vec<_> = requests.iter().map(|at| (*at as usize, *at)).collect();
+    assert_eq!(answers, wanted);
+    house.close();
+}

@@ -116,6 +116,11 @@ impl<P: Port> Drive<P> {
         self.growth = growth;
     }
 
+    /// Sets how many requests may be in flight: see [`CallMachine::set_window`].
+    pub fn set_window(&mut self, requests: usize) {
+        self.calls.set_window(requests);
+    }
+
     /// The transport's end.
     pub fn port(&self) -> &P {
         &self.port
