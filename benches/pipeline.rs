@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use bellwire::{Client, ClientConfig, Session};
+use bellwire::{Client, ClientConfig, Geometry, Session};
 
 use crate::floor::pipeline;
 use crate::floor::{Cpus, Prober, Ratio, hot, ns_each};
@@ -22,7 +22,8 @@ pub fn sixteen(cpus: Cpus) -> Outcome {
     let provider = Provider::start(cpus, Wait::Spin);
     let mut prober = Prober::start(cpus)?;
     let mut floor = pipeline::Floor::start(cpus, 64, DEPTH as usize)?;
-    let config = ClientConfig { max_in_flight: DEPTH as usize, ..provider.config() };
+    let lane = Geometry::DEFAULT;
+    let config = ClientConfig { max_in_flight: DEPTH as usize, lane, ..provider.config() };
     let mut client = provider.client_with::<Echo<64>>(config);
     let report = Ratio::new("pipeline, 16 in flight, 64 B / bare rings").run(
         40,
@@ -55,7 +56,7 @@ pub fn batches(cpus: Cpus) -> Outcome {
     let items: u64 = sizes.iter().map(|size| *size as u64).sum();
     let mean = usize::try_from(items)? / sizes.len();
     let mut floor = hot::Bare::start(cpus, mean * 8)?;
-    let mut client = provider.client::<Add>();
+    let mut client = provider.plain_client::<Add>();
     let numbers: Vec<u64> = (0..MOST as u64).map(|at| at.wrapping_mul(0x9e37_79b9)).collect();
     let exchanges = sizes.len() as u64 * 10;
     let mut measured = || {
