@@ -20,6 +20,7 @@ mod sessions;
 mod signal;
 mod snoop;
 mod stage;
+mod stats;
 mod top;
 mod tracer;
 
