@@ -11,6 +11,7 @@ mod error;
 mod export;
 mod hist;
 mod histogram;
+mod links;
 mod list;
 mod notes;
 mod out;

@@ -30,12 +30,12 @@ use crate::args::{Rate, Scope};
 use crate::call::{self, Told};
 use crate::error::Error;
 use crate::histogram::Histogram;
+use crate::links;
 use crate::out::tell;
 use crate::processes::{self, PROVIDER, Traceable};
 use crate::stats::{self, Stats};
 use skeleton::{TraceSkel, TraceSkelBuilder, types};
 
-/// Threads that detach: the kernel waits for a grace period each time.
 type Links = Vec<Link>;
 
 /// What is traced, until it is dropped.
@@ -185,10 +185,14 @@ impl<'a> Tracer<'a> {
         Ok(links)
     }
 
-    /// All at once: the kernel lets each wait for the same grace period.
+    /// All at once: the kernel lets each wait for the same grace period. libbpf keeps account of the probes without a lock,
+    /// so that it forgets them one after the other, and what is attached goes when the last descriptor does.
     fn detach(&mut self) {
+        // Without them libbpf closes the last ones: that takes longer, and is all.
+        let held = links::hold().unwrap_or_default();
+        self.links.clear();
         std::thread::scope(|scope| {
-            for link in self.links.drain(..) {
+            for link in held {
                 scope.spawn(move || drop(link));
             }
         });
