@@ -2,10 +2,12 @@
 #![allow(unsafe_code, reason = "maps memory that the kernel writes, and reads it")]
 
 use std::io;
+use std::mem::offset_of;
 use std::os::fd::AsFd;
 use std::ptr::{self, NonNull};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use zerocopy::FromBytes;
 
 use crate::call;
 use crate::histogram::{BUCKETS, Histogram};
@@ -30,7 +32,7 @@ struct SessionStats {
 }
 
 /// `struct total` of `bpf/trace.h`.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, FromBytes)]
 #[repr(C)]
 struct Total {
     sum: u64,
@@ -39,7 +41,8 @@ struct Total {
 
 /// The map, in memory: an array whose entries stand side by side.
 pub(crate) struct Stats {
-    slots: NonNull<SessionStats>,
+    /// Of a page.
+    start: NonNull<u8>,
 }
 
 impl Stats {
@@ -50,46 +53,45 @@ impl Stats {
         // SAFETY: at an address that the kernel chooses; nothing that is in use is replaced.
         let start =
             unsafe { mmap(ptr::null_mut(), Self::LEN, ProtFlags::READ, MapFlags::SHARED, map, 0) }?;
-        let slots = NonNull::new(start.cast()).ok_or(io::ErrorKind::InvalidData)?;
-        Ok(Self { slots })
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Self { start })
     }
 
     /// What was counted in an entry; `None` when nothing was.
-    pub(crate) fn read(&self, at: usize) -> Option<(Key, Counted)> {
-        assert!(at < SLOTS);
-        // SAFETY: the map has as many entries, and is mapped as long as this is.
-        let slot = unsafe { self.slots.add(at) }.as_ptr();
-        // SAFETY: a field of an entry that is mapped; any bytes make one. Volatile, since the kernel writes meanwhile.
-        let totals = unsafe { (&raw const (*slot).totals).read_volatile() };
+    pub(crate) fn read(&self, slot: usize) -> Option<(Key, Counted)> {
+        let totals: [Total; STAGES] = self.field(slot, offset_of!(SessionStats, totals));
         if totals.iter().all(|total| total.sum == 0) {
             return None;
         }
-        // SAFETY: as above.
-        let service = unsafe { (&raw const (*slot).service).read_volatile() };
-        // SAFETY: as above.
-        let [number, created] = unsafe { slot.cast::<[u64; 2]>().read_volatile() };
-        // SAFETY: as above.
-        let server = unsafe { (&raw const (*slot).server).read_volatile() };
-        // SAFETY: as above.
-        let client = unsafe { (&raw const (*slot).client).read_volatile() };
-        let stages = totals.iter().enumerate().map(|(stage, total)| {
-            // SAFETY: as above; there are as many stages as totals.
-            let buckets =
-                unsafe { (&raw const (*slot).buckets).cast::<[u64; BUCKETS]>().add(stage) };
-            // SAFETY: as above.
-            Histogram::new(total.sum, total.max, &unsafe { buckets.read_volatile() })
-        });
+        let service: [u8; NAME] = self.field(slot, offset_of!(SessionStats, service));
+        let number = self.field(slot, offset_of!(SessionStats, number));
+        let created = self.field(slot, offset_of!(SessionStats, created));
+        let server = self.field(slot, offset_of!(SessionStats, server));
+        let client = self.field(slot, offset_of!(SessionStats, client));
+        let buckets: [[u64; BUCKETS]; STAGES] = self.field(slot, offset_of!(SessionStats, buckets));
+        let stages = totals.iter().zip(&buckets);
+        let stages = stages.map(|(total, of)| Histogram::new(total.sum, total.max, of));
         let key = Key {
-            service: if at == 0 { "(others)".to_owned() } else { call::text(&service) },
+            service: if slot == 0 { "(others)".to_owned() } else { call::text(&service) },
             session: (created > 0).then_some((number, created)),
         };
         Some((key, Counted { server, client, stages: stages.collect() }))
+    }
+
+    /// What stands so many bytes from the begin of an entry.
+    fn field<T: FromBytes>(&self, slot: usize, offset: usize) -> T {
+        let at = slot * size_of::<SessionStats>() + offset;
+        assert!(at + size_of::<T>() <= Self::LEN && at.is_multiple_of(align_of::<T>()));
+        let field = self.start.as_ptr().wrapping_add(at).cast::<T>();
+        // SAFETY: aligned and inside the map, as was just looked at; any bytes make one. Volatile, since the kernel
+        // writes meanwhile.
+        unsafe { field.read_volatile() }
     }
 }
 
 impl Drop for Stats {
     fn drop(&mut self) {
         // SAFETY: it is mapped, so long, and nobody reads it any more.
-        let _ = unsafe { munmap(self.slots.as_ptr().cast(), Self::LEN) };
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), Self::LEN) };
     }
 }
