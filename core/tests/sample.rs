@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use bellwire_core::probes::Cap;
 use bellwire_core::sample::Chooser;
 use bellwire_core::sim::Sim;
 use bellwire_core::wire::{
@@ -10,7 +11,7 @@ use bellwire_core::wire::{
 };
 use bellwire_core::{Instant, OwnMemory, PeerMemory};
 
-const CAP: u64 = 5_000;
+const CAP: Cap = Cap { most: 5_000, few: 1_000 };
 const START: Instant = Instant::from_nanos(1 << 50);
 
 /// Sends `count` messages this far apart, and returns which of them were chosen.
@@ -27,8 +28,29 @@ fn a_fast_stream_is_sampled_at_its_cap() {
     let mut chooser = Chooser::new(7);
     // A second of ten million messages.
     let chosen = stream(&mut chooser, START, Duration::from_nanos(100), 10_000_000).len() as u64;
-    assert!(chosen <= CAP + CAP / 50, "{chosen} in a second");
-    assert!(chosen >= CAP / 2, "{chosen} in a second");
+    assert!(chosen <= CAP.most + CAP.most / 50, "{chosen} in a second");
+    assert!(chosen >= CAP.most / 2, "{chosen} in a second");
+}
+
+#[test]
+fn calls_that_take_as_long_as_a_sample_are_sampled_seldom() {
+    let mut chooser = Chooser::new(7);
+    // A second of 50 000 messages: 5 000 would be each tenth of them.
+    let chosen = stream(&mut chooser, START, Duration::from_micros(20), 50_000).len();
+    assert!(chosen > 1_000 && chosen < 1_700, "{chosen} of 50 000");
+    let mut chooser = Chooser::new(7);
+    let chosen = stream(&mut chooser, START, Duration::from_micros(200), 5_000).len() as u64;
+    assert!(chosen > CAP.few / 2 && chosen < CAP.few + CAP.few / 10, "{chosen} of 5 000");
+}
+
+#[test]
+fn who_asks_for_more_gets_it_whatever_their_share() {
+    let mut chooser = Chooser::new(7);
+    let high = |at: &u32| {
+        let now = START.after(Duration::from_micros(40) * *at);
+        chooser.is_due(Cap::of_any_share(50_000)) && chooser.choose(now)
+    };
+    assert_eq!((0..25_000).filter(high).count(), 25_000);
 }
 
 #[test]
@@ -43,7 +65,7 @@ fn a_cap_without_limit_samples_every_message() {
     let mut chooser = Chooser::new(7);
     let every = |at: u64| {
         let now = START.after(Duration::from_nanos(at * 100));
-        chooser.is_due(u64::MAX) && chooser.choose(now)
+        chooser.is_due(Cap::ALL) && chooser.choose(now)
     };
     assert!((0..1_000_000).all(every));
 }
@@ -82,7 +104,7 @@ fn a_tracer_that_wants_more_gets_the_next_message() {
     let mut chooser = Chooser::new(7);
     stream(&mut chooser, START, Duration::from_nanos(20), 50_000_000);
     let later = START.after(Duration::from_secs(2));
-    assert!(chooser.is_due(u64::MAX) && chooser.choose(later));
+    assert!(chooser.is_due(Cap::ALL) && chooser.choose(later));
 }
 
 #[test]

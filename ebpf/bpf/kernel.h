@@ -21,6 +21,7 @@ typedef _Bool bool;
 enum {
 	BPF_ANY = 0,
 	BPF_NOEXIST = 1,
+	BPF_F_MMAPABLE = 1 << 10,
 	BPF_F_CURRENT_CPU = 0xffffffff,
 };
 
@@ -83,6 +84,8 @@ struct task_struct {
 struct pt_regs {
 	unsigned long r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip;
 } __attribute__((preserve_access_index));
+/* Those that hold arguments are among the first. */
+#define REGISTERS 15
 #elif defined(__TARGET_ARCH_arm64)
 struct user_pt_regs {
 	__u64 regs[31];
@@ -91,6 +94,7 @@ struct user_pt_regs {
 struct pt_regs {
 	struct user_pt_regs user_regs;
 } __attribute__((preserve_access_index));
+#define REGISTERS 31
 #endif
 
 #endif

@@ -6,7 +6,15 @@
 /* Set before the programs are loaded: each session is counted by itself, not all of a service together. */
 const volatile bool by_session = false;
 
-struct session_stats stats[SESSIONS];
+/* In a map of its own: a variable would be written to the kernel, all zeroes of it, when the programs are loaded. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, SESSIONS);
+	__type(key, __u32);
+	__type(value, struct session_stats);
+} stats SEC(".maps");
+
 __u32 next_session = 1;
 
 /* Which entry of stats a session or a service has. */
@@ -43,29 +51,31 @@ static __always_inline __u32 bucket(__u64 value)
 /* In a function of its own, which is verified once. */
 __attribute__((noinline)) int count(__u32 slot, __u32 stage, __u64 nanos)
 {
-	if (slot >= SESSIONS || stage >= STAGES)
-		return 0;
-	struct histogram *histogram = &stats[slot].stages[stage];
+	struct session_stats *session = bpf_map_lookup_elem(&stats, &slot);
 	__u32 at = bucket(nanos);
-	if (at >= BUCKETS)
+	if (!session || stage >= STAGES || at >= BUCKETS)
 		return 0;
-	__sync_fetch_and_add(&histogram->sum, nanos);
-	__sync_fetch_and_add(&histogram->buckets[at], 1);
+	struct total *total = &session->totals[stage];
+	__sync_fetch_and_add(&total->sum, nanos);
+	__sync_fetch_and_add(&session->buckets[stage].counts[at], 1);
 	/* Two at once may lose the smaller of two new largest values. */
-	if (nanos > histogram->max)
-		histogram->max = nanos;
+	if (nanos > total->max)
+		total->max = nanos;
 	return 0;
 }
 
-/* In a function of its own, which is verified once. */
-__attribute__((noinline)) int clear(__u32 slot)
+/* In a function of its own, which is verified once, and not for each stage. */
+__attribute__((noinline)) int clear_stage(__u32 slot, __u32 stage)
 {
-	if (slot >= SESSIONS)
+	struct session_stats *session = bpf_map_lookup_elem(&stats, &slot);
+	if (!session || stage >= STAGES)
 		return 0;
+	session->totals[stage].sum = 0;
+	session->totals[stage].max = 0;
 	/* Volatile, lest the compiler calls memset(), which is not there. */
-	volatile __u64 *words = (__u64 *)stats[slot].stages;
-	for (__u32 at = 0; at < sizeof(stats[slot].stages) / (sizeof(__u64)); at++)
-		words[at] = 0;
+	volatile __u64 *buckets = session->buckets[stage].counts;
+	for (__u32 at = 0; at < BUCKETS; at++)
+		buckets[at] = 0;
 	return 0;
 }
 
@@ -79,7 +89,8 @@ static __always_inline __u32 fresh_slot(void)
 		return slot;
 	if (bpf_map_pop_elem(&freed, &slot) || slot >= SESSIONS)
 		return 0;
-	clear(slot);
+	for (__u32 stage = 0; stage < STAGES; stage++)
+		clear_stage(slot, stage);
 	return slot;
 }
 
@@ -107,7 +118,9 @@ static __always_inline __u32 slot_of(const struct session_record *record, __u32 
 		known = bpf_map_lookup_elem(&sessions, &key);
 		return known ? *known : 0;
 	}
-	struct session_stats *session = &stats[slot];
+	struct session_stats *session = bpf_map_lookup_elem(&stats, &slot);
+	if (!session)
+		return 0;
 	session->key = key;
 	session->server = server;
 	session->client = client;

@@ -30,22 +30,23 @@ struct losses losses;
 
 /* Threads that have taken samples, by a hash of their number: one that meets another's place takes it. No helper is called
  * to find one, since the scheduler waits meanwhile; and what the waking processor writes stands apart from what the
- * woken one does, so that neither waits for the other's cache line. */
+ * woken one does, so that neither waits for the other's cache line. Each line has the number, too: a second one, which
+ * is in no cache as a rule, costs as much as all the rest. */
 #define THREAD_BITS 12
 #define THREADS (1 << THREAD_BITS)
 
-__u32 thread_ids[THREADS];
-
 struct {
-	__u64 at;
+	__u32 tid;
 	__u32 by;
+	__u64 at;
 	char comm[COMM];
 } __attribute__((aligned(64))) wakings[THREADS];
 
 struct {
-	__u64 on_cpu;
+	__u32 tid;
 	/* It did not leave its processor by itself: when it comes back, it was not woken. */
 	__u32 preempted;
+	__u64 on_cpu;
 } __attribute__((aligned(64))) switches[THREADS];
 
 /* Requests that were taken, until their answers are. */
@@ -94,7 +95,7 @@ SEC("tp_btf/sched_waking")
 int BPF_PROG(on_waking, struct task_struct *task)
 {
 	__u32 slot = thread_slot(task->pid);
-	if (thread_ids[slot] != task->pid)
+	if (wakings[slot].tid != task->pid)
 		return 0;
 	wakings[slot].at = bpf_ktime_get_ns();
 	if (slow != ~0ULL) {
@@ -107,13 +108,14 @@ int BPF_PROG(on_waking, struct task_struct *task)
 SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
+	if (preempt) {
+		__u32 left = prev->pid, place = thread_slot(left);
+		if (switches[place].tid == left)
+			switches[place].preempted = 1;
+	}
+	__u32 came = next->pid, slot = thread_slot(came);
 	/* The idle one has no number. */
-	__u32 left = prev->pid, slot = thread_slot(left);
-	if (left && preempt && thread_ids[slot] == left)
-		switches[slot].preempted = 1;
-	__u32 came = next->pid;
-	slot = thread_slot(came);
-	if (!came || thread_ids[slot] != came)
+	if (!came || switches[slot].tid != came)
 		return 0;
 	if (switches[slot].preempted)
 		switches[slot].preempted = 0;
@@ -122,15 +124,11 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	return 0;
 }
 
-/* What the clock of this task's time namespace is ahead of the host's. */
-static __always_inline __s64 clock_offset(void)
+/* What the clock of this task's time namespace is ahead of the host's. A task that ends has none: zeroes are read then. */
+static __always_inline __s64 clock_offset(struct task_struct *task)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
-	struct timespec64 ahead = {};
-	struct time_namespace *time_ns = BPF_CORE_READ(task, nsproxy, time_ns);
-	if (time_ns)
-		bpf_core_read(&ahead, sizeof(ahead), &time_ns->offsets.monotonic);
-	return ahead.tv_sec * SECOND + ahead.tv_nsec;
+	struct time_namespace *time_ns = task->nsproxy->time_ns;
+	return time_ns->offsets.monotonic.tv_sec * SECOND + time_ns->offsets.monotonic.tv_nsec;
 }
 
 static __always_inline bool is_wanted(const struct session_record *record)
@@ -146,18 +144,33 @@ static __always_inline bool is_wanted(const struct session_record *record)
 	return true;
 }
 
+/* Of `message` and `reply`. */
+enum { SESSION, SEQUENCE, SENT, PUBLISHED, RECEIVED, LENGTH, SAMPLE_ARGS };
+
+/* All arguments at once: bpf_usdt_arg() looks for the note and reads the registers for each of them anew. */
+static __always_inline int sample_args(struct pt_regs *ctx, __u64 args[SAMPLE_ARGS])
+{
+	int id = __bpf_usdt_spec_id(ctx);
+	struct __bpf_usdt_spec *spec = bpf_map_lookup_elem(&__bpf_usdt_specs, &id);
+	__u64 registers[REGISTERS];
+	if (!spec || bpf_probe_read_kernel(registers, sizeof(registers), ctx))
+		return -1;
+	for (int arg = 0; arg < SAMPLE_ARGS; arg++) {
+		__u64 at = spec->args[arg].reg_off / sizeof(__u64);
+		/* The notes of the library have nothing else: docs/tracing.md. */
+		if (spec->args[arg].arg_type != BPF_USDT_ARG_REG || at >= REGISTERS)
+			return -1;
+		args[arg] = registers[at];
+	}
+	return 0;
+}
+
 /* One end's part of a sample. The peer's two times stay as the peer told them. */
 static __always_inline int read_sample(struct pt_regs *ctx, struct session_record *record,
 				       struct call_key *key, struct way *way, __s64 ahead)
 {
-	long session = 0, sequence = 0, sent = 0, published = 0, received = 0, length = 0;
-	bpf_usdt_arg(ctx, 0, &session);
-	bpf_usdt_arg(ctx, 1, &sequence);
-	bpf_usdt_arg(ctx, 2, &sent);
-	bpf_usdt_arg(ctx, 3, &published);
-	bpf_usdt_arg(ctx, 4, &received);
-	bpf_usdt_arg(ctx, 5, &length);
-	if (bpf_probe_read_user(record, sizeof(*record), (void *)session)) {
+	__u64 args[SAMPLE_ARGS];
+	if (sample_args(ctx, args) || bpf_probe_read_user(record, sizeof(*record), (void *)args[SESSION])) {
 		__sync_fetch_and_add(&losses.unread, 1);
 		return -1;
 	}
@@ -166,24 +179,25 @@ static __always_inline int read_sample(struct pt_regs *ctx, struct session_recor
 	struct task_struct *task = bpf_get_current_task_btf();
 	key->session.number = record->number;
 	key->session.created = record->created;
-	key->sequence = sequence;
-	way->sent = sent;
-	way->published = published;
-	way->received = received - ahead;
-	way->length = length;
+	key->sequence = args[SEQUENCE];
+	way->sent = args[SENT];
+	way->published = args[PUBLISHED];
+	way->received = args[RECEIVED] - ahead;
+	way->length = args[LENGTH];
 	way->pid = own_pid(task->group_leader);
 	way->tid = own_pid(task);
 	bpf_get_current_comm(way->comm, sizeof(way->comm));
 	__u32 slot = thread_slot(task->pid);
-	if (thread_ids[slot] == task->pid) {
+	if (wakings[slot].tid == task->pid && switches[slot].tid == task->pid) {
 		way->waking = wakings[slot].at;
 		way->on_cpu = switches[slot].on_cpu;
 		way->waker = wakings[slot].by;
 		__builtin_memcpy(way->waker_comm, wakings[slot].comm, COMM);
 	} else {
-		thread_ids[slot] = task->pid;
 		wakings[slot].at = 0;
+		wakings[slot].tid = task->pid;
 		switches[slot].preempted = 0;
+		switches[slot].tid = task->pid;
 	}
 	return 0;
 }
@@ -208,7 +222,7 @@ int on_message(struct pt_regs *ctx)
 	struct session_record record;
 	struct call_key key = {};
 	struct way way = {};
-	__s64 ahead = clock_offset();
+	__s64 ahead = clock_offset(bpf_get_current_task_btf());
 	if (read_sample(ctx, &record, &key, &way, ahead))
 		return 0;
 	if (ahead)
@@ -275,7 +289,7 @@ int on_reply(struct pt_regs *ctx)
 	struct session_record record;
 	struct call_key key = {};
 	struct way reply = {};
-	__s64 ahead = clock_offset();
+	__s64 ahead = clock_offset(bpf_get_current_task_btf());
 	if (read_sample(ctx, &record, &key, &reply, ahead))
 		return 0;
 	struct way *taken = bpf_map_lookup_elem(&calls, &key);

@@ -106,17 +106,22 @@ struct note_event {
 	char comm[COMM];
 };
 
-struct histogram {
+struct total {
 	__u64 sum;
 	__u64 max;
-	__u64 buckets[BUCKETS];
 };
 
+struct buckets {
+	__u64 counts[BUCKETS];
+};
+
+/* src/stats.rs reads it. */
 struct session_stats {
 	struct stats_key key;
 	__u32 server;
 	__u32 client;
-	struct histogram stages[STAGES];
+	struct total totals[STAGES];
+	struct buckets buckets[STAGES];
 };
 
 /* What was not counted, and why. */

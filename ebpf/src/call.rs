@@ -181,7 +181,7 @@ impl Direction {
 }
 
 /// A text that ends at the first zero, without what would act on a terminal.
-fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     let bytes = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
     printable(bytes)
 }

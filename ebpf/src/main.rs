@@ -11,6 +11,7 @@ mod error;
 mod export;
 mod hist;
 mod histogram;
+mod links;
 mod list;
 mod notes;
 mod out;
@@ -20,6 +21,7 @@ mod sessions;
 mod signal;
 mod snoop;
 mod stage;
+mod stats;
 mod top;
 mod tracer;
 

@@ -156,7 +156,8 @@ impl<W: Write> Trace<W> {
         inside: impl FnOnce(&mut Self) -> io::Result<()>,
     ) -> io::Result<()> {
         let Track { pid, tid, id } = track;
-        let event = |ph: &str, at: u64| json!({ "ph": ph, "cat": "call", "id": id, "name": name, "pid": pid, "tid": tid, "ts": micros(at) });
+        // Local to the process: an `id` by itself is one track of both ends, on which their slices do not nest.
+        let event = |ph: &str, at: u64| json!({ "ph": ph, "cat": "call", "id2": { "local": id }, "name": name, "pid": pid, "tid": tid, "ts": micros(at) });
         let mut begin = event("b", from);
         if let Some(fields) = begin.as_object_mut() {
             fields.insert("args".to_owned(), args.clone());

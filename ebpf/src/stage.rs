@@ -18,6 +18,9 @@ pub(crate) enum Stage {
     Call,
 }
 
+/// How many there are.
+pub(crate) const STAGES: usize = Stage::Call as usize + 1;
+
 /// The stages that make up a call; [`Stage::Reply`] is the sum of its four.
 pub(crate) const PARTS: [Stage; 6] =
     [Stage::Send, Stage::Publish, Stage::Wake, Stage::OnCpu, Stage::Receive, Stage::Reply];

@@ -19,7 +19,7 @@ mod skeleton {
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::mem::MaybeUninit;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -30,16 +30,18 @@ use crate::args::{Rate, Scope};
 use crate::call::{self, Told};
 use crate::error::Error;
 use crate::histogram::Histogram;
+use crate::links;
 use crate::out::tell;
 use crate::processes::{self, PROVIDER, Traceable};
+use crate::stats::{self, Stats};
 use skeleton::{TraceSkel, TraceSkelBuilder, types};
 
-/// Threads that detach: the kernel waits for a grace period each time.
 type Links = Vec<Link>;
 
 /// What is traced, until it is dropped.
 pub(crate) struct Tracer<'a> {
     skel: TraceSkel<'a>,
+    stats: Stats,
     links: Links,
 }
 
@@ -125,7 +127,8 @@ impl<'a> Tracer<'a> {
             settings.slow = wanted.slow.map_or(u64::MAX, nanos);
         }
         let skel = open.load().map_err(kernel("load the programs into the kernel"))?;
-        Ok(Self { skel, links: Vec::new() })
+        let stats = Stats::map(skel.maps.stats.as_fd()).map_err(Error::Io)?;
+        Ok(Self { skel, stats, links: Vec::new() })
     }
 
     /// Returns what is to be told of files that were left out.
@@ -182,10 +185,14 @@ impl<'a> Tracer<'a> {
         Ok(links)
     }
 
-    /// All at once: the kernel lets each wait for the same grace period.
+    /// All at once: the kernel lets each wait for the same grace period. libbpf keeps account of the probes without a lock,
+    /// so that it forgets them one after the other, and what is attached goes when the last descriptor does.
     fn detach(&mut self) {
+        // Without them libbpf closes the last ones: that takes longer, and is all.
+        let held = links::hold().unwrap_or_default();
+        self.links.clear();
         std::thread::scope(|scope| {
-            for link in self.links.drain(..) {
+            for link in held {
                 scope.spawn(move || drop(link));
             }
         });
@@ -193,21 +200,7 @@ impl<'a> Tracer<'a> {
 
     /// What was counted so far: by session, or by service. Read from mapped memory, without a system call.
     pub(crate) fn counted(&self) -> BTreeMap<Key, Counted> {
-        let mut counted = BTreeMap::new();
-        let Some(bss) = &self.skel.maps.bss_data else { return counted };
-        for (slot, session) in bss.stats.iter().enumerate() {
-            if session.stages.iter().all(|stage| stage.sum == 0) {
-                continue;
-            }
-            let types::session_key { number, created } = session.key.session;
-            let service =
-                if slot == 0 { "(others)".to_owned() } else { text(&session.key.service) };
-            let key = Key { service, session: (created > 0).then_some((number, created)) };
-            let stages = session.stages.iter().map(histogram).collect();
-            let (server, client) = (session.server, session.client);
-            counted.insert(key, Counted { server, client, stages });
-        }
-        counted
+        (0..stats::SLOTS).filter_map(|slot| self.stats.read(slot)).collect()
     }
 
     /// What could not be counted so far.
@@ -267,16 +260,3 @@ fn targets(scope: &Scope) -> Result<Vec<Target>, Error> {
     }
     Ok(found.into_iter().map(|Traceable { name, file, .. }| Target { name, file }).collect())
 }
-
-fn histogram(of: &types::histogram) -> Histogram {
-    Histogram::new(of.sum, of.max, &of.buckets)
-}
-
-/// A text that ends at the first zero.
-fn text(bytes: &[i8]) -> String {
-    let bytes = bytes.iter().take_while(|byte| **byte != 0);
-    let bytes: Vec<u8> = bytes.map(|byte| byte.cast_unsigned()).collect();
-    call::printable(&bytes)
-}
-
-const _: () = assert!(size_of::<[u64; crate::histogram::BUCKETS]>() == size_of::<[u64; 304]>());

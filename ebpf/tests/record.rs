@@ -34,7 +34,9 @@ fn slices(events: &[Value]) -> HashMap<(u64, String), Vec<Slice>> {
             continue;
         }
         assert!(event["cat"].is_string(), "{event}");
-        let track = (event["pid"].as_u64().unwrap(), event["id"].as_str().unwrap().to_owned());
+        // An "id" by itself belongs to no process: both ends of a call would be on one track, and not nest.
+        let track =
+            (event["pid"].as_u64().unwrap(), event["id2"]["local"].as_str().unwrap().to_owned());
         let stack = open.entry(track.clone()).or_default();
         let name = event["name"].as_str().unwrap().to_owned();
         match ph {

@@ -1,7 +1,9 @@
 //! The scripts for bpftrace, as they are shipped.
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -13,9 +15,12 @@ use crate::support::wait_until;
 
 /// How long bpftrace may take to print what it has.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// After which it is given up.
+const LONG: Duration = Duration::from_secs(30);
 
-/// What a script prints of a server whose client is told `order`, once it is attached to these probes.
-fn run(script: &str, probes: [&str; 2], order: &str) -> Option<String> {
+/// What a script prints of a server whose client is told `order`, once it is attached to these probes. What it prints
+/// before its end has this `word`: one that is interrupted as it gets its events may lose them.
+fn run(script: &str, probes: [&str; 2], order: &str, word: Option<&str>) -> Option<String> {
     let dir = tempfile::tempdir().unwrap();
     let server = Process::start("server", dir.path());
     let mut client = Process::start("client", dir.path());
@@ -33,9 +38,22 @@ fn run(script: &str, probes: [&str; 2], order: &str) -> Option<String> {
         return None;
     };
     let words = probes.map(|probe| semaphore::of(server.pid(), &program(), probe));
+    let pid = child.id();
     let mut is_gone = || child.try_wait().unwrap().is_some();
     wait_until(|| words.iter().all(Semaphore::is_armed) || is_gone());
+    // The kernel sets a breakpoint before bpftrace gives it a program.
+    wait_until(|| waits_for_events(pid) || is_gone());
+    let (tell, lines) = channel::<String>();
+    let stdout = BufReader::new(child.stdout.take().unwrap());
+    let reader = std::thread::spawn(move || {
+        stdout.lines().map_while(Result::ok).for_each(|line| drop(tell.send(line)));
+    });
     client.ask(order);
+    let mut printed = String::new();
+    while word.is_some_and(|word| !printed.contains(word)) {
+        let line = lines.recv_timeout(LONG).unwrap_or_else(|_| panic!("not told: {printed}"));
+        printed.extend([line.as_str(), "\n"]);
+    }
     // It forgets a signal that comes early: another one then.
     let pid = Pid::from_child(&child);
     let mut told = None;
@@ -48,21 +66,36 @@ fn run(script: &str, probes: [&str; 2], order: &str) -> Option<String> {
     });
     let output = child.wait_with_output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
-    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    reader.join().unwrap();
+    lines.iter().for_each(|line| printed.extend([line.as_str(), "\n"]));
     assert!(!printed.is_empty(), "{told}");
     Some(printed)
 }
 
+/// Whether a process sleeps in `epoll_wait` or, where that is all there is, `epoll_pwait`.
+fn waits_for_events(pid: u32) -> bool {
+    let call = if cfg!(target_arch = "x86_64") { "232 " } else { "22 " };
+    let now = std::fs::read_to_string(format!("/proc/{pid}/syscall"));
+    now.is_ok_and(|now| now.starts_with(call))
+}
+
 #[test]
 fn lanes_that_change_their_size_are_printed() {
-    let Some(printed) = run("lanes.bt", ["lane_full", "lane_resized"], "grow 6") else { return };
-    let line = printed.lines().find(|line| line.contains("resized")).unwrap();
+    let Some(printed) = run("lanes.bt", ["lane_full", "lane_resized"], "grow 6", Some("resized"))
+    else {
+        return;
+    };
+    let line = printed
+        .lines()
+        .find(|line| line.contains("resized"))
+        .unwrap_or_else(|| panic!("{printed}"));
     assert!(line.starts_with("nap ") && line.split_whitespace().nth(3) == Some("2"), "{printed}");
 }
 
 #[test]
 fn sessions_that_end_are_counted() {
-    let Some(printed) = run("failures.bt", ["call_failed", "session_closed"], "churn 5") else {
+    let Some(printed) = run("failures.bt", ["call_failed", "session_closed"], "churn 5", None)
+    else {
         return;
     };
     // The last one may still be closing.
@@ -72,7 +105,7 @@ fn sessions_that_end_are_counted() {
 
 #[test]
 fn rings_and_sleeps_are_counted() {
-    let Some(printed) = run("sleeps.bt", ["park_end", "ring"], "rested 20 0") else { return };
+    let Some(printed) = run("sleeps.bt", ["park_end", "ring"], "rested 20 0", None) else { return };
     assert!(printed.contains("@rings[nap, 1]: "), "{printed}");
     assert!(printed.contains("@slept_us[bellwire-reacto, 1]: "), "{printed}");
 }

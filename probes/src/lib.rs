@@ -48,6 +48,25 @@ pub struct Session {
 
 const _: () = assert!(offset_of!(Session, number) == 0x40 && size_of::<Session>() == 0x60);
 
+/// How many messages may be sampled a second, per session and direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cap {
+    /// So many at most.
+    pub most: u64,
+    /// So many whatever their share of all messages is; what is more may be a small share only.
+    pub few: u64,
+}
+
+impl Cap {
+    /// Every message.
+    pub const ALL: Self = Self::of_any_share(u64::MAX);
+
+    /// So many, however few messages there are.
+    pub const fn of_any_share(most: u64) -> Self {
+        Self { most, few: most }
+    }
+}
+
 /// A message whose way was stamped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample {

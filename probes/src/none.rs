@@ -1,6 +1,6 @@
 //! No probes: nothing is looked at and nothing is told.
 
-use crate::{Sample, Session};
+use crate::{Cap, Sample, Session};
 
 /// Whether there are probes in this build.
 pub const AVAILABLE: bool = false;
@@ -11,10 +11,10 @@ pub fn is_sampling() -> bool {
     false
 }
 
-/// How many messages a second may be sampled per direction.
+/// How many messages may be sampled: none.
 #[inline]
-pub fn cap() -> u64 {
-    0
+pub fn cap() -> Cap {
+    Cap::default()
 }
 
 /// A sample is begun at this cap.

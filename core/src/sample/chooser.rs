@@ -1,6 +1,7 @@
 use core::time::Duration;
 
 use crate::Instant;
+use crate::probes::Cap;
 
 /// How long the rate of messages is measured before the choice follows it.
 const WINDOW: Duration = Duration::from_millis(10);
@@ -8,6 +9,9 @@ const WINDOW: Duration = Duration::from_millis(10);
 const BURST_PART: u64 = 100;
 /// More messages are never skipped on the average.
 const MOST_SKIPPED: u64 = 1 << 20;
+/// Of more messages a second than may be sampled whatever their share, at most each so-many-th is. A sample takes
+/// microseconds: so it is a small part of the time of calls that take as long.
+const SHARE: u64 = 32;
 const SECOND: u64 = 1_000_000_000;
 
 /// Which messages are sampled: at random, and no more a second than the cap.
@@ -17,8 +21,9 @@ const SECOND: u64 = 1_000_000_000;
 /// what may be a sample only.
 #[derive(Debug)]
 pub struct Chooser {
-    /// Samples a second, at most.
-    cap: u64,
+    cap: Cap,
+    /// Samples a second, at most: what the cap allows at this rate of messages.
+    limit: u64,
     /// Messages to skip yet.
     skip: u64,
     /// Messages to skip on the average.
@@ -36,7 +41,8 @@ impl Chooser {
     /// One that draws from this seed.
     pub fn new(seed: u64) -> Self {
         Self {
-            cap: 0,
+            cap: Cap::default(),
+            limit: 0,
             skip: 0,
             mean: 0,
             seen: 0,
@@ -47,13 +53,13 @@ impl Chooser {
         }
     }
 
-    /// Whether the clock has to be looked at for this message, at most `cap` of which are sampled a second:
+    /// Whether the clock has to be looked at for this message, as many of which are sampled as `cap` allows:
     /// [`Chooser::choose`] then.
     #[inline]
-    pub fn is_due(&mut self, cap: u64) -> bool {
+    pub fn is_due(&mut self, cap: Cap) -> bool {
         if cap != self.cap {
             // What was to be skipped was drawn for another tracer.
-            (self.cap, self.skip, self.mean) = (cap, 0, 0);
+            (self.cap, self.limit, self.skip, self.mean) = (cap, cap.few, 0, 0);
         }
         self.seen += 1;
         if self.skip > 0 {
@@ -89,7 +95,9 @@ impl Chooser {
             return false;
         }
         let rate = u128::from(self.seen) * u128::from(SECOND) / u128::from(nanos.max(1));
-        let per_sample = rate / u128::from(self.cap.max(1));
+        let share = u64::try_from(rate).unwrap_or(u64::MAX) / SHARE;
+        self.limit = share.max(self.cap.few).min(self.cap.most);
+        let per_sample = rate / u128::from(self.limit.max(1));
         self.mean = u64::try_from(per_sample).unwrap_or(MOST_SKIPPED).min(MOST_SKIPPED);
         self.mean = self.mean.saturating_sub(1);
         (self.seen, self.began) = (0, now);
@@ -98,17 +106,16 @@ impl Chooser {
 
     /// Takes one sample of what is allowed, if there is one.
     fn spend(&mut self, now: Instant) -> bool {
-        let cap = self.cap;
-        let most = SECOND.saturating_mul((cap / BURST_PART).max(1));
+        let most = SECOND.saturating_mul((self.limit / BURST_PART).max(1));
         let passed = crate::time::nanos(now.since(self.refilled));
         self.refilled = now;
-        self.allowance = self.allowance.saturating_add(passed.saturating_mul(cap)).min(most);
+        self.allowance = self.allowance.saturating_add(passed.saturating_mul(self.limit)).min(most);
         match self.allowance.checked_sub(SECOND) {
             Some(left) => {
                 self.allowance = left;
                 true
             }
-            None => cap == u64::MAX,
+            None => self.limit == u64::MAX,
         }
     }
 

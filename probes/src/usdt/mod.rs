@@ -10,13 +10,13 @@ mod semaphore;
 use note::{probe, sigil};
 use semaphore::Semaphore;
 
-use crate::{Sample, Session};
+use crate::{Cap, Sample, Session};
 
 /// Whether there are probes in this build.
 pub const AVAILABLE: bool = true;
 
-/// Messages a second that may be sampled per direction, unless a tracer asks for more.
-const DEFAULT_CAP: u64 = 5_000;
+/// What may be sampled unless a tracer asks for more.
+const DEFAULT_CAP: Cap = Cap { most: 5_000, few: 1_000 };
 
 /// Whether a tracer wants samples.
 #[inline]
@@ -24,13 +24,13 @@ pub fn is_sampling() -> bool {
     Semaphore::Sampling.is_held()
 }
 
-/// How many messages a second may be sampled per direction: what the tracers that are attached ask for.
+/// How many messages may be sampled: what the tracers that are attached ask for.
 #[inline]
-pub fn cap() -> u64 {
+pub fn cap() -> Cap {
     if Semaphore::RateAll.is_held() {
-        u64::MAX
+        Cap::ALL
     } else if Semaphore::Rate50000.is_held() {
-        50_000
+        Cap::of_any_share(50_000)
     } else {
         DEFAULT_CAP
     }

@@ -1,0 +1,97 @@
+//! What the programs in the kernel count into: a map of theirs that is mapped here, and read without system calls.
+#![allow(unsafe_code, reason = "maps memory that the kernel writes, and reads it")]
+
+use std::io;
+use std::mem::offset_of;
+use std::os::fd::AsFd;
+use std::ptr::{self, NonNull};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use zerocopy::FromBytes;
+
+use crate::call;
+use crate::histogram::{BUCKETS, Histogram};
+use crate::stage::STAGES;
+use crate::tracer::{Counted, Key};
+
+/// `SESSIONS` of `bpf/trace.h`.
+pub(crate) const SLOTS: usize = 256;
+/// `NAME` of `bpf/trace.h`.
+const NAME: usize = 64;
+
+/// `struct session_stats` of `bpf/trace.h`.
+#[repr(C)]
+struct SessionStats {
+    number: u64,
+    created: u64,
+    service: [u8; NAME],
+    server: u32,
+    client: u32,
+    totals: [Total; STAGES],
+    buckets: [[u64; BUCKETS]; STAGES],
+}
+
+/// `struct total` of `bpf/trace.h`.
+#[derive(Clone, Copy, FromBytes)]
+#[repr(C)]
+struct Total {
+    sum: u64,
+    max: u64,
+}
+
+/// The map, in memory: an array whose entries stand side by side.
+pub(crate) struct Stats {
+    /// Of a page.
+    start: NonNull<u8>,
+}
+
+impl Stats {
+    const LEN: usize = SLOTS * size_of::<SessionStats>();
+
+    /// Maps it. The map has [`SLOTS`] entries.
+    pub(crate) fn map(map: impl AsFd) -> io::Result<Self> {
+        // SAFETY: at an address that the kernel chooses; nothing that is in use is replaced.
+        let start =
+            unsafe { mmap(ptr::null_mut(), Self::LEN, ProtFlags::READ, MapFlags::SHARED, map, 0) }?;
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Self { start })
+    }
+
+    /// What was counted in an entry; `None` when nothing was.
+    pub(crate) fn read(&self, slot: usize) -> Option<(Key, Counted)> {
+        let totals: [Total; STAGES] = self.field(slot, offset_of!(SessionStats, totals));
+        if totals.iter().all(|total| total.sum == 0) {
+            return None;
+        }
+        let service: [u8; NAME] = self.field(slot, offset_of!(SessionStats, service));
+        let number = self.field(slot, offset_of!(SessionStats, number));
+        let created = self.field(slot, offset_of!(SessionStats, created));
+        let server = self.field(slot, offset_of!(SessionStats, server));
+        let client = self.field(slot, offset_of!(SessionStats, client));
+        let buckets: [[u64; BUCKETS]; STAGES] = self.field(slot, offset_of!(SessionStats, buckets));
+        let stages = totals.iter().zip(&buckets);
+        let stages = stages.map(|(total, of)| Histogram::new(total.sum, total.max, of));
+        let key = Key {
+            service: if slot == 0 { "(others)".to_owned() } else { call::text(&service) },
+            session: (created > 0).then_some((number, created)),
+        };
+        Some((key, Counted { server, client, stages: stages.collect() }))
+    }
+
+    /// What stands so many bytes from the begin of an entry.
+    fn field<T: FromBytes>(&self, slot: usize, offset: usize) -> T {
+        let at = slot * size_of::<SessionStats>() + offset;
+        assert!(at + size_of::<T>() <= Self::LEN && at.is_multiple_of(align_of::<T>()));
+        let field = self.start.as_ptr().wrapping_add(at).cast::<T>();
+        // SAFETY: aligned and inside the map, as was just looked at; any bytes make one. Volatile, since the kernel
+        // writes meanwhile.
+        unsafe { field.read_volatile() }
+    }
+}
+
+impl Drop for Stats {
+    fn drop(&mut self) {
+        // SAFETY: it is mapped, so long, and nobody reads it any more.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), Self::LEN) };
+    }
+}
