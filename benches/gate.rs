@@ -1,6 +1,7 @@
 //! The ratios that `ci/budget` holds against `ci/budget.toml`, one line each: see `docs/budget.md`.
 
 use std::hint::black_box;
+use std::time::{Duration, Instant};
 
 use bellwire::{Refreshed, SnapshotCache};
 use bellwire_core::sync::{AtomicU64, Ordering};
@@ -13,6 +14,9 @@ use crate::stream::stream;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
+/// How long one of them may take. On a busy machine, where two processes that spin take turns, it would take minutes.
+const LIMIT: Duration = Duration::from_secs(15);
+
 /// Measures each ratio whose name holds `only`. What cannot be measured here says so in its line.
 pub fn run(cpus: Cpus, only: Option<&str>) {
     let gates: [(&str, fn(Cpus) -> Result<Report, Failure>); 4] = [
@@ -21,7 +25,8 @@ pub fn run(cpus: Cpus, only: Option<&str>) {
         ("stream-64", stream_64),
         ("refresh-unchanged", refresh_unchanged),
     ];
-    for (name, measure) in gates.into_iter().filter(|(name, _)| only.is_none_or(|only| *name == only))
+    for (name, measure) in
+        gates.into_iter().filter(|(name, _)| only.is_none_or(|only| *name == only))
     {
         match measure(cpus) {
             Ok(report) => {
@@ -44,6 +49,15 @@ fn line(report: &Report) -> String {
     format!("{median} {kept} {total} {moved} moved, {crowded} crowded, {elsewhere} in other places")
 }
 
+/// Takes no more samples once the time is up: then nothing is judged.
+fn in_time(sample: impl FnMut() -> Sample) -> impl FnMut() -> Sample {
+    let (began, mut sample) = (Instant::now(), sample);
+    move || match began.elapsed() > LIMIT {
+        true => Err(format!("not done within {} s: this machine is busy", LIMIT.as_secs()).into()),
+        false => sample(),
+    }
+}
+
 fn hot_call(cpus: Cpus) -> Result<Report, Failure> {
     const CALLS: u64 = 10_000;
     let cpus = cpus.two()?;
@@ -54,7 +68,7 @@ fn hot_call(cpus: Cpus) -> Result<Report, Failure> {
     let mut call = || assert_eq!(client.call(&[7; 64]).unwrap(), [7; 64]);
     Ratio::new("hot call, 64 B / hot floor").run(
         40,
-        || Ok(ns_each(floor.round_trips(CALLS)?, CALLS)),
+        in_time(|| Ok(ns_each(floor.round_trips(CALLS)?, CALLS))),
         || {
             timed(2_000, &mut call);
             Ok(ns_each(timed(CALLS, &mut call), CALLS))
@@ -71,7 +85,7 @@ fn parked_call(cpus: Cpus) -> Result<Report, Failure> {
     let mut floor = futex::Floor::start(cpus)?;
     Ratio::new("parked call, 64 B / bare futex").run(
         40,
-        || Ok(ns_each(floor.round_trips(CALLS)?, CALLS)),
+        in_time(|| Ok(ns_each(floor.round_trips(CALLS)?, CALLS))),
         || {
             let call = || assert_eq!(client.call(&[7; 64]).unwrap(), [7; 64]);
             Ok(ns_each(timed(CALLS, call), CALLS))
@@ -89,7 +103,7 @@ fn stream_64(cpus: Cpus) -> Result<Report, Failure> {
     let mut floor = copy::Floor::start(cpus, Shape::new(64, 1).ring(256 << 10))?;
     Ratio::new("stream, 64 B, each answered / plain copy").run(
         40,
-        || Ok(ns_each(floor.messages(MESSAGES)?, MESSAGES)),
+        in_time(|| Ok(ns_each(floor.messages(MESSAGES)?, MESSAGES))),
         || {
             stream(&mut client, &[7; 64], 5_000);
             Ok(ns_each(stream(&mut client, &[7; 64], MESSAGES), MESSAGES))

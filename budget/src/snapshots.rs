@@ -2,9 +2,7 @@
 
 use std::hint::black_box;
 
-use bellwire::cgroups::{
-    CgroupEntry, CgroupsSnapshot, Meta, Mode, encode, name_hash, synthetic,
-};
+use bellwire::cgroups::{CgroupEntry, CgroupsSnapshot, Meta, Mode, encode, name_hash, synthetic};
 use bellwire::{Refreshed, RunDir, Server, SnapshotCache};
 
 use crate::count;
@@ -39,9 +37,7 @@ pub fn count_all() {
     look_up("look-up-by-name", &keys, |(key, hash)| {
         black_box(view).find_by_name(*hash, &key.name).is_some()
     });
-    look_up("look-up-by-path", &keys, |(key, _)| {
-        black_box(view).find_by_path(&key.path).is_some()
-    });
+    look_up("look-up-by-path", &keys, |(key, _)| black_box(view).find_by_path(&key.path).is_some());
     drop(cache);
     server.stop();
 }

@@ -90,7 +90,8 @@ fn build(root: &Path) -> Result<(), Error> {
 fn sample(dump: &str) -> Option<Counted> {
     let after = |label: &str| dump.lines().find_map(|line| line.strip_prefix(label));
     let (name, times) = after("desc: Trigger: Client Request: ")?.trim().split_once('=')?;
-    let (total, times): (f64, f64) = (after("summary: ")?.trim().parse().ok()?, times.parse().ok()?);
+    let (total, times): (f64, f64) =
+        (after("summary: ")?.trim().parse().ok()?, times.parse().ok()?);
     Some(Counted { name: name.to_owned(), instructions: total / times })
 }
 

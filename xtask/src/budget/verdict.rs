@@ -44,7 +44,8 @@ pub(crate) fn of_counts(budget: &Budget, tools: &Tools, counted: &[Counted]) -> 
     let margin = if same { budget.margin } else { budget.margin_of_other_tools };
     let mut verdicts: Vec<Verdict> =
         counted.iter().map(|one| of_count(budget, margin, same, one)).collect();
-    let missing = budget.counts.iter().filter(|(name, _)| counted.iter().all(|one| one.name != *name));
+    let missing =
+        budget.counts.iter().filter(|(name, _)| counted.iter().all(|one| one.name != *name));
     verdicts.extend(missing.map(|(name, _)| Verdict::Over {
         name: name.clone(),
         text: format!("stands in the budget and was not counted; if it is gone: {UPDATE}"),
@@ -90,7 +91,11 @@ mod tests {
     use super::*;
 
     fn tools(rustc: &str) -> Tools {
-        Tools { rustc: rustc.to_owned(), valgrind: "valgrind-1".to_owned(), libc: "libc 1".to_owned() }
+        Tools {
+            rustc: rustc.to_owned(),
+            valgrind: "valgrind-1".to_owned(),
+            libc: "libc 1".to_owned(),
+        }
     }
 
     fn judged(counts: &[(&str, f64)], rustc: &str) -> Vec<Verdict> {
