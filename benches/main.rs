@@ -2,7 +2,7 @@
 //!
 //! `cargo bench` runs both; `cargo bench -- ratios` only the ratios
 //! (`cargo bench -- ratios hot` only those of the steps with that word), `cargo bench -- call` only criterion's
-//! benches of that name. Each other end is a real process, pinned to the second processor.
+//! benches of that name; `gate` is for `ci/budget`. Each other end is a real process, pinned to the second processor.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -21,6 +21,7 @@ mod asynchronous;
 mod call;
 mod crowd;
 mod floor;
+mod gate;
 mod large;
 mod pipeline;
 mod provider;
@@ -50,6 +51,10 @@ fn main() -> ExitCode {
     let wanted = words.next();
     if wanted.as_deref() == Some("ratios") {
         return ratios::run(cpus, words.next().as_deref());
+    }
+    if wanted.as_deref() == Some("gate") {
+        gate::run(cpus, words.next().as_deref());
+        return ExitCode::SUCCESS;
     }
     let mut criterion = Criterion::default()
         .warm_up_time(Duration::from_millis(500))

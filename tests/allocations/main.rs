@@ -1,8 +1,9 @@
 #![allow(unsafe_code, reason = "an allocator is counted")]
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
-//! How often memory is allocated for a batch, in all threads of this process: a program of its own.
+//! How often memory is allocated for a call and for a batch, in all threads of this process: a program of its own.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::{Mutex, PoisonError};
 
 use bellwire::{Client, RunDir, Server, ServerBuilder, ServerConfig, Service};
 use bellwire_core::sync::{AtomicU64, Ordering};
@@ -32,6 +33,9 @@ unsafe impl GlobalAlloc for Counting {
         unsafe { System.realloc(pointer, layout, size) }
     }
 }
+
+/// Held by each test: all of them count in the same place.
+static ALONE: Mutex<()> = Mutex::new(());
 
 struct Double;
 
@@ -71,7 +75,32 @@ fn measure(serve: impl FnOnce(&mut ServerBuilder), workers: usize) -> [u64; 3] {
 }
 
 #[test]
+fn no_hot_call_allocates_at_either_end() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let dir = tempfile::tempdir().unwrap();
+    let run_dir = RunDir::new(dir.path());
+    let mut builder = Server::builder(&run_dir);
+    builder.serve::<Double>(|_, number| Ok(number * 2)).unwrap();
+    let server = builder.start().unwrap();
+    let mut client = Client::<Double>::new(&run_dir);
+    let session = client.connect().unwrap();
+    let mut hundred_calls = || {
+        let before = ALLOCATOR.0.load(Ordering::SeqCst);
+        for number in 0..100 {
+            assert_eq!(session.call(&number).unwrap(), number * 2);
+        }
+        ALLOCATOR.0.load(Ordering::SeqCst) - before
+    };
+    let counts: Vec<u64> = (0..20).map(|_| hundred_calls()).collect();
+    println!("in 100 calls each: {counts:?}");
+    assert_eq!(counts.into_iter().min(), Some(0));
+    drop(client);
+    server.stop();
+}
+
+#[test]
 fn no_item_of_a_batch_allocates_at_either_end() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for workers in [0, 1] {
         let by_item = measure(
             |builder| {

@@ -1,5 +1,6 @@
 use std::io;
 use std::path::PathBuf;
+use std::process::ExitStatus;
 
 /// Why a check could not be made. That it was made and found a fault is not an error.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +49,14 @@ pub(crate) enum Error {
     Plant { about: &'static str, file: PathBuf },
     #[error("nothing is written down in {}: run `cargo xtask test test loom` first", dir.display())]
     NothingRan { dir: PathBuf },
+    #[error("{}: {what}", path.display())]
+    Budget { path: PathBuf, what: String },
+    #[error("{package} does not build; the reason is above")]
+    BudgetBuild { package: &'static str },
+    #[error("callgrind ended with {status}; it said:\n{log}")]
+    Counts { status: ExitStatus, log: String },
+    #[error("`cargo bench --bench bellwire -- gate` ended with {status}; the reason is above")]
+    BudgetBench { status: ExitStatus },
     #[error("a worker ended early; the message above says why")]
     Worker,
 }

@@ -15,7 +15,7 @@ pub(crate) struct Job {
 }
 
 /// Every check, the quick ones first.
-pub(crate) const JOBS: [Job; 16] = [
+pub(crate) const JOBS: [Job; 17] = [
     Job { name: "fmt", about: "the code is formatted" },
     Job { name: "rules", about: "the rules of this repository that no lint knows" },
     Job {
@@ -30,6 +30,7 @@ pub(crate) const JOBS: [Job; 16] = [
     Job { name: "mutants", about: "the loom tests notice every weakened ordering" },
     Job { name: "kill", about: "a peer that is killed at any point; planted bugs are found" },
     Job { name: "fuzz", about: "what a peer may send, and what its memory may say" },
+    Job { name: "budget", about: "what the hot paths cost: instructions, allocations, ratios" },
     Job { name: "sanitizers", about: "the tests with AddressSanitizer and ThreadSanitizer" },
     Job {
         name: "soak",

@@ -1,8 +1,10 @@
 //! `cargo xtask`: what a developer of Bellwire runs.
 //!
 //! Each job is a script in `ci/` that also runs alone. This program runs them in order and sums them up
-//! ([`jobs`]), and holds those that need more than a few lines of shell ([`mutants`], [`kill`], [`fuzz`], [`proof`]).
+//! ([`jobs`]), and holds those that need more than a few lines of shell ([`mutants`], [`kill`], [`fuzz`],
+//! [`proof`], [`budget`]).
 
+mod budget;
 mod error;
 mod fuzz;
 mod jobs;
@@ -40,6 +42,7 @@ Examples:
   cargo xtask kill --only client/write:0:137  kill at one, as a finding names it
   cargo xtask fuzz --seconds 300        every fuzz target for five minutes
   cargo xtask fuzz consumer             one of them for a minute
+  cargo xtask budget --update           what the hot paths cost now is what they may cost
   ci/loom                               a job is a script: it runs without this program, too";
 
 #[derive(Subcommand)]
@@ -64,6 +67,8 @@ enum Command {
     Kill(kill::Args),
     /// Feed what a peer may send, and what its memory may say, to the code that reads it.
     Fuzz(fuzz::Args),
+    /// Hold what the hot paths cost against `ci/budget.toml`: instructions, by callgrind, and ratios to the machine's cost.
+    Budget(budget::Args),
     /// Compare the tests that the threat model names with those that ran.
     Proof(proof::Args),
 }
@@ -93,6 +98,7 @@ fn run(command: Command, paint: Paint) -> Result<bool, Error> {
             Ok(true)
         }
         Command::Proof(args) => proof::run(&root::find()?, &args),
+        Command::Budget(args) => budget::run(&root::find()?, &args, paint),
         Command::Mutants(args) => {
             mutants::run(&mutants::Layout::of_bellwire(root::find()?), &args, paint)
         }

@@ -1,0 +1,132 @@
+//! The ratios that `ci/budget` holds against `ci/budget.toml`, one line each: see `docs/budget.md`.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use bellwire::{Refreshed, SnapshotCache};
+use bellwire_core::sync::{AtomicU64, Ordering};
+
+use crate::floor::copy::Shape;
+use crate::floor::ratio::{Report, Sample};
+use crate::floor::{Cpus, Prober, Ratio, copy, futex, hot, ns_each};
+use crate::provider::{Echo, Provider, Sink, Wait, timed};
+use crate::stream::stream;
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// How long one of them may take. On a busy machine, where two processes that spin take turns, it would take minutes.
+const LIMIT: Duration = Duration::from_secs(15);
+
+/// Measures each ratio whose name holds `only`. What cannot be measured here says so in its line.
+pub fn run(cpus: Cpus, only: Option<&str>) {
+    let gates: [(&str, fn(Cpus) -> Result<Report, Failure>); 4] = [
+        ("hot-call", hot_call),
+        ("parked-call", parked_call),
+        ("stream-64", stream_64),
+        ("refresh-unchanged", refresh_unchanged),
+    ];
+    for (name, measure) in
+        gates.into_iter().filter(|(name, _)| only.is_none_or(|only| *name == only))
+    {
+        match measure(cpus) {
+            Ok(report) => {
+                eprintln!("{report}");
+                println!("gate {name} {}", line(&report));
+            }
+            Err(error) => println!("gate {name} none 0 0 {error}"),
+        }
+    }
+}
+
+/// The median of the placement that most rounds had, those rounds, all rounds, and why the others do not count.
+fn line(report: &Report) -> String {
+    let Report { total, moved, crowded, .. } = report;
+    let (median, kept) = match report.best() {
+        Some(best) => (format!("{:.3}", best.ratio.median), best.kept),
+        None => ("none".to_owned(), 0),
+    };
+    let elsewhere: usize = report.groups.iter().skip(1).map(|group| group.kept).sum();
+    format!("{median} {kept} {total} {moved} moved, {crowded} crowded, {elsewhere} in other places")
+}
+
+/// Takes no more samples once the time is up: then nothing is judged.
+fn in_time(sample: impl FnMut() -> Sample) -> impl FnMut() -> Sample {
+    let (began, mut sample) = (Instant::now(), sample);
+    move || match began.elapsed() > LIMIT {
+        true => Err(format!("not done within {} s: this machine is busy", LIMIT.as_secs()).into()),
+        false => sample(),
+    }
+}
+
+fn hot_call(cpus: Cpus) -> Result<Report, Failure> {
+    const CALLS: u64 = 10_000;
+    let cpus = cpus.two()?;
+    let provider = Provider::start(cpus, Wait::Spin);
+    let mut prober = Prober::start(cpus)?;
+    let mut client = provider.client::<Echo<64>>();
+    let mut floor = hot::Bare::start(cpus, 64)?;
+    let mut call = || assert_eq!(client.call(&[7; 64]).unwrap(), [7; 64]);
+    Ratio::new("hot call, 64 B / hot floor").run(
+        40,
+        in_time(|| Ok(ns_each(floor.round_trips(CALLS)?, CALLS))),
+        || {
+            timed(2_000, &mut call);
+            Ok(ns_each(timed(CALLS, &mut call), CALLS))
+        },
+        Some(&mut prober),
+    )
+}
+
+fn parked_call(cpus: Cpus) -> Result<Report, Failure> {
+    const CALLS: u64 = 250;
+    let cpus = cpus.two()?;
+    let provider = Provider::start(cpus, Wait::Park);
+    let mut client = provider.client::<Echo<64>>();
+    let mut floor = futex::Floor::start(cpus)?;
+    Ratio::new("parked call, 64 B / bare futex").run(
+        40,
+        in_time(|| Ok(ns_each(floor.round_trips(CALLS)?, CALLS))),
+        || {
+            let call = || assert_eq!(client.call(&[7; 64]).unwrap(), [7; 64]);
+            Ok(ns_each(timed(CALLS, call), CALLS))
+        },
+        None,
+    )
+}
+
+fn stream_64(cpus: Cpus) -> Result<Report, Failure> {
+    const MESSAGES: u64 = 50_000;
+    let cpus = cpus.two()?;
+    let provider = Provider::start(cpus, Wait::Spin);
+    let mut prober = Prober::start(cpus)?;
+    let mut client = provider.client::<Sink<64>>();
+    let mut floor = copy::Floor::start(cpus, Shape::new(64, 1).ring(256 << 10))?;
+    Ratio::new("stream, 64 B, each answered / plain copy").run(
+        40,
+        in_time(|| Ok(ns_each(floor.messages(MESSAGES)?, MESSAGES))),
+        || {
+            stream(&mut client, &[7; 64], 5_000);
+            Ok(ns_each(stream(&mut client, &[7; 64], MESSAGES), MESSAGES))
+        },
+        Some(&mut prober),
+    )
+}
+
+/// Next to two loads with Acquire.
+fn refresh_unchanged(cpus: Cpus) -> Result<Report, Failure> {
+    const REFRESHES: u64 = 500_000;
+    let provider = Provider::start(cpus, Wait::Spin);
+    let mut cache = provider.cache(16);
+    let words = [AtomicU64::new(1), AtomicU64::new(2)];
+    let load = || {
+        let [one, two] = black_box(&words);
+        assert!(one.load(Ordering::Acquire) < two.load(Ordering::Acquire));
+    };
+    let floor = || -> Sample { Ok(ns_each(timed(REFRESHES, load), REFRESHES)) };
+    let refresh = |cache: &mut SnapshotCache<_>| {
+        assert_eq!(black_box(cache).refresh().unwrap(), Refreshed::Unchanged);
+    };
+    let measured =
+        || -> Sample { Ok(ns_each(timed(REFRESHES, || refresh(&mut cache)), REFRESHES)) };
+    Ratio::new("refresh, unchanged / two loads").run(30, floor, measured, None)
+}

@@ -1,0 +1,72 @@
+//! What the hot paths cost, held against `ci/budget.toml`: instructions counted by callgrind, and ratios to the machine's own
+//! cost. `docs/budget.md` says what is counted, and why it may be believed.
+
+mod counts;
+mod file;
+mod ratios;
+mod verdict;
+
+use std::path::Path;
+
+use crate::error::Error;
+use crate::paint::Paint;
+use file::Budget;
+use verdict::Verdict;
+
+/// What to hold against the budget, or to write into it.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Write the instructions counted, and with what, into the budget. Ratios are left as they are.
+    #[arg(long)]
+    update: bool,
+    /// Count instructions only.
+    #[arg(long, conflicts_with = "ratios")]
+    counts: bool,
+    /// Measure ratios only.
+    #[arg(long, conflicts_with = "update")]
+    ratios: bool,
+}
+
+/// Counts, measures and prints; `true` when nothing is over its budget.
+pub(crate) fn run(root: &Path, args: &Args, paint: Paint) -> Result<bool, Error> {
+    let mut budget = Budget::read(root)?;
+    let mut verdicts = Vec::new();
+    if !args.ratios {
+        let tools = counts::Tools::find(root)?;
+        let counted = counts::take(root)?;
+        if args.update {
+            return budget.update(&tools, &counted).map(|()| true);
+        }
+        println!("\ninstructions of one operation, counted by {}:", tools.valgrind);
+        verdicts.extend(verdict::of_counts(&budget, &tools, &counted));
+        print(&verdicts, paint);
+    }
+    if !args.counts {
+        println!("\nratios to the machine's own cost, taken in turns:");
+        let judged = ratios::judge(root, &budget)?;
+        print(&judged, paint);
+        verdicts.extend(judged);
+    }
+    let count = |wanted: fn(&Verdict) -> bool| verdicts.iter().filter(|one| wanted(one)).count();
+    println!(
+        "summary: {} within budget, {} over, {} not judged",
+        count(Verdict::is_within),
+        count(Verdict::is_over),
+        count(Verdict::is_open)
+    );
+    Ok(count(Verdict::is_over) == 0)
+}
+
+fn print(verdicts: &[Verdict], paint: Paint) {
+    for verdict in verdicts {
+        let line = verdict.to_string();
+        println!(
+            "{}",
+            match verdict {
+                Verdict::Over { .. } => paint.red(&line),
+                Verdict::Open { .. } => paint.yellow(&line),
+                Verdict::Within { .. } => line,
+            }
+        );
+    }
+}
