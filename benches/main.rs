@@ -19,7 +19,6 @@
 #[cfg(feature = "tokio")]
 mod asynchronous;
 mod call;
-mod floor;
 mod large;
 mod provider;
 mod ratios;
@@ -30,6 +29,7 @@ mod stream;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use bellwire_floor as floor;
 use criterion::Criterion;
 
 fn main() -> ExitCode {
