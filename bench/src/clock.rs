@@ -22,6 +22,8 @@ pub(crate) struct Usage {
     pub(crate) cpu_ns: u64,
     /// How often a thread gave its processor up, to wait.
     pub(crate) sleeps: u64,
+    /// How often it was taken from a thread.
+    pub(crate) preempted: u64,
 }
 
 impl Usage {
@@ -32,6 +34,7 @@ impl Usage {
         Ok(Self {
             cpu_ns: u64::try_from(micros).unwrap_or(0) * 1_000,
             sleeps: u64::try_from(switches).unwrap_or(0),
+            preempted: u64::try_from(usage.involuntary_context_switches()).unwrap_or(0),
         })
     }
 
@@ -39,10 +42,15 @@ impl Usage {
         Self {
             cpu_ns: self.cpu_ns.saturating_sub(before.cpu_ns),
             sleeps: self.sleeps.saturating_sub(before.sleeps),
+            preempted: self.preempted.saturating_sub(before.preempted),
         }
     }
 
     pub(crate) fn and(self, other: Self) -> Self {
-        Self { cpu_ns: self.cpu_ns + other.cpu_ns, sleeps: self.sleeps + other.sleeps }
+        Self {
+            cpu_ns: self.cpu_ns + other.cpu_ns,
+            sleeps: self.sleeps + other.sleeps,
+            preempted: self.preempted + other.preempted,
+        }
     }
 }

@@ -27,11 +27,6 @@ pub(crate) struct Measure<'a> {
 
 /// Operations of one kind.
 trait Operations {
-    /// How many operations one step is.
-    fn per_step(&self) -> u64 {
-        1
-    }
-
     /// Does `steps` in a row, and checks what came back. How many operations they were.
     fn steps(&mut self, steps: u64) -> Outcome<u64>;
 
