@@ -91,9 +91,9 @@ pub(crate) struct Run {
     /// One short round, wherever the processors are, and any build: shows that it works, and no figure worth a look
     #[arg(long)]
     pub(crate) quick: bool,
-    /// For tests of this program: servers falsify one answer in N
-    #[arg(long, hide = true, default_value_t = 0)]
-    pub(crate) falsify: u64,
+    /// For tests of this program: the server of PEER falsifies one answer in N
+    #[arg(long, hide = true, value_name = "PEER=N", value_parser = falsify)]
+    pub(crate) falsify: Option<(String, u64)>,
 }
 
 fn pace(text: &str) -> Result<Pace, String> {
@@ -115,6 +115,11 @@ fn size(text: &str) -> Result<usize, String> {
     let bytes = digits.parse::<usize>().ok().and_then(|number| number.checked_mul(1 << shift));
     let bytes = bytes.filter(|bytes| (8..=16 << 20).contains(bytes));
     bytes.ok_or_else(|| "say a number from 8 to 16777216, such as 64, 4k or 1m".to_owned())
+}
+
+fn falsify(text: &str) -> Result<(String, u64), String> {
+    let (peer, often) = text.split_once('=').ok_or("say PEER=N")?;
+    Ok((peer.to_owned(), often.parse().map_err(|_| "say PEER=N")?))
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

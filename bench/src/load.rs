@@ -52,7 +52,6 @@ impl Load {
     }
 
     /// The most requests that one client has in flight.
-    #[expect(dead_code, reason = "for contenders that have to know")]
     pub(crate) fn depth(&self) -> usize {
         match self.work {
             Work::Calls { depth, .. } | Work::Batches { depth } => depth,

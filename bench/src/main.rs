@@ -115,11 +115,6 @@ fn read(path: &Path) -> Result<Report, Failure> {
 }
 
 fn measure(args: &Run) -> Result<Exit, Failure> {
-    if cfg!(debug_assertions) && !args.quick {
-        let what = "this is a debug build: its figures would say nothing";
-        return Err(Failure::new(what)
-            .next("build it by: cargo build --release -p bellwire-bench; or say --quick"));
-    }
     let scenarios = chosen_scenarios(args)?;
     let plan = Plan {
         contenders: chosen_contenders(args)?,
@@ -130,7 +125,13 @@ fn measure(args: &Run) -> Result<Exit, Failure> {
         ),
         quick: args.quick,
         cpus: chosen_cpus(args)?,
+        falsify: args.falsify.clone(),
     };
+    if cfg!(debug_assertions) && !args.quick {
+        let what = "this is a debug build: its figures would say nothing";
+        return Err(Failure::new(what)
+            .next("build it by: cargo build --release -p bellwire-bench; or say --quick"));
+    }
     let report = run_all(&plan, &scenarios).map_err(|error| Failure::new(error.to_string()))?;
     print(args, &report)?;
     let unstable = report.unstable();
@@ -230,7 +231,6 @@ fn chosen_scenarios(args: &Run) -> Result<Vec<Scenario>, Failure> {
         all.retain(|scenario| args.scenarios.iter().any(|word| scenario.is_meant_by(word)));
     }
     for scenario in &mut all {
-        scenario.load.falsify = args.falsify;
         if let (Some(pace), true) = (args.rate, scenario.is_of_single_calls()) {
             scenario.pace = pace;
             if pace != Pace::Max {

@@ -29,6 +29,8 @@ pub(crate) struct Plan {
     /// One round, short, wherever the processors are.
     pub(crate) quick: bool,
     pub(crate) cpus: Cpus,
+    /// For tests: whose server falsifies one answer in so many.
+    pub(crate) falsify: Option<(String, u64)>,
 }
 
 /// A sample that counts.
@@ -62,7 +64,12 @@ pub(crate) fn measure(
         progress.say(&format!("{}: {} starts", scenario.name, entry.name));
         match (entry.refuses)(&scenario.load) {
             Some(why) => drop(refused.insert(entry.name.to_owned(), why.to_owned())),
-            None => stages.push((Stage::set(entry, scenario, cpus)?, Rounds::default())),
+            None => {
+                let mut scenario = scenario.clone();
+                let falsify = plan.falsify.as_ref().filter(|(name, _)| name == entry.name);
+                scenario.load.falsify = falsify.map_or(0, |(_, often)| *often);
+                stages.push((Stage::set(entry, &scenario, cpus)?, Rounds::default()));
+            }
         }
     }
     let mut floor = scenario.floor.start(plan.cpus)?;

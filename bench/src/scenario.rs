@@ -100,6 +100,7 @@ pub(crate) fn all(size: Option<usize>) -> Vec<Scenario> {
     all.push(Scenario {
         unit: "message",
         clock: Clock::OneWay,
+        millis: 40,
         pace: Pace::Rate(50_000),
         ..one_way
     });
@@ -248,7 +249,7 @@ fn snapshots() -> Vec<Scenario> {
                 let mut one = Scenario::new("snapshot", Some(&tail), work, floor, Wants::Nothing);
                 one.load.clients = readers;
                 one.clock = if changed { Clock::Together } else { Clock::Row };
-                all.push(Scenario { unit: "refresh", millis: 20, ..one });
+                all.push(Scenario { unit: "refresh", millis: 40, ..one });
             }
         }
     }

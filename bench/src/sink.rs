@@ -66,13 +66,12 @@ impl Sink {
 
     #[inline]
     fn add(&mut self, message: &[u8], timed: bool, lie: u64) {
-        let (words, tail) = message.as_chunks::<8>();
-        let mut words = words.iter().map(|word| u64::from_le_bytes(*word));
+        let mut words = message.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
         let number = words.next().unwrap_or(u64::MAX) ^ lie;
         if number & !LAST == 0 {
             self.begin(timed);
         }
-        let mut is_right = number & !LAST == self.next && tail.is_empty();
+        let mut is_right = number & !LAST == self.next;
         if timed {
             let now = clock::now();
             let took = now.saturating_sub(words.next().unwrap_or(0));

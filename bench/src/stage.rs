@@ -1,5 +1,7 @@
 //! The processes of one contender and one scenario, and what one sample of them says.
 
+use std::time::{Duration, Instant};
+
 use bellwire_floor::Cpus;
 use bellwire_floor::process::Child;
 use rustix::process::{Pid, Signal, kill_process};
@@ -15,8 +17,6 @@ use crate::scenario::{Clock, Scenario};
 
 /// Before each sample, so that both ends are awake and warm, ms.
 const WARM: u64 = 2;
-/// Snapshots that are published in one sample.
-const GENERATIONS: u64 = 20;
 
 /// They are stopped except while they are measured, whatever they do while they wait.
 pub(crate) struct Stage {
@@ -68,7 +68,8 @@ impl Stage {
     }
 
     fn sample(&mut self, scenario: &Scenario, millis: u64) -> Outcome<Sample> {
-        let before = self.usage()?;
+        // The second look tells what a look costs.
+        let (look, before) = (self.usage()?.0, self.usage()?);
         let Scenario { clock, pace, .. } = *scenario;
         let row = Order::Row { millis };
         let each = Order::Each { millis, pace };
@@ -83,10 +84,10 @@ impl Stage {
             }
             Clock::Each => of_each(self.all(each, &mut sum)?),
             Clock::Received | Clock::OneWay => self.received(clock, row, each, &mut sum)?,
-            Clock::Together => self.together(&mut sum)?,
+            Clock::Together => self.together(millis, &mut sum)?,
         };
         let after = self.usage()?;
-        sum.server(before, after).tell(&mut sample, self.clients.len());
+        sum.server(before.0.since(look), before, after).tell(&mut sample, self.clients.len());
         Ok(sample)
     }
 
@@ -148,11 +149,12 @@ impl Stage {
         Ok((received.operations, received.ns, received.took))
     }
 
-    /// So often: the server publishes, then all clients refresh.
-    fn together(&mut self, sum: &mut Sum) -> Outcome<Sample> {
+    /// For so long: the server publishes, then all clients refresh.
+    fn together(&mut self, millis: u64, sum: &mut Sum) -> Outcome<Sample> {
         let mut sample = Sample::default();
         let (mut ns, mut spans) = (0, Vec::new());
-        for _ in 0..GENERATIONS {
+        let began = Instant::now();
+        while spans.is_empty() || began.elapsed() < Duration::from_millis(millis) {
             let ServerSays::Published = ask(&self.server, &ServerOrder::Publish)? else {
                 return Err("the server answered something else".into());
             };
@@ -210,8 +212,9 @@ impl Sum {
         self.counters = Some(so_far.unwrap_or(done.counters));
     }
 
-    fn server(mut self, before: (Usage, Counters), after: (Usage, Counters)) -> Self {
-        self.server = (after.0.since(before.0), after.1.with(before.1, u64::saturating_sub));
+    fn server(mut self, look: Usage, before: (Usage, Counters), after: (Usage, Counters)) -> Self {
+        let usage = after.0.since(before.0).since(look);
+        self.server = (usage, after.1.with(before.1, u64::saturating_sub));
         self
     }
 
@@ -227,7 +230,7 @@ impl Sum {
         sample.parks = both.parks.map(each);
         sample.system_calls = both.system_calls.or(counters.system_calls).map(each);
         // Its control thread may have taken the processor from it as it was asked, before and after.
-        sample.crowded = clients == 1 && (self.clients.preempted > 0 || server.preempted > 2);
+        sample.crowded = clients == 1 && (self.clients.preempted > 0 || server.preempted > 1);
     }
 }
 

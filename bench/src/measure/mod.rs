@@ -14,7 +14,6 @@ mod stream;
 use bellwire_floor::process::Peer;
 
 use crate::Outcome;
-use crate::clock::Usage;
 use crate::contender::Client;
 use crate::load::{Load, Work};
 use crate::order::{Done, Order, Pace, obey};
@@ -69,13 +68,12 @@ impl Measure<'_> {
     fn obey(self, mut operations: impl Operations) -> Outcome<()> {
         self.peer.ready()?;
         obey(self.peer, |order| {
-            let (usage, counters) = (Usage::of_this_process()?, operations.counters());
+            let counters = operations.counters();
             let mut done = match order {
                 Order::Row { millis } => row::row(&mut operations, millis)?,
                 Order::Each { millis, pace } => row::each(&mut operations, millis, pace)?,
                 Order::One => row::each(&mut operations, 0, Pace::Max)?,
             };
-            done.usage = Usage::of_this_process()?.since(usage);
             done.counters = operations.counters().with(counters, u64::saturating_sub);
             Ok::<Done, _>(done)
         })

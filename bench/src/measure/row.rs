@@ -6,7 +6,7 @@ use rustix::thread::{NanosleepRelativeResult, Timespec, nanosleep};
 
 use super::Operations;
 use crate::Outcome;
-use crate::clock;
+use crate::clock::{self, Usage};
 use crate::hist;
 use crate::order::{Done, Pace};
 
@@ -21,6 +21,7 @@ pub(super) fn row(operations: &mut impl Operations, millis: u64) -> Outcome<Done
         return each(operations, millis, Pace::Max);
     }
     let span = millis * 1_000_000;
+    let before = Usage::of_this_process()?;
     let began = clock::now();
     let (mut done, mut steps, mut last) = (0, 1, began);
     loop {
@@ -32,6 +33,7 @@ pub(super) fn row(operations: &mut impl Operations, millis: u64) -> Outcome<Done
                 operations: done,
                 ns: now - began,
                 span: (began, now),
+                usage: Usage::of_this_process()?.since(before),
                 ..Done::default()
             });
         }
@@ -47,6 +49,8 @@ pub(super) fn row(operations: &mut impl Operations, millis: u64) -> Outcome<Done
 pub(super) fn each(operations: &mut impl Operations, millis: u64, pace: Pace) -> Outcome<Done> {
     let mut took = hist::new();
     let mut done = Done::default();
+    // What is before and after it, histograms for instance, is not the contender's.
+    let before = Usage::of_this_process()?;
     let began = clock::now();
     let end = began + millis * 1_000_000;
     let mut due = began;
@@ -62,6 +66,7 @@ pub(super) fn each(operations: &mut impl Operations, millis: u64, pace: Pace) ->
         if now >= end {
             done.span.1 = now;
             operations.finish()?;
+            done.usage = Usage::of_this_process()?.since(before);
             done.took = hist::counts(&took);
             return Ok(done);
         }

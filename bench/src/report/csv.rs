@@ -78,7 +78,7 @@ pub(crate) fn text(report: &Report) -> Outcome<String> {
                 some(row.wakes),
                 some(row.parks),
                 some(row.system_calls),
-                (1e9 / row.ns.median).to_string(),
+                measured.a_second(row).to_string(),
             ])?;
         }
     }

@@ -99,7 +99,7 @@ fn scenario(text: &mut String, measured: &Measured) {
             time(row.ns.median),
             time(row.ns.min),
             time(row.ns.max),
-            count(1e9 / row.ns.median),
+            count(measured.a_second(row)),
             floor(row),
             by_first.unwrap_or_default(),
             latency(|latency| latency.p50),

@@ -137,6 +137,12 @@ impl Report {
 }
 
 impl Measured {
+    /// Operations a second: as many as were asked for, or as it can do.
+    #[expect(clippy::cast_precision_loss, reason = "a million at most")]
+    pub(crate) fn a_second(&self, row: &Row) -> f64 {
+        self.rate.map_or(1e9 / row.ns.median, |rate| rate as f64)
+    }
+
     /// The row of each contender that speaks for it.
     pub(crate) fn main_rows(&self) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(|row| row.is_main)

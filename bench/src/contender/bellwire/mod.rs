@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bellwire::cgroups::CgroupsSnapshot;
 use bellwire::{Client, ClientConfig, Payload, Publisher, RunDir, Server, ServerConfig, Service};
-use bellwire::{HandlerError, SessionStats};
+use bellwire::{HandlerError, SessionStats, WhenFull};
 
 use super::{About, Contender, Counters};
 use crate::Outcome;
@@ -86,7 +86,8 @@ impl Contender for Bellwire {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             settings: format!(
                 "the library's defaults: handlers on the reactor's thread, lanes of 16 KiB that grow, futex for the \
-                 client and eventfd for the server, spin of at most {} µs",
+                 client and eventfd for the server, spin of at most {} µs; a \
+                 pipeline's lane grows at once (WhenFull::Grow)",
                 spin.as_micros()
             ),
         }
@@ -119,21 +120,25 @@ impl Contender for Bellwire {
     fn measure(place: &Place, load: &Load, measure: Measure<'_>) -> Outcome<()> {
         let run_dir = RunDir::new(place.dir());
         match load.work {
-            Work::Batches { .. } => measure.run(|| batches::Caller::new(connected(&run_dir)?)),
+            Work::Batches { .. } => {
+                measure.run(|| batches::Caller::new(connected(&run_dir, load)?))
+            }
             Work::Refresh { .. } | Work::LookUp { .. } => {
                 measure.run(|| Ok(snapshot::Reader::new(&run_dir)))
             }
             Work::Stream { size } | Work::OneWay { size } => match size {
-                16 => measure.run(|| fixed_stream::<16>(&run_dir)),
-                64 => measure.run(|| fixed_stream::<64>(&run_dir)),
-                1024 => measure.run(|| fixed_stream::<1024>(&run_dir)),
-                _ => measure.run(|| stream::Sender::<SinkBytes>::new(connected(&run_dir)?)),
+                16 => measure.run(|| fixed_stream::<16>(&run_dir, load)),
+                64 => measure.run(|| fixed_stream::<64>(&run_dir, load)),
+                1024 => measure.run(|| fixed_stream::<1024>(&run_dir, load)),
+                _ => measure.run(|| stream::Sender::<SinkBytes>::new(connected(&run_dir, load)?)),
             },
-            Work::Calls { size: 8, .. } => measure.run(|| fixed::<8>(&run_dir)),
-            Work::Calls { size: 64, .. } | Work::Connect => measure.run(|| fixed::<64>(&run_dir)),
-            Work::Calls { size: 1024, .. } => measure.run(|| fixed::<1024>(&run_dir)),
+            Work::Calls { size: 8, .. } => measure.run(|| fixed::<8>(&run_dir, load)),
+            Work::Calls { size: 64, .. } | Work::Connect => {
+                measure.run(|| fixed::<64>(&run_dir, load))
+            }
+            Work::Calls { size: 1024, .. } => measure.run(|| fixed::<1024>(&run_dir, load)),
             Work::Calls { .. } | Work::Grow { .. } => {
-                measure.run(|| calls::Caller::<EchoBytes>::new(connected(&run_dir)?))
+                measure.run(|| calls::Caller::<EchoBytes>::new(connected(&run_dir, load)?))
             }
         }
     }
@@ -151,22 +156,25 @@ impl super::Server for Running {
     }
 }
 
-fn fixed<const N: usize>(run_dir: &RunDir) -> Outcome<calls::Caller<Echo<N>>>
+fn fixed<const N: usize>(run_dir: &RunDir, load: &Load) -> Outcome<calls::Caller<Echo<N>>>
 where
     Echo<N>: Service<Request = [u8; N], Response = [u8; N]>,
 {
-    calls::Caller::new(connected(run_dir)?)
+    calls::Caller::new(connected(run_dir, load)?)
 }
 
-fn fixed_stream<const N: usize>(run_dir: &RunDir) -> Outcome<stream::Sender<Sink<N>>>
+fn fixed_stream<const N: usize>(run_dir: &RunDir, load: &Load) -> Outcome<stream::Sender<Sink<N>>>
 where
     Sink<N>: Service<Request = [u8; N], Response = ()>,
 {
-    stream::Sender::new(connected(run_dir)?)
+    stream::Sender::new(connected(run_dir, load)?)
 }
 
-fn connected<S: Service>(run_dir: &RunDir) -> Outcome<Client<S>> {
-    let mut client = Client::new(run_dir);
+/// With the library's defaults, but for a pipeline: its lane is to have room for all that is in flight.
+fn connected<S: Service>(run_dir: &RunDir, load: &Load) -> Outcome<Client<S>> {
+    let when_full = if load.depth() > 1 { WhenFull::Grow } else { WhenFull::default() };
+    let config = ClientConfig { when_full, ..ClientConfig::default() };
+    let mut client = Client::with_config(run_dir, config);
     client.connect()?;
     Ok(client)
 }
