@@ -87,7 +87,6 @@ impl Place {
     }
 
     /// A name for what is in no directory, such as a message queue: it begins with `bellwire-bench-`.
-    #[expect(dead_code, reason = "for contenders that have no files")]
     pub(crate) fn name(&self) -> String {
         let last = self.dir.file_name().unwrap_or_default().to_string_lossy();
         format!("bellwire-bench-{}", last.trim_start_matches("bellwire-bench-"))

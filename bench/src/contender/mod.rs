@@ -4,6 +4,7 @@
 //! starts them, says what to send, checks every answer and holds the clock. `docs/benchmarks.md` says how to add one.
 
 mod bellwire;
+mod iceoryx2;
 mod seqpacket;
 
 use ::bellwire::cgroups::View;
@@ -163,8 +164,13 @@ pub(crate) struct Entry {
 }
 
 /// All of them, Bellwire first.
-pub(crate) const ALL: &[Entry] =
-    &[Entry::of::<bellwire::Bellwire>(), Entry::of::<seqpacket::Seqpacket>()];
+pub(crate) const ALL: &[Entry] = &[
+    Entry::of::<bellwire::Bellwire>(),
+    Entry::of::<iceoryx2::Requests>(),
+    Entry::of::<iceoryx2::Events>(),
+    Entry::of::<iceoryx2::Topics>(),
+    Entry::of::<seqpacket::Seqpacket>(),
+];
 
 impl Entry {
     const fn of<C: Contender>() -> Self {
