@@ -3,9 +3,11 @@
 //! Each is one file with a [`Contender`]. Its server runs in one process and its clients in others; the harness
 //! starts them, says what to send, checks every answer and holds the clock. `docs/benchmarks.md` says how to add one.
 
+mod arrivals;
 mod bellwire;
 mod iceoryx2;
 mod seqpacket;
+mod streams;
 
 use ::bellwire::cgroups::View;
 
@@ -170,6 +172,10 @@ pub(crate) const ALL: &[Entry] = &[
     Entry::of::<iceoryx2::Events>(),
     Entry::of::<iceoryx2::Topics>(),
     Entry::of::<seqpacket::Seqpacket>(),
+    Entry::of::<streams::Streams<streams::UnixStream>>(),
+    Entry::of::<streams::Buffered>(),
+    Entry::of::<streams::Streams<streams::Tcp>>(),
+    Entry::of::<streams::Streams<streams::Fifo>>(),
 ];
 
 impl Entry {
