@@ -7,6 +7,7 @@ mod arrivals;
 mod bellwire;
 mod iceoryx2;
 mod seqpacket;
+mod slot;
 mod streams;
 
 use ::bellwire::cgroups::View;
@@ -176,6 +177,7 @@ pub(crate) const ALL: &[Entry] = &[
     Entry::of::<streams::Buffered>(),
     Entry::of::<streams::Streams<streams::Tcp>>(),
     Entry::of::<streams::Streams<streams::Fifo>>(),
+    Entry::of::<slot::Slot>(),
 ];
 
 impl Entry {
