@@ -6,6 +6,7 @@
 mod arrivals;
 mod bellwire;
 mod iceoryx2;
+mod mqueue;
 mod seqpacket;
 mod slot;
 mod streams;
@@ -178,6 +179,7 @@ pub(crate) const ALL: &[Entry] = &[
     Entry::of::<streams::Streams<streams::Tcp>>(),
     Entry::of::<streams::Streams<streams::Fifo>>(),
     Entry::of::<slot::Slot>(),
+    Entry::of::<mqueue::Mqueue>(),
 ];
 
 impl Entry {
