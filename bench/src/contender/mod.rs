@@ -6,6 +6,7 @@
 mod arrivals;
 mod bellwire;
 mod iceoryx2;
+mod ipc_channel;
 mod mqueue;
 mod seqpacket;
 mod slot;
@@ -180,6 +181,7 @@ pub(crate) const ALL: &[Entry] = &[
     Entry::of::<streams::Streams<streams::Fifo>>(),
     Entry::of::<slot::Slot>(),
     Entry::of::<mqueue::Mqueue>(),
+    Entry::of::<ipc_channel::IpcChannel>(),
 ];
 
 impl Entry {
