@@ -6,6 +6,7 @@
 mod arrivals;
 mod bellwire;
 mod iceoryx2;
+mod interprocess;
 mod ipc_channel;
 mod mqueue;
 mod seqpacket;
@@ -182,6 +183,7 @@ pub(crate) const ALL: &[Entry] = &[
     Entry::of::<slot::Slot>(),
     Entry::of::<mqueue::Mqueue>(),
     Entry::of::<ipc_channel::IpcChannel>(),
+    Entry::of::<streams::Streams<interprocess::Interprocess>>(),
 ];
 
 impl Entry {
