@@ -40,7 +40,7 @@ fn start(
 
 fn serve(peer: &mut Peer) -> RoleResult {
     let (entry, place, load) = started(peer)?;
-    (entry.serve)(Serve { peer, place: &place, load: &load })
+    (entry.serve)(&Serve { peer, place: &place, load: &load })
 }
 
 fn measure(peer: &mut Peer) -> RoleResult {

@@ -86,8 +86,8 @@ pub(crate) fn measure(
             beside.round(round, stage, scenario, millis, rounds)?;
         }
     }
-    let rounds = stages.into_iter().map(|(stage, rounds)| (stage.entry.name, rounds)).collect();
-    Ok(rows::measured(scenario, plan, rounds, refused))
+    let rounds = stages.into_iter().map(|(stage, rounds)| (stage.entry.name, rounds));
+    Ok(rows::measured(scenario, plan, &rounds.collect::<Vec<_>>(), refused))
 }
 
 /// What stands beside each sample.
@@ -112,13 +112,13 @@ impl Beside<'_> {
             let mut floor = None;
             probes.extend(self.look()?);
             // Whichever comes second finds the machine warmer.
-            if round % 2 == 0 {
+            if round.is_multiple_of(2) {
                 floor = self.floor_sample()?;
                 probes.extend(self.look()?);
             }
             let sample = stage.measure(scenario, millis)?;
             probes.extend(self.look()?);
-            if round % 2 == 1 {
+            if !round.is_multiple_of(2) {
                 floor = self.floor_sample()?;
                 probes.extend(self.look()?);
             }

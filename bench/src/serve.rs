@@ -24,8 +24,8 @@ pub(crate) struct Serve<'a> {
 }
 
 /// Runs the server of a contender until told to end.
-pub(crate) fn run<C: Contender>(serve: Serve<'_>) -> Outcome<()> {
-    let Serve { peer, place, load } = serve;
+pub(crate) fn run<C: Contender>(serve: &Serve<'_>) -> Outcome<()> {
+    let Serve { peer, place, load } = *serve;
     let mut server = C::serve(place, load, Handler::new(load))?;
     let mut snapshot = Vec::new();
     if let Work::Refresh { cgroups, .. } | Work::LookUp { cgroups } = load.work {

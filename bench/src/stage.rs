@@ -14,6 +14,7 @@ use crate::load::Place;
 use crate::order::{Done, Order, ServerOrder, ServerSays, ask, hear, tell};
 use crate::roles;
 use crate::scenario::{Clock, Scenario};
+use crate::sink::Received;
 
 /// Before each sample, so that both ends are awake and warm, ms.
 const WARM: u64 = 2;
@@ -130,7 +131,7 @@ impl Stage {
         sum: &mut Sum,
     ) -> Outcome<Sample> {
         self.all(if clock == Clock::OneWay { each } else { row }, sum)?;
-        let (operations, ns, took) = self.wait_for_stream()?;
+        let Received { operations, ns, took, .. } = self.wait_for_stream()?;
         let mut sample = Sample { operations, took, ns: per(ns, operations), ..Sample::default() };
         if clock == Clock::OneWay {
             sample.ns = median(&sample.took);
@@ -138,7 +139,7 @@ impl Stage {
         Ok(sample)
     }
 
-    fn wait_for_stream(&mut self) -> Outcome<(u64, u64, Vec<(u64, u64)>)> {
+    fn wait_for_stream(&mut self) -> Outcome<Received> {
         let ServerSays::Received(received) = ask(&self.server, &ServerOrder::Received)? else {
             return Err("the server answered something else".into());
         };
@@ -146,7 +147,7 @@ impl Stage {
             let (wrong, all) = (received.wrong, received.operations);
             return Err(format!("{wrong} of {all} messages arrived falsified, lost or out of order: do not use these figures").into());
         }
-        Ok((received.operations, received.ns, received.took))
+        Ok(received)
     }
 
     /// For so long: the server publishes, then all clients refresh.

@@ -165,7 +165,7 @@ pub(crate) struct Entry {
     pub(crate) name: &'static str,
     pub(crate) about: fn() -> About,
     pub(crate) refuses: fn(&Load) -> Option<&'static str>,
-    pub(crate) serve: fn(Serve<'_>) -> Outcome<()>,
+    pub(crate) serve: fn(&Serve<'_>) -> Outcome<()>,
     pub(crate) measure: fn(&Place, &Load, Measure<'_>) -> Outcome<()>,
 }
 

@@ -18,11 +18,11 @@ pub(crate) const ROUNDS: usize = 5;
 pub(crate) fn measured(
     scenario: &Scenario,
     plan: &Plan,
-    rounds: Vec<(&'static str, Rounds)>,
+    rounds: &[(&'static str, Rounds)],
     refused: BTreeMap<String, String>,
 ) -> Measured {
     let (mut rows, mut missing) = (Vec::new(), BTreeMap::new());
-    for (name, of) in &rounds {
+    for (name, of) in rounds {
         if of.kept.is_empty() {
             missing.insert((*name).to_owned(), of.lost);
         }
@@ -30,7 +30,7 @@ pub(crate) fn measured(
             if let Some(mut row) = row(name, placement, &kept, of.lost) {
                 row.is_main = at == 0;
                 row.stable = kept.len() >= ROUNDS.min(plan.rounds) && row.ns.is_stable();
-                row.ahead_of = ahead_of(&kept, &rounds, name);
+                row.ahead_of = ahead_of(&kept, rounds, name);
                 rows.push(row);
             }
         }

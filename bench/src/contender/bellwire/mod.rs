@@ -109,10 +109,10 @@ impl Contender for Bellwire {
                 answers.push(&handler.item(*item));
             }
         })?;
-        builder.serve::<Sink<16>>(move |_, bytes| Ok(handler.take(&bytes)))?;
-        builder.serve::<Sink<64>>(move |_, bytes| Ok(handler.take(&bytes)))?;
-        builder.serve::<Sink<1024>>(move |_, bytes| Ok(handler.take(&bytes)))?;
-        builder.serve::<SinkBytes>(move |_, bytes| Ok(handler.take(&bytes)))?;
+        builder.serve::<Sink<16>>(move |_, bytes| taken(handler, &bytes))?;
+        builder.serve::<Sink<64>>(move |_, bytes| taken(handler, &bytes))?;
+        builder.serve::<Sink<1024>>(move |_, bytes| taken(handler, &bytes))?;
+        builder.serve::<SinkBytes>(move |_, bytes| taken(handler, &bytes))?;
         let publisher = builder.publish::<CgroupsSnapshot>()?;
         Ok(Running { server: builder.start()?, publisher })
     }
@@ -182,6 +182,11 @@ fn connected<S: Service>(run_dir: &RunDir, load: &Load) -> Outcome<Client<S>> {
 fn echo<const N: usize>(handler: Handler, mut bytes: [u8; N]) -> [u8; N] {
     handler.answer(&mut bytes);
     bytes
+}
+
+fn taken(handler: Handler, bytes: &[u8]) -> Result<(), HandlerError> {
+    handler.take(bytes);
+    Ok(())
 }
 
 fn echo_bytes(handler: Handler, request: &Payload) -> Result<Payload, HandlerError> {
