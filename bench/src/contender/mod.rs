@@ -14,6 +14,7 @@ mod slot;
 mod streams;
 
 use ::bellwire::cgroups::View;
+use zerocopy::IntoBytes;
 
 use crate::Outcome;
 use crate::handler::Handler;
@@ -78,29 +79,22 @@ pub(crate) trait Client {
     }
 
     /// Calls with all of `items` in one message. As bytes, little-endian, unless it knows batches of its own.
+    #[inline]
     fn batch(&mut self, items: &[u64], answers: &mut [u64]) -> Outcome<usize> {
         self.submit_batch(items)?;
         self.batch_reply(answers)
     }
 
     /// [`submit`](Client::submit) with all of `items` in one message.
+    #[inline]
     fn submit_batch(&mut self, items: &[u64]) -> Outcome<()> {
-        let mut bytes = [0; ITEMS * size_of::<u64>()];
-        let len = size_of_val(items);
-        for (into, item) in bytes.as_chunks_mut().0.iter_mut().zip(items) {
-            *into = item.to_le_bytes();
-        }
-        self.submit(bytes.get(..len).ok_or("too many items")?)
+        self.submit(items.as_bytes())
     }
 
     /// [`reply`](Client::reply) to the oldest batch. The number of its items.
+    #[inline]
     fn batch_reply(&mut self, answers: &mut [u64]) -> Outcome<usize> {
-        let mut bytes = [0; ITEMS * size_of::<u64>()];
-        let len = self.reply(&mut bytes)? / size_of::<u64>();
-        for (answer, bytes) in answers.iter_mut().zip(bytes.as_chunks().0).take(len) {
-            *answer = u64::from_le_bytes(*bytes);
-        }
-        Ok(len)
+        Ok(self.reply(answers.as_mut_bytes())? / size_of::<u64>())
     }
 
     /// Sends `message`, which nobody answers. It may wait for room, and it may keep the message until
@@ -135,6 +129,9 @@ pub(crate) trait Client {
         Counters::default()
     }
 }
+
+const _: () =
+    assert!(cfg!(target_endian = "little"), "items lie in messages as they lie in memory");
 
 /// The most items of a batch.
 pub(crate) const ITEMS: usize = 1_000;
