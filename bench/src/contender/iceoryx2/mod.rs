@@ -3,7 +3,7 @@
 //! Three contenders. Its patterns of data are polled, and its own benchmarks poll them without a pause; so do [`Requests`]
 //! (request-response) and [`Topics`] (publish-subscribe). Who wants to block combines them with its events, as its
 //! example of event-based communication does: [`Events`]. What has a fixed length goes by its typed interface, the
-//! rest by its slices.
+//! rest by its slices, and so does all that waits for events: a form more is seconds of compilation.
 
 mod form;
 mod requests;
@@ -38,7 +38,7 @@ type Ipc = ipc::Service;
 
 /// Request-response, both ends poll.
 pub(super) struct Requests;
-/// Request-response, both ends wait for events.
+/// Request-response by slices, both ends wait for events.
 pub(super) struct Events;
 /// Publish-subscribe, a topic each way, both ends poll.
 pub(super) struct Topics;
@@ -48,13 +48,12 @@ macro_rules! by_form {
     ($load:expr, $($run:ident)::+ [$($kind:ty)?] ($($argument:expr),*)) => {
         match $load.work {
             Work::Calls { size: 8, .. } => $($run)::+::<[u8; 8] $(, $kind)?>($($argument),*),
-            Work::Calls { size: 64, .. } | Work::Stream { size: 64 } | Work::Connect => {
+            Work::Calls { size: 64, .. }
+            | Work::Stream { size: 64 }
+            | Work::OneWay { size: 64 }
+            | Work::Connect => {
                 $($run)::+::<[u8; 64] $(, $kind)?>($($argument),*)
             }
-            Work::Stream { size: 16 } | Work::OneWay { size: 16 } => {
-                $($run)::+::<[u8; 16] $(, $kind)?>($($argument),*)
-            }
-            Work::OneWay { size: 64 } => $($run)::+::<[u8; 64] $(, $kind)?>($($argument),*),
             Work::Calls { size: 1024, .. } | Work::Stream { size: 1024 } => {
                 $($run)::+::<[u8; 1024] $(, $kind)?>($($argument),*)
             }
@@ -104,11 +103,11 @@ impl Contender for Events {
     }
 
     fn serve(place: &Place, load: &Load, handler: Handler) -> Outcome<Serving> {
-        by_form!(load, requests::serve[Listening](place, load, handler))
+        requests::serve::<[u8], Listening>(place, load, handler)
     }
 
     fn measure(place: &Place, load: &Load, measure: Measure<'_>) -> Outcome<()> {
-        by_form!(load, requests::measure[Listening](place, load, measure))
+        requests::measure::<[u8], Listening>(place, load, measure)
     }
 }
 
