@@ -12,11 +12,15 @@ mod snapshot;
 mod stream;
 
 use bellwire_floor::process::Peer;
+use rustix::thread::sched_yield;
 
 use crate::Outcome;
 use crate::contender::Client;
 use crate::load::{Load, Work};
 use crate::order::{Done, Order, Pace, obey};
+
+/// How often the processor is given up before an order is obeyed.
+const YIELDS: u32 = 4;
 
 /// What the measuring process has, for its contender.
 pub(crate) struct Measure<'a> {
@@ -68,6 +72,9 @@ impl Measure<'_> {
     fn obey(self, mut operations: impl Operations) -> Outcome<()> {
         self.peer.ready()?;
         obey(self.peer, |order| {
+            // Who gave the order shares this processor and is about to sleep: it is to be asleep before the clock runs, not
+            // to take the processor from who spins by the clock.
+            (0..YIELDS).for_each(|_| sched_yield());
             let counters = operations.counters();
             let mut done = match order {
                 Order::Row { millis } => row::row(&mut operations, millis)?,
