@@ -5,8 +5,8 @@ use criterion::{Criterion, Throughput};
 use bellwire::{AsyncClient, AsyncSession};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::floor::Cpus;
 use crate::provider::{Echo, Provider, Wait, timed};
+use bellwire_floor::Cpus;
 
 const REQUEST: [u8; 64] = [0x5a; 64];
 

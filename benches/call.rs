@@ -4,8 +4,8 @@ use std::hint::black_box;
 
 use criterion::{Criterion, Throughput};
 
-use crate::floor::Cpus;
 use crate::provider::{Echo, Provider, Wait, timed};
+use bellwire_floor::Cpus;
 
 pub fn benches(criterion: &mut Criterion, cpus: Cpus) {
     for (name, wait) in [("call-hot", Wait::Spin), ("call-parked", Wait::Park)] {

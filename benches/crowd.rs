@@ -4,11 +4,11 @@ use std::fs;
 
 use bellwire::{Client, ClientConfig, RunDir};
 
-use crate::floor::crowd::{self, Caller, Floor, Kind, SIZE, Seen};
-use crate::floor::process::{Peer, RoleResult, spawn};
-use crate::floor::Cpus;
 use crate::provider::{Echo, Provider, Wait};
 use crate::ratios::Outcome;
+use bellwire_floor::Cpus;
+use bellwire_floor::crowd::{self, Caller, Floor, Kind, SIZE, Seen};
+use bellwire_floor::process::{Peer, RoleResult, spawn};
 
 pub const CALLERS: &str = "crowd-callers";
 

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use bellwire::{Refreshed, SnapshotCache};
 use bellwire_core::sync::{AtomicU64, Ordering};
 
-use crate::floor::copy::Shape;
-use crate::floor::ratio::{Report, Sample};
-use crate::floor::{Cpus, Prober, Ratio, copy, futex, hot, ns_each};
 use crate::provider::{Echo, Provider, Sink, Wait, timed};
 use crate::stream::stream;
+use bellwire_floor::copy::Shape;
+use bellwire_floor::ratio::{Report, Sample};
+use bellwire_floor::{Cpus, Prober, Ratio, copy, futex, hot, ns_each};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 

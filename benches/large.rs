@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use bellwire::{CallError, Payload};
 
-use crate::floor::attach::{self, Look};
-use crate::floor::fresh::Pages;
-use crate::floor::{Cpus, Prober, Ratio, bulk, handover, ns_each};
 use crate::provider::{Bulk, Provider, Sum, Wait, sum, timed};
 use crate::ratios::Outcome;
+use bellwire_floor::attach::{self, Look};
+use bellwire_floor::fresh::Pages;
+use bellwire_floor::{Cpus, Prober, Ratio, bulk, handover, ns_each};
 
 /// The send that makes a lane of 16 KiB grow, next to making, sealing and passing a region of that size. Then the
 /// calls after it, next to those before.

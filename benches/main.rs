@@ -20,7 +20,6 @@
 mod asynchronous;
 mod call;
 mod crowd;
-mod floor;
 mod gate;
 mod large;
 mod pipeline;
@@ -33,6 +32,7 @@ mod stream;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use bellwire_floor as floor;
 use criterion::Criterion;
 
 fn main() -> ExitCode {

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use bellwire::{Client, ClientConfig, Geometry, Session};
 
-use crate::floor::pipeline;
-use crate::floor::{Cpus, Prober, Ratio, hot, ns_each};
 use crate::provider::{Add, Echo, Provider, Wait};
 use crate::ratios::Outcome;
+use bellwire_floor::pipeline;
+use bellwire_floor::{Cpus, Prober, Ratio, hot, ns_each};
 
 /// Requests in flight.
 const DEPTH: u64 = 16;
@@ -100,7 +100,7 @@ fn judge(
         let far = ns_each(floor.round_trips(CALLS)?, CALLS);
         let after = prober.probe()?;
         let floor = near.max(far);
-        if floor < 150.0 && crate::floor::placement::steady(&[before, after]).is_ok() {
+        if floor < 150.0 && bellwire_floor::placement::steady(&[before, after]).is_ok() {
             rates.push(now);
             floors.push(floor);
         }
@@ -156,7 +156,8 @@ fn batched(session: &mut Session<Add>, numbers: &[u64], sizes: &[usize]) -> Dura
 fn sizes(count: usize) -> Vec<usize> {
     let mut state = 7_u64;
     let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         2 + usize::try_from(state >> 33).unwrap_or(0) % (MOST - 1)
     };
     (0..count).map(|_| next()).collect()

@@ -9,8 +9,8 @@ use bellwire::{
 };
 use tempfile::TempDir;
 
-use crate::floor::Cpus;
-use crate::floor::process::{Child, Peer, RoleResult, spawn};
+use bellwire_floor::Cpus;
+use bellwire_floor::process::{Child, Peer, RoleResult, spawn};
 
 pub const ROLE: &str = "provider";
 

@@ -6,14 +6,14 @@ use std::process::ExitCode;
 use bellwire::Service;
 
 use crate::crowd;
-use crate::floor::copy::Shape;
-use crate::floor::{Cpus, Prober, Ratio, copy, futex, hot, ns_each};
 use crate::large;
 use crate::pipeline;
 use crate::provider::{Echo, Provider, Sink, Wait, timed};
 use crate::scale;
 use crate::snapshot::{LOOKS, keys, look_ups, unchanged};
 use crate::stream::stream;
+use bellwire_floor::copy::Shape;
+use bellwire_floor::{Cpus, Prober, Ratio, copy, futex, hot, ns_each};
 
 pub type Outcome = Result<bool, Box<dyn StdError + Send + Sync>>;
 

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use bellwire::{Client, ClientConfig, RunDir};
 
-use crate::floor::copy::{self, Shape};
-use crate::floor::process::{Child, Peer, RoleResult, spawn};
-use crate::floor::{Cpus, Ratio, ns_each};
 use crate::provider::{Echo, Provider, Sink, Wait};
 use crate::ratios::Outcome;
+use bellwire_floor::copy::{self, Shape};
+use bellwire_floor::process::{Child, Peer, RoleResult, spawn};
+use bellwire_floor::{Cpus, Ratio, ns_each};
 
 pub const CROWD: &str = "crowd";
 pub const STREAMER: &str = "streamer";
@@ -209,7 +209,7 @@ fn now_and_then(client: &mut Client<Echo<64>>, calls: usize) -> Vec<Duration> {
 struct Crowd(Vec<Child>);
 
 impl Crowd {
-    fn start(provider: &Provider, cpus: Cpus) -> crate::floor::Result<Self> {
+    fn start(provider: &Provider, cpus: Cpus) -> bellwire_floor::Result<Self> {
         let path = provider.path();
         let child = |_| spawn(CROWD, &[cpus.client], std::slice::from_ref(&path), &[]);
         Ok(Self((0..PROCESSES).map(child).collect::<Result<_, _>>()?))
@@ -220,7 +220,7 @@ impl Crowd {
     }
 
     /// Opens so many sessions, and tells how long that took.
-    fn open(&mut self, sessions: usize) -> crate::floor::Result<Duration> {
+    fn open(&mut self, sessions: usize) -> bellwire_floor::Result<Duration> {
         let began = Instant::now();
         for (at, child) in self.0.iter().enumerate() {
             let each = (sessions + at) / PROCESSES;
@@ -262,7 +262,7 @@ impl Streamers {
         cpus: Cpus,
         count: usize,
         nice: i32,
-    ) -> crate::floor::Result<Self> {
+    ) -> bellwire_floor::Result<Self> {
         let words = [provider.path(), nice.to_string()];
         let child = |_| spawn(STREAMER, &[cpus.client], &words, &[]);
         Ok(Self((0..count).map(child).collect::<Result<_, _>>()?))
@@ -272,7 +272,7 @@ impl Streamers {
         self.0.iter().map(Child::pid).collect()
     }
 
-    fn begin(&self, span: Duration) -> crate::floor::Result<()> {
+    fn begin(&self, span: Duration) -> bellwire_floor::Result<()> {
         self.0.iter().try_for_each(|child| child.send(span.as_micros().to_string().as_bytes()))
     }
 

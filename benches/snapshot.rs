@@ -8,8 +8,8 @@ use bellwire::cgroups::{Cgroup, CgroupEntry};
 use bellwire::{Refreshed, SnapshotCache};
 use criterion::{BenchmarkId, Criterion};
 
-use crate::floor::Cpus;
 use crate::provider::{Provider, Wait, timed};
+use bellwire_floor::Cpus;
 
 pub const COUNTS: [usize; 3] = [16, 1_000, 10_000];
 

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use bellwire::{CallError, Client, Service};
 use criterion::{Criterion, Throughput};
 
-use crate::floor::Cpus;
 use crate::provider::{Provider, Sink, Wait};
+use bellwire_floor::Cpus;
 
 pub fn benches(criterion: &mut Criterion, cpus: Cpus) {
     let provider = Provider::start(cpus, Wait::Spin);

@@ -8,7 +8,7 @@ use bellwire::{RunDir, ServiceName};
 use clap::builder::PossibleValue;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
-use crate::bench::args::{Bench, BenchLoad, BenchServer};
+use crate::bench::args::{BenchLoad, BenchServer};
 use crate::cgroups::Limits;
 use crate::out::{Color, Format};
 use crate::soak::Plant;
@@ -71,7 +71,13 @@ pub(crate) enum Command {
     Export(Export),
     Doctor(Doctor),
     Soak(Soak),
-    Bench(Bench),
+    /// Measure what real processes cost each other: `reactor` here, the rest by bellwire-bench, where it is installed
+    #[command(disable_help_flag = true)]
+    Bench {
+        /// Its command and options; `bellwire bench --help` lists them
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
     /// Show where the time of messages goes, in running processes: bellwire-trace, where it is installed
     #[command(disable_help_flag = true)]
     Trace {

@@ -14,6 +14,7 @@ mod ls;
 mod openmetrics;
 mod out;
 mod ping;
+mod program;
 mod provide;
 mod soak;
 mod stat;
@@ -59,7 +60,7 @@ fn run(args: Args) -> Result<Exit, Failure> {
             Ok(Exit::Ok)
         }
         Command::Soak(soak) => soak::run(&soak),
-        Command::Bench(bench) => bench::run(&bench),
+        Command::Bench { args } => bench::run(&args),
         Command::SoakProvider(provider) => soak::provider::run(&run_dir, &provider),
         Command::SoakConsumer(consumer) => soak::consumer::run(&run_dir, &consumer),
         Command::BenchServer(server) => bench::reactor::server::run(&run_dir, &server),

@@ -6,12 +6,9 @@ use clap::{Subcommand, ValueEnum};
 
 use crate::args::{duration, positive_duration};
 
-/// Measure what real processes cost each other
-#[derive(Debug, clap::Args)]
-#[command(after_help = "\
-Examples:
-  bellwire bench reactor
-  bellwire bench reactor --sessions 100 --rounds 15 --json | jq '.rows[].ratios'")]
+/// What this command measures itself
+#[derive(Debug, clap::Parser)]
+#[command(bin_name = "bellwire bench")]
 pub(crate) struct Bench {
     #[command(subcommand)]
     pub(crate) what: What,

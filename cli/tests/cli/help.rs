@@ -1,6 +1,6 @@
 use crate::support::{Ended, Place, bellwire};
 
-const COMMANDS: [&str; 12] = [
+const COMMANDS: [&str; 11] = [
     "demo",
     "provide",
     "get",
@@ -11,7 +11,6 @@ const COMMANDS: [&str; 12] = [
     "export",
     "doctor",
     "soak",
-    "bench",
     "completions",
 ];
 

@@ -7,6 +7,7 @@
     reason = "all of this is tests; clippy exempts only the functions that are marked so"
 )]
 
+mod bench;
 mod cgroups;
 mod demo;
 mod doctor;

@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::support::{Ended, has_shell};
 
 /// The command, alone in a directory: where this test's own lies, a tracer may have been built too.
-fn alone() -> (tempfile::TempDir, PathBuf) {
+pub(crate) fn alone() -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("bellwire").with_extension(std::env::consts::EXE_EXTENSION);
     fs::copy(env!("CARGO_BIN_EXE_bellwire"), &program).unwrap();

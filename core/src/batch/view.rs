@@ -196,7 +196,8 @@ impl<'a> Iterator for Items<'a> {
 
     fn size_hint(&self) -> (usize, Option<usize>) {
         let stride = self.batch.stride;
-        let left = if self.is_even { self.rest.len() / stride } else { self.batch.count - self.next };
+        let left =
+            if self.is_even { self.rest.len() / stride } else { self.batch.count - self.next };
         (left, Some(left))
     }
 }

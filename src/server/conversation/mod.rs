@@ -305,9 +305,8 @@ impl Conversation {
     /// Whether a turn would find nothing to do: one load, for sessions that are looked at in passing.
     #[inline]
     pub(super) fn is_quiet(&self) -> bool {
-        !self.lanes.moved(self.link.peer())
-            && !self.lanes.has_untaken()
-            && !(self.serve.is_blocked() || self.is_stalled || self.is_departed)
+        let is_held_up = self.serve.is_blocked() || self.is_stalled || self.is_departed;
+        !is_held_up && !self.lanes.has_untaken() && !self.lanes.moved(self.link.peer())
     }
 
     /// Whether the client published something that was not seen yet, or made the room that is waited for.

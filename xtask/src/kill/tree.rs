@@ -73,6 +73,9 @@ impl Tree {
     }
 }
 
+/// What only benchmarks need.
+const FLOOR: &str = "bellwire-floor";
+
 /// The root manifest with the members that the copy has, and without its benchmarks.
 fn manifest_of(root: &str) -> String {
     let mut text = String::new();
@@ -84,7 +87,7 @@ fn manifest_of(root: &str) -> String {
         let members = MEMBERS.map(|member| format!("\"{member}\"")).join(", ");
         if line.starts_with("members = ") {
             text.push_str(&format!("members = [\".\", {members}]"));
-        } else if line.starts_with("default-members = ") || !keep {
+        } else if line.starts_with("default-members = ") || line.starts_with(FLOOR) || !keep {
             continue;
         } else {
             text.push_str(line);
@@ -140,7 +143,8 @@ mod tests {
     #[test]
     fn the_copys_manifest_has_the_harness_and_what_it_is_built_from() {
         let root = "[workspace]\nmembers = [\".\", \"core\", \"cli\"]\ndefault-members = [\".\"]\n\n\
-            [[bench]]\nname = \"b\"\npath = \"benches/b.rs\"\n\n[[example]]\nname = \"e\"\n\n[profile.release]\nlto = \"thin\"\n";
+            [[bench]]\nname = \"b\"\npath = \"benches/b.rs\"\n\n[[example]]\nname = \"e\"\n\n\
+            [dev-dependencies]\nbellwire-floor.workspace = true\n\n[profile.release]\nlto = \"thin\"\n";
         assert_eq!(
             manifest_of(root),
             "[workspace]\nmembers = [\".\", \"core\", \"probes\", \"transport\", \"transport-memfd\", \"transport-win\", \"kill\"]\n\n\

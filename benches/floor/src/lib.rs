@@ -1,13 +1,15 @@
 //! What the machine itself costs: two-process baselines that Bellwire's benches stand next to.
 //!
-//! A bench binary includes this tree with `mod floor;` and starts its `main` with
+//! A program that measures starts its `main` with
 //!
-//! ```ignore
+//! ```no_run
+//! # fn echo_server(_: &mut bellwire_floor::process::Peer) -> bellwire_floor::process::RoleResult { Ok(()) }
 //! fn main() -> std::process::ExitCode {
-//!     if let Some(code) = floor::peer_main(&[("echo-server", echo_server)]) {
+//!     if let Some(code) = bellwire_floor::peer_main(&[("echo-server", echo_server)]) {
 //!         return code; // this process was the other end
 //!     }
 //!     // ... the bench itself
+//!     # std::process::ExitCode::SUCCESS
 //! }
 //! ```
 //!
@@ -31,11 +33,6 @@
 //! [`placement`] tells where those CPUs are, [`ratio`] compares a measurement with its floor.
 //!
 //! [role]: process
-#![allow(
-    dead_code,
-    unreachable_pub,
-    reason = "every bench includes this tree and uses a part of it"
-)]
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -51,16 +48,16 @@ pub mod fresh;
 pub mod futex;
 pub mod handover;
 pub mod hot;
-mod pingpong;
+pub mod pingpong;
 pub mod pipeline;
 pub mod placement;
-mod private;
+pub mod private;
 pub mod process;
 pub mod ratio;
 pub mod seqpacket;
-mod shared;
-mod sync;
-mod turns;
+pub mod shared;
+pub mod sync;
+pub mod turns;
 
 pub use cpus::Cpus;
 pub use error::{Error, Result};

@@ -65,6 +65,27 @@ impl<L: Link> PingPong<L> {
         self.check()
     }
 
+    /// How long each of `trips` round trips takes with a sleep of `gap` before it.
+    pub fn spaced(&mut self, trips: u64, gap: Duration) -> Result<Vec<Duration>> {
+        self.seed += 2;
+        self.link.buffers().0.fill(self.seed);
+        order(&self.child, trips.saturating_add(L::WARM), self.seed)?;
+        for _ in 0..L::WARM {
+            self.link.send()?;
+            self.link.receive()?;
+        }
+        let mut took = Vec::new();
+        for _ in 0..trips {
+            std::thread::sleep(gap);
+            let start = Instant::now();
+            self.link.send()?;
+            self.link.receive()?;
+            took.push(start.elapsed());
+        }
+        self.check()?;
+        Ok(took)
+    }
+
     /// Both ends received what the other sent.
     fn check(&mut self) -> Result<()> {
         let (sent, received) = self.link.buffers();

@@ -110,7 +110,15 @@ impl Prober {
     }
 }
 
-/// The placement that all of `probes` saw, if it is one and clear, and nothing was preempted between them.
+/// The placement that all of `probes` saw, if it is one and clear.
+pub fn agreed(probes: &[Probe]) -> std::result::Result<Placement, Lost> {
+    let [first, others @ ..] = probes else { return Err(Lost::Moved) };
+    let all = others.iter().all(|probe| probe.placement == first.placement);
+    let clear = first.placement != Placement::Unclear;
+    if all && clear { Ok(first.placement) } else { Err(Lost::Moved) }
+}
+
+/// The same, if nothing was preempted between them.
 pub fn steady(probes: &[Probe]) -> std::result::Result<Placement, Lost> {
     let [first, others @ ..] = probes else { return Err(Lost::Moved) };
     let mut ended = first.preempted[1];
@@ -120,7 +128,5 @@ pub fn steady(probes: &[Probe]) -> std::result::Result<Placement, Lost> {
         }
         ended = probe.preempted[1];
     }
-    let all = others.iter().all(|probe| probe.placement == first.placement);
-    let clear = first.placement != Placement::Unclear;
-    if all && clear { Ok(first.placement) } else { Err(Lost::Moved) }
+    agreed(probes)
 }

@@ -139,6 +139,7 @@ pub struct Slots {
     size: usize,
     stride: usize,
     mask: u64,
+    #[expect(dead_code, reason = "keeps the memory mapped")]
     map: Arc<Map>,
 }
 

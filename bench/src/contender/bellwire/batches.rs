@@ -1,0 +1,61 @@
+//! Batches: many items in one message.
+
+use bellwire::{Client, Replies, Session};
+
+use super::{Items, counters_of};
+use crate::Outcome;
+use crate::contender::{self, Counters};
+
+/// A connected client.
+pub(super) struct Caller {
+    client: Client<Items>,
+}
+
+impl Caller {
+    pub(super) fn new(client: Client<Items>) -> Outcome<Self> {
+        Ok(Self { client })
+    }
+
+    fn session(&mut self) -> Outcome<&mut Session<Items>> {
+        self.client.session().ok_or_else(|| "the session is gone".into())
+    }
+}
+
+impl contender::Client for Caller {
+    #[inline]
+    fn batch(&mut self, items: &[u64], answers: &mut [u64]) -> Outcome<usize> {
+        put(self.session()?.call_batch(items)?, answers)
+    }
+
+    #[inline]
+    fn submit_batch(&mut self, items: &[u64]) -> Outcome<()> {
+        self.session()?.submit_batch(items)?;
+        Ok(())
+    }
+
+    #[inline]
+    fn batch_reply(&mut self, answers: &mut [u64]) -> Outcome<usize> {
+        let session = self.session()?;
+        session.wait()?;
+        match session.try_batch()? {
+            Some((_, replies)) => put(replies?, answers),
+            None => Err("an answer to no batch".into()),
+        }
+    }
+
+    fn counters(&mut self) -> Counters {
+        self.client
+            .session()
+            .map_or_else(Counters::default, |session| counters_of(&session.stats()))
+    }
+}
+
+#[inline]
+fn put(replies: Replies<'_, Items>, answers: &mut [u64]) -> Outcome<usize> {
+    let mut count = 0;
+    for (reply, answer) in replies.zip(answers) {
+        *answer = reply?;
+        count += 1;
+    }
+    Ok(count)
+}

@@ -1,0 +1,30 @@
+//! A reader of the snapshot.
+
+use bellwire::cgroups::{CgroupsSnapshot, View};
+use bellwire::{Refreshed, RunDir, SnapshotCache};
+
+use crate::Outcome;
+use crate::contender;
+
+/// It maps the newest.
+pub(super) struct Reader {
+    cache: SnapshotCache<CgroupsSnapshot>,
+}
+
+impl Reader {
+    pub(super) fn new(run_dir: &RunDir) -> Self {
+        Self { cache: SnapshotCache::new(run_dir) }
+    }
+}
+
+impl contender::Client for Reader {
+    #[inline]
+    fn refresh(&mut self) -> Outcome<bool> {
+        Ok(self.cache.refresh()? == Refreshed::Changed)
+    }
+
+    #[inline]
+    fn snapshot(&self) -> Outcome<View<'_>> {
+        Ok(self.cache.current().ok_or("nothing was published")?.index().view())
+    }
+}

@@ -1,0 +1,138 @@
+//! Request-response.
+
+use std::collections::VecDeque;
+
+use ::iceoryx2::prelude::Node;
+
+use super::form::{ClientOf, Form, Pending, Requests};
+use super::serving::{End, Ready, Serving};
+use super::wait::Wait;
+use super::{Ipc, greet, is_one_way, name, node, queue};
+use crate::Outcome;
+use crate::contender::{Client, Counters};
+use crate::handler::Handler;
+use crate::load::{Load, Place};
+use crate::measure::Measure;
+
+pub(super) fn serve<F: Form + ?Sized, W: Wait>(
+    place: &Place,
+    load: &Load,
+    handler: Handler,
+) -> Outcome<Serving> {
+    let (at, load) = (place.clone(), *load);
+    let serving =
+        Serving::start(move |end, ready| answer::<F, W>(&at, &load, handler, &end, &ready))?;
+    let place = place.clone();
+    Ok(serving.woken_by(move || W::wake_to_end(&place)))
+}
+
+fn answer<F: Form + ?Sized, W: Wait>(
+    place: &Place,
+    load: &Load,
+    handler: Handler,
+    end: &End,
+    ready: &Ready,
+) -> Outcome<()> {
+    let node = node()?;
+    let server = F::server(&open::<F>(&node, place, load)?, load.longest())?;
+    let mut wait = W::of_server(&node, place, load)?;
+    ready.send(())?;
+    let is_one_way = is_one_way(load);
+    let mut greeted = None;
+    while !end.has_come() {
+        while let Some(active) = F::next(&server)? {
+            let from = active.origin();
+            if is_one_way && greeted == Some(from) {
+                handler.take(F::request(&active));
+            } else {
+                F::answer(&active, handler)?;
+                wait.ring_client(&node, place, from.value())?;
+                greeted = Some(from);
+            }
+        }
+        wait.pause(&mut 0, &mut 0)?;
+    }
+    Ok(())
+}
+
+pub(super) fn measure<F: Form + ?Sized, W: Wait>(
+    place: &Place,
+    load: &Load,
+    measure: Measure<'_>,
+) -> Outcome<()> {
+    let node = node()?;
+    measure.run(|| Caller::<F, W>::connect(&node, place, load))
+}
+
+fn open<F: Form + ?Sized>(node: &Node<Ipc>, place: &Place, load: &Load) -> Outcome<Requests<F>> {
+    let builder = node.service_builder(&name(place, "requests")?).request_response::<F, F>();
+    let builder = builder
+        .max_servers(1)
+        .max_active_requests_per_client(queue(load))
+        .max_response_buffer_size(1)
+        .enable_safe_overflow_for_requests(false)
+        .enable_safe_overflow_for_responses(false)
+        .enable_fire_and_forget_requests(true);
+    F::requests(builder)
+}
+
+/// One client port.
+struct Caller<F: Form + ?Sized, W> {
+    client: ClientOf<F>,
+    pending: VecDeque<Pending<F>>,
+    wait: W,
+}
+
+impl<F: Form + ?Sized, W: Wait> Caller<F, W> {
+    fn connect(node: &Node<Ipc>, place: &Place, load: &Load) -> Outcome<Self> {
+        let client = F::client(&open::<F>(node, place, load)?, load.longest())?;
+        let wait = W::of_client(node, place, load, client.id().value())?;
+        let mut caller = Self { client, pending: VecDeque::with_capacity(load.depth()), wait };
+        if is_one_way(load) {
+            greet(&mut caller, load)?;
+        }
+        Ok(caller)
+    }
+
+    #[inline]
+    fn wait(wait: &mut W, pending: &Pending<F>, answer: &mut [u8]) -> Outcome<usize> {
+        let (mut looks, mut since) = (0, 0);
+        loop {
+            if let Some(len) = F::take(pending, answer)? {
+                return Ok(len);
+            }
+            wait.pause(&mut looks, &mut since)?;
+        }
+    }
+}
+
+impl<F: Form + ?Sized, W: Wait> Client for Caller<F, W> {
+    #[inline]
+    fn call(&mut self, request: &[u8], answer: &mut [u8]) -> Outcome<usize> {
+        let pending = F::send(&self.client, request)?;
+        self.wait.ring_server()?;
+        Self::wait(&mut self.wait, &pending, answer)
+    }
+
+    #[inline]
+    fn submit(&mut self, request: &[u8]) -> Outcome<()> {
+        self.pending.push_back(F::send(&self.client, request)?);
+        self.wait.ring_server()
+    }
+
+    #[inline]
+    fn reply(&mut self, answer: &mut [u8]) -> Outcome<usize> {
+        let pending = self.pending.pop_front().ok_or("a reply to no request")?;
+        Self::wait(&mut self.wait, &pending, answer)
+    }
+
+    #[inline]
+    fn post(&mut self, message: &[u8]) -> Outcome<()> {
+        drop(F::send(&self.client, message)?);
+        self.wait.ring_server()
+    }
+
+    fn counters(&mut self) -> Counters {
+        self.wait.counters()
+    }
+}

@@ -1,0 +1,172 @@
+//! [ipc-channel](https://docs.rs/ipc-channel): its channels of bytes, which its documentation calls more efficient than those that
+//! serialize.
+
+use std::collections::VecDeque;
+use std::io::ErrorKind;
+use std::thread;
+
+use ::ipc_channel::IpcError;
+use ::ipc_channel::ipc::{
+    IpcBytesReceiver, IpcBytesSender, IpcOneShotServer, IpcSender, bytes_channel,
+};
+
+use super::arrivals::{Arrivals, announce};
+use super::{About, Contender, Server};
+use crate::Outcome;
+use crate::handler::Handler;
+use crate::load::{Load, Place, Work};
+use crate::measure::Measure;
+
+/// What is in flight at most, in bytes: each end blocks when the socket beneath is full, and may not wait for the other then.
+const HELD: usize = 64 << 10;
+
+/// A channel each way.
+pub(super) struct IpcChannel;
+
+/// What a client gets from the server: where to send, and where to receive.
+type Ends = (IpcBytesSender, IpcBytesReceiver);
+
+/// The threads of a server, which end with its process.
+pub(super) struct Listening;
+
+impl Server for Listening {}
+
+impl Contender for IpcChannel {
+    const NAME: &'static str = "ipc-channel";
+    type Server = Listening;
+
+    fn about() -> About {
+        About {
+            version: "0.23".to_owned(),
+            settings: "channels of bytes, a one-shot server to meet, a thread for each connection; both ends block; \
+                       of longer messages at most 64 KiB in flight"
+                .to_owned(),
+        }
+    }
+
+    fn refuses(load: &Load) -> Option<&'static str> {
+        match load.work {
+            Work::Refresh { .. } => Some("copies snapshots as seqpacket does"),
+            Work::LookUp { .. } => Some("finds things in the same index as bellwire"),
+            _ => None,
+        }
+    }
+
+    fn serve(place: &Place, load: &Load, handler: Handler) -> Outcome<Listening> {
+        let mut arrivals = Arrivals::new(place)?;
+        let is_one_way = matches!(load.work, Work::Stream { .. } | Work::OneWay { .. });
+        thread::Builder::new().name("ipc-channel".to_owned()).spawn(move || -> Outcome<()> {
+            loop {
+                let client = IpcSender::<Ends>::connect(arrivals.next()?)?;
+                let (to_server, requests) = bytes_channel()?;
+                let (answers, from_server) = bytes_channel()?;
+                client.send((to_server, from_server)).map_err(|error| problem(&error))?;
+                thread::Builder::new().spawn(move || match is_one_way {
+                    true => take(&requests, handler),
+                    false => answer(&requests, &answers, handler),
+                })?;
+            }
+        })?;
+        Ok(Listening)
+    }
+
+    fn measure(place: &Place, _: &Load, measure: Measure<'_>) -> Outcome<()> {
+        measure.run(|| Connection::connect(place))
+    }
+}
+
+/// Until the client has closed its end.
+fn answer(requests: &IpcBytesReceiver, answers: &IpcBytesSender, handler: Handler) {
+    while let Ok(mut message) = receive(requests) {
+        handler.answer(&mut message);
+        if answers.send(&message).is_err() {
+            return;
+        }
+    }
+}
+
+fn take(requests: &IpcBytesReceiver, handler: Handler) {
+    while let Ok(message) = receive(requests) {
+        handler.take(&message);
+    }
+}
+
+/// Waits for a message, signals or not.
+#[inline]
+fn receive(from: &IpcBytesReceiver) -> Outcome<Vec<u8>> {
+    loop {
+        match from.recv() {
+            Err(IpcError::Io(error)) if error.kind() == ErrorKind::Interrupted => {}
+            received => return received.map_err(|error| problem(&error)),
+        }
+    }
+}
+
+/// One connection.
+struct Connection {
+    requests: IpcBytesSender,
+    answers: IpcBytesReceiver,
+    in_flight: VecDeque<usize>,
+    /// Answers that had to be taken before there was room for more.
+    taken: VecDeque<Vec<u8>>,
+}
+
+impl Connection {
+    fn connect(place: &Place) -> Outcome<Self> {
+        let (server, name) = IpcOneShotServer::<Ends>::new()?;
+        announce(place, &name)?;
+        let (_, (requests, answers)) = server.accept().map_err(|error| problem(&error))?;
+        Ok(Self { requests, answers, in_flight: VecDeque::new(), taken: VecDeque::new() })
+    }
+
+    #[inline]
+    fn oldest(&mut self) -> Outcome<Vec<u8>> {
+        self.in_flight.pop_front();
+        receive(&self.answers)
+    }
+}
+
+impl super::Client for Connection {
+    #[inline]
+    fn call(&mut self, request: &[u8], answer: &mut [u8]) -> Outcome<usize> {
+        self.requests.send(request)?;
+        put(&receive(&self.answers)?, answer)
+    }
+
+    #[inline]
+    fn submit(&mut self, request: &[u8]) -> Outcome<()> {
+        while !self.in_flight.is_empty()
+            && self.in_flight.iter().sum::<usize>() + request.len() > HELD
+        {
+            let answer = self.oldest()?;
+            self.taken.push_back(answer);
+        }
+        self.in_flight.push_back(request.len());
+        Ok(self.requests.send(request)?)
+    }
+
+    #[inline]
+    fn reply(&mut self, answer: &mut [u8]) -> Outcome<usize> {
+        let bytes = match self.taken.pop_front() {
+            Some(taken) => taken,
+            None => self.oldest()?,
+        };
+        put(&bytes, answer)
+    }
+
+    #[inline]
+    fn post(&mut self, message: &[u8]) -> Outcome<()> {
+        Ok(self.requests.send(message)?)
+    }
+}
+
+#[inline]
+fn put(bytes: &[u8], answer: &mut [u8]) -> Outcome<usize> {
+    let into = answer.get_mut(..bytes.len()).ok_or("an answer that is too long")?;
+    into.copy_from_slice(bytes);
+    Ok(bytes.len())
+}
+
+fn problem(error: &IpcError) -> Box<dyn std::error::Error + Send + Sync> {
+    error.to_string().into()
+}

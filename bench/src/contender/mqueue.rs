@@ -1,0 +1,209 @@
+//! POSIX message queues, mq_overview(7): one each way, both ends block.
+
+use std::thread;
+
+use nix::errno::Errno;
+use nix::mqueue::{
+    MQ_OFlag, MqAttr, MqdT, mq_attr_member_t, mq_close, mq_open, mq_receive, mq_send, mq_unlink,
+};
+use nix::sys::stat::Mode;
+
+use super::arrivals::{Arrivals, announce, new_name};
+use super::streams::linux;
+use super::{About, Contender, Counters, Server};
+use crate::Outcome;
+use crate::handler::Handler;
+use crate::load::{Load, Place, Work};
+use crate::measure::Measure;
+
+/// The longest message and the most messages of a queue, unless the administrator has said otherwise.
+const LONGEST: usize = 8192;
+const DEEPEST: i64 = 10;
+
+/// A queue each way.
+pub(super) struct Mqueue;
+
+/// The threads of a server, which end with its process.
+pub(super) struct Listening;
+
+impl Server for Listening {}
+
+impl Contender for Mqueue {
+    const NAME: &'static str = "mqueue";
+    type Server = Listening;
+
+    fn about() -> About {
+        About {
+            version: linux(),
+            settings: format!(
+                "a queue each way, of {DEEPEST} messages, which is the most that a user may have by default; both ends \
+                 block, a thread for each connection"
+            ),
+        }
+    }
+
+    fn refuses(load: &Load) -> Option<&'static str> {
+        match load.work {
+            Work::Refresh { .. } => Some("copies snapshots as seqpacket does"),
+            Work::LookUp { .. } => Some("finds things in the same index as bellwire"),
+            _ => (load.longest() > LONGEST)
+                .then_some("a message has no more than 8 KiB, unless the administrator allows it"),
+        }
+    }
+
+    fn serve(place: &Place, load: &Load, handler: Handler) -> Outcome<Listening> {
+        let (mut arrivals, place, load) = (Arrivals::new(place)?, place.clone(), *load);
+        thread::Builder::new().name("mqueue".to_owned()).spawn(move || -> Outcome<()> {
+            loop {
+                let (requests, answers) = names(&place, &arrivals.next()?);
+                let queues = (
+                    Queue::open(&requests, MQ_OFlag::O_RDONLY)?,
+                    Queue::open(&answers, MQ_OFlag::O_WRONLY)?,
+                );
+                // Both ends have them open: their names have served.
+                mq_unlink(requests.as_str())?;
+                mq_unlink(answers.as_str())?;
+                thread::Builder::new()
+                    .spawn(move || serve(&queues.0, &queues.1, &load, handler))?;
+            }
+        })?;
+        Ok(Listening)
+    }
+
+    fn measure(place: &Place, load: &Load, measure: Measure<'_>) -> Outcome<()> {
+        measure.run(|| Connection::connect(place, load))
+    }
+}
+
+/// Until the client says goodbye by an empty message: a queue has no end.
+fn serve(requests: &Queue, answers: &Queue, load: &Load, handler: Handler) -> Result<(), Errno> {
+    let is_one_way = matches!(load.work, Work::Stream { .. } | Work::OneWay { .. });
+    let mut buffer = vec![0; load.longest()];
+    loop {
+        let len = requests.receive(&mut buffer)?;
+        let Some(message) = buffer.get_mut(..len).filter(|message| !message.is_empty()) else {
+            return Ok(());
+        };
+        if is_one_way {
+            handler.take(message);
+        } else {
+            handler.answer(message);
+            answers.send(message)?;
+        }
+    }
+}
+
+fn names(place: &Place, client: &str) -> (String, String) {
+    let name = format!("/{}-{client}", place.name());
+    (format!("{name}-requests"), format!("{name}-answers"))
+}
+
+/// An open queue.
+struct Queue(Option<MqdT>);
+
+impl Queue {
+    fn create(name: &str, flags: MQ_OFlag, load: &Load) -> Outcome<Self> {
+        let longest = mq_attr_member_t::try_from(load.longest())?;
+        let attributes = MqAttr::new(0, DEEPEST, longest, 0);
+        let flags = flags | MQ_OFlag::O_CREAT | MQ_OFlag::O_EXCL | MQ_OFlag::O_CLOEXEC;
+        let mode = Mode::S_IRUSR | Mode::S_IWUSR;
+        Ok(Self(Some(mq_open(name, flags, mode, Some(&attributes))?)))
+    }
+
+    fn open(name: &str, flags: MQ_OFlag) -> Outcome<Self> {
+        Ok(Self(Some(mq_open(name, flags | MQ_OFlag::O_CLOEXEC, Mode::empty(), None)?)))
+    }
+
+    #[inline]
+    fn send(&self, message: &[u8]) -> Result<(), Errno> {
+        let queue = self.0.as_ref().ok_or(Errno::EBADF)?;
+        loop {
+            match mq_send(queue, message, 0) {
+                Err(Errno::EINTR) => {}
+                sent => return sent,
+            }
+        }
+    }
+
+    #[inline]
+    fn receive(&self, into: &mut [u8]) -> Result<usize, Errno> {
+        let queue = self.0.as_ref().ok_or(Errno::EBADF)?;
+        loop {
+            match mq_receive(queue, into, &mut 0) {
+                Err(Errno::EINTR) => {}
+                received => return received,
+            }
+        }
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        let _ = self.0.take().map(mq_close);
+    }
+}
+
+/// One connection.
+struct Connection {
+    requests: Queue,
+    answers: Queue,
+    buffer: Vec<u8>,
+    calls: u64,
+}
+
+impl Connection {
+    fn connect(place: &Place, load: &Load) -> Outcome<Self> {
+        let name = new_name()?;
+        let (requests, answers) = names(place, &name);
+        let connection = Self {
+            requests: Queue::create(&requests, MQ_OFlag::O_WRONLY, load)?,
+            answers: Queue::create(&answers, MQ_OFlag::O_RDONLY, load)?,
+            buffer: vec![0; load.longest()],
+            calls: 0,
+        };
+        announce(place, &name)?;
+        Ok(connection)
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let _ = self.requests.send(&[]);
+    }
+}
+
+impl super::Client for Connection {
+    #[inline]
+    fn call(&mut self, request: &[u8], answer: &mut [u8]) -> Outcome<usize> {
+        self.submit(request)?;
+        self.reply(answer)
+    }
+
+    #[inline]
+    fn submit(&mut self, request: &[u8]) -> Outcome<()> {
+        self.calls += 1;
+        Ok(self.requests.send(request)?)
+    }
+
+    #[inline]
+    fn reply(&mut self, answer: &mut [u8]) -> Outcome<usize> {
+        self.calls += 1;
+        // A queue wants room for its longest message.
+        if answer.len() >= self.buffer.len() {
+            return Ok(self.answers.receive(answer)?);
+        }
+        let len = self.answers.receive(&mut self.buffer)?;
+        let message = self.buffer.get(..len).unwrap_or_default();
+        answer.get_mut(..len).ok_or("an answer that is too long")?.copy_from_slice(message);
+        Ok(len)
+    }
+
+    #[inline]
+    fn post(&mut self, message: &[u8]) -> Outcome<()> {
+        self.submit(message)
+    }
+
+    fn counters(&mut self) -> Counters {
+        Counters { system_calls: Some(self.calls), ..Counters::default() }
+    }
+}

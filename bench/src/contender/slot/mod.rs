@@ -1,0 +1,164 @@
+//! Messages in shared memory under a mutex and condition variables of pthreads, as C programs do it: a bounded buffer each way,
+//! pthread_mutexattr_setpshared(3), pthread_mutexattr_setrobust(3).
+
+mod memory;
+mod queue;
+
+use std::path::Path;
+use std::thread;
+
+use super::arrivals::{Arrivals, announce, new_name};
+use super::{About, Contender, Server};
+use crate::Outcome;
+use crate::handler::Handler;
+use crate::load::{Load, Place, Work};
+use crate::measure::Measure;
+use memory::Memory;
+use queue::{Patience, Queue};
+
+/// The most messages of a buffer, for one-way loads; a call needs one.
+const MOST: usize = 64;
+/// The bytes that they may have together.
+const MOST_BYTES: usize = 4 << 20;
+
+/// Two bounded buffers.
+pub(super) struct Slot;
+
+/// The threads of a server, which end with its process.
+pub(super) struct Listening;
+
+impl Server for Listening {}
+
+impl Contender for Slot {
+    const NAME: &'static str = "slot";
+    type Server = Listening;
+
+    fn about() -> About {
+        About {
+            version: queue::version(),
+            settings: format!(
+                "a process-shared robust mutex and two condition variables for each direction; as many slots as the \
+                 load has in flight, one way {MOST}; signalled after unlocking; a thread for each connection"
+            ),
+        }
+    }
+
+    fn refuses(load: &Load) -> Option<&'static str> {
+        match load.work {
+            Work::Refresh { .. } => Some("copies snapshots as seqpacket does"),
+            Work::LookUp { .. } => Some("finds things in the same index as bellwire"),
+            Work::Grow { .. } => Some("its slots have a fixed length"),
+            _ => None,
+        }
+    }
+
+    fn serve(place: &Place, load: &Load, handler: Handler) -> Outcome<Listening> {
+        let (mut arrivals, place, load) = (Arrivals::new(place)?, place.clone(), *load);
+        thread::Builder::new().name("slot".to_owned()).spawn(move || -> Outcome<()> {
+            loop {
+                let path = place.file(&arrivals.next()?);
+                let pair = Pair::new(&Memory::open(&path)?, &load)?;
+                std::fs::remove_file(path)?;
+                thread::Builder::new().spawn(move || pair.serve(&load, handler))?;
+            }
+        })?;
+        Ok(Listening)
+    }
+
+    fn measure(place: &Place, load: &Load, measure: Measure<'_>) -> Outcome<()> {
+        measure.run(|| Connection::connect(place, load))
+    }
+}
+
+fn is_one_way(load: &Load) -> bool {
+    matches!(load.work, Work::Stream { .. } | Work::OneWay { .. })
+}
+
+/// The slots of a buffer.
+fn slots(load: &Load) -> usize {
+    if is_one_way(load) { (MOST_BYTES / load.longest()).clamp(2, MOST) } else { load.depth() }
+}
+
+/// Both buffers.
+struct Pair {
+    requests: Queue,
+    answers: Queue,
+}
+
+impl Pair {
+    fn create(path: &Path, load: &Load) -> Outcome<Self> {
+        let memory = Memory::create(path, 2 * Queue::size(load.longest(), slots(load)))?;
+        let pair = Self::new(&memory, load)?;
+        pair.requests.initialise()?;
+        pair.answers.initialise()?;
+        Ok(pair)
+    }
+
+    fn new(memory: &Memory, load: &Load) -> Outcome<Self> {
+        let (longest, slots) = (load.longest(), slots(load));
+        Ok(Self {
+            requests: Queue::new(memory, 0, longest, slots)?,
+            answers: Queue::new(memory, Queue::size(longest, slots), longest, slots)?,
+        })
+    }
+
+    /// Until the client has closed its buffers.
+    fn serve(&self, load: &Load, handler: Handler) -> Outcome<()> {
+        let is_one_way = is_one_way(load);
+        let mut buffer = vec![0; load.longest()];
+        loop {
+            let len = self.requests.take(&mut buffer, Patience::Endless)?;
+            let message = buffer.get_mut(..len).unwrap_or_default();
+            if is_one_way {
+                handler.take(message);
+            } else {
+                handler.answer(message);
+                self.answers.put(message, Patience::Endless)?;
+            }
+        }
+    }
+}
+
+/// One connection.
+struct Connection {
+    pair: Pair,
+}
+
+impl Connection {
+    fn connect(place: &Place, load: &Load) -> Outcome<Self> {
+        let name = new_name()?;
+        let pair = Pair::create(&place.file(&name), load)?;
+        announce(place, &name)?;
+        Ok(Self { pair })
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let _ = self.pair.requests.close();
+        let _ = self.pair.answers.close();
+    }
+}
+
+impl super::Client for Connection {
+    #[inline]
+    fn call(&mut self, request: &[u8], answer: &mut [u8]) -> Outcome<usize> {
+        self.submit(request)?;
+        self.reply(answer)
+    }
+
+    #[inline]
+    fn submit(&mut self, request: &[u8]) -> Outcome<()> {
+        self.pair.requests.put(request, Patience::Limited)
+    }
+
+    #[inline]
+    fn reply(&mut self, answer: &mut [u8]) -> Outcome<usize> {
+        self.pair.answers.take(answer, Patience::Limited)
+    }
+
+    #[inline]
+    fn post(&mut self, message: &[u8]) -> Outcome<()> {
+        self.submit(message)
+    }
+}

@@ -1,0 +1,67 @@
+//! The Unix socket of [`UnixStream`] behind a buffer of the sending end: for throughput alone, for a message is on its way only
+//! when the buffer is full.
+
+use std::io::{BufWriter, Write};
+use std::os::unix::net;
+
+use super::{Listening, Streams, UnixStream, Wire, linux};
+use crate::Outcome;
+use crate::contender::{About, Client, Contender, Counters};
+use crate::handler::Handler;
+use crate::load::{Load, Place, Work};
+use crate::measure::Measure;
+
+/// The buffer of the sending end.
+const BUFFER: usize = 64 << 10;
+
+/// `SOCK_STREAM`, written when a buffer is full.
+pub(in crate::contender) struct Buffered;
+
+impl Contender for Buffered {
+    const NAME: &'static str = "stream-buffered";
+    type Server = Listening;
+
+    fn about() -> About {
+        let settings = "SOCK_STREAM; messages collected in a buffer of 64 KiB, written when it is full; both ends \
+                        block, default buffers of the socket";
+        About { version: linux(), settings: settings.to_owned() }
+    }
+
+    fn refuses(load: &Load) -> Option<&'static str> {
+        match load.work {
+            Work::Stream { .. } => None,
+            _ => Some("messages wait in its buffer until that is full"),
+        }
+    }
+
+    fn serve(place: &Place, load: &Load, handler: Handler) -> Outcome<Listening> {
+        Streams::<UnixStream>::serve(place, load, handler)
+    }
+
+    fn measure(place: &Place, load: &Load, measure: Measure<'_>) -> Outcome<()> {
+        measure.run(|| {
+            let (_, to) = UnixStream::connect(place, load)?;
+            Ok(Writer { to: BufWriter::with_capacity(BUFFER, to) })
+        })
+    }
+}
+
+struct Writer {
+    to: BufWriter<net::UnixStream>,
+}
+
+impl Client for Writer {
+    #[inline]
+    fn post(&mut self, message: &[u8]) -> Outcome<()> {
+        self.to.write_all(&u32::try_from(message.len())?.to_le_bytes())?;
+        Ok(self.to.write_all(message)?)
+    }
+
+    fn settle(&mut self) -> Outcome<()> {
+        Ok(self.to.flush()?)
+    }
+
+    fn counters(&mut self) -> Counters {
+        Counters::default()
+    }
+}

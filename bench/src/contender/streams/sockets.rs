@@ -1,0 +1,82 @@
+//! Unix sockets, unix(7), and TCP over the loopback interface, tcp(7).
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net;
+
+use super::{Ends, Wire, linux};
+use crate::Outcome;
+use crate::contender::About;
+use crate::load::{Load, Place};
+
+/// `SOCK_STREAM`.
+pub(in crate::contender) struct UnixStream;
+
+impl Wire for UnixStream {
+    const NAME: &'static str = "stream";
+    type From = net::UnixStream;
+    type To = net::UnixStream;
+
+    fn about() -> About {
+        let settings =
+            "SOCK_STREAM; both ends block, default buffers, a thread for each connection";
+        About { version: linux(), settings: settings.to_owned() }
+    }
+
+    fn listen(
+        place: &Place,
+        _: &Load,
+    ) -> Outcome<impl FnMut() -> Outcome<Ends<Self>> + Send + 'static> {
+        let listener = net::UnixListener::bind(place.file("stream.sock"))?;
+        Ok(move || both(listener.accept()?.0))
+    }
+
+    fn connect(place: &Place, _: &Load) -> Outcome<Ends<Self>> {
+        both(net::UnixStream::connect(place.file("stream.sock"))?)
+    }
+
+    fn set_nonblocking(from: &Self::From, _: &Self::To) -> Outcome<()> {
+        Ok(from.set_nonblocking(true)?)
+    }
+}
+
+fn both(stream: net::UnixStream) -> Outcome<(net::UnixStream, net::UnixStream)> {
+    Ok((stream.try_clone()?, stream))
+}
+
+/// TCP.
+pub(in crate::contender) struct Tcp;
+
+impl Wire for Tcp {
+    const NAME: &'static str = "tcp";
+    type From = TcpStream;
+    type To = TcpStream;
+
+    fn about() -> About {
+        let settings = "127.0.0.1, TCP_NODELAY; both ends block, buffers as the kernel tunes them, a thread for each \
+                        connection";
+        About { version: linux(), settings: settings.to_owned() }
+    }
+
+    fn listen(
+        place: &Place,
+        _: &Load,
+    ) -> Outcome<impl FnMut() -> Outcome<Ends<Self>> + Send + 'static> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        std::fs::write(place.file("tcp.address"), listener.local_addr()?.to_string())?;
+        Ok(move || undelayed(listener.accept()?.0))
+    }
+
+    fn connect(place: &Place, _: &Load) -> Outcome<Ends<Self>> {
+        let address: SocketAddr = std::fs::read_to_string(place.file("tcp.address"))?.parse()?;
+        undelayed(TcpStream::connect(address)?)
+    }
+
+    fn set_nonblocking(from: &Self::From, _: &Self::To) -> Outcome<()> {
+        Ok(from.set_nonblocking(true)?)
+    }
+}
+
+fn undelayed(stream: TcpStream) -> Outcome<(TcpStream, TcpStream)> {
+    stream.set_nodelay(true)?;
+    Ok((stream.try_clone()?, stream))
+}

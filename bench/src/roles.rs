@@ -1,0 +1,55 @@
+//! The processes that the coordinator starts: this program again, in a role.
+
+use bellwire_floor::process::{Child, Peer, Role, RoleResult, spawn};
+
+use crate::Outcome;
+use crate::contender::Entry;
+use crate::load::{Load, Place};
+use crate::measure::Measure;
+use crate::serve::Serve;
+
+/// The server of a contender.
+const SERVER: &str = "server";
+/// A measuring process.
+const CLIENT: &str = "client";
+
+/// For [`bellwire_floor::peer_main`].
+pub(crate) const ROLES: &[Role] = &[(SERVER, serve), (CLIENT, measure)];
+
+/// Starts the server of `entry` on a processor.
+pub(crate) fn server(entry: &Entry, place: &Place, load: &Load, cpu: usize) -> Outcome<Child> {
+    start(SERVER, entry, place, load, cpu)
+}
+
+/// Starts a process on a processor that measures `entry`.
+pub(crate) fn client(entry: &Entry, place: &Place, load: &Load, cpu: usize) -> Outcome<Child> {
+    start(CLIENT, entry, place, load, cpu)
+}
+
+fn start(
+    role: &'static str,
+    entry: &Entry,
+    place: &Place,
+    load: &Load,
+    cpu: usize,
+) -> Outcome<Child> {
+    let dir = place.dir().to_str().ok_or("the temporary directory's name is no text")?;
+    let args = [entry.name.to_owned(), dir.to_owned(), serde_json::to_string(load)?];
+    Ok(spawn(role, &[cpu], &args, &[])?)
+}
+
+fn serve(peer: &mut Peer) -> RoleResult {
+    let (entry, place, load) = started(peer)?;
+    (entry.serve)(&Serve { peer, place: &place, load: &load })
+}
+
+fn measure(peer: &mut Peer) -> RoleResult {
+    let (entry, place, load) = started(peer)?;
+    (entry.measure)(&place, &load, Measure { peer, load: &load })
+}
+
+fn started(peer: &Peer) -> Outcome<(&'static Entry, Place, Load)> {
+    let name = peer.arg(0)?;
+    let entry = Entry::named(name).ok_or_else(|| format!("no contender is called {name}"))?;
+    Ok((entry, Place::new(peer.arg(1)?), serde_json::from_str(peer.arg(2)?)?))
+}

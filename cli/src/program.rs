@@ -1,0 +1,39 @@
+//! Programs of other packages, which want more to be built than this command does.
+
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::process::Command;
+
+use bellwire::doctor::trial;
+
+use crate::exit::{Exit, Failure};
+
+/// One of them.
+#[derive(Debug)]
+pub(crate) struct Program {
+    pub(crate) name: &'static str,
+    /// What it does, on Linux only.
+    pub(crate) does: &'static str,
+    /// How it is built.
+    pub(crate) build: &'static str,
+}
+
+impl Program {
+    /// Becomes it; what it returns says why not.
+    pub(crate) fn become_it(&self, args: &[OsString]) -> Failure {
+        let Self { name, does, build } = *self;
+        let beside = self.beside_this_program().filter(|path| path.is_file());
+        let error = trial::exec(Command::new(beside.unwrap_or_else(|| name.into())).args(args));
+        match error.kind() {
+            ErrorKind::Unsupported => Failure::new(Exit::Failed, format!("{does} on Linux only")),
+            ErrorKind::NotFound => Failure::new(Exit::Failed, format!("{name} is not installed"))
+                .next(format!("build it by: {build}")),
+            _ => Failure::of(Exit::Failed, &format!("cannot run {name}"), &error),
+        }
+    }
+
+    fn beside_this_program(&self) -> Option<PathBuf> {
+        Some(std::env::current_exe().ok()?.parent()?.join(self.name))
+    }
+}
