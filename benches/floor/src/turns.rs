@@ -31,7 +31,7 @@ impl Turns {
         })
     }
 
-    /// Lets [`wait`](Turns::wait) fail once `child` has died: the peer's counter then holds [`GONE`].
+    /// Lets [`wait`](Turns::wait) fail once `child` has died: the peer's counter then holds all ones.
     pub fn watch(&self, child: &mut Child) -> Result<()> {
         let answered = self.answered.clone();
         child.watch(move || answered.store(GONE, Ordering::Release))

@@ -1,10 +1,9 @@
 //! `bellwire bench` is `bellwire-bench`, but for what it measures itself.
 
-use std::fs;
 use std::process::Command;
 
 use crate::support::{Ended, bellwire, has_shell};
-use crate::trace::alone;
+use crate::trace::{alone, script};
 
 #[test]
 fn the_benchmark_gets_all_arguments_and_its_exit_code_is_kept() {
@@ -13,9 +12,7 @@ fn the_benchmark_gets_all_arguments_and_its_exit_code_is_kept() {
     }
     let (dir, program) = alone();
     let bench = dir.path().join("bellwire-bench");
-    // The copy may be run, and so may what is written into it.
-    fs::copy(&program, &bench).unwrap();
-    fs::write(&bench, "#!/bin/sh\necho \"$@\"\nexit 11\n").unwrap();
+    script(&bench, "#!/bin/sh\necho \"$@\"\nexit 11\n");
     let ended = Ended::of(Command::new(program).args(["bench", "--quick", "stream", "--help"]));
     assert_eq!(ended.stdout, "--quick stream --help\n");
     assert_eq!(ended.status, Some(11));

@@ -1,17 +1,27 @@
 //! `bellwire trace` is `bellwire-trace`.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::support::{Ended, has_shell};
 
 /// The command, alone in a directory: where this test's own lies, a tracer may have been built too.
 pub(crate) fn alone() -> (tempfile::TempDir, PathBuf) {
-    let dir = tempfile::tempdir().unwrap();
+    let whole = Path::new(env!("CARGO_BIN_EXE_bellwire"));
+    let dir = tempfile::tempdir_in(whole.parent().unwrap()).unwrap();
     let program = dir.path().join("bellwire").with_extension(std::env::consts::EXE_EXTENSION);
-    fs::copy(env!("CARGO_BIN_EXE_bellwire"), &program).unwrap();
+    // Not a copy: a process that another test starts meanwhile holds a file that is being written open for a moment, and
+    // that file cannot be run (ETXTBSY).
+    fs::hard_link(whole, &program).unwrap();
     (dir, program)
+}
+
+/// A program in its place, written by a process of its own, for the same reason.
+pub(crate) fn script(path: &Path, text: &str) {
+    let write = "printf '%s' \"$1\" > \"$0\" && chmod +x \"$0\"";
+    let wrote = Command::new("sh").arg("-c").arg(write).arg(path).arg(text).status().unwrap();
+    assert!(wrote.success());
 }
 
 #[test]
@@ -21,9 +31,7 @@ fn the_tracer_gets_all_arguments_and_its_exit_code_is_kept() {
     }
     let (dir, program) = alone();
     let tracer = dir.path().join("bellwire-trace");
-    // The copy may be run, and so may what is written into it.
-    fs::copy(&program, &tracer).unwrap();
-    fs::write(&tracer, "#!/bin/sh\necho \"$@\"\nexit 77\n").unwrap();
+    script(&tracer, "#!/bin/sh\necho \"$@\"\nexit 77\n");
     let ended = Ended::of(Command::new(program).args(["trace", "hist", "-p", "7", "--json", "1"]));
     assert_eq!(ended.stdout, "hist -p 7 --json 1\n");
     assert_eq!(ended.status, Some(77));
