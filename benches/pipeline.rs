@@ -50,7 +50,7 @@ pub fn sixteen(cpus: Cpus) -> Outcome {
 /// Batches of 2 to 1 000 numbers, each answered by a batch of as many, beside the same bytes handed over and back.
 pub fn batches(cpus: Cpus) -> Outcome {
     let cpus = cpus.two()?;
-    let provider = Provider::start(cpus, Wait::Spin);
+    let provider = Provider::start(cpus, Wait::SpinLong);
     let mut prober = Prober::start(cpus)?;
     let sizes = sizes(100);
     let items: u64 = sizes.iter().map(|size| *size as u64).sum();

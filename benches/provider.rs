@@ -193,7 +193,7 @@ pub fn serve(peer: &mut Peer) -> RoleResult {
     let mut builder = Server::builder_with(&run_dir, config);
     builder.serve::<Echo<64>>(|_, bytes| Ok(bytes))?.serve::<Echo<1024>>(|_, bytes| Ok(bytes))?;
     builder.serve_batches::<Add>(|_, numbers, answers| {
-        numbers.iter().for_each(|number| answers.push(&number.wrapping_add(1)));
+        answers.extend(numbers.iter().map(|number| number.wrapping_add(1)));
     })?;
     builder.serve::<Sink<64>>(|_, _| Ok(()))?.serve::<Sink<1024>>(|_, _| Ok(()))?;
     builder.serve::<Bulk>(|_, _| Ok(()))?.serve::<Sum>(|_, bytes| Ok(sum(&bytes)))?;

@@ -42,8 +42,35 @@ pub trait Service: 'static {
 /// `decode` reads private memory: the bytes were copied out of the peer's lane and cannot change. They are
 /// still another process's words: decode must check all of them.
 pub trait Message: Sized {
+    /// How many bytes each value of this type has, where all have as many: items of a batch are then written and read
+    /// together, without a look at each. `None`, the default, is right for every type. Together with a number comes
+    /// [`Message::write`].
+    const LEN: Option<usize> = None;
+
     /// Appends the value's bytes.
     fn encode(&self, into: &mut Vec<u8>);
+
+    /// Writes what [`Message::encode`] would append over `into`, which has [`LEN`](Message::LEN) bytes. Asked only where
+    /// that is a number above 0.
+    fn write(&self, into: &mut [u8]) {
+        let mut bytes = Vec::with_capacity(into.len());
+        self.encode(&mut bytes);
+        for (to, from) in into.iter_mut().zip(bytes) {
+            *to = from;
+        }
+    }
+
+    /// Parses values of [`LEN`](Message::LEN) bytes, one behind the other, and appends them. Asked only where that is a
+    /// number above 0.
+    ///
+    /// # Errors
+    /// [`Malformed`] when one of them is; the values before it are there.
+    fn decode_all(bytes: &[u8], values: &mut Vec<Self>) -> Result<(), Malformed> {
+        for bytes in bytes.chunks_exact(Self::LEN.unwrap_or(1).max(1)) {
+            values.push(Self::decode(bytes)?);
+        }
+        Ok(())
+    }
 
     /// Parses a value from all of `bytes`.
     ///
@@ -122,6 +149,14 @@ impl Message for String {
 }
 
 impl<const N: usize> Message for [u8; N] {
+    const LEN: Option<usize> = Some(N);
+
+    fn write(&self, into: &mut [u8]) {
+        if let Some(into) = into.first_chunk_mut() {
+            *into = *self;
+        }
+    }
+
     fn encode(&self, into: &mut Vec<u8>) {
         into.extend_from_slice(self);
     }
@@ -151,6 +186,21 @@ impl Message for IpAddr {
 macro_rules! integers {
     ($($int:ty),*) => {$(
         impl Message for $int {
+            const LEN: Option<usize> = Some(size_of::<$int>());
+
+            #[inline]
+            fn write(&self, into: &mut [u8]) {
+                if let Some(into) = into.first_chunk_mut() {
+                    *into = self.to_le_bytes();
+                }
+            }
+
+            fn decode_all(bytes: &[u8], values: &mut Vec<Self>) -> Result<(), Malformed> {
+                let (items, _) = bytes.as_chunks();
+                values.extend(items.iter().map(|item| Self::from_le_bytes(*item)));
+                Ok(())
+            }
+
             fn encode(&self, into: &mut Vec<u8>) {
                 into.extend_from_slice(&self.to_le_bytes());
             }

@@ -197,3 +197,69 @@ proptest! {
         }
     }
 }
+
+/// Adds items of these bytes in one go. How many were added.
+fn extend(batch: &mut BatchBuilder, items: &[[u8; 3]]) -> usize {
+    batch.extend(3, items.len(), |room| {
+        room.chunks_exact_mut(3).zip(items).map(|(into, item)| into.copy_from_slice(item)).count()
+    })
+}
+
+#[test]
+fn items_that_are_added_together_are_those_that_were_added_alone() {
+    let together = [*b"one", *b"two", *b"six"];
+    let mut batch = BatchBuilder::new(1 << 20);
+    assert_eq!(extend(&mut batch, &together), 3);
+    assert_eq!(extend(&mut batch, &[]), 0);
+    batch.push(|into| into.extend_from_slice(b"ten")).unwrap();
+    assert_eq!(extend(&mut batch, &[*b"abc"]), 1);
+    assert_eq!(batch.len(), 5);
+    let read: Vec<_> = items(batch.finish()).iter().map(|item| item.bytes.to_vec()).collect();
+    assert_eq!(read, [b"one", b"two", b"six", b"ten", b"abc"]);
+}
+
+#[test]
+fn no_more_items_are_added_together_than_fit() {
+    let mut batch = BatchBuilder::new(BATCH_HEAD + 7);
+    assert_eq!(extend(&mut batch, &[*b"one", *b"two", *b"six"]), 2);
+    assert_eq!(extend(&mut batch, &[*b"six"]), 0);
+    batch.push(|into| into.extend_from_slice(b"six")).unwrap_err();
+    assert_eq!(batch.finish().len(), BATCH_HEAD + 6);
+    // Of a batch with a promise only what leaves room for empty items and their tables.
+    assert!(batch.begin(4, BATCH_HEAD + 4 * 5 + 7));
+    assert_eq!(extend(&mut batch, &[*b"one", *b"two", *b"six"]), 2);
+    for _ in 0..2 {
+        batch.push_with(Status::TooLarge, |_| {}).unwrap();
+    }
+    assert_eq!(items(batch.finish()).len(), 4);
+}
+
+#[test]
+fn items_of_other_lengths_or_with_a_status_keep_others_from_being_added_together() {
+    let firsts: [fn(&mut BatchBuilder); 3] = [
+        |batch| batch.push(|into| into.extend_from_slice(b"four")).unwrap(),
+        |batch| batch.push(|_| {}).unwrap(),
+        |batch| batch.push_with(Status::Failed, |into| into.extend_from_slice(b"why")).unwrap(),
+    ];
+    for first in firsts {
+        let mut batch = BatchBuilder::new(1 << 20);
+        first(&mut batch);
+        assert_eq!(extend(&mut batch, &[*b"one"]), 0);
+        assert_eq!(items(batch.finish()).len(), 1);
+    }
+    let mut batch = BatchBuilder::new(1 << 20);
+    assert_eq!(batch.extend(0, 5, |_| 5), 0);
+    assert_eq!(batch.extend(3, 5, |_| 0), 0, "whoever has fewer says so");
+    assert_eq!(extend(&mut batch, &[*b"one"]), 1);
+    assert_eq!(items(batch.finish()).len(), 1);
+}
+
+#[test]
+fn only_items_of_one_length_that_are_all_ok_are_read_together() {
+    let even = |bytes: &[u8]| BatchView::parse(bytes).unwrap().even().map(|(_, len)| len);
+    assert_eq!(even(&batch(&[(Status::Ok, b"one"), (Status::Ok, b"two")])), Some(3));
+    assert_eq!(even(&batch(&[(Status::Ok, b"one"), (Status::Ok, b"four")])), None);
+    assert_eq!(even(&batch(&[(Status::Ok, b"one"), (Status::Failed, b"why")])), None);
+    assert_eq!(even(&batch(&[(Status::Ok, b"")])), None);
+    assert_eq!(even(&batch(&[])), None);
+}

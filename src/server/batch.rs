@@ -7,6 +7,7 @@ use bellwire_core::batch::{BatchBuilder, BatchError, BatchView};
 use bellwire_core::wire::Status;
 
 use super::handler::{Answer, Call, Caller, Request, explain};
+use crate::session::write_together;
 use crate::{HandlerError, Malformed, Message, Service};
 
 /// What a batch is refused with when its answers cannot fit a message, however short they are.
@@ -31,6 +32,21 @@ impl<R: Message> Answers<'_, R> {
     #[inline]
     pub fn push(&mut self, response: &R) {
         self.answer(|batch| push(batch, response));
+    }
+
+    /// Answers the next items, each by one of `responses`; what is left of them when all are answered is ignored. Cheaper
+    /// than [`Answers::push`] for each where all responses [have the same length](Message::LEN).
+    pub fn extend(&mut self, responses: impl IntoIterator<Item = R>) {
+        let mut responses = responses.into_iter();
+        if self.malformed.is_empty() {
+            let count = self.due.min(responses.size_hint().0);
+            self.due -= write_together::<R>(self.batch, count, &mut responses);
+        }
+        while self.due > 0
+            && let Some(response) = responses.next()
+        {
+            self.push(&response);
+        }
     }
 
     /// Fails the next request.
@@ -140,10 +156,13 @@ where
         };
         let Some(batch) = answer.batch(view.len(), limit) else { return too_many(answer) };
         let (mut requests, mut malformed) = (Vec::with_capacity(view.len()), Vec::new());
-        for (at, item) in view.iter().enumerate() {
-            match S::Request::decode(item.bytes) {
-                Ok(request) => requests.push(request),
-                Err(error) => malformed.push((at, error)),
+        if !read_together(&view, &mut requests) {
+            requests.clear();
+            for (at, item) in view.iter().enumerate() {
+                match S::Request::decode(item.bytes) {
+                    Ok(request) => requests.push(request),
+                    Err(error) => malformed.push((at, error)),
+                }
             }
         }
         let due = requests.len();
@@ -185,6 +204,14 @@ pub(super) fn item_by_item<S: Service>(
     }
     answer.finish_batch();
     Status::Ok
+}
+
+/// Parses all items together, if they allow that and none is malformed.
+fn read_together<M: Message>(view: &BatchView<'_>, values: &mut Vec<M>) -> bool {
+    let even = view.even().filter(|(_, len)| Some(*len) == M::LEN);
+    even.is_some_and(|(bytes, _)| {
+        M::decode_all(bytes, values).is_ok() && values.len() == view.len()
+    })
 }
 
 #[inline]

@@ -1,5 +1,6 @@
 //! Many requests in one message.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::iter::FusedIterator;
 use std::marker::PhantomData;
@@ -137,7 +138,10 @@ impl<S: Service> Session<S> {
         let mut batch = self.batch.take().unwrap_or_else(|| Box::new(BatchBuilder::new(0)));
         batch.begin(0, usize::try_from(limit).unwrap_or(usize::MAX));
         let mut shape = Shape::default();
-        for (at, request) in requests.into_iter().enumerate() {
+        let mut requests = requests.into_iter();
+        let together =
+            write_together::<S::Request>(&mut batch, requests.size_hint().0, &mut requests);
+        for (request, at) in requests.zip(together..) {
             if let Err(error) = batch.push(|into| request.encode(into)) {
                 shape.left_out.push(LeftOut { at, len: error.len as u64, limit });
             }
@@ -183,6 +187,24 @@ impl<S: Service> Session<S> {
         self.calls.ended(port.own(), reply.ticket.id(), outcome, || port.now());
         parsed.inspect_err(|error| books::tell_failed(&self.drive, reply.ticket.id(), error))
     }
+}
+
+/// Adds as many of the next `count` items as are written without a look at each. Returns how many.
+pub(crate) fn write_together<M: Message>(
+    batch: &mut BatchBuilder,
+    count: usize,
+    items: &mut impl Iterator<Item: Borrow<M>>,
+) -> usize {
+    let len = M::LEN.unwrap_or(0);
+    batch.extend(len, count, |room| {
+        let mut written = 0;
+        // The room first: what does not fit is not taken from the items.
+        for (into, item) in room.chunks_exact_mut(len.max(1)).zip(items) {
+            item.borrow().write(into);
+            written += 1;
+        }
+        written
+    })
 }
 
 fn replies<S: Service>(bytes: &[u8], shape: Shape) -> Result<Replies<'_, S>, CallError> {

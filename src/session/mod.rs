@@ -5,6 +5,7 @@ mod many;
 mod when_full;
 
 pub use batch::Replies;
+pub(crate) use batch::write_together;
 pub use when_full::{Choice, WhenFull};
 
 use std::collections::VecDeque;

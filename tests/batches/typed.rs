@@ -1,12 +1,12 @@
 //! Batches: what each side sees of them.
 
 use bellwire::{
-    Answers, CallError, Client, ClientConfig, HandlerError, Limits, ServerBuilder, ServerConfig,
-    Service, Status,
+    Answers, CallError, Client, ClientConfig, HandlerError, Limits, Malformed, Message, Server,
+    ServerBuilder, ServerConfig, Service, Status,
 };
 
 use super::{Doubler, Stage, declined, double, failed, in_short};
-use crate::support::house::patient;
+use crate::support::house::{Dir, patient};
 
 /// The same service, for a client whose requests are malformed.
 struct Bytes;
@@ -187,4 +187,62 @@ fn batches_and_single_requests_in_flight_together_find_their_own_answers() {
     let stats = session.stats();
     assert_eq!((stats.made, stats.answered, stats.failed, stats.in_flight), (41, 40, 1, 0));
     stage.close();
+}
+
+/// Numbers below 1 000, all of eight bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Small(u64);
+
+impl Message for Small {
+    const LEN: Option<usize> = Some(8);
+
+    fn encode(&self, into: &mut Vec<u8>) {
+        self.0.encode(into);
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        match u64::decode(bytes)? {
+            number @ 0..1000 => Ok(Self(number)),
+            _ => Err(Malformed { at: 0, len: bytes.len(), why: "too large a number" }),
+        }
+    }
+}
+
+struct Smaller;
+
+impl Service for Smaller {
+    const NAME: &'static str = "smaller";
+    type Request = Small;
+    type Response = Small;
+}
+
+#[test]
+fn values_of_one_length_go_together_and_one_that_is_malformed_fails_alone() {
+    let dir = Dir::new();
+    let mut builder = Server::builder(&dir.run_dir);
+    // More answers than items, and ones that a client takes for malformed.
+    builder
+        .serve_batches::<Smaller>(|_, batch, answers| {
+            let more = batch.iter().copied().chain([Small(7), Small(8)]);
+            answers.extend(more.map(|Small(number)| Small(number * 2)));
+            assert_eq!(answers.due(), 0);
+        })
+        .unwrap();
+    let server = builder.start().unwrap();
+    let mut client = Client::<Smaller>::with_config(&dir.run_dir, patient());
+    for count in [1, 2, 499, 5000] {
+        let mut numbers: Vec<_> = (0..count).map(|at| Small(at % 500)).collect();
+        let answers = |client: &mut Client<Smaller>, numbers: &[Small]| -> Vec<Option<u64>> {
+            let answers = client.connect().unwrap().call_batch(numbers).unwrap();
+            answers.map(|answer| answer.ok().map(|small| small.0)).collect()
+        };
+        let wanted: Vec<_> = numbers.iter().map(|small| Some(small.0 * 2)).collect();
+        assert_eq!(answers(&mut client, &numbers), wanted);
+        // A request that the server does not take, and an answer that the client does not.
+        numbers.extend([Small(1000), Small(3), Small(900)]);
+        let wanted: Vec<_> = wanted.into_iter().chain([None, Some(6), None]).collect();
+        assert_eq!(answers(&mut client, &numbers), wanted);
+    }
+    drop(client);
+    server.stop();
 }

@@ -106,6 +106,34 @@ impl BatchBuilder {
         self.note(start, Status::Ok)
     }
 
+    /// Adds up to `count` items of `len` bytes each, above 0, in one go: `fill` gets room for as many as fit, writes the
+    /// first ones and says how many. Returns how many were added: none unless all items before are Ok and have
+    /// that length.
+    pub fn extend(
+        &mut self,
+        len: usize,
+        count: usize,
+        fill: impl FnOnce(&mut [u8]) -> usize,
+    ) -> usize {
+        debug_assert!(!self.finished, "clear the batch first");
+        if len == 0 || (self.count > 0 && (self.even_up_to == 0 || self.stride != len)) {
+            return 0;
+        }
+        let start = self.bytes.len();
+        let most = self.limit.saturating_sub(ENTRY.saturating_mul(self.promised));
+        let fitting = count.min(most.saturating_sub(start) / len);
+        self.bytes.resize(start + fitting * len, 0);
+        let added = fill(self.bytes.get_mut(start..).unwrap_or_default()).min(fitting);
+        self.bytes.truncate(start + added * len);
+        if added > 0 {
+            self.stride = len;
+            self.even_up_to = most;
+            // As many as there are bytes: no count of them is too large.
+            self.count += u32::try_from(added).unwrap_or(u32::MAX);
+        }
+        added
+    }
+
     /// Adds an item with a status: with what `encode` appends, such as a reason.
     ///
     /// # Errors

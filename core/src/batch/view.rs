@@ -135,6 +135,12 @@ impl<'a> BatchView<'a> {
         self.statuses.is_empty()
     }
 
+    /// The items' bytes, one behind the other, and how many each has, above 0; `None` unless all have as many and are Ok.
+    pub fn even(&self) -> Option<(&'a [u8], usize)> {
+        let is_even = self.stride > 0 && self.statuses.is_empty();
+        is_even.then_some((self.items, self.stride))
+    }
+
     /// The items, in their order.
     pub fn iter(&self) -> Items<'a> {
         let is_even = self.stride > 0 && self.statuses.is_empty();
