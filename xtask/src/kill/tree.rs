@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(
             manifest_of(root),
             "[workspace]\nmembers = [\".\", \"core\", \"probes\", \"transport\", \"transport-memfd\", \"transport-win\", \"kill\"]\n\n\
-             [profile.release]\nlto = \"thin\"\n"
+             [dev-dependencies]\n\n[profile.release]\nlto = \"thin\"\n"
         );
     }
 }
