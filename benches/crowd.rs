@@ -1,11 +1,10 @@
 //! What a server's processor time a hundred sessions cost, each of which calls a thousand times a second.
 
-use std::fs;
-
 use bellwire::{Client, ClientConfig, RunDir};
 
 use crate::provider::{Echo, Provider, Wait};
 use crate::ratios::Outcome;
+use crate::scale::on_cpu;
 use bellwire_floor::Cpus;
 use bellwire_floor::crowd::{self, Caller, Floor, Kind, SIZE, Seen};
 use bellwire_floor::process::{Peer, RoleResult, spawn};
@@ -45,11 +44,11 @@ pub fn server_time(cpus: Cpus) -> Outcome {
     let mut columns = [Column::default(), Column::default(), Column::default()];
     for round in 0..=ROUNDS {
         for (column, (_, server, callers)) in columns.iter_mut().zip(&subjects) {
-            let before = on_cpu(*server);
+            let before = on_cpu(&[*server]);
             let seen = crowd::order(callers, RATE, MILLIS, THREADS)?;
             // The first round is not counted: the machine was cold.
             if round > 0 {
-                column.note(on_cpu(*server) - before, seen);
+                column.note(on_cpu(&[*server]) - before, seen);
             }
         }
     }
@@ -86,14 +85,6 @@ impl Column {
 fn middle(numbers: &mut [f64]) -> f64 {
     numbers.sort_by(f64::total_cmp);
     numbers[numbers.len() / 2]
-}
-
-/// The nanoseconds that all threads of a process have run.
-fn on_cpu(pid: u32) -> u64 {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let text = |task: fs::DirEntry| fs::read_to_string(task.path().join("schedstat")).ok();
-    let ran = |text: String| text.split(' ').next()?.parse::<u64>().ok();
-    tasks.filter_map(|task| ran(text(task)?)).sum()
 }
 
 /// The process that calls through sessions.

@@ -167,7 +167,7 @@ pub fn eight(cpus: Cpus) -> Outcome {
 }
 
 /// The nanoseconds that all threads of some processes have run.
-fn on_cpu(pids: &[u32]) -> u64 {
+pub fn on_cpu(pids: &[u32]) -> u64 {
     let tasks = pids.iter().filter_map(|pid| fs::read_dir(format!("/proc/{pid}/task")).ok());
     let text = |task: fs::DirEntry| fs::read_to_string(task.path().join("schedstat")).ok();
     let ran = |text: String| text.split(' ').next()?.parse::<u64>().ok();

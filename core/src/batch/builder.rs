@@ -120,7 +120,7 @@ impl BatchBuilder {
             return 0;
         }
         let start = self.bytes.len();
-        let most = self.limit.saturating_sub(ENTRY.saturating_mul(self.promised));
+        let most = self.most_even();
         let fitting = count.min(most.saturating_sub(start) / len);
         self.bytes.resize(start + fitting * len, 0);
         let added = fill(self.bytes.get_mut(start..).unwrap_or_default()).min(fitting);
@@ -169,9 +169,13 @@ impl BatchBuilder {
             self.take_back(start);
         }
         let is_even = self.count > 0 && self.ends.is_empty() && self.statuses.is_empty();
-        let of_tables = ENTRY.saturating_mul(self.promised);
-        self.even_up_to = if is_even { self.limit.saturating_sub(of_tables) } else { 0 };
+        self.even_up_to = if is_even { self.most_even() } else { 0 };
         if fits { Ok(()) } else { Err(ItemTooLarge { len, limit: self.limit }) }
+    }
+
+    /// The most bytes that leave room for the tables of the items that were promised.
+    fn most_even(&self) -> usize {
+        self.limit.saturating_sub(ENTRY.saturating_mul(self.promised))
     }
 
     /// How many items there are.

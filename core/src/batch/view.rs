@@ -143,7 +143,7 @@ impl<'a> BatchView<'a> {
 
     /// The items, in their order.
     pub fn iter(&self) -> Items<'a> {
-        let is_even = self.stride > 0 && self.statuses.is_empty();
+        let is_even = self.even().is_some();
         Items { batch: *self, is_even, next: 0, rest: self.items, start: 0 }
     }
 
