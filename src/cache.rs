@@ -272,13 +272,16 @@ impl<T: Snapshot> SnapshotCache<T> {
     fn take(&mut self, attached: Attached) -> Result<Refreshed, RefreshError<T::Error>> {
         let Attached { generation, map } = attached;
         self.seen = Some(generation);
-        match T::validate(&map) {
-            Ok(index) => {
-                self.held = Some(Held { map, index, generation, taken: clock::now() });
-                Ok(Refreshed::Changed)
-            }
-            Err(source) => Err(RefreshError::Malformed { generation, source }),
+        let malformed = |source| RefreshError::Malformed { generation, source };
+        let taken = clock::now();
+        if let Some(held) = &mut self.held {
+            T::update(&mut held.index, &map).map_err(malformed)?;
+            (held.map, held.generation, held.taken) = (map, generation, taken);
+        } else {
+            let index = T::validate(&map).map_err(malformed)?;
+            self.held = Some(Held { map, index, generation, taken });
         }
+        Ok(Refreshed::Changed)
     }
 }
 

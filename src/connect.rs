@@ -53,7 +53,7 @@ pub struct ClientConfig {
     /// in one.
     pub attach_from: Option<usize>,
     /// Requests longer than this many bytes are sent in parts by calls that wait, through a lane that stays small:
-    /// faster than a lane that holds them. `None`: only through a lane that holds them. Default: 64 KiB.
+    /// faster than a lane that holds them. `None`: only through a lane that holds them. Default: 48 KiB.
     pub stream_from: Option<usize>,
     /// How long the lane may use less than a quarter of its room before it becomes small again, at the next send.
     /// Default: 30 s.
@@ -78,8 +78,8 @@ pub struct ClientConfig {
     pub backoff: (Duration, Duration),
 }
 
-/// Messages longer than this go in parts: 64 KiB.
-pub(crate) const STREAM_FROM: usize = 64 << 10;
+/// Messages longer than this go in parts: 48 KiB.
+pub(crate) const STREAM_FROM: usize = 48 << 10;
 
 /// The largest lane that sessions open with for what they learned: 256 KiB.
 pub(crate) const LEARNED_LANE: Geometry = match Geometry::new(256 << 10) {

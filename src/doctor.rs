@@ -17,6 +17,8 @@
 //! # }
 //! ```
 
+pub mod scratch;
+
 pub use crate::transport::trial;
 
 pub use crate::transport::doctor::{account, checks, shared_memory, system};

@@ -37,6 +37,17 @@ pub trait Snapshot: 'static {
     /// # Errors
     /// Says what is wrong, and where.
     fn validate(bytes: &[u8]) -> Result<Self::Index, Self::Error>;
+
+    /// Checks all of `bytes` as [`Snapshot::validate`] does, and turns `index`, that of an earlier generation, into theirs.
+    /// Default: validates them as if there had been none. One that reuses what it knows of what stayed the same refreshes
+    /// faster.
+    ///
+    /// # Errors
+    /// As [`Snapshot::validate`]; `index` must then be what it was.
+    fn update(index: &mut Self::Index, bytes: &[u8]) -> Result<(), Self::Error> {
+        *index = Self::validate(bytes)?;
+        Ok(())
+    }
 }
 
 /// Publishes snapshots of `T`: each is built once, sealed, and mapped by any number of readers.
@@ -82,7 +93,7 @@ impl<T: Snapshot> Publisher<T> {
     /// # Errors
     /// [`PublishError`]: nothing changed for readers.
     pub fn publish(&self, bytes: &[u8]) -> Result<u64, PublishError> {
-        self.publish_with(bytes.len(), |into| into.copy_from_slice(bytes))
+        self.shelf.publish(bytes.len(), |label| Sealed::copy_of(label, bytes))
     }
 
     /// Publishes `len` bytes that `build` writes in place, in the memory that readers will map; it comes
@@ -98,7 +109,11 @@ impl<T: Snapshot> Publisher<T> {
         len: usize,
         build: impl FnOnce(&mut [u8]),
     ) -> Result<u64, PublishError> {
-        self.shelf.publish(len, build)
+        self.shelf.publish(len, |label| {
+            let mut builder = SnapshotBuilder::create(label, len)?;
+            build(builder.bytes());
+            builder.seal()
+        })
     }
 
     /// The generation published last; 0 before the first.
@@ -151,13 +166,17 @@ impl Shelf {
         self.wake_watchers(&inner.board);
     }
 
-    fn publish(&self, len: usize, build: impl FnOnce(&mut [u8])) -> Result<u64, PublishError> {
-        let failed =
-            |error: RegionError| PublishError::System { len, source: std::io::Error::other(error) };
-        let label = format!("bellwire-snapshot-{}", self.name);
-        let mut builder = SnapshotBuilder::create(&label, len).map_err(failed)?;
-        build(builder.bytes());
-        let sealed = Arc::new(builder.seal().map_err(failed)?);
+    /// Publishes what `make` makes under a label, of `len` bytes.
+    fn publish(
+        &self,
+        len: usize,
+        make: impl FnOnce(&str) -> Result<Sealed, RegionError>,
+    ) -> Result<u64, PublishError> {
+        let sealed = make(&format!("bellwire-snapshot-{}", self.name));
+        let sealed = Arc::new(sealed.map_err(|error: RegionError| PublishError::System {
+            len,
+            source: std::io::Error::other(error),
+        })?);
         let mut inner = self.lock();
         inner.generation += 1;
         let generation = inner.generation;

@@ -1,8 +1,8 @@
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-use bellwire_core::ServiceName;
 use bellwire_core::wire::STATS_METHOD;
+use bellwire_core::{Backend, ServiceName};
 
 use crate::connect::{Connecting, Progress};
 use crate::stats::{Published, ServerStats, ServiceStats};
@@ -14,7 +14,8 @@ use crate::{
 
 /// The layout of a report that this version writes.
 const LAYOUT: u32 = 1;
-/// Before the counters: layout, pid, started, workers, max_sessions, max_in_flight, rows, counters in a row.
+/// Before the counters: layout, pid, started, workers, backend, backend_asked, two bytes of 0, max_sessions, max_in_flight,
+/// rows, counters in a row.
 const HEAD: usize = 48;
 const NAME: usize = 64;
 /// The most counters in a row, and rows, that are believed.
@@ -30,6 +31,11 @@ pub struct ServerReport {
     pub started: SystemTime,
     /// [`ServerConfig::workers`].
     pub workers: u32,
+    /// What its reactor waits with. `None` of a server of a version that does not tell, or that has one which this version
+    /// does not know.
+    pub backend: Option<Backend>,
+    /// [`ServerConfig::backend`]: what it was asked to wait with. Another one than `backend` could not be had.
+    pub backend_asked: Backend,
     /// [`ServerConfig::max_sessions`]: one more is refused.
     pub max_sessions: u64,
     /// [`ServerConfig::max_in_flight`], of each session.
@@ -141,6 +147,8 @@ impl ServerReport {
             pid: std::process::id(),
             started: SystemTime::UNIX_EPOCH + Duration::from_nanos(published.started),
             workers: u32::try_from(config.workers).unwrap_or(u32::MAX),
+            backend: Some(published.backend.backend),
+            backend_asked: config.backend,
             max_sessions: config.max_sessions as u64,
             max_in_flight: config.max_in_flight,
             total: published.total,
@@ -159,7 +167,7 @@ impl Message for ServerReport {
         self.pid.encode(into);
         nanos.encode(into);
         self.workers.encode(into);
-        0_u32.encode(into);
+        into.extend_from_slice(&[code(self.backend), code(Some(self.backend_asked)), 0, 0]);
         self.max_sessions.encode(into);
         self.max_in_flight.encode(into);
         number(self.services.len()).encode(into);
@@ -179,7 +187,10 @@ impl Message for ServerReport {
         let pid = reader.u32()?;
         let started = SystemTime::UNIX_EPOCH.checked_add(Duration::from_nanos(reader.u64()?));
         let started = started.ok_or_else(|| reader.malformed("no time"))?;
-        let (workers, _) = (reader.u32()?, reader.u32()?);
+        let workers = reader.u32()?;
+        let [backend, asked, _, _] = reader.take()?;
+        let backend = backend_of(backend);
+        let backend_asked = backend_of(asked).unwrap_or_default();
         let (max_sessions, max_in_flight) = (reader.u64()?, reader.u64()?);
         let (rows, counters) = (reader.u32()?, reader.u32()?);
         if rows > MOST || counters > MOST {
@@ -197,7 +208,36 @@ impl Message for ServerReport {
         if reader.at != bytes.len() {
             return Err(reader.malformed("something follows"));
         }
-        Ok(Self { pid, started, workers, max_sessions, max_in_flight, total, services })
+        Ok(Self {
+            pid,
+            started,
+            workers,
+            backend,
+            backend_asked,
+            max_sessions,
+            max_in_flight,
+            total,
+            services,
+        })
+    }
+}
+
+/// 0 was written there before there was anything to say.
+fn code(backend: Option<Backend>) -> u8 {
+    match backend {
+        Some(Backend::Epoll) => 1,
+        Some(Backend::IoUring) => 2,
+        Some(Backend::ThreadPool) => 3,
+        _ => 0,
+    }
+}
+
+fn backend_of(code: u8) -> Option<Backend> {
+    match code {
+        1 => Some(Backend::Epoll),
+        2 => Some(Backend::IoUring),
+        3 => Some(Backend::ThreadPool),
+        _ => None,
     }
 }
 

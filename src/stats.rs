@@ -121,13 +121,20 @@ counters! {
         request_high_water,
         /// The most bytes of answers that lay in one session's lane at once.
         answer_high_water,
+        /// Of the sessions open now, those whose client the server rings by a futex.
+        clients_by_futex,
+        /// Those whose client it rings by an eventfd, or an event on Windows.
+        clients_by_eventfd,
+        /// Those whose client it rings by the socket, or the pipe on Windows.
+        clients_by_socket,
     }
 }
 
 impl ServerStats {
     /// Requests taken and not yet answered.
     pub fn in_flight(&self) -> u64 {
-        self.accepted.saturating_sub(self.answered).saturating_sub(self.refused + self.lost)
+        let ended = [self.answered, self.refused, self.lost];
+        ended.into_iter().fold(self.accepted, u64::saturating_sub)
     }
 
     /// Takes over what was counted elsewhere.

@@ -9,6 +9,9 @@ use crate::clock::Usage;
 use crate::contender::Counters;
 use crate::sink::Received;
 
+/// What clients and coordinator say to each other around [`Order::One`].
+pub(crate) const WORD: &[u8] = b"word";
+
 /// What a measuring process is to do.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -17,7 +20,8 @@ pub(crate) enum Order {
     Row { millis: u64 },
     /// Operations for so long, each timed.
     Each { millis: u64, pace: Pace },
-    /// One operation, timed.
+    /// One operation, timed, of all clients together: each says [`WORD`] when it is ready and when it has done it, and goes
+    /// on when told the same.
     One,
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use bellwire::doctor::scratch::{self, Owned};
 use bellwire_floor::Cpus;
 use bellwire_floor::process::Child;
 use rustix::process::{Pid, Signal, kill_process};
@@ -11,7 +12,7 @@ use crate::Outcome;
 use crate::clock::Usage;
 use crate::contender::{Counters, Entry};
 use crate::load::Place;
-use crate::order::{Done, Order, ServerOrder, ServerSays, ask, hear, tell};
+use crate::order::{Done, Order, ServerOrder, ServerSays, WORD, ask, hear, tell};
 use crate::roles;
 use crate::scenario::{Clock, Scenario};
 use crate::sink::Received;
@@ -26,6 +27,7 @@ pub(crate) struct Stage {
     clients: Vec<Child>,
     server: Child,
     _dir: TempDir,
+    _owned: Owned,
 }
 
 /// What one sample says. Counts are of both ends.
@@ -47,15 +49,29 @@ pub(crate) struct Sample {
     pub(crate) crowded: bool,
 }
 
+/// What its directories are called, to begin with.
+const PREFIX: &str = "bellwire-bench-";
+
+/// A directory of its own. What a run has left that was killed goes now.
+fn private_dir() -> Outcome<(TempDir, Owned)> {
+    scratch::sweep(&std::env::temp_dir(), PREFIX);
+    loop {
+        let dir = tempfile::Builder::new().prefix(PREFIX).tempdir()?;
+        if let Some(owned) = scratch::own(dir.path())? {
+            return Ok((dir, owned));
+        }
+    }
+}
+
 impl Stage {
     /// Starts them; they are stopped when it returns.
     pub(crate) fn set(entry: &'static Entry, scenario: &Scenario, cpus: Cpus) -> Outcome<Self> {
-        let dir = tempfile::Builder::new().prefix("bellwire-bench-").tempdir()?;
+        let (dir, owned) = private_dir()?;
         let (place, load) = (Place::new(dir.path()), &scenario.load);
         let server = roles::server(entry, &place, load, cpus.peer)?;
         let clients = (0..load.clients).map(|_| roles::client(entry, &place, load, cpus.client));
         let clients = clients.collect::<Outcome<_>>()?;
-        let stage = Self { entry, clients, server, _dir: dir };
+        let stage = Self { entry, clients, server, _dir: dir, _owned: owned };
         stage.signal(Signal::STOP)?;
         Ok(stage)
     }
@@ -159,7 +175,7 @@ impl Stage {
             let ServerSays::Published = ask(&self.server, &ServerOrder::Publish)? else {
                 return Err("the server answered something else".into());
             };
-            let done = self.all(Order::One, sum)?;
+            let done = self.one(sum)?;
             sample.operations += done.len() as u64;
             let began = done.iter().map(|done| done.span.0).min().unwrap_or(0);
             let ended = done.iter().map(|done| done.span.1).max().unwrap_or(0);
@@ -169,6 +185,18 @@ impl Stage {
         sample.ns = per(ns, sample.operations);
         sample.took = spans;
         Ok(sample)
+    }
+
+    /// One operation of each, which all begin at a word. Nobody tells of its own before all have ended theirs.
+    fn one(&mut self, sum: &mut Sum) -> Outcome<Vec<Done>> {
+        self.clients.iter().try_for_each(|client| tell(client, &Order::One))?;
+        for _ in ["ready", "done"] {
+            self.clients.iter().try_for_each(|client| client.receive().map(drop))?;
+            self.clients.iter().try_for_each(|client| client.send(WORD))?;
+        }
+        let done: Vec<Done> = self.clients.iter().map(hear).collect::<Outcome<_>>()?;
+        done.iter().for_each(|done| sum.add(done));
+        Ok(done)
     }
 
     fn usage(&self) -> Outcome<(Usage, Counters)> {

@@ -19,6 +19,7 @@ pub fn count_all() {
     count_between("lane-push", RECORDS, &mut ends, Ends::push, Ends::pop);
     ends.push();
     count_between("lane-pop", RECORDS, &mut ends, Ends::pop, Ends::push);
+    count_between("lane-take", RECORDS, &mut ends, Ends::take, Ends::push);
 }
 
 /// Both ends of a session.
@@ -53,6 +54,22 @@ impl Ends {
         let mut payload = [0; PAYLOAD];
         self.receiver.copy(peer, &record, &mut payload);
         self.receiver.take(&record);
+        assert!(!self.receiver.commit(own, peer).space);
+        black_box(&payload);
+    }
+
+    /// The short way of the same.
+    #[inline(never)]
+    fn take(&mut self) {
+        let [peer, own] = &self.sides;
+        let mut payload = [0; PAYLOAD];
+        let into = &mut payload;
+        let taken =
+            self.receiver.take_at_once(own, peer, Kind::Request, |_, len| into.get_mut(..len));
+        // Once a lap, there is a pad before it.
+        if taken.is_none() {
+            return self.pop();
+        }
         assert!(!self.receiver.commit(own, peer).space);
         black_box(&payload);
     }

@@ -93,6 +93,21 @@ const FAMILIES: [Family; ServerStats::COUNT - 1] = [
         "answer_high_water_bytes",
         "The most bytes of answers that lay in one session's lane at once.",
     )),
+    gauge(
+        "clients_by_futex",
+        "sessions_client_by_futex",
+        "Sessions open now whose client is rung by a futex.",
+    ),
+    gauge(
+        "clients_by_eventfd",
+        "sessions_client_by_eventfd",
+        "Sessions open now whose client is rung by an eventfd.",
+    ),
+    gauge(
+        "clients_by_socket",
+        "sessions_client_by_socket",
+        "Sessions open now whose client is rung through its socket.",
+    ),
 ];
 
 /// All that these providers told.
@@ -161,6 +176,14 @@ fn servers(text: &mut Text, providers: &[Provider]) {
         "Sessions that the server admits at once.",
         |report| report.max_sessions.to_string(),
     );
+    text.family("server_backend", Kind::Gauge, None, "Always 1: what the reactor waits with.");
+    for (pid, report) in &servers {
+        if let Some(backend) = report.backend {
+            let asked = report.backend_asked;
+            let labels = format!("pid=\"{pid}\",backend=\"{backend}\",asked=\"{asked}\"");
+            text.sample("server_backend", "", &labels, 1);
+        }
+    }
 }
 
 /// A service's name needs no escape: it is made of a-z, 0-9 and -.

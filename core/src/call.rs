@@ -30,6 +30,15 @@ pub struct Reply {
     pub is_wanted: bool,
 }
 
+impl Reply {
+    /// One that is Ok, waited for, and came through the lane.
+    #[inline]
+    #[must_use]
+    pub fn plain(ticket: Ticket, len: usize) -> Self {
+        Self { ticket, status: Status::Ok, len, attached: false, is_wanted: true }
+    }
+}
+
 /// What the peer's lane brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
@@ -179,6 +188,25 @@ impl CallMachine {
         Ok(self.sent(lanes, id))
     }
 
+    /// Writes a request into the lane if it takes no more than that; `None` when it does, and nothing was written:
+    /// [`CallMachine::submit`] then.
+    #[inline]
+    pub fn submit_at_once<O: OwnMemory>(
+        &mut self,
+        lanes: &mut Lanes,
+        own: &O,
+        payload: &[u8],
+    ) -> Option<Ticket> {
+        if self.closed.is_some() || self.broken_off.is_some() || self.is_at_limit() {
+            return None;
+        }
+        debug_assert!(self.sending.is_none(), "a request is being sent in parts");
+        let id = self.first + self.slots.len() as u64;
+        let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        let header = Header::new(Kind::Request, Status::Ok, id, len);
+        lanes.push_at_once(own, header, payload).then(|| self.sent(lanes, id))
+    }
+
     /// Sends a request of `bytes` in a memfd of its own, which `pass` passes when there is room for its record.
     ///
     /// # Errors
@@ -314,6 +342,9 @@ impl CallMachine {
         peer: &P,
         buffer: &mut Vec<u8>,
     ) -> Result<Option<Arrival>, PeerFault> {
+        if let Some((ticket, len)) = self.reply_at_once(lanes, own, peer, buffer) {
+            return Ok(Some(Arrival::Reply(Reply::plain(ticket, len))));
+        }
         while self.closed.is_none() {
             let Some(record) = lanes.peek(peer)? else { return Ok(None) };
             let attached = match record.kind {
@@ -339,14 +370,14 @@ impl CallMachine {
                 Some((id, len)) if id == record.id && !attached => len,
                 Some(_) => return Err(unexpected(&record)),
             };
-            let wanted =
-                if record.more { self.is_awaited(record.id)? } else { self.settle(record.id)? };
+            let wanted = self.is_awaited(record.id)?;
             let len = append(lanes, peer, &record, buffer, start, wanted)?;
             lanes.take_before_acting(own, &record);
             self.arriving = record.more.then_some((record.id, len));
             if record.more {
                 continue;
             }
+            self.settle(record.id, wanted);
             // Someone has to take an unwanted answer's memfd off the socket too.
             if wanted || attached {
                 let ticket = Ticket(record.id);
@@ -355,6 +386,38 @@ impl CallMachine {
             }
         }
         Ok(None)
+    }
+
+    /// The next answer, if it is there, whole and Ok, somebody waits for it, and `buffer` has its length already: the first
+    /// bytes of `buffer`, as many as the number says. `None` for whatever else is there or not: [`CallMachine::next_reply`]
+    /// then.
+    #[inline(always)]
+    #[allow(
+        clippy::inline_always,
+        reason = "the general way asks it too, and would share a copy with the short one"
+    )]
+    pub fn reply_at_once<O: OwnMemory, P: PeerMemory>(
+        &mut self,
+        lanes: &mut Lanes,
+        own: &O,
+        peer: &P,
+        buffer: &mut [u8],
+    ) -> Option<(Ticket, usize)> {
+        if self.closed.is_some() || self.arriving.is_some() {
+            return None;
+        }
+        let taken = lanes.take_at_once(own, peer, Kind::Response, |id, len| {
+            let into = buffer.get_mut(..len)?;
+            let slot = self.slot(id)?;
+            if !matches!(slot, Slot::Waiting(_)) {
+                return None;
+            }
+            *slot = Slot::Done;
+            self.in_flight -= 1;
+            self.pop_done();
+            Some(into)
+        });
+        taken.map(|(id, len)| (Ticket(id), len))
     }
 
     /// Forgets a request: its answer, should it come, is dropped. Tells the peer if the lane has room, which
@@ -426,27 +489,24 @@ impl CallMachine {
         self.closed
     }
 
+    #[inline]
     fn slot(&mut self, id: u64) -> Option<&mut Slot> {
         let at = usize::try_from(id.checked_sub(self.first)?).ok()?;
         self.slots.get_mut(at)
     }
 
-    /// Books an answer; true when somebody waits for it.
+    /// Books an answer that is known to be to a request which has none yet.
     #[inline]
-    fn settle(&mut self, id: u64) -> Result<bool, PeerFault> {
-        let slot = self.slot(id).ok_or(PeerFault::UnknownId { id })?;
-        let wanted = match slot {
-            Slot::Waiting(_) => true,
-            Slot::Abandoned => false,
-            Slot::Done => return Err(PeerFault::UnknownId { id }),
-        };
-        *slot = Slot::Done;
+    fn settle(&mut self, id: u64, wanted: bool) {
+        if let Some(slot) = self.slot(id) {
+            *slot = Slot::Done;
+        }
         self.in_flight -= usize::from(wanted);
         self.dropped += u64::from(!wanted);
         self.pop_done();
-        Ok(wanted)
     }
 
+    #[inline]
     fn pop_done(&mut self) {
         while let Some(Slot::Done) = self.slots.front() {
             self.slots.pop_front();
@@ -454,7 +514,7 @@ impl CallMachine {
         }
     }
 
-    /// Whether somebody waits for an answer of which a part has come.
+    /// Whether somebody waits for an answer to this request, which has none yet.
     fn is_awaited(&mut self, id: u64) -> Result<bool, PeerFault> {
         match self.slot(id) {
             Some(Slot::Waiting(_)) => Ok(true),

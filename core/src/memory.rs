@@ -95,6 +95,13 @@ pub trait PeerMemory {
         [0; 4]
     }
 
+    /// The first word of [`PeerMemory::stamped`]: where the message ends that the entry tells of.
+    #[inline]
+    fn stamped_end(&self, slot: usize) -> u64 {
+        let [end, ..] = self.stamped(slot);
+        end
+    }
+
     /// A hint that the peer's lane will be read at `offset` at once; inside the lane. May do nothing.
     #[inline]
     fn will_read(&self, offset: usize) {

@@ -200,6 +200,9 @@ impl ServeMachine {
             lanes.look(peer)?;
             return Ok(None);
         }
+        if let Some((id, len)) = self.next_at_once(lanes, own, peer, buffer) {
+            return Ok(Some(Incoming::Request { id, len, batch: false }));
+        }
         let Some(record) = lanes.peek(peer)? else { return Ok(None) };
         let incoming = match record.kind {
             Kind::Request => {
@@ -246,6 +249,54 @@ impl ServeMachine {
         };
         lanes.take_before_acting(own, &record);
         Ok(incoming)
+    }
+
+    /// The next request, if it is there, whole and no batch, may be taken now, and `buffer` has its length already: the
+    /// first bytes of `buffer`, as many as the number says. `None` for whatever else is there or not:
+    /// [`ServeMachine::next`] then.
+    #[inline(always)]
+    #[allow(
+        clippy::inline_always,
+        reason = "the general way asks it too, and would share a copy with the short one"
+    )]
+    pub fn next_at_once<O: OwnMemory, P: PeerMemory>(
+        &mut self,
+        lanes: &mut Lanes,
+        own: &O,
+        peer: &P,
+        buffer: &mut [u8],
+    ) -> Option<(u64, usize)> {
+        let is_held_up = self.closed.is_some() || self.arriving.is_some() || self.is_at_limit();
+        if is_held_up || self.is_blocked() {
+            return None;
+        }
+        lanes.take_at_once(own, peer, Kind::Request, |id, len| {
+            let into = buffer.get_mut(..len)?;
+            self.begin(id).ok()?;
+            self.counts.accepted += 1;
+            Some(into)
+        })
+    }
+
+    /// Answers a request if that takes no more than a record in the lane. False when it does, and nothing was written:
+    /// [`ServeMachine::respond`] then.
+    #[inline]
+    pub fn respond_at_once<O: OwnMemory>(
+        &mut self,
+        lanes: &mut Lanes,
+        own: &O,
+        id: u64,
+        status: Status,
+        payload: &[u8],
+    ) -> bool {
+        let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        let is_next = self.owed.is_empty();
+        let answered = is_next
+            && lanes.push_at_once(own, Header::new(Kind::Response, status, id, len), payload);
+        if answered {
+            self.count(status);
+        }
+        answered
     }
 
     /// Answers a request, once. An answer that does not fit the lane now is kept until

@@ -10,8 +10,9 @@ use crate::time::{Instant, nanos};
 pub struct SpinPolicy {
     /// The longest spin before a park. Zero never spins. Default: 60 µs; above 1 ms is cut to 1 ms.
     pub max: Duration,
-    /// An answer within this time was worth spinning for; later ones count against it. Default: 10 µs. More than
-    /// twice what a wake-up costs lets a spin last that long.
+    /// An answer within this time was worth spinning for; later ones count against it. Default: 10 µs, and a quarter of
+    /// a nanosecond more for each byte that was exchanged since the wait before: copying them takes long, and whoever
+    /// sleeps meanwhile is woken on top. More than twice what a wake-up costs lets a spin last that long.
     pub worth: Duration,
 }
 
@@ -29,8 +30,8 @@ impl Default for SpinPolicy {
 /// Decides before each wait how long to spin, from what a wake-up was seen to cost on this machine and from
 /// how soon the peer moved in the last waits.
 ///
-/// A spin is bounded by twice the cost of a wake-up, or by what the policy says is worth it: who waits longer would have done better to park, and
-/// loses at most as much as the park itself costs. When spinning keeps failing, or answers keep coming late,
+/// A spin is bounded by twice the cost of a wake-up, or by what the policy says is worth it: who waits longer would have done better to
+/// park, and loses at most as much as the park itself costs. When spinning keeps failing, or answers keep coming late,
 /// it stops, and is tried again in rare, ever rarer, probes of three waits, or when a park turns out to have
 /// been for a moment only. So two ends on one processor soon stop spinning, and a busy pair soon starts.
 #[derive(Debug)]
@@ -47,6 +48,8 @@ pub struct Spin {
     parks: u32,
     /// How many probes in a row failed.
     failed_probes: u32,
+    /// How long the bytes last exchanged may have taken, in nanoseconds.
+    copying: u64,
 }
 
 const COLD: u32 = 16;
@@ -54,17 +57,36 @@ const COLD: u32 = 16;
 const RAN_OUT: u32 = 4;
 const PROBE: u32 = 3;
 const PROBE_EVERY: u32 = 64;
-const MAX_FAILED_PROBES: u32 = 6;
+/// No longer than 64 << 6 parks without a probe.
+const MAX_RARER: u32 = 6;
+/// Parks for a moment only bring the next one after at most 2 << 10 of them: of two ends on one processor every park is such.
+const MAX_FAILED_PROBES: u32 = 10;
 /// A first guess, until the first park is measured: 25 µs.
 const WAKE: u64 = 25_000;
 const LONGEST: u64 = 1_000_000;
+/// Bytes that a nanosecond is allowed for. Both ends copy them, in and out, at 4 to 10 a nanosecond.
+const BYTES_A_NANOSECOND: u64 = 4;
 
 impl Spin {
     /// A new session's spin: optimistic.
     pub fn new(policy: SpinPolicy) -> Self {
         let max = nanos(policy.max).min(LONGEST);
         let worth = nanos(policy.worth);
-        Self { max, worth, wake: WAKE, cold: 0, probing: 0, parks: 0, failed_probes: 0 }
+        Self { max, worth, wake: WAKE, cold: 0, probing: 0, parks: 0, failed_probes: 0, copying: 0 }
+    }
+
+    /// So many bytes were exchanged since the last wait, both ways.
+    #[inline]
+    pub fn exchanged(&mut self, bytes: u64) {
+        // A wait in vain says nothing of the next message.
+        if bytes > 0 {
+            self.copying = bytes / BYTES_A_NANOSECOND;
+        }
+    }
+
+    /// What is worth spinning for, in nanoseconds.
+    fn worth(&self) -> u64 {
+        self.worth.saturating_add(self.copying)
     }
 
     /// How long to spin now, in nanoseconds; zero means to park at once.
@@ -73,17 +95,17 @@ impl Spin {
             return 0;
         }
         if self.cold >= COLD && self.probing == 0 {
-            if self.parks < PROBE_EVERY << self.failed_probes {
+            if self.parks < PROBE_EVERY << self.failed_probes.min(MAX_RARER) {
                 return 0;
             }
             self.probe();
         }
-        self.max.min(self.wake.saturating_mul(2).max(self.worth))
+        self.max.min(self.wake.saturating_mul(2).max(self.worth()))
     }
 
     /// The peer moved while this end was spinning, `after` nanoseconds into the wait.
     pub fn hit(&mut self, after: u64) {
-        if after <= self.worth {
+        if after <= self.worth() {
             self.cold = 0;
             self.probing = 0;
             self.failed_probes = 0;
@@ -108,7 +130,7 @@ impl Spin {
             let latency = latency.clamp(1_000, LONGEST);
             self.wake = self.wake - self.wake / 8 + latency / 8;
         }
-        let soon = gap.is_some_and(|gap| gap <= self.worth);
+        let soon = gap.is_some_and(|gap| gap <= self.worth());
         if soon && self.cold >= COLD && self.probing == 0 && self.parks >= 2 << self.failed_probes {
             self.probe();
         }
@@ -204,6 +226,20 @@ mod tests {
     }
 
     #[test]
+    fn a_pair_that_stays_on_one_processor_spins_in_one_wait_of_six_hundred() {
+        let mut spin = Spin::new(SpinPolicy::default());
+        let mut spun = 0;
+        for wait in 0..110_000 {
+            if spin.budget() > 0 {
+                spun += u32::from(wait >= 10_000);
+                spin.ran_out();
+            }
+            spin.parked(Some(2_000), Some(2_000));
+        }
+        assert!((3..100_000 / 600).contains(&spun), "spun {spun} times");
+    }
+
+    #[test]
     fn answers_that_come_late_stop_the_spinning_and_soon_ones_start_it_again() {
         let mut spin = Spin::new(SpinPolicy::default());
         for _ in 0..16 {
@@ -216,6 +252,36 @@ mod tests {
         assert!(spin.budget() > 0, "a park for a moment only starts a probe");
         spin.hit(300);
         assert!(spin.budget() > 0);
+    }
+
+    #[test]
+    fn long_messages_may_take_longer() {
+        let mut spin = Spin::new(SpinPolicy::default());
+        for _ in 0..60 {
+            spin.parked(None, Some(4_000));
+        }
+        for _ in 0..100 {
+            spin.exchanged(128 << 10);
+            assert_eq!(spin.budget(), 10_000 + (32 << 10));
+            spin.hit(30_000);
+        }
+        for _ in 0..16 {
+            assert!(spin.budget() > 0);
+            spin.exchanged(128);
+            spin.hit(30_000);
+        }
+        assert_eq!(spin.budget(), 0, "short ones may not");
+    }
+
+    #[test]
+    fn a_message_too_long_to_be_spun_for_is_not() {
+        let mut spin = Spin::new(SpinPolicy::default());
+        for _ in 0..4 {
+            spin.exchanged(u64::MAX);
+            assert_eq!(spin.budget(), 60_000);
+            spin.ran_out();
+        }
+        assert_eq!(spin.budget(), 0);
     }
 
     #[test]

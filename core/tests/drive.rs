@@ -12,6 +12,8 @@ use bellwire_core::sync::{AtomicU64, Ordering};
 use bellwire_core::wire::{CloseReason, Doorbell, Header, Kind, Status};
 use bellwire_core::{Deadline, Executed, Geometry, Instant, PeerFault, Port, SpinPolicy};
 
+use crate::pair::growing;
+
 const MICRO: Duration = Duration::from_micros(1);
 
 fn never() -> Deadline {
@@ -492,4 +494,41 @@ fn a_call_ends_at_its_deadline_though_the_peer_never_stops_publishing() {
         let ended = wait(&mut drive, Deadline::within(100 * MICRO));
         assert_eq!(ended, CallFailed::Deadline(Executed::Maybe));
     }
+}
+
+/// As many records as one look takes, none of which is an answer, and then nothing: whoever waits sleeps, after one more look.
+#[test]
+fn a_look_that_took_all_it_takes_is_followed_by_one_more_and_by_sleep() {
+    let mut published = false;
+    let peer = by_hand(move |end, lanes| {
+        if !std::mem::replace(&mut published, true) {
+            for _ in 0..256 {
+                let trimmed = Header::new(Kind::Trim, Status::Ok, 0, 0);
+                lanes.push(end.own(), end.peer(), trimmed, &[]).unwrap();
+            }
+            end.wake(lanes.commit(end.own(), end.peer()));
+        }
+        Step::Parked(None)
+    });
+    let mut drive = drive(peer, SpinPolicy::NEVER);
+    drive.submit(b"anybody?").unwrap();
+    drive.port().run_peer();
+    let ended = wait(&mut drive, Deadline::within(100 * MICRO));
+    assert_eq!(ended, CallFailed::Deadline(Executed::Maybe));
+    assert_eq!(drive.parks(), 1);
+}
+
+/// An answer after 30 µs is late for a short message, and not for a long one.
+#[test]
+fn long_messages_are_spun_for_longer() {
+    let parks = |len: usize| {
+        let mut drive = drive_in(growing(), echo(30 * MICRO), SpinPolicy::default());
+        let long = vec![7; len];
+        for _ in 0..100 {
+            call(&mut drive, &long);
+        }
+        drive.parks()
+    };
+    assert!(parks(0) > 50);
+    assert_eq!(parks(64 << 10), 0);
 }

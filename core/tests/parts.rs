@@ -243,6 +243,42 @@ fn parts_without_end_stop_at_the_limit() {
     assert!(buffer.len() <= 5000);
 }
 
+/// Its request was never answered, and is counted so.
+#[test]
+fn an_answer_whose_last_part_is_too_much_answers_nothing() {
+    let limits = Limits { max_message: 5000, ..Limits::default() };
+    let mut pair = Pair::new(limited(Limits::default(), Limits::default()));
+    pair.lanes[0] = {
+        let terms = |own, peer| LaneTerms::agreed(size(4096), size(4096), own, peer);
+        let roomy = Limits::default();
+        Lanes::with_terms(terms(&limits, &roomy), terms(&roomy, &limits))
+    };
+    let mut calls = CallMachine::new();
+    let end = &pair.ends[0];
+    let ticket = calls.submit(&mut pair.lanes[0], end.own(), end.peer(), b"").unwrap();
+    let _ = pair.commit(0);
+    for part in 1..=6 {
+        let more = part < 6;
+        let end = &pair.ends[1];
+        let header = Header::new(Kind::Response, Status::Ok, ticket.id(), 0).part(1000, more);
+        pair.lanes[1].push(end.own(), end.peer(), header, &[7; 1000]).unwrap();
+        let _ = pair.commit(1);
+        let (end, lanes) = (&pair.ends[0], &mut pair.lanes[0]);
+        let next = calls.next_reply(lanes, end.own(), end.peer(), &mut Vec::new());
+        match more {
+            true => assert_eq!(next, Ok(None)),
+            false => {
+                let fault = next.unwrap_err();
+                assert!(matches!(fault, PeerFault::MessageTooLong { len: 6000, .. }), "{fault}");
+            }
+        }
+        let _ = pair.commit(0);
+    }
+    assert_eq!(calls.in_flight(), 1);
+    assert!(calls.is_waiting(ticket));
+    assert_eq!(calls.take_dropped(), 0);
+}
+
 /// A caller that is read slowly waits part by part and is rung for each.
 #[test]
 fn parts_wait_for_room_both_ways() {

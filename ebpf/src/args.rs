@@ -69,7 +69,7 @@ pub(crate) struct Scope {
     #[arg(long, value_name = "FILE")]
     pub(crate) exe: Vec<PathBuf>,
     /// How many messages a second are sampled at most, per session and direction
-    #[arg(long, value_enum, default_value = "5000")]
+    #[arg(long, value_enum, default_value = "2000")]
     pub(crate) rate: Rate,
     /// Print JSON, one object a line
     #[arg(long)]
@@ -79,8 +79,10 @@ pub(crate) struct Scope {
 /// A cap of the library's sampling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Rate {
-    #[value(name = "5000")]
+    #[value(name = "2000")]
     Default,
+    #[value(name = "5000")]
+    Middle,
     #[value(name = "50000")]
     High,
     #[value(name = "all")]

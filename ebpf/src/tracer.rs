@@ -171,6 +171,7 @@ impl<'a> Tracer<'a> {
         let mut links = Links::new();
         match scope.rate {
             Rate::Default => {}
+            Rate::Middle => links.push(attach(&progs.on_rate, "rate_5000", 0)?),
             Rate::High => links.push(attach(&progs.on_rate, "rate_50000", 0)?),
             Rate::All => links.push(attach(&progs.on_rate, "rate_all", 0)?),
         }

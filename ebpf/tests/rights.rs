@@ -125,7 +125,7 @@ fn processes_and_their_sessions_are_listed() {
     let found: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(found.len(), 1, "{found:#?}");
     assert_eq!(found[0]["pid"], server.pid());
-    assert_eq!(found[0]["probes"], 12);
+    assert_eq!(found[0]["probes"], 13);
     let session = &found[0]["sessions"][0];
     assert_eq!(session["service"], "nap");
     assert_eq!(

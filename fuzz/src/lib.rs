@@ -19,8 +19,11 @@ pub mod handshake;
 pub mod mailbox;
 #[cfg(feature = "facade")]
 pub mod message;
+pub mod observe;
 pub mod page;
 pub mod record;
+#[cfg(feature = "facade")]
+pub mod report;
 mod rules;
 mod script;
 pub mod seeds;
@@ -39,8 +42,11 @@ pub const TARGETS: &[Target] = &[
     ("mailbox", mailbox::run),
     #[cfg(feature = "facade")]
     ("message", message::run),
+    ("observe", observe::run),
     ("page", page::run),
     ("record", record::run),
+    #[cfg(feature = "facade")]
+    ("report", report::run),
     #[cfg(feature = "facade")]
     ("snapshot", snapshot::run),
 ];

@@ -42,6 +42,9 @@ pub fn all() -> Vec<Seed> {
     for (name, bytes) in pages() {
         add("page", name, bytes);
     }
+    for (name, bytes) in observed() {
+        add("observe", name, bytes);
+    }
     for (name, bytes) in batches() {
         add("batch", name, bytes);
     }
@@ -130,6 +133,38 @@ fn pages() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
+/// Pieces of pages, as `observe` puts them together: the client's is the first.
+fn observed() -> Vec<(&'static str, Vec<u8>)> {
+    let piece = |second: bool, at: u16, bytes: &[u8]| {
+        let place = (u16::from(second) << 15) | (at / 8);
+        [&place.to_le_bytes()[..], &sized(bytes)].concat()
+    };
+    let word = |second, at, value: u64| piece(second, at, &value.to_le_bytes());
+    let header = |second, role| {
+        let header = PageHeader::new(role, 7, 42, 16 << 10, 1 << 60, NAME);
+        piece(second, 0, header.as_bytes())
+    };
+    let closed = SessionState::Closed.word(Some(bellwire_core::wire::CloseReason::Normal));
+    let client = [
+        header(false, Role::Client),
+        word(false, 0x80, 4096),
+        word(false, 0x180, u64::MAX),
+        word(false, 0x288, Doorbell::Futex as u64),
+        word(false, 0x308, 3),
+        word(false, 0x400, 1),
+        // Made, answered, refused, failed; the lane; some latencies.
+        piece(false, 0x408, &[9_u64, 5, 1, 2].map(u64::to_le_bytes).concat()),
+        word(false, 0x480, (16 << 42) | 1),
+        piece(false, 0x500, &[64_u64, 1, 0, 7].map(u64::to_le_bytes).concat()),
+    ]
+    .concat();
+    let server = [header(true, Role::Server), word(true, 0x100, 4000), word(true, 0x400, 1)];
+    vec![
+        ("both-ends", [&client[..], &server.concat()].concat()),
+        ("closed", [client, word(false, 0x280, closed)].concat()),
+    ]
+}
+
 fn batches() -> Vec<(&'static str, Vec<u8>)> {
     let batch = |items: &[(Status, &[u8])]| {
         let mut batch = BatchBuilder::new(usize::MAX);
@@ -178,6 +213,19 @@ fn handshakes() -> Vec<(&'static str, Vec<u8>)> {
 #[cfg(feature = "facade")]
 fn facade() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     use bellwire::cgroups::{Meta, Mode, encode, synthetic};
+    let report = |columns: u32, backends: [u8; 4]| {
+        let numbers = |count: u32| (1..=u64::from(count)).flat_map(u64::to_le_bytes);
+        let head = [&1_u32.to_le_bytes()[..], &42_u32.to_le_bytes(), &(1_u64 << 60).to_le_bytes()];
+        let limits = [16_384_u64, 1024].map(u64::to_le_bytes).concat();
+        let counts = [2, columns].map(u32::to_le_bytes).concat();
+        let mut report = [&head.concat()[..], &[2, 0, 0, 0], &backends, &limits, &counts].concat();
+        report.extend(numbers(columns));
+        for name in [NAME, ServiceName::constant("bellwire-stats")] {
+            report.extend(name.to_field());
+            report.extend(numbers(columns));
+        }
+        report
+    };
     let snapshot = |count| {
         let scanned_at = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1 << 30);
         let meta = Meta { scanned_at, mode: Mode::V2, skipped: 1 };
@@ -187,6 +235,17 @@ fn facade() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         ("snapshot", "empty", snapshot(0)),
         ("snapshot", "one", snapshot(1)),
         ("snapshot", "five", snapshot(5)),
+        ("report", "older", report(24, [0; 4])),
+        ("report", "io-uring-not-had", report(27, [1, 2, 0, 0])),
+        ("report", "newer", report(30, [9, 9, 1, 1])),
+        ("report", "more-ended-than-fit", {
+            let mut report = report(27, [1, 0, 0, 0]);
+            // Refused and lost, of all services and of the first.
+            for at in [48, 48 + 27 * 8 + 64] {
+                report[at + 6 * 8..at + 8 * 8].fill(0xff);
+            }
+            report
+        }),
         ("message", "text", "Grüße".as_bytes().to_vec()),
         ("message", "number", 7_u64.to_le_bytes().to_vec()),
         ("message", "nothing", Vec::new()),

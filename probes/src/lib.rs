@@ -6,7 +6,7 @@
 //! arguments and units; `docs/adr/0015-probes.md` says why they are made as they are.
 //!
 //! Without the feature `usdt`, on other systems than Linux on x86-64 and aarch64, and under loom, there are none: every
-//! function does nothing, and [`is_sampling`] is constantly false.
+//! function does nothing, and [`wish`] is constantly [`Wish::NOTHING`].
 #![no_std]
 
 use core::mem::offset_of;
@@ -48,6 +48,67 @@ pub struct Session {
 
 const _: () = assert!(offset_of!(Session, number) == 0x40 && size_of::<Session>() == 0x60);
 
+/// What the tracers that are attached want sampled: the counts of the probes' semaphores that say it, in one word, so that a
+/// message costs one load. Two that differ may want the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wish(u64);
+
+/// Which semaphore stands where in a [`Wish`].
+#[derive(Clone, Copy, Debug)]
+#[repr(usize)]
+enum Count {
+    Sampling,
+    RateAll,
+    Rate50000,
+    Rate5000,
+}
+
+impl Wish {
+    /// Nobody is attached.
+    pub const NOTHING: Self = Self(0);
+    /// Samples at the default cap.
+    pub const SAMPLES: Self = Self::of([1, 0, 0, 0]);
+    /// As many as 5 000 a second.
+    pub const SAMPLES_5000: Self = Self::of([1, 0, 0, 1]);
+    /// As many as 50 000 a second.
+    pub const SAMPLES_50000: Self = Self::of([1, 0, 1, 0]);
+    /// Every message.
+    pub const ALL: Self = Self::of([1, 1, 0, 0]);
+
+    /// By [`Count`].
+    const fn of([sampling, all, high, middle]: [u16; 4]) -> Self {
+        let ([a, b], [c, d]) = (sampling.to_ne_bytes(), all.to_ne_bytes());
+        let ([e, f], [g, h]) = (high.to_ne_bytes(), middle.to_ne_bytes());
+        Self(u64::from_ne_bytes([a, b, c, d, e, f, g, h]))
+    }
+
+    /// Whether any message is to be sampled.
+    #[inline]
+    pub fn is_sampling(self) -> bool {
+        self.holds(Count::Sampling)
+    }
+
+    /// How many messages may be sampled.
+    pub fn cap(self) -> Cap {
+        if self.holds(Count::RateAll) {
+            Cap::of_any_share(u64::MAX)
+        } else if self.holds(Count::Rate50000) {
+            Cap::of_any_share(50_000)
+        } else if self.holds(Count::Rate5000) {
+            Cap::of_any_share(5_000)
+        } else {
+            Cap::DEFAULT
+        }
+    }
+
+    #[inline]
+    fn holds(self, count: Count) -> bool {
+        let bit = 16 * count as u32;
+        let at = if cfg!(target_endian = "little") { bit } else { 48 - bit };
+        (self.0 >> at) & 0xffff != 0
+    }
+}
+
 /// How many messages may be sampled a second, per session and direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cap {
@@ -58,8 +119,8 @@ pub struct Cap {
 }
 
 impl Cap {
-    /// Every message.
-    pub const ALL: Self = Self::of_any_share(u64::MAX);
+    /// What keeps the cost of tracing a small part of any load: `docs/adr/0024-cost-before-rate.md`.
+    const DEFAULT: Self = Self { most: 2_000, few: 1_000 };
 
     /// So many, however few messages there are.
     pub const fn of_any_share(most: u64) -> Self {

@@ -1,20 +1,14 @@
 //! No probes: nothing is looked at and nothing is told.
 
-use crate::{Cap, Sample, Session};
+use crate::{Sample, Session, Wish};
 
 /// Whether there are probes in this build.
 pub const AVAILABLE: bool = false;
 
-/// Whether a tracer wants samples: never.
+/// What tracers want sampled: nothing.
 #[inline]
-pub fn is_sampling() -> bool {
-    false
-}
-
-/// How many messages may be sampled: none.
-#[inline]
-pub fn cap() -> Cap {
-    Cap::default()
+pub fn wish() -> Wish {
+    Wish::NOTHING
 }
 
 /// A sample is begun at this cap.

@@ -30,13 +30,17 @@ impl Traced {
 
     /// Fires, and says whether the program believes that samples are wanted.
     fn fire(&mut self) -> bool {
+        self.cap() > 0
+    }
+
+    /// Fires, and says how many samples a second the program believes are wanted.
+    fn cap(&mut self) -> i32 {
         self.stdin.write_all(b"\n").unwrap();
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
-        match line.as_str() {
-            "1\n" => true,
-            "0\n" => false,
-            other => panic!("the program said {other:?}, and ended: {:?}", self.child.wait()),
+        match line.trim_end().parse() {
+            Ok(cap) => cap,
+            Err(_) => panic!("the program said {line:?}, and ended: {:?}", self.child.wait()),
         }
     }
 }
@@ -102,6 +106,22 @@ fn a_tracer_that_attaches_later_is_seen() {
             drop(attached);
             assert!(!traced.fire(), "{}: still held after the tracer detached", path.display());
         }
+    }
+}
+
+#[test]
+fn a_probe_that_stands_for_a_cap_sets_it() {
+    let _alone = alone();
+    let caps =
+        [("reply", 2_000), ("rate_5000", 5_000), ("rate_50000", 50_000), ("rate_all", i32::MAX)];
+    for (path, library) in subjects(Profile::Shipped) {
+        let mut traced = Traced::start(Profile::Shipped, library.as_deref());
+        for (probe, cap) in caps {
+            let wanted = |note: &Note| ["message", probe].contains(&note.name.as_str());
+            let Some(_attached) = attach(&path, wanted) else { return };
+            assert_eq!(traced.cap(), cap, "{}: {probe}", path.display());
+        }
+        assert_eq!(traced.cap(), 0, "{}: still held", path.display());
     }
 }
 

@@ -4,13 +4,14 @@ use crate::built::PROFILES;
 use crate::elf::{self, Note};
 
 /// Every probe, and how many arguments `docs/tracing.md` promises: six at most, since bpftrace takes no more.
-const PROMISED: [(&str, usize); 12] = [
+const PROMISED: [(&str, usize); 13] = [
     ("call_failed", 3),
     ("lane_full", 2),
     ("lane_resized", 4),
     ("message", 6),
     ("park_begin", 2),
     ("park_end", 3),
+    ("rate_5000", 1),
     ("rate_50000", 1),
     ("rate_all", 1),
     ("reply", 6),

@@ -100,10 +100,46 @@ where
     ) -> Result<S::Response, CallError> {
         let mut executed = Executed::No;
         let answer = timeout(limit, self.exchange(request, &mut executed)).await;
-        answer.unwrap_or_else(|_| {
-            self.leave_unread();
-            Err(CallError::Deadline { executed })
-        })
+        answer.unwrap_or_else(|_| Err(self.late(executed)))
+    }
+
+    /// Calls with many requests in one message, as [`AsyncSession::call_batch`] does, at most for the configured time,
+    /// connecting included. Opens a session first if there is none and it is time to try; when the provider goes away,
+    /// the batch is sent again once, as [`AsyncClient::call`] does.
+    ///
+    /// # Errors
+    /// As [`AsyncClient::call`], of the whole batch.
+    ///
+    /// # Panics
+    /// As [`AsyncClient::call`].
+    pub async fn call_batch<'r>(
+        &self,
+        requests: impl IntoIterator<Item = &'r S::Request> + Clone,
+    ) -> Result<Vec<Result<S::Response, CallError>>, CallError>
+    where
+        S::Request: 'r,
+    {
+        self.call_batch_within(requests, self.timeout).await
+    }
+
+    /// The same, with another time to wait at most.
+    ///
+    /// # Errors
+    /// As [`AsyncClient::call_batch`].
+    ///
+    /// # Panics
+    /// As [`AsyncClient::call`].
+    pub async fn call_batch_within<'r>(
+        &self,
+        requests: impl IntoIterator<Item = &'r S::Request> + Clone,
+        limit: Duration,
+    ) -> Result<Vec<Result<S::Response, CallError>>, CallError>
+    where
+        S::Request: 'r,
+    {
+        let mut executed = Executed::No;
+        let answers = timeout(limit, self.exchange_batch(requests, &mut executed)).await;
+        answers.unwrap_or_else(|_| Err(self.late(executed)))
     }
 
     /// The open session; opens one if there is none, waiting for the provider's answers but not for an absent provider.
@@ -144,20 +180,46 @@ where
         executed: &mut Executed,
     ) -> Result<S::Response, CallError> {
         let session = self.connect().await?;
-        let error = match session.exchange(request, executed).await {
-            Err(error) if error.is_of_session() => error,
-            answer => return answer,
-        };
-        self.lose(&session);
+        match session.exchange(request, executed).await {
+            Err(error) if error.is_of_session() => {
+                let session = self.successor(&session, error).await?;
+                session.exchange(request, executed).await
+            }
+            answer => answer,
+        }
+    }
+
+    async fn exchange_batch<'r>(
+        &self,
+        requests: impl IntoIterator<Item = &'r S::Request> + Clone,
+        executed: &mut Executed,
+    ) -> Result<Vec<Result<S::Response, CallError>>, CallError>
+    where
+        S::Request: 'r,
+    {
+        let session = self.connect().await?;
+        match session.exchange_batch(requests.clone(), executed).await {
+            Err(error) if error.is_of_session() => {
+                let session = self.successor(&session, error).await?;
+                session.exchange_batch(requests, executed).await
+            }
+            answers => answers,
+        }
+    }
+
+    /// The session to ask again in, after one that ended; the error if nobody is to be asked again, or there is nobody.
+    async fn successor(
+        &self,
+        lost: &AsyncSession<S>,
+        error: CallError,
+    ) -> Result<AsyncSession<S>, CallError> {
+        self.lose(lost);
         // Who lied is not asked again, nor is its successor on its behalf.
         let lied = matches!(error, CallError::PeerLied(_));
         if lied || (error.executed() == Executed::Maybe && !S::IDEMPOTENT) {
             return Err(error);
         }
-        match self.connect().await {
-            Ok(session) => session.exchange(request, executed).await,
-            Err(_) => Err(error),
-        }
+        self.connect().await.map_err(|_| error)
     }
 
     fn open_session(&self) -> Option<AsyncSession<S>> {
@@ -172,9 +234,10 @@ where
         self.lock().take_if(|session| session.is(lost));
     }
 
-    /// Gives up a session whose provider has taken nothing for longer than configured.
-    fn leave_unread(&self) {
+    /// The time of a call is over. Gives up a session whose provider has taken nothing for longer than configured.
+    fn late(&self, executed: Executed) -> CallError {
         self.lock().take_if(|session| session.is_left_unread());
+        CallError::Deadline { executed }
     }
 
     /// No code that holds this lock can panic halfway through a change.

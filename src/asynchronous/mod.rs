@@ -14,6 +14,7 @@ mod client;
 mod driver;
 mod session;
 mod state;
+mod waiters;
 
 pub use client::AsyncClient;
 pub use session::AsyncSession;

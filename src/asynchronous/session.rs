@@ -8,7 +8,8 @@ use std::time::Duration;
 use bellwire_core::call::Ticket;
 
 use super::driver::Driver;
-use super::state::Shared;
+use super::state::{Of, Shared, State};
+use crate::session::{ArrivedBatch, Packed};
 use crate::transport::ready::Ready;
 use crate::{CallError, Executed, Service, Session, SessionStats, WhenFull};
 
@@ -28,9 +29,10 @@ pub struct AsyncSession<S: Service> {
     timeout: Duration,
 }
 
-/// A call that was sent.
-struct Answer<'a, S: Service> {
+/// A call or a batch that was sent.
+struct Answer<'a, S: Service, R> {
     shared: &'a Shared<S>,
+    of: Of<S, R>,
     ticket: Ticket,
     is_answered: bool,
 }
@@ -76,6 +78,62 @@ where
         answer.unwrap_or(Err(CallError::Deadline { executed }))
     }
 
+    /// Calls with many requests in one message and waits for the answers, at most for the configured time: one for each
+    /// request, in their order. They are put together before the first wait, and where no other task is held up.
+    ///
+    /// A request that the message has no room for is left out and fails alone, as [`CallError::TooLarge`]; so does,
+    /// with its own reason, one that the handler fails. A batch goes as one record, never in parts: it has room for what
+    /// the largest lane holds that both ends allow, by default some 32 MiB.
+    ///
+    /// Dropping the future cancels the whole batch, as it does with a call.
+    ///
+    /// ```no_run
+    /// # use bellwire::{AsyncClient, CallError, RunDir, Service};
+    /// # struct Increment;
+    /// # impl Service for Increment {
+    /// #     const NAME: &'static str = "increment";
+    /// #     type Request = u64;
+    /// #     type Response = u64;
+    /// # }
+    /// # async fn increment(client: AsyncClient<Increment>) -> Result<(), CallError> {
+    /// let numbers = [1, 41];
+    /// for (number, answer) in numbers.iter().zip(client.connect().await?.call_batch(&numbers).await?) {
+    ///     println!("{number} and 1 are {}", answer?);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`CallError`] of the whole batch, as [`AsyncSession::call`].
+    pub async fn call_batch<'r>(
+        &self,
+        requests: impl IntoIterator<Item = &'r S::Request>,
+    ) -> Result<Vec<Result<S::Response, CallError>>, CallError>
+    where
+        S::Request: 'r,
+    {
+        self.call_batch_within(requests, self.timeout).await
+    }
+
+    /// The same, with another time to wait at most.
+    ///
+    /// # Errors
+    /// As [`AsyncSession::call_batch`].
+    pub async fn call_batch_within<'r>(
+        &self,
+        requests: impl IntoIterator<Item = &'r S::Request>,
+        timeout: Duration,
+    ) -> Result<Vec<Result<S::Response, CallError>>, CallError>
+    where
+        S::Request: 'r,
+    {
+        let mut executed = Executed::No;
+        let answers = self.exchange_batch(requests, &mut executed);
+        let answers = tokio::time::timeout(timeout, answers).await;
+        answers.unwrap_or(Err(CallError::Deadline { executed }))
+    }
+
     /// The same session, with another choice of what to do when the lane is full.
     #[must_use]
     pub fn when_full(&self, when_full: WhenFull) -> Self {
@@ -113,19 +171,43 @@ where
         request: &S::Request,
         executed: &mut Executed,
     ) -> Result<S::Response, CallError> {
-        let ticket = self.send(request).await?;
+        let ticket = self.send(|state| state.send(request, self.when_full)).await?;
         *executed = Executed::Maybe;
-        Answer { shared: &self.shared, ticket, is_answered: false }.await
+        let of: Of<S, S::Response> = |state| &mut state.calls;
+        Answer { shared: &self.shared, of, ticket, is_answered: false }.await
     }
 
-    /// Sends a request, waiting for room if that is wished.
-    async fn send(&self, request: &S::Request) -> Result<Ticket, CallError> {
+    /// Calls with a batch, without end. `executed` becomes `Maybe` when it is sent.
+    pub(super) async fn exchange_batch<'r>(
+        &self,
+        requests: impl IntoIterator<Item = &'r S::Request>,
+        executed: &mut Executed,
+    ) -> Result<Vec<Result<S::Response, CallError>>, CallError>
+    where
+        S::Request: 'r,
+    {
+        let (builder, limit) = self.shared.lock().session.packing();
+        let mut packed = Packed::new::<S>(builder, limit, requests);
+        let sent = self.send(|state| state.send_batch(&mut packed, self.when_full)).await;
+        self.shared.lock().session.unpack(packed);
+        let ticket = sent?;
+        *executed = Executed::Maybe;
+        let of: Of<S, ArrivedBatch> = |state| &mut state.batches;
+        let arrived = Answer { shared: &self.shared, of, ticket, is_answered: false }.await?;
+        arrived.open::<S>()
+    }
+
+    /// Sends something, waiting for room if that is wished.
+    async fn send(
+        &self,
+        mut send: impl FnMut(&mut State<S>) -> Result<Ticket, CallError>,
+    ) -> Result<Ticket, CallError> {
         let place = {
             let mut state = self.shared.lock();
             let waits = self.when_full != WhenFull::Fail;
             // Nobody overtakes who waits, unless he makes room by himself.
             if state.in_line == 0 || self.when_full == WhenFull::Grow {
-                match state.send(request, self.when_full) {
+                match send(&mut state) {
                     Err(CallError::WouldBlock) if waits => {}
                     sent => return sent,
                 }
@@ -138,7 +220,7 @@ where
         let first = self.shared.line.lock().await;
         let sent = poll_fn(|context| {
             let mut state = self.shared.lock();
-            match state.send(request, self.when_full) {
+            match send(&mut state) {
                 Err(CallError::WouldBlock) => {
                     state.wait_for_room(context.waker());
                     Poll::Pending
@@ -164,11 +246,11 @@ impl<S: Service> std::fmt::Debug for AsyncSession<S> {
     }
 }
 
-impl<S: Service> Future for Answer<'_, S> {
-    type Output = Result<S::Response, CallError>;
+impl<S: Service, R> Future for Answer<'_, S, R> {
+    type Output = Result<R, CallError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let answer = self.shared.lock().answer(self.ticket, context.waker());
+        let answer = self.shared.lock().answer(self.of, self.ticket, context.waker());
         match answer {
             Some(answer) => {
                 self.is_answered = true;
@@ -179,10 +261,10 @@ impl<S: Service> Future for Answer<'_, S> {
     }
 }
 
-impl<S: Service> Drop for Answer<'_, S> {
+impl<S: Service, R> Drop for Answer<'_, S, R> {
     fn drop(&mut self) {
         if !self.is_answered {
-            self.shared.lock().forget(self.ticket);
+            self.shared.lock().forget(self.of, self.ticket);
         }
     }
 }

@@ -4,11 +4,11 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 
 use bellwire_core::call::Ticket;
-use foldhash::fast::FixedState;
-use hashbrown::HashMap;
 use tokio::sync::Mutex as Line;
 use tokio::task::AbortHandle;
 
+use super::waiters::{Asked, Waiters};
+use crate::session::{ArrivedBatch, Packed};
 use crate::{CallError, Executed, Service, Session, WhenFull};
 
 /// Answers that the driver hands on before others have their turn.
@@ -23,7 +23,8 @@ pub(super) struct Shared<S: Service> {
 
 pub(super) struct State<S: Service> {
     pub(super) session: Session<S>,
-    waiting: HashMap<Ticket, Waiting<S::Response>, FixedState>,
+    pub(super) calls: Waiters<S::Response>,
+    pub(super) batches: Waiters<ArrivedBatch>,
     pub(super) in_line: usize,
     /// Who waits for room.
     room: Option<Waker>,
@@ -34,12 +35,8 @@ pub(super) struct State<S: Service> {
     over: Option<CallError>,
 }
 
-/// A call that was sent.
-enum Waiting<R> {
-    /// Nobody has asked yet, or this one.
-    Asked(Option<Waker>),
-    Answered(Result<R, CallError>),
-}
+/// Which of those that wait: calls, or batches.
+pub(super) type Of<S, R> = fn(&mut State<S>) -> &mut Waiters<R>;
 
 /// What the driver does next.
 pub(super) enum Step {
@@ -54,7 +51,8 @@ impl<S: Service> Shared<S> {
     pub(super) fn new(session: Session<S>) -> Self {
         let state = State {
             session,
-            waiting: HashMap::default(),
+            calls: Waiters::default(),
+            batches: Waiters::default(),
             in_line: 0,
             room: None,
             driver: None,
@@ -94,7 +92,21 @@ impl<S: Service> State<S> {
         let sent = session.with_request(request, |session, bytes| Ok(session.submit_now(bytes)?));
         drop(session);
         let ticket = sent?;
-        self.waiting.insert(ticket, Waiting::Asked(None));
+        self.calls.expect(ticket);
+        Ok(ticket)
+    }
+
+    /// Sends a batch if there is room for it now.
+    pub(super) fn send_batch(
+        &mut self,
+        packed: &mut Packed,
+        when_full: WhenFull,
+    ) -> Result<Ticket, CallError> {
+        if self.over.is_some() {
+            return Err(self.why_over(Executed::No));
+        }
+        let ticket = self.session.when_full(when_full).submit_packed(packed)?;
+        self.batches.expect(ticket);
         Ok(ticket)
     }
 
@@ -113,27 +125,22 @@ impl<S: Service> State<S> {
     }
 
     /// The answer, if it has come; else `waker` is woken when it does.
-    pub(super) fn answer(
+    pub(super) fn answer<R>(
         &mut self,
+        of: Of<S, R>,
         ticket: Ticket,
         waker: &Waker,
-    ) -> Option<Result<S::Response, CallError>> {
-        match self.waiting.get_mut(&ticket) {
-            Some(Waiting::Asked(Some(known))) => known.clone_from(waker),
-            Some(Waiting::Asked(none)) => *none = Some(waker.clone()),
-            Some(Waiting::Answered(_)) | None => {
-                return match self.waiting.remove(&ticket) {
-                    Some(Waiting::Answered(answer)) => Some(answer),
-                    _ => Some(Err(self.why_over(Executed::Maybe))),
-                };
-            }
+    ) -> Option<Result<R, CallError>> {
+        match of(self).ask(ticket, waker) {
+            Asked::Waits => None,
+            Asked::Answered(answer) => Some(answer),
+            Asked::Unknown => Some(Err(self.why_over(Executed::Maybe))),
         }
-        None
     }
 
     /// Nobody wants the answer any more.
-    pub(super) fn forget(&mut self, ticket: Ticket) {
-        if let Some(Waiting::Asked(_)) = self.waiting.remove(&ticket) {
+    pub(super) fn forget<R>(&mut self, of: Of<S, R>, ticket: Ticket) {
+        if of(self).forget(ticket) {
             self.session.abandon(ticket);
         }
     }
@@ -184,34 +191,34 @@ impl<S: Service> State<S> {
     }
 
     fn take_answers(&mut self, woken: &mut Vec<Waker>) -> Result<usize, CallError> {
-        for taken in 0..MOST_PER_TURN {
-            let Some((ticket, answer)) = self.session.try_reply()? else { return Ok(taken) };
-            self.hand_on(ticket, answer, woken);
+        let mut taken = 0;
+        while taken < MOST_PER_TURN {
+            let before = taken;
+            if let Some((ticket, answer)) = self.session.try_reply()? {
+                self.calls.hand_on(ticket, answer, woken);
+                taken += 1;
+            }
+            if self.batches.is_any()
+                && let Some((ticket, answer)) = self.session.try_arrived_batch()?
+            {
+                self.batches.hand_on(ticket, answer, woken);
+                taken += 1;
+            }
+            if taken == before {
+                break;
+            }
         }
-        Ok(MOST_PER_TURN)
-    }
-
-    fn hand_on(
-        &mut self,
-        ticket: Ticket,
-        answer: Result<S::Response, CallError>,
-        woken: &mut Vec<Waker>,
-    ) {
-        if let Some(waiting) = self.waiting.get_mut(&ticket)
-            && let Waiting::Asked(waker) = std::mem::replace(waiting, Waiting::Answered(answer))
-        {
-            woken.extend(waker);
-        }
+        Ok(taken)
     }
 
     /// Ends the calls that wait, for one reason.
     fn fail(&mut self, error: CallError, woken: &mut Vec<Waker>) -> Step {
-        let mut waiting: Vec<Ticket> = self.waiting.keys().copied().collect();
+        let mut waiting: Vec<Ticket> = self.calls.waiting().chain(self.batches.waiting()).collect();
         waiting.sort_unstable();
         for ticket in waiting {
-            if let Some(Waiting::Asked(_)) = self.waiting.get(&ticket) {
-                let error = self.session.fail(ticket, &error);
-                self.hand_on(ticket, Err(error), woken);
+            let error = self.session.fail(ticket, &error);
+            if let Some(error) = self.calls.fail(ticket, error, woken) {
+                self.batches.fail(ticket, error, woken);
             }
         }
         woken.extend(self.room.take());

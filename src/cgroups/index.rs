@@ -17,17 +17,17 @@ use super::{Malformed, Meta, View};
 /// path and name each time would double what a look-up takes.
 #[derive(Clone)]
 pub struct Index {
-    meta: Meta,
+    pub(super) meta: Meta,
     /// Path and name of each row, in the order of the rows.
-    strings: Box<str>,
+    pub(super) strings: Box<str>,
     /// In ascending order of the paths.
-    rows: Box<[Row]>,
-    hasher: RandomState,
-    by_path: HashTable<u32>,
-    by_id: HashTable<u32>,
+    pub(super) rows: Box<[Row]>,
+    pub(super) hasher: RandomState,
+    pub(super) by_path: HashTable<u32>,
+    pub(super) by_id: HashTable<u32>,
     /// One entry for each distinct hash: the first row. The others follow through [`Row::next`], so
     /// that a provider who makes hashes collide gains nothing while the index is built.
-    by_name: HashTable<u32>,
+    pub(super) by_name: HashTable<u32>,
 }
 
 impl Index {
@@ -89,9 +89,13 @@ impl Index {
     }
 
     pub(super) fn row_of_id(&self, id: u64) -> Option<&Row> {
+        self.row(self.place_of_id(id)?)
+    }
+
+    pub(super) fn place_of_id(&self, id: u64) -> Option<u32> {
         let hash = hash_number(&self.hasher, id);
-        let found = self.by_id.find(hash, |index| self.row(*index).is_some_and(|row| row.id == id));
-        self.row(*found?)
+        let is = |index: &u32| self.row(*index).is_some_and(|row| row.id == id);
+        self.by_id.find(hash, is).copied()
     }
 
     /// The first row of this hash; [`Row::next`] leads on.
@@ -103,7 +107,7 @@ impl Index {
         self.row(*found?)
     }
 
-    fn path(&self, row: &Row) -> Option<&[u8]> {
+    pub(super) fn path(&self, row: &Row) -> Option<&[u8]> {
         let start = row.start as usize;
         self.strings.as_bytes().get(start..start + usize::from(row.path_len))
     }
@@ -181,14 +185,14 @@ impl core::fmt::Debug for Index {
     }
 }
 
-fn hash_path(hasher: &RandomState, path: &[u8]) -> u64 {
+pub(super) fn hash_path(hasher: &RandomState, path: &[u8]) -> u64 {
     let mut state = hasher.build_hasher();
     state.write(path);
     state.finish()
 }
 
 /// Name hashes are chosen by the provider; the seed keeps it from choosing the slots too.
-fn hash_number(hasher: &RandomState, number: u64) -> u64 {
+pub(super) fn hash_number(hasher: &RandomState, number: u64) -> u64 {
     let mut state = hasher.build_hasher();
     state.write_u64(number);
     state.finish()

@@ -34,6 +34,7 @@ mod row;
 mod service;
 pub mod synthetic;
 mod text;
+mod update;
 mod validate;
 mod view;
 mod writer;

@@ -1,3 +1,4 @@
+use super::layout::Item;
 use super::{Options, Orchestrator};
 
 /// A checked item in private memory, in the machine's own byte order.
@@ -19,4 +20,16 @@ pub(super) struct Row {
 impl Row {
     /// No row. A snapshot holds far fewer.
     pub(super) const END: u32 = u32::MAX;
+
+    /// Whether `item` says the same, but for where its texts lie.
+    pub(super) fn is(&self, item: &Item) -> bool {
+        self.id == item.id.get()
+            && self.name_hash == item.name_hash.get()
+            && self.path_len == item.path_len.get()
+            && self.name_len == item.name_len.get()
+            && self.options.bits() == item.options.get()
+            && u8::from(self.enabled) == item.enabled
+            && self.orchestrator.code() == item.orchestrator
+            && item.reserved == [0; 14]
+    }
 }

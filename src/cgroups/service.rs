@@ -30,4 +30,8 @@ impl Snapshot for CgroupsSnapshot {
     fn validate(bytes: &[u8]) -> Result<Index, Malformed> {
         Index::validate(bytes)
     }
+
+    fn update(index: &mut Index, bytes: &[u8]) -> Result<(), Malformed> {
+        index.update(bytes)
+    }
 }

@@ -333,6 +333,35 @@ fn synthetic_cgroups_make_a_snapshot() {
     assert!(items.iter().all(|item| (24..=200).contains(&item.path.len())));
 }
 
+#[test]
+fn cgroups_that_come_and_go_among_many_are_all_found() {
+    let mut items = synthetic::entries(1_000, 7);
+    let others = synthetic::entries(1_400, 7).split_off(1_000);
+    let mut index = Index::validate(&encode(&items, META).unwrap()).unwrap();
+    for (round, come) in others.chunks(40).enumerate() {
+        let every = items.len() / come.len();
+        let gone = items.iter_mut().skip(round).step_by(every);
+        gone.zip(come).for_each(|(gone, come)| *gone = come.clone());
+        items.truncate(items.len() - round);
+        let bytes = encode(&items, META).unwrap();
+        index.update(&bytes).unwrap();
+        assert_same(&index, &Index::validate(&bytes).unwrap());
+    }
+}
+
+#[test]
+fn an_id_that_another_cgroup_keeps_does_not_come_a_second_time() {
+    let items = synthetic::entries(100, 7);
+    let mut index = Index::validate(&encode(&items, META).unwrap()).unwrap();
+    let mut bytes = encode(&items, META).unwrap();
+    let (first, last) = (index.view().iter().next().unwrap().id, field(99, offset_of!(Item, id)));
+    put(&mut bytes, last, first.to_le_bytes());
+    let fault = index.update(&bytes).unwrap_err();
+    assert_eq!(fault, Index::validate(&bytes).unwrap_err());
+    assert!(matches!(fault.why, MalformedKind::DuplicateId { .. }), "{fault:?}");
+    assert_same(&index, &Index::validate(&encode(&items, META).unwrap()).unwrap());
+}
+
 /// Every way to a cgroup leads to the same one.
 fn assert_consistent(view: View<'_>) {
     assert_eq!(view.iter().count(), view.len());
@@ -372,6 +401,69 @@ prop_compose! {
         items.dedup_by_key(|item| item.id);
         items
     }
+}
+
+#[test]
+fn cgroups_that_come_out_of_order_are_refused() {
+    let items: Vec<_> = (0..100).map(|id| item(id + 1, &format!("/x{id:03}"), "same")).collect();
+    let old: Vec<_> = items.iter().filter(|item| item.id / 2 != 25).cloned().collect();
+    let mut bytes = encode(&items, META).unwrap();
+    let at = |bytes: &[u8], path: &[u8]| bytes.windows(5).position(|text| text == path).unwrap();
+    let (one, other) = (at(&bytes, b"/x049"), at(&bytes, b"/x050"));
+    put(&mut bytes, one, *b"/x050");
+    put(&mut bytes, other, *b"/x049");
+    let mut index = Index::validate(&encode(&old, META).unwrap()).unwrap();
+    let fault = index.update(&bytes).unwrap_err();
+    assert_eq!(
+        (fault, fault.why),
+        (Index::validate(&bytes).unwrap_err(), MalformedKind::PathOrder)
+    );
+}
+
+/// Both hold the same, and are sound.
+fn assert_same(index: &Index, other: &Index) {
+    let tables = |index: &Index| (index.by_path.len(), index.by_id.len(), index.by_name.len());
+    assert_eq!(tables(index), tables(other));
+    assert_consistent(index.view());
+    assert_eq!(index.view().meta(), other.view().meta());
+    assert!(index.view().iter().eq(other.view().iter()));
+    for cgroup in other.view() {
+        let named = |index: &Index| -> Vec<String> {
+            index
+                .view()
+                .all_named(cgroup.name_hash, cgroup.name)
+                .map(|one| one.path.into())
+                .collect()
+        };
+        assert_eq!(named(index), named(other));
+    }
+}
+
+/// Some of `old`, changed or not, and some of `new`.
+fn mixed(old: &[CgroupEntry], new: &[CgroupEntry], mix: &[u8]) -> Vec<CgroupEntry> {
+    let mut items = Vec::new();
+    let mut mix = mix.iter().cycle();
+    for item in old {
+        let mut item = item.clone();
+        match mix.next().unwrap() {
+            0 => continue,
+            1 => item.id ^= 1 << 40,
+            2 => item.name = "a".into(),
+            3 => item.name.push('é'),
+            4 => item.path.push('x'),
+            5 => item.options = Options::NESTED,
+            6 => item.enabled = !item.enabled,
+            7 => item.orchestrator = Orchestrator::Lxc,
+            _ => {}
+        }
+        items.push(item);
+    }
+    items.extend(new.iter().filter(|_| *mix.next().unwrap() == 0).cloned());
+    items.sort_by(|a, b| a.path.cmp(&b.path));
+    items.dedup_by(|a, b| a.path == b.path);
+    items.sort_by_key(|item| item.id);
+    items.dedup_by_key(|item| item.id);
+    items
 }
 
 proptest! {
@@ -420,6 +512,42 @@ proptest! {
         match Index::validate(&bytes) {
             Ok(index) => assert_consistent(index.view()),
             Err(fault) => prop_assert!(fault.offset <= len),
+        }
+    }
+
+    #[test]
+    fn an_index_that_is_updated_is_that_of_the_new_snapshot(
+        old in any_items(), new in any_items(), mix in prop::collection::vec(0_u8..12, 60),
+    ) {
+        let mut index = Index::validate(&encode(&old, META).unwrap()).unwrap();
+        let mut items = old;
+        // Twice, so that an index that was updated is updated again.
+        for mix in mix.chunks(30) {
+            items = mixed(&items, &new, mix);
+            let bytes = encode(&items, META).unwrap();
+            index.update(&bytes).unwrap();
+            assert_same(&index, &Index::validate(&bytes).unwrap());
+        }
+    }
+
+    #[test]
+    fn an_update_finds_what_validating_as_a_whole_finds_and_keeps_the_old_index_then(
+        items in any_items(), noise in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+    ) {
+        let mut bytes = encode(&items, META).unwrap();
+        let old = Index::validate(&bytes).unwrap();
+        let mut index = old.clone();
+        let len = bytes.len();
+        for (at, value) in noise {
+            bytes[at.index(len)] = value;
+        }
+        match (index.update(&bytes), Index::validate(&bytes)) {
+            (Ok(()), Ok(whole)) => assert_same(&index, &whole),
+            (Err(fault), Err(whole)) => {
+                prop_assert_eq!(fault, whole);
+                assert_same(&index, &old);
+            }
+            (updated, whole) => prop_assert!(false, "{updated:?}, and as a whole {whole:?}"),
         }
     }
 }

@@ -19,11 +19,15 @@ pub(super) struct Sound<'a> {
     pub(super) strings: &'a str,
 }
 
-/// Checks everything but the uniqueness of ids.
-///
-/// It takes time linear in the length, since no two texts overlap, and allocates the rows alone, once
-/// the item table was found to fit.
-pub(super) fn check(bytes: &[u8]) -> Result<Sound<'_>, Malformed> {
+/// A snapshot whose header holds, and whose texts lie where they belong.
+pub(super) struct Frame<'a> {
+    pub(super) meta: Meta,
+    pub(super) items: &'a [Item],
+    pub(super) strings: &'a [u8],
+}
+
+/// Checks the header, and where the texts lie.
+pub(super) fn frame(bytes: &[u8]) -> Result<Frame<'_>, Malformed> {
     let (header, items, strings) = split(bytes)?;
     let meta = Meta {
         scanned_at: Meta::time_from_nanos(header.scanned_at.get()),
@@ -32,6 +36,15 @@ pub(super) fn check(bytes: &[u8]) -> Result<Sound<'_>, Malformed> {
         skipped: header.skipped.get(),
     };
     check_spans(items, strings.len())?;
+    Ok(Frame { meta, items, strings })
+}
+
+/// Checks everything but the uniqueness of ids.
+///
+/// It takes time linear in the length, since no two texts overlap, and allocates the rows alone, once
+/// the item table was found to fit.
+pub(super) fn check(bytes: &[u8]) -> Result<Sound<'_>, Malformed> {
+    let Frame { meta, items, strings } = frame(bytes)?;
     let strings = core::str::from_utf8(strings).map_err(|e| not_utf8(items, e.valid_up_to()))?;
 
     let texts = Texts { items, strings, suspect: is_suspect(strings.as_bytes()) };
@@ -136,7 +149,7 @@ fn check_spans(items: &[Item], strings_len: usize) -> Result<(), Malformed> {
 }
 
 /// Checks the fields of one item that are not texts.
-fn check_item(index: u32, item: &Item, name: &str) -> Result<Row, Malformed> {
+pub(super) fn check_item(index: u32, item: &Item, name: &str) -> Result<Row, Malformed> {
     let (found, expected) = (item.name_hash.get(), name_hash(name));
     if found != expected {
         let why = Kind::NameHash { found, expected };
@@ -232,7 +245,7 @@ impl<'a> Texts<'a> {
     }
 }
 
-fn path_span(item: &Item) -> Range<usize> {
+pub(super) fn path_span(item: &Item) -> Range<usize> {
     span(item.path_offset.get(), item.path_len.get())
 }
 

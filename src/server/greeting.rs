@@ -50,6 +50,8 @@ pub(super) struct Arrived {
     pub(super) lanes: Lanes,
     pub(super) caller: Caller,
     pub(super) service: ServiceName,
+    /// What it wants to be rung by.
+    pub(super) rings_by: Doorbell,
     /// It asks for counters.
     pub(super) is_observer: bool,
     pub(super) trace: Answering,
@@ -271,6 +273,7 @@ impl Greeting {
             lanes,
             caller,
             service,
+            rings_by: hello.doorbell,
             is_observer,
             trace,
             life,

@@ -77,6 +77,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
+    #[inline]
     pub(super) fn clear(&mut self) {
         self.payload = None;
         if std::mem::take(&mut self.is_taken) {
@@ -116,6 +117,7 @@ impl Answer {
         explain(reason, &mut self.bytes);
     }
 
+    #[inline]
     pub(super) fn bytes(&self) -> &[u8] {
         self.payload.as_deref().unwrap_or(&self.bytes)
     }
@@ -129,6 +131,7 @@ impl Answer {
     }
 
     /// The payload, if it lies in a memfd of its own that can be passed.
+    #[inline]
     pub(super) fn sealed(&self) -> Option<&Payload> {
         self.payload.as_ref().filter(|payload| payload.sealed().is_some())
     }

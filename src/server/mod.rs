@@ -61,7 +61,7 @@ pub struct ServerConfig {
     /// in one.
     pub attach_from: Option<usize>,
     /// Answers longer than this many bytes are sent in parts, through a lane that stays small: faster than a lane that
-    /// holds them. `None`: only through a lane that holds them. Default: 64 KiB.
+    /// holds them. `None`: only through a lane that holds them. Default: 48 KiB.
     pub stream_from: Option<usize>,
     /// How long a lane may use less than a quarter of its room before it becomes small again, at the next answer.
     /// Default: 30 s.

@@ -27,6 +27,21 @@ pub struct Replies<'a, S: Service> {
     service: PhantomData<fn(&S)>,
 }
 
+/// A batch that is ready to be sent.
+#[derive(Debug)]
+pub(crate) struct Packed {
+    batch: Box<BatchBuilder>,
+    shape: Shape,
+}
+
+/// The answers to a batch that was sent, not yet parsed one by one.
+#[cfg(feature = "tokio")]
+#[derive(Debug)]
+pub(crate) struct ArrivedBatch {
+    bytes: Vec<u8>,
+    shape: Shape,
+}
+
 /// A batch that was sent.
 #[derive(Debug)]
 pub(super) struct SentBatch {
@@ -98,18 +113,42 @@ impl<S: Service> Session<S> {
     pub fn try_batch(
         &mut self,
     ) -> Result<Option<(Ticket, Result<Replies<'_, S>, CallError>)>, CallError> {
-        let Some(answer) = self.next_of(true)? else { return self.nothing() };
+        let Some((ticket, checked)) = self.next_batch()? else { return self.nothing() };
+        let replies = match checked {
+            Ok((answer, shape)) => self.replies(answer, shape),
+            Err(error) => Err(error),
+        };
+        Ok(Some((ticket, replies)))
+    }
+
+    /// The same, for who cannot borrow from the session: the answers are moved out of it, or copied.
+    #[cfg(feature = "tokio")]
+    #[allow(clippy::type_complexity, reason = "which call, and how it went")]
+    pub(crate) fn try_arrived_batch(
+        &mut self,
+    ) -> Result<Option<(Ticket, Result<ArrivedBatch, CallError>)>, CallError> {
+        let Some((ticket, checked)) = self.next_batch()? else { return self.nothing() };
+        let arrived = checked.and_then(|(answer, shape)| self.arrived(answer, shape));
+        Ok(Some((ticket, arrived)))
+    }
+
+    /// The next answer to a batch, which has no error or is booked.
+    #[allow(clippy::type_complexity, reason = "which call, and how it went")]
+    fn next_batch(
+        &mut self,
+    ) -> Result<Option<(Ticket, Result<(Answer, Shape), CallError>)>, CallError> {
+        let Some(answer) = self.next_of(true)? else { return Ok(None) };
         let ticket = answer.reply.ticket;
         let at = self.batches.binary_search_by_key(&ticket, |batch| batch.ticket).ok();
         let shape = at.and_then(|at| self.batches.remove(at)).map(|batch| batch.shape);
-        let replies = match self.check(&answer) {
-            Ok(()) => self.replies(answer, shape.unwrap_or_default()),
+        let checked = match self.check(&answer) {
+            Ok(()) => Ok((answer, shape.unwrap_or_default())),
             Err(error) => {
                 self.book_answer(ticket, Some(&error));
                 Err(error)
             }
         };
-        Ok(Some((ticket, replies)))
+        Ok(Some((ticket, checked)))
     }
 
     /// Waits until an answer is there, at most for the time set when the session was opened. Any answer: take it by
@@ -135,21 +174,50 @@ impl<S: Service> Session<S> {
         S::Request: 'r,
     {
         let limit = self.drive.max_message();
-        let mut batch = self.batch.take().unwrap_or_else(|| Box::new(BatchBuilder::new(0)));
-        batch.begin(0, usize::try_from(limit).unwrap_or(usize::MAX));
-        let mut shape = Shape::default();
-        let mut requests = requests.into_iter();
-        let together =
-            write_together::<S::Request>(&mut batch, requests.size_hint().0, &mut requests);
-        for (request, at) in requests.zip(together..) {
-            if let Err(error) = batch.push(|into| request.encode(into)) {
-                shape.left_out.push(LeftOut { at, len: error.len as u64, limit });
+        let batch = self.batch.take().unwrap_or_else(|| Box::new(BatchBuilder::new(0)));
+        let mut packed = Packed::new::<S>(batch, limit, requests);
+        let sent = send(self, packed.outgoing());
+        self.batch = Some(packed.batch);
+        (packed.shape, sent)
+    }
+
+    /// What [`Packed::new`] takes besides requests, for a batch that goes as one record.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn packing(&mut self) -> (Box<BatchBuilder>, u64) {
+        let batch = self.batch.take().unwrap_or_else(|| Box::new(BatchBuilder::new(0)));
+        (batch, self.drive.max_message().min(self.drive.max_payload() as u64))
+    }
+
+    /// Sends a batch if there is room for it now; its answers come by [`Session::try_arrived_batch`].
+    #[cfg(feature = "tokio")]
+    pub(crate) fn submit_packed(&mut self, packed: &mut Packed) -> Result<Ticket, CallError> {
+        let ticket = self.submit_now(packed.outgoing())?;
+        self.batches.push_back(SentBatch { ticket, shape: std::mem::take(&mut packed.shape) });
+        Ok(ticket)
+    }
+
+    /// Takes the buffers back.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn unpack(&mut self, packed: Packed) {
+        self.batch = Some(packed.batch);
+    }
+
+    #[cfg(feature = "tokio")]
+    fn arrived(&mut self, answer: Answer, shape: Shape) -> Result<ArrivedBatch, CallError> {
+        let Answer { reply, body } = answer;
+        let bytes = match body {
+            Body::Inbox => self.inbox.get(..reply.len).unwrap_or_default().to_vec(),
+            Body::Own(bytes) => bytes,
+            Body::Mapped(_, map) => map.to_vec(),
+            Body::Lost(shortage) => {
+                let error = CallError::Short { shortage, executed: Executed::Maybe };
+                self.book_answer(reply.ticket, Some(&error));
+                return Err(error);
             }
-        }
-        shape.sent = batch.len();
-        let sent = send(self, Outgoing::Batch(batch.finish()));
-        self.batch = Some(batch);
-        (shape, sent)
+        };
+        let error = view(&bytes, &shape).err();
+        self.book_answer(reply.ticket, error.as_ref());
+        error.map_or(Ok(ArrivedBatch { bytes, shape }), Err)
     }
 
     /// The answers where they arrived, which are booked as one answer.
@@ -207,12 +275,52 @@ pub(crate) fn write_together<M: Message>(
     })
 }
 
-fn replies<S: Service>(bytes: &[u8], shape: Shape) -> Result<Replies<'_, S>, CallError> {
+impl Packed {
+    /// Puts a batch of at most `limit` bytes together. A request that it has no room for is left out.
+    pub(crate) fn new<'r, S: Service<Request: 'r>>(
+        mut batch: Box<BatchBuilder>,
+        limit: u64,
+        requests: impl IntoIterator<Item = &'r S::Request>,
+    ) -> Self {
+        batch.begin(0, usize::try_from(limit).unwrap_or(usize::MAX));
+        let mut shape = Shape::default();
+        let mut requests = requests.into_iter();
+        let together =
+            write_together::<S::Request>(&mut batch, requests.size_hint().0, &mut requests);
+        for (request, at) in requests.zip(together..) {
+            if let Err(error) = batch.push(|into| request.encode(into)) {
+                shape.left_out.push(LeftOut { at, len: error.len as u64, limit });
+            }
+        }
+        shape.sent = batch.len();
+        Self { batch, shape }
+    }
+
+    fn outgoing(&mut self) -> Outgoing<'_> {
+        Outgoing::Batch(self.batch.finish())
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl ArrivedBatch {
+    /// One answer for each request, in their order.
+    #[allow(clippy::type_complexity, reason = "how the batch went, and each of its items")]
+    pub(crate) fn open<S: Service>(self) -> Result<Vec<Result<S::Response, CallError>>, CallError> {
+        Ok(replies::<S>(&self.bytes, self.shape)?.collect())
+    }
+}
+
+fn view<'a>(bytes: &'a [u8], shape: &Shape) -> Result<BatchView<'a>, CallError> {
     let malformed = |why| Malformed { at: 0, len: bytes.len(), why };
     let view = BatchView::parse(bytes).map_err(|_| malformed("not a batch"))?;
     if view.len() != shape.sent {
         return Err(malformed("not as many answers as requests").into());
     }
+    Ok(view)
+}
+
+fn replies<S: Service>(bytes: &[u8], shape: Shape) -> Result<Replies<'_, S>, CallError> {
+    let view = view(bytes, &shape)?;
     let left_out = shape.left_out.into_iter();
     Ok(Replies { items: view.iter(), left_out, given: 0, service: PhantomData })
 }

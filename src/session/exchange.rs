@@ -1,6 +1,7 @@
 //! How one request goes out and its answer comes in, waiting or not.
 
 use bellwire_core::call::{self, Reply, SubmitError, Ticket};
+use bellwire_core::counters::Outcome;
 use bellwire_core::drive::{CallFailed, Drive};
 use bellwire_core::lane::PushError;
 use bellwire_core::resize::FollowError;
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use super::{Answer, Body, Outgoing, Session, WhenFull, check};
 use crate::transport::link::Link;
-use crate::{CallError, Message, Payload, Service, payload};
+use crate::{CallError, Malformed, Message, Payload, Service, payload};
 
 impl<S: Service> Session<S> {
     /// Hands the bytes of a request to `send`: where they lie, or encoded into the outbox.
@@ -29,6 +30,25 @@ impl<S: Service> Session<S> {
         let sent = send(self, Outgoing::Bytes(&outbox));
         self.outbox = outbox;
         sent
+    }
+
+    /// Waits for the answer to a request, if it is plain and comes next: how many bytes of the inbox it has. `None` when
+    /// there is more to do.
+    #[inline]
+    pub(super) fn await_at_once(
+        &mut self,
+        ticket: Ticket,
+        until: &mut Deadline,
+    ) -> Result<Option<usize>, CallError> {
+        match self.drive.wait_at_once(until, &mut self.inbox) {
+            Ok(Some((of, len))) if of == ticket => Ok(Some(len)),
+            Ok(Some((of, len))) => {
+                self.stash(Answer::in_inbox(of, len));
+                Ok(None)
+            }
+            Ok(None) => Ok(None),
+            Err(failed) => Err(self.given_up(ticket, failed)),
+        }
     }
 
     /// Sends a request and waits for its answer, which has no error: book it when it was read.
@@ -54,6 +74,17 @@ impl<S: Service> Session<S> {
     /// Sends a request, waiting for room.
     #[inline]
     pub(super) fn submit_waiting(
+        &mut self,
+        request: Outgoing<'_>,
+        until: &mut Deadline,
+    ) -> Result<Ticket, CallError> {
+        match self.submit_at_once(request) {
+            Some(ticket) => Ok(ticket),
+            None => self.submit_otherwise(request, until),
+        }
+    }
+
+    fn submit_otherwise(
         &mut self,
         request: Outgoing<'_>,
         until: &mut Deadline,
@@ -108,9 +139,35 @@ impl<S: Service> Session<S> {
         }
     }
 
+    /// Writes a request if that takes no more than a record in the lane. `None` when it does, and nothing was written.
+    #[inline]
+    fn push_at_once(&mut self, request: Outgoing<'_>) -> Option<Ticket> {
+        let Outgoing::Bytes(bytes) = request else { return None };
+        if bytes.len() > self.short {
+            return None;
+        }
+        self.refill_inbox();
+        let ticket = self.drive.push_at_once(bytes)?;
+        self.sent(ticket);
+        Some(ticket)
+    }
+
+    /// Sends a request if that takes no more than a record in the lane. `None` when it does, and nothing was sent.
+    #[inline]
+    pub(super) fn submit_at_once(&mut self, request: Outgoing<'_>) -> Option<Ticket> {
+        let ticket = self.push_at_once(request);
+        if ticket.is_some() {
+            self.drive.commit();
+        }
+        ticket
+    }
+
     /// Sends a request if there is room for it now, in the lane or in a memfd of its own.
     #[inline]
     pub(crate) fn submit_now(&mut self, request: Outgoing<'_>) -> Result<Ticket, CallFailed> {
+        if let Some(ticket) = self.submit_at_once(request) {
+            return Ok(ticket);
+        }
         self.refill_inbox();
         let sent = match request {
             Outgoing::Bytes(bytes) if bytes.len() < self.attach_from => {
@@ -133,6 +190,9 @@ impl<S: Service> Session<S> {
     /// Writes a request if there is room for it now; whoever writes several publishes them together.
     #[inline]
     pub(super) fn push_now(&mut self, request: Outgoing<'_>) -> Result<Ticket, CallFailed> {
+        if let Some(ticket) = self.push_at_once(request) {
+            return Ok(ticket);
+        }
         let Outgoing::Bytes(bytes) = request else { return self.submit_now(request) };
         if bytes.len() >= self.attach_from {
             return self.submit_now(request);
@@ -223,11 +283,19 @@ impl<S: Service> Session<S> {
                         error
                     }
                 },
-                Err(failed) => self.give_up(ticket, failed),
+                Err(failed) => return Err(self.given_up(ticket, failed)),
             };
             self.book_given_up(ticket, &error);
             return Err(error);
         }
+    }
+
+    /// Gives a request up that cannot be waited for any longer, and books it.
+    #[cold]
+    fn given_up(&mut self, ticket: Ticket, failed: CallFailed) -> CallError {
+        let error = self.give_up(ticket, failed);
+        self.book_given_up(ticket, &error);
+        error
     }
 
     /// Gives a request up that cannot be waited for any longer.
@@ -343,15 +411,42 @@ impl<S: Service> Session<S> {
     pub(super) fn decode(&mut self, answer: Answer) -> Result<S::Response, CallError> {
         let Answer { reply, body } = answer;
         Ok(match body {
-            Body::Inbox => {
-                self.is_inbox_taken = reply.len >= payload::WORTH_KEEPING;
-                S::Response::take(&mut self.inbox, reply.len)?
-            }
+            Body::Inbox => self.decode_inbox(reply.len)?,
             Body::Own(mut bytes) => S::Response::take(&mut bytes, reply.len)?,
             Body::Mapped(_, map) => S::Response::from_payload(Payload::mapped(map))?,
             Body::Lost(shortage) => {
                 return Err(CallError::Short { shortage, executed: Executed::Maybe });
             }
         })
+    }
+
+    /// What the first `len` bytes of the inbox say.
+    #[inline]
+    fn decode_inbox(&mut self, len: usize) -> Result<S::Response, Malformed> {
+        self.is_inbox_taken = len >= payload::WORTH_KEEPING;
+        S::Response::take(&mut self.inbox, len)
+    }
+
+    /// What a plain answer says, which is booked.
+    #[inline]
+    pub(super) fn open_inbox(
+        &mut self,
+        ticket: Ticket,
+        len: usize,
+    ) -> Result<S::Response, CallError> {
+        match self.decode_inbox(len) {
+            Ok(response) => {
+                self.ended(ticket, Outcome::Answered);
+                Ok(response)
+            }
+            Err(malformed) => Err(self.unreadable(ticket, malformed)),
+        }
+    }
+
+    #[cold]
+    fn unreadable(&mut self, ticket: Ticket, malformed: Malformed) -> CallError {
+        let error = malformed.into();
+        self.book_answer(ticket, Some(&error));
+        error
     }
 }

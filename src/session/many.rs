@@ -110,19 +110,22 @@ impl<S: Service> Session<S> {
         each: &mut impl FnMut(usize, Result<S::Response, CallError>),
     ) -> Result<bool, CallError> {
         let mut any = false;
-        while let Some(answer) = self.next_answer()? {
-            any = true;
-            match in_flight.binary_search_by_key(&answer.reply.ticket, |(ticket, _)| *ticket) {
-                Ok(at) => {
-                    let number = in_flight.remove(at).map(|(_, number)| number);
-                    let decoded = self.open(answer);
-                    each(number.unwrap_or_default(), decoded);
+        loop {
+            while let Some((ticket, len)) = self.drive.reply_at_once(&mut self.inbox) {
+                any = true;
+                match number_of(in_flight, ticket) {
+                    Some(number) => each(number, self.open_inbox(ticket, len)),
+                    // Of a request that was submitted before.
+                    None => self.stash(Answer::in_inbox(ticket, len)),
                 }
-                // Of a request that was submitted before.
-                Err(_) => self.stash(answer),
+            }
+            let Some(answer) = self.next_answer()? else { return Ok(any) };
+            any = true;
+            match number_of(in_flight, answer.reply.ticket) {
+                Some(number) => each(number, self.open(answer)),
+                None => self.stash(answer),
             }
         }
-        Ok(any)
     }
 
     /// What an answer says.
@@ -158,4 +161,15 @@ impl<S: Service> Session<S> {
             }
         }
     }
+}
+
+/// The number of a request, which is in flight no more.
+#[inline]
+fn number_of(in_flight: &mut InFlight, ticket: Ticket) -> Option<usize> {
+    // Most are answered in the order in which they were sent.
+    if in_flight.front().is_some_and(|(first, _)| *first == ticket) {
+        return in_flight.pop_front().map(|(_, number)| number);
+    }
+    let at = in_flight.binary_search_by_key(&ticket, |(ticket, _)| *ticket).ok()?;
+    in_flight.remove(at).map(|(_, number)| number)
 }

@@ -6,6 +6,8 @@ mod when_full;
 
 pub use batch::Replies;
 pub(crate) use batch::write_together;
+#[cfg(feature = "tokio")]
+pub(crate) use batch::{ArrivedBatch, Packed};
 pub use when_full::{Choice, WhenFull};
 
 use std::collections::VecDeque;
@@ -61,6 +63,8 @@ pub struct Session<S: Service> {
     when_full: WhenFull,
     attach_from: usize,
     stream_from: usize,
+    /// Requests of at most this many bytes go as one record, wherever there is room for it.
+    short: usize,
     /// The epoch whose size was noted for later sessions.
     noted: u32,
     calls: CallCounters,
@@ -76,6 +80,14 @@ pub struct Session<S: Service> {
 struct Answer {
     reply: Reply,
     body: Body,
+}
+
+impl Answer {
+    /// One that is Ok, and whose bytes came through the lane.
+    #[inline]
+    fn in_inbox(ticket: Ticket, len: usize) -> Self {
+        Self { reply: Reply::plain(ticket, len), body: Body::Inbox }
+    }
 }
 
 /// Where an answer's bytes are.
@@ -110,6 +122,8 @@ impl<S: Service> Session<S> {
     pub(crate) fn new(opened: Opened, config: &ClientConfig) -> Self {
         let [requests, _] = opened.drive.lane_stats();
         let mut drive = opened.drive;
+        let attach_from = config.attach_from.unwrap_or(usize::MAX);
+        let stream_from = config.stream_from.unwrap_or(usize::MAX);
         drive.set_growth(config.when_full.growth());
         drive.set_window(config.max_in_flight);
         Self {
@@ -125,8 +139,9 @@ impl<S: Service> Session<S> {
             provider_pid: opened.pid,
             timeout: config.timeout,
             when_full: config.when_full,
-            attach_from: config.attach_from.unwrap_or(usize::MAX),
-            stream_from: config.stream_from.unwrap_or(usize::MAX),
+            attach_from,
+            stream_from,
+            short: stream_from.min(attach_from.saturating_sub(1)),
             noted: requests.epoch,
             calls: CallCounters::default(),
             unread: Unread::default(),
@@ -153,12 +168,23 @@ impl<S: Service> Session<S> {
         request: &S::Request,
         timeout: Duration,
     ) -> Result<S::Response, CallError> {
-        let answer =
-            self.with_request(request, |session, request| session.exchange(request, timeout))?;
-        let ticket = answer.reply.ticket;
-        let decoded = self.decode(answer);
-        self.book_answer(ticket, decoded.as_ref().err());
-        decoded
+        let mut until = Deadline::within(timeout);
+        let sent = self
+            .with_request(request, |session, request| session.submit_waiting(request, &mut until));
+        let ticket = sent.inspect_err(|error| self.not_sent(error))?;
+        match self.await_at_once(ticket, &mut until)? {
+            Some(len) => self.open_inbox(ticket, len),
+            None => self.await_response(ticket, &mut until),
+        }
+    }
+
+    fn await_response(
+        &mut self,
+        ticket: Ticket,
+        until: &mut Deadline,
+    ) -> Result<S::Response, CallError> {
+        let answer = self.await_answer(ticket, until)?;
+        self.open(answer)
     }
 
     /// Calls with the bytes of a request and lends the bytes of the answer: for who encodes in place. In a
@@ -202,6 +228,19 @@ impl<S: Service> Session<S> {
     /// [`CallError`] of the session; an error of one call stands inside.
     #[allow(clippy::type_complexity, reason = "which call, and how it went")]
     pub fn try_reply(
+        &mut self,
+    ) -> Result<Option<(Ticket, Result<S::Response, CallError>)>, CallError> {
+        if self.stash.is_empty()
+            && self.batches.is_empty()
+            && let Some((ticket, len)) = self.drive.reply_at_once(&mut self.inbox)
+        {
+            return Ok(Some((ticket, self.open_inbox(ticket, len))));
+        }
+        self.try_reply_otherwise()
+    }
+
+    #[allow(clippy::type_complexity, reason = "as of `try_reply`")]
+    fn try_reply_otherwise(
         &mut self,
     ) -> Result<Option<(Ticket, Result<S::Response, CallError>)>, CallError> {
         let Some(answer) = self.next_of(false)? else { return self.nothing() };
@@ -389,6 +428,7 @@ impl<S: Service> Session<S> {
     #[cfg(feature = "tokio")]
     pub(crate) fn fail(&mut self, ticket: Ticket, error: &CallError) -> CallError {
         let error = self.give_up_for(ticket, error);
+        self.batches.retain(|batch| batch.ticket != ticket);
         self.book_given_up(ticket, &error);
         error
     }
@@ -429,15 +469,18 @@ impl<S: Service> Drop for Session<S> {
 
 #[inline]
 fn check(status: Status, bytes: Option<&[u8]>) -> Result<(), CallError> {
-    match status {
-        Status::Ok => Ok(()),
-        Status::Failed => {
-            let bytes = bytes.unwrap_or_default();
-            let bytes = bytes.get(..MAX_REASON).unwrap_or(bytes);
-            // It is shown to people: no control characters of another process on their terminals.
-            let reason = String::from_utf8_lossy(bytes).replace(char::is_control, " ");
-            Err(CallError::Handler { reason: reason.into() })
-        }
-        status => Err(CallError::Declined { status }),
+    if status == Status::Ok { Ok(()) } else { Err(failed(status, bytes)) }
+}
+
+/// What a status other than Ok means to a caller.
+#[cold]
+fn failed(status: Status, bytes: Option<&[u8]>) -> CallError {
+    if status != Status::Failed {
+        return CallError::Declined { status };
     }
+    let bytes = bytes.unwrap_or_default();
+    let bytes = bytes.get(..MAX_REASON).unwrap_or(bytes);
+    // It is shown to people: no control characters of another process on their terminals.
+    let reason = String::from_utf8_lossy(bytes).replace(char::is_control, " ");
+    CallError::Handler { reason: reason.into() }
 }

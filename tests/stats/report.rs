@@ -1,6 +1,6 @@
 use bellwire::{
-    CallError, Client, ClientConfig, ConnectError, Message, Observer, RefuseCode, ServerReport,
-    Service, ServiceName,
+    Backend, CallError, Client, ClientConfig, ConnectError, Message, Observer, RefuseCode,
+    ServerReport, ServerStats, Service, ServiceName,
 };
 
 use crate::support::guard::until;
@@ -89,6 +89,80 @@ fn a_report_with_more_counters_than_are_known_is_understood() {
     }
     assert!(rows.is_empty());
     assert_eq!(ServerReport::decode(&newer).unwrap(), report);
+}
+
+/// A report as a server wrote it before it told of its backend: 24 counters, and zeroes behind `workers`.
+fn of_an_older_server(report: &ServerReport) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    report.encode(&mut bytes);
+    let known = report.total.values().len();
+    let (head, mut rows) = bytes.split_at(48);
+    let mut older = head.to_vec();
+    older[20..24].fill(0);
+    older[44..48].copy_from_slice(&24_u32.to_le_bytes());
+    for name in std::iter::once(0).chain(report.services.iter().map(|_| 64)) {
+        let (row, rest) = rows.split_at(name + 8 * known);
+        older.extend_from_slice(&row[..name + 8 * 24]);
+        rows = rest;
+    }
+    older
+}
+
+#[test]
+fn a_report_of_an_older_server_is_understood_and_what_it_does_not_tell_is_not_made_up() {
+    let house = House::open();
+    let client = house.client::<Echo>();
+    let mut observer = observer(&house, Client::<Echo>::SERVICE);
+    let by = |stats: &ServerStats| {
+        stats.clients_by_futex + stats.clients_by_eventfd + stats.clients_by_socket
+    };
+    until("the client is told", || by(&observer.look().unwrap().services[0].stats) == 1);
+    let mut report = observer.look().unwrap();
+    assert!(report.backend.is_some());
+    let older = ServerReport::decode(&of_an_older_server(&report)).unwrap();
+    assert_eq!((older.backend, older.backend_asked), (None, Backend::Auto));
+    report.backend = None;
+    report.backend_asked = Backend::Auto;
+    let rows = report.services.iter_mut().map(|row| &mut row.stats);
+    for stats in rows.chain([&mut report.total]) {
+        (stats.clients_by_futex, stats.clients_by_eventfd, stats.clients_by_socket) = (0, 0, 0);
+    }
+    assert_eq!(older, report);
+    drop(client);
+}
+
+/// The reader of before: docs/wire.md as it was, with 24 counters known and four bytes that it passes over.
+#[test]
+fn a_reader_of_before_understands_a_report_of_now() {
+    let house = House::open();
+    let mut client = house.client::<Echo>();
+    client.call(&vec![1]).unwrap();
+    let report = observer(&house, Client::<Echo>::SERVICE).look().unwrap();
+    let mut bytes = Vec::new();
+    report.encode(&mut bytes);
+    let u32_at = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().unwrap());
+    let u64_at = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().unwrap());
+    assert_eq!((u32_at(0), u32_at(4), u32_at(16)), (1, report.pid, report.workers));
+    assert_eq!((u64_at(24), u64_at(32)), (report.max_sessions, report.max_in_flight));
+    let (rows, counters) = (u32_at(40) as usize, u32_at(44) as usize);
+    assert!(rows == report.services.len() && counters >= 24);
+    let first = |at: usize| (0..24).map(|nth| u64_at(at + 8 * nth)).collect::<Vec<_>>();
+    assert_eq!(first(48), report.total.values()[..24]);
+    let mut at = 48 + 8 * counters;
+    for row in &report.services {
+        let field = *bytes[at..].first_chunk().unwrap();
+        assert_eq!(ServiceName::from_field(&field), Ok(row.service));
+        assert_eq!(first(at + 64), row.stats.values()[..24]);
+        at += 64 + 8 * counters;
+    }
+    assert_eq!(at, bytes.len(), "nothing follows");
+    // They stand where they did.
+    let names = ["sessions", "socket_rung", "admitted", "turned_away", "accepted", "answered"];
+    assert_eq!(ServerStats::NAMES[..6], names);
+    assert_eq!(
+        ServerStats::NAMES[20..24],
+        ["lane_full", "backlog_peak", "request_high_water", "answer_high_water"]
+    );
 }
 
 #[test]

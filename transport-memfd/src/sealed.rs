@@ -173,13 +173,7 @@ pub enum VerifyError {
 /// where the kernel makes some (Linux 6.1): a fifth of the cost, and less to map for whoever reads it.
 pub(crate) fn make(name: &str, size: usize) -> Result<(Memfd, Mapping), RegionError> {
     let bytes = size as u64;
-    // Past RLIMIT_FSIZE the kernel does not return an error, it sends SIGXFSZ.
-    if let Some(limit) = getrlimit(Resource::Fsize).current
-        && bytes > limit
-    {
-        return Err(RegionError::FileLimit { size: bytes, limit });
-    }
-    let memfd = create(name).map_err(|source| RegionError::Create { source })?;
+    let memfd = empty(name, bytes)?;
     let map = || {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         Mapping::new(memfd.as_file().as_fd(), size, prot, MapFlags::SHARED)
@@ -202,6 +196,35 @@ pub(crate) fn make(name: &str, size: usize) -> Result<(Memfd, Mapping), RegionEr
     // What is there already costs nothing.
     allocate(&memfd, 0, bytes, bytes)?;
     Ok((memfd, mapping))
+}
+
+/// Makes a memfd of `size` bytes, unsealed, that begins with `bytes`, which lie in each of its pages; the rest is zero.
+pub(crate) fn make_of(name: &str, bytes: &[u8], size: usize) -> Result<Memfd, RegionError> {
+    let size = size as u64;
+    let memfd = empty(name, size)?;
+    let failed = |source| RegionError::Allocate { size, source };
+    rustix::fs::ftruncate(memfd.as_file(), size).map_err(failed)?;
+    let mut written = 0;
+    while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
+        match rustix::io::pwrite(memfd.as_file(), rest, written as u64) {
+            Ok(0) => return Err(failed(Errno::NOSPC)),
+            Ok(more) => written += more,
+            Err(Errno::INTR) => {}
+            Err(source) => return Err(failed(source)),
+        }
+    }
+    Ok(memfd)
+}
+
+/// A memfd without pages, for `size` bytes.
+fn empty(name: &str, size: u64) -> Result<Memfd, RegionError> {
+    // Past RLIMIT_FSIZE the kernel does not return an error, it sends SIGXFSZ.
+    if let Some(limit) = getrlimit(Resource::Fsize).current
+        && size > limit
+    {
+        return Err(RegionError::FileLimit { size, limit });
+    }
+    create(name).map_err(|source| RegionError::Create { source })
 }
 
 /// fallocate rather than MAP_POPULATE: a third of the cost, and the pages stay the creator's charge. It makes the file

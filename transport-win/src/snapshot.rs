@@ -81,6 +81,16 @@ impl SnapshotBuilder {
 }
 
 impl Snapshot {
+    /// A snapshot that holds a copy of `bytes`.
+    ///
+    /// # Errors
+    /// [`RegionError`] says which step failed.
+    pub fn copy_of(name: &str, bytes: &[u8]) -> Result<Self, RegionError> {
+        let mut builder = SnapshotBuilder::create(name, bytes.len())?;
+        builder.bytes().copy_from_slice(bytes);
+        builder.seal()
+    }
+
     /// The length in bytes.
     pub fn len(&self) -> usize {
         self.len

@@ -90,6 +90,11 @@ impl<R: Deref<Target = PeerRange>> PeerMemory for PeerEnd<R> {
     }
 
     #[inline]
+    fn stamped_end(&self, slot: usize) -> u64 {
+        self.page.load_u64(sample_offset(slot), Ordering::Relaxed)
+    }
+
+    #[inline]
     fn will_read(&self, offset: usize) {
         self.lane.will_read(offset);
     }

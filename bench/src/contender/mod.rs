@@ -108,8 +108,8 @@ pub(crate) trait Client {
         Ok(())
     }
 
-    /// Gets the newest snapshot if it is newer than the one held, and validates it, as
-    /// [`CgroupsSnapshot`](::bellwire::cgroups::CgroupsSnapshot) does. Whether it was newer.
+    /// Gets the newest snapshot if it is newer than the one held, and validates it, as Bellwire's reader does: with
+    /// [`Snapshot::update`](::bellwire::Snapshot::update) against the one held. Whether it was newer.
     fn refresh(&mut self) -> Outcome<bool> {
         Err("this client reads no snapshots".into())
     }
@@ -169,6 +169,7 @@ pub(crate) struct Entry {
 /// All of them, Bellwire first.
 pub(crate) const ALL: &[Entry] = &[
     Entry::of::<bellwire::Bellwire>(),
+    Entry::of::<bellwire::Batched>(),
     Entry::of::<iceoryx2::Requests>(),
     Entry::of::<iceoryx2::Events>(),
     Entry::of::<iceoryx2::Topics>(),

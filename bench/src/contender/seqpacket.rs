@@ -218,7 +218,10 @@ impl super::Client for Reader {
                 return Err("a snapshot that ends too soon".into());
             }
         }
-        self.index = Some(CgroupsSnapshot::validate(&self.bytes)?);
+        match &mut self.index {
+            Some(index) => CgroupsSnapshot::update(index, &self.bytes)?,
+            None => self.index = Some(CgroupsSnapshot::validate(&self.bytes)?),
+        }
         self.generation = u64::from_le_bytes(generation.try_into()?);
         Ok(true)
     }

@@ -10,6 +10,7 @@ mod payload;
 mod row;
 mod snapshot;
 mod stream;
+mod together;
 
 use bellwire_floor::process::Peer;
 use rustix::thread::sched_yield;
@@ -17,7 +18,7 @@ use rustix::thread::sched_yield;
 use crate::Outcome;
 use crate::contender::Client;
 use crate::load::{Load, Work};
-use crate::order::{Done, Order, Pace, obey};
+use crate::order::{Done, Order, obey};
 
 /// How often the processor is given up before an order is obeyed.
 const YIELDS: u32 = 4;
@@ -79,7 +80,7 @@ impl Measure<'_> {
             let mut done = match order {
                 Order::Row { millis } => row::row(&mut operations, millis)?,
                 Order::Each { millis, pace } => row::each(&mut operations, millis, pace)?,
-                Order::One => row::each(&mut operations, 0, Pace::Max)?,
+                Order::One => together::one(self.peer, &mut operations)?,
             };
             done.counters = operations.counters().with(counters, u64::saturating_sub);
             Ok::<Done, _>(done)

@@ -18,7 +18,7 @@ fn main() {
     match words[..] {
         ["serve", load, dir] => load::serve(Load::named(load), Path::new(dir)),
         ["traced", tracer, ref rest @ ..] => {
-            let rounds = rest.first().map_or(20, |rounds| rounds.parse().unwrap());
+            let rounds = rest.first().map_or(80, |rounds| rounds.parse().unwrap());
             traced::compare(Path::new(tracer), rounds, rest.get(1).copied());
         }
         [] => alone(2_000),

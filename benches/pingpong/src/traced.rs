@@ -9,11 +9,11 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::load::{LOADS, Load, Pair};
 
-/// How long a load runs at a time.
-const WINDOW: Duration = Duration::from_millis(300);
+/// How long a load runs at a time: short, since what else the machine does changes within a second.
+const WINDOW: Duration = Duration::from_millis(60);
 /// Batches of so long hold some samples each, and are short enough for some to pass undisturbed.
 const BATCH: Duration = Duration::from_millis(2);
-const RATES: [&str; 2] = ["5000", "all"];
+const RATES: [&str; 3] = ["2000", "5000", "all"];
 
 /// What one window measured, in nanoseconds a call.
 #[derive(Clone, Copy)]

@@ -23,7 +23,8 @@ pub(crate) enum What {
 ///
 /// Starts a server of each kind and processes that call it, each number of sessions anew. In turns, round by round, each
 /// server gets the same load: 64 bytes there and back, as fast as one call after the other goes on all sessions (closed),
-/// and paced, so many calls a second on each of them. CPU is that of the server alone.
+/// and paced, so many calls a second on each of them: as long as that is not more in all than this machine makes without a
+/// pause, and than 200 000. What is left out is said below the table. CPU is that of the server alone.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Figures are medians of the rounds, with the least and the most; ratios are of one round's two figures.

@@ -5,7 +5,7 @@ mod watch;
 
 use std::io::Write;
 
-use bellwire::{RunDir, ServerReport, ServerStats};
+use bellwire::{Backend, RunDir, ServerReport, ServerStats};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -48,6 +48,10 @@ struct Server {
     /// Seconds since 1970.
     started: f64,
     workers: u32,
+    /// What its reactor waits with, if it tells.
+    backend: Option<&'static str>,
+    /// What it was asked to wait with.
+    backend_asked: Option<&'static str>,
     max_sessions: u64,
     max_in_flight: u64,
     /// Over all its services.
@@ -124,6 +128,8 @@ impl Server {
             pid: report.pid,
             started: openmetrics::seconds(report.started),
             workers: report.workers,
+            backend: report.backend.map(Backend::as_str),
+            backend_asked: report.backend.map(|_| report.backend_asked.as_str()),
             max_sessions: report.max_sessions,
             max_in_flight: report.max_in_flight,
             total: by_name(&report.total),
@@ -153,6 +159,8 @@ fn tables(providers: &[Provider]) -> Result<(), Failure> {
     if providers.iter().any(|provider| provider.report.is_some()) {
         writeln!(stdout)?;
         counters(providers).print(&mut stdout, out::width())?;
+        writeln!(stdout)?;
+        doorbells(providers).print(&mut stdout, out::width())?;
     }
     Ok(stdout.flush()?)
 }
@@ -220,4 +228,49 @@ fn counters(providers: &[Provider]) -> Table {
         ]);
     }
     table
+}
+
+/// What the servers wait with, and by what each side of the open sessions is rung.
+fn doorbells(providers: &[Provider]) -> Table {
+    let mut table = Table::new([
+        Column::new("SERVICE", Align::Left),
+        Column::new("WAITS WITH", Align::Left),
+        Column::new("RUNG BY", Align::Left),
+        Column::new("CLIENTS RUNG BY", Align::Left),
+    ]);
+    for (provider, report) in
+        providers.iter().filter_map(|each| Some((each, each.report.as_ref()?)))
+    {
+        let stats = provider.stats().copied().unwrap_or_default();
+        let by_event = stats.sessions.saturating_sub(stats.socket_rung);
+        table.row([
+            Cell::new(provider.service.to_string()),
+            waits_with(report),
+            Cell::new(kinds([("eventfd", by_event), ("socket", stats.socket_rung)])),
+            Cell::new(kinds([
+                ("futex", stats.clients_by_futex),
+                ("eventfd", stats.clients_by_eventfd),
+                ("socket", stats.clients_by_socket),
+            ])),
+        ]);
+    }
+    table
+}
+
+/// What a reactor waits with; and what it was asked for, where that could not be had.
+fn waits_with(report: &ServerReport) -> Cell {
+    let asked = report.backend_asked;
+    match report.backend {
+        None => Cell::new("-"),
+        Some(backend) if asked == Backend::Auto || asked == backend => Cell::new(backend.as_str()),
+        Some(backend) => Cell::new(format!("{backend}, not {asked}")).style(WARN),
+    }
+}
+
+/// How many sessions there are of each kind that there is.
+fn kinds<const N: usize>(kinds: [(&str, u64); N]) -> String {
+    let there = kinds.into_iter().filter(|(_, sessions)| *sessions > 0);
+    let told: Vec<_> =
+        there.map(|(kind, sessions)| format!("{kind} {}", count(sessions))).collect();
+    if told.is_empty() { "-".into() } else { told.join(", ") }
 }

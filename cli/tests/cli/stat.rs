@@ -75,10 +75,10 @@ fn each_service_is_told_with_its_generation_and_lanes() {
 fn tables_tell_what_a_session_starts_with_and_what_was_counted() {
     let place = Place::new();
     let provider = place.provider();
-    let _server = foreign(&place);
+    let server = foreign(&place);
     let ended = place.run(&["stat"]);
     let lines: Vec<&str> = ended.stdout.lines().collect();
-    assert_eq!((ended.status, lines.len()), (Some(0), 7), "{ended:?}");
+    assert_eq!((ended.status, lines.len()), (Some(0), 11), "{ended:?}");
     let words =
         |line: &str| -> Vec<String> { line.split_whitespace().map(str::to_owned).collect() };
     let pid = provider.pid().to_string();
@@ -86,6 +86,8 @@ fn tables_tell_what_a_session_starts_with_and_what_was_counted() {
     assert_eq!(words(lines[1])[6..], ["16", "KiB", "16", "KiB", "64", "MiB"], "{ended:?}");
     assert_eq!(words(lines[5])[..3], ["cgroups-snapshot", "0", "0"], "{ended:?}");
     assert_eq!(words(lines[6]), ["foreign", "0", "5", "5", "0", "0", "0", "2"], "{ended:?}");
+    let waits_with = server.backend().backend.to_string();
+    assert_eq!(words(lines[10]).join(" "), format!("foreign {waits_with} - -"), "{ended:?}");
 }
 
 #[test]

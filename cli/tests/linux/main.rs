@@ -11,6 +11,7 @@ mod bench;
 mod export;
 mod lookup;
 mod sandbox;
+mod stat;
 #[allow(dead_code, reason = "the tests of all systems use the rest")]
 #[path = "../cli/support.rs"]
 mod support;

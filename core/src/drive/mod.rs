@@ -1,5 +1,6 @@
 //! The loops that block, over any port.
 
+mod at_once;
 mod wait;
 
 use alloc::vec::Vec;
@@ -50,6 +51,8 @@ pub struct Drive<P: Port> {
     lanes: Lanes,
     calls: CallMachine,
     spin: Spin,
+    /// What [`Lanes::exchanged`] said before the last wait.
+    exchanged: u64,
     /// Set by the first lie; nothing is read from the peer's memory after it.
     poisoned: Option<PeerFault>,
     gone: bool,
@@ -81,6 +84,7 @@ impl<P: Port> Drive<P> {
             lanes,
             calls: CallMachine::new(),
             spin: Spin::new(spin),
+            exchanged: 0,
             poisoned: None,
             gone: false,
             rings: 0,
@@ -347,6 +351,7 @@ impl<P: Port> Drive<P> {
     }
 
     /// Publishes what was pushed and rings the peer if it asked for it.
+    #[inline]
     pub fn commit(&mut self) {
         self.publish();
         if self.lanes.take_chores() && self.chores() {
@@ -355,6 +360,7 @@ impl<P: Port> Drive<P> {
         }
     }
 
+    #[cold]
     fn chores(&mut self) -> bool {
         let (port, lanes) = (&mut self.port, &mut self.lanes);
         if self.growth != Growth::Never {
@@ -398,6 +404,7 @@ impl<P: Port> Drive<P> {
         self.trims == 0
     }
 
+    #[inline]
     fn publish(&mut self) {
         self.trace.publish(self.port.own(), || self.port.now());
         let wake = self.lanes.commit(self.port.own(), self.port.peer());
@@ -570,7 +577,13 @@ fn poison(poisoned: &mut Option<PeerFault>, fault: PeerFault) -> CallFailed {
 }
 
 /// How many bells it rang.
+#[inline]
 fn ring<P: Port>(port: &P, trace: &Asking, wake: Wake) -> u64 {
+    if wake == Wake::default() { 0 } else { ring_out(port, trace, wake) }
+}
+
+#[cold]
+fn ring_out<P: Port>(port: &P, trace: &Asking, wake: Wake) -> u64 {
     if wake.data {
         probes::ring(trace.session(), Bell::Data.number());
         port.ring(Bell::Data);

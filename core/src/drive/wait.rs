@@ -101,6 +101,9 @@ impl<P: Port> Drive<P> {
         if self.gone {
             return Ok(Waited::Over(Woken::PeerGone));
         }
+        let exchanged = self.lanes.exchanged();
+        self.spin.exchanged(exchanged.wrapping_sub(self.exchanged));
+        self.exchanged = exchanged;
         let budget = self.spin.budget();
         if budget == 0 {
             return Ok(Waited::Over(Woken::Rung));

@@ -32,7 +32,7 @@ use receiver::Receiver;
 use sender::Sender;
 
 use crate::sync::{Ordering, fence};
-use crate::wire::{COUNTERS_AT, COUNTERS_LAYOUT, CloseReason, Counter, Header, SessionState};
+use crate::wire::{COUNTERS_AT, COUNTERS_LAYOUT, CloseReason, Counter, Header, Kind, SessionState};
 use crate::{Geometry, Instant, OwnMemory, PeerFault, PeerMemory, Word};
 use core::time::Duration;
 
@@ -110,6 +110,37 @@ impl Lanes {
         self.sender.push(own, peer, header, payload)
     }
 
+    /// Writes a record, not yet visible to the peer, if it takes no more than that: no look at the peer, no pad, no other
+    /// lane. False when it does, and nothing was written: [`Lanes::push`] then.
+    #[inline]
+    pub fn push_at_once<O: OwnMemory>(&mut self, own: &O, header: Header, payload: &[u8]) -> bool {
+        self.sender.push_at_once(own, header, payload)
+    }
+
+    /// Takes the next record, if it was published and is a message of `kind` that is whole and plain: no flag, and the
+    /// status Ok. `into` gets its id and length and says where its payload goes, exactly as long, or that it is left.
+    /// Says so to the peer before anything is done about it, as [`Lanes::take_before_acting`] does.
+    ///
+    /// Whatever else is there, lies among it, stays there for [`Lanes::peek`].
+    #[inline(always)]
+    #[allow(
+        clippy::inline_always,
+        reason = "the general way asks it too, and would share a copy with the short one"
+    )]
+    pub fn take_at_once<'b, O: OwnMemory, P: PeerMemory>(
+        &mut self,
+        own: &O,
+        peer: &P,
+        kind: Kind,
+        into: impl FnOnce(u64, usize) -> Option<&'b mut [u8]>,
+    ) -> Option<(u64, usize)> {
+        let taken = self.receiver.take_at_once(peer, kind, into);
+        if taken.is_some() {
+            self.receiver.release(own);
+        }
+        taken
+    }
+
     /// Checks that both ends allow a message of this length, in bytes.
     ///
     /// # Errors
@@ -185,6 +216,7 @@ impl Lanes {
     /// quarter of the lane: a peer that waits for space needs at most half a lane, so it waits for a
     /// position that lies at least a quarter behind the end of what it published, and the look-up there
     /// finds it.
+    #[inline]
     pub fn commit<O: OwnMemory, P: PeerMemory>(&mut self, own: &O, peer: &P) -> Wake {
         self.receiver.release(own);
         let published = self.sender.publish(own);
@@ -289,7 +321,7 @@ impl Lanes {
         moved
     }
 
-    /// Whether there are records of the peer that were seen and not taken.
+    /// Whether there are records of the peer that were seen and not taken, or a lie that was seen and not told.
     pub fn has_untaken(&self) -> bool {
         self.receiver.has_untaken()
     }
@@ -305,6 +337,12 @@ impl Lanes {
     /// Where the next pushed record will start: what [`Lanes::taken`] is compared with.
     pub fn position(&self) -> u64 {
         self.sender.position()
+    }
+
+    /// How many bytes were written and taken, both ways: positions that only grow.
+    #[inline]
+    pub fn exchanged(&self) -> u64 {
+        self.sender.position().wrapping_add(self.receiver.position())
     }
 
     /// How far the peer has taken this end's records, as it says, within what can be true.

@@ -30,6 +30,9 @@ impl Record {
     }
 }
 
+/// How far ahead of what is read the processor fetches, in bytes, where there is more to read.
+const FETCHED: u64 = 4 * LINE;
+
 /// The reading end of a lane.
 #[derive(Debug)]
 pub(super) struct Receiver {
@@ -41,6 +44,11 @@ pub(super) struct Receiver {
     peer_tail: u64,
     /// How far `tail` can be ahead: this epoch, and all those that the peer may have gone on in.
     reach: u64,
+    /// A header that was copied out and left for who asks for more than a plain message, and where it stands: no byte is
+    /// read twice.
+    left: Option<(u64, Header)>,
+    /// A `tail` that cannot be true, left for who tells of it: nothing is read after a lie.
+    lied: Option<u64>,
     /// The `head` that the peer can see.
     released: u64,
     /// The `head` at which the peer's wish for space was looked at last.
@@ -59,11 +67,17 @@ impl Receiver {
             head: 0,
             peer_tail: 0,
             reach: reach(&terms, &ring),
+            left: None,
+            lied: None,
             released: 0,
             looked: 0,
             look_from: ring.size() / 4,
             stats: LaneStats::default(),
         }
+    }
+
+    pub(super) fn position(&self) -> u64 {
+        self.head
     }
 
     pub(super) fn seen(&self) -> u64 {
@@ -101,41 +115,127 @@ impl Receiver {
         peer.will_read(self.ring.offset(self.head + LINE));
     }
 
-    /// Whether there are records that were seen and not taken.
+    /// Whether there are records that were seen and not taken, or a lie that was seen and not told.
     pub(super) fn has_untaken(&self) -> bool {
-        self.head < self.peer_tail
+        self.head < self.peer_tail || self.lied.is_some()
     }
 
     /// Loads the peer's `tail` and checks it against this end's own counts.
     #[inline]
     pub(super) fn has_more<P: PeerMemory>(&mut self, peer: &P) -> Result<bool, PeerFault> {
         // Acquire: the records' bytes happen before the tail that covers them.
-        let tail = peer.load(Word::Tail, Ordering::Acquire);
-        if tail == self.peer_tail {
-            return Ok(false);
+        let tail = self.lied.unwrap_or_else(|| peer.load(Word::Tail, Ordering::Acquire));
+        match tail == self.peer_tail {
+            true => Ok(false),
+            false if self.advance(tail) => Ok(true),
+            false => Err(self.lie(tail)),
         }
+    }
+
+    /// Takes note of a `tail` that an honest peer can have moved on to. False for any other.
+    #[inline]
+    fn advance(&mut self, tail: u64) -> bool {
+        let ahead = tail.wrapping_sub(self.head);
+        let is_honest =
+            tail > self.peer_tail && ahead <= self.reach && tail.is_multiple_of(ALIGN as u64);
+        if is_honest {
+            self.peer_tail = tail;
+            self.stats.high_water = self.stats.high_water.max(ahead);
+        }
+        is_honest
+    }
+
+    /// What is wrong with this `tail`.
+    #[cold]
+    fn lie(&self, tail: u64) -> PeerFault {
         if tail < self.peer_tail {
-            return Err(PeerFault::TailWentBack { seen: self.peer_tail, now: tail });
+            PeerFault::TailWentBack { seen: self.peer_tail, now: tail }
+        } else if tail - self.head > self.reach {
+            PeerFault::TailTooFar { head: self.head, tail, size: self.reach }
+        } else {
+            PeerFault::Misaligned { at: tail }
         }
-        let ahead = tail - self.head;
-        if ahead > self.reach {
-            return Err(PeerFault::TailTooFar { head: self.head, tail, size: self.reach });
+    }
+
+    /// Takes the next record if it is a message of `kind` that is whole and plain, with no flag and the status Ok: `into`
+    /// gets its id and length and says where its payload goes, or that it is left. What is left, or is anything else,
+    /// stands there as before, for [`Receiver::peek`] to judge.
+    #[inline(always)]
+    #[allow(
+        clippy::inline_always,
+        reason = "the general way asks it too, and would share a copy with the short one"
+    )]
+    pub(super) fn take_at_once<'b, P: PeerMemory>(
+        &mut self,
+        peer: &P,
+        kind: Kind,
+        into: impl FnOnce(u64, usize) -> Option<&'b mut [u8]>,
+    ) -> Option<(u64, usize)> {
+        if self.head == self.peer_tail {
+            if self.lied.is_some() {
+                return None;
+            }
+            // Acquire: as in `has_more`.
+            let tail = peer.load(Word::Tail, Ordering::Acquire);
+            if !self.advance(tail) {
+                self.lied = (tail != self.peer_tail).then_some(tail);
+                return None;
+            }
+            self.fetch(peer);
+            if self.peer_tail - self.head > 2 * LINE {
+                self.fetch_more(peer);
+            }
         }
-        if !tail.is_multiple_of(ALIGN as u64) {
-            return Err(PeerFault::Misaligned { at: tail });
+        if self.left.is_some_and(|(at, _)| at == self.head) {
+            return None;
         }
-        self.peer_tail = tail;
-        self.stats.high_water = self.stats.high_water.max(ahead);
-        Ok(true)
+        let header = self.read_header(peer);
+        let len = header.len.get();
+        let room = self.ring.room_to_end(self.head).min(self.peer_tail - self.head);
+        let record = record_len(len);
+        let is_plain =
+            header.is_plain(kind) && record <= room && u64::from(len) <= self.terms.message.bytes;
+        let id = header.id.get();
+        let into = if is_plain { into(id, len as usize) } else { None };
+        let Some(into) = into else {
+            self.left = Some((self.head, header));
+            return None;
+        };
+        peer.read(self.ring.offset(self.head) + HEADER, into);
+        self.head += record;
+        let next = self.head + FETCHED;
+        if next < self.peer_tail {
+            peer.will_read(self.ring.offset(next));
+        }
+        Some((id, len as usize))
+    }
+
+    /// Copies the header at `head` out.
+    #[inline]
+    fn read_header<P: PeerMemory>(&self, peer: &P) -> Header {
+        let mut bytes = [0; HEADER];
+        peer.read(self.ring.offset(self.head), &mut bytes);
+        zerocopy::transmute!(bytes)
+    }
+
+    /// Has the processor fetch the lines of the records after the next together: each of them alone would be waited for.
+    fn fetch_more<P: PeerMemory>(&self, peer: &P) {
+        let mut at = self.head + 2 * LINE;
+        let end = self.peer_tail.min(self.head + FETCHED + LINE);
+        while at < end {
+            peer.will_read(self.ring.offset(at));
+            at += LINE;
+        }
     }
 
     /// Copies the header at `head` out, once, and checks the copy.
     #[inline]
     fn header<P: PeerMemory>(&self, peer: &P) -> Result<Record, PeerFault> {
         let at = self.head;
-        let mut bytes = [0; HEADER];
-        peer.read(self.ring.offset(at), &mut bytes);
-        let header: Header = zerocopy::transmute!(bytes);
+        let header = match self.left {
+            Some((left, header)) if left == at => header,
+            _ => self.read_header(peer),
+        };
         let to_end = self.ring.room_to_end(at);
         let room = to_end.min(self.peer_tail - at);
         let len = header.len.get();

@@ -136,25 +136,53 @@ impl Sender {
         header: Header,
         payload: &[u8],
     ) -> Result<(), PushError> {
+        if self.push_at_once(own, header, payload) {
+            return Ok(());
+        }
         if payload.len() > self.longest {
             return Err(self.does_not_fit(peer, payload.len()));
         }
         if self.closed {
             return Err(PushError::Closed);
         }
-        // At most half a lane, which is at most half a gibibyte.
-        let record = record_len(u32::try_from(payload.len()).unwrap_or(u32::MAX));
+        let record = record_of(payload);
         let room_to_end = self.ring.room_to_end(self.written);
         if record > room_to_end {
             self.pad(own, peer, room_to_end)?;
         }
         self.reserve(peer, record)?;
+        self.write(own, header, payload, record);
+        Ok(())
+    }
+
+    /// Writes a record that fits without a look at the peer, up to the next pad. False for all others, of which nothing
+    /// was written.
+    #[inline]
+    pub(super) fn push_at_once<O: OwnMemory>(
+        &mut self,
+        own: &O,
+        header: Header,
+        payload: &[u8],
+    ) -> bool {
+        if payload.len() > self.longest || self.closed {
+            return false;
+        }
+        let record = record_of(payload);
+        let is_room = self.written + record + SWITCH_RESERVE <= self.look_at
+            && record <= self.ring.room_to_end(self.written);
+        if is_room {
+            self.write(own, header, payload, record);
+        }
+        is_room
+    }
+
+    #[inline]
+    fn write<O: OwnMemory>(&mut self, own: &O, header: Header, payload: &[u8], record: u64) {
         let at = self.ring.offset(self.written);
         own.write(at, &header.to_bytes());
         own.write(at + HEADER, payload);
         self.written += record;
         self.records += 1;
-        Ok(())
     }
 
     /// Writes the next part of a message.
@@ -487,4 +515,10 @@ impl Sender {
         self.refresh_head(peer)?;
         Ok(self.peer_head > self.wish)
     }
+}
+
+/// What the record of a payload that a lane can hold takes, in bytes: at most half a gibibyte.
+#[inline]
+fn record_of(payload: &[u8]) -> u64 {
+    record_len(u32::try_from(payload.len()).unwrap_or(u32::MAX))
 }

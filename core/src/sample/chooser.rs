@@ -1,7 +1,7 @@
 use core::time::Duration;
 
 use crate::Instant;
-use crate::probes::Cap;
+use crate::probes::{Cap, Wish};
 
 /// How long the rate of messages is measured before the choice follows it.
 const WINDOW: Duration = Duration::from_millis(10);
@@ -17,15 +17,18 @@ const SECOND: u64 = 1_000_000_000;
 /// Which messages are sampled: at random, and no more a second than the cap.
 ///
 /// A fixed step would meet the same message of every batch. So the number of messages that are skipped is drawn
-/// between 0 and twice the mean that the rate of messages asks for. A choice costs a decrement; the clock is read at
-/// what may be a sample only.
+/// between 0 and twice the mean that the rate of messages asks for. A message that is skipped costs a comparison and a
+/// decrement; the clock is read at what may be a sample only.
 #[derive(Debug)]
 pub struct Chooser {
+    wish: Wish,
     cap: Cap,
     /// Samples a second, at most: what the cap allows at this rate of messages.
     limit: u64,
     /// Messages to skip yet.
     skip: u64,
+    /// What `skip` was when `seen` was last brought up to date.
+    drawn: u64,
     /// Messages to skip on the average.
     mean: u64,
     /// Messages since the window began.
@@ -41,9 +44,11 @@ impl Chooser {
     /// One that draws from this seed.
     pub fn new(seed: u64) -> Self {
         Self {
+            wish: Wish::default(),
             cap: Cap::default(),
             limit: 0,
             skip: 0,
+            drawn: 0,
             mean: 0,
             seen: 0,
             began: Instant::default(),
@@ -53,39 +58,55 @@ impl Chooser {
         }
     }
 
-    /// Whether the clock has to be looked at for this message, as many of which are sampled as `cap` allows:
-    /// [`Chooser::choose`] then.
+    /// Whether this message is skipped; else the clock has to be looked at, and [`Chooser::choose`] asked.
     #[inline]
-    pub fn is_due(&mut self, cap: Cap) -> bool {
-        if cap != self.cap {
-            // What was to be skipped was drawn for another tracer.
-            (self.cap, self.limit, self.skip, self.mean) = (cap, cap.few, 0, 0);
-        }
-        self.seen += 1;
-        if self.skip > 0 {
-            self.skip -= 1;
+    pub fn skips(&mut self, wish: Wish) -> bool {
+        if self.skip == 0 || wish != self.wish {
             return false;
         }
+        self.skip -= 1;
         true
     }
 
-    /// Whether this message is sampled.
-    pub fn choose(&mut self, now: Instant) -> bool {
+    /// Whether this message, which is not skipped, is sampled.
+    pub fn choose(&mut self, wish: Wish, now: Instant) -> bool {
+        self.count_skipped();
+        self.seen += 1;
+        if wish != self.wish {
+            // What was to be skipped was drawn for another tracer.
+            let cap = wish.cap();
+            (self.wish, self.cap, self.limit, self.mean) = (wish, cap, cap.few, 0);
+        }
         self.measure(now);
         let chosen = self.spend(now);
         if !chosen {
             // Faster than was thought: do not read the clock for each message until the window is over.
             self.mean = (self.mean * 2 + 1).min(MOST_SKIPPED);
         }
-        self.skip = self.draw();
+        self.draw_skip();
         chosen
     }
 
     /// After a pause: what was to be skipped at the rate before it may be much too much.
     pub fn paused(&mut self, now: Instant) {
+        self.count_skipped();
         if self.measure(now) {
-            self.skip = self.skip.min(self.draw());
+            let left = self.skip;
+            self.draw_skip();
+            self.skip = self.skip.min(left);
+            self.drawn = self.skip;
         }
+    }
+
+    /// Counts the messages that were skipped since this was last done.
+    fn count_skipped(&mut self) {
+        self.seen += self.drawn - self.skip;
+        self.drawn = self.skip;
+    }
+
+    fn draw_skip(&mut self) {
+        self.skip = self.draw();
+        self.drawn = self.skip;
     }
 
     /// Follows the rate of messages, once per window. True when it did.

@@ -9,7 +9,7 @@ mod chooser;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use bellwire_probes::{self as probes, Sample, Session};
+use bellwire_probes::{self as probes, Sample, Session, Wish};
 
 pub use chooser::Chooser;
 
@@ -91,35 +91,49 @@ impl Asking {
     /// A request begins, before it is written.
     #[inline]
     pub fn begin(&mut self, now: impl FnOnce() -> Instant) {
-        if probes::is_sampling() && self.outgoing.is_agreed {
-            self.begin_sampled(now);
+        let wish = probes::wish();
+        if wish.is_sampling() && self.outgoing.is_agreed {
+            self.begin_wished(wish, now);
         }
     }
 
-    fn begin_sampled(&mut self, now: impl FnOnce() -> Instant) {
+    /// Not inlined: a request that nobody traces is to pay for the two tests above only.
+    #[inline(never)]
+    fn begin_wished(&mut self, wish: Wish, now: impl FnOnce() -> Instant) {
+        if self.is_retry || !self.chooser.skips(wish) {
+            self.begin_chosen(wish, now);
+        } else if self.begun.is_some() {
+            self.begun = None;
+        }
+    }
+
+    #[cold]
+    fn begin_chosen(&mut self, wish: Wish, now: impl FnOnce() -> Instant) {
         if core::mem::take(&mut self.is_retry) {
             return;
         }
-        self.begun = None;
-        if self.chooser.is_due(probes::cap()) {
-            let now = now();
-            if self.chooser.choose(now) {
-                self.begun = Some(now);
-            }
-        }
+        let now = now();
+        self.begun = self.chooser.choose(wish, now).then_some(now);
     }
 
     /// The request was written and ends at `end`.
     #[inline]
     pub fn wrote(&mut self, end: u64) {
-        if let Some(begun) = self.begun.take() {
-            self.outgoing.unpublished.push((end, begun.as_nanos()));
+        if let Some(begun) = self.begun {
+            self.begun = None;
+            self.outgoing.wrote(end, begun);
         }
+    }
+
+    /// The request that was begun was not written, and begins again at once.
+    #[cold]
+    pub fn begins_again(&mut self) {
+        self.is_retry = probes::wish().is_sampling() && self.outgoing.is_agreed;
     }
 
     /// The request that was begun goes on after a wait for room, or does not.
     pub fn waited_for_room(&mut self, goes_on: bool) {
-        if probes::is_sampling() {
+        if probes::wish().is_sampling() {
             self.is_retry = goes_on;
             if !goes_on {
                 self.begun = None;
@@ -129,7 +143,7 @@ impl Asking {
 
     /// This end has slept.
     pub fn slept(&mut self, now: Instant) {
-        if probes::is_sampling() && self.outgoing.is_agreed {
+        if probes::wish().is_sampling() && self.outgoing.is_agreed {
             self.chooser.paused(now);
         }
     }
@@ -150,10 +164,11 @@ impl Asking {
         end: impl FnOnce() -> u64,
         now: impl FnOnce() -> Instant,
     ) {
-        if probes::is_sampling()
-            && let Some(stamps) = self.outgoing.stamps(peer, end())
+        if self.outgoing.is_reading()
+            && let Some(end) = stamped_end(peer, end())
+            && let Some(sample) = taken(peer, id, length, end, now)
         {
-            probes::reply(&self.session, &sample(id, stamps, now(), length));
+            probes::reply(&self.session, &sample);
         }
     }
 }
@@ -185,20 +200,26 @@ impl Answering {
         end: impl FnOnce() -> u64,
         now: impl FnOnce() -> Instant,
     ) {
-        if probes::is_sampling()
-            && let Some(stamps) = self.outgoing.stamps(peer, end())
+        if self.outgoing.is_reading()
+            && let Some(end) = stamped_end(peer, end())
+            && let Some(sample) = taken(peer, id, length, end, now)
         {
             keep(&mut self.taken, id);
-            probes::message(&self.session, &sample(id, stamps, now(), length));
+            probes::message(&self.session, &sample);
         }
     }
 
     /// The answer to `id` begins, before it is written.
     #[inline]
     pub fn begin(&mut self, id: u64, now: impl FnOnce() -> Instant) {
-        if !self.taken.is_empty()
-            && let Some(at) = self.taken.iter().position(|taken| *taken == id)
-        {
+        if !self.taken.is_empty() {
+            self.begin_taken(id, now);
+        }
+    }
+
+    #[cold]
+    fn begin_taken(&mut self, id: u64, now: impl FnOnce() -> Instant) {
+        if let Some(at) = self.taken.iter().position(|taken| *taken == id) {
             self.taken.remove(at);
             self.begun = Some((id, now()));
         }
@@ -207,11 +228,17 @@ impl Answering {
     /// The answer that was begun was written and ends at `end`; `None` when it waits for room.
     #[inline]
     pub fn wrote(&mut self, end: Option<u64>) {
-        if let Some((id, begun)) = self.begun.take() {
-            match end {
-                Some(end) => self.outgoing.unpublished.push((end, begun.as_nanos())),
-                None => keep(&mut self.owed, (id, begun)),
-            }
+        if let Some(begun) = self.begun {
+            self.begun = None;
+            self.wrote_begun(begun, end);
+        }
+    }
+
+    #[cold]
+    fn wrote_begun(&mut self, (id, begun): (u64, Instant), end: Option<u64>) {
+        match end {
+            Some(end) => self.outgoing.wrote(end, begun),
+            None => keep(&mut self.owed, (id, begun)),
         }
     }
 
@@ -220,7 +247,7 @@ impl Answering {
         if let Some(at) = self.owed.iter().position(|(owed, _)| *owed == id)
             && let Some((_, begun)) = self.owed.remove(at)
         {
-            self.outgoing.unpublished.push((end, begun.as_nanos()));
+            self.outgoing.wrote(end, begun);
         }
     }
 
@@ -236,33 +263,57 @@ impl Outgoing {
         Self { is_agreed, unpublished: Vec::new() }
     }
 
+    /// Whether the peer's table is looked at.
+    #[inline]
+    fn is_reading(&self) -> bool {
+        probes::wish().is_sampling() && self.is_agreed
+    }
+
+    #[cold]
+    fn wrote(&mut self, end: u64, begun: Instant) {
+        self.unpublished.push((end, begun.as_nanos()));
+    }
+
     #[inline]
     fn publish<O: OwnMemory>(&mut self, own: &O, now: impl FnOnce() -> Instant) {
         if !self.unpublished.is_empty() {
-            let published = now().as_nanos();
-            for (end, sent) in self.unpublished.drain(..) {
-                own.stamp(sample_slot(end), Stamps { sent, published }.entry(end));
-            }
+            self.stamp(own, now);
         }
     }
 
-    /// What the peer has noted of its message that ends here.
-    fn stamps<P: PeerMemory>(&self, peer: &P, end: u64) -> Option<Stamps> {
-        if !self.is_agreed {
-            return None;
+    #[cold]
+    fn stamp<O: OwnMemory>(&mut self, own: &O, now: impl FnOnce() -> Instant) {
+        let published = now().as_nanos();
+        for (end, sent) in self.unpublished.drain(..) {
+            own.stamp(sample_slot(end), Stamps { sent, published }.entry(end));
         }
-        Stamps::parse(peer.stamped(sample_slot(end)), end)
     }
 }
 
-fn sample(id: u64, stamps: Stamps, now: Instant, length: usize) -> Sample {
-    Sample {
+/// `end`, if the peer's table seems to have something on the message that ends there: one load tells for nearly all that
+/// it has not.
+#[inline]
+fn stamped_end<P: PeerMemory>(peer: &P, end: u64) -> Option<u64> {
+    (peer.stamped_end(sample_slot(end)) == end).then_some(end)
+}
+
+/// The sample of the message `id` that ends at `end`, which was taken now.
+#[cold]
+fn taken<P: PeerMemory>(
+    peer: &P,
+    id: u64,
+    length: usize,
+    end: u64,
+    now: impl FnOnce() -> Instant,
+) -> Option<Sample> {
+    let stamps = Stamps::parse(peer.stamped(sample_slot(end)), end)?;
+    Some(Sample {
         sequence: id,
         sent: stamps.sent,
         published: stamps.published,
-        received: now.as_nanos(),
+        received: now().as_nanos(),
         length: length as u64,
-    }
+    })
 }
 
 /// Keeps one more, and forgets the oldest instead of growing.

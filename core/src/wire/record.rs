@@ -137,6 +137,12 @@ impl Header {
         (u128::from(low) | u128::from(self.id.get()) << 64).to_le_bytes()
     }
 
+    /// Whether it is of this kind, without a flag, and its status is [`Status::Ok`].
+    #[inline]
+    pub fn is_plain(&self, kind: Kind) -> bool {
+        self.kind == kind as u8 && self.flags == 0 && self.status.get() == Status::Ok as u16
+    }
+
     /// The header of one part of a message, the last one unless there is more.
     #[must_use]
     pub fn part(mut self, len: u32, more: bool) -> Self {

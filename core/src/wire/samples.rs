@@ -43,12 +43,14 @@ impl Stamps {
 }
 
 /// Which entry the message has whose last record ends at position `end`: spread, whatever the records' length.
+#[inline]
 pub fn sample_slot(end: u64) -> usize {
     const BITS: u32 = SAMPLE_SLOTS.trailing_zeros();
     (end.wrapping_mul(CHECK) >> (u64::BITS - BITS)) as usize
 }
 
 /// Where entry `slot` begins in a page, in bytes. The table's first one's place for a slot that it does not have.
+#[inline]
 pub const fn sample_offset(slot: usize) -> usize {
     SAMPLES_AT + slot % SAMPLE_SLOTS * SAMPLE_SIZE
 }

@@ -10,30 +10,15 @@ mod semaphore;
 use note::{probe, sigil};
 use semaphore::Semaphore;
 
-use crate::{Cap, Sample, Session};
+use crate::{Sample, Session, Wish};
 
 /// Whether there are probes in this build.
 pub const AVAILABLE: bool = true;
 
-/// What may be sampled unless a tracer asks for more.
-const DEFAULT_CAP: Cap = Cap { most: 5_000, few: 1_000 };
-
-/// Whether a tracer wants samples.
+/// What the tracers that are attached want sampled.
 #[inline]
-pub fn is_sampling() -> bool {
-    Semaphore::Sampling.is_held()
-}
-
-/// How many messages may be sampled: what the tracers that are attached ask for.
-#[inline]
-pub fn cap() -> Cap {
-    if Semaphore::RateAll.is_held() {
-        Cap::ALL
-    } else if Semaphore::Rate50000.is_held() {
-        Cap::of_any_share(50_000)
-    } else {
-        DEFAULT_CAP
-    }
+pub fn wish() -> Wish {
+    Wish(semaphore::first_four())
 }
 
 /// A session is open that may sample: the probes that stand for caps have to be reached from somewhere.
@@ -44,6 +29,9 @@ pub fn capped(session: &Session) {
     }
     if Semaphore::Rate50000.is_held() {
         fire_rate_50000(session);
+    }
+    if Semaphore::Rate5000.is_held() {
+        fire_rate_5000(session);
     }
 }
 
@@ -202,6 +190,12 @@ fn fire_call_failed(session: &Session, sequence: u64, kind: u64) {
 #[inline(never)]
 fn fire_rate_50000(session: &Session) {
     probe!("rate_50000", Rate50000, session);
+}
+
+#[cold]
+#[inline(never)]
+fn fire_rate_5000(session: &Session) {
+    probe!("rate_5000", Rate5000, session);
 }
 
 #[cold]

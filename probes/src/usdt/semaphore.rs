@@ -2,12 +2,17 @@
 
 use core::cell::UnsafeCell;
 
-/// A probe's semaphore: an index into [`SEMAPHORES`].
+use crate::Count;
+
+/// A probe's semaphore: an index into [`SEMAPHORES`]. The first four are read together: [`Wish`](crate::Wish).
 #[derive(Clone, Copy, Debug)]
 #[repr(usize)]
 pub(super) enum Semaphore {
     /// Of `message` and `reply`.
-    Sampling,
+    Sampling = Count::Sampling as usize,
+    RateAll = Count::RateAll as usize,
+    Rate50000 = Count::Rate50000 as usize,
+    Rate5000 = Count::Rate5000 as usize,
     Ring,
     ParkBegin,
     ParkEnd,
@@ -16,8 +21,6 @@ pub(super) enum Semaphore {
     SessionOpened,
     SessionClosed,
     CallFailed,
-    Rate50000,
-    RateAll,
 }
 
 /// What a page has at most, in bytes, where the kernel may use larger ones than 4 KiB.
@@ -43,6 +46,14 @@ unsafe impl Sync for Semaphores {}
 #[used]
 #[unsafe(link_section = ".probes")]
 pub(super) static SEMAPHORES: Semaphores = Semaphores([const { UnsafeCell::new(0) }; PAGE / 2]);
+
+/// The first four semaphores, in the order of memory.
+#[inline]
+pub(super) fn first_four() -> u64 {
+    // SAFETY: the page is aligned and longer than that; volatile, since the kernel changes it under this program. Each
+    // count changes in one piece, and any mix of old and new ones is a state between.
+    unsafe { (&raw const SEMAPHORES).cast::<u64>().read_volatile() }
+}
 
 impl Semaphore {
     /// Whether a tracer is attached.

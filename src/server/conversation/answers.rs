@@ -77,6 +77,16 @@ impl Conversation {
     #[inline]
     pub(super) fn respond(&mut self, id: u64, status: Status, bytes: &[u8]) -> Result<(), Ended> {
         self.trace.begin(id, || self.link.now());
+        let own = self.link.own();
+        if self.serve.respond_at_once(&mut self.lanes, own, id, status, bytes) {
+            self.trace.wrote(Some(self.lanes.position()));
+            return Ok(());
+        }
+        self.respond_otherwise(id, status, bytes)
+    }
+
+    #[inline(never)]
+    fn respond_otherwise(&mut self, id: u64, status: Status, bytes: &[u8]) -> Result<(), Ended> {
         loop {
             let (own, peer) = (self.link.own(), self.link.peer());
             let to = match self.serve.respond(&mut self.lanes, own, peer, id, status, bytes) {

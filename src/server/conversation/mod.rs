@@ -1,4 +1,5 @@
 mod answers;
+mod counts;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -6,7 +7,7 @@ use std::time::Duration;
 use bellwire_core::lane::{Armed, Lanes, PushError, Record, Wake};
 use bellwire_core::resize::{self, FollowError, ResizeError};
 use bellwire_core::sample::Answering;
-use bellwire_core::serve::{Incoming, ServeCounts, ServeMachine};
+use bellwire_core::serve::{Incoming, ServeMachine};
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{CloseReason, Doorbell, Role, Status};
 use bellwire_core::{
@@ -59,6 +60,10 @@ pub(super) struct Conversation {
     /// Whether the reactor polls it; if not, it is armed and will ring.
     pub(super) is_hot: bool,
     rings: u64,
+    /// What [`Lanes::exchanged`] said when it was last asked for.
+    exchanged: u64,
+    /// What the client said that it wants to be rung by. Its page says so later than it comes in.
+    rings_by: Doorbell,
     /// What was counted when it was last asked for.
     told: ServerStats,
     /// Where it is counted.
@@ -115,7 +120,7 @@ impl From<PeerFault> for Ended {
 
 impl Conversation {
     pub(super) fn new(arrived: Arrived, config: &ServerConfig, row: usize) -> Self {
-        let Arrived { link, lanes, caller, service, trace, life, .. } = arrived;
+        let Arrived { link, lanes, caller, service, rings_by, trace, life, .. } = arrived;
         Self {
             serve: ServeMachine::new(config.max_in_flight),
             noted: lanes.epoch().number,
@@ -133,6 +138,8 @@ impl Conversation {
             idle_turns: 0,
             is_hot: true,
             rings: 0,
+            exchanged: 0,
+            rings_by,
             told: ServerStats::default(),
             row,
             unread: Unread::default(),
@@ -168,33 +175,9 @@ impl Conversation {
         self.link.doorbell() == Doorbell::Socket
     }
 
-    /// What was counted since the last time.
-    pub(super) fn news(&mut self) -> ServerStats {
-        let now = self.tally();
-        now.since(&std::mem::replace(&mut self.told, now))
-    }
-
-    fn tally(&self) -> ServerStats {
-        let ServeCounts { accepted, answered, refused, errors, panics } = self.serve.counts();
-        let (requests, answers) = (self.lanes.received(), self.lanes.sent());
-        ServerStats {
-            accepted,
-            answered,
-            refused,
-            errors,
-            panics,
-            rings: self.rings,
-            bytes_received: requests.bytes,
-            bytes_sent: answers.bytes,
-            attaches_received: requests.attaches,
-            attaches_sent: answers.attaches,
-            grows: requests.grows + answers.grows,
-            shrinks: requests.shrinks + answers.shrinks,
-            lane_full: answers.full,
-            request_high_water: requests.high_water,
-            answer_high_water: answers.high_water,
-            ..ServerStats::default()
-        }
+    /// What the client is rung by.
+    pub(super) fn rings_by(&self) -> Doorbell {
+        self.rings_by
     }
 
     /// Takes requests that have arrived, answers them or hands them to a worker, and publishes the answers.
@@ -216,7 +199,13 @@ impl Conversation {
             self.lanes.look(self.link.peer())?;
         }
         while taken < MOST_PER_TURN && !self.is_stalled {
-            let Some(incoming) = self.next(desk.scratch)? else { break };
+            let incoming = match self.next_at_once(desk.scratch) {
+                Some((id, len)) => Incoming::Request { id, len, batch: false },
+                None => match self.next(desk.scratch)? {
+                    Some(incoming) => incoming,
+                    None => break,
+                },
+            };
             taken += 1;
             match incoming {
                 Incoming::Request { id, len, batch: false } => self.request(id, len, desk)?,
@@ -379,6 +368,17 @@ impl Conversation {
         let mut news = self.news();
         news.lost = self.serve.counts().in_flight();
         (news, self.link.into_channel())
+    }
+
+    /// The next request, if it is a plain one.
+    #[inline]
+    fn next_at_once(&mut self, scratch: &mut Scratch) -> Option<(u64, usize)> {
+        let (own, peer) = (self.link.own(), self.link.peer());
+        let request = self.serve.next_at_once(&mut self.lanes, own, peer, &mut scratch.request);
+        if let Some((id, len)) = request {
+            self.trace.took(peer, id, len, || self.lanes.received().bytes, || self.link.now());
+        }
+        request
     }
 
     /// What the client sent next. A request that arrives in parts takes the shared buffer along until it is whole:

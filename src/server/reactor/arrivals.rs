@@ -6,6 +6,7 @@ use std::time::Duration;
 use bellwire_core::Instant;
 use bellwire_core::wire::RefuseCode;
 
+use super::ledger::Account;
 use super::{Guest, Reactor, Seat};
 use crate::server::conversation::{Conversation, Ended};
 use crate::server::greeting::{Greeting, Progress};
@@ -148,9 +149,8 @@ impl Reactor {
             Some(process) => poller.add(process, Source::Process(place).token(), lasting),
             None => Ok(()),
         });
-        let by_socket = conversation.is_rung_by_socket();
-        let row = conversation.row;
-        self.open_account(row, by_socket);
+        let account = Account::of(conversation);
+        self.open_account(&account);
         self.hot.push(slot);
         if watched.is_err() {
             self.end(slot, Ended::Gone);

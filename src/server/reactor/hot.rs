@@ -54,6 +54,7 @@ impl Reactor {
         if self.hot.is_empty() {
             return false;
         }
+        self.spin.exchanged(std::mem::take(&mut self.exchanged));
         let budget = self.spin.budget();
         if budget == 0 {
             return false;

@@ -2,13 +2,21 @@
 //! the more, the more of them are idle.
 
 use bellwire_core::ServiceName;
+use bellwire_core::wire::Doorbell;
 
 use super::Reactor;
 use crate::server::Station;
+use crate::server::conversation::Conversation;
 use crate::stats::{Published, ServerStats, ServiceStats};
 
 /// What the sessions of those who ask for counters are counted under.
 const OBSERVERS: ServiceName = ServiceName::constant("bellwire-stats");
+
+/// What counts for a session as long as it is open.
+pub(super) struct Account {
+    row: usize,
+    held: ServerStats,
+}
 
 /// The counters of each service, and of those who ask for counters.
 pub(super) struct Ledger {
@@ -47,6 +55,27 @@ impl Ledger {
     }
 }
 
+impl Account {
+    pub(super) fn of(conversation: &Conversation) -> Self {
+        let [socket_rung, by_futex, by_eventfd, by_socket] = [
+            conversation.is_rung_by_socket(),
+            conversation.rings_by() == Doorbell::Futex,
+            conversation.rings_by() == Doorbell::Eventfd,
+            conversation.rings_by() == Doorbell::Socket,
+        ]
+        .map(u64::from);
+        let held = ServerStats {
+            sessions: 1,
+            socket_rung,
+            clients_by_futex: by_futex,
+            clients_by_eventfd: by_eventfd,
+            clients_by_socket: by_socket,
+            ..ServerStats::default()
+        };
+        Self { row: conversation.row, held }
+    }
+}
+
 impl Reactor {
     /// Counts a client of a station that does not come in.
     pub(super) fn turned_away(&mut self, station: usize) {
@@ -54,10 +83,8 @@ impl Reactor {
     }
 
     /// Counts a session that has come in.
-    pub(super) fn open_account(&mut self, row: usize, socket_rung: bool) {
-        let socket_rung = u64::from(socket_rung);
-        let news = ServerStats { admitted: 1, sessions: 1, socket_rung, ..ServerStats::default() };
-        self.ledger.add(row, &news);
+    pub(super) fn open_account(&mut self, Account { row, held }: &Account) {
+        self.ledger.add(*row, &ServerStats { admitted: 1, ..*held });
     }
 
     /// Takes over what a session has counted since the last time. Only a hot one counts anything, so that this is due
@@ -70,14 +97,9 @@ impl Reactor {
     }
 
     /// Takes over the rest from a session that is over, with as many requests that nobody will answer.
-    pub(super) fn close_account(&mut self, row: usize, news: ServerStats, socket_rung: bool) {
-        self.ledger.add(row, &news);
-        let gone = ServerStats {
-            sessions: 1_u64.wrapping_neg(),
-            socket_rung: u64::from(socket_rung).wrapping_neg(),
-            ..ServerStats::default()
-        };
-        self.ledger.add(row, &gone);
+    pub(super) fn close_account(&mut self, Account { row, held }: &Account, news: &ServerStats) {
+        self.ledger.add(*row, news);
+        self.ledger.add(*row, &ServerStats::default().since(held));
     }
 
     /// Shows the counters to whoever asks.

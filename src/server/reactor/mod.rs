@@ -32,7 +32,7 @@ use crate::transport::pass::Channel;
 use crate::transport::poll::{Event, Events, Interest, Poller, Trigger};
 use crate::{ServeError, ServerStats};
 use arrivals::Arrivals;
-use ledger::Ledger;
+use ledger::{Account, Ledger};
 use pace::Pace;
 pub(super) use peers::Peers;
 
@@ -57,6 +57,8 @@ pub(super) struct Reactor {
     peers: Peers,
     scratch: Scratch,
     spin: Spin,
+    /// The most bytes that one session exchanged in a turn, since the last spin.
+    exchanged: u64,
     done: Vec<Done>,
     next_session: u64,
     /// No one is accepted before this.
@@ -120,6 +122,7 @@ impl Reactor {
             peers: Peers::default(),
             scratch: Scratch::default(),
             spin,
+            exchanged: 0,
             done: Vec::new(),
             next_session: 1,
             accept_after: None,
@@ -203,6 +206,7 @@ impl Reactor {
         let work = conversation.turn(&mut desk)?;
         conversation.idle_turns =
             if work > 0 { 0 } else { conversation.idle_turns.saturating_add(1) };
+        self.exchanged = self.exchanged.max(conversation.take_exchanged());
         if conversation.is_stalled() {
             let place = Place::new(slot, conversation.session());
             self.stall(place);
@@ -384,9 +388,8 @@ impl Reactor {
     }
 
     fn close(&mut self, conversation: Conversation, reason: CloseReason) {
-        let row = conversation.row;
+        let account = Account::of(&conversation);
         let link = conversation.link();
-        let by_socket = conversation.is_rung_by_socket();
         // The client holds the same event for a while yet: it would go on waking this thread.
         if let Some(event) = link.event() {
             let _ = self.poller.delete(event);
@@ -395,7 +398,7 @@ impl Reactor {
             let _ = self.poller.delete(process);
         }
         let (news, channel) = conversation.close(reason);
-        self.close_account(row, news, by_socket);
+        self.close_account(&account, &news);
         if let Some(channel) = channel {
             self.discard(channel);
         }

@@ -6,7 +6,7 @@ use bellwire::{CallError, Executed, State};
 use rustix::thread::{ClockId, NanosleepRelativeResult, Timespec, clock_nanosleep_relative};
 use tokio::task::JoinSet;
 
-use super::{client, current, in_each_runtime, settled, several, until};
+use super::{client, current, in_each_runtime, killed, settled, several, until};
 use crate::support::child::Process;
 use crate::support::house::{Dir, House};
 use crate::support::kernel;
@@ -16,7 +16,7 @@ use crate::support::services::{Echo, Hold};
 fn a_provider_that_is_killed_fails_every_call_and_its_successor_is_found() {
     in_each_runtime(async || {
         let dir = Dir::new();
-        let mut server = Process::start("server", &dir.run_dir);
+        let server = Process::start("server", &dir.run_dir);
         let client = Arc::new(client::<Hold>(&dir.run_dir));
         let session = client.connect().await.unwrap();
         assert_eq!(session.provider_pid(), Some(server.pid()));
@@ -26,22 +26,7 @@ fn a_provider_that_is_killed_fails_every_call_and_its_successor_is_found() {
             calls.spawn(async move { session.call(&who).await });
         }
         until("all are sent", || session.stats().made == 100).await;
-        let mut server = tokio::task::spawn_blocking(move || {
-            assert!(server.hear().starts_with("came"));
-            server
-        })
-        .await
-        .unwrap();
-        server.kill();
-        let mut ran = 0;
-        while let Some(answer) = calls.join_next().await {
-            match answer.unwrap() {
-                Err(CallError::PeerGone { executed }) => {
-                    ran += u32::from(executed == Executed::Maybe);
-                }
-                other => panic!("{other:?}"),
-            }
-        }
+        let ran = killed(server, calls).await;
         assert!(
             (1..100).contains(&ran),
             "the one in the handler, and those that were read with it: {ran}"

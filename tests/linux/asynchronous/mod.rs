@@ -1,18 +1,22 @@
 //! Sessions that the tasks of a tokio runtime share.
 
+mod batches;
 mod dropped;
 mod ends;
 mod full;
 mod tasks;
 
+use std::fmt::Debug;
 use std::time::Duration;
 
-use bellwire::{AsyncClient, AsyncSession, CallError, RunDir, Service, SessionStats, WhenFull};
+use bellwire::{
+    AsyncClient, AsyncSession, CallError, Executed, RunDir, Service, SessionStats, WhenFull,
+};
 use bellwire_memfd::clock;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
-use crate::support::child::Parent;
+use crate::support::child::{Parent, Process};
 use crate::support::guard::{PATIENCE, patience};
 use crate::support::house::patient;
 use crate::support::services::{Echo, Hold};
@@ -41,6 +45,27 @@ async fn until(what: &str, mut is_true: impl FnMut() -> bool) {
         assert!(clock::now() < guard, "never: {what}");
         tokio::task::yield_now().await;
     }
+}
+
+/// Kills a provider whose handler is at the first of these calls. How many of them may have run.
+async fn killed<T: Debug + 'static>(
+    mut server: Process,
+    mut calls: JoinSet<Result<T, CallError>>,
+) -> u32 {
+    let heard = move || {
+        assert!(server.hear().starts_with("came"));
+        server
+    };
+    let mut server = tokio::task::spawn_blocking(heard).await.unwrap();
+    server.kill();
+    let mut ran = 0;
+    while let Some(answer) = calls.join_next().await {
+        match answer.unwrap() {
+            Err(CallError::PeerGone { executed }) => ran += u32::from(executed == Executed::Maybe),
+            other => panic!("{other:?}"),
+        }
+    }
+    ran
 }
 
 fn client<S: Service>(run_dir: &RunDir) -> AsyncClient<S>

@@ -26,6 +26,22 @@ fn many_readers_map_what_was_published_once() {
 }
 
 #[test]
+fn a_copy_is_sealed_has_all_its_pages_and_is_zero_behind_its_bytes() {
+    for len in [0, 1, 4095, 4096, 4097, 100_000, (2 << 20) - 1, 2 << 20, (2 << 20) + 1] {
+        let bytes: Vec<u8> = (1..=u8::MAX).cycle().take(len).collect();
+        let snapshot = Snapshot::copy_of("snapshot", &bytes).unwrap();
+        assert_eq!(snapshot.len(), len);
+        assert_eq!(rustix::io::write(&snapshot, b"evil"), Err(Errno::PERM));
+        // A reader wants every seal, the size and every page.
+        let fd = snapshot.as_fd().try_clone_to_owned().unwrap();
+        let size = len.max(1).next_multiple_of(4096);
+        let whole = SnapshotMap::verify_and_map(fd, size, size).unwrap();
+        assert_eq!(whole[..len], *bytes);
+        assert!(whole[len..].iter().all(|byte| *byte == 0));
+    }
+}
+
+#[test]
 fn an_empty_snapshot_is_one() {
     let snapshot = publish(&[]);
     assert!(snapshot.is_empty());

@@ -27,8 +27,9 @@ pub(super) const PLANTS: [Plant; 5] = [
     Plant {
         about: "Tail is checked, and loaded again to be used",
         file: "core/src/lane/receiver.rs",
-        from: "self.peer_tail = tail;",
-        to: "self.peer_tail = peer.load(Word::Tail, Ordering::Acquire);",
+        from: "self.fetch(peer);",
+        to: "self.peer_tail = peer.load(Word::Tail, Ordering::Acquire);
+            self.fetch(peer);",
     },
     Plant {
         about: "Head is checked, and loaded again to be used",
@@ -39,26 +40,22 @@ pub(super) const PLANTS: [Plant; 5] = [
     Plant {
         about: "a header is checked, and copied again to be used",
         file: "core/src/lane/receiver.rs",
-        from: "let record = Record { kind, status, id, len, more, batch, at };",
-        to: "peer.read(self.ring.offset(at), &mut bytes);
-        let again: Header = zerocopy::transmute!(bytes);
-        let record = Record { kind, status, id, len: again.len.get(), more, batch, at };",
+        from: "let id = header.id.get();",
+        to: "let header = self.read_header(peer);
+        let (id, len) = (header.id.get(), header.len.get());",
     },
     Plant {
         about: "a payload's length is taken from the lane again",
         file: "core/src/lane/receiver.rs",
-        from: "let len = into.len().min(record.len as usize);",
-        to: "let mut bytes = [0; HEADER];
-        peer.read(self.ring.offset(record.at), &mut bytes);
-        let again: Header = zerocopy::transmute!(bytes);
-        let len = into.len().min(again.len.get() as usize);",
+        from: "self.head += record;",
+        to: "self.head += record_len(self.read_header(peer).len.get());",
     },
     Plant {
         about: "a payload is copied twice",
         file: "core/src/lane/receiver.rs",
-        from: "peer.read(self.ring.offset(record.at) + HEADER, into);",
-        to: "peer.read(self.ring.offset(record.at) + HEADER, into);
-            peer.read(self.ring.offset(record.at) + HEADER, into);",
+        from: "peer.read(self.ring.offset(self.head) + HEADER, into);",
+        to: "peer.read(self.ring.offset(self.head) + HEADER, into);
+        peer.read(self.ring.offset(self.head) + HEADER, into);",
     },
 ];
 

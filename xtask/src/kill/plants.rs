@@ -123,14 +123,17 @@ pub(crate) static PLANTS: [Plant; 12] = [
         "a snapshot is published before it is complete",
         &[edit(
             "src/publisher.rs",
-            "        build(builder.bytes());\n",
+            "        let sealed = make(&format!(\"bellwire-snapshot-{}\", self.name));\n",
             "        if PLANTED {\n            \
-             let early = SnapshotBuilder::create(&label, len).map_err(failed)?;\n            \
+             let failed = |error: RegionError| PublishError::System {\n                \
+             len,\n                source: std::io::Error::other(error),\n            };\n            \
+             let early = SnapshotBuilder::create(\"early\", len).map_err(failed)?;\n            \
              let early = Arc::new(early.seal().map_err(failed)?);\n            \
              let mut inner = self.lock();\n            let generation = inner.generation + 1;\n            \
              inner.newest = Some(Published { generation, sealed: early });\n            \
              inner.board.store_u64(BoardWord::Generation.offset(), generation, Ordering::Release);\n            \
-             self.wake_watchers(&inner.board);\n        }\n        build(builder.bytes());\n",
+             self.wake_watchers(&inner.board);\n        }\n        \
+             let sealed = make(&format!(\"bellwire-snapshot-{}\", self.name));\n",
         )],
     ),
     plant(

@@ -1,8 +1,8 @@
 //! Batches: many items in one message.
 
-use bellwire::{Client, Replies, Session};
+use bellwire::{Client, Replies};
 
-use super::{Items, counters_of};
+use super::{Items, counters_of, session_of};
 use crate::Outcome;
 use crate::contender::{self, Counters};
 
@@ -15,27 +15,23 @@ impl Caller {
     pub(super) fn new(client: Client<Items>) -> Outcome<Self> {
         Ok(Self { client })
     }
-
-    fn session(&mut self) -> Outcome<&mut Session<Items>> {
-        self.client.session().ok_or_else(|| "the session is gone".into())
-    }
 }
 
 impl contender::Client for Caller {
     #[inline]
     fn batch(&mut self, items: &[u64], answers: &mut [u64]) -> Outcome<usize> {
-        put(self.session()?.call_batch(items)?, answers)
+        put(session_of(&mut self.client)?.call_batch(items)?, answers)
     }
 
     #[inline]
     fn submit_batch(&mut self, items: &[u64]) -> Outcome<()> {
-        self.session()?.submit_batch(items)?;
+        session_of(&mut self.client)?.submit_batch(items)?;
         Ok(())
     }
 
     #[inline]
     fn batch_reply(&mut self, answers: &mut [u64]) -> Outcome<usize> {
-        let session = self.session()?;
+        let session = session_of(&mut self.client)?;
         session.wait()?;
         match session.try_batch()? {
             Some((_, replies)) => put(replies?, answers),
@@ -44,9 +40,7 @@ impl contender::Client for Caller {
     }
 
     fn counters(&mut self) -> Counters {
-        self.client
-            .session()
-            .map_or_else(Counters::default, |session| counters_of(&session.stats()))
+        counters_of(&mut self.client)
     }
 }
 

@@ -1,8 +1,8 @@
 //! Calls.
 
-use bellwire::{Client, Message, Payload, Service, Session};
+use bellwire::{Client, Message, Payload, Service};
 
-use super::{ANSWERS_WITHIN, counters_of};
+use super::{ANSWERS_WITHIN, counters_of, session_of};
 use crate::Outcome;
 use crate::contender::{self, Counters};
 
@@ -14,11 +14,6 @@ pub(super) struct Caller<S: Service> {
 impl<S: Service> Caller<S> {
     pub(super) fn new(client: Client<S>) -> Outcome<Self> {
         Ok(Self { client })
-    }
-
-    #[inline]
-    fn session(&mut self) -> Outcome<&mut Session<S>> {
-        self.client.session().ok_or_else(|| "the session is gone".into())
     }
 }
 
@@ -57,21 +52,21 @@ where
 {
     #[inline]
     fn call(&mut self, request: &[u8], answer: &mut [u8]) -> Outcome<usize> {
-        let response = self.session()?.call(&S::Request::of(request)?)?;
+        let response = session_of(&mut self.client)?.call(&S::Request::of(request)?)?;
         put(&response, answer)
     }
 
     #[inline]
     fn submit(&mut self, request: &[u8]) -> Outcome<()> {
         let request = S::Request::of(request)?;
-        let session = self.session()?;
+        let session = session_of(&mut self.client)?;
         session.submit(&request)?;
         Ok(())
     }
 
     #[inline]
     fn reply(&mut self, answer: &mut [u8]) -> Outcome<usize> {
-        let session = self.session()?;
+        let session = session_of(&mut self.client)?;
         let response = match session.try_reply()? {
             Some((_, response)) => response?,
             None => session.wait_reply(ANSWERS_WITHIN)?.1?,
@@ -80,13 +75,11 @@ where
     }
 
     fn trim(&mut self) -> Outcome<()> {
-        Ok(self.session()?.trim()?)
+        Ok(session_of(&mut self.client)?.trim()?)
     }
 
     fn counters(&mut self) -> Counters {
-        self.client
-            .session()
-            .map_or_else(Counters::default, |session| counters_of(&session.stats()))
+        counters_of(&mut self.client)
     }
 }
 

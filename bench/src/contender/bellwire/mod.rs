@@ -1,5 +1,6 @@
 //! Bellwire, as its documentation advises: its defaults, arrays for what has a fixed length, [`Payload`] for the rest.
 
+mod batched;
 mod batches;
 mod calls;
 mod snapshot;
@@ -9,7 +10,9 @@ use std::time::Duration;
 
 use bellwire::cgroups::CgroupsSnapshot;
 use bellwire::{Client, ClientConfig, Payload, Publisher, RunDir, Server, ServerConfig, Service};
-use bellwire::{HandlerError, SessionStats, WhenFull};
+use bellwire::{HandlerError, Session, WhenFull};
+
+pub(super) use batched::Batched;
 
 use super::{About, Contender, Counters};
 use crate::Outcome;
@@ -105,9 +108,7 @@ impl Contender for Bellwire {
         builder.serve::<Echo<1024>>(move |_, bytes| Ok(echo(handler, bytes)))?;
         builder.serve::<EchoBytes>(move |_, bytes| echo_bytes(handler, &bytes))?;
         builder.serve_batches::<Items>(move |_, items, answers| {
-            for item in items {
-                answers.push(&handler.item(*item));
-            }
+            answers.extend(items.iter().map(|item| handler.item(*item)));
         })?;
         builder.serve::<Sink<16>>(move |_, bytes| taken(handler, &bytes))?;
         builder.serve::<Sink<64>>(move |_, bytes| taken(handler, &bytes))?;
@@ -201,6 +202,15 @@ fn counted(rings: u64, parks: u64) -> Counters {
     Counters { wakes: Some(rings), parks: Some(parks), system_calls: Some(rings + parks) }
 }
 
-fn counters_of(stats: &SessionStats) -> Counters {
-    counted(stats.rings, stats.parks)
+/// The open session of a client that has connected.
+#[inline]
+fn session_of<S: Service>(client: &mut Client<S>) -> Outcome<&mut Session<S>> {
+    client.session().ok_or_else(|| "the session is gone".into())
+}
+
+fn counters_of<S: Service>(client: &mut Client<S>) -> Counters {
+    client.session().map_or_else(Counters::default, |session| {
+        let stats = session.stats();
+        counted(stats.rings, stats.parks)
+    })
 }

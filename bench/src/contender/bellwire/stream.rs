@@ -1,9 +1,9 @@
 //! One way: requests as fast as the lane takes them, the empty answers taken in passing.
 
-use bellwire::{CallError, Client, Service, Session};
+use bellwire::{CallError, Client, Service};
 
 use super::calls::Bytes;
-use super::{ANSWERS_WITHIN, counters_of};
+use super::{ANSWERS_WITHIN, counters_of, session_of};
 use crate::Outcome;
 use crate::contender::{self, Counters};
 
@@ -18,15 +18,10 @@ impl<S: Service<Response = ()>> Sender<S> {
         Ok(Self { client, in_flight: 0 })
     }
 
-    #[inline]
-    fn session(&mut self) -> Outcome<&mut Session<S>> {
-        self.client.session().ok_or_else(|| "the session is gone".into())
-    }
-
     /// Waits for one answer, and takes what else is there.
     #[inline]
     fn take(&mut self) -> Outcome<()> {
-        let session = self.session()?;
+        let session = session_of(&mut self.client)?;
         session.wait_reply(ANSWERS_WITHIN)?.1?;
         let mut taken = 1;
         while let Some((_, answer)) = session.try_reply()? {
@@ -46,7 +41,7 @@ where
     fn post(&mut self, message: &[u8]) -> Outcome<()> {
         let request = S::Request::of(message)?;
         loop {
-            match self.session()?.submit(&request) {
+            match session_of(&mut self.client)?.submit(&request) {
                 Ok(_) => break,
                 Err(CallError::WouldBlock) => self.take()?,
                 Err(error) => return Err(error.into()),
@@ -64,8 +59,6 @@ where
     }
 
     fn counters(&mut self) -> Counters {
-        self.client
-            .session()
-            .map_or_else(Counters::default, |session| counters_of(&session.stats()))
+        counters_of(&mut self.client)
     }
 }

@@ -69,7 +69,6 @@ fn open(node: &Node<Ipc>, place: &Place) -> Outcome<Topic<[u8]>> {
 
 /// A sample, and the index of its cgroups.
 struct Held {
-    #[expect(dead_code, reason = "what a reader of a snapshot holds is the snapshot")]
     sample: Sample<Ipc, [u8], ()>,
     index: Index,
 }
@@ -95,8 +94,13 @@ impl Client for Reader {
         let Some(sample) = <[u8]>::sample(&self.subscriber)? else {
             return Ok(false);
         };
-        let index = CgroupsSnapshot::validate(<[u8]>::bytes(&sample))?;
-        self.held = Some(Held { sample, index });
+        if let Some(held) = &mut self.held {
+            CgroupsSnapshot::update(&mut held.index, <[u8]>::bytes(&sample))?;
+            held.sample = sample;
+        } else {
+            let index = CgroupsSnapshot::validate(<[u8]>::bytes(&sample))?;
+            self.held = Some(Held { sample, index });
+        }
         Ok(true)
     }
 

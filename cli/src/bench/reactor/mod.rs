@@ -8,20 +8,25 @@ mod stage;
 mod tally;
 
 use std::io::{IsTerminal, Write};
+use std::num::NonZero;
 use std::path::Path;
 
+use bellwire::doctor::scratch::{self, Owned};
 use bellwire::doctor::trial;
 
 use super::args::{Reactor, Subject};
 use crate::exit::{Exit, Failure};
+use crate::out::rate;
 use crate::stop::Stop;
 use protocol::Load;
 use report::Report;
 use stage::Stage;
 use tally::{Row, Sample};
 
-/// More calls a second than this in all are not asked for.
+/// Up to so many calls a second in all are asked for in any case; more only where they can be had.
 const MOST_PACED: u64 = 200_000;
+/// What its directories are called, to begin with.
+const PREFIX: &str = "bellwire-bench-";
 
 pub(crate) fn run(args: &Reactor) -> Result<Exit, Failure> {
     if !trial::IS_POSSIBLE {
@@ -50,7 +55,7 @@ pub(crate) fn run(args: &Reactor) -> Result<Exit, Failure> {
 
 /// All that is measured with one number of sessions.
 fn rows(args: &Reactor, sessions: u32, stop: &Stop, report: &mut Report) -> Result<(), Failure> {
-    let dir = private_dir()?;
+    let (dir, _owned) = private_dir()?;
     let mut stages = Vec::new();
     for subject in [Subject::Epoll, Subject::IoUring, Subject::Seqpacket] {
         progress(&format!("{sessions} sessions: {} begins", subject.as_str()));
@@ -67,25 +72,50 @@ fn rows(args: &Reactor, sessions: u32, stop: &Stop, report: &mut Report) -> Resu
             report.note(format!("{}: {short}", stage.subject.as_str()));
         }
     }
-    let paced = Load::Paced { rate: args.rate };
-    let is_too_much = u64::from(sessions) * u64::from(args.rate) > MOST_PACED;
-    for load in [Some(Load::Closed), Some(paced).filter(|_| !is_too_much)].into_iter().flatten() {
-        let mut row = Row::new(sessions, load, stages.iter().map(|stage| stage.subject));
-        for round in 0..args.rounds {
-            progress(&format!(
-                "{sessions} sessions, {load}: round {} of {}",
-                round + 1,
-                args.rounds
-            ));
-            let samples = one_round(&mut stages, load, args, round)?;
-            if stop.requested().is_some() {
-                return Ok(());
-            }
-            row.add(samples);
-        }
+    let Some(closed) = row(&mut stages, Load::Closed, args, sessions, stop)? else { return Ok(()) };
+    let most = closed.most_calls();
+    report.add(closed);
+    let (paced, wanted) =
+        (Load::Paced { rate: args.rate }, u64::from(sessions) * u64::from(args.rate));
+    if let Some(why) = out_of_reach(wanted, most) {
+        report.note(format!("{sessions} sessions, {paced}, is left out: {why}"));
+    } else if let Some(row) = row(&mut stages, paced, args, sessions, stop)? {
         report.add(row);
     }
     Ok(())
+}
+
+/// Why so many calls a second are not asked for, when one call after the other makes `most`.
+#[allow(clippy::cast_precision_loss, reason = "a rate with three digits")]
+fn out_of_reach(wanted: u64, most: f64) -> Option<String> {
+    let wanted = (wanted > MOST_PACED && wanted as f64 > most).then_some(wanted as f64)?;
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+    Some(format!(
+        "{} calls/s are wanted in all, and calls without a pause make {} at most with {processors} processors; \
+         those that are late would say what a queue costs, and no call",
+        rate(wanted),
+        rate(most),
+    ))
+}
+
+/// All rounds with one load. `None` when they are to stop.
+fn row(
+    stages: &mut [Stage],
+    load: Load,
+    args: &Reactor,
+    sessions: u32,
+    stop: &Stop,
+) -> Result<Option<Row>, Failure> {
+    let mut row = Row::new(sessions, load, stages.iter().map(|stage| stage.subject));
+    for round in 0..args.rounds {
+        progress(&format!("{sessions} sessions, {load}: round {} of {}", round + 1, args.rounds));
+        let samples = one_round(stages, load, args, round)?;
+        if stop.requested().is_some() {
+            return Ok(None);
+        }
+        row.add(samples);
+    }
+    Ok(Some(row))
 }
 
 /// Measures each once, another one first each round.
@@ -120,12 +150,21 @@ fn erase_progress() {
 }
 
 /// A run dir for this benchmark alone, mode 0700.
-fn private_dir() -> Result<tempfile::TempDir, Failure> {
+///
+/// It goes with what is returned. What a run has left that was killed goes now.
+fn private_dir() -> Result<(tempfile::TempDir, Owned), Failure> {
     let temp = std::env::temp_dir();
     // The path of a socket has at most 107 bytes.
     let parent = if temp.as_os_str().len() > 60 { Path::new("/tmp") } else { &temp };
-    tempfile::Builder::new().prefix("bellwire-bench-").tempdir_in(parent).map_err(|error| {
+    scratch::sweep(parent, PREFIX);
+    let failed = |error| {
         Failure::of(Exit::Failed, "cannot make a private run dir", &error)
             .next("name a writable directory in TMPDIR")
-    })
+    };
+    loop {
+        let dir = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent).map_err(failed)?;
+        if let Some(owned) = scratch::own(dir.path()).map_err(failed)? {
+            return Ok((dir, owned));
+        }
+    }
 }

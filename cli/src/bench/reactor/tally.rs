@@ -82,6 +82,12 @@ impl Row {
         }
     }
 
+    /// Calls a second of the fastest round of any server.
+    pub(super) fn most_calls(&self) -> f64 {
+        let samples = self.columns.iter().flat_map(|(_, samples)| samples);
+        samples.map(|sample| sample.calls_per_second).fold(0.0, f64::max)
+    }
+
     /// How many times as much one server's processors worked as another's, in each round.
     pub(super) fn ratio(&self, of: Subject, to: Subject) -> Option<Spread> {
         let column = |wanted| {

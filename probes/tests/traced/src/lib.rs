@@ -2,7 +2,7 @@
 
 mod fire;
 
-/// Fires every probe whose semaphore is held, and says whether samples are wanted.
+/// Fires every probe whose semaphore is held, and says how many samples a second are wanted.
 #[unsafe(no_mangle)]
 pub extern "C" fn fire() -> i32 {
     fire::everything()

@@ -1,5 +1,5 @@
-//! Fires all probes once per line of its input, and prints whether samples are wanted: `1` or `0`. With an argument, the
-//! probes of the shared library of that name.
+//! Fires all probes once per line of its input, and prints how many samples a second are wanted, 0 for none. With an
+//! argument, the probes of the shared library of that name.
 
 mod fire;
 

@@ -1,0 +1,104 @@
+//! What a server says that it has counted: a report, as an observer decodes it.
+
+use std::time::SystemTime;
+
+use bellwire::{Backend, Message, ServerReport, ServerStats, ServiceName};
+
+/// Before the counters.
+const HEAD: usize = 48;
+const NAME: usize = 64;
+/// More counters in a row, and rows, are not believed.
+const MOST: usize = 4096;
+
+/// Decodes a report and compares it with a second reading of docs/wire.md.
+pub fn run(input: &[u8]) {
+    let decoded = ServerReport::decode(input);
+    let Some(read) = Reading::of(input) else {
+        let malformed = decoded.expect_err("the rules forbid it");
+        assert!(malformed.at <= input.len() && malformed.len == input.len(), "{malformed}");
+        return;
+    };
+    let report = decoded.expect("the rules allow it");
+    assert_eq!((report.pid, report.workers), (read.u32(0x04), read.u32(0x10)));
+    let since = report.started.duration_since(SystemTime::UNIX_EPOCH).expect("not before 1970");
+    assert_eq!(since.as_nanos(), u128::from(read.u64(0x08)));
+    assert_eq!(report.backend, backend(input[0x14]));
+    assert_eq!(report.backend_asked, backend(input[0x15]).unwrap_or(Backend::Auto));
+    assert_eq!((report.max_sessions, report.max_in_flight), (read.u64(0x18), read.u64(0x20)));
+    read.counters(&report.total, HEAD);
+    assert_eq!(report.services.len(), read.rows);
+    for (nth, row) in report.services.iter().enumerate() {
+        let at = HEAD + 8 * read.columns + nth * read.row();
+        assert_eq!(row.service.to_field(), input[at..at + NAME]);
+        read.counters(&row.stats, at + NAME);
+        let ServerStats { accepted, answered, refused, lost, .. } = row.stats;
+        let ended = [answered, refused, lost].map(u128::from).iter().sum();
+        assert_eq!(
+            u128::from(row.stats.in_flight()),
+            u128::from(accepted).saturating_sub(ended),
+            "in flight"
+        );
+    }
+    // What this version writes it reads, and it is the same.
+    let mut again = Vec::new();
+    report.encode(&mut again);
+    assert_eq!(ServerReport::decode(&again), Ok(report));
+}
+
+/// The rules of docs/wire.md about a report, written down a second time.
+struct Reading<'a> {
+    bytes: &'a [u8],
+    rows: usize,
+    /// Counters in a row.
+    columns: usize,
+}
+
+impl<'a> Reading<'a> {
+    /// `None` unless the bytes keep the rules.
+    fn of(bytes: &'a [u8]) -> Option<Self> {
+        if bytes.len() < HEAD {
+            return None;
+        }
+        let mut read = Self { bytes, rows: 0, columns: 0 };
+        (read.rows, read.columns) = (read.u32(0x28) as usize, read.u32(0x2c) as usize);
+        let (rows, columns) = (read.rows, read.columns);
+        let are_believed = rows <= MOST && columns <= MOST;
+        let fits = are_believed && bytes.len() == HEAD + 8 * columns + rows * read.row();
+        let names = || {
+            (0..rows).all(|nth| {
+                let at = HEAD + 8 * columns + nth * read.row();
+                let field = bytes[at..].first_chunk().unwrap();
+                ServiceName::from_field(field).is_ok()
+            })
+        };
+        (read.u32(0) == 1 && fits && names()).then_some(read)
+    }
+
+    /// The length of a service's row.
+    fn row(&self) -> usize {
+        NAME + 8 * self.columns
+    }
+
+    fn u32(&self, at: usize) -> u32 {
+        u32::from_le_bytes(*self.bytes[at..].first_chunk().unwrap())
+    }
+
+    fn u64(&self, at: usize) -> u64 {
+        u64::from_le_bytes(*self.bytes[at..].first_chunk().unwrap())
+    }
+
+    /// Those that the writer had and this version knows stand in their order; the rest is 0.
+    fn counters(&self, found: &ServerStats, at: usize) {
+        for (nth, value) in found.values().into_iter().enumerate() {
+            let told = if nth < self.columns { self.u64(at + 8 * nth) } else { 0 };
+            assert_eq!(value, told, "{}", ServerStats::NAMES[nth]);
+        }
+    }
+}
+
+fn backend(code: u8) -> Option<Backend> {
+    [Backend::Epoll, Backend::IoUring, Backend::ThreadPool]
+        .into_iter()
+        .zip(1..)
+        .find_map(|(backend, of)| (of == code).then_some(backend))
+}

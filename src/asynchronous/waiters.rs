@@ -1,0 +1,97 @@
+//! Those that wait for an answer, by what they sent.
+
+use std::task::Waker;
+
+use bellwire_core::call::Ticket;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+use crate::CallError;
+
+/// Calls that were sent, or batches, and answers that nobody has fetched yet.
+pub(super) struct Waiters<R>(HashMap<Ticket, Waiting<R>, FixedState>);
+
+/// What was sent.
+enum Waiting<R> {
+    /// Nobody has asked yet, or this one.
+    Asked(Option<Waker>),
+    Answered(Result<R, CallError>),
+}
+
+/// What who asks is told.
+pub(super) enum Asked<R> {
+    /// It is woken when there is an answer.
+    Waits,
+    Answered(Result<R, CallError>),
+    /// It does not wait here, or no more.
+    Unknown,
+}
+
+impl<R> Default for Waiters<R> {
+    fn default() -> Self {
+        Self(HashMap::default())
+    }
+}
+
+impl<R> Waiters<R> {
+    pub(super) fn expect(&mut self, ticket: Ticket) {
+        self.0.insert(ticket, Waiting::Asked(None));
+    }
+
+    pub(super) fn is_any(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    /// Those without an answer.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = Ticket> {
+        let waiting = self.0.iter().filter(|(_, of)| matches!(of, Waiting::Asked(_)));
+        waiting.map(|(ticket, _)| *ticket)
+    }
+
+    pub(super) fn ask(&mut self, ticket: Ticket, waker: &Waker) -> Asked<R> {
+        match self.0.get_mut(&ticket) {
+            Some(Waiting::Asked(Some(known))) => known.clone_from(waker),
+            Some(Waiting::Asked(none)) => *none = Some(waker.clone()),
+            Some(Waiting::Answered(_)) | None => {
+                return match self.0.remove(&ticket) {
+                    Some(Waiting::Answered(answer)) => Asked::Answered(answer),
+                    _ => Asked::Unknown,
+                };
+            }
+        }
+        Asked::Waits
+    }
+
+    /// Whether it had no answer yet.
+    pub(super) fn forget(&mut self, ticket: Ticket) -> bool {
+        matches!(self.0.remove(&ticket), Some(Waiting::Asked(_)))
+    }
+
+    /// Who is to be woken is put into `woken`. What nobody waits for is dropped.
+    pub(super) fn hand_on(
+        &mut self,
+        ticket: Ticket,
+        answer: Result<R, CallError>,
+        woken: &mut Vec<Waker>,
+    ) {
+        if let Some(waiting) = self.0.get_mut(&ticket)
+            && let Waiting::Asked(waker) = std::mem::replace(waiting, Waiting::Answered(answer))
+        {
+            woken.extend(waker);
+        }
+    }
+
+    /// The same with an error, which is given back if nobody here waits for it.
+    pub(super) fn fail(
+        &mut self,
+        ticket: Ticket,
+        error: CallError,
+        woken: &mut Vec<Waker>,
+    ) -> Option<CallError> {
+        if !self.0.contains_key(&ticket) {
+            return Some(error);
+        }
+        self.hand_on(ticket, Err(error), woken);
+        None
+    }
+}
