@@ -15,15 +15,25 @@ const PARENT: &str = "BELLWIRE_TEST_PARENT";
 /// A child that is killed with this, at the latest.
 pub(crate) struct Running(Child);
 
+/// What Wine says when a process that it started ended before its first instruction: one of some thousands on a busy
+/// machine. Windows itself has no such thing.
+const NOT_STARTED: i32 = windows_sys::Win32::Foundation::ERROR_INTERNAL_ERROR as i32;
+
 /// Starts `body`, the full name of a test that does nothing elsewhere.
 pub(crate) fn start(body: &str, run_dir: &Path) -> Running {
-    let child = Command::new(std::env::current_exe().unwrap())
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
         .args(["--exact", body, "--nocapture", "--test-threads=1"])
         .env(RUN_DIR, run_dir)
         .env(PARENT, std::process::id().to_string())
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .spawn();
+        .stdout(Stdio::null());
+    let mut child = command.spawn();
+    for _ in 0..3 {
+        if child.as_ref().is_err_and(|error| error.raw_os_error() == Some(NOT_STARTED)) {
+            child = command.spawn();
+        }
+    }
     Running(child.unwrap())
 }
 
