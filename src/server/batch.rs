@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use bellwire_core::batch::{BatchBuilder, BatchError, BatchView};
 use bellwire_core::wire::Status;
 
-use super::handler::{Answer, Call, Caller, Request, explain};
+use super::handler::{Answer, Call, Caller, Request, explain, guarded};
 use crate::session::write_together;
 use crate::{HandlerError, Malformed, Message, Service};
 
@@ -104,30 +104,12 @@ where
         Self { function, service: PhantomData }
     }
 
-    fn run(
-        &self,
-        caller: &Caller,
-        requests: &[S::Request],
-        mut answers: Answers<'_, S::Response>,
-    ) -> Status {
-        let run = || (self.function)(caller, requests, &mut answers);
-        match catch_unwind(AssertUnwindSafe(run)) {
-            Ok(()) => {
-                answers.finish();
-                Status::Ok
-            }
-            Err(_) => Status::Panicked,
-        }
+    fn run(&self, caller: &Caller, requests: &[S::Request], mut answers: Answers<'_, S::Response>) {
+        (self.function)(caller, requests, &mut answers);
+        answers.finish();
     }
-}
 
-impl<S, F> Call for TypedBatch<S, F>
-where
-    S: Service,
-    F: Fn(&Caller, &[S::Request], &mut Answers<'_, S::Response>) + Send + Sync,
-{
-    /// A request that comes alone is a batch of one.
-    fn call(&self, caller: &Caller, request: Request<'_>, answer: &mut Answer) -> Status {
+    fn one(&self, caller: &Caller, request: Request<'_>, answer: &mut Answer) -> Status {
         let request = match request.decode::<S::Request>() {
             Ok(request) => request,
             Err(malformed) => {
@@ -137,19 +119,11 @@ where
         };
         let Some(batch) = answer.batch(1, usize::MAX) else { return Status::TooLarge };
         let answers = Answers { batch, malformed: &[], due: 1, response: PhantomData };
-        match self.run(caller, &[request], answers) {
-            Status::Ok => answer.finish_item(),
-            status => status,
-        }
+        self.run(caller, &[request], answers);
+        answer.finish_item()
     }
 
-    fn call_batch(
-        &self,
-        caller: &Caller,
-        bytes: &[u8],
-        limit: usize,
-        answer: &mut Answer,
-    ) -> Status {
+    fn all(&self, caller: &Caller, bytes: &[u8], limit: usize, answer: &mut Answer) -> Status {
         let view = match BatchView::parse(bytes) {
             Ok(view) => view,
             Err(error) => return refuse(error, answer),
@@ -167,11 +141,30 @@ where
         }
         let due = requests.len();
         let answers = Answers { batch, malformed: &malformed, due, response: PhantomData };
-        let status = self.run(caller, &requests, answers);
-        if status == Status::Ok {
-            answer.finish_batch();
-        }
-        status
+        self.run(caller, &requests, answers);
+        answer.finish_batch();
+        Status::Ok
+    }
+}
+
+impl<S, F> Call for TypedBatch<S, F>
+where
+    S: Service,
+    F: Fn(&Caller, &[S::Request], &mut Answers<'_, S::Response>) + Send + Sync,
+{
+    /// A request that comes alone is a batch of one.
+    fn call(&self, caller: &Caller, request: Request<'_>, answer: &mut Answer) -> Status {
+        guarded(answer, |answer| self.one(caller, request, answer))
+    }
+
+    fn call_batch(
+        &self,
+        caller: &Caller,
+        batch: &[u8],
+        limit: usize,
+        answer: &mut Answer,
+    ) -> Status {
+        guarded(answer, |answer| self.all(caller, batch, limit, answer))
     }
 }
 

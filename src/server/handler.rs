@@ -151,6 +151,30 @@ where
     pub(super) fn new(function: F) -> Self {
         Self { function, service: PhantomData }
     }
+
+    #[inline]
+    fn respond(&self, caller: &Caller, request: Request<'_>, answer: &mut Answer) -> Status {
+        let request = match request.decode::<S::Request>() {
+            Ok(request) => request,
+            Err(malformed) => {
+                answer.explain(&malformed.to_string());
+                return Status::Malformed;
+            }
+        };
+        match (self.function)(caller, request) {
+            Ok(response) => {
+                match response.as_payload() {
+                    Some(payload) => answer.payload = Some(payload.clone()),
+                    None => response.encode(&mut answer.bytes),
+                }
+                Status::Ok
+            }
+            Err(error) => {
+                answer.explain(error.reason());
+                Status::Failed
+            }
+        }
+    }
 }
 
 impl<S, F> Call for Typed<S, F>
@@ -159,29 +183,7 @@ where
     F: Fn(&Caller, S::Request) -> Result<S::Response, HandlerError> + Send + Sync,
 {
     fn call(&self, caller: &Caller, request: Request<'_>, answer: &mut Answer) -> Status {
-        let request = match request.decode::<S::Request>() {
-            Ok(request) => request,
-            Err(malformed) => {
-                answer.explain(&malformed.to_string());
-                return Status::Malformed;
-            }
-        };
-        // A handler that panics fails its call; what it shares with others is its own to keep whole, as
-        // with a thread that panics.
-        match catch_unwind(AssertUnwindSafe(|| (self.function)(caller, request))) {
-            Ok(Ok(response)) => {
-                match response.as_payload() {
-                    Some(payload) => answer.payload = Some(payload.clone()),
-                    None => response.encode(&mut answer.bytes),
-                }
-                Status::Ok
-            }
-            Ok(Err(error)) => {
-                answer.explain(error.reason());
-                Status::Failed
-            }
-            Err(_) => Status::Panicked,
-        }
+        guarded(answer, |answer| self.respond(caller, request, answer))
     }
 
     fn call_batch(
@@ -191,8 +193,20 @@ where
         limit: usize,
         answer: &mut Answer,
     ) -> Status {
-        batch::item_by_item::<S>(batch, limit, answer, |request| (self.function)(caller, request))
+        let handle = |request| (self.function)(caller, request);
+        guarded(answer, |answer| batch::item_by_item::<S>(batch, limit, answer, handle))
     }
+}
+
+/// Runs what answers a call. A handler that panics, or a message that does in becoming bytes or out of them, fails its
+/// call alone; what it shares with others is its own to keep whole, as with a thread that panics.
+#[inline]
+pub(super) fn guarded(answer: &mut Answer, run: impl FnOnce(&mut Answer) -> Status) -> Status {
+    let ended = catch_unwind(AssertUnwindSafe(|| run(answer)));
+    ended.unwrap_or_else(|_| {
+        answer.clear();
+        Status::Panicked
+    })
 }
 
 pub(super) fn explain(reason: &str, answer: &mut Vec<u8>) {

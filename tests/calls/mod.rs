@@ -2,6 +2,7 @@
 
 mod cancel;
 mod full;
+mod panics;
 mod pipeline;
 mod pressure;
 mod stop;

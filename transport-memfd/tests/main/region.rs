@@ -34,6 +34,22 @@ fn what_the_owner_writes_the_peer_reads() {
 }
 
 #[test]
+fn messages_of_every_length_arrive_whole_and_write_nothing_beyond() {
+    let (own, fd) = OwnRegion::create("lane", SIZE, |_| {}).unwrap();
+    let peer = PeerRegion::verify_and_map(fd, SIZE).unwrap();
+    let bytes: Vec<u8> = (0..600_u32).map(|n| 1 + (n % 251) as u8).collect();
+    for (at, len) in (0..=20).flat_map(|at| (0..=520).map(move |len| (at, len))) {
+        own.write(0, &[0; 640]);
+        own.write(at, &bytes[..len]);
+        let mut seen = [0xff; 640];
+        peer.read(0, &mut seen);
+        assert_eq!(seen[at..at + len], bytes[..len], "{len} bytes at {at}");
+        let is_beyond = |(n, byte): (usize, &u8)| (n < at || n >= at + len) && *byte != 0;
+        assert!(!seen.iter().enumerate().any(is_beyond), "{len} bytes at {at}");
+    }
+}
+
+#[test]
 fn a_new_region_is_zeroed_and_allocated() {
     let (_own, fd) = OwnRegion::create("lane", SIZE, |_| {}).unwrap();
     let stat = rustix::fs::fstat(&fd).unwrap();

@@ -1,0 +1,93 @@
+//! Messages that panic where they become bytes, or are made of them: one call fails, and the server goes on.
+
+use bellwire::{CallError, Client, Malformed, Message, Server, ServerConfig, Service, Status};
+
+use crate::support::guard::until;
+use crate::support::house::{Dir, patient};
+
+/// A byte that says where it panics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Brittle(u8);
+
+const HELD: Brittle = Brittle(0);
+const BREAKS_IN_THE_READER: Brittle = Brittle(1);
+const BREAKS_IN_THE_ANSWER: Brittle = Brittle(2);
+
+/// The answer to one.
+#[derive(Debug, PartialEq, Eq)]
+struct Back(u8);
+
+impl Message for Brittle {
+    fn encode(&self, into: &mut Vec<u8>) {
+        into.push(self.0);
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        assert_ne!(bytes, [BREAKS_IN_THE_READER.0]);
+        u8::decode(bytes).map(Self)
+    }
+}
+
+impl Message for Back {
+    fn encode(&self, into: &mut Vec<u8>) {
+        into.push(self.0);
+        assert_ne!(self.0, BREAKS_IN_THE_ANSWER.0);
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        u8::decode(bytes).map(Self)
+    }
+}
+
+struct ByItem;
+struct ByBatch;
+
+impl Service for ByItem {
+    const NAME: &'static str = "brittle";
+    type Request = Brittle;
+    type Response = Back;
+}
+
+impl Service for ByBatch {
+    const NAME: &'static str = "brittle-batches";
+    type Request = Brittle;
+    type Response = Back;
+}
+
+fn panicked<T>(result: &Result<T, CallError>) -> bool {
+    matches!(result, Err(CallError::Declined { status: Status::Panicked }))
+}
+
+fn goes_on<S: Service<Request = Brittle, Response = Back>>(client: &mut Client<S>) {
+    for breaks in [BREAKS_IN_THE_READER, BREAKS_IN_THE_ANSWER] {
+        let session = client.connect().unwrap();
+        assert!(panicked(&session.call(&breaks)), "{breaks:?}");
+        assert_eq!(session.call(&HELD).unwrap(), Back(0), "after {breaks:?}");
+        let whole = session.call_batch(&[HELD, breaks]).map(Iterator::count);
+        assert!(panicked(&whole), "{breaks:?} in a batch");
+        let replies = session.call_batch(&[HELD, HELD]).unwrap();
+        let held = replies.filter(|reply| *reply.as_ref().unwrap() == Back(0)).count();
+        assert_eq!(held, 2, "after {breaks:?} in a batch");
+    }
+}
+
+#[test]
+fn a_message_that_panics_fails_its_call_and_nothing_else() {
+    for workers in [0, 2] {
+        let dir = Dir::new();
+        let config = ServerConfig { workers, ..ServerConfig::default() };
+        let mut builder = Server::builder_with(&dir.run_dir, config);
+        builder.serve::<ByItem>(|_, request| Ok(Back(request.0))).unwrap();
+        builder
+            .serve_batches::<ByBatch>(|_, requests, answers| {
+                answers.extend(requests.iter().map(|request| Back(request.0)));
+            })
+            .unwrap();
+        let server = builder.start().unwrap();
+        goes_on(&mut Client::<ByItem>::with_config(&dir.run_dir, patient()));
+        goes_on(&mut Client::<ByBatch>::with_config(&dir.run_dir, patient()));
+        // Two alone, and two batches that count as one request each, with each service; counted when the server sleeps.
+        until("all are counted", || server.stats().panics == 8);
+        assert_eq!(server.stats().admitted, 2, "one session each, all along");
+    }
+}
