@@ -60,12 +60,6 @@ pub trait OwnMemory {
     fn tell(&self, offset: usize, value: u64) {
         let _ = (offset, value);
     }
-
-    /// A hint that the own lane will be written at `offset` soon; inside the lane. May do nothing.
-    #[inline]
-    fn will_write(&self, offset: usize) {
-        let _ = offset;
-    }
 }
 
 /// The memory that the peer writes: its page and its lane. Every load from it goes through here, so a

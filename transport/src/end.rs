@@ -66,11 +66,6 @@ impl<R: Deref<Target = OwnRange>> OwnMemory for OwnEnd<R> {
             self.page.store_u64(offset, value, Ordering::Relaxed);
         }
     }
-
-    #[inline]
-    fn will_write(&self, offset: usize) {
-        self.lane.will_write(offset);
-    }
 }
 
 impl<R: Deref<Target = PeerRange>> PeerMemory for PeerEnd<R> {

@@ -96,14 +96,6 @@ impl OwnRange {
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to.as_ptr(), bytes.len()) };
     }
 
-    /// A hint that `offset` will be written soon: takes its cache line away from other processors now.
-    #[inline]
-    pub fn will_write(&self, offset: usize) {
-        if let Some(at) = self.range.at(offset, 1) {
-            prefetch::<true>(at);
-        }
-    }
-
     /// The low half of the word at `offset`, for whoever waits or wakes there; `None` outside.
     #[inline]
     pub fn low_half(&self, offset: usize) -> Option<&AtomicU32> {
@@ -168,7 +160,7 @@ impl PeerRange {
     #[inline]
     pub fn will_read(&self, offset: usize) {
         if let Some(at) = self.0.at(offset, 1) {
-            prefetch::<false>(at);
+            prefetch(at);
         }
     }
 
@@ -230,20 +222,14 @@ impl Range {
     }
 }
 
-/// Asks for a cache line, for writing or for reading; does nothing where there is no such instruction.
+/// Asks for a cache line that will be read; does nothing where there is no such instruction.
 #[inline]
-fn prefetch<const WRITE: bool>(at: NonNull<u8>) {
+fn prefetch(at: NonNull<u8>) {
     #[cfg(target_arch = "x86_64")]
     {
-        use std::arch::x86_64::{_MM_HINT_ET0, _MM_HINT_T0, _mm_prefetch};
-        let at = at.as_ptr().cast_const().cast();
-        if WRITE {
-            // SAFETY: a prefetch is a hint: it neither faults nor changes what any load sees.
-            unsafe { _mm_prefetch::<_MM_HINT_ET0>(at) };
-        } else {
-            // SAFETY: as above.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(at) };
-        }
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch is a hint: it neither faults nor changes what any load sees.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.as_ptr().cast_const().cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = at;

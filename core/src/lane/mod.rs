@@ -233,7 +233,6 @@ impl Lanes {
         if look_space {
             self.tell(own);
         }
-        self.sender.prepare(own);
         Wake { data, space }
     }
 
@@ -311,14 +310,13 @@ impl Lanes {
         self.receiver.has_more(peer).map(|_| ())
     }
 
-    /// Whether the peer has published something that was not seen yet: one load, for spinning.
+    /// Whether the peer has published something that was not seen yet: one load, for spinning. With it the processor
+    /// fetches where the next record will lie: after the peer has written it and then `tail`, all of them come over
+    /// together instead of the record after `tail`. While nothing is written they are in the cache, and cost nothing.
     #[inline]
     pub fn moved<P: PeerMemory>(&self, peer: &P) -> bool {
-        let moved = peer.load(Word::Tail, Ordering::Relaxed) != self.receiver.seen();
-        if moved {
-            self.receiver.fetch(peer);
-        }
-        moved
+        self.receiver.fetch(peer);
+        peer.load(Word::Tail, Ordering::Relaxed) != self.receiver.seen()
     }
 
     /// Whether there are records of the peer that were seen and not taken, or a lie that was seen and not told.

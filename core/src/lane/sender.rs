@@ -1,4 +1,3 @@
-use super::LINE;
 use super::epoch::{Epoch, LaneStats, LaneTerms, MOST_ATTACHED, MOST_OUTSTANDING, Ring};
 use super::sizing::{FULL_LIMIT, FULL_SHARE, Resize, longest, pages, quarter, step};
 use crate::sync::Ordering;
@@ -495,14 +494,6 @@ impl Sender {
         let moved = Moved { from: self.published, to: self.written };
         self.published = self.written;
         Some(moved)
-    }
-
-    /// Has the processor take the lines of the next record away from the peer's processor while nobody waits for
-    /// them, instead of when the record is written.
-    #[inline]
-    pub(super) fn prepare<O: OwnMemory>(&self, own: &O) {
-        own.will_write(self.ring.offset(self.written));
-        own.will_write(self.ring.offset(self.written + LINE));
     }
 
     /// The position that the peer's `head` must pass for the record that did not fit.

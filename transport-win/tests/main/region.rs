@@ -64,7 +64,6 @@ fn what_the_owner_writes_the_peer_reads() {
     let peer = PeerRegion::verify_and_map(section, SIZE).unwrap();
     assert_eq!(peer.read_header::<8>(0), *b"constant");
     own.write(SIZE - 4, b"tail");
-    own.will_write(SIZE - 1);
     own.store_u64(128, 0x1_0000_0002, Ordering::Release);
     peer.will_read(128);
     assert_eq!(peer.load_u64(128, Ordering::Acquire), 0x1_0000_0002);
