@@ -34,7 +34,7 @@ pub struct PeerRange(Range);
 /// lines the peer's processor has, among them. A message is encoded 8 or 16 bytes at a time and `memcpy` would read it 32
 /// or 64 at a time, so each record waited for what was written before it. Intel's optimization manual says more under
 /// "store forwarding"; ADR 0027 has what it cost.
-const SHORT: usize = 256;
+const SHORT: usize = 2048;
 
 /// A mapped range, and the checks of offsets into it.
 #[derive(Clone, Copy, Debug)]

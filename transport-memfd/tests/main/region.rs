@@ -37,11 +37,13 @@ fn what_the_owner_writes_the_peer_reads() {
 fn messages_of_every_length_arrive_whole_and_write_nothing_beyond() {
     let (own, fd) = OwnRegion::create("lane", SIZE, |_| {}).unwrap();
     let peer = PeerRegion::verify_and_map(fd, SIZE).unwrap();
-    let bytes: Vec<u8> = (0..600_u32).map(|n| 1 + (n % 251) as u8).collect();
-    for (at, len) in (0..=20).flat_map(|at| (0..=520).map(move |len| (at, len))) {
-        own.write(0, &[0; 640]);
+    let bytes: Vec<u8> = (0..2100_u32).map(|n| 1 + (n % 251) as u8).collect();
+    // Those that are copied word by word, and those that are not.
+    let lengths = || (0..=80).chain(2030..=2070);
+    for (at, len) in (0..=20).flat_map(|at| lengths().map(move |len| (at, len))) {
+        own.write(0, &[0; 2200]);
         own.write(at, &bytes[..len]);
-        let mut seen = [0xff; 640];
+        let mut seen = [0xff; 2200];
         peer.read(0, &mut seen);
         assert_eq!(seen[at..at + len], bytes[..len], "{len} bytes at {at}");
         let is_beyond = |(n, byte): (usize, &u8)| (n < at || n >= at + len) && *byte != 0;
