@@ -22,6 +22,8 @@ pub(super) struct Reading {
     released: u64,
     /// The header that was served at `at`, in this operation.
     header: Option<Valid>,
+    /// It is of an operation before, which did not follow that switch.
+    is_kept: bool,
     is_copied: bool,
     /// The message whose last part was served last, as far as it was read.
     message: Vec<u8>,
@@ -45,6 +47,7 @@ impl Reading {
             tail: 0,
             released: 0,
             header: None,
+            is_kept: false,
             is_copied: false,
             message: Vec::new(),
             has_holes: false,
@@ -54,10 +57,10 @@ impl Reading {
         }
     }
 
-    /// A new operation: the header of a switch that was not followed is read again.
+    /// A new operation: the header of a switch that was not followed was kept, or may be read again.
     pub(super) fn begin(&mut self) {
         self.settle();
-        self.header = None;
+        self.is_kept = self.header.is_some();
     }
 
     /// Where the next header is, in bytes from the epoch's start.
@@ -115,6 +118,10 @@ impl Reading {
         }
         let again = self.offset();
         self.settle();
+        if std::mem::take(&mut self.is_kept) {
+            self.header = None;
+            return self.is_header(offset, len);
+        }
         assert!(self.header.is_none(), "the header of a switch is read twice");
         assert!(offset as u64 != again || again == self.offset(), "a header is read twice");
         self.is_header(offset, len)
@@ -191,6 +198,7 @@ impl Reading {
         }
         self.at += header.size();
         self.header = None;
+        self.is_kept = false;
     }
 
     fn assert_trusting(&self) {
