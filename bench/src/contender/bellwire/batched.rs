@@ -109,7 +109,7 @@ where
         if self.in_flight == MOST_IN_FLIGHT {
             self.take()?;
         }
-        // What the server has answered may still lie in the lane: it tells in its own time how far it has read.
+        // A server that was kept from running has read none of them yet: with what is lost at the lane's end they may fill it.
         loop {
             match session_of(&mut self.client)?.submit_batch(&self.waiting) {
                 Ok(_) => break,
