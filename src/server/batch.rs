@@ -110,12 +110,9 @@ where
     }
 
     fn one(&self, caller: &Caller, request: Request<'_>, answer: &mut Answer) -> Status {
-        let request = match request.decode::<S::Request>() {
+        let request = match request.decode(answer) {
             Ok(request) => request,
-            Err(malformed) => {
-                answer.explain(&malformed.to_string());
-                return Status::Malformed;
-            }
+            Err(status) => return status,
         };
         let Some(batch) = answer.batch(1, usize::MAX) else { return Status::TooLarge };
         let answers = Answers { batch, malformed: &[], due: 1, response: PhantomData };

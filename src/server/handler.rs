@@ -56,11 +56,14 @@ pub(super) enum Request<'a> {
 }
 
 impl Request<'_> {
-    pub(super) fn decode<M: Message>(self) -> Result<M, Malformed> {
-        match self {
+    /// What is asked; else the status to answer with, and the reason as the answer.
+    #[inline]
+    pub(super) fn decode<M: Message>(self, answer: &mut Answer) -> Result<M, Status> {
+        let decoded = match self {
             Self::Buffer(buffer, len) => M::take(buffer, len),
             Self::Mapped(payload) => M::from_payload(payload),
-        }
+        };
+        decoded.map_err(|malformed| malformed_status(&malformed, answer))
     }
 }
 
@@ -154,12 +157,9 @@ where
 
     #[inline]
     fn respond(&self, caller: &Caller, request: Request<'_>, answer: &mut Answer) -> Status {
-        let request = match request.decode::<S::Request>() {
+        let request = match request.decode(answer) {
             Ok(request) => request,
-            Err(malformed) => {
-                answer.explain(&malformed.to_string());
-                return Status::Malformed;
-            }
+            Err(status) => return status,
         };
         match (self.function)(caller, request) {
             Ok(response) => {
@@ -207,6 +207,12 @@ pub(super) fn guarded(answer: &mut Answer, run: impl FnOnce(&mut Answer) -> Stat
         answer.clear();
         Status::Panicked
     })
+}
+
+#[cold]
+fn malformed_status(malformed: &Malformed, answer: &mut Answer) -> Status {
+    answer.explain(&malformed.to_string());
+    Status::Malformed
 }
 
 pub(super) fn explain(reason: &str, answer: &mut Vec<u8>) {
