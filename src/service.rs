@@ -40,7 +40,8 @@ pub trait Service: 'static {
 /// A value that crosses between processes as bytes.
 ///
 /// `decode` reads private memory: the bytes were copied out of the peer's lane and cannot change. They are
-/// still another process's words: decode must check all of them.
+/// still another process's words: decode must check all of them. A server bears it when one of these functions panics, and
+/// fails the call, as it does when a handler panics; at the client's end the panic is its caller's.
 pub trait Message: Sized {
     /// How many bytes each value of this type has, where all have as many: items of a batch are then written and read
     /// together, without a look at each. `None`, the default, is right for every type. Together with a number comes

@@ -312,7 +312,7 @@ impl Lanes {
 
     /// Whether the peer has published something that was not seen yet: one load, for spinning. With it the processor
     /// fetches where the next record will lie: after the peer has written it and then `tail`, all of them come over
-    /// together instead of the record after `tail`. While nothing is written they are in the cache, and cost nothing.
+    /// together instead of the record after `tail`. While nothing is written they are in the cache, and cheap to ask for.
     #[inline]
     pub fn moved<P: PeerMemory>(&self, peer: &P) -> bool {
         self.receiver.fetch(peer);
