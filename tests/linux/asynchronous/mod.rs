@@ -7,6 +7,7 @@ mod full;
 mod tasks;
 
 use std::fmt::Debug;
+use std::pin::pin;
 use std::time::Duration;
 
 use bellwire::{
@@ -26,7 +27,11 @@ use crate::support::services::{Echo, Hold};
 fn in_each_runtime(test: impl AsyncFn()) {
     for runtime in [current, several] {
         let runtime = runtime();
-        runtime.block_on(async { tokio::time::timeout(PATIENCE, test()).await.expect("it hangs") });
+        runtime.block_on(async {
+            // Dropped by a panic if it hangs, which lets those go on whom it holds.
+            let mut test = pin!(test());
+            tokio::time::timeout(PATIENCE, &mut test).await.expect("it hangs");
+        });
     }
 }
 
