@@ -185,6 +185,13 @@ impl CallError {
     }
 }
 
+/// For `?` with the error of one item of a batch.
+impl From<Box<CallError>> for CallError {
+    fn from(error: Box<CallError>) -> Self {
+        *error
+    }
+}
+
 impl From<CallFailed> for CallError {
     fn from(failed: CallFailed) -> Self {
         match failed {

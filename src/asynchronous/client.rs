@@ -115,7 +115,7 @@ where
     pub async fn call_batch<'r>(
         &self,
         requests: impl IntoIterator<Item = &'r S::Request> + Clone,
-    ) -> Result<Vec<Result<S::Response, CallError>>, CallError>
+    ) -> Result<Vec<Result<S::Response, Box<CallError>>>, CallError>
     where
         S::Request: 'r,
     {
@@ -133,7 +133,7 @@ where
         &self,
         requests: impl IntoIterator<Item = &'r S::Request> + Clone,
         limit: Duration,
-    ) -> Result<Vec<Result<S::Response, CallError>>, CallError>
+    ) -> Result<Vec<Result<S::Response, Box<CallError>>>, CallError>
     where
         S::Request: 'r,
     {
@@ -193,7 +193,7 @@ where
         &self,
         requests: impl IntoIterator<Item = &'r S::Request> + Clone,
         executed: &mut Executed,
-    ) -> Result<Vec<Result<S::Response, CallError>>, CallError>
+    ) -> Result<Vec<Result<S::Response, Box<CallError>>>, CallError>
     where
         S::Request: 'r,
     {

@@ -109,7 +109,7 @@ where
     pub async fn call_batch<'r>(
         &self,
         requests: impl IntoIterator<Item = &'r S::Request>,
-    ) -> Result<Vec<Result<S::Response, CallError>>, CallError>
+    ) -> Result<Vec<Result<S::Response, Box<CallError>>>, CallError>
     where
         S::Request: 'r,
     {
@@ -124,7 +124,7 @@ where
         &self,
         requests: impl IntoIterator<Item = &'r S::Request>,
         timeout: Duration,
-    ) -> Result<Vec<Result<S::Response, CallError>>, CallError>
+    ) -> Result<Vec<Result<S::Response, Box<CallError>>>, CallError>
     where
         S::Request: 'r,
     {
@@ -182,7 +182,7 @@ where
         &self,
         requests: impl IntoIterator<Item = &'r S::Request>,
         executed: &mut Executed,
-    ) -> Result<Vec<Result<S::Response, CallError>>, CallError>
+    ) -> Result<Vec<Result<S::Response, Box<CallError>>>, CallError>
     where
         S::Request: 'r,
     {

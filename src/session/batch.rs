@@ -1,31 +1,17 @@
 //! Many requests in one message.
 
 use std::borrow::Borrow;
-use std::fmt;
-use std::iter::FusedIterator;
-use std::marker::PhantomData;
 
 use bellwire_core::Deadline;
+use bellwire_core::Executed;
 use bellwire_core::Port;
-use bellwire_core::batch::{BatchBuilder, BatchView, Items};
+use bellwire_core::batch::{BatchBuilder, BatchView};
 use bellwire_core::call::Ticket;
 use bellwire_core::counters::Outcome;
-use bellwire_core::{Executed, Whose};
 
-use super::{Answer, Body, Outgoing, Session, books, check};
+use super::replies::{LeftOut, Replies};
+use super::{Answer, Body, Outgoing, Session, books};
 use crate::{CallError, Malformed, Message, Service};
-
-/// The answers to a batch: one for each request, in their order.
-///
-/// They are decoded one by one, from where they arrived.
-pub struct Replies<'a, S: Service> {
-    items: Items<'a>,
-    /// The requests that were not sent, in their order.
-    left_out: std::vec::IntoIter<LeftOut>,
-    /// How many answers were given.
-    given: usize,
-    service: PhantomData<fn(&S)>,
-}
 
 /// A batch that is ready to be sent.
 #[derive(Debug)]
@@ -57,20 +43,13 @@ struct Shape {
     left_out: Vec<LeftOut>,
 }
 
-/// A request that fits no message together with those before it.
-#[derive(Clone, Copy, Debug)]
-struct LeftOut {
-    at: usize,
-    len: u64,
-    limit: u64,
-}
-
 impl<S: Service> Session<S> {
     /// Calls with many requests in one message and waits for the answers, at most for the time set when the session
     /// was opened. In a steady state nothing is allocated here.
     ///
     /// A request that the message has no room for is left out and fails alone, as [`CallError::TooLarge`]; so does,
-    /// with its own reason, one that the handler fails.
+    /// with its own reason, one that the handler fails. In a function that returns a [`CallError`], `?` takes an item's
+    /// out of its box.
     ///
     /// # Errors
     /// [`CallError`] of the whole batch. The session stays usable unless the provider is gone or lied.
@@ -305,7 +284,9 @@ impl Packed {
 impl ArrivedBatch {
     /// One answer for each request, in their order.
     #[allow(clippy::type_complexity, reason = "how the batch went, and each of its items")]
-    pub(crate) fn open<S: Service>(self) -> Result<Vec<Result<S::Response, CallError>>, CallError> {
+    pub(crate) fn open<S: Service>(
+        self,
+    ) -> Result<Vec<Result<S::Response, Box<CallError>>>, CallError> {
         Ok(replies::<S>(&self.bytes, self.shape)?.collect())
     }
 }
@@ -321,40 +302,5 @@ fn view<'a>(bytes: &'a [u8], shape: &Shape) -> Result<BatchView<'a>, CallError> 
 
 fn replies<S: Service>(bytes: &[u8], shape: Shape) -> Result<Replies<'_, S>, CallError> {
     let view = view(bytes, &shape)?;
-    let left_out = shape.left_out.into_iter();
-    Ok(Replies { items: view.iter(), left_out, given: 0, service: PhantomData })
+    Ok(Replies::new(&view, shape.left_out))
 }
-
-impl<S: Service> Iterator for Replies<'_, S> {
-    type Item = Result<S::Response, CallError>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Self::Item> {
-        if let Some(left_out) = self.left_out.as_slice().first()
-            && left_out.at == self.given
-        {
-            let &LeftOut { len, limit, .. } = left_out;
-            self.left_out.next();
-            self.given += 1;
-            return Some(Err(CallError::TooLarge { len, limit, whose: Whose::Own }));
-        }
-        let item = self.items.next()?;
-        self.given += 1;
-        let checked = check(item.status, Some(item.bytes));
-        Some(checked.and_then(|()| Ok(S::Response::decode(item.bytes)?)))
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = self.items.len() + self.left_out.len();
-        (left, Some(left))
-    }
-}
-
-impl<S: Service> fmt::Debug for Replies<'_, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Replies").field("left", &self.len()).finish_non_exhaustive()
-    }
-}
-
-impl<S: Service> ExactSizeIterator for Replies<'_, S> {}
-impl<S: Service> FusedIterator for Replies<'_, S> {}

@@ -2,12 +2,13 @@ mod batch;
 mod books;
 mod exchange;
 mod many;
+mod replies;
 mod when_full;
 
-pub use batch::Replies;
 pub(crate) use batch::write_together;
 #[cfg(feature = "tokio")]
 pub(crate) use batch::{ArrivedBatch, Packed};
+pub use replies::Replies;
 pub use when_full::{Choice, WhenFull};
 
 use std::collections::VecDeque;

@@ -85,10 +85,10 @@ impl Stage {
 }
 
 /// What became of each item, in short.
-pub(crate) fn in_short(
-    answers: impl IntoIterator<Item = Result<Vec<u8>, CallError>>,
+pub(crate) fn in_short<E: Into<CallError>>(
+    answers: impl IntoIterator<Item = Result<Vec<u8>, E>>,
 ) -> Vec<Result<usize, String>> {
-    let short = |answer: Result<Vec<u8>, CallError>| match answer {
+    let short = |answer: Result<Vec<u8>, E>| match answer.map_err(E::into) {
         Ok(bytes) => Ok(bytes.len()),
         Err(CallError::Handler { reason }) => Err(reason.into()),
         Err(CallError::Declined { status }) => Err(format!("{status:?}")),

@@ -151,7 +151,7 @@ where
     for keys in keys.chunks(TOGETHER) {
         let answers = session.call_batch(keys);
         for answer in answers.map_err(|error| unanswered::<S>(run_dir, error))? {
-            found.push(match answer {
+            found.push(match answer.map_err(|error| *error) {
                 // The question, or the answer, has no room in a message.
                 Err(
                     CallError::TooLarge { .. } | CallError::Declined { status: Status::TooLarge },

@@ -63,7 +63,7 @@ pub struct Item<'a> {
 /// A batch, checked once as a whole and read where it lies.
 ///
 /// The bytes must be private memory, or memory that nobody can change any more: they are read twice.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct BatchView<'a> {
     items: &'a [u8],
     stride: usize,
@@ -73,7 +73,7 @@ pub struct BatchView<'a> {
 }
 
 /// The items of a batch, in their order.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Items<'a> {
     batch: BatchView<'a>,
     /// All have the same length, not 0, and are Ok: `next` and `start` are not kept.

@@ -1,0 +1,112 @@
+//! The answers to a batch, one by one.
+
+use std::fmt;
+use std::iter::FusedIterator;
+use std::marker::PhantomData;
+
+use bellwire_core::Whose;
+use bellwire_core::batch::{BatchView, Items};
+
+use super::check;
+use crate::{CallError, Malformed, Message, Service};
+
+/// The answers to a batch: one for each request, in their order.
+///
+/// They are decoded one by one, from where they arrived. An item's error is boxed, so that what a loop over many small
+/// answers hands on for each of them fits registers.
+pub struct Replies<'a, S: Service> {
+    /// The answers still to come, if all have `stride` bytes and are Ok, and every request was sent.
+    even: &'a [u8],
+    /// Above 0.
+    stride: usize,
+    uneven: Uneven<'a>,
+    left_out: Vec<LeftOut>,
+    service: PhantomData<fn(&S)>,
+}
+
+/// A request that fits no message together with those before it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LeftOut {
+    pub(super) at: usize,
+    pub(super) len: u64,
+    pub(super) limit: u64,
+}
+
+/// The answers still to come to any other batch.
+#[derive(Clone)]
+struct Uneven<'a> {
+    items: Items<'a>,
+    /// How many answers were given.
+    given: usize,
+    /// How many of them to requests that were left out.
+    unsent: usize,
+}
+
+/// The next answer.
+type Next<S> = Option<Result<<S as Service>::Response, Box<CallError>>>;
+
+impl<'a, S: Service> Replies<'a, S> {
+    /// The answers in `view` to a batch of which some requests were left out.
+    pub(super) fn new(view: &BatchView<'a>, left_out: Vec<LeftOut>) -> Self {
+        let even = view.even().filter(|_| left_out.is_empty());
+        let items = if even.is_some() { Items::default() } else { view.iter() };
+        let (even, stride) = even.unwrap_or((&[], 1));
+        let uneven = Uneven { items, given: 0, unsent: 0 };
+        Self { even, stride, uneven, left_out, service: PhantomData }
+    }
+}
+
+impl<S: Service> Iterator for Replies<'_, S> {
+    type Item = Result<S::Response, Box<CallError>>;
+
+    /// A loop keeps `self` in registers as long as nobody is given a reference to it: what is rare takes a copy.
+    #[inline]
+    fn next(&mut self) -> Next<S> {
+        if let Some((bytes, rest)) = self.even.split_at_checked(self.stride) {
+            self.even = rest;
+            return Some(S::Response::decode(bytes).map_err(malformed));
+        }
+        let (next, uneven) = self.uneven.clone().next::<S>(&self.left_out);
+        self.uneven = uneven;
+        next
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let uneven = self.uneven.items.len() + self.left_out.len() - self.uneven.unsent;
+        let left = self.even.len() / self.stride + uneven;
+        (left, Some(left))
+    }
+}
+
+impl Uneven<'_> {
+    /// The next answer, and those after it.
+    #[inline(never)]
+    fn next<S: Service>(mut self, left_out: &[LeftOut]) -> (Next<S>, Self) {
+        let next_left_out = left_out.get(self.unsent).filter(|left_out| left_out.at == self.given);
+        let next = if let Some(&LeftOut { len, limit, .. }) = next_left_out {
+            self.unsent += 1;
+            Some(Err(CallError::TooLarge { len, limit, whose: Whose::Own }.into()))
+        } else {
+            self.items.next().map(|item| {
+                check(item.status, Some(item.bytes))?;
+                S::Response::decode(item.bytes).map_err(malformed)
+            })
+        };
+        self.given += usize::from(next.is_some());
+        (next, self)
+    }
+}
+
+#[cold]
+fn malformed(error: Malformed) -> Box<CallError> {
+    Box::new(error.into())
+}
+
+impl<S: Service> fmt::Debug for Replies<'_, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replies").field("left", &self.len()).finish_non_exhaustive()
+    }
+}
+
+impl<S: Service> ExactSizeIterator for Replies<'_, S> {}
+impl<S: Service> FusedIterator for Replies<'_, S> {}
