@@ -7,7 +7,7 @@ use bellwire_core::batch::{BatchBuilder, BatchError, BatchView};
 use bellwire_core::wire::Status;
 
 use super::handler::{Answer, Call, Caller, Request, explain, guarded};
-use crate::session::write_together;
+use crate::session::{decode_together, write_together};
 use crate::{HandlerError, Malformed, Message, Service};
 
 /// What a batch is refused with when its answers cannot fit a message, however short they are.
@@ -127,8 +127,9 @@ where
         };
         let Some(batch) = answer.batch(view.len(), limit) else { return too_many(answer) };
         let (mut requests, mut malformed) = (Vec::with_capacity(view.len()), Vec::new());
-        if !read_together(&view, &mut requests) {
-            requests.clear();
+        let together =
+            view.even().is_some_and(|(items, len)| decode_together(items, len, &mut requests));
+        if !together {
             for (at, item) in view.iter().enumerate() {
                 match S::Request::decode(item.bytes) {
                     Ok(request) => requests.push(request),
@@ -194,14 +195,6 @@ pub(super) fn item_by_item<S: Service>(
     }
     answer.finish_batch();
     Status::Ok
-}
-
-/// Parses all items together, if they allow that and none is malformed.
-fn read_together<M: Message>(view: &BatchView<'_>, values: &mut Vec<M>) -> bool {
-    let even = view.even().filter(|(_, len)| Some(*len) == M::LEN);
-    even.is_some_and(|(bytes, _)| {
-        M::decode_all(bytes, values).is_ok() && values.len() == view.len()
-    })
 }
 
 #[inline]

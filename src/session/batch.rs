@@ -254,6 +254,18 @@ pub(crate) fn write_together<M: Message>(
     })
 }
 
+/// Appends the values in `bytes`, of `len` each, above 0, if they are read without a look at each and none is
+/// malformed; else none.
+pub(crate) fn decode_together<M: Message>(bytes: &[u8], len: usize, values: &mut Vec<M>) -> bool {
+    let (had, count) = (values.len(), bytes.len() / len);
+    let decoded = M::LEN == Some(len) && M::decode_all(bytes, values).is_ok();
+    let are_all = decoded && values.len() == had + count;
+    if !are_all {
+        values.truncate(had);
+    }
+    are_all
+}
+
 impl Packed {
     /// Puts a batch of at most `limit` bytes together. A request that it has no room for is left out.
     pub(crate) fn new<'r, S: Service<Request: 'r>>(

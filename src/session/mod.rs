@@ -5,9 +5,9 @@ mod many;
 mod replies;
 mod when_full;
 
-pub(crate) use batch::write_together;
 #[cfg(feature = "tokio")]
 pub(crate) use batch::{ArrivedBatch, Packed};
+pub(crate) use batch::{decode_together, write_together};
 pub use replies::Replies;
 pub use when_full::{Choice, WhenFull};
 

@@ -7,6 +7,7 @@ use std::marker::PhantomData;
 use bellwire_core::Whose;
 use bellwire_core::batch::{BatchView, Items};
 
+use super::batch::decode_together;
 use super::check;
 use crate::{CallError, Malformed, Message, Service};
 
@@ -53,6 +54,21 @@ impl<'a, S: Service> Replies<'a, S> {
         let (even, stride) = even.unwrap_or((&[], 1));
         let uneven = Uneven { items, given: 0, unsent: 0 };
         Self { even, stride, uneven, left_out, service: PhantomData }
+    }
+
+    /// Appends the answers still to come to `values`. Cheaper than one by one where all
+    /// [have the same length](Message::LEN).
+    ///
+    /// # Errors
+    /// The first item's that failed: the answers before it were appended, and those after it are still to come.
+    pub fn append_to(&mut self, values: &mut Vec<S::Response>) -> Result<(), Box<CallError>> {
+        if decode_together(self.even, self.stride, values) {
+            self.even = &[];
+        }
+        for answer in self {
+            values.push(answer?);
+        }
+        Ok(())
     }
 }
 

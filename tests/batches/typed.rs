@@ -2,7 +2,7 @@
 
 use bellwire::{
     Answers, CallError, Client, ClientConfig, HandlerError, Limits, Malformed, Message, Server,
-    ServerBuilder, ServerConfig, Service, Status,
+    ServerBuilder, ServerConfig, Service, Session, Status,
 };
 
 use super::{Doubler, Stage, declined, double, failed, in_short};
@@ -140,9 +140,12 @@ fn a_request_that_has_no_room_in_the_message_fails_alone() {
         let stage = Stage::with(ServerConfig::default(), client.clone(), style);
         let mut other = Client::<Bytes>::with_config(&stage._dir.run_dir, client);
         let session = other.connect().unwrap();
-        let requests = [vec![1; 30], vec![2; 60], vec![3; 20]];
-        let replies = in_short(session.call_batch(&requests).unwrap());
-        assert_eq!(replies, [Ok(30), Err("114 above 100".to_owned()), Ok(20)]);
+        // The answers have two lengths, or one.
+        for last in [20, 30] {
+            let requests = [vec![1; 30], vec![2; 60], vec![3; last]];
+            let replies = in_short(session.call_batch(&requests).unwrap());
+            assert_eq!(replies, [Ok(30), Err("114 above 100".to_owned()), Ok(last)]);
+        }
         drop(other);
         stage.close();
     }
@@ -242,7 +245,33 @@ fn values_of_one_length_go_together_and_one_that_is_malformed_fails_alone() {
         numbers.extend([Small(1000), Small(3), Small(900)]);
         let wanted: Vec<_> = wanted.into_iter().chain([None, Some(6), None]).collect();
         assert_eq!(answers(&mut client, &numbers), wanted);
+        assert_eq!(appended(client.connect().unwrap(), &numbers), wanted);
+        assert_eq!(
+            appended(client.connect().unwrap(), &numbers[..count as usize]),
+            wanted[..count as usize]
+        );
+        // All are Ok for the server: the client alone minds the second half.
+        let odd = [1, 700, 2, 800].map(Small);
+        assert_eq!(appended(client.connect().unwrap(), &odd), [Some(2), None, Some(4), None]);
     }
     drop(client);
     server.stop();
+}
+
+/// The answers to `numbers`, appended at once up to each that failed.
+fn appended(session: &mut Session<Smaller>, numbers: &[Small]) -> Vec<Option<u64>> {
+    let mut replies = session.call_batch(numbers).unwrap();
+    let (mut taken, mut values) = (Vec::new(), vec![Small(0)]);
+    loop {
+        let ended = replies.append_to(&mut values);
+        taken.extend(values.drain(1..).map(|small| Some(small.0)));
+        assert_eq!(
+            (replies.len(), values.as_slice()),
+            (numbers.len() - taken.len() - usize::from(ended.is_err()), &[Small(0)][..])
+        );
+        match ended {
+            Ok(()) => return taken,
+            Err(_) => taken.push(None),
+        }
+    }
 }
