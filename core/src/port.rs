@@ -115,6 +115,9 @@ pub trait Port {
     /// [`FollowError`]; after a shortage the memory is kept for another try.
     fn follow(&mut self, epoch: Epoch) -> Result<(), FollowError>;
 
+    /// Lets another thread run that wants this processor, and returns at once if there is none.
+    fn give_way(&self) {}
+
     /// Tells the processor that this end spins.
     fn relax(&self) {
         core::hint::spin_loop();

@@ -50,6 +50,8 @@ pub struct Spin {
     failed_probes: u32,
     /// How long the bytes last exchanged may have taken, in nanoseconds.
     copying: u64,
+    /// Until when this end gives way to nobody.
+    keeps_until: Option<Instant>,
 }
 
 const COLD: u32 = 16;
@@ -64,6 +66,11 @@ const MAX_FAILED_PROBES: u32 = 10;
 /// A first guess, until the first park is measured: 25 µs.
 const WAKE: u64 = 25_000;
 const LONGEST: u64 = 1_000_000;
+/// Threads that wait for answers in turns are back within some hundred microseconds, even if they are many. One that
+/// computes keeps the processor for a slice of the scheduler's: a millisecond and more.
+const LONG_AWAY: u64 = 500_000;
+/// Then nobody is given way to for so many times as long: one part in so many is lost to it at most.
+const KEEPS_FOR: u64 = 64;
 /// Bytes that a nanosecond is allowed for. Both ends copy them, in and out, at 4 to 10 a nanosecond.
 const BYTES_A_NANOSECOND: u64 = 4;
 
@@ -72,7 +79,17 @@ impl Spin {
     pub fn new(policy: SpinPolicy) -> Self {
         let max = nanos(policy.max).min(LONGEST);
         let worth = nanos(policy.worth);
-        Self { max, worth, wake: WAKE, cold: 0, probing: 0, parks: 0, failed_probes: 0, copying: 0 }
+        Self {
+            max,
+            worth,
+            wake: WAKE,
+            cold: 0,
+            probing: 0,
+            parks: 0,
+            failed_probes: 0,
+            copying: 0,
+            keeps_until: None,
+        }
     }
 
     /// So many bytes were exchanged since the last wait, both ways.
@@ -134,6 +151,18 @@ impl Spin {
         if soon && self.cold >= COLD && self.probing == 0 && self.parks >= 2 << self.failed_probes {
             self.probe();
         }
+    }
+
+    /// Whether to let others run that want this processor, now that the spin takes long enough to look at the clock.
+    pub fn gives_way(&self, now: Instant) -> bool {
+        self.keeps_until.is_none_or(|until| now >= until)
+    }
+
+    /// Others were given way to, from `before` to `after`.
+    pub fn gave_way(&mut self, before: Instant, after: Instant) {
+        let away = nanos(after.since(before));
+        let long = Duration::from_nanos(away.saturating_mul(KEEPS_FOR));
+        self.keeps_until = (away > LONG_AWAY).then(|| after.after(long));
     }
 
     fn probe(&mut self) {
@@ -282,6 +311,20 @@ mod tests {
             spin.ran_out();
         }
         assert_eq!(spin.budget(), 0);
+    }
+
+    #[test]
+    fn who_was_away_for_long_gives_way_again_after_64_times_as_long() {
+        let at = |micros: u64| Instant::from_nanos(1_000 * micros);
+        let mut spin = Spin::new(SpinPolicy::default());
+        assert!(spin.gives_way(at(0)));
+        spin.gave_way(at(0), at(500));
+        assert!(spin.gives_way(at(500)), "threads that wait as well were given way to");
+        spin.gave_way(at(1_000), at(2_000));
+        assert!(!spin.gives_way(at(65_999)));
+        assert!(spin.gives_way(at(66_000)));
+        spin.gave_way(at(66_000), at(66_001));
+        assert!(spin.gives_way(at(66_001)));
     }
 
     #[test]

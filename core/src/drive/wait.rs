@@ -129,6 +129,10 @@ impl<P: Port> Drive<P> {
                 self.spin.ran_out();
                 return Ok(Waited::Over(Woken::Rung));
             }
+            if self.spin.gives_way(now) {
+                self.port.give_way();
+                self.spin.gave_way(now, self.port.now());
+            }
         }
     }
 

@@ -72,9 +72,14 @@ impl Reactor {
             if self.shared.stop.load(Ordering::Relaxed) || self.workers.has_done() {
                 return true;
             }
-            if looks.tick(clock::now()) {
+            let now = clock::now();
+            if looks.tick(now) {
                 self.spin.ran_out();
                 return false;
+            }
+            if self.spin.gives_way(now) {
+                std::thread::yield_now();
+                self.spin.gave_way(now, clock::now());
             }
         }
     }

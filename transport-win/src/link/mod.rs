@@ -255,6 +255,10 @@ impl Port for Link {
         &self.peer
     }
 
+    fn give_way(&self) {
+        std::thread::yield_now();
+    }
+
     fn now(&self) -> Instant {
         clock::now()
     }
