@@ -352,6 +352,36 @@ fn a_spin_that_sees_the_answer_does_not_park_and_rings_nobody() {
 }
 
 #[test]
+fn a_spin_gives_way_each_time_that_it_looks_at_the_clock() {
+    // A look takes 20 ns, and the clock is looked at after 64.
+    for (takes, times) in [(MICRO, 0), (2 * MICRO, 1), (20 * MICRO, 15)] {
+        let mut drive = drive(echo(takes), SpinPolicy::default());
+        call(&mut drive, b"soon");
+        assert_eq!((drive.port().gave_way(), drive.parks()), (times, 0), "{takes:?}");
+    }
+}
+
+#[test]
+fn who_was_kept_away_for_long_gives_way_to_nobody_for_64_times_as_long() {
+    let ms = 1000 * MICRO;
+    let policy = SpinPolicy { max: ms, worth: ms };
+    for (crowd, away) in [(ms / 2, false), (ms, true)] {
+        let mut drive = drive_in(Sim { crowd, ..Sim::default() }, echo(20 * MICRO), policy);
+        let mut times = Vec::new();
+        while now(&drive) < 60 * ms {
+            call(&mut drive, b"x");
+            times.push(drive.port().gave_way());
+        }
+        let first = times[0];
+        assert_eq!(times.iter().all(|times| *times == first), away, "{crowd:?}: {times:?}");
+        while now(&drive) < 70 * ms {
+            call(&mut drive, b"x");
+        }
+        assert!(drive.port().gave_way() > first, "{crowd:?}: again");
+    }
+}
+
+#[test]
 fn a_policy_that_never_spins_parks_for_every_call() {
     let mut drive = drive(echo(MICRO), SpinPolicy::NEVER);
     drive.port().run_peer();

@@ -82,6 +82,8 @@ pub struct Sim {
     pub doorbell: Doorbell,
     /// How long after a ring the driven end runs again. Default: 25 µs.
     pub wake: Duration,
+    /// How long others run whom the driven end gives way to while it spins. Default: there are none.
+    pub crowd: Duration,
 }
 
 impl Default for Sim {
@@ -93,6 +95,7 @@ impl Default for Sim {
             least: Geometry::DEFAULT,
             doorbell: Doorbell::Futex,
             wake: Duration::from_micros(25),
+            crowd: Duration::ZERO,
         }
     }
 }

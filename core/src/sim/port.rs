@@ -24,6 +24,7 @@ pub struct SimPort {
     heard: u64,
     parks: u64,
     rings: Mutex<u64>,
+    gave_way: Mutex<u64>,
 }
 
 /// The peer, and what it is doing.
@@ -39,7 +40,8 @@ struct Other {
 impl SimPort {
     pub(super) fn new(sim: Sim, end: SimEnd, other: SimEnd, peer: Box<dyn Peer + Send>) -> Self {
         let other = Other { end: other, peer, doing: Step::Again, heard: 0, steps: 0 };
-        Self { sim, end, other: Mutex::new(other), heard: 0, parks: 0, rings: Mutex::new(0) }
+        let (rings, gave_way) = (Mutex::new(0), Mutex::new(0));
+        Self { sim, end, other: Mutex::new(other), heard: 0, parks: 0, rings, gave_way }
     }
 
     /// This end.
@@ -55,6 +57,11 @@ impl SimPort {
     /// How often this end rang the peer.
     pub fn rings(&self) -> u64 {
         *self.rings.lock().expect("no panic while it is locked")
+    }
+
+    /// How often this end gave way to others.
+    pub fn gave_way(&self) -> u64 {
+        *self.gave_way.lock().expect("no panic while it is locked")
     }
 
     /// How often this end parked.
@@ -214,6 +221,12 @@ impl Port for SimPort {
 
     fn follow(&mut self, epoch: Epoch) -> Result<(), FollowError> {
         (&self.end).follow(epoch)
+    }
+
+    fn give_way(&self) {
+        *self.gave_way.lock().expect("no panic while it is locked") += 1;
+        self.end.world().advance(self.end.now().after(self.sim.crowd));
+        self.other().turn();
     }
 
     fn relax(&self) {
