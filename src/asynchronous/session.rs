@@ -40,6 +40,9 @@ struct Answer<'a, S: Service, R> {
 /// A place in the line of those that wait for room.
 struct Place<'a, S: Service>(&'a Shared<S>);
 
+/// Something that may end before it is sent, by being dropped.
+struct Unsent<'a, S: Service>(&'a Shared<S>);
+
 impl<S: Service> AsyncSession<S>
 where
     S::Response: Send,
@@ -197,8 +200,19 @@ where
         arrived.open::<S>()
     }
 
-    /// Sends something, waiting for room if that is wished.
+    /// Sends something, waiting for room if that is wished, and counts what was not sent.
     async fn send(
+        &self,
+        send: impl FnMut(&mut State<S>) -> Result<Ticket, CallError>,
+    ) -> Result<Ticket, CallError> {
+        let unsent = Unsent(&self.shared);
+        let sent = self.send_in_line(send).await;
+        // It has come to an end, and what became of it is known.
+        std::mem::forget(unsent);
+        sent.inspect_err(|error| self.shared.lock().session.not_sent(error))
+    }
+
+    async fn send_in_line(
         &self,
         mut send: impl FnMut(&mut State<S>) -> Result<Ticket, CallError>,
     ) -> Result<Ticket, CallError> {
@@ -231,6 +245,12 @@ where
         .await;
         drop((first, place));
         sent
+    }
+}
+
+impl<S: Service> Drop for Unsent<'_, S> {
+    fn drop(&mut self) {
+        self.0.lock().session.not_sent(&CallError::Cancelled { executed: Executed::No });
     }
 }
 

@@ -84,7 +84,7 @@ impl<S: Service> Session<S> {
 
     /// A call ended before its request was sent.
     #[cold]
-    pub(super) fn not_sent(&mut self, error: &CallError) {
+    pub(crate) fn not_sent(&mut self, error: &CallError) {
         tell_failed(&self.drive, 0, error);
         self.calls.unsent(self.drive.port().own());
     }

@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use bellwire::{AsyncClient, CallError, ClientConfig, Geometry, WhenFull};
+use bellwire::{AsyncClient, CallError, ClientConfig, Executed, Geometry, WhenFull};
 use tokio::task::JoinSet;
 
 use super::{fill, in_each_runtime, settled, until};
@@ -60,6 +60,38 @@ fn tasks_wait_in_one_line_for_room_and_those_that_leave_it_let_the_others_go_on(
         assert_eq!((stats.made, stats.answered), (sent + 150, sent + 150));
         assert_eq!((stats.requests.size, stats.requests.grows), (LEAST, 0));
         assert_eq!(session.when_full(WhenFull::Fail).call(&5).await.unwrap(), 5, "nobody waits");
+        drop(session);
+        house.close();
+    });
+}
+
+#[test]
+fn calls_that_end_before_they_are_sent_are_counted() {
+    in_each_runtime(async || {
+        let house = House::open();
+        let (session, calls) = full(&house).await;
+        let before = session.stats();
+        assert_eq!(before.unsent, 2, "the lane was found full twice");
+        let fails = session.when_full(WhenFull::Fail).call(&1).await;
+        assert!(matches!(fails, Err(CallError::WouldBlock)), "{fails:?}");
+        let patient = session.when_full(WhenFull::Wait);
+        // Dropped after it was polled once.
+        assert!(tokio::time::timeout(Duration::ZERO, patient.call(&2)).await.is_err());
+        let soon = Duration::from_millis(5);
+        let late = patient.call_within(&3, soon).await.map(|_| ());
+        let late_batch = patient.call_batch_within(&[4, 5], soon).await.map(|_| ());
+        for late in [late, late_batch] {
+            assert!(
+                matches!(late, Err(CallError::Deadline { executed: Executed::No })),
+                "{late:?}"
+            );
+        }
+        let stats = session.stats();
+        assert_eq!((stats.unsent, stats.made), (6, before.made));
+        drop(patient);
+        house.release();
+        calls.join_all().await;
+        settled(&session);
         drop(session);
         house.close();
     });
