@@ -4,8 +4,9 @@ use crate::time::{Instant, nanos};
 
 /// How long a waiter may spin before it parks.
 ///
-/// Spinning answers in a fraction of a microsecond and takes a whole processor while it lasts; parking costs
-/// tens of microseconds to be woken from. `docs/adr/0004-spin.md` has the measurements.
+/// Spinning answers in a fraction of a microsecond and takes a whole processor while it lasts, unless other threads want that;
+/// parking costs tens of microseconds to be woken from. `docs/adr/0004-spin.md` has the measurements, and
+/// `docs/adr/0028-give-way.md` those of spinning beside others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpinPolicy {
     /// The longest spin before a park. Zero never spins. Default: 60 µs; above 1 ms is cut to 1 ms.
