@@ -68,8 +68,8 @@ const MAX_FAILED_PROBES: u32 = 10;
 const WAKE: u64 = 25_000;
 const LONGEST: u64 = 1_000_000;
 /// Threads that wait for answers in turns are back within some hundred microseconds, even if they are many. One that
-/// computes keeps the processor for a slice of the scheduler's: a millisecond and more.
-const LONG_AWAY: u64 = 500_000;
+/// computes keeps the processor for a slice of the scheduler's, which is longer than this.
+const LONG_AWAY: u64 = 1_000_000;
 /// Then nobody is given way to for so many times as long: one part in so many is lost to it at most.
 const KEEPS_FOR: u64 = 64;
 /// Bytes that a nanosecond is allowed for. Both ends copy them, in and out, at 4 to 10 a nanosecond.
@@ -319,13 +319,13 @@ mod tests {
         let at = |micros: u64| Instant::from_nanos(1_000 * micros);
         let mut spin = Spin::new(SpinPolicy::default());
         assert!(spin.gives_way(at(0)));
-        spin.gave_way(at(0), at(500));
-        assert!(spin.gives_way(at(500)), "threads that wait as well were given way to");
-        spin.gave_way(at(1_000), at(2_000));
-        assert!(!spin.gives_way(at(65_999)));
-        assert!(spin.gives_way(at(66_000)));
-        spin.gave_way(at(66_000), at(66_001));
-        assert!(spin.gives_way(at(66_001)));
+        spin.gave_way(at(0), at(1_000));
+        assert!(spin.gives_way(at(1_000)), "threads that wait as well were given way to");
+        spin.gave_way(at(1_000), at(3_000));
+        assert!(!spin.gives_way(at(130_999)));
+        assert!(spin.gives_way(at(131_000)));
+        spin.gave_way(at(131_000), at(131_001));
+        assert!(spin.gives_way(at(131_001)));
     }
 
     #[test]

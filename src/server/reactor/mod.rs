@@ -157,7 +157,7 @@ impl Reactor {
             if self.arm_all(now) {
                 continue;
             }
-            self.sleep(&mut events);
+            self.sleep(&mut events, now);
         }
         self.drain();
     }
@@ -214,10 +214,9 @@ impl Reactor {
         Ok(work)
     }
 
-    fn sleep(&mut self, events: &mut Events) {
+    fn sleep(&mut self, events: &mut Events, began: Instant) {
         self.ledger.parks += 1;
         self.publish_stats();
-        let began = clock::now();
         let until = self.next_deadline();
         let timeout = until.map(|until| until.since(began));
         // A server sleeps for all its sessions together.
