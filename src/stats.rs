@@ -25,7 +25,8 @@ pub struct SessionStats {
     pub late: u64,
     /// Answers that came and were of no use: their request had been given up, or they could not be read.
     pub dropped: u64,
-    /// Calls that ended before their request was sent: no room in time, too large, or nobody there any more.
+    /// Calls that ended before their request was sent: no room in time, too large, nobody there any more, or a future that was
+    /// dropped.
     pub unsent: u64,
     /// How often the provider was rung: each is one system call.
     pub rings: u64,
