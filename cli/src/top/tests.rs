@@ -93,26 +93,27 @@ fn a_screen_of_80_by_24_shows_services_and_sessions_whole() {
     let mut model = Model::new(None);
     let begun = Instant::now();
     model.update(stage.seen(), begun);
-    stage.call(50, 5);
+    // So many that some of them are timed, though nobody sleeps.
+    stage.call(200, 5);
     model.update(stage.seen(), begun + std::time::Duration::from_secs(1));
     let lines = screen(&mut View::default(), &model);
     assert_eq!(lines.len(), 24);
-    let summary = "bellwire top  1 services  2 sessions  165 calls/s";
+    let summary = "bellwire top  1 services  2 sessions  615 calls/s";
     assert!(lines[0].starts_with(summary), "{lines:#?}");
     assert!(lines[1].starts_with("SERVICE") && lines[1].contains("P99"), "{lines:#?}");
     let words =
         |line: &str| -> Vec<String> { line.split_whitespace().map(str::to_owned).collect() };
     let service = words(&lines[2]);
-    assert_eq!(service[..3], ["even-numbers", "2", "165"]);
+    assert_eq!(service[..3], ["even-numbers", "2", "615"]);
     assert_eq!(service[5..], ["0", "15"], "in flight, and errors: {lines:#?}");
     assert!(lines[4].starts_with("SERVICE") && lines[4].trim_end().ends_with("ERR"), "{lines:#?}");
     let busy = words(&lines[5]);
     let pid = std::process::id().to_string();
     assert_eq!((&busy[0], &busy[1], &busy[3]), (&"even-numbers".to_owned(), &pid, &pid));
-    assert_eq!(busy[5], "110", "calls in each second: {lines:#?}");
+    assert_eq!(busy[5], "410", "calls in each second: {lines:#?}");
     assert!(busy[6].ends_with('s') && busy[7].ends_with('s'), "latencies: {lines:#?}");
     assert_eq!(busy[8..], ["0%", "0", "10"], "{lines:#?}");
-    assert_eq!(words(&lines[6])[5], "55", "the one that calls less comes second: {lines:#?}");
+    assert_eq!(words(&lines[6])[5], "205", "the one that calls less comes second: {lines:#?}");
     assert!(lines[23].contains("q quit") && lines[7..23].iter().all(|line| line.trim().is_empty()));
 }
 
