@@ -41,10 +41,10 @@ fn a_dead_client_whose_process_is_not_watched_is_found_when_others_come() {
 /// How many descriptors a process has that are not about to be closed: what came with a session is closed by a thread
 /// of its own.
 fn settled(pid: u32) -> usize {
-    loop {
-        let seen = kernel::fds(pid);
-        if (0..500).all(|_| kernel::fds(pid) == seen) {
-            return seen;
-        }
-    }
+    let mut seen = 0;
+    until("none is about to be closed", || {
+        seen = kernel::fds(pid);
+        (0..500).all(|_| kernel::fds(pid) == seen)
+    });
+    seen
 }
