@@ -151,7 +151,7 @@ impl ServerReport {
             backend_asked: config.backend,
             max_sessions: config.max_sessions as u64,
             max_in_flight: config.max_in_flight,
-            total: published.total,
+            total: published.total(),
             services: published.services.clone(),
         }
     }

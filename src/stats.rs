@@ -189,6 +189,16 @@ pub(crate) struct Published {
     /// When the server started, in nanoseconds since 1970.
     pub(crate) started: u64,
     pub(crate) backend: InUse,
-    pub(crate) total: ServerStats,
+    /// How often the reactor slept.
+    pub(crate) parks: u64,
     pub(crate) services: Vec<ServiceStats>,
+}
+
+impl Published {
+    /// Over all services: added up for who asks, not at each sleep of the reactor.
+    pub(crate) fn total(&self) -> ServerStats {
+        let mut total = ServerStats { parks: self.parks, ..ServerStats::default() };
+        self.services.iter().for_each(|row| total.add(&row.stats));
+        total
+    }
 }

@@ -203,7 +203,7 @@ impl Server {
 
     /// The counters, as of the reactor's last sleep, or half a millisecond ago while it is busy.
     pub fn stats(&self) -> ServerStats {
-        self.shared.stats().total
+        self.shared.stats().total()
     }
 
     /// The counters of each service, in the order in which they were added, and of those who ask for counters, under the
@@ -229,7 +229,7 @@ impl Server {
     /// runs longer: it is waited for. Returns the final counters.
     pub fn stop(mut self) -> ServerStats {
         self.halt();
-        self.shared.stats().total
+        self.shared.stats().total()
     }
 
     fn halt(&mut self) {

@@ -275,6 +275,20 @@ impl Poller {
         Ok(events.found.len())
     }
 
+    /// Waits until something is ready or, now that it is `now`, `until` is over (`None`: for ever), and says how many events
+    /// there are. It may end earlier with none.
+    ///
+    /// # Errors
+    /// As [`Poller::wait`].
+    pub fn sleep(
+        &mut self,
+        events: &mut Events,
+        now: Instant,
+        until: Option<Instant>,
+    ) -> Result<usize, OsError> {
+        self.wait(events, until.map(|until| until.since(now)))
+    }
+
     /// Forgets what was ready, and has the pool look again.
     pub(crate) fn look_again(&mut self) {
         self.resting.extend(self.ready.found().drain(..).map(|found| found.key));

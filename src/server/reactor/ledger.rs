@@ -21,7 +21,6 @@ pub(super) struct Account {
 /// The counters of each service, and of those who ask for counters.
 pub(super) struct Ledger {
     rows: Vec<ServiceStats>,
-    /// How often the reactor slept.
     pub(super) parks: u64,
 }
 
@@ -48,10 +47,11 @@ impl Ledger {
         }
     }
 
-    fn total(&self) -> ServerStats {
-        let mut total = ServerStats { parks: self.parks, ..ServerStats::default() };
-        self.rows.iter().for_each(|row| total.add(&row.stats));
-        total
+    /// How many sessions are open, and how many of them are rung through their socket.
+    fn sessions(&self) -> (u64, u64) {
+        let sum =
+            |count: fn(&ServerStats) -> u64| self.rows.iter().map(|row| count(&row.stats)).sum();
+        (sum(|stats| stats.sessions), sum(|stats| stats.socket_rung))
     }
 }
 
@@ -109,18 +109,17 @@ impl Reactor {
             at += 1;
             self.settle(slot);
         }
-        let total = self.ledger.total();
         let mut shown = self.shared.stats();
-        let Published { total: shown_total, services, .. } = &mut *shown;
-        *shown_total = total;
+        let Published { parks, services, .. } = &mut *shown;
+        *parks = self.ledger.parks;
         services.clone_from(&self.ledger.rows);
     }
 
     /// Descriptors that the sessions take, by and large: a socket each, an event for most, a watch for each process, and
     /// what a handshake takes for a moment.
     pub(super) fn held(&self) -> usize {
-        let total = self.ledger.total();
-        let of_sessions = 2 * total.sessions - total.socket_rung;
+        let (sessions, socket_rung) = self.ledger.sessions();
+        let of_sessions = 2 * sessions - socket_rung;
         let arriving = 6 * self.arrivals.count();
         usize::try_from(of_sessions).unwrap_or(usize::MAX) + self.peers.held() + arriving
     }

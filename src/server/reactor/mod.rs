@@ -143,7 +143,9 @@ impl Reactor {
             // Also when there seems to be work and nothing comes of it.
             if let Some(now) = pace.step(work) {
                 self.publish_stats();
-                self.poll(&mut events, Some(Duration::ZERO));
+                // An interrupted wait is a wake-up without events.
+                let _ = self.poller.wait(&mut events, Some(Duration::ZERO));
+                self.attend(&events);
                 self.expire(now);
                 self.tend_hot(now);
                 // What the poll heard of, a worker's answer for one, is looked for before a sleep.
@@ -218,11 +220,11 @@ impl Reactor {
         self.ledger.parks += 1;
         self.publish_stats();
         let until = self.next_deadline();
-        let timeout = until.map(|until| until.since(began));
         // A server sleeps for all its sessions together.
         let all = probes::Session::all(Role::Server as u32);
         probes::park_begin(&all, false);
-        let woke = self.poll(events, timeout);
+        let _ = self.poller.sleep(events, began, until);
+        let woke = self.attend(events);
         let now = clock::now();
         let how = if woke.is_some() { Woken::Rung } else { Woken::Deadline };
         probes::park_end(&all, how.number(), nanos(now.since(began)));
@@ -238,10 +240,8 @@ impl Reactor {
         }
     }
 
-    /// Waits for events and deals with them. Returns the first session that was rung.
-    fn poll(&mut self, events: &mut Events, timeout: Option<Duration>) -> Option<usize> {
-        // An interrupted wait is a wake-up without events.
-        self.poller.wait(events, timeout).unwrap_or(0);
+    /// Deals with what was waited for. Returns the first session that was rung.
+    fn attend(&mut self, events: &Events) -> Option<usize> {
         let mut first = None;
         for Event { token, readable, hung_up, .. } in events.iter() {
             match Source::parse(token) {

@@ -70,7 +70,7 @@ fn several() -> Tried {
 }
 
 fn edge() -> Tried {
-    let (bell, epoll) = (Eventfd::create()?, Epoll::create()?);
+    let (bell, mut epoll) = (Eventfd::create()?, Epoll::create()?);
     epoll.add(&bell, 7, Interest::readable(Trigger::Edge))?;
     let mut events = Events::with_capacity(4);
     let mut rings = |wait: Duration| epoll.wait(&mut events, Some(wait));

@@ -136,7 +136,7 @@ impl Poller {
         Ok((Self::Epoll(Epoll::create()?), in_use))
     }
 
-    /// Watches `fd` from the next wait on. Delete it before it is closed.
+    /// Watches `fd` from the next wait on. Delete it before it is closed. No token may be `u64::MAX`.
     ///
     /// # Errors
     /// `EEXIST` when epoll watches it already, `ENOSPC` past `/proc/sys/fs/epoll/max_user_watches`.
@@ -182,6 +182,24 @@ impl Poller {
             Self::Epoll(epoll) => epoll.wait(events, timeout),
             #[cfg(feature = "io-uring")]
             Self::Uring(uring) => uring.wait(events, timeout),
+        }
+    }
+
+    /// Waits until something is ready or, now that it is `now`, `until` is over (`None`: for ever), and says how many events
+    /// there are. It may end earlier with none. For who waits often and has a deadline that is seldom met.
+    ///
+    /// # Errors
+    /// As [`Poller::wait`].
+    pub fn sleep(
+        &mut self,
+        events: &mut Events,
+        now: Instant,
+        until: Option<Instant>,
+    ) -> Result<usize, Errno> {
+        match self {
+            Self::Epoll(epoll) => epoll.sleep(events, now, until),
+            #[cfg(feature = "io-uring")]
+            Self::Uring(uring) => uring.wait(events, until.map(|until| until.since(now))),
         }
     }
 }

@@ -3,7 +3,8 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use bellwire_core::{Backend, InUse};
+use bellwire_core::{Backend, InUse, Instant};
+use bellwire_memfd::clock;
 use bellwire_memfd::doorbell::Eventfd;
 use bellwire_memfd::poll::{Event, Events, Interest, Poller, Trigger, wait_readable};
 use rustix::io::{Errno, read, write};
@@ -53,6 +54,24 @@ impl Bench {
         events
     }
 
+    fn sleep(&mut self, until: Instant) -> usize {
+        let count = self.poller.sleep(&mut self.events, clock::now(), Some(until)).unwrap();
+        assert_eq!(self.events.iter().count(), count);
+        count
+    }
+
+    /// Sleeps with this deadline, again when that ends early, until it is over: not before, and not long after.
+    fn sleeps_for(&mut self, span: Duration) {
+        let until = clock::now().after(span);
+        let mut sleeps = 0;
+        while clock::now() < until {
+            assert_eq!(self.sleep(until), 0, "for {span:?}");
+            sleeps += 1;
+        }
+        assert!(sleeps <= 3, "{sleeps} sleeps for {span:?}");
+        assert!(clock::now() < until.after(Duration::from_secs(10)), "for {span:?}");
+    }
+
     /// What can be read now.
     fn readable(&mut self) -> Vec<u64> {
         self.look().into_iter().filter(|event| event.readable).map(|event| event.token).collect()
@@ -90,6 +109,29 @@ fn an_edge_is_told_once_and_a_level_until_it_is_drained() {
         level.drain();
         assert_eq!(bench.readable(), [1], "never read, and yet each ring is an edge");
         assert_eq!(bench.readable(), [0; 0]);
+    });
+}
+
+#[test]
+fn a_sleep_ends_at_its_deadline_whatever_those_before_it_had() {
+    each(|bench| {
+        let bell = Eventfd::create().unwrap();
+        bench.poller.add(&bell, 1, EDGE).unwrap();
+        let rung = |bench: &mut Bench, within: Duration| {
+            bell.ring();
+            assert_eq!(bench.sleep(clock::now().after(within)), 1, "for {within:?}");
+        };
+        // One that was never met, and is later than the next.
+        rung(bench, Duration::from_secs(20));
+        bench.sleeps_for(Duration::from_millis(150));
+        // One that is earlier than the next, and passes before it.
+        rung(bench, Duration::from_millis(120));
+        bench.sleeps_for(Duration::from_millis(400));
+        // The same again, after all of them have passed; and one too near for an alarm.
+        bench.sleeps_for(Duration::from_millis(150));
+        bench.sleeps_for(Duration::from_millis(5));
+        rung(bench, Duration::from_millis(150));
+        assert_eq!(bench.look(), []);
     });
 }
 
