@@ -33,8 +33,8 @@ impl Default for SpinPolicy {
 ///
 /// A spin is bounded by twice the cost of a wake-up, or by what the policy says is worth it: who waits longer would have done better to
 /// park, and loses at most as much as the park itself costs. When spinning keeps failing, or answers keep coming late,
-/// it stops, and is tried again in rare, ever rarer, probes of three waits, or when a park turns out to have
-/// been for a moment only. So two ends on one processor soon stop spinning, and a busy pair soon starts.
+/// it stops, and is tried again in rare, ever rarer, probes of three waits, no longer than what is worth it, or when a park turns
+/// out to have been for a moment only. So two ends on one processor soon stop spinning, and a busy pair soon starts.
 #[derive(Debug)]
 pub struct Spin {
     max: u64,
@@ -118,7 +118,10 @@ impl Spin {
             }
             self.probe();
         }
-        self.max.min(self.wake.saturating_mul(2).max(self.worth()))
+        let worth = self.worth();
+        // A probe asks whether answers come soon again. Any other spin may save a wake-up on top.
+        let worth = if self.probing > 0 { worth } else { self.wake.saturating_mul(2).max(worth) };
+        self.max.min(worth)
     }
 
     /// The peer moved while this end was spinning, `after` nanoseconds into the wait.
@@ -238,6 +241,27 @@ mod tests {
             assert!(spin.budget() > 0);
             spin.hit(200);
         }
+    }
+
+    #[test]
+    fn a_probe_lasts_no_longer_than_what_is_worth_it() {
+        let mut spin = Spin::new(SpinPolicy::default());
+        let mut spins = Vec::new();
+        for _ in 0..200 {
+            let budget = spin.budget();
+            if budget > 0 {
+                spins.push(budget);
+                spin.ran_out();
+            }
+            spin.parked(Some(90_000), Some(25_000));
+        }
+        assert_eq!(spins[..4], [50_000; 4]);
+        assert_eq!(spins[4..], [10_000; 6], "two probes");
+        while spin.budget() == 0 {
+            spin.parked(Some(90_000), Some(25_000));
+        }
+        spin.hit(300);
+        assert_eq!(spin.budget(), 50_000, "answers come soon again");
     }
 
     #[test]
