@@ -195,6 +195,13 @@ pub(crate) struct Published {
 }
 
 impl Published {
+    /// Takes over what was counted for the service in this row.
+    pub(crate) fn add(&mut self, row: usize, news: &ServerStats) {
+        if let Some(row) = self.services.get_mut(row) {
+            row.stats.add(news);
+        }
+    }
+
     /// Over all services: added up for who asks, not at each sleep of the reactor.
     pub(crate) fn total(&self) -> ServerStats {
         let mut total = ServerStats { parks: self.parks, ..ServerStats::default() };

@@ -24,6 +24,7 @@ use crate::transport::link::{Heard, Link};
 use crate::transport::pass::Channel;
 use crate::{Payload, ServerStats, learned, payload};
 use answers::Attachable;
+use counts::Settled;
 
 /// Requests that one turn takes at most, so that a busy session does not starve the others.
 const MOST_PER_TURN: usize = 64;
@@ -64,8 +65,7 @@ pub(super) struct Conversation {
     exchanged: u64,
     /// What the client said that it wants to be rung by. Its page says so later than it comes in.
     rings_by: Doorbell,
-    /// What was counted when it was last asked for.
-    told: ServerStats,
+    settled: Settled,
     /// Where it is counted.
     pub(super) row: usize,
     unread: Unread,
@@ -140,7 +140,7 @@ impl Conversation {
             rings: 0,
             exchanged: 0,
             rings_by,
-            told: ServerStats::default(),
+            settled: Settled::default(),
             row,
             unread: Unread::default(),
             is_left_unread: false,
@@ -367,8 +367,9 @@ impl Conversation {
         let wake = self.lanes.close(self.link.own(), self.link.peer(), reason);
         self.ring(wake);
         probes::session_closed(self.trace.session(), reason as u64);
-        let mut news = self.news();
-        news.lost = self.serve.counts().in_flight();
+        let lost = self.serve.counts().in_flight();
+        let mut news = ServerStats { lost, ..ServerStats::default() };
+        self.settle(&mut news);
         (news, self.link.into_channel())
     }
 

@@ -33,7 +33,7 @@ impl Reactor {
             };
             station.queued += 1;
             let news = ServerStats { backlog_peak: station.queued, ..ServerStats::default() };
-            self.ledger.add(at, &news);
+            self.shared.stats().add(at, &news);
             let admission = station.admission;
             let has_room = self.seats.len() < self.config.max_sessions;
             let session = self.next_session;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bellwire_core::Instant;
 use bellwire_core::wire::RefuseCode;
 
-use super::ledger::Account;
+use super::ledger::{self, Account};
 use super::{Guest, Reactor, Seat};
 use crate::server::conversation::{Conversation, Ended};
 use crate::server::greeting::{Greeting, Progress};
@@ -112,7 +112,8 @@ impl Reactor {
             Progress::Waiting(greeting) => seat.guest = Guest::Greeting(greeting),
             Progress::Arrived(mut arrived) => {
                 let process = arrived.process.take();
-                let row = if arrived.is_observer { self.ledger.observers() } else { at };
+                let observers = ledger::observers(&self.stations);
+                let row = if arrived.is_observer { observers } else { at };
                 let conversation = Conversation::new(*arrived, &self.config, row);
                 seat.guest = Guest::Open(Box::new(conversation));
                 self.one_arrives_less();

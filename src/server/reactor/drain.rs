@@ -44,7 +44,6 @@ impl Reactor {
         for station in stations.drain(..) {
             station.shelf.stop();
         }
-        self.publish_stats();
     }
 
     fn refuse_rest(&mut self) {

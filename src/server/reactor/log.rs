@@ -42,14 +42,15 @@ impl Reactor {
         if now < due {
             return;
         }
-        self.publish_stats();
+        self.settle_hot();
+        let rows = self.shared.stats().services.clone();
         let told = std::mem::take(&mut self.log.told);
-        for row in self.ledger.rows() {
+        for row in &rows {
             let before = told.iter().find(|told| told.service == row.service);
             let before = before.map_or_else(ServerStats::default, |told| told.stats);
             log::info!(target: "bellwire", "{}", Line { now: row, before });
         }
-        self.log.told = self.ledger.rows().to_vec();
+        self.log.told = rows;
         // A reactor that was late does not make up for it.
         self.log.due = Some(now.after(every));
     }

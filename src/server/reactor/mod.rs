@@ -32,7 +32,7 @@ use crate::transport::pass::Channel;
 use crate::transport::poll::{Event, Events, Interest, Poller, Trigger};
 use crate::{ServeError, ServerStats};
 use arrivals::Arrivals;
-use ledger::{Account, Ledger};
+use ledger::Account;
 use pace::Pace;
 pub(super) use peers::Peers;
 
@@ -69,7 +69,6 @@ pub(super) struct Reactor {
     /// Sessions whose clients have left something unread, and when they are looked at.
     unread: Vec<Place>,
     unread_at: Option<Instant>,
-    ledger: Ledger,
     #[cfg(feature = "log")]
     log: log::Log,
     /// Answers who asks for counters.
@@ -104,9 +103,10 @@ impl Reactor {
         let workers = Workers::start(config.workers, Arc::clone(&shared.bell));
         let workers = workers.map_err(system("start a worker thread"))?;
         let spin = Spin::new(config.spin);
-        shared.stats().backend = backend;
+        let mut stats = shared.stats();
+        (stats.backend, stats.services) = (backend, ledger::rows(&stations));
+        drop(stats);
         Ok(Self {
-            ledger: Ledger::new(&stations),
             #[cfg(feature = "log")]
             log: log::Log::new(config.stats_every),
             observing: observing(&config, &shared),
@@ -142,7 +142,7 @@ impl Reactor {
             let work = self.round();
             // Also when there seems to be work and nothing comes of it.
             if let Some(now) = pace.step(work) {
-                self.publish_stats();
+                self.settle_hot();
                 // An interrupted wait is a wake-up without events.
                 let _ = self.poller.wait(&mut events, Some(Duration::ZERO));
                 self.attend(&events);
@@ -201,7 +201,7 @@ impl Reactor {
             return Ok(0);
         }
         let Some(station) = self.stations.get(*station) else { return Err(Ended::Gone) };
-        let is_observer = conversation.row == self.ledger.observers();
+        let is_observer = conversation.row == ledger::observers(&self.stations);
         let handler = if is_observer { &self.observing } else { &station.handler };
         let (workers, scratch) = (&self.workers, &mut self.scratch);
         let mut desk = Desk { handler, workers, scratch, slot, until: None };
@@ -217,8 +217,7 @@ impl Reactor {
     }
 
     fn sleep(&mut self, events: &mut Events, began: Instant) {
-        self.ledger.parks += 1;
-        self.publish_stats();
+        self.shared.stats().parks += 1;
         let until = self.next_deadline();
         // A server sleeps for all its sessions together.
         let all = probes::Session::all(Role::Server as u32);
@@ -375,7 +374,7 @@ impl Reactor {
                 CloseReason::Unread
             }
         };
-        self.ledger.add(conversation.row, &news);
+        self.count(conversation.row, &news);
         let place = Place::new(slot, conversation.session());
         self.leave_process(place, conversation.pid());
         self.close(*conversation, reason);
