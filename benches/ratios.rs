@@ -66,6 +66,9 @@ fn hot_calls(cpus: Cpus) -> Outcome {
 /// Against two floors. The one that spins without a pause is steady, and the one that the target is for. With a
 /// pause in the loop the floor falls into step with the length of the pause, some 40 ns, and is a good deal faster in
 /// one run than in the next: it is shown, for what it is.
+///
+/// The third is a ring without a session: each message lies in other lines than the one before. It tells what of a call is
+/// the memory that it goes through.
 fn hot_call<S: Service>(
     provider: &Provider,
     cpus: Cpus,
@@ -92,6 +95,10 @@ fn hot_call<S: Service>(
     let mut floor = hot::Floor::start(cpus, size)?;
     let floor = || Ok(ns_each(floor.round_trips(CALLS)?, CALLS));
     let ratio = Ratio::new(format!("call, hot, {size} B / hot floor that pauses"));
+    println!("{}", ratio.run(60, floor, &mut call, Some(&mut *prober))?);
+    let mut rings = bellwire_floor::pipeline::Floor::start(cpus, size, 1)?;
+    let floor = || Ok(ns_each(rings.messages(CALLS)?, CALLS));
+    let ratio = Ratio::new(format!("call, hot, {size} B / bare rings, one in flight"));
     println!("{}", ratio.run(60, floor, &mut call, Some(prober))?);
     Ok(report.met().unwrap_or(true))
 }
