@@ -111,7 +111,7 @@ pub enum CallError {
         reason: Box<str>,
     },
     /// The provider did not run the handler, or could not send what it answered.
-    #[error("the provider did not answer: {status:?}")]
+    #[error("the provider did not answer, {}; {}", why_declined(*status), ran(*status))]
     Declined {
         /// Why.
         status: Status,
@@ -169,11 +169,8 @@ impl CallError {
             | Self::Short { executed, .. }
             | Self::PeerGone { executed }
             | Self::Unread { executed } => *executed,
-            Self::Declined { status } if !status.ran() => Executed::No,
-            Self::PeerLied(_)
-            | Self::Handler { .. }
-            | Self::Declined { .. }
-            | Self::Malformed(_) => Executed::Maybe,
+            Self::Declined { status } => ran(*status),
+            Self::PeerLied(_) | Self::Handler { .. } | Self::Malformed(_) => Executed::Maybe,
         }
     }
 }
@@ -183,6 +180,32 @@ impl CallError {
     pub(crate) fn is_of_session(&self) -> bool {
         matches!(self, Self::PeerGone { .. } | Self::Unread { .. } | Self::PeerLied(_))
     }
+}
+
+/// Why a provider did not answer, and what to do.
+const fn why_declined(status: Status) -> &'static str {
+    match status {
+        Status::Malformed => {
+            "since it could not decode the request: have both ends the same version of the service"
+        }
+        Status::Busy => "since it is at capacity: try again later, or raise its max_in_flight",
+        Status::Stopping => "since it is stopping: try again once another one runs",
+        Status::Cancelled => "since the request was cancelled",
+        Status::TooLarge => {
+            "since the answer is above a limit: raise max_message of both ends, or ask for less"
+        }
+        Status::Panicked => "since its handler panicked: see what it printed",
+        Status::NotYet => "since it has published nothing yet: try again later",
+        Status::Short => {
+            "since it lacked memory, descriptors, or room in the control socket to send what its handler said: try again, \
+             or raise its limits of memory and open files"
+        }
+        Status::Ok | Status::Failed => "and did not say why",
+    }
+}
+
+const fn ran(status: Status) -> Executed {
+    if status.ran() { Executed::Maybe } else { Executed::No }
 }
 
 /// For `?` with the error of one item of a batch.
@@ -351,6 +374,23 @@ mod tests {
     use bellwire_core::resize::Resource;
 
     use super::*;
+
+    #[test]
+    fn a_provider_that_did_not_answer_is_told_of_with_what_to_do_and_what_became_of_the_call() {
+        let told = |status| CallError::Declined { status }.to_string();
+        for (status, to_do, executed) in [
+            (Status::Malformed, "the same version", Executed::No),
+            (Status::Busy, "max_in_flight", Executed::No),
+            (Status::Stopping, "try again", Executed::No),
+            (Status::TooLarge, "max_message", Executed::Maybe),
+            (Status::Panicked, "what it printed", Executed::Maybe),
+            (Status::NotYet, "try again", Executed::No),
+            (Status::Short, "open files", Executed::Maybe),
+        ] {
+            let told = told(status);
+            assert!(told.contains(to_do) && told.ends_with(&executed.to_string()), "{told}");
+        }
+    }
 
     #[test]
     fn a_shortage_says_what_is_lacking_what_to_do_and_what_became_of_the_call() {
