@@ -16,6 +16,8 @@ use crate::reaper;
 const HUGETLBFS: u32 = 0x9584_58f6;
 /// `st_blocks` counts in these, whatever the file system.
 const BLOCK: u64 = 512;
+/// How often seals are added where the kernel says that the memory is busy.
+const SEAL_TRIES: u32 = 8;
 
 /// Why memory for a region or a snapshot could not be made. This system is at fault, or the caller when
 /// it asked for too much.
@@ -56,7 +58,8 @@ pub enum RegionError {
         /// What the kernel said.
         source: Errno,
     },
-    /// The seals could not be added. With `EBUSY` something else has the memory mapped for writing.
+    /// The seals could not be added. With `EBUSY` something else has the memory mapped for writing, or has had hold of its
+    /// pages for over a second.
     #[error("cannot seal shared memory: {source}; Linux 5.1 or newer is needed")]
     Seal {
         /// What the kernel said.
@@ -239,9 +242,18 @@ fn allocate(memfd: &Memfd, at: u64, len: u64, size: u64) -> Result<(), RegionErr
     }
 }
 
-/// Adds seals.
+/// Adds seals. Before it seals pages against writing the kernel waits up to 150 ms for whoever has hold of them, and gives
+/// up then; under load its own reclaim holds them longer.
 pub(crate) fn seal(memfd: &Memfd, seals: &[FileSeal]) -> Result<(), RegionError> {
-    memfd.add_seals(seals).map_err(|error| RegionError::Seal { source: io_error(error) })
+    let mut tries = SEAL_TRIES;
+    loop {
+        tries -= 1;
+        match memfd.add_seals(seals).map_err(io_error) {
+            Ok(()) => return Ok(()),
+            Err(source) if tries > 0 && Errno::from_io_error(&source) == Some(Errno::BUSY) => {}
+            Err(source) => return Err(RegionError::Seal { source }),
+        }
+    }
 }
 
 /// Checks what a peer sent, in the order that never lets it hurt: seals first, since nothing that has

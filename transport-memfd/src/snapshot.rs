@@ -71,7 +71,8 @@ impl SnapshotBuilder {
     /// ([`F_ADD_SEALS`](https://man7.org/linux/man-pages/man2/F_ADD_SEALS.2const.html), Linux 3.17).
     ///
     /// # Errors
-    /// [`RegionError::Seal`]; with `EBUSY` something has them mapped for writing.
+    /// [`RegionError::Seal`]; with `EBUSY` something has them mapped for writing, or has had hold of their pages for over a
+    /// second.
     pub fn seal(self) -> Result<Snapshot, RegionError> {
         let Self { mapping, memfd, len } = self;
         // A live writable mapping, our own too, makes F_SEAL_WRITE fail.

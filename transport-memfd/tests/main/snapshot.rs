@@ -1,8 +1,13 @@
+use std::fs::{File, read_dir, read_link};
 use std::os::fd::AsFd;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use bellwire_memfd::region::{OwnRegion, VerifyError};
 use bellwire_memfd::snapshot::{Snapshot, SnapshotBuilder, SnapshotMap};
 use rustix::io::Errno;
+use rustix::pipe::{SpliceFlags, pipe, splice};
 
 fn publish(bytes: &[u8]) -> Snapshot {
     let mut builder = SnapshotBuilder::create("snapshot", bytes.len()).unwrap();
@@ -47,6 +52,32 @@ fn an_empty_snapshot_is_one() {
     assert!(snapshot.is_empty());
     let fd = snapshot.as_fd().try_clone_to_owned().unwrap();
     assert!(SnapshotMap::verify_and_map(fd, 0, 0).unwrap().is_empty());
+}
+
+/// A pipe has hold of the pages that were spliced into it, as reclaim has of those that it looks at.
+#[test]
+fn pages_that_somebody_else_has_hold_of_for_a_while_are_sealed_then() {
+    const HELD: Duration = Duration::from_millis(400);
+    let name = "held-for-a-while";
+    let mut builder = SnapshotBuilder::create(name, 4096).unwrap();
+    builder.bytes().fill(7);
+    let open = read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap().path());
+    let is_its = |path: &std::path::PathBuf| {
+        read_link(path).is_ok_and(|link| link.to_string_lossy().contains(name))
+    };
+    let memfd = File::open(open.into_iter().find(is_its).unwrap()).unwrap();
+    let (from, into) = pipe().unwrap();
+    assert_eq!(splice(&memfd, Some(&mut 0), &into, None, 4096, SpliceFlags::empty()), Ok(4096));
+    let began = Instant::now();
+    let (_ended, end) = mpsc::channel::<()>();
+    let holder = thread::spawn(move || {
+        let _ = end.recv_timeout(HELD);
+        drop((from, into));
+    });
+    let snapshot = builder.seal().unwrap();
+    assert!(began.elapsed() >= HELD, "it was sealed while the pipe held its page");
+    holder.join().unwrap();
+    assert_eq!(*snapshot.map().unwrap(), [7; 4096]);
 }
 
 #[test]
