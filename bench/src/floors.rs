@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use bellwire::cgroups::{self, Meta, Mode, synthetic};
 use bellwire_floor::fresh::Pages;
-use bellwire_floor::{Cpus, bulk, copy, futex, handover, hot, ns_each};
+use bellwire_floor::pingpong::{Link, PingPong};
+use bellwire_floor::{Cpus, bulk, copy, epoll, eventfd, futex, handover, hot, ns_each};
 
 use crate::Outcome;
 
@@ -42,9 +43,12 @@ const LANE: usize = 16 << 10;
 /// Items of the average batch, and their bytes.
 const ITEMS: u64 = 501;
 
+/// Measures for about so long what one operation takes, ns.
+type Measure = Box<dyn FnMut(Duration) -> Outcome<f64>>;
+
 /// A floor that is running.
 pub(crate) struct Floor {
-    sample: Box<dyn FnMut(Duration) -> Outcome<f64>>,
+    sample: Measure,
 }
 
 impl Kind {
@@ -55,7 +59,7 @@ impl Kind {
 
     /// Starts it; `None` where there is none.
     pub(crate) fn start(self, cpus: Cpus) -> Outcome<Option<Floor>> {
-        let sample: Box<dyn FnMut(Duration) -> Outcome<f64>> = match self {
+        let sample: Measure = match self {
             Self::None => return Ok(None),
             Self::Hot { size } | Self::Half { size } => {
                 let mut floor = hot::Bare::start(cpus, size)?;
@@ -72,14 +76,27 @@ impl Kind {
                 let bytes = cgroups::encode(&synthetic::entries(cgroups, 7), Meta::now(Mode::V2))?;
                 bulks(cpus, bytes.len())?
             }
-            Self::Futex { gap } => spaced(cpus, Duration::from_nanos(gap))?,
-            Self::FutexSameCpu => {
-                let mut floor = futex::Floor::start(Cpus::same()?)?;
-                Box::new(move |span| in_time(span, 16, |n| Ok(floor.round_trips(n)?)))
-            }
+            Self::Futex { gap } => spaced(futex::Floor::start(cpus)?, gap),
+            Self::FutexSameCpu => in_a_row(futex::Floor::start(Cpus::same()?)?),
             Self::Connect => connect(cpus)?,
         };
         Ok(Some(Floor { sample }))
+    }
+
+    /// What the machine takes by other means that sleep, beside that which ratios are taken to.
+    pub(crate) fn others(self, cpus: Cpus) -> Outcome<Vec<(&'static str, Floor)>> {
+        let [by_eventfd, by_epoll] = match self {
+            Self::Futex { gap } => {
+                [spaced(eventfd::Floor::start(cpus)?, gap), spaced(epoll::Floor::start(cpus)?, gap)]
+            }
+            Self::FutexSameCpu => {
+                let cpus = Cpus::same()?;
+                [in_a_row(eventfd::Floor::start(cpus)?), in_a_row(epoll::Floor::start(cpus)?)]
+            }
+            _ => return Ok(Vec::new()),
+        };
+        let named = [("bare eventfd, read", by_eventfd), ("bare eventfd, epoll", by_epoll)];
+        Ok(named.map(|(name, sample)| (name, Floor { sample })).into())
     }
 
     /// In a few words.
@@ -107,7 +124,7 @@ impl Floor {
     }
 }
 
-fn copies(cpus: Cpus, size: usize, per: u64) -> Outcome<Box<dyn FnMut(Duration) -> Outcome<f64>>> {
+fn copies(cpus: Cpus, size: usize, per: u64) -> Outcome<Measure> {
     let mut floor = copy::Floor::start(cpus, copy::Shape::new(size, 1).ring(RING))?;
     Ok(Box::new(move |span| {
         #[expect(clippy::cast_precision_loss, reason = "a small number")]
@@ -116,23 +133,28 @@ fn copies(cpus: Cpus, size: usize, per: u64) -> Outcome<Box<dyn FnMut(Duration) 
     }))
 }
 
-fn bulks(cpus: Cpus, size: usize) -> Outcome<Box<dyn FnMut(Duration) -> Outcome<f64>>> {
+fn bulks(cpus: Cpus, size: usize) -> Outcome<Measure> {
     let mut floor = bulk::Floor::start(cpus, bulk::Shape::new(size))?;
     Ok(Box::new(move |span| in_time(span, 4, |n| Ok(floor.messages(n)?))))
 }
 
-fn spaced(cpus: Cpus, gap: Duration) -> Outcome<Box<dyn FnMut(Duration) -> Outcome<f64>>> {
-    let mut floor = futex::Floor::start(cpus)?;
-    Ok(Box::new(move |span| {
-        let trips = span.as_nanos() / (gap.as_nanos() + 50_000);
+/// Round trips with a sleep of so many ns before each: their median.
+fn spaced<L: Link + 'static>(mut floor: PingPong<L>, gap: u64) -> Measure {
+    Box::new(move |span| {
+        let trips = span.as_nanos() / u128::from(gap + 50_000);
+        let gap = Duration::from_nanos(gap);
         let mut took = floor.spaced(u64::try_from(trips)?.max(4), gap)?;
         took.sort_unstable();
         Ok(took.get(took.len() / 2).map_or(f64::NAN, |took| ns_each(*took, 1)))
-    }))
+    })
+}
+
+fn in_a_row<L: Link + 'static>(mut floor: PingPong<L>) -> Measure {
+    Box::new(move |span| in_time(span, 16, |n| Ok(floor.round_trips(n)?)))
 }
 
 /// The sockets in this process, and the regions as the floor hands them over, one after the other.
-fn connect(cpus: Cpus) -> Outcome<Box<dyn FnMut(Duration) -> Outcome<f64>>> {
+fn connect(cpus: Cpus) -> Outcome<Measure> {
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("bare.sock");
     let listener = UnixListener::bind(&path)?;

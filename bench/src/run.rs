@@ -13,6 +13,7 @@ use crate::progress::Progress;
 use crate::report::model::{Lost, Measured};
 use crate::report::rows;
 use crate::scenario::{Scenario, Wants};
+use crate::spread::Spread;
 use crate::stage::{Sample, Stage};
 
 /// Samples that a round takes until one counts.
@@ -73,6 +74,8 @@ pub(crate) fn measure(
         }
     }
     let mut floor = scenario.floor.start(plan.cpus)?;
+    let others = scenario.floor.others(plan.cpus)?.into_iter();
+    let mut others: Vec<_> = others.map(|(name, floor)| (name, floor, Vec::new())).collect();
     let wants = if plan.quick { Wants::Nothing } else { scenario.wants };
     let prober = prober.as_mut().filter(|_| wants != Wants::Nothing);
     let mut beside = Beside { floor: floor.as_mut(), prober, wants };
@@ -85,9 +88,22 @@ pub(crate) fn measure(
             let millis = plan.millis.unwrap_or(scenario.millis);
             beside.round(round, stage, scenario, millis, rounds)?;
         }
+        for (name, floor, samples) in &mut others {
+            progress.say(&format!(
+                "{}: round {} of {}, {name}",
+                scenario.name,
+                round + 1,
+                plan.rounds
+            ));
+            samples.push(floor.sample(FLOOR)?);
+        }
     }
     let rounds = stages.into_iter().map(|(stage, rounds)| (stage.entry.name, rounds));
-    Ok(rows::measured(scenario, plan, &rounds.collect::<Vec<_>>(), refused))
+    let mut measured = rows::measured(scenario, plan, &rounds.collect::<Vec<_>>(), refused);
+    let spread =
+        |(name, _, samples): (&str, _, Vec<f64>)| Some((name.to_owned(), Spread::of(samples)?));
+    measured.other_floors = others.into_iter().filter_map(spread).collect();
+    Ok(measured)
 }
 
 /// What stands beside each sample.

@@ -114,6 +114,10 @@ fn scenario(text: &mut String, measured: &Measured) {
             lost(row.is_main, row.lost.moved + row.lost.crowded),
         );
     }
+    for (name, ns) in &measured.other_floors {
+        let (median, min, max) = (time(ns.median), time(ns.min), time(ns.max));
+        let _ = writeln!(text, "\nBeside it, {name}: {median} ({min} to {max}).");
+    }
     for (contender, why) in &measured.refused {
         let _ = writeln!(text, "\n{contender} is left out: {why}.");
     }

@@ -43,6 +43,9 @@ pub(crate) struct Measured {
     pub(crate) rate: Option<u64>,
     /// What stands beside it.
     pub(crate) floor: String,
+    /// What the machine takes by other means, ns.
+    #[serde(default)]
+    pub(crate) other_floors: BTreeMap<String, Spread>,
     pub(crate) rows: Vec<Row>,
     /// Who cannot do it, and why.
     pub(crate) refused: BTreeMap<String, String>,
@@ -189,6 +192,7 @@ pub(crate) mod tests {
             bytes: Some(64),
             rate: None,
             floor: String::new(),
+            other_floors: BTreeMap::new(),
             rows: vec![row],
             refused: BTreeMap::new(),
             missing: BTreeMap::new(),

@@ -46,6 +46,7 @@ pub(crate) fn measured(
             _ => None,
         },
         floor: scenario.floor.about().to_owned(),
+        other_floors: BTreeMap::new(),
         rows,
         refused,
         missing,

@@ -33,6 +33,10 @@ fn scenario(text: &mut String, measured: &Measured) {
             if row.stable { "" } else { "  UNSTABLE" },
         );
     }
+    for (name, ns) in &measured.other_floors {
+        let (median, min, max) = (time(ns.median), time(ns.min), time(ns.max));
+        let _ = writeln!(text, "  {name}: {median} [{min} to {max}]");
+    }
     for (contender, lost) in &measured.missing {
         let (moved, crowded) = (lost.moved, lost.crowded);
         let _ = writeln!(

@@ -26,6 +26,7 @@
 //! | [`attach`] | a message in a region of its own | spinning |
 //! | [`futex`] | two words | `FUTEX_WAIT` |
 //! | [`eventfd`] | two eventfds | a blocking `read` |
+//! | [`epoll`] | two eventfds | `epoll_wait` |
 //! | [`seqpacket`] | datagrams over a socket pair | a blocking `recv` |
 //!
 //! Each is "do `n` operations, return the [`Duration`]", which is what criterion's `iter_custom` asks for.
@@ -42,6 +43,7 @@ pub mod bulk;
 pub mod copy;
 pub mod cpus;
 pub mod crowd;
+pub mod epoll;
 mod error;
 pub mod eventfd;
 pub mod fresh;
@@ -68,7 +70,7 @@ pub use ratio::Ratio;
 ///
 /// `None` means that this is the bench itself. `roles` are the caller's own, beside those of the floors.
 pub fn peer_main(roles: &[process::Role]) -> Option<ExitCode> {
-    let own: [process::Role; 12] = [
+    let own: [process::Role; 13] = [
         (hot::ROLE, hot::peer::<true>),
         (hot::BARE, hot::peer::<false>),
         (copy::ROLE, copy::peer),
@@ -77,6 +79,7 @@ pub fn peer_main(roles: &[process::Role]) -> Option<ExitCode> {
         (pipeline::ROLE, pipeline::peer),
         (futex::ROLE, futex::peer),
         (eventfd::ROLE, eventfd::peer),
+        (epoll::ROLE, epoll::peer),
         (seqpacket::ROLE, seqpacket::peer),
         (bulk::ROLE, bulk::peer),
         (handover::ROLE, handover::peer),

@@ -1,0 +1,101 @@
+//! The epoll floor: two processes that are both asleep each turn in `epoll_wait`, each with an eventfd that is not read.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::{retry_on_intr, write};
+
+use super::pingpong::{Link, PingPong, answer};
+use super::private::Private;
+use super::process::{Peer, RoleResult, spawn};
+use super::{Cpus, Error, Result};
+
+/// The peer's role.
+pub const ROLE: &str = "floor-epoll";
+
+/// The tokens of the other end's turns, and of its death.
+const TURN: u64 = 0;
+const GONE: u64 = 1;
+
+/// The epoll floor; [`PingPong::round_trips`] measures it.
+pub type Floor = PingPong<End>;
+
+impl Floor {
+    /// Two eventfds, each in an epoll instance of who waits for it; on one CPU ([`Cpus::same`]) or across two.
+    pub fn start(cpus: Cpus) -> Result<Floor> {
+        let (mine, theirs, gone) = (event()?, event()?, event()?);
+        let mut child = spawn(ROLE, &[cpus.peer], &[], &[theirs.as_fd(), mine.as_fd()])?;
+        let end = End::new(mine, theirs)?;
+        epoll::add(&end.epoll, &gone, EventData::new_u64(GONE), EventFlags::IN)
+            .map_err(Error::system("watch an eventfd"))?;
+        child.watch(move || {
+            // Its counter is 0: the write cannot fail or block.
+            let _ = write(&gone, &1_u64.to_ne_bytes());
+        })?;
+        Ok(PingPong::new(child, end))
+    }
+}
+
+/// The other process.
+pub fn peer(peer: &mut Peer) -> RoleResult {
+    let end = End::new(peer.descriptor()?, peer.descriptor()?)?;
+    Ok(answer(peer, end)?)
+}
+
+/// One end: writes `mine`, waits for `theirs`.
+pub struct End {
+    mine: OwnedFd,
+    epoll: OwnedFd,
+    /// In `epoll`.
+    _theirs: OwnedFd,
+    events: Vec<epoll::Event>,
+    nothing: [Private; 2],
+}
+
+impl End {
+    fn new(mine: OwnedFd, theirs: OwnedFd) -> Result<End> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)
+            .map_err(Error::system("create an epoll instance"))?;
+        // Each write is an edge: nobody has to read.
+        let edge = EventFlags::IN | EventFlags::ET;
+        epoll::add(&epoll, &theirs, EventData::new_u64(TURN), edge)
+            .map_err(Error::system("watch an eventfd"))?;
+        let (events, nothing) = (Vec::with_capacity(2), [Private::new(0), Private::new(0)]);
+        Ok(End { mine, epoll, _theirs: theirs, events, nothing })
+    }
+}
+
+impl Link for End {
+    const WARM: u64 = 10;
+
+    #[inline]
+    fn send(&mut self) -> Result<()> {
+        retry_on_intr(|| write(&self.mine, &1_u64.to_ne_bytes()))
+            .map_err(Error::system("write an eventfd"))?;
+        Ok(())
+    }
+
+    #[inline]
+    fn receive(&mut self) -> Result<()> {
+        let events = &mut self.events;
+        retry_on_intr(|| {
+            events.clear();
+            epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), None)
+        })
+        .map_err(Error::system("wait for an eventfd"))?;
+        if events.iter().any(|event| event.data.u64() == GONE) {
+            return Err(Error::PeerGone { role: ROLE });
+        }
+        Ok(())
+    }
+
+    fn buffers(&mut self) -> (&mut Private, &Private) {
+        let [outgoing, incoming] = &mut self.nothing;
+        (outgoing, incoming)
+    }
+}
+
+fn event() -> Result<OwnedFd> {
+    eventfd(0, EventfdFlags::CLOEXEC).map_err(Error::system("create an eventfd"))
+}
