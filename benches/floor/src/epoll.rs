@@ -3,9 +3,9 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::io::{retry_on_intr, write};
+use rustix::io::retry_on_intr;
 
+use super::eventfd::{event, ring};
 use super::pingpong::{Link, PingPong, answer};
 use super::private::Private;
 use super::process::{Peer, RoleResult, spawn};
@@ -31,7 +31,7 @@ impl Floor {
             .map_err(Error::system("watch an eventfd"))?;
         child.watch(move || {
             // Its counter is 0: the write cannot fail or block.
-            let _ = write(&gone, &1_u64.to_ne_bytes());
+            let _ = ring(&gone);
         })?;
         Ok(PingPong::new(child, end))
     }
@@ -71,9 +71,7 @@ impl Link for End {
 
     #[inline]
     fn send(&mut self) -> Result<()> {
-        retry_on_intr(|| write(&self.mine, &1_u64.to_ne_bytes()))
-            .map_err(Error::system("write an eventfd"))?;
-        Ok(())
+        ring(&self.mine)
     }
 
     #[inline]
@@ -94,8 +92,4 @@ impl Link for End {
         let [outgoing, incoming] = &mut self.nothing;
         (outgoing, incoming)
     }
-}
-
-fn event() -> Result<OwnedFd> {
-    eventfd(0, EventfdFlags::CLOEXEC).map_err(Error::system("create an eventfd"))
 }

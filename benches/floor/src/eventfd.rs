@@ -22,9 +22,7 @@ pub type Floor = PingPong<End>;
 impl Floor {
     /// Two eventfds; on one CPU ([`Cpus::same`]) or across two.
     pub fn start(cpus: Cpus) -> Result<Floor> {
-        let mine = eventfd(0, EventfdFlags::CLOEXEC).map_err(Error::system("create an eventfd"))?;
-        let theirs =
-            eventfd(0, EventfdFlags::CLOEXEC).map_err(Error::system("create an eventfd"))?;
+        let (mine, theirs) = (event()?, event()?);
         let mut child = spawn(ROLE, &[cpus.peer], &[], &[theirs.as_fd(), mine.as_fd()])?;
         let dead = theirs.try_clone().map_err(Error::system("duplicate an eventfd"))?;
         child.watch(move || {
@@ -59,9 +57,7 @@ impl Link for End {
 
     #[inline]
     fn send(&mut self) -> Result<()> {
-        retry_on_intr(|| write(&self.mine, &1_u64.to_ne_bytes()))
-            .map_err(Error::system("write an eventfd"))?;
-        Ok(())
+        ring(&self.mine)
     }
 
     #[inline]
@@ -79,4 +75,16 @@ impl Link for End {
         let [outgoing, incoming] = &mut self.nothing;
         (outgoing, incoming)
     }
+}
+
+pub(super) fn event() -> Result<OwnedFd> {
+    eventfd(0, EventfdFlags::CLOEXEC).map_err(Error::system("create an eventfd"))
+}
+
+/// Adds 1.
+#[inline]
+pub(super) fn ring(event: &OwnedFd) -> Result<()> {
+    retry_on_intr(|| write(event, &1_u64.to_ne_bytes()))
+        .map_err(Error::system("write an eventfd"))?;
+    Ok(())
 }
