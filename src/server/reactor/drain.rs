@@ -5,6 +5,7 @@ use std::time::Duration;
 use bellwire_core::wire::{CloseReason, RefuseCode};
 
 use super::{Guest, Reactor, Seat};
+use crate::ServerStats;
 use crate::transport::clock;
 use crate::transport::poll::Events;
 
@@ -29,7 +30,9 @@ impl Reactor {
         }
         for seat in std::mem::take(&mut self.seats).into_iter().map(|(_, seat)| seat) {
             match seat.guest {
-                Guest::Open(conversation) => self.close(*conversation, CloseReason::Stopping),
+                Guest::Open(conversation) => {
+                    self.close(*conversation, CloseReason::Stopping, ServerStats::default());
+                }
                 Guest::Greeting(greeting) => {
                     let reason = "the provider is stopping";
                     let turned_away = greeting.turn_away(RefuseCode::Stopping, reason);

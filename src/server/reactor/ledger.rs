@@ -79,8 +79,9 @@ impl Reactor {
 
     /// Takes over the rest from a session that is over, with as many requests that nobody will answer.
     pub(super) fn close_account(&mut self, Account { row, held }: &Account, news: &ServerStats) {
-        self.count(*row, news);
-        self.count(*row, &ServerStats::default().since(held));
+        let mut stats = self.shared.stats();
+        stats.add(*row, news);
+        stats.add(*row, &ServerStats::default().since(held));
     }
 
     /// Takes over what the hot sessions have counted: the others have nothing new.

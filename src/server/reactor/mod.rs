@@ -374,10 +374,9 @@ impl Reactor {
                 CloseReason::Unread
             }
         };
-        self.count(conversation.row, &news);
         let place = Place::new(slot, conversation.session());
         self.leave_process(place, conversation.pid());
-        self.close(*conversation, reason);
+        self.close(*conversation, reason, news);
     }
 
     fn note(&self, conversation: &Conversation, offence: Offence) {
@@ -385,7 +384,8 @@ impl Reactor {
         self.shared.incidents().add(service, Some(caller), offence);
     }
 
-    fn close(&mut self, conversation: Conversation, reason: CloseReason) {
+    /// `news` is counted with what the session has counted: who asks sees all of it or nothing.
+    fn close(&mut self, conversation: Conversation, reason: CloseReason, mut news: ServerStats) {
         let account = Account::of(&conversation);
         let link = conversation.link();
         // The client holds the same event for a while yet: it would go on waking this thread.
@@ -395,7 +395,8 @@ impl Reactor {
         if let Some(process) = link.process() {
             let _ = self.poller.delete(process);
         }
-        let (news, channel) = conversation.close(reason);
+        let (rest, channel) = conversation.close(reason);
+        news.add(&rest);
         self.close_account(&account, &news);
         if let Some(channel) = channel {
             self.discard(channel);
