@@ -116,6 +116,8 @@ impl Endpoint {
         let endpoint = Self { listening, arrived, rights, service, pipe, _lock: lock };
         // Fewer do as well.
         let _ = endpoint.refill();
+        // Somebody may have connected to the first one already.
+        endpoint.look_again();
         Ok(endpoint)
     }
 
@@ -135,11 +137,7 @@ impl Endpoint {
     pub fn accept(&self) -> Result<Option<Channel>, OsError> {
         let connected = self.connected();
         let refilled = self.refill();
-        // In this order: one that connects after the reset sets the event, and one before it is seen.
-        self.arrived.reset();
-        if self.listening.borrow().iter().any(Listening::is_over) {
-            self.arrived.ring();
-        }
+        self.look_again();
         match connected {
             Some(handle) => Pipe::new(handle, End::Server).map(Channel::new).map(Some),
             None => refilled.map(|()| None),
@@ -177,6 +175,17 @@ impl Endpoint {
             if let Some(handle) = listening.swap_remove(at).into_connected() {
                 return Some(handle);
             }
+        }
+    }
+
+    /// Has the event say whether somebody waits. Due after instances were made: the start of an overlapped operation takes
+    /// its event's ring away, whoever that was for
+    /// ([OVERLAPPED](https://learn.microsoft.com/en-us/windows/win32/api/minwinbase/ns-minwinbase-overlapped)).
+    fn look_again(&self) {
+        // In this order: one that connects after the reset sets the event, and one before it is seen.
+        self.arrived.reset();
+        if self.listening.borrow().iter().any(Listening::is_over) {
+            self.arrived.ring();
         }
     }
 

@@ -177,6 +177,19 @@ fn an_endpoint_stays_ready_until_the_last_client_is_accepted() {
 }
 
 #[test]
+fn an_endpoint_is_ready_for_who_came_while_it_was_made() {
+    let dir = tempfile::tempdir().unwrap();
+    for _ in 0..100 {
+        std::thread::scope(|scope| {
+            let early = scope.spawn(|| connect_when_there(dir.path(), "early"));
+            let endpoint = bind(dir.path(), "early");
+            let _client = early.join().unwrap();
+            assert!(ready(endpoint.as_handle()));
+        });
+    }
+}
+
+#[test]
 fn a_full_backlog_is_busy_at_the_deadline() {
     let dir = tempfile::tempdir().unwrap();
     let _endpoint = bind(dir.path(), "full");
