@@ -8,6 +8,7 @@ use std::thread;
 use bellwire::RunDir;
 
 use super::guard::PATIENCE;
+use super::spawn::spawn;
 
 /// Which role a process plays, and with what; empty in the test process itself.
 const ROLE: &str = "BELLWIRE_TEST_ROLE";
@@ -29,15 +30,14 @@ impl Process {
 
     /// Starts one by another program, which runs what its last arguments say: `command` ends with this binary.
     pub(crate) fn start_by(mut command: Command, role: &str, run_dir: &RunDir) -> Self {
-        let mut child = command
+        command
             .args(["--exact", &body(), "--nocapture", "--test-threads=1"])
             .env(ROLE, role)
             .env(RunDir::VARIABLE, run_dir.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+            .stderr(Stdio::piped());
+        let mut child = spawn(&mut command);
         let (tell, lines) = channel();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         // Ends with the process.

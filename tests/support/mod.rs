@@ -10,3 +10,4 @@ pub(crate) mod parked;
 pub(crate) mod pattern;
 pub(crate) mod roles;
 pub(crate) mod services;
+pub(crate) mod spawn;

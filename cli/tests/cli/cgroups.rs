@@ -3,7 +3,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::support::{Ended, Place, Signal};
+use crate::support::{Ended, Place, Signal, spawn};
 
 fn paths(snapshot: &Value) -> Vec<&str> {
     let cgroups = snapshot["cgroups"].as_array().unwrap();
@@ -123,7 +123,7 @@ fn a_reader_that_stops_reading_is_no_failure() {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let mut command = place.command(args);
-        let child = command.stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+        let child = spawn(command.stdout(writer).stderr(Stdio::piped()));
         drop(command);
         let ended = Ended::from(child.wait_with_output().unwrap());
         assert_eq!((ended.status, ended.stderr.as_str()), (Some(0), ""), "{args:?}");

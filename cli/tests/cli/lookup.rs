@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use crate::support::{Ended, Place, Running, Signal};
+use crate::support::{Ended, Place, Running, Signal, spawn};
 
 /// A made-up `/proc` and the provider of what is in it.
 struct Apps {
@@ -98,7 +98,7 @@ fn many_pids_are_read_from_standard_input() {
     let _provider = apps.provider();
     let mut command = apps.place.command(&["get", "apps", "-", "--json", "--timeout", "60s"]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
+    let mut child = spawn(&mut command);
     let mut stdin = child.stdin.take().unwrap();
     let feeds = std::thread::spawn(move || {
         (1..=5000).for_each(|pid| writeln!(stdin, " {pid}\n").unwrap());

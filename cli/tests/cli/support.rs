@@ -9,7 +9,11 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
+pub(crate) use spawn::spawn;
 use tempfile::TempDir;
+
+#[path = "../../../tests/support/spawn.rs"]
+mod spawn;
 
 /// A test that waits for longer hangs.
 const HANGS: Duration = Duration::from_secs(60);
@@ -132,7 +136,8 @@ impl Place {
 
 impl Ended {
     pub(crate) fn of(command: &mut Command) -> Self {
-        Self::from(command.stdin(Stdio::null()).output().unwrap())
+        let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self::from(spawn(command).wait_with_output().unwrap())
     }
 
     /// Its standard output, which is one JSON object in one line.
@@ -155,7 +160,7 @@ impl From<std::process::Output> for Ended {
 impl Running {
     pub(crate) fn of(command: &mut Command) -> Self {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
+        let mut child = spawn(command);
         let stdout = lines(child.stdout.take().unwrap());
         let stderr = lines(child.stderr.take().unwrap());
         Self { child, stdout, stderr }

@@ -6,6 +6,10 @@ use std::process::{Child, Command, Stdio};
 
 use bellwire_win::peer::{Process, Reach};
 use bellwire_win::poll;
+use spawn::spawn;
+
+#[path = "../../../tests/support/spawn.rs"]
+mod spawn;
 
 /// Where a child finds its run directory.
 const RUN_DIR: &str = "BELLWIRE_TEST_RUN_DIR";
@@ -14,10 +18,6 @@ const PARENT: &str = "BELLWIRE_TEST_PARENT";
 
 /// A child that is killed with this, at the latest.
 pub(crate) struct Running(Child);
-
-/// What Wine says when a process that it started ended before its first instruction: one of some thousands on a busy
-/// machine. Windows itself has no such thing.
-const NOT_STARTED: i32 = windows_sys::Win32::Foundation::ERROR_INTERNAL_ERROR as i32;
 
 /// Starts `body`, the full name of a test that does nothing elsewhere.
 pub(crate) fn start(body: &str, run_dir: &Path) -> Running {
@@ -28,13 +28,7 @@ pub(crate) fn start(body: &str, run_dir: &Path) -> Running {
         .env(PARENT, std::process::id().to_string())
         .stdin(Stdio::null())
         .stdout(Stdio::null());
-    let mut child = command.spawn();
-    for _ in 0..3 {
-        if child.as_ref().is_err_and(|error| error.raw_os_error() == Some(NOT_STARTED)) {
-            child = command.spawn();
-        }
-    }
-    Running(child.unwrap())
+    Running(spawn(&mut command))
 }
 
 /// Runs `body` to its end, which must be a good one.
