@@ -72,6 +72,11 @@ const LONGEST: u64 = 1_000_000;
 const LONG_AWAY: u64 = 1_000_000;
 /// Then nobody is given way to for so many times as long: one part in so many is lost to it at most.
 const KEEPS_FOR: u64 = 64;
+/// Who is back within 1.5 µs was away for the system call only: nobody else wanted the processor. Two switches of threads and
+/// the other's first 64 looks take longer.
+const NOBODY: u64 = 1_500;
+/// Then it is not asked again for so many times as long: one part in so many is spent on that at most.
+const VAIN_FOR: u64 = 16;
 /// Bytes that a nanosecond is allowed for. Both ends copy them, in and out, at 4 to 10 a nanosecond.
 const BYTES_A_NANOSECOND: u64 = 4;
 
@@ -165,8 +170,13 @@ impl Spin {
     /// Others were given way to, from `before` to `after`.
     pub fn gave_way(&mut self, before: Instant, after: Instant) {
         let away = nanos(after.since(before));
-        let long = Duration::from_nanos(away.saturating_mul(KEEPS_FOR));
-        self.keeps_until = (away > LONG_AWAY).then(|| after.after(long));
+        let times = match away {
+            _ if away > LONG_AWAY => KEEPS_FOR,
+            _ if away < NOBODY => VAIN_FOR,
+            _ => 0,
+        };
+        let long = Duration::from_nanos(away.saturating_mul(times));
+        self.keeps_until = (times > 0).then(|| after.after(long));
     }
 
     fn probe(&mut self) {
@@ -348,8 +358,19 @@ mod tests {
         spin.gave_way(at(1_000), at(3_000));
         assert!(!spin.gives_way(at(130_999)));
         assert!(spin.gives_way(at(131_000)));
-        spin.gave_way(at(131_000), at(131_001));
-        assert!(spin.gives_way(at(131_001)));
+        spin.gave_way(at(131_000), at(131_002));
+        assert!(spin.gives_way(at(131_002)));
+    }
+
+    #[test]
+    fn who_finds_nobody_gives_way_again_after_16_times_as_long() {
+        let at = Instant::from_nanos;
+        let mut spin = Spin::new(SpinPolicy::default());
+        spin.gave_way(at(0), at(1_000));
+        assert!(!spin.gives_way(at(16_999)));
+        assert!(spin.gives_way(at(17_000)));
+        spin.gave_way(at(17_000), at(18_500));
+        assert!(spin.gives_way(at(18_500)), "somebody was there");
     }
 
     #[test]

@@ -10,7 +10,9 @@ use bellwire_core::lane::{Lanes, PushError};
 use bellwire_core::sim::{Event, Peer, Sim, SimEnd, SimPort, SimServer, Step};
 use bellwire_core::sync::{AtomicU64, Ordering};
 use bellwire_core::wire::{CloseReason, Doorbell, Header, Kind, Status};
-use bellwire_core::{Deadline, Executed, Geometry, Instant, PeerFault, Port, SpinPolicy};
+use bellwire_core::{
+    Deadline, Executed, Geometry, Instant, PeerFault, PeerMemory, Port, SpinPolicy,
+};
 
 use crate::pair::growing;
 
@@ -352,12 +354,36 @@ fn a_spin_that_sees_the_answer_does_not_park_and_rings_nobody() {
 }
 
 #[test]
-fn a_spin_gives_way_each_time_that_it_looks_at_the_clock() {
+fn a_spin_gives_way_each_time_that_it_looks_at_the_clock_unless_nobody_was_there() {
     // A look takes 20 ns, and the clock is looked at after 64.
-    for (takes, times) in [(MICRO, 0), (2 * MICRO, 1), (20 * MICRO, 15)] {
-        let mut drive = drive(echo(takes), SpinPolicy::default());
+    let (others, nobody) = (2 * MICRO, MICRO / 2);
+    for (takes, crowd, times) in [
+        (MICRO, others, 0),
+        (2 * MICRO, others, 1),
+        (20 * MICRO, others, 6),
+        (20 * MICRO, nobody, 2),
+    ] {
+        let mut drive =
+            drive_in(Sim { crowd, ..Sim::default() }, echo(takes), SpinPolicy::default());
         call(&mut drive, b"soon");
-        assert_eq!((drive.port().gave_way(), drive.parks()), (times, 0), "{takes:?}");
+        assert_eq!((drive.port().gave_way(), drive.parks()), (times, 0), "{takes:?} {crowd:?}");
+    }
+}
+
+#[test]
+fn a_spin_claims_the_lines_of_the_next_message_and_a_park_none() {
+    for (spin, claims) in [(SpinPolicy::default(), true), (SpinPolicy::NEVER, false)] {
+        let mut drive = drive(echo(3 * MICRO), spin);
+        for _ in 0..100 {
+            call(&mut drive, &[0xff; 1000]);
+        }
+        let lane = drive.port().end().own().shared();
+        let starts = (0..Geometry::DEFAULT.size() as usize).step_by(64).map(|at| {
+            let mut word = [0; 8];
+            lane.read(at, &mut word);
+            word
+        });
+        assert_eq!(starts.filter(|word| *word == [0; 8]).count() > 8, claims);
     }
 }
 

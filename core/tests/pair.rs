@@ -80,7 +80,10 @@ impl Pair {
 
     pub(crate) fn commit(&mut self, from: usize) -> Wake {
         let end = &self.ends[from];
-        self.lanes[from].commit(end.own(), end.peer())
+        let wake = self.lanes[from].commit(end.own(), end.peer());
+        // As who waits does.
+        (0..16).for_each(|_| self.lanes[from].claim(end.own()));
+        wake
     }
 
     pub(crate) fn arm(&mut self, at: usize, space: bool) -> Armed {

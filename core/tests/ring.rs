@@ -102,6 +102,7 @@ enum Op {
     Publish,
     Take,
     GiveBack,
+    Claim,
 }
 
 fn op(max: usize) -> impl Strategy<Value = Op> {
@@ -112,6 +113,7 @@ fn op(max: usize) -> impl Strategy<Value = Op> {
         3 => Just(Op::Publish),
         6 => Just(Op::Take),
         4 => Just(Op::GiveBack),
+        4 => Just(Op::Claim),
     ]
 }
 
@@ -165,6 +167,8 @@ proptest! {
                     let expected = model.take();
                     prop_assert_eq!(ends.take(), expected);
                 }
+                // Nothing that is still to be taken is written to.
+                Op::Claim => (0..size / 64).for_each(|_| ends.sender.claim(ends.ends[0].own())),
                 Op::GiveBack => {
                     let _ = ends.give_back();
                     let end = &ends.ends[0];

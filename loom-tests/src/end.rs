@@ -134,6 +134,8 @@ impl End {
     pub fn commit(&mut self) {
         let wake = self.lanes.commit(&self.port.own, &self.port.peer);
         self.port.wake(wake);
+        // As who waits does: nothing of it may be what the peer still reads.
+        self.lanes.claim(&self.port.own);
     }
 
     /// Commits if a peer may wait for the room that was given back, as an end does that only takes.

@@ -115,6 +115,7 @@ impl<P: Port> Drive<P> {
                 *began = looks.began();
                 return Ok(Waited::LookAgain);
             }
+            self.lanes.claim(self.port.own());
             self.port.relax();
             if !looks.count() {
                 continue;

@@ -18,6 +18,7 @@
 //! it by the one store to `tail`. The receiver, at the record, maps that memory and goes on there. The words are in
 //! the page, which stays: nobody who waits notices. The rest of it is in [`crate::resize`].
 
+mod claim;
 mod epoch;
 mod receiver;
 mod sender;
@@ -37,7 +38,7 @@ use crate::{Geometry, Instant, OwnMemory, PeerFault, PeerMemory, Word};
 use core::time::Duration;
 
 /// What a processor fetches at once, in bytes.
-const LINE: u64 = 64;
+const LINE: u64 = if cfg!(loom) { 16 } else { 64 };
 
 /// The value of a wish word that wishes nothing.
 pub(crate) const DO_NOT_RING: u64 = u64::MAX;
@@ -317,6 +318,13 @@ impl Lanes {
     pub fn moved<P: PeerMemory>(&self, peer: &P) -> bool {
         self.receiver.fetch(peer);
         peer.load(Word::Tail, Ordering::Relaxed) != self.receiver.seen()
+    }
+
+    /// Gets hold of a few of the lines that the next record will lie in, before it is there, as far as they are free and not
+    /// yet had: for whoever waits for the peer, between two looks. A long record is then written in a third of the time.
+    #[inline]
+    pub fn claim<O: OwnMemory>(&mut self, own: &O) {
+        self.sender.claim(own);
     }
 
     /// Whether there are records of the peer that were seen and not taken, or a lie that was seen and not told.

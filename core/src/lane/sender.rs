@@ -1,3 +1,4 @@
+use super::claim::Claim;
 use super::epoch::{Epoch, LaneStats, LaneTerms, MOST_ATTACHED, MOST_OUTSTANDING, Ring};
 use super::sizing::{FULL_LIMIT, FULL_SHARE, Resize, longest, pages, quarter, step};
 use crate::sync::Ordering;
@@ -82,6 +83,7 @@ pub(super) struct Sender {
     wish: u64,
     /// Records written.
     records: u64,
+    claim: Claim,
     closed: bool,
     resize: Resize,
 }
@@ -97,6 +99,7 @@ impl Sender {
             longest: longest(&terms, terms.size),
             wish: 0,
             records: 0,
+            claim: Claim::default(),
             closed: false,
             resize: Resize::new(terms),
         }
@@ -182,6 +185,14 @@ impl Sender {
         own.write(at + HEADER, payload);
         self.written += record;
         self.records += 1;
+        self.claim.wrote(record);
+    }
+
+    /// See [`super::Lanes::claim`].
+    #[inline]
+    pub(super) fn claim<O: OwnMemory>(&mut self, own: &O) {
+        let free = self.peer_head.max(self.ring.base) + self.ring.size();
+        self.claim.go_on(own, &self.ring, self.written, free);
     }
 
     /// Writes the next part of a message.

@@ -307,6 +307,12 @@ impl Conversation {
             || (self.serve.is_blocked() && self.lanes.has_room(self.link.peer()).unwrap_or(true))
     }
 
+    /// Readies the lane for the next answer: for between two looks.
+    #[inline]
+    pub(super) fn claim(&mut self) {
+        self.lanes.claim(self.link.own());
+    }
+
     /// Asks the client to ring. True when there is something to do already.
     pub(super) fn arm(&mut self) -> Result<bool, Ended> {
         let blocked = self.serve.is_blocked();

@@ -87,10 +87,11 @@ impl Reactor {
     #[inline]
     fn has_moved(&mut self) -> bool {
         for &slot in &self.hot {
-            if let Some(Seat { guest: Guest::Open(conversation), .. }) = self.seats.get_mut(slot)
-                && conversation.has_moved()
-            {
-                return true;
+            if let Some(Seat { guest: Guest::Open(conversation), .. }) = self.seats.get_mut(slot) {
+                if conversation.has_moved() {
+                    return true;
+                }
+                conversation.claim();
             }
         }
         false
