@@ -321,7 +321,7 @@ impl Lanes {
     }
 
     /// Gets hold of a few of the lines that the next record will lie in, before it is there, as far as they are free and not
-    /// yet had: for whoever waits for the peer, between two looks. A long record is then written in a third of the time.
+    /// yet had: for whoever waits for the peer, between two looks. Writing a long record then takes a fraction of the time.
     #[inline]
     pub fn claim<O: OwnMemory>(&mut self, own: &O) {
         self.sender.claim(own);

@@ -61,7 +61,7 @@ impl Reactor {
         }
         let mut looks = Looks::new(budget);
         loop {
-            if self.has_moved() {
+            if self.look_around() {
                 self.spin.hit(looks.spun());
                 return true;
             }
@@ -84,8 +84,9 @@ impl Reactor {
         }
     }
 
+    /// Whether a hot session has moved. Those before it use the time until the next look.
     #[inline]
-    fn has_moved(&mut self) -> bool {
+    fn look_around(&mut self) -> bool {
         for &slot in &self.hot {
             if let Some(Seat { guest: Guest::Open(conversation), .. }) = self.seats.get_mut(slot) {
                 if conversation.has_moved() {
