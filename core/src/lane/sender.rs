@@ -185,7 +185,6 @@ impl Sender {
         own.write(at + HEADER, payload);
         self.written += record;
         self.records += 1;
-        self.claim.wrote(record);
     }
 
     /// See [`super::Lanes::claim`].

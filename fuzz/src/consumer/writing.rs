@@ -62,6 +62,10 @@ impl Writing {
             assert_eq!((offset as u64, bytes.len()), (at, len as usize), "the payload is next");
             return;
         }
+        if bytes.len() < HEADER {
+            self.claimed(offset, bytes.len());
+            return;
+        }
         assert!(!self.is_closed, "a record behind the bye");
         assert!(self.switch.is_none(), "a record behind a switch, in the old epoch");
         let size = self.epoch.size.size();
@@ -91,6 +95,16 @@ impl Writing {
             _ => self.payload = Some((at + 16, len)),
         }
         self.written += record;
+    }
+
+    /// What lies in free room means nothing, and may be written at any time.
+    fn claimed(&self, offset: usize, len: usize) {
+        let size = self.epoch.size.size();
+        let at = (self.written - self.base) % size;
+        let ahead = (offset as u64 + size - at) % size;
+        let taken = self.head.max(self.base);
+        let end = self.written + ahead + len as u64;
+        assert!(end - taken <= size, "what was not read is claimed");
     }
 
     pub(super) fn tail_stored(&mut self, tail: u64) {
