@@ -245,15 +245,25 @@ fn allocate(memfd: &Memfd, at: u64, len: u64, size: u64) -> Result<(), RegionErr
 /// Adds seals. Before it seals pages against writing the kernel waits up to 150 ms for whoever has hold of them, and gives
 /// up then; under load its own reclaim holds them longer.
 pub(crate) fn seal(memfd: &Memfd, seals: &[FileSeal]) -> Result<(), RegionError> {
-    let mut tries = SEAL_TRIES;
-    loop {
-        tries -= 1;
-        match memfd.add_seals(seals).map_err(io_error) {
+    memfd.add_seals(seals).or_else(|error| seal_again(memfd, seals, io_error(error)))
+}
+
+#[cold]
+fn seal_again(
+    memfd: &Memfd,
+    seals: &[FileSeal],
+    mut source: std::io::Error,
+) -> Result<(), RegionError> {
+    for _ in 1..SEAL_TRIES {
+        if Errno::from_io_error(&source) != Some(Errno::BUSY) {
+            break;
+        }
+        match memfd.add_seals(seals) {
             Ok(()) => return Ok(()),
-            Err(source) if tries > 0 && Errno::from_io_error(&source) == Some(Errno::BUSY) => {}
-            Err(source) => return Err(RegionError::Seal { source }),
+            Err(error) => source = io_error(error),
         }
     }
+    Err(RegionError::Seal { source })
 }
 
 /// Checks what a peer sent, in the order that never lets it hurt: seals first, since nothing that has
