@@ -37,7 +37,10 @@ impl Claim {
     /// `free` was taken by the peer.
     #[inline]
     pub(super) fn go_on<O: OwnMemory>(&mut self, own: &O, ring: &Ring, next: u64, free: u64) {
-        if self.done_for != next {
+        // Who exchanges short messages answers them between two looks: he is to lose nothing here.
+        if (next - self.waited_at).max(self.likely) <= LOOKED_AT * LINE {
+            self.waited_at = next;
+        } else if self.done_for != next {
             self.some(own, ring, next, free);
         }
     }
@@ -147,7 +150,7 @@ mod tests {
         let mut claim = after(1024, 2048);
         let waits = (2112..).step_by(64).take_while(|next| {
             look(&mut claim, *next, *next);
-            claim.likely > 64
+            claim.likely > LOOKED_AT * LINE
         });
         let waits = waits.count();
         assert!((10..30).contains(&waits), "{waits}");
