@@ -1,13 +1,14 @@
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use bellwire_core::sync::Ordering;
+use bellwire_core::sync::{AtomicBool, AtomicUsize, Ordering};
 use bellwire_core::wire::{BOARD_SIZE, BoardHeader, BoardState, BoardWord};
 use bellwire_core::{Limits, ServiceName};
 use zerocopy::IntoBytes;
 
 use crate::PublishError;
 use crate::transport::clock;
+use crate::transport::doorbell::Event;
 use crate::transport::object::Owned;
 use crate::transport::region::{OwnRegion, RegionError};
 use crate::transport::snapshot::{Snapshot as Sealed, SnapshotBuilder};
@@ -66,7 +67,23 @@ pub(crate) struct Shelf {
     /// Passed to every client.
     passed_board: Owned,
     watchers: Watchers,
+    /// Sessions that are open. Counts only; publishes nothing.
+    readers: AtomicUsize,
+    /// Whether something was published since the reactor looked.
+    has_news: AtomicBool,
+    /// Wakes the reactor; set when it starts.
+    bell: OnceLock<Arc<Event>>,
     inner: Mutex<Inner>,
+}
+
+/// Counts one session among those that are open, while it is.
+#[derive(Debug)]
+pub(crate) struct Attendance(Arc<Shelf>);
+
+impl Drop for Attendance {
+    fn drop(&mut self) {
+        self.0.readers.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 #[derive(Debug)]
@@ -135,7 +152,15 @@ impl Shelf {
             );
         })?;
         let inner = Mutex::new(Inner { board, generation: 0, newest: None });
-        Ok(Self { name, passed_board, watchers: Watchers::default(), inner })
+        Ok(Self {
+            name,
+            passed_board,
+            watchers: Watchers::default(),
+            readers: AtomicUsize::new(0),
+            has_news: AtomicBool::new(false),
+            bell: OnceLock::new(),
+            inner,
+        })
     }
 
     pub(crate) fn passed_board(&self) -> &Owned {
@@ -145,6 +170,29 @@ impl Shelf {
     /// The sessions whose clients may wait for the board.
     pub(crate) fn watchers(&self) -> &Watchers {
         &self.watchers
+    }
+
+    /// Has the reactor woken by `bell` when something is published that a client may await.
+    pub(crate) fn connect(&self, bell: &Arc<Event>) {
+        // It is started once.
+        let _ = self.bell.set(Arc::clone(bell));
+    }
+
+    /// Counts a session in, until what is returned is dropped.
+    pub(crate) fn attend(self: &Arc<Self>) -> Attendance {
+        self.readers.fetch_add(1, Ordering::Relaxed);
+        Attendance(Arc::clone(self))
+    }
+
+    /// Whether something was published since [`Shelf::take_news`]: one load.
+    pub(crate) fn has_news(&self) -> bool {
+        self.has_news.load(Ordering::Relaxed)
+    }
+
+    /// The same, and no more from now on. What was published before is the newest of whoever looks now, or older.
+    pub(crate) fn take_news(&self) -> bool {
+        // Acquire: pairs with the Release of who published. The mutex around the newest would do as well.
+        self.has_news() && self.has_news.swap(false, Ordering::Acquire)
     }
 
     pub(crate) fn newest(&self) -> Option<Published> {
@@ -183,8 +231,22 @@ impl Shelf {
         inner.newest = Some(Published { generation, sealed });
         // Release: who sees the generation will be passed this snapshot or a newer one.
         inner.board.store_u64(BoardWord::Generation.offset(), generation, Ordering::Release);
+        // First of all who passes it, then those who look for it.
+        self.tell_reactor();
         self.wake_watchers(&inner.board);
         Ok(generation)
+    }
+
+    /// Clients may await what was published, asked for in lanes that the reactor was not rung for.
+    fn tell_reactor(&self) {
+        // A session that is opened at this moment asks for the newest first.
+        if self.readers.load(Ordering::Relaxed) == 0 || self.has_news.swap(true, Ordering::Release)
+        {
+            return;
+        }
+        if let Some(bell) = self.bell.get() {
+            bell.ring();
+        }
     }
 
     fn wake_watchers(&self, board: &OwnRegion) {

@@ -138,6 +138,11 @@ impl End {
         self.lanes.claim(&self.port.own);
     }
 
+    /// Publishes and rings nobody.
+    pub fn show(&mut self) {
+        self.lanes.show(&self.port.own);
+    }
+
     /// Commits if a peer may wait for the room that was given back, as an end does that only takes.
     pub fn look_if_owed(&mut self) {
         if self.lanes.owes_a_look() {

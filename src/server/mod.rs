@@ -372,6 +372,13 @@ impl ServerBuilder {
     }
 }
 
+impl Station {
+    /// Whether its publisher has published since the reactor looked.
+    fn has_news(&self) -> bool {
+        self.shelf.has_news()
+    }
+}
+
 impl std::fmt::Debug for Station {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Station").field("service", &self.admission.service).finish_non_exhaustive()

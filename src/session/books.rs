@@ -21,7 +21,9 @@ impl<S: Service> Session<S> {
             answered,
             refused,
             failed,
-            in_flight: (self.drive.in_flight() + self.stash.len()) as u64,
+            // What was asked for ahead is booked when somebody comes for it.
+            in_flight: (self.drive.in_flight() + self.stash.len())
+                .saturating_sub(self.ahead.iter().len()) as u64,
             errors,
             late,
             dropped,

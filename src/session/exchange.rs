@@ -58,14 +58,28 @@ impl<S: Service> Session<S> {
         request: Outgoing<'_>,
         timeout: Duration,
     ) -> Result<Answer, CallError> {
-        let mut until = Deadline::within(timeout);
-        let sent = self.submit_waiting(request, &mut until);
+        self.exchange_until(request, &mut Deadline::within(timeout))
+    }
+
+    #[inline]
+    pub(super) fn exchange_until(
+        &mut self,
+        request: Outgoing<'_>,
+        until: &mut Deadline,
+    ) -> Result<Answer, CallError> {
+        let sent = self.submit_waiting(request, until);
         let ticket = sent.inspect_err(|error| self.not_sent(error))?;
-        let answer = self.await_answer(ticket, &mut until)?;
+        let answer = self.await_answer(ticket, until)?;
+        self.checked(answer)
+    }
+
+    /// An answer that has no error, which is booked otherwise.
+    #[inline]
+    pub(super) fn checked(&mut self, answer: Answer) -> Result<Answer, CallError> {
         match self.check(&answer) {
             Ok(()) => Ok(answer),
             Err(error) => {
-                self.book_answer(ticket, Some(&error));
+                self.book_answer(answer.reply.ticket, Some(&error));
                 Err(error)
             }
         }

@@ -3,12 +3,14 @@ mod books;
 mod exchange;
 mod many;
 mod replies;
+mod snapshots;
 mod when_full;
 
 #[cfg(feature = "tokio")]
 pub(crate) use batch::{ArrivedBatch, Packed};
 pub(crate) use batch::{decode_together, write_together};
 pub use replies::Replies;
+pub(crate) use snapshots::Attached;
 pub use when_full::{Choice, WhenFull};
 
 use std::collections::VecDeque;
@@ -27,7 +29,7 @@ use crate::connect::Opened;
 use crate::transport::link::{Canceller, Link};
 use crate::transport::object::Borrowed;
 use crate::transport::snapshot::SnapshotMap;
-use crate::{CallError, Client, ClientConfig, Malformed, Payload, Service, learned, payload};
+use crate::{CallError, Client, ClientConfig, Payload, Service, learned, payload};
 use batch::SentBatch;
 
 /// The longest reason of a failed handler that is kept, in bytes.
@@ -69,6 +71,8 @@ pub struct Session<S: Service> {
     /// The epoch whose size was noted for later sessions.
     noted: u32,
     calls: CallCounters,
+    /// The request for the snapshot that is not there yet.
+    ahead: Option<Ticket>,
     unread: Unread,
     unread_timeout: Option<Duration>,
     /// What to say when it is dropped.
@@ -112,13 +116,6 @@ pub(crate) enum Outgoing<'a> {
     Sealed(&'a Payload),
 }
 
-/// The memfd of an attached answer.
-#[derive(Debug)]
-pub(crate) struct Attached {
-    pub(crate) generation: u64,
-    pub(crate) map: SnapshotMap,
-}
-
 impl<S: Service> Session<S> {
     pub(crate) fn new(opened: Opened, config: &ClientConfig) -> Self {
         let [requests, _] = opened.drive.lane_stats();
@@ -145,6 +142,7 @@ impl<S: Service> Session<S> {
             short: stream_from.min(attach_from.saturating_sub(1)),
             noted: requests.epoch,
             calls: CallCounters::default(),
+            ahead: None,
             unread: Unread::default(),
             unread_timeout: config.unread_timeout,
             bye: CloseReason::Normal,
@@ -401,28 +399,6 @@ impl<S: Service> Session<S> {
 
     pub(crate) fn link(&self) -> &Link {
         self.drive.port()
-    }
-
-    /// Calls and waits for an answer that is a memfd. `None` when there is nothing yet.
-    pub(crate) fn call_attached(
-        &mut self,
-        timeout: Duration,
-        max: usize,
-    ) -> Result<Option<Attached>, CallError> {
-        let answer = match self.exchange(Outgoing::Bytes(&[]), timeout) {
-            Err(CallError::Declined { status: Status::NotYet }) => return Ok(None),
-            answer => answer?,
-        };
-        let malformed = |why| CallError::Malformed(Malformed { at: 0, len: answer.reply.len, why });
-        let ticket = answer.reply.ticket;
-        let attached = match answer.body {
-            Body::Mapped(_, map) if map.len() > max => Err(malformed("longer than a snapshot is")),
-            Body::Mapped(generation, map) => Ok(Some(Attached { generation, map })),
-            Body::Lost(shortage) => Err(CallError::Short { shortage, executed: Executed::Maybe }),
-            Body::Inbox | Body::Own(_) => Err(malformed("not an attachment")),
-        };
-        self.book_answer(ticket, attached.as_ref().err());
-        attached
     }
 
     /// Gives up a request because of what ended all of them, and says what became of it.

@@ -154,7 +154,7 @@ fn a_malformed_snapshot_says_where_and_the_previous_one_stays() {
     house.numbers.publish(&numbers(2, 2)).unwrap();
     assert_eq!(cache.refresh().unwrap(), Refreshed::Changed);
     drop(cache);
-    assert_eq!(house.close().accepted, 4);
+    assert_eq!(house.close().answered, 4);
 }
 
 #[test]

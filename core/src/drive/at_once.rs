@@ -68,7 +68,7 @@ impl<P: Port> Drive<P> {
 
     /// Whether [`Drive::try_reply`] has anything to look at, or to say.
     #[inline]
-    fn has_news(&self) -> bool {
+    pub fn has_news(&self) -> bool {
         let is_over = self.poisoned.is_some() || self.calls.closed().is_some();
         is_over || self.unread || self.lanes.has_untaken() || self.lanes.moved(self.port.peer())
     }

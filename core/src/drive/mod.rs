@@ -350,6 +350,18 @@ impl<P: Port> Drive<P> {
         Ok(ticket)
     }
 
+    /// Sends a request that the peer need not be woken for: it takes it when it is awake for something else. Whatever is
+    /// sent after it, and [`Drive::commit`], wakes the peer for both. `None` when there is no room for it now.
+    pub fn submit_unhurried(&mut self, payload: &[u8]) -> Option<Ticket> {
+        if self.ended().is_some() {
+            return None;
+        }
+        let (own, peer) = (self.port.own(), self.port.peer());
+        let ticket = self.calls.submit(&mut self.lanes, own, peer, payload).ok()?;
+        self.lanes.show(own);
+        Some(ticket)
+    }
+
     /// Publishes what was pushed and rings the peer if it asked for it.
     #[inline]
     pub fn commit(&mut self) {

@@ -237,6 +237,13 @@ impl Lanes {
         Wake { data, space }
     }
 
+    /// Publishes records that the peer need not be woken for, and gives back room, without a look at its wishes: it sees them
+    /// when it is awake for something else. The next [`Lanes::commit`], or [`Lanes::arm`], rings for them too, if it has to.
+    pub fn show<O: OwnMemory>(&mut self, own: &O) {
+        self.receiver.release(own);
+        self.sender.show(own);
+    }
+
     /// Whether so much room was given back that the next [`Lanes::commit`] looks for a peer that waits for it.
     /// Who takes records without sending any commits when this says so.
     #[inline]

@@ -71,8 +71,10 @@ pub(super) struct Sender {
     ring: Ring,
     /// Bytes written, published or not. A multiple of `ALIGN`.
     written: u64,
-    /// The `tail` that the peer can see.
+    /// How far the peer's wish was looked at: the `tail` that it can see, unless `shown` lies behind it.
     published: u64,
+    /// The `tail` that was last stored without a look at the peer's wish.
+    shown: u64,
     /// The peer's `head`, as last loaded and checked: at most `published`.
     peer_head: u64,
     /// A record that ends past this looks at the peer's `head` first.
@@ -94,6 +96,7 @@ impl Sender {
             ring: Ring::first(terms.size),
             written: 0,
             published: 0,
+            shown: 0,
             peer_head: 0,
             look_at: step(&terms, terms.size),
             longest: longest(&terms, terms.size),
@@ -482,8 +485,9 @@ impl Sender {
         if now < self.peer_head {
             return Err(PeerFault::HeadWentBack { seen: self.peer_head, now });
         }
-        if now > self.published {
-            return Err(PeerFault::HeadTooFar { head: now, published: self.published });
+        let published = self.published.max(self.shown);
+        if now > published {
+            return Err(PeerFault::HeadTooFar { head: now, published });
         }
         if !now.is_multiple_of(ALIGN as u64) {
             return Err(PeerFault::Misaligned { at: now });
@@ -504,6 +508,14 @@ impl Sender {
         let moved = Moved { from: self.published, to: self.written };
         self.published = self.written;
         Some(moved)
+    }
+
+    /// Makes what was written visible and leaves the peer asleep: the next [`Sender::publish`] begins where the last one
+    /// ended, and so finds its wish.
+    pub(super) fn show<O: OwnMemory>(&mut self, own: &O) {
+        // Release: as above.
+        own.store(Word::Tail, self.written, Ordering::Release);
+        self.shown = self.written;
     }
 
     /// The position that the peer's `head` must pass for the record that did not fit.

@@ -10,7 +10,6 @@ use bellwire_core::{Geometry, Port, probes};
 
 use super::{Conversation, Ended};
 use crate::Payload;
-use crate::publisher::Shelf;
 use crate::server::handler::Answer;
 use crate::transport::link::Link;
 use crate::transport::snapshot::Snapshot;
@@ -25,13 +24,6 @@ pub(super) enum Attachable {
 }
 
 impl Conversation {
-    /// Passes the newest snapshot: its descriptor first, so that it is there when the record is seen.
-    pub(super) fn pass_snapshot(&mut self, id: u64, shelf: &Shelf) -> Result<(), Ended> {
-        let Some(newest) = shelf.newest() else { return self.respond(id, Status::NotYet, &[]) };
-        // A client that does not read its socket is told to come again, in the lane.
-        self.attach(id, Attachable::Snapshot(newest.generation, newest.sealed), Status::Busy)
-    }
-
     /// Puts a handler's answer into the lane, or into a memfd of its own.
     #[inline]
     pub(super) fn deliver(
@@ -130,7 +122,12 @@ impl Conversation {
     }
 
     /// Answers by a memfd, now or when there is room. When it cannot be passed, the answer is this status.
-    fn attach(&mut self, id: u64, what: Attachable, otherwise: Status) -> Result<(), Ended> {
+    pub(super) fn attach(
+        &mut self,
+        id: u64,
+        what: Attachable,
+        otherwise: Status,
+    ) -> Result<(), Ended> {
         self.trace.begin(id, || self.link.now());
         let (own, peer) = (self.link.own(), self.link.peer());
         let pass = |id| what.pass(&self.link, id);

@@ -1,5 +1,6 @@
 mod answers;
 mod counts;
+mod snapshots;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use bellwire_core::{
     Bell, Instant, Left, PeerFault, PeerMemory, Port, ServiceName, Unread, Word, probes,
 };
 
+use crate::publisher::Attendance;
 use crate::server::ServerConfig;
 use crate::server::greeting::Arrived;
 use crate::server::handler::{Answer, Caller, Handler, Request};
@@ -25,6 +27,7 @@ use crate::transport::pass::Channel;
 use crate::{Payload, ServerStats, learned, payload};
 use answers::Attachable;
 use counts::Settled;
+use snapshots::Awaited;
 
 /// Requests that one turn takes at most, so that a busy session does not starve the others.
 const MOST_PER_TURN: usize = 64;
@@ -71,6 +74,9 @@ pub(super) struct Conversation {
     unread: Unread,
     /// Whether the reactor looks again, by and by, if the client has taken anything.
     pub(super) is_left_unread: bool,
+    awaited: Awaited,
+    /// Counts the client among the service's readers.
+    _attendance: Attendance,
     trace: Answering,
     /// Tells a client that is parked on a futex that this thread died. Dropped before the page it stands in.
     _life: Option<LifeLock>,
@@ -119,7 +125,12 @@ impl From<PeerFault> for Ended {
 }
 
 impl Conversation {
-    pub(super) fn new(arrived: Arrived, config: &ServerConfig, row: usize) -> Self {
+    pub(super) fn new(
+        arrived: Arrived,
+        config: &ServerConfig,
+        row: usize,
+        attendance: Attendance,
+    ) -> Self {
         let Arrived { link, lanes, caller, service, rings_by, trace, life, .. } = arrived;
         Self {
             serve: ServeMachine::new(config.max_in_flight),
@@ -144,6 +155,8 @@ impl Conversation {
             row,
             unread: Unread::default(),
             is_left_unread: false,
+            awaited: Awaited::default(),
+            _attendance: attendance,
             trace,
             _life: life,
         }
@@ -194,6 +207,10 @@ impl Conversation {
             self.flush()?;
         }
         let flushed = self.lanes.position() != written;
+        if self.has_news() && self.take_news(desk.handler)? {
+            unpublished += 1;
+        }
+        let passed = unpublished;
         if self.is_stalled {
             // It reads nothing now, and notices a lie all the same.
             self.lanes.look(self.link.peer())?;
@@ -237,7 +254,7 @@ impl Conversation {
         if self.serve.closed().is_some() {
             return Err(Ended::Gone);
         }
-        Ok(taken + usize::from(flushed))
+        Ok(taken + passed + usize::from(flushed))
     }
 
     /// Puts a worker's answer into the lane.
@@ -296,7 +313,8 @@ impl Conversation {
     /// Whether a turn would find nothing to do: one load, for sessions that are looked at in passing.
     #[inline]
     pub(super) fn is_quiet(&self) -> bool {
-        let is_held_up = self.serve.is_blocked() || self.is_stalled || self.is_departed;
+        let is_held_up =
+            self.serve.is_blocked() || self.is_stalled || self.is_departed || self.has_news();
         !is_held_up && !self.lanes.has_untaken() && !self.lanes.moved(self.link.peer())
     }
 
@@ -328,6 +346,9 @@ impl Conversation {
 
     /// Whether the client has taken nothing for `limit` of what was published for it.
     pub(super) fn look_unread(&mut self, now: Instant, limit: Duration) -> Result<Left, Ended> {
+        if self.may_leave_the_rest()? {
+            return Ok(Left::Nothing);
+        }
         Ok(self.unread.look(&mut self.lanes, self.link.peer(), now, limit)?)
     }
 
@@ -344,6 +365,7 @@ impl Conversation {
     /// Refuses what the client has published and nobody has taken.
     pub(super) fn refuse_rest(&mut self, scratch: &mut Scratch) -> Result<(), Ended> {
         self.flush()?;
+        self.stop_awaiting(None, Status::Stopping)?;
         // Bounded: who stops looks at the time in between.
         for _ in 0..MOST_REFUSED {
             match self.next(scratch)? {
@@ -370,6 +392,8 @@ impl Conversation {
     /// Gives back what was counted since the last time, with as many requests lost as nobody will answer, and the channel
     /// to be closed.
     pub(super) fn close(mut self, reason: CloseReason) -> (ServerStats, Option<Channel>) {
+        // Whoever goes need not take back first what it awaited.
+        let _ = self.stop_awaiting(None, Status::Cancelled);
         let wake = self.lanes.close(self.link.own(), self.link.peer(), reason);
         self.ring(wake);
         probes::session_closed(self.trace.session(), reason as u64);
@@ -413,7 +437,7 @@ impl Conversation {
 
     fn request(&mut self, id: u64, len: usize, desk: &mut Desk<'_>) -> Result<(), Ended> {
         let handler = match desk.handler {
-            Handler::Snapshot(shelf) => return self.pass_snapshot(id, &shelf.clone()),
+            Handler::Snapshot(shelf) => return self.snapshot(id, len, desk, &shelf.clone()),
             Handler::Call(handler) => handler,
         };
         let Scratch { request, answer } = desk.scratch;
@@ -455,7 +479,7 @@ impl Conversation {
             return self.respond(id, Status::Busy, &[]);
         };
         let handler = match desk.handler {
-            Handler::Snapshot(shelf) => return self.pass_snapshot(id, &shelf.clone()),
+            Handler::Snapshot(shelf) => return self.pass_newest(id, &shelf.clone()),
             Handler::Call(handler) => handler,
         };
         if desk.workers.is_empty() {
@@ -515,7 +539,9 @@ impl Conversation {
     }
 
     fn cancel(&mut self, id: u64, desk: &Desk<'_>) -> Result<(), Ended> {
-        if desk.workers.withdraw(self.caller.session, id) {
+        if !self.stop_awaiting(Some(id), Status::Cancelled)?
+            && desk.workers.withdraw(self.caller.session, id)
+        {
             self.respond(id, Status::Cancelled, &[])?;
         }
         Ok(())

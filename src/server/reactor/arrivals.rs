@@ -114,7 +114,8 @@ impl Reactor {
                 let process = arrived.process.take();
                 let observers = ledger::observers(&self.stations);
                 let row = if arrived.is_observer { observers } else { at };
-                let conversation = Conversation::new(*arrived, &self.config, row);
+                let attendance = station.shelf.attend();
+                let conversation = Conversation::new(*arrived, &self.config, row, attendance);
                 seat.guest = Guest::Open(Box::new(conversation));
                 self.one_arrives_less();
                 self.open(slot);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bellwire_core::sync::Ordering;
 use bellwire_core::{Instant, Looks};
 
-use super::{Guest, Reactor, Seat, needs_channel};
+use super::{Guest, Reactor, Seat, Station, needs_channel};
 use crate::server::source::Place;
 use crate::transport::clock;
 
@@ -69,7 +69,9 @@ impl Reactor {
             if !looks.count() {
                 continue;
             }
-            if self.shared.stop.load(Ordering::Relaxed) || self.workers.has_done() {
+            let has_done = self.workers.has_done() || self.stations.iter().any(Station::has_news);
+            if has_done || self.shared.stop.load(Ordering::Relaxed) {
+                self.spread_news();
                 return true;
             }
             let now = clock::now();
@@ -80,6 +82,23 @@ impl Reactor {
             if self.spin.gives_way(now) {
                 std::thread::yield_now();
                 self.spin.gave_way(now, clock::now());
+            }
+        }
+    }
+
+    /// Gives sessions a turn whose clients may have awaited what was published: they did not ring for it.
+    pub(super) fn spread_news(&mut self) {
+        for at in 0..self.stations.len() {
+            if !self.stations.get(at).is_some_and(|station| station.shelf.take_news()) {
+                continue;
+            }
+            let readers = self.seats.iter_mut().filter(|(_, seat)| seat.station == at);
+            let moved = readers.filter_map(|(slot, seat)| match &mut seat.guest {
+                Guest::Open(open) => open.hear_news().then_some(slot),
+                _ => None,
+            });
+            for slot in moved.collect::<Vec<_>>() {
+                self.heat(slot);
             }
         }
     }

@@ -98,6 +98,7 @@ impl Reactor {
         let (mut poller, backend) = chosen.map_err(system("make what waits for clients"))?;
         watch(&mut poller, &*shared.bell, Source::Bell, Trigger::Edge)?;
         for (at, station) in stations.iter().enumerate() {
+            station.shelf.connect(&shared.bell);
             watch(&mut poller, &station.endpoint, Source::Station(at), Trigger::Level)?;
         }
         let workers = Workers::start(config.workers, Arc::clone(&shared.bell));
@@ -244,6 +245,7 @@ impl Reactor {
         let mut first = None;
         for Event { token, readable, hung_up, .. } in events.iter() {
             match Source::parse(token) {
+                Some(Source::Bell) => self.spread_news(),
                 Some(Source::Station(at)) => self.accept(at),
                 Some(Source::Doorbell(place)) if self.sits(place) => {
                     first = first.or(Some(place.slot));

@@ -1,5 +1,6 @@
 //! Hostile peers on an open session: what they write poisons that session, and nothing else.
 
+mod awaited;
 pub(crate) mod client;
 mod reactor;
 pub(crate) mod server;

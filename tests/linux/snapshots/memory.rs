@@ -27,10 +27,10 @@ fn snapshots(pid: u32) -> Vec<(u64, u64)> {
 fn readers_in_two_processes_map_the_same_memory_and_the_publisher_none() {
     let dir = Dir::new();
     let mut server = Process::start("server", &dir.run_dir);
-    assert_eq!(server.ask("publish 1 5000"), "1");
+    assert_eq!(server.ask("publish 1 40000"), "1");
     let readers = ["watcher", "watcher"].map(|role| Process::start(role, &dir.run_dir));
     let [first, second] = [&readers[0], &readers[1]].map(|reader| snapshots(reader.pid()));
-    let size = (5000_u64 * 8).next_multiple_of(4096);
+    let size = (40_000_u64 * 8).next_multiple_of(4096);
     assert!(matches!(first[..], [(_, found)] if found == size), "{first:?}");
     assert_eq!(first, second);
     assert_eq!(snapshots(server.pid()), []);
@@ -40,13 +40,13 @@ fn readers_in_two_processes_map_the_same_memory_and_the_publisher_none() {
 fn an_old_snapshot_is_unmapped_when_a_newer_one_is_taken() {
     let dir = Dir::new();
     let mut server = Process::start("server", &dir.run_dir);
-    server.ask("publish 1 100");
+    server.ask("publish 1 40000");
     let mut reader = Process::start("watcher", &dir.run_dir);
     let first = snapshots(reader.pid());
     let mut fds = 0;
     for generation in 2..20 {
-        server.ask(&format!("publish {generation} 100"));
-        assert_eq!(reader.hear(), format!("Changed {generation} {generation} 100"));
+        server.ask(&format!("publish {generation} 40000"));
+        assert_eq!(reader.hear(), format!("Changed {generation} {generation} 40000"));
         let now = kernel::fds(reader.pid());
         assert!(generation == 2 || now == fds, "no descriptor is kept: {fds}, now {now}");
         fds = now;
@@ -54,6 +54,17 @@ fn an_old_snapshot_is_unmapped_when_a_newer_one_is_taken() {
     let last = snapshots(reader.pid());
     assert_eq!((first.len(), last.len()), (1, 1));
     assert_ne!(first, last);
+}
+
+#[test]
+fn of_a_short_snapshot_nothing_stays_mapped() {
+    let dir = Dir::new();
+    let mut server = Process::start("server", &dir.run_dir);
+    for (len, mapped) in [(32_768, 0), (32_769, 1), (1, 0)] {
+        server.ask(&format!("publish 7 {len}"));
+        let reader = Process::start("watcher", &dir.run_dir);
+        assert_eq!(snapshots(reader.pid()).len(), mapped, "{len} numbers");
+    }
 }
 
 /// The descriptor that a reader is passed.
