@@ -116,8 +116,8 @@ impl<T: Snapshot> Publisher<T> {
     /// Publishes `len` bytes that `build` writes in place, in the memory that readers will map; it comes
     /// zeroed. Returns the generation.
     ///
-    /// Costs about 2 µs per 4 KiB for the memory, and one system call for all watchers, on Windows one for each; no message
-    /// is sent.
+    /// Costs about 2 µs per 4 KiB for the memory, one system call for all watchers, on Windows one for each, and, if there are
+    /// readers, one that wakes the server, which passes it to those who keep up.
     ///
     /// # Errors
     /// [`PublishError`]: nothing changed for readers.

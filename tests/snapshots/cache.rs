@@ -54,7 +54,8 @@ fn every_change_is_seen_and_only_the_newest_is_taken() {
     assert_eq!(cache.current().unwrap().bytes(), numbers(109, 5));
     assert_eq!(cache.refresh().unwrap(), Refreshed::Unchanged);
     drop(cache);
-    assert_eq!(house.close().accepted, 51);
+    let asked = house.close().accepted;
+    assert!(matches!(asked, 51 | 52), "{asked}: once more, if an older one of the ten was passed");
 }
 
 #[test]
