@@ -62,15 +62,11 @@ impl<S: Service> Session<S> {
         until: &mut Deadline,
         max: usize,
     ) -> Result<Attached, CallError> {
-        let answer = match self.next_answer()? {
-            Some(answer) if answer.reply.ticket == ticket => answer,
-            other => {
-                other.into_iter().for_each(|answer| self.stash(answer));
-                // The provider may be asleep, and not know yet what was asked for.
-                self.drive.commit();
-                self.await_answer(ticket, until)?
-            }
-        };
+        if !self.drive.has_news() {
+            // The provider may be asleep, and not know yet what was asked for.
+            self.drive.commit();
+        }
+        let answer = self.await_answer(ticket, until)?;
         let answer = self.checked(answer)?;
         self.attached(answer, max)
     }
