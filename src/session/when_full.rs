@@ -29,7 +29,7 @@ use crate::{CallError, Service};
 /// in a memfd is passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum WhenFull {
-    /// Calls wait and `submit` fails. A lane that is full often grows, up to 256 KiB.
+    /// Calls wait and `submit` fails. A lane that is full often grows, up to 1 MiB.
     #[default]
     Adapt,
     /// Waits for room. The lane keeps its size.

@@ -1,3 +1,4 @@
+use super::sizing::FULL_LIMIT;
 use crate::wire::HEADER;
 use crate::{Geometry, Limit, Limits};
 
@@ -7,12 +8,13 @@ pub const MOST_OUTSTANDING: usize = if cfg!(loom) { 1 } else { 4 };
 /// Messages in memfds of their own that may be on their way in a lane at once.
 pub const MOST_ATTACHED: usize = if cfg!(loom) { 1 } else { 64 };
 
-/// The lane that a message in parts likes best: 256 KiB, which stays in the caches of both processors.
-pub const STREAM_LANE: Geometry = match Geometry::new(256 << 10) {
+/// The lane that a message in parts likes best: 1 MiB, [`FULL_LIMIT`]. What is written lap after lap has left the reader's own
+/// cache by then: taking lines back from there costs two to three times as much as writing them anew.
+pub const STREAM_LANE: Geometry = match Geometry::new(FULL_LIMIT) {
     Ok(size) => size,
     Err(_) => Geometry::DEFAULT,
 };
-/// The longest record of a message in parts, in bytes: an eighth of that lane.
+/// The longest record of a message in parts, in bytes.
 const PART: u64 = 32 << 10;
 
 /// One memfd of a lane. The handshake's is number 1, each that follows one more.

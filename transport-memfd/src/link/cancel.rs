@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
+use bellwire_core::sync::{Ordering, fence};
 use rustix::io::Errno;
 
 use crate::doorbell::{CancelWord, Eventfd};
@@ -29,6 +30,14 @@ impl Canceller {
 }
 
 impl Cancel {
+    /// Whether there are cancellers. If not, what the last one did is seen from now on: the fence pairs with the Release
+    /// that its end counts down with.
+    pub(super) fn is_held(self: &Arc<Self>) -> bool {
+        let held = Arc::strong_count(self) > 1;
+        fence(Ordering::Acquire);
+        held
+    }
+
     pub(super) fn make_eventfd(&self) -> Result<(), Errno> {
         if self.eventfd.get().is_none() {
             // Somebody else's, made meanwhile, does as well.

@@ -106,9 +106,14 @@ impl Link {
         let expecting = |word: Word, seen| page.word(word.offset()).map(|word| (word, low(seen)));
         let tail = expecting(Word::Tail, park.tail);
         let head = park.head.and_then(|seen| expecting(Word::Head, seen));
+        // Each word more costs the best part of a microsecond, in a call that sleeps.
+        let cancel = self.cancel.is_held().then(|| (self.cancel.word.word(), 0));
+        if cancel.is_none() && self.cancel.word.is_set() {
+            return Woke::LookAgain;
+        }
         let mut words = [(self.cancel.word.word(), 0); 4];
-        let mut used = 1;
-        for (slot, word) in words.iter_mut().skip(1).zip([tail, head, life].into_iter().flatten()) {
+        let mut used = 0;
+        for (slot, word) in words.iter_mut().zip([tail, head, life, cancel].into_iter().flatten()) {
             *slot = word;
             used += 1;
         }

@@ -3,7 +3,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use bellwire_core::lane::Epoch;
-use bellwire_core::sync::Ordering;
+use bellwire_core::sync::{AtomicBool, Ordering};
 use bellwire_core::wire::{
     Attach, Attachment, CloseReason, Doorbell, MAX_CONTROL, Message, Ready, SessionState,
 };
@@ -101,6 +101,35 @@ fn another_thread_cancels_a_park() {
         let park = Park { until: Some(clock::now()), ..until_data(0) };
         assert_eq!(waiter.park(park), Woken::Deadline);
     }
+}
+
+/// The canceller's word is waited on only while there is one: the last one's end must not hide what it did, until the wait
+/// looks for the peer's death.
+#[test]
+fn who_cancels_and_is_gone_is_heard_at_once() {
+    let mut late = 0;
+    for round in 0..2_000 {
+        let (mut waiter, _ringer) = links(Doorbell::Futex, Doorbell::Futex);
+        let canceller = waiter.canceller().unwrap();
+        let (begun, delay) = (&AtomicBool::new(false), round % 200);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                begun.store(true, Ordering::Release);
+                for _ in 0..delay {
+                    std::hint::spin_loop();
+                }
+                canceller.cancel();
+            });
+            while !begun.load(Ordering::Acquire) {
+                std::hint::spin_loop();
+            }
+            let began = clock::now();
+            assert_eq!(waiter.park(until_data(0)), Woken::Cancelled, "round {round}");
+            late += u32::from(clock::now().since(began) >= Duration::from_millis(90));
+        });
+    }
+    // Others may want the processors now and then. Missed cancellations were 300.
+    assert!(late < 50, "{late}");
 }
 
 #[test]
