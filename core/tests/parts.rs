@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bellwire_core::call::{Arrival, CallMachine, SubmitError};
 use bellwire_core::drive::{CallFailed, Drive};
-use bellwire_core::lane::{LaneTerms, Lanes, PushError};
+use bellwire_core::lane::{FULL_LIMIT, LaneTerms, Lanes, PushError};
 use bellwire_core::resize::Resource;
 use bellwire_core::serve::{Incoming, ServeMachine};
 use bellwire_core::sim::{Act, SimPort, SimServer};
@@ -30,7 +30,7 @@ fn submit_in_parts(drive: &mut Drive<SimPort>, message: &[u8]) -> u64 {
 #[test]
 fn messages_much_longer_than_their_lanes_come_back_whole() {
     let small = Limits { max_lane: size(4096), ..Limits::default() };
-    for (sim, most) in [(growing(), 1 << 20), (limited(small, small), 4096)] {
+    for sim in [growing(), limited(small, small)] {
         let mut drive = drive_in(sim, echo().streaming(5000));
         let mut buffer = Vec::new();
         for (id, len) in (1..).zip([0, 1, 1008, 1009, 5000, 100_000, 3_000_000]) {
@@ -39,8 +39,26 @@ fn messages_much_longer_than_their_lanes_come_back_whole() {
             assert_eq!((reply.ticket.id(), reply.len), (id, len));
             assert_eq!(&buffer[..len], &payload(id, len));
         }
-        assert!(drive.lane_stats().iter().all(|lane| lane.size == most));
+        assert!(drive.lane_stats().iter().all(|lane| lane.size <= FULL_LIMIT));
     }
+}
+
+/// 64 of 128 KiB have gone through the lane that is made at first.
+#[test]
+fn a_lane_that_carries_many_messages_in_parts_becomes_a_large_one() {
+    let mut drive = drive_in(growing(), echo().streaming(5000));
+    let mut buffer = Vec::new();
+    let mut sizes = Vec::new();
+    for id in 1..=70 {
+        assert_eq!(submit_in_parts(&mut drive, &payload(id, 128 << 10)), id);
+        drive.wait_for_reply(&mut { Deadline::NEVER }, &mut buffer).unwrap();
+        assert_eq!(buffer, payload(id, 128 << 10));
+        let [own, _] = drive.lane_stats();
+        sizes.push(own.size);
+    }
+    let (first, then) = sizes.split_at(63);
+    assert!(first.iter().all(|size| *size == 256 << 10), "{sizes:?}");
+    assert_eq!(then.last(), Some(&(1 << 20)), "{sizes:?}");
 }
 
 /// The lane changes its size between parts.

@@ -4,6 +4,7 @@ mod exactness;
 mod full_lanes;
 mod learned;
 mod limits;
+mod parts;
 mod payload;
 mod shrink;
 

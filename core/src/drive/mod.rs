@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::call::{Arrival, CallMachine, Outgoing, Reply, SubmitError, Ticket};
-use crate::lane::{Armed, Epoch, Growth, LaneStats, Lanes, PushError, STREAM_LANE, Wake};
+use crate::lane::{Armed, Epoch, Growth, LaneStats, Lanes, PushError, Wake};
 use crate::resize::{self, FollowError, ResizeError, Shortage};
 use crate::sample::Asking;
 use crate::wire::CloseReason;
@@ -284,8 +284,9 @@ impl<P: Port> Drive<P> {
         if !self.calls.is_sending() {
             self.trace.begin(|| self.port.now());
         }
-        let wanted = STREAM_LANE.min(self.lanes.most());
-        if self.lanes.epoch().size < wanted && self.growth != Growth::Never {
+        if let Some(wanted) = self.lanes.wanted_for_parts()
+            && self.growth != Growth::Never
+        {
             // It goes through a smaller lane too, if there is no memory for a larger one.
             let _ = self.grow(wanted);
         }

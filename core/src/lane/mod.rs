@@ -24,7 +24,7 @@ mod receiver;
 mod sender;
 mod sizing;
 
-pub use epoch::{Epoch, LaneStats, LaneTerms, MOST_ATTACHED, MOST_OUTSTANDING, STREAM_LANE};
+pub use epoch::{Epoch, LaneStats, LaneTerms, MOST_ATTACHED, MOST_OUTSTANDING};
 pub use receiver::Record;
 pub use sender::PushError;
 pub use sizing::{FULL_LIMIT, Growth};
@@ -395,6 +395,11 @@ impl Lanes {
         self.sender.epoch()
     }
 
+    /// The size that the own lane should have for a message in parts, if it is smaller.
+    pub fn wanted_for_parts(&self) -> Option<Geometry> {
+        self.sender.wanted_for_parts()
+    }
+
     /// The epoch that was passed to the peer and is not used yet.
     pub fn offered(&self) -> Option<Epoch> {
         self.sender.offered()
@@ -456,11 +461,6 @@ impl Lanes {
     /// asked: ask now and then.
     pub fn is_idle(&mut self, now: Instant, span: Duration) -> bool {
         self.sender.is_idle(now, span)
-    }
-
-    /// The largest size that was agreed for the own lane.
-    pub fn most(&self) -> Geometry {
-        self.sender.terms().most
     }
 
     /// The least size that was agreed for the own lane.

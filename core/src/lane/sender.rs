@@ -1,5 +1,8 @@
 use super::claim::Claim;
-use super::epoch::{Epoch, LaneStats, LaneTerms, MOST_ATTACHED, MOST_OUTSTANDING, Ring};
+use super::epoch::{
+    Epoch, LARGE_LANE, LaneStats, LaneTerms, MOST_ATTACHED, MOST_OUTSTANDING, Ring, STREAM_LANE,
+    WORTH_LARGE,
+};
 use super::sizing::{FULL_LIMIT, FULL_SHARE, Resize, longest, pages, quarter, step};
 use crate::sync::Ordering;
 use crate::wire::{
@@ -450,6 +453,15 @@ impl Sender {
         let is_often = self.resize.full.count_ones() >= FULL_SHARE;
         (is_often || self.resize.offered.is_some_and(|offered| offered.size >= advised))
             .then_some(advised)
+    }
+
+    /// The size that the lane should have for a message in parts, if it is smaller.
+    pub(super) fn wanted_for_parts(&self) -> Option<Geometry> {
+        let size = self.ring.epoch.size;
+        let is_worth = size >= STREAM_LANE && self.written - self.ring.base >= WORTH_LARGE;
+        let wanted = if is_worth { LARGE_LANE } else { STREAM_LANE };
+        let wanted = wanted.min(self.resize.terms.most);
+        (size < wanted).then_some(wanted)
     }
 
     /// The next larger size that was agreed.

@@ -2,12 +2,12 @@
 
 use alloc::collections::VecDeque;
 
-use super::epoch::{Epoch, LaneStats, LaneTerms};
+use super::epoch::{Epoch, LARGE_LANE, LaneStats, LaneTerms};
 use crate::wire::{ALIGN, HEADER, PAGE_SIZE, SWITCH_RESERVE};
 use crate::{Geometry, Instant};
 
 /// The largest lane that fullness alone makes: 1 MiB. Beyond it only a message that does not fit makes one.
-pub const FULL_LIMIT: u64 = 1 << 20;
+pub const FULL_LIMIT: u64 = LARGE_LANE.size();
 /// What is written before the sender looks where its peer is, at most: 64 KiB. A lane of megabytes that carries little
 /// is to be found out, too.
 const FAR: u64 = 64 << 10;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bellwire_core::lane::{PushError, STREAM_LANE};
+use bellwire_core::lane::PushError;
 use bellwire_core::resize::{self, ResizeError, Shortage};
 use bellwire_core::serve::{Flushed, Passed, RespondError};
 use bellwire_core::wire::Status;
@@ -48,8 +48,7 @@ impl Conversation {
         if self.lanes.allows(bytes.len() as u64).is_err() {
             return self.respond(id, Status::TooLarge, &[]);
         }
-        let wanted = STREAM_LANE.min(self.lanes.most());
-        if self.lanes.epoch().size < wanted {
+        if let Some(wanted) = self.lanes.wanted_for_parts() {
             // It goes through a smaller lane too, if there is no memory for a larger one.
             let _ = self.grow(wanted);
         }
