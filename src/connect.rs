@@ -52,7 +52,7 @@ pub struct ClientConfig {
     /// default: only those that no lane within the limits carries, and [`Payload`](crate::Payload)s that were built
     /// in one.
     pub attach_from: Option<usize>,
-    /// Requests longer than this many bytes are sent in parts by calls that wait, through a lane of 1 MiB at most:
+    /// Requests longer than this many bytes are sent in parts by calls that wait, through a lane that need not hold them:
     /// faster than a lane that holds them. `None`: only through a lane that holds them. Default: 48 KiB.
     pub stream_from: Option<usize>,
     /// How long the lane may use less than a quarter of its room before it becomes small again, at the next send.

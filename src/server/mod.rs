@@ -60,7 +60,7 @@ pub struct ServerConfig {
     /// default: only those that no lane within the limits carries, and [`Payload`](crate::Payload)s that were built
     /// in one.
     pub attach_from: Option<usize>,
-    /// Answers longer than this many bytes are sent in parts, through a lane of 1 MiB at most: faster than a lane that
+    /// Answers longer than this many bytes are sent in parts, through a lane that need not hold them: faster than a lane that
     /// holds them. `None`: only through a lane that holds them. Default: 48 KiB.
     pub stream_from: Option<usize>,
     /// How long a lane may use less than a quarter of its room before it becomes small again, at the next answer.

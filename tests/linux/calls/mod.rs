@@ -2,4 +2,5 @@
 
 mod event_loop;
 mod retry;
+mod sandboxed;
 mod unanswered;

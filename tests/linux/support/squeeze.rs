@@ -104,25 +104,47 @@ fn address_space() -> u64 {
 /// From now on `fallocate(2)` of more bytes fails with `ENOSPC`, in this process and for ever. The kernel's own mount
 /// that memfds lie on has no size that could be limited.
 fn refuse_to_allocate(above: u32) {
-    let (load, end) = (BPF_LD | BPF_W | BPF_ABS, BPF_RET | BPF_K);
-    let (is, more) = (BPF_JMP | BPF_JEQ | BPF_K, BPF_JMP | BPF_JGT | BPF_K);
-    let step = |code: u32, k: u32, jt: u8, jf: u8| sock_filter { code: code as u16, jt, jf, k };
+    let more = BPF_JMP | BPF_JGT | BPF_K;
     let len = offset_of!(libc::seccomp_data, args) + 3 * size_of::<u64>();
     let refuse = libc::SECCOMP_RET_ERRNO | libc::ENOSPC as u32;
-    let mut filter = [
-        step(load, offset_of!(libc::seccomp_data, nr) as u32, 0, 0),
-        step(is, libc::SYS_fallocate as u32, 0, 3),
-        step(load, len as u32, 0, 0),
+    let filter = [
+        step(LOAD, offset_of!(libc::seccomp_data, nr) as u32, 0, 0),
+        step(IS, libc::SYS_fallocate as u32, 0, 3),
+        step(LOAD, len as u32, 0, 0),
         step(more, above, 0, 1),
-        step(end, refuse, 0, 0),
-        step(end, libc::SECCOMP_RET_ALLOW, 0, 0),
+        step(END, refuse, 0, 0),
+        step(END, libc::SECCOMP_RET_ALLOW, 0, 0),
     ];
+    install(filter, libc::SECCOMP_FILTER_FLAG_TSYNC);
+}
+
+/// From now on this system call fails with `EPERM`, in this thread and for ever.
+pub(crate) fn forbid_here(call: libc::c_long) {
+    let refuse = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+    let filter = [
+        step(LOAD, offset_of!(libc::seccomp_data, nr) as u32, 0, 0),
+        step(IS, call.try_into().unwrap(), 0, 1),
+        step(END, refuse, 0, 0),
+        step(END, libc::SECCOMP_RET_ALLOW, 0, 0),
+    ];
+    install(filter, 0);
+}
+
+const LOAD: u32 = BPF_LD | BPF_W | BPF_ABS;
+const IS: u32 = BPF_JMP | BPF_JEQ | BPF_K;
+const END: u32 = BPF_RET | BPF_K;
+
+fn step(code: u32, k: u32, jt: u8, jf: u8) -> sock_filter {
+    sock_filter { code: code as u16, jt, jf, k }
+}
+
+fn install<const N: usize>(mut filter: [sock_filter; N], flags: libc::c_ulong) {
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: sets a flag of this process.
+    // SAFETY: sets a flag of this thread.
     let done = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
     assert_eq!(done, 0);
-    let (mode, all) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_TSYNC);
+    let mode = libc::SECCOMP_SET_MODE_FILTER;
     // SAFETY: `program` and the filter that it points to live past the call, which copies them.
-    let done = unsafe { libc::syscall(libc::SYS_seccomp, mode, all, &raw const program) };
+    let done = unsafe { libc::syscall(libc::SYS_seccomp, mode, flags, &raw const program) };
     assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
 }

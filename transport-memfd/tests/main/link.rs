@@ -128,7 +128,7 @@ fn who_cancels_and_is_gone_is_heard_at_once() {
             late += u32::from(clock::now().since(began) >= Duration::from_millis(90));
         });
     }
-    // Others may want the processors now and then. Missed cancellations were 300.
+    // Others may want the processors now and then. Unseen cancellations were 264.
     assert!(late < 50, "{late}");
 }
 

@@ -1,0 +1,33 @@
+//! What becomes of calls where a system call is forbidden.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bellwire::{ClientConfig, ServerConfig, SpinPolicy};
+
+use crate::support::house::{House, patient};
+use crate::support::services::Echo;
+use crate::support::squeeze::forbid_here;
+
+/// It sleeps on the word that the answer moves, and looks at the others every 10 ms.
+#[test]
+fn without_futex_waitv_an_answer_is_heard_at_once() {
+    // Neither spins, so both sleep in each call.
+    let house = House::with(ServerConfig { spin: SpinPolicy::NEVER, ..ServerConfig::default() });
+    let config = ClientConfig { spin: SpinPolicy::NEVER, ..patient() };
+    let mut client = house.client_with::<Echo>(config);
+    let caller = thread::spawn(move || {
+        forbid_here(libc::SYS_futex_waitv);
+        let mut took: Vec<Duration> = (0..51)
+            .map(|number| {
+                let began = Instant::now();
+                assert_eq!(client.call(&vec![number]).unwrap(), [number]);
+                began.elapsed()
+            })
+            .collect();
+        took.sort_unstable();
+        took[25]
+    });
+    let median = caller.join().unwrap();
+    assert!(median < Duration::from_millis(5), "{median:?}");
+}
