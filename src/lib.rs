@@ -22,6 +22,8 @@
 //! | look at a provider without waiting | [`Client::refresh`] |
 //! | keep many requests in flight | [`Session::submit`], [`Session::try_reply`], [`Session::wait_reply`] |
 //! | send many requests from one call | [`Session::call_many`], [`Session::call_batch`] |
+//! | keep many batches in flight | [`Session::submit_batch`], [`Session::try_batch`], [`Session::wait_batch`] |
+//! | send bytes that are there already | [`Session::call_bytes`], [`Session::submit_bytes`] |
 //! | choose what happens when the lane is full | [`WhenFull`] |
 //! | wait in an event loop | [`Session::arm`], [`Session::as_fd`] |
 //! | send bytes, few or many, from one call site | [`Payload`] |

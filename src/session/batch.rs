@@ -1,6 +1,7 @@
 //! Many requests in one message.
 
 use std::borrow::Borrow;
+use std::time::Duration;
 
 use bellwire_core::Deadline;
 use bellwire_core::Executed;
@@ -92,12 +93,38 @@ impl<S: Service> Session<S> {
     pub fn try_batch(
         &mut self,
     ) -> Result<Option<(Ticket, Result<Replies<'_, S>, CallError>)>, CallError> {
-        let Some((ticket, checked)) = self.next_batch()? else { return self.nothing() };
-        let replies = match checked {
-            Ok((answer, shape)) => self.replies(answer, shape),
-            Err(error) => Err(error),
-        };
-        Ok(Some((ticket, replies)))
+        match self.next_batch()? {
+            Some((ticket, checked)) => Ok(Some((ticket, self.open_batch(checked)))),
+            None => self.nothing(),
+        }
+    }
+
+    /// The answers to the next batch, as [`Session::try_batch`] has them, once they are there: waits for them, at most for
+    /// `timeout`. Answers to single requests that come first are copied and stay for [`Session::try_reply`].
+    ///
+    /// # Errors
+    /// [`CallError::Deadline`] when none have come; what was sent stays in flight. Else as [`Session::try_batch`].
+    #[allow(clippy::type_complexity, reason = "which call, and how it went")]
+    pub fn wait_batch(
+        &mut self,
+        timeout: Duration,
+    ) -> Result<(Ticket, Result<Replies<'_, S>, CallError>), CallError> {
+        let mut until = Deadline::within(timeout);
+        loop {
+            if let Some((ticket, checked)) = self.next_batch()? {
+                return Ok((ticket, self.open_batch(checked)));
+            }
+            self.wait_by(|drive| drive.wait_for_data(&mut until))?;
+        }
+    }
+
+    /// The answers to a batch that was taken off the lane.
+    fn open_batch(
+        &mut self,
+        checked: Result<(Answer, Shape), CallError>,
+    ) -> Result<Replies<'_, S>, CallError> {
+        let (answer, shape) = checked?;
+        self.replies(answer, shape)
     }
 
     /// The same, for who cannot borrow from the session: the answers are moved out of it, or copied.
@@ -131,7 +158,8 @@ impl<S: Service> Session<S> {
     }
 
     /// Waits until an answer is there, at most for the time set when the session was opened. Any answer: take it by
-    /// [`Session::try_reply`] or [`Session::try_batch`].
+    /// [`Session::try_reply`] or [`Session::try_batch`]. It is copied meanwhile: who knows which kind comes next waits by
+    /// [`Session::wait_reply`] or [`Session::wait_batch`], which do not.
     ///
     /// # Errors
     /// [`CallError`]; what is in flight stays so unless the provider is gone or lied.

@@ -220,6 +220,15 @@ impl<S: Service> Session<S> {
         sent.inspect_err(|error| self.not_sent(error))
     }
 
+    /// Sends the bytes of a request as [`Session::submit`] does: for who encodes in place, or has the bytes anyway.
+    ///
+    /// # Errors
+    /// As [`Session::submit`].
+    pub fn submit_bytes(&mut self, request: &[u8]) -> Result<Ticket, CallError> {
+        let sent = self.submit_alone(Outgoing::Bytes(request));
+        sent.inspect_err(|error| self.not_sent(error))
+    }
+
     /// The next answer, in whatever order the provider sent them, and the request that it is for; `None` when
     /// none has arrived. Never waits.
     ///

@@ -13,7 +13,7 @@ use crate::{CallError, Service};
 /// before. For a whole client in [`ClientConfig::when_full`](crate::ClientConfig::when_full), for some calls by
 /// [`Session::when_full`].
 ///
-/// | | `call`, `call_bytes`, `call_batch` | `submit`, `submit_batch` | `call_many` |
+/// | | `call`, `call_bytes`, `call_batch` | `submit`, `submit_bytes`, `submit_batch` | `call_many` |
 /// | --- | --- | --- | --- |
 /// | `Adapt` | waits, at most until its deadline | fails | takes answers, and waits for more or for room |
 /// | `Wait` | the same | waits, at most for the time set when the session was opened | the same |

@@ -4,6 +4,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use bellwire::{Client, RunDir, Server, ServerBuilder, ServerConfig, Service};
 use bellwire_core::sync::{AtomicU64, Ordering};
@@ -93,6 +94,38 @@ fn no_hot_call_allocates_at_either_end() {
     };
     let counts: Vec<u64> = (0..20).map(|_| hundred_calls()).collect();
     println!("in 100 calls each: {counts:?}");
+    assert_eq!(counts.into_iter().min(), Some(0));
+    drop(client);
+    server.stop();
+}
+
+#[test]
+fn no_batch_in_flight_allocates_at_either_end() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let dir = tempfile::tempdir().unwrap();
+    let run_dir = RunDir::new(dir.path());
+    let mut builder = Server::builder(&run_dir);
+    builder.serve::<Double>(|_, number| Ok(number * 2)).unwrap();
+    let server = builder.start().unwrap();
+    let mut client = Client::<Double>::new(&run_dir);
+    let session = client.connect().unwrap();
+    let requests: Vec<u64> = (0..300).collect();
+    let mut answers = Vec::new();
+    let mut three_batches = || {
+        let before = ALLOCATOR.0.load(Ordering::SeqCst);
+        for _ in 0..3 {
+            session.submit_batch(&requests).unwrap();
+        }
+        for _ in 0..3 {
+            let (_, replies) = session.wait_batch(Duration::from_secs(60)).unwrap();
+            answers.clear();
+            replies.unwrap().append_to(&mut answers).unwrap();
+            assert!(answers.iter().copied().eq(requests.iter().map(|number| number * 2)));
+        }
+        ALLOCATOR.0.load(Ordering::SeqCst) - before
+    };
+    let counts: Vec<u64> = (0..20).map(|_| three_batches()).collect();
+    println!("in 3 batches each: {counts:?}");
     assert_eq!(counts.into_iter().min(), Some(0));
     drop(client);
     server.stop();

@@ -1,11 +1,14 @@
 //! Batches: what each side sees of them.
 
+use std::time::Duration;
+
 use bellwire::{
     Answers, CallError, Client, ClientConfig, HandlerError, Limits, Malformed, Message, Server,
     ServerBuilder, ServerConfig, Service, Session, Status,
 };
 
 use super::{Doubler, Stage, declined, double, failed, in_short};
+use crate::support::guard::PATIENCE;
 use crate::support::house::{Dir, patient};
 
 /// The same service, for a client whose requests are malformed.
@@ -190,6 +193,29 @@ fn batches_and_single_requests_in_flight_together_find_their_own_answers() {
     let stats = session.stats();
     assert_eq!((stats.made, stats.answered, stats.failed, stats.in_flight), (41, 40, 1, 0));
     stage.close();
+}
+
+#[test]
+fn who_waits_for_a_batch_gets_it_and_answers_to_single_requests_stay() {
+    let mut stage = Stage::by_item(ServerConfig::default());
+    let session = stage.session();
+    for round in 0..20 {
+        let single = session.submit(&(round + 2)).unwrap();
+        let batch = session.submit_batch(&[round, round + 1]).unwrap();
+        let (ticket, replies) = session.wait_batch(PATIENCE).unwrap();
+        assert_eq!(ticket, batch);
+        let wanted = [2 * round, 2 * round + 2].map(|len| Ok(len as usize));
+        assert_eq!(in_short(replies.unwrap()), wanted);
+        let (ticket, answer) = session.try_reply().unwrap().unwrap();
+        assert_eq!((ticket, answer.unwrap().len() as u64), (single, 2 * round + 4));
+    }
+    let late = session.wait_batch(Duration::from_millis(5)).map(|_| ());
+    assert!(matches!(late, Err(CallError::Deadline { .. })), "{late:?}");
+    let stats = session.stats();
+    assert_eq!((stats.made, stats.answered, stats.in_flight), (40, 40, 0));
+    let mut client = stage.stop_server();
+    let gone = client.session().unwrap().wait_batch(PATIENCE).map(|_| ());
+    assert!(matches!(gone, Err(CallError::PeerGone { .. })), "{gone:?}");
 }
 
 /// Numbers below 1 000, all of eight bytes.

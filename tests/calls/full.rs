@@ -104,6 +104,7 @@ fn who_wants_to_fail_does_so_at_once_and_the_lane_keeps_its_size() {
     let session = slow.session();
     assert!(is_full(&session.call(&9).unwrap_err()));
     assert!(is_full(&session.call_bytes(&[9; 8]).unwrap_err()));
+    assert!(is_full(&session.submit_bytes(&[9; 8]).unwrap_err()));
     assert!(is_full(&session.call_batch(&[9, 9]).unwrap_err()));
     assert!(is_full(&session.submit_batch(&[9, 9]).unwrap_err()));
     let mut failed = Vec::new();
