@@ -99,15 +99,22 @@ pub fn shrink<P: Port>(port: &mut P, lanes: &mut Lanes) -> Result<(), ResizeErro
 }
 
 /// What is not urgent, when [`Lanes::take_chores`] says so and nobody waits. Passes the next epoch before it is
-/// needed, if that can be foreseen, so that the send that needs it only switches; and [`shrink_idle`]. True when
-/// there is something to publish. Nothing happens when the system lacks something: the send will tell.
+/// needed, if that can be foreseen, so that the send that needs it only switches; makes a lane large through which much goes; and
+/// [`shrink_idle`]. True when there is something to publish. Nothing happens when the system lacks something: the send will tell.
 pub fn chores<P: Port>(port: &mut P, lanes: &mut Lanes, span: Duration) -> bool {
     if let Some(epoch) = lanes.foresees(port.peer())
         && port.offer(epoch).is_ok()
     {
         lanes.offer(epoch);
     }
-    lanes.is_grown() && shrink_idle(port, lanes, port.now(), span)
+    if !lanes.is_grown() {
+        return false;
+    }
+    let now = port.now();
+    match lanes.wanted_for_pace(port.peer(), now) {
+        Some(to) => switch_to_next(port, lanes, to).is_ok(),
+        None => shrink_idle(port, lanes, now, span),
+    }
 }
 
 /// Shrinks a lane that has been much too large for `span`. True when it did: there is something to publish.

@@ -494,6 +494,41 @@ fn a_lane_that_is_used_does_not_shrink() {
     }
 }
 
+/// Sends 32 MiB in messages of 1000 bytes, one each `every`, through a lane that has been made for one of `first` bytes. Both
+/// ends do the same. What sizes the lanes had.
+fn paced(first: usize, every: Duration) -> [Vec<u64>; 2] {
+    let mut drive = drive_in(growing(), echo().shrinking_after(150 * MILLI));
+    drive.set_shrink_after(150 * MILLI);
+    call(&mut drive, 1, first);
+    let mut buffer = Vec::new();
+    let mut sizes = [Vec::new(), Vec::new()];
+    for _ in 0..32 << 10 {
+        drive.submit(&payload(0, 1000)).unwrap();
+        drive.port().run_for(every);
+        drive.try_reply(&mut buffer).unwrap().unwrap();
+        for (sizes, lane) in sizes.iter_mut().zip(drive.lane_stats()) {
+            if sizes.last() != Some(&lane.size) {
+                sizes.push(lane.size);
+            }
+        }
+    }
+    sizes
+}
+
+#[test]
+fn a_deep_lane_through_which_much_goes_at_once_becomes_a_large_one_and_stays_so() {
+    const MICRO: Duration = Duration::from_micros(1);
+    for sizes in paced(20_000, 10 * MICRO) {
+        assert_eq!(sizes, [64 << 10, 1 << 20], "8 MiB in 80 ms");
+    }
+    for sizes in paced(20_000, 20 * MICRO) {
+        assert_eq!(sizes, [64 << 10, 4096], "8 MiB in 160 ms: it is used no more");
+    }
+    for sizes in paced(10_000, 10 * MICRO) {
+        assert_eq!(sizes, [32 << 10, 4096], "it never was deep");
+    }
+}
+
 /// Nobody waits here: it is the look that each quarter of the lane brings.
 #[test]
 fn who_never_waits_shrinks_too_within_a_quarter_of_the_lane() {

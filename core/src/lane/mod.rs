@@ -452,6 +452,12 @@ impl Lanes {
         self.sender.foresees(peer)
     }
 
+    /// The size that the own lane, which is grown, should have at once because much goes through it while much is on its way, if it
+    /// is smaller and the next epoch is within what was agreed now: ask now and then.
+    pub fn wanted_for_pace<P: PeerMemory>(&mut self, peer: &P, now: Instant) -> Option<Geometry> {
+        self.sender.wanted_for_pace(peer, now)
+    }
+
     /// Whether the own lane is larger than the least that was agreed.
     pub fn is_grown(&self) -> bool {
         self.sender.is_grown()

@@ -1,7 +1,7 @@
 use super::claim::Claim;
 use super::epoch::{
-    Epoch, LARGE_LANE, LaneStats, LaneTerms, MOST_ATTACHED, MOST_OUTSTANDING, Ring, STREAM_LANE,
-    WORTH_LARGE,
+    BUSY, DEEP_LANE, Epoch, LARGE_LANE, LaneStats, LaneTerms, MOST_ATTACHED, MOST_OUTSTANDING,
+    Ring, STREAM_LANE, WORTH_LARGE,
 };
 use super::sizing::{FULL_LIMIT, FULL_SHARE, Resize, longest, pages, quarter, step};
 use crate::sync::Ordering;
@@ -435,16 +435,44 @@ impl Sender {
         self.resize.has_chores && core::mem::take(&mut self.resize.has_chores)
     }
 
-    /// The epoch to offer early, if that is possible now. Whoever waits for room goes on waiting for the same.
+    /// The epoch to offer early, if that is possible now.
     pub(super) fn foresees<P: PeerMemory>(&mut self, peer: &P) -> Option<Epoch> {
         if self.resize.offered.is_some() {
             return None;
         }
         let size = self.advised()?;
+        self.can_offer_unasked(peer, size).then(|| self.ring.epoch.next(size))
+    }
+
+    /// Whether one more epoch of that size is possible now. Whoever waits for room goes on waiting for the same.
+    fn can_offer_unasked<P: PeerMemory>(&mut self, peer: &P, size: Geometry) -> bool {
         let wish = self.wish;
         let offer = self.can_offer(peer, size, size.max_payload() as u64);
         self.wish = wish;
-        offer.is_ok().then(|| self.ring.epoch.next(size))
+        offer.is_ok()
+    }
+
+    /// The size that a grown lane should have at once because it is deep and busy, if that is possible now. One that is busy
+    /// is not idle, however little of it is in use.
+    pub(super) fn wanted_for_pace<P: PeerMemory>(
+        &mut self,
+        peer: &P,
+        now: Instant,
+    ) -> Option<Geometry> {
+        let size = self.ring.epoch.size;
+        let (since, from) = *self.resize.pace.get_or_insert((now, self.written));
+        if size < DEEP_LANE || self.written - from < WORTH_LARGE {
+            return None;
+        }
+        self.resize.pace = Some((now, self.written));
+        if now.since(since) >= BUSY {
+            return None;
+        }
+        self.resize.since = Some(now);
+        let wanted = LARGE_LANE.min(self.resize.terms.most);
+        let is_possible = size < wanted
+            && (self.resize.offered.is_some() || self.can_offer_unasked(peer, wanted));
+        is_possible.then_some(wanted)
     }
 
     /// Whether the record that met a full lane should rather find a larger one, now.

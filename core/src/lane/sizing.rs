@@ -47,6 +47,8 @@ pub(super) struct Resize {
     /// The most that was in use since `since`.
     pub(super) peak: u64,
     pub(super) since: Option<Instant>,
+    /// When and where the bytes are counted from that say whether the lane is busy.
+    pub(super) pace: Option<(Instant, u64)>,
     pub(super) stats: LaneStats,
 }
 
@@ -63,6 +65,7 @@ impl Resize {
             has_chores: false,
             peak: 0,
             since: None,
+            pace: None,
             stats: LaneStats::default(),
         }
     }
