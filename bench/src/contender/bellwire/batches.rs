@@ -2,25 +2,27 @@
 
 use bellwire::{Client, Replies};
 
-use super::{Items, counters_of, session_of};
+use super::{ANSWERS_WITHIN, Items, counters_of, session_of};
 use crate::Outcome;
 use crate::contender::{self, Counters};
 
 /// A connected client.
 pub(super) struct Caller {
     client: Client<Items>,
+    /// What the last answers were, as the library appends them.
+    values: Vec<u64>,
 }
 
 impl Caller {
     pub(super) fn new(client: Client<Items>) -> Outcome<Self> {
-        Ok(Self { client })
+        Ok(Self { client, values: Vec::new() })
     }
 }
 
 impl contender::Client for Caller {
     #[inline]
     fn batch(&mut self, items: &[u64], answers: &mut [u64]) -> Outcome<usize> {
-        put(session_of(&mut self.client)?.call_batch(items)?, answers)
+        put(session_of(&mut self.client)?.call_batch(items)?, &mut self.values, answers)
     }
 
     #[inline]
@@ -32,11 +34,7 @@ impl contender::Client for Caller {
     #[inline]
     fn batch_reply(&mut self, answers: &mut [u64]) -> Outcome<usize> {
         let session = session_of(&mut self.client)?;
-        session.wait()?;
-        match session.try_batch()? {
-            Some((_, replies)) => put(replies?, answers),
-            None => Err("an answer to no batch".into()),
-        }
+        put(session.wait_batch(ANSWERS_WITHIN)?.1?, &mut self.values, answers)
     }
 
     fn counters(&mut self) -> Counters {
@@ -45,11 +43,15 @@ impl contender::Client for Caller {
 }
 
 #[inline]
-fn put(replies: Replies<'_, Items>, answers: &mut [u64]) -> Outcome<usize> {
-    let mut count = 0;
-    for (reply, answer) in replies.zip(answers) {
-        *answer = reply?;
-        count += 1;
+fn put(
+    mut replies: Replies<'_, Items>,
+    values: &mut Vec<u64>,
+    answers: &mut [u64],
+) -> Outcome<usize> {
+    values.clear();
+    replies.append_to(values)?;
+    for (value, answer) in values.iter().zip(answers) {
+        *answer = *value;
     }
-    Ok(count)
+    Ok(values.len())
 }

@@ -1,6 +1,6 @@
 //! Calls.
 
-use bellwire::{Client, Message, Payload, Service};
+use bellwire::{CallError, Client, Message, Payload, Service, Session, Ticket};
 
 use super::{ANSWERS_WITHIN, counters_of, session_of};
 use crate::Outcome;
@@ -17,31 +17,65 @@ impl<S: Service> Caller<S> {
     }
 }
 
-/// Bytes that become a message and that a message becomes.
+/// Messages that are bytes, and how those are sent.
 pub(super) trait Bytes: Message {
-    fn of(bytes: &[u8]) -> Outcome<Self>;
     fn bytes(&self) -> &[u8];
+
+    fn call<S: Service<Request = Self, Response: Bytes>>(
+        session: &mut Session<S>,
+        request: &[u8],
+        answer: &mut [u8],
+    ) -> Outcome<usize>;
+
+    fn submit<S: Service<Request = Self>>(
+        session: &mut Session<S>,
+        request: &[u8],
+    ) -> Outcome<Result<Ticket, CallError>>;
 }
 
 impl<const N: usize> Bytes for [u8; N] {
     #[inline]
-    fn of(bytes: &[u8]) -> Outcome<Self> {
-        Ok(bytes.try_into()?)
+    fn bytes(&self) -> &[u8] {
+        self
     }
 
     #[inline]
-    fn bytes(&self) -> &[u8] {
-        self
+    fn call<S: Service<Request = Self, Response: Bytes>>(
+        session: &mut Session<S>,
+        request: &[u8],
+        answer: &mut [u8],
+    ) -> Outcome<usize> {
+        put(session.call(request.try_into()?)?.bytes(), answer)
+    }
+
+    #[inline]
+    fn submit<S: Service<Request = Self>>(
+        session: &mut Session<S>,
+        request: &[u8],
+    ) -> Outcome<Result<Ticket, CallError>> {
+        Ok(session.submit(request.try_into()?))
     }
 }
 
+/// They go as they are: a payload of them would be a copy.
 impl Bytes for Payload {
-    fn of(bytes: &[u8]) -> Outcome<Self> {
-        Ok(Self::build(bytes.len(), |into| into.copy_from_slice(bytes))?)
-    }
-
     fn bytes(&self) -> &[u8] {
         self
+    }
+
+    fn call<S: Service<Request = Self, Response: Bytes>>(
+        session: &mut Session<S>,
+        request: &[u8],
+        answer: &mut [u8],
+    ) -> Outcome<usize> {
+        put(session.call_bytes(request)?, answer)
+    }
+
+    fn submit<S: Service<Request = Self>>(
+        session: &mut Session<S>,
+        request: &[u8],
+    ) -> Outcome<Result<Ticket, CallError>> {
+        Ok(session.submit_bytes(request))
     }
 }
 
@@ -52,15 +86,12 @@ where
 {
     #[inline]
     fn call(&mut self, request: &[u8], answer: &mut [u8]) -> Outcome<usize> {
-        let response = session_of(&mut self.client)?.call(&S::Request::of(request)?)?;
-        put(&response, answer)
+        S::Request::call(session_of(&mut self.client)?, request, answer)
     }
 
     #[inline]
     fn submit(&mut self, request: &[u8]) -> Outcome<()> {
-        let request = S::Request::of(request)?;
-        let session = session_of(&mut self.client)?;
-        session.submit(&request)?;
+        S::Request::submit(session_of(&mut self.client)?, request)??;
         Ok(())
     }
 
@@ -71,7 +102,7 @@ where
             Some((_, response)) => response?,
             None => session.wait_reply(ANSWERS_WITHIN)?.1?,
         };
-        put(&response, answer)
+        put(response.bytes(), answer)
     }
 
     fn trim(&mut self) -> Outcome<()> {
@@ -84,8 +115,7 @@ where
 }
 
 #[inline]
-fn put(response: &impl Bytes, answer: &mut [u8]) -> Outcome<usize> {
-    let bytes = response.bytes();
+fn put(bytes: &[u8], answer: &mut [u8]) -> Outcome<usize> {
     let into = answer.get_mut(..bytes.len()).ok_or("an answer that is too long")?;
     into.copy_from_slice(bytes);
     Ok(bytes.len())

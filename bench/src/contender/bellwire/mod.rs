@@ -1,4 +1,4 @@
-//! Bellwire, as its documentation advises: its defaults, arrays for what has a fixed length, [`Payload`] for the rest.
+//! Bellwire, as its documentation advises: its defaults, arrays for what has a fixed length, bytes as they are for the rest.
 
 mod batched;
 mod batches;

@@ -39,9 +39,8 @@ where
 {
     #[inline]
     fn post(&mut self, message: &[u8]) -> Outcome<()> {
-        let request = S::Request::of(message)?;
         loop {
-            match session_of(&mut self.client)?.submit(&request) {
+            match S::Request::submit(session_of(&mut self.client)?, message)? {
                 Ok(_) => break,
                 Err(CallError::WouldBlock) => self.take()?,
                 Err(error) => return Err(error.into()),
