@@ -89,9 +89,13 @@ impl<S: Service> State<S> {
             return Err(self.why_over(Executed::No));
         }
         let mut session = self.session.when_full(when_full);
-        let sent = session.with_request(request, |session, bytes| Ok(session.submit_now(bytes)?));
+        let ticket = match session.send_at_once(request) {
+            Some(ticket) => ticket,
+            None => {
+                session.with_encoded(request, |session, bytes| Ok(session.submit_now(bytes)?))?
+            }
+        };
         drop(session);
-        let ticket = sent?;
         self.calls.expect(ticket);
         Ok(ticket)
     }

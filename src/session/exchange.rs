@@ -13,8 +13,37 @@ use crate::transport::link::Link;
 use crate::{CallError, Malformed, Message, Payload, Service, payload};
 
 impl<S: Service> Session<S> {
-    /// Hands the bytes of a request to `send`: where they lie, or encoded into the outbox.
-    pub(crate) fn with_request<T>(
+    /// Sends a request if that takes no more than a record in the lane, as [`Session::write_at_once`] writes it.
+    #[inline]
+    pub(crate) fn send_at_once(&mut self, request: &S::Request) -> Option<Ticket> {
+        let ticket = self.write_at_once(request)?;
+        self.drive.commit();
+        Some(ticket)
+    }
+
+    /// Encodes a request and writes it, if that takes no more than a record in the lane. `None` when it does, and nothing was
+    /// written: [`Session::with_encoded`] goes on with it.
+    ///
+    /// Nothing is moved on this way but a number in a register: a load that covers what several stores wrote waits until they are
+    /// in the cache, and so does each store before them, those to the lane's lines too, which the peer has.
+    #[inline]
+    pub(super) fn write_at_once(&mut self, request: &S::Request) -> Option<Ticket> {
+        if request.as_payload().is_some() {
+            return None;
+        }
+        self.outbox.clear();
+        request.encode(&mut self.outbox);
+        if self.outbox.len() > self.short {
+            return None;
+        }
+        self.refill_inbox();
+        let ticket = self.drive.push_at_once(&self.outbox)?;
+        self.sent(ticket);
+        Some(ticket)
+    }
+
+    /// Hands the bytes of a request that was not sent at once to `send`: where they lie, or in the outbox.
+    pub(crate) fn with_encoded<T>(
         &mut self,
         request: &S::Request,
         send: impl FnOnce(&mut Self, Outgoing<'_>) -> Result<T, CallError>,
@@ -24,9 +53,7 @@ impl<S: Service> Session<S> {
             let request = if sealed { Outgoing::Sealed(payload) } else { Outgoing::Bytes(payload) };
             return send(self, request);
         }
-        let mut outbox = std::mem::take(&mut self.outbox);
-        outbox.clear();
-        request.encode(&mut outbox);
+        let outbox = std::mem::take(&mut self.outbox);
         let sent = send(self, Outgoing::Bytes(&outbox));
         self.outbox = outbox;
         sent
@@ -436,7 +463,7 @@ impl<S: Service> Session<S> {
 
     /// What the first `len` bytes of the inbox say.
     #[inline]
-    fn decode_inbox(&mut self, len: usize) -> Result<S::Response, Malformed> {
+    pub(super) fn decode_inbox(&mut self, len: usize) -> Result<S::Response, Malformed> {
         self.is_inbox_taken = len >= payload::WORTH_KEEPING;
         S::Response::take(&mut self.inbox, len)
     }
@@ -458,7 +485,7 @@ impl<S: Service> Session<S> {
     }
 
     #[cold]
-    fn unreadable(&mut self, ticket: Ticket, malformed: Malformed) -> CallError {
+    pub(super) fn unreadable(&mut self, ticket: Ticket, malformed: Malformed) -> CallError {
         let error = malformed.into();
         self.book_answer(ticket, Some(&error));
         error

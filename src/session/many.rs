@@ -68,7 +68,11 @@ impl<S: Service> Session<S> {
                 let Some((number, request)) = next.take().or_else(|| requests.next()) else {
                     break;
                 };
-                let sent = self.with_request(request, |session, bytes| Ok(session.push_now(bytes)));
+                if let Some(ticket) = self.write_at_once(request) {
+                    in_flight.push_back((ticket, number));
+                    continue;
+                }
+                let sent = self.with_encoded(request, |session, bytes| Ok(session.push_now(bytes)));
                 match sent? {
                     Ok(ticket) => in_flight.push_back((ticket, number)),
                     Err(CallFailed::Submit(

@@ -168,9 +168,12 @@ impl<S: Service> Session<S> {
         timeout: Duration,
     ) -> Result<S::Response, CallError> {
         let mut until = Deadline::within(timeout);
-        let sent = self
-            .with_request(request, |session, request| session.submit_waiting(request, &mut until));
-        let ticket = sent.inspect_err(|error| self.not_sent(error))?;
+        let ticket = match self.send_at_once(request) {
+            Some(ticket) => ticket,
+            None => self.submit_encoded(request, |session, bytes| {
+                session.submit_waiting(bytes, &mut until)
+            })?,
+        };
         match self.await_at_once(ticket, &mut until)? {
             Some(len) => self.open_inbox(ticket, len),
             None => self.await_response(ticket, &mut until),
@@ -216,7 +219,19 @@ impl<S: Service> Session<S> {
     /// # Errors
     /// [`CallError::WouldBlock`] when the lane is full: take replies first. The handler will not run.
     pub fn submit(&mut self, request: &S::Request) -> Result<Ticket, CallError> {
-        let sent = self.with_request(request, Self::submit_alone);
+        match self.send_at_once(request) {
+            Some(ticket) => Ok(ticket),
+            None => self.submit_encoded(request, Self::submit_alone),
+        }
+    }
+
+    #[cold]
+    fn submit_encoded(
+        &mut self,
+        request: &S::Request,
+        send: impl FnOnce(&mut Self, Outgoing<'_>) -> Result<Ticket, CallError>,
+    ) -> Result<Ticket, CallError> {
+        let sent = self.with_encoded(request, send);
         sent.inspect_err(|error| self.not_sent(error))
     }
 
@@ -242,7 +257,14 @@ impl<S: Service> Session<S> {
             && self.batches.is_empty()
             && let Some((ticket, len)) = self.drive.reply_at_once(&mut self.inbox)
         {
-            return Ok(Some((ticket, self.open_inbox(ticket, len))));
+            // As `open_inbox`, whose result would be moved once more, in other pieces than it was written in.
+            return Ok(Some(match self.decode_inbox(len) {
+                Ok(response) => {
+                    self.ended(ticket, Outcome::Answered);
+                    (ticket, Ok(response))
+                }
+                Err(malformed) => (ticket, Err(self.unreadable(ticket, malformed))),
+            }));
         }
         self.try_reply_otherwise()
     }

@@ -1,6 +1,7 @@
 //! What a caller sees of its own doing, and of a provider that is slow or stops.
 
 mod cancel;
+mod encoded;
 mod full;
 mod panics;
 mod pipeline;

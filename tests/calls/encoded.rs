@@ -1,0 +1,62 @@
+//! A request becomes bytes once, whichever way it goes.
+
+use bellwire::{Client, ClientConfig, Malformed, Message, Server, Service, WhenFull};
+use bellwire_core::sync::{AtomicU64, Ordering};
+
+use crate::support::guard::PATIENCE;
+use crate::support::house::{Dir, patient};
+
+static ENCODED: AtomicU64 = AtomicU64::new(0);
+
+#[derive(PartialEq, Eq)]
+struct Counted(Vec<u8>);
+
+impl Message for Counted {
+    fn encode(&self, into: &mut Vec<u8>) {
+        ENCODED.fetch_add(1, Ordering::Relaxed);
+        into.extend_from_slice(&self.0);
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        Ok(Self(bytes.to_vec()))
+    }
+}
+
+struct Mirror;
+
+impl Service for Mirror {
+    const NAME: &'static str = "mirror";
+    type Request = Counted;
+    type Response = Vec<u8>;
+}
+
+/// Of these a lane of 16 KiB takes the first three in a record, the next when it has grown, or in parts; the last one goes in a memfd.
+const LENGTHS: [usize; 6] = [0, 64, 5_000, 9_000, 60_000, 200_000];
+
+#[test]
+fn a_request_is_encoded_once_whichever_way_it_goes() {
+    let dir = Dir::new();
+    let mut builder = Server::builder(&dir.run_dir);
+    builder.serve::<Mirror>(|_, request| Ok(request.0)).unwrap();
+    let _server = builder.start().unwrap();
+    let requests: Vec<_> = LENGTHS.iter().map(|len| Counted(vec![7; *len])).collect();
+    for when_full in [WhenFull::Adapt, WhenFull::Grow, WhenFull::Wait] {
+        let config = ClientConfig { attach_from: Some(100_000), when_full, ..patient() };
+        let mut client = Client::<Mirror>::with_config(&dir.run_dir, config);
+        let session = client.connect().unwrap();
+        let before = ENCODED.load(Ordering::Relaxed);
+        for request in &requests {
+            assert!(session.call(request).unwrap() == request.0);
+            let ticket = session.submit(request).unwrap();
+            let (of, answer) = session.wait_reply(PATIENCE).unwrap();
+            assert!(of == ticket && answer.unwrap() == request.0);
+        }
+        session
+            .call_many(&requests, |nth, answer| assert!(answer.unwrap() == requests[nth].0))
+            .unwrap();
+        let encoded = ENCODED.load(Ordering::Relaxed) - before;
+        assert_eq!(encoded, 3 * requests.len() as u64, "{when_full:?}");
+        let requests = session.stats().requests;
+        assert_eq!(requests.attaches, 3, "{when_full:?}");
+    }
+}
