@@ -4,12 +4,12 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use bellwire::{Refreshed, SnapshotCache};
-use bellwire_core::sync::{AtomicU64, Ordering};
 
 use crate::provider::{Echo, Provider, Sink, Wait, timed};
 use crate::stream::stream;
 use bellwire_floor::copy::Shape;
 use bellwire_floor::ratio::{Report, Sample};
+use bellwire_floor::reads::Words;
 use bellwire_floor::{Cpus, Prober, Ratio, copy, futex, hot, ns_each};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -117,12 +117,8 @@ fn refresh_unchanged(cpus: Cpus) -> Result<Report, Failure> {
     const REFRESHES: u64 = 500_000;
     let provider = Provider::start(cpus, Wait::Spin);
     let mut cache = provider.cache(16);
-    let words = [AtomicU64::new(1), AtomicU64::new(2)];
-    let load = || {
-        let [one, two] = black_box(&words);
-        assert!(one.load(Ordering::Acquire) < two.load(Ordering::Acquire));
-    };
-    let floor = || -> Sample { Ok(ns_each(timed(REFRESHES, load), REFRESHES)) };
+    let words = Words::new();
+    let floor = || -> Sample { Ok(ns_each(words.loads(REFRESHES), REFRESHES)) };
     let refresh = |cache: &mut SnapshotCache<_>| {
         assert_eq!(black_box(cache).refresh().unwrap(), Refreshed::Unchanged);
     };

@@ -3,9 +3,10 @@
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
-use bellwire::cgroups::{self, Meta, Mode, synthetic};
+use bellwire::cgroups::{self, CgroupEntry, Meta, Mode, synthetic};
 use bellwire_floor::fresh::Pages;
 use bellwire_floor::pingpong::{Link, PingPong};
+use bellwire_floor::reads::{Found, Words};
 use bellwire_floor::{Cpus, bulk, copy, epoll, eventfd, futex, handover, hot, ns_each};
 
 use crate::Outcome;
@@ -31,8 +32,10 @@ pub(crate) enum Kind {
     FutexSameCpu,
     /// A Unix socket connected and accepted, and two pages and two lanes of the default size handed over.
     Connect,
-    /// Nothing that two processes do.
-    None,
+    /// Two words of one's own memory, loaded with Acquire.
+    TwoLoads,
+    /// Names, paths and ids of so many cgroups, compared where they are known to lie.
+    Found { cgroups: usize },
 }
 
 /// Bytes of the ring: what the lanes of a stream grow to.
@@ -57,10 +60,9 @@ impl Kind {
         if size < 32 << 10 { Self::Copy { size } } else { Self::Bulk { size } }
     }
 
-    /// Starts it; `None` where there is none.
-    pub(crate) fn start(self, cpus: Cpus) -> Outcome<Option<Floor>> {
+    /// Starts it.
+    pub(crate) fn start(self, cpus: Cpus) -> Outcome<Floor> {
         let sample: Measure = match self {
-            Self::None => return Ok(None),
             Self::Hot { size } | Self::Half { size } => {
                 let mut floor = hot::Bare::start(cpus, size)?;
                 let part = if matches!(self, Self::Half { .. }) { 0.5 } else { 1.0 };
@@ -72,15 +74,27 @@ impl Kind {
                 copies(cpus, size, ITEMS)?
             }
             Self::Bulk { size } => bulks(cpus, size)?,
-            Self::Snapshot { cgroups } => {
-                let bytes = cgroups::encode(&synthetic::entries(cgroups, 7), Meta::now(Mode::V2))?;
-                bulks(cpus, bytes.len())?
-            }
+            Self::Snapshot { cgroups } => bulks(cpus, snapshot_len(cgroups)?)?,
             Self::Futex { gap } => spaced(futex::Floor::start(cpus)?, gap),
             Self::FutexSameCpu => in_a_row(futex::Floor::start(Cpus::same()?)?),
             Self::Connect => connect(cpus)?,
+            Self::TwoLoads => {
+                let words = Words::new();
+                Box::new(move |span| in_time(span, 1_000, |n| Ok(words.loads(n))))
+            }
+            Self::Found { cgroups } => {
+                let keys = |cgroup: CgroupEntry| {
+                    [cgroup.name.into(), cgroup.path.into(), cgroup.id.to_le_bytes().into()]
+                };
+                let groups = synthetic::entries(cgroups, 7).into_iter().map(keys).collect();
+                let mut found = Found::new(groups, 7);
+                let mut compared = move |n| Ok(found.compare(n).ok_or("two copies differ")?);
+                // Once through, so that all of it is in the caches as far as they hold it.
+                compared(3 * u64::try_from(cgroups)?)?;
+                Box::new(move |span| in_time(span, 1_000, &mut compared))
+            }
         };
-        Ok(Some(Floor { sample }))
+        Ok(Floor { sample })
     }
 
     /// What the machine takes by other means that sleep, beside that which ratios are taken to.
@@ -112,7 +126,10 @@ impl Kind {
             Self::Futex { .. } => "bare futex ping-pong with the same gaps, median",
             Self::FutexSameCpu => "bare futex ping-pong on one processor",
             Self::Connect => "bare socket connected and accepted, and the same regions handed over",
-            Self::None => "none",
+            Self::TwoLoads => "two loads of one's own memory with Acquire",
+            Self::Found { .. } => {
+                "the same names, paths and ids compared where they are known to lie, in one's own memory"
+            }
         }
     }
 }
@@ -122,6 +139,11 @@ impl Floor {
     pub(crate) fn sample(&mut self, span: Duration) -> Outcome<f64> {
         (self.sample)(span)
     }
+}
+
+/// Bytes of a snapshot of so many cgroups.
+fn snapshot_len(cgroups: usize) -> Outcome<usize> {
+    Ok(cgroups::encode(&synthetic::entries(cgroups, 7), Meta::now(Mode::V2))?.len())
 }
 
 fn copies(cpus: Cpus, size: usize, per: u64) -> Outcome<Measure> {

@@ -38,7 +38,7 @@ pub(crate) struct Plan {
 pub(crate) struct Kept {
     pub(crate) round: usize,
     pub(crate) placement: Option<Placement>,
-    pub(crate) floor: Option<f64>,
+    pub(crate) floor: f64,
     pub(crate) sample: Sample,
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn measure(
     let mut others: Vec<_> = others.map(|(name, floor)| (name, floor, Vec::new())).collect();
     let wants = if plan.quick { Wants::Nothing } else { scenario.wants };
     let prober = prober.as_mut().filter(|_| wants != Wants::Nothing);
-    let mut beside = Beside { floor: floor.as_mut(), prober, wants };
+    let mut beside = Beside { floor: &mut floor, prober, wants };
     for round in 0..plan.rounds {
         for turn in 0..stages.len() {
             let at = (round + turn) % stages.len();
@@ -108,7 +108,7 @@ pub(crate) fn measure(
 
 /// What stands beside each sample.
 struct Beside<'a> {
-    floor: Option<&'a mut Floor>,
+    floor: &'a mut Floor,
     prober: Option<&'a mut Prober>,
     wants: Wants,
 }
@@ -125,19 +125,16 @@ impl Beside<'_> {
     ) -> Outcome<()> {
         for _ in 0..TRIES {
             let mut probes: Vec<Probe> = Vec::new();
-            let mut floor = None;
             probes.extend(self.look()?);
             // Whichever comes second finds the machine warmer.
-            if round.is_multiple_of(2) {
-                floor = self.floor_sample()?;
-                probes.extend(self.look()?);
-            }
+            let is_first = round.is_multiple_of(2);
+            let before = if is_first { Some(self.floor_sample(&mut probes)?) } else { None };
             let sample = stage.measure(scenario, millis)?;
             probes.extend(self.look()?);
-            if !round.is_multiple_of(2) {
-                floor = self.floor_sample()?;
-                probes.extend(self.look()?);
-            }
+            let floor = match before {
+                Some(floor) => floor,
+                None => self.floor_sample(&mut probes)?,
+            };
             let placement = match self.verdict(&probes, &sample) {
                 Ok(placement) => placement,
                 Err(LostTo::Moved) => {
@@ -167,8 +164,10 @@ impl Beside<'_> {
         Ok(Some(placement))
     }
 
-    fn floor_sample(&mut self) -> Outcome<Option<f64>> {
-        self.floor.as_mut().map(|floor| floor.sample(FLOOR)).transpose()
+    fn floor_sample(&mut self, probes: &mut Vec<Probe>) -> Outcome<f64> {
+        let floor = self.floor.sample(FLOOR)?;
+        probes.extend(self.look()?);
+        Ok(floor)
     }
 
     fn look(&mut self) -> Outcome<Option<Probe>> {

@@ -247,7 +247,7 @@ fn snapshots() -> Vec<Scenario> {
                 let state = if changed { "changed" } else { "unchanged" };
                 let tail = format!("{state}-{cgroups}-r{readers}");
                 let work = Work::Refresh { cgroups, changed };
-                let floor = if changed { Kind::Snapshot { cgroups } } else { Kind::None };
+                let floor = if changed { Kind::Snapshot { cgroups } } else { Kind::TwoLoads };
                 let mut one = Scenario::new("snapshot", Some(&tail), work, floor, Wants::Nothing);
                 one.load.clients = readers;
                 one.clock = if changed { Clock::Together } else { Clock::Row };
@@ -257,7 +257,8 @@ fn snapshots() -> Vec<Scenario> {
     }
     for cgroups in [16, 1_000, 10_000] {
         let work = Work::LookUp { cgroups };
-        let look = Scenario::new("lookup", Some(&cgroups), work, Kind::None, Wants::Nothing);
+        let floor = Kind::Found { cgroups };
+        let look = Scenario::new("lookup", Some(&cgroups), work, floor, Wants::Nothing);
         all.push(Scenario { unit: "look-up", ..look });
     }
     all

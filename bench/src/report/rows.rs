@@ -66,8 +66,7 @@ fn by_placement(kept: &[Kept]) -> Vec<(Option<Placement>, Vec<&Kept>)> {
 
 fn row(name: &str, placement: Option<Placement>, kept: &[&Kept], lost: Lost) -> Option<Row> {
     let samples: Vec<f64> = kept.iter().map(|kept| kept.sample.ns).collect();
-    let ratio = |kept: &&Kept| kept.floor.map(|floor| kept.sample.ns / floor);
-    let floor_ratios: Vec<f64> = kept.iter().filter_map(ratio).collect();
+    let floor_ratios: Vec<f64> = kept.iter().map(|kept| kept.sample.ns / kept.floor).collect();
     let middle = |each: &dyn Fn(&Kept) -> Option<f64>| {
         Spread::of(kept.iter().filter_map(|kept| each(kept))).map(|spread| spread.median)
     };
@@ -82,7 +81,7 @@ fn row(name: &str, placement: Option<Placement>, kept: &[&Kept], lost: Lost) -> 
         lost,
         ns: Spread::of(samples.iter().copied())?,
         samples,
-        floor_ns: Spread::of(kept.iter().filter_map(|kept| kept.floor)),
+        floor_ns: Spread::of(kept.iter().map(|kept| kept.floor)),
         to_floor: Spread::of(floor_ratios.iter().copied()),
         floor_ratios,
         ahead_of: BTreeMap::new(),

@@ -29,6 +29,8 @@
 //! | [`epoll`] | two eventfds | `epoll_wait` |
 //! | [`seqpacket`] | datagrams over a socket pair | a blocking `recv` |
 //!
+//! [`reads`] has what needs no other end: loads of one's own memory.
+//!
 //! Each is "do `n` operations, return the [`Duration`]", which is what criterion's `iter_custom` asks for.
 //! Between two calls the other end is asleep, so floors and measured code can take turns on the same two CPUs.
 //! [`placement`] tells where those CPUs are, [`ratio`] compares a measurement with its floor.
@@ -56,6 +58,7 @@ pub mod placement;
 pub mod private;
 pub mod process;
 pub mod ratio;
+pub mod reads;
 pub mod seqpacket;
 pub mod shared;
 pub mod sync;
