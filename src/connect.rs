@@ -56,7 +56,7 @@ pub struct ClientConfig {
     /// faster than a lane that holds them. `None`: only through a lane that holds them. Default: 48 KiB.
     pub stream_from: Option<usize>,
     /// How long the lane may use less than a quarter of its room before it becomes small again, at the next send.
-    /// Default: 30 s.
+    /// One that much goes through while much is on its way stays as it is. Default: 30 s.
     pub shrink_after: Duration,
     /// How long the provider may take nothing of what this end has published before a [`Client`](crate::Client)
     /// closes the session, and tries anew: it is stopped, hangs, or its handlers take longer. Looked at when a call

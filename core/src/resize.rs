@@ -102,19 +102,19 @@ pub fn shrink<P: Port>(port: &mut P, lanes: &mut Lanes) -> Result<(), ResizeErro
 /// needed, if that can be foreseen, so that the send that needs it only switches; makes a lane large through which much goes; and
 /// [`shrink_idle`]. True when there is something to publish. Nothing happens when the system lacks something: the send will tell.
 pub fn chores<P: Port>(port: &mut P, lanes: &mut Lanes, span: Duration) -> bool {
+    let now = lanes.is_grown().then(|| port.now());
+    if let Some(to) = now.and_then(|now| lanes.wanted_for_pace(port.peer(), now)) {
+        let before = lanes.epoch().number;
+        // Where the system lacks something it stays as it was, or stops in the epoch that was offered before.
+        let _ = grow(port, lanes, to);
+        return lanes.epoch().number != before;
+    }
     if let Some(epoch) = lanes.foresees(port.peer())
         && port.offer(epoch).is_ok()
     {
         lanes.offer(epoch);
     }
-    if !lanes.is_grown() {
-        return false;
-    }
-    let now = port.now();
-    match lanes.wanted_for_pace(port.peer(), now) {
-        Some(to) => switch_to_next(port, lanes, to).is_ok(),
-        None => shrink_idle(port, lanes, now, span),
-    }
+    now.is_some_and(|now| shrink_idle(port, lanes, now, span))
 }
 
 /// Shrinks a lane that has been much too large for `span`. True when it did: there is something to publish.

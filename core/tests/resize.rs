@@ -494,18 +494,22 @@ fn a_lane_that_is_used_does_not_shrink() {
     }
 }
 
-/// Sends 32 MiB in messages of 1000 bytes, one each `every`, through a lane that has been made for one of `first` bytes. Both
-/// ends do the same. What sizes the lanes had.
-fn paced(first: usize, every: Duration) -> [Vec<u64>; 2] {
+/// Sends 32 MiB in messages of 1000 bytes, one each `every` but `together` at a time, through a lane that has been made for one of
+/// `first` bytes. Both ends do the same. What sizes the lanes had.
+fn paced(first: usize, together: u32, every: Duration) -> [Vec<u64>; 2] {
     let mut drive = drive_in(growing(), echo().shrinking_after(150 * MILLI));
     drive.set_shrink_after(150 * MILLI);
     call(&mut drive, 1, first);
     let mut buffer = Vec::new();
     let mut sizes = [Vec::new(), Vec::new()];
-    for _ in 0..32 << 10 {
-        drive.submit(&payload(0, 1000)).unwrap();
-        drive.port().run_for(every);
-        drive.try_reply(&mut buffer).unwrap().unwrap();
+    for _ in 0..(32 << 10) / together {
+        for _ in 0..together {
+            drive.submit(&payload(0, 1000)).unwrap();
+        }
+        drive.port().run_for(every * together);
+        for _ in 0..together {
+            drive.try_reply(&mut buffer).unwrap().unwrap();
+        }
         for (sizes, lane) in sizes.iter_mut().zip(drive.lane_stats()) {
             if sizes.last() != Some(&lane.size) {
                 sizes.push(lane.size);
@@ -518,14 +522,21 @@ fn paced(first: usize, every: Duration) -> [Vec<u64>; 2] {
 #[test]
 fn a_deep_lane_through_which_much_goes_at_once_becomes_a_large_one_and_stays_so() {
     const MICRO: Duration = Duration::from_micros(1);
-    for sizes in paced(20_000, 10 * MICRO) {
+    for sizes in paced(20_000, 40, 10 * MICRO) {
         assert_eq!(sizes, [64 << 10, 1 << 20], "8 MiB in 80 ms");
     }
-    for sizes in paced(20_000, 20 * MICRO) {
-        assert_eq!(sizes, [64 << 10, 4096], "8 MiB in 160 ms: it is used no more");
+    for sizes in paced(20_000, 60, 10 * MICRO) {
+        assert_eq!(
+            sizes,
+            [64 << 10, 1 << 20],
+            "at three quarters, when the next size is offered, too"
+        );
     }
-    for sizes in paced(10_000, 10 * MICRO) {
-        assert_eq!(sizes, [32 << 10, 4096], "it never was deep");
+    for sizes in paced(20_000, 40, 20 * MICRO) {
+        assert_eq!(sizes, [64 << 10], "8 MiB in 160 ms");
+    }
+    for sizes in paced(20_000, 1, 10 * MICRO) {
+        assert_eq!(sizes, [64 << 10, 4096], "it is not deep, nor used");
     }
 }
 

@@ -64,7 +64,7 @@ pub struct ServerConfig {
     /// holds them. `None`: only through a lane that holds them. Default: 48 KiB.
     pub stream_from: Option<usize>,
     /// How long a lane may use less than a quarter of its room before it becomes small again, at the next answer.
-    /// Default: 30 s.
+    /// One that much goes through while much is on its way stays as it is. Default: 30 s.
     pub shrink_after: Duration,
     /// How long to spin for requests before sleeping. Default: adaptive, at most 60 µs.
     pub spin: SpinPolicy,

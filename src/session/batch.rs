@@ -114,6 +114,7 @@ impl<S: Service> Session<S> {
             if let Some((ticket, checked)) = self.next_batch()? {
                 return Ok((ticket, self.open_batch(checked)));
             }
+            self.nothing::<()>()?;
             self.wait_by(|drive| drive.wait_for_data(&mut until))?;
         }
     }
@@ -166,6 +167,7 @@ impl<S: Service> Session<S> {
     pub fn wait(&mut self) -> Result<(), CallError> {
         let mut until = Deadline::within(self.timeout);
         while self.stash.is_empty() && !self.stash_next()? {
+            self.nothing::<()>()?;
             self.wait_by(|drive| drive.wait_for_data(&mut until))?;
         }
         Ok(())

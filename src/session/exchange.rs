@@ -28,10 +28,10 @@ impl<S: Service> Session<S> {
     /// in the cache, and so does each store before them, those to the lane's lines too, which the peer has.
     #[inline]
     pub(super) fn write_at_once(&mut self, request: &S::Request) -> Option<Ticket> {
+        self.outbox.clear();
         if request.as_payload().is_some() {
             return None;
         }
-        self.outbox.clear();
         request.encode(&mut self.outbox);
         if self.outbox.len() > self.short {
             return None;
@@ -42,7 +42,8 @@ impl<S: Service> Session<S> {
         Some(ticket)
     }
 
-    /// Hands the bytes of a request that was not sent at once to `send`: where they lie, or in the outbox.
+    /// Hands the bytes of a request to `send`: where they lie, or in the outbox, which [`Session::write_at_once`] of this
+    /// request, just before, has left there.
     pub(crate) fn with_encoded<T>(
         &mut self,
         request: &S::Request,

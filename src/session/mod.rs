@@ -235,7 +235,8 @@ impl<S: Service> Session<S> {
         sent.inspect_err(|error| self.not_sent(error))
     }
 
-    /// Sends the bytes of a request as [`Session::submit`] does: for who encodes in place, or has the bytes anyway.
+    /// Sends the bytes of a request as [`Session::submit`] does: for who encodes in place, or has the bytes anyway. They are not
+    /// looked at here: what the provider cannot read comes back as [`CallError::Declined`].
     ///
     /// # Errors
     /// As [`Session::submit`].

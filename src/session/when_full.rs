@@ -29,7 +29,8 @@ use crate::{CallError, Service};
 /// in a memfd is passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum WhenFull {
-    /// Calls wait and `submit` fails. A lane that is full often grows, up to 1 MiB.
+    /// Calls wait and `submit` fails. A lane that is full often grows, up to 1 MiB, and so does one with more than 32 KiB on
+    /// their way through which 64 MiB a second go.
     #[default]
     Adapt,
     /// Waits for room. The lane keeps its size.

@@ -1,4 +1,4 @@
-//! A request becomes bytes once, whichever way it goes.
+//! A request that finds room becomes bytes once, whichever way it goes.
 
 use bellwire::{Client, ClientConfig, Malformed, Message, Server, Service, WhenFull};
 use bellwire_core::sync::{AtomicU64, Ordering};
@@ -34,7 +34,7 @@ impl Service for Mirror {
 const LENGTHS: [usize; 6] = [0, 64, 5_000, 9_000, 60_000, 200_000];
 
 #[test]
-fn a_request_is_encoded_once_whichever_way_it_goes() {
+fn a_request_that_finds_room_is_encoded_once_whichever_way_it_goes() {
     let dir = Dir::new();
     let mut builder = Server::builder(&dir.run_dir);
     builder.serve::<Mirror>(|_, request| Ok(request.0)).unwrap();

@@ -107,6 +107,23 @@ fn an_answer_to_any_request_is_waited_for_and_no_longer_than_asked() {
 }
 
 #[test]
+fn a_batch_that_did_not_come_in_time_is_still_on_its_way() {
+    let house = House::with(ServerConfig { workers: 1, ..ServerConfig::default() });
+    let mut client = house.client_with::<Hold>(patient());
+    let session = client.session().unwrap();
+    let sent = session.submit_batch(&[1, 2]).unwrap();
+    let early = session.wait_batch(Duration::from_millis(5)).map(drop);
+    assert!(matches!(early, Err(CallError::Deadline { .. })), "{early:?}");
+    assert_eq!(session.stats().in_flight, 1, "nobody gave up");
+    house.release();
+    let (ticket, replies) = session.wait_batch(PATIENCE).unwrap();
+    let answers: Result<Vec<_>, _> = replies.unwrap().collect();
+    assert_eq!((ticket, answers.unwrap()), (sent, vec![1, 2]));
+    reconcile_session(session);
+    house.close();
+}
+
+#[test]
 fn random_sizes_and_depths_lose_duplicate_and_reorder_nothing() {
     const ROUNDS: usize = 400;
     let dir = Dir::new();

@@ -23,11 +23,8 @@ pub(super) const STREAM_LANE: Geometry = match Geometry::new(256 << 10) {
 /// What has gone through that one before the other is worth making: 8 MiB. Its pages take some half a millisecond, a
 /// message of 64 KiB some 4 µs less.
 pub(super) const WORTH_LARGE: u64 = 8 << 20;
-/// What a lane has that more than 32 KiB were in at once: 64 KiB. Where less is on its way, a larger lane makes nothing faster.
-pub(super) const DEEP_LANE: Geometry = match Geometry::new(64 << 10) {
-    Ok(size) => size,
-    Err(_) => Geometry::DEFAULT,
-};
+/// A lane is deep that more than this was in at once, in bytes. Where less is on its way, a larger lane makes nothing faster.
+pub(super) const DEEP: u64 = 32 << 10;
 /// A lane is busy through which [`WORTH_LARGE`] went in less than this: 64 MiB a second.
 pub(super) const BUSY: Duration = Duration::from_millis(125);
 /// The longest record of a message in parts, in bytes.

@@ -1,7 +1,7 @@
 use super::claim::Claim;
 use super::epoch::{
-    BUSY, DEEP_LANE, Epoch, LARGE_LANE, LaneStats, LaneTerms, MOST_ATTACHED, MOST_OUTSTANDING,
-    Ring, STREAM_LANE, WORTH_LARGE,
+    BUSY, DEEP, Epoch, LARGE_LANE, LaneStats, LaneTerms, MOST_ATTACHED, MOST_OUTSTANDING, Ring,
+    STREAM_LANE, WORTH_LARGE,
 };
 use super::sizing::{FULL_LIMIT, FULL_SHARE, Resize, longest, pages, quarter, step};
 use crate::sync::Ordering;
@@ -267,6 +267,7 @@ impl Sender {
         let resize = &mut self.resize;
         resize.stats.high_water = resize.stats.high_water.max(used.min(size));
         resize.peak = resize.peak.max(used);
+        resize.depth = resize.depth.max(used);
         let is_read = self.peer_head >= self.ring.base;
         resize.foreseen |= is_read && used >= size / 4 * 3;
         resize.has_chores |= resize.foreseen || self.ring.epoch.size > resize.terms.least;
@@ -461,11 +462,12 @@ impl Sender {
     ) -> Option<Geometry> {
         let size = self.ring.epoch.size;
         let (since, from) = *self.resize.pace.get_or_insert((now, self.written));
-        if size < DEEP_LANE || self.written - from < WORTH_LARGE {
+        if self.written - from < WORTH_LARGE {
             return None;
         }
         self.resize.pace = Some((now, self.written));
-        if now.since(since) >= BUSY {
+        let depth = core::mem::take(&mut self.resize.depth);
+        if depth <= DEEP || now.since(since) >= BUSY {
             return None;
         }
         self.resize.since = Some(now);

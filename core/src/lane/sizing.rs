@@ -49,6 +49,8 @@ pub(super) struct Resize {
     pub(super) since: Option<Instant>,
     /// When and where the bytes are counted from that say whether the lane is busy.
     pub(super) pace: Option<(Instant, u64)>,
+    /// The most that was in use meanwhile.
+    pub(super) depth: u64,
     pub(super) stats: LaneStats,
 }
 
@@ -66,6 +68,7 @@ impl Resize {
             peak: 0,
             since: None,
             pace: None,
+            depth: 0,
             stats: LaneStats::default(),
         }
     }

@@ -209,8 +209,11 @@ fn a_client_that_runs_and_never_reads_is_closed_like_a_stopped_one() {
     until("its session is closed", || house.stats().unread == 1);
     let (_, answer) = session.try_reply().unwrap().expect("it was published before");
     assert_eq!(answer.unwrap(), [1]);
-    let over = session.try_reply();
+    let over = session.try_reply().map(drop);
     assert!(matches!(over, Err(CallError::Unread { executed: Executed::No })), "{over:?}");
+    for over in [session.wait_batch(PATIENCE).map(drop), session.wait()] {
+        assert!(matches!(over, Err(CallError::Unread { executed: Executed::No })), "{over:?}");
+    }
     assert_eq!(client.call(&vec![2]).unwrap(), [2]);
     drop(client);
     assert_eq!(house.close().unread, 1);

@@ -2,7 +2,7 @@
 
 use bellwire::{CallError, Client, RunDir, Server, ServerConfig, Service};
 
-use super::{connected, counters_of, session_of};
+use super::{ANSWERS_WITHIN, connected, counters_of, session_of};
 use crate::Outcome;
 use crate::contender::{self, About, Contender, Counters};
 use crate::handler::Handler;
@@ -125,8 +125,7 @@ where
     /// Waits for the answers to one batch.
     fn take(&mut self) -> Outcome<()> {
         let session = session_of(&mut self.client)?;
-        session.wait()?;
-        let (_, replies) = session.try_batch()?.ok_or("an answer to no batch")?;
+        let (_, replies) = session.wait_batch(ANSWERS_WITHIN)?;
         for reply in replies? {
             reply?;
         }
