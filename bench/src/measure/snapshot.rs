@@ -3,6 +3,7 @@
 use std::hint::black_box;
 
 use bellwire::cgroups::CgroupEntry;
+use bellwire_floor::reads::shuffle;
 
 use super::Operations;
 use crate::Outcome;
@@ -53,13 +54,7 @@ impl<C: Client> LookUps<C> {
         if keys.len() != cgroups {
             return Err(format!("a snapshot of {} cgroups, not {cgroups}", keys.len()).into());
         }
-        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
-        for at in (1..keys.len()).rev() {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            keys.swap(at, usize::try_from(random % (at as u64 + 1))?);
-        }
+        shuffle(&mut keys, 0x9e37_79b9_7f4a_7c15);
         Ok(Self { client, keys, next: 0 })
     }
 }

@@ -55,13 +55,7 @@ impl Found {
                 (at, thing)
             }));
         }
-        let mut state = seed | 1;
-        for last in (1..placed.len()).rev() {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            placed.swap(last, usize::try_from(state % (last as u64 + 1)).unwrap_or(0));
-        }
+        shuffle(&mut placed, seed);
         let copies = placed.into_iter().flatten().collect();
         Self { bytes, copies, next: 0 }
     }
@@ -78,6 +72,17 @@ impl Found {
             self.next = if self.next + 1 < self.copies.len() { self.next + 1 } else { 0 };
         }
         Some(began.elapsed())
+    }
+}
+
+/// Puts `things` into an order that no prefetcher guesses, the same for the same seed.
+pub fn shuffle<T>(things: &mut [T], seed: u64) {
+    let mut state = seed | 1;
+    for last in (1..things.len()).rev() {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        things.swap(last, usize::try_from(state % (last as u64 + 1)).unwrap_or(0));
     }
 }
 
