@@ -38,8 +38,8 @@ impl Census {
                 count(&mut census.threads, name.trim_end());
             }
         }
-        // A process has one from the first stray on, and keeps it.
-        if census.threads.get(REAPER) == Some(&1) {
+        // A process has two from the first stray on, and keeps them; the second starts with the first close.
+        if matches!(census.threads.get(REAPER), Some(1 | 2)) {
             census.threads.remove(REAPER);
         }
         census

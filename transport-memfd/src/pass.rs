@@ -218,6 +218,21 @@ pub fn receive_or_leave(
     }
 }
 
+/// Whether no message lies in the socket, not even one without bytes. `false` if that cannot be told.
+pub(crate) fn is_empty(sock: BorrowedFd<'_>) -> bool {
+    // From here on each message, but not the end, comes with its sender's credentials: without room for them the
+    // kernel says `MSG_CTRUNC`, see `unix(7)`, `SO_PASSCRED`.
+    if rustix::net::sockopt::set_socket_passcred(sock, true).is_err() {
+        return false;
+    }
+    let mut control = RecvAncillaryBuffer::default();
+    match receive_message(sock, &mut [0], &mut control, RecvFlags::PEEK) {
+        Err(ReceiveError::WouldBlock) => true,
+        Ok(peeked) => peeked.bytes == 0 && !peeked.flags.contains(ReturnFlags::CTRUNC),
+        Err(_) => false,
+    }
+}
+
 fn receive_message(
     sock: BorrowedFd<'_>,
     buf: &mut [u8],
@@ -339,5 +354,31 @@ impl Drop for Objects {
 impl Drop for Received {
     fn drop(&mut self) {
         reaper::reap_all(self.fds.drain(..));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+
+    #[test]
+    fn a_message_without_bytes_is_not_the_end() {
+        let family = AddressFamily::UNIX;
+        let (near, far) =
+            socketpair(family, SocketType::SEQPACKET, SocketFlags::empty(), None).unwrap();
+        assert!(is_empty(near.as_fd()), "nothing was sent");
+        for fds in [&[][..], &[far.as_fd()]] {
+            send(far.as_fd(), b"", fds).unwrap();
+            assert!(!is_empty(near.as_fd()));
+            rustix::net::recv(&near, &mut [0_u8; 1], RecvFlags::DONTWAIT).unwrap();
+            assert!(is_empty(near.as_fd()));
+        }
+        send(far.as_fd(), b"", &[]).unwrap();
+        drop(far);
+        assert!(!is_empty(near.as_fd()), "before the end");
+        rustix::net::recv(&near, &mut [0_u8; 1], RecvFlags::DONTWAIT).unwrap();
+        assert!(is_empty(near.as_fd()), "at the end");
     }
 }

@@ -1,7 +1,8 @@
 //! Where descriptors go that a peer sent and nobody verified.
 //!
 //! Closing one can block: a socket with `SO_LINGER` and unsent data, a file on a stopped FUSE server; and a socket on
-//! which such a one is queued. So it happens on one thread of its own, started with the first descriptor.
+//! which such a one is queued. So it happens on threads of their own, started with the first descriptor; a close that
+//! does not return holds up only its own thread.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -18,7 +19,7 @@ const MOST_EMPTY: usize = 16;
 
 static REAPER: Reaper<OwnedFd> = Reaper::new(close);
 
-/// Closes `fd` on the reaper thread. Never blocks.
+/// Closes `fd` on a reaper thread. Does not wait for it.
 ///
 /// The queue has no bound of its own and needs none: each entry is an open descriptor, so
 /// `RLIMIT_NOFILE` is its bound. Whoever admits peers can look at [`backlog`].

@@ -1,7 +1,7 @@
 //! Where handles go that a peer sent and nobody verified.
 //!
-//! Closing one can wait: the last handle of a file on a server that is gone. So it happens on one thread of
-//! its own, started with the first handle.
+//! Closing one can wait: the last handle of a file on a server that is gone. So it happens on threads
+//! of their own, started with the first handle; a close that does not return holds up only its own thread.
 
 use std::os::windows::io::OwnedHandle;
 

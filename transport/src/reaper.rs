@@ -1,53 +1,167 @@
-use std::sync::OnceLock;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
-use bellwire_core::sync::{AtomicUsize, Ordering};
+/// How long one close may take before another thread closes what waits behind it.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// Most threads of a reaper. One is idle unless that many are in a close that does not return.
+const MAX_THREADS: usize = 16;
 
-/// Where descriptors or handles go that a peer sent and nobody verified: closing one can block, so it happens on one
-/// thread of its own, started with the first of them. A process has one, in a `static`.
+/// Closes descriptors or handles that a peer sent and nobody verified. Closing one can block, even for ever, so it
+/// happens on threads of their own: the first starts with the first handle, and an idle one stands by. It takes over
+/// when a close has taken 100 ms and others wait behind it, up to 16 threads. A process has one reaper, in a
+/// `static`.
 #[derive(Debug)]
 pub struct Reaper<H: 'static> {
-    queue: OnceLock<Option<Sender<H>>>,
-    waiting: AtomicUsize,
+    state: Mutex<State<H>>,
+    changed: Condvar,
     close: fn(H),
+}
+
+#[derive(Debug)]
+struct State<H> {
+    waiting: VecDeque<H>,
+    /// Threads that are in `close`.
+    closing: usize,
+    /// When the youngest close began.
+    began: Option<Instant>,
+    threads: usize,
 }
 
 impl<H: Send> Reaper<H> {
     /// One that closes by `close`, and has no thread yet.
     pub const fn new(close: fn(H)) -> Self {
-        Self { queue: OnceLock::new(), waiting: AtomicUsize::new(0), close }
+        let state = State { waiting: VecDeque::new(), closing: 0, began: None, threads: 0 };
+        Self { state: Mutex::new(state), changed: Condvar::new(), close }
     }
 
-    /// Closes `handle` on the reaper's thread. Never blocks.
+    /// Closes `handle` on a thread of the reaper. Does not wait for it.
     ///
     /// The queue has no bound of its own: whoever admits peers can look at [`Reaper::backlog`].
     pub fn reap(&'static self, handle: H) {
-        let queue = self.queue.get_or_init(|| self.start());
-        self.waiting.fetch_add(1, Ordering::Relaxed);
-        // Without a thread (no memory, no process slots) it is closed here: late is better than leaked.
-        let sent = queue.as_ref().is_some_and(|queue| queue.send(handle).is_ok());
-        if !sent {
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
+        let mut state = self.lock();
+        if state.threads == 0 && !self.start(&mut state) {
+            drop(state);
+            // Without a thread (no memory, no process slots) it is closed here: late is better than leaked.
+            (self.close)(handle);
+            return;
+        }
+        state.waiting.push_back(handle);
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// How many wait to be closed or are being closed. A number that stays high means that a peer sent something
+    /// whose closing blocks.
+    pub fn backlog(&self) -> usize {
+        let state = self.lock();
+        state.waiting.len() + state.closing
+    }
+
+    fn start(&'static self, state: &mut State<H>) -> bool {
+        let thread = thread::Builder::new().name("bellwire-reaper".into());
+        let started = thread.spawn(move || self.run()).is_ok();
+        state.threads += usize::from(started);
+        started
+    }
+
+    fn run(&'static self) {
+        let mut state = self.lock();
+        loop {
+            state = self.wait_for_turn(state);
+            let Some(handle) = state.waiting.pop_front() else { continue };
+            state.closing += 1;
+            state.began = Some(Instant::now());
+            if state.threads == state.closing && state.threads < MAX_THREADS {
+                // If it cannot start, this close is waited for.
+                self.start(&mut state);
+            }
+            drop(state);
+            (self.close)(handle);
+            state = self.lock();
+            state.closing -= 1;
+            // One closes and one stands by; what replaced those that were stuck ends with the last stuck close.
+            if state.threads - state.closing > 2 {
+                state.threads -= 1;
+                return;
+            }
         }
     }
 
-    /// How many wait to be closed. A number that stays high means that a peer sent something whose closing blocks.
-    pub fn backlog(&self) -> usize {
-        self.waiting.load(Ordering::Relaxed)
+    /// Waits until something is to be closed and no other thread is about to do it.
+    fn wait_for_turn<'a>(&self, mut state: MutexGuard<'a, State<H>>) -> MutexGuard<'a, State<H>> {
+        loop {
+            let left = match state.began {
+                Some(began) if state.closing > 0 => PATIENCE.saturating_sub(began.elapsed()),
+                _ => Duration::ZERO,
+            };
+            if state.waiting.is_empty() {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            } else if left.is_zero() {
+                return state;
+            } else {
+                let waited = self.changed.wait_timeout(state, left);
+                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            }
+        }
     }
 
-    fn start(&'static self) -> Option<Sender<H>> {
-        let (queue, arrivals) = channel();
-        let thread = thread::Builder::new().name("bellwire-reaper".into());
-        thread.spawn(move || self.run(&arrivals)).ok()?;
-        Some(queue)
+    fn lock(&self) -> MutexGuard<'_, State<H>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use super::*;
+
+    /// Closed as soon as its other end says so, or is gone; then it says that it was closed.
+    struct Handle {
+        closable: Receiver<()>,
+        closed: Sender<()>,
     }
 
-    fn run(&self, arrivals: &Receiver<H>) {
-        for handle in arrivals {
-            (self.close)(handle);
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
+    fn close(handle: Handle) {
+        let Handle { closable, closed } = handle;
+        let _ = closable.recv();
+        let _ = closed.send(());
+    }
+
+    fn handle() -> (Handle, Sender<()>, Receiver<()>) {
+        let (may_close, closable) = channel();
+        let (closed, was_closed) = channel();
+        (Handle { closable, closed }, may_close, was_closed)
+    }
+
+    #[test]
+    fn a_close_that_never_returns_holds_up_nothing_behind_it() {
+        static REAPER: Reaper<Handle> = Reaper::new(close);
+        let mut stuck = Vec::new();
+        for _ in 1..MAX_THREADS {
+            let (handle, may_close, was_closed) = handle();
+            REAPER.reap(handle);
+            stuck.push((may_close, was_closed));
+        }
+        let (last, may_close, was_closed) = handle();
+        REAPER.reap(last);
+        drop(may_close);
+        was_closed.recv_timeout(Duration::from_secs(60)).unwrap();
+        wait_until(|| REAPER.backlog() == MAX_THREADS - 1);
+        for (may_close, was_closed) in stuck {
+            drop(may_close);
+            was_closed.recv_timeout(Duration::from_secs(60)).unwrap();
+        }
+        wait_until(|| REAPER.lock().threads == 2 && REAPER.backlog() == 0);
+    }
+
+    fn wait_until(holds: impl Fn() -> bool) {
+        let begin = Instant::now();
+        while !holds() {
+            assert!(begin.elapsed() < Duration::from_secs(60));
+            thread::yield_now();
         }
     }
 }

@@ -9,7 +9,6 @@ use bellwire_core::resize::{FollowError, Resource, Shortage};
 use bellwire_core::wire::{Attachment, MAX_CONTROL};
 use bellwire_core::{Limits, PeerFault};
 use rustix::io::Errno;
-use rustix::net::RecvFlags;
 
 use super::Link;
 use crate::pass::{self, ReceiveError, SendError};
@@ -79,11 +78,10 @@ impl AsFd for Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         if let Some(socket) = self.0.take() {
-            let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-            // Nothing, or the end: there is no descriptor in it.
-            match rustix::net::recv(&socket, &mut [0_u8; 1], flags) {
-                Err(Errno::AGAIN) | Ok((_, 0)) => drop(socket),
-                Err(_) | Ok(_) => reaper::reap(socket),
+            if pass::is_empty(socket.as_fd()) {
+                drop(socket);
+            } else {
+                reaper::reap(socket);
             }
         }
     }
