@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use bellwire_core::batch::{BatchBuilder, BatchError, BatchView};
 use bellwire_core::wire::Status;
 
-use super::handler::{Answer, Call, Caller, Request, explain, guarded};
+use super::handler::{Answer, Call, Caller, Request, discard, explain, guarded};
 use crate::session::{decode_together, write_together};
 use crate::{HandlerError, Malformed, Message, Service};
 
@@ -190,7 +190,10 @@ pub(super) fn item_by_item<S: Service>(
         match catch_unwind(AssertUnwindSafe(|| handle(request))) {
             Ok(Ok(response)) => push(batch, &response),
             Ok(Err(error)) => push_reason(batch, Status::Failed, error.reason()),
-            Err(_) => push_reason(batch, Status::Panicked, ""),
+            Err(payload) => {
+                discard(payload);
+                push_reason(batch, Status::Panicked, "");
+            }
         }
     }
     answer.finish_batch();

@@ -1,3 +1,4 @@
+use std::any::Any;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -203,10 +204,20 @@ where
 #[inline]
 pub(super) fn guarded(answer: &mut Answer, run: impl FnOnce(&mut Answer) -> Status) -> Status {
     let ended = catch_unwind(AssertUnwindSafe(|| run(answer)));
-    ended.unwrap_or_else(|_| {
+    ended.unwrap_or_else(|payload| {
+        discard(payload);
         answer.clear();
         Status::Panicked
     })
+}
+
+/// Drops what a handler panicked with. That may panic as well; what it panics with then is leaked, because nothing says
+/// that it can be dropped.
+#[cold]
+pub(super) fn discard(payload: Box<dyn Any + Send>) {
+    if let Err(nested) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        std::mem::forget(nested);
+    }
 }
 
 #[cold]

@@ -1,4 +1,5 @@
-//! Messages that panic where they become bytes, or are made of them: one call fails, and the server goes on.
+//! Messages that panic where they become bytes, or are made of them, and handlers whose panic is hard to drop: one call fails, and the server
+//! goes on.
 
 use bellwire::{CallError, Client, Malformed, Message, Server, ServerConfig, Service, Status};
 
@@ -89,5 +90,43 @@ fn a_message_that_panics_fails_its_call_and_nothing_else() {
         // Two alone, and two batches that count as one request each, with each service; counted when the server sleeps.
         until("all are counted", || server.stats().panics == 8);
         assert_eq!(server.stats().admitted, 2, "one session each, all along");
+    }
+}
+
+/// What a handler panics with; dropped, it panics with another one, so many times.
+struct Bomb(u8);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        if self.0 > 0 {
+            std::panic::panic_any(Self(self.0 - 1));
+        }
+    }
+}
+
+#[test]
+fn a_panic_whose_payload_panics_when_it_is_dropped_fails_its_call_and_nothing_else() {
+    for workers in [0, 2] {
+        let dir = Dir::new();
+        let config = ServerConfig { workers, ..ServerConfig::default() };
+        let mut builder = Server::builder_with(&dir.run_dir, config);
+        builder
+            .serve::<ByItem>(|_, request| {
+                if request != HELD {
+                    std::panic::panic_any(Bomb(request.0));
+                }
+                Ok(Back(0))
+            })
+            .unwrap();
+        let _server = builder.start().unwrap();
+        let mut client = Client::<ByItem>::with_config(&dir.run_dir, patient());
+        for nested in 2..5 {
+            let session = client.connect().unwrap();
+            assert!(panicked(&session.call(&Brittle(nested))));
+            let mut replies = session.call_batch(&[HELD, Brittle(nested)]).unwrap();
+            assert_eq!(*replies.next().unwrap().as_ref().unwrap(), Back(0));
+            assert!(replies.next().unwrap().is_err());
+        }
+        assert_eq!(client.connect().unwrap().call(&HELD).unwrap(), Back(0));
     }
 }
