@@ -69,7 +69,7 @@ pub struct ClientConfig {
     /// [`Doorbell::Eventfd`], which costs one descriptor more, or two once it is polled. On Windows it always is an
     /// event.
     pub doorbell: Doorbell,
-    /// The invocation that this process belongs to. Default: from the environment.
+    /// What a provider that has a token asks for. Default: that of `BELLWIRE_TOKEN`, if that is set.
     pub token: Option<Token>,
     /// Users, besides this one and root or the system, whose providers are trusted. Default: none.
     pub trusted: Vec<User>,

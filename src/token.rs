@@ -1,7 +1,7 @@
 use sha2::{Digest, Sha256};
 
-/// Tells the processes of one invocation from those of another that share a run dir: the first 16 bytes of
-/// SHA-256 of the invocation id.
+/// Tells the processes that were started together from others that share a run dir: the first 16 bytes of
+/// SHA-256 of a text that whoever starts them gives to all of them.
 ///
 /// A server that has one refuses clients that have another; a server without admits any. It is no secret
 /// against the same user: it keeps a plugin of an old run from joining a new one.
@@ -9,9 +9,9 @@ use sha2::{Digest, Sha256};
 pub struct Token([u8; 16]);
 
 impl Token {
-    /// The token of an invocation id.
-    pub fn of(invocation_id: &[u8]) -> Self {
-        let hash: [u8; 32] = Sha256::digest(invocation_id).into();
+    /// The token of a text: all of its bytes count, a line feed at its end, too.
+    pub fn of(text: &[u8]) -> Self {
+        let hash: [u8; 32] = Sha256::digest(text).into();
         let mut token = [0; 16];
         for (to, from) in token.iter_mut().zip(hash) {
             *to = from;
@@ -19,12 +19,11 @@ impl Token {
         Self(token)
     }
 
-    /// From `NETDATA_INVOCATION_ID`, else `INVOCATION_ID` (which systemd sets,
-    /// [`systemd.exec(5)`](https://man7.org/linux/man-pages/man5/systemd.exec.5.html)); `None` without either.
+    /// That of `BELLWIRE_TOKEN`; `None` when it is not set, or empty. No other variable counts: `INVOCATION_ID`, for
+    /// one, differs between units that shall talk to each other.
     pub fn from_environment() -> Option<Self> {
-        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-        let id = set("NETDATA_INVOCATION_ID").or_else(|| set("INVOCATION_ID"))?;
-        Some(Self::of(id.as_encoded_bytes()))
+        let text = std::env::var_os("BELLWIRE_TOKEN").filter(|text| !text.is_empty())?;
+        Some(Self::of(text.as_encoded_bytes()))
     }
 
     pub(crate) fn bytes(self) -> [u8; 16] {
@@ -43,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_the_start_of_the_sha_256_of_the_id() {
+    fn a_token_is_the_start_of_the_sha_256_of_the_text() {
         // `printf abc | sha256sum`
         assert_eq!(Token::of(b"abc").bytes()[..4], [0xba, 0x78, 0x16, 0xbf]);
     }

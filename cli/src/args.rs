@@ -11,6 +11,7 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use crate::bench::args::{BenchLoad, BenchServer};
 use crate::cgroups::Limits;
 use crate::out::{Color, Format};
+use crate::peers;
 use crate::soak::Plant;
 
 /// Run, watch and check Bellwire services on this machine.
@@ -28,6 +29,11 @@ pub(crate) struct Args {
     /// XDG_RUNTIME_DIR, else /run/bellwire; on Windows below LOCALAPPDATA]
     #[arg(long, global = true, value_name = "DIR")]
     run_dir: Option<PathBuf>,
+
+    /// A file with the token that the provider asks for, or asks for itself; one line feed at its end does not
+    /// count [default: BELLWIRE_TOKEN, else none]
+    #[arg(long, global = true, value_name = "FILE")]
+    token_file: Option<PathBuf>,
 
     /// When to use colours; NO_COLOR is respected
     #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
@@ -493,6 +499,13 @@ impl Args {
     /// Ends the program as for a wrong command line.
     pub(crate) fn refuse(why: impl std::fmt::Display) -> ! {
         Self::command().error(clap::error::ErrorKind::ValueValidation, why).exit()
+    }
+
+    /// What the options say of peers; ends the program when they cannot be right.
+    pub(crate) fn take_peers(&self) {
+        if let Some(file) = &self.token_file {
+            peers::set_token_file(file).unwrap_or_else(|why| Self::refuse(why));
+        }
     }
 
     pub(crate) fn run_dir(&self) -> RunDir {

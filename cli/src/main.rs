@@ -13,6 +13,7 @@ mod get;
 mod ls;
 mod openmetrics;
 mod out;
+mod peers;
 mod ping;
 mod program;
 mod provide;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
 
 fn run(args: Args) -> Result<Exit, Failure> {
     let run_dir = args.run_dir();
+    args.take_peers();
     match args.command {
         Command::Demo(demo) => demo::run(&demo),
         Command::Provide(provide) => provide::run(&run_dir, &provide),

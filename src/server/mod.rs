@@ -76,8 +76,8 @@ pub struct ServerConfig {
     /// What the reactor waits with. Where that cannot be had it takes what can, and [`Server::backend`] says so.
     /// Default: what measures better.
     pub backend: Backend,
-    /// The invocation that this process belongs to; clients of another are refused. Default: from the
-    /// environment; `None` admits any.
+    /// What clients have to have, too, or they are refused; `None` admits any. Default: that of `BELLWIRE_TOKEN`, if
+    /// that is set.
     pub token: Option<Token>,
     /// Users, besides this one and root or the system, that are admitted. Default: none. On Linux an endpoint is made
     /// with mode 0600: the operator lets them reach it, for instance by an ACL on the run dir and the socket.

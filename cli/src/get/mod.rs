@@ -12,6 +12,7 @@ use bellwire::{RefreshError, Refreshed, RunDir, Snapshot, SnapshotCache, State};
 
 use crate::args::{Args, Get, Subject};
 use crate::exit::{Exit, Failure, chain};
+use crate::peers;
 use crate::stop::Stop;
 use selection::Selection;
 
@@ -35,7 +36,7 @@ fn snapshot(run_dir: &RunDir, args: &Get) -> Result<Exit, Failure> {
         );
     }
     let selection = Selection::new(args.filter.as_deref(), &args.orchestrator);
-    let mut cache = Cache::new(run_dir);
+    let mut cache = Cache::with_config(run_dir, peers::client());
     if args.watch {
         let stop = Stop::on_signals()?;
         return watch::run(&mut cache, run_dir, args, &selection, &stop);

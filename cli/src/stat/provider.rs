@@ -6,7 +6,7 @@ use bellwire::{
 };
 
 use crate::exit::{Exit, Failure, chain};
-use crate::{ls, ping};
+use crate::{ls, peers, ping};
 
 /// What was found of one service.
 pub(crate) struct Provider {
@@ -53,7 +53,7 @@ impl Asker<'_> {
         let config = ClientConfig {
             timeout: self.timeout,
             connect_timeout: self.timeout,
-            ..ClientConfig::default()
+            ..peers::client()
         };
         if let Some(method) = self.method {
             return Provider::probed(service, probe(self.run_dir, service, method, &config));

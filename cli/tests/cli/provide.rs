@@ -101,19 +101,46 @@ fn nothing_is_provided_where_others_may_put_something_in_its_place() {
 }
 
 #[test]
-fn a_client_of_another_invocation_is_refused() {
+fn a_client_of_another_token_is_refused_and_told_whose_is_set() {
+    let place = Place::new();
+    let root = place.root();
+    let file = place.temp().join("token");
+    fs::write(&file, "one\n").unwrap();
+    let file = file.to_str().unwrap();
+    let args = ["--token-file", file, "provide", "cgroups", "--root", root.to_str().unwrap()];
+    let mut provider = place.start(&args);
+    provider.stderr_until("providing");
+    for client in [&["get", "cgroups", "--timeout", "9s"][..], &["ping", "cgroups-snapshot", "-c1"]]
+    {
+        let ended = Ended::of(place.command(client).env("BELLWIRE_TOKEN", "other"));
+        assert_eq!(ended.status, Some(4), "{ended:?}");
+        assert!(ended.stderr.contains("the client's token differs"), "{ended:?}");
+        let ended = place.run(client);
+        assert_eq!(ended.status, Some(4), "{ended:?}");
+        assert!(ended.stderr.contains("the client has none"), "{ended:?}");
+        let ended = Ended::of(place.command(client).env("BELLWIRE_TOKEN", "one"));
+        assert_eq!(ended.status, Some(0), "{ended:?}");
+        let ended = place.run(&[&["--token-file", file][..], client].concat());
+        assert_eq!(ended.status, Some(0), "{ended:?}");
+    }
+    let missing = place.run(&["--token-file", "missing", "stat"]);
+    assert_eq!(missing.status, Some(2), "{missing:?}");
+}
+
+/// systemd gives each unit another one.
+#[test]
+fn processes_of_different_invocations_talk_to_each_other() {
     let place = Place::new();
     let root = place.root();
     let args = ["provide", "cgroups", "--root", root.to_str().unwrap()];
     let mut command = place.command(&args);
-    let mut provider = crate::support::Running::of(command.env("NETDATA_INVOCATION_ID", "one"));
+    command.env("INVOCATION_ID", "one").env("NETDATA_INVOCATION_ID", "one");
+    let mut provider = crate::support::Running::of(&mut command);
     provider.stderr_until("providing");
-    for client in [&["get", "cgroups", "--timeout", "9s"][..], &["ping", "cgroups-snapshot", "-c1"]]
-    {
-        let ended = Ended::of(place.command(client).env("NETDATA_INVOCATION_ID", "other"));
-        assert_eq!(ended.status, Some(4), "{ended:?}");
-        assert!(ended.stderr.contains("NETDATA_INVOCATION_ID"), "{ended:?}");
-        let ended = Ended::of(place.command(client).env("NETDATA_INVOCATION_ID", "one"));
+    for client in [&["get", "cgroups", "--timeout", "9s"][..], &["stat", "cgroups-snapshot"]] {
+        let mut command = place.command(client);
+        command.env("INVOCATION_ID", "other").env("NETDATA_INVOCATION_ID", "other");
+        let ended = Ended::of(&mut command);
         assert_eq!(ended.status, Some(0), "{ended:?}");
     }
 }

@@ -132,9 +132,9 @@ fn what_nobody_serves_is_absent_and_a_refusal_is_told() {
 
     let root = place.root();
     let mut command = place.command(&["provide", "cgroups", "--root", root.to_str().unwrap()]);
-    let mut provider = crate::support::Running::of(command.env("NETDATA_INVOCATION_ID", "one"));
+    let mut provider = crate::support::Running::of(command.env("BELLWIRE_TOKEN", "one"));
     provider.stderr_until("providing");
     let refused = place.run(&["stat"]);
     assert_eq!(refused.status, Some(4), "{refused:?}");
-    assert!(refused.stdout.contains("NETDATA_INVOCATION_ID"), "{refused:?}");
+    assert!(refused.stdout.contains("BELLWIRE_TOKEN"), "{refused:?}");
 }

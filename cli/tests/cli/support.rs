@@ -54,8 +54,7 @@ pub(crate) fn bellwire() -> Command {
     for name in [
         "BELLWIRE_RUN_DIR",
         "XDG_RUNTIME_DIR",
-        "NETDATA_INVOCATION_ID",
-        "INVOCATION_ID",
+        "BELLWIRE_TOKEN",
         "NO_COLOR",
         "CLICOLOR_FORCE",
         "COLUMNS",

@@ -152,7 +152,11 @@ impl ServerHandshake {
             return Err(terms("service", RefuseCode::Service, &reason));
         }
         if ours.token.is_some_and(|token| !bool::from(token.ct_eq(&hello.token))) {
-            let reason = "the invocation token differs: start client and server under the same NETDATA_INVOCATION_ID or INVOCATION_ID";
+            let reason = if hello.token == [0; 16] {
+                "the server has a token and the client has none: give the client the server's BELLWIRE_TOKEN"
+            } else {
+                "the client's token differs from the server's: give both the same BELLWIRE_TOKEN"
+            };
             return Err(terms("token", RefuseCode::Token, reason));
         }
         if hello.lane != ours.limits.opening(hello.lane) {

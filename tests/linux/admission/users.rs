@@ -67,14 +67,18 @@ fn a_client_of_another_user_that_is_listed_is_served() {
 
 #[test]
 fn a_client_with_a_wrong_token_is_refused_and_told_what_to_do() {
-    let token = Some(Token::of(b"this invocation"));
+    let token = Some(Token::of(b"this token"));
     let house = House::with(ServerConfig { token, ..ServerConfig::default() });
-    let others = [None, Some(Token::of(b"another invocation")), Some(Token::of(b""))];
-    for token in others {
+    let others = [
+        (None, "the client has none"),
+        (Some(Token::of(b"another token")), "the client's token differs"),
+        (Some(Token::of(b"")), "the client's token differs"),
+    ];
+    for (token, whose) in others {
         let config = ClientConfig { token, ..patient() };
         let mut client = Client::<Echo>::with_config(house.run_dir(), config);
         let State::Refused { reason, .. } = settled(&mut client) else { panic!("let in") };
-        says(&reason, &["the invocation token differs", "under the same NETDATA_INVOCATION_ID"]);
+        says(&reason, &[whose, "BELLWIRE_TOKEN"]);
     }
     let mut good: Client<Echo> = house.client_with(ClientConfig { token, ..patient() });
     assert_eq!(good.call(&vec![1]).unwrap(), [1]);
