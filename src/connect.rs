@@ -1,5 +1,6 @@
 //! The connecting edge: drives the client's half of the handshake over a real channel.
 
+use std::borrow::Cow;
 use std::io;
 use std::time::Duration;
 
@@ -69,9 +70,10 @@ pub struct ClientConfig {
     /// [`Doorbell::Eventfd`], which costs one descriptor more, or two once it is polled. On Windows it always is an
     /// event.
     pub doorbell: Doorbell,
-    /// What a provider that has a token asks for. Default: that of `BELLWIRE_TOKEN`, if that is set.
+    /// What a server that has a token must have, too. Default: the environment variable `BELLWIRE_TOKEN`, if it is set.
     pub token: Option<Token>,
-    /// Users, besides this one and root or the system, whose providers are trusted. Default: none.
+    /// Users, besides this one and root or the system, whose providers are trusted. A client of root trusts the owner of
+    /// the run directory as well, if nobody but root and that owner can replace what is in it. Default: none.
     pub trusted: Vec<User>,
     /// The longest wait before another try to connect, at first and at most. Default: 20 ms and 1 s. The wait is
     /// random below a bound that doubles with each failure.
@@ -103,7 +105,7 @@ impl Default for ClientConfig {
             unread_timeout: None,
             spin: SpinPolicy::default(),
             doorbell: Doorbell::Futex,
-            token: Token::from_environment(),
+            token: Token::by_default(),
             trusted: Vec::new(),
             backoff: (Duration::from_millis(20), Duration::from_secs(1)),
         }
@@ -158,11 +160,15 @@ impl Connecting {
         config: &ClientConfig,
         patience: Instant,
     ) -> Result<Self, ConnectError> {
-        let (dir, trusted) = (run_dir.path(), &config.trusted);
-        let channel = endpoint::connect_trusting(dir, service, trusted, Some(patience))?;
+        let dir = run_dir.path();
+        let mut trusted = Cow::Borrowed(&config.trusted[..]);
+        if let Some(owner) = endpoint::owner_trusted_by_root(dir) {
+            trusted.to_mut().push(owner);
+        }
+        let channel = endpoint::connect_trusting(dir, service, &trusted, Some(patience))?;
         let credentials =
             peer::credentials(&channel).map_err(system("read the provider's credentials"))?;
-        check_provider(&credentials, trusted)?;
+        check_provider(&credentials, &trusted)?;
         let most = config.max_learned_lane.min(config.limits.max_lane);
         let lane = learned::opening(service, Role::Client, config.lane, most);
         let hello = Hello {

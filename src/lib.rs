@@ -132,7 +132,7 @@ pub use server::{Answers, Caller, Incident, Offence, Server, ServerBuilder, Serv
 pub use service::{HandlerError, Malformed, Message, Service};
 pub use session::{Choice, Replies, Session, WhenFull};
 pub use stats::{ServerStats, ServiceStats, SessionStats};
-pub use token::Token;
+pub use token::{Token, TokenError};
 pub use transport::endpoint::{EndpointInfo, ListError, Liveness};
 pub use transport::link::Canceller as SessionCanceller;
 pub use transport::peer::User;

@@ -1,29 +1,52 @@
-use sha2::{Digest, Sha256};
+use std::fmt;
+use std::str::FromStr;
 
-/// Tells the processes that were started together from others that share a run dir: the first 16 bytes of
-/// SHA-256 of a text that whoever starts them gives to all of them.
+/// The environment variable that gives a token to all processes started with it.
+const VARIABLE: &str = "BELLWIRE_TOKEN";
+
+/// Tells the processes that were started together from others that use the same run dir: 16 bytes, not all of them
+/// zero, that whoever starts them chooses. As text it is 32 hexadecimal digits, the first byte first.
 ///
-/// A server that has one refuses clients that have another; a server without admits any. It is no secret
+/// A server that has one refuses clients that have another, or none; a server without admits any. It is no secret
 /// against the same user: it keeps a plugin of an old run from joining a new one.
+///
+/// ```
+/// use bellwire::Token;
+///
+/// // What `od -An -tx1 -N16 /dev/urandom | tr -d ' \n'` may print.
+/// let token: Token = "8f14e45fceea167a5a36dedd4bea2543".parse()?;
+/// # Ok::<(), bellwire::TokenError>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Token([u8; 16]);
 
+/// A text is no [`Token`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a token is 32 hexadecimal digits, not all of them 0")]
+pub struct TokenError;
+
 impl Token {
-    /// The token of a text: all of its bytes count, a line feed at its end, too.
-    pub fn of(text: &[u8]) -> Self {
-        let hash: [u8; 32] = Sha256::digest(text).into();
-        let mut token = [0; 16];
-        for (to, from) in token.iter_mut().zip(hash) {
-            *to = from;
-        }
-        Self(token)
+    /// The token of these bytes; `None` if all of them are zero, which stands for no token in a HELLO.
+    pub fn new(bytes: [u8; 16]) -> Option<Self> {
+        (bytes != [0; 16]).then_some(Self(bytes))
     }
 
-    /// That of `BELLWIRE_TOKEN`; `None` when it is not set, or empty. No other variable counts: `INVOCATION_ID`, for
-    /// one, differs between units that shall talk to each other.
-    pub fn from_environment() -> Option<Self> {
-        let text = std::env::var_os("BELLWIRE_TOKEN").filter(|text| !text.is_empty())?;
-        Some(Self::of(text.as_encoded_bytes()))
+    /// The value of `BELLWIRE_TOKEN`; `None` where that is not set, or empty.
+    ///
+    /// # Errors
+    /// [`TokenError`] if the value is no token.
+    pub fn from_environment() -> Result<Option<Self>, TokenError> {
+        match std::env::var(VARIABLE) {
+            Ok(text) if !text.is_empty() => text.parse().map(Some),
+            Err(std::env::VarError::NotUnicode(_)) => Err(TokenError),
+            _ => Ok(None),
+        }
+    }
+
+    /// What a config begins with. Of a value that is no token it makes one that others do not have by accident: a server
+    /// must not admit everybody because of a typing error. It is the same in each process with that value.
+    pub(crate) fn by_default() -> Option<Self> {
+        Self::from_environment().unwrap_or(Some(Self([0xff; 16])))
     }
 
     pub(crate) fn bytes(self) -> [u8; 16] {
@@ -31,8 +54,18 @@ impl Token {
     }
 }
 
-impl std::fmt::Debug for Token {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl FromStr for Token {
+    type Err = TokenError;
+
+    fn from_str(text: &str) -> Result<Self, TokenError> {
+        let digits = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let number = u128::from_str_radix(text, 16).ok().filter(|_| digits);
+        number.and_then(|number| Self::new(number.to_be_bytes())).ok_or(TokenError)
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token(..)")
     }
 }
@@ -42,8 +75,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_the_start_of_the_sha_256_of_the_text() {
-        // `printf abc | sha256sum`
-        assert_eq!(Token::of(b"abc").bytes()[..4], [0xba, 0x78, 0x16, 0xbf]);
+    fn a_token_is_32_hexadecimal_digits_the_first_byte_first() {
+        let token: Token = "000102030405060708090a0b0c0d0eFf".parse().unwrap();
+        assert_eq!(token.bytes(), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 255]);
+        let long = "0".repeat(31) + "11";
+        let signed = format!("+{:031x}", 1);
+        let zero = "0".repeat(32);
+        for text in ["", "1", "one", &long, &signed, &zero, "g00102030405060708090a0b0c0d0eff"] {
+            assert_eq!(text.parse::<Token>(), Err(TokenError), "{text:?}");
+        }
     }
 }

@@ -4,14 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bellwire::cgroups::Orchestrator;
-use bellwire::{RunDir, ServiceName};
+use bellwire::{RunDir, ServiceName, User};
 use clap::builder::PossibleValue;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::bench::args::{BenchLoad, BenchServer};
 use crate::cgroups::Limits;
 use crate::out::{Color, Format};
-use crate::peers;
 use crate::soak::Plant;
 
 /// Run, watch and check Bellwire services on this machine.
@@ -30,10 +29,13 @@ pub(crate) struct Args {
     #[arg(long, global = true, value_name = "DIR")]
     run_dir: Option<PathBuf>,
 
-    /// A file with the token that the provider asks for, or asks for itself; one line feed at its end does not
-    /// count [default: BELLWIRE_TOKEN, else none]
+    /// A file with the token of the providers, 32 hexadecimal digits, in place of the one in BELLWIRE_TOKEN
     #[arg(long, global = true, value_name = "FILE")]
-    token_file: Option<PathBuf>,
+    pub(crate) token_file: Option<PathBuf>,
+
+    /// A user, besides this one and root, whose providers are trusted, as its number; may be given more than once
+    #[arg(long, global = true, value_name = "USER")]
+    pub(crate) trust: Vec<User>,
 
     /// When to use colours; NO_COLOR is respected
     #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
@@ -499,13 +501,6 @@ impl Args {
     /// Ends the program as for a wrong command line.
     pub(crate) fn refuse(why: impl std::fmt::Display) -> ! {
         Self::command().error(clap::error::ErrorKind::ValueValidation, why).exit()
-    }
-
-    /// What the options say of peers; ends the program when they cannot be right.
-    pub(crate) fn take_peers(&self) {
-        if let Some(file) = &self.token_file {
-            peers::set_token_file(file).unwrap_or_else(|why| Self::refuse(why));
-        }
     }
 
     pub(crate) fn run_dir(&self) -> RunDir {

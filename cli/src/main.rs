@@ -5,6 +5,7 @@ mod apps;
 mod args;
 mod bench;
 mod cgroups;
+mod config;
 mod demo;
 mod doctor;
 mod exit;
@@ -13,7 +14,6 @@ mod get;
 mod ls;
 mod openmetrics;
 mod out;
-mod peers;
 mod ping;
 mod program;
 mod provide;
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
 
 fn run(args: Args) -> Result<Exit, Failure> {
     let run_dir = args.run_dir();
-    args.take_peers();
+    config::set(args.token_file.as_deref(), args.trust.clone())?;
     match args.command {
         Command::Demo(demo) => demo::run(&demo),
         Command::Provide(provide) => provide::run(&run_dir, &provide),

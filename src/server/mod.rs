@@ -76,8 +76,8 @@ pub struct ServerConfig {
     /// What the reactor waits with. Where that cannot be had it takes what can, and [`Server::backend`] says so.
     /// Default: what measures better.
     pub backend: Backend,
-    /// What clients have to have, too, or they are refused; `None` admits any. Default: that of `BELLWIRE_TOKEN`, if
-    /// that is set.
+    /// Clients that do not have this token are refused; `None` admits any. Default: the environment variable
+    /// `BELLWIRE_TOKEN`, if it is set.
     pub token: Option<Token>,
     /// Users, besides this one and root or the system, that are admitted. Default: none. On Linux an endpoint is made
     /// with mode 0600: the operator lets them reach it, for instance by an ACL on the run dir and the socket.
@@ -120,7 +120,7 @@ impl Default for ServerConfig {
             spin: SpinPolicy::default(),
             doorbell: Doorbell::Eventfd,
             backend: Backend::Auto,
-            token: Token::from_environment(),
+            token: Token::by_default(),
             admitted: Vec::new(),
             max_sessions: 16_384,
             max_in_flight: 1024,

@@ -580,6 +580,30 @@ fn is_trusted(uid: u32) -> bool {
     uid == 0 || (uid == effective_uid() && !peer::is_overflow(uid))
 }
 
+/// The owner of the run directory, if this process is root's and nobody else can replace what is there: each directory
+/// from the root of the file system on belongs to root or to that owner, and only its owner may write to it.
+///
+/// Whoever owns such a directory was given it by root, and could stop or replace each service in it; that a client of
+/// root refused them would keep nobody out. `None` for other users' processes.
+pub fn owner_trusted_by_root(run_dir: &Path) -> Option<User> {
+    if effective_uid() != 0 {
+        return None;
+    }
+    let owner = no_follow(run_dir).ok()?.st_uid;
+    if owner == 0 || peer::is_overflow(owner) {
+        return None;
+    }
+    let path = fs::canonicalize(run_dir).ok()?;
+    let is_safe = |dir: &Path| {
+        no_follow(dir).is_ok_and(|stat| {
+            [0, owner].contains(&stat.st_uid)
+                && stat.st_mode & 0o022 == 0
+                && FileType::from_raw_mode(stat.st_mode).is_dir()
+        })
+    };
+    path.ancestors().all(is_safe).then_some(User::from(owner))
+}
+
 fn effective_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }

@@ -10,9 +10,9 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::args::{Args, Get};
+use crate::config;
 use crate::exit::{Exit, Failure};
 use crate::out::{self, Align, BAD, Cell, Column, FAINT, Format, Table, WARN, span};
-use crate::peers;
 
 /// How many are asked for in one message.
 const TOGETHER: usize = 1000;
@@ -145,7 +145,7 @@ where
     S: Service<Response = Lookup<S::Known>> + Known,
 {
     let timeout = args.timeout.unwrap_or(PATIENCE);
-    let config = ClientConfig { timeout, connect_timeout: timeout, ..peers::client() };
+    let config = ClientConfig { timeout, connect_timeout: timeout, ..config::client() };
     let mut client = Client::<S>::with_config(run_dir, config);
     let session = client.connect().map_err(|error| unanswered::<S>(run_dir, error))?;
     let mut found = Vec::with_capacity(keys.len());

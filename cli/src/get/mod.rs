@@ -11,8 +11,8 @@ use bellwire::cgroups::{CgroupsSnapshot, Malformed};
 use bellwire::{RefreshError, Refreshed, RunDir, Snapshot, SnapshotCache, State};
 
 use crate::args::{Args, Get, Subject};
+use crate::config;
 use crate::exit::{Exit, Failure, chain};
-use crate::peers;
 use crate::stop::Stop;
 use selection::Selection;
 
@@ -36,7 +36,7 @@ fn snapshot(run_dir: &RunDir, args: &Get) -> Result<Exit, Failure> {
         );
     }
     let selection = Selection::new(args.filter.as_deref(), &args.orchestrator);
-    let mut cache = Cache::with_config(run_dir, peers::client());
+    let mut cache = Cache::with_config(run_dir, config::client());
     if args.watch {
         let stop = Stop::on_signals()?;
         return watch::run(&mut cache, run_dir, args, &selection, &stop);
@@ -88,10 +88,11 @@ fn nothing(cache: &Cache, run_dir: &RunDir, waited: Duration) -> Failure {
             ),
         )
         .next("upgrade the older of the two"),
-        State::Failed { kind, reason } => {
-            Failure::new(kind.into(), format!("no session with the provider of {name}: {reason}"))
-                .next("run as the provider's user or as root; `bellwire ls` shows who that is")
-        }
+        State::Failed { kind, reason } => Failure::new(
+            kind.into(),
+            format!("no session with the provider of {name}: {reason}"),
+        )
+        .next("name its user with --trust USER if you trust it; `bellwire ls` shows who that is"),
         State::Ready => Failure::new(
             Exit::Deadline,
             format!("the provider of {name} has published nothing in {waited}"),

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use bellwire::{ClientConfig, ConnectError, RefuseCode, RunDir, probe};
 
 use crate::args::Ping;
+use crate::config;
 use crate::exit::{Exit, Failure, chain};
 use crate::out::{self, FAINT, span};
-use crate::peers;
 use crate::stop::Stop;
 use call::Caller;
 pub(crate) use call::method_of;
@@ -41,7 +41,7 @@ pub(crate) fn run(run_dir: &RunDir, args: &Ping) -> Result<Exit, Failure> {
         connect_timeout: args.timeout,
         // Each ping is a try of its own.
         backoff: (Duration::ZERO, Duration::ZERO),
-        ..peers::client()
+        ..config::client()
     };
     let caller = match args.method {
         Some(_) => None,

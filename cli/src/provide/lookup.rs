@@ -12,9 +12,9 @@ use super::{place, tell, unserved};
 use crate::apps::{ProcError, Processes};
 use crate::args::{Args, Provide};
 use crate::cgroups::{Directory, Limits, ScanError, Scanner};
+use crate::config;
 use crate::exit::{Exit, Failure, chain};
 use crate::out::{GOOD, WARN, span};
-use crate::peers;
 use crate::stop::Stop;
 
 /// Files of the kernel are read in threads of their own: a long batch holds up no other client.
@@ -73,7 +73,7 @@ fn serve<S: Service>(
     say: impl FnOnce(),
 ) -> Result<Exit, Failure> {
     let stop = Stop::on_signals()?;
-    let config = ServerConfig { workers: WORKERS, ..peers::server() };
+    let config = ServerConfig { workers: WORKERS, ..config::server() };
     let mut builder = Server::builder_with(run_dir, config);
     let served = builder.serve_batches::<S>(move |_, requests, answers| handler(requests, answers));
     served.map_err(|error| unserved(run_dir, &error))?;

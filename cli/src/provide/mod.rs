@@ -14,9 +14,9 @@ use bellwire::{
 
 use crate::args::{Provide, Subject};
 use crate::cgroups::Scanner;
+use crate::config;
 use crate::exit::{Exit, Failure, chain};
 use crate::out::{FAINT, GOOD, WARN, count, span};
-use crate::peers;
 use crate::stop::Stop;
 pub(crate) use feed::{Fed, Feed, FeedError, Source};
 
@@ -30,7 +30,7 @@ pub(crate) fn run(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure> {
 
 fn cgroups(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure> {
     let stop = Stop::on_signals()?;
-    let mut builder = Server::builder_with(run_dir, peers::server());
+    let mut builder = Server::builder_with(run_dir, config::server());
     let publisher =
         builder.publish::<CgroupsSnapshot>().map_err(|error| unserved(run_dir, &error))?;
     let source = Source::of(args);

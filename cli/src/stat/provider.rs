@@ -5,8 +5,9 @@ use bellwire::{
     RunDir, ServerReport, ServerStats, ServiceName, Terms, probe,
 };
 
+use crate::config;
 use crate::exit::{Exit, Failure, chain};
-use crate::{ls, peers, ping};
+use crate::{ls, ping};
 
 /// What was found of one service.
 pub(crate) struct Provider {
@@ -53,7 +54,7 @@ impl Asker<'_> {
         let config = ClientConfig {
             timeout: self.timeout,
             connect_timeout: self.timeout,
-            ..peers::client()
+            ..config::client()
         };
         if let Some(method) = self.method {
             return Provider::probed(service, probe(self.run_dir, service, method, &config));

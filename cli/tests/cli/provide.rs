@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 use std::{fs, io};
 
-use crate::support::{Ended, Place, Signal, chmod, has_shell};
+use crate::support::{Ended, ONE, OTHER, Place, Signal, chmod, has_shell};
 
 #[test]
 fn a_provider_tells_where_and_what_it_provides() {
@@ -101,46 +101,45 @@ fn nothing_is_provided_where_others_may_put_something_in_its_place() {
 }
 
 #[test]
-fn a_client_of_another_token_is_refused_and_told_whose_is_set() {
+fn a_client_without_the_providers_token_is_refused() {
     let place = Place::new();
-    let root = place.root();
-    let file = place.temp().join("token");
-    fs::write(&file, "one\n").unwrap();
-    let file = file.to_str().unwrap();
-    let args = ["--token-file", file, "provide", "cgroups", "--root", root.to_str().unwrap()];
-    let mut provider = place.start(&args);
+    let (root, file) = (place.root(), place.root().join("token"));
+    fs::write(&file, format!("{ONE}\n")).unwrap();
+    let args = ["provide", "cgroups", "--root", root.to_str().unwrap()];
+    let mut command = place.command(&args);
+    let mut provider = crate::support::Running::of(command.env("BELLWIRE_TOKEN", ONE));
     provider.stderr_until("providing");
-    for client in [&["get", "cgroups", "--timeout", "9s"][..], &["ping", "cgroups-snapshot", "-c1"]]
-    {
-        let ended = Ended::of(place.command(client).env("BELLWIRE_TOKEN", "other"));
-        assert_eq!(ended.status, Some(4), "{ended:?}");
-        assert!(ended.stderr.contains("the client's token differs"), "{ended:?}");
+    let get = &["get", "cgroups", "--timeout", "9s"][..];
+    for client in [get, &["ping", "cgroups-snapshot", "-c1"]] {
         let ended = place.run(client);
         assert_eq!(ended.status, Some(4), "{ended:?}");
         assert!(ended.stderr.contains("the client has none"), "{ended:?}");
-        let ended = Ended::of(place.command(client).env("BELLWIRE_TOKEN", "one"));
+        let ended = Ended::of(place.command(client).env("BELLWIRE_TOKEN", OTHER));
+        assert_eq!(ended.status, Some(4), "{ended:?}");
+        assert!(ended.stderr.contains("BELLWIRE_TOKEN"), "{ended:?}");
+        let ended = Ended::of(place.command(client).env("BELLWIRE_TOKEN", ONE));
         assert_eq!(ended.status, Some(0), "{ended:?}");
-        let ended = place.run(&[&["--token-file", file][..], client].concat());
+        let of_file = [client, &["--token-file", file.to_str().unwrap()]].concat();
+        let ended = Ended::of(place.command(&of_file).env("BELLWIRE_TOKEN", OTHER));
         assert_eq!(ended.status, Some(0), "{ended:?}");
     }
-    let missing = place.run(&["--token-file", "missing", "stat"]);
-    assert_eq!(missing.status, Some(2), "{missing:?}");
+    let ended = Ended::of(place.command(get).env("BELLWIRE_TOKEN", "one"));
+    assert_eq!(ended.status, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("32 hexadecimal digits"), "{ended:?}");
 }
 
-/// systemd gives each unit another one.
+/// systemd gives each unit an invocation id of its own, and a shell beside them has none.
 #[test]
-fn processes_of_different_invocations_talk_to_each_other() {
+fn two_systemd_units_and_a_shell_understand_each_other() {
     let place = Place::new();
     let root = place.root();
     let args = ["provide", "cgroups", "--root", root.to_str().unwrap()];
     let mut command = place.command(&args);
-    command.env("INVOCATION_ID", "one").env("NETDATA_INVOCATION_ID", "one");
-    let mut provider = crate::support::Running::of(&mut command);
+    let mut provider = crate::support::Running::of(command.env("INVOCATION_ID", ONE));
     provider.stderr_until("providing");
-    for client in [&["get", "cgroups", "--timeout", "9s"][..], &["stat", "cgroups-snapshot"]] {
-        let mut command = place.command(client);
-        command.env("INVOCATION_ID", "other").env("NETDATA_INVOCATION_ID", "other");
-        let ended = Ended::of(&mut command);
+    let get = ["get", "cgroups", "--timeout", "9s"];
+    for id in ["", OTHER] {
+        let ended = Ended::of(place.command(&get).env("INVOCATION_ID", id));
         assert_eq!(ended.status, Some(0), "{ended:?}");
     }
 }

@@ -1,6 +1,6 @@
 use bellwire::{Client, HandlerError, RunDir, Server, Service};
 
-use crate::support::{Place, Signal};
+use crate::support::{ONE, Place, Signal};
 
 /// A service whose method the command does not know.
 struct Foreign;
@@ -132,7 +132,7 @@ fn what_nobody_serves_is_absent_and_a_refusal_is_told() {
 
     let root = place.root();
     let mut command = place.command(&["provide", "cgroups", "--root", root.to_str().unwrap()]);
-    let mut provider = crate::support::Running::of(command.env("BELLWIRE_TOKEN", "one"));
+    let mut provider = crate::support::Running::of(command.env("BELLWIRE_TOKEN", ONE));
     provider.stderr_until("providing");
     let refused = place.run(&["stat"]);
     assert_eq!(refused.status, Some(4), "{refused:?}");

@@ -48,6 +48,10 @@ pub(crate) struct Running {
     stderr: Receiver<String>,
 }
 
+/// Two tokens.
+pub(crate) const ONE: &str = "00112233445566778899aabbccddeeff";
+pub(crate) const OTHER: &str = "10112233445566778899aabbccddeeff";
+
 /// The command, with an environment that says nothing.
 pub(crate) fn bellwire() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bellwire"));

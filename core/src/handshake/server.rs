@@ -9,6 +9,9 @@ use crate::wire::{
 };
 use crate::{Geometry, Instant, Limits, ServiceName};
 
+/// The token of a client that has none.
+const NO_TOKEN: [u8; 16] = [0; 16];
+
 /// Whom an endpoint admits. The peer's user was checked before its first message was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admission {
@@ -152,10 +155,13 @@ impl ServerHandshake {
             return Err(terms("service", RefuseCode::Service, &reason));
         }
         if ours.token.is_some_and(|token| !bool::from(token.ct_eq(&hello.token))) {
-            let reason = if hello.token == [0; 16] {
-                "the server has a token and the client has none: give the client the server's BELLWIRE_TOKEN"
-            } else {
-                "the client's token differs from the server's: give both the same BELLWIRE_TOKEN"
+            let reason = match hello.token {
+                NO_TOKEN => {
+                    "the server has a token and the client has none: start the client with the server's BELLWIRE_TOKEN"
+                }
+                _ => {
+                    "the client's token is not the server's: start both with the same BELLWIRE_TOKEN"
+                }
             };
             return Err(terms("token", RefuseCode::Token, reason));
         }

@@ -1,6 +1,8 @@
 //! Another user's client, and another user's server.
 
-use bellwire::{Client, ClientConfig, ServerConfig, State, Token, User};
+use std::path::{Path, PathBuf};
+
+use bellwire::{Client, ClientConfig, RunDir, ServerConfig, State, Token, User};
 
 use super::{NOBODY, is_root, says, set_mode, settled};
 use crate::support::child::Process;
@@ -67,23 +69,23 @@ fn a_client_of_another_user_that_is_listed_is_served() {
 
 #[test]
 fn a_client_with_a_wrong_token_is_refused_and_told_what_to_do() {
-    let token = Some(Token::of(b"this token"));
+    let token = Token::new([1; 16]);
     let house = House::with(ServerConfig { token, ..ServerConfig::default() });
-    let others = [
-        (None, "the client has none"),
-        (Some(Token::of(b"another token")), "the client's token differs"),
-        (Some(Token::of(b"")), "the client's token differs"),
-    ];
-    for (token, whose) in others {
+    let others = [None, Token::new([2; 16])];
+    for token in others {
         let config = ClientConfig { token, ..patient() };
         let mut client = Client::<Echo>::with_config(house.run_dir(), config);
         let State::Refused { reason, .. } = settled(&mut client) else { panic!("let in") };
+        let whose = match token {
+            None => "the server has a token and the client has none",
+            Some(_) => "the client's token is not the server's",
+        };
         says(&reason, &[whose, "BELLWIRE_TOKEN"]);
     }
     let mut good: Client<Echo> = house.client_with(ClientConfig { token, ..patient() });
     assert_eq!(good.call(&vec![1]).unwrap(), [1]);
     drop(good);
-    assert_eq!(house.close().turned_away, 3);
+    assert_eq!(house.close().turned_away, 2);
 }
 
 /// The squatter was there first, in a run dir where anybody may make files.
@@ -129,4 +131,29 @@ fn a_server_of_another_user_behind_a_socket_of_ours_is_refused() {
     let config = ClientConfig { trusted: vec![User::from(NOBODY)], ..patient() };
     let mut trusting = Client::<Echo>::with_config(&dir.run_dir, config);
     assert!(!matches!(settled(&mut trusting), State::Failed { .. }));
+}
+
+/// The usual layout: a daemon that runs as a user of its own, and plugins of root.
+#[test]
+fn a_client_of_root_trusts_the_owner_of_a_run_dir_that_nobody_else_can_change() {
+    // Below a directory that is root's: in one where anybody may make files, anybody could have made the run dir.
+    if !is_root() || !Path::new("/run").is_dir() {
+        return;
+    }
+    let path = PathBuf::from(format!("/run/bellwire-test-{}", std::process::id()));
+    std::fs::create_dir(&path).unwrap();
+    std::os::unix::fs::chown(&path, Some(NOBODY), None).unwrap();
+    let run_dir = RunDir::new(&path);
+    let mut daemon = Process::start("admission server nobody", &run_dir);
+    assert_eq!(daemon.ask("serve"), "serving");
+    let connects = |mode| {
+        set_mode(&path, mode);
+        let mut client = Client::<Echo>::with_config(&run_dir, patient());
+        !matches!(settled(&mut client), State::Failed { .. })
+    };
+    let trusted = [0o755, 0o700].map(connects);
+    let refused = [0o775, 0o757, 0o1777].map(connects);
+    daemon.kill();
+    std::fs::remove_dir_all(&path).unwrap();
+    assert_eq!((trusted, refused), ([true; 2], [false; 3]));
 }

@@ -179,7 +179,7 @@ fn another_method_is_refused() {
 
 #[test]
 fn another_token_is_refused() {
-    let token = Some(Token::of(b"this invocation"));
+    let token = Token::new([1; 16]);
     let house = House::with(ServerConfig { token, ..ServerConfig::default() });
     let config = || bellwire::ClientConfig { token, ..patient() };
     let mut good = house.client_with::<Echo>(config());

@@ -94,7 +94,7 @@ pub struct Hello {
     pub service: ServiceName,
     /// The method number that the client will call.
     pub method: u32,
-    /// First 16 bytes of SHA-256 of the text of `BELLWIRE_TOKEN`; zeroes when there is none.
+    /// What `BELLWIRE_TOKEN` holds as 32 hexadecimal digits, the first byte first; zeroes when there is none.
     pub token: [u8; 16],
     /// The size of the client's lane.
     pub lane: Geometry,

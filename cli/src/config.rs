@@ -1,0 +1,52 @@
+//! What every command that connects or serves begins its configuration with.
+
+use std::fs;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use bellwire::{ClientConfig, ServerConfig, Token, User};
+
+use crate::exit::{Exit, Failure};
+
+/// What the command line says for all of this program's sessions.
+#[derive(Default)]
+struct Given {
+    token: Option<Token>,
+    trusted: Vec<User>,
+}
+
+static GIVEN: OnceLock<Given> = OnceLock::new();
+
+/// Takes `--token-file` and `--trust` in, before the first session.
+pub(crate) fn set(token_file: Option<&Path>, trusted: Vec<User>) -> Result<(), Failure> {
+    let token = match token_file {
+        Some(file) => Some(read(file)?),
+        None => Token::from_environment().map_err(|error| {
+            Failure::new(Exit::Failed, format!("BELLWIRE_TOKEN: {error}"))
+                .next("unset it, or make one with `od -An -tx1 -N16 /dev/urandom | tr -d ' \\n'`")
+        })?,
+    };
+    let _ = GIVEN.set(Given { token, trusted });
+    Ok(())
+}
+
+fn read(file: &Path) -> Result<Token, Failure> {
+    let name = file.display();
+    let text = fs::read_to_string(file).map_err(|error| {
+        Failure::new(Exit::Failed, format!("cannot read the token in {name}: {error}"))
+    })?;
+    text.trim().parse().map_err(|error| Failure::new(Exit::Failed, format!("{name}: {error}")))
+}
+
+fn given() -> &'static Given {
+    GIVEN.get_or_init(Given::default)
+}
+
+pub(crate) fn client() -> ClientConfig {
+    let Given { token, trusted } = given();
+    ClientConfig { token: *token, trusted: trusted.clone(), ..ClientConfig::default() }
+}
+
+pub(crate) fn server() -> ServerConfig {
+    ServerConfig { token: given().token, ..ServerConfig::default() }
+}
