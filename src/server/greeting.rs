@@ -22,7 +22,7 @@ use crate::transport::doorbell::{self, Event};
 use crate::transport::life::{self, LifeLock};
 use crate::transport::link::{Link, OwnEnd, Parts, PeerEnd};
 use crate::transport::object::{AsObject, Borrowed};
-use crate::transport::pass::Channel;
+use crate::transport::pass::{Channel, SendError};
 use crate::transport::peer::{self, Credentials, Process, User};
 use crate::transport::region::PeerRegion;
 use crate::transport::{clock, reaper};
@@ -212,7 +212,11 @@ impl Greeting {
         let mut objects = vec![page.as_object(), lane.as_object(), board];
         objects.extend(ringer.as_ref().map(AsObject::as_object));
         let message = Message::Welcome(welcome);
-        control::send(&self.channel, &message, &objects).map_err(|error| lacking(&error))?;
+        match control::send(&self.channel, &message, &objects) {
+            // The client has left, and what is received next says so.
+            Ok(()) | Err(SendError::Gone) => {}
+            Err(error) => return Err(lacking(&error)),
+        }
         self.own = Some(Own { end, event, doorbell: welcome.doorbell });
         Ok(())
     }

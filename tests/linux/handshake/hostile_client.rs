@@ -80,6 +80,19 @@ fn a_single_byte_is_refused() {
 }
 
 #[test]
+fn a_client_that_leaves_after_its_hello_is_no_lack_of_a_resource() {
+    const ROUNDS: u64 = 100;
+    let siege = Siege::begin();
+    let hello = encode(&Message::Hello(fresh_hello()), 0);
+    for _ in 0..ROUNDS {
+        siege.rogue().send_bytes(&hello, &[]);
+    }
+    until("all have left", || siege.house.stats().turned_away == ROUNDS);
+    assert_eq!(siege.house.offences(), [], "leaving is no offence");
+    siege.end(ROUNDS);
+}
+
+#[test]
 fn a_hello_truncated_at_any_length_is_refused() {
     let siege = Siege::begin();
     let whole = encode(&Message::Hello(fresh_hello()), 0);
