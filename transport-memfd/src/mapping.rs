@@ -1,10 +1,10 @@
 #![allow(
     unsafe_code,
-    reason = "mmap and munmap; everything above works on the range that this owns"
+    reason = "mmap, munmap and cachestat; everything above works on the range that this owns"
 )]
 //! A mapped range of memory.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 
 use rustix::io::Errno;
@@ -30,6 +30,45 @@ unsafe impl Sync for Mapping {}
 pub(crate) const HUGE: usize = 2 << 20;
 /// [`madvise(2)`](https://man7.org/linux/man-pages/man2/madvise.2.html), Linux 6.1; rustix does not have it.
 const MADV_COLLAPSE: libc::c_int = 25;
+/// [`cachestat(2)`](https://man7.org/linux/man-pages/man2/cachestat.2.html), Linux 6.5; rustix does not have it.
+const SYS_CACHESTAT: libc::c_long = 451;
+
+/// `struct cachestat_range`.
+#[repr(C)]
+struct CacheRange {
+    offset: u64,
+    len: u64,
+}
+
+/// `struct cachestat`, in pages.
+#[derive(Default)]
+#[repr(C)]
+struct CacheStat {
+    cached: u64,
+    dirty: u64,
+    writeback: u64,
+    evicted: u64,
+    recently_evicted: u64,
+}
+
+/// How many of the first `len` bytes of a file in memory have pages: those that are there, and those that are swapped out.
+///
+/// # Errors
+/// `ENOSYS` before Linux 6.5, `EPERM` in a sandbox or where this process may not write the file.
+pub(crate) fn backed(fd: BorrowedFd<'_>, len: u64) -> Result<u64, Errno> {
+    let range = CacheRange { offset: 0, len };
+    let mut stat = CacheStat::default();
+    // SAFETY: the descriptor is open and both structs are live locals of the kernel's layout, of which it reads the first
+    // and writes the second.
+    let result =
+        unsafe { libc::syscall(SYS_CACHESTAT, fd.as_raw_fd(), &raw const range, &raw mut stat, 0) };
+    if result != 0 {
+        let error = std::io::Error::last_os_error();
+        return Err(Errno::from_io_error(&error).unwrap_or(Errno::NOSYS));
+    }
+    let pages = stat.cached.saturating_add(stat.evicted);
+    Ok(pages.saturating_mul(rustix::param::page_size() as u64))
+}
 
 impl Mapping {
     /// Maps the first `len` bytes of `fd`, aligned so that huge pages can be mapped as such.

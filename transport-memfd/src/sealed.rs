@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::process::{Resource, getrlimit};
 
-use crate::mapping::{HUGE, Mapping};
+use crate::mapping::{self, HUGE, Mapping};
 use crate::reaper;
 
 /// The magic number of hugetlbfs in `statfs(2)`.
@@ -157,8 +157,9 @@ pub enum VerifyError {
     /// It was to be an eventfd.
     #[error("the peer sent something for an eventfd that is none")]
     NotEventfd,
-    /// The descriptor is for writing only.
-    #[error("the peer's memfd cannot be read through the descriptor that it sent")]
+    /// The descriptor is for writing only; or for reading only, where the kernel (before Linux 6.5), a sandbox or the
+    /// file's mode does not let this side ask for its pages.
+    #[error("the peer's memfd cannot be read or examined through the descriptor that it sent")]
     Unreadable,
     /// This system refused to tell about it, or to map it.
     #[error(
@@ -309,11 +310,23 @@ pub(crate) fn check(fd: BorrowedFd<'_>, required: SealFlags, size: u64) -> Resul
     if found != size {
         return Err(VerifyError::Size { found, expected: size });
     }
-    let allocated = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(BLOCK);
+    // Without the call, or where the peer took the right to it away, it is found out another way.
+    let allocated = mapping::backed(fd, size).or_else(|_| backed_once_cut(fd, size))?;
     if allocated < size {
         return Err(VerifyError::Sparse { allocated, size });
     }
     Ok(())
+}
+
+/// How many of the `size` bytes of a file sealed against growing have pages, on a kernel that does not tell.
+///
+/// `st_blocks` counts pages beyond the end too. To cut the file to the size that it has frees those, and the seal lets
+/// nobody make new ones. What may be left of them is the rest of the one huge page in which the file ends.
+fn backed_once_cut(fd: BorrowedFd<'_>, size: u64) -> Result<u64, VerifyError> {
+    // It fails for a descriptor that cannot be written, which the peer chose.
+    rustix::fs::ftruncate(fd, size).map_err(|_| VerifyError::Unreadable)?;
+    let stat = rustix::fs::fstat(fd).map_err(|source| VerifyError::System { source })?;
+    Ok(u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(BLOCK))
 }
 
 /// Why a file that was checked is not mapped: `EACCES` is for a descriptor that was not opened for reading.
@@ -339,5 +352,32 @@ fn io_error(error: memfd::Error) -> std::io::Error {
         memfd::Error::Create(source)
         | memfd::Error::AddSeals(source)
         | memfd::Error::GetSeals(source) => source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_that_does_not_tell_counts_no_page_beyond_the_end() {
+        let size = 4 * 4096;
+        for inside in [0, 4096, size] {
+            let memfd = empty("hostile", size).unwrap();
+            let fd = memfd.as_file().as_fd();
+            rustix::fs::ftruncate(fd, size).unwrap();
+            if inside > 0 {
+                allocate(&memfd, 0, inside, size).unwrap();
+            }
+            rustix::fs::fallocate(fd, FallocateFlags::KEEP_SIZE, size, size).unwrap();
+            seal(&memfd, &[FileSeal::SealShrink, FileSeal::SealGrow, FileSeal::SealFutureWrite])
+                .unwrap();
+            assert_eq!(backed_once_cut(fd, size), Ok(inside));
+            let more = rustix::fs::fallocate(fd, FallocateFlags::KEEP_SIZE, size, size);
+            assert_eq!(more, Err(Errno::PERM), "no page comes back beyond the end");
+            if let Ok(bytes) = mapping::backed(fd, size) {
+                assert_eq!(bytes, inside);
+            }
+        }
     }
 }

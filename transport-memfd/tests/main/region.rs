@@ -187,6 +187,27 @@ fn no_region_has_no_bytes() {
 }
 
 #[test]
+fn pages_beyond_the_end_do_not_count_for_those_inside() {
+    let len = SIZE as u64;
+    for inside in [0, 4096, len - 4096] {
+        let fd = memfd(len, inside, SealFlags::empty());
+        rustix::fs::fallocate(&fd, FallocateFlags::KEEP_SIZE, len, len).unwrap();
+        rustix::fs::fcntl_add_seals(&fd, LANE).unwrap();
+        assert_eq!(refused(fd), VerifyError::Sparse { allocated: inside, size: len });
+    }
+}
+
+#[test]
+fn pages_that_were_only_allocated_or_lie_in_huge_ones_count() {
+    for size in [4096, 2 << 20, (4 << 20) + 4096] {
+        let (_own, fd) = OwnRegion::create("lane", size, |_| {}).unwrap();
+        assert_eq!(PeerRegion::verify_and_map(fd, size).unwrap().size(), size);
+        let fd = memfd(size as u64, size as u64, LANE);
+        assert_eq!(PeerRegion::verify_and_map(fd, size).unwrap().size(), size);
+    }
+}
+
+#[test]
 fn a_sparse_memfd_is_refused() {
     for allocated in [0, 4096, SIZE as u64 - 4096] {
         let error = refused(memfd(SIZE as u64, allocated, LANE));
