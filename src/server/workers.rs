@@ -49,10 +49,51 @@ struct Desk {
     bell: Arc<Event>,
 }
 
+/// A queue for each session, served in turns: a session with many requests waits for its own.
 #[derive(Default)]
 struct Jobs {
-    queue: VecDeque<Job>,
+    /// By slot.
+    queues: Vec<Queue>,
+    /// Slots whose queues have something, the next one first. One whose jobs were withdrawn may be among them.
+    turns: VecDeque<usize>,
     closed: bool,
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: VecDeque<Job>,
+    /// Whether the slot is among the turns.
+    has_turn: bool,
+}
+
+impl Jobs {
+    fn push(&mut self, job: Job) {
+        let slot = job.slot;
+        if slot >= self.queues.len() {
+            self.queues.resize_with(slot + 1, Queue::default);
+        }
+        if let Some(queue) = self.queues.get_mut(slot) {
+            queue.jobs.push_back(job);
+            if !std::mem::replace(&mut queue.has_turn, true) {
+                self.turns.push_back(slot);
+            }
+        }
+    }
+
+    fn pop(&mut self) -> Option<Job> {
+        loop {
+            let slot = self.turns.pop_front()?;
+            let Some(queue) = self.queues.get_mut(slot) else { continue };
+            let job = queue.jobs.pop_front();
+            queue.has_turn = !queue.jobs.is_empty();
+            if queue.has_turn {
+                self.turns.push_back(slot);
+            }
+            if job.is_some() {
+                return job;
+            }
+        }
+    }
 }
 
 impl Workers {
@@ -74,15 +115,24 @@ impl Workers {
     }
 
     pub(super) fn submit(&self, job: Job) {
-        lock(&self.desk.jobs).queue.push_back(job);
+        lock(&self.desk.jobs).push(job);
         self.desk.more.notify_one();
     }
 
     /// Takes a request back that no worker has begun.
-    pub(super) fn withdraw(&self, session: u64, id: u64) -> bool {
+    pub(super) fn withdraw(&self, slot: usize, id: u64) -> bool {
         let mut jobs = lock(&self.desk.jobs);
-        let at = jobs.queue.iter().position(|job| job.caller.session == session && job.id == id);
-        at.and_then(|at| jobs.queue.remove(at)).is_some()
+        let Some(queue) = jobs.queues.get_mut(slot) else { return false };
+        let at = queue.jobs.iter().position(|job| job.id == id);
+        at.and_then(|at| queue.jobs.remove(at)).is_some()
+    }
+
+    /// Drops all that waits of a session: it is over.
+    pub(super) fn withdraw_all(&self, slot: usize) {
+        let queued =
+            lock(&self.desk.jobs).queues.get_mut(slot).map(|queue| std::mem::take(&mut queue.jobs));
+        // Without the lock: there may be much of it.
+        drop(queued);
     }
 
     /// Whether there are answers.
@@ -102,7 +152,7 @@ impl Drop for Workers {
         {
             let mut jobs = lock(&self.desk.jobs);
             jobs.closed = true;
-            jobs.queue.clear();
+            jobs.queues.clear();
         }
         self.desk.more.notify_all();
         for thread in self.threads.drain(..) {
@@ -137,7 +187,7 @@ impl Desk {
     fn next(&self) -> Option<Job> {
         let mut jobs = lock(&self.jobs);
         loop {
-            if let Some(job) = jobs.queue.pop_front() {
+            if let Some(job) = jobs.pop() {
                 return Some(job);
             }
             if jobs.closed {

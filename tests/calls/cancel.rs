@@ -124,6 +124,52 @@ fn a_request_that_waits_for_a_worker_is_withdrawn_when_it_is_abandoned() {
 }
 
 #[test]
+fn what_waits_for_a_worker_is_withdrawn_when_its_session_ends() {
+    let house = with_worker();
+    let mut client = house.client::<Hold>();
+    let session = client.session().unwrap();
+    session.submit(&1).unwrap();
+    assert_eq!(house.arrivals.next(), 1);
+    for round in 0..3 {
+        let mut gone = house.client::<Hold>();
+        for request in 0..100 {
+            gone.session().unwrap().submit(&(1000 + request)).unwrap();
+        }
+        let accepted = 1 + (round + 1) * 100;
+        until("all are taken", || house.stats().accepted == accepted);
+        drop(gone);
+        until("its session is over", || house.stats().sessions == 1);
+    }
+    house.release();
+    session.wait().unwrap();
+    assert_eq!(session.try_reply().unwrap().unwrap().1.unwrap(), 1);
+    assert_eq!(session.call(&2).unwrap(), 2);
+    assert_eq!(house.arrivals.so_far(), [2], "the handler saw nothing of who is gone");
+    drop(client);
+    house.close();
+}
+
+#[test]
+fn sessions_have_workers_in_turns() {
+    let house = with_worker();
+    let (mut first, mut second) = (house.client::<Hold>(), house.client::<Hold>());
+    let session = first.session().unwrap();
+    session.submit(&1).unwrap();
+    assert_eq!(house.arrivals.next(), 1);
+    for request in 2..=4 {
+        session.submit(&request).unwrap();
+    }
+    until("all are taken", || house.stats().accepted == 4);
+    second.session().unwrap().submit(&5).unwrap();
+    until("it is taken", || house.stats().accepted == 5);
+    house.release();
+    let order = [(); 4].map(|()| house.arrivals.next());
+    assert_eq!(order, [2, 5, 3, 4]);
+    drop((first, second));
+    house.close();
+}
+
+#[test]
 fn a_session_is_cancelled_by_its_own_canceller() {
     let house = with_worker();
     let mut client = house.client::<Hold>();

@@ -539,8 +539,7 @@ impl Conversation {
     }
 
     fn cancel(&mut self, id: u64, desk: &Desk<'_>) -> Result<(), Ended> {
-        if !self.stop_awaiting(Some(id), Status::Cancelled)?
-            && desk.workers.withdraw(self.caller.session, id)
+        if !self.stop_awaiting(Some(id), Status::Cancelled)? && desk.workers.withdraw(desk.slot, id)
         {
             self.respond(id, Status::Cancelled, &[])?;
         }

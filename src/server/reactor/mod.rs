@@ -344,9 +344,10 @@ impl Reactor {
 
     /// Ends the session of a client that is gone, when all that it published was taken.
     fn part(&mut self, slot: usize) {
+        // What waits for a worker is withdrawn with the session: no reason to take more of it.
+        let is_inline = self.workers.is_empty();
         match self.conversation(slot) {
-            // A worker that is done makes it hot again.
-            Some(conversation) if conversation.is_at_limit() => {}
+            Some(conversation) if is_inline && conversation.is_at_limit() => {}
             _ => self.end(slot, Ended::Gone),
         }
     }
@@ -378,6 +379,7 @@ impl Reactor {
         };
         let place = Place::new(slot, conversation.session());
         self.leave_process(place, conversation.pid());
+        self.workers.withdraw_all(slot);
         self.close(*conversation, reason, news);
     }
 
