@@ -581,7 +581,8 @@ fn is_trusted(uid: u32) -> bool {
 }
 
 /// The owner of the run directory, if this process is root's and nobody else can replace what is there: each directory
-/// from the root of the file system on belongs to root or to that owner, and only its owner may write to it.
+/// from the root of the file system on belongs to root or to that owner, only its owner may write to it, and none is a
+/// symbolic link.
 ///
 /// Whoever owns such a directory was given it by root, and could stop or replace each service in it; that a client of
 /// root refused them would keep nobody out. `None` for other users' processes.
@@ -593,7 +594,8 @@ pub fn owner_trusted_by_root(run_dir: &Path) -> Option<User> {
     if owner == 0 || peer::is_overflow(owner) {
         return None;
     }
-    let path = fs::canonicalize(run_dir).ok()?;
+    // As it is written: who could replace a link on the way could lead root elsewhere, so a link is not safe.
+    let path = std::path::absolute(run_dir).ok()?;
     let is_safe = |dir: &Path| {
         no_follow(dir).is_ok_and(|stat| {
             [0, owner].contains(&stat.st_uid)

@@ -153,7 +153,13 @@ fn a_client_of_root_trusts_the_owner_of_a_run_dir_that_nobody_else_can_change() 
     };
     let trusted = [0o755, 0o700].map(connects);
     let refused = [0o775, 0o757, 0o1777].map(connects);
+    set_mode(&path, 0o755);
+    let dir = Dir::new();
+    let link = dir.run_dir.path().join("link");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    let mut linked = Client::<Echo>::with_config(&RunDir::new(&link), patient());
+    let of_link = !matches!(settled(&mut linked), State::Failed { .. });
     daemon.kill();
     std::fs::remove_dir_all(&path).unwrap();
-    assert_eq!((trusted, refused), ([true; 2], [false; 3]));
+    assert_eq!((trusted, refused, of_link), ([true; 2], [false; 3], false));
 }
