@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use bellwire::{AsyncClient, CallError, ClientConfig, Executed, Geometry, WhenFull};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 
 use super::{fill, in_each_runtime, settled, until};
 use crate::support::house::{House, patient};
@@ -44,7 +44,7 @@ fn tasks_wait_in_one_line_for_room_and_those_that_leave_it_let_the_others_go_on(
         }
         // One that another thread polls just now would otherwise still find the room that is made below.
         let leaving = waiting.iter().step_by(2);
-        until("those who leave are gone", || leaving.clone().all(|task| task.is_finished())).await;
+        until("those who leave are gone", || leaving.clone().all(JoinHandle::is_finished)).await;
         assert_eq!(session.stats().made, sent, "nobody was sent");
         house.release();
         let mut answered = 0;
