@@ -20,6 +20,7 @@ use crate::control::{self, Incoming};
 use crate::transport::doorbell::{self, Event};
 use crate::transport::endpoint;
 use crate::transport::link::{Link, OwnEnd, Parts, PeerEnd};
+use crate::transport::memory::Lender;
 use crate::transport::object::{AsObject, Borrowed, Owned};
 use crate::transport::pass::{Channel, ReceiveError, SendError};
 use crate::transport::peer::{self, Credentials, User};
@@ -265,7 +266,7 @@ impl Connecting {
             service: self.service,
             lane: self.hello.lane,
         };
-        let (own, passed_page, passed_lane) = own.make().map_err(|error| unmade(&error))?;
+        let (own, passed_page, passed_lane) = own.make(None).map_err(|error| unmade(&error))?;
         let unmade_event = system("create an event to be rung by");
         let own_event = match self.hello.doorbell {
             Doorbell::Eventfd => Some(Event::create().map_err(&unmade_event)?),
@@ -322,15 +323,21 @@ pub(crate) struct OwnMemoryMaker {
 }
 
 impl OwnMemoryMaker {
-    /// The memory, and what to pass of it: page and lane.
-    pub(crate) fn make(&self) -> Result<(OwnEnd, Owned, Owned), RegionError> {
+    /// The memory, on a user's quota if there is one, and what to pass of it: page and lane.
+    pub(crate) fn make(
+        &self,
+        lender: Option<&Lender>,
+    ) -> Result<(OwnEnd, Owned, Owned), RegionError> {
         let pid = std::process::id();
         let (created, lane) = (clock::wall_nanos(), lane_field(self.lane));
         let header = PageHeader::new(self.role, self.session, pid, lane, created, self.service);
         let name = |what| memory_name(what, self.role, self.service, self.session);
-        let (page, passed_page) =
-            OwnRegion::create(&name("page"), PAGE_SIZE, |page| page.write(0, header.as_bytes()))?;
-        let (lane, passed_lane) = OwnRegion::create(&name("lane"), lane_size(self.lane), |_| {})?;
+        let region = |what, size, bytes: &[u8]| match lender {
+            Some(lender) => OwnRegion::lend(lender, &name(what), size, |made| made.write(0, bytes)),
+            None => OwnRegion::create(&name(what), size, |made| made.write(0, bytes)),
+        };
+        let (page, passed_page) = region("page", PAGE_SIZE, header.as_bytes())?;
+        let (lane, passed_lane) = region("lane", lane_size(self.lane), &[])?;
         let own = OwnEnd { page, lane };
         Lanes::open(&own);
         Ok((own, passed_page, passed_lane))

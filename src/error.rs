@@ -188,7 +188,9 @@ const fn why_declined(status: Status) -> &'static str {
         Status::Malformed => {
             "since it could not decode the request: have both ends the same version of the service"
         }
-        Status::Busy => "since it is at capacity: try again later, or raise its max_in_flight",
+        Status::Busy => {
+            "since it is at capacity: try again later, or raise its max_in_flight or max_memory"
+        }
         Status::Stopping => "since it is stopping: try again once another one runs",
         Status::Cancelled => "since the request was cancelled",
         Status::TooLarge => {

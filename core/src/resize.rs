@@ -35,6 +35,8 @@ pub enum Resource {
     InFlight,
     /// Room on the control socket: the peer does not read it.
     ControlSocket,
+    /// Memory that the peers of one user may make this process hold.
+    Quota,
     /// Something else; the system's code tells.
     Other,
 }
@@ -161,6 +163,7 @@ impl fmt::Display for Resource {
             Self::Maps => "maps",
             Self::InFlight => "descriptors in flight",
             Self::ControlSocket => "room on the control socket",
+            Self::Quota => "what the peer's user may have of it",
             Self::Other => "something",
         })
     }

@@ -26,6 +26,11 @@ pub enum Incoming {
     },
     /// A part of a request: the buffer given must come back as it is, with the next look.
     Part,
+    /// The end of a request that was [given up](ServeMachine::give_up_arriving): it reaches no handler.
+    GivenUp {
+        /// What to answer it by.
+        id: u64,
+    },
     /// A request whose payload is a memfd on the control socket.
     Attached {
         /// What to answer it by.
@@ -164,8 +169,9 @@ pub struct ServeMachine {
 struct Arriving {
     id: u64,
     batch: bool,
-    /// How much of it is in the buffer.
+    /// How much of it has come: that is in the buffer, if it is wanted.
     len: usize,
+    is_wanted: bool,
 }
 
 impl ServeMachine {
@@ -206,21 +212,27 @@ impl ServeMachine {
         let Some(record) = lanes.peek(peer)? else { return Ok(None) };
         let incoming = match record.kind {
             Kind::Request => {
-                let start = match self.arriving.take() {
-                    Some(part) if part.id == record.id && part.batch == record.batch => part.len,
+                let (id, batch) = (record.id, record.batch);
+                let (start, is_wanted) = match self.arriving.take() {
+                    Some(part) if part.id == id && part.batch == batch => {
+                        (part.len, part.is_wanted)
+                    }
                     Some(_) => return Err(unexpected(&record)),
                     None => {
-                        self.begin(record.id)?;
-                        0
+                        self.begin(id)?;
+                        (0, true)
                     }
                 };
-                let len = append(lanes, peer, &record, buffer, start, true)?;
+                let len = append(lanes, peer, &record, buffer, start, is_wanted)?;
                 if record.more {
-                    self.arriving = Some(Arriving { id: record.id, batch: record.batch, len });
+                    self.arriving = Some(Arriving { id, batch, len, is_wanted });
                     Some(Incoming::Part)
                 } else {
                     self.counts.accepted += 1;
-                    Some(Incoming::Request { id: record.id, len, batch: record.batch })
+                    Some(match is_wanted {
+                        true => Incoming::Request { id, len, batch },
+                        false => Incoming::GivenUp { id },
+                    })
                 }
             }
             // Followed first, and left behind then.
@@ -499,6 +511,14 @@ impl ServeMachine {
     /// Whether a request is arriving in parts: the buffer of the last [`ServeMachine::next`] must come with the next.
     pub fn is_arriving(&self) -> bool {
         self.arriving.is_some()
+    }
+
+    /// Takes no more of the request that is arriving in parts into the buffer, which may be dropped: its end comes as
+    /// [`Incoming::GivenUp`].
+    pub fn give_up_arriving(&mut self) {
+        if let Some(arriving) = &mut self.arriving {
+            arriving.is_wanted = false;
+        }
     }
 
     /// Whether answers wait for room in the lane.

@@ -433,7 +433,7 @@ impl Victim {
                     assert!(len <= buffer.len());
                     requests.push(id);
                 }
-                Some(Incoming::Attached { id }) => requests.push(id),
+                Some(Incoming::Attached { id } | Incoming::GivenUp { id }) => requests.push(id),
                 Some(Incoming::Switch(switch)) => follow(rig, lanes, &switch)?,
                 Some(Incoming::Trim) => serve.trimmed(lanes, own, peer)?,
                 Some(Incoming::Cancel { .. } | Incoming::Part) | None => {}

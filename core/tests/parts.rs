@@ -261,6 +261,38 @@ fn parts_without_end_stop_at_the_limit() {
     assert!(buffer.len() <= 5000);
 }
 
+#[test]
+fn a_request_that_is_given_up_while_it_arrives_takes_no_memory_and_is_answered() {
+    let mut pair = Pair::new(limited(Limits::default(), Limits::default()));
+    let mut serve = ServeMachine::new(10);
+    let send = |pair: &mut Pair, serve: &mut ServeMachine, buffer: &mut Vec<u8>, id, more| {
+        let end = &pair.ends[0];
+        let header = Header::new(Kind::Request, Status::Ok, id, 0).part(1000, more);
+        pair.lanes[0].push(end.own(), end.peer(), header, &[7; 1000]).unwrap();
+        let _ = pair.commit(0);
+        let (end, lanes) = (&pair.ends[1], &mut pair.lanes[1]);
+        let incoming = serve.next(lanes, end.own(), end.peer(), buffer);
+        let _ = pair.commit(1);
+        incoming.unwrap()
+    };
+    let mut buffer = Vec::new();
+    assert_eq!(send(&mut pair, &mut serve, &mut buffer, 1, true), Some(Incoming::Part));
+    serve.give_up_arriving();
+    buffer = Vec::new();
+    for _ in 0..20 {
+        assert_eq!(send(&mut pair, &mut serve, &mut buffer, 1, true), Some(Incoming::Part));
+    }
+    assert_eq!(
+        send(&mut pair, &mut serve, &mut buffer, 1, false),
+        Some(Incoming::GivenUp { id: 1 })
+    );
+    assert_eq!((buffer.len(), serve.counts().in_flight()), (0, 1));
+    // The next one arrives as ever.
+    assert_eq!(send(&mut pair, &mut serve, &mut buffer, 2, true), Some(Incoming::Part));
+    let whole = Incoming::Request { id: 2, len: 2000, batch: false };
+    assert_eq!(send(&mut pair, &mut serve, &mut buffer, 2, false), Some(whole));
+}
+
 /// Its request was never answered, and is counted so.
 #[test]
 fn an_answer_whose_last_part_is_too_much_answers_nothing() {

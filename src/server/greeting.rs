@@ -11,6 +11,7 @@ use bellwire_core::{ServiceName, probes};
 use super::ServerConfig;
 use super::handler::Caller;
 use super::incidents::Offence;
+use super::quotas::{Quotas, Share};
 use super::reactor::Peers;
 use super::thrift::Thrift;
 use crate::connect::{
@@ -24,7 +25,7 @@ use crate::transport::link::{Link, OwnEnd, Parts, PeerEnd};
 use crate::transport::object::{AsObject, Borrowed};
 use crate::transport::pass::{Channel, SendError};
 use crate::transport::peer::{self, Credentials, Process, User};
-use crate::transport::region::PeerRegion;
+use crate::transport::region::{PeerRegion, RegionError};
 use crate::transport::{clock, reaper};
 
 /// A client that is on its way in. Nothing is allocated for it before its HELLO is admitted.
@@ -34,6 +35,8 @@ pub(super) struct Greeting {
     machine: ServerHandshake,
     pub(super) session: u64,
     thrift: Thrift,
+    /// What its user's sessions share.
+    share: Share,
     own: Option<Own>,
 }
 
@@ -48,6 +51,7 @@ struct Own {
 pub(super) struct Arrived {
     pub(super) link: Link,
     pub(super) lanes: Lanes,
+    pub(super) share: Share,
     pub(super) caller: Caller,
     pub(super) service: ServiceName,
     /// What it wants to be rung by.
@@ -87,6 +91,7 @@ impl Greeting {
         config: &ServerConfig,
         has_room: bool,
         held: usize,
+        quotas: &mut Quotas,
     ) -> Result<Self, Box<TurnedAway>> {
         let credentials = match peer::credentials(&channel) {
             Ok(credentials) if credentials.is_among(&config.admitted) => credentials,
@@ -113,9 +118,21 @@ impl Greeting {
             let refusal = Refuse::new(RefuseCode::Quota, &reason);
             return Err(TurnedAway::refused(channel, caller, &refusal));
         }
+        let user = credentials.user();
+        let share = match quotas.share(user) {
+            Ok(share) => share,
+            Err(sessions) => {
+                let reason = format!(
+                    "{user} has {sessions} sessions, as many as one user may: close some, or raise max_sessions_per_user"
+                );
+                let caller = Some(caller(&credentials, session));
+                let refusal = Refuse::new(RefuseCode::Quota, &reason);
+                return Err(TurnedAway::refused(channel, caller, &refusal));
+            }
+        };
         let machine = ServerHandshake::new(admission, clock::now().after(config.handshake_timeout));
         let thrift = Thrift::now(channel.arrived(), held);
-        Ok(Self { channel, credentials, machine, session, thrift, own: None })
+        Ok(Self { channel, credentials, machine, session, thrift, share, own: None })
     }
 
     /// Ready as long as there is something to be received.
@@ -208,7 +225,11 @@ impl Greeting {
             service: hello.service,
             lane: welcome.lane,
         };
-        let (end, page, lane) = maker.make().map_err(|error| lacking(&error))?;
+        let lender = self.share.lender(self.thrift.watches_memory());
+        let (end, page, lane) = maker.make(Some(&lender)).map_err(|error| match error {
+            RegionError::Quota(error) => Refuse::new(RefuseCode::Quota, &error.to_string()),
+            error => lacking(&error),
+        })?;
         let mut objects = vec![page.as_object(), lane.as_object(), board];
         objects.extend(ringer.as_ref().map(AsObject::as_object));
         let message = Message::Welcome(welcome);
@@ -261,7 +282,8 @@ impl Greeting {
             trusts_peer: self.credentials.is_among(&[]),
         };
         // The parts were made to fit; should they not, the client sees the socket close.
-        let Ok(link) = Link::new(parts) else {
+        let lender = self.share.lender(self.thrift.watches_memory());
+        let Ok(link) = Link::new(parts).map(|link| link.on_quota_of(lender)) else {
             let (channel, caller, offence) = (None, Some(caller), None);
             let turned_away = TurnedAway { channel, caller, offence };
             return Progress::TurnedAway(Box::new(turned_away));
@@ -275,6 +297,7 @@ impl Greeting {
         Progress::Arrived(Box::new(Arrived {
             link,
             lanes,
+            share: self.share,
             caller,
             service,
             rings_by: hello.doorbell,

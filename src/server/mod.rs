@@ -5,6 +5,7 @@ mod conversation;
 mod greeting;
 mod handler;
 mod incidents;
+mod quotas;
 mod reactor;
 mod source;
 mod thrift;
@@ -41,6 +42,7 @@ use crate::{
 use batch::TypedBatch;
 use handler::{Call, Handler, Typed};
 use incidents::Incidents;
+use quotas::Quotas;
 use reactor::Reactor;
 
 /// How a server serves.
@@ -84,6 +86,16 @@ pub struct ServerConfig {
     pub admitted: Vec<User>,
     /// Sessions at once; one more is refused. Default: 16 384.
     pub max_sessions: usize,
+    /// Sessions of one user at once; one more is refused. Default: three quarters of `max_sessions`.
+    pub max_sessions_per_user: Option<usize>,
+    /// Memory that all clients together may make this process hold, in bytes: pages and lanes that were made for them,
+    /// snapshots and messages that they were passed, also of sessions that are over as long as a client keeps them;
+    /// requests that arrive in parts or wait for a worker, and answers that wait for room. What is above is refused: the
+    /// session, the larger lane, the request or the answer. Limits of a session that would leave others nothing are lowered.
+    /// Default: half of what this process may have, by its memory cgroup or the machine.
+    pub max_memory: Option<u64>,
+    /// The same for the clients of one user. Default: three quarters of `max_memory`.
+    pub max_memory_per_user: Option<u64>,
     /// Requests of one session that are taken and not yet answered. Default: 1 024.
     pub max_in_flight: u64,
     /// How long a client may take nothing of what was published for it before its session is closed with
@@ -123,6 +135,9 @@ impl Default for ServerConfig {
             token: Token::by_default(),
             admitted: Vec::new(),
             max_sessions: 16_384,
+            max_sessions_per_user: None,
+            max_memory: None,
+            max_memory_per_user: None,
             max_in_flight: 1024,
             unread_timeout: Some(Duration::from_secs(60)),
             backlog: 4096,
@@ -160,6 +175,7 @@ impl Default for ServerConfig {
 pub struct ServerBuilder {
     run_dir: RunDir,
     config: ServerConfig,
+    quotas: Quotas,
     stations: Vec<Station>,
 }
 
@@ -263,7 +279,8 @@ impl Shared {
 
 impl ServerBuilder {
     fn new(run_dir: &RunDir, config: ServerConfig) -> Self {
-        Self { run_dir: run_dir.clone(), config, stations: Vec::new() }
+        let quotas = Quotas::new(&config);
+        Self { run_dir: run_dir.clone(), config, quotas, stations: Vec::new() }
     }
 
     /// Serves `S` by a function, and takes its name now: two providers of one name cannot both come so far.
@@ -302,7 +319,8 @@ impl ServerBuilder {
         const { assert!(S::METHOD != STATS_METHOD, "this method asks any server for its counters") };
         let shelf = shelf(Client::<S>::SERVICE)?;
         let handler = Handler::Call(handler);
-        self.open(Client::<S>::SERVICE, S::METHOD, handler, shelf, self.config.limits)?;
+        let limits = self.quotas.bound(self.config.limits);
+        self.open(Client::<S>::SERVICE, S::METHOD, handler, shelf, limits)?;
         Ok(self)
     }
 
@@ -313,7 +331,7 @@ impl ServerBuilder {
     pub fn publish<T: Snapshot>(&mut self) -> Result<Publisher<T>, ServeError> {
         let name = Client::<Fetch<T>>::SERVICE;
         let shelf = shelf(name)?;
-        let limits = limits_for::<T>(self.config.limits);
+        let limits = limits_for::<T>(self.quotas.bound(self.config.limits));
         let handler = Handler::Snapshot(Arc::clone(&shelf));
         self.open(name, T::METHOD, handler, Arc::clone(&shelf), limits)?;
         Ok(Publisher::new(shelf))
@@ -329,11 +347,11 @@ impl ServerBuilder {
         let stats = Mutex::new(Published { started, ..Published::default() });
         let (stop, incidents) = (AtomicBool::new(false), Mutex::default());
         let shared = Arc::new(Shared { stop, bell, stats, incidents });
-        let Self { config, stations, .. } = self;
+        let Self { config, quotas, stations, .. } = self;
         let (started, has_started) = mpsc::sync_channel(1);
         let theirs = Arc::clone(&shared);
         // Made on its own thread: it holds what tells clients that this very thread died.
-        let serve = move || match Reactor::new(config, stations, theirs) {
+        let serve = move || match Reactor::new(config, stations, quotas, theirs) {
             Ok(reactor) => {
                 let _ = started.send(Ok(()));
                 reactor.run();

@@ -7,6 +7,7 @@ use bellwire_core::wire::Status;
 use super::handler::{Answer, Call, Caller, Request};
 use crate::Payload;
 use crate::transport::doorbell::Event;
+use crate::transport::memory::Charge;
 
 /// A request for a worker.
 pub(super) struct Job {
@@ -15,6 +16,8 @@ pub(super) struct Job {
     pub(super) caller: Caller,
     pub(super) handler: Arc<dyn Call>,
     pub(super) request: Parcel,
+    /// Of the request, on its user's quota.
+    pub(super) _charge: Charge,
 }
 
 /// A request that was taken away from its session's buffers.

@@ -7,7 +7,8 @@
 //! ```text
 //! clock · object               the time; descriptors by the names that every transport has
 //! mapping · sealed · shortage  a mapped range, a sealed file, what to do when there is none
-//! region · snapshot            memory that one process writes; memory that nobody writes any more
+//! memory                       how much of it this process may have
+//! region · snapshot · lease    memory that one process writes, or nobody any more; whether a peer still has it
 //! doorbell · life · poll       waking, noticing death, waiting for descriptors
 //! pass · reaper · peer         descriptors and who sent them
 //! endpoint                     the name on disk
@@ -32,9 +33,11 @@ pub mod clock;
 pub mod doctor;
 pub mod doorbell;
 pub mod endpoint;
+mod lease;
 pub mod life;
 pub mod link;
 mod mapping;
+pub mod memory;
 pub mod object;
 #[cfg(feature = "observe")]
 pub mod observe;

@@ -8,15 +8,16 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use bellwire_transport::{OwnRange, PeerRange};
+use bellwire_transport::{Lender, Loan, OwnRange, PeerRange};
 use memfd::FileSeal;
 use rustix::fs::SealFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::doorbell::FutexWord;
+use crate::lease::Watch;
 use crate::mapping::Mapping;
 pub use crate::sealed::{RegionError, VerifyError};
-use crate::{reaper, sealed};
+use crate::{clock, reaper, sealed};
 
 /// Memory that this process made and alone writes: a page, a lane or a board.
 ///
@@ -30,6 +31,8 @@ pub struct OwnRegion {
     range: OwnRange,
     // Shared with the life lock that may stand in it: the kernel looks there when the thread dies.
     mapping: Arc<Mapping>,
+    // Dropped last. Counts on after the memory was unmapped here, while a peer has it.
+    loan: Option<Loan>,
 }
 
 /// Memory that the peer made and alone writes, mapped read-only.
@@ -56,7 +59,7 @@ impl OwnRegion {
         // SAFETY: a shared mapping for reading and writing, page-aligned, which lives as long as the region and is
         // reached through this alone, but for the life lock's words, which the kernel and atomics write.
         let range = unsafe { OwnRange::new(mapping.start(), mapping.len()) };
-        let region = Self { range, mapping: Arc::new(mapping) };
+        let region = Self { range, mapping: Arc::new(mapping), loan: None };
         init(&region);
         // Sealed after mapping, or the owner would be locked out; before sending, or the peer could write.
         sealed::seal(
@@ -69,6 +72,24 @@ impl OwnRegion {
             ],
         )?;
         Ok((region, memfd.into_file().into()))
+    }
+
+    /// Makes memory as [`OwnRegion::create`] does, on a peer's quota until no peer has it any more.
+    ///
+    /// # Errors
+    /// [`RegionError::Quota`] when the peer's user holds too much; others as there.
+    pub fn lend(
+        lender: &Lender,
+        name: &str,
+        size: usize,
+        init: impl FnOnce(&Self),
+    ) -> Result<(Self, OwnedFd), RegionError> {
+        let charge = lender.quota.charge_lent(size as u64, clock::now())?;
+        let (mut region, memfd) = Self::create(name, size, init)?;
+        let watched = if lender.is_watching { Watch::begin(memfd.as_fd()) } else { None };
+        let (watch, passed) = watched.unzip();
+        region.loan = Some(Watch::loan(watch, charge));
+        Ok((region, passed.unwrap_or(memfd)))
     }
 
     /// The low half of the word at `offset`, to wake at; `None` outside the region.

@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use bellwire_core::resize::{self, Shortage};
+use bellwire_transport::OverQuota;
 use memfd::{FileSeal, Memfd, MemfdOptions};
 use rustix::fs::{FallocateFlags, FileType, MemfdFlags, SealFlags};
 use rustix::io::Errno;
@@ -58,6 +59,9 @@ pub enum RegionError {
         /// What the kernel said.
         source: Errno,
     },
+    /// The peers of a user hold as much memory of this process as they may.
+    #[error(transparent)]
+    Quota(#[from] OverQuota),
     /// The seals could not be added. With `EBUSY` something else has the memory mapped for writing, or has had hold of its
     /// pages for over a second.
     #[error("cannot seal shared memory: {source}; Linux 5.1 or newer is needed")]
@@ -83,6 +87,7 @@ impl RegionError {
             Self::Allocate { source, .. } => {
                 Shortage { resource: resize::Resource::Memory, bytes, code: source.raw_os_error() }
             }
+            Self::Quota(_) => Shortage { resource: resize::Resource::Quota, bytes, code: 0 },
             Self::Map { source, .. } => {
                 Shortage { resource: resize::Resource::Maps, bytes, code: source.raw_os_error() }
             }

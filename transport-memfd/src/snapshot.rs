@@ -7,17 +7,20 @@
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::slice;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bellwire_core::sync::{AtomicBool, Ordering};
+use bellwire_transport::{Lender, Loan, OverQuota, Quota};
 use memfd::{FileSeal, Memfd};
 use rustix::buffer::spare_capacity;
 use rustix::fs::SealFlags;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
+use crate::lease::Watch;
 use crate::mapping::{HUGE, Mapping};
-use crate::sealed;
 pub use crate::sealed::{RegionError, VerifyError};
+use crate::{clock, sealed};
 
 /// The seals of a snapshot, in the kernel's numbers.
 const SEALS: SealFlags =
@@ -40,6 +43,10 @@ pub struct SnapshotBuilder {
 pub struct Snapshot {
     fd: OwnedFd,
     len: usize,
+    /// What peers on a quota are sent, and what tells when they have given it back; made for the first of them.
+    lent: OnceLock<Option<(Watch, OwnedFd)>>,
+    /// On the quotas of those users, each once.
+    loans: Mutex<Vec<(Arc<Quota>, Loan)>>,
 }
 
 /// A snapshot for reading, mapped, or copied if it is short. The bytes are constant: the kernel has sealed them against
@@ -113,7 +120,12 @@ impl Snapshot {
             &memfd,
             &[FileSeal::SealWrite, FileSeal::SealShrink, FileSeal::SealGrow, FileSeal::SealSeal],
         )?;
-        Ok(Self { fd: memfd.into_file().into(), len })
+        Ok(Self {
+            fd: memfd.into_file().into(),
+            len,
+            lent: OnceLock::new(),
+            loans: Mutex::default(),
+        })
     }
 
     /// The length in bytes.
@@ -124,6 +136,21 @@ impl Snapshot {
     /// Whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// What to send to a peer, whose user's quota it is on from now on until no process of a peer has it any more.
+    ///
+    /// # Errors
+    /// [`OverQuota`]: it must not be sent.
+    pub fn lend(&self, lender: &Lender) -> Result<BorrowedFd<'_>, OverQuota> {
+        let lent = self.lent.get_or_init(|| Watch::begin(self.fd.as_fd()));
+        let mut loans = self.loans.lock().unwrap_or_else(PoisonError::into_inner);
+        if !loans.iter().any(|(quota, _)| Arc::ptr_eq(quota, &lender.quota)) {
+            let charge = lender.quota.charge_lent(self.len as u64, clock::now())?;
+            let watch = lent.as_ref().map(|(watch, _)| watch.clone());
+            loans.push((Arc::clone(&lender.quota), Watch::loan(watch, charge)));
+        }
+        Ok(lent.as_ref().map_or(self.fd.as_fd(), |(_, passed)| passed.as_fd()))
     }
 
     /// Copies it into private memory.

@@ -7,7 +7,7 @@
 //! clock · object                           the time; handles by the names that every transport has
 //! os_error · handle · security             an error code, a duplicate, a descriptor of rights
 //! mapping · section                        a mapped view, a section object
-//! shortage                                 what to do when the system lacks something
+//! shortage · memory                        what to do when the system lacks something; how much memory there is
 //! region · snapshot                        memory that one process writes; memory that nobody writes any more
 //! doorbell · life · poll                   waking, noticing death, waiting for handles
 //! peer · reaper · pipe · pass              who the peer is; messages, and the handles that come with them
@@ -35,6 +35,7 @@ mod handle;
 pub mod life;
 pub mod link;
 mod mapping;
+pub mod memory;
 pub mod object;
 #[cfg(feature = "observe")]
 pub mod observe;

@@ -6,12 +6,11 @@
 use std::ops::Deref;
 use std::os::windows::io::{AsHandle, BorrowedHandle, OwnedHandle};
 
-use bellwire_transport::{OwnRange, PeerRange};
+use bellwire_transport::{Lender, Loan, OwnRange, PeerRange};
 
 use crate::mapping::Mapping;
-use crate::reaper;
-use crate::section;
 pub use crate::section::{RegionError, VerifyError};
+use crate::{clock, reaper, section};
 
 /// Memory that this process made and alone writes: a page, a lane or a board.
 ///
@@ -25,6 +24,8 @@ pub struct OwnRegion {
     range: OwnRange,
     // Unmaps on drop, after the last use of `range`.
     _mapping: Mapping,
+    // Dropped last. Counts on for a while, since a peer may still have the memory.
+    loan: Option<Loan>,
 }
 
 /// Memory that the peer made and alone writes, mapped read-only.
@@ -55,9 +56,26 @@ impl OwnRegion {
         // SAFETY: a view of at least `size` bytes, page-aligned, mapped for reading and writing as long as
         // `_mapping` lives, and reached through this alone.
         let range = unsafe { OwnRange::new(mapping.start(), size) };
-        let region = Self { range, _mapping: mapping };
+        let region = Self { range, _mapping: mapping, loan: None };
         init(&region);
         Ok((region, section::seal(section)?))
+    }
+
+    /// Makes memory as [`OwnRegion::create`] does, on a peer's quota, and for a minute after it was dropped: nothing tells
+    /// here when no peer has it any more.
+    ///
+    /// # Errors
+    /// [`RegionError::Quota`] when the peer's user holds too much; others as there.
+    pub fn lend(
+        lender: &Lender,
+        name: &str,
+        size: usize,
+        init: impl FnOnce(&Self),
+    ) -> Result<(Self, OwnedHandle), RegionError> {
+        let charge = lender.quota.charge_lent(size as u64, clock::now())?;
+        let (mut region, section) = Self::create(name, size, init)?;
+        region.loan = Some(Loan::new(charge, None, clock::now));
+        Ok((region, section))
     }
 }
 

@@ -5,6 +5,7 @@ use std::os::windows::io::{BorrowedHandle, FromRawHandle, OwnedHandle};
 use std::ptr;
 
 use bellwire_core::resize::{Resource, Shortage};
+use bellwire_transport::OverQuota;
 use windows_sys::Win32::Foundation::{
     ERROR_ACCESS_DENIED, ERROR_INVALID_HANDLE, ERROR_NO_SYSTEM_RESOURCES, INVALID_HANDLE_VALUE,
 };
@@ -47,6 +48,9 @@ pub enum RegionError {
         /// What the system said.
         source: OsError,
     },
+    /// The peers of a user hold as much memory of this process as they may.
+    #[error(transparent)]
+    Quota(#[from] OverQuota),
     /// The right to write could not be given up.
     #[error("cannot make a handle that only reads: {source}")]
     Seal {
@@ -65,6 +69,7 @@ impl RegionError {
             }
             Self::Allocate { source, .. } => (Resource::Memory, source),
             Self::Map { source, .. } => (Resource::Maps, source),
+            Self::Quota(_) => return Shortage { resource: Resource::Quota, bytes, code: 0 },
             Self::Seal { source } => (Resource::Descriptors, source),
         };
         Shortage { resource, bytes, code: source.code().cast_signed() }

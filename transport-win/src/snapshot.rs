@@ -7,13 +7,14 @@
 use std::ops::Deref;
 use std::os::windows::io::{AsHandle, BorrowedHandle, OwnedHandle};
 use std::slice;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use bellwire_transport::PeerRange;
+use bellwire_transport::{Lender, Loan, OverQuota, PeerRange, Quota};
 
 use crate::mapping::Mapping;
 use crate::section::{self, PAGE};
 pub use crate::section::{RegionError, VerifyError};
-use crate::{OsError, reaper};
+use crate::{OsError, clock, reaper};
 
 /// A snapshot while it is built: private to this process, and writable.
 #[derive(Debug)]
@@ -31,6 +32,8 @@ pub struct Snapshot {
     // For reading only.
     mapping: Mapping,
     len: usize,
+    /// On the quotas of the users whose peers were sent it, each once.
+    loans: Mutex<Vec<(Arc<Quota>, Loan)>>,
 }
 
 /// A snapshot for reading: its bytes are constant.
@@ -76,7 +79,7 @@ impl SnapshotBuilder {
         drop(mapping);
         let section = section::seal(section)?;
         let mapping = section::map(section.as_handle(), len, false)?;
-        Ok(Snapshot { section, mapping, len })
+        Ok(Snapshot { section, mapping, len, loans: Mutex::default() })
     }
 }
 
@@ -99,6 +102,19 @@ impl Snapshot {
     /// Whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// What to send to a peer, whose user's quota it is on from now on.
+    ///
+    /// # Errors
+    /// [`OverQuota`]: it must not be sent.
+    pub fn lend(&self, lender: &Lender) -> Result<BorrowedHandle<'_>, OverQuota> {
+        let mut loans = self.loans.lock().unwrap_or_else(PoisonError::into_inner);
+        if !loans.iter().any(|(quota, _)| Arc::ptr_eq(quota, &lender.quota)) {
+            let charge = lender.quota.charge_lent(self.len as u64, clock::now())?;
+            loans.push((Arc::clone(&lender.quota), Loan::new(charge, None, clock::now)));
+        }
+        Ok(self.section.as_handle())
     }
 
     /// Copies it into private memory.

@@ -4,6 +4,7 @@
 //! range     bytes that one process writes and another reads at the same time
 //! end       the memory of one end of a session, for the core: a page and a lane
 //! observe   what an observer finds of sessions that are not its own
+//! quota     what the peers of each user make this process hold
 //! reaper    the thread that closes what a peer sent and nobody verified
 //! ```
 //!
@@ -14,10 +15,14 @@ compile_error!("the words of a page are little-endian");
 
 mod end;
 mod observe;
+mod quota;
 mod range;
 mod reaper;
 
 pub use end::{OwnEnd, PeerEnd};
 pub use observe::{ObserveError, PageMap};
+pub use quota::{
+    Charge, Gauge, Lender, Lent, Loan, MemoryPool, OverQuota, OverQuotaReason, Pressure, Quota,
+};
 pub use range::{OwnRange, PeerRange};
 pub use reaper::Reaper;

@@ -119,6 +119,7 @@ impl Serving {
                 None => return Ok(None),
                 // The buffer stays as it is.
                 Some(Incoming::Part) => continue,
+                Some(Incoming::GivenUp { .. }) => unreachable!("nobody gives up here"),
                 Some(Incoming::Request { id, len, .. }) => {
                     let payload = buffer.get(..len).expect("the payload was copied there").to_vec();
                     Taken::Request { id, payload, attached: false }

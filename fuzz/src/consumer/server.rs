@@ -57,7 +57,7 @@ struct Server<'a> {
 impl Server<'_> {
     fn act(&mut self) -> Result<(), PeerFault> {
         let script = &self.world.script;
-        match script.byte() % 16 {
+        match script.byte() % 17 {
             0..=5 => self.next(),
             6 => self.respond(usize::from(script.byte())),
             7 => self.respond(usize::from(script.u16())),
@@ -86,6 +86,10 @@ impl Server<'_> {
                 resized(resize::grow(&mut self.rig, &mut self.lanes, to))
             }
             14 => resized(resize::shrink(&mut self.rig, &mut self.lanes)),
+            15 => {
+                self.serve.give_up_arriving();
+                Ok(())
+            }
             _ => self.lanes.look(&self.rig),
         }
     }
@@ -99,7 +103,7 @@ impl Server<'_> {
                 assert_eq!(self.buffer[..len], *reading.message(), "another request than was read");
                 Ok(())
             }
-            Some(Incoming::Attached { id }) => {
+            Some(Incoming::Attached { id } | Incoming::GivenUp { id }) => {
                 self.begin(id);
                 Ok(())
             }

@@ -52,6 +52,9 @@ impl Conversation {
             // It goes through a smaller lane too, if there is no memory for a larger one.
             let _ = self.grow(wanted);
         }
+        if self.owed_charge.extend(bytes.len() as u64).is_err() {
+            return self.respond(id, Status::Short, &[]);
+        }
         self.trace.begin(id, || self.link.now());
         self.serve.respond_in_parts(id, status, Box::new(answer.keep()));
         self.trace.wrote(None);
@@ -78,6 +81,18 @@ impl Conversation {
 
     #[inline(never)]
     fn respond_otherwise(&mut self, id: u64, status: Status, bytes: &[u8]) -> Result<(), Ended> {
+        // It may have to be kept until there is room.
+        if self.owed_charge.extend(bytes.len() as u64).is_err() {
+            return self.respond(id, Status::Short, &[]);
+        }
+        self.respond_or_keep(id, status, bytes)?;
+        if !self.serve.is_blocked() {
+            self.owed_charge.clear();
+        }
+        Ok(())
+    }
+
+    fn respond_or_keep(&mut self, id: u64, status: Status, bytes: &[u8]) -> Result<(), Ended> {
         loop {
             let (own, peer) = (self.link.own(), self.link.peer());
             let to = match self.serve.respond(&mut self.lanes, own, peer, id, status, bytes) {
@@ -127,6 +142,9 @@ impl Conversation {
         what: Attachable,
         otherwise: Status,
     ) -> Result<(), Ended> {
+        if what.memory().is_some_and(|memory| self.link.lend(memory).is_err()) {
+            return self.respond(id, otherwise, &[]);
+        }
         self.trace.begin(id, || self.link.now());
         let (own, peer) = (self.link.own(), self.link.peer());
         let pass = |id| what.pass(&self.link, id);
@@ -158,6 +176,7 @@ impl Conversation {
                 Flushed::Done => {
                     // What is left was cut, and is passed no more.
                     self.waiting.clear();
+                    self.owed_charge.clear();
                     return Ok(());
                 }
                 Flushed::Part => {
@@ -191,6 +210,14 @@ impl Conversation {
 }
 
 impl Attachable {
+    /// One that is not sealed here never comes so far.
+    fn memory(&self) -> Option<&Snapshot> {
+        match self {
+            Self::Snapshot(_, sealed) => Some(sealed),
+            Self::Payload(payload) => payload.sealed(),
+        }
+    }
+
     fn len(&self) -> u64 {
         match self {
             Self::Snapshot(_, sealed) => sealed.len() as u64,

@@ -19,10 +19,12 @@ use crate::publisher::Attendance;
 use crate::server::ServerConfig;
 use crate::server::greeting::Arrived;
 use crate::server::handler::{Answer, Caller, Handler, Request};
+use crate::server::quotas::Share;
 use crate::server::workers::{Done, Job, Parcel, Workers};
 use crate::transport::clock;
 use crate::transport::life::LifeLock;
 use crate::transport::link::{Heard, Link};
+use crate::transport::memory::Charge;
 use crate::transport::pass::Channel;
 use crate::{Payload, ServerStats, learned, payload};
 use answers::Attachable;
@@ -48,8 +50,12 @@ pub(super) struct Conversation {
     service: ServiceName,
     /// Answers in memfds of their own that wait for room, by request.
     waiting: VecDeque<(u64, Attachable)>,
-    /// A request that is arriving in parts.
+    /// A request that is arriving in parts, on the user's quota.
     arriving: Vec<u8>,
+    arriving_charge: Charge,
+    /// Answers that wait for room, on the same.
+    owed_charge: Charge,
+    share: Share,
     attach_from: usize,
     stream_from: usize,
     shrink_after: Duration,
@@ -131,8 +137,11 @@ impl Conversation {
         row: usize,
         attendance: Attendance,
     ) -> Self {
-        let Arrived { link, lanes, caller, service, rings_by, trace, life, .. } = arrived;
+        let Arrived { link, lanes, share, caller, service, rings_by, trace, life, .. } = arrived;
         Self {
+            arriving_charge: Charge::none(&share.quota),
+            owed_charge: Charge::none(&share.quota),
+            share,
             serve: ServeMachine::new(config.max_in_flight),
             noted: lanes.epoch().number,
             link,
@@ -200,6 +209,7 @@ impl Conversation {
         if self.is_departed {
             self.serve.forget_answers();
             self.waiting.clear();
+            self.owed_charge.clear();
         }
         let was_blocked = self.serve.is_blocked();
         let written = self.lanes.position();
@@ -237,7 +247,8 @@ impl Conversation {
                     }
                 }
                 Incoming::Trim => self.trim(desk.scratch)?,
-                Incoming::Part => {}
+                Incoming::Part => self.charge_arriving(),
+                Incoming::GivenUp { id } => self.respond(id, Status::Busy, &[])?,
             }
             unpublished += 1;
             if unpublished == MOST_UNPUBLISHED {
@@ -370,6 +381,7 @@ impl Conversation {
         for _ in 0..MOST_REFUSED {
             match self.next(scratch)? {
                 Some(Incoming::Request { id, .. }) => self.respond(id, Status::Stopping, &[])?,
+                Some(Incoming::GivenUp { id }) => self.respond(id, Status::Stopping, &[])?,
                 Some(Incoming::Attached { id }) => {
                     self.receive(id)?;
                     self.respond(id, Status::Stopping, &[])?;
@@ -430,9 +442,20 @@ impl Conversation {
             std::mem::swap(&mut self.arriving, &mut scratch.request);
             if was_arriving {
                 self.arriving = Vec::new();
+                self.arriving_charge.clear();
             }
         }
         Ok(incoming)
+    }
+
+    /// Counts what has arrived of a request in parts. Above the user's quota the rest of it is passed over.
+    fn charge_arriving(&mut self) {
+        let bytes = if self.serve.is_arriving() { self.arriving.len() as u64 } else { 0 };
+        if self.arriving_charge.resize(bytes).is_err() {
+            self.serve.give_up_arriving();
+            self.arriving = Vec::new();
+            self.arriving_charge.clear();
+        }
     }
 
     fn request(&mut self, id: u64, len: usize, desk: &mut Desk<'_>) -> Result<(), Ended> {
@@ -450,8 +473,7 @@ impl Conversation {
             return self.deliver(id, status, answer);
         }
         let request = take_away(request, len);
-        self.submit(id, Parcel::Bytes(request), desk);
-        Ok(())
+        self.submit(id, Parcel::Bytes(request), len, desk)
     }
 
     /// Many requests in one message.
@@ -468,8 +490,7 @@ impl Conversation {
             return self.deliver(id, status, answer);
         }
         let batch = take_away(request, len);
-        self.submit(id, Parcel::Batch(batch, limit), desk);
-        Ok(())
+        self.submit(id, Parcel::Batch(batch, limit), len, desk)
     }
 
     /// A request that came in a memfd of its own.
@@ -490,15 +511,25 @@ impl Conversation {
             answer.clear();
             return delivered;
         }
-        self.submit(id, Parcel::Mapped(request), desk);
-        Ok(())
+        let len = request.len();
+        self.submit(id, Parcel::Mapped(request), len, desk)
     }
 
-    fn submit(&self, id: u64, request: Parcel, desk: &Desk<'_>) {
-        if let Handler::Call(handler) = desk.handler {
-            let (slot, caller) = (desk.slot, self.caller);
-            desk.workers.submit(Job { slot, id, caller, handler: handler.clone(), request });
-        }
+    /// Queues a request of `len` bytes for a worker.
+    fn submit(
+        &mut self,
+        id: u64,
+        request: Parcel,
+        len: usize,
+        desk: &Desk<'_>,
+    ) -> Result<(), Ended> {
+        let Handler::Call(handler) = desk.handler else { return Ok(()) };
+        let Ok(charge) = self.share.quota.charge(len as u64) else {
+            return self.respond(id, Status::Busy, &[]);
+        };
+        let (slot, caller, handler) = (desk.slot, self.caller, handler.clone());
+        desk.workers.submit(Job { slot, id, caller, handler, request, _charge: charge });
+        Ok(())
     }
 
     /// The memory of a request. `None` when it cannot be mapped here now.

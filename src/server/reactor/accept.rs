@@ -39,7 +39,8 @@ impl Reactor {
             let session = self.next_session;
             self.next_session += 1;
             let held = self.held();
-            match Greeting::begin(channel, session, admission, &self.config, has_room, held) {
+            let (config, quotas) = (&self.config, &mut self.quotas);
+            match Greeting::begin(channel, session, admission, config, has_room, held, quotas) {
                 Ok(greeting) => self.seat(at, greeting),
                 Err(turned_away) => self.reject(at, *turned_away),
             }
@@ -78,8 +79,9 @@ impl Reactor {
         }
     }
 
-    pub(super) fn next_deadline(&mut self) -> Option<Instant> {
-        let soon = [self.accept_after, self.retry_at, self.unread_at, self.greeting_deadline()];
+    pub(super) fn next_deadline(&mut self, now: Instant) -> Option<Instant> {
+        let (handshake, look) = (self.greeting_deadline(), self.quotas.next_look(now));
+        let soon = [self.accept_after, self.retry_at, self.unread_at, handshake, look];
         let next = soon.into_iter().flatten().min();
         #[cfg(feature = "log")]
         let next = self.log.due().into_iter().chain(next).min();
@@ -98,6 +100,7 @@ impl Reactor {
         if self.unread_at.is_some_and(|at| now >= at) {
             self.end_unread(now);
         }
+        self.quotas.reclaim(now);
         self.expire_greetings(now);
     }
 }

@@ -21,6 +21,7 @@ use super::conversation::{Conversation, Desk, Ended, Scratch};
 use super::greeting::Greeting;
 use super::handler::{Caller, Handler, Typed};
 use super::incidents::Offence;
+use super::quotas::Quotas;
 use super::source::{Place, Source};
 use super::workers::{Done, Workers};
 use super::{ServerConfig, Shared, Station, system};
@@ -55,6 +56,7 @@ pub(super) struct Reactor {
     /// Steps of handshakes since the open sessions had their turns.
     greeted: u32,
     peers: Peers,
+    quotas: Quotas,
     scratch: Scratch,
     spin: Spin,
     /// The most bytes that one session exchanged in a turn, since the last spin.
@@ -92,6 +94,7 @@ impl Reactor {
     pub(super) fn new(
         config: ServerConfig,
         stations: Vec<Station>,
+        quotas: Quotas,
         shared: Arc<Shared>,
     ) -> Result<Self, ServeError> {
         let chosen = Poller::choose(config.backend);
@@ -121,6 +124,7 @@ impl Reactor {
             arrivals: Arrivals::default(),
             greeted: 0,
             peers: Peers::default(),
+            quotas,
             scratch: Scratch::default(),
             spin,
             exchanged: 0,
@@ -219,7 +223,7 @@ impl Reactor {
 
     fn sleep(&mut self, events: &mut Events, began: Instant) {
         self.shared.stats().parks += 1;
-        let until = self.next_deadline();
+        let until = self.next_deadline(began);
         // A server sleeps for all its sessions together.
         let all = probes::Session::all(Role::Server as u32);
         probes::park_begin(&all, false);

@@ -25,16 +25,6 @@ fn ask_after(rogue: &mut RogueSession, id: u64, generation: u64) {
     ask(rogue, id, &generation.to_le_bytes());
 }
 
-/// The kind, the status and the request of an answer, at this place of the server's lane.
-fn answer(rogue: &RogueSession, at: u64) -> (Kind, Status, u64) {
-    until("it is answered", || rogue.link.peer().load(Word::Tail, Ordering::Acquire) > at);
-    let mut header = [0; 16];
-    rogue.link.peer().read(usize::try_from(at).unwrap(), &mut header);
-    let id = u64::from_le_bytes(header[8..].try_into().unwrap());
-    let status = u16::from_le_bytes([header[6], header[7]]);
-    (Kind::parse(header[4]).unwrap(), Status::parse(status).unwrap(), id)
-}
-
 fn enter(config: ServerConfig) -> (House, RogueSession) {
     let house = House::with(config);
     house.numbers.publish(&numbers(1, 10)).unwrap();
@@ -56,13 +46,13 @@ fn one_that_waits_is_answered_by_the_next_publication() {
     rogue.sees(Word::WantData, rogue.tail);
     assert_eq!(rogue.link.peer().load(Word::Tail, Ordering::Acquire), 0, "nothing is there yet");
     house.numbers.publish(&numbers(2, 10)).unwrap();
-    assert_eq!(answer(&rogue, 0), (Kind::Attach, Status::Ok, 1));
+    assert_eq!(rogue.answer(0), (Kind::Attach, Status::Ok, 1));
     let (message, fds) = rogue.control();
     assert!(matches!(message, Message::Attachment(it) if it.generation == 2), "{message:?}");
     assert_eq!(fds.len(), 1);
     // One that is there already is passed at once.
     ask_after(&mut rogue, 2, 1);
-    assert_eq!(answer(&rogue, RECORD), (Kind::Attach, Status::Ok, 2));
+    assert_eq!(rogue.answer(RECORD), (Kind::Attach, Status::Ok, 2));
     drop(rogue);
     assert_eq!(house.close().lost, 0);
 }
@@ -72,9 +62,9 @@ fn a_second_one_meanwhile_and_one_that_says_no_generation_are_refused() {
     let (house, mut rogue) = enter(ServerConfig::default());
     ask_after(&mut rogue, 1, 1);
     ask_after(&mut rogue, 2, 1);
-    assert_eq!(answer(&rogue, 0), (Kind::Response, Status::Busy, 2));
+    assert_eq!(rogue.answer(0), (Kind::Response, Status::Busy, 2));
     ask(&mut rogue, 3, &[1; 7]);
-    assert_eq!(answer(&rogue, RECORD), (Kind::Response, Status::Malformed, 3));
+    assert_eq!(rogue.answer(RECORD), (Kind::Response, Status::Malformed, 3));
     drop(rogue);
     until("it is gone", || house.stats().sessions == 0);
     let stats = house.close();
@@ -85,7 +75,7 @@ fn a_second_one_meanwhile_and_one_that_says_no_generation_are_refused() {
 fn one_is_not_awaited_by_a_server_that_takes_one_request_at_a_time() {
     let (house, mut rogue) = enter(ServerConfig { max_in_flight: 1, ..ServerConfig::default() });
     ask_after(&mut rogue, 1, 1);
-    assert_eq!(answer(&rogue, 0), (Kind::Response, Status::Busy, 1));
+    assert_eq!(rogue.answer(0), (Kind::Response, Status::Busy, 1));
     drop(rogue);
     assert_eq!(house.close().lost, 0);
 }
@@ -96,11 +86,11 @@ fn one_that_is_cancelled_is_answered_so_and_another_may_wait() {
     ask_after(&mut rogue, 1, 1);
     is_taken(&rogue);
     rogue.put(Header::new(Kind::Cancel, Status::Ok, 1, 0), &[]);
-    assert_eq!(answer(&rogue, 0), (Kind::Response, Status::Cancelled, 1));
+    assert_eq!(rogue.answer(0), (Kind::Response, Status::Cancelled, 1));
     ask_after(&mut rogue, 2, 1);
     is_taken(&rogue);
     house.numbers.publish(&numbers(2, 10)).unwrap();
-    assert_eq!(answer(&rogue, RECORD), (Kind::Attach, Status::Ok, 2));
+    assert_eq!(rogue.answer(RECORD), (Kind::Attach, Status::Ok, 2));
     drop(rogue);
     assert_eq!(house.close().lost, 0);
 }
@@ -111,7 +101,7 @@ fn one_that_waits_while_the_server_stops_is_told_so() {
     ask_after(&mut rogue, 1, 1);
     is_taken(&rogue);
     let stats = house.close();
-    assert_eq!(answer(&rogue, 0), (Kind::Response, Status::Stopping, 1));
+    assert_eq!(rogue.answer(0), (Kind::Response, Status::Stopping, 1));
     assert_eq!((stats.accepted, stats.refused, stats.lost), (1, 1, 0));
 }
 
@@ -132,22 +122,22 @@ fn its_answer_is_not_overdue_and_any_other_is() {
     let unread_timeout = Some(Duration::from_millis(20));
     let (house, mut patient) = enter(ServerConfig { unread_timeout, ..ServerConfig::default() });
     ask_after(&mut patient, 1, 0);
-    assert_eq!(answer(&patient, 0), (Kind::Attach, Status::Ok, 1));
+    assert_eq!(patient.answer(0), (Kind::Attach, Status::Ok, 1));
     patient.set(Word::Head, RECORD);
     ask_after(&mut patient, 2, 1);
     is_taken(&patient);
     house.numbers.publish(&numbers(2, 10)).unwrap();
-    assert_eq!(answer(&patient, RECORD), (Kind::Attach, Status::Ok, 2));
+    assert_eq!(patient.answer(RECORD), (Kind::Attach, Status::Ok, 2));
     // Only then is it looked at: whoever is overdue later was not looked at before.
     patient.sees(Word::WantData, patient.tail);
     let mut deaf = Rogue::connect(house.run_dir(), "numbers").open();
     ask_after(&mut deaf, 1, 0);
-    assert_eq!(answer(&deaf, 0), (Kind::Attach, Status::Ok, 1));
+    assert_eq!(deaf.answer(0), (Kind::Attach, Status::Ok, 1));
     ask(&mut deaf, 2, &[]);
-    assert_eq!(answer(&deaf, RECORD), (Kind::Attach, Status::Ok, 2));
+    assert_eq!(deaf.answer(RECORD), (Kind::Attach, Status::Ok, 2));
     until("one is closed", || house.stats().unread > 0);
     let bye = RECORD * 2;
-    assert_eq!(answer(&deaf, bye).0, Kind::Bye);
+    assert_eq!(deaf.answer(bye).0, Kind::Bye);
     assert_eq!(patient.link.peer().load(Word::Tail, Ordering::Acquire), bye, "it is told nothing");
     let stats = house.stats();
     assert_eq!((stats.unread, stats.sessions), (1, 1));

@@ -6,6 +6,7 @@ mod descriptors;
 mod exec;
 mod handlers;
 mod memory;
+mod quotas;
 mod run_dir;
 mod signals;
 

@@ -6,8 +6,9 @@ use bellwire::RunDir;
 use bellwire_core::lane::Lanes;
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{
-    Attach, BOARD_SIZE, BoardHeader, CloseReason, Doorbell, Header, Hello, MAX_CONTROL, Message,
-    PAGE_SIZE, PROTOCOL, PageHeader, Ready, RefuseCode, Role, SessionState, Welcome, record_len,
+    Attach, BOARD_SIZE, BoardHeader, CloseReason, Doorbell, Header, Hello, Kind, MAX_CONTROL,
+    Message, PAGE_SIZE, PROTOCOL, PageHeader, Ready, RefuseCode, Role, SessionState, Status,
+    Welcome, record_len,
 };
 use bellwire_core::{
     Bell, Geometry, Limits, OwnMemory, Park, PeerMemory, Port, ServiceName, Woken, Word,
@@ -272,6 +273,18 @@ impl RogueSession {
             self.link.peer().load(Word::Tail, Ordering::Acquire) >= self.tail
         });
         self.set(Word::Head, self.link.peer().load(Word::Tail, Ordering::Acquire));
+    }
+
+    /// The kind, the status and the request of the answer at this place of the server's lane, which it has to come to.
+    pub(crate) fn answer(&self, at: u64) -> (Kind, Status, u64) {
+        super::guard::until("it is answered", || {
+            self.link.peer().load(Word::Tail, Ordering::Acquire) > at
+        });
+        let mut header = [0; 16];
+        self.link.peer().read(usize::try_from(at).unwrap(), &mut header);
+        let id = u64::from_le_bytes(header[8..].try_into().unwrap());
+        let status = u16::from_le_bytes([header[6], header[7]]);
+        (Kind::parse(header[4]).unwrap(), Status::parse(status).unwrap(), id)
     }
 
     /// Sends on the control socket.

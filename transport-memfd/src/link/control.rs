@@ -8,6 +8,7 @@ use bellwire_core::lane::Epoch;
 use bellwire_core::resize::{FollowError, Resource, Shortage};
 use bellwire_core::wire::{Attachment, MAX_CONTROL};
 use bellwire_core::{Limits, PeerFault};
+use bellwire_transport::OverQuota;
 use rustix::io::Errno;
 
 use super::Link;
@@ -143,6 +144,16 @@ impl Link {
         self.control.taken.take_in(&self.control.socket)
     }
 
+    /// Puts memory that will be passed on the quota of the peer's user, if there is one. What to pass.
+    ///
+    /// # Errors
+    /// [`Shortage`]: the user has too much already.
+    pub fn lend<'s>(&self, sealed: &'s Snapshot) -> Result<BorrowedFd<'s>, Shortage> {
+        let Some(lender) = &self.lender else { return Ok(sealed.as_fd()) };
+        let over = |OverQuota { bytes, .. }| Shortage { resource: Resource::Quota, bytes, code: 0 };
+        sealed.lend(lender).map_err(over)
+    }
+
     /// Passes a message of its own memory, for the attach record `id`.
     ///
     /// # Errors
@@ -154,7 +165,7 @@ impl Link {
         sealed: &Snapshot,
     ) -> Result<(), Shortage> {
         let attachment = Attachment { id, generation, len: sealed.len() as u64 };
-        control::pass_attachment(&self.control.socket, attachment, sealed.as_fd())
+        control::pass_attachment(&self.control.socket, attachment, self.lend(sealed)?)
     }
 
     /// Takes the memory of the attach record `id`, checks it and maps it.
@@ -176,7 +187,10 @@ impl Link {
     pub(super) fn offer_lane(&mut self, epoch: Epoch) -> Result<(), Shortage> {
         let bytes = epoch.size.size();
         let size = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let made = OwnRegion::create(&self.lane_name, size, |_| {});
+        let made = match &self.lender {
+            Some(lender) => OwnRegion::lend(lender, &self.lane_name, size, |_| {}),
+            None => OwnRegion::create(&self.lane_name, size, |_| {}),
+        };
         let (lane, fd) = made.map_err(|error| error.shortage(bytes))?;
         control::pass_lane(&self.control.socket, epoch, fd.as_fd())?;
         self.offered = Some(lane);

@@ -16,6 +16,7 @@ use bellwire_core::wire::{Doorbell, PAGE_SIZE};
 use bellwire_core::{
     Bell, Instant, Limits, OwnMemory, Park, PeerFault, PeerMemory, Port, Woken, Word,
 };
+use bellwire_transport::Lender;
 use rustix::io::Errno;
 
 use crate::doorbell::Event;
@@ -94,6 +95,7 @@ pub struct Link {
     process: Option<Process>,
     cancel: Arc<Cancel>,
     lane_name: Box<str>,
+    lender: Option<Lender>,
     // The own lane's next epoch, passed and not written yet.
     offered: Option<OwnRegion>,
     // What an event loop polls, once it has asked for it.
@@ -121,12 +123,20 @@ impl Link {
             process: parts.process,
             cancel: Arc::default(),
             lane_name: parts.lane_name.into(),
+            lender: None,
             offered: None,
             gathered: OnceLock::new(),
         };
         link.choose_doorbell(parts.doorbell)?;
         spare::keep();
         Ok(link)
+    }
+
+    /// Puts memory that is made for the peer from now on, or passed to it, on its user's quota.
+    #[must_use]
+    pub fn on_quota_of(mut self, lender: Lender) -> Self {
+        self.lender = Some(lender);
+        self
     }
 
     /// Changes the doorbell that this end wants to be rung by. The peer may ring by the old one for a

@@ -1,8 +1,9 @@
 use std::os::fd::AsFd;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use bellwire_core::lane::Epoch;
+use bellwire_core::resize::{Resource, Shortage};
 use bellwire_core::sync::{AtomicBool, Ordering};
 use bellwire_core::wire::{
     Attach, Attachment, CloseReason, Doorbell, MAX_CONTROL, Message, Ready, SessionState,
@@ -11,10 +12,11 @@ use bellwire_core::{Bell, Geometry, OwnMemory, Park, PeerFault, PeerMemory, Port
 use bellwire_memfd::doorbell::Eventfd;
 use bellwire_memfd::life::{LIFE_OFFSET, LifeLock};
 use bellwire_memfd::link::{Link, LinkError};
-use bellwire_memfd::region::OwnRegion;
+use bellwire_memfd::memory::{Lender, MemoryPool, Quota};
+use bellwire_memfd::region::{OwnRegion, PeerRegion};
 use bellwire_memfd::{clock, pass, poll};
 
-use crate::support::{links, patience, thread_id, wait_until_parked};
+use crate::support::{links, patience, socket_pair, thread_id, wait_until_parked};
 
 const ALL: [Doorbell; 3] = [Doorbell::Futex, Doorbell::Eventfd, Doorbell::Socket];
 
@@ -197,6 +199,39 @@ fn memory_on_the_socket_is_kept_for_its_record_and_the_wait_goes_on() {
     assert_eq!(empty, Some(pass::ReceiveError::WouldBlock), "all was taken off the socket");
     waiter.follow(epoch).unwrap();
     assert_eq!((waiter.fault(), waiter.peer().lane.size()), (None, 8192));
+}
+
+#[test]
+fn lanes_that_a_peer_keeps_are_on_its_users_quota() {
+    let (sender, peer) = links(Doorbell::Socket, Doorbell::Futex);
+    let pool = Arc::new(MemoryPool::new(1 << 20, Box::new(())));
+    let quota = Arc::new(Quota::new(1 << 20, pool));
+    let mut sender = sender.on_quota_of(Lender { quota: Arc::clone(&quota), is_watching: true });
+    let size = Geometry::new(256 << 10).unwrap();
+    let mut kept = Vec::new();
+    let mut grow = |kept: &mut Vec<_>, number| {
+        let epoch = Epoch { number, size };
+        sender.offer(epoch)?;
+        sender.adopt(epoch);
+        let received = pass::receive(peer.socket(), &mut [0; MAX_CONTROL], 1).unwrap();
+        kept.extend(received.into_objects());
+        Ok::<_, Shortage>(())
+    };
+    for number in 2..=5 {
+        grow(&mut kept, number).unwrap();
+    }
+    assert_eq!(grow(&mut kept, 6).unwrap_err().resource, Resource::Quota);
+    assert_eq!(quota.held(), 1 << 20);
+    // One of them is mapped on, and another one on its way.
+    let map = PeerRegion::verify_and_map(kept.remove(0), 256 << 10).unwrap();
+    let (here, there) = socket_pair();
+    pass::send(here.as_fd(), &[1], &[kept.remove(0).as_fd()]).unwrap();
+    kept.clear();
+    grow(&mut kept, 6).unwrap();
+    grow(&mut kept, 7).unwrap();
+    assert!(grow(&mut kept, 8).is_err());
+    drop((map, here, there));
+    grow(&mut kept, 8).unwrap();
 }
 
 #[test]

@@ -8,6 +8,7 @@ use bellwire_core::control::{self, Arrival, Courier};
 use bellwire_core::lane::Epoch;
 use bellwire_core::resize::{FollowError, Resource, Shortage};
 use bellwire_core::wire::{Attachment, MAX_CONTROL};
+use bellwire_transport::OverQuota;
 use windows_sys::Win32::Foundation::ERROR_BROKEN_PIPE;
 
 use super::Link;
@@ -89,6 +90,16 @@ impl Link {
         self.control.borrow_mut().take_in(self)
     }
 
+    /// Puts memory that will be passed on the quota of the peer's user, if there is one. What to pass.
+    ///
+    /// # Errors
+    /// [`Shortage`]: the user has too much already.
+    pub fn lend<'s>(&self, sealed: &'s Snapshot) -> Result<BorrowedHandle<'s>, Shortage> {
+        let Some(lender) = &self.lender else { return Ok(sealed.as_handle()) };
+        let over = |OverQuota { bytes, .. }| Shortage { resource: Resource::Quota, bytes, code: 0 };
+        sealed.lend(lender).map_err(over)
+    }
+
     /// Passes a message of its own memory, for the attach record `id`.
     ///
     /// # Errors
@@ -100,7 +111,7 @@ impl Link {
         sealed: &Snapshot,
     ) -> Result<(), Shortage> {
         let attachment = Attachment { id, generation, len: sealed.len() as u64 };
-        control::pass_attachment(self, attachment, sealed.as_handle())
+        control::pass_attachment(self, attachment, self.lend(sealed)?)
     }
 
     /// Takes the memory of the attach record `id`, checks it and maps it; that of a peer that is not trusted is copied.
@@ -123,7 +134,10 @@ impl Link {
     pub(super) fn offer_lane(&mut self, epoch: Epoch) -> Result<(), Shortage> {
         let bytes = epoch.size.size();
         let size = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let made = OwnRegion::create("lane", size, |_| {});
+        let made = match &self.lender {
+            Some(lender) => OwnRegion::lend(lender, "lane", size, |_| {}),
+            None => OwnRegion::create("lane", size, |_| {}),
+        };
         let (lane, section) = made.map_err(|error| error.shortage(bytes))?;
         control::pass_lane(self, epoch, section.as_handle())?;
         self.offered = Some(lane);

@@ -15,6 +15,7 @@ use bellwire_core::wire::{Doorbell, PAGE_SIZE};
 use bellwire_core::{
     Bell, Instant, Limits, OwnMemory, Park, PeerFault, PeerMemory, Port, Woken, Word,
 };
+use bellwire_transport::Lender;
 
 use crate::doorbell::{Cancel, Event};
 use crate::handle::{Access, duplicate};
@@ -92,6 +93,8 @@ pub struct Link {
     cancel: Cancel,
     control: RefCell<Control<Self>>,
     trusts_peer: bool,
+    // On whose quota memory is that is made for the peer.
+    lender: Option<Lender>,
     // The own lane's next epoch, passed and not written yet.
     offered: Option<OwnRegion>,
     // What rings the own event for everything else that may happen, once an event loop has asked for it.
@@ -136,9 +139,17 @@ impl Link {
             cancel: Cancel::new(),
             control: RefCell::new(Control::new(limits)),
             trusts_peer,
+            lender: None,
             offered: None,
             gathered: OnceCell::new(),
         })
+    }
+
+    /// Puts memory that is made for the peer from now on, or passed to it, on its user's quota.
+    #[must_use]
+    pub fn on_quota_of(mut self, lender: Lender) -> Self {
+        self.lender = Some(lender);
+        self
     }
 
     /// The doorbell that this end wants to be rung by.

@@ -1,0 +1,134 @@
+//! What clients make this process hold, on an account of their user.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bellwire_core::{Geometry, Instant, Limits};
+
+use super::ServerConfig;
+use crate::transport::memory::{self, Lender, MemoryPool, Quota};
+use crate::transport::peer::User;
+
+/// Of the memory that this process may have, what all clients together get by default: half.
+const POOL_SHARE: u64 = 2;
+/// When it is asked for the first time, and the last, whether clients have given back what sessions left that are over:
+/// each time eight times later. After that, when the reactor is awake anyway.
+const FIRST_LOOK: Duration = Duration::from_millis(20);
+const LAST_LOOK: Duration = Duration::from_secs(11);
+/// Of how many pieces of memory of a user it is asked at a time.
+const MOST_ASKED: usize = 256;
+/// Users of whom nothing is held are forgotten when there are so many.
+const MOST_IDLE: usize = 1024;
+
+/// The quotas of all users whose clients have come.
+#[derive(Debug)]
+pub(super) struct Quotas {
+    pool: Arc<MemoryPool>,
+    /// What one user's clients may hold, in bytes.
+    per_user: u64,
+    /// The sessions that they may have.
+    sessions_per_user: usize,
+    users: HashMap<User, Share>,
+    /// Pieces of memory that clients kept, and when that was looked at last.
+    kept: usize,
+    looked: Instant,
+    /// When it is looked at next, and how long after the last time that is.
+    look: Option<(Instant, Duration)>,
+}
+
+/// What a user's sessions share. Each holds a clone.
+#[derive(Clone, Debug)]
+pub(super) struct Share {
+    pub(super) quota: Arc<Quota>,
+    /// Held by each session, so that they can be counted.
+    session: Arc<()>,
+}
+
+impl Quotas {
+    pub(super) fn new(config: &ServerConfig) -> Self {
+        let (available, gauge) = memory::limit();
+        let all = config.max_memory.unwrap_or(available / POOL_SHARE);
+        let per_user = config.max_memory_per_user.unwrap_or(all / 4 * 3).min(all);
+        let sessions = config.max_sessions_per_user;
+        let sessions_per_user = sessions.unwrap_or(config.max_sessions - config.max_sessions / 4);
+        let pool = Arc::new(MemoryPool::new(all, gauge));
+        let users = HashMap::new();
+        Self {
+            pool,
+            per_user,
+            sessions_per_user,
+            users,
+            kept: 0,
+            looked: Instant::default(),
+            look: None,
+        }
+    }
+
+    /// Limits for one session that leave other sessions of its user something.
+    pub(super) fn bound(&self, limits: Limits) -> Limits {
+        let most = Geometry::new(1 << (self.per_user / 4).checked_ilog2().unwrap_or(0).min(30));
+        let most = most.unwrap_or(Geometry::SMALLEST);
+        Limits {
+            max_message: limits.max_message.min((self.per_user / 4).max(1)),
+            max_lane: limits.max_lane.min(most),
+            max_shared_bytes_per_session: limits
+                .max_shared_bytes_per_session
+                .min((self.per_user / 2).max(Limits::MIN_SHARED)),
+        }
+    }
+
+    /// A user's share, for one more session. An error says how many it has.
+    pub(super) fn share(&mut self, user: User) -> Result<Share, usize> {
+        if self.users.len() >= MOST_IDLE {
+            self.users.retain(|_, share| share.sessions() > 0 || !share.quota.is_idle());
+        }
+        let share = self.users.entry(user).or_insert_with(|| Share {
+            quota: Arc::new(Quota::new(self.per_user, Arc::clone(&self.pool))),
+            session: Arc::default(),
+        });
+        let sessions = share.sessions();
+        if sessions < self.sessions_per_user { Ok(share.clone()) } else { Err(sessions) }
+    }
+
+    /// When to wake up to look what was given back, if clients keep memory of sessions that are over.
+    pub(super) fn next_look(&mut self, now: Instant) -> Option<Instant> {
+        let kept = self.pool.kept();
+        if kept > self.kept {
+            self.look = Some((now.after(FIRST_LOOK), FIRST_LOOK));
+        } else if kept > 0 && self.look.is_none() && now.since(self.looked) >= FIRST_LOOK {
+            self.look_around(now);
+        }
+        self.kept = kept;
+        self.look.map(|(at, _)| at)
+    }
+
+    /// Looks what was given back, if it is time to.
+    pub(super) fn reclaim(&mut self, now: Instant) {
+        let Some((_, after)) = self.look.filter(|(at, _)| now >= *at) else { return };
+        self.look_around(now);
+        self.kept = self.pool.kept();
+        let after = after * 8;
+        let goes_on = self.kept > 0 && after <= LAST_LOOK;
+        self.look = goes_on.then(|| (now.after(after), after));
+    }
+
+    fn look_around(&mut self, now: Instant) {
+        self.looked = now;
+        for share in self.users.values() {
+            share.quota.reclaim(now, MOST_ASKED);
+        }
+    }
+}
+
+impl Share {
+    /// How many sessions hold it, seen from the one that is kept.
+    fn sessions(&self) -> usize {
+        Arc::strong_count(&self.session) - 1
+    }
+
+    /// On whose quota a session's memory is.
+    pub(super) fn lender(&self, is_watching: bool) -> Lender {
+        Lender { quota: Arc::clone(&self.quota), is_watching }
+    }
+}

@@ -1,0 +1,212 @@
+//! What a user's clients make a server hold: it is counted, bounded, refused above that, and free again afterwards.
+
+use std::os::fd::OwnedFd;
+
+use bellwire::{CallError, Client, ClientConfig, Geometry, Limits, ServerConfig, Status};
+use bellwire_core::wire::{Header, Kind, MORE, RefuseCode};
+
+use crate::support::guard::{PATIENCE, until};
+use crate::support::house::{House, patient};
+use crate::support::rogue::{Rogue, RogueSession};
+use crate::support::services::{Echo, Hold, numbers};
+
+const KIB: u64 = 1 << 10;
+
+/// A server that has half a megabyte for each user's clients: some 25 sessions.
+fn frugal() -> ServerConfig {
+    ServerConfig {
+        max_memory: Some(1024 * KIB),
+        max_memory_per_user: Some(512 * KIB),
+        ..ServerConfig::default()
+    }
+}
+
+/// Goes as far as WELCOME: what the server passed, or why it refused.
+fn enter(house: &House) -> Result<(Rogue, Vec<OwnedFd>), String> {
+    use bellwire_core::wire::Message;
+    let rogue = Rogue::connect(house.run_dir(), "echo");
+    rogue.send(&Message::Hello(rogue.hello), &[]);
+    match rogue.receive() {
+        Some((Message::Welcome(_), fds)) => Ok((rogue, fds)),
+        Some((Message::Refuse(refuse), _)) if refuse.code == RefuseCode::Quota => {
+            Err(refuse.reason().to_owned())
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Opens and closes sessions and keeps what `keep` makes of the memory that it was passed, until it is refused.
+fn kept_until_refused<K>(house: &House, keep: impl Fn(OwnedFd) -> K) -> Vec<K> {
+    let mut kept = Vec::new();
+    for _ in 0..1000 {
+        match enter(house) {
+            Ok((_, fds)) => kept.extend(fds.into_iter().take(2).map(&keep)),
+            Err(reason) => {
+                assert!(reason.contains("memory"), "{reason}");
+                return kept;
+            }
+        }
+    }
+    panic!("nobody minds that {} regions are kept", kept.len());
+}
+
+#[test]
+fn memory_that_a_client_keeps_counts_after_its_sessions_are_over() {
+    let house = House::with(frugal());
+    let mut open: Client<Echo> = house.client();
+    let kept = kept_until_refused(&house, |fd| fd);
+    assert!((20..=60).contains(&kept.len()), "{}", kept.len());
+    assert_eq!(open.call(&vec![1]).unwrap(), [1], "who is in goes on");
+    drop(kept);
+    assert!(enter(&house).is_ok(), "what was given back counts no more");
+}
+
+#[test]
+fn memory_that_a_client_keeps_mapped_or_opened_anew_counts_as_well() {
+    let house = House::with(frugal());
+    let reopened = kept_until_refused(&house, |fd| {
+        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&fd));
+        std::fs::File::open(path).unwrap()
+    });
+    drop(reopened);
+    let mapped = kept_until_refused(&house, |fd| {
+        let size = usize::try_from(rustix::fs::fstat(&fd).unwrap().st_size).unwrap();
+        bellwire_memfd::region::PeerRegion::verify_and_map(fd, size).unwrap()
+    });
+    assert!(mapped.len() >= 20, "{}", mapped.len());
+    drop(mapped);
+    assert!(enter(&house).is_ok());
+}
+
+#[test]
+fn sessions_of_one_user_are_counted_and_leave_others_some() {
+    let house = House::with(ServerConfig { max_sessions: 8, ..ServerConfig::default() });
+    let held: Vec<_> = (0..6).map(|_| enter(&house).ok().unwrap()).collect();
+    let Err(reason) = enter(&house) else { panic!("nobody counts") };
+    assert!(reason.contains("max_sessions_per_user"), "{reason}");
+    drop(held);
+    until("their places are free", || enter(&house).is_ok());
+}
+
+#[test]
+fn snapshots_that_a_client_keeps_are_on_its_quota_and_it_is_told_to_come_again() {
+    let house = House::with(frugal());
+    let mut rogue = Rogue::connect(house.run_dir(), "numbers").open();
+    let mut kept = Vec::new();
+    let mut id = 0;
+    let mut ask = |rogue: &mut RogueSession, generation: u64| {
+        house.numbers.publish(&numbers(generation, 10_000)).unwrap();
+        id += 1;
+        // Requests and answers without a payload are equally long.
+        let at = rogue.tail;
+        rogue.put(Header::new(Kind::Request, Status::Ok, id, 0), &[]);
+        rogue.answer(at).1
+    };
+    for generation in 1..100 {
+        match ask(&mut rogue, generation) {
+            Status::Ok => kept.push(rogue.control().1),
+            Status::Busy => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    // Of 80 kB each, out of 512.
+    assert!((4..=6).contains(&kept.len()), "{}", kept.len());
+    drop(kept);
+    assert_eq!(ask(&mut rogue, 100), Status::Ok);
+}
+
+#[test]
+fn requests_that_arrive_in_parts_are_bounded_for_all_sessions_of_a_user() {
+    let house =
+        House::with(ServerConfig { max_memory_per_user: Some(4 << 20), ..frugal_for(8 << 20) });
+    let mut rogues: Vec<_> =
+        (0..16).map(|_| Rogue::connect(house.run_dir(), "echo").open()).collect();
+    // Four of them fill the lane to its end.
+    let part = vec![7; 4080];
+    let send = |rogue: &mut RogueSession, more: bool| {
+        let header = Header::new(Kind::Request, Status::Ok, 1, 4080);
+        rogue.put(Header { flags: if more { MORE } else { 0 }, ..header }, &part);
+        rogue.sees(bellwire_core::Word::Head, rogue.tail);
+    };
+    // Half a megabyte each, eight in all: twice what the user may have.
+    for _ in 0..128 {
+        for rogue in &mut rogues {
+            send(rogue, true);
+        }
+    }
+    let statuses: Vec<_> = rogues
+        .iter_mut()
+        .map(|rogue| {
+            send(rogue, false);
+            rogue.answer(0).1
+        })
+        .collect();
+    let busy = statuses.iter().filter(|status| **status == Status::Busy).count();
+    assert!((4..=14).contains(&busy), "{statuses:?}");
+    drop(rogues);
+    let mut client: Client<Echo> = house.client();
+    until("the rest is free again", || client.call(&vec![1; 900_000]).is_ok());
+}
+
+fn frugal_for(bytes: u64) -> ServerConfig {
+    ServerConfig { max_memory: Some(bytes), ..ServerConfig::default() }
+}
+
+#[test]
+fn requests_that_wait_for_a_worker_are_on_the_quota_of_their_user() {
+    let house = House::with(ServerConfig { workers: 1, ..frugal() });
+    let mut first: Client<Hold> = house.client();
+    let session = first.session().unwrap();
+    session.submit(&1).unwrap();
+    house.arrivals.next();
+    // The worker is held: all of these wait.
+    let mut other: Client<Echo> =
+        house.client_with(ClientConfig { max_in_flight: 1000, ..patient() });
+    let echo = other.session().unwrap();
+    // Above a quota that is used up the server answers at once, so that the lane empties.
+    let submit = |_| {
+        let mut ticket = Err(CallError::WouldBlock);
+        until("there is room", || {
+            ticket = echo.submit(&vec![7; 8000]);
+            !matches!(ticket, Err(CallError::WouldBlock))
+        });
+        ticket.unwrap()
+    };
+    let tickets: Vec<_> = (0..200).map(submit).collect();
+    house.release();
+    let answers: Vec<_> = tickets.iter().map(|_| echo.wait_reply(PATIENCE).unwrap().1).collect();
+    let busy = answers
+        .iter()
+        .filter(|answer| matches!(answer, Err(CallError::Declined { status: Status::Busy })));
+    assert!((100..190).contains(&busy.count()));
+    assert_eq!(other.call(&vec![1]).unwrap(), [1]);
+}
+
+#[test]
+fn answers_that_nobody_reads_are_on_the_quota_of_their_user() {
+    // The lane of answers holds two and stays as it is: the third is kept.
+    let limits = Limits { max_lane: Geometry::DEFAULT, ..Limits::default() };
+    let house = House::with(ServerConfig { limits, ..frugal() });
+    let mut clients: Vec<Client<Echo>> = (0..20).map(|_| house.client()).collect();
+    for client in &mut clients {
+        let session = client.session().unwrap();
+        for _ in 0..3 {
+            until("there is room", || session.submit(&vec![7; 8000]).is_ok());
+        }
+    }
+    until("all were answered", || house.stats().answered == 60);
+    let mut short = 0;
+    for client in &mut clients {
+        let session = client.session().unwrap();
+        for _ in 0..3 {
+            match session.wait_reply(PATIENCE).unwrap().1 {
+                Ok(answer) => assert_eq!(answer, [7; 8000]),
+                Err(CallError::Declined { status: Status::Short }) => short += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+    // Of 160 kB that wait some 110 are within the quota, beside 20 sessions.
+    assert!((2..18).contains(&short), "{short}");
+    assert!(clients.iter_mut().all(|client| client.call(&vec![1; 8000]).is_ok()));
+}

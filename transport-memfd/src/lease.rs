@@ -1,0 +1,55 @@
+#![allow(unsafe_code, reason = "rustix has no leases: fcntl is called as the C library has it")]
+//! Whether a peer still has memory that it was lent.
+//!
+//! The kernel charges a memfd's pages to whoever made it, as long as anybody has it open or mapped. Nothing tells how many
+//! do, but a lease does: it is granted only where no other open file description of the inode is left
+//! ([`fcntl(2)`, `F_SETLEASE`](https://man7.org/linux/man-pages/man2/fcntl.2.html)). A description lives as long as its
+//! descriptors, its mappings, and the messages that it is in. One that `memfd_create` made is not counted, so the peer is
+//! sent a description that was opened anew, by way of `/proc`; whatever it opens itself is counted too.
+//!
+//! A descriptor that was opened with `O_PATH`, and an inotify watch, keep the inode and are not seen.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use bellwire_transport::{Charge, Lent, Loan};
+use rustix::fs::{Mode, OFlags};
+
+use crate::clock;
+
+/// A description of a memfd that no peer gets, by which to ask whether a peer still has another one. Clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct Watch(Arc<OwnedFd>);
+
+impl Watch {
+    /// And the description to send in place of `memfd`. `None` without `/proc`, or without descriptors.
+    pub(crate) fn begin(memfd: BorrowedFd<'_>) -> Option<(Self, OwnedFd)> {
+        let watch = open(memfd, OFlags::RDONLY)?;
+        Some((Self(Arc::new(watch)), open(memfd, OFlags::RDWR)?))
+    }
+
+    /// Counts `charge` until no peer has the memory any more.
+    pub(crate) fn loan(watch: Option<Self>, charge: Charge) -> Loan {
+        Loan::new(charge, watch.map(|watch| Box::new(watch) as Box<dyn Lent>), clock::now)
+    }
+}
+
+impl Lent for Watch {
+    fn is_returned(&self) -> bool {
+        let lease = |kind: i32| {
+            // SAFETY: the descriptor is open, and F_SETLEASE takes an integer.
+            unsafe { libc::fcntl(self.0.as_raw_fd(), libc::F_SETLEASE, kind) == 0 }
+        };
+        let is_granted = lease(libc::F_WRLCK);
+        if is_granted {
+            lease(libc::F_UNLCK);
+        }
+        is_granted
+    }
+}
+
+/// Opens a memfd anew. Its path is this thread's own, and the file one that this process made: neither can block.
+fn open(memfd: BorrowedFd<'_>, access: OFlags) -> Option<OwnedFd> {
+    let path = format!("/proc/thread-self/fd/{}", memfd.as_fd().as_raw_fd());
+    rustix::fs::open(path, access | OFlags::CLOEXEC, Mode::empty()).ok()
+}
