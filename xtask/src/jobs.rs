@@ -15,7 +15,7 @@ pub(crate) struct Job {
 }
 
 /// Every check, the quick ones first.
-pub(crate) const JOBS: [Job; 17] = [
+pub(crate) const JOBS: [Job; 18] = [
     Job { name: "fmt", about: "the code is formatted" },
     Job { name: "rules", about: "the rules of this repository that no lint knows" },
     Job {
@@ -35,6 +35,10 @@ pub(crate) const JOBS: [Job; 17] = [
     Job {
         name: "soak",
         about: "processes killed, stopped and restarted for a minute; nothing lost or left",
+    },
+    Job {
+        name: "hostile",
+        about: "what a peer can make a server hold, in a memory cgroup of 64 MiB",
     },
     Job { name: "trace", about: "the tracer: lints, tests as root, and a static build" },
     Job { name: "windows", about: "core for Windows and for no operating system at all" },

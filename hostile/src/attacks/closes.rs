@@ -1,0 +1,68 @@
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::thread;
+use std::time::Duration;
+
+use bellwire_core::lane::Epoch;
+use bellwire_core::wire::{Attach, Message};
+use rustix::net::sockopt::{set_socket_linger, set_socket_send_buffer_size};
+
+use crate::wire::{Target, pause, send};
+
+/// Sockets with data that nobody reads and a long linger, as page and lane, as the next lane, and on the socket with no
+/// meaning. Whoever closes the last descriptor of one waits: now and then that is a thread of this process.
+pub(super) fn run(target: &Target) {
+    thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                let mut unread = Vec::new();
+                for round in 0_u64.. {
+                    let _ = once(target, round, &mut unread);
+                    if unread.len() > 500 {
+                        unread.clear();
+                    }
+                }
+            });
+        }
+    });
+}
+
+fn once(target: &Target, round: u64, unread: &mut Vec<TcpStream>) -> Option<()> {
+    let (one, two) = (slow_to_close(unread)?, slow_to_close(unread)?);
+    let fds = [one.as_fd(), two.as_fd()];
+    let (socket, _session) = if round.is_multiple_of(4) {
+        let (socket, session, _) = target.enter("echo")?;
+        send(&socket, &Message::Attach(Attach { session }), &fds);
+        (Some(socket), None)
+    } else {
+        let session = target.open("echo")?;
+        let next = Epoch::first(target.lane).next(target.lane);
+        match round % 4 {
+            1 => _ = send(&session.socket, &Message::Ring, &fds),
+            2 => _ = send(&session.socket, &Message::Lane(next), &[one.as_fd()]),
+            _ => _ = bellwire_memfd::pass::send(session.socket.as_fd(), &[], &fds),
+        }
+        (None, Some(session))
+    };
+    // Before the server's, which shall be the last.
+    drop((one, two));
+    // Some are closed with these in their queue.
+    if !round.is_multiple_of(8) {
+        pause::<()>();
+    }
+    drop(socket);
+    Some(())
+}
+
+fn slow_to_close(unread: &mut Vec<TcpStream>) -> Option<OwnedFd> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).ok()?;
+    let mut sender = TcpStream::connect(listener.local_addr().ok()?).ok()?;
+    unread.push(listener.accept().ok()?.0);
+    set_socket_send_buffer_size(&sender, 4_096).ok()?;
+    sender.set_nonblocking(true).ok()?;
+    while sender.write(&[0; 1 << 16]).is_ok() {}
+    sender.set_nonblocking(false).ok()?;
+    set_socket_linger(&sender, Some(Duration::from_secs(30))).ok()?;
+    Some(sender.into())
+}

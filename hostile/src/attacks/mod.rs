@@ -1,0 +1,116 @@
+//! The attacks: for each thing that a peer can make a server hold, a client that maximises it. None of them ends.
+
+mod attachments;
+mod closes;
+mod connects;
+mod descriptors;
+mod lanes;
+mod pads;
+mod queue;
+mod records;
+mod sessions;
+mod sparse;
+mod switches;
+mod unfinished;
+mod unread;
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::wire::Target;
+
+/// One way to make a server hold something.
+#[derive(Debug)]
+pub struct Attack {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it does.
+    pub about: &'static str,
+    /// Workers of the server that it is for.
+    pub workers: usize,
+    /// Goes on for ever.
+    pub run: fn(&Target),
+}
+
+const fn attack(name: &'static str, about: &'static str, run: fn(&Target)) -> Attack {
+    Attack { name, about, workers: 0, run }
+}
+
+const fn queued(name: &'static str, about: &'static str, run: fn(&Target)) -> Attack {
+    Attack { name, about, workers: 2, run }
+}
+
+/// All of them.
+pub static ATTACKS: [Attack; 26] = [
+    attack(
+        "sessions-kept",
+        "opens and closes sessions, keeps the server's pages and lanes",
+        sessions::kept,
+    ),
+    attack("sessions-by-path", "the same, keeping O_PATH descriptors alone", sessions::by_path),
+    attack("sessions-idle", "opens as many sessions as it can, and does nothing", sessions::idle),
+    attack("lanes-kept", "has lanes grow and trimmed, keeps each", lanes::kept),
+    attack(
+        "attachments-kept",
+        "asks for answers in memfds, never takes them",
+        attachments::untaken,
+    ),
+    attack("attachments-mapped", "takes them, and keeps each", attachments::kept),
+    attack("snapshots-kept", "keeps every generation of a snapshot", attachments::snapshots),
+    attack("parts", "64 messages in parts up to max_message that never end", unfinished::parts),
+    attack("unread", "200 sessions ask for 1 MiB again and again, and read nothing", unread::run),
+    queued("unread-workers", "the same of a server with workers", unread::run),
+    queued("queue", "64 sessions keep 1 000 requests of 8 KB each queued", queue::flood),
+    queued("queue-left", "queues requests, leaves, and comes again", queue::left),
+    attack("sparse-attachments", "requests in memfds without pages", sparse::attachments),
+    attack("sparse-lanes", "lanes without pages", sparse::lanes),
+    attack("pads", "100 sessions publish 65 536 pads by each store", pads::run),
+    attack("closes", "descriptors whose close blocks, everywhere", closes::run),
+    attack("records", "cancels, trims and empty batches without pause", records::small),
+    attack("batches", "batches of a million items", records::batches),
+    attack(
+        "malformed",
+        "requests that are answered malformed, in 100 sessions",
+        records::malformed,
+    ),
+    attack("minimal", "minimal requests without pause in 100 sessions", records::minimal),
+    attack("switches", "lanes that go on in another memfd without pause", switches::run),
+    attack("connects", "thousands connect and say nothing", connects::silent),
+    attack("hellos", "thousands say HELLO and nothing more", connects::hello),
+    attack("attaches", "attaches memory that is refused, again and again", connects::attach),
+    attack(
+        "descriptors",
+        "1 000 sessions with eight descriptors each on the socket",
+        descriptors::queued,
+    ),
+    attack("empty-messages", "control messages without a byte, without pause", descriptors::empty),
+];
+
+/// The attack of that name.
+pub fn named(name: &str) -> Option<&'static Attack> {
+    ATTACKS.iter().find(|attack| attack.name == name)
+}
+
+/// Keeps so many processors busy, as an attack did.
+pub fn be_busy(mut processors: f64) -> ! {
+    while processors > 1.0 {
+        thread::spawn(|| burn(1.0));
+        processors -= 1.0;
+    }
+    burn(processors)
+}
+
+/// Keeps one processor busy for that share of each millisecond.
+fn burn(share: f64) -> ! {
+    let period = Duration::from_millis(1);
+    let busy = period.mul_f64(share.clamp(0.0, 1.0));
+    loop {
+        let start = Instant::now();
+        while start.elapsed() < busy {
+            std::hint::spin_loop();
+        }
+        if busy < period {
+            thread::sleep(period.saturating_sub(start.elapsed()));
+        }
+    }
+}
