@@ -6,14 +6,16 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bellwire_core::resize::Shortage;
 
+use crate::transport::memory;
 use crate::transport::snapshot::{Snapshot, SnapshotBuilder, SnapshotMap};
 use crate::{Malformed, Message};
 
 /// Buffers below this many bytes are cheap to allocate and not kept.
 pub(crate) const WORTH_KEEPING: usize = 64 << 10;
-/// Buffers that are kept at most, and the bytes that they may have together.
+/// Buffers that are kept at most, and the bytes that they may have together: less where this process may have little.
 const MOST_KEPT: usize = 4;
 const MOST_KEPT_BYTES: usize = 64 << 20;
+const KEPT_SHARE: u64 = 32;
 
 /// Buffers whose pages this process has already: fresh ones cost some 2 µs per 4 KiB.
 static KEPT: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
@@ -152,6 +154,15 @@ pub(crate) fn refill(buffer: &mut Vec<u8>) {
     }
 }
 
+/// The bytes that kept buffers may have together.
+fn most_kept() -> usize {
+    static MOST: OnceLock<usize> = OnceLock::new();
+    *MOST.get_or_init(|| {
+        let share = usize::try_from(memory::limit().0 / KEPT_SHARE).unwrap_or(usize::MAX);
+        share.min(MOST_KEPT_BYTES)
+    })
+}
+
 /// Gives the buffers back that are kept for later payloads.
 pub(crate) fn release_buffers() {
     kept().clear();
@@ -208,7 +219,7 @@ impl Drop for Buffer {
         }
         let mut kept = kept();
         let bytes: usize = kept.iter().map(Vec::len).sum();
-        if kept.len() < MOST_KEPT && bytes + self.bytes.len() <= MOST_KEPT_BYTES {
+        if kept.len() < MOST_KEPT && bytes + self.bytes.len() <= most_kept() {
             kept.push(std::mem::take(&mut self.bytes));
         }
     }

@@ -126,6 +126,11 @@ impl Answer {
         self.payload.as_deref().unwrap_or(&self.bytes)
     }
 
+    /// How many bytes it has.
+    pub(super) fn len(&self) -> usize {
+        self.payload.as_ref().map_or(self.bytes.len(), Payload::len)
+    }
+
     /// The bytes, to be kept until they are sent. Nothing is copied.
     pub(super) fn keep(&mut self) -> Payload {
         self.payload.take().unwrap_or_else(|| {

@@ -92,7 +92,7 @@ pub struct ServerConfig {
     /// snapshots and messages that they were passed, also of sessions that are over as long as a client keeps them;
     /// requests that arrive in parts or wait for a worker, and answers that wait for room. What is above is refused: the
     /// session, the larger lane, the request or the answer. Limits of a session that would leave others nothing are lowered.
-    /// Default: half of what this process may have, by its memory cgroup or the machine.
+    /// Default: a quarter of what this process may have, by its memory cgroup or the machine.
     pub max_memory: Option<u64>,
     /// The same for the clients of one user. Default: three quarters of `max_memory`.
     pub max_memory_per_user: Option<u64>,

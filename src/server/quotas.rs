@@ -10,8 +10,11 @@ use super::ServerConfig;
 use crate::transport::memory::{self, Lender, MemoryPool, Quota};
 use crate::transport::peer::User;
 
-/// Of the memory that this process may have, what all clients together get by default: half.
-const POOL_SHARE: u64 = 2;
+/// Of the memory that this process may have, what all clients together get by default: a quarter. What is counted takes up to
+/// twice as much while it is copied, decoded and allocated anew.
+const POOL_SHARE: u64 = 4;
+/// Of a user's quota, what one message or lane may take: an eighth.
+const MESSAGE_SHARE: u64 = 8;
 /// When it is asked for the first time, and the last, whether clients have given back what sessions left that are over:
 /// each time eight times later. After that, when the reactor is awake anyway.
 const FIRST_LOOK: Duration = Duration::from_millis(20);
@@ -67,10 +70,10 @@ impl Quotas {
 
     /// Limits for one session that leave other sessions of its user something.
     pub(super) fn bound(&self, limits: Limits) -> Limits {
-        let most = Geometry::new(1 << (self.per_user / 4).checked_ilog2().unwrap_or(0).min(30));
-        let most = most.unwrap_or(Geometry::SMALLEST);
+        let message = (self.per_user / MESSAGE_SHARE).max(1);
+        let most = Geometry::new(1 << message.ilog2().min(30)).unwrap_or(Geometry::SMALLEST);
         Limits {
-            max_message: limits.max_message.min((self.per_user / 4).max(1)),
+            max_message: limits.max_message.min(message),
             max_lane: limits.max_lane.min(most),
             max_shared_bytes_per_session: limits
                 .max_shared_bytes_per_session

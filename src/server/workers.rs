@@ -16,8 +16,8 @@ pub(super) struct Job {
     pub(super) caller: Caller,
     pub(super) handler: Arc<dyn Call>,
     pub(super) request: Parcel,
-    /// Of the request, on its user's quota.
-    pub(super) _charge: Charge,
+    /// Of the request, on its user's quota; of the answer, when there is one.
+    pub(super) charge: Charge,
 }
 
 /// A request that was taken away from its session's buffers.
@@ -35,6 +35,8 @@ pub(super) struct Done {
     pub(super) id: u64,
     pub(super) status: Status,
     pub(super) answer: Answer,
+    /// Until the answer is in the lane, or kept.
+    pub(super) _charge: Charge,
 }
 
 /// A fixed number of threads that run handlers.
@@ -181,8 +183,14 @@ impl Desk {
                     job.handler.call(&job.caller, Request::Mapped(payload), &mut answer)
                 }
             };
-            let (slot, session, id) = (job.slot, job.caller.session, job.id);
-            lock(&self.done).push(Done { slot, session, id, status, answer });
+            let (slot, session, id, mut charge) =
+                (job.slot, job.caller.session, job.id, job.charge);
+            let is_over = charge.resize(answer.len() as u64).is_err();
+            let status = if is_over && status == Status::Ok { Status::Short } else { status };
+            if is_over {
+                answer.clear();
+            }
+            lock(&self.done).push(Done { slot, session, id, status, answer, _charge: charge });
             self.bell.ring();
         }
     }

@@ -12,9 +12,10 @@ const MOST_OUTSTANDING: usize = 256;
 const MOST_ASKED: usize = 32;
 /// How long memory counts of which the system does not tell when a peer has given it back.
 const UNTOLD: Duration = Duration::from_secs(60);
-/// When memory is scarce a user may still be lent a little: this part of its limit in [`PERIOD`].
-const SHARE_WHEN_SCARCE: u64 = 64;
-const PERIOD: Duration = Duration::from_secs(10);
+/// After so long what a user was lent counts half, for when memory is scarce.
+const HALF_LIFE: Duration = Duration::from_secs(60);
+/// Who was lent less than this part of its limit goes on then, whatever others were lent.
+const MODEST: u64 = 8;
 
 /// The memory that all peers together may make this process hold.
 pub struct MemoryPool {
@@ -22,6 +23,7 @@ pub struct MemoryPool {
     held: AtomicU64,
     /// Pieces of memory that are known to be kept.
     kept: AtomicUsize,
+    recent: Mutex<Recent>,
     gauge: Box<dyn Gauge>,
 }
 
@@ -43,7 +45,7 @@ impl Gauge for () {
 pub enum Pressure {
     /// There is enough.
     Low,
-    /// Each user gets a little.
+    /// Who was lent most of what was lent of late gets no more.
     Scarce,
     /// Nobody gets any.
     Critical,
@@ -128,7 +130,7 @@ struct Outstanding {
     since: Instant,
 }
 
-/// Bytes that were lent in a period.
+/// Bytes that were lent of late.
 #[derive(Default)]
 struct Recent {
     since: Instant,
@@ -138,7 +140,13 @@ struct Recent {
 impl MemoryPool {
     /// One of `limit` bytes.
     pub fn new(limit: u64, gauge: Box<dyn Gauge>) -> Self {
-        Self { limit, held: AtomicU64::new(0), kept: AtomicUsize::new(0), gauge }
+        Self {
+            limit,
+            held: AtomicU64::new(0),
+            kept: AtomicUsize::new(0),
+            recent: Mutex::default(),
+            gauge,
+        }
     }
 
     /// Pieces of memory that peers still had when it was last asked about them, though nothing here uses them any more.
@@ -203,10 +211,11 @@ impl Quota {
             return Err(self.refusal(bytes, OverQuotaReason::Outstanding));
         }
         let charge = self.charge(bytes)?;
-        let recent = self.note_recent(bytes, now);
+        let all = lock(&self.pool.recent).add(bytes, now);
+        let own = lock(&self.recent).add(bytes, now);
         match self.pool.gauge.pressure(bytes) {
             Pressure::Low => Ok(charge),
-            Pressure::Scarce if recent <= self.limit / SHARE_WHEN_SCARCE => Ok(charge),
+            Pressure::Scarce if own <= (all / 2).max(self.limit / MODEST) => Ok(charge),
             _ => Err(self.refusal(bytes, OverQuotaReason::System)),
         }
     }
@@ -240,15 +249,6 @@ impl Quota {
         }
     }
 
-    fn note_recent(&self, bytes: u64, now: Instant) -> u64 {
-        let mut recent = lock(&self.recent);
-        if now.since(recent.since) >= PERIOD {
-            *recent = Recent { since: now, bytes: 0 };
-        }
-        recent.bytes = recent.bytes.saturating_add(bytes);
-        recent.bytes
-    }
-
     fn release(&self, bytes: u64) {
         self.held.fetch_sub(bytes, Ordering::Relaxed);
         self.pool.held.fetch_sub(bytes, Ordering::Relaxed);
@@ -257,6 +257,21 @@ impl Quota {
     #[cold]
     fn refusal(&self, bytes: u64, why: OverQuotaReason) -> OverQuota {
         OverQuota { bytes, held: self.held(), limit: self.limit, why }
+    }
+}
+
+impl Recent {
+    /// Adds bytes, and says how many there are.
+    fn add(&mut self, bytes: u64, now: Instant) -> u64 {
+        while self.bytes > 0 && now.since(self.since) >= HALF_LIFE {
+            self.since = self.since.after(HALF_LIFE);
+            self.bytes /= 2;
+        }
+        if self.bytes == 0 {
+            self.since = now;
+        }
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.bytes
     }
 }
 
@@ -455,14 +470,22 @@ mod tests {
     }
 
     #[test]
-    fn where_memory_is_scarce_a_user_is_lent_little_and_then_nothing() {
-        let (quota, pressure) = quota(6400, 6400);
+    fn where_memory_is_scarce_who_was_lent_most_gets_no_more_and_then_nobody() {
+        let (greedy, pressure) = quota(6400, 6400);
+        let modest = Arc::new(Quota::new(6400, Arc::clone(&greedy.pool)));
+        drop(greedy.charge_lent(1000, at(1)).unwrap());
+        drop(modest.charge_lent(100, at(1)).unwrap());
         *pressure.lock().unwrap() = Pressure::Scarce;
-        drop(quota.charge_lent(100, at(1)).unwrap());
-        assert_eq!(quota.charge_lent(1, at(2)).unwrap_err().why, OverQuotaReason::System);
-        assert_eq!(quota.held(), 0);
-        assert!(quota.charge_lent(100, at(11)).is_ok(), "another period has begun");
+        assert_eq!(greedy.charge_lent(1, at(2)).unwrap_err().why, OverQuotaReason::System);
+        assert_eq!(greedy.held(), 0);
+        assert!(modest.charge_lent(100, at(2)).is_ok());
+        // It is forgotten in time, while the other one goes on.
+        for minute in 1..10 {
+            drop(modest.charge_lent(1, at(60 * minute)).unwrap());
+        }
+        drop(modest.charge_lent(40, at(600)).unwrap());
+        assert!(greedy.charge_lent(1, at(600)).is_ok());
         *pressure.lock().unwrap() = Pressure::Critical;
-        assert!(quota.charge_lent(1, at(21)).is_err());
+        assert!(modest.charge_lent(1, at(601)).is_err());
     }
 }

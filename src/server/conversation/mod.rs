@@ -528,7 +528,7 @@ impl Conversation {
             return self.respond(id, Status::Busy, &[]);
         };
         let (slot, caller, handler) = (desk.slot, self.caller, handler.clone());
-        desk.workers.submit(Job { slot, id, caller, handler, request, _charge: charge });
+        desk.workers.submit(Job { slot, id, caller, handler, request, charge });
         Ok(())
     }
 
