@@ -105,7 +105,7 @@ mod service;
 mod session;
 mod stats;
 mod token;
-pub mod transport;
+mod transport;
 
 pub use bellwire_core::call::Ticket;
 pub use bellwire_core::lane::LaneStats;

@@ -1,7 +1,10 @@
-//! The platform's transport, for programs that look below sessions: diagnosis and tests.
+//! The platform's transport, under one name: the only place that tells operating systems apart.
 //!
-//! This is the one place that names it. What stands here is no part of what this crate promises: it changes with the
-//! transports, and only what both of them have works on either.
+//! It is not public, and changes with the transports. Tests that look below sessions include this file.
+//!
+//! ```compile_fail
+//! use bellwire::transport;
+//! ```
 
 #[cfg(not(windows))]
 pub use bellwire_memfd::*;

@@ -10,7 +10,7 @@ use crate::support::guard::until;
 use crate::support::house::{Dir, House, patient, reconcile_session};
 use crate::support::parked::Thread;
 use crate::support::services::{Echo, Hold};
-use bellwire::transport::endpoint::Endpoint;
+use crate::support::transport::endpoint::Endpoint;
 
 fn with_worker() -> House {
     House::with(ServerConfig { workers: 1, ..ServerConfig::default() })

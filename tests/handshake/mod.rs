@@ -3,9 +3,6 @@
 use std::thread;
 use std::time::Duration;
 
-use bellwire::transport::endpoint::{self, Endpoint};
-use bellwire::transport::pass::{Channel, ReceiveError};
-use bellwire::transport::poll;
 use bellwire::{CallError, Client, ErrorKind, RefuseCode, RunDir, Server, ServerConfig, Service};
 use bellwire_core::wire::{Doorbell, Hello, MAX_CONTROL, Message, PROTOCOL, Versions};
 use bellwire_core::{Geometry, Limits};
@@ -13,6 +10,9 @@ use bellwire_core::{Geometry, Limits};
 use crate::support::guard::{patience, until};
 use crate::support::house::{Dir, House, patient};
 use crate::support::services::{Echo, echo};
+use crate::support::transport::endpoint::{self, Endpoint};
+use crate::support::transport::pass::{Channel, ReceiveError};
+use crate::support::transport::poll;
 
 fn hello() -> Hello {
     Hello {

@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bellwire::transport::{clock, poll};
 use bellwire::{
     CallError, Caller, Client, ClientConfig, Doorbell, Executed, Geometry, HandlerError, Limits,
     Payload, RunDir, Server, ServerConfig, ServerStats, Service, Session, SessionStats, Ticket,
@@ -19,6 +18,7 @@ use crate::support::guard::{patience, until};
 use crate::support::house::{Dir, patient, reconcile, reconcile_session};
 use crate::support::pattern::{self, Dice, scatter};
 use crate::support::roles::{parse_stats, tell_stats};
+use crate::support::transport::{clock, poll};
 
 /// Set it to run one seed again, for instance the one that failed.
 const SEED: &str = "BELLWIRE_SEED";

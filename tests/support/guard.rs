@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use bellwire::transport::clock;
 use bellwire_core::Instant;
+
+use super::transport::clock;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -11,3 +11,9 @@ pub(crate) mod pattern;
 pub(crate) mod roles;
 pub(crate) mod services;
 pub(crate) mod spawn;
+#[allow(
+    unreachable_pub,
+    reason = "public for the library, which names the platform's transport in this file"
+)]
+#[path = "../../src/transport.rs"]
+pub(crate) mod transport;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use bellwire::transport::clock;
 use bellwire::{Client, Server, Service};
 use bellwire_core::sync::{AtomicBool, AtomicU64, Ordering};
+use bellwire_memfd::clock;
 
 use crate::support::guard::{PATIENCE, until};
 use crate::support::house::{Dir, patient};

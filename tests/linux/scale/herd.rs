@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use bellwire::transport::clock;
 use bellwire::{Client, ClientConfig, RunDir, State};
+use bellwire_memfd::clock;
 use rustix::thread::{ClockId, Timespec, clock_nanosleep_relative};
 
 use super::crowd;
