@@ -8,7 +8,8 @@
 //! kernel marks the mutex's lock word `FUTEX_OWNER_DIED` and wakes one waiter
 //! ([robust futexes](https://docs.kernel.org/locking/robust-futex-ABI.html)). The peer parks on that word
 //! beside the one that it waits for. It maps the page read-only, and nothing here is ever locked by two:
-//! what makes robust mutexes in shared memory dangerous, a peer that corrupts one, cannot happen.
+//! what makes robust mutexes in shared memory dangerous, a peer that corrupts one, cannot happen. Nor can this process do
+//! so: see [`OwnRange::take_life`](bellwire_transport::OwnRange::take_life).
 //!
 //! What it costs: the C library links the mutexes that a thread holds through their own memory, so a peer
 //! can read a few addresses of this process there. A peer of another user, to which addresses are a
@@ -21,15 +22,12 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use bellwire_core::sync::{AtomicU32, Ordering};
+pub use bellwire_core::wire::{LIFE_OFFSET, LIFE_SIZE};
 use rustix::io::Errno;
 
 use crate::mapping::Mapping;
 use crate::region::OwnRegion;
 
-/// Where the life word stands in a page, in bytes from its start.
-pub const LIFE_OFFSET: usize = 0x2c0;
-/// The bytes that are kept for it.
-pub const LIFE_SIZE: usize = 64;
 /// How many life words one thread holds at most. The kernel stops looking after 2048
 /// (`ROBUST_LIST_LIMIT`), and other mutexes of the thread count too.
 pub const MAX_PER_THREAD: usize = 1500;
@@ -53,30 +51,13 @@ pub enum LifeState {
     Unarmed,
 }
 
-/// Why a life word could not be armed. The session works without it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum LifeError {
-    /// The offset is not that of [`LIFE_SIZE`] aligned bytes inside the region.
-    #[error(
-        "no life word fits at offset {offset} of {size} bytes: it takes 64 bytes, aligned to 64"
-    )]
-    Place {
-        /// The offset given.
-        offset: usize,
-        /// The region's size in bytes.
-        size: usize,
-    },
-    /// The C library refused to make or lock the mutex.
-    #[error("cannot arm the life word: {source}")]
-    System {
-        /// What it said.
-        source: Errno,
-    },
-}
-
 /// A life word that this thread holds. Drop it on the same thread (it is not `Send`): the peer then sees
 /// [`LifeState::Unarmed`] and is woken. A thread that ends without dropping it has died for the peer.
+///
+/// ```compile_fail
+/// fn is_send<T: Send>() {}
+/// is_send::<bellwire_memfd::life::LifeLock>();
+/// ```
 #[derive(Debug)]
 pub struct LifeLock {
     mutex: NonNull<libc::pthread_mutex_t>,
@@ -96,45 +77,30 @@ pub const fn life_state(word: u32) -> LifeState {
     }
 }
 
-/// Arms the life word of `page` for the calling thread, if that can be done: the session works without it.
+/// Arms the life word of `page` for the calling thread, once in the life of a page. What lies there is the lock's from then
+/// on: see [`OwnRange::take_life`](bellwire_transport::OwnRange::take_life).
+///
+/// `None` when it was armed before, when this thread holds [`MAX_PER_THREAD`] already, or with a C library that refuses or
+/// whose mutexes look otherwise. The session works without it: the peer then goes by time slices.
 pub fn hold(page: &OwnRegion) -> Option<LifeLock> {
-    LifeLock::hold(page, LIFE_OFFSET).ok().flatten()
+    if HELD.get() >= MAX_PER_THREAD {
+        return None;
+    }
+    let (mapping, at) = page.take_life()?;
+    let mutex = at.cast::<libc::pthread_mutex_t>();
+    init(mutex).ok()?;
+    // SAFETY: `init` made a mutex there, `mapping` keeps it mapped, and nothing else reaches its bytes.
+    check(unsafe { libc::pthread_mutex_lock(mutex.as_ptr()) }).ok()?;
+    HELD.set(HELD.get() + 1);
+    let lock = LifeLock { mutex, _mapping: mapping, not_send: PhantomData };
+    // Preset, or the kernel marks the word at the thread's death and wakes nobody. It also makes the
+    // unlock wake. Release pairs with nothing: the peer only compares the word.
+    let before = lock.word().fetch_or(FUTEX_WAITERS, Ordering::Release);
+    // glibc keeps the owner's thread id in the first word. Where that is not so, dropping unlocks.
+    (before & FUTEX_TID_MASK == thread_id()).then_some(lock)
 }
 
 impl LifeLock {
-    /// Arms the life word at `offset` of `region` for the calling thread. Nothing else may stand in those
-    /// [`LIFE_SIZE`] bytes, and nobody may have armed them before.
-    ///
-    /// `None` when this thread holds [`MAX_PER_THREAD`] already, or with a C library whose mutexes look
-    /// otherwise: the peer then goes by time slices.
-    ///
-    /// # Errors
-    /// [`LifeError`] when the place is none, or the C library refuses.
-    pub fn hold(region: &OwnRegion, offset: usize) -> Result<Option<Self>, LifeError> {
-        if HELD.get() >= MAX_PER_THREAD {
-            return Ok(None);
-        }
-        let size = region.size();
-        let place = LifeError::Place { offset, size };
-        let inside = offset.checked_add(LIFE_SIZE).is_some_and(|end| end <= size);
-        if !inside || !offset.is_multiple_of(LIFE_SIZE) {
-            return Err(place);
-        }
-        let (mapping, at) = region.share(offset, LIFE_SIZE).ok_or(place)?;
-        let mutex = at.cast::<libc::pthread_mutex_t>();
-        init(mutex).map_err(|source| LifeError::System { source })?;
-        // SAFETY: `init` made a mutex there, and `_mapping` keeps it mapped.
-        check(unsafe { libc::pthread_mutex_lock(mutex.as_ptr()) })
-            .map_err(|source| LifeError::System { source })?;
-        HELD.set(HELD.get() + 1);
-        let lock = Self { mutex, _mapping: mapping, not_send: PhantomData };
-        // Preset, or the kernel marks the word at the thread's death and wakes nobody. It also makes the
-        // unlock wake. Release pairs with nothing: the peer only compares the word.
-        let before = lock.word().fetch_or(FUTEX_WAITERS, Ordering::Release);
-        // glibc keeps the owner's thread id in the first word. Where that is not so, dropping unlocks.
-        Ok((before & FUTEX_TID_MASK == thread_id()).then_some(lock))
-    }
-
     fn word(&self) -> &AtomicU32 {
         // SAFETY: aligned and mapped as long as `self`; the C library changes the word atomically.
         unsafe { AtomicU32::from_ptr(self.mutex.as_ptr().cast()) }
@@ -152,7 +118,6 @@ impl Drop for LifeLock {
 const _: () = {
     assert!(size_of::<libc::pthread_mutex_t>() <= LIFE_SIZE);
     assert!(align_of::<libc::pthread_mutex_t>() <= LIFE_SIZE);
-    assert!(LIFE_OFFSET.is_multiple_of(LIFE_SIZE));
 };
 
 fn init(mutex: NonNull<libc::pthread_mutex_t>) -> Result<(), Errno> {

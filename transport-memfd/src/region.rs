@@ -1,4 +1,4 @@
-#![allow(unsafe_code, reason = "says why the mapped ranges may be read and written")]
+#![allow(unsafe_code, reason = "says why the mapped ranges may be read, written and waited on")]
 //! Memory that one process alone writes: sealed so that the kernel lets nobody else.
 //!
 //! What is done with it is in [`OwnRange`] and [`PeerRange`]: no slice is ever formed over it.
@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use bellwire_core::sync::AtomicU32;
 use bellwire_transport::{Lender, Loan, OwnRange, PeerRange};
 use memfd::FileSeal;
 use rustix::fs::SealFlags;
@@ -29,7 +30,7 @@ use crate::{clock, reaper, sealed};
 #[derive(Debug)]
 pub struct OwnRegion {
     range: OwnRange,
-    // Shared with the life lock that may stand in it: the kernel looks there when the thread dies.
+    // Shared with the life lock that may be in it: the kernel looks there when the thread dies.
     mapping: Arc<Mapping>,
     // Dropped last. Counts on after the memory was unmapped here, while a peer has it.
     loan: Option<Loan>,
@@ -92,15 +93,29 @@ impl OwnRegion {
         Ok((region, passed.unwrap_or(memfd)))
     }
 
-    /// The low half of the word at `offset`, to wake at; `None` outside the region.
+    /// Wakes one thread that is parked on the low half of the word at `offset`, and says whether there was one.
     #[inline]
-    pub fn word(&self, offset: usize) -> Option<FutexWord<'_>> {
-        self.range.low_half(offset).map(FutexWord::new)
+    pub fn wake_one(&self, offset: usize) -> bool {
+        self.word(offset).is_some_and(FutexWord::wake_one)
     }
 
-    /// The mapping and the address of `len` bytes in it, for the life lock.
-    pub(crate) fn share(&self, offset: usize, len: usize) -> Option<(Arc<Mapping>, NonNull<u8>)> {
-        self.range.at(offset, len).map(|at| (Arc::clone(&self.mapping), at))
+    /// Wakes every thread that is parked on the low half of the word at `offset`, and says how many there were.
+    pub fn wake_all(&self, offset: usize) -> usize {
+        self.word(offset).map_or(0, FutexWord::wake_all)
+    }
+
+    /// To wake at: it is not handed out, since another thread might load it while this one writes.
+    #[inline]
+    fn word(&self, offset: usize) -> Option<FutexWord<'_>> {
+        // SAFETY: aligned, and mapped as long as `self`; a wake does not access it.
+        self.range
+            .low_half(offset)
+            .map(|at| FutexWord::new(unsafe { at.cast::<AtomicU32>().as_ref() }))
+    }
+
+    /// The life word's bytes, and what keeps them mapped: see [`OwnRange::take_life`].
+    pub(crate) fn take_life(&self) -> Option<(Arc<Mapping>, NonNull<u8>)> {
+        self.range.take_life().map(|at| (Arc::clone(&self.mapping), at))
     }
 }
 
@@ -135,7 +150,11 @@ impl PeerRegion {
     /// The low half of the word at `offset`, to park on; `None` outside the region.
     #[inline]
     pub fn word(&self, offset: usize) -> Option<FutexWord<'_>> {
-        self.range.low_half(offset).map(FutexWord::new)
+        // SAFETY: aligned, and mapped for reading as long as `self`; this process loads it as atomics only, and a
+        // `FutexWord` can do nothing else.
+        self.range
+            .low_half(offset)
+            .map(|at| FutexWord::new(unsafe { at.cast::<AtomicU32>().as_ref() }))
     }
 }
 

@@ -13,8 +13,6 @@ impl Watchers {
 
     /// Wakes them all when the word at `offset` of `board` has changed: one system call, however many there are.
     pub fn wake(&self, board: &OwnRegion, offset: usize) {
-        if let Some(word) = board.word(offset) {
-            word.wake_all();
-        }
+        board.wake_all(offset);
     }
 }

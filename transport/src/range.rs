@@ -6,20 +6,24 @@
 
 use std::arch::asm;
 use std::cell::Cell;
-use std::marker::PhantomData;
 use std::mem::{MaybeUninit, size_of};
 use std::ptr::{self, NonNull};
 
-use bellwire_core::sync::{AtomicU32, AtomicU64, Ordering, fence};
+use bellwire_core::sync::{AtomicU64, Ordering, fence};
+use bellwire_core::wire::{LIFE_OFFSET, LIFE_SIZE};
 
 /// Mapped memory that this process alone writes. A region derefs to it, and it lives no longer than the region: it
 /// cannot be copied out.
 ///
 /// One thread at a time uses it (`Send`, not `Sync`): [`OwnRange::write`] is an ordinary copy.
+///
+/// No word of it is at the place of a page's life word, which may be a mutex of the C library: see
+/// [`OwnRange::take_life`].
 #[derive(Debug)]
 pub struct OwnRange {
     range: Range,
-    not_sync: PhantomData<Cell<u8>>,
+    /// How many bytes from the start [`OwnRange::write`] reaches: all, until the life word is taken.
+    writable: Cell<usize>,
 }
 
 /// Mapped memory that another process writes, and this one reads. A region derefs to it, and it lives no longer than
@@ -53,9 +57,10 @@ unsafe impl Sync for PeerRange {}
 impl OwnRange {
     /// # Safety
     /// `len` bytes from `start`, which is aligned for u64, stay readable and writable as long as this is there,
-    /// whichever thread uses it. Nothing else writes there but atomics, and no reference to plain bytes there is formed.
+    /// whichever thread uses it. Nothing else writes there but atomics, and no reference to plain bytes there is formed;
+    /// the bytes that [`OwnRange::take_life`] gave away are the taker's.
     pub const unsafe fn new(start: NonNull<u8>, len: usize) -> Self {
-        Self { range: Range { start, len }, not_sync: PhantomData }
+        Self { range: Range { start, len }, writable: Cell::new(len) }
     }
 
     /// The size in bytes.
@@ -64,9 +69,12 @@ impl OwnRange {
     }
 
     /// Stores a word with at least the ordering given. Does nothing when `offset` is not that of an
-    /// aligned word inside the region, which is the caller's mistake.
+    /// aligned word inside the region, which is the caller's mistake, or lies in the life word.
     #[inline]
     pub fn store_u64(&self, offset: usize, value: u64, order: Ordering) {
+        if is_life(offset) {
+            return;
+        }
         let Some(word) = self.range.word(offset) else { return };
         match order {
             Ordering::Relaxed => word.store(value, Ordering::Relaxed),
@@ -75,17 +83,22 @@ impl OwnRange {
         }
     }
 
-    /// Loads a word that this side stored earlier; 0 outside.
+    /// Loads a word that this side stored earlier; 0 outside, and in the life word.
     #[inline]
     pub fn load_u64(&self, offset: usize, order: Ordering) -> u64 {
-        self.range.load(offset, order)
+        if is_life(offset) { 0 } else { self.range.load(offset, order) }
     }
 
     /// Copies `bytes` in at `offset`. Does nothing when they do not fit: the caller has checked, and an
-    /// always-on comparison backs it.
+    /// always-on comparison backs it. Once the life word is taken nothing fits there or behind it.
     #[inline]
     pub fn write(&self, offset: usize, bytes: &[u8]) {
-        let Some(to) = self.range.at(offset, bytes.len()) else { return };
+        let len = self.writable.get();
+        let taken = len < self.range.len;
+        let Some(to) = (Range { len, ..self.range }).find(offset, bytes.len()) else {
+            debug_assert!(taken, "{} bytes at {offset} are not inside {len}", bytes.len());
+            return;
+        };
         if bytes.len() <= SHORT && to.cast::<u64>().is_aligned() {
             // SAFETY: inside the range, as below, and aligned.
             unsafe { write_words(to, bytes) };
@@ -96,16 +109,20 @@ impl OwnRange {
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to.as_ptr(), bytes.len()) };
     }
 
-    /// The low half of the word at `offset`, for whoever waits or wakes there; `None` outside.
+    /// The address of the low half of the word at `offset`, for a system call that wakes there; `None` outside.
     #[inline]
-    pub fn low_half(&self, offset: usize) -> Option<&AtomicU32> {
+    pub fn low_half(&self, offset: usize) -> Option<NonNull<u32>> {
         self.range.low_half(offset)
     }
 
-    /// The address of `len` bytes at `offset`; `None` when they are not all inside.
-    #[inline]
-    pub fn at(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
-        self.range.at(offset, len)
+    /// Gives away the [`LIFE_SIZE`] bytes at [`LIFE_OFFSET`], for good: nothing here reads or writes them any more. They
+    /// are mapped no longer than the range. `None` when they are not inside, or were given away before.
+    pub fn take_life(&self) -> Option<NonNull<u8>> {
+        if self.writable.get() < LIFE_OFFSET + LIFE_SIZE {
+            return None;
+        }
+        self.writable.set(LIFE_OFFSET);
+        self.range.find(LIFE_OFFSET, LIFE_SIZE)
     }
 }
 
@@ -164,19 +181,34 @@ impl PeerRange {
         }
     }
 
-    /// The low half of the word at `offset`, for whoever waits there; `None` outside.
+    /// The address of the low half of the word at `offset`, for a relaxed load or a system call that waits there; `None`
+    /// outside. It is no [`AtomicU32`](bellwire_core::sync::AtomicU32), which could be stored to.
+    ///
+    /// ```compile_fail
+    /// use bellwire_core::sync::Ordering;
+    /// fn overwrite(range: &bellwire_transport::PeerRange) {
+    ///     range.low_half(0).unwrap().store(1, Ordering::Relaxed);
+    /// }
+    /// ```
     #[inline]
-    pub fn low_half(&self, offset: usize) -> Option<&AtomicU32> {
+    pub fn low_half(&self, offset: usize) -> Option<NonNull<u32>> {
         self.0.low_half(offset)
     }
 }
 
 impl Range {
-    /// The address of `len` bytes at `offset`; `None` when they are not all inside.
+    /// The address of `len` bytes at `offset`; `None` when they are not all inside, which is the caller's mistake.
     #[inline]
     fn at(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
+        let found = self.find(offset, len);
+        debug_assert!(found.is_some(), "{len} bytes at {offset} are not inside {}", self.len);
+        found
+    }
+
+    /// The address of `len` bytes at `offset`; `None` when they are not all inside.
+    #[inline]
+    fn find(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
         let inside = offset <= self.len && len <= self.len - offset;
-        debug_assert!(inside, "{len} bytes at {offset} are not inside {}", self.len);
         // SAFETY: `offset` is at most the range's length, so that the result stays in it or at its end.
         inside.then(|| unsafe { self.start.add(offset) })
     }
@@ -189,11 +221,10 @@ impl Range {
         Some(unsafe { AtomicU64::from_ptr(at.as_ptr()) })
     }
 
+    /// The low half comes first on a little-endian machine.
     #[inline]
-    fn low_half(&self, offset: usize) -> Option<&AtomicU32> {
-        let at = self.aligned(offset)?.cast();
-        // SAFETY: as in `word`; the low half comes first on a little-endian machine.
-        Some(unsafe { AtomicU32::from_ptr(at.as_ptr()) })
+    fn low_half(&self, offset: usize) -> Option<NonNull<u32>> {
+        self.aligned(offset).map(NonNull::cast)
     }
 
     #[inline]
@@ -220,6 +251,12 @@ impl Range {
         }
         value
     }
+}
+
+/// Whether the word at `offset` is part of a page's life word. Boards have no word there, and lanes have none at all.
+#[inline]
+const fn is_life(offset: usize) -> bool {
+    offset / LIFE_SIZE == LIFE_OFFSET / LIFE_SIZE
 }
 
 /// Asks for a cache line that will be read; does nothing where there is no such instruction.

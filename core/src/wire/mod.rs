@@ -15,7 +15,9 @@ pub use control::{
     Ready, Refuse, RefuseCode, STATS_METHOD, Versions, Welcome,
 };
 pub use counters::{COUNTERS_AT, COUNTERS_LAYOUT, Counter, LATENCY_AT, LATENCY_BUCKETS, Latency};
-pub use page::{CloseReason, PAGE_SIZE, PageError, PageHeader, Role, SessionState};
+pub use page::{
+    CloseReason, LIFE_OFFSET, LIFE_SIZE, PAGE_SIZE, PageError, PageHeader, Role, SessionState,
+};
 pub(crate) use record::HEADER_U32;
 pub use record::{ALIGN, BATCH, HEADER, Header, Kind, MORE, SWITCH_RESERVE, Status, record_len};
 pub use samples::{

@@ -3,10 +3,14 @@ use core::mem::{offset_of, size_of};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::ServiceName;
+use crate::{ServiceName, Word};
 
 /// A page's size in bytes.
 pub const PAGE_SIZE: usize = 4096;
+/// Where the life word stands in a page, in bytes from its start.
+pub const LIFE_OFFSET: usize = 0x2c0;
+/// The bytes that are kept for it.
+pub const LIFE_SIZE: usize = 64;
 
 /// The constant first 128 bytes of a page. The peer copies them out once and checks the copy.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -32,6 +36,9 @@ const _: () = {
     assert!(offset_of!(PageHeader, lane_size) == 0x1c);
     assert!(offset_of!(PageHeader, created) == 0x20);
     assert!(offset_of!(PageHeader, name) == 0x28);
+    assert!(Word::Doorbell.offset() + 8 <= LIFE_OFFSET);
+    assert!(LIFE_OFFSET + LIFE_SIZE <= Word::RungAt.offset());
+    assert!(LIFE_OFFSET.is_multiple_of(LIFE_SIZE));
 };
 
 /// Which end of a session a page belongs to.

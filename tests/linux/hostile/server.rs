@@ -498,7 +498,7 @@ fn an_answer_that_there_is_no_time_now_is_asked_again() {
         let mut rogue = listener.open(1);
         let board = rogue.board.as_ref().unwrap();
         board.store_u64(BoardWord::Generation.offset(), 1, Ordering::Release);
-        board.word(BoardWord::Generation.offset()).unwrap().wake_all();
+        board.wake_all(BoardWord::Generation.offset());
         rogue.is_asked(1);
         rogue.put(Header::new(Kind::Response, status, 1, 0), &[]);
         // It comes again by and by, and finds who is there then.

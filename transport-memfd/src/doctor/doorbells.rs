@@ -40,10 +40,10 @@ fn wake(offsets: &'static [usize]) -> Tried {
         let _ = sender.send((woke, Instant::now()));
     });
     let begun = Instant::now();
-    let word = offsets.last().and_then(|at| own.word(*at)).ok_or("no word")?;
+    let last = *offsets.last().ok_or("no word")?;
     let mut rung = Instant::now();
     // Until there is somebody to wake.
-    while !word.wake_one() && begun.elapsed() < PATIENCE {
+    while !own.wake_one(last) && begun.elapsed() < PATIENCE {
         thread::yield_now();
         rung = Instant::now();
     }

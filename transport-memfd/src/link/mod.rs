@@ -272,9 +272,7 @@ impl Link {
             Bell::Data => Word::Tail,
             Bell::Space => Word::Head,
         };
-        if let Some(word) = self.own.page.word(word.offset()) {
-            word.wake_one();
-        }
+        self.own.page.wake_one(word.offset());
     }
 }
 

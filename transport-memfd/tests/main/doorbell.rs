@@ -18,7 +18,7 @@ fn a_wake_reaches_a_thread_parked_on_a_read_only_map() {
         scope.spawn(move || {
             wait_until_parked(parked);
             own.store_u64(128, 7, Ordering::Release);
-            while !own.word(128).unwrap().wake_one() {}
+            while !own.wake_one(128) {}
             own
         });
         let word = peer.word(128).unwrap();

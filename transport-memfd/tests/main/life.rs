@@ -2,13 +2,12 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use bellwire_core::sync::Ordering;
-use bellwire_core::wire::PAGE_SIZE;
-use bellwire_core::{Bell, Park, Port, Woken, Word};
+use bellwire_core::wire::{PAGE_SIZE, SAMPLE_SLOTS};
+use bellwire_core::{Bell, OwnMemory, Park, Port, Woken, Word};
 use bellwire_memfd::doorbell::futex_wait_any;
 use bellwire_memfd::endpoint::{Endpoint, connect};
-use bellwire_memfd::life::{
-    LIFE_OFFSET, LifeError, LifeLock, LifeState, MAX_PER_THREAD, life_state,
-};
+use bellwire_memfd::life::{self, LIFE_OFFSET, LifeState, MAX_PER_THREAD, life_state};
+use bellwire_memfd::link::OwnEnd;
 use bellwire_memfd::region::{OwnRegion, PeerRegion};
 use bellwire_memfd::{pass, peer, poll};
 
@@ -57,7 +56,7 @@ fn body_that_is_killed() {
     let Some(dir) = child::run_dir() else { return };
     let socket = connect(&dir, service("life")).unwrap();
     let (page, fd) = OwnRegion::create("page", PAGE_SIZE, |_| {}).unwrap();
-    let _lock = LifeLock::hold(&page, LIFE_OFFSET).unwrap().expect("a life word");
+    let _lock = life::hold(&page).expect("a life word");
     pass::send(socket.as_fd(), b"page", &[fd.as_fd()]).unwrap();
     child::wait_to_be_killed();
 }
@@ -71,7 +70,7 @@ fn a_thread_that_ends_holding_it_has_died() {
             .spawn(|| {
                 // The region moves here and back: it is Send.
                 let own = own;
-                std::mem::forget(LifeLock::hold(&own, LIFE_OFFSET).unwrap().unwrap());
+                std::mem::forget(life::hold(&own).unwrap());
                 assert_eq!(state(&peer), LifeState::Alive);
             })
             .join()
@@ -88,7 +87,7 @@ fn a_thread_that_ends_holding_it_has_died() {
 #[test]
 fn letting_go_disarms_it_and_wakes_the_peer() {
     let (own, peer) = region(PAGE_SIZE);
-    let lock = LifeLock::hold(&own, LIFE_OFFSET).unwrap().unwrap();
+    let lock = life::hold(&own).unwrap();
     let life = peer.word(LIFE_OFFSET).unwrap();
     let seen = life.load();
     std::thread::scope(|scope| {
@@ -109,7 +108,7 @@ fn letting_go_disarms_it_and_wakes_the_peer() {
 #[test]
 fn the_region_may_go_before_the_lock() {
     let (own, peer) = region(PAGE_SIZE);
-    let lock = LifeLock::hold(&own, LIFE_OFFSET).unwrap().unwrap();
+    let lock = life::hold(&own).unwrap();
     drop(own);
     assert_eq!(state(&peer), LifeState::Alive);
     drop(lock);
@@ -117,30 +116,70 @@ fn the_region_may_go_before_the_lock() {
 }
 
 #[test]
-fn a_place_outside_or_askew_is_refused() {
-    let (own, _peer) = region(PAGE_SIZE);
-    for offset in [1, 32, PAGE_SIZE - 32, PAGE_SIZE, usize::MAX - 63] {
-        let error = LifeLock::hold(&own, offset).expect_err("no place for a life word");
-        assert_eq!(error, LifeError::Place { offset, size: PAGE_SIZE });
+fn no_safe_function_reaches_a_life_word_that_is_held() {
+    let (own, peer) = region(PAGE_SIZE);
+    let lock = life::hold(&own).unwrap();
+    let bytes = || {
+        let mut bytes = [0; 64];
+        peer.read(LIFE_OFFSET, &mut bytes);
+        bytes
+    };
+    let held = bytes();
+    // Where the C library would write when the lock is let go.
+    let victim = Box::new(7_u64);
+    let at = (&raw const *victim).addr() as u64;
+    for offset in (0..PAGE_SIZE).step_by(8) {
+        own.store_u64(offset, at, Ordering::Release);
+        assert_eq!(bytes(), held, "a store at {offset:#x}");
+        own.write(offset, &at.to_ne_bytes());
+        assert_eq!(bytes(), held, "a write at {offset:#x}");
     }
+    for len in [1, 8, 64, 4096] {
+        for offset in 0..=PAGE_SIZE - len {
+            own.write(offset, &[0xa5; PAGE_SIZE][..len]);
+            assert_eq!(bytes(), held, "{len} bytes at {offset:#x}");
+        }
+    }
+    let link = OwnEnd { page: own, lane: region(PAGE_SIZE).0 };
+    for slot in 0..2 * SAMPLE_SLOTS {
+        link.stamp(slot, [at; 4]);
+    }
+    (0..PAGE_SIZE).step_by(8).for_each(|offset| link.tell(offset, at));
+    assert_eq!(bytes(), held);
+    drop(lock);
+    assert_eq!((*victim, state(&peer)), (7, LifeState::Unarmed));
+}
+
+#[test]
+fn a_life_word_is_held_once_and_only_where_there_is_room_for_it() {
+    let (short, _peer) = region(LIFE_OFFSET + 32);
+    assert!(life::hold(&short).is_none());
+    let (own, peer) = region(PAGE_SIZE);
+    let lock = life::hold(&own).unwrap();
+    assert!(life::hold(&own).is_none(), "a mutex that is locked is not made anew");
+    assert_eq!(state(&peer), LifeState::Alive);
+    drop(lock);
+    assert!(life::hold(&own).is_none());
+    assert_eq!(state(&peer), LifeState::Unarmed);
 }
 
 #[test]
 fn a_thread_holds_only_as_many_as_the_kernel_would_find() {
-    let (own, peer) = region(MAX_PER_THREAD * 64 + PAGE_SIZE);
+    let pages = (0..=MAX_PER_THREAD).map(|_| region(PAGE_SIZE));
+    let (own, peers): (Vec<_>, Vec<_>) = pages.unzip();
     std::thread::scope(|scope| {
         let body = move || {
-            let hold = |n: usize| LifeLock::hold(&own, n * 64).unwrap();
-            let mut locks: Vec<_> = (0..MAX_PER_THREAD).map(|n| hold(n).unwrap()).collect();
-            assert!(hold(MAX_PER_THREAD).is_none());
+            let (last, most) = own.split_last().unwrap();
+            let mut locks: Vec<_> = most.iter().map(|page| life::hold(page).unwrap()).collect();
+            assert!(life::hold(last).is_none());
             drop(locks.pop());
-            locks.push(hold(MAX_PER_THREAD).expect("one was given back"));
+            locks.push(life::hold(last).expect("one was given back"));
             std::mem::forget(locks);
         };
         scope.spawn(body).join().unwrap();
     });
-    for n in (0..MAX_PER_THREAD - 1).chain([MAX_PER_THREAD]) {
-        let life = peer.word(n * 64).unwrap();
+    for (n, page) in peers.iter().enumerate().filter(|(n, _)| *n != MAX_PER_THREAD - 1) {
+        let life = page.word(LIFE_OFFSET).unwrap();
         while life_state(life.load()) == LifeState::Alive {
             futex_wait_any(&[(life, life.load())], patience());
         }
@@ -156,7 +195,7 @@ fn a_parked_link_sees_the_death_of_the_thread_at_the_other_end() {
     let woken = std::thread::scope(|scope| {
         let (tell, told) = std::sync::mpsc::channel();
         scope.spawn(move || {
-            let lock = LifeLock::hold(&server.own().page, LIFE_OFFSET).unwrap().unwrap();
+            let lock = life::hold(&server.own().page).unwrap();
             tell.send(()).unwrap();
             wait_until_parked(parked);
             // Published before it dies: read first.

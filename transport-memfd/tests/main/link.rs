@@ -10,7 +10,7 @@ use bellwire_core::wire::{
 };
 use bellwire_core::{Bell, Geometry, OwnMemory, Park, PeerFault, PeerMemory, Port, Woken, Word};
 use bellwire_memfd::doorbell::Eventfd;
-use bellwire_memfd::life::{LIFE_OFFSET, LifeLock};
+use bellwire_memfd::life;
 use bellwire_memfd::link::{Link, LinkError};
 use bellwire_memfd::memory::{Lender, MemoryPool, Quota};
 use bellwire_memfd::region::{OwnRegion, PeerRegion};
@@ -42,7 +42,7 @@ fn each_doorbell_wakes_a_parked_thread_for_data_and_space() {
                 scope.spawn(move || {
                     // With a life word the waiter takes no time slices: without a ring it sleeps on.
                     let page = &ringer.own().page;
-                    let _life = LifeLock::hold(page, LIFE_OFFSET).unwrap().expect("a life word");
+                    let _life = life::hold(page).expect("a life word");
                     tell.send(()).unwrap();
                     wait_until_parked(parked);
                     ringer.own().store(word, 64, Ordering::Release);
