@@ -66,10 +66,13 @@ pub(crate) fn push(
     Ok(Number(raw.addr() as u64))
 }
 
-/// Takes back what [`push`] has put there and nobody was told of.
-pub(crate) fn take_back(number: Number, process: BorrowedHandle<'_>) {
-    // SAFETY: closes a handle in another process; no memory of this one is involved. It fails when the
-    // process has ended, which closes everything.
+/// Takes back what [`push`] has put there.
+///
+/// # Safety
+/// Nobody was told of it, so that the number is still that handle's.
+pub(crate) unsafe fn take_back(number: Number, process: BorrowedHandle<'_>) {
+    // SAFETY: closes a handle that is nobody's, as the caller says. It fails when the process has ended, which closes
+    // everything.
     let _ = unsafe {
         DuplicateHandle(
             process.as_raw_handle(),

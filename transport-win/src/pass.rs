@@ -354,7 +354,8 @@ impl Channel {
         let sent = sent.and_then(|()| self.write(&numbers, bytes));
         if sent.is_err() {
             for number in numbers {
-                handle::take_back(number, client.as_handle());
+                // SAFETY: pushed above, and the message that names it was not sent.
+                unsafe { handle::take_back(number, client.as_handle()) };
             }
         }
         sent

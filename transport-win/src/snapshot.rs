@@ -150,12 +150,15 @@ impl SnapshotMap {
     /// It must be a section of the paging file of `len` bytes rounded up to whole pages, all of them with
     /// memory behind them.
     ///
-    /// Windows has nothing that shows that a section cannot be written any more. That the peer has kept no
-    /// way to write it is believed: use [`SnapshotMap::verify_and_copy`] for a peer that is not of this user.
+    /// Windows has nothing that shows that a section cannot be written any more: use [`SnapshotMap::verify_and_copy`] for a
+    /// peer that is not of this user.
+    ///
+    /// # Safety
+    /// Its maker has kept no way to write it.
     ///
     /// # Errors
     /// [`VerifyError`] says what is wrong with it.
-    pub fn verify_and_map(
+    pub unsafe fn verify_and_map(
         section: OwnedHandle,
         len: usize,
         max: usize,
@@ -189,8 +192,8 @@ impl Deref for SnapshotMap {
     fn deref(&self) -> &[u8] {
         match &self.0 {
             // SAFETY: `len` bytes of a view that lives as long as `self`, all committed. Its maker unmapped
-            // its own view and closed the handle that could map another before it sent this one, or it is
-            // not the trusted process that `verify_and_map` asks for.
+            // its own view and closed the handle that could map another before it sent this one: `Snapshot::map` has one
+            // that did, and `verify_and_map` asks for that.
             Bytes::Shared { mapping, len } => unsafe {
                 slice::from_raw_parts(mapping.start().as_ptr(), *len)
             },

@@ -1,3 +1,4 @@
+#![allow(unsafe_code, reason = "says whose attachments may be mapped rather than copied")]
 //! What a [`Link`] does on its pipe once the handshake is over. What the messages mean is
 //! [`bellwire_core::control`]'s business; this moves them, and their handles.
 
@@ -121,9 +122,12 @@ impl Link {
     pub fn take_attachment(&self, id: u64) -> Result<(Attachment, SnapshotMap), FollowError> {
         let (attachment, section) = self.control.borrow_mut().take_attachment(self, id)?;
         let len = usize::try_from(attachment.len).unwrap_or(usize::MAX);
-        let map = match self.trusts_peer {
-            true => SnapshotMap::verify_and_map(section, len, len),
-            false => SnapshotMap::verify_and_copy(section, len, len),
+        let map = if self.trusts_peer {
+            // SAFETY: the peer is trusted, which `Parts` says of one that may write this process's memory anyway, to keep no
+            // way to write what it attaches.
+            unsafe { SnapshotMap::verify_and_map(section, len, len) }
+        } else {
+            SnapshotMap::verify_and_copy(section, len, len)
         };
         match map {
             Ok(map) => Ok((attachment, map)),

@@ -54,8 +54,8 @@ pub struct Parts {
     pub limits: Limits,
     /// For systems where memory has a name.
     pub lane_name: String,
-    /// Whether the peer keeps no way to write what it attaches: nothing shows that here. What another one attaches
-    /// is copied before it is read.
+    /// Whether the peer is trusted to keep no way to write what it attaches: nothing shows that here. True only of one that
+    /// may write this process's memory anyway: of its user, or the system. What another one attaches is copied.
     pub trusts_peer: bool,
 }
 
