@@ -119,6 +119,8 @@ pub(crate) struct Opened {
     pub(crate) drive: Drive<Link>,
     pub(crate) board: Board,
     pub(crate) pid: Option<u32>,
+    /// The most items that the provider takes in one batch.
+    pub(crate) max_batch: u32,
 }
 
 /// A session that is being opened. Never blocks by itself.
@@ -310,7 +312,7 @@ impl Connecting {
         probes::capped(&session);
         let seed = clock::now().as_nanos() ^ u64::from(std::process::id()).rotate_left(32);
         drive.set_trace(Asking::new(session, welcome.features & SAMPLES != 0, seed));
-        Ok(Opened { drive, board: mapped.board, pid })
+        Ok(Opened { drive, board: mapped.board, pid, max_batch: welcome.max_batch })
     }
 }
 

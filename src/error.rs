@@ -62,6 +62,17 @@ pub enum CallError {
         /// Whose limit it is.
         whose: Whose,
     },
+    /// The batch has more items than the provider takes in one: see
+    /// [`ServerConfig::max_batch`](crate::ServerConfig::max_batch). Nothing was sent. The session stays usable.
+    #[error(
+        "a batch of {items} items is above the provider's limit of {limit}: send it in chunks of at most so many"
+    )]
+    TooManyItems {
+        /// How many items it has.
+        items: u64,
+        /// How many the provider takes in one batch.
+        limit: u64,
+    },
     /// This system lacks what the request, or reading the answer, needs. The session stays usable.
     #[error("{shortage}: {}; {executed}", remedy(shortage.resource))]
     Short {
@@ -129,7 +140,7 @@ impl CallError {
             Self::Refused { .. } => ErrorKind::Refused,
             Self::Incompatible { .. } => ErrorKind::Incompatible,
             Self::Connect { kind, .. } => *kind,
-            Self::TooLarge { .. } => ErrorKind::TooLarge,
+            Self::TooLarge { .. } | Self::TooManyItems { .. } => ErrorKind::TooLarge,
             Self::Short { .. } => ErrorKind::System,
             Self::WouldBlock => ErrorKind::WouldBlock,
             Self::Deadline { .. } => ErrorKind::Deadline,
@@ -163,6 +174,7 @@ impl CallError {
             | Self::Incompatible { .. }
             | Self::Connect { .. }
             | Self::TooLarge { .. }
+            | Self::TooManyItems { .. }
             | Self::WouldBlock => Executed::No,
             Self::Deadline { executed }
             | Self::Cancelled { executed }

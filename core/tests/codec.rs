@@ -73,11 +73,19 @@ fn hello() -> impl Strategy<Value = Message> {
 }
 
 fn message() -> impl Strategy<Value = Message> {
-    let welcome = (any::<u16>(), any::<u64>(), any::<u64>(), sizes(), doorbell()).prop_map(
-        |(version, features, session, (lane, least_lane, limits), doorbell)| {
-            let welcome =
-                Welcome { version, features, session, lane, least_lane, limits, doorbell };
-            Message::Welcome(welcome)
+    let numbers = (any::<u16>(), any::<u64>(), any::<u64>(), any::<u32>());
+    let welcome = (numbers, sizes(), doorbell()).prop_map(
+        |((version, features, session, max_batch), (lane, least_lane, limits), doorbell)| {
+            Message::Welcome(Welcome {
+                version,
+                features,
+                session,
+                lane,
+                least_lane,
+                limits,
+                doorbell,
+                max_batch,
+            })
         },
     );
     let refuse = (code(), "[^\\p{C}]{0,300}")
@@ -335,6 +343,7 @@ fn limits_that_no_honest_peer_declares_are_refused() {
         least_lane: lane,
         limits,
         doorbell: Doorbell::Futex,
+        max_batch: 1,
     });
     for message in [hello, welcome] {
         let honest = encode(&message, 0);

@@ -41,7 +41,7 @@ fn admission() -> Admission {
 
 fn offer() -> Terms {
     let (lane, least_lane) = (Geometry::DEFAULT, Geometry::new(8192).unwrap());
-    Terms { session: SESSION, lane, least_lane, doorbell: Doorbell::Eventfd }
+    Terms { session: SESSION, lane, least_lane, doorbell: Doorbell::Eventfd, max_batch: 1000 }
 }
 
 fn client(hello: Hello) -> ClientHandshake {
@@ -62,6 +62,7 @@ fn every_message() -> Vec<Message> {
         least_lane: Geometry::new(8192).unwrap(),
         limits: limits(1 << 16),
         doorbell: Doorbell::Eventfd,
+        max_batch: 1000,
     };
     vec![
         Message::Hello(hello()),

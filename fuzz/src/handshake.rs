@@ -148,6 +148,7 @@ const DEFAULT_TERMS: Terms = Terms {
     lane: Geometry::DEFAULT,
     least_lane: Geometry::DEFAULT,
     doorbell: Doorbell::Futex,
+    max_batch: 1 << 16,
 };
 
 fn admission(script: &Script<'_>) -> Admission {
@@ -183,6 +184,7 @@ fn terms(script: &Script<'_>) -> Terms {
         lane: size(script),
         least_lane: size(script),
         doorbell: doorbell(script.byte()),
+        max_batch: 1 << 16,
     }
 }
 

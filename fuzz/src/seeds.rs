@@ -86,6 +86,7 @@ fn messages() -> Vec<(&'static str, Message, u16)> {
         least_lane: lane,
         limits: Limits::default(),
         doorbell: Doorbell::Eventfd,
+        max_batch: 1 << 16,
     };
     let refuse = Refuse::new(RefuseCode::Token, "the invocation token differs");
     let attachment = Attachment { id: 3, generation: 9, len: 12_345 };

@@ -88,6 +88,8 @@ where
     /// with its own reason, one that the handler fails. A batch goes as one record, never in parts: it has room for what
     /// the largest lane holds that both ends allow, by default some 32 MiB.
     ///
+    /// A batch is never split: a longer list than [`AsyncSession::max_batch`] goes in chunks of so many.
+    ///
     /// Dropping the future cancels the whole batch, as it does with a call.
     ///
     /// ```no_run
@@ -108,7 +110,7 @@ where
     /// ```
     ///
     /// # Errors
-    /// [`CallError`] of the whole batch, as [`AsyncSession::call`].
+    /// [`CallError`] of the whole batch, as [`AsyncSession::call`]; [`CallError::TooManyItems`] before anything is sent.
     pub async fn call_batch<'r>(
         &self,
         requests: impl IntoIterator<Item = &'r S::Request>,
@@ -153,6 +155,11 @@ where
         self.shared.lock().session.stats()
     }
 
+    /// The most items that the provider takes in one batch, as [`Session::max_batch`] has it.
+    pub fn max_batch(&self) -> usize {
+        self.shared.lock().session.max_batch()
+    }
+
     /// The provider's process, as the kernel tells.
     pub fn provider_pid(&self) -> Option<u32> {
         self.shared.lock().session.provider_pid()
@@ -189,8 +196,8 @@ where
     where
         S::Request: 'r,
     {
-        let (builder, limit) = self.shared.lock().session.packing();
-        let mut packed = Packed::new::<S>(builder, limit, requests);
+        let (builder, room) = self.shared.lock().session.packing();
+        let mut packed = Packed::new::<S>(builder, room, requests);
         let sent = self.send(|state| state.send_batch(&mut packed, self.when_full)).await;
         self.shared.lock().session.unpack(packed);
         let ticket = sent?;

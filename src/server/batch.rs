@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use bellwire_core::batch::{BatchBuilder, BatchError, BatchView};
 use bellwire_core::wire::Status;
 
-use super::handler::{Answer, Call, Caller, Request, discard, explain, guarded};
+use super::handler::{Answer, Call, Caller, Request, Room, discard, explain, guarded};
 use crate::session::{decode_together, write_together};
 use crate::{HandlerError, Malformed, Message, Service};
 
@@ -18,11 +18,14 @@ const NO_ROOM: &str = "the batch has more items than its answers have room for i
 /// Requests that could not be decoded never reach the handler; their answers are put between the others.
 #[derive(Debug)]
 pub struct Answers<'a, R> {
+    caller: &'a Caller,
     batch: &'a mut BatchBuilder,
     /// The items that could not be decoded and are still to be answered, in their order.
     malformed: &'a [(usize, Malformed)],
     /// Answers that are still due.
     due: usize,
+    /// The handler was told that nobody waits for them.
+    is_abandoned: bool,
     response: PhantomData<fn(&R)>,
 }
 
@@ -55,6 +58,15 @@ impl<R: Message> Answers<'_, R> {
         self.answer(|batch| push_reason(batch, Status::Failed, error.reason()));
     }
 
+    /// Whether nobody will get these answers any more, as [`Caller::is_abandoned`] says. A handler that takes long for an
+    /// item asks before each, and returns when it is so: what is still to be answered then counts as never having
+    /// reached it, and is answered by [`Status::Stopping`](crate::Status::Stopping).
+    #[inline]
+    pub fn is_abandoned(&mut self) -> bool {
+        self.is_abandoned |= self.caller.is_abandoned();
+        self.is_abandoned
+    }
+
     /// How many requests are still to be answered.
     pub fn due(&self) -> usize {
         self.due
@@ -83,7 +95,11 @@ impl<R: Message> Answers<'_, R> {
     /// Answers what the handler left out.
     fn finish(mut self) {
         while self.due > 0 {
-            self.fail(&HandlerError::new("the handler gave no answer to this item"));
+            if self.is_abandoned {
+                self.answer(|batch| push_empty(batch, Status::Stopping));
+            } else {
+                self.fail(&HandlerError::new("the handler gave no answer to this item"));
+            }
         }
         self.refuse_malformed();
     }
@@ -115,17 +131,25 @@ where
             Err(status) => return status,
         };
         let Some(batch) = answer.batch(1, usize::MAX) else { return Status::TooLarge };
-        let answers = Answers { batch, malformed: &[], due: 1, response: PhantomData };
+        let answers = Answers {
+            caller,
+            batch,
+            malformed: &[],
+            due: 1,
+            is_abandoned: false,
+            response: PhantomData,
+        };
         self.run(caller, &[request], answers);
         answer.finish_item()
     }
 
-    fn all(&self, caller: &Caller, bytes: &[u8], limit: usize, answer: &mut Answer) -> Status {
-        let view = match BatchView::parse(bytes) {
+    fn all(&self, caller: &Caller, bytes: &[u8], room: Room, answer: &mut Answer) -> Status {
+        let view = match parse(bytes, room, answer) {
             Ok(view) => view,
-            Err(error) => return refuse(error, answer),
+            Err(status) => return status,
         };
-        let Some(batch) = answer.batch(view.len(), limit) else { return too_many(answer) };
+        let Some(batch) = answer.batch(view.len(), room.bytes) else { return no_room(answer) };
+        // As many as the limit allows, at most.
         let (mut requests, mut malformed) = (Vec::with_capacity(view.len()), Vec::new());
         let together =
             view.even().is_some_and(|(items, len)| decode_together(items, len, &mut requests));
@@ -138,7 +162,14 @@ where
             }
         }
         let due = requests.len();
-        let answers = Answers { batch, malformed: &malformed, due, response: PhantomData };
+        let answers = Answers {
+            caller,
+            batch,
+            malformed: &malformed,
+            due,
+            is_abandoned: false,
+            response: PhantomData,
+        };
         self.run(caller, &requests, answers);
         answer.finish_batch();
         Status::Ok
@@ -155,30 +186,28 @@ where
         guarded(answer, |answer| self.one(caller, request, answer))
     }
 
-    fn call_batch(
-        &self,
-        caller: &Caller,
-        batch: &[u8],
-        limit: usize,
-        answer: &mut Answer,
-    ) -> Status {
-        guarded(answer, |answer| self.all(caller, batch, limit, answer))
+    fn call_batch(&self, caller: &Caller, batch: &[u8], room: Room, answer: &mut Answer) -> Status {
+        guarded(answer, |answer| self.all(caller, batch, room, answer))
     }
 }
 
-/// Runs a handler of single requests for each item of a batch.
+/// Runs a handler of single requests for each item of a batch, as long as somebody waits for the answers.
 pub(super) fn item_by_item<S: Service>(
+    caller: &Caller,
     bytes: &[u8],
-    limit: usize,
+    room: Room,
     answer: &mut Answer,
     handle: impl Fn(S::Request) -> Result<S::Response, HandlerError>,
 ) -> Status {
-    let view = match BatchView::parse(bytes) {
+    let view = match parse(bytes, room, answer) {
         Ok(view) => view,
-        Err(error) => return refuse(error, answer),
+        Err(status) => return status,
     };
-    let Some(batch) = answer.batch(view.len(), limit) else { return too_many(answer) };
+    let Some(batch) = answer.batch(view.len(), room.bytes) else { return no_room(answer) };
     for item in view {
+        if caller.is_abandoned() {
+            break;
+        }
         let request = match S::Request::decode(item.bytes) {
             Ok(request) => request,
             Err(malformed) => {
@@ -196,8 +225,21 @@ pub(super) fn item_by_item<S: Service>(
             }
         }
     }
+    while batch.len() < view.len() {
+        push_empty(batch, Status::Stopping);
+    }
     answer.finish_batch();
     Status::Ok
+}
+
+/// A batch of no more items than there may be; else the status to answer with, and the reason as the answer.
+#[inline]
+fn parse<'a>(bytes: &'a [u8], room: Room, answer: &mut Answer) -> Result<BatchView<'a>, Status> {
+    let view = BatchView::parse(bytes).map_err(|error| malformed(&error, answer))?;
+    if view.len() > room.items {
+        return Err(too_many(view.len(), room.items, answer));
+    }
+    Ok(view)
 }
 
 #[inline]
@@ -221,15 +263,23 @@ fn push_empty(batch: &mut BatchBuilder, status: Status) {
     debug_assert!(pushed.is_ok(), "an empty item always fits");
 }
 
-#[cold]
-fn refuse(error: BatchError, answer: &mut Answer) -> Status {
-    answer.explain(&error.to_string());
+/// No handler ran.
+fn refuse(reason: &str, answer: &mut Answer) -> Status {
+    answer.explain(reason);
     Status::Malformed
 }
 
 #[cold]
-fn too_many(answer: &mut Answer) -> Status {
-    answer.explain(NO_ROOM);
-    // No handler ran.
-    Status::Malformed
+fn malformed(error: &BatchError, answer: &mut Answer) -> Status {
+    refuse(&error.to_string(), answer)
+}
+
+#[cold]
+fn no_room(answer: &mut Answer) -> Status {
+    refuse(NO_ROOM, answer)
+}
+
+#[cold]
+fn too_many(items: usize, limit: usize, answer: &mut Answer) -> Status {
+    refuse(&format!("a batch of {items} items is above this server's limit of {limit}"), answer)
 }

@@ -14,6 +14,7 @@ use super::incidents::Offence;
 use super::quotas::{Quotas, Share};
 use super::reactor::Peers;
 use super::thrift::Thrift;
+use super::watch::Watch;
 use crate::connect::{
     OwnMemoryMaker, client_lane, lane_size, memory_name, page_header, server_lane,
 };
@@ -214,8 +215,13 @@ impl Greeting {
         let ringer = ringer.map_err(|error| lacking(&error))?;
         let most = config.max_learned_lane.min(config.limits.max_lane);
         let lane = learned::opening(hello.service, Role::Server, config.lane, most);
-        let terms =
-            Terms { session: self.session, lane, least_lane: config.lane, doorbell: wanted };
+        let terms = Terms {
+            session: self.session,
+            lane,
+            least_lane: config.lane,
+            doorbell: wanted,
+            max_batch: config.max_batch,
+        };
         let Some(welcome) = self.machine.welcome(terms) else {
             return Err(Refuse::new(RefuseCode::Protocol, "WELCOME out of order"));
         };
@@ -347,7 +353,7 @@ impl TurnedAway {
 }
 
 fn caller(credentials: &Credentials, session: u64) -> Caller {
-    Caller { pid: credentials.pid(), user: credentials.user(), session }
+    Caller { pid: credentials.pid(), user: credentials.user(), session, watch: Watch::Nothing }
 }
 
 fn lacking(error: &dyn std::error::Error) -> Refuse {

@@ -7,6 +7,7 @@ use bellwire_core::batch::{BATCH_HEAD, BatchBuilder, BatchView};
 use bellwire_core::wire::Status;
 
 use super::batch;
+use super::watch::Watch;
 use crate::publisher::Shelf;
 use crate::transport::peer::User;
 use crate::{HandlerError, Malformed, Message, Payload, Service, payload};
@@ -14,8 +15,8 @@ use crate::{HandlerError, Malformed, Message, Payload, Service, payload};
 /// The longest reason of a failure that is sent, in bytes.
 const MAX_REASON: usize = 1024;
 
-/// Who calls, as the system noted when the session was opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Who calls, as the system noted when the session was opened, and whether anybody still waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// The process; `None` when it lives in a pid namespace that this one cannot see.
     pub pid: Option<u32>,
@@ -23,6 +24,33 @@ pub struct Caller {
     pub user: User,
     /// The session's number, unique within this server.
     pub session: u64,
+    pub(super) watch: Watch,
+}
+
+impl Caller {
+    /// Whether nobody will get the answer any more, so that a handler that takes long had better return, with anything: one
+    /// load, to be asked as often as is convenient.
+    ///
+    /// In a worker ([`ServerConfig::workers`](crate::ServerConfig::workers)) it becomes true when the client's session has
+    /// ended, when the client has cancelled the request, and when [`ServerConfig::drain_timeout`](crate::ServerConfig::drain_timeout)
+    /// has passed since the server was told to stop. On the reactor thread only the last can be told: nobody looks after the
+    /// client while the handler runs.
+    #[inline]
+    pub fn is_abandoned(&self) -> bool {
+        self.watch.is_abandoned()
+    }
+
+    /// The same caller, of whom no call is watched.
+    pub(super) fn unwatched(&self) -> Self {
+        Self { watch: Watch::Nothing, ..*self }
+    }
+}
+
+/// How many items may be in a batch, and how many bytes in its answer.
+#[derive(Clone, Copy)]
+pub(super) struct Room {
+    pub(super) bytes: usize,
+    pub(super) items: usize,
 }
 
 /// What an endpoint does with a request.
@@ -39,14 +67,8 @@ pub(super) trait Call: Send + Sync {
     /// Answers a request; `answer` comes empty.
     fn call(&self, caller: &Caller, request: Request<'_>, answer: &mut Answer) -> Status;
 
-    /// Answers a batch by a batch of at most `limit` bytes; `answer` comes empty.
-    fn call_batch(
-        &self,
-        caller: &Caller,
-        batch: &[u8],
-        limit: usize,
-        answer: &mut Answer,
-    ) -> Status;
+    /// Answers a batch by a batch within `room`; `answer` comes empty.
+    fn call_batch(&self, caller: &Caller, batch: &[u8], room: Room, answer: &mut Answer) -> Status;
 }
 
 /// A request's bytes, which a handler may keep.
@@ -192,15 +214,9 @@ where
         guarded(answer, |answer| self.respond(caller, request, answer))
     }
 
-    fn call_batch(
-        &self,
-        caller: &Caller,
-        batch: &[u8],
-        limit: usize,
-        answer: &mut Answer,
-    ) -> Status {
+    fn call_batch(&self, caller: &Caller, batch: &[u8], room: Room, answer: &mut Answer) -> Status {
         let handle = |request| (self.function)(caller, request);
-        guarded(answer, |answer| batch::item_by_item::<S>(batch, limit, answer, handle))
+        guarded(answer, |answer| batch::item_by_item::<S>(caller, batch, room, answer, handle))
     }
 }
 

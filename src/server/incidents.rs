@@ -70,10 +70,10 @@ impl fmt::Display for Incident {
         let Self { service, caller, offence, .. } = self;
         write!(f, "{service}: ")?;
         match caller {
-            Some(Caller { pid: Some(pid), user, session }) => {
+            Some(Caller { pid: Some(pid), user, session, .. }) => {
                 write!(f, "session {session} of {user}, process {pid}, {offence}")
             }
-            Some(Caller { pid: None, user, session }) => {
+            Some(Caller { pid: None, user, session, .. }) => {
                 write!(f, "session {session} of {user} {offence}")
             }
             None => write!(f, "a client {offence}"),
@@ -95,9 +95,11 @@ impl fmt::Display for Offence {
 mod tests {
     use super::*;
     use crate::User;
+    use crate::server::watch::Watch;
 
     fn caller(session: u64) -> Option<Caller> {
-        Some(Caller { pid: Some(7), user: User::own(), session })
+        let (pid, user, watch) = (Some(7), User::own(), Watch::Nothing);
+        Some(Caller { pid, user, session, watch })
     }
 
     #[test]
@@ -110,8 +112,8 @@ mod tests {
         let latest = incidents.latest();
         assert_eq!(latest.len(), MOST_KEPT);
         let (first, last) = (latest.first().unwrap(), latest.last().unwrap());
-        assert_eq!((first.number, first.caller), (36, caller(36)));
-        assert_eq!((last.number, last.caller), (99, caller(99)));
+        assert_eq!((first.number, &first.caller), (36, &caller(36)));
+        assert_eq!((last.number, &last.caller), (99, &caller(99)));
     }
 
     #[test]

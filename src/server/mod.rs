@@ -9,6 +9,7 @@ mod quotas;
 mod reactor;
 mod source;
 mod thrift;
+mod watch;
 mod workers;
 
 pub use batch::Answers;
@@ -23,7 +24,6 @@ use std::time::Duration;
 
 use bellwire_core::drive::SHRINK_AFTER;
 use bellwire_core::handshake::Admission;
-use bellwire_core::sync::{AtomicBool, Ordering};
 use bellwire_core::wire::{Doorbell, STATS_METHOD};
 use bellwire_core::{Backend, Geometry, InUse, Limits, ServiceName, SpinPolicy};
 
@@ -44,12 +44,16 @@ use handler::{Call, Handler, Typed};
 use incidents::Incidents;
 use quotas::Quotas;
 use reactor::Reactor;
+use watch::StopBy;
 
 /// How a server serves.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
     /// Threads that run handlers. Default: 0, handlers run on the reactor thread: fastest, and right when none
     /// of them blocks. With more, a slow handler holds up nobody but its own session.
+    ///
+    /// On the reactor thread a batch is handled to its end before another session has its turn: one of
+    /// [`max_batch`](ServerConfig::max_batch) items that take 10 µs each holds up everybody for most of a second.
     pub workers: usize,
     /// The size of the lane that answers travel in, to begin with and when it is idle. Default: 16 KiB, which carries
     /// answers of up to 8 144 bytes; a longer one makes it grow.
@@ -98,6 +102,14 @@ pub struct ServerConfig {
     pub max_memory_per_user: Option<u64>,
     /// Requests of one session that are taken and not yet answered. Default: 1 024.
     pub max_in_flight: u64,
+    /// Requests that wait for a worker, of all sessions together. Beyond that a session has one waiting at most: the rest
+    /// stays in its lane. Default: 65 536.
+    pub max_queued: usize,
+    /// Items in one batch; clients are told, and send no more: [`Session::max_batch`](crate::Session::max_batch). A
+    /// batch is decoded as a whole, and so is its answer put together: this many requests and answers are in memory
+    /// for each worker, or the reactor. Default: 131 072. That is 1 MiB of items of 8 bytes, and 38 MiB of answers of
+    /// 300; longer batches are no faster.
+    pub max_batch: u32,
     /// How long a client may take nothing of what was published for it before its session is closed with
     /// [`CloseReason::Unread`](bellwire_core::wire::CloseReason::Unread): it is stopped, hangs, or never reads. Taking
     /// one record is enough. Counted from when the reactor first finds it so, and looked at in steps of a quarter;
@@ -110,8 +122,8 @@ pub struct ServerConfig {
     pub backlog: u32,
     /// How long a client may take for the handshake. Default: 2 s.
     pub handshake_timeout: Duration,
-    /// How long [`Server::stop`] waits for handlers, and for clients to make room for their last answers.
-    /// Default: 1 s.
+    /// How long [`Server::stop`] waits for handlers, and for clients to make room for their last answers. A handler that
+    /// runs for longer is told so by [`Caller::is_abandoned`], and a batch ends with the item at hand. Default: 1 s.
     pub drain_timeout: Duration,
     /// How often to log the counters of each service: a line of level *info* of the target `bellwire`, that begins with
     /// `[STATS]`, by the [`log`](https://docs.rs/log) facade. Default: `None`, never, which wakes nobody.
@@ -139,6 +151,8 @@ impl Default for ServerConfig {
             max_memory: None,
             max_memory_per_user: None,
             max_in_flight: 1024,
+            max_queued: 65_536,
+            max_batch: 131_072,
             unread_timeout: Some(Duration::from_secs(60)),
             backlog: 4096,
             handshake_timeout: Duration::from_secs(2),
@@ -193,13 +207,14 @@ struct Station {
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
+    drain_timeout: Duration,
     reactor: Option<JoinHandle<()>>,
 }
 
 /// What the reactor and the server's handle share.
 #[derive(Debug)]
 struct Shared {
-    stop: AtomicBool,
+    stop: Arc<StopBy>,
     /// Wakes the reactor.
     bell: Arc<Event>,
     stats: Mutex<Published>,
@@ -242,15 +257,15 @@ impl Server {
 
     /// Stops: takes no new client, answers what was taken, refuses what was not with a reason, says bye to every
     /// client, and waits for the threads. At the latest after [`ServerConfig::drain_timeout`], unless a handler
-    /// runs longer: it is waited for. Returns the final counters.
+    /// runs longer: it is waited for, of a batch for the item at hand. Returns the final counters.
     pub fn stop(mut self) -> ServerStats {
         self.halt();
         self.shared.stats().total()
     }
 
     fn halt(&mut self) {
-        // Release: pairs with the reactor's Acquire load, which the bell makes it do.
-        self.shared.stop.store(true, Ordering::Release);
+        self.shared.stop.tell(clock::now().after(self.drain_timeout));
+        // Makes the reactor look.
         self.shared.bell.ring();
         if let Some(reactor) = self.reactor.take() {
             // Handlers' panics are caught where they run; the reactor itself does not panic.
@@ -345,9 +360,10 @@ impl ServerBuilder {
         let bell = Arc::new(Event::create().map_err(system("create an event"))?);
         let started = clock::wall_nanos();
         let stats = Mutex::new(Published { started, ..Published::default() });
-        let (stop, incidents) = (AtomicBool::new(false), Mutex::default());
+        let (stop, incidents) = (Arc::default(), Mutex::default());
         let shared = Arc::new(Shared { stop, bell, stats, incidents });
         let Self { config, quotas, stations, .. } = self;
+        let drain_timeout = config.drain_timeout;
         let (started, has_started) = mpsc::sync_channel(1);
         let theirs = Arc::clone(&shared);
         // Made on its own thread: it holds what tells clients that this very thread died.
@@ -364,7 +380,7 @@ impl ServerBuilder {
         let reactor = thread.spawn(serve).map_err(system("start the reactor thread"))?;
         let ended = || io::Error::other("the reactor thread ended at once");
         has_started.recv().unwrap_or_else(|_| Err(system("start the reactor")(ended())))?;
-        Ok(Server { shared, reactor: Some(reactor) })
+        Ok(Server { shared, drain_timeout, reactor: Some(reactor) })
     }
 
     fn open(

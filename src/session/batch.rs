@@ -14,11 +14,21 @@ use super::replies::{LeftOut, Replies};
 use super::{Answer, Body, Outgoing, Session, books};
 use crate::{CallError, Malformed, Message, Service};
 
+/// How much a batch may have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    bytes: u64,
+    items: usize,
+}
+
 /// A batch that is ready to be sent.
 #[derive(Debug)]
 pub(crate) struct Packed {
     batch: Box<BatchBuilder>,
     shape: Shape,
+    most: usize,
+    /// Requests above that.
+    surplus: usize,
 }
 
 /// The answers to a batch that was sent, not yet parsed one by one.
@@ -52,8 +62,12 @@ impl<S: Service> Session<S> {
     /// with its own reason, one that the handler fails. In a function that returns a [`CallError`], `?` takes an item's
     /// out of its box.
     ///
+    /// A batch is one message and is never split: a list that may be longer than the provider takes at once goes in
+    /// [chunks](slice::chunks) of [`Session::max_batch`].
+    ///
     /// # Errors
-    /// [`CallError`] of the whole batch. The session stays usable unless the provider is gone or lied.
+    /// [`CallError`] of the whole batch: [`CallError::TooManyItems`] before anything is sent. The session stays usable
+    /// unless the provider is gone or lied.
     pub fn call_batch<'r>(
         &mut self,
         requests: impl IntoIterator<Item = &'r S::Request>,
@@ -62,15 +76,17 @@ impl<S: Service> Session<S> {
         S::Request: 'r,
     {
         let timeout = self.timeout;
-        let (shape, answer) =
-            self.with_batch(requests, |session, batch| session.exchange(batch, timeout));
+        let (shape, answer) = self.with_batch(requests, |session, batch| {
+            let batch = batch.inspect_err(|error| session.not_sent(error))?;
+            session.exchange(batch, timeout)
+        });
         self.replies(answer?, shape)
     }
 
     /// Sends many requests in one message and returns at once; the answers come by [`Session::try_batch`].
     ///
     /// # Errors
-    /// As [`Session::submit`].
+    /// As [`Session::submit`]; [`CallError::TooManyItems`] above [`Session::max_batch`].
     pub fn submit_batch<'r>(
         &mut self,
         requests: impl IntoIterator<Item = &'r S::Request>,
@@ -78,7 +94,8 @@ impl<S: Service> Session<S> {
     where
         S::Request: 'r,
     {
-        let (shape, ticket) = self.with_batch(requests, Self::submit_alone);
+        let (shape, ticket) =
+            self.with_batch(requests, |session, batch| session.submit_alone(batch?));
         let ticket = ticket.inspect_err(|error| self.not_sent(error))?;
         self.batches.push_back(SentBatch { ticket, shape });
         Ok(ticket)
@@ -173,18 +190,18 @@ impl<S: Service> Session<S> {
         Ok(())
     }
 
-    /// Puts a batch together and hands it to `send`.
+    /// Puts a batch together and hands it to `send`, or why it cannot be sent.
     fn with_batch<'r, T>(
         &mut self,
         requests: impl IntoIterator<Item = &'r S::Request>,
-        send: impl FnOnce(&mut Self, Outgoing<'_>) -> T,
+        send: impl FnOnce(&mut Self, Result<Outgoing<'_>, CallError>) -> T,
     ) -> (Shape, T)
     where
         S::Request: 'r,
     {
-        let limit = self.drive.max_message();
+        let room = Room { bytes: self.drive.max_message(), items: self.max_batch };
         let batch = self.batch.take().unwrap_or_else(|| Box::new(BatchBuilder::new(0)));
-        let mut packed = Packed::new::<S>(batch, limit, requests);
+        let mut packed = Packed::new::<S>(batch, room, requests);
         let sent = send(self, packed.outgoing());
         self.batch = Some(packed.batch);
         (packed.shape, sent)
@@ -192,15 +209,16 @@ impl<S: Service> Session<S> {
 
     /// What [`Packed::new`] takes besides requests, for a batch that goes as one record.
     #[cfg(feature = "tokio")]
-    pub(crate) fn packing(&mut self) -> (Box<BatchBuilder>, u64) {
+    pub(crate) fn packing(&mut self) -> (Box<BatchBuilder>, Room) {
         let batch = self.batch.take().unwrap_or_else(|| Box::new(BatchBuilder::new(0)));
-        (batch, self.drive.max_message().min(self.drive.max_payload() as u64))
+        let bytes = self.drive.max_message().min(self.drive.max_payload() as u64);
+        (batch, Room { bytes, items: self.max_batch })
     }
 
     /// Sends a batch if there is room for it now; its answers come by [`Session::try_arrived_batch`].
     #[cfg(feature = "tokio")]
     pub(crate) fn submit_packed(&mut self, packed: &mut Packed) -> Result<Ticket, CallError> {
-        let ticket = self.submit_now(packed.outgoing())?;
+        let ticket = self.submit_now(packed.outgoing()?)?;
         self.batches.push_back(SentBatch { ticket, shape: std::mem::take(&mut packed.shape) });
         Ok(ticket)
     }
@@ -297,28 +315,34 @@ pub(crate) fn decode_together<M: Message>(bytes: &[u8], len: usize, values: &mut
 }
 
 impl Packed {
-    /// Puts a batch of at most `limit` bytes together. A request that it has no room for is left out.
+    /// Puts a batch together. A request whose bytes it has no room for is left out; one item too many, and it cannot be
+    /// sent.
     pub(crate) fn new<'r, S: Service<Request: 'r>>(
         mut batch: Box<BatchBuilder>,
-        limit: u64,
+        room: Room,
         requests: impl IntoIterator<Item = &'r S::Request>,
     ) -> Self {
+        let Room { bytes: limit, items: most } = room;
         batch.begin(0, usize::try_from(limit).unwrap_or(usize::MAX));
         let mut shape = Shape::default();
         let mut requests = requests.into_iter();
-        let together =
-            write_together::<S::Request>(&mut batch, requests.size_hint().0, &mut requests);
-        for (request, at) in requests.zip(together..) {
+        let count = requests.size_hint().0.min(most);
+        let together = write_together::<S::Request>(&mut batch, count, &mut requests);
+        for (at, request) in (together..most).zip(requests.by_ref()) {
             if let Err(error) = batch.push(|into| request.encode(into)) {
                 shape.left_out.push(LeftOut { at, len: error.len as u64, limit });
             }
         }
         shape.sent = batch.len();
-        Self { batch, shape }
+        Self { batch, shape, most, surplus: requests.count() }
     }
 
-    fn outgoing(&mut self) -> Outgoing<'_> {
-        Outgoing::Batch(self.batch.finish())
+    fn outgoing(&mut self) -> Result<Outgoing<'_>, CallError> {
+        if self.surplus > 0 {
+            let (items, limit) = (self.most.saturating_add(self.surplus) as u64, self.most as u64);
+            return Err(CallError::TooManyItems { items, limit });
+        }
+        Ok(Outgoing::Batch(self.batch.finish()))
     }
 }
 

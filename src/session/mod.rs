@@ -62,6 +62,7 @@ pub struct Session<S: Service> {
     /// Answers that came while another one was waited for.
     stash: VecDeque<Answer>,
     provider_pid: Option<u32>,
+    max_batch: usize,
     timeout: Duration,
     when_full: WhenFull,
     attach_from: usize,
@@ -135,6 +136,7 @@ impl<S: Service> Session<S> {
             is_inbox_taken: false,
             stash: VecDeque::new(),
             provider_pid: opened.pid,
+            max_batch: usize::try_from(opened.max_batch).unwrap_or(usize::MAX),
             timeout: config.timeout,
             when_full: config.when_full,
             attach_from,
@@ -418,6 +420,12 @@ impl<S: Service> Session<S> {
     /// The longest request that both ends' limits allow, in bytes.
     pub fn max_request(&self) -> u64 {
         self.drive.max_message()
+    }
+
+    /// The most items that the provider takes in one batch: a longer list goes in chunks of so many. Never 0, so that
+    /// `requests.chunks(session.max_batch())` does.
+    pub fn max_batch(&self) -> usize {
+        self.max_batch.max(1)
     }
 
     /// The provider's process, as the kernel tells.

@@ -1,5 +1,6 @@
 //! Many requests in one message, and many messages in flight from one call.
 
+mod limits;
 mod many;
 mod typed;
 

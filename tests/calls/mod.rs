@@ -1,9 +1,11 @@
 //! What a caller sees of its own doing, and of a provider that is slow or stops.
 
+mod abandon;
 mod cancel;
 mod encoded;
 mod full;
 mod panics;
 mod pipeline;
 mod pressure;
+mod queue;
 mod stop;

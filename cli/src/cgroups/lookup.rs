@@ -1,6 +1,7 @@
 //! Cgroups by their paths, for `cgroups-lookup`.
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -60,8 +61,13 @@ impl Directory {
         self.lock().by_path.len()
     }
 
-    /// What is known of each path, in their order. The hierarchies are opened once, and walked once at most.
-    pub(crate) fn look(&self, paths: &[String], mut tell: impl FnMut(Lookup<CgroupDetails>)) {
+    /// What is known of each path, in their order, until `tell` has heard enough. The hierarchies are opened once, and
+    /// walked once at most.
+    pub(crate) fn look(
+        &self,
+        paths: &[String],
+        mut tell: impl FnMut(Lookup<CgroupDetails>) -> ControlFlow<()>,
+    ) {
         let mut known = self.lock();
         if known.walked.elapsed() >= self.max_age {
             // What was known stays known as long as it is there.
@@ -69,7 +75,9 @@ impl Directory {
         }
         let hierarchies = known.hierarchies();
         for path in paths {
-            tell(known.look(path, &hierarchies));
+            if tell(known.look(path, &hierarchies)).is_break() {
+                return;
+            }
         }
     }
 

@@ -149,7 +149,7 @@ where
     let mut client = Client::<S>::with_config(run_dir, config);
     let session = client.connect().map_err(|error| unanswered::<S>(run_dir, error))?;
     let mut found = Vec::with_capacity(keys.len());
-    for keys in keys.chunks(TOGETHER) {
+    for keys in keys.chunks(TOGETHER.min(session.max_batch())) {
         let answers = session.call_batch(keys);
         for answer in answers.map_err(|error| unanswered::<S>(run_dir, error))? {
             found.push(match answer.map_err(|error| *error) {

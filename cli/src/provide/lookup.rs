@@ -1,6 +1,7 @@
 //! Services that answer what they are asked: `apps-lookup`, `cgroups-lookup`.
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -32,6 +33,9 @@ pub(super) fn apps(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure> {
         // Who is asked for twice in one batch is read once.
         let mut read = HashMap::new();
         for pid in pids {
+            if answers.is_abandoned() {
+                return;
+            }
             answers.push(read.entry(*pid).or_insert_with(|| processes.look(*pid)));
         }
     };
@@ -55,7 +59,10 @@ pub(super) fn cgroups(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure>
     let directory = directory.map_err(|error| no_cgroups(root, &error))?;
     let (count, age) = (directory.len(), span(args.interval));
     let handler = move |paths: &[String], answers: &mut Answers<'_, _>| {
-        directory.look(paths, |found| answers.push(&found));
+        directory.look(paths, |found| {
+            answers.push(&found);
+            if answers.is_abandoned() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
     };
     serve::<CgroupsLookup>(run_dir, handler, || {
         let (name, root) = (CgroupsLookup::NAME, root.display());

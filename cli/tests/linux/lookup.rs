@@ -6,10 +6,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
+use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{Ended, Place, Running, shell};
+use bellwire::apps::AppsLookup;
+use bellwire::{CallError, Client, ClientConfig, RunDir, Service};
+
+use crate::support::{Ended, Place, Running, Signal, shell};
 
 /// A process that does nothing, until it is dropped.
 struct Idle(Child);
@@ -251,4 +255,113 @@ fn a_real_cgroup_is_known_as_long_as_it_is_there_and_so_is_who_is_in_it() {
     }
     let (status, json) = look();
     assert_eq!((status, &json["cgroups"][0]["status"]), (Some(8), &"unknown".into()));
+}
+
+/// Two processes whose files are pipes: the provider waits at each of them until the test lets it go on.
+struct Gates(tempfile::TempDir);
+
+/// Where the provider is, until this is dropped.
+type Held = fs::File;
+
+impl Gates {
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        for dir in ["self", "1", "2"] {
+            fs::create_dir(root.path().join(dir)).unwrap();
+        }
+        let gates = Self(root);
+        let paths = [1, 2].map(|pid| gates.status(pid));
+        let paths = paths.each_ref().map(|path| path.to_str().unwrap());
+        assert_eq!(shell("mkfifo \"$0\" \"$1\"", &paths), Some(true));
+        gates
+    }
+
+    fn status(&self, pid: u32) -> PathBuf {
+        self.0.path().join(pid.to_string()).join("status")
+    }
+
+    fn provide(&self, place: &Place) -> Running {
+        let root = self.0.path().to_str().unwrap();
+        let mut provider = place.start(&["provide", "apps", "--root", root]);
+        provider.stderr_until("providing");
+        provider
+    }
+
+    /// Waits until the provider looks at the first of them.
+    fn wait_at_first(&self) -> Held {
+        fs::OpenOptions::new().write(true).open(self.status(1)).unwrap()
+    }
+}
+
+fn sessions(place: &Place) -> u64 {
+    let ended = place.run(&["stat", AppsLookup::NAME, "--format", "json"]);
+    let stats = ended.json();
+    let services = stats["services"].as_array().unwrap_or_else(|| panic!("{stats}"));
+    let row = services.iter().find(|row| row["service"] == AppsLookup::NAME).unwrap();
+    row["stats"]["sessions"].as_u64().unwrap_or_else(|| panic!("{row}"))
+}
+
+#[test]
+fn a_batch_whose_client_was_killed_ends_with_the_item_at_hand() {
+    let (place, gates) = (Place::new(), Gates::new());
+    let mut provider = gates.provide(&place);
+    let mut client = place.start(&["get", "apps", "1", "2", "--timeout", "60s"]);
+    let held = gates.wait_at_first();
+    client.end_by(Signal::Kill);
+    while sessions(&place) > 0 {
+        thread::yield_now();
+    }
+    drop(held);
+    // It would wait at the second for ever.
+    provider.signal(Signal::Term);
+    provider.all_ended();
+    assert!(provider.end().success());
+}
+
+#[test]
+fn a_provider_that_is_told_to_stop_in_a_batch_ends_with_the_item_at_hand() {
+    let (place, gates) = (Place::new(), Gates::new());
+    let mut provider = gates.provide(&place);
+    let mut client = place.start(&["get", "apps", "1", "2", "--timeout", "60s"]);
+    let held = gates.wait_at_first();
+    provider.signal(Signal::Term);
+    // It answers what it can for a while, then says bye.
+    assert!(!client.end().success());
+    drop(held);
+    provider.all_ended();
+    assert!(provider.end().success());
+}
+
+#[test]
+fn batches_cost_a_provider_no_more_memory_than_their_limit_allows() {
+    let place = Place::new();
+    let provider = provide(&place, "apps");
+    let peak = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", provider.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+    };
+    let before = peak();
+    let run_dir = RunDir::new(place.run_dir());
+    let patience = Duration::from_secs(60);
+    let config =
+        || ClientConfig { timeout: patience, connect_timeout: patience, ..ClientConfig::default() };
+    let open = || Client::<AppsLookup>::with_config(&run_dir, config());
+    let pids: Vec<u32> = (0..2 << 20).collect();
+    let mut greedy = [open(), open()];
+    for client in &mut greedy {
+        let session = client.connect().unwrap();
+        let error = session.call_batch(&pids).map(|answers| answers.len()).unwrap_err();
+        let CallError::TooManyItems { items, limit } = error else { panic!("{error}") };
+        assert_eq!((items, limit), (pids.len() as u64, session.max_batch() as u64));
+        for batch in pids.chunks(session.max_batch()).take(4) {
+            session.submit_batch(batch).unwrap();
+        }
+    }
+    drop(greedy);
+    let app = app(&place, std::process::id());
+    assert_eq!(app["status"], "known");
+    let grown = peak() - before;
+    println!("{} KiB more than the {} KiB before", grown >> 10, before >> 10);
+    assert!(grown < 128 << 20, "{} KiB more than the {} KiB before", grown >> 10, before >> 10);
 }

@@ -36,6 +36,8 @@ pub struct Terms {
     pub least_lane: Geometry,
     /// The doorbell that the server would like; a socket byte when the client cannot ring it.
     pub doorbell: Doorbell,
+    /// The most items that it takes in one batch.
+    pub max_batch: u32,
 }
 
 /// The accepting side of the handshake.
@@ -132,6 +134,7 @@ impl ServerHandshake {
             least_lane: terms.least_lane.min(lane),
             limits: self.admission.limits,
             doorbell,
+            max_batch: terms.max_batch,
         };
         self.state = State::AwaitAttach(hello, welcome);
         Some(welcome)

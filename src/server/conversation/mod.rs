@@ -18,7 +18,7 @@ use bellwire_core::{
 use crate::publisher::Attendance;
 use crate::server::ServerConfig;
 use crate::server::greeting::Arrived;
-use crate::server::handler::{Answer, Caller, Handler, Request};
+use crate::server::handler::{Answer, Caller, Handler, Request, Room};
 use crate::server::quotas::Share;
 use crate::server::workers::{Done, Job, Parcel, Workers};
 use crate::transport::clock;
@@ -56,6 +56,7 @@ pub(super) struct Conversation {
     /// Answers that wait for room, on the same.
     owed_charge: Charge,
     share: Share,
+    max_batch: usize,
     attach_from: usize,
     stream_from: usize,
     shrink_after: Duration,
@@ -65,6 +66,8 @@ pub(super) struct Conversation {
     is_stalled: bool,
     /// The client is gone. What it published before is still taken.
     is_departed: bool,
+    /// No job of it is begun until the client has taken answers.
+    is_held: bool,
     /// Turns in a row that found nothing.
     pub(super) idle_turns: u32,
     /// Whether the reactor polls it; if not, it is armed and will ring.
@@ -150,11 +153,13 @@ impl Conversation {
             service,
             waiting: VecDeque::new(),
             arriving: Vec::new(),
+            max_batch: usize::try_from(config.max_batch).unwrap_or(usize::MAX),
             attach_from: config.attach_from.unwrap_or(usize::MAX),
             stream_from: config.stream_from.unwrap_or(usize::MAX),
             shrink_after: config.shrink_after,
             is_stalled: false,
             is_departed: false,
+            is_held: false,
             idle_turns: 0,
             is_hot: true,
             rings: 0,
@@ -225,7 +230,13 @@ impl Conversation {
             // It reads nothing now, and notices a lie all the same.
             self.lanes.look(self.link.peer())?;
         }
+        let has_workers = !desk.workers.is_empty();
         while taken < MOST_PER_TURN && !self.is_stalled {
+            if has_workers && !desk.workers.has_room(desk.slot) {
+                // As when the session is stalled.
+                self.lanes.look(self.link.peer())?;
+                break;
+            }
             let incoming = match self.next_at_once(desk.scratch) {
                 Some((id, len)) => Incoming::Request { id, len, batch: false },
                 // The answer to the last one is not published yet: it does not wait for a look at nothing.
@@ -262,6 +273,7 @@ impl Conversation {
         if unpublished > 0 || was_blocked {
             self.commit();
         }
+        self.pace(desk.slot, desk.workers);
         if self.serve.closed().is_some() {
             return Err(Ended::Gone);
         }
@@ -269,10 +281,21 @@ impl Conversation {
     }
 
     /// Puts a worker's answer into the lane.
-    pub(super) fn answer(&mut self, done: &mut Done) -> Result<(), Ended> {
+    pub(super) fn answer(&mut self, done: &mut Done, workers: &Workers) -> Result<(), Ended> {
         self.deliver(done.id, done.status, &mut done.answer)?;
         self.commit();
+        self.pace(done.slot, workers);
         Ok(())
+    }
+
+    /// While an answer waits for room no other is computed: a client that does not read has few of them kept here.
+    #[inline]
+    fn pace(&mut self, slot: usize, workers: &Workers) {
+        let is_blocked = self.serve.is_blocked();
+        if self.is_held != is_blocked && !workers.is_empty() {
+            self.is_held = is_blocked;
+            workers.hold(slot, is_blocked);
+        }
     }
 
     /// Takes in what is on the control socket. False when something is left there: no descriptor is left for it, or
@@ -374,7 +397,12 @@ impl Conversation {
     }
 
     /// Refuses what the client has published and nobody has taken.
-    pub(super) fn refuse_rest(&mut self, scratch: &mut Scratch) -> Result<(), Ended> {
+    pub(super) fn refuse_rest(
+        &mut self,
+        slot: usize,
+        workers: &Workers,
+        scratch: &mut Scratch,
+    ) -> Result<(), Ended> {
         self.flush()?;
         self.stop_awaiting(None, Status::Stopping)?;
         // Bounded: who stops looks at the time in between.
@@ -397,6 +425,7 @@ impl Conversation {
             }
         }
         self.commit();
+        self.pace(slot, workers);
         Ok(())
     }
 
@@ -481,16 +510,17 @@ impl Conversation {
         let Handler::Call(handler) = desk.handler else {
             return self.respond(id, Status::Malformed, b"a snapshot is asked for alone");
         };
-        let limit = usize::try_from(self.lanes.max_message()).unwrap_or(usize::MAX);
+        let bytes = usize::try_from(self.lanes.max_message()).unwrap_or(usize::MAX);
+        let room = Room { bytes, items: self.max_batch };
         let Scratch { request, answer } = desk.scratch;
         if desk.workers.is_empty() {
             answer.clear();
             let batch = request.get(..len).unwrap_or_default();
-            let status = handler.call_batch(&self.caller, batch, limit, answer);
+            let status = handler.call_batch(&self.caller, batch, room, answer);
             return self.deliver(id, status, answer);
         }
         let batch = take_away(request, len);
-        self.submit(id, Parcel::Batch(batch, limit), len, desk)
+        self.submit(id, Parcel::Batch(batch, room), len, desk)
     }
 
     /// A request that came in a memfd of its own.
@@ -527,7 +557,7 @@ impl Conversation {
         let Ok(charge) = self.share.quota.charge(len as u64) else {
             return self.respond(id, Status::Busy, &[]);
         };
-        let (slot, caller, handler) = (desk.slot, self.caller, handler.clone());
+        let (slot, caller, handler) = (desk.slot, self.caller.unwatched(), handler.clone());
         desk.workers.submit(Job { slot, id, caller, handler, request, charge });
         Ok(())
     }

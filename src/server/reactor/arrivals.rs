@@ -1,6 +1,7 @@
 //! From a connection to an open session: the handshake, its deadline, and how many are in it at once.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bellwire_core::Instant;
@@ -11,6 +12,7 @@ use super::{Guest, Reactor, Seat};
 use crate::server::conversation::{Conversation, Ended};
 use crate::server::greeting::{Greeting, Progress};
 use crate::server::source::{Place, Source};
+use crate::server::watch::Watch;
 use crate::transport::clock;
 use crate::transport::object::AsObject;
 use crate::transport::poll::{Interest, Trigger};
@@ -115,6 +117,7 @@ impl Reactor {
                 let observers = ledger::observers(&self.stations);
                 let row = if arrived.is_observer { observers } else { at };
                 let attendance = station.shelf.attend();
+                arrived.caller.watch = Watch::Server(Arc::clone(&self.shared.stop));
                 let conversation = Conversation::new(*arrived, &self.config, row, attendance);
                 seat.guest = Guest::Open(Box::new(conversation));
                 self.one_arrives_less();

@@ -19,7 +19,7 @@ impl Reactor {
         for station in &stations {
             let _ = self.poller.delete(&station.endpoint);
         }
-        let deadline = clock::now().after(self.config.drain_timeout);
+        let deadline = self.shared.stop.told().unwrap_or_else(clock::now);
         let mut events = Events::with_capacity(64);
         self.refuse_rest();
         while self.is_owing() && clock::now() < deadline {
@@ -28,6 +28,8 @@ impl Reactor {
             self.take_done();
             self.refuse_rest();
         }
+        // Before anybody hears a bye: it is too late for what runs now.
+        self.workers.close();
         for seat in std::mem::take(&mut self.seats).into_iter().map(|(_, seat)| seat) {
             match seat.guest {
                 Guest::Open(conversation) => {
@@ -53,7 +55,7 @@ impl Reactor {
         let slots: Vec<usize> = self.seats.iter().map(|(slot, _)| slot).collect();
         for slot in slots {
             if let Some(Seat { guest: Guest::Open(conversation), .. }) = self.seats.get_mut(slot)
-                && let Err(ended) = conversation.refuse_rest(&mut self.scratch)
+                && let Err(ended) = conversation.refuse_rest(slot, &self.workers, &mut self.scratch)
             {
                 self.end(slot, ended);
             }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use bellwire_core::sync::Ordering;
 use bellwire_core::{Instant, Looks};
 
 use super::{Guest, Reactor, Seat, Station, needs_channel};
@@ -70,7 +69,7 @@ impl Reactor {
                 continue;
             }
             let has_done = self.workers.has_done() || self.stations.iter().any(Station::has_news);
-            if has_done || self.shared.stop.load(Ordering::Relaxed) {
+            if has_done || self.shared.stop.told().is_some() {
                 self.spread_news();
                 return true;
             }

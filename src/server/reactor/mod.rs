@@ -12,7 +12,6 @@ mod unread;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{CloseReason, Role};
 use bellwire_core::{Instant, Spin, Woken, probes};
 use slab::Slab;
@@ -104,7 +103,7 @@ impl Reactor {
             station.shelf.connect(&shared.bell);
             watch(&mut poller, &station.endpoint, Source::Station(at), Trigger::Level)?;
         }
-        let workers = Workers::start(config.workers, Arc::clone(&shared.bell));
+        let workers = Workers::start(config.workers, config.max_queued, Arc::clone(&shared.bell));
         let workers = workers.map_err(system("start a worker thread"))?;
         let spin = Spin::new(config.spin);
         let mut stats = shared.stats();
@@ -142,8 +141,7 @@ impl Reactor {
     pub(super) fn run(mut self) {
         let mut events = Events::with_capacity(256);
         let mut pace = Pace::new();
-        // Acquire: pairs with the Release store of whoever stops the server.
-        while !self.shared.stop.load(Ordering::Acquire) {
+        while self.shared.stop.told().is_none() {
             let work = self.round();
             // Also when there seems to be work and nothing comes of it.
             if let Some(now) = pace.step(work) {
@@ -388,7 +386,7 @@ impl Reactor {
     }
 
     fn note(&self, conversation: &Conversation, offence: Offence) {
-        let (service, caller) = (conversation.service(), *conversation.caller());
+        let (service, caller) = (conversation.service(), conversation.caller().unwatched());
         self.shared.incidents().add(service, Some(caller), offence);
     }
 
@@ -426,12 +424,13 @@ impl Reactor {
         self.workers.collect(&mut done);
         let any = !done.is_empty();
         for mut done in done.drain(..) {
-            let Some(conversation) = self.conversation(done.slot) else { continue };
+            let seat = self.seats.get_mut(done.slot);
+            let Some(Seat { guest: Guest::Open(conversation), .. }) = seat else { continue };
             // The seat may have been given to another client meanwhile.
             if conversation.session() != done.session {
                 continue;
             }
-            match conversation.answer(&mut done) {
+            match conversation.answer(&mut done, &self.workers) {
                 Ok(()) => self.heat(done.slot),
                 Err(ended) => self.end(done.slot, ended),
             }

@@ -43,6 +43,25 @@ fn each_item_gets_the_answer_that_it_gets_in_a_batch_of_a_blocking_session() {
 }
 
 #[test]
+fn a_batch_above_the_providers_limit_is_not_sent_and_the_error_says_the_limit() {
+    in_each_runtime(async || {
+        let house = House::with(ServerConfig { max_batch: 2, ..ServerConfig::default() });
+        let client = client::<Echo>(house.run_dir());
+        let items = [vec![1], vec![2], vec![3]];
+        let error = client.call_batch(&items).await.unwrap_err();
+        assert!(matches!(error, CallError::TooManyItems { items: 3, limit: 2 }), "{error}");
+        let session = client.connect().await.unwrap();
+        for chunk in items.chunks(session.max_batch()) {
+            assert_eq!(session.call_batch(chunk).await.unwrap().len(), chunk.len());
+        }
+        let stats = settled(&session);
+        assert_eq!((stats.made, stats.answered, stats.unsent), (2, 2, 1));
+        drop((client, session));
+        house.close();
+    });
+}
+
+#[test]
 fn an_item_that_has_no_room_in_the_message_fails_alone() {
     in_each_runtime(async || {
         let house = House::open();

@@ -78,6 +78,7 @@ pub(crate) fn welcome(session: u64) -> Welcome {
         least_lane: Geometry::DEFAULT,
         limits: Limits::default(),
         doorbell: Doorbell::Socket,
+        max_batch: 1 << 16,
     }
 }
 

@@ -59,7 +59,7 @@ struct RawWelcome {
     features: U64,
     session: U64,
     doorbell: U32,
-    reserved_too: U32,
+    max_batch: U32,
     limits: RawLimits,
 }
 
@@ -138,7 +138,7 @@ impl Message {
                     features: m.features.into(),
                     session: m.session.into(),
                     doorbell: (m.doorbell as u32).into(),
-                    reserved_too: 0.into(),
+                    max_batch: m.max_batch.into(),
                     limits: RawLimits::new(m.least_lane, &m.limits),
                 },
             ),
@@ -236,7 +236,7 @@ impl Hello {
 impl Welcome {
     fn parse(bytes: &[u8]) -> Result<Self, ControlError> {
         let raw = take::<RawWelcome>(bytes)?;
-        if raw.reserved.get() != 0 || raw.reserved_too.get() != 0 {
+        if raw.reserved.get() != 0 {
             return Err(ControlError::Field { field: "reserved field" });
         }
         let lane = lane(raw.lane)?;
@@ -249,6 +249,7 @@ impl Welcome {
             least_lane,
             limits,
             doorbell: doorbell(raw.doorbell)?,
+            max_batch: raw.max_batch.get(),
         })
     }
 }

@@ -126,6 +126,8 @@ pub struct Welcome {
     pub limits: Limits,
     /// The doorbell that the server wants to be rung by.
     pub doorbell: Doorbell,
+    /// The most items that the server takes in one [batch](crate::batch).
+    pub max_batch: u32,
 }
 
 /// REFUSE: the server does not admit the client. No descriptors.

@@ -90,7 +90,7 @@ mod fields {
         a_version_that_was_not_offered("version", 8, &[2, 0]);
         the_last_version("version", 8, &[0xff, 0xff]);
         a_reserved_bit("reserved field", 0x0a, &[1, 0]);
-        another_reserved_bit("reserved field", 0x27, &[0x80]);
+        another_reserved_bit("reserved field", 0x0b, &[0x80]);
         a_feature_that_was_not_offered("features", 0x17, &[0x80]);
         all_features("features", 0x10, &[0xff; 8]);
         a_lane_of_no_bytes("lane size", 0x0c, &[0; 4]);

@@ -1,0 +1,59 @@
+//! How many items a batch may have.
+
+use bellwire::{CallError, ErrorKind, Executed, ServerBuilder, ServerConfig};
+
+use super::{Doubler, Stage, double, in_short};
+use crate::support::house::patient;
+
+const MOST: u32 = 4;
+
+fn stages() -> impl Iterator<Item = Stage> {
+    let styles: [fn(&mut ServerBuilder); 2] = [
+        |builder| {
+            builder.serve::<Doubler>(|_, number| double(number)).unwrap();
+        },
+        |builder| {
+            let whole = |batch: &[u64], answers: &mut bellwire::Answers<'_, _>| {
+                answers.extend(batch.iter().map(|number| double(*number).unwrap()));
+            };
+            builder
+                .serve_batches::<Doubler>(move |_, batch, answers| whole(batch, answers))
+                .unwrap();
+        },
+    ];
+    let all = styles.into_iter().flat_map(|style| [(style, 0), (style, 1)]);
+    all.map(|(style, workers)| {
+        let config = ServerConfig { workers, max_batch: MOST, ..ServerConfig::default() };
+        Stage::with(config, patient(), style)
+    })
+}
+
+#[test]
+fn a_batch_above_the_providers_limit_is_not_sent_and_the_error_says_the_limit() {
+    for mut stage in stages() {
+        let session = stage.session();
+        assert_eq!(session.max_batch(), MOST as usize);
+        let numbers: Vec<u64> = (0..11).collect();
+        let limit = u64::from(MOST);
+        for items in [5, 11] {
+            let error = session.call_batch(&numbers[..items]).unwrap_err();
+            assert_eq!((error.kind(), error.executed()), (ErrorKind::TooLarge, Executed::No));
+            let told = error.to_string();
+            assert!(told.contains(&items.to_string()) && told.contains("limit of 4"), "{told}");
+            let wanted = items as u64;
+            assert!(matches!(error, CallError::TooManyItems { items, limit: told }
+                if (items, told) == (wanted, limit)));
+        }
+        // One that does not say beforehand how many there are.
+        let error = session.submit_batch(numbers.iter().filter(|_| true)).unwrap_err();
+        assert!(matches!(error, CallError::TooManyItems { items: 11, .. }), "{error}");
+        assert_eq!((session.stats().made, session.stats().unsent), (0, 3));
+        let mut answers = Vec::new();
+        for chunk in numbers.chunks(session.max_batch()) {
+            answers.extend(in_short(session.call_batch(chunk).unwrap()));
+        }
+        assert_eq!(answers, (0..11).map(|number| Ok(2 * number)).collect::<Vec<_>>());
+        assert_eq!(session.stats().made, 3);
+        stage.close();
+    }
+}

@@ -1,0 +1,181 @@
+//! Handlers that run when nobody waits for their answers any more.
+
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+use bellwire::{
+    Answers, CallError, Caller, Client, Server, ServerBuilder, ServerConfig, Service, Status,
+};
+
+use crate::support::guard::{PATIENCE, until};
+use crate::support::house::{Dir, House, patient};
+use crate::support::services::Hold;
+
+/// Answers [`Patient::QUICK`] at once, and anything else when nobody waits for it any more.
+struct Patient;
+
+impl Patient {
+    const QUICK: u64 = 0;
+}
+
+impl Service for Patient {
+    const NAME: &'static str = "patient";
+    type Request = u64;
+    type Response = u64;
+}
+
+/// A server of it, and what its handlers tell: each number twice, when it comes and when it is left.
+struct Ward {
+    server: Server,
+    told: Receiver<u64>,
+    dir: Dir,
+}
+
+impl Ward {
+    fn with(config: ServerConfig, is_whole: bool) -> Self {
+        let (tell, told) = channel();
+        let tell = Mutex::new(tell);
+        let wait = move |caller: &Caller, number: u64| {
+            if number != Patient::QUICK {
+                tell.lock().unwrap().send(number).unwrap();
+                until("nobody waits", || caller.is_abandoned());
+                tell.lock().unwrap().send(number).unwrap();
+            }
+            number
+        };
+        let dir = Dir::new();
+        let mut builder = Server::builder_with(&dir.run_dir, config);
+        serve(&mut builder, wait, is_whole);
+        Self { server: builder.start().unwrap(), told, dir }
+    }
+
+    /// With one worker.
+    fn new(is_whole: bool) -> Self {
+        Self::with(ServerConfig { workers: 1, ..ServerConfig::default() }, is_whole)
+    }
+
+    fn client(&self) -> Client<Patient> {
+        Client::with_config(&self.dir.run_dir, patient())
+    }
+
+    fn hear(&self) -> u64 {
+        self.told.recv_timeout(PATIENCE).expect("the handler says nothing")
+    }
+
+    /// The worker is free, and has begun nothing that it did not tell.
+    fn is_free(&self) {
+        assert_eq!(self.client().call(&Patient::QUICK).unwrap(), Patient::QUICK);
+        assert_eq!(self.told.try_iter().count(), 0, "the rest of the batch was handled");
+    }
+}
+
+fn serve(
+    builder: &mut ServerBuilder,
+    wait: impl Fn(&Caller, u64) -> u64 + Send + Sync + 'static,
+    is_whole: bool,
+) {
+    if !is_whole {
+        builder.serve::<Patient>(move |caller, number| Ok(wait(caller, number))).unwrap();
+        return;
+    }
+    let all = move |caller: &Caller, batch: &[u64], answers: &mut Answers<'_, u64>| {
+        for number in batch {
+            if answers.is_abandoned() {
+                return;
+            }
+            answers.push(&wait(caller, *number));
+        }
+    };
+    builder.serve_batches::<Patient>(all).unwrap();
+}
+
+#[test]
+fn a_handler_is_told_that_its_client_has_left_and_a_batch_ends_with_the_item_at_hand() {
+    for is_whole in [false, true] {
+        let ward = Ward::new(is_whole);
+        let mut client = ward.client();
+        client.connect().unwrap().submit_batch(&[1, 2, 3]).unwrap();
+        assert_eq!(ward.hear(), 1);
+        drop(client);
+        assert_eq!(ward.hear(), 1);
+        ward.is_free();
+        let stats = ward.server.stop();
+        assert_eq!((stats.accepted, stats.answered, stats.lost), (2, 1, 1));
+    }
+}
+
+#[test]
+fn a_handler_is_told_that_its_request_was_cancelled_and_the_session_goes_on() {
+    for is_whole in [false, true] {
+        let ward = Ward::new(is_whole);
+        let mut client = ward.client();
+        let session = client.connect().unwrap();
+        let ticket = session.submit_batch(&[1, 2, 3]).unwrap();
+        assert_eq!(ward.hear(), 1);
+        assert!(session.abandon(ticket));
+        assert_eq!(ward.hear(), 1);
+        ward.is_free();
+        let ticket = session.submit(&4).unwrap();
+        assert_eq!(ward.hear(), 4);
+        assert!(session.abandon(ticket));
+        assert_eq!(ward.hear(), 4);
+        assert_eq!(session.call(&Patient::QUICK).unwrap(), Patient::QUICK);
+        drop(client);
+        ward.server.stop();
+    }
+}
+
+/// With a worker nobody is left to hear of it; on the reactor thread the client gets what was answered.
+#[test]
+fn a_handler_is_told_that_the_server_has_waited_long_enough() {
+    for (workers, is_whole) in [(0, false), (0, true), (1, false), (1, true)] {
+        let drain_timeout = Duration::from_millis(10);
+        let config = ServerConfig { workers, drain_timeout, ..ServerConfig::default() };
+        let ward = Ward::with(config, is_whole);
+        let mut client = ward.client();
+        let session = client.connect().unwrap();
+        session.submit_batch(&[1, 2, 3]).unwrap();
+        assert_eq!(ward.hear(), 1);
+        let Ward { server, told, dir: _dir } = ward;
+        let stats = server.stop();
+        assert_eq!(told.try_iter().collect::<Vec<_>>(), [1], "only the item at hand");
+        let answers = session.wait_batch(PATIENCE);
+        if workers > 0 {
+            assert!(matches!(answers, Err(CallError::PeerGone { .. })));
+            assert_eq!((stats.answered, stats.lost), (0, 1));
+            continue;
+        }
+        let answers: Vec<_> = answers.unwrap().1.unwrap().collect();
+        assert_eq!(*answers[0].as_ref().unwrap(), 1);
+        for left in &answers[1..] {
+            let error = &**left.as_ref().unwrap_err();
+            assert!(matches!(error, CallError::Declined { status: Status::Stopping }), "{error}");
+        }
+        assert_eq!((answers.len(), stats.answered, stats.lost), (3, 1, 0));
+    }
+}
+
+#[test]
+fn a_batch_is_handled_to_its_end_while_the_server_waits() {
+    let house = House::with(ServerConfig {
+        workers: 1,
+        drain_timeout: PATIENCE,
+        ..ServerConfig::default()
+    });
+    let mut client = house.client::<Hold>();
+    let session = client.session().unwrap();
+    session.submit_batch(&[1, 2, 3]).unwrap();
+    assert_eq!(house.arrivals.next(), 1);
+    let gate = house.gate();
+    let (server, _dir) = house.into_server();
+    let stopping = thread::spawn(move || server.stop());
+    // Refused: it is stopping.
+    until("it is told to stop", || session.call(&9).is_err());
+    gate.open();
+    let (_, answers) = session.wait_batch(PATIENCE).unwrap();
+    assert_eq!(answers.unwrap().map(Result::unwrap).collect::<Vec<_>>(), [1, 2, 3]);
+    drop(client);
+    assert_eq!(stopping.join().unwrap().lost, 0);
+}

@@ -1,0 +1,100 @@
+//! What waits for a worker, and what workers may get ahead of who reads their answers.
+
+use std::sync::Arc;
+
+use bellwire::{Client, Geometry, Limits, Server, ServerConfig, Service};
+use bellwire_core::sync::{AtomicUsize, Ordering};
+
+use crate::support::guard::{PATIENCE, until};
+use crate::support::house::{Dir, House, patient};
+use crate::support::services::Hold;
+
+#[test]
+fn above_the_limit_of_all_sessions_each_has_one_request_queued_and_nobody_is_kept_awake() {
+    let house = House::with(ServerConfig { workers: 1, max_queued: 3, ..ServerConfig::default() });
+    let mut greedy = house.client::<Hold>();
+    let session = greedy.session().unwrap();
+    session.submit(&1).unwrap();
+    assert_eq!(house.arrivals.next(), 1);
+    for request in 2..=20 {
+        session.submit(&request).unwrap();
+    }
+    until("as many are queued as may be", || house.stats().accepted == 4);
+    let mut others: Vec<_> = (0..3).map(|_| house.client::<Hold>()).collect();
+    for (other, request) in others.iter_mut().zip((100..).step_by(100)) {
+        for more in 0..3 {
+            other.session().unwrap().submit(&(request + more)).unwrap();
+        }
+    }
+    until("each has one of them queued", || house.stats().accepted == 7);
+    let parks = house.stats().parks;
+    greedy.session().unwrap().submit(&21).unwrap();
+    until("the server sleeps again", || house.stats().parks > parks);
+    assert_eq!(house.stats().accepted, 7);
+    house.release();
+    for client in [&mut greedy].into_iter().chain(&mut others) {
+        let session = client.session().unwrap();
+        let mut last = 0;
+        while session.stats().in_flight > 0 {
+            session.wait().unwrap();
+            while let Some((_, answer)) = session.try_reply().unwrap() {
+                let answer = answer.unwrap();
+                assert!(answer > last, "in their order");
+                last = answer;
+            }
+        }
+    }
+    assert_eq!(house.arrivals.so_far().len(), 20 + 9);
+    drop((greedy, others));
+    assert_eq!(house.close().answered, 21 + 9);
+}
+
+/// As many bytes as it is asked for.
+struct Large;
+
+impl Large {
+    const LEN: u64 = 4 << 20;
+}
+
+impl Service for Large {
+    const NAME: &'static str = "large";
+    type Request = u64;
+    type Response = Vec<u8>;
+}
+
+#[test]
+fn workers_get_ahead_of_a_client_that_does_not_read_by_few_answers() {
+    let dir = Dir::new();
+    let ran = Arc::new(AtomicUsize::new(0));
+    let limits = Limits { max_lane: Geometry::DEFAULT, ..Limits::default() };
+    let config = ServerConfig { workers: 2, limits, ..ServerConfig::default() };
+    let mut builder = Server::builder_with(&dir.run_dir, config);
+    let counted = Arc::clone(&ran);
+    let answer = move |len: u64| {
+        counted.fetch_add(usize::from(len > 0), Ordering::Relaxed);
+        vec![7; len as usize]
+    };
+    builder.serve::<Large>(move |_, len| Ok(answer(len))).unwrap();
+    let server = builder.start().unwrap();
+    let open = || Client::<Large>::with_config(&dir.run_dir, patient());
+    let (mut deaf, mut other) = (open(), open());
+    let session = deaf.connect().unwrap();
+    let sent = 40;
+    for _ in 0..sent {
+        session.submit(&Large::LEN).unwrap();
+    }
+    until("the first is answered", || ran.load(Ordering::Relaxed) > 0);
+    // Sessions have the workers in turns: with each of these comes one of the others, if they may.
+    for _ in 0..2 * sent {
+        assert_eq!(other.call(&0).unwrap().len(), 0);
+    }
+    // As many as wait for the reactor, twice: it may have taken them and not yet met the full lane.
+    let ahead = ran.load(Ordering::Relaxed);
+    assert!(ahead <= 2 * (16 / 4 + 2) + 2, "{ahead} answers of 4 MiB");
+    for _ in 0..sent {
+        let (_, answer) = session.wait_reply(PATIENCE).unwrap();
+        assert_eq!(answer.unwrap().len() as u64, Large::LEN);
+    }
+    drop((deaf, other));
+    assert_eq!(server.stop().answered, 3 * sent);
+}
