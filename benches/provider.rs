@@ -12,6 +12,9 @@ use tempfile::TempDir;
 use bellwire_floor::Cpus;
 use bellwire_floor::process::{Child, Peer, RoleResult, spawn};
 
+/// How long a reader waits for the provider.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+
 pub const ROLE: &str = "provider";
 
 /// Echoes `N` bytes.
@@ -145,7 +148,7 @@ impl Provider {
         let mut cache =
             SnapshotCache::<CgroupsSnapshot>::with_config(&self.run_dir(), self.config());
         self.publish(count);
-        cache.refresh().expect("the snapshot was refused");
+        cache.refresh_within(PATIENCE).expect("the snapshot was refused");
         let held = cache.current().expect("nothing was published");
         assert_eq!(held.index().view().len(), count);
         cache

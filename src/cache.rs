@@ -4,7 +4,7 @@ use std::time::Duration;
 use bellwire_core::{Instant, Woken};
 
 use crate::publisher::{Snapshot, limits_for};
-use crate::session::Attached;
+use crate::session::{Attached, Fetched};
 use crate::transport::clock;
 use crate::transport::life::LifeState;
 use crate::transport::snapshot::SnapshotMap;
@@ -17,7 +17,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 ///
 /// [`SnapshotCache::refresh`] costs two loads when nothing changed, and no system call. A changed snapshot
 /// costs one message, one descriptor and, up to 256 KiB, one `pread`, else one `mmap` and no copy. A reader that has taken each
-/// of the last two generations is passed the next one when it is published: its refresh asks nobody and waits for nobody.
+/// of the last two generations is passed the next one when it is published: its refresh asks nobody. No refresh waits for anybody.
 #[derive(Debug)]
 pub struct SnapshotCache<T: Snapshot> {
     client: Client<Fetch<T>>,
@@ -57,10 +57,13 @@ pub enum Refreshed {
     Unchanged,
     /// A newer snapshot is held now.
     Changed,
+    /// The provider was asked, for a session or for a newer snapshot, and has not answered yet: the last good snapshot is
+    /// still held, if there ever was one.
+    Pending,
     /// The provider is there and has published nothing yet.
     Empty,
-    /// The provider is not there now: the last good snapshot is still held, if there ever was one.
-    /// [`SnapshotCache::state`] says why.
+    /// The provider is not there now, or has not answered for longer than [`ClientConfig::timeout`]: the last good snapshot
+    /// is still held, if there ever was one. [`SnapshotCache::state`] says why.
     Unavailable,
 }
 
@@ -122,28 +125,44 @@ impl<T: Snapshot> SnapshotCache<T> {
         }
     }
 
-    /// Looks for a newer snapshot and takes it if there is one.
+    /// Looks for a newer snapshot and takes it if it is here. Never waits for anybody.
     ///
-    /// Waits only when there is one, for the provider to pass it. An absent provider is
-    /// [`Refreshed::Unavailable`], not an error.
+    /// The first refreshes open a session ([`Refreshed::Pending`]); one that finds that there is a newer snapshot asks for
+    /// it, and a later one takes it. A reader that has taken each of the last two generations is passed the next one before
+    /// it asks. An absent provider is [`Refreshed::Unavailable`], not an error, and so is one that does not answer.
+    ///
+    /// Whoever comes seldom, or wants the newest now, waits a little: [`SnapshotCache::refresh_within`].
     ///
     /// # Errors
     /// [`RefreshError`]; the last good snapshot stays.
     #[inline]
     pub fn refresh(&mut self) -> Result<Refreshed, RefreshError<T::Error>> {
-        if let (Some(seen), Some(session)) = (self.seen, self.client.session())
-            && session.board().generation() == seen
-            && (session.link().life() == LifeState::Alive || self.look.is_alive(session))
-        {
-            return Ok(if self.held.is_some() { Refreshed::Unchanged } else { Refreshed::Empty });
+        match self.unchanged() {
+            Some(found) => Ok(found),
+            None => self.refresh_changed(),
         }
-        self.refresh_changed()
+    }
+
+    /// Looks for a newer snapshot, and waits at most for `patience` until the provider has answered: for a session, and for
+    /// the newest snapshot if it is not held. Not for one that is not published yet, and not for an absent provider.
+    ///
+    /// # Errors
+    /// [`RefreshError`]; [`CallError::Cancelled`] in it when another thread cancelled.
+    #[inline]
+    pub fn refresh_within(
+        &mut self,
+        patience: Duration,
+    ) -> Result<Refreshed, RefreshError<T::Error>> {
+        match self.unchanged() {
+            Some(found) => Ok(found),
+            None => self.refresh_patiently(patience),
+        }
     }
 
     /// Waits until there is a newer snapshot, and takes it. Parks on the board: one system call of the
     /// provider wakes every watcher, and nothing is polled. Returns [`Refreshed::Unavailable`] when the provider
-    /// goes away, once: the next wait lasts until it, or its successor, is back. Returns at the end of `timeout`
-    /// too, with what the last look found; `None` waits for ever.
+    /// goes away, or stops answering, once: the next wait lasts until it, or its successor, is back. Returns at the end of
+    /// `timeout` too, with what the last look found; `None` waits for ever.
     ///
     /// While the provider is away it is tried again by and by.
     ///
@@ -162,6 +181,12 @@ impl<T: Snapshot> SnapshotCache<T> {
             if found == Refreshed::Changed || went_away || is_over {
                 return Ok(found);
             }
+            if self.is_awaiting() {
+                // That it stopped answering is told when it has.
+                let overdue = self.overdue_at().filter(|_| found == Refreshed::Pending);
+                self.wait_for_answer(earlier(overdue, until))?;
+                continue;
+            }
             let cancelled = match (self.seen, self.client.session()) {
                 (Some(seen), Some(session)) => {
                     let woken = session.board().watch(session.link(), seen, until);
@@ -171,14 +196,7 @@ impl<T: Snapshot> SnapshotCache<T> {
                     }
                     woken == Woken::Cancelled
                 }
-                _ => {
-                    let due = self.client.next_try();
-                    let wake = match (due, until) {
-                        (Some(due), Some(until)) => Some(due.min(until)),
-                        (due, until) => due.or(until),
-                    };
-                    self.client.sleep(wake)
-                }
+                _ => self.client.sleep(earlier(self.client.next_try(), until)),
             };
             if cancelled {
                 let executed = bellwire_core::Executed::No;
@@ -194,6 +212,9 @@ impl<T: Snapshot> SnapshotCache<T> {
 
     /// What is known of the provider.
     pub fn state(&self) -> State {
+        if let (Some(since), true) = (self.asked_since(), self.is_overdue()) {
+            return State::Unresponsive { waited: clock::now().since(since) };
+        }
         self.client.state()
     }
 
@@ -205,11 +226,48 @@ impl<T: Snapshot> SnapshotCache<T> {
         self.client.canceller()
     }
 
+    /// What is held, if that is the newest that there is: two loads.
+    #[inline]
+    fn unchanged(&mut self) -> Option<Refreshed> {
+        let (seen, session) = (self.seen?, self.client.session()?);
+        let is_newest = session.board().generation() == seen
+            && (session.link().life() == LifeState::Alive || self.look.is_alive(session));
+        let held = if self.held.is_some() { Refreshed::Unchanged } else { Refreshed::Empty };
+        is_newest.then_some(held)
+    }
+
     #[cold]
     fn refresh_changed(&mut self) -> Result<Refreshed, RefreshError<T::Error>> {
-        let found = self.fetch();
-        self.is_there = !matches!(found, Ok(Refreshed::Unavailable));
+        let found = match self.fetch() {
+            Ok(Refreshed::Pending) if self.is_overdue() => Ok(Refreshed::Unavailable),
+            found => found,
+        };
+        if !matches!(found, Ok(Refreshed::Pending)) {
+            self.is_there = !matches!(found, Ok(Refreshed::Unavailable));
+        }
         found
+    }
+
+    #[cold]
+    fn refresh_patiently(
+        &mut self,
+        patience: Duration,
+    ) -> Result<Refreshed, RefreshError<T::Error>> {
+        let until = clock::now().after(patience);
+        let mut changed = None;
+        loop {
+            let found = self.refresh()?;
+            // What was here may have been an older one: the newest comes next.
+            let is_outdated = found == Refreshed::Changed && self.unchanged().is_none();
+            changed = changed.or(Some(found).filter(|found| *found == Refreshed::Changed));
+            let is_over = clock::now() >= until;
+            if is_over || !(is_outdated || self.is_awaiting()) {
+                return Ok(changed.unwrap_or(found));
+            }
+            if self.is_awaiting() {
+                self.wait_for_answer(Some(until))?;
+            }
+        }
     }
 
     fn fetch(&mut self) -> Result<Refreshed, RefreshError<T::Error>> {
@@ -234,43 +292,73 @@ impl<T: Snapshot> SnapshotCache<T> {
             }
             return Ok(Refreshed::Unavailable);
         }
-        if state == State::Connecting {
-            // The provider is there: its answers are worth waiting for.
-            let _ = self.client.connect();
-        }
         let Some(session) = self.client.session() else {
             self.seen = None;
-            return Ok(Refreshed::Unavailable);
+            let is_connecting = state == State::Connecting;
+            return Ok(if is_connecting { Refreshed::Pending } else { Refreshed::Unavailable });
         };
         let generation = session.board().generation();
         if generation == 0 {
             self.seen = Some(0);
             return Ok(Refreshed::Empty);
         }
-        let timeout = self.timeout;
-        match self
-            .client
-            .with_session(timeout, |session, left| session.fetch(generation, left, T::MAX_LEN))
-        {
-            Ok(Some(attached)) => self.take(attached),
-            Ok(None) => {
+        match session.try_fetch(T::MAX_LEN) {
+            Ok(Fetched::Attached(attached)) => self.take(attached),
+            Ok(Fetched::Nothing) => {
                 self.seen = Some(generation);
                 Ok(Refreshed::Empty)
             }
-            Err(
-                error @ (CallError::PeerGone { .. }
-                | CallError::Unread { .. }
-                | CallError::Absent { .. }
-                | CallError::Declined { .. }),
-            ) => {
-                if matches!(error, CallError::Declined { .. }) {
-                    // It stops, or has no time: nothing on the board will tell when to come again.
-                    self.client.put_off();
-                }
+            Ok(Fetched::Awaited) => Ok(Refreshed::Pending),
+            Err(CallError::PeerGone { .. } | CallError::Unread { .. }) => {
+                self.client.lost();
                 self.seen = None;
                 Ok(Refreshed::Unavailable)
             }
-            Err(error) => Err(error.into()),
+            Err(CallError::Declined { .. }) => {
+                // It stops, or has no time: nothing on the board will tell when to come again.
+                self.client.put_off();
+                self.seen = None;
+                Ok(Refreshed::Unavailable)
+            }
+            Err(error) => {
+                if error.is_of_session() {
+                    self.client.lost();
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Whether the provider owes an answer: a session, or a snapshot.
+    fn is_awaiting(&self) -> bool {
+        self.asked_since().is_some() || self.client.state() == State::Connecting
+    }
+
+    fn asked_since(&self) -> Option<Instant> {
+        self.client.open_session()?.asked_since()
+    }
+
+    fn overdue_at(&self) -> Option<Instant> {
+        Some(self.asked_since()?.after(self.timeout))
+    }
+
+    fn is_overdue(&self) -> bool {
+        self.overdue_at().is_some_and(|due| clock::now() >= due)
+    }
+
+    /// Waits for what the provider owes, at most until `until`. What has come of it is the next refresh's to find out.
+    fn wait_for_answer(&mut self, until: Option<Instant>) -> Result<(), CallError> {
+        let waited = match self.client.session() {
+            Some(session) => session.wait_answer(until),
+            // The handshake has a deadline of its own.
+            None => self.client.connect_until(until.unwrap_or(Instant::from_nanos(u64::MAX))),
+        };
+        match waited {
+            Err(error @ CallError::Cancelled { .. }) => {
+                self.client.spend_cancel();
+                Err(error)
+            }
+            _ => Ok(()),
         }
     }
 
@@ -292,6 +380,14 @@ impl<T: Snapshot> SnapshotCache<T> {
             self.held = Some(Held { map, index, generation, taken });
         }
         Ok(Refreshed::Changed)
+    }
+}
+
+/// The earlier of two points in time; `None` is never.
+fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
     }
 }
 

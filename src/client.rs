@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bellwire_core::wire::{CloseReason, RefuseCode, Versions};
-use bellwire_core::{ErrorKind, Executed, Instant, ServiceName};
+use bellwire_core::{Deadline, ErrorKind, Executed, Instant, ServiceName};
 
 use crate::backoff::Backoff;
 use crate::connect::{Connecting, Progress};
@@ -52,6 +52,12 @@ pub enum State {
         ours: Versions,
         /// What the provider speaks.
         theirs: Versions,
+    },
+    /// A session is open, and the provider has not passed what a [`SnapshotCache`](crate::SnapshotCache) asked it for within
+    /// [`ClientConfig::timeout`]: it is stopped, hangs, or has no time. The request stays in flight.
+    Unresponsive {
+        /// For how long.
+        waited: Duration,
     },
     /// Opening a session failed in another way; it is tried again, ever more rarely.
     Failed {
@@ -172,12 +178,24 @@ impl<S: Service> Client<S> {
         request: &S::Request,
         timeout: Duration,
     ) -> Result<S::Response, CallError> {
-        self.with_session(timeout, |session, left| session.call_within(request, left))
+        let mut until = Deadline::within(timeout);
+        let answer = self.session_by(&mut until)?.call_until(request, &mut until);
+        match answer {
+            Err(error) => self.call_again(request, &mut until, error),
+            answer => answer,
+        }
     }
 
     /// The open session, for calls in flight together; `None` unless the state is [`State::Ready`].
     pub fn session(&mut self) -> Option<&mut Session<S>> {
         match &mut self.phase {
+            Phase::Ready(session) => Some(session),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn open_session(&self) -> Option<&Session<S>> {
+        match &self.phase {
             Phase::Ready(session) => Some(session),
             _ => None,
         }
@@ -228,53 +246,46 @@ impl<S: Service> Client<S> {
         self.cancel.take()
     }
 
-    /// Runs `exchange` on a session, once more if the provider went away and that does no harm.
-    pub(crate) fn with_session<R>(
-        &mut self,
-        timeout: Duration,
-        mut exchange: impl FnMut(&mut Session<S>, Duration) -> Result<R, CallError>,
-    ) -> Result<R, CallError> {
-        let mut left = timeout;
-        // The hot path, with a session, takes no look at the clock.
+    /// The session to call in; opens one, at most until `until`, if there is none.
+    fn session_by(&mut self, until: &mut Deadline) -> Result<&mut Session<S>, CallError> {
+        // The fast path, with a session, takes no look at the clock.
         if !matches!(self.phase, Phase::Ready(_)) {
-            let deadline = clock::now().after(timeout);
-            self.connect_until(deadline)?;
-            left = deadline.since(clock::now());
+            let now = clock::now();
+            self.connect_until(until.resolve(now).unwrap_or(now))?;
         }
-        let Phase::Ready(session) = &mut self.phase else {
-            return Err(CallError::Absent { service: Self::SERVICE });
-        };
-        match exchange(session, left) {
-            Err(error) if error.is_of_session() => {
-                self.lost();
-                // Who lied is not asked again, nor is its successor on its behalf.
-                let lied = matches!(error, CallError::PeerLied(_));
-                if lied || (error.executed() == Executed::Maybe && !S::IDEMPOTENT) {
-                    return Err(error);
-                }
-                self.try_again(timeout, exchange).unwrap_or(Err(error))
-            }
-            Err(error) => {
-                if matches!(error, CallError::Deadline { .. }) {
-                    self.leave_unread();
-                }
-                Err(self.uncancel(error))
-            }
-            answer => answer,
+        match &mut self.phase {
+            Phase::Ready(session) => Ok(session),
+            _ => Err(CallError::Absent { service: Self::SERVICE }),
         }
     }
 
-    fn try_again<R>(
+    /// A call failed: sends it again, to a successor, if the provider went away and that does no harm. One deadline holds
+    /// for all of it.
+    #[cold]
+    fn call_again(
         &mut self,
-        timeout: Duration,
-        mut exchange: impl FnMut(&mut Session<S>, Duration) -> Result<R, CallError>,
-    ) -> Option<Result<R, CallError>> {
-        self.connect_until(clock::now().after(timeout)).ok()?;
-        let answer = exchange(self.session()?, timeout);
+        request: &S::Request,
+        until: &mut Deadline,
+        error: CallError,
+    ) -> Result<S::Response, CallError> {
+        if !error.is_of_session() {
+            if matches!(error, CallError::Deadline { .. }) {
+                self.leave_unread();
+            }
+            return Err(self.uncancel(error));
+        }
+        self.lost();
+        // Who lied is not asked again, nor is its successor on its behalf.
+        let lied = matches!(error, CallError::PeerLied(_));
+        if lied || (error.executed() == Executed::Maybe && !S::IDEMPOTENT) {
+            return Err(error);
+        }
+        let Ok(session) = self.session_by(until) else { return Err(error) };
+        let answer = session.call_until(request, until);
         if answer.as_ref().is_err_and(CallError::is_of_session) {
             self.lost();
         }
-        Some(answer.map_err(|error| self.uncancel(error)))
+        answer.map_err(|error| self.uncancel(error))
     }
 
     /// A cancellation is spent on the call that it ended.
@@ -379,7 +390,7 @@ impl<S: Service> Client<S> {
     }
 
     /// Steps until a session is open, waiting for the provider's answers.
-    fn connect_until(&mut self, deadline: Instant) -> Result<(), CallError> {
+    pub(crate) fn connect_until(&mut self, deadline: Instant) -> Result<(), CallError> {
         loop {
             self.advance(deadline);
             let connecting = match &self.phase {

@@ -34,7 +34,7 @@
 //! | serve | [`ServerBuilder::serve`], [`ServerBuilder::serve_batches`], [`ServerBuilder::start`] |
 //! | publish what many read | [`ServerBuilder::publish`], [`Publisher::publish_with`] |
 //! | hear which clients lied, hung or were refused | [`Server::incidents`] |
-//! | read it | [`SnapshotCache::refresh`], [`SnapshotCache::wait_for_change`] |
+//! | read it | [`SnapshotCache::refresh`], [`SnapshotCache::refresh_within`], [`SnapshotCache::wait_for_change`] |
 //!
 //! ```
 //! use bellwire::{Client, RunDir, Server, Service};

@@ -67,7 +67,32 @@ impl From<ErrorKind> for Exit {
     }
 }
 
+/// What to do about a session, or a call, that failed so; `None` where the error says it.
+pub(crate) const fn remedy(kind: ErrorKind) -> Option<&'static str> {
+    match kind {
+        ErrorKind::Deadline => Some(
+            "see with `bellwire ls` which process it is, and with `bellwire top` whether it is stopped or busy; or wait \
+             longer with --timeout 10s",
+        ),
+        ErrorKind::Refused => {
+            Some("name its user with --trust USER if you trust it; `bellwire ls` shows who that is")
+        }
+        ErrorKind::Incompatible => Some("upgrade the older of the two"),
+        ErrorKind::PeerGone => Some("try again: `bellwire ls` shows whether another one runs"),
+        ErrorKind::PeerLied | ErrorKind::Malformed => {
+            Some("the provider and this command differ: upgrade the older of the two")
+        }
+        ErrorKind::System => Some("`bellwire doctor` shows what this machine lacks"),
+        _ => None,
+    }
+}
+
 impl Failure {
+    /// One of a session or a call, with what to do about it.
+    pub(crate) fn of_kind(kind: ErrorKind, what: impl Into<String>) -> Self {
+        Self { next: remedy(kind).map(str::to_owned), ..Self::new(kind.into(), what) }
+    }
+
     pub(crate) fn new(exit: Exit, what: impl Into<String>) -> Self {
         Self { exit, what: what.into(), next: None }
     }
@@ -134,13 +159,27 @@ impl From<io::Error> for Failure {
 
 impl From<CallError> for Failure {
     fn from(error: CallError) -> Self {
-        Self::new(error.kind().into(), chain(&error))
+        match error {
+            // The provider's own words say why.
+            CallError::Refused { .. } => Self::new(error.kind().into(), chain(&error)),
+            error => Self::of_kind(error.kind(), chain(&error)),
+        }
     }
 }
 
 impl From<ConnectError> for Failure {
     fn from(error: ConnectError) -> Self {
-        Self::new(error.kind().into(), chain(&error))
+        Self::from(&error)
+    }
+}
+
+impl From<&ConnectError> for Failure {
+    fn from(error: &ConnectError) -> Self {
+        match error {
+            // The provider's own words say why.
+            ConnectError::Refused { .. } => Self::new(error.kind().into(), chain(error)),
+            error => Self::of_kind(error.kind(), chain(error)),
+        }
     }
 }
 
@@ -153,6 +192,18 @@ mod tests {
         let failure = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
         assert_eq!((failure.exit, failure.what.as_str()), (Exit::Ok, ""));
         assert_eq!(Failure::from(io::Error::other("disk full")).exit, Exit::Failed);
+    }
+
+    #[test]
+    fn what_to_do_fits_what_failed() {
+        let next = |error: CallError| Failure::from(error).next.unwrap_or_default();
+        let executed = bellwire::Executed::No;
+        let late = next(CallError::Deadline { executed });
+        assert!(late.contains("stopped or busy") && !late.contains("--trust"), "{late}");
+        let system = ConnectError::System { doing: "connect", source: io::Error::other("full") };
+        assert!(Failure::from(&system).next.unwrap_or_default().contains("bellwire doctor"));
+        let impostor = ConnectError::Impostor { why: "it is nobody's".into() };
+        assert!(Failure::from(&impostor).next.unwrap_or_default().contains("--trust"));
     }
 
     #[test]

@@ -4,12 +4,14 @@ use crate::Snapshot;
 /// The service `cgroups-snapshot`: which cgroups there are.
 ///
 /// ```no_run
+/// use std::time::Duration;
+///
 /// use bellwire::cgroups::{CgroupsSnapshot, name_hash};
 /// use bellwire::{RunDir, SnapshotCache};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let mut cache = SnapshotCache::<CgroupsSnapshot>::new(&RunDir::from_environment());
-/// cache.refresh()?;
+/// cache.refresh_within(Duration::from_millis(100))?;
 /// if let Some(current) = cache.current() {
 ///     let cgroups = current.index().view();
 ///     let found = cgroups.find_by_name(name_hash("cron"), "cron");

@@ -23,7 +23,7 @@ impl<S: Service> Session<S> {
             failed,
             // What was asked for ahead is booked when somebody comes for it.
             in_flight: (self.drive.in_flight() + self.stash.len())
-                .saturating_sub(self.ahead.iter().len()) as u64,
+                .saturating_sub(usize::from(self.is_asked_ahead())) as u64,
             errors,
             late,
             dropped,

@@ -10,7 +10,8 @@ mod when_full;
 pub(crate) use batch::{ArrivedBatch, Packed};
 pub(crate) use batch::{decode_together, write_together};
 pub use replies::Replies;
-pub(crate) use snapshots::Attached;
+use snapshots::Asked;
+pub(crate) use snapshots::{Attached, Fetched};
 pub use when_full::{Choice, WhenFull};
 
 use std::collections::VecDeque;
@@ -72,8 +73,8 @@ pub struct Session<S: Service> {
     /// The epoch whose size was noted for later sessions.
     noted: u32,
     calls: CallCounters,
-    /// The request for the snapshot that is not there yet.
-    ahead: Option<Ticket>,
+    /// The request for a snapshot.
+    asked: Option<Asked>,
     unread: Unread,
     unread_timeout: Option<Duration>,
     /// What to say when it is dropped.
@@ -144,7 +145,7 @@ impl<S: Service> Session<S> {
             short: stream_from.min(attach_from.saturating_sub(1)),
             noted: requests.epoch,
             calls: CallCounters::default(),
-            ahead: None,
+            asked: None,
             unread: Unread::default(),
             unread_timeout: config.unread_timeout,
             bye: CloseReason::Normal,
@@ -169,16 +170,24 @@ impl<S: Service> Session<S> {
         request: &S::Request,
         timeout: Duration,
     ) -> Result<S::Response, CallError> {
-        let mut until = Deadline::within(timeout);
+        self.call_until(request, &mut Deadline::within(timeout))
+    }
+
+    #[inline]
+    pub(crate) fn call_until(
+        &mut self,
+        request: &S::Request,
+        until: &mut Deadline,
+    ) -> Result<S::Response, CallError> {
         let ticket = match self.send_at_once(request) {
             Some(ticket) => ticket,
-            None => self.submit_encoded(request, |session, bytes| {
-                session.submit_waiting(bytes, &mut until)
-            })?,
+            None => {
+                self.submit_encoded(request, |session, bytes| session.submit_waiting(bytes, until))?
+            }
         };
-        match self.await_at_once(ticket, &mut until)? {
+        match self.await_at_once(ticket, until)? {
             Some(len) => self.open_inbox(ticket, len),
-            None => self.await_response(ticket, &mut until),
+            None => self.await_response(ticket, until),
         }
     }
 

@@ -92,7 +92,7 @@ fn a_server_that_stops_wakes_a_parked_watcher() {
     let house = House::open();
     house.numbers.publish(&numbers(1, 3)).unwrap();
     let mut cache = SnapshotCache::<Numbers>::with_config(house.run_dir(), patient());
-    assert_eq!(cache.refresh().unwrap(), Refreshed::Changed);
+    assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
     let (tell, told) = channel();
     let watcher = thread::spawn(move || {
         tell.send(Thread::this()).unwrap();

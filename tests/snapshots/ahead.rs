@@ -13,7 +13,7 @@ fn keeps_up(house: &House) -> SnapshotCache<Numbers> {
     let mut cache = SnapshotCache::with_config(house.run_dir(), patient());
     for generation in 1..=2 {
         house.numbers.publish(&numbers(generation, 3)).unwrap();
-        assert_eq!(cache.refresh().unwrap(), Refreshed::Changed);
+        assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
     }
     cache
 }
@@ -64,14 +64,14 @@ fn what_was_passed_ahead_is_left_for_a_newer_one_and_the_reader_asks_again() {
     for generation in 4..=6 {
         house.numbers.publish(&numbers(generation, 3)).unwrap();
     }
-    assert_eq!(cache.refresh().unwrap(), Refreshed::Changed);
+    assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
     holds(&cache, 6);
-    assert_eq!(cache.refresh().unwrap(), Refreshed::Unchanged);
+    assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Unchanged);
     // It has missed some, so it asks when it comes; then it keeps up again.
     house.numbers.publish(&numbers(7, 3)).unwrap();
-    assert_eq!(cache.refresh().unwrap(), Refreshed::Changed);
+    assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
     let generation = publish(&house);
-    assert_eq!(cache.refresh().unwrap(), Refreshed::Changed);
+    assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
     holds(&cache, generation);
     drop(cache);
     assert_eq!(house.close().lost, 0);
@@ -83,7 +83,7 @@ fn a_reader_that_comes_before_it_is_passed_wakes_the_provider() {
     let mut cache = keeps_up(&house);
     for generation in 3..200 {
         house.numbers.publish(&numbers(generation, 3)).unwrap();
-        assert_eq!(cache.refresh().unwrap(), Refreshed::Changed);
+        assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
         holds(&cache, generation);
     }
     drop(cache);
@@ -98,13 +98,15 @@ fn a_provider_that_stops_owes_nothing_to_whoever_has_asked_ahead() {
     let (server, dir) = house.into_server();
     let stats = server.stop();
     assert_eq!((stats.accepted, stats.answered, stats.refused, stats.lost), (3, 2, 1, 0));
-    assert_eq!(cache.refresh().unwrap(), Refreshed::Unavailable);
+    assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Unavailable);
     holds(&cache, 2);
     let house = House::in_dir(dir, ServerConfig::default());
     house.numbers.publish(&numbers(1, 3)).unwrap();
     let mut cache_of_its_successor = fresh(&run_dir);
-    assert_eq!(cache_of_its_successor.refresh().unwrap(), Refreshed::Changed);
-    until("it finds the successor", || cache.refresh().unwrap() == Refreshed::Changed);
+    assert_eq!(cache_of_its_successor.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
+    until("it finds the successor", || {
+        cache.refresh_within(PATIENCE).unwrap() == Refreshed::Changed
+    });
     assert_eq!(cache.state(), State::Ready);
     holds(&cache, 1);
 }
@@ -119,7 +121,7 @@ fn a_provider_that_takes_one_request_at_a_time_serves_whoever_asks_ahead() {
     let mut cache = keeps_up(&house);
     for generation in 3..20 {
         house.numbers.publish(&numbers(generation, 3)).unwrap();
-        assert_eq!(cache.refresh().unwrap(), Refreshed::Changed);
+        assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
         holds(&cache, generation);
     }
     drop(cache);

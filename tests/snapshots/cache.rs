@@ -4,7 +4,7 @@ use bellwire::{
     CallError, ClientConfig, RefreshError, Refreshed, RunDir, ServerConfig, SnapshotCache, State,
 };
 
-use crate::support::guard::until;
+use crate::support::guard::{PATIENCE, until};
 use crate::support::house::{Dir, House, patient};
 use crate::support::services::{Numbers, OutOfOrder, numbers};
 
@@ -20,9 +20,9 @@ fn a_snapshot_is_taken_once_and_then_unchanged() {
     assert_eq!(house.numbers.publish(&numbers(1, 10)).unwrap(), 1);
     let mut cache = cache(house.run_dir());
     assert!(cache.current().is_none());
-    assert_eq!(cache.refresh().unwrap(), Refreshed::Changed);
+    assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
     for _ in 0..100 {
-        assert_eq!(cache.refresh().unwrap(), Refreshed::Unchanged);
+        assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Unchanged);
     }
     let current = cache.current().unwrap();
     assert_eq!((current.generation(), *current.index()), (1, 10));
@@ -37,10 +37,10 @@ fn every_change_is_seen_and_only_the_newest_is_taken() {
     let house = House::open();
     let mut cache = cache(house.run_dir());
     house.numbers.publish(&numbers(1, 1)).unwrap();
-    assert_eq!(cache.refresh().unwrap(), Refreshed::Changed);
+    assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
     for generation in 2..=50 {
         house.numbers.publish(&numbers(generation, 20)).unwrap();
-        assert_eq!(cache.refresh().unwrap(), Refreshed::Changed);
+        assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
         let current = cache.current().unwrap();
         assert_eq!(
             (current.generation(), current.bytes()),
@@ -50,9 +50,9 @@ fn every_change_is_seen_and_only_the_newest_is_taken() {
     for first in 100..110 {
         house.numbers.publish(&numbers(first, 5)).unwrap();
     }
-    assert_eq!(cache.refresh().unwrap(), Refreshed::Changed);
+    assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
     assert_eq!(cache.current().unwrap().bytes(), numbers(109, 5));
-    assert_eq!(cache.refresh().unwrap(), Refreshed::Unchanged);
+    assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Unchanged);
     drop(cache);
     let asked = house.close().accepted;
     assert!(matches!(asked, 51 | 52), "{asked}: once more, if an older one of the ten was passed");
@@ -70,7 +70,7 @@ fn sizes_around_a_page_come_whole() {
                 into.copy_from_slice(&numbers(3, count as u64));
             })
             .unwrap();
-        assert_eq!(cache.refresh().unwrap(), Refreshed::Changed);
+        assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
         assert!(cache.current().unwrap().bytes() == numbers(3, count as u64), "{count} numbers");
     }
     drop(cache);
@@ -82,11 +82,11 @@ fn before_the_first_snapshot_it_is_empty() {
     let house = House::open();
     let mut cache = cache(house.run_dir());
     for _ in 0..3 {
-        assert_eq!(cache.refresh().unwrap(), Refreshed::Empty);
+        assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Empty);
     }
     assert!(cache.current().is_none());
     house.numbers.publish(&numbers(1, 1)).unwrap();
-    assert_eq!(cache.refresh().unwrap(), Refreshed::Changed);
+    assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
     drop(cache);
     house.close();
 }
@@ -96,7 +96,7 @@ fn without_a_provider_it_is_unavailable_and_no_error() {
     let dir = Dir::new();
     let mut cache = cache(&dir.run_dir);
     for _ in 0..3 {
-        assert_eq!(cache.refresh().unwrap(), Refreshed::Unavailable);
+        assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Unavailable);
         assert_eq!(cache.state(), State::Absent);
     }
 }
@@ -106,24 +106,24 @@ fn the_last_good_one_is_kept_when_the_provider_goes_and_the_successors_is_picked
     let house = House::open();
     house.numbers.publish(&numbers(1, 10)).unwrap();
     let mut cache = cache(house.run_dir());
-    assert_eq!(cache.refresh().unwrap(), Refreshed::Changed);
+    assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
     let young = cache.current().unwrap().age();
     let (server, dir) = house.into_server();
     server.stop();
-    assert_eq!(cache.refresh().unwrap(), Refreshed::Unavailable);
+    assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Unavailable);
     let current = cache.current().unwrap();
     assert_eq!((current.generation(), current.bytes()), (1, &*numbers(1, 10)));
     assert!(current.age() > young, "it grows old");
     let house = House::in_dir(dir, ServerConfig::default());
     until("the successor is there, with nothing yet", || {
-        let found = cache.refresh().unwrap();
+        let found = cache.refresh_within(PATIENCE).unwrap();
         assert_ne!(found, Refreshed::Changed);
         cache.state() == State::Ready
     });
     assert_eq!(cache.current().unwrap().bytes(), numbers(1, 10), "still the last good one");
     // The successor counts from 1 again.
     assert_eq!(house.numbers.publish(&numbers(7, 3)).unwrap(), 1);
-    assert_eq!(cache.refresh().unwrap(), Refreshed::Changed);
+    assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
     assert_eq!(cache.current().unwrap().bytes(), numbers(7, 3));
     drop(cache);
     house.close();
@@ -134,11 +134,11 @@ fn a_malformed_snapshot_says_where_and_the_previous_one_stays() {
     let house = House::open();
     house.numbers.publish(&numbers(1, 10)).unwrap();
     let mut cache = cache(house.run_dir());
-    assert_eq!(cache.refresh().unwrap(), Refreshed::Changed);
+    assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
     let mut garbage = numbers(1, 10);
     garbage[8 * 4] ^= 0x55;
     house.numbers.publish(&garbage).unwrap();
-    match cache.refresh() {
+    match cache.refresh_within(PATIENCE) {
         Err(RefreshError::Malformed { generation: 2, source }) => {
             assert_eq!(source, OutOfOrder { item: 4, offset: 32 });
         }
@@ -146,14 +146,18 @@ fn a_malformed_snapshot_says_where_and_the_previous_one_stays() {
     }
     assert_eq!(cache.current().unwrap().generation(), 1);
     assert_eq!(cache.current().unwrap().bytes(), numbers(1, 10));
-    assert_eq!(cache.refresh().unwrap(), Refreshed::Unchanged, "it is not fetched again");
+    assert_eq!(
+        cache.refresh_within(PATIENCE).unwrap(),
+        Refreshed::Unchanged,
+        "it is not fetched again"
+    );
     // A tail that is no number.
     house.numbers.publish(&[0; 9]).unwrap();
-    let error = cache.refresh().unwrap_err();
+    let error = cache.refresh_within(PATIENCE).unwrap_err();
     let text = error.to_string();
     assert!(text.contains("item 1 at byte 8") && text.contains("generation 3"), "{text}");
     house.numbers.publish(&numbers(2, 2)).unwrap();
-    assert_eq!(cache.refresh().unwrap(), Refreshed::Changed);
+    assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
     drop(cache);
     assert_eq!(house.close().answered, 4);
 }
@@ -163,13 +167,13 @@ fn a_snapshot_above_the_readers_limit_is_not_mapped() {
     let house = House::open();
     house.numbers.publish(&numbers(1, 10)).unwrap();
     let mut cache = cache(house.run_dir());
-    assert_eq!(cache.refresh().unwrap(), Refreshed::Changed);
+    assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
     house.numbers.publish_with((1 << 20) + 8, |_| {}).unwrap();
-    let error = cache.refresh().unwrap_err();
+    let error = cache.refresh_within(PATIENCE).unwrap_err();
     assert!(matches!(error, RefreshError::Call(CallError::Malformed(_))), "{error}");
     assert_eq!(cache.current().unwrap().bytes(), numbers(1, 10));
     house.numbers.publish(&numbers(2, 2)).unwrap();
-    assert_eq!(cache.refresh().unwrap(), Refreshed::Changed);
+    assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
     drop(cache);
     house.close();
 }
@@ -198,7 +202,7 @@ fn many_threads_publish_and_each_generation_is_one_of_theirs() {
         let mut last = 0;
         until("the last generation is there", || {
             // A torn or mixed list would be out of order.
-            if cache.refresh().unwrap() == Refreshed::Changed {
+            if cache.refresh_within(PATIENCE).unwrap() == Refreshed::Changed {
                 let generation = cache.current().unwrap().generation();
                 assert!(generation > last);
                 last = generation;

@@ -74,7 +74,7 @@ fn watch(
 fn a_parked_watcher_is_woken_by_a_publication() {
     let house = House::open();
     let mut cache = SnapshotCache::<Numbers>::with_config(house.run_dir(), patient());
-    assert_eq!(cache.refresh().unwrap(), Refreshed::Empty);
+    assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Empty);
     let watcher = watch(cache);
     house.numbers.publish(&numbers(1, 10)).unwrap();
     let (found, cache) = watcher.join().unwrap();
@@ -88,7 +88,7 @@ fn a_parked_watcher_is_woken_by_a_publication() {
 fn a_parked_watcher_is_told_at_once_of_a_malformed_snapshot() {
     let house = House::open();
     let mut cache = SnapshotCache::<Numbers>::with_config(house.run_dir(), patient());
-    assert_eq!(cache.refresh().unwrap(), Refreshed::Empty);
+    assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Empty);
     let watcher = watch(cache);
     house.numbers.publish(&[1; 20]).unwrap();
     let (found, mut cache) = watcher.join().unwrap();
@@ -119,14 +119,14 @@ fn another_thread_cancels_a_parked_watcher_and_one_that_waits_for_a_provider() {
     let backoff = (PATIENCE, PATIENCE);
     let config = ClientConfig { backoff, ..patient() };
     let mut cache = SnapshotCache::<Numbers>::with_config(house.run_dir(), config);
-    assert_eq!(cache.refresh().unwrap(), Refreshed::Empty);
+    assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Empty);
     let canceller = cache.canceller().unwrap();
     let watcher = watch(cache);
     canceller.cancel();
     let (found, mut cache) = watcher.join().unwrap();
     assert!(found.unwrap_err().contains("cancelled"));
     house.close();
-    assert_eq!(cache.refresh().unwrap(), Refreshed::Unavailable);
+    assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Unavailable);
     let watcher = watch(cache);
     canceller.cancel();
     let (found, mut cache) = watcher.join().unwrap();

@@ -4,7 +4,7 @@ use bellwire::{CallError, Client, ClientConfig, Executed, Limits, ServerConfig, 
 
 use super::agree;
 use crate::support::child::Process;
-use crate::support::guard::until;
+use crate::support::guard::{PATIENCE, until};
 use crate::support::house::{Dir, House, patient};
 use crate::support::parked::Thread;
 use crate::support::services::{Echo, Hold, Moody, MoodyBytes, MoodyNumber, Numbers};
@@ -158,10 +158,10 @@ fn calls_that_are_not_sent_are_counted_apart() {
 fn what_a_provider_has_not_yet_is_refused() {
     let house = House::open();
     let mut cache = SnapshotCache::<Numbers>::with_config(house.run_dir(), patient());
-    until("a board", || matches!(cache.refresh(), Ok(bellwire::Refreshed::Empty)));
+    until("a board", || matches!(cache.refresh_within(PATIENCE), Ok(bellwire::Refreshed::Empty)));
     cache.wait_for_change(Some(Duration::ZERO)).unwrap();
     house.numbers.publish(&crate::support::services::numbers(1, 4)).unwrap();
-    until("a snapshot", || cache.refresh().is_ok_and(|_| cache.current().is_some()));
+    until("a snapshot", || cache.refresh_within(PATIENCE).is_ok_and(|_| cache.current().is_some()));
     drop(cache);
     let stats = house.close();
     assert_eq!((stats.attaches_sent, stats.errors), (1, 0));

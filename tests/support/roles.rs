@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::blobs::{self, Settings};
 use super::child::Parent;
 use super::gate::Gate;
+use super::guard::PATIENCE;
 use super::house::{patient, serve_all};
 use super::services::{Echo, Numbers, numbers};
 use bellwire::{Client, ClientConfig, RunDir, Server, ServerConfig, ServerStats, SnapshotCache};
@@ -143,7 +144,7 @@ fn watch(parent: Parent) {
     let config =
         ClientConfig { backoff: (Duration::from_millis(1), Duration::from_millis(5)), ..patient() };
     let mut cache = SnapshotCache::<Numbers>::with_config(&run_dir, config);
-    let _ = cache.refresh().unwrap();
+    let _ = cache.refresh_within(PATIENCE).unwrap();
     parent.tell("ready");
     // The parent asks nothing: only its end is noticed.
     let ended = Arc::new(Mutex::new(parent));

@@ -194,6 +194,8 @@ impl Consumer {
                     self.tally.changed(unchanged, ended - begun);
                     self.changed();
                 }
+                // It will be here soon.
+                Ok(Refreshed::Pending) => self.tally.unchanged(unchanged, ended - begun),
                 Ok(other) => {
                     self.tally.unavailable(&format!("{other:?}: {:?}", self.cache.state()));
                 }

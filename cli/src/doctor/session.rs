@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use bellwire::cgroups::{CgroupsSnapshot, Meta, Mode, encode, synthetic};
 use bellwire::doctor::{Check, Finding, Group, Tried};
 use bellwire::{Client, Refreshed, RunDir, Server, SnapshotCache};
@@ -38,6 +40,7 @@ fn call() -> Tried {
 }
 
 fn snapshot() -> Tried {
+    const PATIENCE: Duration = Duration::from_secs(5);
     let dir = tempfile::tempdir()?;
     let run_dir = RunDir::new(dir.path());
     let mut builder = Server::builder(&run_dir);
@@ -45,7 +48,7 @@ fn snapshot() -> Tried {
     let _server = builder.start()?;
     publisher.publish(&encode(&synthetic::entries(100, 1), Meta::now(Mode::V2))?)?;
     let mut cache = SnapshotCache::<CgroupsSnapshot>::new(&run_dir);
-    let refreshed = [cache.refresh()?, cache.refresh()?];
+    let refreshed = [cache.refresh_within(PATIENCE)?, cache.refresh()?];
     let held = cache.current().map_or(0, |current| current.index().view().len());
     if refreshed != [Refreshed::Changed, Refreshed::Unchanged] || held != 100 {
         return Err(format!("{refreshed:?} with {held} of 100 items").into());

@@ -8,7 +8,7 @@ mod watch;
 use std::time::{Duration, Instant};
 
 use bellwire::cgroups::{CgroupsSnapshot, Malformed};
-use bellwire::{RefreshError, Refreshed, RunDir, Snapshot, SnapshotCache, State};
+use bellwire::{ErrorKind, RefreshError, Refreshed, RunDir, Snapshot, SnapshotCache, State};
 
 use crate::args::{Args, Get, Subject};
 use crate::config;
@@ -54,7 +54,7 @@ fn snapshot(run_dir: &RunDir, args: &Get) -> Result<Exit, Failure> {
 /// Waits until there is a snapshot, at most for `timeout`. What will not change by itself ends it at once.
 fn wait_for_first(cache: &mut Cache, timeout: Duration) -> Result<bool, Failure> {
     let begun = Instant::now();
-    let mut found = cache.refresh().map_err(|error| unfetched(&error))?;
+    let mut found = cache.refresh_within(timeout).map_err(|error| unfetched(&error))?;
     let refused = matches!(cache.state(), State::Refused { .. } | State::Incompatible { .. });
     if found != Refreshed::Changed && !refused {
         let left = timeout.saturating_sub(begun.elapsed());
@@ -65,7 +65,7 @@ fn wait_for_first(cache: &mut Cache, timeout: Duration) -> Result<bool, Failure>
 
 fn unfetched(error: &RefreshError<Malformed>) -> Failure {
     match error {
-        RefreshError::Call(error) => Failure::new(error.kind().into(), chain(error)),
+        RefreshError::Call(error) => Failure::of_kind(error.kind(), chain(error)),
         error => Failure::new(Exit::Provider, chain(error))
             .next("the provider and this command differ: upgrade the older of the two"),
     }
@@ -88,11 +88,13 @@ fn nothing(cache: &Cache, run_dir: &RunDir, waited: Duration) -> Failure {
             ),
         )
         .next("upgrade the older of the two"),
-        State::Failed { kind, reason } => Failure::new(
-            kind.into(),
-            format!("no session with the provider of {name}: {reason}"),
-        )
-        .next("name its user with --trust USER if you trust it; `bellwire ls` shows who that is"),
+        State::Failed { kind, reason } => {
+            Failure::of_kind(kind, format!("no session with the provider of {name}: {reason}"))
+        }
+        State::Connecting | State::Unresponsive { .. } => Failure::of_kind(
+            ErrorKind::Deadline,
+            format!("the provider of {name} has not answered in {waited}"),
+        ),
         State::Ready => Failure::new(
             Exit::Deadline,
             format!("the provider of {name} has published nothing in {waited}"),

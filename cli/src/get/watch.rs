@@ -102,6 +102,7 @@ struct Provider {
 enum Told {
     There,
     Away,
+    Silent,
     Refusing(String),
 }
 
@@ -111,6 +112,7 @@ impl Provider {
         let now = match state {
             State::Ready => Told::There,
             State::Connecting => return,
+            State::Unresponsive { .. } => Told::Silent,
             State::Refused { reason, .. } | State::Failed { reason, .. } => {
                 Told::Refusing(reason.to_string())
             }
@@ -130,6 +132,11 @@ impl Provider {
             }
             (_, Told::Away) => {
                 say(format_args!("{WARN}the provider of {name} went away{WARN:#}{kept}; waiting"));
+            }
+            (_, Told::Silent) => {
+                say(format_args!(
+                    "{WARN}the provider of {name} does not answer{WARN:#}{kept}; waiting"
+                ));
             }
             (_, Told::Refusing(why)) => {
                 say(format_args!(

@@ -10,7 +10,7 @@ use bellwire::{ClientConfig, ConnectError, RefuseCode, RunDir, probe};
 
 use crate::args::Ping;
 use crate::config;
-use crate::exit::{Exit, Failure, chain};
+use crate::exit::{Exit, Failure};
 use crate::out::{self, FAINT, span};
 use crate::stop::Stop;
 use call::Caller;
@@ -143,7 +143,7 @@ fn handshake(
 
 fn unanswered(run_dir: &RunDir, args: &Ping, error: &ConnectError) -> Failure {
     if !matches!(error, ConnectError::Absent) {
-        return Failure::new(error.kind().into(), chain(error));
+        return error.into();
     }
     let (service, dir) = (args.service, run_dir.path().display());
     Failure::new(Exit::Absent, format!("nobody provides {service} in {dir}"))

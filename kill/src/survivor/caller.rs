@@ -40,7 +40,7 @@ impl Caller {
     fn meet(&mut self, number: u64, sheet: Option<u64>) -> Told {
         let met = match self.call(number, SHORT, SHORT) {
             Ended::Right => sheet.map_or(Ended::Right, |number| {
-                let found = self.cache.refresh();
+                let found = self.cache.refresh_within(WATCH);
                 self.took(found, number)
             }),
             ended => ended,
@@ -120,7 +120,7 @@ impl Caller {
                 self.took(found, number)
             }
             Scenario::Fetch => {
-                let found = self.cache.refresh();
+                let found = self.cache.refresh_within(WATCH);
                 self.took(found, number)
             }
             _ => self.call(number, SHORT, SHORT),
@@ -158,7 +158,7 @@ impl Part for Caller {
             }
             result => return format!("a call to nobody ends in {result:?}"),
         }
-        match self.cache.refresh() {
+        match self.cache.refresh_within(WATCH) {
             Ok(Refreshed::Unavailable) => String::new(),
             found => format!("its snapshot is {found:?} without a provider"),
         }

@@ -1,4 +1,5 @@
 use std::error::Error;
+use std::time::Duration;
 
 use bellwire::{Client, Refreshed, RunDir, SnapshotCache};
 
@@ -21,11 +22,12 @@ pub(super) fn run(orders: Orders, run_dir: &RunDir) -> Result<(), Box<dyn Error>
             stop(END);
         }
         Scenario::Fetch => {
+            const PATIENCE: Duration = Duration::from_secs(60);
             let mut cache =
                 SnapshotCache::<Sheet>::with_config(run_dir, client_config(scenario.doorbell()));
-            expect(cache.refresh()? == Refreshed::Changed, "the first snapshot")?;
+            expect(cache.refresh_within(PATIENCE)? == Refreshed::Changed, "the first snapshot")?;
             stop(GATE);
-            let found = cache.refresh()?;
+            let found = cache.refresh_within(PATIENCE)?;
             stop(END);
             expect(found == Refreshed::Changed, "the next snapshot")?;
         }

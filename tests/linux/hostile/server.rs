@@ -305,12 +305,12 @@ fn passes(alter: impl FnOnce(&mut Passed) + Send) -> (Found, SnapshotCache<Numbe
             pass(&mut rogue, alter);
             rogue
         });
-        let mut found = cache.refresh();
+        let mut found = cache.refresh_within(PATIENCE);
         // The rogue may not have told of it yet.
         until("there is something", || {
             let empty = matches!(found, Ok(Refreshed::Empty));
             if empty {
-                found = cache.refresh();
+                found = cache.refresh_within(PATIENCE);
             }
             !empty
         });
@@ -457,14 +457,15 @@ fn an_answer_in_the_lane_to_who_asked_for_a_memfd() {
     let listener = RogueListener::bind(&dir.run_dir, "numbers");
     let mut cache = SnapshotCache::<Numbers>::with_config(&dir.run_dir, patient());
     thread::scope(|scope| {
-        scope.spawn(|| {
+        let _rogue = scope.spawn(|| {
             let mut rogue = listener.open(1);
             let board = rogue.board.as_ref().unwrap();
             board.store_u64(BoardWord::Generation.offset(), 1, Ordering::Release);
             rogue.is_asked(1);
             rogue.put(response(1, 8), &[0; 8]);
+            rogue
         });
-        until("it asks", || match cache.refresh() {
+        until("it asks", || match cache.refresh_within(PATIENCE) {
             Ok(found) => {
                 assert_eq!(found, Refreshed::Empty);
                 false

@@ -6,6 +6,7 @@ use bellwire::{Client, ClientConfig, Doorbell, RunDir, SnapshotCache};
 
 use crate::support::child::{Parent, Process};
 use crate::support::gate::Gate;
+use crate::support::guard::PATIENCE;
 use crate::support::house::{Dir, patient, serve_all};
 use crate::support::services::{Echo, Numbers, numbers};
 
@@ -22,7 +23,7 @@ pub(super) fn play(mut parent: Parent) {
     let canceller = client.canceller().unwrap();
     assert_eq!(client.call(&vec![1; 100_000]).unwrap(), vec![1; 100_000]);
     let mut cache = SnapshotCache::<Numbers>::with_config(&run_dir, patient());
-    cache.refresh().unwrap();
+    cache.refresh_within(PATIENCE).unwrap();
     parent.tell("ready");
     parent.hear().unwrap();
     let own = std::fs::read_dir("/proc/self/fd").unwrap().count();

@@ -16,7 +16,7 @@ fn a_watcher_is_told_of_a_death_though_the_endpoint_still_accepts() {
     let mut server = Process::start("server", &dir.run_dir);
     let config = ClientConfig { connect_timeout: PATIENCE * 2, ..patient() };
     let mut cache = SnapshotCache::<Numbers>::with_config(&dir.run_dir, config);
-    until("a board", || matches!(cache.refresh().unwrap(), Refreshed::Empty));
+    until("a board", || matches!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Empty));
     // As while a process dies slowly: whoever connects finds a socket that nobody answers.
     let copies = kernel::copies(server.pid());
     server.kill();

@@ -218,7 +218,9 @@ struct Watcher(SnapshotCache<Numbers>);
 
 impl Survivor for Watcher {
     fn meet(&mut self) {
-        until("a board", || !matches!(self.0.refresh().unwrap(), Refreshed::Unavailable));
+        until("a board", || {
+            !matches!(self.0.refresh_within(PATIENCE).unwrap(), Refreshed::Unavailable)
+        });
     }
 
     fn outlive(&mut self) {

@@ -22,11 +22,11 @@ const DOORBELLS: [Doorbell; 3] = [Doorbell::Futex, Doorbell::Eventfd, Doorbell::
 const SOON: Duration = Duration::from_millis(100);
 
 /// A process that is stopped, until it is dropped.
-struct Stopped<'a>(&'a Process);
+pub(crate) struct Stopped<'a>(&'a Process);
 
 impl<'a> Stopped<'a> {
     /// Stops all of its threads, and waits until they are.
-    fn new(process: &'a Process) -> Self {
+    pub(crate) fn new(process: &'a Process) -> Self {
         signal(process, Signal::STOP);
         until("all its threads are stopped", || {
             let tasks = fs::read_dir(format!("/proc/{}/task", process.pid())).unwrap();

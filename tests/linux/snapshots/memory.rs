@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use rustix::mm::MapFlags;
 
 use crate::support::child::Process;
+use crate::support::guard::PATIENCE;
 use crate::support::house::{Dir, House, patient};
 use crate::support::kernel;
 use crate::support::memory::maps_writable;
@@ -97,7 +98,7 @@ fn a_reader_cannot_change_a_snapshot() {
         assert_eq!(rustix::io::pwrite(&again, b"x", 0), Err(Errno::PERM));
     }
     let mut cache = SnapshotCache::<Numbers>::with_config(house.run_dir(), patient());
-    assert_eq!(cache.refresh().unwrap(), Refreshed::Changed);
+    assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
     assert_eq!(cache.current().unwrap().bytes(), numbers(1, 10));
     drop(cache);
     house.close();

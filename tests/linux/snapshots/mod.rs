@@ -1,3 +1,4 @@
 //! What the kernel lets nobody do with published memory.
 
+mod hung;
 mod memory;

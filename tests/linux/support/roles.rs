@@ -5,6 +5,7 @@ use rustix::thread::{SecureComputingMode, set_secure_computing_mode};
 
 use super::blobs::{self, Settings};
 use super::child::{Parent, Voice};
+use super::guard::PATIENCE;
 use super::house::patient;
 use super::kernel;
 use super::services::Numbers;
@@ -54,7 +55,7 @@ fn humbly() -> Squeeze {
 fn read_without_system_calls(mut parent: Parent) {
     let run_dir = RunDir::from_environment();
     let mut cache = SnapshotCache::<Numbers>::with_config(&run_dir, patient());
-    assert_eq!(cache.refresh().unwrap(), Refreshed::Changed);
+    assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
     parent.tell("ready");
     parent.hear().unwrap();
     let [unchanged_told, different_told] = ["unchanged", "different"].map(Voice::line);

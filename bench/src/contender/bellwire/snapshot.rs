@@ -1,10 +1,15 @@
 //! A reader of the snapshot.
 
+use std::time::Duration;
+
 use bellwire::cgroups::{CgroupsSnapshot, View};
 use bellwire::{Refreshed, RunDir, SnapshotCache};
 
 use crate::Outcome;
 use crate::contender;
+
+/// How long the provider may take.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// It maps the newest.
 pub(super) struct Reader {
@@ -20,7 +25,7 @@ impl Reader {
 impl contender::Client for Reader {
     #[inline]
     fn refresh(&mut self) -> Outcome<bool> {
-        Ok(self.cache.refresh()? == Refreshed::Changed)
+        Ok(self.cache.refresh_within(PATIENCE)? == Refreshed::Changed)
     }
 
     #[inline]

@@ -1,0 +1,137 @@
+//! A provider that is there and does not answer: a look for a newer snapshot waits for nobody.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bellwire::{Client, ClientConfig, Refreshed, SnapshotCache, State};
+use bellwire_core::sync::Ordering;
+use bellwire_core::wire::BoardWord;
+
+use crate::processes::stopped::Stopped;
+use crate::support::child::Process;
+use crate::support::guard::{PATIENCE, until};
+use crate::support::house::{Dir, patient};
+use crate::support::rogue::RogueListener;
+use crate::support::services::{Echo, Numbers, numbers};
+
+/// More looks than a process makes in which one of them waits.
+const LOOKS: u32 = 200;
+/// Each wait would take this long.
+const LONG: Duration = Duration::from_secs(60);
+
+fn cache(dir: &Dir) -> SnapshotCache<Numbers> {
+    let config = ClientConfig { timeout: LONG, connect_timeout: LONG, ..patient() };
+    SnapshotCache::with_config(&dir.run_dir, config)
+}
+
+/// Looks many times: all of it takes less than one wait would.
+#[track_caller]
+fn looks(cache: &mut SnapshotCache<Numbers>, finds: Refreshed) {
+    let begun = Instant::now();
+    for _ in 0..LOOKS {
+        assert_eq!(cache.refresh().unwrap(), finds);
+    }
+    assert!(begun.elapsed() < LONG, "it waits");
+}
+
+#[test]
+fn a_refresh_does_not_wait_for_a_stopped_provider_and_its_answer_is_taken_when_it_goes_on() {
+    let dir = Dir::new();
+    let mut server = Process::start("server", &dir.run_dir);
+    server.ask("publish 1 10");
+    let mut cache = cache(&dir);
+    assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
+    server.ask("publish 2 20");
+    let stopped = Stopped::new(&server);
+    looks(&mut cache, Refreshed::Pending);
+    assert_eq!(cache.state(), State::Ready);
+    let current = cache.current().unwrap();
+    assert_eq!((current.generation(), current.bytes()), (1, &*numbers(1, 10)), "it stays");
+    let age = current.age();
+    // Whoever is ready to wait is told at the end of that time.
+    let short = Duration::from_millis(5);
+    assert_eq!(cache.refresh_within(short).unwrap(), Refreshed::Pending);
+    assert_eq!(cache.wait_for_change(Some(short)).unwrap(), Refreshed::Pending);
+    assert!(cache.current().unwrap().age() > age);
+    drop(stopped);
+    // What was asked for then is what comes now.
+    until("it is answered", || cache.refresh().unwrap() == Refreshed::Changed);
+    assert_eq!(cache.current().unwrap().bytes(), numbers(2, 20));
+}
+
+#[test]
+fn one_that_has_not_answered_in_time_is_unavailable_and_the_state_says_so() {
+    let dir = Dir::new();
+    let mut server = Process::start("server", &dir.run_dir);
+    server.ask("publish 1 10");
+    let timeout = Duration::from_millis(20);
+    let config = ClientConfig { timeout, ..patient() };
+    let mut cache = SnapshotCache::<Numbers>::with_config(&dir.run_dir, config);
+    assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
+    server.ask("publish 2 20");
+    let stopped = Stopped::new(&server);
+    // A watcher is told once.
+    assert_eq!(cache.wait_for_change(Some(PATIENCE)).unwrap(), Refreshed::Unavailable);
+    let State::Unresponsive { waited } = cache.state() else { panic!("{:?}", cache.state()) };
+    assert!(waited >= timeout);
+    for _ in 0..LOOKS {
+        assert_eq!(cache.refresh().unwrap(), Refreshed::Unavailable);
+    }
+    assert_eq!(cache.current().unwrap().bytes(), numbers(1, 10));
+    drop(stopped);
+    assert_eq!(cache.wait_for_change(Some(PATIENCE)).unwrap(), Refreshed::Changed);
+    assert_eq!((cache.state(), cache.current().unwrap().generation()), (State::Ready, 2));
+}
+
+#[test]
+fn a_refresh_does_not_wait_for_one_that_accepts_nobody_or_says_no_welcome() {
+    let dir = Dir::new();
+    let listener = RogueListener::bind(&dir.run_dir, "numbers");
+    let mut unaccepted = cache(&dir);
+    looks(&mut unaccepted, Refreshed::Pending);
+    assert_eq!(unaccepted.state(), State::Connecting);
+    let _silent = listener.accept();
+    looks(&mut unaccepted, Refreshed::Pending);
+    let _echo = RogueListener::bind(&dir.run_dir, "echo");
+    let config = ClientConfig { connect_timeout: LONG, ..patient() };
+    let mut client = Client::<Echo>::with_config(&dir.run_dir, config);
+    let begun = Instant::now();
+    for _ in 0..LOOKS {
+        assert_eq!(client.refresh(), State::Connecting);
+    }
+    assert!(begun.elapsed() < LONG, "it waits");
+}
+
+#[test]
+fn a_refresh_does_not_wait_for_one_that_tells_of_a_snapshot_and_never_passes_it() {
+    let dir = Dir::new();
+    let listener = RogueListener::bind(&dir.run_dir, "numbers");
+    let mut cache = cache(&dir);
+    let _rogue = thread::scope(|scope| {
+        let rogue = scope.spawn(|| {
+            let rogue = listener.open(1);
+            let board = rogue.board.as_ref().unwrap();
+            board.store_u64(BoardWord::Generation.offset(), 1, Ordering::Release);
+            rogue
+        });
+        until("a session", || {
+            cache.refresh().unwrap();
+            cache.state() == State::Ready
+        });
+        rogue.join().unwrap()
+    });
+    looks(&mut cache, Refreshed::Pending);
+}
+
+#[test]
+fn whoever_waits_for_an_answer_can_be_cancelled() {
+    let dir = Dir::new();
+    let _listener = RogueListener::bind(&dir.run_dir, "numbers");
+    let mut cache = cache(&dir);
+    let canceller = cache.canceller().unwrap();
+    assert_eq!(cache.refresh().unwrap(), Refreshed::Pending);
+    canceller.cancel();
+    assert!(cache.refresh_within(LONG).unwrap_err().to_string().contains("cancelled"));
+    canceller.cancel();
+    assert!(cache.wait_for_change(None).unwrap_err().to_string().contains("cancelled"));
+}
