@@ -128,7 +128,10 @@ pub use probe::{Probe, Terms, probe};
 pub use publisher::{Publisher, Snapshot};
 pub use report::{Observer, ServerReport};
 pub use run_dir::RunDir;
-pub use server::{Answers, Caller, Incident, Offence, Server, ServerBuilder, ServerConfig};
+pub use server::{
+    Answers, Caller, Incident, IncidentCounts, IncidentKind, Offence, Server, ServerBuilder,
+    ServerConfig, UserIncidents,
+};
 pub use service::{HandlerError, Malformed, Message, Service};
 pub use session::{Choice, Replies, Session, WhenFull};
 pub use stats::{ServerStats, ServiceStats, SessionStats};

@@ -7,13 +7,15 @@ use bellwire_core::{Backend, ServiceName};
 use crate::connect::{Connecting, Progress};
 use crate::stats::{Published, ServerStats, ServiceStats};
 use crate::transport::clock;
+use crate::transport::peer::User;
 use crate::{
-    CallError, ClientConfig, ConnectError, Malformed, Message, RunDir, ServerConfig, Service,
-    Session, SessionStats, Terms,
+    CallError, ClientConfig, ConnectError, ErrorKind, IncidentCounts, IncidentKind, Malformed,
+    Message, RunDir, ServerConfig, Service, Session, SessionStats, Terms, UserIncidents,
 };
 
-/// The layout of a report that this version writes.
+/// The layouts of a report: the second has the incidents behind the rows, for who asks for it.
 const LAYOUT: u32 = 1;
+const WITH_INCIDENTS: u32 = 2;
 /// Before the counters: layout, pid, started, workers, backend, backend_asked, two bytes of 0, max_sessions, max_in_flight,
 /// rows, counters in a row.
 const HEAD: usize = 48;
@@ -44,6 +46,10 @@ pub struct ServerReport {
     pub total: ServerStats,
     /// Each service of the server, and `bellwire-stats` for those who ask for counters.
     pub services: Vec<ServiceStats>,
+    /// How many incidents there were, by user: of those with the most, and of all others.
+    /// [`Server::incidents_by_user`](crate::Server::incidents_by_user). `None` of a server of a version that does not
+    /// tell.
+    pub incidents: Option<Vec<UserIncidents>>,
 }
 
 /// The kind of request that every endpoint answers beside its service's: what its server has counted.
@@ -56,8 +62,30 @@ impl Service for Observing {
     const NAME: &'static str = "bellwire-stats";
     const METHOD: u32 = STATS_METHOD;
     const IDEMPOTENT: bool = true;
-    type Request = ();
+    type Request = Layout;
     type Response = ServerReport;
+}
+
+/// The latest layout that who asks understands. Nothing at all stands for the first.
+#[derive(Clone, Copy)]
+pub(crate) struct Layout(u32);
+
+impl Layout {
+    pub(crate) const fn has_incidents(self) -> bool {
+        self.0 >= WITH_INCIDENTS
+    }
+}
+
+impl Message for Layout {
+    fn encode(&self, into: &mut Vec<u8>) {
+        if self.0 > LAYOUT {
+            self.0.encode(into);
+        }
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        if bytes.is_empty() { Ok(Self(LAYOUT)) } else { u32::decode(bytes).map(Self) }
+    }
 }
 
 /// Asks a provider for its counters, whatever it provides.
@@ -86,6 +114,7 @@ impl Service for Observing {
 pub struct Observer {
     session: Session<Observing>,
     took: Duration,
+    asks_for: Layout,
 }
 
 impl Observer {
@@ -106,7 +135,9 @@ impl Observer {
             match connecting.advance()? {
                 Progress::Open(opened) => {
                     let took = clock::now().since(begun);
-                    return Ok(Self { session: Session::new(*opened, config), took });
+                    let (session, asks_for) =
+                        (Session::new(*opened, config), Layout(WITH_INCIDENTS));
+                    return Ok(Self { session, took, asks_for });
                 }
                 Progress::Waiting(waiting) => connecting = *waiting,
             }
@@ -119,7 +150,14 @@ impl Observer {
     /// # Errors
     /// [`CallError`]; after the provider is gone, open another one.
     pub fn look(&mut self) -> Result<ServerReport, CallError> {
-        self.session.call(&())
+        match self.session.call(&self.asks_for) {
+            // A server of before knows the first layout alone, and no question for another one.
+            Err(error) if self.asks_for.has_incidents() && error.kind() == ErrorKind::Malformed => {
+                self.asks_for = Layout(LAYOUT);
+                self.session.call(&self.asks_for)
+            }
+            looked => looked,
+        }
     }
 
     /// How long the handshake took.
@@ -142,7 +180,11 @@ impl Observer {
 }
 
 impl ServerReport {
-    pub(crate) fn of(config: &ServerConfig, published: &Published) -> Self {
+    pub(crate) fn of(
+        config: &ServerConfig,
+        published: &Published,
+        incidents: Option<Vec<UserIncidents>>,
+    ) -> Self {
         Self {
             pid: std::process::id(),
             started: SystemTime::UNIX_EPOCH + Duration::from_nanos(published.started),
@@ -153,6 +195,7 @@ impl ServerReport {
             max_in_flight: config.max_in_flight,
             total: published.total(),
             services: published.services.clone(),
+            incidents,
         }
     }
 }
@@ -163,7 +206,8 @@ impl Message for ServerReport {
         let since = self.started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let nanos = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
         let number = |len| u32::try_from(len).unwrap_or(u32::MAX);
-        LAYOUT.encode(into);
+        let layout = if self.incidents.is_some() { WITH_INCIDENTS } else { LAYOUT };
+        layout.encode(into);
         self.pid.encode(into);
         nanos.encode(into);
         self.workers.encode(into);
@@ -177,11 +221,21 @@ impl Message for ServerReport {
             into.extend_from_slice(&service.to_field());
             stats.values().iter().for_each(|value| value.encode(into));
         }
+        let Some(incidents) = &self.incidents else { return };
+        number(incidents.len()).encode(into);
+        number(IncidentKind::ALL.len()).encode(into);
+        for UserIncidents { user, counts, .. } in incidents {
+            let user = user.map(|user| user.to_string()).unwrap_or_default();
+            number(user.len()).encode(into);
+            into.extend_from_slice(user.as_bytes());
+            counts.iter().for_each(|(_, count)| count.encode(into));
+        }
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader { bytes, at: 0 };
-        if reader.u32()? != LAYOUT {
+        let layout = reader.u32()?;
+        if ![LAYOUT, WITH_INCIDENTS].contains(&layout) {
             return Err(reader.malformed("another layout of a report"));
         }
         let pid = reader.u32()?;
@@ -205,6 +259,7 @@ impl Message for ServerReport {
             let service = name.map_err(|_| reader.malformed("no service's name"))?;
             services.push(ServiceStats { service, stats: reader.row(counters)? });
         }
+        let incidents = if layout == LAYOUT { None } else { Some(reader.incidents()?) };
         if reader.at != bytes.len() {
             return Err(reader.malformed("something follows"));
         }
@@ -218,6 +273,7 @@ impl Message for ServerReport {
             max_in_flight,
             total,
             services,
+            incidents,
         })
     }
 }
@@ -260,6 +316,33 @@ impl Reader<'_> {
 
     fn u64(&mut self) -> Result<u64, Malformed> {
         self.take().map(u64::from_le_bytes)
+    }
+
+    fn incidents(&mut self) -> Result<Vec<UserIncidents>, Malformed> {
+        let (users, kinds) = (self.u32()?, self.u32()?);
+        if users > MOST || kinds > MOST {
+            return Err(self.malformed("more than a server counts"));
+        }
+        let one = |reader: &mut Self| {
+            let user = reader.user()?;
+            let counts: Result<Vec<u64>, Malformed> = (0..kinds).map(|_| reader.u64()).collect();
+            Ok(UserIncidents::new(user, IncidentCounts::of_values(counts?)))
+        };
+        (0..users).map(|_| one(self)).collect()
+    }
+
+    /// As it is shown; nothing for all others.
+    fn user(&mut self) -> Result<Option<User>, Malformed> {
+        let len = self.u32()? as usize;
+        let found = self.bytes.get(self.at..).and_then(|rest| rest.get(..len));
+        let text = found.ok_or_else(|| self.malformed("too short"))?;
+        self.at += len;
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let text = std::str::from_utf8(text).ok();
+        let user = text.and_then(|text| text.strip_prefix("uid ").unwrap_or(text).parse().ok());
+        user.map(Some).ok_or_else(|| self.malformed("no user"))
     }
 
     /// A row of so many counters, of which this version may know fewer, or more.

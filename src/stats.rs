@@ -128,6 +128,14 @@ counters! {
         clients_by_eventfd,
         /// Those whose client it rings by the socket, or the pipe on Windows.
         clients_by_socket,
+        /// Of the clients that were turned away, those that were refused and told why; the others went away.
+        clients_refused,
+        /// How often this process had no descriptor left to accept a client, to follow its lane, or to answer it.
+        out_of_descriptors,
+        /// How often it had no memory or maps left for that.
+        out_of_memory,
+        /// Sessions whose lane of answers has become as large as the limits allow.
+        at_limit,
     }
 }
 

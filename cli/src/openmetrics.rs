@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::SystemTime;
 
-use bellwire::{ServerReport, ServerStats};
+use bellwire::{ServerReport, ServerStats, UserIncidents};
 
 use crate::stat::{Found, Provider};
 
@@ -108,6 +108,26 @@ const FAMILIES: [Family; ServerStats::COUNT - 1] = [
         "sessions_client_by_socket",
         "Sessions open now whose client is rung through its socket.",
     ),
+    counter(
+        "clients_refused",
+        "clients_refused",
+        "Of the clients that were turned away, those that were refused.",
+    ),
+    counter(
+        "out_of_descriptors",
+        "descriptor_shortages",
+        "Times that the provider had no descriptor left for a client.",
+    ),
+    counter(
+        "out_of_memory",
+        "memory_shortages",
+        "Times that the provider had no memory or maps left for a client.",
+    ),
+    counter(
+        "at_limit",
+        "lanes_at_limit",
+        "Sessions whose lane of answers has become as large as it may be.",
+    ),
 ];
 
 /// All that these providers told.
@@ -176,6 +196,17 @@ fn servers(text: &mut Text, providers: &[Provider]) {
         "Sessions that the server admits at once.",
         |report| report.max_sessions.to_string(),
     );
+    let help = "What clients were not let in or closed for, and what the server lacked for them.";
+    text.family("server_incidents", Kind::Counter, None, help);
+    for (pid, report) in &servers {
+        for UserIncidents { user, counts, .. } in report.incidents.iter().flatten() {
+            let user = user.map_or_else(|| "others".to_owned(), |user| user.to_string());
+            for (kind, count) in counts.iter() {
+                let labels = format!("pid=\"{pid}\",user=\"{user}\",kind=\"{kind}\"");
+                text.sample("server_incidents", "_total", &labels, count);
+            }
+        }
+    }
     text.family("server_backend", Kind::Gauge, None, "Always 1: what the reactor waits with.");
     for (pid, report) in &servers {
         if let Some(backend) = report.backend {

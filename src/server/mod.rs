@@ -14,9 +14,10 @@ mod workers;
 
 pub use batch::Answers;
 pub use handler::Caller;
-pub use incidents::{Incident, Offence};
+pub use incidents::{Incident, IncidentCounts, IncidentKind, Offence, UserIncidents};
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -191,7 +192,14 @@ pub struct ServerBuilder {
     config: ServerConfig,
     quotas: Quotas,
     stations: Vec<Station>,
+    listener: Listener,
 }
+
+/// Hears of incidents when they happen.
+#[derive(Default)]
+struct Listener(Option<Box<Hear>>);
+
+type Hear = dyn Fn(&Incident) + Send + Sync;
 
 /// One endpoint, what it serves, and whom it admits.
 struct Station {
@@ -219,6 +227,7 @@ struct Shared {
     bell: Arc<Event>,
     stats: Mutex<Published>,
     incidents: Mutex<Incidents>,
+    listener: Listener,
 }
 
 impl Server {
@@ -248,11 +257,18 @@ impl Server {
         self.shared.stats().backend
     }
 
-    /// The clients that were not let in, and those whose sessions were closed for what they did, as far as they are
-    /// among the latest 64: what an operator has to be told about [`ServerStats::turned_away`],
-    /// [`ServerStats::poisoned`] and [`ServerStats::unread`].
+    /// The clients that were not let in, those whose sessions were closed for what they did, and what this process
+    /// lacked for them, with the time, as far as they are among the latest 64: what an operator has to be told about
+    /// [`ServerStats::clients_refused`], [`ServerStats::poisoned`], [`ServerStats::unread`],
+    /// [`ServerStats::out_of_descriptors`], [`ServerStats::out_of_memory`] and [`ServerStats::at_limit`]. To hear of
+    /// them when they happen: [`ServerBuilder::on_incident`].
     pub fn incidents(&self) -> Vec<Incident> {
         self.shared.incidents().latest()
+    }
+
+    /// How many incidents there were of each kind, by user: of the 16 users with the most, and of all others together.
+    pub fn incidents_by_user(&self) -> Vec<UserIncidents> {
+        self.shared.incidents().by_user()
     }
 
     /// Stops: takes no new client, answers what was taken, refuses what was not with a reason, says bye to every
@@ -283,6 +299,31 @@ impl Drop for Server {
 impl Shared {
     // No code that holds one of these locks can panic halfway through a change.
 
+    /// Keeps, counts by user, and tells what happened; the service's counters are the caller's to count in.
+    fn note(&self, service: ServiceName, caller: Option<Caller>, offence: Offence) {
+        // The lock is not held while it is told.
+        let told = self.incidents().add(service, caller, offence);
+        if let Some(incident) = told {
+            self.tell(&incident);
+        }
+    }
+
+    /// Tells what was held back, before the end.
+    fn tell_rest(&self) {
+        let held = self.incidents().take_held();
+        held.iter().for_each(|incident| self.tell(incident));
+    }
+
+    fn tell(&self, incident: &Incident) {
+        #[cfg(feature = "log")]
+        incident.log();
+        if let Some(listener) = &self.listener.0
+            && let Err(payload) = catch_unwind(AssertUnwindSafe(|| listener(incident)))
+        {
+            handler::discard(payload);
+        }
+    }
+
     fn incidents(&self) -> MutexGuard<'_, Incidents> {
         self.incidents.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -294,8 +335,34 @@ impl Shared {
 
 impl ServerBuilder {
     fn new(run_dir: &RunDir, config: ServerConfig) -> Self {
+        let listener = Listener::default();
         let quotas = Quotas::new(&config);
-        Self { run_dir: run_dir.clone(), config, quotas, stations: Vec::new() }
+        Self { run_dir: run_dir.clone(), config, quotas, stations: Vec::new(), listener }
+    }
+
+    /// Has `listener` hear of each [`Incident`] when it happens, on the reactor thread: it must not block. A flood is
+    /// told in part: at most five of one kind and user in ten seconds, and how many there were besides with the next,
+    /// or when the server stops. The log events of the feature `log` are told alike.
+    ///
+    /// ```
+    /// # use bellwire::{RunDir, Server};
+    /// # use std::sync::mpsc::sync_channel;
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let mut builder = Server::builder(&RunDir::new(dir.path()));
+    /// let (told, incidents) = sync_channel(64);
+    /// builder.on_incident(move |incident| drop(told.try_send(incident.clone())));
+    /// std::thread::spawn(move || {
+    ///     for incident in incidents {
+    ///         eprintln!("{:?} {incident}", incident.at);
+    ///     }
+    /// });
+    /// ```
+    pub fn on_incident(
+        &mut self,
+        listener: impl Fn(&Incident) + Send + Sync + 'static,
+    ) -> &mut Self {
+        self.listener = Listener(Some(Box::new(listener)));
+        self
     }
 
     /// Serves `S` by a function, and takes its name now: two providers of one name cannot both come so far.
@@ -361,8 +428,8 @@ impl ServerBuilder {
         let started = clock::wall_nanos();
         let stats = Mutex::new(Published { started, ..Published::default() });
         let (stop, incidents) = (Arc::default(), Mutex::default());
-        let shared = Arc::new(Shared { stop, bell, stats, incidents });
-        let Self { config, quotas, stations, .. } = self;
+        let Self { config, quotas, stations, listener, .. } = self;
+        let shared = Arc::new(Shared { stop, bell, stats, incidents, listener });
         let drain_timeout = config.drain_timeout;
         let (started, has_started) = mpsc::sync_channel(1);
         let theirs = Arc::clone(&shared);
@@ -410,6 +477,12 @@ impl Station {
     /// Whether its publisher has published since the reactor looked.
     fn has_news(&self) -> bool {
         self.shelf.has_news()
+    }
+}
+
+impl std::fmt::Debug for Listener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Listener").field(&self.0.is_some()).finish()
     }
 }
 

@@ -17,6 +17,17 @@ impl bellwire::Service for Logged {
     type Response = u64;
 }
 
+/// The same of a later version, which the server does not have.
+#[derive(Debug)]
+struct Newer;
+
+impl bellwire::Service for Newer {
+    const NAME: &'static str = <Logged as bellwire::Service>::NAME;
+    const METHOD: u32 = 7;
+    type Request = u64;
+    type Response = u64;
+}
+
 /// Hands on the lines about that service.
 struct Lines(Mutex<Sender<(Level, String)>>);
 
@@ -76,5 +87,20 @@ fn counters_are_logged_once_in_an_interval_also_of_a_server_at_rest() {
     // Nothing happens, and it goes on.
     let (_, line) = next();
     assert!(line.contains("accepted=3(+0) answered=3(+0) refused=0(+0)"), "{line}");
+    // What happens is logged in between.
+    let error = Client::<Newer>::with_config(&dir.run_dir, patient()).connect().unwrap_err();
+    assert_eq!(error.kind(), bellwire::ErrorKind::Refused);
+    let (level, line) = loop {
+        let (level, line) = next();
+        if line.starts_with("[INCIDENT] ") {
+            break (level, line);
+        }
+    };
+    assert_eq!(level, Level::Warn);
+    let pid = format!("pid=\"{}\"", std::process::id());
+    let user = format!("user=\"{}\"", bellwire::User::own());
+    for part in ["service=logged kind=refused", &pid, &user, "session=\"", "suppressed=0"] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
     server.stop();
 }

@@ -1,5 +1,6 @@
 //! What both ends count, and that they count the same.
 
+mod incidents;
 #[cfg(feature = "log")]
 mod log;
 mod reconcile;

@@ -2,8 +2,11 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use bellwire_core::resize::Resource;
+use bellwire_core::resize::{Resource, Shortage};
+use rustix::io::Errno;
 use rustix::process::{Resource as Limit, getrlimit};
+
+use crate::sealed;
 
 /// For a person to read.
 pub const fn remedy(resource: Resource) -> &'static str {
@@ -15,6 +18,11 @@ pub const fn remedy(resource: Resource) -> &'static str {
         Resource::ControlSocket => "wait for the peer to read",
         _ => "see the code",
     }
+}
+
+/// What a system call that needs no shared memory lacked.
+pub fn of(error: Errno) -> Shortage {
+    sealed::shortage(0, error)
 }
 
 /// How many eighths of the descriptors that this process may have ([`RLIMIT_NOFILE`], the soft limit) are taken, at

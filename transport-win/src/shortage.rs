@@ -2,7 +2,13 @@
 
 use std::os::windows::io::BorrowedHandle;
 
-use bellwire_core::resize::Resource;
+use bellwire_core::resize::{Resource, Shortage};
+use windows_sys::Win32::Foundation::{
+    ERROR_COMMITMENT_LIMIT, ERROR_NO_SYSTEM_RESOURCES, ERROR_NOT_ENOUGH_MEMORY, ERROR_OUTOFMEMORY,
+    ERROR_TOO_MANY_OPEN_FILES,
+};
+
+use crate::os_error::OsError;
 
 /// For a person to read.
 pub const fn remedy(resource: Resource) -> &'static str {
@@ -13,6 +19,16 @@ pub const fn remedy(resource: Resource) -> &'static str {
         Resource::InFlight | Resource::ControlSocket => "wait for the peer to read",
         _ => "see the code",
     }
+}
+
+/// What a system call that needs no shared memory lacked.
+pub const fn of(error: OsError) -> Shortage {
+    let resource = match error.code() {
+        ERROR_NO_SYSTEM_RESOURCES | ERROR_TOO_MANY_OPEN_FILES => Resource::Descriptors,
+        ERROR_NOT_ENOUGH_MEMORY | ERROR_OUTOFMEMORY | ERROR_COMMITMENT_LIMIT => Resource::Memory,
+        _ => Resource::Other,
+    };
+    Shortage { resource, bytes: 0, code: error.code().cast_signed() }
 }
 
 /// How many eighths of the handles that this process may have are taken: none, since their number is limited by memory

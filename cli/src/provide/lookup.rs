@@ -9,7 +9,7 @@ use bellwire::apps::AppsLookup;
 use bellwire::cgroups::CgroupsLookup;
 use bellwire::{Answers, RunDir, Server, ServerConfig, Service};
 
-use super::{place, tell, unserved};
+use super::{Incidents, place, tell, unserved};
 use crate::apps::{ProcError, Processes};
 use crate::args::{Args, Provide};
 use crate::cgroups::{Directory, Limits, ScanError, Scanner};
@@ -82,12 +82,14 @@ fn serve<S: Service>(
     let stop = Stop::on_signals()?;
     let config = ServerConfig { workers: WORKERS, ..config::server() };
     let mut builder = Server::builder_with(run_dir, config);
+    let incidents = Incidents::print(&mut builder);
     let served = builder.serve_batches::<S>(move |_, requests, answers| handler(requests, answers));
     served.map_err(|error| unserved(run_dir, &error))?;
     let server = builder.start().map_err(|error| unserved(run_dir, &error))?;
     say();
     while !stop.sleep_until(Instant::now() + LONG) {}
     let stats = server.stop();
+    incidents.finish();
     let (clients, answered) = (stats.admitted, stats.answered);
     tell(format_args!("stopped: {clients} sessions served, {answered} requests answered"));
     Ok(Exit::Ok)

@@ -1,6 +1,7 @@
 //! `bellwire provide`: serves this machine's cgroups or processes until it is told to stop.
 
 mod feed;
+mod incidents;
 mod lookup;
 
 use std::io::Write;
@@ -8,9 +9,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use bellwire::cgroups::CgroupsSnapshot;
-use bellwire::{
-    EndpointInfo, Incident, Liveness, RunDir, ServeError, Server, ServiceName, Snapshot,
-};
+use bellwire::{EndpointInfo, Liveness, RunDir, ServeError, Server, ServiceName, Snapshot};
 
 use crate::args::{Provide, Subject};
 use crate::cgroups::Scanner;
@@ -19,6 +18,7 @@ use crate::exit::{Exit, Failure, chain};
 use crate::out::{FAINT, GOOD, WARN, count, span};
 use crate::stop::Stop;
 pub(crate) use feed::{Fed, Feed, FeedError, Source};
+use incidents::Incidents;
 
 pub(crate) fn run(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure> {
     match args.subject {
@@ -31,6 +31,7 @@ pub(crate) fn run(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure> {
 fn cgroups(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure> {
     let stop = Stop::on_signals()?;
     let mut builder = Server::builder_with(run_dir, config::server());
+    let incidents = Incidents::print(&mut builder);
     let publisher =
         builder.publish::<CgroupsSnapshot>().map_err(|error| unserved(run_dir, &error))?;
     let source = Source::of(args);
@@ -42,8 +43,8 @@ fn cgroups(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure> {
     let say = Say { verbose: args.verbose };
     say.start(run_dir, args.interval, &origin, first.as_ref());
     follow(&mut feed, args.interval, &stop, say);
-    say.incidents(&server.incidents());
     let stats = server.stop();
+    incidents.finish();
     say.end(stats.admitted, stats.answered);
     Ok(Exit::Ok)
 }
@@ -183,13 +184,6 @@ impl Say {
 
     fn recovered(self) {
         tell(format_args!("{GOOD}scanning again{GOOD:#}"));
-    }
-
-    /// Whom the server did not put up with: what was wrong, and with whose process.
-    fn incidents(self, incidents: &[Incident]) {
-        for incident in incidents {
-            tell(format_args!("{WARN}{incident}{WARN:#}"));
-        }
     }
 
     fn end(self, clients: u64, answered: u64) {

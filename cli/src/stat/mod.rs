@@ -3,9 +3,10 @@
 mod provider;
 mod watch;
 
+use std::collections::BTreeMap;
 use std::io::Write;
 
-use bellwire::{Backend, RunDir, ServerReport, ServerStats};
+use bellwire::{Backend, IncidentKind, RunDir, ServerReport, ServerStats, UserIncidents};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -56,6 +57,17 @@ struct Server {
     max_in_flight: u64,
     /// Over all its services.
     total: Map<String, Value>,
+    /// By user, if it tells.
+    incidents: Option<Vec<Incidents>>,
+}
+
+/// What was not put up with of a user, or lacked for it, by kind.
+#[derive(Serialize)]
+struct Incidents {
+    /// All others together, if it is null.
+    user: Option<String>,
+    #[serde(flatten)]
+    counts: Map<String, Value>,
 }
 
 pub(crate) fn run(run_dir: &RunDir, args: &Stat) -> Result<Exit, Failure> {
@@ -133,7 +145,18 @@ impl Server {
             max_sessions: report.max_sessions,
             max_in_flight: report.max_in_flight,
             total: by_name(&report.total),
+            incidents: report
+                .incidents
+                .as_ref()
+                .map(|rows| rows.iter().map(Incidents::of).collect()),
         }
+    }
+}
+
+impl Incidents {
+    fn of(row: &UserIncidents) -> Self {
+        let counts = row.counts.iter().map(|(kind, count)| (kind.to_string(), count.into()));
+        Self { user: row.user.map(|user| user.to_string()), counts: counts.collect() }
     }
 }
 
@@ -161,6 +184,13 @@ fn tables(providers: &[Provider]) -> Result<(), Failure> {
         counters(providers).print(&mut stdout, out::width())?;
         writeln!(stdout)?;
         doorbells(providers).print(&mut stdout, out::width())?;
+    }
+    let reports = providers.iter().filter_map(|provider| provider.report.as_ref());
+    let servers: BTreeMap<_, _> = reports.map(|report| (report.pid, report)).collect();
+    if servers.values().any(|report| report.incidents.as_ref().is_some_and(|rows| !rows.is_empty()))
+    {
+        writeln!(stdout)?;
+        incidents(&servers).print(&mut stdout, out::width())?;
     }
     Ok(stdout.flush()?)
 }
@@ -253,6 +283,27 @@ fn doorbells(providers: &[Provider]) -> Table {
                 ("socket", stats.clients_by_socket),
             ])),
         ]);
+    }
+    table
+}
+
+/// What the servers did not put up with, or lacked, by user and kind; kinds that never happened are left out.
+fn incidents(servers: &BTreeMap<u32, &ServerReport>) -> Table {
+    let rows = || {
+        servers
+            .iter()
+            .flat_map(|(pid, report)| report.incidents.iter().flatten().map(move |row| (*pid, row)))
+    };
+    let mut kinds = IncidentKind::ALL.to_vec();
+    kinds.retain(|kind| rows().any(|(_, row)| row.counts.of(*kind) > 0));
+    let left = [right("PID"), Column::new("INCIDENTS OF", Align::Left)];
+    let columns = left.into_iter().chain(kinds.iter().map(|kind| right(kind.as_str())));
+    let mut table = Table::new(columns.collect::<Vec<_>>());
+    for (pid, row) in rows() {
+        let user = row.user.map_or_else(|| "others".to_owned(), |user| user.to_string());
+        let counts = kinds.iter().map(|kind| Cell::new(count(row.counts.of(*kind))));
+        let who = [Cell::new(pid.to_string()), Cell::new(user)];
+        table.row(who.into_iter().chain(counts).collect::<Vec<_>>());
     }
     table
 }

@@ -128,6 +128,32 @@ fn a_client_without_the_providers_token_is_refused() {
     assert!(ended.stderr.contains("32 hexadecimal digits"), "{ended:?}");
 }
 
+/// What `kill -9` would have taken along.
+#[test]
+fn what_a_client_is_refused_for_is_printed_with_its_time_when_it_happens() {
+    let place = Place::new();
+    let args = ["provide", "cgroups", "--root", place.root().to_str().unwrap()].map(str::to_owned);
+    let args = args.each_ref().map(String::as_str);
+    let mut provider = crate::support::Running::of(place.command(&args).env("BELLWIRE_TOKEN", ONE));
+    provider.stderr_until("providing");
+    let client = place.run(&["get", "cgroups", "--timeout", "9s"]);
+    assert_eq!(client.status, Some(4), "{client:?}");
+    let line = provider.stderr_until("was refused");
+    let (time, what) = line.split_once(' ').unwrap();
+    assert!(time.starts_with("20") && time.contains('T') && time.ends_with('Z'), "{line}");
+    assert!(what.contains("session") && what.contains("BELLWIRE_TOKEN"), "{line}");
+    let stat = &mut place.command(&["stat", "--format", "json"]);
+    let told = Ended::of(stat.env("BELLWIRE_TOKEN", ONE)).json()["services"][0].clone();
+    assert_eq!(told["stats"]["clients_refused"], 1, "{told:#}");
+    assert_eq!(told["server"]["incidents"][0]["refused"], 1, "{told:#}");
+    for (format, part) in [("table", "refused"), ("openmetrics", "kind=\"refused\"} 1")] {
+        let stat = &mut place.command(&["stat", "--format", format]);
+        let told = Ended::of(stat.env("BELLWIRE_TOKEN", ONE)).stdout;
+        assert!(told.contains(part), "{told}");
+    }
+    provider.end_by(Signal::Kill);
+}
+
 /// systemd gives each unit an invocation id of its own, and a shell beside them has none.
 #[test]
 fn two_systemd_units_and_a_shell_understand_each_other() {

@@ -11,6 +11,7 @@ use bellwire_core::{Geometry, Port, probes};
 use super::{Conversation, Ended};
 use crate::Payload;
 use crate::server::handler::Answer;
+use crate::server::incidents::Offence;
 use crate::transport::link::Link;
 use crate::transport::snapshot::Snapshot;
 
@@ -99,7 +100,7 @@ impl Conversation {
                 Ok(()) => break,
                 Err(RespondError::Peer(fault)) => return Err(fault.into()),
                 Err(RespondError::Attach) => return self.attach_copy(id, bytes),
-                Err(RespondError::Short(_)) => return self.respond(id, Status::Short, &[]),
+                Err(RespondError::Short(shortage)) => return self.respond_short(id, shortage),
                 Err(RespondError::Grow(to)) => to,
             };
             match self.grow(to) {
@@ -115,7 +116,7 @@ impl Conversation {
                 Err(ResizeError::Push(_)) => {
                     return self.respond_in_parts(id, status, bytes.to_vec());
                 }
-                Err(ResizeError::Short(_)) => return self.respond(id, Status::Short, &[]),
+                Err(ResizeError::Short(shortage)) => return self.respond_short(id, shortage),
             }
         }
         if !self.serve.is_blocked() {
@@ -131,8 +132,15 @@ impl Conversation {
     fn attach_copy(&mut self, id: u64, bytes: &[u8]) -> Result<(), Ended> {
         match Payload::sealed_copy(bytes) {
             Ok(payload) => self.attach(id, Attachable::Payload(payload), Status::Short),
-            Err(_) => self.respond(id, Status::Short, &[]),
+            Err(shortage) => self.respond_short(id, shortage),
         }
+    }
+
+    /// This process lacks what the answer needs.
+    #[cold]
+    fn respond_short(&mut self, id: u64, shortage: Shortage) -> Result<(), Ended> {
+        self.incident.get_or_insert(Offence::Short(shortage));
+        self.respond(id, Status::Short, &[])
     }
 
     /// Answers by a memfd, now or when there is room. When it cannot be passed, the answer is this status.
@@ -155,7 +163,12 @@ impl Conversation {
                 self.waiting.push_back((id, what));
             }
             Err(RespondError::Peer(fault)) => return Err(fault.into()),
-            Err(_) => return self.respond(id, otherwise, &[]),
+            Err(error) => {
+                if let RespondError::Short(shortage) = error {
+                    self.incident.get_or_insert(Offence::Short(shortage));
+                }
+                return self.respond(id, otherwise, &[]);
+            }
         }
         Ok(())
     }
@@ -198,7 +211,12 @@ impl Conversation {
                 Ok(()) => {}
                 Err(ResizeError::Push(PushError::Peer(fault))) => return Err(fault.into()),
                 Err(ResizeError::Push(PushError::Full { .. })) => return Ok(()),
-                Err(_) => self.serve.cut_first(),
+                Err(error) => {
+                    if let ResizeError::Short(shortage) = error {
+                        self.incident.get_or_insert(Offence::Short(shortage));
+                    }
+                    self.serve.cut_first();
+                }
             }
         }
     }

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bellwire_core::lane::{Armed, Lanes, PushError, Record, Wake};
-use bellwire_core::resize::{self, FollowError, ResizeError};
+use bellwire_core::resize::{self, FollowError, ResizeError, Shortage};
 use bellwire_core::sample::Answering;
 use bellwire_core::serve::{Incoming, ServeMachine};
 use bellwire_core::sync::Ordering;
@@ -19,6 +19,7 @@ use crate::publisher::Attendance;
 use crate::server::ServerConfig;
 use crate::server::greeting::Arrived;
 use crate::server::handler::{Answer, Caller, Handler, Request, Room};
+use crate::server::incidents::Offence;
 use crate::server::quotas::Share;
 use crate::server::workers::{Done, Job, Parcel, Workers};
 use crate::transport::clock;
@@ -80,6 +81,10 @@ pub(super) struct Conversation {
     settled: Settled,
     /// Where it is counted.
     pub(super) row: usize,
+    /// What is to be told of it, when its counters are taken over.
+    pub(super) incident: Option<Offence>,
+    /// This process lacks something to follow the client with; that was told.
+    is_short: bool,
     unread: Unread,
     /// Whether the reactor looks again, by and by, if the client has taken anything.
     pub(super) is_left_unread: bool,
@@ -167,6 +172,8 @@ impl Conversation {
             rings_by,
             settled: Settled::default(),
             row,
+            incident: None,
+            is_short: false,
             unread: Unread::default(),
             is_left_unread: false,
             awaited: Awaited::default(),
@@ -306,7 +313,18 @@ impl Conversation {
             Ok(Heard::More) => Ok(false),
             Ok(Heard::End) => Err(Ended::Gone),
             Err(FollowError::Lied(fault)) => Err(fault.into()),
-            Err(FollowError::Short(_)) => Ok(false),
+            Err(FollowError::Short(shortage)) => {
+                self.note_short(shortage);
+                Ok(false)
+            }
+        }
+    }
+
+    /// Notes, once for as long as it lasts, that this process cannot follow the client.
+    #[cold]
+    fn note_short(&mut self, shortage: Shortage) {
+        if !std::mem::replace(&mut self.is_short, true) {
+            self.incident.get_or_insert(Offence::Short(shortage));
         }
     }
 
@@ -567,7 +585,10 @@ impl Conversation {
         match self.link.take_attachment(id) {
             Ok((_, map)) => Ok(Some(Payload::mapped(map))),
             Err(FollowError::Lied(fault)) => Err(fault.into()),
-            Err(FollowError::Short(_)) => Ok(None),
+            Err(FollowError::Short(shortage)) => {
+                self.incident.get_or_insert(Offence::Short(shortage));
+                Ok(None)
+            }
         }
     }
 
@@ -575,12 +596,14 @@ impl Conversation {
     fn follow(&mut self, switch: &Record) -> Result<bool, Ended> {
         match resize::follow(&mut self.link, &mut self.lanes, switch) {
             Ok(()) => {
+                self.is_short = false;
                 let peer = self.lanes.received();
                 probes::lane_resized(self.trace.session(), 2, peer.epoch, peer.size);
                 Ok(true)
             }
             Err(FollowError::Lied(fault)) => Err(fault.into()),
-            Err(FollowError::Short(_)) => {
+            Err(FollowError::Short(shortage)) => {
+                self.note_short(shortage);
                 self.is_stalled = true;
                 Ok(false)
             }
@@ -635,6 +658,9 @@ impl Conversation {
         self.noted = epoch.number;
         probes::lane_resized(self.trace.session(), 1, epoch.number, epoch.size.size());
         learned::note(self.service, Role::Server, epoch.size);
+        if self.lanes.is_grown() && self.lanes.next_size().is_none() {
+            self.incident.get_or_insert(Offence::AtLimit { bytes: epoch.size.size() });
+        }
     }
 
     fn ring(&mut self, wake: Wake) {

@@ -7,9 +7,11 @@ use bellwire_core::Instant;
 use super::Reactor;
 use crate::ServerStats;
 use crate::server::greeting::{Greeting, TurnedAway};
+use crate::server::incidents::Offence;
 use crate::server::source::Source;
 use crate::transport::clock;
 use crate::transport::poll::{Interest, Trigger};
+use crate::transport::shortage;
 
 /// Connections accepted in a row from one endpoint: what is left is accepted when the open sessions had their turns.
 const MOST_ACCEPTED: usize = 16;
@@ -29,8 +31,16 @@ impl Reactor {
                     station.queued = 0;
                     return;
                 }
-                Err(_) => return self.pause_accepting(clock::now().after(ACCEPT_PAUSE)),
+                Err(error) => {
+                    // Once for as long as it lasts, not at each try.
+                    if !std::mem::replace(&mut self.cannot_accept, true) {
+                        let service = station.admission.service;
+                        self.note(at, service, None, Offence::Short(shortage::of(error)));
+                    }
+                    return self.pause_accepting(clock::now().after(ACCEPT_PAUSE));
+                }
             };
+            self.cannot_accept = false;
             station.queued += 1;
             let news = ServerStats { backlog_peak: station.queued, ..ServerStats::default() };
             self.shared.stats().add(at, &news);
@@ -72,10 +82,10 @@ impl Reactor {
         if let Some(channel) = channel {
             self.discard(channel);
         }
-        self.turned_away(station);
-        if let (Some(offence), Some(station)) = (offence, self.stations.get(station)) {
-            let service = station.admission.service;
-            self.shared.incidents().add(service, caller, offence);
+        self.count(station, &ServerStats { turned_away: 1, ..ServerStats::default() });
+        if let (Some(offence), Some(at)) = (offence, self.stations.get(station)) {
+            let service = at.admission.service;
+            self.note(station, service, caller, offence);
         }
     }
 

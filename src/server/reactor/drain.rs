@@ -45,6 +45,7 @@ impl Reactor {
                 Guest::Gone => {}
             }
         }
+        self.shared.tell_rest();
         // After the byes: who looks at a board that says so finds its session closed.
         for station in stations.drain(..) {
             station.shelf.stop();

@@ -5,8 +5,9 @@ use bellwire_core::ServiceName;
 use bellwire_core::wire::Doorbell;
 
 use super::{Guest, Reactor, Seat};
-use crate::server::Station;
 use crate::server::conversation::Conversation;
+use crate::server::incidents::Offence;
+use crate::server::{Caller, Station};
 use crate::stats::{ServerStats, ServiceStats};
 
 /// What the sessions of those who ask for counters are counted under.
@@ -52,14 +53,22 @@ impl Account {
 }
 
 impl Reactor {
-    /// Counts a client of a station that does not come in.
-    pub(super) fn turned_away(&mut self, station: usize) {
-        self.count(station, &ServerStats { turned_away: 1, ..ServerStats::default() });
-    }
-
     /// Counts for the service in this row.
     pub(super) fn count(&self, row: usize, news: &ServerStats) {
         self.shared.stats().add(row, news);
+    }
+
+    /// Notes an incident, and counts it for the service in this row.
+    pub(super) fn note(
+        &self,
+        row: usize,
+        service: ServiceName,
+        caller: Option<Caller>,
+        offence: Offence,
+    ) {
+        let kind = offence.kind();
+        self.shared.note(service, caller, offence);
+        self.count(row, &kind.one());
     }
 
     /// Counts a session that has come in.
@@ -70,10 +79,16 @@ impl Reactor {
     /// Takes over what a session has counted since the last time. Only a hot one counts anything, so that this is due
     /// when it is hot no more.
     pub(super) fn settle(&mut self, slot: usize) {
-        if let Some(Seat { guest: Guest::Open(conversation), .. }) = self.seats.get_mut(slot)
-            && let Some(row) = self.shared.stats().services.get_mut(conversation.row)
-        {
+        let Some(Seat { guest: Guest::Open(conversation), .. }) = self.seats.get_mut(slot) else {
+            return;
+        };
+        let row = conversation.row;
+        if let Some(row) = self.shared.stats().services.get_mut(row) {
             conversation.settle(&mut row.stats);
+        }
+        if let Some(offence) = conversation.incident.take() {
+            let (service, caller) = (conversation.service(), conversation.caller().unwatched());
+            self.note(row, service, Some(caller), offence);
         }
     }
 

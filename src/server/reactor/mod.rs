@@ -24,7 +24,7 @@ use super::quotas::Quotas;
 use super::source::{Place, Source};
 use super::workers::{Done, Workers};
 use super::{ServerConfig, Shared, Station, system};
-use crate::report::{Observing, ServerReport};
+use crate::report::{Layout, Observing, ServerReport};
 use crate::transport::clock;
 use crate::transport::link::Link;
 use crate::transport::object::AsObject;
@@ -64,6 +64,8 @@ pub(super) struct Reactor {
     next_session: u64,
     /// No one is accepted before this.
     accept_after: Option<Instant>,
+    /// The last try to accept somebody failed.
+    cannot_accept: bool,
     /// Sessions that wait for this process to have descriptors or memory again, and when they are tried.
     stalled: Vec<Place>,
     retry_at: Option<Instant>,
@@ -130,6 +132,7 @@ impl Reactor {
             done: Vec::new(),
             next_session: 1,
             accept_after: None,
+            cannot_accept: false,
             stalled: Vec::new(),
             retry_at: None,
             unread: Vec::new(),
@@ -370,12 +373,12 @@ impl Reactor {
             Ended::Gone => CloseReason::Normal,
             Ended::Poisoned(fault) => {
                 news.poisoned = 1;
-                self.note(&conversation, Offence::Lied(fault));
+                self.note_end(&conversation, Offence::Lied(fault));
                 CloseReason::Poisoned
             }
             Ended::Unread => {
                 news.unread = 1;
-                self.note(&conversation, Offence::Unread);
+                self.note_end(&conversation, Offence::Unread);
                 CloseReason::Unread
             }
         };
@@ -385,13 +388,23 @@ impl Reactor {
         self.close(*conversation, reason, news);
     }
 
-    fn note(&self, conversation: &Conversation, offence: Offence) {
+    /// Notes what ends a session, which is counted with the rest of it.
+    fn note_end(&self, conversation: &Conversation, offence: Offence) {
         let (service, caller) = (conversation.service(), conversation.caller().unwatched());
-        self.shared.incidents().add(service, Some(caller), offence);
+        self.shared.note(service, Some(caller), offence);
     }
 
     /// `news` is counted with what the session has counted: who asks sees all of it or nothing.
-    fn close(&mut self, conversation: Conversation, reason: CloseReason, mut news: ServerStats) {
+    fn close(
+        &mut self,
+        mut conversation: Conversation,
+        reason: CloseReason,
+        mut news: ServerStats,
+    ) {
+        if let Some(offence) = conversation.incident.take() {
+            let (service, caller) = (conversation.service(), conversation.caller().unwatched());
+            self.note(conversation.row, service, Some(caller), offence);
+        }
         let account = Account::of(&conversation);
         let link = conversation.link();
         // The client holds the same event for a while yet: it would go on waking this thread.
@@ -450,7 +463,10 @@ impl Reactor {
 /// Answers who asks for counters: with those of the reactor's last sleep, or of half a millisecond ago.
 fn observing(config: &ServerConfig, shared: &Arc<Shared>) -> Handler {
     let (shared, config) = (Arc::clone(shared), config.clone());
-    let answer = move |_: &Caller, ()| Ok(ServerReport::of(&config, &shared.stats()));
+    let answer = move |_: &Caller, asked: Layout| {
+        let incidents = asked.has_incidents().then(|| shared.incidents().by_user());
+        Ok(ServerReport::of(&config, &shared.stats(), incidents))
+    };
     Handler::Call(Arc::new(Typed::<Observing, _>::new(answer)))
 }
 

@@ -41,6 +41,11 @@ pub(super) fn play(mut parent: Parent) {
                 leave(free.parse().unwrap(), before);
                 "left".to_owned()
             }
+            ["incidents"] => {
+                let server = server.as_ref().unwrap();
+                let latest = server.incidents().pop().map_or(String::new(), |one| one.to_string());
+                format!("{} {latest}", server.stats().out_of_descriptors)
+            }
             ["restore"] => {
                 setrlimit(Resource::Nofile, before).unwrap();
                 "restored".to_owned()
@@ -113,6 +118,29 @@ fn a_server_with_few_descriptors_refuses_newcomers_and_keeps_its_sessions() {
 #[test]
 fn a_server_with_few_descriptors_that_is_rung_by_sockets_does_too() {
     a_server_with_few_descriptors("socket");
+}
+
+/// Nobody is accepted, so nobody is refused either: the operator hears of it all the same, once for as long as it lasts.
+#[test]
+fn a_server_without_a_descriptor_to_accept_with_says_so_once() {
+    let dir = Dir::new();
+    let mut server = Process::start("limits descriptors", &dir.run_dir);
+    server.ask("serve eventfd");
+    server.ask("leave 0");
+    let config = ClientConfig { connect_timeout: Duration::from_millis(300), ..patient() };
+    let mut late = Client::<Echo>::with_config(&dir.run_dir, config);
+    late.connect().unwrap_err();
+    let told = server.ask("incidents");
+    assert!(told.starts_with("1 echo: a client has to wait"), "{told}");
+    assert!(told.contains("short of descriptors") && told.contains("RLIMIT_NOFILE"), "{told}");
+    server.ask("restore");
+    let mut later = Client::<Echo>::with_config(&dir.run_dir, patient());
+    until("it is let in", || later.call(&vec![2]).is_ok());
+    server.ask("leave 0");
+    let config = ClientConfig { connect_timeout: Duration::from_millis(300), ..patient() };
+    Client::<Echo>::with_config(&dir.run_dir, config).connect().unwrap_err();
+    let told = server.ask("incidents");
+    assert!(told.starts_with("2 "), "{told}");
 }
 
 #[test]

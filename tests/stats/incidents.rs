@@ -1,0 +1,119 @@
+//! What is told of clients that are not put up with, when, and how it is counted.
+
+use std::sync::mpsc::{Receiver, channel};
+use std::time::SystemTime;
+
+use bellwire::{
+    Client, ClientConfig, ErrorKind, Incident, IncidentKind, Observer, Offence, Server,
+    ServerConfig, Token, User,
+};
+
+use crate::support::guard::{PATIENCE, until};
+use crate::support::house::{Dir, patient};
+use crate::support::services::{Echo, echo};
+
+/// A server that tells of incidents, and hands on what it was told.
+fn server(dir: &Dir, config: ServerConfig) -> (Server, Receiver<Incident>) {
+    let (tell, told) = channel();
+    // All tests of this process provide the same services: one must not learn from another.
+    let config = ServerConfig { max_learned_lane: config.lane, ..config };
+    let mut builder = Server::builder_with(&dir.run_dir, config);
+    builder.serve::<Echo>(echo).unwrap();
+    builder.on_incident(move |incident| tell.send(incident.clone()).unwrap());
+    (builder.start().unwrap(), told)
+}
+
+fn with_token(token: u8) -> ClientConfig {
+    ClientConfig { token: Token::new([token; 16]), ..patient() }
+}
+
+fn is_refused(dir: &Dir, config: ClientConfig) {
+    let error = Client::<Echo>::with_config(&dir.run_dir, config).connect().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+}
+
+#[test]
+fn a_refusal_is_told_at_once_with_its_time_and_counted_by_kind_and_user() {
+    let dir = Dir::new();
+    let before = SystemTime::now();
+    let config = ServerConfig { token: Token::new([1; 16]), ..ServerConfig::default() };
+    let (server, told) = server(&dir, config);
+    is_refused(&dir, with_token(2));
+    // While the server runs, and before anybody asks.
+    let incident = told.recv_timeout(PATIENCE).expect("it is told");
+    assert!(incident.at >= before && incident.at <= SystemTime::now(), "{incident:?}");
+    assert_eq!((incident.number, incident.suppressed), (0, 0));
+    assert_eq!(incident.offence.kind(), IncidentKind::Refused);
+    assert_eq!(incident.service, Client::<Echo>::SERVICE);
+    let caller = incident.caller.as_ref().unwrap();
+    assert_eq!((caller.user, caller.pid), (User::own(), Some(std::process::id())));
+    assert_eq!(server.incidents(), [incident]);
+
+    let mut observer =
+        Observer::open(&dir.run_dir, Client::<Echo>::SERVICE, &with_token(1)).unwrap();
+    let report = observer.look().unwrap();
+    assert_eq!((report.total.clients_refused, report.total.turned_away), (1, 1));
+    let incidents = report.incidents.unwrap();
+    let [row] = incidents[..] else { panic!("{incidents:?}") };
+    assert_eq!((row.user, row.counts.total()), (Some(User::own()), 1));
+    assert_eq!(row.counts.of(IncidentKind::Refused), 1);
+    assert_eq!(server.incidents_by_user(), incidents);
+    drop(observer);
+    let stats = server.stop();
+    assert_eq!(stats.accepted, stats.answered + stats.refused + stats.lost);
+}
+
+/// A client that tries again and again fills no log; how often it did is told in the end.
+#[test]
+fn a_flood_of_refusals_is_told_in_part_and_counted_in_full() {
+    let dir = Dir::new();
+    let config = ServerConfig { token: Token::new([1; 16]), ..ServerConfig::default() };
+    let (server, told) = server(&dir, config);
+    for _ in 0..100 {
+        is_refused(&dir, with_token(2));
+    }
+    until("all are counted", || server.stats().clients_refused == 100);
+    let so_far = told.try_iter().count() as u64;
+    assert!(so_far < 100, "all were told");
+    assert_eq!(server.incidents_by_user()[0].counts.of(IncidentKind::Refused), 100);
+    server.stop();
+    let rest: Vec<Incident> = told.iter().collect();
+    let last = rest.last().expect("it is told at the end");
+    assert_eq!(last.number, 99);
+    let suppressed: u64 = rest.iter().map(|incident| incident.suppressed).sum();
+    assert_eq!(so_far + rest.len() as u64 + suppressed, 100);
+}
+
+/// What hears of incidents belongs to whoever embeds the server: it ends no reactor.
+#[test]
+fn a_listener_that_panics_ends_nothing() {
+    let dir = Dir::new();
+    let config = ServerConfig { token: Token::new([1; 16]), ..ServerConfig::default() };
+    let mut builder = Server::builder_with(&dir.run_dir, config);
+    builder.serve::<Echo>(echo).unwrap();
+    builder.on_incident(|_| panic!("on purpose"));
+    let server = builder.start().unwrap();
+    is_refused(&dir, with_token(2));
+    let mut good = Client::<Echo>::with_config(&dir.run_dir, with_token(1));
+    assert_eq!(good.call(&vec![1]).unwrap(), [1]);
+    drop(good);
+    assert_eq!(server.stop().clients_refused, 1);
+}
+
+#[test]
+fn a_lane_that_has_grown_to_its_limit_is_told_once() {
+    let dir = Dir::new();
+    let mut config = ServerConfig { stream_from: None, ..ServerConfig::default() };
+    config.limits.max_lane = bellwire::Geometry::new(64 * 1024).unwrap();
+    let (server, told) = server(&dir, config);
+    let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
+    let long = vec![7; 30_000];
+    for _ in 0..3 {
+        assert_eq!(client.call(&long).unwrap(), long);
+    }
+    let incident = told.recv_timeout(PATIENCE).expect("it is told");
+    assert_eq!(incident.offence, Offence::AtLimit { bytes: 64 * 1024 });
+    drop(client);
+    assert_eq!(server.stop().at_limit, 1);
+    assert_eq!(told.iter().count(), 0);
+}
