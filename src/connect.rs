@@ -75,6 +75,12 @@ pub struct ClientConfig {
     pub token: Option<Token>,
     /// Users, besides this one and root or the system, whose providers are trusted. A client of root trusts the owner of
     /// the run directory as well, if nobody but root and that owner can replace what is in it. Default: none.
+    ///
+    /// Whoever may make files in the run directory can take a service's name before its provider does: what such a squatter
+    /// answers would be believed, and what it is asked for or sent it would read. So a client looks whose the socket is and
+    /// as whom the process behind it runs before it says anything. List the user that a provider runs as, not users that
+    /// merely share the run directory; one that the user namespace does not map is never trusted, listed or not. On the
+    /// other side [`ServerConfig::admission`](crate::ServerConfig::admission) decides.
     pub trusted: Vec<User>,
     /// The longest wait before another try to connect, at first and at most. Default: 20 ms and 1 s. The wait is
     /// random below a bound that doubles with each failure.

@@ -21,5 +21,7 @@ pub mod scratch;
 
 pub use crate::transport::trial;
 
-pub use crate::transport::doctor::{account, checks, shared_memory, system};
+pub use crate::transport::doctor::{
+    account, checks, group_named, shared_memory, system, user_named,
+};
 pub use bellwire_core::doctor::{Check, Finding, Group, Outcome, Tried};

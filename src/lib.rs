@@ -136,6 +136,7 @@ pub use service::{HandlerError, Malformed, Message, Service};
 pub use session::{Choice, Replies, Session, WhenFull};
 pub use stats::{ServerStats, ServiceStats, SessionStats};
 pub use token::{Token, TokenError};
+pub use transport::admission::Admission;
 pub use transport::endpoint::{EndpointInfo, ListError, Liveness};
 pub use transport::link::Canceller as SessionCanceller;
-pub use transport::peer::User;
+pub use transport::peer::{Group, User};

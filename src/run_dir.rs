@@ -7,7 +7,7 @@ use crate::transport::endpoint::{self, EndpointInfo, ListError};
 /// pipes.
 ///
 /// Providers and clients meet there, so both must name the same one. On Linux it must belong to the provider's user or to
-/// root, and nobody else may write it.
+/// root, and nobody else may write it, unless it is sticky.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RunDir(PathBuf);
 
@@ -15,7 +15,8 @@ impl RunDir {
     /// The variable that names the run dir: `BELLWIRE_RUN_DIR`.
     pub const VARIABLE: &'static str = "BELLWIRE_RUN_DIR";
 
-    /// This directory. A provider creates it, on Linux with mode 0700, when it is missing; its parent must exist.
+    /// This directory. A provider creates it when it is missing, on Linux with mode 0700 unless
+    /// [others are admitted](crate::ServerConfig::admission); its parent must exist.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self(path.into())
     }

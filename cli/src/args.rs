@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bellwire::cgroups::Orchestrator;
-use bellwire::{RunDir, ServiceName, User};
+use bellwire::{Admission, RunDir, ServiceName, User, doctor};
 use clap::builder::PossibleValue;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
@@ -33,8 +33,8 @@ pub(crate) struct Args {
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
 
-    /// A user, besides this one and root, whose providers are trusted, as its number; may be given more than once
-    #[arg(long, global = true, value_name = "USER")]
+    /// A user, besides this one and root, whose providers are trusted, by its name or number; may be given more than once
+    #[arg(long, global = true, value_name = "USER", value_parser = user)]
     pub(crate) trust: Vec<User>,
 
     /// When to use colours; NO_COLOR is respected
@@ -195,6 +195,10 @@ pub(crate) struct Provide {
     /// Leave out what is deeper than this below a hierarchy's root
     #[arg(long, default_value_t = Limits::default().depth, value_name = "LEVELS")]
     pub(crate) max_depth: usize,
+    /// Who is admitted besides this user and root: same-user, group:GROUP, user:USER[,USER...] or any, by name or number;
+    /// sets the group and the mode of the socket, and of the run dir if it is made
+    #[arg(long, default_value = "same-user", value_name = "WHO", value_parser = admission)]
+    pub(crate) admit: Admission,
     /// Tell of every generation
     #[arg(long, short)]
     pub(crate) verbose: bool,
@@ -298,7 +302,8 @@ pub(crate) struct Ping {
 /// List the endpoints of the run dir: who serves what
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-\"stale\" is what a killed provider left behind: its next start takes the name over.
+\"stale\" is what a killed provider left behind: its next start takes the name over. \"squatted\" is what
+is not as it should be: somebody listens without holding the lock, or it is no socket at all: remove it.
 Exit code 0 when there is a run dir, even an empty one; 3 when there is none.
 
 Examples:
@@ -518,6 +523,28 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     }
     humantime::parse_duration(text)
         .map_err(|error| format!("{error}; write it like 250ms, 2s or 1m"))
+}
+
+/// A user by its number or its name.
+fn user(text: &str) -> Result<User, String> {
+    let number = text.parse().ok();
+    number.or_else(|| doctor::user_named(text)).ok_or_else(|| format!("there is no user {text}"))
+}
+
+fn admission(text: &str) -> Result<Admission, String> {
+    match text.split_once(':') {
+        None if text == "same-user" => Ok(Admission::SameUser),
+        None if text == "any" => Ok(Admission::Any),
+        Some(("user", users)) => {
+            users.split(',').map(user).collect::<Result<_, _>>().map(Admission::Users)
+        }
+        Some(("group", group)) => {
+            let number = group.parse().ok();
+            let group = number.or_else(|| doctor::group_named(group));
+            group.map(Admission::Group).ok_or_else(|| format!("there is no such group: {text}"))
+        }
+        _ => Err("say same-user, group:GROUP, user:USER[,USER...] or any".into()),
+    }
 }
 
 pub(crate) fn positive_duration(text: &str) -> Result<Duration, String> {

@@ -87,6 +87,7 @@ fn table(endpoints: &[Endpoint]) -> Table {
         let state = match endpoint.state {
             "alive" => GOOD,
             "stale" => WARN,
+            "squatted" => BAD,
             _ => FAINT,
         };
         let pid = endpoint.pid.map_or("-".into(), |pid| pid.to_string());
@@ -111,6 +112,7 @@ impl Endpoint {
         let (state, pid) = match info.liveness {
             Liveness::Alive(pid) => ("alive", pid),
             Liveness::Stale => ("stale", None),
+            Liveness::Squatted => ("squatted", None),
             Liveness::Unknown => ("unknown", None),
         };
         let owner = info.owner();

@@ -1,14 +1,13 @@
 //! What the server under attack serves.
 
-use std::fs::{self, Permissions};
 use std::io;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
 use bellwire::cgroups::{CgroupsSnapshot, Meta, Mode, encode, synthetic};
-use bellwire::{HandlerError, Payload, Publisher, RunDir, Server, ServerConfig, Service, User};
+use bellwire::{
+    Admission, HandlerError, Payload, Publisher, RunDir, Server, ServerConfig, Service, User,
+};
 
 /// The longest answer of [`Blob`] and [`Attached`]: 1 MiB.
 pub const MOST: u64 = 1 << 20;
@@ -55,7 +54,11 @@ impl Service for Attached {
 /// What the system, or another server, has against it.
 pub fn serve(run_dir: &RunDir, workers: usize, guest: u32) -> io::Result<()> {
     let guest = User::from(guest);
-    let config = ServerConfig { workers, admitted: vec![guest], ..ServerConfig::default() };
+    let config = ServerConfig {
+        workers,
+        admission: Admission::Users(vec![guest]),
+        ..ServerConfig::default()
+    };
     let work = move || {
         if workers > 0 {
             thread::sleep(SLOW);
@@ -83,9 +86,6 @@ pub fn serve(run_dir: &RunDir, workers: usize, guest: u32) -> io::Result<()> {
         .map_err(io::Error::other)?;
     let publisher = builder.publish::<CgroupsSnapshot>().map_err(io::Error::other)?;
     let server = builder.start().map_err(io::Error::other)?;
-    if !guest.is_own() {
-        admit(run_dir.path())?;
-    }
     publish(&publisher, 0)?;
     crate::life::tell("ready")?;
     crate::life::end_with_the_runner();
@@ -94,15 +94,6 @@ pub fn serve(run_dir: &RunDir, workers: usize, guest: u32) -> io::Result<()> {
         publish(&publisher, seed)?;
     }
     server.stop();
-    Ok(())
-}
-
-/// Lets other users reach the endpoints. Nothing else here knows how that is done.
-fn admit(run_dir: &Path) -> io::Result<()> {
-    for service in [Echo::NAME, Blob::NAME, Attached::NAME, "cgroups-snapshot"] {
-        let path = run_dir.join(service).with_extension("sock");
-        fs::set_permissions(path, Permissions::from_mode(0o666))?;
-    }
     Ok(())
 }
 

@@ -95,13 +95,14 @@ impl Greeting {
         quotas: &mut Quotas,
     ) -> Result<Self, Box<TurnedAway>> {
         let credentials = match peer::credentials(&channel) {
-            Ok(credentials) if credentials.is_among(&config.admitted) => credentials,
+            Ok(credentials) if config.admission.admits(&credentials, &channel) => credentials,
             found => {
                 let reason = match &found {
                     Ok(credentials) => format!(
-                        "{} is not admitted: run the client as {}, or list it in the provider's admitted users",
+                        "{} is not admitted: run the client as {}, or have the provider admit it (bellwire provide --admit); it admits {} besides",
                         credentials.user(),
-                        User::own()
+                        User::own(),
+                        config.admission,
                     ),
                     Err(error) => format!("the provider cannot tell who the client is: {error}"),
                 };

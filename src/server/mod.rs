@@ -24,7 +24,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use bellwire_core::drive::SHRINK_AFTER;
-use bellwire_core::handshake::Admission;
+use bellwire_core::handshake;
 use bellwire_core::wire::{Doorbell, STATS_METHOD};
 use bellwire_core::{Backend, Geometry, InUse, Limits, ServiceName, SpinPolicy};
 
@@ -32,10 +32,10 @@ use crate::cache::Fetch;
 use crate::connect::{LEARNED_LANE, STREAM_FROM};
 use crate::publisher::{Shelf, limits_for};
 use crate::stats::Published;
+use crate::transport::admission::Admission;
 use crate::transport::clock;
 use crate::transport::doorbell::Event;
-use crate::transport::endpoint::{self, BindError, Endpoint};
-use crate::transport::peer::User;
+use crate::transport::endpoint::{BindError, Endpoint};
 use crate::{
     Client, HandlerError, Publisher, RunDir, ServeError, ServerStats, Service, ServiceStats,
     Snapshot, Token,
@@ -86,9 +86,9 @@ pub struct ServerConfig {
     /// Clients that do not have this token are refused; `None` admits any. Default: the environment variable
     /// `BELLWIRE_TOKEN`, if it is set.
     pub token: Option<Token>,
-    /// Users, besides this one and root or the system, that are admitted. Default: none. On Linux an endpoint is made
-    /// with mode 0600: the operator lets them reach it, for instance by an ACL on the run dir and the socket.
-    pub admitted: Vec<User>,
+    /// Who is admitted besides this user and root or the system. Default: nobody. On Linux this decides the group and the
+    /// mode of the socket, and of the run dir if it is made, at each start; one that is there must let them pass.
+    pub admission: Admission,
     /// Sessions at once; one more is refused. Default: 16 384.
     pub max_sessions: usize,
     /// Sessions of one user at once; one more is refused. Default: three quarters of `max_sessions`.
@@ -146,7 +146,7 @@ impl Default for ServerConfig {
             doorbell: Doorbell::Eventfd,
             backend: Backend::Auto,
             token: Token::by_default(),
-            admitted: Vec::new(),
+            admission: Admission::SameUser,
             max_sessions: 16_384,
             max_sessions_per_user: None,
             max_memory: None,
@@ -204,7 +204,7 @@ type Hear = dyn Fn(&Incident) + Send + Sync;
 /// One endpoint, what it serves, and whom it admits.
 struct Station {
     endpoint: Endpoint,
-    admission: Admission,
+    admission: handshake::Admission,
     handler: Handler,
     shelf: Arc<Shelf>,
     /// Clients accepted since none was found waiting.
@@ -462,12 +462,11 @@ impl ServerBuilder {
             BindError::Taken { .. } => ServeError::Taken { service },
             error => ServeError::Endpoint { service, why: error.to_string().into() },
         };
-        endpoint::prepare_run_dir(self.run_dir.path()).map_err(|error| failed(error.into()))?;
-        let (dir, admitted) = (self.run_dir.path(), &self.config.admitted);
-        let endpoint = Endpoint::bind_admitting(dir, service, admitted).map_err(failed)?;
+        let (dir, admission) = (self.run_dir.path(), &self.config.admission);
+        let endpoint = Endpoint::bind_admitting(dir, service, admission).map_err(failed)?;
         endpoint.set_backlog(self.config.backlog).map_err(system("listen for clients"))?;
         let token = self.config.token.map(Token::bytes);
-        let admission = Admission { service, method, token, limits };
+        let admission = handshake::Admission { service, method, token, limits };
         self.stations.push(Station { endpoint, admission, handler, shelf, queued: 0 });
         Ok(())
     }

@@ -61,7 +61,7 @@ fn a_call_that_waits_to_connect_is_cancelled_too() {
     let dir = Dir::new();
     // It listens, and never answers a HELLO.
     let (path, echo) = (dir.run_dir.path(), Client::<Echo>::SERVICE);
-    let _silent = Endpoint::bind_admitting(path, echo, &[]).unwrap();
+    let _silent = Endpoint::bind_admitting(path, echo, &bellwire::Admission::SameUser).unwrap();
     let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
     let canceller = client.canceller().unwrap();
     let caller = Thread::this();

@@ -148,7 +148,7 @@ fn fails(answer: &[u8], kind: ErrorKind, part: &str) {
     let dir = Dir::new();
     let bind = || {
         let (path, service) = (dir.run_dir.path(), Client::<Echo>::SERVICE);
-        Endpoint::bind_admitting(path, service, &[]).unwrap()
+        Endpoint::bind_admitting(path, service, &bellwire::Admission::SameUser).unwrap()
     };
     let endpoint = bind();
     let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());

@@ -12,6 +12,7 @@ use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+use crate::admission::Admission;
 use crate::pass::Channel;
 use crate::peer::{self, User};
 
@@ -52,6 +53,30 @@ pub enum RunDirError {
         path: PathBuf,
         /// Its mode.
         mode: u32,
+    },
+    /// It was there, and those who are to be admitted cannot pass through it.
+    #[error(
+        "{} has mode {mode:04o} and group {group}, so that {admitted} cannot come near its sockets: chmod o+x, or chgrp and chmod g+x, or have it made by removing it", .path.display()
+    )]
+    Closed {
+        /// The path.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+        /// Its group's gid.
+        group: u32,
+        /// Whom the server was to admit.
+        admitted: String,
+    },
+    /// This process may not give it, or the socket in it, to the group that is to be admitted.
+    #[error(
+        "cannot give {} to {group}: run as root, or as a member of that group (systemd: SupplementaryGroups=)", .path.display()
+    )]
+    NotInGroup {
+        /// The path.
+        path: PathBuf,
+        /// The group.
+        group: peer::Group,
     },
     /// The system refused.
     #[error("cannot use {} as the run directory: {source}; create it with mode 0700", .path.display())]
@@ -136,7 +161,7 @@ pub enum ConnectError {
     },
     /// This user may not come near the socket, or may not connect to it.
     #[error(
-        "uid {uid} may not connect to {}: run the client as the provider's user, or let that uid reach the run directory and the socket", .path.display()
+        "uid {uid} may not connect to {}: run the client as the provider's user, or have the provider admit it (bellwire provide --admit), which lets it reach the run directory and the socket", .path.display()
     )]
     Forbidden {
         /// The path.
@@ -178,7 +203,8 @@ pub struct ListError {
     pub source: std::io::Error,
 }
 
-/// The name of a service, held by this process: `{run_dir}/{service}.sock`, mode 0600, `SOCK_SEQPACKET`.
+/// The name of a service, held by this process: `{run_dir}/{service}.sock`, mode 0600 unless others are admitted,
+/// `SOCK_SEQPACKET`.
 ///
 /// Whoever holds the lock on `{service}.lock` owns the name and may replace a stale socket; the lock goes
 /// with the process, so nothing that a crash leaves behind keeps a successor out. The lock file stays.
@@ -200,6 +226,9 @@ pub enum Liveness {
     Alive(Option<u32>),
     /// Nobody does: the socket is what a crash left behind.
     Stale,
+    /// Something else has its name: a socket on which somebody listens who does not hold the lock, one of another user
+    /// than the lock, or what is no socket at all.
+    Squatted,
     /// It cannot be told from here.
     Unknown,
 }
@@ -254,11 +283,18 @@ fn run_dir_below(runtime: Option<OsString>) -> PathBuf {
 /// # Errors
 /// [`RunDirError`] says what is wrong and how to mend it.
 pub fn prepare_run_dir(path: &Path) -> Result<(), RunDirError> {
+    prepare_for(path, &Admission::SameUser)
+}
+
+/// One that is made is opened to those who are admitted; one that was there is left as it is, and refused if they cannot
+/// pass.
+fn prepare_for(path: &Path, admission: &Admission) -> Result<(), RunDirError> {
     let system = |source| RunDirError::System { path: path.to_owned(), source };
-    match rustix::fs::mkdir(path, Mode::RWXU) {
-        Ok(()) | Err(Errno::EXIST) => {}
+    let is_made = match rustix::fs::mkdir(path, Mode::RWXU) {
+        Ok(()) => true,
+        Err(Errno::EXIST) => false,
         Err(source) => return Err(system(source)),
-    }
+    };
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let dir = rustix::fs::open(path, flags, Mode::empty()).map_err(|source| match source {
         Errno::NOTDIR | Errno::LOOP => RunDirError::NotADirectory { path: path.to_owned() },
@@ -272,7 +308,44 @@ pub fn prepare_run_dir(path: &Path) -> Result<(), RunDirError> {
     if mode & 0o022 != 0 && mode & 0o1000 == 0 {
         return Err(RunDirError::WritableByOthers { path: path.to_owned(), mode });
     }
-    Ok(())
+    if is_made && *admission != Admission::SameUser {
+        // The group before the mode: at no time can another group pass.
+        if let Some(group) = admission.group() {
+            let given = rustix::fs::fchown(&dir, None, Some(group));
+            given.map_err(|source| {
+                // The next try shall find what this one found.
+                let _ = rustix::fs::rmdir(path);
+                not_given(path, admission, source)
+            })?;
+        }
+        return rustix::fs::fchmod(&dir, admission.run_dir_mode()).map_err(system);
+    }
+    let is_open = match admission {
+        Admission::SameUser => true,
+        Admission::Group(group) if group.gid() == stat.st_gid && mode & 0o010 != 0 => true,
+        // Whom a list of rights lets pass is its author's to know.
+        _ => mode & 0o001 != 0 || has_acl(&dir),
+    };
+    if is_open {
+        return Ok(());
+    }
+    let (path, admitted) = (path.to_owned(), admission.to_string());
+    Err(RunDirError::Closed { path, mode, group: stat.st_gid, admitted })
+}
+
+/// Whether a directory has an access control list ([`acl(5)`](https://man7.org/linux/man-pages/man5/acl.5.html)).
+fn has_acl(dir: &OwnedFd) -> bool {
+    let mut nothing = [0_u8; 0];
+    rustix::fs::fgetxattr(dir, "system.posix_acl_access", &mut nothing).is_ok_and(|len| len > 0)
+}
+
+fn not_given(path: &Path, admission: &Admission, source: Errno) -> RunDirError {
+    match (admission, source) {
+        (Admission::Group(group), Errno::PERM) => {
+            RunDirError::NotInGroup { path: path.to_owned(), group: *group }
+        }
+        (_, source) => RunDirError::System { path: path.to_owned(), source },
+    }
 }
 
 /// The path of a service's socket.
@@ -293,26 +366,25 @@ impl ConnectError {
 }
 
 impl Endpoint {
-    /// Takes the name and listens. That `admitted` users reach the socket is the operator's to see to, for instance by
-    /// an ACL on it and on the run directory.
+    /// Takes the name and listens, for this user and root.
     ///
     /// # Errors
-    /// As [`Endpoint::bind`].
-    pub fn bind_admitting(
-        run_dir: &Path,
-        service: ServiceName,
-        admitted: &[User],
-    ) -> Result<Self, BindError> {
-        let _ = admitted;
-        Self::bind(run_dir, service)
+    /// As [`Endpoint::bind_admitting`].
+    pub fn bind(run_dir: &Path, service: ServiceName) -> Result<Self, BindError> {
+        Self::bind_admitting(run_dir, service, &Admission::SameUser)
     }
 
-    /// Takes the name and listens.
+    /// Takes the name and listens. Gives the socket the group and the mode that let those who are admitted connect; who
+    /// connects is to be [looked at](Admission::admits) all the same.
     ///
     /// # Errors
     /// [`BindError`]; [`BindError::Taken`] when somebody serves it already.
-    pub fn bind(run_dir: &Path, service: ServiceName) -> Result<Self, BindError> {
-        prepare_run_dir(run_dir)?;
+    pub fn bind_admitting(
+        run_dir: &Path,
+        service: ServiceName,
+        admission: &Admission,
+    ) -> Result<Self, BindError> {
+        prepare_for(run_dir, admission)?;
         let path = socket_path(run_dir, service);
         let system = |source| BindError::System { path: path.clone(), source };
         let len = path.as_os_str().len();
@@ -330,9 +402,27 @@ impl Endpoint {
         let stat = no_follow(&path).map_err(system)?;
         let inode = (stat.st_dev, stat.st_ino);
         let endpoint = Self { socket, service, path, inode, _lock: lock };
+        endpoint.open_to(admission)?;
         let listens = endpoint.set_backlog(BACKLOG);
         listens.map_err(|source| BindError::System { path: endpoint.path.clone(), source })?;
         Ok(endpoint)
+    }
+
+    /// Lets those who are admitted connect, from when the socket listens: nobody can before. `bind` masks the mode by the
+    /// umask and gives the file a group of its own choice, so both are set behind it; the group first, so that at no time
+    /// the socket is open to another one. Nobody else can replace the file at that path: the run directory was looked at.
+    fn open_to(&self, admission: &Admission) -> Result<(), BindError> {
+        if *admission == Admission::SameUser {
+            return Ok(());
+        }
+        let failed = |source| BindError::System { path: self.path.clone(), source };
+        if let Some(group) = admission.group() {
+            let given =
+                rustix::fs::chownat(CWD, &self.path, None, Some(group), AtFlags::SYMLINK_NOFOLLOW);
+            given.map_err(|source| not_given(&self.path, admission, source))?;
+        }
+        rustix::fs::chmodat(CWD, &self.path, admission.socket_mode(), AtFlags::empty())
+            .map_err(failed)
     }
 
     /// Has so many connections wait to be accepted at most, and one more: the next is turned away with
@@ -446,7 +536,7 @@ pub fn connect_trusting(
     }
 }
 
-/// Lists the endpoints of a run directory, by name.
+/// Lists the endpoints of a run directory, by name, and what else has the name of one.
 ///
 /// Who is alive is read from `/proc/locks`
 /// ([`proc_locks(5)`](https://man7.org/linux/man-pages/man5/proc_locks.5.html)), which disturbs nobody; only
@@ -457,17 +547,22 @@ pub fn connect_trusting(
 pub fn list(run_dir: &Path) -> Result<Vec<EndpointInfo>, ListError> {
     let failed = |source| ListError { path: run_dir.to_owned(), source };
     let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    // Its names are any bytes.
+    let sockets = fs::read("/proc/net/unix").unwrap_or_default();
     let mut endpoints = Vec::new();
     for entry in fs::read_dir(run_dir).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
         let Some(service) = service_of(&path) else { continue };
         let Ok(stat) = no_follow(&path) else { continue };
-        if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
-            continue;
-        }
+        let held = liveness(&lock_path(run_dir, service), &locks);
+        let is_squatted = FileType::from_raw_mode(stat.st_mode) != FileType::Socket
+            || match held {
+                Liveness::Alive(_) => is_of_another(&stat, &lock_path(run_dir, service)),
+                _ => is_listened_on(&path, &sockets),
+            };
         endpoints.push(EndpointInfo {
             service,
-            liveness: liveness(&lock_path(run_dir, service), &locks),
+            liveness: if is_squatted { Liveness::Squatted } else { held },
             mode: stat.st_mode & 0o7777,
             owner: stat.st_uid,
             path,
@@ -475,6 +570,27 @@ pub fn list(run_dir: &Path) -> Result<Vec<EndpointInfo>, ListError> {
     }
     endpoints.sort_by_key(|endpoint| endpoint.service);
     Ok(endpoints)
+}
+
+/// Whether a socket is neither of the user whose lock is held, nor root's, who may take any lock.
+fn is_of_another(socket: &Stat, lock: &Path) -> bool {
+    socket.st_uid != 0 && no_follow(lock).is_ok_and(|lock| lock.st_uid != socket.st_uid)
+}
+
+/// Whether somebody listens at that path, as `/proc/net/unix` tells of this network namespace
+/// ([`proc_pid_net(5)`](https://man7.org/linux/man-pages/man5/proc_pid_net.5.html)): flags of 0x10000, and the path as
+/// whoever listens has named it.
+fn is_listened_on(path: &Path, sockets: &[u8]) -> bool {
+    let real = fs::canonicalize(path);
+    let names = [Ok(path.to_owned()), real];
+    sockets.split(|byte| *byte == b'\n').any(|line| {
+        let flags = line.split(|byte| *byte == b' ').nth(3);
+        flags == Some(b"00010000")
+            && names.iter().flatten().any(|name| {
+                let rest = line.strip_suffix(name.as_os_str().as_bytes());
+                rest.is_some_and(|rest| rest.ends_with(b" "))
+            })
+    })
 }
 
 fn service_of(path: &Path) -> Option<ServiceName> {

@@ -28,6 +28,7 @@ compile_error!(
     "a futex stands on the low half of a 64-bit word, which comes first on little-endian only"
 );
 
+pub mod admission;
 pub mod clock;
 #[cfg(feature = "doctor")]
 pub mod doctor;

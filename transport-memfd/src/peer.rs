@@ -17,10 +17,16 @@ use crate::{clock, poll};
 
 /// `SO_PEERPIDFD` of all architectures that Bellwire runs on (Linux 6.5).
 const SO_PEERPIDFD: libc::c_int = 77;
+/// `SO_PEERGROUPS` of the same (Linux 4.13).
+const SO_PEERGROUPS: libc::c_int = 59;
 
 /// A user, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct User(u32);
+
+/// A group of users, by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Group(u32);
 
 /// A process, to wait for its end: a pidfd.
 #[derive(Debug)]
@@ -88,6 +94,33 @@ impl fmt::Display for User {
     }
 }
 
+impl Group {
+    /// The number.
+    pub const fn gid(self) -> u32 {
+        self.0
+    }
+}
+
+impl From<u32> for Group {
+    fn from(gid: u32) -> Self {
+        Self(gid)
+    }
+}
+
+impl FromStr for Group {
+    type Err = ParseIntError;
+
+    fn from_str(gid: &str) -> Result<Self, ParseIntError> {
+        gid.parse().map(Self)
+    }
+}
+
+impl fmt::Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "gid {}", self.0)
+    }
+}
+
 impl Credentials {
     /// The process, where it can be told.
     pub const fn pid(&self) -> Option<u32> {
@@ -145,13 +178,46 @@ pub fn watch(channel: &Channel) -> Option<Process> {
 pub fn credentials(sock: impl AsFd) -> Result<Credentials, Errno> {
     let mut raw = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let fields = <*mut libc::ucred>::cast(&mut raw);
-    socket_option(sock.as_fd(), libc::SO_PEERCRED, fields, size_of::<libc::ucred>())?;
+    let mut len = libc::socklen_t::try_from(size_of::<libc::ucred>()).map_err(|_| Errno::INVAL)?;
+    socket_option(sock.as_fd(), libc::SO_PEERCRED, fields, &mut len)?;
     Ok(Credentials {
         pid: u32::try_from(raw.pid).ok().filter(|pid| *pid > 0),
         uid: raw.uid,
         gid: raw.gid,
         overflow: is_overflow(raw.uid),
     })
+}
+
+/// Whether the peer was in a group when it connected, by its group or by one of its supplementary groups. Never where that
+/// number stands for every group outside this user namespace.
+pub(crate) fn is_in(group: Group, credentials: &Credentials, sock: impl AsFd) -> bool {
+    if group.0 == u32::MAX || (group.0 == overflow_gid() && !sees_all_groups()) {
+        return false;
+    }
+    credentials.gid == group.0
+        || supplementary(sock.as_fd()).is_ok_and(|groups| groups.contains(&group.0))
+}
+
+fn supplementary(sock: BorrowedFd<'_>) -> Result<Vec<u32>, Errno> {
+    let mut groups = vec![0_u32; 64];
+    loop {
+        let room = groups.len();
+        let mut len =
+            libc::socklen_t::try_from(room * size_of::<u32>()).map_err(|_| Errno::INVAL)?;
+        let field = groups.as_mut_ptr().cast();
+        // The kernel says in `len` how much there is.
+        match socket_option(sock, SO_PEERGROUPS, field, &mut len) {
+            Ok(()) => {
+                groups.truncate(len as usize / size_of::<u32>());
+                return Ok(groups);
+            }
+            // Only as long as it asks for more.
+            Err(Errno::RANGE) if len as usize > room * size_of::<u32>() => {
+                groups.resize(len as usize / size_of::<u32>(), 0);
+            }
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// A pidfd of the peer's process, to wait for its end; `CLOEXEC`.
@@ -175,7 +241,8 @@ pub fn peer_pidfd(sock: BorrowedFd<'_>) -> Option<OwnedFd> {
 pub fn socket_pidfd(sock: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let mut raw: libc::c_int = -1;
     let field = <*mut libc::c_int>::cast(&mut raw);
-    socket_option(sock, SO_PEERPIDFD, field, size_of::<libc::c_int>())?;
+    let mut len = libc::socklen_t::try_from(size_of::<libc::c_int>()).map_err(|_| Errno::INVAL)?;
+    socket_option(sock, SO_PEERPIDFD, field, &mut len)?;
     if raw < 0 {
         return Err(Errno::BADF);
     }
@@ -192,13 +259,12 @@ fn socket_option(
     sock: BorrowedFd<'_>,
     option: libc::c_int,
     value: *mut libc::c_void,
-    size: usize,
+    len: &mut libc::socklen_t,
 ) -> Result<(), Errno> {
-    let mut len = libc::socklen_t::try_from(size).map_err(|_| Errno::INVAL)?;
-    // SAFETY: both callers pass the address of a live local of `size` bytes, for which any bits are
-    // valid, and the kernel writes at most `len` bytes there.
+    // SAFETY: all callers pass the address of a live local, or of a live vector's items, of `len` bytes, for which any
+    // bits are valid, and the kernel writes at most `len` bytes there.
     let result =
-        unsafe { libc::getsockopt(sock.as_raw_fd(), libc::SOL_SOCKET, option, value, &mut len) };
+        unsafe { libc::getsockopt(sock.as_raw_fd(), libc::SOL_SOCKET, option, value, len) };
     if result == 0 {
         return Ok(());
     }
@@ -216,6 +282,19 @@ fn overflow_uid() -> u32 {
         let text = fs::read_to_string("/proc/sys/kernel/overflowuid").unwrap_or_default();
         text.trim().parse().unwrap_or(65534)
     })
+}
+
+fn overflow_gid() -> u32 {
+    static GID: OnceLock<u32> = OnceLock::new();
+    *GID.get_or_init(|| {
+        let text = fs::read_to_string("/proc/sys/kernel/overflowgid").unwrap_or_default();
+        text.trim().parse().unwrap_or(65534)
+    })
+}
+
+/// The same as [`sees_all_users`] for groups.
+fn sees_all_groups() -> bool {
+    maps_all(&fs::read_to_string("/proc/self/gid_map").unwrap_or_default())
 }
 
 /// Whether this process's user namespace maps every user, so that no uid stands for "somebody outside".

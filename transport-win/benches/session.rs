@@ -87,7 +87,12 @@ impl Drop for Session {
 /// Serves both services, each session on a thread of its own; `ready` is called when clients may come. Returns at once.
 pub(crate) fn serve(run_dir: &Path, ready: impl FnOnce()) {
     for (service, spin) in [(HOT, SPIN), (PARKED, Duration::ZERO)] {
-        let endpoint = Endpoint::bind_admitting(run_dir, service.parse().unwrap(), &[]).unwrap();
+        let endpoint = Endpoint::bind_admitting(
+            run_dir,
+            service.parse().unwrap(),
+            &bellwire_win::admission::Admission::SameUser,
+        )
+        .unwrap();
         thread::spawn(move || {
             loop {
                 let mut channel = accept(&endpoint);

@@ -26,6 +26,7 @@
 #[cfg(target_endian = "big")]
 compile_error!("the words of a page are little-endian");
 
+pub mod admission;
 pub mod clock;
 #[cfg(feature = "doctor")]
 pub mod doctor;

@@ -21,6 +21,8 @@ use crate::pipe::End;
 pub use crate::security::{Sid, SidError};
 /// By the name that every transport has for it.
 pub type User = Sid;
+/// A group of users.
+pub type Group = Sid;
 use crate::{OsError, clock, poll, security};
 
 /// Who is at the other end, as the system tells.

@@ -62,6 +62,11 @@ impl Sid {
         Self { authority: 5, parts, count: 2 }
     }
 
+    /// Everyone: `S-1-1-0`.
+    pub(crate) const fn everyone() -> Self {
+        Self { authority: 1, parts: [0; MOST_PARTS], count: 1 }
+    }
+
     /// Nobody: `S-1-0-0`.
     pub(crate) const fn nobody() -> Self {
         Self { authority: 0, parts: [0; MOST_PARTS], count: 1 }

@@ -89,7 +89,15 @@ fn nothing(cache: &Cache, run_dir: &RunDir, waited: Duration) -> Failure {
         )
         .next("upgrade the older of the two"),
         State::Failed { kind, reason } => {
-            Failure::of_kind(kind, format!("no session with the provider of {name}: {reason}"))
+            let why = format!("no session with the provider of {name}: {reason}");
+            let failure = Failure::of_kind(kind, why);
+            // Whoever answers there is not trusted; other failures say what to do themselves.
+            if kind != ErrorKind::Refused {
+                return failure;
+            }
+            failure.next(
+                "name its user with --trust USER if you trust it; `bellwire ls` shows who that is",
+            )
         }
         State::Connecting | State::Unresponsive { .. } => Failure::of_kind(
             ErrorKind::Deadline,

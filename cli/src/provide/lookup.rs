@@ -39,7 +39,7 @@ pub(super) fn apps(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure> {
             answers.push(read.entry(*pid).or_insert_with(|| processes.look(*pid)));
         }
     };
-    serve::<AppsLookup>(run_dir, handler, || {
+    serve::<AppsLookup>(run_dir, args, handler, || {
         let name = AppsLookup::NAME;
         tell(format_args!("{GOOD}providing{GOOD:#} {name} at {}: {what}", place(run_dir, name)));
         if hides {
@@ -64,7 +64,7 @@ pub(super) fn cgroups(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure>
             if answers.is_abandoned() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
     };
-    serve::<CgroupsLookup>(run_dir, handler, || {
+    serve::<CgroupsLookup>(run_dir, args, handler, || {
         let (name, root) = (CgroupsLookup::NAME, root.display());
         let place = place(run_dir, name);
         tell(format_args!(
@@ -76,11 +76,13 @@ pub(super) fn cgroups(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure>
 /// Serves until it is time to stop.
 fn serve<S: Service>(
     run_dir: &RunDir,
+    args: &Provide,
     handler: impl Fn(&[S::Request], &mut Answers<'_, S::Response>) + Send + Sync + 'static,
     say: impl FnOnce(),
 ) -> Result<Exit, Failure> {
     let stop = Stop::on_signals()?;
-    let config = ServerConfig { workers: WORKERS, ..config::server() };
+    let admission = args.admit.clone();
+    let config = ServerConfig { workers: WORKERS, admission, ..config::server() };
     let mut builder = Server::builder_with(run_dir, config);
     let incidents = Incidents::print(&mut builder);
     let served = builder.serve_batches::<S>(move |_, requests, answers| handler(requests, answers));

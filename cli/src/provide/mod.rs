@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use bellwire::cgroups::CgroupsSnapshot;
-use bellwire::{EndpointInfo, Liveness, RunDir, ServeError, Server, ServiceName, Snapshot};
+use bellwire::{
+    EndpointInfo, Liveness, RunDir, ServeError, Server, ServerConfig, ServiceName, Snapshot,
+};
 
 use crate::args::{Provide, Subject};
 use crate::cgroups::Scanner;
@@ -30,7 +32,8 @@ pub(crate) fn run(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure> {
 
 fn cgroups(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure> {
     let stop = Stop::on_signals()?;
-    let mut builder = Server::builder_with(run_dir, config::server());
+    let config = ServerConfig { admission: args.admit.clone(), ..config::server() };
+    let mut builder = Server::builder_with(run_dir, config);
     let incidents = Incidents::print(&mut builder);
     let publisher =
         builder.publish::<CgroupsSnapshot>().map_err(|error| unserved(run_dir, &error))?;

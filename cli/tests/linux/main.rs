@@ -7,6 +7,7 @@
     reason = "all of this is tests; clippy exempts only the functions that are marked so"
 )]
 
+mod admit;
 mod bench;
 mod export;
 mod lookup;

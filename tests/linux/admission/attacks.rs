@@ -289,10 +289,10 @@ fn no_attack_of_another_user_changes_a_byte_either() {
     if !is_root() {
         return;
     }
-    let admitted = vec![User::from(NOBODY)];
-    let house = House::in_dir(Dir::new(), ServerConfig { admitted, ..ServerConfig::default() });
-    set_mode(house.run_dir().path(), 0o711);
-    set_mode(&house.run_dir().path().join("echo.sock"), 0o666);
+    let admission = bellwire::Admission::Users(vec![User::from(NOBODY)]);
+    let dir = Dir::new();
+    set_mode(dir.run_dir.path(), 0o711);
+    let house = House::in_dir(dir, ServerConfig { admission, ..ServerConfig::default() });
     drop(attack(&house, "admission attacker nobody"));
     house.close();
 }

@@ -2,6 +2,7 @@
 //! Who is not let in, who does not own a name, and what nobody can write. Each refusal tells an operator what to do.
 
 mod attacks;
+mod modes;
 mod names;
 mod namespaces;
 mod races;
@@ -10,7 +11,7 @@ mod users;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use bellwire::{Client, ClientConfig, RunDir, Server, ServerConfig, State, User};
+use bellwire::{Admission, Client, ClientConfig, Group, RunDir, Server, ServerConfig, State, User};
 
 use crate::support::child::Parent;
 use crate::support::guard::until;
@@ -20,38 +21,56 @@ use crate::support::services::{Echo, echo};
 /// The user without rights.
 const NOBODY: u32 = 65534;
 
-/// Plays `admission PART [nobody]`: as told, and as nobody if told so.
+/// Plays `admission PART [nobody|as=UID/GID/GROUP] [admit=MODE] [trust=UID]`: as told, and as that user if told so.
 pub(crate) fn play(parent: Parent, role: &str) {
     let words: Vec<_> = role.split(' ').collect();
-    if words.contains(&"nobody") {
-        become_nobody();
+    let value = |name| words.iter().find_map(|word| word.strip_prefix(name));
+    if let Some(who) = value("as=") {
+        let ids: Vec<u32> = who.split('/').map(|id| id.parse().unwrap()).collect();
+        let [uid, gid, groups @ ..] = &ids[..] else { panic!("who is {who}?") };
+        become_user(*uid, *gid, groups);
+        // No admission depends on it.
+        rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    } else if words.contains(&"nobody") {
+        become_user(NOBODY, NOBODY, &[]);
     }
+    let admission = value("admit=").map_or(Admission::SameUser, admission);
+    let trusted = value("trust=").map(|uid| uid.parse().unwrap());
     match words[1] {
-        "client" => connect(parent),
-        "server" if words.contains(&"admitting-nobody") => serve(parent, &[NOBODY]),
-        "server" => serve(parent, &[]),
+        "client" => connect(parent, &users(trusted.as_slice())),
+        "server" => serve(parent, &admission),
         "attacker" => attacks::play(parent),
         part => panic!("no such part: {part}"),
     }
 }
 
+/// What the command takes, too.
+fn admission(mode: &str) -> Admission {
+    match mode.split_once(':') {
+        None if mode == "any" => Admission::Any,
+        Some(("group", gid)) => Admission::Group(Group::from(gid.parse::<u32>().unwrap())),
+        Some(("user", uid)) => Admission::Users(vec![uid.parse().unwrap()]),
+        _ => Admission::SameUser,
+    }
+}
+
 /// For all threads, and for good.
-fn become_nobody() {
-    // SAFETY: no groups are read.
-    assert_eq!(unsafe { libc::setgroups(0, std::ptr::null()) }, 0);
+fn become_user(uid: u32, gid: u32, groups: &[u32]) {
+    // SAFETY: the slice holds so many.
+    assert_eq!(unsafe { libc::setgroups(groups.len(), groups.as_ptr()) }, 0);
     // SAFETY: changes this process alone.
-    assert_eq!(unsafe { libc::setresgid(NOBODY, NOBODY, NOBODY) }, 0);
+    assert_eq!(unsafe { libc::setresgid(gid, gid, gid) }, 0);
     // SAFETY: changes this process alone.
-    assert_eq!(unsafe { libc::setresuid(NOBODY, NOBODY, NOBODY) }, 0);
+    assert_eq!(unsafe { libc::setresuid(uid, uid, uid) }, 0);
 }
 
 /// Tells what comes of each try to connect, and of each call.
-fn connect(mut parent: Parent) {
+fn connect(mut parent: Parent, trusted: &[User]) {
     let run_dir = RunDir::from_environment();
     parent.tell("ready");
     while let Some(line) = parent.hear() {
-        let listed: &[u32] = if line == "call-trusting" { &[NOBODY] } else { &[] };
-        let config = ClientConfig { trusted: users(listed), ..patient() };
+        let trusted = if line == "call-trusting" { users(&[NOBODY]) } else { trusted.to_vec() };
+        let config = ClientConfig { trusted, ..patient() };
         let mut client = Client::<Echo>::with_config(&run_dir, config);
         let state = settled(&mut client);
         let told = match line.as_str() {
@@ -65,13 +84,13 @@ fn connect(mut parent: Parent) {
 }
 
 /// Tells what comes of each try to take the name, and keeps it until it is told to let go.
-fn serve(mut parent: Parent, admitted: &[u32]) {
+fn serve(mut parent: Parent, admission: &Admission) {
     let run_dir = RunDir::from_environment();
     let mut server = None;
     parent.tell("ready");
     while let Some(line) = parent.hear() {
         let told = match line.as_str() {
-            "serve" => match start_admitting(&run_dir, admitted) {
+            "serve" => match start_admitting(&run_dir, admission) {
                 Ok(started) => {
                     server = Some(started);
                     "serving".to_owned()
@@ -90,11 +109,11 @@ fn serve(mut parent: Parent, admitted: &[u32]) {
 
 /// Serves; or the sentence that an operator reads.
 fn start(run_dir: &RunDir) -> Result<Server, String> {
-    start_admitting(run_dir, &[])
+    start_admitting(run_dir, &Admission::SameUser)
 }
 
-fn start_admitting(run_dir: &RunDir, admitted: &[u32]) -> Result<Server, String> {
-    let config = ServerConfig { admitted: users(admitted), ..ServerConfig::default() };
+fn start_admitting(run_dir: &RunDir, admission: &Admission) -> Result<Server, String> {
+    let config = ServerConfig { admission: admission.clone(), ..ServerConfig::default() };
     let mut builder = Server::builder_with(run_dir, config);
     builder.serve::<Echo>(echo).map_err(|error| error.to_string())?;
     builder.start().map_err(|error| error.to_string())

@@ -49,13 +49,37 @@ fn a_user_that_is_not_mapped_is_not_admitted_though_its_number_is() {
     }
     let dir = Dir::new();
     let options = ["--user", "--map-root-user"];
-    let mut server = start_unshared(&options, "admission server admitting-nobody", &dir.run_dir);
+    set_mode(dir.run_dir.path(), 0o711);
+    let mut server = start_unshared(&options, "admission server admit=user:65534", &dir.run_dir);
     assert_eq!(server.ask("serve"), "serving");
     let mut good = Process::start("admission client", &dir.run_dir);
     says(&good.ask("call"), &["Ok("]);
-    set_mode(dir.run_dir.path(), 0o711);
-    set_mode(&dir.run_dir.path().join("echo.sock"), 0o666);
     let mut nobody = Process::start("admission client nobody", &dir.run_dir);
     says(&nobody.ask("connect"), &["Refused", "Credentials", "uid 65534 is not admitted"]);
     says(&good.ask("call"), &["Ok("]);
+}
+
+/// Nor does its group, whatever the files say; who reaches the socket where anybody may is not asked who it is.
+#[test]
+fn one_that_is_not_mapped_is_admitted_where_anybody_is_and_nowhere_else() {
+    if !can_unshare() || !is_root() {
+        return;
+    }
+    let dir = Dir::new();
+    set_mode(dir.run_dir.path(), 0o711);
+    let options = ["--user", "--map-root-user"];
+    for (mode, expected) in [("group:0", "Refused"), ("any", "Ok(")] {
+        let role = format!("admission server admit={mode}");
+        let mut server = start_unshared(&options, &role, &dir.run_dir);
+        assert_eq!(server.ask("serve"), "serving");
+        set_mode(&dir.run_dir.path().join("echo.sock"), 0o666);
+        // In root's group, which is mapped, as a user that is not.
+        let mut client = Process::start("admission client as=65533/0", &dir.run_dir);
+        says(&client.ask("call"), &[expected]);
+        assert_eq!(server.ask("stop"), "stopped");
+    }
+    // A group that is not mapped has no number to be given to.
+    let role = "admission server admit=group:65534";
+    let mut server = start_unshared(&options, role, &dir.run_dir);
+    says(&server.ask("serve"), &["echo.sock"]);
 }

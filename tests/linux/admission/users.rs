@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use bellwire::{Client, ClientConfig, RunDir, ServerConfig, State, Token, User};
+use bellwire::{Admission, Client, ClientConfig, RunDir, ServerConfig, State, Token, User};
 
 use super::{NOBODY, is_root, says, set_mode, settled};
 use crate::support::child::Process;
@@ -11,8 +11,9 @@ use crate::support::services::Echo;
 
 /// A house whose run dir and socket another user can reach: what is left is what the server says.
 fn open_house(config: ServerConfig) -> House {
-    let house = House::with(config);
-    set_mode(house.run_dir().path(), 0o711);
+    let dir = Dir::new();
+    set_mode(dir.run_dir.path(), 0o711);
+    let house = House::in_dir(dir, config);
     set_mode(&house.run_dir().path().join("echo.sock"), 0o666);
     house
 }
@@ -46,7 +47,7 @@ fn a_client_of_another_user_is_refused_and_told_what_to_do() {
         &told,
         &["Refused", "Credentials", "uid 65534 is not admitted", "run the client as uid 0"],
     );
-    says(&told, &["or list it in the provider's admitted users"]);
+    says(&told, &["or have the provider admit it", "--admit", "it admits nobody else besides"]);
     assert_eq!(good.call(&vec![1]).unwrap(), [1]);
     drop((good, nobody));
     let stats = house.close();
@@ -59,7 +60,8 @@ fn a_client_of_another_user_that_is_listed_is_served() {
     if !is_root() {
         return;
     }
-    let config = ServerConfig { admitted: vec![User::from(NOBODY)], ..ServerConfig::default() };
+    let admission = Admission::Users(vec![User::from(NOBODY)]);
+    let config = ServerConfig { admission, ..ServerConfig::default() };
     let house = open_house(config);
     let mut nobody = Process::start("admission client nobody", house.run_dir());
     says(&nobody.ask("call"), &["Ok([104, 101, 108, 108, 111])"]);

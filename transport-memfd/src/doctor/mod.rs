@@ -17,7 +17,7 @@ use bellwire_core::doctor::Check;
 
 pub use shared::shared_memory;
 
-use crate::peer::User;
+use crate::peer::{self, User};
 
 /// All checks, in the order in which they are best read. `child` is a program that ends at once by itself: how the end
 /// of a process shows is tried with it.
@@ -37,6 +37,16 @@ pub fn checks(run_dir: &Path, child: &mut Command) -> Vec<Check> {
 pub fn system() -> String {
     let system = rustix::system::uname();
     format!("{} {}", system.sysname().to_string_lossy(), system.release().to_string_lossy())
+}
+
+/// The user of this name.
+pub fn user_named(name: &str) -> Option<User> {
+    uzers::get_user_by_name(name).map(|user| user.uid().into())
+}
+
+/// The group of this name.
+pub fn group_named(name: &str) -> Option<peer::Group> {
+    uzers::get_group_by_name(name).map(|group| group.gid().into())
 }
 
 /// What a user is called, if it has a name here.

@@ -230,6 +230,30 @@ fn a_full_backlog_is_busy() {
     assert!(limited || matches!(error, ConnectError::Busy { .. }), "{error}");
 }
 
+/// Both have no lock that somebody holds; on one of them somebody listens.
+#[test]
+fn a_live_squatter_is_told_from_a_stale_socket() {
+    let dir = tempfile::tempdir().unwrap();
+    let states = || {
+        let listed = list(dir.path()).unwrap();
+        listed.into_iter().map(|endpoint| endpoint.liveness).collect::<Vec<_>>()
+    };
+    let squatter = UnixListener::bind(socket_path(dir.path(), service("a"))).unwrap();
+    drop(UnixListener::bind(socket_path(dir.path(), service("b"))).unwrap());
+    assert_eq!(states(), [Liveness::Squatted, Liveness::Stale]);
+    drop(squatter);
+    assert_eq!(states(), [Liveness::Stale, Liveness::Stale]);
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped in part: only root can give files away");
+        return;
+    }
+    // Who holds the lock is not who has the socket.
+    let endpoint = Endpoint::bind(dir.path(), service("a")).unwrap();
+    assert_eq!(states()[0], Liveness::Alive(Some(std::process::id())));
+    std::os::unix::fs::chown(endpoint.path(), Some(65534), None).unwrap();
+    assert_eq!(states()[0], Liveness::Squatted);
+}
+
 #[test]
 fn a_dropped_endpoint_does_not_remove_its_successors_socket() {
     let dir = tempfile::tempdir().unwrap();
@@ -244,7 +268,7 @@ fn a_dropped_endpoint_does_not_remove_its_successors_socket() {
 }
 
 #[test]
-fn a_list_shows_services_and_nothing_else() {
+fn a_list_shows_services_and_what_has_the_name_of_one() {
     let dir = tempfile::tempdir().unwrap();
     let _b = Endpoint::bind(dir.path(), service("b")).unwrap();
     let _a = Endpoint::bind(dir.path(), service("a")).unwrap();
@@ -252,8 +276,9 @@ fn a_list_shows_services_and_nothing_else() {
     fs::write(dir.path().join("file.sock"), "").unwrap();
     let endpoints = list(dir.path()).unwrap();
     let names: Vec<_> = endpoints.iter().map(|endpoint| endpoint.service.as_str()).collect();
-    assert_eq!(names, ["a", "b"]);
-    for endpoint in &endpoints {
+    assert_eq!(names, ["a", "b", "file"]);
+    assert_eq!(endpoints[2].liveness, Liveness::Squatted);
+    for endpoint in &endpoints[..2] {
         assert_eq!(endpoint.mode, 0o600);
         assert_eq!(endpoint.owner, rustix::process::geteuid().as_raw());
         assert_eq!(endpoint.liveness, Liveness::Alive(Some(std::process::id())));

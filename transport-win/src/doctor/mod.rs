@@ -16,7 +16,7 @@ use std::process::Command;
 use bellwire_core::doctor::Check;
 
 pub use shared::shared_memory;
-pub use system::{account, system};
+pub use system::{account, group_named, system, user_named};
 
 /// All checks, in the order in which they are best read. `child` is a program that ends at once by itself: how the end
 /// of a process shows is tried with it.

@@ -43,7 +43,8 @@ struct Pair {
 impl Pair {
     fn connect() -> Result<Self, Box<dyn std::error::Error>> {
         let dir = tempfile::tempdir()?;
-        let endpoint = Endpoint::bind_admitting(dir.path(), SERVICE, &[])?;
+        let endpoint =
+            Endpoint::bind_admitting(dir.path(), SERVICE, &crate::admission::Admission::SameUser)?;
         let until = Some(clock::now().after(PATIENCE));
         let client = endpoint::connect_trusting(dir.path(), SERVICE, &[], until)?;
         poll::wait(&[endpoint.as_handle()], until)?;

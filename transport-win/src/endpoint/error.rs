@@ -50,6 +50,9 @@ pub enum BindError {
         /// The pipe's name.
         pipe: String,
     },
+    /// Groups cannot be told of who connects here.
+    #[error("a group cannot be admitted on Windows: list its users, or admit anybody")]
+    NoGroups,
     /// The system refused.
     #[error("cannot serve at {at}: {source}")]
     System {
@@ -81,7 +84,7 @@ pub enum ConnectError {
         owner: Sid,
     },
     /// This process's user may not connect.
-    #[error("this user may not open {pipe}: list it among the provider's admitted users")]
+    #[error("this user may not open {pipe}: have the provider admit it (bellwire provide --admit)")]
     Denied {
         /// The pipe's name.
         pipe: String,

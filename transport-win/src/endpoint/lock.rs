@@ -32,6 +32,8 @@ pub enum Liveness {
     Alive(Option<u32>),
     /// Nobody does.
     Stale,
+    /// Something else has its name: never here, where the pipe's owner tells.
+    Squatted,
     /// It cannot be told from here.
     Unknown,
 }

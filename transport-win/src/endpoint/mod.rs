@@ -16,6 +16,7 @@ use bellwire_core::{Instant, ServiceName};
 use sha2::{Digest, Sha256};
 use windows_sys::Win32::Foundation::{ERROR_ACCESS_DENIED, ERROR_FILE_NOT_FOUND, ERROR_PIPE_BUSY};
 
+use crate::admission::Admission;
 use crate::doorbell::Event;
 use crate::pass::Channel;
 use crate::peer::{self, Sid, User};
@@ -88,7 +89,7 @@ pub fn pipe_name(run_dir: &Path, service: ServiceName) -> io::Result<String> {
 }
 
 impl Endpoint {
-    /// Takes the name and listens. Besides this user those in `admitted` may connect; nobody from another
+    /// Takes the name and listens. Besides this user those who are admitted may connect; nobody from another
     /// machine.
     ///
     /// # Errors
@@ -96,8 +97,15 @@ impl Endpoint {
     pub fn bind_admitting(
         run_dir: &Path,
         service: ServiceName,
-        admitted: &[User],
+        admission: &Admission,
     ) -> Result<Self, BindError> {
+        let everyone = [User::everyone()];
+        let admitted = match admission {
+            Admission::SameUser => &[][..],
+            Admission::Users(users) => users,
+            Admission::Any => &everyone,
+            Admission::Group(_) => return Err(BindError::NoGroups),
+        };
         prepare_run_dir(run_dir)?;
         let lock = lock::lock(&lock_path(run_dir, service), service)?;
         let pipe = pipe_name(run_dir, service).map_err(|source| {

@@ -21,7 +21,8 @@ use crate::support::{
 };
 
 fn bind(run_dir: &Path, name: &str) -> Endpoint {
-    Endpoint::bind_admitting(run_dir, service(name), &[]).unwrap()
+    Endpoint::bind_admitting(run_dir, service(name), &bellwire_win::admission::Admission::SameUser)
+        .unwrap()
 }
 
 #[test]
@@ -44,7 +45,12 @@ fn a_client_and_a_server_talk() {
 fn two_servers_never_both_own_a_name() {
     let dir = tempfile::tempdir().unwrap();
     let endpoint = bind(dir.path(), "one");
-    let error = Endpoint::bind_admitting(dir.path(), service("one"), &[]).expect_err("it is taken");
+    let error = Endpoint::bind_admitting(
+        dir.path(),
+        service("one"),
+        &bellwire_win::admission::Admission::SameUser,
+    )
+    .expect_err("it is taken");
     assert!(matches!(error, BindError::Taken { .. }), "{error}");
     let _other = bind(dir.path(), "two");
     drop(endpoint);
@@ -55,7 +61,13 @@ fn two_servers_never_both_own_a_name() {
 fn of_many_servers_at_once_one_gets_the_name() {
     let dir = tempfile::tempdir().unwrap();
     let bound: Vec<_> = std::thread::scope(|scope| {
-        let bind = || Endpoint::bind_admitting(dir.path(), service("race"), &[]);
+        let bind = || {
+            Endpoint::bind_admitting(
+                dir.path(),
+                service("race"),
+                &bellwire_win::admission::Admission::SameUser,
+            )
+        };
         let threads: Vec<_> = (0..8).map(|_| scope.spawn(bind)).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
@@ -72,7 +84,12 @@ fn a_pipe_that_somebody_else_made_first_is_not_shared() {
         eprintln!("skipped: this system ignores FILE_FLAG_FIRST_PIPE_INSTANCE");
         return;
     }
-    let error = Endpoint::bind_admitting(dir.path(), service("mine"), &[]).unwrap_err();
+    let error = Endpoint::bind_admitting(
+        dir.path(),
+        service("mine"),
+        &bellwire_win::admission::Admission::SameUser,
+    )
+    .unwrap_err();
     assert!(matches!(error, BindError::Squatted { .. }), "{error}");
     drop(squatter);
     let _endpoint = bind(dir.path(), "mine");
@@ -226,7 +243,12 @@ fn clients_that_left_before_they_were_accepted_do_no_harm() {
 fn users_are_admitted_by_identifier() {
     let dir = tempfile::tempdir().unwrap();
     let users = [Sid::local_system(), Sid::administrators()];
-    let _endpoint = Endpoint::bind_admitting(dir.path(), service("listed"), &users).unwrap();
+    let _endpoint = Endpoint::bind_admitting(
+        dir.path(),
+        service("listed"),
+        &bellwire_win::admission::Admission::Users(users.to_vec()),
+    )
+    .unwrap();
     let _client = connect(dir.path(), "listed");
 }
 
@@ -235,7 +257,12 @@ fn a_run_directory_that_is_none_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     std::fs::write(&file, "").unwrap();
-    let error = Endpoint::bind_admitting(&file, service("x"), &[]).unwrap_err();
+    let error = Endpoint::bind_admitting(
+        &file,
+        service("x"),
+        &bellwire_win::admission::Admission::SameUser,
+    )
+    .unwrap_err();
     assert!(matches!(error, BindError::RunDir(RunDirError::NotADirectory { .. })), "{error}");
     let made = dir.path().join("made");
     let _endpoint = bind(&made, "x");
@@ -261,7 +288,12 @@ fn a_server_that_is_killed_leaves_nothing_in_its_successors_way() {
     let dir = tempfile::tempdir().unwrap();
     let mut server = child::start("endpoint::body_serves", dir.path());
     let client = connect_when_there(dir.path(), "mortal");
-    let error = Endpoint::bind_admitting(dir.path(), service("mortal"), &[]).unwrap_err();
+    let error = Endpoint::bind_admitting(
+        dir.path(),
+        service("mortal"),
+        &bellwire_win::admission::Admission::SameUser,
+    )
+    .unwrap_err();
     assert!(matches!(error, BindError::Taken { .. }), "{error}");
     server.kill();
     server.wait();

@@ -83,7 +83,7 @@ counted! {
     };
     endpoints_close_theirs, body_endpoints, || {
         let dir = tempfile::tempdir().unwrap();
-        let endpoint = Endpoint::bind_admitting(dir.path(), service("x"), &[]).unwrap();
+        let endpoint = Endpoint::bind_admitting(dir.path(), service("x"), &bellwire_win::admission::Admission::SameUser).unwrap();
         let client = connect(dir.path(), "x");
         let _server = accept(&endpoint);
         drop(client);
@@ -154,7 +154,12 @@ fn body_survives() {
     }
     counted(|| {
         let dir = tempfile::tempdir().unwrap();
-        let endpoint = Endpoint::bind_admitting(dir.path(), service("cross"), &[]).unwrap();
+        let endpoint = Endpoint::bind_admitting(
+            dir.path(),
+            service("cross"),
+            &bellwire_win::admission::Admission::SameUser,
+        )
+        .unwrap();
         let mut client = child::start("handles::body_is_killed", dir.path());
         let server = accept(&endpoint);
         let (own, section) = OwnRegion::create("x", 8192, |_| {}).unwrap();

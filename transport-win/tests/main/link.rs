@@ -314,7 +314,12 @@ fn the_end_of_a_process_is_seen_though_its_pipe_stays_open() {
 #[test]
 fn a_killed_client_wakes_its_parked_server() {
     let dir = tempfile::tempdir().unwrap();
-    let endpoint = Endpoint::bind_admitting(dir.path(), service("calls"), &[]).unwrap();
+    let endpoint = Endpoint::bind_admitting(
+        dir.path(),
+        service("calls"),
+        &bellwire_win::admission::Admission::SameUser,
+    )
+    .unwrap();
     let mut child = child::start("link::body_calls_and_waits", dir.path());
     let mut link = link_over(accept(&endpoint));
     // What it published is seen first.

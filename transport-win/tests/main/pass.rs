@@ -85,7 +85,12 @@ fn more_handles_than_allowed_are_refused() {
 #[test]
 fn a_server_that_has_not_opened_the_client_sends_no_handle() {
     let dir = tempfile::tempdir().unwrap();
-    let endpoint = Endpoint::bind_admitting(dir.path(), service("far"), &[]).unwrap();
+    let endpoint = Endpoint::bind_admitting(
+        dir.path(),
+        service("far"),
+        &bellwire_win::admission::Admission::SameUser,
+    )
+    .unwrap();
     let _client = connect(dir.path(), "far");
     assert!(ready(endpoint.as_handle()));
     let server = endpoint.accept().unwrap().expect("a client");
@@ -132,7 +137,12 @@ fn what_was_sent_before_a_close_arrives() {
 #[test]
 fn handles_cross_between_two_processes() {
     let dir = tempfile::tempdir().unwrap();
-    let endpoint = Endpoint::bind_admitting(dir.path(), service("cross"), &[]).unwrap();
+    let endpoint = Endpoint::bind_admitting(
+        dir.path(),
+        service("cross"),
+        &bellwire_win::admission::Admission::SameUser,
+    )
+    .unwrap();
     let mut child = child::start("pass::body_swaps", dir.path());
     let server = accept(&endpoint);
     let (own, section) = OwnRegion::create("servers", SIZE, |_| {}).unwrap();
@@ -172,7 +182,12 @@ fn body_swaps() {
 #[test]
 fn a_client_that_names_what_is_no_handle_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let endpoint = Endpoint::bind_admitting(dir.path(), service("liar"), &[]).unwrap();
+    let endpoint = Endpoint::bind_admitting(
+        dir.path(),
+        service("liar"),
+        &bellwire_win::admission::Admission::SameUser,
+    )
+    .unwrap();
     let pipe = std::fs::OpenOptions::new().read(true).write(true).open(endpoint.pipe()).unwrap();
     let server = accept(&endpoint);
     let event = Event::create().unwrap();
@@ -225,7 +240,12 @@ fn a_file_that_crosses_is_no_memory() {
 #[test]
 fn a_pipe_outlives_the_thread_that_opened_it() {
     let dir = tempfile::tempdir().unwrap();
-    let endpoint = Endpoint::bind_admitting(dir.path(), service("moved"), &[]).unwrap();
+    let endpoint = Endpoint::bind_admitting(
+        dir.path(),
+        service("moved"),
+        &bellwire_win::admission::Admission::SameUser,
+    )
+    .unwrap();
     // The reads that it has started end with the thread.
     let client =
         std::thread::scope(|scope| scope.spawn(|| connect(dir.path(), "moved")).join().unwrap());

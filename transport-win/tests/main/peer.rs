@@ -59,7 +59,12 @@ fn a_process_that_is_none_is_an_error() {
 #[test]
 fn two_processes_know_each_other() {
     let dir = tempfile::tempdir().unwrap();
-    let endpoint = Endpoint::bind_admitting(dir.path(), service("meet"), &[]).unwrap();
+    let endpoint = Endpoint::bind_admitting(
+        dir.path(),
+        service("meet"),
+        &bellwire_win::admission::Admission::SameUser,
+    )
+    .unwrap();
     let mut child = child::start("peer::body_meets", dir.path());
     let server = accept(&endpoint);
     let (parent, _) = receive(&server).unwrap();

@@ -73,7 +73,12 @@ pub(crate) fn link_with(
     let dir = tempfile::tempdir().unwrap();
     let (link, child) = match listens {
         Listens::Caller => {
-            let endpoint = Endpoint::bind_admitting(dir.path(), service("calls"), &[]).unwrap();
+            let endpoint = Endpoint::bind_admitting(
+                dir.path(),
+                service("calls"),
+                &bellwire_win::admission::Admission::SameUser,
+            )
+            .unwrap();
             let child = child::start(connects, dir.path());
             (link_over(accept(&endpoint)), child)
         }
@@ -92,7 +97,12 @@ pub(crate) fn connected() -> Option<Link> {
 
 /// The child's end of [`link_with`], where it listens.
 pub(crate) fn accepted() -> Option<Link> {
-    let endpoint = Endpoint::bind_admitting(&child::run_dir()?, service("calls"), &[]).unwrap();
+    let endpoint = Endpoint::bind_admitting(
+        &child::run_dir()?,
+        service("calls"),
+        &bellwire_win::admission::Admission::SameUser,
+    )
+    .unwrap();
     Some(link_over(accept(&endpoint)))
 }
 

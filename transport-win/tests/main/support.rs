@@ -32,7 +32,12 @@ pub(crate) fn region(size: usize) -> (OwnRegion, PeerRegion) {
 /// Both ends of a pipe in this process, the server's first. It may reach the client.
 pub(crate) fn channels() -> (Channel, Channel) {
     let dir = tempfile::tempdir().unwrap();
-    let endpoint = Endpoint::bind_admitting(dir.path(), service("pair"), &[]).unwrap();
+    let endpoint = Endpoint::bind_admitting(
+        dir.path(),
+        service("pair"),
+        &bellwire_win::admission::Admission::SameUser,
+    )
+    .unwrap();
     let client = connect(dir.path(), "pair");
     (accept(&endpoint), client)
 }
