@@ -192,7 +192,7 @@ impl Greeting {
         TurnedAway::refused(self.channel, caller, refusal)
     }
 
-    fn caller(&self) -> Caller {
+    pub(super) fn caller(&self) -> Caller {
         caller(&self.credentials, self.session)
     }
 

@@ -9,7 +9,7 @@ use rustix::cmsg_space;
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    SendAncillaryMessage, SendFlags, Shutdown, recvmsg, sendmsg,
 };
 
 use crate::reaper;
@@ -282,7 +282,13 @@ impl Channel {
 
     /// Closes it on the reaper thread: the peer may have queued descriptors on it that block when they are closed.
     pub fn reap(self) {
-        reaper::reap(self.0);
+        // Nobody puts anything on it from here on. What is empty then cannot block.
+        let _ = rustix::net::shutdown(&self.0, Shutdown::Both);
+        if is_empty(self.0.as_fd()) {
+            drop(self.0);
+        } else {
+            reaper::reap(self.0);
+        }
     }
 }
 

@@ -81,6 +81,9 @@ pub(super) struct Conversation {
     settled: Settled,
     /// Where it is counted.
     pub(super) row: usize,
+    /// Whose session it is, and the lap of that client that its last turn was in.
+    pub(super) client: usize,
+    pub(super) lap: u64,
     /// What is to be told of it, when its counters are taken over.
     pub(super) incident: Option<Offence>,
     /// This process lacks something to follow the client with; that was told.
@@ -109,6 +112,8 @@ pub(super) struct Desk<'a> {
     pub(super) workers: &'a Workers,
     pub(super) scratch: &'a mut Scratch,
     pub(super) slot: usize,
+    /// Whether sessions of other clients are polled, too.
+    pub(super) is_contended: bool,
     /// When the turn is over, once that is looked at.
     pub(super) until: Option<Instant>,
 }
@@ -143,6 +148,7 @@ impl Conversation {
         arrived: Arrived,
         config: &ServerConfig,
         row: usize,
+        client: usize,
         attendance: Attendance,
     ) -> Self {
         let Arrived { link, lanes, share, caller, service, rings_by, trace, life, .. } = arrived;
@@ -172,6 +178,8 @@ impl Conversation {
             rings_by,
             settled: Settled::default(),
             row,
+            client,
+            lap: 0,
             incident: None,
             is_short: false,
             unread: Unread::default(),
@@ -275,6 +283,8 @@ impl Conversation {
                 if !desk.has_time() {
                     break;
                 }
+            } else if desk.is_contended && !desk.has_time() {
+                break;
             }
         }
         if unpublished > 0 || was_blocked {

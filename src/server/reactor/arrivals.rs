@@ -1,6 +1,6 @@
 //! From a connection to an open session: the handshake, its deadline, and how many are in it at once.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,7 +49,8 @@ impl Reactor {
             let reason = "the provider cannot watch another client";
             return self.reject(station, *greeting.turn_away(RefuseCode::Resources, reason));
         }
-        entry.insert(Seat { station, guest: Guest::Greeting(Box::new(greeting)) });
+        let client = self.clients.join(&greeting.caller());
+        entry.insert(Seat { station, client, guest: Guest::Greeting(Box::new(greeting)) });
         self.arrivals.order.push_back((clock::now(), place));
         self.arrivals.count += 1;
         self.on_socket(place.slot);
@@ -66,6 +67,21 @@ impl Reactor {
         None
     }
 
+    /// Of the client that has the most connections in the handshake, the one that has been in it for longest, and since
+    /// when: who comes with many gives a place up, not who comes with one.
+    fn first_of_the_most(&mut self) -> Option<(Instant, Place)> {
+        let mut counts = HashMap::<usize, (usize, Instant, Place)>::new();
+        for &(since, place) in &self.arrivals.order {
+            if self.is_greeting(place)
+                && let Some(seat) = self.seats.get(place.slot)
+            {
+                counts.entry(seat.client).or_insert((0, since, place)).0 += 1;
+            }
+        }
+        let most = counts.into_values().max_by_key(|(count, ..)| *count);
+        most.map(|(_, since, place)| (since, place))
+    }
+
     fn is_greeting(&self, place: Place) -> bool {
         let seat = self.seats.get(place.slot);
         self.sits(place) && matches!(seat, Some(Seat { guest: Guest::Greeting(_), .. }))
@@ -77,7 +93,7 @@ impl Reactor {
         if self.arrivals.count < MOST_GREETINGS {
             return None;
         }
-        let (since, place) = self.longest_arriving()?;
+        let (since, place) = self.first_of_the_most()?;
         let until = since.after(GRACE);
         if now < until {
             return Some(until);
@@ -88,7 +104,8 @@ impl Reactor {
     }
 
     fn turn_away(&mut self, place: Place, code: RefuseCode, reason: &str) {
-        let Seat { station, guest } = self.seats.remove(place.slot);
+        let Seat { station, client, guest } = self.seats.remove(place.slot);
+        self.clients.leave(client);
         if let Guest::Greeting(greeting) = guest {
             self.reject(station, *greeting.turn_away(code, reason));
         }
@@ -118,7 +135,9 @@ impl Reactor {
                 let row = if arrived.is_observer { observers } else { at };
                 let attendance = station.shelf.attend();
                 arrived.caller.watch = Watch::Server(Arc::clone(&self.shared.stop));
-                let conversation = Conversation::new(*arrived, &self.config, row, attendance);
+                let client = seat.client;
+                let conversation =
+                    Conversation::new(*arrived, &self.config, row, client, attendance);
                 seat.guest = Guest::Open(Box::new(conversation));
                 self.one_arrives_less();
                 self.open(slot);
@@ -126,7 +145,8 @@ impl Reactor {
                 self.look_at_unwatched();
             }
             Progress::TurnedAway(turned_away) => {
-                self.seats.remove(slot);
+                let client = self.seats.remove(slot).client;
+                self.clients.leave(client);
                 self.reject(at, *turned_away);
                 self.one_arrives_less();
             }
@@ -136,7 +156,8 @@ impl Reactor {
     /// Watches a new session's doorbell and its client's process, and gives it its first turn.
     fn open(&mut self, slot: usize) {
         let poller = &mut self.poller;
-        let Some(Seat { station, guest: Guest::Open(conversation) }) = self.seats.get(slot) else {
+        let Some(Seat { station, guest: Guest::Open(conversation), .. }) = self.seats.get(slot)
+        else {
             return;
         };
         let link = conversation.link();
@@ -155,7 +176,9 @@ impl Reactor {
             None => Ok(()),
         });
         let account = Account::of(conversation);
+        let client = conversation.client;
         self.open_account(&account);
+        self.clients.count_hot(client, true);
         self.hot.push(slot);
         if watched.is_err() {
             self.end(slot, Ended::Gone);

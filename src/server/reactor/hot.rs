@@ -23,6 +23,8 @@ impl Reactor {
             conversation.is_hot = true;
             conversation.idle_turns = 0;
             conversation.disarm();
+            let client = conversation.client;
+            self.clients.count_hot(client, true);
             self.hot.push(slot);
         }
     }
@@ -45,6 +47,8 @@ impl Reactor {
         self.settle(slot);
         if let Some(conversation) = self.conversation(slot) {
             conversation.is_hot = false;
+            let client = conversation.client;
+            self.clients.count_hot(client, false);
         }
     }
 

@@ -1,5 +1,6 @@
 mod accept;
 mod arrivals;
+mod clients;
 mod drain;
 mod hot;
 mod ledger;
@@ -32,6 +33,7 @@ use crate::transport::pass::Channel;
 use crate::transport::poll::{Event, Events, Interest, Poller, Trigger};
 use crate::{ServeError, ServerStats};
 use arrivals::Arrivals;
+use clients::Clients;
 use ledger::Account;
 use pace::Pace;
 pub(super) use peers::Peers;
@@ -55,6 +57,7 @@ pub(super) struct Reactor {
     /// Steps of handshakes since the open sessions had their turns.
     greeted: u32,
     peers: Peers,
+    clients: Clients,
     quotas: Quotas,
     scratch: Scratch,
     spin: Spin,
@@ -81,6 +84,8 @@ pub(super) struct Reactor {
 /// One connection.
 struct Seat {
     station: usize,
+    /// Whose it is, among [`Clients`].
+    client: usize,
     guest: Guest,
 }
 
@@ -125,6 +130,7 @@ impl Reactor {
             arrivals: Arrivals::default(),
             greeted: 0,
             peers: Peers::default(),
+            clients: Clients::default(),
             quotas,
             scratch: Scratch::default(),
             spin,
@@ -174,8 +180,13 @@ impl Reactor {
     fn round(&mut self) -> usize {
         let mut work = usize::from(self.take_done());
         let mut at = 0;
+        self.clients.begin_round();
         while let Some(&slot) = self.hot.get(at) {
-            match self.turn(slot) {
+            if !self.may_go(slot) {
+                at += 1;
+                continue;
+            }
+            match self.timed_turn(slot) {
                 Ok(0) if self.is_departed(slot) => {
                     self.cool(at);
                     self.part(slot);
@@ -197,8 +208,34 @@ impl Reactor {
         work
     }
 
+    /// Whether a session has a turn in this round, or its client has had its share.
+    fn may_go(&mut self, slot: usize) -> bool {
+        if !self.clients.is_contended() {
+            return true;
+        }
+        let Some(Seat { guest: Guest::Open(conversation), .. }) = self.seats.get_mut(slot) else {
+            return true;
+        };
+        self.clients.may_go(conversation.client, &mut conversation.lap)
+    }
+
+    /// A turn, whose time counts for its client if that has other sessions that wait for theirs.
+    fn timed_turn(&mut self, slot: usize) -> Result<usize, Ended> {
+        if !self.clients.is_contended() {
+            return self.turn(slot);
+        }
+        let client = self.conversation(slot).map(|conversation| conversation.client);
+        let Some(client) = client.filter(|client| self.clients.is_timed(*client)) else {
+            return self.turn(slot);
+        };
+        let began = clock::now();
+        let work = self.turn(slot);
+        self.clients.spend(client, clock::now().since(began));
+        work
+    }
+
     fn turn(&mut self, slot: usize) -> Result<usize, Ended> {
-        let Some(Seat { station, guest: Guest::Open(conversation) }) = self.seats.get_mut(slot)
+        let Some(Seat { station, guest: Guest::Open(conversation), .. }) = self.seats.get_mut(slot)
         else {
             return Err(Ended::Gone);
         };
@@ -210,7 +247,8 @@ impl Reactor {
         let is_observer = conversation.row == ledger::observers(&self.stations);
         let handler = if is_observer { &self.observing } else { &station.handler };
         let (workers, scratch) = (&self.workers, &mut self.scratch);
-        let mut desk = Desk { handler, workers, scratch, slot, until: None };
+        let is_contended = self.clients.is_contended();
+        let mut desk = Desk { handler, workers, scratch, slot, is_contended, until: None };
         let work = conversation.turn(&mut desk)?;
         conversation.idle_turns =
             if work > 0 { 0 } else { conversation.idle_turns.saturating_add(1) };
@@ -361,10 +399,13 @@ impl Reactor {
         if !self.seats.contains(slot) {
             return;
         }
-        let Guest::Open(conversation) = self.seats.remove(slot).guest else { return };
+        let Seat { client, guest, .. } = self.seats.remove(slot);
+        let Guest::Open(conversation) = guest else { return self.clients.leave(client) };
         if conversation.is_hot {
             self.hot.retain(|hot| *hot != slot);
+            self.clients.count_hot(client, false);
         }
+        self.clients.leave(client);
         if conversation.is_left_unread {
             self.unread.retain(|place| place.slot != slot);
         }
