@@ -38,7 +38,7 @@ impl Look {
     /// Asks the kernel, at most once per `LOOK_EVERY`.
     #[cold]
     fn is_alive<S: Service>(&mut self, session: &Session<S>) -> bool {
-        if session.link().life() == LifeState::Died {
+        if session.link().life() == LifeState::Died || !session.link().is_here() {
             return false;
         }
         let now = clock::now();
@@ -271,6 +271,9 @@ impl<T: Snapshot> SnapshotCache<T> {
     }
 
     fn fetch(&mut self) -> Result<Refreshed, RefreshError<T::Error>> {
+        if !self.client.is_here() {
+            return Err(CallError::Forked.into());
+        }
         if self.client.session().is_some_and(|session| session.board().is_stopped()) {
             self.client.lost();
         }

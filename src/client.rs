@@ -9,6 +9,7 @@ use bellwire_core::{Deadline, ErrorKind, Executed, Instant, ServiceName};
 use crate::backoff::Backoff;
 use crate::connect::{Connecting, Progress};
 use crate::transport::doorbell::Event;
+use crate::transport::fork::Home;
 use crate::transport::object::AsObject;
 #[cfg(feature = "tokio")]
 use crate::transport::object::Borrowed;
@@ -27,6 +28,7 @@ pub struct Client<S: Service> {
     backoff: Backoff,
     crowded: u64,
     cancel: Arc<Cancel>,
+    home: Home,
 }
 
 /// What a client knows of its service.
@@ -121,12 +123,16 @@ impl<S: Service> Client<S> {
             backoff: Backoff::new(first, longest, seed),
             crowded: 0,
             cancel: Arc::default(),
+            home: Home::here(),
         }
     }
 
     /// Goes on as far as it can without waiting: connects if it is time to, takes the provider's next step, or
     /// notices that it is gone. An absent service is a state, not an error.
     pub fn refresh(&mut self) -> State {
+        if !self.is_here() {
+            return self.state();
+        }
         if let Phase::Ready(session) = &self.phase
             && !session.is_alive()
         {
@@ -140,6 +146,10 @@ impl<S: Service> Client<S> {
 
     /// What the last step found.
     pub fn state(&self) -> State {
+        if !self.is_here() {
+            let (kind, reason) = (ErrorKind::Forked, CallError::Forked.to_string().into());
+            return State::Failed { kind, reason };
+        }
         match &self.phase {
             Phase::Ready(_) => State::Ready,
             Phase::Connecting(_) => State::Connecting,
@@ -268,6 +278,9 @@ impl<S: Service> Client<S> {
         until: &mut Deadline,
         error: CallError,
     ) -> Result<S::Response, CallError> {
+        if !self.is_here() {
+            return Err(CallError::Forked);
+        }
         if !error.is_of_session() {
             if matches!(error, CallError::Deadline { .. }) {
                 self.leave_unread();
@@ -304,6 +317,9 @@ impl<S: Service> Client<S> {
     /// One step towards a session, which is given away; `None` while one is being opened.
     #[cfg(feature = "tokio")]
     pub(crate) fn step(&mut self) -> Result<Option<Session<S>>, CallError> {
+        if !self.is_here() {
+            return Err(CallError::Forked);
+        }
         self.advance(clock::now());
         match std::mem::replace(&mut self.phase, Phase::Without(ConnectError::Absent)) {
             Phase::Ready(session) => Ok(Some(*session)),
@@ -389,8 +405,16 @@ impl<S: Service> Client<S> {
         }
     }
 
+    /// Whether this is the process that made the client, and no child of it.
+    pub(crate) fn is_here(&self) -> bool {
+        self.home.is_here()
+    }
+
     /// Steps until a session is open, waiting for the provider's answers.
     pub(crate) fn connect_until(&mut self, deadline: Instant) -> Result<(), CallError> {
+        if !self.is_here() {
+            return Err(CallError::Forked);
+        }
         loop {
             self.advance(deadline);
             let connecting = match &self.phase {

@@ -130,6 +130,12 @@ pub enum CallError {
     /// The answer could not be decoded.
     #[error("the provider's answer is malformed: {0}")]
     Malformed(#[from] Malformed),
+    /// This process was forked from the one that made the client or session. Nothing was sent.
+    #[error(
+        "the session belongs to the process that this one was forked from: open the client after the fork, or after becoming \
+         a daemon"
+    )]
+    Forked,
 }
 
 impl CallError {
@@ -158,6 +164,7 @@ impl CallError {
                 ErrorKind::Malformed
             }
             Self::Declined { .. } => ErrorKind::Handler,
+            Self::Forked => ErrorKind::Forked,
         }
     }
 
@@ -175,7 +182,8 @@ impl CallError {
             | Self::Connect { .. }
             | Self::TooLarge { .. }
             | Self::TooManyItems { .. }
-            | Self::WouldBlock => Executed::No,
+            | Self::WouldBlock
+            | Self::Forked => Executed::No,
             Self::Deadline { executed }
             | Self::Cancelled { executed }
             | Self::Short { executed, .. }
@@ -351,6 +359,11 @@ pub enum ServeError {
         /// The service.
         service: ServiceName,
     },
+    /// This process was forked from the one that took the name, which has it still.
+    #[error(
+        "the name was taken by the process that this one was forked from: take it after the fork, or after becoming a daemon"
+    )]
+    Forked,
     /// The endpoint could not be made.
     #[error("cannot open the endpoint of {service:?}: {why}")]
     Endpoint {
@@ -381,6 +394,9 @@ pub enum PublishError {
         /// What the system said.
         source: io::Error,
     },
+    /// This process was forked from the one that serves: it publishes nothing.
+    #[error("the publisher belongs to the process that this one was forked from")]
+    Forked,
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use zerocopy::IntoBytes;
 use crate::PublishError;
 use crate::transport::clock;
 use crate::transport::doorbell::Event;
+use crate::transport::fork::Home;
 use crate::transport::object::Owned;
 use crate::transport::region::{OwnRegion, RegionError};
 use crate::transport::snapshot::{Snapshot as Sealed, SnapshotBuilder};
@@ -74,6 +75,7 @@ pub(crate) struct Shelf {
     /// Wakes the reactor; set when it starts.
     bell: OnceLock<Arc<Event>>,
     inner: Mutex<Inner>,
+    home: Home,
 }
 
 /// Counts one session among those that are open, while it is.
@@ -160,6 +162,7 @@ impl Shelf {
             has_news: AtomicBool::new(false),
             bell: OnceLock::new(),
             inner,
+            home: Home::here(),
         })
     }
 
@@ -220,6 +223,9 @@ impl Shelf {
         len: usize,
         make: impl FnOnce(&str) -> Result<Sealed, RegionError>,
     ) -> Result<u64, PublishError> {
+        if !self.home.is_here() {
+            return Err(PublishError::Forked);
+        }
         let sealed = make(&format!("bellwire-snapshot-{}", self.name));
         let sealed = Arc::new(sealed.map_err(|error: RegionError| PublishError::System {
             len,

@@ -56,6 +56,8 @@ pub enum ErrorKind {
     Stopping = 13,
     /// The peer closed the session: this end took nothing for too long of what was written for it.
     Unread = 14,
+    /// It belongs to the process that this one was forked from: open another one after the fork.
+    Forked = 15,
 }
 
 impl ErrorKind {
@@ -67,9 +69,12 @@ impl ErrorKind {
     /// Who has to act.
     pub const fn fault(self) -> Fault {
         match self {
-            Self::Refused | Self::TooLarge | Self::WouldBlock | Self::Deadline | Self::Unread => {
-                Fault::Caller
-            }
+            Self::Refused
+            | Self::TooLarge
+            | Self::WouldBlock
+            | Self::Deadline
+            | Self::Unread
+            | Self::Forked => Fault::Caller,
             Self::Incompatible
             | Self::PeerGone
             | Self::PeerLied

@@ -72,7 +72,10 @@ impl<S: Service> Shared<S> {
 impl<S: Service> Drop for Shared<S> {
     /// The session says bye, and nobody is left for its driver.
     fn drop(&mut self) {
-        if let Some(driver) = self.driver.get() {
+        // A child of fork has none of its parent's threads, and so none of its runtime.
+        if let Some(driver) = self.driver.get()
+            && self.lock().session.link().is_here()
+        {
             driver.abort();
         }
     }
@@ -85,9 +88,7 @@ impl<S: Service> State<S> {
         request: &S::Request,
         when_full: WhenFull,
     ) -> Result<Ticket, CallError> {
-        if self.over.is_some() {
-            return Err(self.why_over(Executed::No));
-        }
+        self.may_send()?;
         let mut session = self.session.when_full(when_full);
         let ticket = match session.send_at_once(request) {
             Some(ticket) => ticket,
@@ -106,12 +107,17 @@ impl<S: Service> State<S> {
         packed: &mut Packed,
         when_full: WhenFull,
     ) -> Result<Ticket, CallError> {
-        if self.over.is_some() {
-            return Err(self.why_over(Executed::No));
-        }
+        self.may_send()?;
         let ticket = self.session.when_full(when_full).submit_packed(packed)?;
         self.batches.expect(ticket);
         Ok(ticket)
+    }
+
+    fn may_send(&self) -> Result<(), CallError> {
+        if !self.session.link().is_here() {
+            return Err(CallError::Forked);
+        }
+        if self.over.is_some() { Err(self.why_over(Executed::No)) } else { Ok(()) }
     }
 
     /// Why nothing can be sent, or answered, any more.

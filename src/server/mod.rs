@@ -36,6 +36,7 @@ use crate::transport::admission::Admission;
 use crate::transport::clock;
 use crate::transport::doorbell::Event;
 use crate::transport::endpoint::{BindError, Endpoint};
+use crate::transport::fork::Home;
 use crate::{
     Client, HandlerError, Publisher, RunDir, ServeError, ServerStats, Service, ServiceStats,
     Snapshot, Token,
@@ -193,6 +194,7 @@ pub struct ServerBuilder {
     quotas: Quotas,
     stations: Vec<Station>,
     listener: Listener,
+    home: Home,
 }
 
 /// Hears of incidents when they happen.
@@ -217,6 +219,7 @@ pub struct Server {
     shared: Arc<Shared>,
     drain_timeout: Duration,
     reactor: Option<JoinHandle<()>>,
+    home: Home,
 }
 
 /// What the reactor and the server's handle share.
@@ -280,6 +283,11 @@ impl Server {
     }
 
     fn halt(&mut self) {
+        if !self.home.is_here() {
+            // The thread is the parent's: there is nothing here to stop, to wait for or to let go.
+            std::mem::forget(self.reactor.take());
+            return;
+        }
         self.shared.stop.tell(clock::now().after(self.drain_timeout));
         // Makes the reactor look.
         self.shared.bell.ring();
@@ -337,7 +345,14 @@ impl ServerBuilder {
     fn new(run_dir: &RunDir, config: ServerConfig) -> Self {
         let listener = Listener::default();
         let quotas = Quotas::new(&config);
-        Self { run_dir: run_dir.clone(), config, quotas, stations: Vec::new(), listener }
+        Self {
+            run_dir: run_dir.clone(),
+            config,
+            quotas,
+            stations: Vec::new(),
+            listener,
+            home: Home::here(),
+        }
     }
 
     /// Has `listener` hear of each [`Incident`] when it happens, on the reactor thread: it must not block. A flood is
@@ -424,6 +439,10 @@ impl ServerBuilder {
     /// # Errors
     /// [`ServeError::System`] when a thread or a descriptor cannot be had.
     pub fn start(self) -> Result<Server, ServeError> {
+        let home = self.home;
+        if !home.is_here() {
+            return Err(ServeError::Forked);
+        }
         let bell = Arc::new(Event::create().map_err(system("create an event"))?);
         let started = clock::wall_nanos();
         let stats = Mutex::new(Published { started, ..Published::default() });
@@ -447,7 +466,7 @@ impl ServerBuilder {
         let reactor = thread.spawn(serve).map_err(system("start the reactor thread"))?;
         let ended = || io::Error::other("the reactor thread ended at once");
         has_started.recv().unwrap_or_else(|_| Err(system("start the reactor")(ended())))?;
-        Ok(Server { shared, drain_timeout, reactor: Some(reactor) })
+        Ok(Server { shared, drain_timeout, reactor: Some(reactor), home })
     }
 
     fn open(
@@ -458,6 +477,9 @@ impl ServerBuilder {
         shelf: Arc<Shelf>,
         limits: Limits,
     ) -> Result<(), ServeError> {
+        if !self.home.is_here() {
+            return Err(ServeError::Forked);
+        }
         let failed = |error: BindError| match error {
             BindError::Taken { .. } => ServeError::Taken { service },
             error => ServeError::Endpoint { service, why: error.to_string().into() },

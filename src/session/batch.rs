@@ -96,7 +96,7 @@ impl<S: Service> Session<S> {
     {
         let (shape, ticket) =
             self.with_batch(requests, |session, batch| session.submit_alone(batch?));
-        let ticket = ticket.inspect_err(|error| self.not_sent(error))?;
+        let ticket = ticket.map_err(|error| self.unsent(error))?;
         self.batches.push_back(SentBatch { ticket, shape });
         Ok(ticket)
     }

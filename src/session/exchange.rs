@@ -96,7 +96,7 @@ impl<S: Service> Session<S> {
         until: &mut Deadline,
     ) -> Result<Answer, CallError> {
         let sent = self.submit_waiting(request, until);
-        let ticket = sent.inspect_err(|error| self.not_sent(error))?;
+        let ticket = sent.map_err(|error| self.unsent(error))?;
         let answer = self.await_answer(ticket, until)?;
         self.checked(answer)
     }
@@ -287,7 +287,7 @@ impl<S: Service> Session<S> {
                 Err(CallFailed::Submit(
                     SubmitError::Push(PushError::Full { .. }) | SubmitError::Window,
                 )) => {}
-                sent => return Ok(sent?),
+                sent => return sent.map_err(|failed| self.explain(failed.into())),
             }
             // What could not be read is an answer to something else: this was not sent.
             let stashed = self.stash_next().map_err(|error| match error {
@@ -378,8 +378,25 @@ impl<S: Service> Session<S> {
         Ok(waited?)
     }
 
+    /// What a failure means in a child of fork, whose peer says nothing, or what no peer may say.
+    #[cold]
+    pub(super) fn explain(&self, error: CallError) -> CallError {
+        if self.link().is_here() { error } else { CallError::Forked }
+    }
+
+    /// A request that was not sent is booked.
+    #[cold]
+    pub(super) fn unsent(&mut self, error: CallError) -> CallError {
+        let error = self.explain(error);
+        self.not_sent(&error);
+        error
+    }
+
     /// Poisons the session for what the provider did on the control socket.
     pub(super) fn check_link(&mut self) -> Result<(), CallError> {
+        if !self.link().is_here() {
+            return Err(CallError::Forked);
+        }
         match self.drive.port().fault() {
             Some(fault) => {
                 self.drive.poison(fault);
@@ -394,7 +411,8 @@ impl<S: Service> Session<S> {
         loop {
             let looked = self.drive.try_reply(&mut self.inbox);
             self.note_dropped();
-            let Some(reply) = looked? else { return Ok(None) };
+            let looked = looked.map_err(|failed| self.explain(failed.into()))?;
+            let Some(reply) = looked else { return Ok(None) };
             if let Some(answer) = self.receive(reply)? {
                 return Ok(Some(answer));
             }

@@ -83,11 +83,10 @@ impl<S: Service> Session<S> {
                         break;
                     }
                     Err(failed @ CallFailed::Submit(_)) => {
-                        let error = failed.into();
-                        self.not_sent(&error);
+                        let error = self.unsent(failed.into());
                         each(number, Err(error));
                     }
-                    Err(failed) => return Err(failed.into()),
+                    Err(failed) => return Err(self.explain(failed.into())),
                 }
             }
             self.drive.commit();

@@ -243,7 +243,7 @@ impl<S: Service> Session<S> {
         send: impl FnOnce(&mut Self, Outgoing<'_>) -> Result<Ticket, CallError>,
     ) -> Result<Ticket, CallError> {
         let sent = self.with_encoded(request, send);
-        sent.inspect_err(|error| self.not_sent(error))
+        sent.map_err(|error| self.unsent(error))
     }
 
     /// Sends the bytes of a request as [`Session::submit`] does: for who encodes in place, or has the bytes anyway. They are not
@@ -253,7 +253,7 @@ impl<S: Service> Session<S> {
     /// As [`Session::submit`].
     pub fn submit_bytes(&mut self, request: &[u8]) -> Result<Ticket, CallError> {
         let sent = self.submit_alone(Outgoing::Bytes(request));
-        sent.inspect_err(|error| self.not_sent(error))
+        sent.map_err(|error| self.unsent(error))
     }
 
     /// The next answer, in whatever order the provider sent them, and the request that it is for; `None` when
@@ -311,6 +311,9 @@ impl<S: Service> Session<S> {
 
     /// No answer is there: because the session is over?
     fn nothing<T>(&self) -> Result<Option<T>, CallError> {
+        if !self.link().is_here() {
+            return Err(CallError::Forked);
+        }
         match self.drive.ended() {
             Some(ended) => Err(ended.into()),
             None => Ok(None),

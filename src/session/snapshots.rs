@@ -79,7 +79,7 @@ impl<S: Service> Session<S> {
             return Ok((ticket, is_ahead));
         }
         let sent = self.submit_now(Outgoing::Bytes(&[])).map_err(CallError::from);
-        let ticket = sent.inspect_err(|error| self.not_sent(error))?;
+        let ticket = sent.map_err(|error| self.unsent(error))?;
         self.asked = Some(Asked { ticket, is_ahead: false, since: Some(now) });
         Ok((ticket, false))
     }

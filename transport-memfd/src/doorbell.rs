@@ -15,6 +15,7 @@ use rustix::thread::futex::{
 };
 use rustix::time::ClockId;
 
+use crate::fork::Home;
 use crate::peer::{Credentials, User};
 use crate::sealed::VerifyError;
 use crate::{clock, reaper};
@@ -48,7 +49,7 @@ pub enum Woke {
 /// then [`Eventfd::ring`] blocks once the counter is full. Share one only with a peer that is trusted (the
 /// same uid), and never one between two peers.
 #[derive(Debug)]
-pub struct Eventfd(OwnedFd);
+pub struct Eventfd(OwnedFd, Home);
 
 /// By the name that every transport has for what a peer rings.
 pub type Event = Eventfd;
@@ -165,7 +166,7 @@ impl Eventfd {
     /// # Errors
     /// `EMFILE` and `ENFILE` at the limit of open files.
     pub fn create() -> Result<Self, Errno> {
-        eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Self)
+        eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(|fd| Self(fd, Home::here()))
     }
 
     /// Takes over a descriptor that a peer sent, to ring it.
@@ -176,7 +177,7 @@ impl Eventfd {
     /// [`VerifyError::NotEventfd`]
     pub fn from_peer(fd: OwnedFd) -> Result<Self, VerifyError> {
         if is_eventfd(fd.as_fd()) {
-            return Ok(Self(fd));
+            return Ok(Self(fd, Home::here()));
         }
         reaper::reap(fd);
         Err(VerifyError::NotEventfd)
@@ -190,14 +191,20 @@ impl Eventfd {
         Ok(self.as_fd())
     }
 
-    /// Rings. A counter that is full means that it was rung already.
+    /// Rings. A counter that is full means that it was rung already. A child of fork, who shares it, rings nobody.
     pub fn ring(&self) {
+        if !self.1.is_here() {
+            return;
+        }
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
     /// Takes back what was rung, and says whether there was something. Does not block, even when a peer
     /// that shares the eventfd made it blocking and takes the count away first.
     pub fn drain(&self) -> bool {
+        if !self.1.is_here() {
+            return false;
+        }
         let mut count = [0; 8];
         // RWF_NOWAIT does not depend on the file description's flags.
         let bufs = &mut [IoSliceMut::new(&mut count)];

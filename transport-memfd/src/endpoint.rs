@@ -11,8 +11,10 @@ use bellwire_core::{Instant, ServiceName};
 use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::process::{Pid, getpid};
 
 use crate::admission::Admission;
+use crate::fork::Kept;
 use crate::pass::Channel;
 use crate::peer::{self, User};
 
@@ -210,11 +212,15 @@ pub struct ListError {
 /// with the process, so nothing that a crash leaves behind keeps a successor out. The lock file stays.
 #[derive(Debug)]
 pub struct Endpoint {
+    // A helper that held on to them would keep a successor out, and clients waiting.
+    _kept: [Kept; 2],
     socket: OwnedFd,
     service: ServiceName,
     path: PathBuf,
     // Which socket at `path` is ours.
     inode: (u64, u64),
+    // Whose: a child of fork removes nothing.
+    pid: Pid,
     // Held until the socket's file is gone.
     _lock: OwnedFd,
 }
@@ -401,7 +407,8 @@ impl Endpoint {
         rustix::net::bind(&socket, &address).map_err(system)?;
         let stat = no_follow(&path).map_err(system)?;
         let inode = (stat.st_dev, stat.st_ino);
-        let endpoint = Self { socket, service, path, inode, _lock: lock };
+        let _kept = [&socket, &lock].map(|fd| Kept::descriptor(fd.as_fd()));
+        let endpoint = Self { _kept, socket, service, path, inode, pid: getpid(), _lock: lock };
         endpoint.open_to(admission)?;
         let listens = endpoint.set_backlog(BACKLOG);
         listens.map_err(|source| BindError::System { path: endpoint.path.clone(), source })?;
@@ -472,6 +479,9 @@ impl AsFd for Endpoint {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
+        if getpid() != self.pid {
+            return;
+        }
         // The lock is still held, so that nobody honest has put another socket there.
         if no_follow(&self.path).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == self.inode) {
             let _ = rustix::fs::unlink(&self.path);

@@ -12,6 +12,7 @@
 //! doorbell · life · poll       waking, noticing death, waiting for descriptors
 //! pass · reaper · peer         descriptors and who sent them
 //! endpoint                     the name on disk
+//! fork                         what a child has of its parent's
 //! link · watch                 all of it as one end of a session: the core's `Port`; who waits for a board
 //! ready                        waiting for a descriptor in a tokio runtime (feature `tokio`)
 //! observe                      sessions of other processes (feature `observe`)
@@ -34,6 +35,7 @@ pub mod clock;
 pub mod doctor;
 pub mod doorbell;
 pub mod endpoint;
+pub mod fork;
 mod lease;
 pub mod life;
 pub mod link;

@@ -25,6 +25,7 @@ use bellwire_core::sync::{AtomicU32, Ordering};
 pub use bellwire_core::wire::{LIFE_OFFSET, LIFE_SIZE};
 use rustix::io::Errno;
 
+use crate::fork::Home;
 use crate::mapping::Mapping;
 use crate::region::OwnRegion;
 
@@ -63,6 +64,7 @@ pub struct LifeLock {
     mutex: NonNull<libc::pthread_mutex_t>,
     // The kernel looks into it when the thread ends: it stays mapped as long as the lock is held.
     _mapping: Arc<Mapping>,
+    home: Home,
     not_send: PhantomData<*mut ()>,
 }
 
@@ -92,7 +94,7 @@ pub fn hold(page: &OwnRegion) -> Option<LifeLock> {
     // SAFETY: `init` made a mutex there, `mapping` keeps it mapped, and nothing else reaches its bytes.
     check(unsafe { libc::pthread_mutex_lock(mutex.as_ptr()) }).ok()?;
     HELD.set(HELD.get() + 1);
-    let lock = LifeLock { mutex, _mapping: mapping, not_send: PhantomData };
+    let lock = LifeLock { mutex, _mapping: mapping, home: Home::here(), not_send: PhantomData };
     // Preset, or the kernel marks the word at the thread's death and wakes nobody. It also makes the
     // unlock wake. Release pairs with nothing: the peer only compares the word.
     let before = lock.word().fetch_or(FUTEX_WAITERS, Ordering::Release);
@@ -109,6 +111,10 @@ impl LifeLock {
 
 impl Drop for LifeLock {
     fn drop(&mut self) {
+        if !self.home.is_here() {
+            // A child of fork owns no mutex of its parent's, and the C library has none on its list.
+            return;
+        }
         // SAFETY: the mutex is locked by this very thread, since the lock cannot leave it.
         let _ = unsafe { libc::pthread_mutex_unlock(self.mutex.as_ptr()) };
         HELD.set(HELD.get().saturating_sub(1));

@@ -10,15 +10,20 @@ use std::ptr::{self, NonNull};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
+use crate::fork::Kept;
+
 /// A range of mapped memory that is unmapped on drop. It grants no access by itself: whoever
 /// dereferences [`Mapping::start`] says why that is right.
 ///
 /// A forked child does not inherit it
-/// ([`MADV_DONTFORK`](https://man7.org/linux/man-pages/man2/madvise.2.html)).
+/// ([`MADV_DONTFORK`](https://man7.org/linux/man-pages/man2/madvise.2.html)), unless nobody can write it any more: it finds
+/// zeros there ([`crate::fork`]).
 #[derive(Debug)]
 pub(crate) struct Mapping {
     start: NonNull<u8>,
     len: usize,
+    /// Dropped before it is unmapped.
+    kept: Option<Kept>,
 }
 
 // SAFETY: the struct is an address and a length. Any thread may unmap the range, and it is done once.
@@ -78,10 +83,25 @@ impl Mapping {
         prot: ProtFlags,
         flags: MapFlags,
     ) -> Result<Self, Errno> {
+        let mut mapping = Self::inherited(fd, len, prot, flags)?;
+        // SAFETY: the range is ours; MADV_DONTFORK changes nothing in this process.
+        unsafe { madvise(mapping.start.as_ptr().cast(), len, Advice::LinuxDontFork) }?;
+        let is_writable = prot.contains(ProtFlags::WRITE);
+        mapping.kept = Some(Kept::memory(mapping.start.as_ptr(), len, is_writable));
+        Ok(mapping)
+    }
+
+    /// The same, and a child inherits it: for what is constant.
+    pub(crate) fn inherited(
+        fd: BorrowedFd<'_>,
+        len: usize,
+        prot: ProtFlags,
+        flags: MapFlags,
+    ) -> Result<Self, Errno> {
         let mapping = if len < HUGE {
             // SAFETY: with a null hint and no MAP_FIXED the kernel picks a range that nothing else uses.
             let start = unsafe { mmap(ptr::null_mut(), len, prot, flags, fd, 0) }?;
-            Self { start: NonNull::new(start.cast()).ok_or(Errno::NOMEM)?, len }
+            Self { start: NonNull::new(start.cast()).ok_or(Errno::NOMEM)?, len, kept: None }
         } else {
             let seat = Self::seat(len)?;
             let flags = flags | MapFlags::FIXED;
@@ -94,8 +114,6 @@ impl Mapping {
             }
             seat
         };
-        // SAFETY: the range is ours; MADV_DONTFORK changes nothing in this process.
-        unsafe { madvise(mapping.start.as_ptr().cast(), len, Advice::LinuxDontFork) }?;
         Ok(mapping)
     }
 
@@ -117,7 +135,7 @@ impl Mapping {
                 let _ = unsafe { munmap(from.as_ptr().cast(), len) };
             }
         }
-        Ok(Self { start, len })
+        Ok(Self { start, len, kept: None })
     }
 
     /// Puts what lies in whole huge pages into such: each needs to have one small page in it. Asks no privilege, and
@@ -141,6 +159,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        self.kept = None;
         // SAFETY: the range was mapped by `new`, and every pointer into it borrows from, or owns a
         // share of, this mapping. munmap of a whole own mapping cannot fail in a way worth acting on.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };

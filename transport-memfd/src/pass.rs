@@ -12,6 +12,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, Shutdown, recvmsg, sendmsg,
 };
 
+use crate::fork::Kept;
 use crate::reaper;
 
 /// The most descriptors that one message can carry: the kernel's limit, `SCM_MAX_FD`.
@@ -108,7 +109,11 @@ pub struct Objects(std::vec::IntoIter<OwnedFd>);
 
 /// One end of a control socket, non-blocking.
 #[derive(Debug)]
-pub struct Channel(OwnedFd);
+pub struct Channel {
+    // A child of fork that held on to it would hide the end of this process. Dropped first.
+    kept: Kept,
+    fd: OwnedFd,
+}
 
 /// Sends `bytes` as one message, with `fds`.
 ///
@@ -261,7 +266,7 @@ fn receive_message(
 impl Channel {
     /// Readable as long as there is a message, or the other end is closed: to be waited for.
     pub fn arrived(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 
     /// Sends `bytes` as one message, with `fds`.
@@ -269,7 +274,7 @@ impl Channel {
     /// # Errors
     /// [`SendError`]; nothing of the message was sent.
     pub fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), SendError> {
-        send(self.0.as_fd(), bytes, fds)
+        send(self.fd.as_fd(), bytes, fds)
     }
 
     /// Receives one message of at most `buf.len()` bytes and `max_fds` descriptors.
@@ -277,36 +282,38 @@ impl Channel {
     /// # Errors
     /// [`ReceiveError`]; every descriptor that came went to the reaper.
     pub fn receive(&self, buf: &mut [u8], max_fds: usize) -> Result<Received, ReceiveError> {
-        receive(self.0.as_fd(), buf, max_fds)
+        receive(self.fd.as_fd(), buf, max_fds)
     }
 
     /// Closes it on the reaper thread: the peer may have queued descriptors on it that block when they are closed.
     pub fn reap(self) {
+        let socket: OwnedFd = self.into();
         // Nobody puts anything on it from here on. What is empty then cannot block.
-        let _ = rustix::net::shutdown(&self.0, Shutdown::Both);
-        if is_empty(self.0.as_fd()) {
-            drop(self.0);
+        let _ = rustix::net::shutdown(&socket, Shutdown::Both);
+        if is_empty(socket.as_fd()) {
+            drop(socket);
         } else {
-            reaper::reap(self.0);
+            reaper::reap(socket);
         }
     }
 }
 
 impl From<OwnedFd> for Channel {
     fn from(socket: OwnedFd) -> Self {
-        Self(socket)
+        Self { kept: Kept::descriptor(socket.as_fd()), fd: socket }
     }
 }
 
 impl From<Channel> for OwnedFd {
     fn from(channel: Channel) -> Self {
-        channel.0
+        drop(channel.kept);
+        channel.fd
     }
 }
 
 impl AsFd for Channel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }
 

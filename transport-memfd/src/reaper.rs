@@ -5,11 +5,13 @@
 //! does not return holds up only its own thread.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 
 use bellwire_transport::Reaper;
 use rustix::io::Errno;
 use rustix::net::Shutdown;
 
+use crate::fork::Home;
 use crate::pass::{self, ReceiveError};
 
 /// Messages that are taken off a socket before it is closed: more than one holds.
@@ -18,13 +20,20 @@ const MOST_QUEUED: usize = 1024;
 const MOST_EMPTY: usize = 16;
 
 static REAPER: Reaper<OwnedFd> = Reaper::new(close);
+/// Where the threads are.
+static HOME: OnceLock<Home> = OnceLock::new();
 
 /// Closes `fd` on a reaper thread. Does not wait for it.
 ///
 /// The queue has no bound of its own and needs none: each entry is an open descriptor, so
 /// `RLIMIT_NOFILE` is its bound. Whoever admits peers can look at [`backlog`].
 pub fn reap(fd: OwnedFd) {
-    REAPER.reap(fd);
+    if HOME.get_or_init(Home::here).is_here() {
+        REAPER.reap(fd);
+    } else {
+        // A child of fork has no threads but its own.
+        close(fd);
+    }
 }
 
 /// Closes all of `fds` on the reaper thread.

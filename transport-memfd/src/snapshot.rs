@@ -207,13 +207,13 @@ impl SnapshotMap {
     }
 
     fn map(fd: BorrowedFd<'_>, size: usize, len: usize) -> Result<Self, VerifyError> {
-        let private = || Mapping::new(fd, size, ProtFlags::READ, MapFlags::PRIVATE);
+        let private = || Mapping::inherited(fd, size, ProtFlags::READ, MapFlags::PRIVATE);
         // Before Linux 6.7 a write-sealed file could not be mapped shared, not even for reading. A private mapping that
         // is never written shares the very same pages.
         let mapping = if SHARED_IS_REFUSED.load(Ordering::Relaxed) {
             private()
         } else {
-            match Mapping::new(fd, size, ProtFlags::READ, MapFlags::SHARED) {
+            match Mapping::inherited(fd, size, ProtFlags::READ, MapFlags::SHARED) {
                 Err(Errno::PERM | Errno::ACCESS | Errno::INVAL) => {
                     let mapping = private();
                     SHARED_IS_REFUSED.fetch_or(mapping.is_ok(), Ordering::Relaxed);

@@ -11,7 +11,7 @@
 //! region · snapshot                        memory that one process writes; memory that nobody writes any more
 //! doorbell · life · poll                   waking, noticing death, waiting for handles
 //! peer · reaper · pipe · pass              who the peer is; messages, and the handles that come with them
-//! endpoint                                 the name
+//! endpoint · fork                          the name; nothing: there is no fork
 //! link · watch                             all of it as one end of a session: the core's `Port`; who waits for a board
 //! ready                                says that no tokio runtime waits for a handle (feature `tokio`)
 //! observe                                  sessions of other processes: none (feature `observe`)
@@ -32,6 +32,7 @@ pub mod clock;
 pub mod doctor;
 pub mod doorbell;
 pub mod endpoint;
+pub mod fork;
 mod handle;
 pub mod life;
 pub mod link;

@@ -4,6 +4,7 @@
 mod connects;
 mod descriptors;
 mod exec;
+mod fork;
 mod handlers;
 mod memory;
 mod quotas;
@@ -17,6 +18,7 @@ pub(crate) fn play(parent: Parent, role: &str) {
     match role.split(' ').nth(1).unwrap() {
         "descriptors" => descriptors::play(parent),
         "exec" => exec::play(parent),
+        "fork" => fork::play(parent),
         "run-dir" => run_dir::play(parent),
         "signals" => signals::play(parent, role.contains("workers")),
         part => panic!("no such part: {part}"),

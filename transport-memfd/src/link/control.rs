@@ -12,6 +12,7 @@ use bellwire_transport::OverQuota;
 use rustix::io::Errno;
 
 use super::Link;
+use crate::fork::{Home, Kept};
 use crate::pass::{self, ReceiveError, SendError};
 use crate::region::{OwnRegion, PeerRegion, VerifyError};
 use crate::sealed::shortage;
@@ -34,16 +35,22 @@ pub(super) struct Control {
 /// The control socket. Dropped, it is closed on the reaper thread if anything lies in it that nobody verified: closing
 /// that may block.
 #[derive(Debug)]
-struct Socket(Option<OwnedFd>);
+struct Socket {
+    // A child that held on to it would hide the end of this process.
+    kept: Option<Kept>,
+    fd: Option<OwnedFd>,
+    home: Home,
+}
 
 impl Control {
     pub(super) fn new(socket: OwnedFd, limits: Limits) -> Self {
-        Self { taken: control::Control::new(limits), socket: Socket(Some(socket)) }
+        Self { taken: control::Control::new(limits), socket: Socket::new(socket) }
     }
 
     /// Gives the socket away.
     pub(super) fn into_socket(mut self) -> Option<OwnedFd> {
-        self.socket.0.take()
+        self.socket.kept = None;
+        self.socket.fd.take()
     }
 
     /// Takes in what has come, for a wait.
@@ -66,9 +73,15 @@ impl AsFd for Control {
     }
 }
 
+impl Socket {
+    fn new(fd: OwnedFd) -> Self {
+        Self { kept: Some(Kept::descriptor(fd.as_fd())), fd: Some(fd), home: Home::here() }
+    }
+}
+
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.0 {
+        match &self.fd {
             Some(socket) => socket.as_fd(),
             // Only `into_socket` takes it, and nobody has this after that. It is no socket: every use fails.
             None => rustix::fs::CWD,
@@ -78,8 +91,9 @@ impl AsFd for Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        if let Some(socket) = self.0.take() {
-            if pass::is_empty(socket.as_fd()) {
+        self.kept = None;
+        if let Some(socket) = self.fd.take() {
+            if !self.home.is_here() || pass::is_empty(socket.as_fd()) {
                 drop(socket);
             } else {
                 reaper::reap(socket);

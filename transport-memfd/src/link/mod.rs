@@ -20,6 +20,7 @@ use bellwire_transport::Lender;
 use rustix::io::Errno;
 
 use crate::doorbell::Event;
+use crate::fork::Home;
 use crate::pass::Channel;
 use crate::peer::Process;
 use crate::poll::{Epoll, Interest, Trigger};
@@ -100,6 +101,7 @@ pub struct Link {
     offered: Option<OwnRegion>,
     // What an event loop polls, once it has asked for it.
     gathered: OnceLock<Epoll>,
+    home: Home,
 }
 
 impl Link {
@@ -126,6 +128,7 @@ impl Link {
             lender: None,
             offered: None,
             gathered: OnceLock::new(),
+            home: Home::here(),
         };
         link.choose_doorbell(parts.doorbell)?;
         spare::keep();
@@ -162,6 +165,11 @@ impl Link {
     /// The doorbell that this end wants to be rung by.
     pub fn doorbell(&self) -> Doorbell {
         self.doorbell
+    }
+
+    /// Whether this is the process that opened the session: a child of fork has nothing of it.
+    pub fn is_here(&self) -> bool {
+        self.home.is_here()
     }
 
     /// The control socket.
@@ -299,6 +307,9 @@ impl Port for Link {
     }
 
     fn ring(&self, bell: Bell) {
+        if !self.is_here() {
+            return;
+        }
         self.own.rings(clock::now());
         let wanted = u32::try_from(self.peer.load(Word::Doorbell, Ordering::Acquire));
         match (wanted.ok().and_then(Doorbell::parse), &self.peer_event) {
@@ -310,6 +321,9 @@ impl Port for Link {
     }
 
     fn park(&mut self, park: Park) -> Woken {
+        if !self.is_here() {
+            return Woken::PeerGone;
+        }
         match (self.doorbell, &self.own_event) {
             (Doorbell::Eventfd, Some(eventfd)) => self.park_on_eventfd(eventfd, &park),
             (Doorbell::Socket, _) => self.park_on_socket(&park),

@@ -30,7 +30,9 @@ impl Link {
     ) -> Woken {
         let mut looks = 0_u32;
         loop {
-            let Some(word) = board.word(offset) else { return Woken::PeerGone };
+            let Some(word) = board.word(offset).filter(|_| self.is_here()) else {
+                return Woken::PeerGone;
+            };
             if self.cancel.word.is_set() {
                 return Woken::Cancelled;
             }
@@ -59,7 +61,10 @@ impl Link {
     /// Whether the peer's process ended, or it closed the session or its socket. Does not block. What it
     /// published before is still there to be read.
     pub fn peer_gone(&self) -> bool {
-        self.peer.says_closed() || self.life() == LifeState::Died || self.process_gone()
+        !self.is_here()
+            || self.peer.says_closed()
+            || self.life() == LifeState::Died
+            || self.process_gone()
     }
 
     /// What the kernel has noted of the peer's serving thread: one load, no system call.

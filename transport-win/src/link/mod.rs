@@ -106,6 +106,11 @@ pub struct Link {
 pub struct Canceller(Cancel);
 
 impl Link {
+    /// Whether this is the process that opened the session: there is no fork.
+    pub const fn is_here(&self) -> bool {
+        true
+    }
+
     /// Puts the parts together, and says in the own page that this end wants to be rung by its event.
     ///
     /// # Errors

@@ -1,0 +1,235 @@
+#![allow(unsafe_code, reason = "fork")]
+//! The embedding process forks, and the child goes on in the same program.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use bellwire::{
+    CallError, Client, ClientConfig, Doorbell, ErrorKind, PublishError, Publisher, RefreshError,
+    Refreshed, RunDir, ServeError, Server, ServerBuilder, SnapshotCache, State,
+};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+
+use crate::support::child::{Parent, Process, Voice};
+use crate::support::gate::Gate;
+use crate::support::guard::PATIENCE;
+use crate::support::house::{Dir, patient, serve_all};
+use crate::support::rogue::Rogue;
+use crate::support::services::{Echo, Hold, Numbers, numbers};
+
+/// More than a reader copies: it is mapped.
+const MAPPED: u64 = 40_000;
+
+/// Forks; the child does this, and nothing else. How it ended.
+fn fork(child: impl FnOnce()) -> Pid {
+    // SAFETY: the child does what this test is about, and ends without going back.
+    match unsafe { libc::fork() } {
+        0 => {
+            let done = catch_unwind(AssertUnwindSafe(child)).inspect_err(|panic| {
+                let what = panic.downcast_ref::<String>().map_or("", |text| text);
+                eprint!("{}", Voice::line(&format!("panicked: {}", what.replace('\n', " "))));
+            });
+            // SAFETY: it ends here, and no destructor of the parent's runs.
+            unsafe { libc::_exit(i32::from(done.is_err())) }
+        }
+        pid => Pid::from_raw(pid).expect("a fork"),
+    }
+}
+
+/// What a child of fork does, and how it ends: 0 if all went as it has to, else a signal or a panic.
+fn ends(child: impl FnOnce()) -> String {
+    let pid = fork(child);
+    let (_, status) = waitpid(Some(pid), WaitOptions::empty()).unwrap().unwrap();
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(0), _) => "well".into(),
+        (code, signal) => format!("exit {code:?}, signal {signal:?}"),
+    }
+}
+
+/// All that a process may have.
+struct Everything {
+    run_dir: RunDir,
+    server: Server,
+    publisher: Publisher<Numbers>,
+    builder: ServerBuilder,
+    clients: Vec<Client<Echo>>,
+    fresh: Client<Echo>,
+    cache: SnapshotCache<Numbers>,
+    empty: Client<Hold>,
+}
+
+impl Everything {
+    fn new() -> Self {
+        let run_dir = RunDir::from_environment();
+        let mut builder = Server::builder(&run_dir);
+        let publisher = serve_all(&mut builder, &Gate::new(|_| {}));
+        let server = builder.start().unwrap();
+        publisher.publish(&numbers(1, MAPPED)).unwrap();
+        let doorbells = [Doorbell::Futex, Doorbell::Eventfd, Doorbell::Socket];
+        let clients = doorbells.map(|doorbell| {
+            let config = ClientConfig { doorbell, ..patient() };
+            let mut client = Client::<Echo>::with_config(&run_dir, config);
+            // Both lanes have grown.
+            assert_eq!(client.call(&vec![1; 100_000]).unwrap(), vec![1; 100_000]);
+            client
+        });
+        let mut fresh = Client::<Echo>::with_config(&run_dir, patient());
+        fresh.connect().unwrap();
+        let mut cache = SnapshotCache::<Numbers>::with_config(&run_dir, patient());
+        assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
+        let other = run_dir.path().join("other");
+        let mut builder = Server::builder(&RunDir::new(&other));
+        builder.serve::<Echo>(|_, bytes| Ok(bytes)).unwrap();
+        let empty = Client::with_config(&run_dir, patient());
+        let clients = clients.into();
+        Self { run_dir, server, publisher, builder, clients, fresh, cache, empty }
+    }
+
+    fn use_it(mut self) {
+        for client in self.clients.iter_mut().chain([&mut self.fresh]) {
+            let session = client.session().unwrap();
+            assert!(!session.is_alive());
+            forked(session.call(&vec![2]));
+            forked(session.call_batch(&[vec![1], vec![2]]));
+            forked(session.submit(&vec![3; 200_000]).map(|_| session.wait_reply(PATIENCE)));
+            forked(session.try_reply());
+            forked(session.arm());
+            forked(session.trim());
+            forked(client.call(&vec![2]));
+            forked(client.connect());
+            let state = client.refresh();
+            assert!(matches!(state, State::Failed { kind: ErrorKind::Forked, .. }), "{state:?}");
+        }
+        forked(self.empty.call(&1));
+        for found in [self.cache.refresh(), self.cache.refresh_within(PATIENCE)] {
+            let forked = matches!(found, Err(RefreshError::Call(CallError::Forked)));
+            assert!(forked, "{found:?}");
+        }
+        assert!(self.cache.wait_for_change(None).is_err());
+        // What nobody can change is there.
+        assert!(self.cache.current().unwrap().bytes() == numbers(1, MAPPED));
+        assert!(matches!(self.publisher.publish(&[0; 8]), Err(PublishError::Forked)));
+        let error = self.builder.serve::<Hold>(|_, number| Ok(number)).map(|_| ()).unwrap_err();
+        assert!(error.to_string().contains("after the fork"));
+        assert!(matches!(self.builder.start(), Err(ServeError::Forked)));
+        // Its own is as good as anybody's.
+        let mut own = Client::<Echo>::with_config(&self.run_dir, patient());
+        assert_eq!(own.call(&vec![7; 100_000]).unwrap(), vec![7; 100_000]);
+    }
+
+    /// All of it works, and is reached by others.
+    fn works(&mut self) {
+        for client in self.clients.iter_mut().chain([&mut self.fresh]) {
+            assert_eq!(client.call(&vec![5]).unwrap(), [5]);
+        }
+        let generation = self.publisher.publish(&numbers(1, MAPPED)).unwrap();
+        assert_eq!(self.cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
+        assert_eq!(self.cache.current().unwrap().generation(), generation);
+        let sockets = std::fs::read_dir(self.run_dir.path().join("other")).unwrap();
+        assert_eq!(sockets.count(), 2, "a socket and its lock");
+        let lost = self.server.stats().lost;
+        assert_eq!(lost, 0);
+        let mut another = Client::<Echo>::with_config(&self.run_dir, patient());
+        assert_eq!(another.call(&vec![6]).unwrap(), [6]);
+    }
+}
+
+#[track_caller]
+fn forked<T: std::fmt::Debug>(result: Result<T, CallError>) {
+    let error = match result {
+        Err(error) => error,
+        Ok(found) => panic!("{found:?}"),
+    };
+    assert!(matches!(error, CallError::Forked), "{error:?}");
+    assert!(error.to_string().contains("open the client after the fork"));
+}
+
+/// One that forks when it is told to.
+pub(super) fn play(mut parent: Parent) {
+    let mut everything = Everything::new();
+    parent.tell("ready");
+    while let Some(line) = parent.hear() {
+        let told = match &*line {
+            "use" => {
+                let mut taken = Some(everything);
+                let told = ends(|| taken.take().unwrap().use_it());
+                everything = taken.unwrap();
+                told
+            }
+            "drop" => {
+                let mut taken = Some(everything);
+                let told = ends(|| drop(taken.take()));
+                everything = taken.unwrap();
+                told
+            }
+            "stop" => {
+                let mut taken = Some(everything);
+                let told = ends(|| {
+                    taken.take().unwrap().server.stop();
+                });
+                everything = taken.unwrap();
+                told
+            }
+            "help" => {
+                let helper = fork(|| {
+                    loop {
+                        // SAFETY: it has no arguments.
+                        unsafe { libc::pause() };
+                    }
+                });
+                helper.as_raw_nonzero().to_string()
+            }
+            line => panic!("what is {line:?}?"),
+        };
+        everything.works();
+        parent.tell(&told);
+    }
+}
+
+#[test]
+fn a_child_that_uses_its_parents_sessions_is_told_so_and_can_open_its_own() {
+    let dir = Dir::new();
+    let mut embedder = Process::start("limits fork", &dir.run_dir);
+    assert_eq!(embedder.ask("use"), "well");
+    assert_eq!(embedder.ask("use"), "well");
+}
+
+#[test]
+fn a_child_that_drops_what_its_parent_has_ends_well_and_the_parent_keeps_all_of_it() {
+    let dir = Dir::new();
+    let mut embedder = Process::start("limits fork", &dir.run_dir);
+    for what in ["drop", "stop", "drop"] {
+        assert_eq!(embedder.ask(what), "well", "{what}");
+    }
+}
+
+/// Ended with the test.
+struct Helper(Pid);
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        let _ = kill_process(self.0, Signal::KILL);
+    }
+}
+
+#[test]
+fn a_helper_of_a_provider_that_was_killed_keeps_no_successor_out_and_no_client_waiting() {
+    let dir = Dir::new();
+    let mut provider = Process::start("limits fork", &dir.run_dir);
+    let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
+    assert_eq!(client.call(&vec![1]).unwrap(), [1]);
+    // Accepted, or about to be.
+    let waiting = Rogue::connect(&dir.run_dir, "echo");
+    let helper: i32 = provider.ask("help").parse().unwrap();
+    let helper = Helper(Pid::from_raw(helper).unwrap());
+    provider.kill();
+    waiting.is_closed();
+    // Nobody listens, though the helper lives.
+    let mut late = Client::<Echo>::with_config(&dir.run_dir, patient());
+    assert_eq!(late.refresh(), State::Absent);
+    // The endpoints that it had, one try each.
+    let mut builder = Server::builder(&dir.run_dir);
+    let _publisher = serve_all(&mut builder, &Gate::new(|_| {}));
+    let _server = builder.start().unwrap();
+    assert_eq!(client.call(&vec![2]).unwrap(), [2]);
+    assert!(rustix::process::test_kill_process(helper.0).is_ok(), "the helper lives");
+}

@@ -1,0 +1,144 @@
+#![allow(
+    unsafe_code,
+    reason = "a handler that runs in each child of fork, and puts memory and descriptors of its own in place of its parent's"
+)]
+//! What a child of [`fork(2)`](https://man7.org/linux/man-pages/man2/fork.2.html) has of its parent's sessions and endpoints:
+//! nothing that it could use, and nothing that it could harm.
+//!
+//! A handler ([`pthread_atfork(3)`](https://man7.org/linux/man-pages/man3/pthread_atfork.3.html)) runs in each child before
+//! anything else of it does. Where [`Mapping`](crate::mapping::Mapping)s left holes it puts private memory, zeroed: whatever
+//! code of the child still looks there finds a peer that says nothing, and not what the child maps there next. In place of
+//! descriptors that tell others that this process lives, it puts one that does nothing: a listening socket or a lock that a
+//! helper held on to would outlive its parent. And it counts: whoever has a [`Home`] knows that it is not there any more.
+//!
+//! So nothing is asked where memory is read and written. A child that is made without the C library's `fork`, by a
+//! system call of its own, has the holes, and the descriptors.
+
+use std::collections::BTreeSet;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::ptr;
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+
+use bellwire_core::sync::{AtomicU32, Ordering};
+use rustix::event::{EventfdFlags, eventfd};
+
+/// How many forks lie between the first process and this one.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+static KEPT: Mutex<BTreeSet<What>> = Mutex::new(BTreeSet::new());
+/// Held from before a fork until after it, so that a child finds the set whole.
+static DURING_FORK: Held = Held(std::cell::UnsafeCell::new(None));
+static REGISTERED: Once = Once::new();
+
+/// The process in which something was made. It is of use there only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Home(u32);
+
+/// Keeps a child from what this stands for, until it is dropped: drop it before what it stands for.
+#[derive(Debug)]
+pub(crate) struct Kept(What);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum What {
+    Memory { start: usize, len: usize, is_writable: bool },
+    Descriptor(RawFd),
+}
+
+struct Held(std::cell::UnsafeCell<Option<MutexGuard<'static, BTreeSet<What>>>>);
+
+// SAFETY: only the thread that has locked KEPT touches it, in the handlers around a fork.
+unsafe impl Sync for Held {}
+
+impl Home {
+    /// This process.
+    pub fn here() -> Self {
+        REGISTERED.call_once(|| {
+            // SAFETY: the three are functions of this library, which the C library forgets when it unloads it.
+            unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
+        });
+        Self(GENERATION.load(Ordering::Relaxed))
+    }
+
+    /// Whether this still is that process, and no child of it: one load.
+    #[inline]
+    pub fn is_here(self) -> bool {
+        // Relaxed: it changes before a child has a second thread.
+        GENERATION.load(Ordering::Relaxed) == self.0
+    }
+}
+
+impl Kept {
+    /// `len` bytes at `start`, which a child does not inherit.
+    pub(crate) fn memory(start: *const u8, len: usize, is_writable: bool) -> Self {
+        Self::new(What::Memory { start: start.addr(), len, is_writable })
+    }
+
+    /// A descriptor by which others see that this process lives.
+    pub(crate) fn descriptor(fd: BorrowedFd<'_>) -> Self {
+        Self::new(What::Descriptor(fd.as_raw_fd()))
+    }
+
+    fn new(what: What) -> Self {
+        Home::here();
+        lock().insert(what);
+        Self(what)
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        lock().remove(&self.0);
+    }
+}
+
+extern "C" fn before() {
+    let guard = lock();
+    // SAFETY: this thread has the lock, and no reference to what is in there exists outside of these handlers.
+    unsafe { *DURING_FORK.0.get() = Some(guard) };
+}
+
+extern "C" fn in_parent() {
+    // SAFETY: this thread took the lock in `before`.
+    drop(unsafe { (*DURING_FORK.0.get()).take() });
+}
+
+/// Makes system calls, and nothing else: other threads may have held any lock.
+extern "C" fn in_child() {
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: the thread that took the lock in `before` is the one that goes on here.
+    let Some(kept) = (unsafe { (*DURING_FORK.0.get()).take() }) else { return };
+    let nothing = eventfd(0, EventfdFlags::CLOEXEC).ok();
+    for what in kept.iter() {
+        match (*what, &nothing) {
+            (What::Memory { start, len, is_writable }, _) => {
+                replace_memory(start, len, is_writable)
+            }
+            // SAFETY: both are open descriptors of the child: the second is that of a thing whose owner has not closed it.
+            // What is closed is the child's copy.
+            (What::Descriptor(fd), Some(nothing)) => unsafe {
+                libc::dup3(nothing.as_raw_fd(), fd, libc::O_CLOEXEC);
+            },
+            // At the limit of open files: it keeps the parent's.
+            (What::Descriptor(_), None) => {}
+        }
+    }
+}
+
+fn replace_memory(start: usize, len: usize, is_writable: bool) {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let flags = flags | libc::MAP_FIXED_NOREPLACE;
+    let write = if is_writable { libc::PROT_WRITE } else { libc::PROT_NONE };
+    // What may not be had is at least nobody else's.
+    for prot in [libc::PROT_READ | write, libc::PROT_NONE] {
+        let at = ptr::with_exposed_provenance_mut(start);
+        // SAFETY: a range that MADV_DONTFORK has left empty: nothing is replaced.
+        let mapped = unsafe { libc::mmap(at, len, prot, flags, -1, 0) };
+        if mapped != libc::MAP_FAILED {
+            return;
+        }
+    }
+}
+
+/// Nothing that holds this lock can panic halfway through a change.
+fn lock() -> MutexGuard<'static, BTreeSet<What>> {
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+}
