@@ -298,7 +298,7 @@ impl Desk {
             let is_over = charge.resize(answer.len() as u64).is_err();
             let status = if is_over && status == Status::Ok { Status::Short } else { status };
             if is_over {
-                answer.clear();
+                answer = Answer::default();
             }
             self.finish(Done { slot, session, id, status, answer, _charge: charge });
         }

@@ -39,6 +39,9 @@ const LONGEST_TURN: Duration = Duration::from_micros(200);
 /// Answers that are published together at most: the first of them does not wait for all.
 const MOST_UNPUBLISHED: usize = 8;
 
+/// What a request takes that waits for a worker, besides its payload, in bytes.
+const JOB: usize = 256;
+
 /// Requests that are refused at a time.
 const MOST_REFUSED: usize = 1024;
 
@@ -582,7 +585,7 @@ impl Conversation {
         desk: &Desk<'_>,
     ) -> Result<(), Ended> {
         let Handler::Call(handler) = desk.handler else { return Ok(()) };
-        let Ok(charge) = self.share.quota.charge(len as u64) else {
+        let Ok(charge) = self.share.quota.charge((len + JOB) as u64) else {
             return self.respond(id, Status::Busy, &[]);
         };
         let (slot, caller, handler) = (desk.slot, self.caller.unwatched(), handler.clone());
