@@ -136,6 +136,10 @@ counters! {
         out_of_memory,
         /// Sessions whose lane of answers has become as large as the limits allow.
         at_limit,
+        /// How often a client was refused what would have put its user above what that may have of this server's memory.
+        over_quota,
+        /// How often the files of a service were removed from the run dir, or replaced.
+        displaced,
     }
 }
 

@@ -128,6 +128,16 @@ const FAMILIES: [Family; ServerStats::COUNT - 1] = [
         "lanes_at_limit",
         "Sessions whose lane of answers has become as large as it may be.",
     ),
+    counter(
+        "over_quota",
+        "over_quota",
+        "Times that a client was refused memory above its user's quota.",
+    ),
+    counter(
+        "displaced",
+        "endpoints_displaced",
+        "Times that the service's files in the run dir were removed or replaced.",
+    ),
 ];
 
 /// All that these providers told.

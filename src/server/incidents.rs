@@ -57,13 +57,20 @@ pub enum Offence {
         /// Why, and what to do, for an operator.
         reason: Box<str>,
     },
-    /// The server had no descriptor or no memory to accept it, to follow its lane, or to answer it.
+    /// The server had no descriptor or no memory to accept it, to follow its lane, or to answer it; or its user's clients hold
+    /// as much of the server's memory as they may.
     Short(Shortage),
     /// The lane of its answers has become as large as the limits of both ends allow: from here on it is full where it
     /// grew before.
     AtLimit {
         /// The size of the lane in bytes.
         bytes: u64,
+    },
+    /// No client's doing: the socket or the lock of the service was removed or replaced, or its run dir. New clients did
+    /// not find it meanwhile; sessions went on.
+    Displaced {
+        /// Why the name could not be taken again yet; `None` when it was.
+        why: Option<Box<str>>,
     },
 }
 
@@ -83,6 +90,10 @@ pub enum IncidentKind {
     OutOfMemory,
     /// [`Offence::AtLimit`].
     AtLimit,
+    /// [`Offence::Short`] of what the client's user may have.
+    OverQuota,
+    /// [`Offence::Displaced`].
+    Displaced,
 }
 
 /// How many incidents there were of each kind.
@@ -163,13 +174,15 @@ impl<T: fmt::Display> fmt::Display for Told<T> {
 
 impl IncidentKind {
     /// All kinds, in the order in which they are counted and reported. New ones are appended.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::Refused,
         Self::Poisoned,
         Self::Unread,
         Self::OutOfDescriptors,
         Self::OutOfMemory,
         Self::AtLimit,
+        Self::OverQuota,
+        Self::Displaced,
     ];
 
     /// The name for metrics and logs.
@@ -181,6 +194,8 @@ impl IncidentKind {
             Self::OutOfDescriptors => "out_of_descriptors",
             Self::OutOfMemory => "out_of_memory",
             Self::AtLimit => "at_limit",
+            Self::OverQuota => "over_quota",
+            Self::Displaced => "displaced",
         }
     }
 
@@ -194,6 +209,8 @@ impl IncidentKind {
             Self::OutOfDescriptors => &mut stats.out_of_descriptors,
             Self::OutOfMemory => &mut stats.out_of_memory,
             Self::AtLimit => &mut stats.at_limit,
+            Self::OverQuota => &mut stats.over_quota,
+            Self::Displaced => &mut stats.displaced,
         };
         *counter = 1;
         stats
@@ -210,8 +227,10 @@ impl Offence {
             Self::Short(Shortage {
                 resource: Resource::Descriptors | Resource::InFlight, ..
             }) => IncidentKind::OutOfDescriptors,
+            Self::Short(Shortage { resource: Resource::Quota, .. }) => IncidentKind::OverQuota,
             Self::Short(_) => IncidentKind::OutOfMemory,
             Self::AtLimit { .. } => IncidentKind::AtLimit,
+            Self::Displaced { .. } => IncidentKind::Displaced,
         }
     }
 }
@@ -361,6 +380,7 @@ impl fmt::Display for Incident {
             Some(Caller { pid: None, user, session, .. }) => {
                 write!(f, "session {session} of {user} {offence}")?;
             }
+            None if matches!(offence, Offence::Displaced { .. }) => write!(f, "{offence}")?,
             None => write!(f, "a client {offence}")?,
         }
         match suppressed {
@@ -375,6 +395,14 @@ impl fmt::Display for Offence {
         match self {
             Self::Lied(fault) => write!(f, "was closed: {fault}"),
             Self::Unread => f.write_str("was closed: it left its answers unread for too long"),
+            Self::Displaced { why: None } => f.write_str(
+                "its files in the run dir were removed or replaced: it has taken its name again",
+            ),
+            Self::Displaced { why: Some(why) } => write!(
+                f,
+                "its files in the run dir were removed or replaced, and no client finds it until the name can be taken \
+                 again: {why}"
+            ),
             Self::Refused { code, reason } => write!(f, "was refused ({code:?}): {reason}"),
             Self::Short(shortage) => {
                 write!(f, "has to wait or goes without: {shortage}; {}", remedy(shortage.resource))

@@ -205,12 +205,15 @@ type Hear = dyn Fn(&Incident) + Send + Sync;
 
 /// One endpoint, what it serves, and whom it admits.
 struct Station {
+    run_dir: RunDir,
     endpoint: Endpoint,
     admission: handshake::Admission,
     handler: Handler,
     shelf: Arc<Shelf>,
     /// Clients accepted since none was found waiting.
     queued: u64,
+    /// Its name was lost, and could not be taken again yet.
+    is_displaced: bool,
 }
 
 /// A running server. Dropping it stops it, as [`Server::stop`] does.
@@ -489,7 +492,16 @@ impl ServerBuilder {
         endpoint.set_backlog(self.config.backlog).map_err(system("listen for clients"))?;
         let token = self.config.token.map(Token::bytes);
         let admission = handshake::Admission { service, method, token, limits };
-        self.stations.push(Station { endpoint, admission, handler, shelf, queued: 0 });
+        let run_dir = self.run_dir.clone();
+        self.stations.push(Station {
+            run_dir,
+            endpoint,
+            admission,
+            handler,
+            shelf,
+            queued: 0,
+            is_displaced: false,
+        });
         Ok(())
     }
 }

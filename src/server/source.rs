@@ -9,6 +9,8 @@ pub(super) enum Source {
     Process(Place),
     /// A process of any number of sessions, by its number.
     Peer(u32),
+    /// Where the endpoints are.
+    RunDir,
 }
 
 /// A seat, and the session that sits there: a late event for a session that is over finds another one.
@@ -36,6 +38,7 @@ impl Source {
             Self::Doorbell(place) => (3, place.slot, place.session),
             Self::Process(place) => (4, place.slot, place.session),
             Self::Peer(pid) => (5, 0, pid),
+            Self::RunDir => (6, 0, 0),
         };
         u64::from(session) << 32 | (at as u64) << 3 | kind
     }
@@ -50,6 +53,7 @@ impl Source {
             3 => Self::Doorbell(place),
             4 => Self::Process(place),
             5 => Self::Peer(place.session),
+            6 => Self::RunDir,
             _ => return None,
         })
     }

@@ -219,10 +219,12 @@ pub struct Endpoint {
     path: PathBuf,
     // Which socket at `path` is ours.
     inode: (u64, u64),
+    // To take the name again by.
+    admission: Admission,
     // Whose: a child of fork removes nothing.
     pid: Pid,
     // Held until the socket's file is gone.
-    _lock: OwnedFd,
+    lock: OwnedFd,
 }
 
 /// Whether somebody serves an endpoint.
@@ -390,6 +392,16 @@ impl Endpoint {
         service: ServiceName,
         admission: &Admission,
     ) -> Result<Self, BindError> {
+        Self::bind_by(run_dir, service, admission, None)
+    }
+
+    /// With the lock that is held already, if so.
+    fn bind_by(
+        run_dir: &Path,
+        service: ServiceName,
+        admission: &Admission,
+        held: Option<OwnedFd>,
+    ) -> Result<Self, BindError> {
         prepare_for(run_dir, admission)?;
         let path = socket_path(run_dir, service);
         let system = |source| BindError::System { path: path.clone(), source };
@@ -398,7 +410,10 @@ impl Endpoint {
             return Err(BindError::PathTooLong { path, len });
         }
         let address = SocketAddrUnix::new(&path).map_err(system)?;
-        let lock = lock(&lock_path(run_dir, service), service)?;
+        let lock = match held {
+            Some(held) => held,
+            None => lock(&lock_path(run_dir, service), service)?,
+        };
         remove_stale(&path)?;
         let socket = seqpacket().map_err(system)?;
         // Before bind the mode of the socket is the mode of the file that bind makes, so that there is
@@ -408,8 +423,9 @@ impl Endpoint {
         let stat = no_follow(&path).map_err(system)?;
         let inode = (stat.st_dev, stat.st_ino);
         let _kept = [&socket, &lock].map(|fd| Kept::descriptor(fd.as_fd()));
-        let endpoint = Self { _kept, socket, service, path, inode, pid: getpid(), _lock: lock };
-        endpoint.open_to(admission)?;
+        let (pid, admission) = (getpid(), admission.clone());
+        let endpoint = Self { _kept, socket, service, path, inode, admission, pid, lock };
+        endpoint.open_to(&endpoint.admission)?;
         let listens = endpoint.set_backlog(BACKLOG);
         listens.map_err(|source| BindError::System { path: endpoint.path.clone(), source })?;
         Ok(endpoint)
@@ -430,6 +446,41 @@ impl Endpoint {
         }
         rustix::fs::chmodat(CWD, &self.path, admission.socket_mode(), AtFlags::empty())
             .map_err(failed)
+    }
+
+    /// Whether clients find it by its name: its socket and its lock are where they were made.
+    pub fn is_in_place(&self) -> bool {
+        self.is_socket_in_place() && self.holds_lock()
+    }
+
+    /// Takes the name again, when its socket or its lock is gone or another file has their names, and listens there;
+    /// makes the run directory again, too. Who waits at the old socket is turned away, and comes again.
+    ///
+    /// # Errors
+    /// As [`Endpoint::bind`]: somebody else may have taken the name meanwhile. This one is as it was then.
+    pub fn take_place(&mut self) -> Result<(), BindError> {
+        let Some(run_dir) = self.path.parent() else { return Ok(()) };
+        let system = |source: std::io::Error| BindError::System {
+            path: self.path.clone(),
+            source: Errno::from_io_error(&source).unwrap_or(Errno::INVAL),
+        };
+        let held =
+            if self.holds_lock() { Some(self.lock.try_clone().map_err(system)?) } else { None };
+        *self = Self::bind_by(run_dir, self.service, &self.admission, held)?;
+        Ok(())
+    }
+
+    fn holds_lock(&self) -> bool {
+        let path = self.path.parent().map(|dir| lock_path(dir, self.service));
+        let named = path.and_then(|path| no_follow(&path).ok());
+        let held = rustix::fs::fstat(&self.lock).ok();
+        named
+            .zip(held)
+            .is_some_and(|(named, held)| (named.st_dev, named.st_ino) == (held.st_dev, held.st_ino))
+    }
+
+    fn is_socket_in_place(&self) -> bool {
+        no_follow(&self.path).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == self.inode)
     }
 
     /// Has so many connections wait to be accepted at most, and one more: the next is turned away with
@@ -483,7 +534,7 @@ impl Drop for Endpoint {
             return;
         }
         // The lock is still held, so that nobody honest has put another socket there.
-        if no_follow(&self.path).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == self.inode) {
+        if self.is_socket_in_place() {
             let _ = rustix::fs::unlink(&self.path);
         }
     }

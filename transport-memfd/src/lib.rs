@@ -11,7 +11,7 @@
 //! region · snapshot · lease    memory that one process writes, or nobody any more; whether a peer still has it
 //! doorbell · life · poll       waking, noticing death, waiting for descriptors
 //! pass · reaper · peer         descriptors and who sent them
-//! endpoint                     the name on disk
+//! endpoint · notify            the name on disk; that it is gone
 //! fork                         what a child has of its parent's
 //! link · watch                 all of it as one end of a session: the core's `Port`; who waits for a board
 //! ready                        waiting for a descriptor in a tokio runtime (feature `tokio`)
@@ -41,6 +41,7 @@ pub mod life;
 pub mod link;
 mod mapping;
 pub mod memory;
+pub mod notify;
 pub mod object;
 #[cfg(feature = "observe")]
 pub mod observe;

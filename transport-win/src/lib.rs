@@ -11,7 +11,7 @@
 //! region · snapshot                        memory that one process writes; memory that nobody writes any more
 //! doorbell · life · poll                   waking, noticing death, waiting for handles
 //! peer · reaper · pipe · pass              who the peer is; messages, and the handles that come with them
-//! endpoint · fork                          the name; nothing: there is no fork
+//! endpoint · fork · notify                 the name; nothing: there is no fork, and no file to lose
 //! link · watch                             all of it as one end of a session: the core's `Port`; who waits for a board
 //! ready                                says that no tokio runtime waits for a handle (feature `tokio`)
 //! observe                                  sessions of other processes: none (feature `observe`)
@@ -38,6 +38,7 @@ pub mod life;
 pub mod link;
 mod mapping;
 pub mod memory;
+pub mod notify;
 pub mod object;
 #[cfg(feature = "observe")]
 pub mod observe;

@@ -53,7 +53,8 @@ impl Conversation {
             // It goes through a smaller lane too, if there is no memory for a larger one.
             let _ = self.grow(wanted);
         }
-        if self.owed_charge.extend(bytes.len() as u64).is_err() {
+        if let Err(over) = self.owed_charge.extend(bytes.len() as u64) {
+            self.note_over_quota(&over);
             return self.respond(id, Status::Short, &[]);
         }
         self.trace.begin(id, || self.link.now());
@@ -83,7 +84,8 @@ impl Conversation {
     #[inline(never)]
     fn respond_otherwise(&mut self, id: u64, status: Status, bytes: &[u8]) -> Result<(), Ended> {
         // It may have to be kept until there is room.
-        if self.owed_charge.extend(bytes.len() as u64).is_err() {
+        if let Err(over) = self.owed_charge.extend(bytes.len() as u64) {
+            self.note_over_quota(&over);
             return self.respond(id, Status::Short, &[]);
         }
         self.respond_or_keep(id, status, bytes)?;
@@ -150,7 +152,9 @@ impl Conversation {
         what: Attachable,
         otherwise: Status,
     ) -> Result<(), Ended> {
-        if what.memory().is_some_and(|memory| self.link.lend(memory).is_err()) {
+        let lent = what.memory().map(|memory| self.link.lend(memory).map(|_| ()));
+        if let Some(Err(shortage)) = lent {
+            self.incident.get_or_insert(Offence::Short(shortage));
             return self.respond(id, otherwise, &[]);
         }
         self.trace.begin(id, || self.link.now());

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bellwire_core::lane::{Armed, Lanes, PushError, Record, Wake};
-use bellwire_core::resize::{self, FollowError, ResizeError, Shortage};
+use bellwire_core::resize::{self, FollowError, ResizeError, Resource, Shortage};
 use bellwire_core::sample::Answering;
 use bellwire_core::serve::{Incoming, ServeMachine};
 use bellwire_core::sync::Ordering;
@@ -25,7 +25,7 @@ use crate::server::workers::{Done, Job, Parcel, Workers};
 use crate::transport::clock;
 use crate::transport::life::LifeLock;
 use crate::transport::link::{Heard, Link};
-use crate::transport::memory::Charge;
+use crate::transport::memory::{Charge, OverQuota};
 use crate::transport::pass::Channel;
 use crate::{Payload, ServerStats, learned, payload};
 use answers::Attachable;
@@ -511,7 +511,8 @@ impl Conversation {
     /// Counts what has arrived of a request in parts. Above the user's quota the rest of it is passed over.
     fn charge_arriving(&mut self) {
         let bytes = if self.serve.is_arriving() { self.arriving.len() as u64 } else { 0 };
-        if self.arriving_charge.resize(bytes).is_err() {
+        if let Err(over) = self.arriving_charge.resize(bytes) {
+            self.note_over_quota(&over);
             self.serve.give_up_arriving();
             self.arriving = Vec::new();
             self.arriving_charge.clear();
@@ -585,12 +586,22 @@ impl Conversation {
         desk: &Desk<'_>,
     ) -> Result<(), Ended> {
         let Handler::Call(handler) = desk.handler else { return Ok(()) };
-        let Ok(charge) = self.share.quota.charge((len + JOB) as u64) else {
-            return self.respond(id, Status::Busy, &[]);
+        let charge = match self.share.quota.charge((len + JOB) as u64) {
+            Ok(charge) => charge,
+            Err(over) => {
+                self.note_over_quota(&over);
+                return self.respond(id, Status::Busy, &[]);
+            }
         };
         let (slot, caller, handler) = (desk.slot, self.caller.unwatched(), handler.clone());
         desk.workers.submit(Job { slot, id, caller, handler, request, charge });
         Ok(())
+    }
+
+    #[cold]
+    fn note_over_quota(&mut self, over: &OverQuota) {
+        let shortage = Shortage { resource: Resource::Quota, bytes: over.bytes, code: 0 };
+        self.incident.get_or_insert(Offence::Short(shortage));
     }
 
     /// The memory of a request. `None` when it cannot be mapped here now.

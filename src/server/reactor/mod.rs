@@ -8,6 +8,7 @@ mod ledger;
 mod log;
 mod pace;
 mod peers;
+mod place;
 mod unread;
 
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use super::{ServerConfig, Shared, Station, system};
 use crate::report::{Layout, Observing, ServerReport};
 use crate::transport::clock;
 use crate::transport::link::Link;
+use crate::transport::notify::Notify;
 use crate::transport::object::AsObject;
 use crate::transport::pass::Channel;
 use crate::transport::poll::{Event, Events, Interest, Poller, Trigger};
@@ -79,6 +81,7 @@ pub(super) struct Reactor {
     log: log::Log,
     /// Answers who asks for counters.
     observing: Handler,
+    notify: Option<Notify>,
 }
 
 /// One connection.
@@ -110,6 +113,7 @@ impl Reactor {
             station.shelf.connect(&shared.bell);
             watch(&mut poller, &station.endpoint, Source::Station(at), Trigger::Level)?;
         }
+        let notify = place::notify(&stations, &mut poller);
         let workers = Workers::start(config.workers, config.max_queued, Arc::clone(&shared.bell));
         let workers = workers.map_err(system("start a worker thread"))?;
         let spin = Spin::new(config.spin);
@@ -124,6 +128,7 @@ impl Reactor {
             stations,
             shared,
             poller,
+            notify,
             workers,
             seats: Slab::new(),
             hot: Vec::new(),
@@ -306,6 +311,7 @@ impl Reactor {
                 }
                 Some(Source::Process(place)) if self.sits(place) => self.depart(place.slot),
                 Some(Source::Peer(pid)) => self.on_process(pid),
+                Some(Source::RunDir) => self.look_after_endpoints(),
                 _ => {}
             }
             if self.greeted >= MOST_GREETED {

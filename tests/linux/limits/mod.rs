@@ -3,6 +3,7 @@
 
 mod connects;
 mod descriptors;
+mod displaced;
 mod exec;
 mod fork;
 mod handlers;

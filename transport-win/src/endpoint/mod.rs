@@ -89,6 +89,19 @@ pub fn pipe_name(run_dir: &Path, service: ServiceName) -> io::Result<String> {
 }
 
 impl Endpoint {
+    /// Whether clients find it by its name: as long as it is there.
+    pub const fn is_in_place(&self) -> bool {
+        true
+    }
+
+    /// Takes the name again.
+    ///
+    /// # Errors
+    /// None: it is never lost.
+    pub const fn take_place(&mut self) -> Result<(), BindError> {
+        Ok(())
+    }
+
     /// Takes the name and listens. Besides this user those who are admitted may connect; nobody from another
     /// machine.
     ///

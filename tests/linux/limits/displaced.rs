@@ -1,0 +1,136 @@
+//! Somebody removes a provider's files, or its run dir, under it.
+
+use std::fs;
+use std::path::Path;
+
+use bellwire::{Client, Offence, RunDir, Server};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+use crate::support::guard::until;
+use crate::support::house::{Dir, patient};
+use crate::support::rogue::RogueListener;
+use crate::support::services::{Echo, echo};
+
+fn serve(run_dir: &RunDir) -> Server {
+    let mut builder = Server::builder(run_dir);
+    builder.serve::<Echo>(echo).unwrap();
+    builder.start().unwrap()
+}
+
+/// A client that finds it by its name.
+fn is_found(run_dir: &RunDir) -> bool {
+    let mut client = Client::<Echo>::with_config(run_dir, patient());
+    client.call(&vec![7]).is_ok_and(|answer| answer == [7])
+}
+
+/// So often was the name taken again.
+fn taken_again(server: &Server) -> usize {
+    let incidents = server.incidents();
+    let taken = |offence: &Offence| *offence == Offence::Displaced { why: None };
+    incidents.iter().filter(|incident| taken(&incident.offence)).count()
+}
+
+/// It is found again after `harm`, says so, and its sessions go on.
+fn outlives(harm: impl FnOnce(&Path)) {
+    let dir = Dir::new();
+    let server = serve(&dir.run_dir);
+    let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
+    assert_eq!(client.call(&vec![1]).unwrap(), [1]);
+    harm(dir.run_dir.path());
+    until("it takes its name again", || taken_again(&server) > 0);
+    assert!(is_found(&dir.run_dir));
+    assert_eq!(client.call(&vec![2]).unwrap(), [2]);
+    let mut builder = Server::builder(&dir.run_dir);
+    assert!(builder.serve::<Echo>(echo).is_err(), "and holds it");
+    assert_eq!(server.stop().lost, 0);
+}
+
+#[test]
+fn a_socket_that_is_removed_is_made_again() {
+    outlives(|dir| fs::remove_file(dir.join("echo.sock")).unwrap());
+}
+
+#[test]
+fn a_lock_that_is_removed_is_taken_again() {
+    outlives(|dir| fs::remove_file(dir.join("echo.lock")).unwrap());
+}
+
+#[test]
+fn a_run_dir_that_is_removed_is_made_again() {
+    outlives(|dir| fs::remove_dir_all(dir).unwrap());
+}
+
+#[test]
+fn a_run_dir_that_is_moved_away_is_made_again() {
+    let elsewhere = Dir::new();
+    outlives(|dir| fs::rename(dir, elsewhere.run_dir.path().join("moved")).unwrap());
+}
+
+#[test]
+fn a_socket_that_another_one_was_moved_over_is_made_again() {
+    outlives(|dir| {
+        let _other = RogueListener::bind(&RunDir::new(dir), "other");
+        fs::rename(dir.join("other.sock"), dir.join("echo.sock")).unwrap();
+    });
+}
+
+#[test]
+fn a_provider_whose_run_dir_cannot_be_made_says_so_and_serves_as_soon_as_it_can() {
+    let dir = Dir::new();
+    let run_dir = RunDir::new(dir.run_dir.path().join("run"));
+    fs::create_dir(run_dir.path()).unwrap();
+    let server = serve(&run_dir);
+    let file = dir.run_dir.path().join("file");
+    fs::write(&file, "").unwrap();
+    renameat_with(CWD, &file, CWD, run_dir.path(), RenameFlags::EXCHANGE).unwrap();
+    until("it says that it is not found", || {
+        server.incidents().iter().any(|incident| {
+            let told = incident.to_string();
+            told.contains("no client finds it") && told.contains("is not a directory")
+        })
+    });
+    assert_eq!(taken_again(&server), 0);
+    fs::remove_file(run_dir.path()).unwrap();
+    until("it is there again", || is_found(&run_dir));
+    assert_eq!(taken_again(&server), 1);
+}
+
+#[test]
+fn one_whose_run_dir_went_with_the_directories_above_it_comes_back_with_them() {
+    let dir = Dir::new();
+    let above = dir.run_dir.path().join("above");
+    let run_dir = RunDir::new(above.join("run"));
+    fs::create_dir_all(run_dir.path()).unwrap();
+    let server = serve(&run_dir);
+    fs::remove_dir_all(&above).unwrap();
+    // It may have made its own again before the one above it went.
+    until("it is gone", || fs::remove_dir_all(&above).is_err() && !above.exists());
+    assert!(!is_found(&run_dir));
+    fs::create_dir(&above).unwrap();
+    until("it is there again", || is_found(&run_dir));
+    assert!(taken_again(&server) > 0);
+}
+
+#[test]
+fn another_provider_that_took_the_name_meanwhile_keeps_it() {
+    let dir = Dir::new();
+    let run_dir = RunDir::new(dir.run_dir.path().join("run"));
+    let [mine, theirs] = ["run", "theirs"].map(|name| dir.run_dir.path().join(name));
+    for dir in [&mine, &theirs] {
+        fs::create_dir(dir).unwrap();
+    }
+    let server = serve(&run_dir);
+    let lock = fs::File::create(theirs.join("echo.lock")).unwrap();
+    lock.lock().unwrap();
+    renameat_with(CWD, &mine, CWD, &theirs, RenameFlags::EXCHANGE).unwrap();
+    until("it is told", || {
+        server.incidents().iter().any(|incident| incident.to_string().contains("served by another"))
+    });
+    assert!(!run_dir.path().join("echo.sock").exists());
+    // Whoever stops removes his socket.
+    drop(lock);
+    fs::write(run_dir.path().join("socket"), "").unwrap();
+    fs::remove_file(run_dir.path().join("socket")).unwrap();
+    until("it takes over", || taken_again(&server) > 0);
+    assert!(is_found(&run_dir));
+}

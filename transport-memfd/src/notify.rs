@@ -1,0 +1,54 @@
+//! Notices that endpoints' files are gone, or others have their names, by
+//! [`inotify(7)`](https://man7.org/linux/man-pages/man7/inotify.7.html): nothing is polled.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
+
+/// What happens to the run directory, or to where it was. Readable when something may have happened.
+#[derive(Debug)]
+pub struct Notify {
+    fd: OwnedFd,
+    run_dir: PathBuf,
+}
+
+impl Notify {
+    /// Watches a run directory. `None` where that cannot be had: what happens there then goes unnoticed.
+    pub fn watch(run_dir: &Path) -> Option<Self> {
+        let fd = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok()?;
+        let notify = Self { fd, run_dir: std::path::absolute(run_dir).ok()? };
+        notify.look().then_some(notify)
+    }
+
+    /// Takes note of what has happened, and goes on watching: the directory, or the nearest one above it that there is. Look
+    /// after this what is where.
+    pub fn take(&self) {
+        let mut room = [MaybeUninit::uninit(); 1024];
+        let mut reader = Reader::new(self.fd.as_fd(), &mut room);
+        while reader.next().is_ok() {}
+        self.look();
+    }
+
+    fn look(&self) -> bool {
+        let itself = WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF | WatchFlags::ONLYDIR;
+        // What is created by others has another's name: only a rename can take ours.
+        let within = WatchFlags::DELETE | WatchFlags::MOVED_FROM | WatchFlags::MOVED_TO;
+        let comes = WatchFlags::CREATE | within;
+        // A directory that is watched already stays so.
+        let watch = |dir: &Path, what| inotify::add_watch(&self.fd, dir, itself | what).is_ok();
+        if watch(&self.run_dir, within) {
+            return true;
+        }
+        let is_above = self.run_dir.ancestors().skip(1).any(|dir| watch(dir, comes));
+        // It may have come meanwhile.
+        watch(&self.run_dir, within) || is_above
+    }
+}
+
+impl AsFd for Notify {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
