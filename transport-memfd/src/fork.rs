@@ -110,7 +110,7 @@ extern "C" fn in_child() {
     for what in kept.iter() {
         match (*what, &nothing) {
             (What::Memory { start, len, is_writable }, _) => {
-                replace_memory(start, len, is_writable)
+                replace_memory(start, len, is_writable);
             }
             // SAFETY: both are open descriptors of the child: the second is that of a thing whose owner has not closed it.
             // What is closed is the child's copy.
