@@ -37,6 +37,7 @@ use crate::transport::clock;
 use crate::transport::doorbell::Event;
 use crate::transport::endpoint::{BindError, Endpoint};
 use crate::transport::fork::Home;
+use crate::transport::memory;
 use crate::{
     Client, HandlerError, Publisher, RunDir, ServeError, ServerStats, Service, ServiceStats,
     Snapshot, Token,
@@ -90,7 +91,8 @@ pub struct ServerConfig {
     /// Who is admitted besides this user and root or the system. Default: nobody. On Linux this decides the group and the
     /// mode of the socket, and of the run dir if it is made, at each start; one that is there must let them pass.
     pub admission: Admission,
-    /// Sessions at once; one more is refused. Default: 16 384.
+    /// Sessions at once; one more is refused. Default: 16 384, or what this process has maps for: 15 358 with the usual
+    /// `vm.max_map_count` of Linux.
     pub max_sessions: usize,
     /// Sessions of one user at once; one more is refused. Default: three quarters of `max_sessions`.
     pub max_sessions_per_user: Option<usize>,
@@ -345,8 +347,9 @@ impl Shared {
 }
 
 impl ServerBuilder {
-    fn new(run_dir: &RunDir, config: ServerConfig) -> Self {
+    fn new(run_dir: &RunDir, mut config: ServerConfig) -> Self {
         let listener = Listener::default();
+        config.max_sessions = Quotas::sessions(config.max_sessions, memory::most_maps());
         let quotas = Quotas::new(&config);
         Self {
             run_dir: run_dir.clone(),

@@ -13,6 +13,9 @@ use crate::transport::peer::User;
 /// Of the memory that this process may have, what all clients together get by default: a quarter. What is counted takes up to
 /// twice as much while it is copied, decoded and allocated anew.
 const POOL_SHARE: u64 = 4;
+/// Maps that a session takes, and what part of all is left to lanes that change, to messages and to the allocator.
+const MAPS_OF_A_SESSION: usize = 4;
+const SPARE_MAPS: usize = 16;
 /// Of a user's quota, what one message or lane may take: an eighth.
 const MESSAGE_SHARE: u64 = 8;
 /// When it is asked for the first time, and the last, whether clients have given back what sessions left that are over:
@@ -66,6 +69,12 @@ impl Quotas {
             looked: Instant::default(),
             look: None,
         }
+    }
+
+    /// The sessions that a process has maps for, out of those that are wanted.
+    pub(super) fn sessions(wanted: usize, maps: Option<usize>) -> usize {
+        let spared = |maps: usize| (maps - maps / SPARE_MAPS) / MAPS_OF_A_SESSION;
+        maps.map_or(wanted, |maps| wanted.min(spared(maps)))
     }
 
     /// Limits for one session that leave other sessions of its user something.
@@ -133,5 +142,17 @@ impl Share {
     /// On whose quota a session's memory is.
     pub(super) fn lender(&self, is_watching: bool) -> Lender {
         Lender { quota: Arc::clone(&self.quota), is_watching }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_has_no_more_sessions_than_it_has_maps_for() {
+        assert_eq!(Quotas::sessions(16_384, Some(65_530)), 15_358);
+        assert_eq!(Quotas::sessions(16_384, Some(262_144)), 16_384);
+        assert_eq!(Quotas::sessions(100, None), 100);
     }
 }

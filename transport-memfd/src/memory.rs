@@ -40,6 +40,12 @@ pub fn limit() -> (u64, Box<dyn Gauge>) {
     }
 }
 
+/// How many maps a process may have ([`vm.max_map_count`](https://docs.kernel.org/admin-guide/sysctl/vm.html)). Above it the
+/// allocator has no memory either. `None` when the system does not tell.
+pub fn most_maps() -> Option<usize> {
+    fs::read_to_string("/proc/sys/vm/max_map_count").ok()?.trim().parse().ok()
+}
+
 /// The memory cgroup with the least limit that this process is in.
 struct Cgroup {
     limit: u64,

@@ -8,6 +8,11 @@ pub use bellwire_transport::{
 };
 use windows_sys::Win32::System::SystemInformation::{GlobalMemoryStatusEx, MEMORYSTATUSEX};
 
+/// How many views a process may have: as many as there is memory for.
+pub const fn most_maps() -> Option<usize> {
+    None
+}
+
 /// The memory that this process may have in bytes: the machine's. Nobody is ended for lack of memory here: an allocation
 /// fails.
 pub fn limit() -> (u64, Box<dyn Gauge>) {
