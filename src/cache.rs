@@ -137,10 +137,13 @@ impl<T: Snapshot> SnapshotCache<T> {
     /// [`RefreshError`]; the last good snapshot stays.
     #[inline]
     pub fn refresh(&mut self) -> Result<Refreshed, RefreshError<T::Error>> {
-        match self.unchanged() {
-            Some(found) => Ok(found),
-            None => self.refresh_changed(),
+        if let (Some(seen), Some(session)) = (self.seen, self.client.session())
+            && session.board().generation() == seen
+            && (session.link().life() == LifeState::Alive || self.look.is_alive(session))
+        {
+            return Ok(if self.held.is_some() { Refreshed::Unchanged } else { Refreshed::Empty });
         }
+        self.refresh_changed()
     }
 
     /// Looks for a newer snapshot, and waits at most for `patience` until the provider has answered: for a session, and for
@@ -153,9 +156,9 @@ impl<T: Snapshot> SnapshotCache<T> {
         &mut self,
         patience: Duration,
     ) -> Result<Refreshed, RefreshError<T::Error>> {
-        match self.unchanged() {
-            Some(found) => Ok(found),
-            None => self.refresh_patiently(patience),
+        match self.refresh()? {
+            found @ (Refreshed::Unchanged | Refreshed::Empty) => Ok(found),
+            found => self.refresh_patiently(found, patience),
         }
     }
 
@@ -226,16 +229,6 @@ impl<T: Snapshot> SnapshotCache<T> {
         self.client.canceller()
     }
 
-    /// What is held, if that is the newest that there is: two loads.
-    #[inline]
-    fn unchanged(&mut self) -> Option<Refreshed> {
-        let (seen, session) = (self.seen?, self.client.session()?);
-        let is_newest = session.board().generation() == seen
-            && (session.link().life() == LifeState::Alive || self.look.is_alive(session));
-        let held = if self.held.is_some() { Refreshed::Unchanged } else { Refreshed::Empty };
-        is_newest.then_some(held)
-    }
-
     #[cold]
     fn refresh_changed(&mut self) -> Result<Refreshed, RefreshError<T::Error>> {
         let found = match self.fetch() {
@@ -248,18 +241,20 @@ impl<T: Snapshot> SnapshotCache<T> {
         found
     }
 
+    /// Goes on after a refresh that found this.
     #[cold]
     fn refresh_patiently(
         &mut self,
+        mut found: Refreshed,
         patience: Duration,
     ) -> Result<Refreshed, RefreshError<T::Error>> {
         let until = clock::now().after(patience);
         let mut changed = None;
         loop {
-            let found = self.refresh()?;
-            // What was here may have been an older one: the newest comes next.
-            let is_outdated = found == Refreshed::Changed && self.unchanged().is_none();
             changed = changed.or(Some(found).filter(|found| *found == Refreshed::Changed));
+            // What was here may have been an older one: the newest comes next.
+            let newest = self.client.open_session().map(|session| session.board().generation());
+            let is_outdated = found == Refreshed::Changed && newest != self.seen;
             let is_over = clock::now() >= until;
             if is_over || !(is_outdated || self.is_awaiting()) {
                 return Ok(changed.unwrap_or(found));
@@ -267,6 +262,7 @@ impl<T: Snapshot> SnapshotCache<T> {
             if self.is_awaiting() {
                 self.wait_for_answer(Some(until))?;
             }
+            found = self.refresh()?;
         }
     }
 
