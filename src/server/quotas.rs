@@ -118,9 +118,11 @@ impl Quotas {
     /// Looks what was given back, if it is time to.
     pub(super) fn reclaim(&mut self, now: Instant) {
         let Some((_, after)) = self.look.filter(|(at, _)| now >= *at) else { return };
+        let before = self.pool.kept();
         self.look_around(now);
         self.kept = self.pool.kept();
-        let after = after * 8;
+        // Where some was given back there may be more of it.
+        let after = if self.kept < before { FIRST_LOOK } else { after * 8 };
         let goes_on = self.kept > 0 && after <= LAST_LOOK;
         self.look = goes_on.then(|| (now.after(after), after));
     }

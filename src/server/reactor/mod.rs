@@ -188,6 +188,8 @@ impl Reactor {
         self.clients.begin_round();
         while let Some(&slot) = self.hot.get(at) {
             if !self.may_go(slot) {
+                // It may have something to do: another round follows.
+                work += 1;
                 at += 1;
                 continue;
             }
