@@ -11,6 +11,10 @@ use crate::{Executed, OwnMemory, PeerFault, PeerMemory};
 /// Requests that may wait for an answer at once, counted from the oldest unanswered one.
 pub const MAX_WINDOW: usize = 1 << 16;
 
+/// Parts of answers, and answers that nobody waits for, that are taken at a time: a peer that sends nothing else extends
+/// no deadline.
+const MOST_UNTOLD: usize = 64;
+
 /// Names one request of a session. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(u64);
@@ -331,7 +335,8 @@ impl CallMachine {
     }
 
     /// What the peer's lane brings next; an answer's payload is copied into `buffer`, which grows as needed and
-    /// never shrinks.
+    /// never shrinks. `None` also after many records of which there is nothing to tell: there is more if
+    /// [`Lanes::has_untaken`] says so.
     ///
     /// # Errors
     /// [`PeerFault`]: the session is poisoned.
@@ -345,8 +350,11 @@ impl CallMachine {
         if let Some((ticket, len)) = self.reply_at_once(lanes, own, peer, buffer) {
             return Ok(Some(Arrival::Reply(Reply::plain(ticket, len))));
         }
-        while self.closed.is_none() {
-            let Some(record) = lanes.peek(peer)? else { return Ok(None) };
+        for _ in 0..MOST_UNTOLD {
+            if self.closed.is_some() {
+                break;
+            }
+            let Some(record) = lanes.peek(peer)? else { break };
             let attached = match record.kind {
                 Kind::Response => false,
                 Kind::Trim if self.arriving.is_some() => return Err(unexpected(&record)),

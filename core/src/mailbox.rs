@@ -54,7 +54,10 @@ impl<F> Mailbox<F> {
     pub fn take_in(&mut self, bytes: &[u8], mut descriptors: Vec<F>) -> Result<(), Rejected<F>> {
         let fault = |why| PeerFault::Control { len: bytes.len(), fds: descriptors.len(), why };
         let Ok(message) = Message::parse(bytes, descriptors.len()) else {
-            let fault = fault("it is no control message");
+            let fault = fault(match bytes {
+                [] => "it is empty",
+                _ => "it is no control message",
+            });
             return Err(Rejected { fault, descriptors });
         };
         let why = match (&message, descriptors.len()) {

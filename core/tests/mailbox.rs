@@ -174,7 +174,7 @@ fn what_is_no_message_is_a_lie() {
     odd[12..16].copy_from_slice(&5000_u32.to_le_bytes());
     for bytes in [&[][..], b"x", b"GET / HTTP/1.1", &unknown, &odd] {
         let lie = Mailbox::<u32>::new(LIMITS).take_in(bytes, Vec::new()).unwrap_err();
-        let why = "it is no control message";
+        let why = if bytes.is_empty() { "it is empty" } else { "it is no control message" };
         assert_eq!(lie.fault, PeerFault::Control { len: bytes.len(), fds: 0, why });
     }
 }

@@ -85,6 +85,7 @@ impl Model {
                 at: self.head,
                 published: self.tail - self.head,
                 to_end: SIZE - offset,
+                size: SIZE,
                 limit: self.limit,
             };
             let valid = rules::header(bytes, place)?;

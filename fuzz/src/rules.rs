@@ -22,6 +22,8 @@ pub(crate) struct Place {
     pub(crate) published: u64,
     /// From there to the lane's end.
     pub(crate) to_end: u64,
+    /// The lane's size.
+    pub(crate) size: u64,
     /// The longest message.
     pub(crate) limit: u64,
 }
@@ -35,7 +37,7 @@ impl Valid {
 
 /// Rule 3 of a reader.
 pub(crate) fn header(bytes: &[u8; 16], place: Place) -> Result<Valid, PeerFault> {
-    let Place { at, published, to_end, limit } = place;
+    let Place { at, published, to_end, size, limit } = place;
     let len = u32::from_le_bytes(*bytes[0..].first_chunk().unwrap());
     let (code, flags) = (bytes[4], bytes[5]);
     let status = u16::from_le_bytes(*bytes[6..].first_chunk().unwrap());
@@ -59,7 +61,7 @@ pub(crate) fn header(bytes: &[u8; 16], place: Place) -> Result<Valid, PeerFault>
     }
     let fits = match kind {
         Kind::Request | Kind::Response => len > 0 || !valid.more,
-        Kind::Pad => valid.size() == to_end,
+        Kind::Pad => valid.size() == to_end && to_end < size / 2,
         _ => len == 0,
     };
     if fits { Ok(valid) } else { Err(PeerFault::Unexpected { at, kind: code }) }

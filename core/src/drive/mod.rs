@@ -491,7 +491,10 @@ impl<P: Port> Drive<P> {
                     self.commit();
                 }
                 Some(Arrival::Trimmed) => self.trims = self.trims.saturating_sub(1),
-                None => return Ok(None),
+                None => {
+                    self.unread = self.calls.closed().is_none() && self.lanes.has_untaken();
+                    return Ok(None);
+                }
             }
         }
         self.unread = true;

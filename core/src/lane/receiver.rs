@@ -261,7 +261,9 @@ impl Receiver {
                 // Else a message need never end.
                 more && len == 0
             }
-            Kind::Pad => record_len(len) != to_end,
+            // A record that does not fit before the lane's end is shorter than half of it. So a pad is never followed by
+            // another one, and what lies between them counts.
+            Kind::Pad => record_len(len) != to_end || 2 * to_end >= self.ring.size(),
             Kind::Switch | Kind::Attach | Kind::Cancel | Kind::Bye | Kind::Trim => len != 0,
         };
         if out_of_place {

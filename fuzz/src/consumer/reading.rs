@@ -130,7 +130,8 @@ impl Reading {
     /// After a header was served.
     pub(super) fn header_served(&mut self, bytes: &[u8; 16]) {
         let [to_end, published] = self.room();
-        let place = Place { at: self.at, published, to_end, limit: self.terms.message.bytes };
+        let (size, limit) = (self.epoch.size.size(), self.terms.message.bytes);
+        let place = Place { at: self.at, published, to_end, size, limit };
         let valid = match rules::header(bytes, place) {
             Ok(valid) => valid,
             Err(lie) => return self.lie = Some(lie),

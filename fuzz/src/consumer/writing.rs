@@ -85,7 +85,7 @@ impl Writing {
             self.written + record + reserve - taken <= size,
             "what was not read is overwritten"
         );
-        assert!(kind == Kind::Pad || record <= size / 2 - SWITCH_RESERVE, "a record too long");
+        assert!(record <= size / 2 - SWITCH_RESERVE, "a record or a pad too long");
         match kind {
             Kind::Bye => self.is_closed = true,
             Kind::Switch => {
