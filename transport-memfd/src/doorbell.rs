@@ -8,7 +8,7 @@ use bellwire_core::Instant;
 use bellwire_core::sync::{AtomicBool, AtomicU32, Ordering};
 use bellwire_core::wire::Doorbell;
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::Stat;
+use rustix::fs::{AtFlags, Statx, StatxFlags, statx};
 use rustix::io::{Errno, IoSliceMut, ReadWriteFlags, preadv2};
 use rustix::thread::futex::{
     Flags, Wait, WaitFlags, WaitPtr, WaitvFlags, wait as futex_wait, waitv, wake as futex_wake,
@@ -214,9 +214,14 @@ impl Eventfd {
 
 /// Whether this is an eventfd. It is written only if it has no type, as what has no file behind it: what has one, a
 /// socket or a pipe might block. Of those only an eventfd takes a number of 8 bytes; adding 0 to it does nothing.
+///
+/// `fstat(2)` would ask a FUSE file's server, which need not answer. `AT_STATX_DONT_SYNC` asks nobody: the type of an open
+/// file is known ([`statx(2)`](https://man7.org/linux/man-pages/man2/statx.2.html), Linux 4.11). Neither poll nor `preadv2`
+/// does for it: FUSE's poll asks, too, and a read at the file's position waits for whoever else reads there.
 fn is_eventfd(fd: BorrowedFd<'_>) -> bool {
-    let has_no_type = |stat: Stat| stat.st_mode & TYPE == 0;
-    rustix::fs::fstat(fd).is_ok_and(has_no_type)
+    let has_no_type = |stat: Statx| u32::from(stat.stx_mode) & TYPE == 0;
+    statx(fd, c"", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE)
+        .is_ok_and(has_no_type)
         && matches!(rustix::io::write(fd, &0_u64.to_ne_bytes()), Ok(8))
 }
 

@@ -3,12 +3,14 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::PAGE_SIZE;
 pub use bellwire_transport::{ObserveError, PageMap};
+use rustix::fs::{AtFlags, MemfdFlags, Mode, OFlags, StatxFlags, memfd_create, open, statx};
+use rustix::io::Errno;
 
 use crate::region::PeerRegion;
 
@@ -27,18 +29,21 @@ enum Source {
     Copied(File, u64),
 }
 
-/// The pages that processes have mapped, of all processes whose maps this one may read; the others are passed over.
+/// The pages that processes have mapped, of all processes whose maps this one may read; the others are passed over, and so
+/// is what has the name of a page and is no memfd.
 ///
 /// # Errors
-/// [`ObserveError::List`] when `/proc` cannot be read.
+/// [`ObserveError::List`] when `/proc` cannot be read, or this process lacks a descriptor.
 pub fn pages() -> Result<Vec<PageMap>, ObserveError> {
+    let device = memfds().map_err(|source| ObserveError::List(source.into()))?;
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").map_err(ObserveError::List)? {
         let name = entry.map_err(ObserveError::List)?.file_name();
         let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
         // It may have ended, or be another user's.
         let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-        found.extend(maps.lines().filter_map(|line| parse(pid, line)));
+        let pages = maps.lines().filter_map(|line| parse(pid, line));
+        found.extend(pages.filter(|page| page.object.0 == device));
     }
     Ok(found)
 }
@@ -58,13 +63,19 @@ impl View {
     pub fn open(page: &PageMap) -> Result<Self, ObserveError> {
         let (from, to) = page.range;
         let path = format!("/proc/{}/map_files/{from:x}-{to:x}", page.pid);
-        let file = match File::open(path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-                return Self::copying(page);
-            }
+        // Whatever is mapped there now. It is not opened before it is known to be a memfd: a FUSE file asks its server then,
+        // which need not answer.
+        let found = match open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+            Ok(found) => found,
+            Err(Errno::ACCESS | Errno::PERM) => return Self::copying(page),
             Err(_) => return Err(ObserveError::Gone),
         };
+        if device(found.as_fd()) != memfds() {
+            return Err(ObserveError::Gone);
+        }
+        let path = format!("/proc/self/fd/{}", found.as_raw_fd());
+        let file = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+        let file = file.map_err(|_| ObserveError::Gone)?;
         let region = PeerRegion::check_and_map(file.as_fd(), PAGE_SIZE);
         region.map(|region| Self(Source::Mapped(region))).map_err(|_| ObserveError::Gone)
     }
@@ -95,6 +106,18 @@ impl View {
             }
         }
     }
+}
+
+/// The device of all memfds: the kernel keeps them in a file system of its own, where nobody else puts a file.
+fn memfds() -> Result<u64, Errno> {
+    device(memfd_create("bellwire-device", MemfdFlags::CLOEXEC)?.as_fd())
+}
+
+/// The device of what is open there, without asking anybody for it.
+fn device(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = statx(fd, c"", flags, StatxFlags::TYPE)?;
+    Ok(u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor))
 }
 
 /// `7f00-7f01 rw-s 00000000 00:01 2051      /memfd:bellwire-page-client-echo-1 (deleted)`

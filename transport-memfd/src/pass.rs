@@ -13,7 +13,7 @@ use rustix::net::{
 };
 
 use crate::fork::Kept;
-use crate::reaper;
+use crate::{clock, poll, reaper};
 
 /// The most descriptors that one message can carry: the kernel's limit, `SCM_MAX_FD`.
 pub const MAX_FDS: usize = 253;
@@ -142,7 +142,8 @@ pub fn send(sock: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Resul
     }
 }
 
-/// Receives one message of at most `buf.len()` bytes and `max_fds` descriptors.
+/// Receives one message of at most `buf.len()` bytes and `max_fds` descriptors. It may have no bytes: no honest peer sends
+/// such a one.
 ///
 /// # Errors
 /// [`ReceiveError`]; every descriptor that came went to the reaper.
@@ -179,8 +180,8 @@ fn receive_with(
     if message.flags.contains(ReturnFlags::TRUNC) {
         return Err(ReceiveError::TooLong { room });
     }
-    // The end of the stream. A message without bytes, which no honest peer sends, looks the same.
-    if received.len == 0 {
+    // The end of the stream. A message without bytes, which no honest peer sends, looks the same but for this.
+    if received.len == 0 && received.fds.is_empty() && has_ended(sock) {
         return Err(ReceiveError::Closed);
     }
     let count = received.fds.len();
@@ -221,6 +222,12 @@ pub fn receive_or_leave(
             _ => return peeked,
         }
     }
+}
+
+/// Whether the peer sends nothing more. So says a socket as soon as a receive can meet its end; what lies in it before that
+/// is not seen then, of a peer that leaves.
+fn has_ended(sock: BorrowedFd<'_>) -> bool {
+    poll::wait(&mut [poll::hung_up(sock)], Some(clock::now())).map_or(true, poll::Ready::any)
 }
 
 /// Whether no message lies in the socket, not even one without bytes. `false` if that cannot be told.
@@ -388,9 +395,22 @@ mod tests {
             rustix::net::recv(&near, &mut [0_u8; 1], RecvFlags::DONTWAIT).unwrap();
             assert!(is_empty(near.as_fd()));
         }
+        let other = crate::doorbell::Eventfd::create().unwrap();
+        for fds in [&[][..], &[other.as_fd(), other.as_fd()]] {
+            for receive in [receive, receive_or_leave] {
+                send(far.as_fd(), b"", fds).unwrap();
+                let received = receive(near.as_fd(), &mut [0; 8], 4).unwrap();
+                assert_eq!((received.len, received.count()), (0, fds.len()));
+                let none = receive(near.as_fd(), &mut [0; 8], 4).unwrap_err();
+                assert_eq!(none, ReceiveError::WouldBlock, "it was taken");
+            }
+        }
         send(far.as_fd(), b"", &[]).unwrap();
         drop(far);
         assert!(!is_empty(near.as_fd()), "before the end");
+        for receive in [receive, receive_or_leave] {
+            assert_eq!(receive(near.as_fd(), &mut [0; 8], 4).unwrap_err(), ReceiveError::Closed);
+        }
         rustix::net::recv(&near, &mut [0_u8; 1], RecvFlags::DONTWAIT).unwrap();
         assert!(is_empty(near.as_fd()), "at the end");
     }

@@ -1,7 +1,7 @@
 //! A TCP socket that lingers, wherever a peer can put one: its `close` would block for longer than these tests wait.
 //! Neither the reactor nor a client's thread closes it.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::channel;
 use std::thread;
 
@@ -10,7 +10,8 @@ use bellwire_core::wire::{Header, Hello, Kind, Message, Role, Status};
 
 use super::impostor::{lingering_socket, pipe};
 use super::passing::Passing;
-use crate::support::guard::PATIENCE;
+use crate::support::fuse::Silent;
+use crate::support::guard::{PATIENCE, until};
 use crate::support::house::{Dir, House, patient};
 use crate::support::memory::Draft;
 use crate::support::rogue::{Rogue, RogueListener, RogueSession, encode, welcome};
@@ -194,6 +195,16 @@ fn pass(mut rogue: RogueSession, mut passing: Passing) -> RogueSession {
 /// A client that is sent this with WELCOME says what is wrong, at once.
 #[track_caller]
 fn holds_up_no_client(doorbell: Doorbell, fds: fn(u64) -> Vec<OwnedFd>) {
+    holds_up_no_client_with(doorbell, fds, &[]);
+}
+
+/// The same, with descriptors that this end goes on holding.
+#[track_caller]
+fn holds_up_no_client_with(
+    doorbell: Doorbell,
+    fds: fn(u64) -> Vec<OwnedFd>,
+    lent: &[BorrowedFd<'_>],
+) {
     const SESSION: u64 = 7;
     let dir = Dir::new();
     let listener = RogueListener::bind(&dir.run_dir, "echo");
@@ -213,9 +224,11 @@ fn holds_up_no_client(doorbell: Doorbell, fds: fn(u64) -> Vec<OwnedFd>) {
     let fds = fds(SESSION);
     let bytes = encode(
         &Message::Welcome(bellwire_core::wire::Welcome { doorbell, ..welcome(SESSION) }),
-        fds.len(),
+        fds.len() + lent.len(),
     );
-    send(&rogue, &bytes, fds);
+    let all: Vec<_> = fds.iter().map(AsFd::as_fd).chain(lent.iter().copied()).collect();
+    rogue.send_bytes(&bytes, &all);
+    drop(fds);
     drop(rogue);
     go.send(()).unwrap();
     let state = told.recv_timeout(PATIENCE).expect("the client is held up");
@@ -253,4 +266,30 @@ pub(super) mod of_clients {
             vec![server_page(it), Draft::lane().make(), board(), lingering_socket()]
         });
     } }
+}
+
+/// Looking at it, and not only closing it, would wait for the file's server.
+#[test]
+fn a_file_whose_server_never_answers_holds_up_no_reactor() {
+    let Some(silent) = Silent::new(c"file") else { return };
+    holds_up_no_reactor(ServerConfig::default(), rung_by_eventfd, |_, (rogue, session)| {
+        let (page, lane) = (page(session), Draft::lane().make());
+        rogue.attach(session, &[page.as_fd(), lane.as_fd(), silent.as_fd()]);
+        rogue
+    });
+    is_closed(silent);
+}
+
+#[test]
+fn a_file_whose_server_never_answers_holds_up_no_client() {
+    let Some(silent) = Silent::new(c"file") else { return };
+    let fds = |it| vec![server_page(it), Draft::lane().make(), board()];
+    holds_up_no_client_with(Doorbell::Eventfd, fds, &[silent.as_fd()]);
+    is_closed(silent);
+}
+
+/// The file's server answers from now on. A process that ends before that would wait for itself.
+fn is_closed(silent: Silent) {
+    drop(silent);
+    until("the reaper is done", || bellwire_memfd::reaper::backlog() == 0);
 }

@@ -1,5 +1,6 @@
 //! What several modules need: what all systems share, and what only Linux has.
 
+pub(crate) mod fuse;
 pub(crate) mod kernel;
 pub(crate) mod memory;
 pub(crate) mod pair;

@@ -331,3 +331,21 @@ fn the_doorbell_can_be_changed_when_its_eventfd_is_there() {
     evented.choose_doorbell(Doorbell::Eventfd).unwrap();
     assert!(evented.event().is_some_and(|eventfd: &Eventfd| !eventfd.drain()));
 }
+
+/// It looks like the end of the socket, and keeps it readable.
+#[test]
+fn an_empty_message_is_a_lie_and_is_taken_off_the_socket() {
+    for fds in [0, 1, 16] {
+        let (mut waiter, ringer) = links(Doorbell::Socket, Doorbell::Futex);
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        pass::send(ringer.socket(), b"", &vec![writer.as_fd(); fds]).unwrap();
+        drop(writer);
+        assert_eq!(waiter.park(until_data(0)), Woken::PeerGone);
+        let why = "it is empty";
+        assert_eq!(waiter.fault(), Some(PeerFault::Control { len: 0, fds, why }));
+        // None of its descriptors is left anywhere.
+        assert!(poll::wait_readable(&[reader.as_fd()], patience()).unwrap().is(0));
+        let none = pass::receive(waiter.socket(), &mut [0; MAX_CONTROL], 0).unwrap_err();
+        assert_eq!(none, pass::ReceiveError::WouldBlock);
+    }
+}

@@ -10,6 +10,7 @@
 mod child;
 mod doorbell;
 mod endpoint;
+mod fuse;
 mod life;
 mod link;
 mod pass;

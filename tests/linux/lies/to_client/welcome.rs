@@ -114,6 +114,7 @@ mod shapes {
     use super::*;
 
     rows! { welcome_fails {
+        nothing("0 bytes", |it| it.bytes.clear());
         one_byte("1 bytes", |it| it.bytes.truncate(1));
         half_a_prefix("4 bytes", |it| it.bytes.truncate(4));
         without_its_last_byte("63 bytes where 64", |it| it.bytes.truncate(63));

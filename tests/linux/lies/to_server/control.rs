@@ -54,6 +54,9 @@ mod bytes {
     use super::*;
 
     rows! { is_a_lie {
+        nothing(b"", 0);
+        nothing_with_a_descriptor(b"", 1);
+        nothing_with_more_descriptors_than_any_message_has(b"", 20);
         one_byte(b"B", 0);
         half_a_prefix(b"BWC1", 0);
         a_prefix_without_its_last_byte(&plain(&Message::Ring)[..7], 0);

@@ -48,6 +48,7 @@ mod shapes {
     use super::*;
 
     rows! { breaks_the_protocol {
+        nothing(b"", "0 bytes");
         one_byte(b"B", "1 bytes");
         half_a_prefix(b"BWC1", "4 bytes");
         another_protocol(b"SSH-2.0-OpenSSH_9.9\r\n", "not a Bellwire peer");
@@ -169,7 +170,6 @@ mod dropped {
         as_many_descriptors_as_there_can_be(&honest(), 253);
         one_byte_more_than_a_message_can_have(&[b'x'; 513], 0);
         sixty_thousand_bytes(&[b'x'; 60_000], 0);
-        no_bytes_at_all(&[], 0);
     } }
 
     #[track_caller]
