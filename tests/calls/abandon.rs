@@ -171,8 +171,11 @@ fn a_batch_is_handled_to_its_end_while_the_server_waits() {
     let gate = house.gate();
     let (server, _dir) = house.into_server();
     let stopping = thread::spawn(move || server.stop());
-    // Refused: it is stopping.
-    until("it is told to stop", || session.call(&9).is_err());
+    // Refused once it is stopping. What comes before that waits for the worker, and is cancelled.
+    until("it is told to stop", || {
+        let refused = session.call_within(&9, Duration::from_millis(20));
+        matches!(refused, Err(CallError::Declined { status: Status::Stopping }))
+    });
     gate.open();
     let (_, answers) = session.wait_batch(PATIENCE).unwrap();
     assert_eq!(answers.unwrap().map(Result::unwrap).collect::<Vec<_>>(), [1, 2, 3]);

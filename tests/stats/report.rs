@@ -27,7 +27,9 @@ fn any_endpoint_tells_the_counters_of_all_services() {
         let report = observer.look().unwrap();
         assert_eq!((report.pid, report.workers), (std::process::id(), 0));
         assert_eq!(observer.provider_pid(), Some(report.pid));
-        assert_eq!((report.max_sessions, report.max_in_flight), (16_384, 1024));
+        // Less where the process has no maps for so many.
+        assert!((1000..=16_384).contains(&report.max_sessions), "{}", report.max_sessions);
+        assert_eq!(report.max_in_flight, 1024);
         assert!(report.started.elapsed().unwrap().as_secs() < 3600);
         let names: Vec<String> =
             report.services.iter().map(|row| row.service.to_string()).collect();

@@ -17,6 +17,9 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::clock;
 
+/// The kernel's number, which the C library has for some systems only.
+const F_SETSIG: libc::c_int = 10;
+
 /// A description of a memfd that no peer gets, by which to ask whether a peer still has another one. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Watch(Arc<OwnedFd>);
@@ -36,13 +39,15 @@ impl Watch {
 
 impl Lent for Watch {
     fn is_returned(&self) -> bool {
-        let lease = |kind: i32| {
-            // SAFETY: the descriptor is open, and F_SETLEASE takes an integer.
-            unsafe { libc::fcntl(self.0.as_raw_fd(), libc::F_SETLEASE, kind) == 0 }
+        let call = |command: libc::c_int, argument: libc::c_int| {
+            // SAFETY: the descriptor is open, and each of these commands takes an integer.
+            unsafe { libc::fcntl(self.0.as_raw_fd(), command, argument) == 0 }
         };
-        let is_granted = lease(libc::F_WRLCK);
+        // Whoever opens the file while this process has the lease has it sent a signal: SIGIO by default, which ends a process
+        // that does not expect it. Nobody minds SIGURG. To give the lease up undoes this.
+        let is_granted = call(F_SETSIG, libc::SIGURG) && call(libc::F_SETLEASE, libc::F_WRLCK);
         if is_granted {
-            lease(libc::F_UNLCK);
+            call(libc::F_SETLEASE, libc::F_UNLCK);
         }
         is_granted
     }
@@ -52,4 +57,39 @@ impl Lent for Watch {
 fn open(memfd: BorrowedFd<'_>, access: OFlags) -> Option<OwnedFd> {
     let path = format!("/proc/thread-self/fd/{}", memfd.as_fd().as_raw_fd());
     rustix::fs::open(path, access | OFlags::CLOEXEC, Mode::empty()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use bellwire_core::sync::{AtomicBool, Ordering};
+    use rustix::fs::MemfdFlags;
+
+    use super::*;
+
+    /// A lease that is held for a microsecond meets somebody who opens the file, by a descriptor that nobody sees.
+    #[test]
+    fn a_peer_that_opens_memory_again_and_again_ends_nobody() {
+        let memfd = rustix::fs::memfd_create("lent", MemfdFlags::CLOEXEC).unwrap();
+        let (watch, passed) = Watch::begin(memfd.as_fd()).unwrap();
+        let unseen = open(passed.as_fd(), OFlags::PATH).unwrap();
+        drop((memfd, passed));
+        let is_over = AtomicBool::new(false);
+        let (mut granted, mut refused) = (0, 0);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    drop(open(unseen.as_fd(), OFlags::RDONLY));
+                }
+            });
+            while granted < 10_000 || refused < 10_000 {
+                let is_returned = watch.is_returned();
+                granted += u32::from(is_returned);
+                refused += u32::from(!is_returned);
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        assert!(watch.is_returned());
+    }
 }

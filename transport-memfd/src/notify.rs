@@ -38,12 +38,20 @@ impl Notify {
         let comes = WatchFlags::CREATE | within;
         // A directory that is watched already stays so.
         let watch = |dir: &Path, what| inotify::add_watch(&self.fd, dir, itself | what).is_ok();
-        if watch(&self.run_dir, within) {
-            return true;
+        let nearest = || {
+            let dirs = self.run_dir.ancestors().enumerate();
+            let what = |above| if above == 0 { within } else { comes };
+            dirs.filter(|(above, dir)| watch(dir, what(*above))).map(|(above, _)| above).next()
+        };
+        // One below the nearest may come before that is watched: until it is the nearest once more.
+        let mut before = None;
+        loop {
+            let now = nearest();
+            if now.is_none_or(|above| above == 0) || now == before {
+                return now.is_some();
+            }
+            before = now;
         }
-        let is_above = self.run_dir.ancestors().skip(1).any(|dir| watch(dir, comes));
-        // It may have come meanwhile.
-        watch(&self.run_dir, within) || is_above
     }
 }
 

@@ -57,7 +57,8 @@ fn a_lock_that_is_removed_is_taken_again() {
 
 #[test]
 fn a_run_dir_that_is_removed_is_made_again() {
-    outlives(|dir| fs::remove_dir_all(dir).unwrap());
+    // The provider may have made it again before all of it is gone.
+    outlives(|dir| drop(fs::remove_dir_all(dir)));
 }
 
 #[test]
@@ -102,7 +103,7 @@ fn one_whose_run_dir_went_with_the_directories_above_it_comes_back_with_them() {
     let run_dir = RunDir::new(above.join("run"));
     fs::create_dir_all(run_dir.path()).unwrap();
     let server = serve(&run_dir);
-    fs::remove_dir_all(&above).unwrap();
+    let _ = fs::remove_dir_all(&above);
     // It may have made its own again before the one above it went.
     until("it is gone", || fs::remove_dir_all(&above).is_err() && !above.exists());
     assert!(!is_found(&run_dir));
