@@ -7,6 +7,8 @@
 //! ```
 
 #[cfg(not(windows))]
+#[allow(unreachable_pub, reason = "which of it is reached depends on the features")]
 pub use bellwire_memfd::*;
 #[cfg(windows)]
+#[allow(unreachable_pub, reason = "which of it is reached depends on the features")]
 pub use bellwire_win::*;
