@@ -277,10 +277,8 @@ impl<T: Snapshot> SnapshotCache<T> {
         if !had_session {
             self.seen = None;
         }
-        // Whose answer is here, and who is not known to have died, is not looked for.
-        let is_here = self.client.session().is_some_and(|session| {
-            session.has_ahead() && session.link().life() == LifeState::Alive
-        });
+        // What was published before its provider died is taken: that it is dead is the next look's to find out.
+        let is_here = self.client.session().is_some_and(|session| session.has_ahead());
         let state = if is_here { State::Ready } else { self.client.refresh() };
         if had_session && state != State::Ready {
             // It died. Told now: one that dies slowly still accepts who looks for its successor, and never answers.

@@ -1,7 +1,8 @@
 //! What a process holds: descriptors, shared memory, threads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 
 use serde::{Deserialize, Serialize};
 
@@ -22,9 +23,15 @@ impl Census {
     /// Of the calling process. What vanishes meanwhile is not counted.
     pub(crate) fn take() -> Self {
         let mut census = Self::default();
+        let mut snapshots = BTreeSet::new();
         for entry in fs::read_dir("/proc/self/fd").into_iter().flatten().flatten() {
-            if let Ok(target) = fs::read_link(entry.path()) {
-                count(&mut census.descriptors, &target.to_string_lossy());
+            let Ok(target) = fs::read_link(entry.path()) else { continue };
+            let target = target.to_string_lossy();
+            // One that was passed has two descriptors more than one that was not.
+            let is_snapshot = target.starts_with("/memfd:bellwire-snapshot");
+            let inode = fs::metadata(entry.path()).map_or(0, |file| file.ino());
+            if !is_snapshot || snapshots.insert(inode) {
+                count(&mut census.descriptors, &target);
             }
         }
         let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();

@@ -48,6 +48,16 @@ struct Own {
     doorbell: Doorbell,
 }
 
+/// What the server is in when a client comes.
+pub(super) struct State<'a> {
+    /// Whether there is a place for another session.
+    pub(super) has_room: bool,
+    /// Descriptors that the server has, by and large.
+    pub(super) held: usize,
+    /// Whether a user's clients are kept out for what others of them did.
+    pub(super) is_unwelcome: &'a dyn Fn(User) -> bool,
+}
+
 /// A client that came in.
 pub(super) struct Arrived {
     pub(super) link: Link,
@@ -90,10 +100,10 @@ impl Greeting {
         session: u64,
         admission: Admission,
         config: &ServerConfig,
-        has_room: bool,
-        held: usize,
+        state: State<'_>,
         quotas: &mut Quotas,
     ) -> Result<Self, Box<TurnedAway>> {
+        let State { has_room, held, is_unwelcome } = state;
         let credentials = match peer::credentials(&channel) {
             Ok(credentials) if config.admission.admits(&credentials, &channel) => credentials,
             found => {
@@ -111,6 +121,15 @@ impl Greeting {
                 return Err(TurnedAway::refused(channel, caller, &refusal));
             }
         };
+        if is_unwelcome(credentials.user()) {
+            let reason = format!(
+                "what clients of {} sent earlier cannot be closed: end the programs whose files do not answer",
+                credentials.user()
+            );
+            let caller = Some(caller(&credentials, session));
+            let refusal = Refuse::new(RefuseCode::Quota, &reason);
+            return Err(TurnedAway::refused(channel, caller, &refusal));
+        }
         if !has_room {
             let reason = format!(
                 "all {} sessions are in use: close some, or raise max_sessions",

@@ -19,7 +19,7 @@ const SPARE_MAPS: usize = 16;
 /// Of a user's quota, what one message or lane may take: an eighth.
 const MESSAGE_SHARE: u64 = 8;
 /// When it is asked for the first time, and the last, whether clients have given back what sessions left that are over:
-/// each time eight times later. After that, when the reactor is awake anyway.
+/// each time eight times later. Besides, when the reactor is awake anyway.
 const FIRST_LOOK: Duration = Duration::from_millis(20);
 const LAST_LOOK: Duration = Duration::from_secs(11);
 /// Of how many pieces of memory of a user it is asked at a time.
@@ -108,10 +108,12 @@ impl Quotas {
         let kept = self.pool.kept();
         if kept > self.kept {
             self.look = Some((now.after(FIRST_LOOK), FIRST_LOOK));
-        } else if kept > 0 && self.look.is_none() && now.since(self.looked) >= FIRST_LOOK {
+        }
+        // To watch memory keeps it, too: who is awake anyway looks.
+        if kept > 0 && now.since(self.looked) >= FIRST_LOOK {
             self.look_around(now);
         }
-        self.kept = kept;
+        self.kept = self.pool.kept();
         self.look.map(|(at, _)| at)
     }
 

@@ -6,7 +6,7 @@
 //! nothing that it could use, and nothing that it could harm.
 //!
 //! A handler ([`pthread_atfork(3)`](https://man7.org/linux/man-pages/man3/pthread_atfork.3.html)) runs in each child before
-//! anything else of it does. Where [`Mapping`](crate::mapping::Mapping)s left holes it puts private memory, zeroed: whatever
+//! anything else of it does. Where mappings left holes it puts private memory, zeroed: whatever
 //! code of the child still looks there finds a peer that says nothing, and not what the child maps there next. In place of
 //! descriptors that tell others that this process lives, it puts one that does nothing: a listening socket or a lock that a
 //! helper held on to would outlive its parent. And it counts: whoever has a [`Home`] knows that it is not there any more.

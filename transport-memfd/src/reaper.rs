@@ -47,6 +47,11 @@ pub fn backlog() -> usize {
     REAPER.backlog()
 }
 
+/// Whether so many closes do not return that nothing more is closed.
+pub fn is_stuck() -> bool {
+    REAPER.is_stuck()
+}
+
 fn close(fd: OwnedFd) {
     // Otherwise one socket with a linger time of hours would hold up all that come after it. Other
     // descriptors refuse this, which is fine.

@@ -26,3 +26,8 @@ pub fn reap_all(handles: impl IntoIterator<Item = OwnedHandle>) {
 pub fn backlog() -> usize {
     REAPER.backlog()
 }
+
+/// Whether so many closes do not return that nothing more is closed.
+pub fn is_stuck() -> bool {
+    REAPER.is_stuck()
+}

@@ -59,6 +59,11 @@ impl<H: Send> Reaper<H> {
         state.waiting.len() + state.closing
     }
 
+    /// Whether so many closes do not return that nothing more is closed.
+    pub fn is_stuck(&self) -> bool {
+        self.lock().closing >= MAX_THREADS
+    }
+
     fn start(&'static self, state: &mut State<H>) -> bool {
         let thread = thread::Builder::new().name("bellwire-reaper".into());
         let started = thread.spawn(move || self.run()).is_ok();
@@ -150,6 +155,11 @@ mod tests {
         drop(may_close);
         was_closed.recv_timeout(Duration::from_secs(60)).unwrap();
         wait_until(|| REAPER.backlog() == MAX_THREADS - 1);
+        assert!(!REAPER.is_stuck());
+        let (handle, may_close, was_closed) = handle();
+        REAPER.reap(handle);
+        wait_until(|| REAPER.is_stuck());
+        stuck.push((may_close, was_closed));
         for (may_close, was_closed) in stuck {
             drop(may_close);
             was_closed.recv_timeout(Duration::from_secs(60)).unwrap();

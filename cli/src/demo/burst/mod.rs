@@ -13,6 +13,7 @@ mod message;
 mod served;
 mod stage;
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use bellwire::cgroups::{CgroupsSnapshot, Index};
@@ -24,6 +25,7 @@ use crate::exit::{Failure, chain};
 use crate::out;
 pub(super) use arrivals::Arrivals;
 pub(super) use figures::{Burst, LaneChange, LaneSpan, SessionFigures, Shown};
+use held::Memory;
 use line::Line;
 pub(super) use served::Handler;
 use stage::StageClient;
@@ -35,6 +37,10 @@ pub(super) const SNAPSHOTS: [usize; 3] = [16, 100_000, 16];
 pub(super) const LONGEST: usize = 16 << 20;
 /// How long a snapshot may take. An unoptimized build on a busy machine needs many seconds for a large one.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How long memory may take to be given back at the end, and how often that is looked at.
+const REST: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_millis(20);
 
 /// How messages grow on the first session, and what the second one gets of that.
 const GROWTH: [Step; 9] = [
@@ -124,8 +130,20 @@ impl BurstClient {
             line.trim()?;
         }
         burst.snapshots.push(self.show(3, few_again, cache, tally)?);
-        burst.shared.after = self.stage.held()?;
+        burst.shared.after = self.rest(burst.shared.before)?;
         Ok(())
+    }
+
+    /// What is held when the provider has seen that what it passed was given back, which it watches until then.
+    fn rest(&mut self, before: Memory) -> Result<Memory, Trouble> {
+        let until = Instant::now() + REST;
+        loop {
+            let now = self.stage.held()?;
+            if now.pieces <= before.pieces || Instant::now() >= until {
+                return Ok(now);
+            }
+            thread::sleep(LOOK);
+        }
     }
 
     /// Has this machine's cgroups published again, and waits for them.
