@@ -49,6 +49,7 @@ struct Own {
 }
 
 /// What the server is in when a client comes.
+#[derive(Clone, Copy)]
 pub(super) struct State<'a> {
     /// Whether there is a place for another session.
     pub(super) has_room: bool,

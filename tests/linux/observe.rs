@@ -21,8 +21,15 @@ fn seen<S: Service>(scanner: &mut Scanner, server: &Process) -> Vec<SeenSession>
 }
 
 fn pages<S: Service>(scanner: &mut Scanner, server: &Process) -> [bellwire::observe::SeenPage; 2] {
-    let [session] = seen::<S>(scanner, server).try_into().expect("there is one session");
-    [session.client.unwrap().page, session.server.unwrap().page]
+    // A look at a process whose maps change meanwhile may miss one.
+    let mut pages = None;
+    until("both ends are seen", || {
+        let [session] = seen::<S>(scanner, server).try_into().expect("there is one session");
+        pages = session.client.zip(session.server);
+        pages.is_some()
+    });
+    let (client, server) = pages.unwrap();
+    [client.page, server.page]
 }
 
 /// What the client's page says is what the session says.

@@ -502,8 +502,8 @@ impl Endpoint {
     pub fn accept(&self) -> Result<Option<Channel>, Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         loop {
-            match rustix::net::accept_with(&self.socket, flags) {
-                Ok(connection) => return Ok(Some(connection.into())),
+            match Channel::open(|| rustix::net::accept_with(&self.socket, flags)) {
+                Ok(connection) => return Ok(Some(connection)),
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(error) => return Err(error),
@@ -586,9 +586,9 @@ pub fn connect_trusting(
         return Err(ConnectError::Squatted { path, owner });
     }
     let address = SocketAddrUnix::new(&path).map_err(system)?;
-    let socket = seqpacket().map_err(system)?;
-    match rustix::net::connect(&socket, &address) {
-        Ok(()) => Ok(socket.into()),
+    let channel = Channel::open(seqpacket).map_err(system)?;
+    match rustix::net::connect(channel.arrived(), &address) {
+        Ok(()) => Ok(channel),
         Err(Errno::NOENT | Errno::CONNREFUSED) => Err(ConnectError::Absent { service }),
         Err(Errno::AGAIN) => Err(ConnectError::Busy { service }),
         // A socket of another kind: whatever it is, it is not an endpoint.

@@ -15,7 +15,7 @@
 //! system call of its own, has the holes, and the descriptors.
 
 use std::collections::BTreeSet;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
@@ -75,6 +75,16 @@ impl Kept {
     /// A descriptor by which others see that this process lives.
     pub(crate) fn descriptor(fd: BorrowedFd<'_>) -> Self {
         Self::new(What::Descriptor(fd.as_raw_fd()))
+    }
+
+    /// A descriptor that `open` opens now: no child is made between that and this.
+    pub(crate) fn open<E>(open: impl FnOnce() -> Result<OwnedFd, E>) -> Result<(Self, OwnedFd), E> {
+        Home::here();
+        let mut kept = lock();
+        let fd = open()?;
+        let what = What::Descriptor(fd.as_raw_fd());
+        kept.insert(what);
+        Ok((Self(what), fd))
     }
 
     fn new(what: What) -> Self {

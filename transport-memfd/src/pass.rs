@@ -271,6 +271,11 @@ fn receive_message(
 }
 
 impl Channel {
+    /// One that `open` opens now: a child of fork has it at no time.
+    pub(crate) fn open<E>(open: impl FnOnce() -> Result<OwnedFd, E>) -> Result<Self, E> {
+        Kept::open(open).map(|(kept, fd)| Self { kept, fd })
+    }
+
     /// Readable as long as there is a message, or the other end is closed: to be waited for.
     pub fn arrived(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()

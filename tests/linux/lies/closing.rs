@@ -142,7 +142,7 @@ rows! { holds_up_no_reactor {
         rogue.put(bye, &[]);
         control(rogue, &Passing::lane().message, 1)
     });
-    of_who_has_been_in_the_handshake_longest(ServerConfig::default(), crowd, |house, mut crowd| {
+    of_who_has_been_in_the_handshake_longest(ServerConfig { handshake_timeout: PATIENCE, ..ServerConfig::default() }, crowd, |house, mut crowd| {
         // The newcomer is seen first, and takes the place of the oldest, on whose socket something lies unread.
         crowd.push(connect(house));
         send(&crowd[0], b"nobody reads this", vec![lingering_socket()]);
