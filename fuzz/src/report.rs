@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use bellwire::{Backend, Message, ServerReport, ServerStats, ServiceName};
+use bellwire::{Backend, Message, ServerReport, ServerStats, ServiceName, User};
 
 /// Before the counters.
 const HEAD: usize = 48;
@@ -63,7 +63,13 @@ impl<'a> Reading<'a> {
         (read.rows, read.columns) = (read.u32(0x28) as usize, read.u32(0x2c) as usize);
         let (rows, columns) = (read.rows, read.columns);
         let are_believed = rows <= MOST && columns <= MOST;
-        let fits = are_believed && bytes.len() == HEAD + 8 * columns + rows * read.row();
+        let end = HEAD + 8 * columns + rows.min(MOST) * read.row();
+        let fits = are_believed
+            && match read.u32(0) {
+                1 => bytes.len() == end,
+                2 => bytes.get(end..).is_some_and(are_incidents),
+                _ => false,
+            };
         let names = || {
             (0..rows).all(|nth| {
                 let at = HEAD + 8 * columns + nth * read.row();
@@ -71,7 +77,7 @@ impl<'a> Reading<'a> {
                 ServiceName::from_field(field).is_ok()
             })
         };
-        (read.u32(0) == 1 && fits && names()).then_some(read)
+        (fits && names()).then_some(read)
     }
 
     /// The length of a service's row.
@@ -94,6 +100,30 @@ impl<'a> Reading<'a> {
             assert_eq!(value, told, "{}", ServerStats::NAMES[nth]);
         }
     }
+}
+
+/// Whether these bytes are incidents by user, and nothing follows: how many users, how many kinds; each user as text, with
+/// its length before it, and a count of each kind.
+fn are_incidents(bytes: &[u8]) -> bool {
+    let number =
+        |bytes: &[u8]| bytes.first_chunk().map(|number| u32::from_le_bytes(*number) as usize);
+    let Some((users, kinds)) = number(bytes).zip(bytes.get(4..).and_then(number)) else {
+        return false;
+    };
+    let mut rest = &bytes[8..];
+    let are_whole = users <= MOST
+        && kinds <= MOST
+        && (0..users).all(|_| {
+            let Some(len) = number(rest) else { return false };
+            let Some(text) = rest.get(4..).and_then(|rest| rest.get(..len)) else { return false };
+            let is_user = std::str::from_utf8(text).is_ok_and(|text| {
+                text.is_empty() || text.strip_prefix("uid ").unwrap_or(text).parse::<User>().is_ok()
+            });
+            let next = rest.get(4 + len + 8 * kinds..);
+            rest = next.unwrap_or_default();
+            is_user && next.is_some()
+        });
+    are_whole && rest.is_empty()
 }
 
 fn backend(code: u8) -> Option<Backend> {
