@@ -104,7 +104,7 @@ fn a_parked_watcher_is_told_at_once_of_a_malformed_snapshot() {
 fn a_watch_ends_at_its_time_with_what_is_there() {
     let house = House::open();
     let mut cache = SnapshotCache::<Numbers>::with_config(house.run_dir(), patient());
-    let short = Some(Duration::from_millis(5));
+    let short = Some(Duration::from_millis(500));
     assert_eq!(cache.wait_for_change(short).unwrap(), Refreshed::Empty);
     house.numbers.publish(&numbers(1, 1)).unwrap();
     assert_eq!(cache.wait_for_change(short).unwrap(), Refreshed::Changed);

@@ -20,6 +20,7 @@ pub fn limit() -> (u64, Box<dyn Gauge>) {
     let mut status = MEMORYSTATUSEX { dwLength: length, ..MEMORYSTATUSEX::default() };
     // SAFETY: `status` is a live local that says its own length.
     let is_told = unsafe { GlobalMemoryStatusEx(&mut status) } != 0;
-    // Where the system does not say it: what most machines have at least.
-    (if is_told { status.ullTotalPhys } else { 1 << 30 }, Box::new(()))
+    // Where the system does not say it, or nothing that can be true: what most machines have at least.
+    let told = if is_told { status.ullTotalPhys } else { 0 };
+    (told.max(1 << 30), Box::new(()))
 }

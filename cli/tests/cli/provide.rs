@@ -144,9 +144,11 @@ fn what_a_client_is_refused_for_is_printed_with_its_time_when_it_happens() {
     assert!(what.contains("session") && what.contains("BELLWIRE_TOKEN"), "{line}");
     let stat = &mut place.command(&["stat", "--format", "json"]);
     let told = Ended::of(stat.env("BELLWIRE_TOKEN", ONE)).json()["services"][0].clone();
-    assert_eq!(told["stats"]["clients_refused"], 1, "{told:#}");
-    assert_eq!(told["server"]["incidents"][0]["refused"], 1, "{told:#}");
-    for (format, part) in [("table", "refused"), ("openmetrics", "kind=\"refused\"} 1")] {
+    // A client may have come again.
+    let refused = told["stats"]["clients_refused"].as_u64().unwrap();
+    assert!(refused >= 1, "{told:#}");
+    assert_eq!(told["server"]["incidents"][0]["refused"], refused, "{told:#}");
+    for (format, part) in [("table", "refused"), ("openmetrics", "kind=\"refused\"} ")] {
         let stat = &mut place.command(&["stat", "--format", format]);
         let told = Ended::of(stat.env("BELLWIRE_TOKEN", ONE)).stdout;
         assert!(told.contains(part), "{told}");
