@@ -214,6 +214,8 @@ struct Station {
     shelf: Arc<Shelf>,
     /// Clients accepted since none was found waiting.
     queued: u64,
+    /// One of them was accepted since the last look.
+    is_waited_at: bool,
     /// Its name was lost, and could not be taken again yet.
     is_displaced: bool,
 }
@@ -503,6 +505,7 @@ impl ServerBuilder {
             handler,
             shelf,
             queued: 0,
+            is_waited_at: false,
             is_displaced: false,
         });
         Ok(())

@@ -13,6 +13,8 @@ use crate::transport::memory::Charge;
 
 /// A request for a worker.
 pub(super) struct Job {
+    /// Whose it is: clients have workers in turns.
+    pub(super) client: usize,
     pub(super) slot: usize,
     pub(super) id: u64,
     pub(super) caller: Caller,
@@ -73,13 +75,16 @@ struct Finished {
     closed: bool,
 }
 
-/// A queue for each session, served in turns: a session with many requests waits for its own.
+/// A queue for each session. Clients are served in turns, and of each its sessions: who has many requests, or many sessions,
+/// waits for its own.
 #[derive(Default)]
 struct Jobs {
     /// By slot.
     queues: Vec<Queue>,
-    /// Slots whose queues have something, the next one first. One whose jobs were withdrawn may be among them.
+    /// Clients with sessions in `sessions`, the next one first.
     turns: VecDeque<usize>,
+    /// By client: slots whose queues have something, the next one first. One whose jobs were withdrawn may be among them.
+    sessions: Vec<VecDeque<usize>>,
     /// What each worker runs.
     running: Vec<Option<Running>>,
     closed: bool,
@@ -89,6 +94,8 @@ struct Jobs {
 struct Queue {
     /// By id: a session's requests count up.
     jobs: VecDeque<Job>,
+    /// Whose the jobs are.
+    client: usize,
     /// Whether the slot is among the turns.
     has_turn: bool,
     /// Nobody takes the answers: nothing of it is begun.
@@ -111,8 +118,9 @@ impl Jobs {
     }
 
     fn push(&mut self, job: Job) {
-        let slot = job.slot;
+        let (slot, client) = (job.slot, job.client);
         if let Some(queue) = self.queue(slot) {
+            queue.client = client;
             queue.jobs.push_back(job);
         }
         self.give_turn(slot);
@@ -120,14 +128,19 @@ impl Jobs {
 
     fn pop(&mut self) -> Option<Job> {
         loop {
-            let slot = self.turns.pop_front()?;
-            let Some(queue) = self.queues.get_mut(slot) else { continue };
+            let client = self.turns.pop_front()?;
+            let Some(sessions) = self.sessions.get_mut(client) else { continue };
+            let slot = sessions.pop_front();
+            if !sessions.is_empty() {
+                self.turns.push_back(client);
+            }
+            let Some(queue) = slot.and_then(|slot| self.queues.get_mut(slot)) else { continue };
             queue.has_turn = false;
             if queue.is_held {
                 continue;
             }
             let job = queue.jobs.pop_front();
-            self.give_turn(slot);
+            slot.into_iter().for_each(|slot| self.give_turn(slot));
             if job.is_some() {
                 return job;
             }
@@ -137,9 +150,19 @@ impl Jobs {
     /// Sees to it that what waits in a queue has its turn.
     fn give_turn(&mut self, slot: usize) {
         let Some(queue) = self.queues.get_mut(slot) else { return };
-        if !queue.has_turn && !queue.is_held && !queue.jobs.is_empty() {
-            queue.has_turn = true;
-            self.turns.push_back(slot);
+        if queue.has_turn || queue.is_held || queue.jobs.is_empty() {
+            return;
+        }
+        queue.has_turn = true;
+        let client = queue.client;
+        if client >= self.sessions.len() {
+            self.sessions.resize_with(client + 1, VecDeque::new);
+        }
+        if let Some(sessions) = self.sessions.get_mut(client) {
+            sessions.push_back(slot);
+            if sessions.len() == 1 {
+                self.turns.push_back(client);
+            }
         }
     }
 
@@ -242,7 +265,9 @@ impl Workers {
     pub(super) fn close(&self) {
         let mut jobs = lock(&self.desk.jobs);
         jobs.closed = true;
-        let queued = (std::mem::take(&mut jobs.queues), std::mem::take(&mut jobs.turns));
+        jobs.turns.clear();
+        jobs.sessions.clear();
+        let queued = std::mem::take(&mut jobs.queues);
         jobs.abandon(|_| true);
         drop(jobs);
         drop(queued);
@@ -257,9 +282,9 @@ impl Workers {
     }
 
     /// Moves the answers that are there into `into`.
-    pub(super) fn collect(&self, into: &mut Vec<Done>) {
+    pub(super) fn collect(&self, into: &mut VecDeque<Done>) {
         let mut done = lock(&self.desk.done);
-        into.append(&mut done.all);
+        into.extend(done.all.drain(..));
         if std::mem::take(&mut done.bytes) >= MOST_FINISHED {
             self.desk.collected.notify_all();
         }

@@ -2,3 +2,4 @@
 
 mod death;
 mod errors;
+mod shares;

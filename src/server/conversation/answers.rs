@@ -152,6 +152,7 @@ impl Conversation {
         what: Attachable,
         otherwise: Status,
     ) -> Result<(), Ended> {
+        self.trimmed = self.trimmed.wrapping_sub(what.len());
         let lent = what.memory().map(|memory| self.link.lend(memory).map(|_| ()));
         if let Some(Err(shortage)) = lent {
             self.incident.get_or_insert(Offence::Short(shortage));

@@ -35,9 +35,14 @@ use snapshots::Awaited;
 /// Requests that one turn takes at most, so that a busy session does not starve the others.
 const MOST_PER_TURN: usize = 64;
 /// How long a turn goes on after its first messages, when handlers are slow.
-const LONGEST_TURN: Duration = Duration::from_micros(200);
+const LONGEST_TURN: Duration = Duration::from_micros(50);
+/// What takes longer than this is timed message by message.
+pub(super) const SLOW: Duration = Duration::from_micros(20);
 /// Answers that are published together at most: the first of them does not wait for all.
 const MOST_UNPUBLISHED: usize = 8;
+
+/// Bytes that a session exchanges before a trim of it gives the shared buffers back.
+const WORTH_RELEASING: u64 = 64 << 10;
 
 /// What a request takes that waits for a worker, besides its payload, in bytes.
 const JOB: usize = 256;
@@ -79,14 +84,15 @@ pub(super) struct Conversation {
     rings: u64,
     /// What [`Lanes::exchanged`] said when it was last asked for.
     exchanged: u64,
+    /// The same at the last trim, less what went out in memfds since.
+    trimmed: u64,
     /// What the client said that it wants to be rung by. Its page says so later than it comes in.
     rings_by: Doorbell,
     settled: Settled,
     /// Where it is counted.
     pub(super) row: usize,
-    /// Whose session it is, and the lap of that client that its last turn was in.
+    /// Whose session it is.
     pub(super) client: usize,
-    pub(super) lap: u64,
     /// What is to be told of it, when its counters are taken over.
     pub(super) incident: Option<Offence>,
     /// This process lacks something to follow the client with; that was told.
@@ -115,8 +121,14 @@ pub(super) struct Desk<'a> {
     pub(super) workers: &'a Workers,
     pub(super) scratch: &'a mut Scratch,
     pub(super) slot: usize,
-    /// Whether sessions of other clients are polled, too.
+    /// Whose session it is.
+    pub(super) client: usize,
+    /// Others wait: the time is looked at after each message.
     pub(super) is_contended: bool,
+    /// Messages take long: the same, until one does not.
+    pub(super) is_slow: bool,
+    /// When the time was looked at last.
+    pub(super) read: Instant,
     /// When the turn is over, once that is looked at.
     pub(super) until: Option<Instant>,
 }
@@ -125,6 +137,8 @@ impl Desk<'_> {
     /// Whether a turn that has taken some messages may go on. The clock is read between them only when there are many.
     fn has_time(&mut self) -> bool {
         let now = clock::now();
+        self.is_slow &= now.since(self.read) >= SLOW;
+        self.read = now;
         now < *self.until.get_or_insert_with(|| now.after(LONGEST_TURN))
     }
 }
@@ -178,11 +192,11 @@ impl Conversation {
             is_hot: true,
             rings: 0,
             exchanged: 0,
+            trimmed: 0,
             rings_by,
             settled: Settled::default(),
             row,
             client,
-            lap: 0,
             incident: None,
             is_short: false,
             unread: Unread::default(),
@@ -286,7 +300,7 @@ impl Conversation {
                 if !desk.has_time() {
                     break;
                 }
-            } else if desk.is_contended && !desk.has_time() {
+            } else if (desk.is_contended || desk.is_slow) && !desk.has_time() {
                 break;
             }
         }
@@ -594,7 +608,15 @@ impl Conversation {
             }
         };
         let (slot, caller, handler) = (desk.slot, self.caller.unwatched(), handler.clone());
-        desk.workers.submit(Job { slot, id, caller, handler, request, charge });
+        desk.workers.submit(Job {
+            client: desk.client,
+            slot,
+            id,
+            caller,
+            handler,
+            request,
+            charge,
+        });
         Ok(())
     }
 
@@ -640,8 +662,13 @@ impl Conversation {
         if let Err(ResizeError::Push(PushError::Peer(fault))) = shrunk {
             return Err(fault.into());
         }
-        *scratch = Scratch::default();
-        payload::release_buffers();
+        // Others use these buffers too: they go when this session has made them large.
+        let exchanged = self.lanes.exchanged();
+        let since = exchanged.wrapping_sub(std::mem::replace(&mut self.trimmed, exchanged));
+        if since >= WORTH_RELEASING {
+            *scratch = Scratch::default();
+            payload::release_buffers();
+        }
         let (own, peer) = (self.link.own(), self.link.peer());
         Ok(self.serve.trimmed(&mut self.lanes, own, peer)?)
     }

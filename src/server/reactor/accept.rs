@@ -13,49 +13,55 @@ use crate::transport::poll::{Interest, Trigger};
 use crate::transport::shortage;
 use crate::transport::{clock, reaper};
 
-/// Connections accepted in a row from one endpoint: what is left is accepted when the open sessions had their turns.
-const MOST_ACCEPTED: usize = 16;
 /// How long to accept nobody after the system had no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 impl Reactor {
+    /// Accepts one client: who waits behind it is accepted when those who are in had their shares.
     pub(super) fn accept(&mut self, at: usize) {
-        for _ in 0..MOST_ACCEPTED {
-            if let Some(until) = self.crowded_until(clock::now()) {
-                return self.pause_accepting(until);
+        if let Some(until) = self.crowded_until(clock::now()) {
+            return self.pause_accepting(until);
+        }
+        let Some(station) = self.stations.get_mut(at) else { return };
+        let channel = match station.endpoint.accept() {
+            Ok(Some(channel)) => channel,
+            Ok(None) => return,
+            Err(error) => {
+                // Once for as long as it lasts, not at each try.
+                if !std::mem::replace(&mut self.cannot_accept, true) {
+                    let service = station.admission.service;
+                    self.note(at, service, None, Offence::Short(shortage::of(error)));
+                }
+                return self.pause_accepting(clock::now().after(ACCEPT_PAUSE));
             }
-            let Some(station) = self.stations.get_mut(at) else { return };
-            let channel = match station.endpoint.accept() {
-                Ok(Some(channel)) => channel,
-                Ok(None) => {
+        };
+        self.cannot_accept = false;
+        station.queued += 1;
+        station.is_waited_at = true;
+        let news = ServerStats { backlog_peak: station.queued, ..ServerStats::default() };
+        self.shared.stats().add(at, &news);
+        let admission = station.admission;
+        let has_room = self.seats.len() < self.config.max_sessions;
+        let session = self.next_session;
+        self.next_session += 1;
+        let held = self.held();
+        let (config, quotas, shared) = (&self.config, &mut self.quotas, &self.shared);
+        // What was sent cannot be closed any more: those who sent such things send no more.
+        let is_unwelcome = |user| reaper::is_stuck() && shared.incidents().is_suspect(user);
+        let state = State { has_room, held, is_unwelcome: &is_unwelcome };
+        match Greeting::begin(channel, session, admission, config, state, quotas) {
+            Ok(greeting) => self.seat(at, greeting),
+            Err(turned_away) => self.reject(at, *turned_away),
+        }
+    }
+
+    /// Begins to count anew who waits at an endpoint, where nobody did at the last look.
+    pub(super) fn recount_waiting(&mut self) {
+        if self.accept_after.is_none() {
+            for station in &mut self.stations {
+                if !std::mem::take(&mut station.is_waited_at) {
                     station.queued = 0;
-                    return;
                 }
-                Err(error) => {
-                    // Once for as long as it lasts, not at each try.
-                    if !std::mem::replace(&mut self.cannot_accept, true) {
-                        let service = station.admission.service;
-                        self.note(at, service, None, Offence::Short(shortage::of(error)));
-                    }
-                    return self.pause_accepting(clock::now().after(ACCEPT_PAUSE));
-                }
-            };
-            self.cannot_accept = false;
-            station.queued += 1;
-            let news = ServerStats { backlog_peak: station.queued, ..ServerStats::default() };
-            self.shared.stats().add(at, &news);
-            let admission = station.admission;
-            let has_room = self.seats.len() < self.config.max_sessions;
-            let session = self.next_session;
-            self.next_session += 1;
-            let held = self.held();
-            let (config, quotas, shared) = (&self.config, &mut self.quotas, &self.shared);
-            // What was sent cannot be closed any more: those who sent such things send no more.
-            let is_unwelcome = |user| reaper::is_stuck() && shared.incidents().is_suspect(user);
-            let state = State { has_room, held, is_unwelcome: &is_unwelcome };
-            match Greeting::begin(channel, session, admission, config, state, quotas) {
-                Ok(greeting) => self.seat(at, greeting),
-                Err(turned_away) => self.reject(at, *turned_away),
             }
         }
     }

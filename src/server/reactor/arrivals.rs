@@ -50,10 +50,15 @@ impl Reactor {
             return self.reject(station, *greeting.turn_away(RefuseCode::Resources, reason));
         }
         let client = self.clients.join(&greeting.caller());
-        entry.insert(Seat { station, client, guest: Guest::Greeting(Box::new(greeting)) });
+        entry.insert(Seat {
+            station,
+            client,
+            is_heard: false,
+            guest: Guest::Greeting(Box::new(greeting)),
+        });
         self.arrivals.order.push_back((clock::now(), place));
         self.arrivals.count += 1;
-        self.on_socket(place.slot);
+        self.on_socket(place);
     }
 
     /// The client that has been in the handshake for longest, and since when.
@@ -104,7 +109,7 @@ impl Reactor {
     }
 
     fn turn_away(&mut self, place: Place, code: RefuseCode, reason: &str) {
-        let Seat { station, client, guest } = self.seats.remove(place.slot);
+        let Seat { station, client, guest, .. } = self.seats.remove(place.slot);
         self.clients.leave(client);
         if let Guest::Greeting(greeting) = guest {
             self.reject(station, *greeting.turn_away(code, reason));
@@ -125,7 +130,6 @@ impl Reactor {
         let Some(station) = self.stations.get(at) else { return };
         let guest = std::mem::replace(&mut seat.guest, Guest::Gone);
         let Guest::Greeting(greeting) = guest else { return };
-        self.greeted += 1;
         let board = station.shelf.passed_board().as_object();
         match greeting.advance(&self.config, board, &self.peers) {
             Progress::Waiting(greeting) => seat.guest = Guest::Greeting(greeting),
@@ -178,8 +182,7 @@ impl Reactor {
         let account = Account::of(conversation);
         let client = conversation.client;
         self.open_account(&account);
-        self.clients.count_hot(client, true);
-        self.hot.push(slot);
+        self.clients.heat(client, slot);
         if watched.is_err() {
             self.end(slot, Ended::Gone);
         }

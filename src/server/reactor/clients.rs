@@ -1,15 +1,16 @@
 //! Whose sessions are polled: a client with many of them gets no more of a round than one with one.
 
-use std::collections::HashMap;
-use std::time::Duration;
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 
 use slab::Slab;
 
 use crate::server::handler::Caller;
+use crate::server::source::Place;
 use crate::transport::peer::User;
 
-/// How long the sessions of one client have their turns in a round, while those of others wait. The last turn may be longer.
-const LONGEST_SHARE: Duration = Duration::from_micros(200);
+/// Sessions that are looked after at a time.
+const MOST_SEEN: usize = 64;
 
 /// Who is one client: a process, as far as this process knows the user well; else all processes of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -18,33 +19,44 @@ enum Key {
     User(User),
 }
 
-/// The clients that have sessions.
+/// The clients that have connections, and what is to be done for each.
 #[derive(Default)]
 pub(super) struct Clients {
     all: Slab<Client>,
     by_key: HashMap<Key, usize>,
-    /// How many have sessions that are polled.
+    /// Those with sessions that are polled, or with something on a channel.
+    busy: Vec<usize>,
+    /// Whose share is next, among the busy ones.
+    next: usize,
+    /// Sessions that are polled, of all clients.
     hot: usize,
-    round: u64,
+    /// Of those, in their order, the next one of [`Clients::some_hot`].
+    seen: usize,
+}
+
+/// A client with something to be done for it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Busy {
+    pub(super) client: usize,
+    /// Its channels that have something.
+    pub(super) heard: usize,
+    /// Its sessions that are polled.
+    pub(super) hot: usize,
 }
 
 struct Client {
     key: Key,
-    sessions: usize,
-    /// Of those, how many are polled.
-    hot: usize,
-    /// The round that what follows is of.
-    round: u64,
-    spent: Duration,
-    /// The number of times that each session had its turn.
-    lap: u64,
-    /// Sessions were passed over in the round before: they come first.
-    is_behind: bool,
-    has_passed_over: bool,
+    connections: usize,
+    /// The slots of its sessions that are polled, and whose turn is next.
+    hot: Vec<usize>,
+    next: usize,
+    /// Its connections whose channels have something.
+    heard: VecDeque<Place>,
+    is_busy: bool,
 }
 
 impl Clients {
-    /// Counts a session, and says who its client is.
+    /// Counts a connection, and says who its client is.
     pub(super) fn join(&mut self, caller: &Caller) -> usize {
         let user = caller.user;
         let key = match caller.pid {
@@ -54,88 +66,148 @@ impl Clients {
         let all = &mut self.all;
         let at = *self.by_key.entry(key).or_insert_with(|| all.insert(Client::new(key)));
         if let Some(client) = self.all.get_mut(at) {
-            client.sessions += 1;
+            client.connections += 1;
         }
         at
     }
 
-    /// A session is over, which is not polled any more.
+    /// A connection is over, which is not polled any more.
     pub(super) fn leave(&mut self, at: usize) {
         let Some(client) = self.all.get_mut(at) else { return };
-        client.sessions -= 1;
-        if client.sessions == 0 {
+        client.connections -= 1;
+        if client.connections == 0 {
             self.by_key.remove(&client.key);
             self.all.remove(at);
+            self.busy.retain(|busy| *busy != at);
         }
     }
 
-    /// A session of the client is polled from now on, or no more.
-    pub(super) fn count_hot(&mut self, at: usize, is_hot: bool) {
+    /// Polls a session of the client from now on.
+    pub(super) fn heat(&mut self, at: usize, slot: usize) {
         let Some(client) = self.all.get_mut(at) else { return };
-        let was = client.hot;
-        client.hot = if is_hot { was + 1 } else { was.saturating_sub(1) };
-        self.hot += usize::from(was == 0 && is_hot);
-        self.hot -= usize::from(was == 1 && !is_hot);
+        client.hot.push(slot);
+        self.hot += 1;
+        self.make_busy(at);
     }
 
-    /// Whether sessions of several clients are polled.
-    pub(super) fn is_contended(&self) -> bool {
-        self.hot > 1
-    }
-
-    pub(super) fn begin_round(&mut self) {
-        self.round += 1;
-    }
-
-    /// Whether a session of the client has a turn now. `lap` is the session's, of its last turn.
-    pub(super) fn may_go(&mut self, at: usize, lap: &mut u64) -> bool {
-        let round = self.round;
-        let Some(client) = self.all.get_mut(at) else { return true };
-        if client.round != round {
-            client.begin(round);
+    /// Polls a session of the client no more. The last one of its list takes its place there.
+    pub(super) fn cool(&mut self, at: usize, slot: usize) {
+        let Some(client) = self.all.get_mut(at) else { return };
+        // Mostly the one whose turn it was, or the last.
+        let is_it = |place: &usize| client.hot.get(*place) == Some(&slot);
+        let last = client.hot.len().checked_sub(1);
+        let likely = client.next.checked_sub(1).filter(is_it).or(last.filter(is_it));
+        let place = likely.or_else(|| client.hot.iter().position(|hot| *hot == slot));
+        if let Some(place) = place {
+            client.hot.swap_remove(place);
+            client.next -= usize::from(place < client.next);
+            self.hot -= 1;
         }
-        if client.spent >= LONGEST_SHARE {
-            client.has_passed_over = true;
-            return false;
-        }
-        if client.is_behind && *lap == client.lap {
-            return false;
-        }
-        *lap = client.lap;
-        true
     }
 
-    /// Whether the time of a turn counts: the client has other sessions that wait for theirs.
-    pub(super) fn is_timed(&self, at: usize) -> bool {
-        self.is_contended() && self.all.get(at).is_some_and(|client| client.hot > 1)
-    }
-
-    /// Counts the time of a turn.
-    pub(super) fn spend(&mut self, at: usize, time: Duration) {
+    /// Something came on the channel of a connection of the client.
+    pub(super) fn hear(&mut self, at: usize, place: Place) {
         if let Some(client) = self.all.get_mut(at) {
-            client.spent += time;
+            client.heard.push_back(place);
+            self.make_busy(at);
         }
+    }
+
+    fn make_busy(&mut self, at: usize) {
+        if let Some(client) = self.all.get_mut(at)
+            && !std::mem::replace(&mut client.is_busy, true)
+        {
+            self.busy.push(at);
+        }
+    }
+
+    /// How many clients have something to be done for them.
+    pub(super) fn busy(&self) -> usize {
+        self.busy.len()
+    }
+
+    /// Whether anything is to be done for several clients.
+    pub(super) fn is_contended(&self) -> bool {
+        self.busy.len() > 1
+    }
+
+    /// The client that has its share now: each of the busy ones in turn. One that is not busy any more is passed over.
+    #[inline]
+    pub(super) fn next(&mut self) -> Option<Busy> {
+        loop {
+            if self.next >= self.busy.len() {
+                self.next = 0;
+            }
+            let client = *self.busy.get(self.next)?;
+            if let Some(Client { hot, heard, is_busy, .. }) = self.all.get_mut(client) {
+                let (hot, heard) = (hot.len(), heard.len());
+                if hot + heard > 0 {
+                    self.next += 1;
+                    return Some(Busy { client, heard, hot });
+                }
+                *is_busy = false;
+            }
+            self.busy.swap_remove(self.next);
+        }
+    }
+
+    /// The next connection of the client that has something on its channel.
+    pub(super) fn next_heard(&mut self, at: usize) -> Option<Place> {
+        self.all.get_mut(at)?.heard.pop_front()
+    }
+
+    /// The client's session whose turn it is, each in turn.
+    #[inline]
+    pub(super) fn next_hot(&mut self, at: usize) -> Option<usize> {
+        let client = self.all.get_mut(at)?;
+        if client.next >= client.hot.len() {
+            client.next = 0;
+        }
+        let slot = *client.hot.get(client.next)?;
+        client.next += 1;
+        Some(slot)
+    }
+
+    /// How many sessions are polled, of all clients.
+    #[inline]
+    pub(super) fn hot(&self) -> usize {
+        self.hot
+    }
+
+    /// All sessions that are polled, by client.
+    #[inline]
+    pub(super) fn by_client(&self) -> impl Iterator<Item = &[usize]> {
+        self.busy.iter().filter_map(|at| Some(self.all.get(*at)?.hot.as_slice()))
+    }
+
+    /// The same, one by one.
+    pub(super) fn all_hot(&self) -> impl Iterator<Item = usize> {
+        self.by_client().flatten().copied()
+    }
+
+    /// Some of the sessions that are polled, by their places, in turn: all of them when they are few.
+    pub(super) fn some_hot(&mut self) -> Range<usize> {
+        let from = if self.seen >= self.hot { 0 } else { self.seen };
+        self.seen = self.hot.min(from + MOST_SEEN);
+        from..self.seen
+    }
+
+    /// The session that is polled at this place.
+    pub(super) fn hot_at(&self, place: usize) -> Option<usize> {
+        self.all_hot().nth(place)
+    }
+
+    /// One of the sessions that are polled, of those that came last.
+    pub(super) fn any_hot(&self) -> Option<usize> {
+        let mut clients = self.busy.iter().rev().filter_map(|at| self.all.get(*at));
+        clients.find_map(|client| client.hot.last().copied())
     }
 }
 
 impl Client {
     fn new(key: Key) -> Self {
-        Self {
-            key,
-            sessions: 0,
-            hot: 0,
-            round: 0,
-            spent: Duration::ZERO,
-            lap: 1,
-            is_behind: false,
-            has_passed_over: false,
-        }
-    }
-
-    fn begin(&mut self, round: u64) {
-        self.is_behind = std::mem::take(&mut self.has_passed_over);
-        self.lap += u64::from(!self.is_behind);
-        (self.round, self.spent) = (round, Duration::ZERO);
+        let (hot, heard) = (Vec::new(), VecDeque::new());
+        Self { key, connections: 0, hot, next: 0, heard, is_busy: false }
     }
 }
 
@@ -148,57 +220,94 @@ mod tests {
         Caller { pid: Some(pid), user: User::own(), session: 1, watch: Watch::Nothing }
     }
 
-    /// Who has turns in a round, of ten sessions of one client and one of another, where each turn takes so long.
-    fn round(clients: &mut Clients, laps: &mut [(usize, u64)], turn: Duration) -> Vec<usize> {
-        clients.begin_round();
-        let mut served = Vec::new();
-        for (session, (client, lap)) in laps.iter_mut().enumerate() {
-            if clients.may_go(*client, lap) {
-                served.push(session);
-                if clients.is_timed(*client) {
-                    clients.spend(*client, turn);
-                }
-            }
+    /// Two clients: the first with ten sessions that are polled, the second with one.
+    fn two() -> (Clients, [usize; 2]) {
+        let mut clients = Clients::default();
+        let [many, one] = [1, 2].map(|pid| clients.join(&caller(pid)));
+        for slot in 1..10 {
+            assert_eq!(clients.join(&caller(1)), many);
+            clients.heat(many, slot);
         }
-        served
+        clients.heat(many, 0);
+        clients.heat(one, 100);
+        (clients, [many, one])
+    }
+
+    fn next_two(clients: &mut Clients) -> [usize; 2] {
+        [(); 2].map(|()| clients.next().unwrap().client)
     }
 
     #[test]
     fn a_client_with_many_sessions_has_its_share_of_a_round_and_each_of_them_its_turn() {
-        let mut clients = Clients::default();
-        let mut laps: Vec<_> =
-            [1, 1, 1, 1, 1, 2, 1, 1, 1, 1, 1].map(|pid| (clients.join(&caller(pid)), 0)).to_vec();
-        for (client, _) in &laps {
-            clients.count_hot(*client, true);
-        }
-        let slow = LONGEST_SHARE / 2;
+        let (mut clients, [many, one]) = two();
+        assert!(clients.is_contended() && clients.hot() == 11);
         let mut served = Vec::new();
         for _ in 0..10 {
-            let now = round(&mut clients, &mut laps, slow);
-            assert_eq!(now.len(), 3, "{now:?}");
-            assert!(now.contains(&5), "the other client has a turn in each round");
-            served.extend(now.into_iter().filter(|session| *session != 5));
+            assert_eq!(next_two(&mut clients), [many, one]);
+            served.extend((0..2).map(|_| clients.next_hot(many).unwrap()));
+            assert_eq!(clients.next_hot(one), Some(100));
         }
-        for session in (0..11).filter(|session| *session != 5) {
+        for session in 0..10 {
             assert_eq!(served.iter().filter(|it| **it == session).count(), 2, "{served:?}");
         }
-        // Quick turns: all have theirs, once those that were passed over have had it.
-        round(&mut clients, &mut laps, Duration::ZERO);
-        assert_eq!(round(&mut clients, &mut laps, Duration::ZERO).len(), 11);
     }
 
     #[test]
-    fn a_client_that_is_alone_is_not_held_up() {
+    fn who_has_nothing_to_be_done_for_it_is_passed_over() {
+        let (mut clients, [many, one]) = two();
+        assert_eq!(clients.next_hot(one), Some(100));
+        clients.cool(one, 100);
+        assert_eq!(next_two(&mut clients), [many, many]);
+        assert!(!clients.is_contended());
+        let place = Place::new(100, 1);
+        clients.hear(one, place);
+        assert!(clients.is_contended());
+        assert_eq!(clients.next(), Some(Busy { client: one, heard: 1, hot: 0 }));
+        assert!(clients.next_heard(one) == Some(place) && clients.next_heard(one).is_none());
+        clients.leave(one);
+        assert_eq!(next_two(&mut clients), [many, many]);
+    }
+
+    #[test]
+    fn a_session_that_is_polled_no_more_takes_no_turn_of_another() {
+        let (mut clients, [many, _]) = two();
+        let mut served = Vec::new();
+        for _ in 0..9 {
+            let slot = clients.next_hot(many).unwrap();
+            served.push(slot);
+            if slot % 3 == 0 {
+                clients.cool(many, slot);
+            }
+        }
+        // One that was not the last to have its turn.
+        clients.cool(many, 1);
+        let mut left = [(); 5].map(|()| clients.next_hot(many).unwrap());
+        left.sort_unstable();
+        assert_eq!(left, [2, 4, 5, 7, 8]);
+        served.sort_unstable();
+        served.dedup();
+        assert!(served.len() == 9, "{served:?}");
+    }
+
+    #[test]
+    fn all_that_are_polled_are_looked_after_a_few_at_a_time() {
         let mut clients = Clients::default();
         let at = clients.join(&caller(1));
-        assert_eq!(clients.join(&caller(1)), at);
-        clients.count_hot(at, true);
-        clients.count_hot(at, true);
-        assert!(!clients.is_contended() && !clients.is_timed(at));
-        clients.count_hot(at, false);
-        clients.count_hot(at, false);
-        clients.leave(at);
+        (0..100).for_each(|slot| clients.heat(at, slot));
+        assert_eq!([0..64, 64..100, 0..64], [(); 3].map(|()| clients.some_hot()));
+        assert!(clients.hot_at(70) == Some(70) && clients.hot_at(100).is_none());
+        (0..90).for_each(|slot| clients.cool(at, slot));
+        assert_eq!([0..10, 0..10], [(); 2].map(|()| clients.some_hot()));
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_client_that_is_gone() {
+        let mut clients = Clients::default();
+        let at = clients.join(&caller(1));
+        clients.heat(at, 3);
+        clients.cool(at, 3);
         clients.leave(at);
         assert!(clients.all.is_empty() && clients.by_key.is_empty() && clients.hot == 0);
+        assert!(clients.next().is_none() && clients.busy() == 0);
     }
 }

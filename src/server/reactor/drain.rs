@@ -25,7 +25,7 @@ impl Reactor {
         while self.is_owing() && clock::now() < deadline {
             // Sleeps until a worker is done; a client that makes room is looked for in slices.
             let _ = self.poller.wait(&mut events, Some(DRAIN_SLICE));
-            self.take_done();
+            while self.take_done() {}
             self.refuse_rest();
         }
         // Before anybody hears a bye: it is too late for what runs now.

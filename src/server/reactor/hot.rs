@@ -24,14 +24,13 @@ impl Reactor {
             conversation.idle_turns = 0;
             conversation.disarm();
             let client = conversation.client;
-            self.clients.count_hot(client, true);
-            self.hot.push(slot);
+            self.clients.heat(client, slot);
         }
     }
 
     /// Whether a session was without work for so long that it can be armed: then it is no longer hot.
     pub(super) fn is_cold(&mut self, slot: usize) -> bool {
-        let hot = u32::try_from(self.hot.len()).unwrap_or(u32::MAX);
+        let hot = u32::try_from(self.clients.hot()).unwrap_or(u32::MAX);
         let rounds = (ROUNDS_BEFORE_COLD / hot.max(1)).max(LEAST_BEFORE_COLD);
         let Some(conversation) = self.conversation(slot) else { return true };
         if conversation.idle_turns < rounds || !matches!(conversation.arm(), Ok(false)) {
@@ -41,20 +40,19 @@ impl Reactor {
         true
     }
 
-    /// Polls the session at this place of the list no more.
-    pub(super) fn cool(&mut self, at: usize) {
-        let slot = self.hot.swap_remove(at);
+    /// Polls a session no more.
+    pub(super) fn cool(&mut self, slot: usize) {
         self.settle(slot);
         if let Some(conversation) = self.conversation(slot) {
             conversation.is_hot = false;
             let client = conversation.client;
-            self.clients.count_hot(client, false);
+            self.clients.cool(client, slot);
         }
     }
 
     /// Polls the hot sessions for a bounded time. True when there is something to do.
     pub(super) fn spin_for_work(&mut self) -> bool {
-        if self.hot.is_empty() {
+        if self.clients.hot() == 0 {
             return false;
         }
         self.spin.exchanged(std::mem::take(&mut self.exchanged));
@@ -109,8 +107,12 @@ impl Reactor {
     /// Whether a hot session has moved. Those before it use the time until the next look.
     #[inline]
     fn look_around(&mut self) -> bool {
-        for &slot in &self.hot {
-            if let Some(Seat { guest: Guest::Open(conversation), .. }) = self.seats.get_mut(slot) {
+        for sessions in self.clients.by_client() {
+            for &slot in sessions {
+                let Some(Seat { guest: Guest::Open(conversation), .. }) = self.seats.get_mut(slot)
+                else {
+                    continue;
+                };
                 if conversation.has_moved() {
                     return true;
                 }
@@ -120,12 +122,13 @@ impl Reactor {
         false
     }
 
-    /// Makes lanes small that have been much too large for long. Looks at sessions that have something to do only:
-    /// an idle one costs nothing, and keeps its lane until it is used again or trimmed.
-    pub(super) fn tend_hot(&mut self, now: Instant) {
-        let mut at = 0;
-        while let Some(&slot) = self.hot.get(at) {
-            at += 1;
+    /// Takes over what sessions have counted, and makes lanes small that have been much too large for long: of sessions that
+    /// have something to do, and of some of them at a time. An idle one costs nothing, and keeps its lane until it is used
+    /// again or trimmed.
+    pub(super) fn look_after_some(&mut self, now: Instant) {
+        for place in self.clients.some_hot() {
+            let Some(slot) = self.clients.hot_at(place) else { return };
+            self.settle(slot);
             if let Some(conversation) = self.conversation(slot) {
                 conversation.tend(now);
             }
@@ -159,18 +162,15 @@ impl Reactor {
     /// Asks all hot clients to ring. True when one of them has something already.
     pub(super) fn arm_all(&mut self, now: Instant) -> bool {
         let mut moved = false;
-        let mut at = 0;
-        while let Some(&slot) = self.hot.get(at) {
-            at += 1;
-            let Some(conversation) = self.conversation(slot) else { continue };
-            // A session that is over is dealt with in its turn.
-            if conversation.arm().unwrap_or(true) {
-                moved = true;
+        for slot in self.clients.all_hot() {
+            if let Some(Seat { guest: Guest::Open(conversation), .. }) = self.seats.get_mut(slot) {
+                // A session that is over is dealt with in its turn.
+                moved |= conversation.arm().unwrap_or(true);
             }
         }
         if !moved {
-            while let Some(&slot) = self.hot.last() {
-                self.cool(self.hot.len() - 1);
+            while let Some(slot) = self.clients.any_hot() {
+                self.cool(slot);
                 self.note_unread(slot, now);
             }
         }

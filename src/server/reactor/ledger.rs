@@ -100,10 +100,9 @@ impl Reactor {
     }
 
     /// Takes over what the hot sessions have counted: the others have nothing new.
+    #[cfg(feature = "log")]
     pub(super) fn settle_hot(&mut self) {
-        let mut at = 0;
-        while let Some(&slot) = self.hot.get(at) {
-            at += 1;
+        for slot in self.clients.all_hot().collect::<Vec<_>>() {
             self.settle(slot);
         }
     }

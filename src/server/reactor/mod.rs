@@ -11,6 +11,7 @@ mod peers;
 mod place;
 mod unread;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,13 +36,10 @@ use crate::transport::pass::Channel;
 use crate::transport::poll::{Event, Events, Interest, Poller, Trigger};
 use crate::{ServeError, ServerStats};
 use arrivals::Arrivals;
-use clients::Clients;
+use clients::{Busy, Clients};
 use ledger::Account;
-use pace::Pace;
+use pace::{LONGEST_SHARE, Pace};
 pub(super) use peers::Peers;
-
-/// Steps of handshakes, each of which makes or maps memory, before the open sessions have a turn.
-const MOST_GREETED: u32 = 4;
 
 /// The thread that holds all sessions of a server.
 ///
@@ -54,18 +52,17 @@ pub(super) struct Reactor {
     poller: Poller,
     workers: Workers,
     seats: Slab<Seat>,
-    hot: Vec<usize>,
     arrivals: Arrivals,
-    /// Steps of handshakes since the open sessions had their turns.
-    greeted: u32,
     peers: Peers,
     clients: Clients,
+    pace: Pace,
     quotas: Quotas,
     scratch: Scratch,
     spin: Spin,
     /// The most bytes that one session exchanged in a turn, since the last spin.
     exchanged: u64,
-    done: Vec<Done>,
+    /// Workers' answers that are not in their lanes yet.
+    done: VecDeque<Done>,
     next_session: u64,
     /// No one is accepted before this.
     accept_after: Option<Instant>,
@@ -89,6 +86,8 @@ struct Seat {
     station: usize,
     /// Whose it is, among [`Clients`].
     client: usize,
+    /// Something came on its channel that was not looked at yet.
+    is_heard: bool,
     guest: Guest,
 }
 
@@ -131,16 +130,15 @@ impl Reactor {
             notify,
             workers,
             seats: Slab::new(),
-            hot: Vec::new(),
             arrivals: Arrivals::default(),
-            greeted: 0,
             peers: Peers::default(),
             clients: Clients::default(),
+            pace: Pace::new(),
             quotas,
             scratch: Scratch::default(),
             spin,
             exchanged: 0,
-            done: Vec::new(),
+            done: VecDeque::new(),
             next_session: 1,
             accept_after: None,
             cannot_accept: false,
@@ -154,17 +152,15 @@ impl Reactor {
     /// Serves until it is told to stop.
     pub(super) fn run(mut self) {
         let mut events = Events::with_capacity(256);
-        let mut pace = Pace::new();
         while self.shared.stop.told().is_none() {
             let work = self.round();
             // Also when there seems to be work and nothing comes of it.
-            if let Some(now) = pace.step(work) {
-                self.settle_hot();
+            if let Some(now) = self.pace.step(&self.clients) {
+                self.look_after_some(now);
                 // An interrupted wait is a wake-up without events.
                 let _ = self.poller.wait(&mut events, Some(Duration::ZERO));
                 self.attend(&events);
                 self.expire(now);
-                self.tend_hot(now);
                 // What the poll heard of, a worker's answer for one, is looked for before a sleep.
                 continue;
             }
@@ -172,7 +168,7 @@ impl Reactor {
                 continue;
             }
             let now = clock::now();
-            self.tend_hot(now);
+            self.look_after_some(now);
             if self.arm_all(now) {
                 continue;
             }
@@ -181,63 +177,63 @@ impl Reactor {
         self.drain();
     }
 
-    /// Gives every hot session a turn. How much there was to do, in messages.
+    /// Gives every client its share. How much there was to do, in messages. Ends sooner when it is due to look who has rung:
+    /// the next round goes on with the next client.
     fn round(&mut self) -> usize {
         let mut work = usize::from(self.take_done());
-        let mut at = 0;
-        self.clients.begin_round();
-        while let Some(&slot) = self.hot.get(at) {
-            if !self.may_go(slot) {
-                // It may have something to do: another round follows.
-                work += 1;
-                at += 1;
-                continue;
+        for _ in 0..self.clients.busy() {
+            let Some(busy) = self.clients.next() else { break };
+            work += self.share(&busy);
+            if self.pace.is_due() {
+                // Also when there seems to be nothing to do: others were not looked at.
+                return work.max(1);
             }
-            match self.timed_turn(slot) {
-                Ok(0) if self.is_departed(slot) => {
-                    self.cool(at);
-                    self.part(slot);
-                    continue;
-                }
-                Ok(0) if self.is_cold(slot) => {
-                    self.cool(at);
-                    continue;
-                }
-                Ok(done) => work += done,
-                Err(ended) => {
-                    self.cool(at);
-                    self.end(slot, ended);
-                    continue;
-                }
-            }
-            at += 1;
         }
         work
     }
 
-    /// Whether a session has a turn in this round, or its client has had its share.
-    fn may_go(&mut self, slot: usize) -> bool {
-        if !self.clients.is_contended() {
-            return true;
+    /// Deals with what came on a client's channels, and gives each of its sessions a turn, as far as its share of the
+    /// time goes. How much there was to do.
+    #[inline]
+    fn share(&mut self, &Busy { client, heard, hot }: &Busy) -> usize {
+        let began = self.pace.read();
+        let mut work = 0;
+        for _ in 0..heard {
+            let Some(place) = self.clients.next_heard(client) else { break };
+            work += 1;
+            self.on_socket(place);
+            self.pace.count_slow(&self.clients);
+            if self.pace.read().since(began) >= LONGEST_SHARE {
+                break;
+            }
         }
-        let Some(Seat { guest: Guest::Open(conversation), .. }) = self.seats.get_mut(slot) else {
-            return true;
-        };
-        self.clients.may_go(conversation.client, &mut conversation.lap)
-    }
-
-    /// A turn, whose time counts for its client if that has other sessions that wait for theirs.
-    fn timed_turn(&mut self, slot: usize) -> Result<usize, Ended> {
-        if !self.clients.is_contended() {
-            return self.turn(slot);
+        for _ in 0..hot {
+            let Some(slot) = self.clients.next_hot(client) else { break };
+            let done = match self.turn(slot) {
+                Ok(0) if self.is_departed(slot) => {
+                    self.cool(slot);
+                    self.part(slot);
+                    1
+                }
+                Ok(0) => {
+                    if self.is_cold(slot) {
+                        self.cool(slot);
+                    }
+                    continue;
+                }
+                Ok(done) => done,
+                Err(ended) => {
+                    self.cool(slot);
+                    self.end(slot, ended);
+                    1
+                }
+            };
+            work += done;
+            self.pace.count(done, &self.clients);
+            if hot > 1 && self.pace.read().since(began) >= LONGEST_SHARE {
+                break;
+            }
         }
-        let client = self.conversation(slot).map(|conversation| conversation.client);
-        let Some(client) = client.filter(|client| self.clients.is_timed(*client)) else {
-            return self.turn(slot);
-        };
-        let began = clock::now();
-        let work = self.turn(slot);
-        self.clients.spend(client, clock::now().since(began));
         work
     }
 
@@ -254,8 +250,11 @@ impl Reactor {
         let is_observer = conversation.row == ledger::observers(&self.stations);
         let handler = if is_observer { &self.observing } else { &station.handler };
         let (workers, scratch) = (&self.workers, &mut self.scratch);
-        let is_contended = self.clients.is_contended();
-        let mut desk = Desk { handler, workers, scratch, slot, is_contended, until: None };
+        let client = conversation.client;
+        let (is_contended, is_slow) = (self.clients.is_contended(), self.pace.is_slow());
+        let (read, until) = (self.pace.read(), None);
+        let mut desk =
+            Desk { handler, workers, scratch, slot, client, is_contended, is_slow, read, until };
         let work = conversation.turn(&mut desk)?;
         conversation.idle_turns =
             if work > 0 { 0 } else { conversation.idle_turns.saturating_add(1) };
@@ -290,7 +289,8 @@ impl Reactor {
         }
     }
 
-    /// Deals with what was waited for. Returns the first session that was rung.
+    /// Deals with what was waited for. Returns the first session that was rung. What came on a channel is looked at in the
+    /// share of its client.
     fn attend(&mut self, events: &Events) -> Option<usize> {
         let mut first = None;
         for Event { token, readable, hung_up, .. } in events.iter() {
@@ -306,7 +306,7 @@ impl Reactor {
                     self.depart(place.slot);
                 }
                 Some(Source::Socket(place)) if self.sits(place) => {
-                    self.on_socket(place.slot);
+                    self.hear(place);
                     if first.is_none() && self.conversation(place.slot).is_some() {
                         first = Some(place.slot);
                     }
@@ -316,12 +316,18 @@ impl Reactor {
                 Some(Source::RunDir) => self.look_after_endpoints(),
                 _ => {}
             }
-            if self.greeted >= MOST_GREETED {
-                self.greeted = 0;
-                self.round();
-            }
         }
+        self.recount_waiting();
         first
+    }
+
+    /// Something came on a channel, or may have.
+    fn hear(&mut self, place: Place) {
+        if let Some(seat) = self.seats.get_mut(place.slot)
+            && !std::mem::replace(&mut seat.is_heard, true)
+        {
+            self.clients.hear(seat.client, place);
+        }
     }
 
     fn sits(&self, place: Place) -> bool {
@@ -333,8 +339,13 @@ impl Reactor {
         Place::new(place.slot, session) == place
     }
 
-    fn on_socket(&mut self, slot: usize) {
+    fn on_socket(&mut self, place: Place) {
+        if !self.sits(place) {
+            return;
+        }
+        let slot = place.slot;
         let Some(seat) = self.seats.get_mut(slot) else { return };
+        seat.is_heard = false;
         match &mut seat.guest {
             Guest::Open(conversation) => match conversation.read_control() {
                 Ok(true) => self.heat(slot),
@@ -410,8 +421,7 @@ impl Reactor {
         let Seat { client, guest, .. } = self.seats.remove(slot);
         let Guest::Open(conversation) = guest else { return self.clients.leave(client) };
         if conversation.is_hot {
-            self.hot.retain(|hot| *hot != slot);
-            self.clients.count_hot(client, false);
+            self.clients.cool(client, slot);
         }
         self.clients.leave(client);
         if conversation.is_left_unread {
@@ -478,26 +488,33 @@ impl Reactor {
         channel.reap();
     }
 
+    /// Puts workers' answers into their lanes, for as long as a share is. Whether there were any.
     fn take_done(&mut self) -> bool {
         if self.workers.is_empty() {
             return false;
         }
-        let mut done = std::mem::take(&mut self.done);
-        self.workers.collect(&mut done);
-        let any = !done.is_empty();
-        for mut done in done.drain(..) {
-            let seat = self.seats.get_mut(done.slot);
-            let Some(Seat { guest: Guest::Open(conversation), .. }) = seat else { continue };
+        if self.done.is_empty() {
+            self.workers.collect(&mut self.done);
+        }
+        let (mut any, mut until) = (false, None);
+        while let Some(mut done) = self.done.pop_front() {
+            any = true;
+            let slot = done.slot;
             // The seat may have been given to another client meanwhile.
-            if conversation.session() != done.session {
-                continue;
+            if let Some(Seat { guest: Guest::Open(conversation), .. }) = self.seats.get_mut(slot)
+                && conversation.session() == done.session
+            {
+                match conversation.answer(&mut done, &self.workers) {
+                    Ok(()) => self.heat(slot),
+                    Err(ended) => self.end(slot, ended),
+                }
             }
-            match conversation.answer(&mut done, &self.workers) {
-                Ok(()) => self.heat(done.slot),
-                Err(ended) => self.end(done.slot, ended),
+            self.pace.count_slow(&self.clients);
+            let now = self.pace.read();
+            if now >= *until.get_or_insert(now.after(LONGEST_SHARE)) {
+                break;
             }
         }
-        self.done = done;
         any
     }
 

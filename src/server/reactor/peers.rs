@@ -53,12 +53,12 @@ impl Reactor {
         match (pid, process) {
             (Some(pid), Some(process)) => self.join_process(place, pid, process),
             // Not one that is dead, whose number another process may have by now.
-            (Some(pid), None) if self.peers.watches(pid) => self.share(place, pid),
+            (Some(pid), None) if self.peers.watches(pid) => self.share_watch(place, pid),
             _ => self.peers.unwatched.push_back(place),
         }
     }
 
-    fn share(&mut self, place: Place, pid: u32) {
+    fn share_watch(&mut self, place: Place, pid: u32) {
         if let Some(peer) = self.peers.watched.get_mut(&pid) {
             peer.places.push(place);
         }
@@ -127,7 +127,7 @@ impl Reactor {
                 continue;
             }
             match pid {
-                Some(pid) if self.peers.watches(pid) => self.share(place, pid),
+                Some(pid) if self.peers.watches(pid) => self.share_watch(place, pid),
                 Some(pid) if Thrift::now(process.as_object(), self.held()).watches_processes() => {
                     self.join_process(place, pid, process);
                 }

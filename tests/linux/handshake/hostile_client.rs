@@ -622,6 +622,7 @@ fn three_hundred_half_open_handshakes_block_no_good_client() {
     // Who has been silent longest has given its place away.
     halfway.remove(1).is_refused(RefuseCode::Quota, "in the handshake");
     drop(halfway);
+    until("all have left", || siege.house.stats().turned_away == 300);
     siege.end(300);
 }
 
