@@ -7,10 +7,13 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
 
+use crate::reaper;
+
 /// What happens to the run directory, or to where it was. Readable when something may have happened.
 #[derive(Debug)]
 pub struct Notify {
-    fd: OwnedFd,
+    /// Until it is dropped.
+    fd: Option<OwnedFd>,
     run_dir: PathBuf,
 }
 
@@ -18,7 +21,7 @@ impl Notify {
     /// Watches a run directory. `None` where that cannot be had: what happens there then goes unnoticed.
     pub fn watch(run_dir: &Path) -> Option<Self> {
         let fd = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok()?;
-        let notify = Self { fd, run_dir: std::path::absolute(run_dir).ok()? };
+        let notify = Self { fd: Some(fd), run_dir: std::path::absolute(run_dir).ok()? };
         notify.look().then_some(notify)
     }
 
@@ -26,7 +29,7 @@ impl Notify {
     /// after this what is where.
     pub fn take(&self) {
         let mut room = [MaybeUninit::uninit(); 1024];
-        let mut reader = Reader::new(self.fd.as_fd(), &mut room);
+        let mut reader = Reader::new(self.as_fd(), &mut room);
         while reader.next().is_ok() {}
         self.look();
     }
@@ -37,7 +40,7 @@ impl Notify {
         let within = WatchFlags::DELETE | WatchFlags::MOVED_FROM | WatchFlags::MOVED_TO;
         let comes = WatchFlags::CREATE | within;
         // A directory that is watched already stays so.
-        let watch = |dir: &Path, what| inotify::add_watch(&self.fd, dir, itself | what).is_ok();
+        let watch = |dir: &Path, what| inotify::add_watch(self, dir, itself | what).is_ok();
         let nearest = || {
             let dirs = self.run_dir.ancestors().enumerate();
             let what = |above| if above == 0 { within } else { comes };
@@ -57,6 +60,13 @@ impl Notify {
 
 impl AsFd for Notify {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.fd.as_ref().map_or(rustix::fs::CWD, AsFd::as_fd)
+    }
+}
+
+impl Drop for Notify {
+    /// The kernel waits for all who read the list of watches: some 20 ms, and on a busy machine seconds.
+    fn drop(&mut self) {
+        self.fd.take().into_iter().for_each(reaper::reap);
     }
 }
