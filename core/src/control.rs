@@ -16,8 +16,10 @@ use crate::resize::{FollowError, Shortage};
 use crate::wire::{Attachment, MAX_CONTROL, Message};
 use crate::{Limits, PeerFault};
 
-/// How many messages are taken in at once: a peer that floods the socket holds nobody up.
-const MOST_AT_ONCE: usize = 1024;
+/// How many messages are taken in at once: a peer that floods the socket holds nobody up. Some 50 µs.
+const MOST_AT_ONCE: usize = 32;
+/// How many are taken in for a record that refers to one, or before a wait.
+const MOST_IN_A_ROW: usize = 1024;
 /// How long a wait overlooks new rings behind a message that cannot be taken in, for lack of something. It would end
 /// at once for as long as that is so: whoever waits looks at the words in slices of this length instead.
 pub const BLOCKED_SLICE: Duration = Duration::from_millis(1);
@@ -87,7 +89,9 @@ pub enum Arrival<M> {
 pub enum Heard {
     /// Nothing: all was taken in.
     Nothing,
-    /// More: enough memory waits for its records, or there was more than one turn takes.
+    /// Maybe more: as many as are taken in at once have been.
+    Flood,
+    /// More, which stays there until records ask for it: enough memory waits for them.
     More,
     /// The end: the peer has closed it, and everything before was taken in.
     End,
@@ -169,20 +173,24 @@ impl<C: Courier> Control<C> {
                 Taken::End => return Ok(Heard::End),
             }
         }
-        Ok(Heard::More)
+        Ok(Heard::Flood)
     }
 
     /// Takes in what has come, for a wait: what is left there would end it at once. A fault is kept, and ends the
     /// session at the next look.
     pub fn hear(&mut self, courier: &C) -> Heard {
-        match self.take_in(courier) {
-            Ok(heard) => heard,
-            Err(FollowError::Lied(fault)) => {
-                self.fault.get_or_insert(fault);
-                Heard::End
+        for _ in 0..MOST_IN_A_ROW / MOST_AT_ONCE {
+            match self.take_in(courier) {
+                Ok(Heard::Flood) => {}
+                Ok(heard) => return heard,
+                Err(FollowError::Lied(fault)) => {
+                    self.fault.get_or_insert(fault);
+                    return Heard::End;
+                }
+                Err(FollowError::Short(_)) => return Heard::More,
             }
-            Err(FollowError::Short(_)) => Heard::More,
         }
+        Heard::More
     }
 
     /// What the peer did that has no place there, found by [`Control::hear`].
@@ -199,7 +207,7 @@ impl<C: Courier> Control<C> {
         courier: &C,
         id: u64,
     ) -> Result<(Attachment, C::Memory), FollowError> {
-        for _ in 0..MOST_AT_ONCE {
+        for _ in 0..MOST_IN_A_ROW {
             if let Some(found) = self.mailbox.attachment(id)? {
                 return Ok(found);
             }
@@ -227,7 +235,7 @@ impl<C: Courier> Control<C> {
         map: impl FnOnce(&C::Memory) -> Result<R, FollowError>,
     ) -> Result<R, FollowError> {
         let missing = || missing(courier, "a lane", epoch.size.size());
-        let mut left = MOST_AT_ONCE;
+        let mut left = MOST_IN_A_ROW;
         while !self.mailbox.has_lane() {
             if left == 0 || !self.take_announced(courier)? {
                 return Err(missing());

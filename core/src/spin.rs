@@ -53,6 +53,8 @@ pub struct Spin {
     copying: u64,
     /// Until when this end gives way to nobody.
     keeps_until: Option<Instant>,
+    /// Until when somebody else is taken to compute here.
+    crowded_until: Option<Instant>,
 }
 
 const COLD: u32 = 16;
@@ -71,7 +73,7 @@ const LONGEST: u64 = 1_000_000;
 /// computes keeps the processor for a slice of the scheduler's, which is longer than this.
 const LONG_AWAY: u64 = 1_000_000;
 /// Then nobody is given way to for so many times as long: one part in so many is lost to it at most.
-const KEEPS_FOR: u64 = 64;
+const KEEPS_FOR: u64 = 256;
 /// Who is back within 1.5 µs was away for the system call only: nobody else wanted the processor. Two switches of threads and
 /// the other's first 64 looks take longer.
 const NOBODY: u64 = 1_500;
@@ -95,6 +97,7 @@ impl Spin {
             failed_probes: 0,
             copying: 0,
             keeps_until: None,
+            crowded_until: None,
         }
     }
 
@@ -177,6 +180,17 @@ impl Spin {
         };
         let long = Duration::from_nanos(away.saturating_mul(times));
         self.keeps_until = (times > 0).then(|| after.after(long));
+        if away > LONG_AWAY {
+            self.crowded_until = self.keeps_until;
+        }
+    }
+
+    /// Makes a spin as short as is worth it while somebody else computes here: who sleeps is given the processor when it is
+    /// rung, who spins is not.
+    pub fn shorten(&self, looks: &mut Looks, now: Instant) {
+        if self.crowded_until.is_some_and(|until| now < until) {
+            looks.budget = looks.budget.min(self.worth());
+        }
     }
 
     fn probe(&mut self) {
@@ -349,17 +363,24 @@ mod tests {
     }
 
     #[test]
-    fn who_was_away_for_long_gives_way_again_after_64_times_as_long() {
+    fn who_was_away_for_long_gives_way_again_after_256_times_as_long() {
         let at = |micros: u64| Instant::from_nanos(1_000 * micros);
         let mut spin = Spin::new(SpinPolicy::default());
         assert!(spin.gives_way(at(0)));
         spin.gave_way(at(0), at(1_000));
         assert!(spin.gives_way(at(1_000)), "threads that wait as well were given way to");
         spin.gave_way(at(1_000), at(3_000));
-        assert!(!spin.gives_way(at(130_999)));
-        assert!(spin.gives_way(at(131_000)));
-        spin.gave_way(at(131_000), at(131_002));
-        assert!(spin.gives_way(at(131_002)));
+        assert!(!spin.gives_way(at(514_999)));
+        let spun = |now: Instant| {
+            let mut looks = Looks::new(60_000);
+            spin.shorten(&mut looks, now);
+            [looks.tick(now), looks.tick(now.after(Duration::from_micros(10)))]
+        };
+        assert_eq!(spun(at(514_000)), [false, true], "no longer than is worth it");
+        assert_eq!(spun(at(515_000)), [false, false]);
+        assert!(spin.gives_way(at(515_000)));
+        spin.gave_way(at(515_000), at(515_002));
+        assert!(spin.gives_way(at(515_002)));
     }
 
     #[test]

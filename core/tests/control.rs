@@ -172,9 +172,12 @@ fn follow(control: &mut Control<Wire>, wire: &Wire, number: u32) -> Result<u64, 
 #[test]
 fn a_flood_is_taken_in_turn_by_turn() {
     let (wire, mut control) = start();
-    wire.rings(1500);
-    assert_eq!(control.take_in(&wire), Ok(Heard::More));
+    wire.rings(50);
+    assert_eq!(control.take_in(&wire), Ok(Heard::Flood));
     assert_eq!(control.take_in(&wire), Ok(Heard::Nothing));
+    wire.rings(1500);
+    assert_eq!(control.hear(&wire), Heard::More, "a wait takes in more, and not all");
+    assert_eq!(control.hear(&wire), Heard::Nothing);
     wire.add(Step::End);
     assert_eq!(control.take_in(&wire), Ok(Heard::End));
 }

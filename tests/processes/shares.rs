@@ -1,10 +1,14 @@
 //! What a client gets beside another that asks for more.
 
-use bellwire::ServerConfig;
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use bellwire::{Client, Server, ServerConfig};
 
 use crate::support::child::Process;
-use crate::support::guard::until;
-use crate::support::house::House;
+use crate::support::guard::{PATIENCE, until};
+use crate::support::house::{Dir, House, patient};
 use crate::support::services::Hold;
 
 #[test]
@@ -31,4 +35,50 @@ fn workers_take_turns_by_client_however_many_sessions_one_has() {
     let order: Vec<u64> = (0..(1 + SESSIONS) * EACH).map(|_| house.arrivals.next()).collect();
     let last = order.iter().position(|&request| request == OWN + EACH).unwrap();
     assert!(last <= 2 * EACH as usize, "{order:?}");
+}
+
+#[test]
+fn handlers_on_the_reactor_thread_run_for_clients_in_turns_however_many_sessions_one_has() {
+    const SESSIONS: u64 = 20;
+    const EACH: u64 = 5;
+    const OWN: u64 = 1000;
+    let dir = Dir::new();
+    let (tell, told) = channel();
+    let (release, released) = channel();
+    let released = Mutex::new(released);
+    let mut builder = Server::builder_with(&dir.run_dir, ServerConfig::default());
+    builder
+        .serve::<Hold>(move |_, who| {
+            tell.send(who).unwrap();
+            if who == OWN {
+                released.lock().unwrap().recv_timeout(PATIENCE).unwrap();
+            }
+            let until = Instant::now() + Duration::from_micros(200);
+            while Instant::now() < until {}
+            Ok(who)
+        })
+        .unwrap();
+    let server = builder.start().unwrap();
+    let mut greedy = Process::start("client", &dir.run_dir);
+    for _ in 0..SESSIONS {
+        greedy.tell("ask 0");
+        assert_eq!(greedy.hear(), "asked");
+    }
+    let mut own = Client::<Hold>::with_config(&dir.run_dir, patient());
+    let session = own.connect().unwrap();
+    session.submit(&OWN).unwrap();
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(OWN));
+    // All of these are there before the next handler runs.
+    greedy.tell(&format!("ask-all {EACH}"));
+    assert_eq!(greedy.hear(), "asked");
+    for request in 1..=EACH {
+        session.submit(&(OWN + request)).unwrap();
+    }
+    release.send(()).unwrap();
+    let all = (1 + SESSIONS) * EACH;
+    let order: Vec<u64> = (0..all).map(|_| told.recv_timeout(PATIENCE).unwrap()).collect();
+    let last = order.iter().position(|&request| request == OWN + EACH).unwrap();
+    // One of each, and what a turn and a share begin once more.
+    assert!(last <= 4 * EACH as usize, "{order:?}");
+    drop((own, greedy, server));
 }

@@ -128,6 +128,14 @@ fn call(mut parent: Parent) {
                 holders.push(client);
                 parent.tell("asked");
             }
+            ["ask-all", times] => {
+                for client in &mut holders {
+                    for at in 0..times.parse().unwrap() {
+                        client.session().unwrap().submit(&at).unwrap();
+                    }
+                }
+                parent.tell("asked");
+            }
             ["hold", who] => {
                 let mut client = Client::<super::services::Hold>::with_config(&run_dir, patient());
                 let answer = client.call(&who.parse().unwrap());

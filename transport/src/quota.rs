@@ -8,8 +8,10 @@ use bellwire_core::sync::{AtomicU64, AtomicUsize, Ordering};
 
 /// Pieces of memory that a user's peers may keep whose sessions are over: more, and they get no more.
 const MOST_OUTSTANDING: usize = 256;
-/// Of how many pieces it is asked at a time whether they were given back: each costs a system call.
-const MOST_ASKED: usize = 32;
+/// Of how many pieces it is asked for each new one whether they were given back, and of how many before one is refused: each
+/// costs three system calls.
+const ASKED: usize = 4;
+const ASKED_IN_NEED: usize = 8;
 /// How long memory counts of which the system does not tell when a peer has given it back.
 const UNTOLD: Duration = Duration::from_secs(60);
 /// After so long what a user was lent counts half, for when memory is scarce.
@@ -206,11 +208,18 @@ impl Quota {
     /// # Errors
     /// [`OverQuota`]: nothing was counted.
     pub fn charge_lent(self: &Arc<Self>, bytes: u64, now: Instant) -> Result<Charge, OverQuota> {
-        self.reclaim(now, MOST_ASKED);
-        if self.kept.load(Ordering::Relaxed) >= MOST_OUTSTANDING {
-            return Err(self.refusal(bytes, OverQuotaReason::Outstanding));
+        self.reclaim(now, ASKED);
+        let is_full = || self.kept.load(Ordering::Relaxed) >= MOST_OUTSTANDING;
+        if is_full() {
+            self.reclaim(now, ASKED_IN_NEED);
+            if is_full() {
+                return Err(self.refusal(bytes, OverQuotaReason::Outstanding));
+            }
         }
-        let charge = self.charge(bytes)?;
+        let charge = self.charge(bytes).or_else(|_| {
+            self.reclaim(now, ASKED_IN_NEED);
+            self.charge(bytes)
+        })?;
         let all = lock(&self.pool.recent).add(bytes, now);
         let own = lock(&self.recent).add(bytes, now);
         match self.pool.gauge.pressure(bytes) {

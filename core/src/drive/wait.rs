@@ -121,6 +121,7 @@ impl<P: Port> Drive<P> {
                 continue;
             }
             let now = self.port.now();
+            self.spin.shorten(&mut looks, now);
             let ran_out = looks.tick(now);
             *began = looks.began();
             if until.resolve(now).is_some_and(|until| now >= until) {

@@ -137,9 +137,11 @@ impl Desk<'_> {
     /// Whether a turn that has taken some messages may go on. The clock is read between them only when there are many.
     fn has_time(&mut self) -> bool {
         let now = clock::now();
-        self.is_slow &= now.since(self.read) >= SLOW;
-        self.read = now;
-        now < *self.until.get_or_insert_with(|| now.after(LONGEST_TURN))
+        let read = std::mem::replace(&mut self.read, now);
+        // Where it is looked at seldom, the last look was long ago.
+        let began = if self.is_contended || self.is_slow { read } else { now };
+        self.is_slow &= now.since(read) >= SLOW;
+        now < *self.until.get_or_insert(began.after(LONGEST_TURN))
     }
 }
 
@@ -332,17 +334,15 @@ impl Conversation {
         }
     }
 
-    /// Takes in what is on the control socket. False when something is left there: no descriptor is left for it, or
-    /// enough are held already.
-    pub(super) fn read_control(&mut self) -> Result<bool, Ended> {
+    /// Takes in what is on the control socket. What stays there, for lack of a descriptor or since enough are held already, is
+    /// [`Heard::More`].
+    pub(super) fn read_control(&mut self) -> Result<Heard, Ended> {
         match self.link.take_control() {
-            Ok(Heard::Nothing) => Ok(true),
-            Ok(Heard::More) => Ok(false),
-            Ok(Heard::End) => Err(Ended::Gone),
+            Ok(heard) => Ok(heard),
             Err(FollowError::Lied(fault)) => Err(fault.into()),
             Err(FollowError::Short(shortage)) => {
                 self.note_short(shortage);
-                Ok(false)
+                Ok(Heard::More)
             }
         }
     }

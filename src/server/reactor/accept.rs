@@ -5,6 +5,7 @@ use std::time::Duration;
 use bellwire_core::Instant;
 
 use super::Reactor;
+use super::pace::LONGEST_SHARE;
 use crate::ServerStats;
 use crate::server::greeting::{Greeting, State, TurnedAway};
 use crate::server::incidents::Offence;
@@ -17,27 +18,54 @@ use crate::transport::{clock, reaper};
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 impl Reactor {
-    /// Accepts one client: who waits behind it is accepted when those who are in had their shares.
-    pub(super) fn accept(&mut self, at: usize) {
-        if let Some(until) = self.crowded_until(clock::now()) {
-            return self.pause_accepting(until);
+    /// A client waits at this endpoint. Of several endpoints the next one in turn is accepted at.
+    pub(super) fn await_at(&mut self, at: usize) {
+        let count = self.stations.len();
+        if let Some(station) = self.stations.get_mut(at) {
+            station.is_waited_at = true;
         }
-        let Some(station) = self.stations.get_mut(at) else { return };
+        let turn = |at: usize| (at + count - self.accepted_at - 1) % count;
+        if self.waited_at.is_none_or(|other| turn(at) < turn(other)) {
+            self.waited_at = Some(at);
+        }
+    }
+
+    /// Accepts who waits at an endpoint, for as long as a share is. One who has said HELLO takes longer: who waits behind it is
+    /// accepted when those who are in had their shares.
+    #[inline(never)]
+    pub(super) fn accept_some(&mut self, at: usize) {
+        self.accepted_at = at;
+        let began = self.pace.read();
+        while self.accept(at) {
+            self.pace.count_slow(&self.clients);
+            if self.pace.read().since(began) >= LONGEST_SHARE {
+                return;
+            }
+        }
+    }
+
+    /// Whether somebody was accepted.
+    fn accept(&mut self, at: usize) -> bool {
+        if let Some(until) = self.crowded_until(clock::now()) {
+            self.pause_accepting(until);
+            return false;
+        }
+        let Some(station) = self.stations.get_mut(at) else { return false };
         let channel = match station.endpoint.accept() {
             Ok(Some(channel)) => channel,
-            Ok(None) => return,
+            Ok(None) => return false,
             Err(error) => {
                 // Once for as long as it lasts, not at each try.
                 if !std::mem::replace(&mut self.cannot_accept, true) {
                     let service = station.admission.service;
                     self.note(at, service, None, Offence::Short(shortage::of(error)));
                 }
-                return self.pause_accepting(clock::now().after(ACCEPT_PAUSE));
+                self.pause_accepting(clock::now().after(ACCEPT_PAUSE));
+                return false;
             }
         };
         self.cannot_accept = false;
         station.queued += 1;
-        station.is_waited_at = true;
         let news = ServerStats { backlog_peak: station.queued, ..ServerStats::default() };
         self.shared.stats().add(at, &news);
         let admission = station.admission;
@@ -53,6 +81,7 @@ impl Reactor {
             Ok(greeting) => self.seat(at, greeting),
             Err(turned_away) => self.reject(at, *turned_away),
         }
+        true
     }
 
     /// Begins to count anew who waits at an endpoint, where nobody did at the last look.

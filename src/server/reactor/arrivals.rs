@@ -54,6 +54,8 @@ impl Reactor {
             station,
             client,
             is_heard: false,
+            is_deaf: false,
+            is_stalled: false,
             guest: Guest::Greeting(Box::new(greeting)),
         });
         self.arrivals.order.push_back((clock::now(), place));

@@ -24,10 +24,11 @@ enum Key {
 pub(super) struct Clients {
     all: Slab<Client>,
     by_key: HashMap<Key, usize>,
-    /// Those with sessions that are polled, or with something on a channel.
-    busy: Vec<usize>,
-    /// Whose share is next, among the busy ones.
-    next: usize,
+    /// Those with something to be done for them who had nothing at the last look: they go before the others, once, as the
+    /// new flows of FQ-CoDel (RFC 8290).
+    new: VecDeque<usize>,
+    /// Those that had their share, in turn. Who has nothing to be done any more stays until its turn: it is not new before.
+    old: VecDeque<usize>,
     /// Sessions that are polled, of all clients.
     hot: usize,
     /// Of those, in their order, the next one of [`Clients::some_hot`].
@@ -78,7 +79,8 @@ impl Clients {
         if client.connections == 0 {
             self.by_key.remove(&client.key);
             self.all.remove(at);
-            self.busy.retain(|busy| *busy != at);
+            self.new.retain(|busy| *busy != at);
+            self.old.retain(|busy| *busy != at);
         }
     }
 
@@ -117,37 +119,42 @@ impl Clients {
         if let Some(client) = self.all.get_mut(at)
             && !std::mem::replace(&mut client.is_busy, true)
         {
-            self.busy.push(at);
+            self.new.push_back(at);
         }
     }
 
-    /// How many clients have something to be done for them.
+    /// How many clients have something to be done for them, or had lately.
+    #[inline]
     pub(super) fn busy(&self) -> usize {
-        self.busy.len()
+        self.new.len() + self.old.len()
     }
 
     /// Whether anything is to be done for several clients.
+    #[inline]
     pub(super) fn is_contended(&self) -> bool {
-        self.busy.len() > 1
+        self.busy() > 1
     }
 
-    /// The client that has its share now: each of the busy ones in turn. One that is not busy any more is passed over.
+    /// The client that has its share now: each of the busy ones in turn, the new ones first.
     #[inline]
     pub(super) fn next(&mut self) -> Option<Busy> {
         loop {
-            if self.next >= self.busy.len() {
-                self.next = 0;
-            }
-            let client = *self.busy.get(self.next)?;
-            if let Some(Client { hot, heard, is_busy, .. }) = self.all.get_mut(client) {
-                let (hot, heard) = (hot.len(), heard.len());
-                if hot + heard > 0 {
-                    self.next += 1;
-                    return Some(Busy { client, heard, hot });
-                }
+            let new = self.new.pop_front();
+            let is_new = new.is_some();
+            let client = new.or_else(|| self.old.pop_front())?;
+            let Some(Client { hot, heard, is_busy, .. }) = self.all.get_mut(client) else {
+                continue;
+            };
+            let (hot, heard) = (hot.len(), heard.len());
+            let has_work = hot + heard > 0;
+            if has_work || is_new {
+                self.old.push_back(client);
+            } else {
                 *is_busy = false;
             }
-            self.busy.swap_remove(self.next);
+            if has_work {
+                return Some(Busy { client, heard, hot });
+            }
         }
     }
 
@@ -177,7 +184,7 @@ impl Clients {
     /// All sessions that are polled, by client.
     #[inline]
     pub(super) fn by_client(&self) -> impl Iterator<Item = &[usize]> {
-        self.busy.iter().filter_map(|at| Some(self.all.get(*at)?.hot.as_slice()))
+        self.listed().filter_map(|at| Some(self.all.get(at)?.hot.as_slice()))
     }
 
     /// The same, one by one.
@@ -199,8 +206,12 @@ impl Clients {
 
     /// One of the sessions that are polled, of those that came last.
     pub(super) fn any_hot(&self) -> Option<usize> {
-        let mut clients = self.busy.iter().rev().filter_map(|at| self.all.get(*at));
-        clients.find_map(|client| client.hot.last().copied())
+        self.by_client().filter_map(|hot| hot.last().copied()).last()
+    }
+
+    #[inline]
+    fn listed(&self) -> impl Iterator<Item = usize> {
+        self.new.iter().chain(&self.old).copied()
     }
 }
 
@@ -258,6 +269,7 @@ mod tests {
         assert_eq!(clients.next_hot(one), Some(100));
         clients.cool(one, 100);
         assert_eq!(next_two(&mut clients), [many, many]);
+        assert_eq!(clients.next().unwrap().client, many);
         assert!(!clients.is_contended());
         let place = Place::new(100, 1);
         clients.hear(one, place);
@@ -266,6 +278,24 @@ mod tests {
         assert!(clients.next_heard(one) == Some(place) && clients.next_heard(one).is_none());
         clients.leave(one);
         assert_eq!(next_two(&mut clients), [many, many]);
+    }
+
+    #[test]
+    fn who_had_nothing_goes_before_the_others_once_and_not_again_before_their_turn() {
+        let (mut clients, [many, one]) = two();
+        let other = clients.join(&caller(3));
+        assert_eq!(next_two(&mut clients), [many, one]);
+        let heard = |clients: &mut Clients| {
+            clients.hear(other, Place::new(200, 1));
+            let Busy { client, .. } = clients.next().unwrap();
+            if client == other {
+                assert!(clients.next_heard(other).is_some());
+            }
+            client
+        };
+        assert_eq!(heard(&mut clients), other);
+        // Again at once: the others have their turns first.
+        assert_eq!([(); 3].map(|()| heard(&mut clients)), [many, one, other]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bellwire_core::{Instant, Looks};
 
-use super::{Guest, Reactor, Seat, Station, needs_channel};
+use super::{Guest, Reactor, Seat, Station};
 use crate::server::source::Place;
 use crate::transport::clock;
 
@@ -76,6 +76,7 @@ impl Reactor {
                 return true;
             }
             let now = clock::now();
+            self.spin.shorten(&mut looks, now);
             if looks.tick(now) {
                 self.spin.ran_out();
                 return false;
@@ -137,24 +138,23 @@ impl Reactor {
 
     /// Tries a session again by and by that waits for this process to have descriptors or memory.
     pub(super) fn stall(&mut self, place: Place) {
-        if !self.stalled.contains(&place) {
+        if let Some(seat) = self.seats.get_mut(place.slot)
+            && !std::mem::replace(&mut seat.is_stalled, true)
+        {
             self.stalled.push(place);
             self.retry_at.get_or_insert_with(|| clock::now().after(RETRY_AFTER));
         }
     }
 
+    /// Has those looked at, each in the share of its client.
     pub(super) fn retry_stalled(&mut self) {
         self.retry_at = None;
         for place in std::mem::take(&mut self.stalled) {
             if self.sits(place)
-                && let Some(conversation) = self.conversation(place.slot)
+                && let Some(seat) = self.seats.get_mut(place.slot)
             {
-                conversation.resume();
-                let comes_back = needs_channel(conversation.link());
-                if comes_back && self.listen(place, true).is_err() {
-                    continue;
-                }
-                self.heat(place.slot);
+                seat.is_stalled = false;
+                self.hear(place);
             }
         }
     }

@@ -29,7 +29,7 @@ use super::workers::{Done, Workers};
 use super::{ServerConfig, Shared, Station, system};
 use crate::report::{Layout, Observing, ServerReport};
 use crate::transport::clock;
-use crate::transport::link::Link;
+use crate::transport::link::{Heard, Link};
 use crate::transport::notify::Notify;
 use crate::transport::object::AsObject;
 use crate::transport::pass::Channel;
@@ -64,6 +64,9 @@ pub(super) struct Reactor {
     /// Workers' answers that are not in their lanes yet.
     done: VecDeque<Done>,
     next_session: u64,
+    /// Where a client waits that is accepted next, and where one was accepted last.
+    waited_at: Option<usize>,
+    accepted_at: usize,
     /// No one is accepted before this.
     accept_after: Option<Instant>,
     /// The last try to accept somebody failed.
@@ -88,6 +91,10 @@ struct Seat {
     client: usize,
     /// Something came on its channel that was not looked at yet.
     is_heard: bool,
+    /// Its channel is not polled: something stays there.
+    is_deaf: bool,
+    /// It is among those that are tried again by and by.
+    is_stalled: bool,
     guest: Guest,
 }
 
@@ -140,6 +147,8 @@ impl Reactor {
             exchanged: 0,
             done: VecDeque::new(),
             next_session: 1,
+            waited_at: None,
+            accepted_at: 0,
             accept_after: None,
             cannot_accept: false,
             stalled: Vec::new(),
@@ -177,8 +186,8 @@ impl Reactor {
         self.drain();
     }
 
-    /// Gives every client its share. How much there was to do, in messages. Ends sooner when it is due to look who has rung:
-    /// the next round goes on with the next client.
+    /// Gives every client its share, and accepts who waits. How much there was to do, in messages. Ends sooner when it is
+    /// due to look who has rung: the next round goes on with the next client.
     fn round(&mut self) -> usize {
         let mut work = usize::from(self.take_done());
         for _ in 0..self.clients.busy() {
@@ -186,55 +195,68 @@ impl Reactor {
             work += self.share(&busy);
             if self.pace.is_due() {
                 // Also when there seems to be nothing to do: others were not looked at.
-                return work.max(1);
+                work = work.max(1);
+                break;
             }
+        }
+        if let Some(at) = self.waited_at {
+            self.waited_at = None;
+            self.accept_some(at);
+            work += 1;
         }
         work
     }
 
-    /// Deals with what came on a client's channels, and gives each of its sessions a turn, as far as its share of the
-    /// time goes. How much there was to do.
+    /// Gives each of a client's sessions a turn, and deals in between with what came on its channels, as far as its share of
+    /// the time goes. How much there was to do.
     #[inline]
-    fn share(&mut self, &Busy { client, heard, hot }: &Busy) -> usize {
+    fn share(&mut self, &Busy { client, mut heard, mut hot }: &Busy) -> usize {
         let began = self.pace.read();
         let mut work = 0;
-        for _ in 0..heard {
-            let Some(place) = self.clients.next_heard(client) else { break };
-            work += 1;
-            self.on_socket(place);
-            self.pace.count_slow(&self.clients);
-            if self.pace.read().since(began) >= LONGEST_SHARE {
-                break;
+        loop {
+            if hot > 0
+                && let Some(slot) = self.clients.next_hot(client)
+            {
+                let done = self.turn_of(slot);
+                work += done;
+                self.pace.count(done, &self.clients);
+            }
+            if heard > 0
+                && let Some(place) = self.clients.next_heard(client)
+            {
+                self.on_socket(place);
+                work += 1;
+                self.pace.count_slow(&self.clients);
+            }
+            if heard + hot <= 1 || self.pace.read().since(began) >= LONGEST_SHARE {
+                return work;
+            }
+            (heard, hot) = (heard.saturating_sub(1), hot.saturating_sub(1));
+        }
+    }
+
+    /// A turn, and what follows from it: the session is polled no more when nothing comes, and ends when its client has left.
+    #[inline]
+    fn turn_of(&mut self, slot: usize) -> usize {
+        match self.turn(slot) {
+            Ok(0) if self.is_departed(slot) => {
+                self.cool(slot);
+                self.part(slot);
+                1
+            }
+            Ok(0) => {
+                if self.is_cold(slot) {
+                    self.cool(slot);
+                }
+                0
+            }
+            Ok(done) => done,
+            Err(ended) => {
+                self.cool(slot);
+                self.end(slot, ended);
+                1
             }
         }
-        for _ in 0..hot {
-            let Some(slot) = self.clients.next_hot(client) else { break };
-            let done = match self.turn(slot) {
-                Ok(0) if self.is_departed(slot) => {
-                    self.cool(slot);
-                    self.part(slot);
-                    1
-                }
-                Ok(0) => {
-                    if self.is_cold(slot) {
-                        self.cool(slot);
-                    }
-                    continue;
-                }
-                Ok(done) => done,
-                Err(ended) => {
-                    self.cool(slot);
-                    self.end(slot, ended);
-                    1
-                }
-            };
-            work += done;
-            self.pace.count(done, &self.clients);
-            if hot > 1 && self.pace.read().since(began) >= LONGEST_SHARE {
-                break;
-            }
-        }
-        work
     }
 
     fn turn(&mut self, slot: usize) -> Result<usize, Ended> {
@@ -296,7 +318,7 @@ impl Reactor {
         for Event { token, readable, hung_up, .. } in events.iter() {
             match Source::parse(token) {
                 Some(Source::Bell) => self.spread_news(),
-                Some(Source::Station(at)) => self.accept(at),
+                Some(Source::Station(at)) => self.await_at(at),
                 Some(Source::Doorbell(place)) if self.sits(place) => {
                     first = first.or(Some(place.slot));
                     self.heat(place.slot);
@@ -339,6 +361,7 @@ impl Reactor {
         Place::new(place.slot, session) == place
     }
 
+    #[inline(never)]
     fn on_socket(&mut self, place: Place) {
         if !self.sits(place) {
             return;
@@ -348,9 +371,13 @@ impl Reactor {
         seat.is_heard = false;
         match &mut seat.guest {
             Guest::Open(conversation) => match conversation.read_control() {
-                Ok(true) => self.heat(slot),
-                Ok(false) => self.turn_deaf(slot),
-                Err(Ended::Gone) => self.depart(slot),
+                Ok(Heard::Nothing) => self.hear_again(place),
+                Ok(Heard::Flood) => {
+                    self.hear_again(place);
+                    self.hear(place);
+                }
+                Ok(Heard::More) => self.turn_deaf(place),
+                Ok(Heard::End) | Err(Ended::Gone) => self.depart(slot),
                 Err(ended) => self.end(slot, ended),
             },
             Guest::Greeting(_) => self.greet(slot),
@@ -358,23 +385,43 @@ impl Reactor {
         }
     }
 
+    /// Nothing stays on the socket.
+    fn hear_again(&mut self, place: Place) {
+        let Some(seat) = self.seats.get_mut(place.slot) else { return };
+        if std::mem::take(&mut seat.is_deaf) && self.listen(place, true).is_err() {
+            return self.end(place.slot, Ended::Gone);
+        }
+        self.go_on(place.slot);
+    }
+
     /// Something stays on the socket and would wake this thread again and again: listens to it no more. The record
     /// that needs it has it received. A client of which nothing is heard otherwise is looked at by and by.
-    fn turn_deaf(&mut self, slot: usize) {
-        let Some(conversation) = self.conversation(slot) else { return };
-        let place = Place::new(slot, conversation.session());
+    fn turn_deaf(&mut self, place: Place) {
+        let Some(seat) = self.seats.get_mut(place.slot) else { return };
+        let is_news = !std::mem::replace(&mut seat.is_deaf, true);
+        if is_news && self.listen(place, false).is_err() {
+            return self.end(place.slot, Ended::Gone);
+        }
+        let Some(conversation) = self.conversation(place.slot) else { return };
         let comes_back = needs_channel(conversation.link());
-        if self.listen(place, false).is_err() {
-            return self.end(slot, Ended::Gone);
+        if is_news || conversation.is_stalled() || conversation.has_moved() {
+            self.go_on(place.slot);
         }
         if comes_back {
             self.stall(place);
         }
-        self.heat(slot);
+    }
+
+    /// Gives a session turns, also one that could not go on before.
+    fn go_on(&mut self, slot: usize) {
+        if let Some(conversation) = self.conversation(slot) {
+            conversation.resume();
+            self.heat(slot);
+        }
     }
 
     /// Whether to be told when something arrives on a session's channel.
-    pub(super) fn listen(&mut self, place: Place, readable: bool) -> std::io::Result<()> {
+    fn listen(&mut self, place: Place, readable: bool) -> std::io::Result<()> {
         let Some(Seat { guest: Guest::Open(conversation), .. }) = self.seats.get(place.slot) else {
             return Ok(());
         };

@@ -1,13 +1,14 @@
 //! What a user's clients make a server hold: it is counted, bounded, refused above that, and free again afterwards.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use bellwire::{CallError, Client, ClientConfig, Geometry, Limits, ServerConfig, Status};
 use bellwire_core::wire::{Header, Kind, MORE, RefuseCode};
+use bellwire_memfd::pass;
 
 use crate::support::guard::{PATIENCE, until};
 use crate::support::house::{House, patient};
-use crate::support::rogue::{Rogue, RogueSession};
+use crate::support::rogue::{Rogue, RogueSession, encode};
 use crate::support::services::{Echo, Hold, numbers};
 
 const KIB: u64 = 1 << 10;
@@ -25,7 +26,8 @@ fn frugal() -> ServerConfig {
 fn enter(house: &House) -> Result<(Rogue, Vec<OwnedFd>), String> {
     use bellwire_core::wire::Message;
     let rogue = Rogue::connect(house.run_dir(), "echo");
-    rogue.send(&Message::Hello(rogue.hello), &[]);
+    // Who is over its quota may be refused before it has said a word.
+    let _ = pass::send(rogue.socket.as_fd(), &encode(&Message::Hello(rogue.hello), 0), &[]);
     match rogue.receive() {
         Some((Message::Welcome(_), fds)) => Ok((rogue, fds)),
         Some((Message::Refuse(refuse), _)) if refuse.code == RefuseCode::Quota => {
