@@ -33,7 +33,7 @@ enum What {
 
 #[derive(Debug, Args)]
 struct Run {
-    /// How long each attack lasts; each window without one lasts a sixth of it.
+    /// How long each attack lasts; each window beside one a third of it, and each without a sixth.
     #[arg(long, default_value_t = 30.0)]
     seconds: f64,
     /// This attack alone; may be given again.
@@ -45,7 +45,7 @@ struct Run {
     /// The attackers have the server's user.
     #[arg(long)]
     same_user: bool,
-    /// How many times the p99 beside a busy neighbour the p99 under attack may be.
+    /// How many times the p99 of an idle server beside the attacked one the p99 under attack may be.
     #[arg(long, default_value_t = 3.0)]
     factor: f64,
     /// The windows without an attack, of each kind.

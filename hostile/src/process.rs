@@ -70,7 +70,10 @@ impl Process {
         let count = |name: &str| fs::read_dir(proc.join(name)).map_or(0, Iterator::count);
         let maps = fs::read(proc.join("maps")).unwrap_or_default();
         let maps = maps.iter().filter(|byte| **byte == b'\n').count();
-        Held { descriptors: count("fd"), threads: count("task"), maps }
+        // Linux 6.2 tells how many there are without a look at each of thousands.
+        let told = fs::metadata(proc.join("fd")).ok().and_then(|fd| usize::try_from(fd.len()).ok());
+        let descriptors = told.filter(|told| *told > 0).unwrap_or_else(|| count("fd"));
+        Held { descriptors, threads: count("task"), maps }
     }
 
     /// The processor time that it has used.

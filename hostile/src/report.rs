@@ -11,9 +11,10 @@ pub(crate) enum Form {
     Json,
 }
 
-const TITLES: [&str; 14] = [
+const TITLES: [&str; 15] = [
     "attack",
     "CPUs",
+    "server CPUs",
     "memory MiB",
     "OOM kills",
     "fds",
@@ -24,10 +25,10 @@ const TITLES: [&str; 14] = [
     "failed",
     "p50 µs",
     "p99 µs",
-    "of busy, of idle",
+    "of beside, of idle",
     "verdict",
 ];
-const WIDTHS: [usize; 14] = [18, 4, 10, 9, 6, 7, 6, 6, 7, 6, 7, 8, 16, 0];
+const WIDTHS: [usize; 15] = [18, 4, 11, 10, 9, 6, 7, 6, 6, 7, 6, 7, 8, 18, 0];
 
 /// The titles above what [`row`] prints, and of a table for a document what it was taken from.
 pub(crate) fn head(form: Form, course: &Course) {
@@ -68,6 +69,7 @@ pub(crate) fn row(outcome: &Outcome, form: Form) {
     let mut cells = [
         outcome.attack.to_owned(),
         format!("{:.1}", outcome.processors),
+        format!("{:.1}", outcome.server_processors),
         format!("{:.1}", outcome.peak_bytes as f64 / f64::from(1 << 20)),
         outcome.oom_kills.to_string(),
         outcome.held.descriptors.to_string(),
@@ -78,7 +80,7 @@ pub(crate) fn row(outcome: &Outcome, form: Form) {
         honest.failed.to_string(),
         format!("{:.0}", honest.p50_us),
         format!("{:.0}", honest.p99_us),
-        format!("{:.1}, {:.1}", times(outcome.busy_us), times(outcome.idle_us)),
+        format!("{:.1}, {:.1}", times(outcome.beside_us), times(outcome.idle_us)),
         verdict,
     ];
     match form {

@@ -1,7 +1,6 @@
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::{PermissionsExt, chown};
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use bellwire_hostile::attacks::Attack;
@@ -18,8 +17,8 @@ const OWN: u32 = 65_532;
 const GUEST: u32 = 65_531;
 /// What the attackers may have, so that they harm the machine no more than the server.
 const ATTACKERS: u64 = 1 << 30;
-/// How often it is looked at what the server holds.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// How often in a window it is looked at what the server holds. That takes some milliseconds for a server with 1 000 sessions.
+const LOOKS: f64 = 2.0;
 
 /// How an attack is run.
 #[derive(Clone, Debug)]
@@ -27,7 +26,7 @@ pub(crate) struct Course {
     pub(crate) seconds: f64,
     pub(crate) limit: u64,
     pub(crate) same_user: bool,
-    /// How many times the busy neighbour's p99 an attack may cause.
+    /// How many times the p99 of an idle server beside the attacked one the attacked one's may be.
     pub(crate) factor: f64,
     /// The windows without an attack, of each kind.
     pub(crate) windows: usize,
@@ -45,11 +44,13 @@ pub(crate) struct Outcome {
     pub(crate) held: Held,
     /// The processors that the attackers kept busy.
     pub(crate) processors: f64,
+    /// Those that the server kept busy.
+    pub(crate) server_processors: f64,
     pub(crate) honest: Window,
     /// The honest client's p99 of an idle server, in microseconds.
     pub(crate) idle_us: f64,
-    /// The same beside a process as busy as the attackers were.
-    pub(crate) busy_us: f64,
+    /// The same while the attackers attack another server beside it.
+    pub(crate) beside_us: f64,
     /// What does not hold; empty when all does.
     pub(crate) faults: Vec<String>,
 }
@@ -65,6 +66,16 @@ struct House {
     honest: Process,
     server: Process,
     cgroup: Cgroup,
+}
+
+/// Attackers in their cgroup, and what the server that they attack was seen to hold. Dropped in this order.
+struct Siege<'a> {
+    attackers: Process,
+    _cgroup: Cgroup,
+    server: &'a mut Process,
+    held: Held,
+    processors: f64,
+    server_processors: f64,
 }
 
 impl Stage {
@@ -91,31 +102,30 @@ impl Stage {
         course: &Course,
         say: impl Fn(&str),
     ) -> io::Result<Outcome> {
-        let short = course.seconds / 6.0;
-        let (mut idle, mut busy) = (Vec::new(), Vec::new());
-        let mut house = self.open(attack.workers, course)?;
+        let (idle_for, beside_for) = (course.seconds / 6.0, course.seconds / 3.0);
+        let (mut idle, mut beside) = (Vec::new(), Vec::new());
+        let mut house = self.open("server", attack.workers, course)?;
         say("idle");
-        idle.push(house.window(short, None)?.0.p99_us);
+        idle.push(window(&mut house.honest, idle_for, None)?.p99_us);
         say("attack");
-        let guest = if course.same_user { OWN } else { GUEST };
-        let cage = Cgroup::with_limit("attackers", ATTACKERS)?;
-        let mut attackers = self.start("hostile-attack", &[attack.name], guest)?;
-        cage.take(attackers.pid())?;
-        let (honest, held, processors) = house.window(course.seconds, Some(&mut attackers))?;
-        let ended = attackers.has_ended();
-        let outcome = (house.cgroup.kills(), !house.server.has_ended(), house.cgroup.peak());
+        let House { honest, server, cgroup } = &mut house;
+        let mut siege = self.besiege(server, "server", attack, course)?;
+        let attacked = window(honest, course.seconds, Some(&mut siege))?;
+        let ended = siege.attackers.has_ended();
+        let Siege { held, processors, server_processors, .. } = siege;
+        drop(siege);
+        let outcome = (cgroup.kills(), !server.has_ended(), cgroup.peak());
         drop(house);
-        drop(attackers);
-        drop(cage);
-        let mut house = self.open(attack.workers, course)?;
+        let mut house = self.open("server", attack.workers, course)?;
         for _ in 0..course.windows {
-            say("busy neighbour");
-            let neighbour =
-                self.start("hostile-attack", &["busy", &format!("{processors:.2}")], guest)?;
-            busy.push(house.window(short, None)?.0.p99_us);
-            drop(neighbour);
+            say("beside");
+            let mut other = self.open("neighbour", attack.workers, course)?;
+            let mut siege = self.besiege(&mut other.server, "neighbour", attack, course)?;
+            beside.push(window(&mut house.honest, beside_for, Some(&mut siege))?.p99_us);
+            drop(siege);
+            drop(other);
             say("idle");
-            idle.push(house.window(short, None)?.0.p99_us);
+            idle.push(window(&mut house.honest, idle_for, None)?.p99_us);
         }
         let (oom_kills, server_alive, peak_bytes) = outcome;
         let mut outcome = Outcome {
@@ -126,73 +136,92 @@ impl Stage {
             peak_bytes,
             held,
             processors,
-            honest,
+            server_processors,
+            honest: attacked,
             idle_us: median(idle),
-            busy_us: median(busy),
+            beside_us: median(beside),
             faults: Vec::new(),
         };
         outcome.judge(course.factor, ended);
         Ok(outcome)
     }
 
-    fn open(&self, workers: usize, course: &Course) -> io::Result<House> {
-        let run_dir = self.run_dir();
+    /// Starts a server, whose run directory and cgroup have that name, and an honest client of it.
+    fn open(&self, name: &str, workers: usize, course: &Course) -> io::Result<House> {
+        let run_dir = self.dir.path().join(name);
         let _ = fs::remove_dir_all(&run_dir);
         fs::create_dir(&run_dir)?;
         fs::set_permissions(&run_dir, Permissions::from_mode(0o755))?;
         if self.is_root {
             chown(&run_dir, Some(OWN), Some(OWN))?;
         }
-        let cgroup = Cgroup::with_limit("server", course.limit)?;
-        let guest = if course.same_user { OWN } else { GUEST }.to_string();
-        let mut server = self.start("hostile-server", &[&workers.to_string(), &guest], OWN)?;
+        let cgroup = Cgroup::with_limit(name, course.limit)?;
+        let guest = course.guest().to_string();
+        let mut server =
+            self.start("hostile-server", name, &[&workers.to_string(), &guest], OWN)?;
         cgroup.take(server.pid())?;
         server.tell("go")?;
         server.hear()?;
-        let mut honest = self.start("hostile-honest", &[], OWN)?;
+        let mut honest = self.start("hostile-honest", name, &[], OWN)?;
         honest.hear()?;
         Ok(House { honest, server, cgroup })
     }
 
-    fn start(&self, name: &str, args: &[&str], uid: u32) -> io::Result<Process> {
-        let run_dir = self.run_dir();
-        let args = [&[run_dir.to_str().unwrap_or_default()], args].concat();
-        Process::start(&self.dir.path().join(name), &args, uid)
+    fn besiege<'a>(
+        &self,
+        server: &'a mut Process,
+        name: &str,
+        attack: &Attack,
+        course: &Course,
+    ) -> io::Result<Siege<'a>> {
+        let cgroup = Cgroup::with_limit("attackers", ATTACKERS)?;
+        let attackers = self.start("hostile-attack", name, &[attack.name], course.guest())?;
+        cgroup.take(attackers.pid())?;
+        let held = Held::default();
+        let (processors, server_processors) = (0.0, 0.0);
+        Ok(Siege { attackers, _cgroup: cgroup, server, held, processors, server_processors })
     }
 
-    fn run_dir(&self) -> PathBuf {
-        self.dir.path().join("run")
+    fn start(&self, program: &str, run_dir: &str, args: &[&str], uid: u32) -> io::Result<Process> {
+        let run_dir = self.dir.path().join(run_dir);
+        let args = [&[run_dir.to_str().unwrap_or_default()], args].concat();
+        Process::start(&self.dir.path().join(program), &args, uid)
     }
 }
 
-impl House {
-    /// What becomes of the honest client for so long, what the server holds at most, and how many processors the attackers
-    /// keep busy. Ends sooner when the server ends.
-    fn window(
-        &mut self,
-        seconds: f64,
-        mut attackers: Option<&mut Process>,
-    ) -> io::Result<(Window, Held, f64)> {
-        let start = Instant::now();
-        let until = start + Duration::from_secs_f64(seconds);
-        let mut held = Held::default();
-        let mut used = Duration::ZERO;
-        self.honest.tell(&seconds.to_string())?;
-        while let left = until.saturating_duration_since(Instant::now())
-            && !left.is_zero()
-        {
-            std::thread::sleep(left.min(LOOK_EVERY));
-            let Some(attackers) = &mut attackers else { continue };
-            held = held.most(self.server.held());
-            used = used.max(attackers.used());
-            if self.server.has_ended() {
-                self.honest.finish();
-                break;
-            }
+/// What becomes of the honest client for so long, and of a server that is attacked meanwhile. Ends sooner when that ends.
+fn window(honest: &mut Process, seconds: f64, mut siege: Option<&mut Siege>) -> io::Result<Window> {
+    let start = Instant::now();
+    let until = start + Duration::from_secs_f64(seconds);
+    let before = siege.as_ref().map(|siege| siege.server.used()).unwrap_or_default();
+    honest.tell(&seconds.to_string())?;
+    while let left = until.saturating_duration_since(Instant::now())
+        && !left.is_zero()
+    {
+        std::thread::sleep(left.min(Duration::from_secs_f64(seconds / LOOKS)));
+        let Some(siege) = &mut siege else { continue };
+        siege.look(before, start.elapsed());
+        if siege.server.has_ended() {
+            honest.finish();
+            break;
         }
-        let processors = used.as_secs_f64() / start.elapsed().as_secs_f64();
-        let window = serde_json::from_str(&self.honest.hear()?)?;
-        Ok((window, held, processors))
+    }
+    Ok(serde_json::from_str(&honest.hear()?)?)
+}
+
+impl Siege<'_> {
+    /// Looks what the server holds, and what processor time was used in so long.
+    fn look(&mut self, server_before: Duration, long: Duration) {
+        self.held = self.held.most(self.server.held());
+        let server = self.server.used().saturating_sub(server_before);
+        self.processors = self.attackers.used().div_duration_f64(long);
+        self.server_processors = server.div_duration_f64(long);
+    }
+}
+
+impl Course {
+    fn guest(&self) -> u32 {
+        if self.same_user { OWN } else { GUEST }
     }
 }
 
@@ -213,7 +242,7 @@ impl Outcome {
             if failed > 0 {
                 faults.push(format!("{failed} failed"));
             }
-            if calls == 0 || p99_us > factor * self.busy_us {
+            if calls == 0 || p99_us > factor * self.beside_us {
                 faults.push(format!("p99 above {factor} times"));
             }
         }

@@ -16,9 +16,11 @@ pub(super) fn run(target: &Target) {
     thread::scope(|scope| {
         for _ in 0..16 {
             scope.spawn(|| {
+                // One for all: to bind thousands of ports takes the processor for milliseconds.
+                let Ok(listener) = TcpListener::bind(("127.0.0.1", 0)) else { return };
                 let mut unread = Vec::new();
                 for round in 0_u64.. {
-                    let _ = once(target, round, &mut unread);
+                    let _ = once(target, round, &listener, &mut unread);
                     if unread.len() > 500 {
                         unread.clear();
                     }
@@ -28,8 +30,13 @@ pub(super) fn run(target: &Target) {
     });
 }
 
-fn once(target: &Target, round: u64, unread: &mut Vec<TcpStream>) -> Option<()> {
-    let (one, two) = (slow_to_close(unread)?, slow_to_close(unread)?);
+fn once(
+    target: &Target,
+    round: u64,
+    listener: &TcpListener,
+    unread: &mut Vec<TcpStream>,
+) -> Option<()> {
+    let (one, two) = (slow_to_close(listener, unread)?, slow_to_close(listener, unread)?);
     let fds = [one.as_fd(), two.as_fd()];
     let (socket, _session) = if round.is_multiple_of(4) {
         let (socket, session, _) = target.enter("echo")?;
@@ -55,8 +62,7 @@ fn once(target: &Target, round: u64, unread: &mut Vec<TcpStream>) -> Option<()> 
     Some(())
 }
 
-fn slow_to_close(unread: &mut Vec<TcpStream>) -> Option<OwnedFd> {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).ok()?;
+fn slow_to_close(listener: &TcpListener, unread: &mut Vec<TcpStream>) -> Option<OwnedFd> {
     let mut sender = TcpStream::connect(listener.local_addr().ok()?).ok()?;
     unread.push(listener.accept().ok()?.0);
     set_socket_send_buffer_size(&sender, 4_096).ok()?;

@@ -14,9 +14,6 @@ mod switches;
 mod unfinished;
 mod unread;
 
-use std::thread;
-use std::time::{Duration, Instant};
-
 use crate::wire::Target;
 
 /// One way to make a server hold something.
@@ -89,28 +86,4 @@ pub static ATTACKS: [Attack; 26] = [
 /// The attack of that name.
 pub fn named(name: &str) -> Option<&'static Attack> {
     ATTACKS.iter().find(|attack| attack.name == name)
-}
-
-/// Keeps so many processors busy, as an attack did.
-pub fn be_busy(mut processors: f64) -> ! {
-    while processors > 1.0 {
-        thread::spawn(|| burn(1.0));
-        processors -= 1.0;
-    }
-    burn(processors)
-}
-
-/// Keeps one processor busy for that share of each millisecond.
-fn burn(share: f64) -> ! {
-    let period = Duration::from_millis(1);
-    let busy = period.mul_f64(share.clamp(0.0, 1.0));
-    loop {
-        let start = Instant::now();
-        while start.elapsed() < busy {
-            std::hint::spin_loop();
-        }
-        if busy < period {
-            thread::sleep(period.saturating_sub(start.elapsed()));
-        }
-    }
 }

@@ -1,5 +1,4 @@
-//! One attack until the runner ends it: `hostile-attack RUN_DIR NAME`; or a neighbour that is only busy:
-//! `hostile-attack RUN_DIR busy PROCESSORS`.
+//! One attack until the runner ends it: `hostile-attack RUN_DIR NAME`.
 
 use bellwire_hostile::wire::Target;
 use bellwire_hostile::{attacks, life};
@@ -9,11 +8,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut next = || args.next().ok_or("usage: hostile-attack RUN_DIR NAME");
     let target = Target::new(next()?.into());
     let name = next()?;
-    if name == "busy" {
-        let processors = next()?.parse()?;
-        life::end_with_the_runner();
-        attacks::be_busy(processors);
-    }
     let attack = attacks::named(&name).ok_or("there is no such attack")?;
     life::end_with_the_runner();
     (attack.run)(&target);
