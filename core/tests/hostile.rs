@@ -200,29 +200,6 @@ fn a_pad_of_half_the_lane_or_more() {
     }
 }
 
-#[test]
-fn pads_without_end_are_skipped_one_at_a_look() {
-    let small = Geometry::new(SIZE).unwrap();
-    let terms = LaneTerms { most: Geometry::LARGE, ..LaneTerms::fixed(small) };
-    let (mut lanes, liar) = (Lanes::with_terms(terms, terms), Liar::new(SIZE));
-    // The longest that is one, behind records.
-    let pad = SIZE / 2 - 16;
-    for at in (0..SIZE - pad).step_by(16) {
-        liar.put(at as usize, &header(Kind::Cancel, 0).to_bytes());
-    }
-    liar.publish(
-        (SIZE - pad) as usize,
-        header(Kind::Pad, pad as u32 - 16),
-        4 * Geometry::LARGE.size(),
-    );
-    for _ in 0..1000 {
-        let read = liar.reads.borrow().len();
-        let record = lanes.peek(&liar).unwrap().unwrap();
-        assert!(liar.reads.borrow().len() - read <= 2, "more than one pad was skipped");
-        lanes.take(&record);
-    }
-}
-
 /// A peer that sends parts, or answers that nobody waits for, and never what is waited for.
 #[test]
 fn answers_of_which_there_is_nothing_to_tell_are_taken_a_few_at_a_time() {

@@ -50,13 +50,11 @@ struct Own {
 
 /// What the server is in when a client comes.
 #[derive(Clone, Copy)]
-pub(super) struct State<'a> {
+pub(super) struct State {
     /// Whether there is a place for another session.
     pub(super) has_room: bool,
     /// Descriptors that the server has, by and large.
     pub(super) held: usize,
-    /// Whether a user's clients are kept out for what others of them did.
-    pub(super) is_unwelcome: &'a dyn Fn(User) -> bool,
 }
 
 /// A client that came in.
@@ -101,10 +99,10 @@ impl Greeting {
         session: u64,
         admission: Admission,
         config: &ServerConfig,
-        state: State<'_>,
+        state: State,
         quotas: &mut Quotas,
     ) -> Result<Self, Box<TurnedAway>> {
-        let State { has_room, held, is_unwelcome } = state;
+        let State { has_room, held } = state;
         let credentials = match peer::credentials(&channel) {
             Ok(credentials) if config.admission.admits(&credentials, &channel) => credentials,
             found => {
@@ -122,7 +120,8 @@ impl Greeting {
                 return Err(TurnedAway::refused(channel, caller, &refusal));
             }
         };
-        if is_unwelcome(credentials.user()) {
+        // What was sent cannot be closed any more: who sent it sends no more.
+        if reaper::is_stuck_by(credentials.user()) {
             let reason = format!(
                 "what clients of {} sent earlier cannot be closed: end the programs whose files do not answer",
                 credentials.user()

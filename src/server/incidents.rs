@@ -298,13 +298,6 @@ impl Incidents {
         self.latest.iter().cloned().collect()
     }
 
-    /// Whether clients of the user broke the protocol, or sent what is not as it should be.
-    pub(super) fn is_suspect(&self, user: User) -> bool {
-        let row = self.rows.iter().find(|row| row.count.user == Some(user));
-        let bad = [IncidentKind::Refused, IncidentKind::Poisoned];
-        row.is_some_and(|row| bad.iter().any(|kind| row.count.counts.of(*kind) > 0))
-    }
-
     /// Of the users with the most, the most first; of all others last.
     pub(super) fn by_user(&self) -> Vec<UserIncidents> {
         let mut users: Vec<_> = self.rows.iter().map(|row| row.count).collect();
@@ -488,21 +481,6 @@ mod tests {
     fn user(number: u32) -> User {
         let sid = || format!("S-1-5-{number}").parse().unwrap();
         number.to_string().parse().unwrap_or_else(|_| sid())
-    }
-
-    #[test]
-    fn a_user_is_suspect_whose_clients_broke_the_protocol_and_no_other() {
-        let service = ServiceName::constant("echo");
-        let mut incidents = Incidents::default();
-        let mut add = |uid: u32, offence| {
-            incidents.add(service, Some(Caller { user: user(uid), ..caller(1).unwrap() }), offence);
-        };
-        add(1, Offence::Unread);
-        add(2, Offence::Lied(PeerFault::TailWentBack { seen: 32, now: 16 }));
-        let reason = "its memory is not as it should be".into();
-        add(3, Offence::Refused { code: RefuseCode::Protocol, reason });
-        let suspects = [1, 2, 3, 4].map(|uid| incidents.is_suspect(user(uid)));
-        assert_eq!(suspects, [false, true, true, false]);
     }
 
     #[test]

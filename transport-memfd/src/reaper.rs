@@ -8,11 +8,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
 use bellwire_transport::Reaper;
+pub use bellwire_transport::reap_for;
 use rustix::io::Errno;
 use rustix::net::Shutdown;
 
 use crate::fork::Home;
 use crate::pass::{self, ReceiveError};
+use crate::peer::User;
 
 /// Messages that are taken off a socket before it is closed: more than one holds.
 const MOST_QUEUED: usize = 1024;
@@ -47,9 +49,9 @@ pub fn backlog() -> usize {
     REAPER.backlog()
 }
 
-/// Whether so many closes do not return that nothing more is closed.
-pub fn is_stuck() -> bool {
-    REAPER.is_stuck()
+/// Whether so many closes do not return that nothing more is closed, and among them one of what this user sent.
+pub fn is_stuck_by(user: User) -> bool {
+    REAPER.is_stuck_by(&user)
 }
 
 fn close(fd: OwnedFd) {

@@ -6,6 +6,9 @@
 use std::os::windows::io::OwnedHandle;
 
 use bellwire_transport::Reaper;
+pub use bellwire_transport::reap_for;
+
+use crate::peer::User;
 
 static REAPER: Reaper<OwnedHandle> = Reaper::new(drop);
 
@@ -27,7 +30,7 @@ pub fn backlog() -> usize {
     REAPER.backlog()
 }
 
-/// Whether so many closes do not return that nothing more is closed.
-pub fn is_stuck() -> bool {
-    REAPER.is_stuck()
+/// Whether so many closes do not return that nothing more is closed, and among them one of what this user sent.
+pub fn is_stuck_by(user: User) -> bool {
+    REAPER.is_stuck_by(&user)
 }

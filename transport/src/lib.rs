@@ -25,4 +25,4 @@ pub use quota::{
     Charge, Gauge, Lender, Lent, Loan, MemoryPool, OverQuota, OverQuotaReason, Pressure, Quota,
 };
 pub use range::{OwnRange, PeerRange};
-pub use reaper::Reaper;
+pub use reaper::{Reaper, reap_for};

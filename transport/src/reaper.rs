@@ -1,4 +1,6 @@
+use std::cell::Cell;
 use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -7,6 +9,21 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Most threads of a reaper. One is idle unless that many are in a close that does not return.
 const MAX_THREADS: usize = 16;
+
+thread_local! {
+    static OWNER: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// Says whose the handles are that this thread gives to reapers from now on: who is refused when they cannot be closed.
+pub fn reap_for(owner: &impl Hash) {
+    OWNER.set(Some(number(owner)));
+}
+
+fn number(owner: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    owner.hash(&mut hasher);
+    hasher.finish()
+}
 
 /// Closes descriptors or handles that a peer sent and nobody verified. Closing one can block, even for ever, so it
 /// happens on threads of their own: the first starts with the first handle, and an idle one stands by. It takes over
@@ -21,9 +38,10 @@ pub struct Reaper<H: 'static> {
 
 #[derive(Debug)]
 struct State<H> {
-    waiting: VecDeque<H>,
-    /// Threads that are in `close`.
-    closing: usize,
+    /// Each with whose it is, if that was said.
+    waiting: VecDeque<(H, Option<u64>)>,
+    /// Whose handles threads are closing now.
+    closing: Vec<Option<u64>>,
     /// When the youngest close began.
     began: Option<Instant>,
     threads: usize,
@@ -32,7 +50,8 @@ struct State<H> {
 impl<H: Send> Reaper<H> {
     /// One that closes by `close`, and has no thread yet.
     pub const fn new(close: fn(H)) -> Self {
-        let state = State { waiting: VecDeque::new(), closing: 0, began: None, threads: 0 };
+        let state =
+            State { waiting: VecDeque::new(), closing: Vec::new(), began: None, threads: 0 };
         Self { state: Mutex::new(state), changed: Condvar::new(), close }
     }
 
@@ -47,7 +66,7 @@ impl<H: Send> Reaper<H> {
             (self.close)(handle);
             return;
         }
-        state.waiting.push_back(handle);
+        state.waiting.push_back((handle, OWNER.get()));
         drop(state);
         self.changed.notify_one();
     }
@@ -56,12 +75,13 @@ impl<H: Send> Reaper<H> {
     /// whose closing blocks.
     pub fn backlog(&self) -> usize {
         let state = self.lock();
-        state.waiting.len() + state.closing
+        state.waiting.len() + state.closing.len()
     }
 
-    /// Whether so many closes do not return that nothing more is closed.
-    pub fn is_stuck(&self) -> bool {
-        self.lock().closing >= MAX_THREADS
+    /// Whether so many closes do not return that nothing more is closed, and one of them at least is of this owner.
+    pub fn is_stuck_by(&self, owner: &impl Hash) -> bool {
+        let state = self.lock();
+        state.closing.len() >= MAX_THREADS && state.closing.contains(&Some(number(owner)))
     }
 
     fn start(&'static self, state: &mut State<H>) -> bool {
@@ -75,19 +95,21 @@ impl<H: Send> Reaper<H> {
         let mut state = self.lock();
         loop {
             state = self.wait_for_turn(state);
-            let Some(handle) = state.waiting.pop_front() else { continue };
-            state.closing += 1;
+            let Some((handle, owner)) = state.waiting.pop_front() else { continue };
+            state.closing.push(owner);
             state.began = Some(Instant::now());
-            if state.threads == state.closing && state.threads < MAX_THREADS {
+            if state.threads == state.closing.len() && state.threads < MAX_THREADS {
                 // If it cannot start, this close is waited for.
                 self.start(&mut state);
             }
             drop(state);
             (self.close)(handle);
             state = self.lock();
-            state.closing -= 1;
+            if let Some(at) = state.closing.iter().position(|of| *of == owner) {
+                state.closing.swap_remove(at);
+            }
             // One closes and one stands by; what replaced those that were stuck ends with the last stuck close.
-            if state.threads - state.closing > 2 {
+            if state.threads - state.closing.len() > 2 {
                 state.threads -= 1;
                 return;
             }
@@ -98,7 +120,9 @@ impl<H: Send> Reaper<H> {
     fn wait_for_turn<'a>(&self, mut state: MutexGuard<'a, State<H>>) -> MutexGuard<'a, State<H>> {
         loop {
             let left = match state.began {
-                Some(began) if state.closing > 0 => PATIENCE.saturating_sub(began.elapsed()),
+                Some(began) if !state.closing.is_empty() => {
+                    PATIENCE.saturating_sub(began.elapsed())
+                }
                 _ => Duration::ZERO,
             };
             if state.waiting.is_empty() {
@@ -155,10 +179,12 @@ mod tests {
         drop(may_close);
         was_closed.recv_timeout(Duration::from_secs(60)).unwrap();
         wait_until(|| REAPER.backlog() == MAX_THREADS - 1);
-        assert!(!REAPER.is_stuck());
+        let is_stuck = || [1, 2].map(|owner| REAPER.is_stuck_by(&owner));
+        assert_eq!(is_stuck(), [false; 2]);
+        reap_for(&1);
         let (handle, may_close, was_closed) = handle();
         REAPER.reap(handle);
-        wait_until(|| REAPER.is_stuck());
+        wait_until(|| is_stuck() == [true, false]);
         stuck.push((may_close, was_closed));
         for (may_close, was_closed) in stuck {
             drop(may_close);

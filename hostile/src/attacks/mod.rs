@@ -38,7 +38,7 @@ const fn queued(name: &'static str, about: &'static str, run: fn(&Target)) -> At
 }
 
 /// All of them.
-pub static ATTACKS: [Attack; 26] = [
+pub static ATTACKS: [Attack; 27] = [
     attack(
         "sessions-kept",
         "opens and closes sessions, keeps the server's pages and lanes",
@@ -46,6 +46,7 @@ pub static ATTACKS: [Attack; 26] = [
     ),
     attack("sessions-by-path", "the same, keeping O_PATH descriptors alone", sessions::by_path),
     attack("sessions-idle", "opens as many sessions as it can, and does nothing", sessions::idle),
+    attack("sessions-churn", "opens 1 000 sessions and closes them together", sessions::churn),
     attack("lanes-kept", "has lanes grow and trimmed, keeps each", lanes::kept),
     attack(
         "attachments-kept",

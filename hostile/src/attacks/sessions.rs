@@ -41,3 +41,10 @@ pub(super) fn idle(target: &Target) {
         }
     }
 }
+
+/// Opens a thousand, or as many as there are to be had, and closes them together, again and again.
+pub(super) fn churn(target: &Target) {
+    loop {
+        drop(target.sessions("echo", 1_000));
+    }
+}

@@ -10,9 +10,9 @@ use crate::ServerStats;
 use crate::server::greeting::{Greeting, State, TurnedAway};
 use crate::server::incidents::Offence;
 use crate::server::source::Source;
+use crate::transport::clock;
 use crate::transport::poll::{Interest, Trigger};
 use crate::transport::shortage;
-use crate::transport::{clock, reaper};
 
 /// How long to accept nobody after the system had no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -73,10 +73,8 @@ impl Reactor {
         let session = self.next_session;
         self.next_session += 1;
         let held = self.held();
-        let (config, quotas, shared) = (&self.config, &mut self.quotas, &self.shared);
-        // What was sent cannot be closed any more: those who sent such things send no more.
-        let is_unwelcome = |user| reaper::is_stuck() && shared.incidents().is_suspect(user);
-        let state = State { has_room, held, is_unwelcome: &is_unwelcome };
+        let (config, quotas) = (&self.config, &mut self.quotas);
+        let state = State { has_room, held };
         match Greeting::begin(channel, session, admission, config, state, quotas) {
             Ok(greeting) => self.seat(at, greeting),
             Err(turned_away) => self.reject(at, *turned_away),
@@ -117,6 +115,9 @@ impl Reactor {
     /// Counts a client that does not come in, and lets go of it.
     pub(super) fn reject(&mut self, station: usize, turned_away: TurnedAway) {
         let TurnedAway { channel, caller, offence } = turned_away;
+        if let Some(caller) = &caller {
+            self.reap_for(caller.user);
+        }
         if let Some(channel) = channel {
             self.discard(channel);
         }

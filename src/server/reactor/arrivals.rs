@@ -41,6 +41,8 @@ impl Arrivals {
 
 impl Reactor {
     pub(super) fn seat(&mut self, station: usize, greeting: Greeting) {
+        let caller = greeting.caller();
+        self.reap_for(caller.user);
         let entry = self.seats.vacant_entry();
         let place = Place::new(entry.key(), greeting.session);
         let interest = Interest::readable(Trigger::Level);
@@ -49,7 +51,7 @@ impl Reactor {
             let reason = "the provider cannot watch another client";
             return self.reject(station, *greeting.turn_away(RefuseCode::Resources, reason));
         }
-        let client = self.clients.join(&greeting.caller());
+        let client = self.clients.join(&caller);
         entry.insert(Seat {
             station,
             client,

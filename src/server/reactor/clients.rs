@@ -39,6 +39,7 @@ pub(super) struct Clients {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Busy {
     pub(super) client: usize,
+    pub(super) user: User,
     /// Its channels that have something.
     pub(super) heard: usize,
     /// Its sessions that are polled.
@@ -47,6 +48,7 @@ pub(super) struct Busy {
 
 struct Client {
     key: Key,
+    user: User,
     connections: usize,
     /// The slots of its sessions that are polled, and whose turn is next.
     hot: Vec<usize>,
@@ -65,11 +67,15 @@ impl Clients {
             _ => Key::User(user),
         };
         let all = &mut self.all;
-        let at = *self.by_key.entry(key).or_insert_with(|| all.insert(Client::new(key)));
+        let at = *self.by_key.entry(key).or_insert_with(|| all.insert(Client::new(key, user)));
         if let Some(client) = self.all.get_mut(at) {
             client.connections += 1;
         }
         at
+    }
+
+    pub(super) fn user(&self, at: usize) -> Option<User> {
+        self.all.get(at).map(|client| client.user)
     }
 
     /// A connection is over, which is not polled any more.
@@ -142,10 +148,10 @@ impl Clients {
             let new = self.new.pop_front();
             let is_new = new.is_some();
             let client = new.or_else(|| self.old.pop_front())?;
-            let Some(Client { hot, heard, is_busy, .. }) = self.all.get_mut(client) else {
+            let Some(Client { user, hot, heard, is_busy, .. }) = self.all.get_mut(client) else {
                 continue;
             };
-            let (hot, heard) = (hot.len(), heard.len());
+            let (user, hot, heard) = (*user, hot.len(), heard.len());
             let has_work = hot + heard > 0;
             if has_work || is_new {
                 self.old.push_back(client);
@@ -153,7 +159,7 @@ impl Clients {
                 *is_busy = false;
             }
             if has_work {
-                return Some(Busy { client, heard, hot });
+                return Some(Busy { client, user, heard, hot });
             }
         }
     }
@@ -216,9 +222,9 @@ impl Clients {
 }
 
 impl Client {
-    fn new(key: Key) -> Self {
+    fn new(key: Key, user: User) -> Self {
         let (hot, heard) = (Vec::new(), VecDeque::new());
-        Self { key, connections: 0, hot, next: 0, heard, is_busy: false }
+        Self { key, user, connections: 0, hot, next: 0, heard, is_busy: false }
     }
 }
 
@@ -274,7 +280,7 @@ mod tests {
         let place = Place::new(100, 1);
         clients.hear(one, place);
         assert!(clients.is_contended());
-        assert_eq!(clients.next(), Some(Busy { client: one, heard: 1, hot: 0 }));
+        assert_eq!(clients.next(), Some(Busy { client: one, user: User::own(), heard: 1, hot: 0 }));
         assert!(clients.next_heard(one) == Some(place) && clients.next_heard(one).is_none());
         clients.leave(one);
         assert_eq!(next_two(&mut clients), [many, many]);

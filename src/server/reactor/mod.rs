@@ -28,12 +28,13 @@ use super::source::{Place, Source};
 use super::workers::{Done, Workers};
 use super::{ServerConfig, Shared, Station, system};
 use crate::report::{Layout, Observing, ServerReport};
-use crate::transport::clock;
 use crate::transport::link::{Heard, Link};
 use crate::transport::notify::Notify;
 use crate::transport::object::AsObject;
 use crate::transport::pass::Channel;
+use crate::transport::peer::User;
 use crate::transport::poll::{Event, Events, Interest, Poller, Trigger};
+use crate::transport::{clock, reaper};
 use crate::{ServeError, ServerStats};
 use arrivals::Arrivals;
 use clients::{Busy, Clients};
@@ -64,6 +65,8 @@ pub(super) struct Reactor {
     /// Workers' answers that are not in their lanes yet.
     done: VecDeque<Done>,
     next_session: u64,
+    /// Whose descriptors this thread has closed.
+    reaps_for: Option<User>,
     /// Where a client waits that is accepted next, and where one was accepted last.
     waited_at: Option<usize>,
     accepted_at: usize,
@@ -147,6 +150,7 @@ impl Reactor {
             exchanged: 0,
             done: VecDeque::new(),
             next_session: 1,
+            reaps_for: None,
             waited_at: None,
             accepted_at: 0,
             accept_after: None,
@@ -210,7 +214,8 @@ impl Reactor {
     /// Gives each of a client's sessions a turn, and deals in between with what came on its channels, as far as its share of
     /// the time goes. How much there was to do.
     #[inline]
-    fn share(&mut self, &Busy { client, mut heard, mut hot }: &Busy) -> usize {
+    fn share(&mut self, &Busy { client, user, mut heard, mut hot }: &Busy) -> usize {
+        self.reap_for(user);
         let began = self.pace.read();
         let mut work = 0;
         loop {
@@ -466,6 +471,9 @@ impl Reactor {
             return;
         }
         let Seat { client, guest, .. } = self.seats.remove(slot);
+        if let Some(user) = self.clients.user(client) {
+            self.reap_for(user);
+        }
         let Guest::Open(conversation) = guest else { return self.clients.leave(client) };
         if conversation.is_hot {
             self.clients.cool(client, slot);
@@ -525,6 +533,15 @@ impl Reactor {
         self.close_account(&account, &news);
         if let Some(channel) = channel {
             self.discard(channel);
+        }
+    }
+
+    /// Whose descriptors are closed elsewhere from now on.
+    #[inline]
+    pub(super) fn reap_for(&mut self, user: User) {
+        if self.reaps_for != Some(user) {
+            self.reaps_for = Some(user);
+            reaper::reap_for(&user);
         }
     }
 

@@ -6,10 +6,12 @@ use std::sync::mpsc::channel;
 use std::thread;
 
 use bellwire::{Client, Doorbell, ServerConfig, State};
-use bellwire_core::wire::{Header, Hello, Kind, Message, Role, Status};
+use bellwire_core::wire::{Attachment, Header, Hello, Kind, Message, Role, Status};
+use bellwire_memfd::pass;
 
 use super::impostor::{lingering_socket, pipe};
 use super::passing::Passing;
+use crate::support::child::Process;
 use crate::support::fuse::Silent;
 use crate::support::guard::{PATIENCE, until};
 use crate::support::house::{Dir, House, patient};
@@ -286,6 +288,33 @@ fn a_file_whose_server_never_answers_holds_up_no_client() {
     let fds = |it| vec![server_page(it), Draft::lane().make(), board()];
     holds_up_no_client_with(Doorbell::Eventfd, fds, &[silent.as_fd()]);
     is_closed(silent);
+}
+
+/// What cannot be closed any more is somebody's.
+#[test]
+fn whose_files_take_all_threads_of_the_reaper_comes_in_no_more_until_they_are_closed() {
+    let dir = Dir::new();
+    // In a process of its own: a process has one reaper. Before there is the file: exec would close it, and wait.
+    let _server = Process::start("server", &dir.run_dir);
+    let Some(silent) = Silent::new(c"file") else { return };
+    let mut good = Client::<Echo>::with_config(&dir.run_dir, patient());
+    good.call(&vec![1]).unwrap();
+    // Nothing that is wrong by itself: messages for which no record asks.
+    let attachment = Message::Attachment(Attachment { id: 1, generation: 0, len: 4096 });
+    let sessions: Vec<_> = (0..20).map(|_| Rogue::connect(&dir.run_dir, "echo").open()).collect();
+    for session in &sessions {
+        pass::send(session.link.socket(), &encode(&attachment, 1), &[silent.as_fd()]).unwrap();
+    }
+    drop(sessions);
+    until("nothing of this user is closed any more", || {
+        let newcomer = Client::<Echo>::with_config(&dir.run_dir, patient()).call(&vec![1]);
+        newcomer.is_err_and(|error| error.to_string().contains("cannot be closed"))
+    });
+    assert_eq!(good.call(&vec![2]).unwrap(), [2], "who is in stays");
+    drop(silent);
+    until("it is closed", || {
+        Client::<Echo>::with_config(&dir.run_dir, patient()).call(&vec![3]).is_ok()
+    });
 }
 
 /// The file's server answers from now on. A process that ends before that would wait for itself.
