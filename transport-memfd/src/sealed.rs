@@ -19,8 +19,6 @@ const HUGETLBFS: u32 = 0x9584_58f6;
 const BLOCK: u64 = 512;
 /// How often seals are added where the kernel says that the memory is busy.
 const SEAL_TRIES: u32 = 8;
-/// As little is allocated at a time as this.
-const LEAST: u64 = 4096;
 
 /// Why memory for a region or a snapshot could not be made. This system is at fault, or the caller when
 /// it asked for too much.
@@ -239,18 +237,15 @@ fn empty(name: &str, size: u64) -> Result<Memfd, RegionError> {
 }
 
 /// fallocate rather than MAP_POPULATE: a third of the cost, and the pages stay the creator's charge. It makes the file
-/// as long, too. A signal undoes what one call has allocated: with signals in a row less is asked for at a time.
-fn allocate(memfd: &Memfd, mut at: u64, len: u64, size: u64) -> Result<(), RegionError> {
-    let (end, mut most) = (at + len, len);
-    while at < end {
-        let piece = most.min(end - at);
-        match rustix::fs::fallocate(memfd.as_file(), FallocateFlags::empty(), at, piece) {
-            Ok(()) => at += piece,
-            Err(Errno::INTR) => most = (piece / 2).max(LEAST),
+/// as long, too.
+fn allocate(memfd: &Memfd, at: u64, len: u64, size: u64) -> Result<(), RegionError> {
+    loop {
+        match rustix::fs::fallocate(memfd.as_file(), FallocateFlags::empty(), at, len) {
+            Ok(()) => return Ok(()),
+            Err(Errno::INTR) => {}
             Err(source) => return Err(RegionError::Allocate { size, source }),
         }
     }
-    Ok(())
 }
 
 /// Adds seals. Before it seals pages against writing the kernel waits up to 150 ms for whoever has hold of them, and gives
