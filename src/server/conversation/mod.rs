@@ -121,8 +121,6 @@ pub(super) struct Desk<'a> {
     pub(super) workers: &'a Workers,
     pub(super) scratch: &'a mut Scratch,
     pub(super) slot: usize,
-    /// Whose session it is.
-    pub(super) client: usize,
     /// Others wait: the time is looked at after each message.
     pub(super) is_contended: bool,
     /// Messages take long: the same, until one does not.
@@ -608,15 +606,8 @@ impl Conversation {
             }
         };
         let (slot, caller, handler) = (desk.slot, self.caller.unwatched(), handler.clone());
-        desk.workers.submit(Job {
-            client: desk.client,
-            slot,
-            id,
-            caller,
-            handler,
-            request,
-            charge,
-        });
+        let client = self.client;
+        desk.workers.submit(Job { client, slot, id, caller, handler, request, charge });
         Ok(())
     }
 

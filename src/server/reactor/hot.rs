@@ -136,7 +136,7 @@ impl Reactor {
         }
     }
 
-    /// Tries a session again by and by that waits for this process to have descriptors or memory.
+    /// Tries a session again later that waits for this process to have descriptors or memory.
     pub(super) fn stall(&mut self, place: Place) {
         if let Some(seat) = self.seats.get_mut(place.slot)
             && !std::mem::replace(&mut seat.is_stalled, true)

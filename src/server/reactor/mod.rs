@@ -1,5 +1,6 @@
 mod accept;
 mod arrivals;
+mod channels;
 mod clients;
 mod drain;
 mod hot;
@@ -28,7 +29,6 @@ use super::source::{Place, Source};
 use super::workers::{Done, Workers};
 use super::{ServerConfig, Shared, Station, system};
 use crate::report::{Layout, Observing, ServerReport};
-use crate::transport::link::{Heard, Link};
 use crate::transport::notify::Notify;
 use crate::transport::object::AsObject;
 use crate::transport::pass::Channel;
@@ -96,7 +96,7 @@ struct Seat {
     is_heard: bool,
     /// Its channel is not polled: something stays there.
     is_deaf: bool,
-    /// It is among those that are tried again by and by.
+    /// It is among those that are tried again later.
     is_stalled: bool,
     guest: Guest,
 }
@@ -277,11 +277,9 @@ impl Reactor {
         let is_observer = conversation.row == ledger::observers(&self.stations);
         let handler = if is_observer { &self.observing } else { &station.handler };
         let (workers, scratch) = (&self.workers, &mut self.scratch);
-        let client = conversation.client;
         let (is_contended, is_slow) = (self.clients.is_contended(), self.pace.is_slow());
         let (read, until) = (self.pace.read(), None);
-        let mut desk =
-            Desk { handler, workers, scratch, slot, client, is_contended, is_slow, read, until };
+        let mut desk = Desk { handler, workers, scratch, slot, is_contended, is_slow, read, until };
         let work = conversation.turn(&mut desk)?;
         conversation.idle_turns =
             if work > 0 { 0 } else { conversation.idle_turns.saturating_add(1) };
@@ -348,15 +346,6 @@ impl Reactor {
         first
     }
 
-    /// Something came on a channel, or may have.
-    fn hear(&mut self, place: Place) {
-        if let Some(seat) = self.seats.get_mut(place.slot)
-            && !std::mem::replace(&mut seat.is_heard, true)
-        {
-            self.clients.hear(seat.client, place);
-        }
-    }
-
     fn sits(&self, place: Place) -> bool {
         let session = match self.seats.get(place.slot).map(|seat| &seat.guest) {
             Some(Guest::Open(conversation)) => conversation.session(),
@@ -364,75 +353,6 @@ impl Reactor {
             _ => return false,
         };
         Place::new(place.slot, session) == place
-    }
-
-    #[inline(never)]
-    fn on_socket(&mut self, place: Place) {
-        if !self.sits(place) {
-            return;
-        }
-        let slot = place.slot;
-        let Some(seat) = self.seats.get_mut(slot) else { return };
-        seat.is_heard = false;
-        match &mut seat.guest {
-            Guest::Open(conversation) => match conversation.read_control() {
-                Ok(Heard::Nothing) => self.hear_again(place),
-                Ok(Heard::Flood) => {
-                    self.hear_again(place);
-                    self.hear(place);
-                }
-                Ok(Heard::More) => self.turn_deaf(place),
-                Ok(Heard::End) | Err(Ended::Gone) => self.depart(slot),
-                Err(ended) => self.end(slot, ended),
-            },
-            Guest::Greeting(_) => self.greet(slot),
-            Guest::Gone => {}
-        }
-    }
-
-    /// Nothing stays on the socket.
-    fn hear_again(&mut self, place: Place) {
-        let Some(seat) = self.seats.get_mut(place.slot) else { return };
-        if std::mem::take(&mut seat.is_deaf) && self.listen(place, true).is_err() {
-            return self.end(place.slot, Ended::Gone);
-        }
-        self.go_on(place.slot);
-    }
-
-    /// Something stays on the socket and would wake this thread again and again: listens to it no more. The record
-    /// that needs it has it received. A client of which nothing is heard otherwise is looked at by and by.
-    fn turn_deaf(&mut self, place: Place) {
-        let Some(seat) = self.seats.get_mut(place.slot) else { return };
-        let is_news = !std::mem::replace(&mut seat.is_deaf, true);
-        if is_news && self.listen(place, false).is_err() {
-            return self.end(place.slot, Ended::Gone);
-        }
-        let Some(conversation) = self.conversation(place.slot) else { return };
-        let comes_back = needs_channel(conversation.link());
-        if is_news || conversation.is_stalled() || conversation.has_moved() {
-            self.go_on(place.slot);
-        }
-        if comes_back {
-            self.stall(place);
-        }
-    }
-
-    /// Gives a session turns, also one that could not go on before.
-    fn go_on(&mut self, slot: usize) {
-        if let Some(conversation) = self.conversation(slot) {
-            conversation.resume();
-            self.heat(slot);
-        }
-    }
-
-    /// Whether to be told when something arrives on a session's channel.
-    fn listen(&mut self, place: Place, readable: bool) -> std::io::Result<()> {
-        let Some(Seat { guest: Guest::Open(conversation), .. }) = self.seats.get(place.slot) else {
-            return Ok(());
-        };
-        let interest = Interest { readable, ..Interest::readable(Trigger::Level) };
-        let token = Source::Socket(place).token();
-        Ok(self.poller.modify(conversation.link().arrived(), token, interest)?)
     }
 
     /// The client is gone. What it has published is taken first, in turns like that of any other: the session ends with
@@ -608,11 +528,6 @@ fn watch(
 ) -> Result<(), ServeError> {
     let added = poller.add(what.as_object(), source.token(), Interest::readable(trigger));
     added.map_err(system("watch for clients"))
-}
-
-/// Whether what comes through the channel has to be heard: rings, or the client's end.
-fn needs_channel(link: &Link) -> bool {
-    link.event().is_none() || !Poller::HEARS_END
 }
 
 fn nanos(span: Duration) -> u64 {
