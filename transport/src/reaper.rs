@@ -11,6 +11,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 const MAX_THREADS: usize = 16;
 
 thread_local! {
+    #[allow(clippy::missing_const_for_thread_local, reason = "it is const; for Windows clippy does not see it")]
     static OWNER: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
