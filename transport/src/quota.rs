@@ -180,6 +180,12 @@ impl Quota {
         self.held.load(Ordering::Relaxed)
     }
 
+    /// Whether so many bytes more could be counted now.
+    pub fn has_room(&self, bytes: u64) -> bool {
+        self.limit.saturating_sub(self.held()) >= bytes
+            && self.pool.limit.saturating_sub(self.pool.held.load(Ordering::Relaxed)) >= bytes
+    }
+
     /// Whether nothing is held.
     pub fn is_idle(&self) -> bool {
         self.held() == 0

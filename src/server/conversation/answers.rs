@@ -155,9 +155,13 @@ impl Conversation {
         self.trimmed = self.trimmed.wrapping_sub(what.len());
         let lent = what.memory().map(|memory| self.link.lend(memory).map(|_| ()));
         if let Some(Err(shortage)) = lent {
+            // What is asked for next would be built for nothing, too: its turn comes later.
+            self.share.pause(self.link.now());
+            (self.over_quota, self.is_stalled) = (Some(what.len()), true);
             self.incident.get_or_insert(Offence::Short(shortage));
             return self.respond(id, otherwise, &[]);
         }
+        self.over_quota = None;
         self.trace.begin(id, || self.link.now());
         let (own, peer) = (self.link.own(), self.link.peer());
         let pass = |id| what.pass(&self.link, id);

@@ -65,13 +65,15 @@ pub(super) struct Conversation {
     /// Answers that wait for room, on the same.
     owed_charge: Charge,
     share: Share,
+    /// How long the last answer in a memfd was, in bytes, if that was above the user's quota.
+    over_quota: Option<u64>,
     max_batch: usize,
     attach_from: usize,
     stream_from: usize,
     shrink_after: Duration,
     /// The epoch whose size was noted for later sessions.
     noted: u32,
-    /// This process lacks what it takes to go on reading: it is tried again by and by.
+    /// This process, or the user's quota, lacks what it takes to go on reading: it is tried again by and by.
     is_stalled: bool,
     /// The client is gone. What it published before is still taken.
     is_departed: bool,
@@ -173,6 +175,7 @@ impl Conversation {
             arriving_charge: Charge::none(&share.quota),
             owed_charge: Charge::none(&share.quota),
             share,
+            over_quota: None,
             serve: ServeMachine::new(config.max_in_flight),
             noted: lanes.epoch().number,
             link,
@@ -258,6 +261,9 @@ impl Conversation {
             unpublished += 1;
         }
         let passed = unpublished;
+        if let Some(bytes) = self.over_quota {
+            self.is_stalled |= self.share.is_paused(bytes, clock::now());
+        }
         if self.is_stalled {
             // It reads nothing now, and notices a lie all the same.
             self.lanes.look(self.link.peer())?;

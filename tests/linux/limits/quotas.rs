@@ -1,13 +1,17 @@
 //! What a user's clients make a server hold: it is counted, bounded, refused above that, and free again afterwards.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
 
-use bellwire::{CallError, Client, ClientConfig, Geometry, Limits, ServerConfig, Status};
+use bellwire::{
+    CallError, Caller, Client, ClientConfig, Geometry, Limits, Payload, Server, ServerConfig, Status,
+};
 use bellwire_core::wire::{Header, Kind, MORE, RefuseCode};
 use bellwire_memfd::pass;
 
+use crate::support::blobs::Blobs;
 use crate::support::guard::{PATIENCE, until};
-use crate::support::house::{House, patient};
+use crate::support::house::{Dir, House, patient};
 use crate::support::rogue::{Rogue, RogueSession, encode};
 use crate::support::services::{Echo, Hold, numbers};
 
@@ -211,4 +215,35 @@ fn answers_that_nobody_reads_are_on_the_quota_of_their_user() {
     // Of 160 kB that wait some 110 are within the quota, beside 20 sessions.
     assert!((2..18).contains(&short), "{short}");
     assert!(clients.iter_mut().all(|client| client.call(&vec![1; 8000]).is_ok()));
+}
+
+#[test]
+fn answers_above_the_quota_are_built_for_nothing_once_in_a_while() {
+    const PAUSE: Duration = Duration::from_millis(500);
+    let dir = Dir::new();
+    let config = ServerConfig { max_memory_per_user: Some(4 << 20), ..ServerConfig::default() };
+    let mut builder = Server::builder_with(&dir.run_dir, config);
+    let build = |_: &Caller, _| Ok(Payload::build_from(0, 400_000, |bytes| bytes.fill(7))?);
+    builder.serve::<Blobs>(build).unwrap();
+    let _server = builder.start().unwrap();
+    let mut clients = [(); 2].map(|()| Client::<Blobs>::with_config(&dir.run_dir, patient()));
+    let mut kept = Vec::new();
+    let start = Instant::now();
+    let mut refused = 0;
+    while refused < 4 {
+        for client in &mut clients {
+            match client.call(&Payload::from(vec![1])) {
+                Ok(payload) => kept.push(payload),
+                Err(CallError::Declined { status: Status::Short }) => refused += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+    // The first of each session is not waited for, then each session waits for every one, of either.
+    assert!(start.elapsed() >= 2 * PAUSE, "{:?}", start.elapsed());
+    assert!(!kept.is_empty());
+    kept.clear();
+    until("there is room again", || {
+        clients.iter_mut().all(|client| client.call(&Payload::from(vec![1])).is_ok())
+    });
 }
