@@ -440,6 +440,12 @@ impl Conversation {
         Instant::from_nanos(self.link.peer().load(Word::RungAt, Ordering::Relaxed))
     }
 
+    /// How often the client was rung.
+    #[inline]
+    pub(super) fn rings(&self) -> u64 {
+        self.rings
+    }
+
     /// Whether nothing is owed to the client any more.
     pub(super) fn is_drained(&self) -> bool {
         self.serve.counts().in_flight() == 0 && !self.serve.is_blocked()

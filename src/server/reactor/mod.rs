@@ -14,6 +14,7 @@ mod unread;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use bellwire_core::wire::{CloseReason, Role};
@@ -76,6 +77,8 @@ pub(super) struct Reactor {
     cannot_accept: bool,
     /// Sessions that wait for this process to have descriptors or memory again, and when they are tried.
     stalled: Vec<Place>,
+    /// A client was rung since it was looked last who has.
+    has_rung: bool,
     retry_at: Option<Instant>,
     /// Sessions whose clients have left something unread, and when they are looked at.
     unread: Vec<Place>,
@@ -156,6 +159,7 @@ impl Reactor {
             accept_after: None,
             cannot_accept: false,
             stalled: Vec::new(),
+            has_rung: false,
             retry_at: None,
             unread: Vec::new(),
             unread_at: None,
@@ -169,6 +173,11 @@ impl Reactor {
             let work = self.round();
             // Also when there seems to be work and nothing comes of it.
             if let Some(now) = self.pace.step(&self.clients) {
+                if std::mem::take(&mut self.has_rung) && self.clients.is_contended() {
+                    // A kernel that takes every halted processor of a virtual machine for busy puts the thread that was
+                    // woken on this one, where it would wait for the end of the slice.
+                    thread::yield_now();
+                }
                 self.look_after_some(now);
                 // An interrupted wait is a wake-up without events.
                 let _ = self.poller.wait(&mut events, Some(Duration::ZERO));
@@ -280,7 +289,9 @@ impl Reactor {
         let (is_contended, is_slow) = (self.clients.is_contended(), self.pace.is_slow());
         let (read, until) = (self.pace.read(), None);
         let mut desk = Desk { handler, workers, scratch, slot, is_contended, is_slow, read, until };
+        let rings = conversation.rings();
         let work = conversation.turn(&mut desk)?;
+        self.has_rung |= conversation.rings() != rings;
         conversation.idle_turns =
             if work > 0 { 0 } else { conversation.idle_turns.saturating_add(1) };
         self.exchanged = self.exchanged.max(conversation.take_exchanged());

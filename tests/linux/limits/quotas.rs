@@ -4,7 +4,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use bellwire::{
-    CallError, Caller, Client, ClientConfig, Geometry, Limits, Payload, Server, ServerConfig, Status,
+    CallError, Caller, Client, ClientConfig, Geometry, Limits, Payload, Server, ServerConfig,
+    Status,
 };
 use bellwire_core::wire::{Header, Kind, MORE, RefuseCode};
 use bellwire_memfd::pass;
