@@ -17,7 +17,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// How long one of them may take. On a busy machine, where two processes that spin take turns, it would take minutes.
 const LIMIT: Duration = Duration::from_secs(15);
 
-/// Measures each ratio whose name holds `only`. What cannot be measured here says so in its line.
+/// Measures each ratio whose name holds `only`. The line of a ratio that cannot be measured here says so.
 pub fn run(cpus: Cpus, only: Option<&str>) {
     let gates: [(&str, fn(Cpus) -> Result<Report, Failure>); 4] = [
         ("hot-call", hot_call),

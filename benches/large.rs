@@ -72,7 +72,7 @@ fn answers(session: &mut bellwire::Session<Bulk>, mut n: u64) {
 }
 
 /// A message in a memfd of its own, next to making, filling, sealing, passing, mapping and reading the same one bare;
-/// and next to the way that messages take by default: the crossover.
+/// and next to the default path of messages: the crossover.
 pub fn attach(cpus: Cpus) -> Outcome {
     let cpus = cpus.two()?;
     let provider = Provider::start(cpus, Wait::SpinLong);

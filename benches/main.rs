@@ -1,4 +1,4 @@
-//! Bellwire's benches: criterion's figures, and ratios to what the machine itself costs.
+//! Bellwire's benches: criterion's figures, and ratios to the machine's own costs.
 //!
 //! `cargo bench` runs both; `cargo bench -- ratios` only the ratios
 //! (`cargo bench -- ratios hot` only those of the steps with that word), `cargo bench -- call` only criterion's
@@ -19,9 +19,9 @@
 #[cfg(feature = "tokio")]
 mod asynchronous;
 mod call;
-mod crowd;
 mod gate;
 mod large;
+mod many_clients;
 mod pipeline;
 mod provider;
 mod ratios;
@@ -38,7 +38,7 @@ use criterion::Criterion;
 fn main() -> ExitCode {
     let roles: [floor::process::Role; 4] = [
         (provider::ROLE, provider::serve),
-        (crowd::CALLERS, crowd::callers),
+        (many_clients::CALLERS, many_clients::callers),
         (scale::CROWD, scale::crowd),
         (scale::STREAMER, scale::streamer),
     ];

@@ -47,7 +47,7 @@ pub fn sixteen(cpus: Cpus) -> Outcome {
     })
 }
 
-/// Batches of 2 to 1 000 numbers, each answered by a batch of as many, beside the same bytes handed over and back.
+/// Batches of 2 to 1 000 numbers, each answered by a batch of as many, beside a bare exchange of the same bytes.
 pub fn batches(cpus: Cpus) -> Outcome {
     let cpus = cpus.two()?;
     let provider = Provider::start(cpus, Wait::SpinLong);

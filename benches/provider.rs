@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use bellwire::cgroups::{CgroupsSnapshot, Meta, Mode, encode, synthetic};
 use bellwire::{
     Client, ClientConfig, Geometry, Payload, RunDir, Server, ServerConfig, Service, SnapshotCache,
     SpinPolicy,
 };
+use bellwire_cgroups::{CgroupsSnapshot, Meta, Mode, encode, synthetic};
 use tempfile::TempDir;
 
 use bellwire_floor::Cpus;
@@ -91,7 +91,7 @@ pub enum Wait {
     Park,
 }
 
-/// A provider process, and the run dir where it is met.
+/// A provider process, and its run dir.
 pub struct Provider {
     child: Child,
     dir: TempDir,
@@ -164,7 +164,7 @@ impl Provider {
         self.child.pid()
     }
 
-    /// Where it is met, for another process.
+    /// Its run dir, for another process.
     pub fn path(&self) -> String {
         self.dir.path().to_str().expect("an odd temporary directory").to_owned()
     }

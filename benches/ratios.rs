@@ -1,12 +1,12 @@
-//! The figures that Bellwire stands by, as ratios to what the machine itself costs, in one run.
+//! Bellwire's key figures, as ratios to the machine's own costs, in one run.
 
 use std::error::Error as StdError;
 use std::process::ExitCode;
 
 use bellwire::Service;
 
-use crate::crowd;
 use crate::large;
+use crate::many_clients;
 use crate::pipeline;
 use crate::provider::{Echo, Provider, Sink, Wait, timed};
 use crate::scale;
@@ -36,7 +36,7 @@ pub fn run(cpus: Cpus, only: Option<&str>) -> ExitCode {
         ("scale connect", scale::connect),
         ("scale idle", scale::idle_crowd),
         ("scale eight", scale::eight),
-        ("scale server", crowd::server_time),
+        ("scale server", many_clients::server_time),
         ("scale fairness", scale::fairness),
     ];
     let mut met = true;
@@ -63,12 +63,12 @@ fn hot_calls(cpus: Cpus) -> Outcome {
     Ok(small && large)
 }
 
-/// Against two floors. The one that spins without a pause is steady, and the one that the target is for. With a
-/// pause in the loop the floor falls into step with the length of the pause, some 40 ns, and is a good deal faster in
-/// one run than in the next: it is shown, for what it is.
+/// Against two floors. The one that spins without a pause is steady, and the one that the target is for. With a pause
+/// in the loop the floor synchronises with the length of the pause, some 40 ns, and differs much from run to run: it
+/// is shown for information.
 ///
-/// The third is a ring without a session: each message lies in other lines than the one before. It tells what of a call is
-/// the memory that it goes through.
+/// The third is a ring without a session: each message is in other cache lines than the one before. It shows the part
+/// of the memory in a call's time.
 fn hot_call<S: Service>(
     provider: &Provider,
     cpus: Cpus,

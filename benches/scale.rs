@@ -1,4 +1,4 @@
-//! Many sessions of one server: how soon they are open, what an idle crowd costs a call, how eight share a server.
+//! Many sessions of one server: how soon they are open, what idle sessions cost a call, how eight share a server.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -31,7 +31,7 @@ pub fn connect(cpus: Cpus) -> Outcome {
     let (mut best, mut ran) = (f64::MAX, [0; 2]);
     for _ in 0..3 {
         let provider = Provider::start(cpus, Wait::Spin);
-        let mut crowd = Crowd::start(&provider, cpus)?;
+        let mut crowd = ManyClients::start(&provider, cpus)?;
         best = best.min(crowd.open(SESSIONS)?.as_secs_f64());
         ran = [on_cpu(&[provider.pid()]), on_cpu(&crowd.pids())];
     }
@@ -49,7 +49,7 @@ pub fn connect(cpus: Cpus) -> Outcome {
     Ok(met)
 }
 
-/// What the machine takes for the sockets alone: connect and accept, in one thread. Seconds.
+/// The machine's time for the sockets alone: connect and accept, in one thread. Seconds.
 fn bare_connections() -> std::io::Result<f64> {
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("bare.sock");
@@ -84,7 +84,7 @@ pub fn idle_crowd(cpus: Cpus) -> Outcome {
     let mut met = true;
     for (name, wait, calls) in [("hot", Wait::Spin, 20_000), ("parked", Wait::Park, 2_000)] {
         let (alone, crowded) = (Provider::start(cpus, wait), Provider::start(cpus, wait));
-        let mut crowd = Crowd::start(&crowded, cpus)?;
+        let mut crowd = ManyClients::start(&crowded, cpus)?;
         crowd.open(SESSIONS - 1)?;
         let (mut few, mut many) = (alone.client::<Echo<64>>(), crowded.client::<Echo<64>>());
         for (rank, target) in [(50, None), (99, Some(1.2))] {
@@ -175,7 +175,7 @@ pub fn on_cpu(pids: &[u32]) -> u64 {
 }
 
 /// A client that calls once in a while, alone and beside some that send as fast as they are answered. They share a
-/// processor, on which they are the less important ones; what is left of that, a switch or two, is in the figure.
+/// processor, on which the senders have lower priority; the remaining cost, a switch or two, is in the figure.
 pub fn fairness(cpus: Cpus) -> Outcome {
     const CALLS: usize = 300;
     let cpus = cpus.two()?;
@@ -206,9 +206,9 @@ fn now_and_then(client: &mut Client<Echo<64>>, calls: usize) -> Vec<Duration> {
 }
 
 /// Processes with many sessions.
-struct Crowd(Vec<Child>);
+struct ManyClients(Vec<Child>);
 
-impl Crowd {
+impl ManyClients {
     fn start(provider: &Provider, cpus: Cpus) -> bellwire_floor::Result<Self> {
         let path = provider.path();
         let child = |_| spawn(CROWD, &[cpus.client], std::slice::from_ref(&path), &[]);
@@ -219,7 +219,7 @@ impl Crowd {
         self.0.iter().map(Child::pid).collect()
     }
 
-    /// Opens so many sessions, and tells how long that took.
+    /// Opens this many sessions, and reports how long that took.
     fn open(&mut self, sessions: usize) -> bellwire_floor::Result<Duration> {
         let began = Instant::now();
         for (at, child) in self.0.iter().enumerate() {
@@ -276,7 +276,7 @@ impl Streamers {
         self.0.iter().try_for_each(|child| child.send(span.as_micros().to_string().as_bytes()))
     }
 
-    /// Has all of them stream, and tells how many messages of each were answered in which time.
+    /// Makes all of them stream, and reports how many messages of each were answered, and in what time.
     fn run(&self) -> Result<(Vec<u64>, Duration), Box<dyn std::error::Error + Send + Sync>> {
         let began = Instant::now();
         self.begin(STREAM_FOR)?;
@@ -287,7 +287,7 @@ impl Streamers {
     }
 }
 
-/// The process that streams, for as many microseconds as it is told.
+/// The process that streams, for the ordered number of microseconds.
 pub fn streamer(peer: &mut Peer) -> RoleResult {
     let run_dir = RunDir::new(peer.arg(0)?);
     let mut client = Client::<Sink<1024>>::new(&run_dir);

@@ -3,9 +3,9 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use bellwire::cgroups::CgroupsSnapshot;
-use bellwire::cgroups::{Cgroup, CgroupEntry};
 use bellwire::{Refreshed, SnapshotCache};
+use bellwire_cgroups::CgroupsSnapshot;
+use bellwire_cgroups::{Cgroup, CgroupEntry};
 use criterion::{BenchmarkId, Criterion};
 
 use crate::provider::{PATIENCE, Provider, Wait, timed};
@@ -68,7 +68,7 @@ pub const LOOKS: [(&str, Look); 3] = [
 
 fn found<'a>(
     cache: &'a SnapshotCache<CgroupsSnapshot>,
-    find: impl FnOnce(bellwire::cgroups::View<'a>) -> Option<Cgroup<'a>>,
+    find: impl FnOnce(bellwire_cgroups::View<'a>) -> Option<Cgroup<'a>>,
     key: &CgroupEntry,
 ) -> bool {
     let current = cache.current().unwrap();

@@ -2,8 +2,8 @@ use std::time::Duration;
 
 use bellwire_core::Instant;
 
-/// When to try to connect again: after a random time between zero and a bound that doubles with each failure
-/// ("full jitter"), so that a thousand clients of a restarted provider do not come all at once.
+/// When to reconnect: after a random delay below a bound that doubles with each failure ("full jitter"), so that a
+/// thousand clients of a restarted provider do not reconnect all at once.
 #[derive(Clone, Debug)]
 pub(crate) struct Backoff {
     first: Duration,
@@ -22,7 +22,7 @@ impl Backoff {
         self.due.is_none_or(|due| now >= due)
     }
 
-    /// When the next try is due; `None` for now.
+    /// Returns when the next attempt is due; `None` for now.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.due
     }

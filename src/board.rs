@@ -5,7 +5,7 @@ use bellwire_core::{Instant, ServiceName, Woken};
 use crate::transport::link::Link;
 use crate::transport::region::PeerRegion;
 
-/// A client's read-only map of its service's board.
+/// A client's read-only mapping of its service's board.
 #[derive(Debug)]
 pub(crate) struct Board {
     region: PeerRegion,
@@ -20,18 +20,18 @@ impl Board {
         Ok(Self { region })
     }
 
-    /// The newest generation: one load. Acquire: what the provider did before it published happened before.
+    /// Returns the newest generation: one load. Acquire: what the provider did before publishing happens before.
     #[inline]
     pub(crate) fn generation(&self) -> u64 {
         self.region.load_u64(BoardWord::Generation.offset(), Ordering::Acquire)
     }
 
-    /// Parks until the generation moves on from `seen`, the provider is gone, or the wait is over.
+    /// Parks until the generation moves from `seen`, the provider is gone, or the wait is over.
     pub(crate) fn watch(&self, link: &Link, seen: u64, until: Option<Instant>) -> Woken {
         link.watch(&self.region, BoardWord::Generation.offset(), seen, until)
     }
 
-    /// Whether the provider stopped as planned.
+    /// Returns whether the provider was stopped regularly.
     pub(crate) fn is_stopped(&self) -> bool {
         self.region.load_u64(BoardWord::State.offset(), Ordering::Relaxed)
             == BoardState::Stopped as u64

@@ -10,32 +10,33 @@ use crate::transport::life::LifeState;
 use crate::transport::snapshot::SnapshotMap;
 use crate::{CallError, Canceller, Client, ClientConfig, RunDir, Service, Session, State};
 
-/// How long a refresh may overlook the death of a provider that has no life word.
+/// How long a refresh may miss the death of a provider that has no life word.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// The newest snapshot of `T`, in memory that nobody can change, validated once, kept when its provider is gone.
+/// The newest snapshot of `T`, in immutable memory, validated once, and kept when its provider is gone.
 ///
-/// [`SnapshotCache::refresh`] costs two loads when nothing changed, and no system call. A changed snapshot
-/// costs one message, one descriptor and, up to 256 KiB, one `pread`, else one `mmap` and no copy. A reader that has taken each
-/// of the last two generations is passed the next one when it is published: its refresh asks nobody. No refresh waits for anybody.
+/// When nothing changed, [`SnapshotCache::refresh`] costs two loads and no system call. A changed snapshot costs one
+/// message, one descriptor and, up to 256 KiB, one `pread`, above that one `mmap` and no copy. A reader that took
+/// each of the last two generations prefetches the next one: the provider passes it at publication, and the refresh
+/// sends no request. A refresh never blocks.
 #[derive(Debug)]
 pub struct SnapshotCache<T: Snapshot> {
     client: Client<Fetch<T>>,
     held: Option<Held<T>>,
-    /// The board's generation that was dealt with last; `None` on a new session.
+    /// The last board generation that was handled; `None` on a new session.
     seen: Option<u64>,
-    /// Whether the provider was there at the last refresh.
+    /// Whether the provider was present at the last refresh.
     is_there: bool,
     timeout: Duration,
     look: Look,
 }
 
-/// When the provider's process was looked at last; only of use where the kernel does not note its death.
+/// When the provider's process was last checked; only needed where the kernel does not report its death.
 #[derive(Debug, Default)]
 struct Look(Option<Instant>);
 
 impl Look {
-    /// Asks the kernel, at most once per `LOOK_EVERY`.
+    /// Checks the process with the kernel, at most once per `LOOK_EVERY`.
     #[cold]
     fn is_alive<S: Service>(&mut self, session: &Session<S>) -> bool {
         if session.link().life() == LifeState::Died || !session.link().is_here() {
@@ -50,41 +51,42 @@ impl Look {
     }
 }
 
-/// What a refresh found.
+/// The outcome of a refresh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refreshed {
     /// The snapshot held is the newest.
     Unchanged,
     /// A newer snapshot is held now.
     Changed,
-    /// The provider was asked, for a session or for a newer snapshot, and has not answered yet: the last good snapshot is
-    /// still held, if there ever was one.
+    /// The cache has requested a session or a newer snapshot and has no answer yet. It still holds the last good
+    /// snapshot, if any.
     Pending,
-    /// The provider is there and has published nothing yet.
+    /// The provider is present but has not published anything yet.
     Empty,
-    /// The provider is not there now, or has not answered for longer than [`ClientConfig::timeout`]: the last good snapshot
-    /// is still held, if there ever was one. [`SnapshotCache::state`] says why.
+    /// The provider is absent, or has not answered for longer than [`ClientConfig::timeout`]. The cache still holds
+    /// the last good snapshot, if any. [`SnapshotCache::state`] has the reason.
     Unavailable,
 }
 
-/// Why a refresh failed. The last good snapshot is still held.
+/// Why a refresh failed. The cache still holds the last good snapshot.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RefreshError<E: std::error::Error + 'static> {
-    /// The provider's newest snapshot is malformed. It is not fetched again: the next generation is.
+    /// The provider's newest snapshot is malformed. The cache does not fetch it again, but will fetch the next
+    /// generation.
     #[error("generation {generation} is malformed, the last good one stays: {source}")]
     Malformed {
         /// The generation.
         generation: u64,
-        /// What is wrong with it, and where.
+        /// The error of validation.
         source: E,
     },
-    /// It could not be fetched.
+    /// The snapshot could not be fetched.
     #[error("cannot fetch the newest snapshot, the last good one stays: {0}")]
     Call(#[from] CallError),
 }
 
-/// A snapshot that is held, and its index.
+/// A held snapshot and its index.
 #[derive(Debug)]
 struct Held<T: Snapshot> {
     map: SnapshotMap,
@@ -93,7 +95,7 @@ struct Held<T: Snapshot> {
     taken: Instant,
 }
 
-/// The call behind a snapshot service. Asking twice does no harm.
+/// The call behind a snapshot service. ClientTrace twice does no harm.
 #[derive(Debug)]
 pub(crate) struct Fetch<T>(PhantomData<fn(&T)>);
 
@@ -106,12 +108,12 @@ impl<T: Snapshot> Service for Fetch<T> {
 }
 
 impl<T: Snapshot> SnapshotCache<T> {
-    /// A cache that meets its provider in `run_dir`. Connects at the first refresh.
+    /// Creates a cache that looks for its provider in `run_dir`. It connects at the first refresh.
     pub fn new(run_dir: &RunDir) -> Self {
         Self::with_config(run_dir, ClientConfig::default())
     }
 
-    /// A cache with another configuration than the default.
+    /// Creates a cache with a configuration other than the default.
     pub fn with_config(run_dir: &RunDir, config: ClientConfig) -> Self {
         let timeout = config.timeout;
         let config = ClientConfig { limits: limits_for::<T>(config.limits), ..config };
@@ -125,16 +127,16 @@ impl<T: Snapshot> SnapshotCache<T> {
         }
     }
 
-    /// Looks for a newer snapshot and takes it if it is here. Never waits for anybody.
+    /// Checks for a newer snapshot and takes it if it has arrived. Never blocks.
     ///
-    /// The first refreshes open a session ([`Refreshed::Pending`]); one that finds that there is a newer snapshot asks for
-    /// it, and a later one takes it. A reader that has taken each of the last two generations is passed the next one before
-    /// it asks. An absent provider is [`Refreshed::Unavailable`], not an error, and so is one that does not answer.
+    /// The first refreshes open a session ([`Refreshed::Pending`]). A refresh that sees a newer generation requests
+    /// it, and a later one takes it. A reader that took each of the last two generations prefetches the next one. A
+    /// provider that is absent or does not answer is [`Refreshed::Unavailable`], not an error.
     ///
-    /// Whoever comes seldom, or wants the newest now, waits a little: [`SnapshotCache::refresh_within`].
+    /// If you refresh rarely, or need the newest snapshot now, use [`SnapshotCache::refresh_within`].
     ///
     /// # Errors
-    /// [`RefreshError`]; the last good snapshot stays.
+    /// [`RefreshError`]; the cache keeps the last good snapshot.
     #[inline]
     pub fn refresh(&mut self) -> Result<Refreshed, RefreshError<T::Error>> {
         if let (Some(seen), Some(session)) = (self.seen, self.client.session())
@@ -146,11 +148,11 @@ impl<T: Snapshot> SnapshotCache<T> {
         self.refresh_changed()
     }
 
-    /// Looks for a newer snapshot, and waits at most for `patience` until the provider has answered: for a session, and for
-    /// the newest snapshot if it is not held. Not for one that is not published yet, and not for an absent provider.
+    /// Refreshes like [`SnapshotCache::refresh`], but waits up to `patience` for the provider to open a session and
+    /// to pass the newest snapshot. Does not wait for the next publication, nor for an absent provider.
     ///
     /// # Errors
-    /// [`RefreshError`]; [`CallError::Cancelled`] in it when another thread cancelled.
+    /// [`RefreshError`]; it contains [`CallError::Cancelled`] when another thread cancelled.
     #[inline]
     pub fn refresh_within(
         &mut self,
@@ -162,15 +164,15 @@ impl<T: Snapshot> SnapshotCache<T> {
         }
     }
 
-    /// Waits until there is a newer snapshot, and takes it. Parks on the board: one system call of the
-    /// provider wakes every watcher, and nothing is polled. Returns [`Refreshed::Unavailable`] when the provider
-    /// goes away, or stops answering, once: the next wait lasts until it, or its successor, is back. Returns at the end of
-    /// `timeout` too, with what the last look found; `None` waits for ever.
+    /// Waits until there is a newer snapshot, and takes it. Parks on the board: one system call of the provider wakes
+    /// all watchers, and nothing is polled. When the provider goes away or stops answering, this returns
+    /// [`Refreshed::Unavailable`] once; the next wait lasts until it, or its successor, is back. After `timeout`, it
+    /// returns the outcome of the last refresh; `None` waits for ever.
     ///
-    /// While the provider is away it is tried again by and by.
+    /// While the provider is absent, the cache retries from time to time.
     ///
     /// # Errors
-    /// [`RefreshError`], at once; [`CallError::Cancelled`] in it when another thread cancelled.
+    /// [`RefreshError`], immediately; it contains [`CallError::Cancelled`] when another thread cancelled.
     pub fn wait_for_change(
         &mut self,
         timeout: Option<Duration>,
@@ -185,7 +187,7 @@ impl<T: Snapshot> SnapshotCache<T> {
                 return Ok(found);
             }
             if self.is_awaiting() {
-                // That it stopped answering is told when it has.
+                // Report that the provider stopped answering when its answer is overdue.
                 let overdue = self.overdue_at().filter(|_| found == Refreshed::Pending);
                 self.wait_for_answer(earlier(overdue, until))?;
                 continue;
@@ -208,12 +210,12 @@ impl<T: Snapshot> SnapshotCache<T> {
         }
     }
 
-    /// The snapshot held.
+    /// Returns the held snapshot.
     pub fn current(&self) -> Option<Current<'_, T>> {
         self.held.as_ref().map(Current)
     }
 
-    /// What is known of the provider.
+    /// Returns the provider's state as last observed.
     pub fn state(&self) -> State {
         if let (Some(since), true) = (self.asked_since(), self.is_overdue()) {
             return State::Unresponsive { waited: clock::now().since(since) };
@@ -221,10 +223,10 @@ impl<T: Snapshot> SnapshotCache<T> {
         self.client.state()
     }
 
-    /// Ends, from another thread, what this cache waits for.
+    /// Returns a handle that cancels this cache's waits from another thread.
     ///
     /// # Errors
-    /// A first canceller takes one descriptor: `EMFILE` at the limit.
+    /// The first canceller needs a descriptor: `EMFILE` at the limit.
     pub fn canceller(&self) -> std::io::Result<Canceller> {
         self.client.canceller()
     }
@@ -241,7 +243,7 @@ impl<T: Snapshot> SnapshotCache<T> {
         found
     }
 
-    /// Goes on after a refresh that found this.
+    /// Continues after a refresh with this outcome.
     #[cold]
     fn refresh_patiently(
         &mut self,
@@ -252,7 +254,7 @@ impl<T: Snapshot> SnapshotCache<T> {
         let mut changed = None;
         loop {
             changed = changed.or(Some(found).filter(|found| *found == Refreshed::Changed));
-            // What was here may have been an older one: the newest comes next.
+            // The snapshot that arrived may be an older one; request the newest next.
             let newest = self.client.open_session().map(|session| session.board().generation());
             let is_outdated = found == Refreshed::Changed && newest != self.seen;
             let is_over = clock::now() >= until;
@@ -277,14 +279,15 @@ impl<T: Snapshot> SnapshotCache<T> {
         if !had_session {
             self.seen = None;
         }
-        // What was published before its provider died is taken: that it is dead is the next look's to find out.
-        let is_here = self.client.session().is_some_and(|session| session.has_ahead());
+        // Take what the provider published before it died; the next refresh notices its death.
+        let is_here = self.client.session().is_some_and(|session| session.has_prefetched());
         let state = if is_here { State::Ready } else { self.client.refresh() };
         if had_session && state != State::Ready {
-            // It died. Told now: one that dies slowly still accepts who looks for its successor, and never answers.
+            // The provider died. Report it now: a process that dies slowly still accepts connections but never
+            // answers.
             self.seen = None;
             if state == State::Connecting {
-                // Whoever asks for the state now hears of a death, too, and not of the dead that still accepts.
+                // A query of the state must now report the death, too, not a dying process that still accepts.
                 self.client.lost();
             }
             return Ok(Refreshed::Unavailable);
@@ -312,7 +315,7 @@ impl<T: Snapshot> SnapshotCache<T> {
                 Ok(Refreshed::Unavailable)
             }
             Err(CallError::Declined { .. }) => {
-                // It stops, or has no time: nothing on the board will tell when to come again.
+                // The provider is stopping or overloaded: nothing on the board will signal when to retry.
                 self.client.put_off();
                 self.seen = None;
                 Ok(Refreshed::Unavailable)
@@ -326,7 +329,7 @@ impl<T: Snapshot> SnapshotCache<T> {
         }
     }
 
-    /// Whether the provider owes an answer: a session, or a snapshot.
+    /// Returns whether the provider owes an answer: a session or a snapshot.
     fn is_awaiting(&self) -> bool {
         self.asked_since().is_some() || self.client.state() == State::Connecting
     }
@@ -343,11 +346,11 @@ impl<T: Snapshot> SnapshotCache<T> {
         self.overdue_at().is_some_and(|due| clock::now() >= due)
     }
 
-    /// Waits for what the provider owes, at most until `until`. What has come of it is the next refresh's to find out.
+    /// Waits for the answer that the provider owes, until `until` at most. The next refresh takes it.
     fn wait_for_answer(&mut self, until: Option<Instant>) -> Result<(), CallError> {
         let waited = match self.client.session() {
             Some(session) => session.wait_answer(until),
-            // The handshake has a deadline of its own.
+            // The handshake has its own deadline.
             None => self.client.connect_until(until.unwrap_or(Instant::from_nanos(u64::MAX))),
         };
         match waited {
@@ -363,9 +366,9 @@ impl<T: Snapshot> SnapshotCache<T> {
         let Attached { generation, map } = attached;
         let keeps_up = self.seen.is_some_and(|seen| generation.checked_sub(seen) == Some(1));
         self.seen = Some(generation);
-        // Who misses some would find an old one.
+        // A prefetch by a reader that skips generations would return an outdated one.
         if keeps_up && let Some(session) = self.client.session() {
-            session.ask_ahead(generation);
+            session.prefetch(generation);
         }
         let malformed = |source| RefreshError::Malformed { generation, source };
         let taken = clock::now();
@@ -380,7 +383,7 @@ impl<T: Snapshot> SnapshotCache<T> {
     }
 }
 
-/// The earlier of two points in time; `None` is never.
+/// Returns the earlier of two points in time; `None` is never.
 fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
@@ -388,7 +391,7 @@ fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     }
 }
 
-/// A snapshot that a cache holds.
+/// A snapshot held by a cache.
 #[derive(Debug)]
 pub struct Current<'a, T: Snapshot>(&'a Held<T>);
 
@@ -401,22 +404,22 @@ impl<T: Snapshot> Clone for Current<'_, T> {
 impl<T: Snapshot> Copy for Current<'_, T> {}
 
 impl<'a, T: Snapshot> Current<'a, T> {
-    /// Its bytes, in memory that nobody can change any more.
+    /// Returns its bytes, in immutable memory.
     pub fn bytes(self) -> &'a [u8] {
         &self.0.map
     }
 
-    /// What validation left behind.
+    /// Returns the index that validation created.
     pub fn index(self) -> &'a T::Index {
         &self.0.index
     }
 
-    /// Its number, counted by its provider from 1.
+    /// Returns its number, counted by its provider from 1.
     pub fn generation(self) -> u64 {
         self.0.generation
     }
 
-    /// How long ago it was taken.
+    /// Returns how long ago the cache took it.
     pub fn age(self) -> Duration {
         clock::now().since(self.0.taken)
     }

@@ -16,10 +16,10 @@ use crate::transport::object::Borrowed;
 use crate::transport::{clock, link, poll};
 use crate::{CallError, ClientConfig, ConnectError, RunDir, Service, Session};
 
-/// A client of service `S`, whoever provides it: absent, late or restarted.
+/// A client of service `S` whose provider may be absent, late or restarted.
 ///
-/// It starts no thread. [`Client::refresh`] drives it: call it as often as the embedding program likes, for
-/// instance once per collection; it never waits. [`Client::call`] connects by itself if it has to.
+/// It starts no thread. [`Client::refresh`] drives it and never blocks: call it as often as you like, for instance
+/// once per collection. [`Client::call`] connects by itself if it has to.
 #[derive(Debug)]
 pub struct Client<S: Service> {
     run_dir: RunDir,
@@ -31,53 +31,53 @@ pub struct Client<S: Service> {
     home: Home,
 }
 
-/// What a client knows of its service.
+/// What a client knows about its provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum State {
-    /// Nobody provides the service now, or not yet.
+    /// No provider listens now.
     Absent,
     /// A session is being opened.
     Connecting,
     /// A session is open.
     Ready,
-    /// The provider refused; it is asked again, ever more rarely.
+    /// The provider refused; the client retries with growing intervals.
     Refused {
-        /// Why, for a program.
+        /// Why, as a code.
         code: RefuseCode,
-        /// Why, for an operator.
+        /// Why, as a message for the operator.
         reason: Box<str>,
     },
-    /// The provider speaks no protocol version that this end speaks; it is asked again, ever more rarely.
+    /// The two ends have no protocol version in common; the client retries with growing intervals.
     Incompatible {
-        /// What this end speaks.
+        /// The versions that this end speaks.
         ours: Versions,
-        /// What the provider speaks.
+        /// The versions that the provider speaks.
         theirs: Versions,
     },
-    /// A session is open, and the provider has not passed what a [`SnapshotCache`](crate::SnapshotCache) asked it for within
-    /// [`ClientConfig::timeout`]: it is stopped, hangs, or has no time. The request stays in flight.
+    /// A session is open, but the provider has not passed what a [`SnapshotCache`](crate::SnapshotCache) requested
+    /// within [`ClientConfig::timeout`]: it is stopped, hangs or is overloaded. The request stays in flight.
     Unresponsive {
-        /// For how long.
+        /// How long the request has been waiting.
         waited: Duration,
     },
-    /// Opening a session failed in another way; it is tried again, ever more rarely.
+    /// Opening a session failed for another reason; the client retries with growing intervals.
     Failed {
-        /// What kind of failure it was.
+        /// The kind of failure.
         kind: ErrorKind,
-        /// What happened, for an operator.
+        /// What happened, as a message for the operator.
         reason: Box<str>,
     },
 }
 
-/// Ends, from another thread, what a [`Client`] waits for now, or else its next wait.
+/// Cancels the current wait of a [`Client`], or else its next one, from another thread.
 #[derive(Clone, Debug)]
 pub struct Canceller(Arc<Cancel>);
 
 #[derive(Debug, Default)]
 struct Cancel {
     inner: Mutex<Cancelling>,
-    /// Ends waits for a connection; made with the first canceller.
+    /// Ends waits for a connection; created with the first canceller.
     bell: OnceLock<Event>,
 }
 
@@ -89,7 +89,7 @@ struct Cancelling {
 
 #[derive(Debug)]
 enum Phase<S: Service> {
-    /// No session, and why.
+    /// No session, with the reason.
     Without(ConnectError),
     Connecting(Box<Connecting>),
     Ready(Box<Session<S>>),
@@ -102,19 +102,19 @@ impl<S: Service> NameOf<S> {
 }
 
 impl<S: Service> Client<S> {
-    /// The service's name, checked when the program is compiled.
+    /// The service's name, checked at compile time.
     pub const SERVICE: ServiceName = NameOf::<S>::NAME;
 
-    /// A client that meets its provider in `run_dir`. Connects at the first [`Client::refresh`] or
+    /// Creates a client that looks for its provider in `run_dir`. It connects at the first [`Client::refresh`] or
     /// [`Client::call`].
     pub fn new(run_dir: &RunDir) -> Self {
         Self::with_config(run_dir, ClientConfig::default())
     }
 
-    /// A client with another configuration than the default.
+    /// Creates a client with a configuration other than the default.
     pub fn with_config(run_dir: &RunDir, config: ClientConfig) -> Self {
         let (first, longest) = config.backoff;
-        // Jitter has to differ between clients that start together; a clock and a process id do.
+        // Jitter has to differ between clients that start together; the clock and the process id do.
         let seed = clock::now().as_nanos() ^ u64::from(std::process::id()).rotate_left(40);
         Self {
             run_dir: run_dir.clone(),
@@ -127,8 +127,8 @@ impl<S: Service> Client<S> {
         }
     }
 
-    /// Goes on as far as it can without waiting: connects if it is time to, takes the provider's next step, or
-    /// notices that it is gone. An absent service is a state, not an error.
+    /// Advances the client as far as possible without blocking: connects if a retry is due, handles the provider's
+    /// next handshake message, or notices that the provider is gone. An absent service is a state, not an error.
     pub fn refresh(&mut self) -> State {
         if !self.is_here() {
             return self.state();
@@ -139,12 +139,12 @@ impl<S: Service> Client<S> {
             self.lost();
         }
         self.leave_unread();
-        // Never waits.
+        // Does not block.
         self.advance(clock::now());
         self.state()
     }
 
-    /// What the last step found.
+    /// Returns the state after the last step.
     pub fn state(&self) -> State {
         if !self.is_here() {
             let (kind, reason) = (ErrorKind::Forked, CallError::Forked.to_string().into());
@@ -153,7 +153,7 @@ impl<S: Service> Client<S> {
         match &self.phase {
             Phase::Ready(_) => State::Ready,
             Phase::Connecting(_) => State::Connecting,
-            // A provider that closes during the handshake dies or stops: who listens next is another one.
+            // A provider that closes during the handshake is dying or stopping: the next listener is another process.
             Phase::Without(ConnectError::Absent | ConnectError::Closed) => State::Absent,
             Phase::Without(ConnectError::Refused { code, reason }) => {
                 State::Refused { code: *code, reason: reason.clone() }
@@ -167,22 +167,22 @@ impl<S: Service> Client<S> {
         }
     }
 
-    /// Calls and waits for the answer, at most for the configured time. Opens a session first if there is none
-    /// and it is time to try.
+    /// Calls and waits for the answer, at most for the configured time. First opens a session if there is none and a
+    /// retry is due.
     ///
-    /// When the provider goes away, the request is sent again once, to its successor, if the handler cannot
-    /// have run or the service is [idempotent](Service::IDEMPOTENT).
+    /// When the provider goes away, the request is sent once more, to its successor, if the handler cannot have run
+    /// or the service is [idempotent](Service::IDEMPOTENT).
     ///
     /// # Errors
-    /// [`CallError`] says who is at fault and whether the handler may have run. The client stays usable.
+    /// [`CallError`] reports who is at fault and whether the handler may have run. The client stays usable.
     pub fn call(&mut self, request: &S::Request) -> Result<S::Response, CallError> {
         self.call_within(request, self.config.timeout)
     }
 
-    /// Calls and waits for the answer, at most for `timeout`, connecting included.
+    /// Calls and waits for the answer, at most for `timeout`, which includes connecting.
     ///
     /// # Errors
-    /// As [`Client::call`].
+    /// Like [`Client::call`].
     pub fn call_within(
         &mut self,
         request: &S::Request,
@@ -196,7 +196,7 @@ impl<S: Service> Client<S> {
         }
     }
 
-    /// The open session, for calls in flight together; `None` unless the state is [`State::Ready`].
+    /// Returns the open session, for pipelined calls; `None` unless the state is [`State::Ready`].
     pub fn session(&mut self) -> Option<&mut Session<S>> {
         match &mut self.phase {
             Phase::Ready(session) => Some(session),
@@ -211,15 +211,15 @@ impl<S: Service> Client<S> {
         }
     }
 
-    /// How often the provider had no room for another client that waits to be accepted.
+    /// Returns how often connecting failed because the provider's backlog was full.
     pub fn crowded(&self) -> u64 {
         self.crowded
     }
 
-    /// Opens a session, waiting for the provider's answers, and its room, but not for an absent provider.
+    /// Opens a session. Waits for the provider's answers and for room in its backlog, but not for an absent provider.
     ///
     /// # Errors
-    /// [`CallError`] that says why there is none.
+    /// [`CallError`] with the reason why there is none.
     pub fn connect(&mut self) -> Result<&mut Session<S>, CallError> {
         self.connect_until(clock::now().after(self.config.connect_timeout))?;
         match &mut self.phase {
@@ -228,10 +228,10 @@ impl<S: Service> Client<S> {
         }
     }
 
-    /// Ends, from another thread, what this client waits for.
+    /// Returns a handle that cancels this client's waits from another thread.
     ///
     /// # Errors
-    /// A first canceller takes one descriptor: `EMFILE` at the limit.
+    /// The first canceller needs a descriptor: `EMFILE` at the limit.
     pub fn canceller(&self) -> io::Result<Canceller> {
         if self.cancel.bell.get().is_none() {
             let _ = self.cancel.bell.set(Event::create()?);
@@ -242,12 +242,12 @@ impl<S: Service> Client<S> {
         Ok(Canceller(Arc::clone(&self.cancel)))
     }
 
-    /// When the next try to connect is due; `None` when it is due now, or a session is open.
+    /// Returns when the next connection attempt is due; `None` when it is due now or a session is open.
     pub(crate) fn next_try(&self) -> Option<Instant> {
         self.backoff.due()
     }
 
-    /// Sleeps until `until`, or until cancelled; true when cancelled.
+    /// Sleeps until `until` or until cancelled; returns true when cancelled.
     pub(crate) fn sleep(&self, until: Option<Instant>) -> bool {
         let _ = match self.cancel.bell.get() {
             Some(bell) => poll::wait_any(&[bell.as_object()], until),
@@ -256,9 +256,9 @@ impl<S: Service> Client<S> {
         self.cancel.take()
     }
 
-    /// The session to call in; opens one, at most until `until`, if there is none.
+    /// Returns the session to call in; opens one, until `until` at most, if there is none.
     fn session_by(&mut self, until: &mut Deadline) -> Result<&mut Session<S>, CallError> {
-        // The fast path, with a session, takes no look at the clock.
+        // The fast path, with a session, does not read the clock.
         if !matches!(self.phase, Phase::Ready(_)) {
             let now = clock::now();
             self.connect_until(until.resolve(now).unwrap_or(now))?;
@@ -269,8 +269,8 @@ impl<S: Service> Client<S> {
         }
     }
 
-    /// A call failed: sends it again, to a successor, if the provider went away and that does no harm. One deadline holds
-    /// for all of it.
+    /// Handles a failed call: if the provider went away and a second execution is harmless or impossible, sends the
+    /// request again, to the successor. The deadline covers both attempts.
     #[cold]
     fn call_again(
         &mut self,
@@ -288,7 +288,7 @@ impl<S: Service> Client<S> {
             return Err(self.uncancel(error));
         }
         self.lost();
-        // Who lied is not asked again, nor is its successor on its behalf.
+        // After a protocol violation, do not retry with this provider or its successor.
         let lied = matches!(error, CallError::PeerLied(_));
         if lied || (error.executed() == Executed::Maybe && !S::IDEMPOTENT) {
             return Err(error);
@@ -301,7 +301,7 @@ impl<S: Service> Client<S> {
         answer.map_err(|error| self.uncancel(error))
     }
 
-    /// A cancellation is spent on the call that it ended.
+    /// Consumes a cancellation together with the call that it ended.
     fn uncancel(&self, error: CallError) -> CallError {
         if matches!(error, CallError::Cancelled { .. }) {
             self.spend_cancel();
@@ -309,12 +309,12 @@ impl<S: Service> Client<S> {
         error
     }
 
-    /// The wait that it ended is over: the next one is not ended by it, too.
+    /// Resets the cancellation after the wait that it ended, so that it does not end the next one.
     pub(crate) fn spend_cancel(&self) {
         self.cancel.take();
     }
 
-    /// One step towards a session, which is given away; `None` while one is being opened.
+    /// Takes one step towards a session and hands it out; returns `None` while one is being opened.
     #[cfg(feature = "tokio")]
     pub(crate) fn step(&mut self) -> Result<Option<Session<S>>, CallError> {
         if !self.is_here() {
@@ -335,7 +335,7 @@ impl<S: Service> Client<S> {
         }
     }
 
-    /// What tells that the next step is due, and when it is due anyway.
+    /// Returns what signals that the next step is due, and when it is due in any case.
     #[cfg(feature = "tokio")]
     pub(crate) fn waits_for(&self) -> Option<(Borrowed<'_>, Instant)> {
         match &self.phase {
@@ -344,7 +344,7 @@ impl<S: Service> Client<S> {
         }
     }
 
-    /// Gives up a session with a provider that has no time now, and tries anew later.
+    /// Drops a session whose provider is overloaded, and schedules a retry.
     pub(crate) fn put_off(&mut self) {
         self.lost();
         self.backoff.failed(clock::now());
@@ -360,13 +360,13 @@ impl<S: Service> Client<S> {
         }
     }
 
-    /// Forgets a session that is over.
+    /// Drops a session that is over.
     pub(crate) fn lost(&mut self) {
         self.cancel.lock().session = None;
         self.phase = Phase::Without(ConnectError::Absent);
     }
 
-    /// One step. Waits only where a provider has no room for another client yet, until `patience` is over.
+    /// Takes one step. Blocks only while the provider's backlog is full, until `patience`.
     fn advance(&mut self, patience: Instant) {
         let now = clock::now();
         let progress =
@@ -405,7 +405,7 @@ impl<S: Service> Client<S> {
         }
     }
 
-    /// Whether this is the process that made the client, and no child of it.
+    /// Returns whether this is the process that created the client, not a forked child.
     pub(crate) fn is_here(&self) -> bool {
         self.home.is_here()
     }
@@ -419,7 +419,7 @@ impl<S: Service> Client<S> {
             self.advance(deadline);
             let connecting = match &self.phase {
                 Phase::Ready(_) => return Ok(()),
-                // It is there, and many want to be let in: not all of them at the same time.
+                // The provider's backlog is full: spread out the retries of its many clients.
                 Phase::Without(ConnectError::Busy) if clock::now() < deadline => {
                     let next = self.next_try().unwrap_or(deadline).min(deadline);
                     if self.sleep(Some(next)) {
@@ -463,7 +463,7 @@ impl<S: Service> Client<S> {
 }
 
 impl Canceller {
-    /// Ends what the client waits for now, or else its next wait, with [`CallError::Cancelled`].
+    /// Cancels the client's current wait, or else its next one, with [`CallError::Cancelled`].
     pub fn cancel(&self) {
         let mut inner = self.0.lock();
         inner.pending = true;
@@ -477,7 +477,7 @@ impl Canceller {
 }
 
 impl Cancel {
-    /// A new session is cancelled by the same handles.
+    /// Makes the existing handles cancel a new session too.
     fn join<S: Service>(&self, session: &Session<S>) {
         if self.bell.get().is_none() {
             return;
@@ -496,7 +496,7 @@ impl Cancel {
         std::mem::take(&mut inner.pending)
     }
 
-    /// No code that holds this lock can panic halfway through a change.
+    /// No code that holds this lock can panic during a change.
     fn lock(&self) -> MutexGuard<'_, Cancelling> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }

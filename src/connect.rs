@@ -1,4 +1,4 @@
-//! The connecting edge: drives the client's half of the handshake over a real channel.
+//! The connecting edge: runs the client's half of the handshake over a real channel.
 
 use std::borrow::Cow;
 use std::io;
@@ -8,7 +8,7 @@ use bellwire_core::call::MAX_WINDOW;
 use bellwire_core::drive::{Drive, SHRINK_AFTER};
 use bellwire_core::handshake::{ClientHandshake, ClientStep, FEATURES, HandshakeError};
 use bellwire_core::lane::{LaneTerms, Lanes};
-use bellwire_core::sample::{self, Asking};
+use bellwire_core::sample::{self, ClientTrace};
 use bellwire_core::wire::{
     Doorbell, Hello, Message, PAGE_SIZE, PROTOCOL, PageHeader, Role, SAMPLES, Welcome,
 };
@@ -26,71 +26,71 @@ use crate::transport::pass::{Channel, ReceiveError, SendError};
 use crate::transport::peer::{self, Credentials, User};
 use crate::transport::region::{OwnRegion, PeerRegion, RegionError, VerifyError};
 use crate::transport::{clock, poll};
-use crate::{ConnectError, RunDir, Token, WhenFull, learned};
+use crate::{Backpressure, ConnectError, RunDir, Token, learned};
 
-/// How a client opens sessions.
+/// The configuration of a client.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
     /// How long a call waits for its answer. Default: 5 s.
     pub timeout: Duration,
     /// How long opening a session may take. Default: 2 s.
     pub connect_timeout: Duration,
-    /// What to do with a request that the lane has no room for now. Default: [`WhenFull::Adapt`]. For some calls
-    /// only: [`Session::when_full`](crate::Session::when_full).
-    pub when_full: WhenFull,
-    /// Requests of a session that are in flight at most, counted from the oldest unanswered one, 1 to 65 536, which is the
-    /// default; what is above that finds no room. A small number keeps answers soon and caches warm while
-    /// [`Session::call_many`](crate::Session::call_many) sends. The provider has a limit of its own:
+    /// What to do with a request when the lane is full. Default: [`Backpressure::Adapt`]. For single calls:
+    /// [`Session::backpressure`](crate::Session::backpressure).
+    pub backpressure: Backpressure,
+    /// The most requests of a session in flight, counted from the oldest unanswered one: 1 to 65 536, the default.
+    /// Any more find no room. A small number keeps latency low and caches warm during
+    /// [`Session::call_many`](crate::Session::call_many). The provider has its own limit:
     /// [`ServerConfig::max_in_flight`](crate::ServerConfig::max_in_flight).
     pub max_in_flight: usize,
-    /// The size of the lane that requests travel in, to begin with and when it is idle. Default: 16 KiB, which
-    /// carries requests of up to 8 144 bytes; a longer one makes it grow.
+    /// The initial and idle size of the lane for requests. Default: 16 KiB, which carries requests of up to 8 144
+    /// bytes; a longer one makes it grow.
     pub lane: Geometry,
-    /// The largest lane that a new session opens with, when earlier ones have had to grow. Default: 256 KiB.
+    /// The largest lane with which a new session opens after earlier ones had to grow. Default: 256 KiB.
     pub max_learned_lane: Geometry,
-    /// What this end puts up with; the provider's own limits hold too.
+    /// The limits of this end; the provider's own limits apply too.
     pub limits: Limits,
-    /// Requests of this many bytes or more travel in a memfd of their own, whatever lane there is. `None`, the
-    /// default: only those that no lane within the limits carries, and [`Payload`](crate::Payload)s that were built
-    /// in one.
+    /// Requests of at least this many bytes are attached, whatever the lane's size. `None`, the default: only those
+    /// that no lane within the limits carries, and [`Payload`](crate::Payload)s that were built in a memfd.
     pub attach_from: Option<usize>,
-    /// Requests longer than this many bytes are sent in parts by calls that wait, through a lane that need not hold them:
-    /// faster than a lane that holds them. `None`: only through a lane that holds them. Default: 48 KiB.
+    /// Blocking calls send requests longer than this many bytes in parts, through a lane that need not hold all of
+    /// them, which is faster. `None`: never. Default: 48 KiB.
     pub stream_from: Option<usize>,
-    /// How long the lane may use less than a quarter of its room before it becomes small again, at the next send.
-    /// One that much goes through while much is on its way stays as it is. Default: 30 s.
+    /// How long the lane may use less than a quarter of its ring before it shrinks, at the next send. A busy and deep
+    /// lane keeps its size. Default: 30 s.
     pub shrink_after: Duration,
-    /// How long the provider may take nothing of what this end has published before a [`Client`](crate::Client)
-    /// closes the session, and tries anew: it is stopped, hangs, or its handlers take longer. Looked at when a call
-    /// ends at its deadline, and by [`Client::refresh`](crate::Client::refresh); counted from the first look that
-    /// finds it so. `None`, the default: never; each call ends at its own deadline all the same.
+    /// How long the provider may stall, taking nothing of what this end has published, before a
+    /// [`Client`](crate::Client) closes the session and reconnects: the provider is stopped, hangs, or has slower
+    /// handlers. Checked when a call ends at its deadline and by [`Client::refresh`](crate::Client::refresh); counted
+    /// from the first check that finds it so. `None`, the default: never; calls still end at their own deadlines.
     pub unread_timeout: Option<Duration>,
     /// How long to spin for an answer before parking. Default: adaptive, at most 60 µs.
     pub spin: SpinPolicy,
-    /// What the provider rings when this end is parked. Default: a futex. An event loop wants
-    /// [`Doorbell::Eventfd`], which costs one descriptor more, or two once it is polled. On Windows it always is an
+    /// The doorbell on which the provider wakes this end. Default: a futex. For an event loop, use
+    /// [`Doorbell::Eventfd`], which costs one more descriptor, or two once it is polled. On Windows, it is always an
     /// event.
     pub doorbell: Doorbell,
-    /// What a server that has a token must have, too. Default: the environment variable `BELLWIRE_TOKEN`, if it is set.
+    /// The token to present; a server that has a token accepts only the same one. Default: the environment variable
+    /// `BELLWIRE_TOKEN`, if it is set.
     pub token: Option<Token>,
-    /// Users, besides this one and root or the system, whose providers are trusted. A client of root trusts the owner of
-    /// the run directory as well, if nobody but root and that owner can replace what is in it. Default: none.
+    /// Users, besides this one and root or the system, whose providers are trusted. A client of root also trusts the
+    /// owner of the run directory, if only root and that owner can replace what is in it. Default: none.
     ///
-    /// Whoever may make files in the run directory can take a service's name before its provider does: what such a squatter
-    /// answers would be believed, and what it is asked for or sent it would read. So a client looks whose the socket is and
-    /// as whom the process behind it runs before it says anything. List the user that a provider runs as, not users that
-    /// merely share the run directory; one that the user namespace does not map is never trusted, listed or not. On the
-    /// other side [`ServerConfig::admission`](crate::ServerConfig::admission) decides.
+    /// A user who can create files in the run directory can take a service's name before its provider does. Such a
+    /// squatter could answer in its place and read the requests. So, before it sends anything, a client checks who
+    /// owns the socket and as which user the process behind it runs. List the user of a provider, not users that
+    /// merely share the run directory; a user that the user namespace does not map is never trusted, listed or not.
+    /// On the other side, [`ServerConfig::admission`](crate::ServerConfig::admission) decides.
     pub trusted: Vec<User>,
-    /// The longest wait before another try to connect, at first and at most. Default: 20 ms and 1 s. The wait is
-    /// random below a bound that doubles with each failure.
+    /// The longest delay before reconnecting, initially and at most. Default: 20 ms and 1 s. The delay is random,
+    /// below a bound that doubles with each failure.
     pub backoff: (Duration, Duration),
 }
 
-/// Messages longer than this go in parts: 48 KiB.
+/// Messages longer than this are sent in parts: 48 KiB.
 pub(crate) const STREAM_FROM: usize = 48 << 10;
 
-/// The largest lane that sessions open with for what they learned: 256 KiB.
+/// The largest lane with which sessions open after earlier ones had to grow: 256 KiB.
 pub(crate) const LEARNED_LANE: Geometry = match Geometry::new(256 << 10) {
     Ok(size) => size,
     Err(_) => Geometry::DEFAULT,
@@ -101,7 +101,7 @@ impl Default for ClientConfig {
         Self {
             timeout: Duration::from_secs(5),
             connect_timeout: Duration::from_secs(2),
-            when_full: WhenFull::default(),
+            backpressure: Backpressure::default(),
             max_in_flight: MAX_WINDOW,
             lane: Geometry::DEFAULT,
             max_learned_lane: LEARNED_LANE,
@@ -119,17 +119,17 @@ impl Default for ClientConfig {
     }
 }
 
-/// What opening a session yields.
+/// The result of opening a session.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) drive: Drive<Link>,
     pub(crate) board: Board,
     pub(crate) pid: Option<u32>,
-    /// The most items that the provider takes in one batch.
+    /// The most items that the provider accepts in one batch.
     pub(crate) max_batch: u32,
 }
 
-/// A session that is being opened. Never blocks by itself.
+/// A session that is being opened. Does not block by itself.
 #[derive(Debug)]
 pub(crate) struct Connecting {
     channel: Channel,
@@ -142,7 +142,7 @@ pub(crate) struct Connecting {
     mapped: Option<Mapped>,
 }
 
-/// How far a session has come.
+/// How far a session has got.
 #[derive(Debug)]
 pub(crate) enum Progress {
     Waiting(Box<Connecting>),
@@ -160,8 +160,8 @@ struct Mapped {
 }
 
 impl Connecting {
-    /// Connects to the endpoint and says hello. Waits only for room at the endpoint, where a system has that, until
-    /// `patience` is over.
+    /// Connects to the endpoint and sends HELLO. Blocks only for room at the endpoint, on systems with a limit, until
+    /// `patience`.
     pub(crate) fn start(
         run_dir: &RunDir,
         service: ServiceName,
@@ -206,12 +206,12 @@ impl Connecting {
         })
     }
 
-    /// The provider's process, as the kernel tells.
+    /// Returns the provider's process id as reported by the kernel.
     pub(crate) fn provider_pid(&self) -> Option<u32> {
         self.credentials.pid()
     }
 
-    /// Goes as far as it can without waiting.
+    /// Advances as far as possible without blocking.
     pub(crate) fn advance(mut self) -> Result<Progress, ConnectError> {
         loop {
             let incoming = match Incoming::receive(&self.channel) {
@@ -246,7 +246,7 @@ impl Connecting {
         waited.map(|_| ()).map_err(system("wait for the provider"))
     }
 
-    /// What tells that something has arrived, and when to go on anyway.
+    /// Returns what signals that a message has arrived, and when to continue in any case.
     #[cfg(feature = "tokio")]
     pub(crate) fn waits_for(&self) -> (Borrowed<'_>, Instant) {
         (self.channel.arrived(), self.machine.deadline())
@@ -266,7 +266,7 @@ impl Connecting {
             .check(Role::Server, welcome.session, lane_field(welcome.lane), self.service)
             .map_err(protocol)?;
         let board = Board::check(board, self.service).map_err(protocol)?;
-        // The count of descriptors was checked: this one is there if the server wants to be rung by it.
+        // The number of descriptors was checked: this one is present if the server's doorbell is an event.
         let peer_event = objects.next().map(Event::from_peer).transpose().map_err(unverified)?;
         let own = OwnMemoryMaker {
             role: Role::Client,
@@ -317,12 +317,12 @@ impl Connecting {
         probes::session_opened(&session);
         probes::capped(&session);
         let seed = clock::now().as_nanos() ^ u64::from(std::process::id()).rotate_left(32);
-        drive.set_trace(Asking::new(session, welcome.features & SAMPLES != 0, seed));
+        drive.set_trace(ClientTrace::new(session, welcome.features & SAMPLES != 0, seed));
         Ok(Opened { drive, board: mapped.board, pid, max_batch: welcome.max_batch })
     }
 }
 
-/// Makes one end's page and lane, its page's constant words written.
+/// Creates one end's page and lane, with the constant words of the page written.
 pub(crate) struct OwnMemoryMaker {
     pub(crate) role: Role,
     pub(crate) session: u64,
@@ -331,7 +331,7 @@ pub(crate) struct OwnMemoryMaker {
 }
 
 impl OwnMemoryMaker {
-    /// The memory, on a user's quota if there is one, and what to pass of it: page and lane.
+    /// Creates the memory, charged to a user's quota if there is one, and returns what to pass of it: page and lane.
     pub(crate) fn make(
         &self,
         lender: Option<&Lender>,
@@ -352,7 +352,7 @@ impl OwnMemoryMaker {
     }
 }
 
-/// What the memory of one end's page or lane is called, where memory has a name.
+/// Returns the name of the memory of one end's page or lane, on systems where memory has names.
 pub(crate) fn memory_name(what: &str, role: Role, service: ServiceName, session: u64) -> String {
     let side = match role {
         Role::Client => "client",
@@ -361,17 +361,17 @@ pub(crate) fn memory_name(what: &str, role: Role, service: ServiceName, session:
     format!("bellwire-{what}-{side}-{service}-{session}")
 }
 
-/// What the handshake agreed on for the lane that the client writes.
+/// Returns the terms of the lane that the client writes.
 pub(crate) fn client_lane(hello: &Hello, welcome: &Welcome) -> LaneTerms {
     LaneTerms::agreed(hello.lane, hello.least_lane, &hello.limits, &welcome.limits)
 }
 
-/// What the handshake agreed on for the lane that the server writes.
+/// Returns the terms of the lane that the server writes.
 pub(crate) fn server_lane(hello: &Hello, welcome: &Welcome) -> LaneTerms {
     LaneTerms::agreed(welcome.lane, welcome.least_lane, &welcome.limits, &hello.limits)
 }
 
-/// The constant start of a peer's page, copied out once.
+/// Copies the constant start of a peer's page, once.
 pub(crate) fn page_header(page: &PeerRegion) -> PageHeader {
     let bytes = page.read_header::<{ size_of::<PageHeader>() }>(0);
     zerocopy::transmute!(bytes)
@@ -385,7 +385,7 @@ pub(crate) fn lane_field(lane: Geometry) -> u32 {
     u32::try_from(lane.size()).unwrap_or(Geometry::MAX)
 }
 
-/// The process that answers must belong to whom the endpoint promised.
+/// Checks that the answering process runs as the user that the endpoint promised.
 fn check_provider(credentials: &Credentials, trusted: &[User]) -> Result<(), ConnectError> {
     if credentials.is_among(trusted) {
         return Ok(());
@@ -421,8 +421,8 @@ fn unverified(error: VerifyError) -> ConnectError {
     }
 }
 
-/// Sends a message. A provider that refused and closed before it was asked is no error here: what it said is
-/// still there to be received.
+/// Sends a message. It is no error here if the provider has already refused and closed: its refusal can still be
+/// received.
 fn say(channel: &Channel, message: &Message, objects: &[Borrowed<'_>]) -> Result<(), ConnectError> {
     match control::send(channel, message, objects) {
         Ok(()) | Err(SendError::Gone) => Ok(()),

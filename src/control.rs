@@ -1,21 +1,21 @@
-//! Control messages over the control channel: bytes and kernel objects in, messages out.
+//! Converts between messages and what the control channel carries: bytes and kernel objects.
 
 use bellwire_core::wire::{MAX_CONTROL, Message};
 
 use crate::transport::object::Borrowed;
 use crate::transport::pass::{Channel, ReceiveError, Received, SendError};
 
-/// More objects than any message has: a count that is off is told by the handshake, with both numbers.
+/// More objects than any message has. The handshake reports a wrong count with both numbers.
 const MOST_OBJECTS: usize = 16;
 
-/// A control message that was received, still in bytes, with the objects that came with it.
+/// A received control message, still in bytes, with its objects.
 pub(crate) struct Incoming {
     bytes: [u8; MAX_CONTROL],
     pub(crate) received: Received,
 }
 
 impl Incoming {
-    /// The next message, if one has arrived. Never waits.
+    /// Returns the next message, if one has arrived. Never waits.
     pub(crate) fn receive(channel: &Channel) -> Result<Option<Self>, ReceiveError> {
         let mut bytes = [0; MAX_CONTROL];
         match channel.receive(&mut bytes, MOST_OBJECTS) {

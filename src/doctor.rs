@@ -1,4 +1,4 @@
-//! What this machine has of what Bellwire needs (feature `doctor`).
+//! Checks what this machine provides of what Bellwire needs (feature `doctor`).
 //!
 //! The checks are those of the platform's transport. `bellwire doctor` prints them.
 //!

@@ -8,14 +8,14 @@ use bellwire_core::wire::{RefuseCode, Status, Versions};
 use bellwire_core::{ErrorKind, Executed, Fault, PeerFault, ServiceName, Whose};
 
 use crate::Malformed;
-use crate::transport::shortage::remedy;
+use crate::transport::shortage::hint;
 
-/// Why a call failed. Each says [who is at fault](CallError::fault) and
-/// [whether the handler may have run](CallError::executed).
+/// Why a call failed. Each variant reports [who is at fault](CallError::fault) and [whether the handler may have
+/// run](CallError::executed).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// Nobody provides the service now.
+    /// No provider listens now.
     #[error("nobody provides {service:?} now: start its provider, or check the run dir")]
     Absent {
         /// The service.
@@ -26,20 +26,20 @@ pub enum CallError {
     Refused {
         /// The service.
         service: ServiceName,
-        /// Why, for a program.
+        /// Why, as a code.
         code: RefuseCode,
-        /// Why, for an operator.
+        /// Why, as a message for the operator.
         reason: Box<str>,
     },
-    /// The provider speaks no protocol version that this end speaks.
+    /// The two ends have no protocol version in common.
     #[error(
         "the provider speaks protocol versions {}-{}, this end {}-{}: upgrade the older of the two",
         theirs.min, theirs.max, ours.min, ours.max
     )]
     Incompatible {
-        /// What this end speaks.
+        /// The versions that this end speaks.
         ours: Versions,
-        /// What the provider speaks.
+        /// The versions that the provider speaks.
         theirs: Versions,
     },
     /// The session could not be opened for another reason.
@@ -47,12 +47,12 @@ pub enum CallError {
     Connect {
         /// The service.
         service: ServiceName,
-        /// What kind of failure it was.
+        /// The kind of failure.
         kind: ErrorKind,
-        /// What happened, for an operator.
+        /// What happened, as a message for the operator.
         reason: Box<str>,
     },
-    /// The request is above a [limit](crate::Limits) of either end. The session stays usable.
+    /// The request exceeds a [limit](crate::Limits) of either end. The session stays usable.
     #[error("a request of {len} bytes is above {whose} limit of {limit} bytes")]
     TooLarge {
         /// The request's length in bytes.
@@ -62,26 +62,26 @@ pub enum CallError {
         /// Whose limit it is.
         whose: Whose,
     },
-    /// The batch has more items than the provider takes in one: see
+    /// The batch has more items than the provider accepts: see
     /// [`ServerConfig::max_batch`](crate::ServerConfig::max_batch). Nothing was sent. The session stays usable.
     #[error(
         "a batch of {items} items is above the provider's limit of {limit}: send it in chunks of at most so many"
     )]
     TooManyItems {
-        /// How many items it has.
+        /// The number of items in the batch.
         items: u64,
-        /// How many the provider takes in one batch.
+        /// The number of items that the provider accepts.
         limit: u64,
     },
-    /// This system lacks what the request, or reading the answer, needs. The session stays usable.
-    #[error("{shortage}: {}; {executed}", remedy(shortage.resource))]
+    /// This system lacks a resource to send the request or to read the answer. The session stays usable.
+    #[error("{shortage}: {}; {executed}", hint(shortage.resource))]
     Short {
-        /// What is lacking.
+        /// The missing resource.
         shortage: Shortage,
         /// Whether the handler may have run.
         executed: Executed,
     },
-    /// The lane is full, or too many requests wait for answers, and the caller did not want to wait.
+    /// The lane is full, or too many requests are in flight, and the caller did not want to wait.
     #[error("the lane is full: take replies, or wait")]
     WouldBlock,
     /// The deadline passed.
@@ -90,7 +90,7 @@ pub enum CallError {
         /// Whether the handler may have run.
         executed: Executed,
     },
-    /// Another thread cancelled.
+    /// Another thread cancelled the call.
     #[error("the call was cancelled; {executed}")]
     Cancelled {
         /// Whether the handler may have run.
@@ -102,8 +102,9 @@ pub enum CallError {
         /// Whether the handler may have run.
         executed: Executed,
     },
-    /// The provider closed the session, since this end took nothing for too long of what was written for it: see
-    /// [`ServerConfig::unread_timeout`](crate::ServerConfig::unread_timeout). What was published before is read first.
+    /// The provider closed the session because this end took nothing from its lane for too long: see
+    /// [`ServerConfig::unread_timeout`](crate::ServerConfig::unread_timeout). What was published before is read
+    /// first.
     #[error(
         "the provider closed the session, since its answers were left unread for too long: take them sooner, \
          or raise its unread_timeout; {executed}"
@@ -112,25 +113,25 @@ pub enum CallError {
         /// Whether the handler may have run.
         executed: Executed,
     },
-    /// The provider wrote what an honest peer cannot write. The session is poisoned.
+    /// The provider violated the protocol. The session is poisoned.
     #[error("the provider broke the protocol, the session is closed: {0}")]
     PeerLied(#[from] PeerFault),
     /// The handler answered with an error.
     #[error("the provider's handler failed: {reason}")]
     Handler {
-        /// What it said.
+        /// The handler's message.
         reason: Box<str>,
     },
-    /// The provider did not run the handler, or could not send what it answered.
+    /// The provider did not run the handler, or could not send its answer.
     #[error("the provider did not answer, {}; {}", why_declined(*status), ran(*status))]
     Declined {
-        /// Why.
+        /// The reason.
         status: Status,
     },
     /// The answer could not be decoded.
     #[error("the provider's answer is malformed: {0}")]
     Malformed(#[from] Malformed),
-    /// This process was forked from the one that made the client or session. Nothing was sent.
+    /// This process was forked from the one that created the client or session. Nothing was sent.
     #[error(
         "the session belongs to the process that this one was forked from: open the client after the fork, or after becoming \
          a daemon"
@@ -139,7 +140,7 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// What kind of failure it was, with the same numbers in every language.
+    /// Returns the kind of failure, with the same numbers in every language.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Absent { .. } => ErrorKind::Absent,
@@ -168,12 +169,12 @@ impl CallError {
         }
     }
 
-    /// Who has to act for it to go away.
+    /// Returns who has to act to fix the failure.
     pub fn fault(&self) -> Fault {
         self.kind().fault()
     }
 
-    /// Whether the handler may have run.
+    /// Returns whether the handler may have run.
     pub fn executed(&self) -> Executed {
         match self {
             Self::Absent { .. }
@@ -196,13 +197,13 @@ impl CallError {
 }
 
 impl CallError {
-    /// Whether no other call can succeed on the session.
+    /// Returns whether every further call on the session fails too.
     pub(crate) fn is_of_session(&self) -> bool {
         matches!(self, Self::PeerGone { .. } | Self::Unread { .. } | Self::PeerLied(_))
     }
 }
 
-/// Why a provider did not answer, and what to do.
+/// Describes why a provider did not answer, and what to do.
 const fn why_declined(status: Status) -> &'static str {
     match status {
         Status::Malformed => {
@@ -230,7 +231,7 @@ const fn ran(status: Status) -> Executed {
     if status.ran() { Executed::Maybe } else { Executed::No }
 }
 
-/// For `?` with the error of one item of a batch.
+/// Lets `?` propagate the error of one batch item.
 impl From<Box<CallError>> for CallError {
     fn from(error: Box<CallError>) -> Self {
         *error
@@ -266,11 +267,10 @@ impl From<CallFailed> for CallError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// Nobody listens at the endpoint.
+    /// No process listens at the endpoint.
     #[error("nobody listens there")]
     Absent,
-    /// As many connections wait for the provider to accept them as may. A client that connects tries again, ever more
-    /// rarely.
+    /// The provider's backlog of connections is full. A client that connects retries with growing intervals.
     #[error(
         "too many clients wait for the provider: try again, or raise its backlog and net.core.somaxconn"
     )]
@@ -278,52 +278,52 @@ pub enum ConnectError {
     /// The provider refused.
     #[error("refused ({code:?}): {reason}")]
     Refused {
-        /// Why, for a program.
+        /// Why, as a code.
         code: RefuseCode,
-        /// Why, for an operator.
+        /// Why, as a message for the operator.
         reason: Box<str>,
     },
-    /// No protocol version in common.
+    /// The two ends have no protocol version in common.
     #[error("protocol versions {}-{} there, {}-{} here", theirs.min, theirs.max, ours.min, ours.max)]
     Incompatible {
-        /// What this end speaks.
+        /// The versions that this end speaks.
         ours: Versions,
-        /// What the provider speaks.
+        /// The versions that the provider speaks.
         theirs: Versions,
     },
-    /// Whoever answers there is not to be trusted: another user's process, or not Bellwire.
+    /// The listener is not trusted: it is another user's process, or not Bellwire.
     #[error("whoever answers there is not a provider to trust: {why}")]
     Impostor {
-        /// What was wrong.
+        /// The reason.
         why: Box<str>,
     },
-    /// The provider broke the handshake, or its memory is not as it should be.
+    /// The provider violated the handshake, or its memory is invalid.
     #[error("the provider broke the handshake: {why}")]
     Protocol {
-        /// What was wrong.
+        /// The reason.
         why: Box<str>,
     },
-    /// The provider was silent for too long.
+    /// The provider did not answer in time.
     #[error("the provider did not answer in time")]
     Deadline,
     /// The provider closed the connection during the handshake.
     #[error("the provider closed the connection during the handshake")]
     Closed,
-    /// Another thread cancelled.
+    /// Another thread cancelled the attempt.
     #[error("cancelled")]
     Cancelled,
-    /// The operating system refused something.
+    /// A system call failed.
     #[error("{doing}: {source}")]
     System {
-        /// What was tried.
+        /// What was attempted.
         doing: &'static str,
-        /// What it said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
 impl ConnectError {
-    /// What kind of failure it was.
+    /// Returns the kind of failure.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Absent => ErrorKind::Absent,
@@ -343,12 +343,12 @@ impl ConnectError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// The service's name is none, or it is served twice.
+    /// The service's name is invalid, or it is served twice.
     #[error("{name:?} cannot be served: {why}")]
     Name {
         /// The name.
         name: String,
-        /// What was wrong.
+        /// The reason.
         why: String,
     },
     /// Another process owns the name.
@@ -359,42 +359,42 @@ pub enum ServeError {
         /// The service.
         service: ServiceName,
     },
-    /// This process was forked from the one that took the name, which has it still.
+    /// This process was forked from the owner of the name, which still has it.
     #[error(
         "the name was taken by the process that this one was forked from: take it after the fork, or after becoming a daemon"
     )]
     Forked,
-    /// The endpoint could not be made.
+    /// The endpoint could not be created.
     #[error("cannot open the endpoint of {service:?}: {why}")]
     Endpoint {
         /// The service.
         service: ServiceName,
-        /// What was wrong, and what to do.
+        /// The reason, and what to do.
         why: Box<str>,
     },
-    /// The operating system refused something.
+    /// A system call failed.
     #[error("{doing}: {source}")]
     System {
-        /// What was tried.
+        /// What was attempted.
         doing: &'static str,
-        /// What it said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// Why a snapshot was not published. The last one stays.
+/// Why a snapshot was not published. The previous one stays.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishError {
-    /// Its memory could not be had, or not sealed.
+    /// Its memory could not be allocated or sealed.
     #[error("cannot make a snapshot of {len} bytes: {source}")]
     System {
         /// Its length in bytes.
         len: usize,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// This process was forked from the one that serves: it publishes nothing.
+    /// This process was forked from the one that serves; it cannot publish.
     #[error("the publisher belongs to the process that this one was forked from")]
     Forked,
 }

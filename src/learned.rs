@@ -1,4 +1,4 @@
-//! How large lanes have had to be, for the sessions that this process opens next.
+//! Remembers how large lanes had to be, for the sessions that this process opens next.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,13 +6,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bellwire_core::wire::Role;
 use bellwire_core::{Geometry, ServiceName};
 
-/// Services that are remembered; those that come later are not.
+/// The most services remembered; later ones are not.
 const MOST_SERVICES: usize = 256;
 
 /// By service, and by which end writes the lane: true for the server.
 static LEARNED: Mutex<BTreeMap<(ServiceName, bool), Geometry>> = Mutex::new(BTreeMap::new());
 
-/// Notes the size that the lane of `role` has come to.
+/// Records the size that the lane of `role` has reached.
 #[cold]
 pub(crate) fn note(service: ServiceName, role: Role, size: Geometry) {
     let mut learned = lock();
@@ -22,7 +22,7 @@ pub(crate) fn note(service: ServiceName, role: Role, size: Geometry) {
     }
 }
 
-/// The size to open a lane with: the configured one, or what it came to last time, at most `most`.
+/// Returns the size to open a lane with: the configured or the last recorded one, at most `most`.
 pub(crate) fn opening(
     service: ServiceName,
     role: Role,
@@ -33,7 +33,7 @@ pub(crate) fn opening(
     learned.map_or(configured, |learned| learned.min(most).max(configured))
 }
 
-/// No code that holds this lock can panic halfway through a change.
+/// No code that holds this lock can panic during a change.
 fn lock() -> MutexGuard<'static, BTreeMap<(ServiceName, bool), Geometry>> {
     LEARNED.lock().unwrap_or_else(PoisonError::into_inner)
 }

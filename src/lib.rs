@@ -1,5 +1,5 @@
 //! Calls and snapshots between the processes of one machine, over shared memory that only its owner can write: on
-//! Linux, and on Windows with what `docs/windows.md` says.
+//! Linux, and on Windows within the limits in `docs/windows.md`.
 //!
 //! ```text
 //!  a client                                          a provider
@@ -18,23 +18,23 @@
 //!
 //! | to | use |
 //! | --- | --- |
-//! | call, whoever provides, absent or restarted | [`Client::call`] |
-//! | look at a provider without waiting | [`Client::refresh`] |
+//! | call a provider, even if it is absent, late or restarted | [`Client::call`] |
+//! | check a provider without blocking | [`Client::refresh`] |
 //! | keep many requests in flight | [`Session::submit`], [`Session::try_reply`], [`Session::wait_reply`] |
 //! | send many requests from one call | [`Session::call_many`], [`Session::call_batch`] |
 //! | keep many batches in flight | [`Session::submit_batch`], [`Session::try_batch`], [`Session::wait_batch`] |
-//! | send bytes that are there already | [`Session::call_bytes`], [`Session::submit_bytes`] |
-//! | choose what happens when the lane is full | [`WhenFull`] |
+//! | send bytes that are already encoded | [`Session::call_bytes`], [`Session::submit_bytes`] |
+//! | choose what happens when the lane is full | [`Backpressure`] |
 //! | wait in an event loop | [`Session::arm`], [`Session::as_fd`] |
 //! | send bytes, few or many, from one call site | [`Payload`] |
-//! | give back what large messages needed | [`Session::trim`] |
-//! | look who provides what | [`RunDir::endpoints`], [`probe`] |
-//! | see what was counted | [`Session::stats`], [`Server::stats`], [`Observer`] |
+//! | free the memory that large messages needed | [`Session::trim`] |
+//! | list services and their providers | [`RunDir::endpoints`], [`probe`] |
+//! | read metrics | [`Session::stats`], [`Server::stats`], [`Observer`] |
 //! | stop a wait from another thread | [`Client::canceller`], [`Session::canceller`] |
 //! | serve | [`ServerBuilder::serve`], [`ServerBuilder::serve_batches`], [`ServerBuilder::start`] |
-//! | publish what many read | [`ServerBuilder::publish`], [`Publisher::publish_with`] |
-//! | hear which clients lied, hung or were refused | [`Server::incidents`] |
-//! | read it | [`SnapshotCache::refresh`], [`SnapshotCache::refresh_within`], [`SnapshotCache::wait_for_change`] |
+//! | publish a snapshot for many readers | [`ServerBuilder::publish`], [`Publisher::publish_with`] |
+//! | learn which clients violated the protocol, stalled or were refused | [`Server::incidents`] |
+//! | read a snapshot | [`SnapshotCache::refresh`], [`SnapshotCache::refresh_within`], [`SnapshotCache::wait_for_change`] |
 //!
 //! ```
 //! use bellwire::{Client, RunDir, Server, Service};
@@ -60,14 +60,14 @@
 //! # }
 //! ```
 //!
-//! Every failed call says [who has to act](CallError::fault) and [whether the handler may have
+//! Every error of a call reports [who has to act](CallError::fault) and [whether the handler may have
 //! run](CallError::executed).
 //!
-//! `README.md` says when not to use it and what its limits are, `docs/architecture.md` where things are,
-//! `docs/wire.md` what every byte means, `docs/threat-model.md` what is defended.
+//! `README.md` lists when not to use Bellwire and its limits, `docs/architecture.md` the structure of the code,
+//! `docs/wire.md` the wire format, `docs/threat-model.md` the threat model.
 #![forbid(unsafe_code)]
 
-// The examples of these pages are tests.
+// The examples of these pages run as doctests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
@@ -78,13 +78,11 @@ struct Wire;
 #[doc = include_str!("../docs/services.md")]
 struct Services;
 
-pub mod apps;
 #[cfg(feature = "tokio")]
 pub mod asynchronous;
 mod backoff;
 mod board;
 mod cache;
-pub mod cgroups;
 mod client;
 mod connect;
 mod control;
@@ -129,11 +127,11 @@ pub use publisher::{Publisher, Snapshot};
 pub use report::{Observer, ServerReport};
 pub use run_dir::RunDir;
 pub use server::{
-    Answers, Caller, Incident, IncidentCounts, IncidentKind, Offence, Server, ServerBuilder,
+    Answers, Caller, Incident, IncidentCause, IncidentCounts, IncidentKind, Server, ServerBuilder,
     ServerConfig, UserIncidents,
 };
 pub use service::{HandlerError, Malformed, Message, Service};
-pub use session::{Choice, Replies, Session, WhenFull};
+pub use session::{Backpressure, Choice, Replies, Session};
 pub use stats::{ServerStats, ServiceStats, SessionStats};
 pub use token::{Token, TokenError};
 pub use transport::admission::Admission;

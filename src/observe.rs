@@ -1,10 +1,10 @@
-//! Sessions of any process of this machine, seen from outside (feature `observe`).
+//! Inspects the sessions of all processes of this machine from outside (feature `observe`).
 //!
-//! It takes no registry and no help: a session's pages are found by their names in what processes have mapped, and read.
-//! What stands in a page is what its owner says: it may be a lie, and nothing here is more than display.
+//! It needs no registry and no cooperation: it finds the pages of a session by the names of the memory that processes
+//! have mapped, and reads them. The content of a page is its owner's claim and may be false; use it only for display.
 //!
-//! On Linux it takes the right to look into the other processes: root's, or that of the same user where
-//! `kernel.yama.ptrace_scope` is 0. Windows shows nobody what another process has mapped
+//! On Linux, it needs permission to inspect the other processes: root's, or that of the same user where
+//! `kernel.yama.ptrace_scope` is 0. Windows shows no process what another one has mapped
 //! ([`ObserveError::Unavailable`]).
 //!
 //! ```no_run
@@ -29,23 +29,23 @@ pub use bellwire_core::wire::{CloseReason, Counter, Counters, SeenPage};
 
 use crate::transport::observe::{self, PageMap, View};
 
-/// Finds sessions, and keeps what it has mapped of them from one scan to the next.
+/// Finds sessions, and keeps their mappings from one scan to the next.
 #[derive(Debug, Default)]
 pub struct Scanner {
     views: HashMap<(u64, u64), View>,
 }
 
-/// What a scan found.
+/// The result of a scan.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Scan {
-    /// The sessions, by service, server and number.
+    /// The sessions, sorted by service, server and number.
     pub sessions: Vec<SeenSession>,
-    /// Pages that were found and may not be read, and why the first of them.
+    /// The number of pages that were found but could not be read, and the error of the first.
     pub denied: Option<(usize, ObserveError)>,
 }
 
-/// A session, seen from outside.
+/// A session as seen from outside.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SeenSession {
@@ -53,7 +53,7 @@ pub struct SeenSession {
     pub service: ServiceName,
     /// Its number, unique in the server's process.
     pub number: u64,
-    /// The server's end; `None` where its process may not be looked into.
+    /// The server's end; `None` if its process cannot be inspected.
     pub server: Option<SeenEnd>,
     /// The client's end.
     pub client: Option<SeenEnd>,
@@ -63,15 +63,15 @@ pub struct SeenSession {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SeenEnd {
-    /// Its process, as this one sees it.
+    /// Its process id, as this process sees it.
     pub pid: u32,
-    /// What the process calls itself.
+    /// The name that the process gives itself.
     pub command: String,
-    /// What stands in its page.
+    /// The content of its page.
     pub page: SeenPage,
 }
 
-/// Whose session it is: the server's process; or one end alone, whose peer is not known, and its page.
+/// Identifies a session: by the server's process, or, for an end whose peer is unknown, by its page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Whose {
     Server(u32),
@@ -79,10 +79,10 @@ enum Whose {
 }
 
 impl Scanner {
-    /// The sessions that there are now.
+    /// Returns the current sessions.
     ///
     /// # Errors
-    /// [`ObserveError`] when this system shows none. A process that may not be looked into is no error: see
+    /// [`ObserveError`] when this system shows none. A process that cannot be inspected is no error: see
     /// [`Scan::denied`].
     pub fn scan(&mut self) -> Result<Scan, ObserveError> {
         let maps = observe::pages()?;
@@ -117,7 +117,7 @@ impl Scanner {
                 Role::Server => session.server.replace(end),
                 Role::Client => session.client.replace(end),
             };
-            // A process with two servers of one service has numbers twice: which end belongs to which is not known.
+            // A process with two servers of one service uses numbers twice: the ends cannot be matched.
             if let Some(other) = place(session) {
                 let mut alone = none();
                 match role {
@@ -130,7 +130,7 @@ impl Scanner {
         Ok(Scan { sessions: sessions.into_values().collect(), denied })
     }
 
-    /// What stands in a page now; `None` when it is no page after all.
+    /// Returns the current content of a page; `None` if it is not a page after all.
     fn read(&mut self, map: &PageMap) -> Result<Option<SeenPage>, ObserveError> {
         let view = match self.views.entry(map.object) {
             std::collections::hash_map::Entry::Occupied(view) => view.into_mut(),
@@ -145,8 +145,8 @@ impl Scanner {
     }
 }
 
-/// Which process is the server of each client's page: the one that has mapped it and owns the other page of a session of
-/// that name. Observers have mapped it too.
+/// Returns the server's process for each client's page: the one that has mapped it and owns the other page of a
+/// session of that name. Observers have mapped it too.
 fn servers(maps: &[PageMap]) -> HashMap<(u64, u64), u32> {
     let name = |map: &PageMap, role| map.name.strip_prefix(role).map(str::to_owned);
     let owned = maps.iter().filter(|map| map.is_owner);

@@ -1,4 +1,4 @@
-//! Bytes that travel as they are: copied through a lane when they are few, mapped when they are many.
+//! Raw bytes: short ones are copied through a lane, long ones are mapped.
 
 use std::fmt;
 use std::ops::Deref;
@@ -10,23 +10,23 @@ use crate::transport::memory;
 use crate::transport::snapshot::{Snapshot, SnapshotBuilder, SnapshotMap};
 use crate::{Malformed, Message};
 
-/// Buffers below this many bytes are cheap to allocate and not kept.
+/// Shorter buffers are cheap to allocate and not kept.
 pub(crate) const WORTH_KEEPING: usize = 64 << 10;
-/// Buffers that are kept at most, and the bytes that they may have together: less where this process may have little.
+/// The most buffers kept, and the most bytes in them: less if this process has little memory.
 const MOST_KEPT: usize = 4;
 const MOST_KEPT_BYTES: usize = 64 << 20;
 const KEPT_SHARE: u64 = 32;
 
-/// Buffers whose pages this process has already: fresh ones cost some 2 µs per 4 KiB.
+/// Buffers whose pages are already faulted in: fresh pages cost about 2 µs per 4 KiB.
 static KEPT: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
-/// Bytes as a [`Message`]: the same call site serves a few bytes and many.
+/// Bytes as a [`Message`], few or many, from the same call site.
 ///
-/// A payload shorter than [`Payload::ATTACH_FROM`] is private memory, copied into the lane by its sender and out of it
-/// by its receiver. A longer one is built in place in a memfd of its own, sealed against writing
-/// ([`F_SEAL_WRITE`](https://man7.org/linux/man-pages/man2/F_ADD_SEALS.2const.html), Linux 3.17) and mapped by its
-/// receivers: nothing is copied, it may be sent to any number of sessions, and its memory is freed when the last
-/// process drops it. The receiver reads either through `&[u8]`.
+/// A payload shorter than [`Payload::ATTACH_FROM`] is private memory, which its sender copies into the lane and its
+/// receiver out of it. A longer one is built in place in a memfd of its own, sealed against writing
+/// ([`F_SEAL_WRITE`](https://man7.org/linux/man-pages/man2/F_ADD_SEALS.2const.html), Linux 3.17), and mapped by its
+/// receivers: nothing is copied, it can be sent to any number of sessions, and its memory is freed when the last
+/// process drops it. The receiver reads both through `&[u8]`.
 ///
 /// Clones share the bytes.
 ///
@@ -47,13 +47,13 @@ pub struct Payload(Body);
 #[derive(Clone)]
 enum Body {
     Private(Arc<Buffer>),
-    /// Built here: can be passed on.
+    /// Built here: it can be passed on.
     Sealed(Arc<Sealed>),
     /// Received.
     Mapped(Arc<SnapshotMap>),
 }
 
-/// A memfd that was built here, and how this process reads it, once it does.
+/// A memfd that was built here, and how this process reads it once it does.
 struct Sealed {
     snapshot: Snapshot,
     read: OnceLock<Read>,
@@ -61,35 +61,36 @@ struct Sealed {
 
 enum Read {
     Mapped(SnapshotMap),
-    /// It could not be mapped.
+    /// Mapping it failed.
     Copied(Vec<u8>),
 }
 
-/// The first `len` bytes of a vector that goes back to where it can be used again.
+/// The first `len` bytes of a vector that is kept for reuse when dropped.
 struct Buffer {
     bytes: Vec<u8>,
     len: usize,
 }
 
 impl Payload {
-    /// From this many bytes on, [`Payload::build`] makes a memfd: 32 MiB. Below, copying through warm memory is several
-    /// times faster than making fresh pages, however many readers there are; above, two private copies cost too much
-    /// memory. `docs/adr/0012-attach.md` has the figures.
+    /// From this many bytes on, [`Payload::build`] creates a memfd: 32 MiB. Below, copying through warm memory is
+    /// several times faster than faulting in fresh pages, however many readers there are; above, two private copies
+    /// take too much memory. `docs/adr/0012-attach.md` has the figures.
     pub const ATTACH_FROM: usize = 32 << 20;
 
-    /// Lets `fill` write `len` bytes in place. They come with any content.
+    /// Builds a payload of `len` bytes that `fill` writes in place. Their initial content is arbitrary.
     ///
     /// # Errors
-    /// [`Shortage`] when a memfd cannot be had, which short payloads never need.
+    /// [`Shortage`] when a memfd cannot be created, which short payloads never need.
     pub fn build(len: usize, fill: impl FnOnce(&mut [u8])) -> Result<Self, Shortage> {
         Self::build_from(Self::ATTACH_FROM, len, fill)
     }
 
-    /// The same with another threshold: a memfd from `attach_from` bytes on. A low one pays for payloads that are kept
-    /// or that several readers get; for one that is read once a lane that is large already is faster.
+    /// Like [`Payload::build`], but with another threshold: a memfd from `attach_from` bytes on. A low threshold pays
+    /// for payloads that are kept or have several readers; one that is read once is faster through a lane that is
+    /// already large.
     ///
     /// # Errors
-    /// As [`Payload::build`].
+    /// Like [`Payload::build`].
     pub fn build_from(
         attach_from: usize,
         len: usize,
@@ -104,7 +105,7 @@ impl Payload {
         Ok(Self::private(bytes, len))
     }
 
-    /// How many bytes it has.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         match &self.0 {
             Body::Private(buffer) => buffer.len,
@@ -113,17 +114,17 @@ impl Payload {
         }
     }
 
-    /// Whether it has no bytes.
+    /// Returns whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether the bytes lie in a memfd of their own.
+    /// Returns whether the bytes are in a memfd of their own.
     pub fn is_mapped(&self) -> bool {
         !matches!(self.0, Body::Private(_))
     }
 
-    /// The memfd, if it is one that can be passed on.
+    /// Returns the memfd, if it can be passed on.
     pub(crate) fn sealed(&self) -> Option<&Snapshot> {
         match &self.0 {
             Body::Sealed(sealed) => Some(&sealed.snapshot),
@@ -131,7 +132,7 @@ impl Payload {
         }
     }
 
-    /// A copy of `bytes` in a memfd.
+    /// Copies `bytes` to a memfd.
     pub(crate) fn sealed_copy(bytes: &[u8]) -> Result<Self, Shortage> {
         Self::build_from(0, bytes.len(), |into| into.copy_from_slice(bytes))
     }
@@ -140,13 +141,13 @@ impl Payload {
         Self(Body::Mapped(Arc::new(map)))
     }
 
-    /// The first `len` bytes of a buffer.
+    /// Wraps the first `len` bytes of a buffer.
     fn private(bytes: Vec<u8>, len: usize) -> Self {
         Self(Body::Private(Arc::new(Buffer { bytes, len })))
     }
 }
 
-/// Gives `buffer` the pages of the payload that was dropped last, which are the warmest, if it has none.
+/// If `buffer` has no memory, gives it that of the last dropped payload, whose pages are the warmest.
 #[inline]
 pub(crate) fn refill(buffer: &mut Vec<u8>) {
     if buffer.is_empty() {
@@ -154,7 +155,7 @@ pub(crate) fn refill(buffer: &mut Vec<u8>) {
     }
 }
 
-/// The bytes that kept buffers may have together.
+/// Returns the most bytes in kept buffers.
 fn most_kept() -> usize {
     static MOST: OnceLock<usize> = OnceLock::new();
     *MOST.get_or_init(|| {
@@ -163,12 +164,12 @@ fn most_kept() -> usize {
     })
 }
 
-/// Gives the buffers back that are kept for later payloads.
+/// Frees the buffers that are kept for later payloads.
 pub(crate) fn release_buffers() {
     kept().clear();
 }
 
-/// A sealed memfd that `fill` has written.
+/// Creates a sealed memfd that `fill` has written.
 fn seal(len: usize, fill: impl FnOnce(&mut [u8])) -> Result<Snapshot, Shortage> {
     let bytes = len as u64;
     let mut builder =
@@ -177,7 +178,7 @@ fn seal(len: usize, fill: impl FnOnce(&mut [u8])) -> Result<Snapshot, Shortage> 
     builder.seal().map_err(|error| error.shortage(bytes))
 }
 
-/// At least `len` bytes of private memory, with any content.
+/// Returns at least `len` bytes of private memory with arbitrary content.
 fn buffer(len: usize) -> Vec<u8> {
     let mut bytes = if len >= WORTH_KEEPING {
         let mut kept = kept();
@@ -192,17 +193,17 @@ fn buffer(len: usize) -> Vec<u8> {
     bytes
 }
 
-/// No code that holds this lock can panic halfway through a change.
+/// No code that holds this lock can panic during a change.
 fn kept() -> MutexGuard<'static, Vec<Vec<u8>>> {
     KEPT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Sealed {
-    /// Maps it at the first look: who only sends it does without.
+    /// Maps the memfd at the first access: a process that only sends it never does.
     fn bytes(&self) -> &[u8] {
         let read = self.read.get_or_init(|| match self.snapshot.map() {
             Ok(map) => Read::Mapped(map),
-            // Reading a sealed memfd of this process's own does not fail.
+            // Reading a sealed memfd of this process does not fail.
             Err(_) => Read::Copied(self.snapshot.to_vec().unwrap_or_default()),
         });
         match read {

@@ -8,21 +8,21 @@ use crate::connect::{Connecting, Progress};
 use crate::transport::clock;
 use crate::{ClientConfig, ConnectError, RunDir};
 
-/// What a [`probe`] found.
+/// The result of a [`probe`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Probe {
-    /// From the first system call to the provider's last word.
+    /// The time from the first system call to the provider's last message.
     pub took: Duration,
-    /// The provider's process, as the kernel tells.
+    /// The provider's process id as reported by the kernel.
     pub pid: Option<u32>,
-    /// Why the provider sent REFUSE, for a program and for an operator; `None` when it sent READY.
+    /// Why the provider sent REFUSE, as a code and as a message for the operator; `None` when it sent READY.
     pub refused: Option<(RefuseCode, Box<str>)>,
-    /// What the session was opened with; `None` when the provider sent REFUSE.
+    /// The terms of the session; `None` when the provider sent REFUSE.
     pub terms: Option<Terms>,
 }
 
-/// What both ends agreed on, and what the provider's board said then.
+/// The terms agreed on by both ends, and the content of the provider's board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Terms {
@@ -32,12 +32,12 @@ pub struct Terms {
     pub answers: LaneStats,
     /// The longest request that both ends' limits allow, in bytes.
     pub max_request: u64,
-    /// The newest snapshot's generation; 0 when none was published, or the service publishes none.
+    /// The newest snapshot's generation; 0 when the service has not published any, or publishes none.
     pub generation: u64,
 }
 
-/// Opens a session with a service whose types need not be known, and closes it again: one whole handshake,
-/// with memory of both ends. A refusal is an answer too: the provider is alive.
+/// Opens a session with a service without knowing its types, and closes it: one complete handshake, with the memory
+/// of both ends. A refusal counts as an answer: the provider is alive.
 ///
 /// # Errors
 /// [`ConnectError`] when the provider gave no answer.

@@ -15,37 +15,36 @@ use crate::transport::region::{OwnRegion, RegionError};
 use crate::transport::snapshot::{Snapshot as Sealed, SnapshotBuilder};
 use crate::transport::watch::Watchers;
 
-/// A service that publishes snapshots: its name, what its bytes mean, and how they are checked.
+/// A service that publishes snapshots: its name, what its bytes mean, and how to check them.
 ///
-/// A reader validates each generation once, completely, and keeps what it learnt as an index beside the bytes.
+/// A reader validates each generation once, completely, and keeps an index beside the bytes.
 pub trait Snapshot: 'static {
     /// The service's name, as for [`Service`](crate::Service).
     const NAME: &'static str;
 
-    /// The number of this layout: give a new one when it changes.
+    /// The version of the layout: change it when the layout changes.
     const METHOD: u32 = 1;
 
     /// The largest snapshot that a reader maps, in bytes. Default: 1 GiB.
     const MAX_LEN: usize = 1 << 30;
 
-    /// What validation leaves behind: finds things in the bytes without checking them again.
+    /// What validation derives from the bytes, to look things up without checking them again.
     type Index: std::fmt::Debug + Send + Sync;
 
-    /// Why bytes are not such a snapshot.
+    /// Why bytes are not a valid snapshot.
     type Error: std::error::Error + Send + Sync + 'static;
 
     /// Checks all of `bytes`, which another process wrote and nobody can change any more.
     ///
     /// # Errors
-    /// Says what is wrong, and where.
+    /// What is wrong, and where.
     fn validate(bytes: &[u8]) -> Result<Self::Index, Self::Error>;
 
-    /// Checks all of `bytes` as [`Snapshot::validate`] does, and turns `index`, that of an earlier generation, into theirs.
-    /// Default: validates them as if there had been none. One that reuses what it knows of what stayed the same refreshes
-    /// faster.
+    /// Checks all of `bytes` like [`Snapshot::validate`], and updates `index` from an earlier generation to this one.
+    /// Default: validates them from scratch. An implementation that reuses the unchanged parts refreshes faster.
     ///
     /// # Errors
-    /// As [`Snapshot::validate`]; `index` must then be what it was.
+    /// Like [`Snapshot::validate`]; must leave `index` unchanged then.
     fn update(index: &mut Self::Index, bytes: &[u8]) -> Result<(), Self::Error> {
         *index = Self::validate(bytes)?;
         Ok(())
@@ -54,23 +53,23 @@ pub trait Snapshot: 'static {
 
 /// Publishes snapshots of `T`: each is built once, sealed, and mapped by any number of readers.
 ///
-/// May be used from any thread. Dropping it stops nothing: the last snapshot is served until the server stops.
+/// Can be used from any thread. Dropping it stops nothing: the server serves the last snapshot until it stops.
 #[derive(Debug)]
 pub struct Publisher<T: Snapshot> {
-    shelf: Arc<Shelf>,
+    store: Arc<SnapshotStore>,
     snapshot: PhantomData<fn(&T)>,
 }
 
-/// The board of one service, and the snapshot that it tells of.
+/// The board of one service, and the snapshot that it announces.
 #[derive(Debug)]
-pub(crate) struct Shelf {
+pub(crate) struct SnapshotStore {
     name: ServiceName,
     /// Passed to every client.
     passed_board: Owned,
     watchers: Watchers,
-    /// Sessions that are open. Counts only; publishes nothing.
+    /// The number of open sessions. A counter only; it publishes no other memory.
     readers: AtomicUsize,
-    /// Whether something was published since the reactor looked.
+    /// Whether something was published since the reactor last checked.
     has_news: AtomicBool,
     /// Wakes the reactor; set when it starts.
     bell: OnceLock<Arc<Event>>,
@@ -78,11 +77,11 @@ pub(crate) struct Shelf {
     home: Home,
 }
 
-/// Counts one session among those that are open, while it is.
+/// Counts one open session for as long as it exists.
 #[derive(Debug)]
-pub(crate) struct Attendance(Arc<Shelf>);
+pub(crate) struct ReaderGuard(Arc<SnapshotStore>);
 
-impl Drop for Attendance {
+impl Drop for ReaderGuard {
     fn drop(&mut self) {
         self.0.readers.fetch_sub(1, Ordering::Relaxed);
     }
@@ -95,7 +94,7 @@ struct Inner {
     newest: Option<Published>,
 }
 
-/// A snapshot as it is passed to readers.
+/// A snapshot as readers receive it.
 #[derive(Clone, Debug)]
 pub(crate) struct Published {
     pub(crate) generation: u64,
@@ -103,8 +102,8 @@ pub(crate) struct Published {
 }
 
 impl<T: Snapshot> Publisher<T> {
-    pub(crate) fn new(shelf: Arc<Shelf>) -> Self {
-        Self { shelf, snapshot: PhantomData }
+    pub(crate) fn new(store: Arc<SnapshotStore>) -> Self {
+        Self { store, snapshot: PhantomData }
     }
 
     /// Publishes a copy of `bytes` and returns its generation, counted from 1.
@@ -112,14 +111,14 @@ impl<T: Snapshot> Publisher<T> {
     /// # Errors
     /// [`PublishError`]: nothing changed for readers.
     pub fn publish(&self, bytes: &[u8]) -> Result<u64, PublishError> {
-        self.shelf.publish(bytes.len(), |label| Sealed::copy_of(label, bytes))
+        self.store.publish(bytes.len(), |label| Sealed::copy_of(label, bytes))
     }
 
-    /// Publishes `len` bytes that `build` writes in place, in the memory that readers will map; it comes
-    /// zeroed. Returns the generation.
+    /// Publishes `len` bytes that `build` writes in place, in zeroed memory that readers will map. Returns the
+    /// generation.
     ///
-    /// Costs about 2 µs per 4 KiB for the memory, one system call for all watchers, on Windows one for each, and, if there are
-    /// readers, one that wakes the server, which passes it to those who keep up.
+    /// Costs about 2 µs per 4 KiB for the memory, one system call for all watchers (on Windows one each) and, if
+    /// there are readers, one to wake the server, which passes the snapshot to prefetching readers.
     ///
     /// # Errors
     /// [`PublishError`]: nothing changed for readers.
@@ -128,20 +127,20 @@ impl<T: Snapshot> Publisher<T> {
         len: usize,
         build: impl FnOnce(&mut [u8]),
     ) -> Result<u64, PublishError> {
-        self.shelf.publish(len, |label| {
+        self.store.publish(len, |label| {
             let mut builder = SnapshotBuilder::create(label, len)?;
             build(builder.bytes());
             builder.seal()
         })
     }
 
-    /// The generation published last; 0 before the first.
+    /// Returns the last published generation; 0 before the first.
     pub fn generation(&self) -> u64 {
-        self.shelf.lock().generation
+        self.store.lock().generation
     }
 }
 
-impl Shelf {
+impl SnapshotStore {
     pub(crate) fn create(name: ServiceName) -> Result<Self, RegionError> {
         let header = BoardHeader::new(std::process::id(), clock::wall_nanos(), name);
         let label = format!("bellwire-board-{name}");
@@ -170,31 +169,32 @@ impl Shelf {
         &self.passed_board
     }
 
-    /// The sessions whose clients may wait for the board.
+    /// Returns the sessions whose clients may wait on the board.
     pub(crate) fn watchers(&self) -> &Watchers {
         &self.watchers
     }
 
-    /// Has the reactor woken by `bell` when something is published that a client may await.
+    /// Sets `bell` as the event that wakes the reactor when something is published that a client may await.
     pub(crate) fn connect(&self, bell: &Arc<Event>) {
-        // It is started once.
+        // The reactor starts only once.
         let _ = self.bell.set(Arc::clone(bell));
     }
 
-    /// Counts a session in, until what is returned is dropped.
-    pub(crate) fn attend(self: &Arc<Self>) -> Attendance {
+    /// Counts a session as a reader until the returned guard is dropped.
+    pub(crate) fn add_reader(self: &Arc<Self>) -> ReaderGuard {
         self.readers.fetch_add(1, Ordering::Relaxed);
-        Attendance(Arc::clone(self))
+        ReaderGuard(Arc::clone(self))
     }
 
-    /// Whether something was published since [`Shelf::take_news`]: one load.
+    /// Returns whether something was published since [`SnapshotStore::take_news`]: one load.
     pub(crate) fn has_news(&self) -> bool {
         self.has_news.load(Ordering::Relaxed)
     }
 
-    /// The same, and no more from now on. What was published before is the newest of whoever looks now, or older.
+    /// Like [`SnapshotStore::has_news`], but resets it. A caller that now loads the newest snapshot gets what was
+    /// published before, or a newer one.
     pub(crate) fn take_news(&self) -> bool {
-        // Acquire: pairs with the Release of who published. The mutex around the newest would do as well.
+        // Acquire: pairs with the publisher's Release. The mutex around the newest snapshot would suffice as well.
         self.has_news() && self.has_news.swap(false, Ordering::Acquire)
     }
 
@@ -202,7 +202,7 @@ impl Shelf {
         self.lock().newest.clone()
     }
 
-    /// Tells watchers that nothing more will be published.
+    /// Notifies watchers that nothing more will be published.
     pub(crate) fn stop(&self) {
         let inner = self.lock();
         inner.board.store_u64(
@@ -210,14 +210,14 @@ impl Shelf {
             BoardState::Stopped as u64,
             Ordering::Release,
         );
-        // The word that watchers park on has to move, or one that is about to sleep would miss this. Who
-        // asks for a generation that never comes finds the session closed.
+        // The word on which watchers park must change, or a watcher that is about to sleep would miss this. One that
+        // requests this generation finds the session closed.
         let moved = inner.generation + 1;
         inner.board.store_u64(BoardWord::Generation.offset(), moved, Ordering::Release);
         self.wake_watchers(&inner.board);
     }
 
-    /// Publishes what `make` makes under a label, of `len` bytes.
+    /// Publishes `len` bytes that `make` creates under a label.
     fn publish(
         &self,
         len: usize,
@@ -235,17 +235,17 @@ impl Shelf {
         inner.generation += 1;
         let generation = inner.generation;
         inner.newest = Some(Published { generation, sealed });
-        // Release: who sees the generation will be passed this snapshot or a newer one.
+        // Release: a reader that sees the generation is passed this snapshot or a newer one.
         inner.board.store_u64(BoardWord::Generation.offset(), generation, Ordering::Release);
-        // First of all who passes it, then those who look for it.
+        // Notify the reactor, which passes the snapshot, before the readers that look for it.
         self.tell_reactor();
         self.wake_watchers(&inner.board);
         Ok(generation)
     }
 
-    /// Clients may await what was published, asked for in lanes that the reactor was not rung for.
+    /// Wakes the reactor for clients whose requests for the next snapshot did not ring it.
     fn tell_reactor(&self) {
-        // A session that is opened at this moment asks for the newest first.
+        // A session that opens at this moment requests the newest snapshot first.
         if self.readers.load(Ordering::Relaxed) == 0 || self.has_news.swap(true, Ordering::Release)
         {
             return;
@@ -259,13 +259,13 @@ impl Shelf {
         self.watchers.wake(board, BoardWord::Generation.offset());
     }
 
-    /// Nothing that holds this lock can panic halfway through a change.
+    /// No code that holds this lock can panic during a change.
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What an end of a session for snapshots of `T` puts up with: any of them, and one more on its way.
+/// Returns the limits of a session for snapshots of `T`: one of any size, and one more in flight.
 pub(crate) fn limits_for<T: Snapshot>(limits: Limits) -> Limits {
     let len = T::MAX_LEN as u64;
     let shared = limits.max_shared_bytes_per_session.saturating_add(len.saturating_mul(2));

@@ -13,49 +13,49 @@ use crate::{
     Message, RunDir, ServerConfig, Service, Session, SessionStats, Terms, UserIncidents,
 };
 
-/// The layouts of a report: the second has the incidents behind the rows, for who asks for it.
+/// The layouts of a report: the second appends the incidents, for an observer that requests it.
 const LAYOUT: u32 = 1;
 const WITH_INCIDENTS: u32 = 2;
-/// Before the counters: layout, pid, started, workers, backend, backend_asked, two bytes of 0, max_sessions, max_in_flight,
-/// rows, counters in a row.
+/// The length before the counters: layout, pid, started, workers, backend, backend_asked, two bytes of 0,
+/// max_sessions, max_in_flight, rows, counters in a row.
 const HEAD: usize = 48;
 const NAME: usize = 64;
-/// The most counters in a row, and rows, that are believed.
+/// The most counters in a row, and the most rows, that are accepted.
 const MOST: u32 = 4096;
 
-/// What a server tells of itself to whoever asks one of its endpoints for counters.
+/// What a server reports about itself when an observer asks one of its endpoints for counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerReport {
-    /// Its process, as it sees itself.
+    /// Its process id, as it sees itself.
     pub pid: u32,
     /// When it started.
     pub started: SystemTime,
     /// [`ServerConfig::workers`].
     pub workers: u32,
-    /// What its reactor waits with. `None` of a server of a version that does not tell, or that has one which this version
-    /// does not know.
+    /// How its reactor waits. `None` for a server whose version does not report it, or uses a backend that this
+    /// version does not know.
     pub backend: Option<Backend>,
-    /// [`ServerConfig::backend`]: what it was asked to wait with. Another one than `backend` could not be had.
+    /// [`ServerConfig::backend`]: the configured backend. If it differs from `backend`, it was unavailable.
     pub backend_asked: Backend,
-    /// [`ServerConfig::max_sessions`]: one more is refused.
+    /// [`ServerConfig::max_sessions`]: more are refused.
     pub max_sessions: u64,
     /// [`ServerConfig::max_in_flight`], of each session.
     pub max_in_flight: u64,
-    /// Over all services.
+    /// The total over all services.
     pub total: ServerStats,
-    /// Each service of the server, and `bellwire-stats` for those who ask for counters.
+    /// Each service of the server, and `bellwire-stats` for observers.
     pub services: Vec<ServiceStats>,
-    /// How many incidents there were, by user: of those with the most, and of all others.
-    /// [`Server::incidents_by_user`](crate::Server::incidents_by_user). `None` of a server of a version that does not
-    /// tell.
+    /// The number of incidents by user: of those with the most, and of all others. See
+    /// [`Server::incidents_by_user`](crate::Server::incidents_by_user). `None` for a server whose version does not
+    /// report it.
     pub incidents: Option<Vec<UserIncidents>>,
 }
 
-/// The kind of request that every endpoint answers beside its service's: what its server has counted.
+/// The service that every endpoint provides besides its own: it answers with the server's counters.
 ///
-/// The method is what the session is opened with, so a session still has one kind of request; the service's name is the
-/// endpoint's.
+/// The client selects it by the method when it opens the session, so a session still has one kind of request; the
+/// name is the endpoint's.
 pub(crate) struct Observing;
 
 impl Service for Observing {
@@ -66,7 +66,7 @@ impl Service for Observing {
     type Response = ServerReport;
 }
 
-/// The latest layout that who asks understands. Nothing at all stands for the first.
+/// The latest layout that the observer understands. An empty request means the first.
 #[derive(Clone, Copy)]
 pub(crate) struct Layout(u32);
 
@@ -88,7 +88,7 @@ impl Message for Layout {
     }
 }
 
-/// Asks a provider for its counters, whatever it provides.
+/// Reads a provider's counters, whatever services it has.
 ///
 /// ```
 /// use bellwire::{ClientConfig, Observer, RunDir, Server, Service};
@@ -118,11 +118,11 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Opens a session with whoever serves `service`, for its counters. It is one of the server's sessions, under the
-    /// name `bellwire-stats`.
+    /// Opens a session with the provider of `service`, for its counters. It counts as one of the server's sessions,
+    /// under the name `bellwire-stats`.
     ///
     /// # Errors
-    /// [`ConnectError`]. A provider that tells no counters refuses: it speaks of method 4 294 967 295.
+    /// [`ConnectError`]. A provider without this feature refuses method 4 294 967 295.
     pub fn open(
         run_dir: &RunDir,
         service: ServiceName,
@@ -145,13 +145,13 @@ impl Observer {
         }
     }
 
-    /// What the server has counted, as of its last sleep, or half a millisecond ago while it is busy.
+    /// Returns the server's counters, as of its last sleep, or half a millisecond ago while it is busy.
     ///
     /// # Errors
-    /// [`CallError`]; after the provider is gone, open another one.
+    /// [`CallError`]; after the provider is gone, open another observer.
     pub fn look(&mut self) -> Result<ServerReport, CallError> {
         match self.session.call(&self.asks_for) {
-            // A server of before knows the first layout alone, and no question for another one.
+            // An older server knows only the first layout, and no request for another one.
             Err(error) if self.asks_for.has_incidents() && error.kind() == ErrorKind::Malformed => {
                 self.asks_for = Layout(LAYOUT);
                 self.session.call(&self.asks_for)
@@ -160,17 +160,17 @@ impl Observer {
         }
     }
 
-    /// How long the handshake took.
+    /// Returns how long the handshake took.
     pub fn took(&self) -> Duration {
         self.took
     }
 
-    /// The provider's process, as the kernel tells.
+    /// Returns the provider's process id as reported by the kernel.
     pub fn provider_pid(&self) -> Option<u32> {
         self.session.provider_pid()
     }
 
-    /// What a session with this service starts with.
+    /// Returns the initial terms of a session with this service.
     pub fn terms(&self) -> Terms {
         let SessionStats { requests, answers, .. } = self.session.stats();
         let (max_request, generation) =
@@ -200,7 +200,7 @@ impl ServerReport {
     }
 }
 
-/// A later version may have more counters in a row, behind those that this one knows, and is understood.
+/// A later version may append counters to a row; this version ignores them.
 impl Message for ServerReport {
     fn encode(&self, into: &mut Vec<u8>) {
         let since = self.started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -278,7 +278,7 @@ impl Message for ServerReport {
     }
 }
 
-/// 0 was written there before there was anything to say.
+/// 0 was written here before this field had a meaning.
 fn code(backend: Option<Backend>) -> u8 {
     match backend {
         Some(Backend::Epoll) => 1,
@@ -331,7 +331,7 @@ impl Reader<'_> {
         (0..users).map(|_| one(self)).collect()
     }
 
-    /// As it is shown; nothing for all others.
+    /// Parses a user as it is displayed; an empty string means all others.
     fn user(&mut self) -> Result<Option<User>, Malformed> {
         let len = self.u32()? as usize;
         let found = self.bytes.get(self.at..).and_then(|rest| rest.get(..len));
@@ -345,7 +345,7 @@ impl Reader<'_> {
         user.map(Some).ok_or_else(|| self.malformed("no user"))
     }
 
-    /// A row of so many counters, of which this version may know fewer, or more.
+    /// Parses a row of `counters` counters, more or fewer than this version knows.
     fn row(&mut self, counters: u32) -> Result<ServerStats, Malformed> {
         let values: Result<Vec<u64>, Malformed> = (0..counters).map(|_| self.u64()).collect();
         Ok(ServerStats::of_values(values?))

@@ -3,39 +3,39 @@ use std::path::{Path, PathBuf};
 
 use crate::transport::endpoint::{self, EndpointInfo, ListError};
 
-/// The directory that holds the endpoints: on Linux the sockets `{run_dir}/{service}.sock`, on Windows the lock files of the
+/// The directory of the endpoints: on Linux the sockets `{run_dir}/{service}.sock`, on Windows the lock files of the
 /// pipes.
 ///
-/// Providers and clients meet there, so both must name the same one. On Linux it must belong to the provider's user or to
-/// root, and nobody else may write it, unless it is sticky.
+/// Providers and their clients must use the same one. On Linux, it must belong to the provider's user or to root, and
+/// nobody else may be able to write to it, unless it is sticky.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RunDir(PathBuf);
 
 impl RunDir {
-    /// The variable that names the run dir: `BELLWIRE_RUN_DIR`.
+    /// The environment variable that names the run dir: `BELLWIRE_RUN_DIR`.
     pub const VARIABLE: &'static str = "BELLWIRE_RUN_DIR";
 
-    /// This directory. A provider creates it when it is missing, on Linux with mode 0700 unless
-    /// [others are admitted](crate::ServerConfig::admission); its parent must exist.
+    /// Uses this directory. A provider creates it when it is missing, on Linux with mode 0700 unless [other users are
+    /// admitted](crate::ServerConfig::admission); its parent must exist.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self(path.into())
     }
 
-    /// `BELLWIRE_RUN_DIR`. Without it, on Linux, `bellwire` below `XDG_RUNTIME_DIR`, and without that `/run/bellwire`; on
-    /// Windows `bellwire` below `LOCALAPPDATA`.
+    /// Uses `BELLWIRE_RUN_DIR`. Without it, on Linux, `bellwire` below `XDG_RUNTIME_DIR`, and without that
+    /// `/run/bellwire`; on Windows `bellwire` below `LOCALAPPDATA`.
     pub fn from_environment() -> Self {
         Self::choose(std::env::var_os(Self::VARIABLE))
     }
 
-    /// The path.
+    /// Returns the path.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// The endpoints in it, by name, and whether somebody serves them. Nobody is disturbed.
+    /// Returns the endpoints in it by name, and whether a provider serves each. Does not disturb the providers.
     ///
     /// # Errors
-    /// [`ListError`] when it cannot be read; its source says whether it is there at all.
+    /// [`ListError`] when it cannot be read; its source tells whether it exists.
     pub fn endpoints(&self) -> Result<Vec<EndpointInfo>, ListError> {
         endpoint::list(&self.0)
     }

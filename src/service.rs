@@ -21,38 +21,38 @@ pub trait Service: 'static {
     /// The service's name: 1 to 63 bytes of `a-z`, `0-9` and `-`. It names the endpoint, `{run_dir}/{NAME}.sock`.
     const NAME: &'static str;
 
-    /// The number of this kind of request. Give a new number when the types change: a client with another
-    /// number is refused with a reason, instead of being misunderstood. The last one, 4 294 967 295, is taken: it asks
-    /// for [counters](crate::Observer).
+    /// The number of this kind of request. Change it when the types change: a client with another number is then
+    /// refused with a reason, instead of being misunderstood. The last one, 4 294 967 295, is reserved for
+    /// [counters](crate::Observer).
     const METHOD: u32 = 1;
 
-    /// Whether running a request twice does no harm. Only then is a request that *may* have run sent again
-    /// after the provider died.
+    /// Whether running a request twice is harmless. Only then is a request that *may* have run sent again after the
+    /// provider died.
     const IDEMPOTENT: bool = false;
 
     /// What a client sends.
     type Request: Message;
 
-    /// What it gets back.
+    /// What a client receives.
     type Response: Message;
 }
 
-/// A value that crosses between processes as bytes.
+/// A value that is sent between processes as bytes.
 ///
-/// `decode` reads private memory: the bytes were copied out of the peer's lane and cannot change. They are
-/// still another process's words: decode must check all of them. A server bears it when one of these functions panics, and
-/// fails the call, as it does when a handler panics; at the client's end the panic is its caller's.
+/// `decode` reads private memory: the bytes were copied out of the peer's lane and cannot change. But another process
+/// wrote them, so decode must check all of them. If one of these functions panics, a server fails only the call, as
+/// with a panic in a handler; in a client, the panic propagates to the caller.
 pub trait Message: Sized {
-    /// How many bytes each value of this type has, where all have as many: items of a batch are then written and read
-    /// together, without a look at each. `None`, the default, is right for every type. Together with a number comes
-    /// [`Message::write`].
+    /// The length in bytes, if all values of this type have the same: items of a batch are then written and read
+    /// together, without individual checks. `None`, the default, is correct for every type. With a number, implement
+    /// [`Message::write`] as well.
     const LEN: Option<usize> = None;
 
     /// Appends the value's bytes.
     fn encode(&self, into: &mut Vec<u8>);
 
-    /// Writes what [`Message::encode`] would append over `into`, which has [`LEN`](Message::LEN) bytes. Asked only where
-    /// that is a number above 0.
+    /// Writes what [`Message::encode`] would append over `into`, which has [`LEN`](Message::LEN) bytes. Called only
+    /// if that is above 0.
     fn write(&self, into: &mut [u8]) {
         let mut bytes = Vec::with_capacity(into.len());
         self.encode(&mut bytes);
@@ -61,11 +61,10 @@ pub trait Message: Sized {
         }
     }
 
-    /// Parses values of [`LEN`](Message::LEN) bytes, one behind the other, and appends them. Asked only where that is a
-    /// number above 0.
+    /// Parses consecutive values of [`LEN`](Message::LEN) bytes and appends them. Called only if that is above 0.
     ///
     /// # Errors
-    /// [`Malformed`] when one of them is; the values before it are there.
+    /// [`Malformed`] when one of them is; the values before it were appended.
     fn decode_all(bytes: &[u8], values: &mut Vec<Self>) -> Result<(), Malformed> {
         for bytes in bytes.chunks_exact(Self::LEN.unwrap_or(1).max(1)) {
             values.push(Self::decode(bytes)?);
@@ -76,28 +75,27 @@ pub trait Message: Sized {
     /// Parses a value from all of `bytes`.
     ///
     /// # Errors
-    /// [`Malformed`] says where and what.
+    /// [`Malformed`] with the position and the reason.
     fn decode(bytes: &[u8]) -> Result<Self, Malformed>;
 
-    /// Parses a value from the first `len` bytes of the buffer that they were copied into. A type that holds bytes may
-    /// keep the buffer and leave another one, of any length and content; the others leave it alone.
+    /// Parses a value from the first `len` bytes of the buffer into which they were copied. A type that holds bytes
+    /// may keep the buffer and leave another one, of any length and content; other types leave it alone.
     ///
     /// # Errors
-    /// As [`Message::decode`].
+    /// Like [`Message::decode`].
     fn take(buffer: &mut Vec<u8>, len: usize) -> Result<Self, Malformed> {
         Self::decode(buffer.get(..len).unwrap_or_default())
     }
 
-    /// Parses a value that came in a memfd of its own, which nobody can change. A type that holds bytes may keep it
-    /// mapped.
+    /// Parses a value from an attachment, which nobody can change. A type that holds bytes may keep it mapped.
     ///
     /// # Errors
-    /// As [`Message::decode`].
+    /// Like [`Message::decode`].
     fn from_payload(payload: Payload) -> Result<Self, Malformed> {
         Self::decode(&payload)
     }
 
-    /// The value's bytes where they lie, if they are a payload already: it travels without being encoded.
+    /// Returns the value's bytes in place, if they are already a payload: it is sent without being encoded.
     fn as_payload(&self) -> Option<&Payload> {
         None
     }
@@ -107,11 +105,11 @@ pub trait Message: Sized {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("malformed message at byte {at} of {len}: {why}")]
 pub struct Malformed {
-    /// Where, in bytes from the start.
+    /// The position in bytes.
     pub at: usize,
-    /// How many bytes there are.
+    /// The length in bytes.
     pub len: usize,
-    /// What was wrong.
+    /// What is wrong.
     pub why: &'static str,
 }
 
@@ -167,7 +165,7 @@ impl<const N: usize> Message for [u8; N] {
     }
 }
 
-/// 4 or 16 bytes, in the order of the network.
+/// 4 or 16 bytes in network byte order.
 impl Message for IpAddr {
     fn encode(&self, into: &mut Vec<u8>) {
         match self {
@@ -220,19 +218,19 @@ fn exactly<const N: usize>(bytes: &[u8]) -> Result<[u8; N], Malformed> {
     bytes.try_into().map_err(|_| Malformed { at, len: bytes.len(), why: "wrong length" })
 }
 
-/// What a handler says when it cannot answer: a sentence for the caller.
+/// The error of a handler that cannot answer: a sentence for the caller.
 ///
-/// Any error that displays converts into it, so `?` works in a handler.
+/// Any type that implements `Display` converts into it, so `?` works in a handler.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HandlerError(String);
 
 impl HandlerError {
-    /// An error with this sentence.
+    /// Creates an error with this sentence.
     pub fn new(reason: impl Into<String>) -> Self {
         Self(reason.into())
     }
 
-    /// The sentence.
+    /// Returns the sentence.
     pub fn reason(&self) -> &str {
         &self.0
     }

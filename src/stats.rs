@@ -2,37 +2,37 @@ use bellwire_core::lane::LaneStats;
 use bellwire_core::wire::Doorbell;
 use bellwire_core::{InUse, ServiceName};
 
-/// Counters of a session's calling end. `made = answered + refused + failed + in flight`, always.
+/// Counters of a session's calling end. Invariant: `made = answered + refused + failed + in flight`.
 ///
-/// Once nothing is on its way, what the server answered and refused in this session is
-/// `answered + refused + errors + dropped`.
+/// Once no request is in flight, `answered + refused + errors + dropped` equals what the server answered and refused
+/// in this session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SessionStats {
-    /// Requests sent; a batch is one.
+    /// Requests sent; a batch counts as one.
     pub made: u64,
     /// Requests answered by their handler, without an error.
     pub answered: u64,
-    /// Requests answered without a handler having run.
+    /// Requests answered without running a handler.
     pub refused: u64,
     /// Requests that ended in any other way.
     pub failed: u64,
     /// Requests that wait for an answer, and answers that wait to be taken.
     pub in_flight: u64,
-    /// Of those that failed, requests that their handler failed, or whose answer could not be sent.
+    /// Of `failed`, requests that the handler failed or whose answer could not be sent.
     pub errors: u64,
-    /// Of those that failed, requests whose time was over.
+    /// Of `failed`, requests whose deadline passed.
     pub late: u64,
-    /// Answers that came and were of no use: their request had been given up, or they could not be read.
+    /// Answers that were useless when they arrived: their request had been abandoned, or they could not be read.
     pub dropped: u64,
-    /// Calls that ended before their request was sent: no room in time, too large, nobody there any more, or a future that was
-    /// dropped.
+    /// Calls that ended before their request was sent: no room in time, too large, no provider any more, or a dropped
+    /// future.
     pub unsent: u64,
-    /// How often the provider was rung: each is one system call.
+    /// How often this end rang the provider; each ring is one system call.
     pub rings: u64,
     /// How often this end slept.
     pub parks: u64,
-    /// What the provider rings to wake this end.
+    /// The doorbell of this end.
     pub doorbell: Doorbell,
     /// The lane that requests travel in.
     pub requests: LaneStats,
@@ -40,7 +40,7 @@ pub struct SessionStats {
     pub answers: LaneStats,
 }
 
-/// Declares a struct of counters, and how to go through them by name.
+/// Declares a struct of counters with access by name.
 macro_rules! counters {
     ($(#[$about:meta])* pub struct $name:ident { $($(#[$doc:meta])* $field:ident,)* }) => {
         $(#[$about])*
@@ -49,12 +49,12 @@ macro_rules! counters {
         pub struct $name { $($(#[$doc])* pub $field: u64,)* }
 
         impl $name {
-            /// How many counters there are.
+            /// The number of counters.
             pub const COUNT: usize = [$(stringify!($field)),*].len();
-            /// Their names, in their order.
+            /// The names of the counters, in order.
             pub const NAMES: [&str; Self::COUNT] = [$(stringify!($field)),*];
 
-            /// Their values, in the same order.
+            /// Returns the values in the same order.
             pub fn values(&self) -> [u64; Self::COUNT] {
                 [$(self.$field),*]
             }
@@ -67,90 +67,91 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Counters of a server: over all its services, or of one. `accepted = answered + refused + lost + in flight`, always.
+    /// Counters of a server: over all its services, or of one. Invariant: `accepted = answered + refused + lost + in
+    /// flight`.
     pub struct ServerStats {
-        /// Sessions open now.
+        /// Open sessions.
         sessions,
-        /// Of those, sessions whose clients ring by their socket: since
-        /// [`ServerConfig::doorbell`](crate::ServerConfig::doorbell) says so, or half of the descriptors that the process may
-        /// have are taken.
+        /// Of `sessions`, those whose clients ring on the control socket, because of
+        /// [`ServerConfig::doorbell`](crate::ServerConfig::doorbell) or because half of the process's descriptors are
+        /// in use.
         socket_rung,
-        /// Clients that were let in, ever.
+        /// Clients admitted so far.
         admitted,
-        /// Clients that were refused, or did not finish the handshake. [`Server::incidents`](crate::Server::incidents) says
-        /// why.
+        /// Clients that were refused or did not finish the handshake. [`Server::incidents`](crate::Server::incidents)
+        /// has the reasons.
         turned_away,
-        /// Requests taken; a batch is one.
+        /// Requests taken; a batch counts as one.
         accepted,
-        /// Requests that a handler answered, or failed.
+        /// Requests that a handler answered or failed.
         answered,
-        /// Requests that were answered without a handler having run.
+        /// Requests answered without running a handler.
         refused,
-        /// Requests whose client went away before it was answered.
+        /// Requests whose client went away before they were answered.
         lost,
-        /// Of those answered, requests that their handler failed, or whose answer could not be sent.
+        /// Of `answered`, requests that the handler failed or whose answer could not be sent.
         errors,
-        /// Of those, handlers that panicked.
+        /// Of `errors`, handlers that panicked.
         panics,
-        /// Sessions that were closed because the client broke the protocol.
+        /// Sessions closed because the client violated the protocol.
         poisoned,
-        /// Sessions that were closed because the client took nothing for too long of what was published for it.
+        /// Sessions closed because the client took nothing of what was published for it for too long.
         unread,
-        /// How often a client was rung: each is one system call.
+        /// How often a client was rung; each ring is one system call.
         rings,
-        /// How often the reactor slept; 0 of one service.
+        /// How often the reactor slept; 0 for a single service.
         parks,
-        /// Bytes of records taken, headers and padding included.
+        /// Bytes of records received, including headers and padding.
         bytes_received,
-        /// Bytes of records written, headers and padding included.
+        /// Bytes of records sent, including headers and padding.
         bytes_sent,
-        /// Messages that came in memory of their own.
+        /// Attachments received.
         attaches_received,
-        /// Messages that were sent in memory of their own.
+        /// Attachments sent.
         attaches_sent,
-        /// How often a lane became larger, of either direction.
+        /// How often a lane grew, in either direction.
         grows,
-        /// How often a lane became smaller.
+        /// How often a lane shrank.
         shrinks,
-        /// Answers that met a full lane.
+        /// Answers that found the lane full.
         lane_full,
-        /// The most clients that were accepted in a row at one endpoint, each waiting already: no more than so many ever
-        /// waited at once. As long as it is not above [`ServerConfig::backlog`](crate::ServerConfig::backlog), nor what the
-        /// system cuts that to, no client has found the endpoint full.
+        /// The most clients accepted in a row at one endpoint without emptying its backlog: never more were waiting
+        /// at once. While it does not exceed [`ServerConfig::backlog`](crate::ServerConfig::backlog), or the value to
+        /// which the system cuts that, no client has found the endpoint full.
         backlog_peak,
-        /// The most bytes of requests that lay in one session's lane at once.
+        /// The most bytes of requests in one session's lane at once.
         request_high_water,
-        /// The most bytes of answers that lay in one session's lane at once.
+        /// The most bytes of answers in one session's lane at once.
         answer_high_water,
-        /// Of the sessions open now, those whose client the server rings by a futex.
+        /// Of `sessions`, those whose client's doorbell is a futex.
         clients_by_futex,
-        /// Those whose client it rings by an eventfd, or an event on Windows.
+        /// Those whose client's doorbell is an eventfd, or an event on Windows.
         clients_by_eventfd,
-        /// Those whose client it rings by the socket, or the pipe on Windows.
+        /// Those whose client's doorbell is the socket, or the pipe on Windows.
         clients_by_socket,
-        /// Of the clients that were turned away, those that were refused and told why; the others went away.
+        /// Of `turned_away`, clients that were refused with a reason; the others went away.
         clients_refused,
-        /// How often this process had no descriptor left to accept a client, to follow its lane, or to answer it.
+        /// How often this process had no descriptor left to accept a client, follow its lane, or answer it.
         out_of_descriptors,
-        /// How often it had no memory or maps left for that.
+        /// How often this process had no memory or mappings left for that.
         out_of_memory,
-        /// Sessions whose lane of answers has become as large as the limits allow.
+        /// Sessions whose lane for answers has reached the limits.
         at_limit,
-        /// How often a client was refused what would have put its user above what that may have of this server's memory.
+        /// How often a client was refused something because its user had reached the quota.
         over_quota,
-        /// How often the files of a service were removed from the run dir, or replaced.
+        /// How often the files of a service in the run dir were removed or replaced.
         displaced,
     }
 }
 
 impl ServerStats {
-    /// Requests taken and not yet answered.
+    /// Returns the requests taken and not yet answered.
     pub fn in_flight(&self) -> u64 {
         let ended = [self.answered, self.refused, self.lost];
         ended.into_iter().fold(self.accepted, u64::saturating_sub)
     }
 
-    /// Takes over what was counted elsewhere.
+    /// Adds other counters.
     pub(crate) fn add(&mut self, news: &Self) {
         let high = [
             self.backlog_peak.max(news.backlog_peak),
@@ -163,19 +164,19 @@ impl ServerStats {
         [self.backlog_peak, self.request_high_water, self.answer_high_water] = high;
     }
 
-    /// What was counted since `before`.
+    /// Returns what was counted since `before`.
     pub(crate) fn since(&self, before: &Self) -> Self {
         let mut news = *self;
         for (news, before) in news.values_mut().into_iter().zip(before.values()) {
             *news = news.wrapping_sub(before);
         }
-        // These are no sums.
+        // These are not sums.
         (news.request_high_water, news.answer_high_water) =
             (self.request_high_water, self.answer_high_water);
         news
     }
 
-    /// The counters in the order of [`ServerStats::NAMES`], as many as there are; what is missing is 0.
+    /// Builds the counters from values in the order of [`ServerStats::NAMES`]; missing ones are 0.
     pub(crate) fn of_values(values: impl IntoIterator<Item = u64>) -> Self {
         let mut stats = Self::default();
         for (stat, value) in stats.values_mut().into_iter().zip(values) {
@@ -195,10 +196,10 @@ pub struct ServiceStats {
     pub stats: ServerStats,
 }
 
-/// What a server counts: over all, and of each service.
+/// The counters of a server: in total, and of each service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Published {
-    /// When the server started, in nanoseconds since 1970.
+    /// When the server started, in nanoseconds since the Unix epoch.
     pub(crate) started: u64,
     pub(crate) backend: InUse,
     /// How often the reactor slept.
@@ -207,14 +208,14 @@ pub(crate) struct Published {
 }
 
 impl Published {
-    /// Takes over what was counted for the service in this row.
+    /// Adds counters to the service in this row.
     pub(crate) fn add(&mut self, row: usize, news: &ServerStats) {
         if let Some(row) = self.services.get_mut(row) {
             row.stats.add(news);
         }
     }
 
-    /// Over all services: added up for who asks, not at each sleep of the reactor.
+    /// Returns the total over all services, computed on request instead of at each sleep of the reactor.
     pub(crate) fn total(&self) -> ServerStats {
         let mut total = ServerStats { parks: self.parks, ..ServerStats::default() };
         self.services.iter().for_each(|row| total.add(&row.stats));

@@ -4,11 +4,11 @@ use std::str::FromStr;
 /// The environment variable that gives a token to all processes started with it.
 const VARIABLE: &str = "BELLWIRE_TOKEN";
 
-/// Tells the processes that were started together from others that use the same run dir: 16 bytes, not all of them
-/// zero, that whoever starts them chooses. As text it is 32 hexadecimal digits, the first byte first.
+/// Separates the processes of one deployment from others that use the same run dir: 16 bytes, not all zero, chosen by
+/// whoever starts them. As text, it is 32 hexadecimal digits, the first byte first.
 ///
-/// A server that has one refuses clients that have another, or none; a server without admits any. It is no secret
-/// against the same user: it keeps a plugin of an old run from joining a new one.
+/// A server with a token refuses clients with another one or none; a server without one admits any. It is no secret
+/// from the same user: it keeps a plugin of an old run from joining a new one.
 ///
 /// ```
 /// use bellwire::Token;
@@ -20,21 +20,21 @@ const VARIABLE: &str = "BELLWIRE_TOKEN";
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Token([u8; 16]);
 
-/// A text is no [`Token`].
+/// Why a text is not a [`Token`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a token is 32 hexadecimal digits, not all of them 0")]
 pub struct TokenError;
 
 impl Token {
-    /// The token of these bytes; `None` if all of them are zero, which stands for no token in a HELLO.
+    /// Creates a token from these bytes; `None` if all are zero, which means no token in a HELLO.
     pub fn new(bytes: [u8; 16]) -> Option<Self> {
         (bytes != [0; 16]).then_some(Self(bytes))
     }
 
-    /// The value of `BELLWIRE_TOKEN`; `None` where that is not set, or empty.
+    /// Reads `BELLWIRE_TOKEN`; `None` where it is not set, or empty.
     ///
     /// # Errors
-    /// [`TokenError`] if the value is no token.
+    /// [`TokenError`] if the value is not a token.
     pub fn from_environment() -> Result<Option<Self>, TokenError> {
         match std::env::var(VARIABLE) {
             Ok(text) if !text.is_empty() => text.parse().map(Some),
@@ -43,8 +43,9 @@ impl Token {
         }
     }
 
-    /// What a config begins with. Of a value that is no token it makes one that others do not have by accident: a server
-    /// must not admit everybody because of a typing error. It is the same in each process with that value.
+    /// Returns the default of a config. It maps an invalid value to a token that others do not have by accident,
+    /// because a typing error must not make a server admit everybody. The result is the same in each process with
+    /// that value.
     pub(crate) fn by_default() -> Option<Self> {
         Self::from_environment().unwrap_or(Some(Self([0xff; 16])))
     }

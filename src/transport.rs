@@ -1,6 +1,6 @@
-//! The platform's transport, under one name: the only place that tells operating systems apart.
+//! The platform's transport under one name: the only place that distinguishes operating systems.
 //!
-//! It is not public, and changes with the transports. Tests that look below sessions include this file.
+//! It is not public, and changes with the transports. Tests below the level of sessions include this file.
 //!
 //! ```compile_fail
 //! use bellwire::transport;

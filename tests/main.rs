@@ -1,4 +1,4 @@
-//! The facade and the machines under it, with real processes, on every system that has a transport.
+//! The facade and the state machines under it, with real processes, on every system that has a transport.
 //!
 //! | module | holds |
 //! | --- | --- |
@@ -10,12 +10,12 @@
 //! | `batches` | many requests in one message, many messages in flight |
 //! | `resize` | lanes that grow and shrink, messages in memory of their own |
 //! | `stats` | what both ends count, and that it is the same |
-//! | `regressions` | one test for each fault that was found in use |
+//! | `regressions` | one test for each bug that was found in use |
 //!
-//! `tests/linux` holds the rest: hostile peers, who need descriptors to lie with, and what only a Linux kernel tells.
+//! `tests/linux` holds the rest: hostile peers that need descriptors, and what only a Linux kernel reports.
 //!
-//! A wait here is a wait for an event. What limits it is [`support::guard`], far away: a test that meets it
-//! hangs. Nothing sleeps but where a test has to show that nothing happens.
+//! A wait here is a wait for an event. Its limit is [`support::guard`], far away: a test that reaches it hangs. A
+//! test sleeps only to show that nothing happens.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

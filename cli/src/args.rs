@@ -3,15 +3,15 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bellwire::cgroups::Orchestrator;
 use bellwire::{Admission, RunDir, ServiceName, User, doctor};
+use bellwire_cgroups::Orchestrator;
 use clap::builder::PossibleValue;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::bench::args::{BenchLoad, BenchServer};
-use crate::cgroups::Limits;
 use crate::out::{Color, Format};
 use crate::soak::Plant;
+use bellwire_cgroups::scan::Limits;
 
 /// Run, watch and check Bellwire services on this machine.
 ///
@@ -125,7 +125,7 @@ Examples:
 /// See it work: a provider and a consumer process, cgroups that come and go, figures each second
 ///
 /// Starts two processes that meet in a private run dir, makes cgroups come and go where it may (names
-/// bellwire-demo-…; made-up cgroups where there are none), and checks every answer. Halfway comes a burst: a snapshot of 100 000 made-up cgroups,
+/// bellwire-demo-…; synthetic cgroups where there are none), and checks every answer. Halfway comes a burst: a snapshot of 100 000 synthetic cgroups,
 /// and messages of up to 16 MiB, for which lanes grow and then shrink again while their sessions go on.
 /// Removes all that it made, also at Ctrl-C.
 #[derive(Debug, clap::Args)]
@@ -165,14 +165,14 @@ pub(crate) enum Subject {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 cgroups: publishes a snapshot when something changed, and tells on stderr what it does.
-A system that knows no cgroups, such as Windows, gets 1000 made-up ones, and a warning.
+A system that knows no cgroups, such as Windows, gets 1000 synthetic ones, and a warning.
 cgroups-lookup, apps: answer what they are asked, from /sys/fs/cgroup and /proc. A system that
 has neither has no such service: exit code 10.
 
 Examples:
   bellwire provide cgroups
   bellwire provide cgroups --interval 250ms --verbose
-  bellwire provide cgroups --made-up 5000
+  bellwire provide cgroups --synthetic 5000
   bellwire provide apps
   bellwire provide cgroups-lookup --interval 5s
   bellwire --run-dir /run/mine provide cgroups --root /sys/fs/cgroup/unified")]
@@ -183,9 +183,9 @@ pub(crate) struct Provide {
     /// Where the cgroup hierarchies are mounted, or /proc for apps [default: /sys/fs/cgroup, or /proc]
     #[arg(long, value_name = "DIR")]
     pub(crate) root: Option<PathBuf>,
-    /// Provide so many made-up cgroups, which do not change, instead of this machine's
+    /// Provide so many synthetic cgroups, which do not change, instead of this machine's
     #[arg(long, value_name = "N", conflicts_with = "root")]
-    pub(crate) made_up: Option<usize>,
+    pub(crate) synthetic: Option<usize>,
     /// How often to look for changes; cgroups-lookup: how old an answer may be
     #[arg(long, default_value = "1s", value_name = "TIME", value_parser = positive_duration)]
     pub(crate) interval: Duration,
@@ -488,7 +488,7 @@ pub(crate) struct SoakConsumer {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoProvider {
-    /// Where the cgroup hierarchies are mounted; without it, made-up cgroups.
+    /// Where the cgroup hierarchies are mounted; without it, synthetic cgroups.
     #[arg(long)]
     pub(crate) root: Option<PathBuf>,
     #[arg(long, value_parser = positive_duration)]

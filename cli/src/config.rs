@@ -1,4 +1,4 @@
-//! What every command that connects or serves begins its configuration with.
+//! The initial configuration of every command that connects or serves.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use bellwire::{ClientConfig, ServerConfig, Token, User};
 
 use crate::exit::{Exit, Failure};
 
-/// What the command line says for all of this program's sessions.
+/// What the command line sets for all of this program's sessions.
 #[derive(Default)]
 struct Given {
     token: Option<Token>,
@@ -17,7 +17,7 @@ struct Given {
 
 static GIVEN: OnceLock<Given> = OnceLock::new();
 
-/// Takes `--token-file` and `--trust` in, before the first session.
+/// Applies `--token-file` and `--trust`, before the first session.
 pub(crate) fn set(token_file: Option<&Path>, trusted: Vec<User>) -> Result<(), Failure> {
     let token = match token_file {
         Some(file) => Some(read(file)?),

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anstyle::{AnsiColor, Style};
 use bellwire::{CallError, ConnectError, ErrorKind};
 
-/// What a script learns from the exit status. `--help` lists these. 2 is clap's, for a wrong command line.
+/// The exit status, by which a script learns the result. `--help` lists these. 2 is clap's, for a wrong command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Exit {
@@ -14,21 +14,21 @@ pub(crate) enum Exit {
     Ok = 0,
     /// Something failed, or a check did not hold.
     Failed = 1,
-    /// Nobody provides the service.
+    /// No process provides the service.
     Absent = 3,
     /// The provider refused, or is incompatible.
     Refused = 4,
-    /// The time was over.
+    /// The time limit was reached.
     Deadline = 5,
-    /// The provider went away, or broke a rule.
+    /// The provider went away or violated the protocol.
     Provider = 6,
     /// Another process provides the service already.
     Taken = 7,
-    /// Of what was asked for something is not known, and asking again is in vain.
+    /// Something that was asked for is not known, and another try will not help.
     Unknown = 8,
-    /// Of what was asked for something is not known yet, and all else is known.
+    /// Something that was asked for is not known yet; everything else is known.
     RetryLater = 9,
-    /// This system does not have what the service tells of.
+    /// This system lacks what the service reports on.
     Unavailable = 10,
     /// SIGINT ended it before it was done.
     Interrupted = 130,
@@ -40,7 +40,7 @@ pub(crate) enum Exit {
 #[derive(Debug)]
 pub(crate) struct Failure {
     exit: Exit,
-    /// Empty when there is nobody to tell.
+    /// Empty if there is nobody to report to.
     what: String,
     next: Option<String>,
 }
@@ -67,8 +67,8 @@ impl From<ErrorKind> for Exit {
     }
 }
 
-/// What to do about a session, or a call, that failed so; `None` where the error says it.
-pub(crate) const fn remedy(kind: ErrorKind) -> Option<&'static str> {
+/// Returns advice for a failed session or call; `None` if the error contains it.
+pub(crate) const fn hint(kind: ErrorKind) -> Option<&'static str> {
     match kind {
         ErrorKind::Deadline => Some(
             "see with `bellwire ls` which process it is, and with `bellwire top` whether it is stopped or busy; or wait \
@@ -88,27 +88,27 @@ pub(crate) const fn remedy(kind: ErrorKind) -> Option<&'static str> {
 }
 
 impl Failure {
-    /// One of a session or a call, with what to do about it.
+    /// Creates the failure of a session or a call, with advice.
     pub(crate) fn of_kind(kind: ErrorKind, what: impl Into<String>) -> Self {
-        Self { next: remedy(kind).map(str::to_owned), ..Self::new(kind.into(), what) }
+        Self { next: hint(kind).map(str::to_owned), ..Self::new(kind.into(), what) }
     }
 
     pub(crate) fn new(exit: Exit, what: impl Into<String>) -> Self {
         Self { exit, what: what.into(), next: None }
     }
 
-    /// With what to do about it.
+    /// Adds advice.
     #[must_use]
     pub(crate) fn next(self, next: impl Into<String>) -> Self {
         Self { next: Some(next.into()), ..self }
     }
 
-    /// An error, with all that is behind it.
+    /// Creates a failure from an error, with all of its causes.
     pub(crate) fn of(exit: Exit, doing: &str, error: &dyn Error) -> Self {
         Self::new(exit, format!("{doing}: {}", chain(error)))
     }
 
-    /// Tells it on stderr.
+    /// Reports the failure on stderr.
     pub(crate) fn report(&self) -> ExitCode {
         if !self.what.is_empty() {
             let (red, cyan) = (AnsiColor::Red.on_default().bold(), AnsiColor::Cyan.on_default());
@@ -132,7 +132,7 @@ fn labelled(to: &mut impl Write, style: Style, label: &str, text: &str) -> io::R
     writeln!(to, "{style}{label}{style:#}: {text}")
 }
 
-/// An error and what is behind it, in one line.
+/// Returns an error and its causes in one line.
 pub(crate) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -148,7 +148,7 @@ pub(crate) fn chain(error: &dyn Error) -> String {
 }
 
 impl From<io::Error> for Failure {
-    /// Who reads our output may stop reading: that is no failure, and there is nobody to tell.
+    /// A reader of our output may stop reading: that is not a failure, and there is nobody to report to.
     fn from(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
             return Self::new(Exit::Ok, "");
@@ -160,7 +160,7 @@ impl From<io::Error> for Failure {
 impl From<CallError> for Failure {
     fn from(error: CallError) -> Self {
         match error {
-            // The provider's own words say why.
+            // The provider's own message explains it.
             CallError::Refused { .. } => Self::new(error.kind().into(), chain(&error)),
             error => Self::of_kind(error.kind(), chain(&error)),
         }
@@ -176,7 +176,7 @@ impl From<ConnectError> for Failure {
 impl From<&ConnectError> for Failure {
     fn from(error: &ConnectError) -> Self {
         match error {
-            // The provider's own words say why.
+            // The provider's own message explains it.
             ConnectError::Refused { .. } => Self::new(error.kind().into(), chain(error)),
             error => Self::of_kind(error.kind(), chain(error)),
         }

@@ -25,7 +25,7 @@ pub(crate) fn run(run_dir: &RunDir, args: &Export) -> Result<Exit, Failure> {
     writeln!(anstream::stderr(), "listening on http://{address}/metrics")?;
     let asker = Asker { run_dir, timeout: args.timeout, method: None };
     for request in server.incoming_requests() {
-        // Who went away does not end this.
+        // A client that went away does not end the server.
         let _ = answer(request, &asker);
         if stop.requested().is_some() {
             break;
@@ -42,7 +42,7 @@ fn answer(request: Request, asker: &Asker<'_>) -> std::io::Result<()> {
     if !matches!(request.method(), Method::Get | Method::Head) {
         return request.respond(text(405, "GET it\n"));
     }
-    // A run dir that nobody has made yet has no providers.
+    // A run dir that does not exist yet has no providers.
     let providers = asker.all().unwrap_or_default();
     let response = text(200, openmetrics::render(&providers));
     request.respond(match Header::from_bytes("Content-Type", openmetrics::CONTENT_TYPE) {

@@ -1,4 +1,4 @@
-//! `bellwire ls`: who serves what in the run dir.
+//! `bellwire ls`: lists which services the run dir holds and who serves them.
 
 use std::io::Write;
 
@@ -21,9 +21,9 @@ struct Endpoint {
     service: String,
     state: &'static str,
     pid: Option<u32>,
-    /// Permission bits, where the system has them.
+    /// Permission bits, if the system has them.
     mode: Option<String>,
-    /// As the system numbers users: a uid or a SID.
+    /// The system's user number: a uid or a SID.
     user: Option<String>,
     owner: Option<String>,
     address: String,
@@ -56,7 +56,7 @@ pub(crate) fn run(run_dir: &RunDir, args: &Ls) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// Why a run dir was not listed.
+/// Explains why a run dir could not be listed.
 pub(crate) fn unlisted(run_dir: &RunDir, error: &ListError) -> Failure {
     if is_missing(error) {
         let dir = run_dir.path().display();
@@ -93,7 +93,7 @@ fn table(endpoints: &[Endpoint]) -> Table {
         let pid = endpoint.pid.map_or("-".into(), |pid| pid.to_string());
         let told = |text: Option<&String>| text.map_or("-", String::as_str).to_owned();
         let mode = endpoint.mode.as_ref();
-        // Whoever may write the socket may connect.
+        // Users who may write the socket may connect.
         let style = if mode.is_none_or(|mode| mode == "0600") { FAINT } else { BAD };
         table.row([
             Cell::new(&endpoint.service),

@@ -1,10 +1,8 @@
 //! The `bellwire` command: run, watch and check Bellwire services.
 #![forbid(unsafe_code)]
 
-mod apps;
 mod args;
 mod bench;
-mod cgroups;
 mod config;
 mod demo;
 mod doctor;
@@ -72,9 +70,9 @@ fn run(args: Args) -> Result<Exit, Failure> {
     }
 }
 
-/// The file of this very program.
+/// Returns the file of this program.
 fn this_program() -> io::Result<PathBuf> {
     let file = std::env::current_exe()?;
-    // Where a file that was replaced meanwhile still has a name.
+    // If the file was replaced meanwhile, it still has this name.
     Ok(if file.exists() { file } else { Path::new("/proc/self/exe").to_owned() })
 }

@@ -8,7 +8,7 @@ use bellwire::{ServerReport, ServerStats, UserIncidents};
 
 use crate::stat::{Found, Provider};
 
-/// What `Content-Type` says of it.
+/// The `Content-Type` of the output.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// A counter or gauge of each service, by its name in [`ServerStats::NAMES`].
@@ -140,7 +140,7 @@ const FAMILIES: [Family; ServerStats::COUNT - 1] = [
     ),
 ];
 
-/// All that these providers told.
+/// Renders everything that these providers reported.
 pub(crate) fn render(providers: &[Provider]) -> String {
     let mut text = Text::default();
     text.family("up", Kind::Gauge, None, "Whether the provider of a service answers.");
@@ -174,7 +174,7 @@ pub(crate) fn render(providers: &[Provider]) -> String {
     text.told
 }
 
-/// What belongs to a server as a whole, however many services it has.
+/// Renders the figures of a server as a whole, however many services it has.
 fn servers(text: &mut Text, providers: &[Provider]) {
     let reports = providers.iter().filter_map(|provider| provider.report.as_ref());
     let servers: BTreeMap<u32, &ServerReport> =
@@ -237,11 +237,11 @@ pub(crate) fn seconds(at: SystemTime) -> f64 {
     at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
-/// A family without a sample is left out.
+/// The output. A family without a sample is left out.
 #[derive(Default)]
 struct Text {
     told: String,
-    /// What begins the family, until there is a sample.
+    /// The head of the family, written with its first sample.
     head: String,
 }
 

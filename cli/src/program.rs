@@ -1,4 +1,4 @@
-//! Programs of other packages, which want more to be built than this command does.
+//! Programs of other packages, which have more build requirements than this command.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -9,18 +9,18 @@ use bellwire::doctor::trial;
 
 use crate::exit::{Exit, Failure};
 
-/// One of them.
+/// Such a program.
 #[derive(Debug)]
 pub(crate) struct Program {
     pub(crate) name: &'static str,
     /// What it does, on Linux only.
     pub(crate) does: &'static str,
-    /// How it is built.
+    /// How to build it.
     pub(crate) build: &'static str,
 }
 
 impl Program {
-    /// Becomes it; what it returns says why not.
+    /// Replaces this process by the program; returns only on failure, with the reason.
     pub(crate) fn become_it(&self, args: &[OsString]) -> Failure {
         let Self { name, does, build } = *self;
         let beside = self.beside_this_program().filter(|path| path.is_file());

@@ -7,8 +7,7 @@ use futures_lite::{StreamExt, future};
 
 use crate::exit::{Exit, Failure};
 
-/// Ends a command that runs for long: at SIGINT, which is Ctrl-C, at SIGTERM where there are signals, or when
-/// asked to. Clones share it.
+/// Ends a long-running command: at SIGINT (Ctrl-C), at SIGTERM where there are signals, or on request. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Stop(Arc<Shared>);
 
@@ -34,7 +33,7 @@ pub(crate) enum Why {
 }
 
 impl Why {
-    /// The exit status of a command that had more to do.
+    /// Returns the exit status of a command that was not done yet.
     pub(crate) fn exit(self) -> Exit {
         match self {
             Self::Interrupt => Exit::Interrupted,
@@ -45,13 +44,13 @@ impl Why {
 }
 
 impl Stop {
-    /// From now on SIGINT (Ctrl-C) and SIGTERM end the command cleanly; the second one ends it at once.
+    /// Makes SIGINT (Ctrl-C) and SIGTERM end the command cleanly from now on; the second one ends it immediately.
     pub(crate) fn on_signals() -> Result<Self, Failure> {
         Self::on_some_signals(|_| true)
     }
 
-    /// The same for a process of the demo: Ctrl-C, which reaches all processes at a terminal, is for the demo,
-    /// which ends the others in order.
+    /// The same for a process of the demo. Ctrl-C reaches all processes at a terminal, but only the demo handles it and ends
+    /// the others in order.
     pub(crate) fn on_termination() -> Result<Self, Failure> {
         Self::on_some_signals(|why| why != Why::Interrupt)
     }
@@ -80,7 +79,7 @@ impl Stop {
         Ok(stop)
     }
 
-    /// Asks for the end; false when that was done before.
+    /// Requests the end; returns false if that was done before.
     pub(crate) fn request(&self, why: Why) -> bool {
         let hooks = {
             let mut inner = self.lock();
@@ -95,12 +94,12 @@ impl Stop {
         true
     }
 
-    /// Why the command shall end, if it shall.
+    /// Returns why the command shall end, if it shall.
     pub(crate) fn requested(&self) -> Option<Why> {
         self.lock().why
     }
 
-    /// Runs `hook` when the end is asked for, or now if it was. It runs on another thread.
+    /// Runs `hook` when the end is requested, or now if it was. It runs on another thread.
     pub(crate) fn on_request(&self, hook: impl FnOnce() + Send + 'static) {
         let mut inner = self.lock();
         if inner.why.is_none() {
@@ -111,7 +110,7 @@ impl Stop {
         hook();
     }
 
-    /// Sleeps until `until`, or until the end is asked for: then true.
+    /// Sleeps until `until` or until the end is requested; returns true in the latter case.
     pub(crate) fn sleep_until(&self, until: Instant) -> bool {
         let mut inner = self.lock();
         loop {

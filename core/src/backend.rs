@@ -1,30 +1,32 @@
-/// What a server's reactor waits with.
+/// How a server's reactor waits for events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Backend {
-    /// What measures better: epoll on Linux (`docs/adr/0017-reactor-backends.md`), the thread pool on Windows.
+    /// The one that measures better: epoll on Linux (`docs/adr/0017-reactor-backends.md`), the thread pool on
+    /// Windows.
     #[default]
     Auto,
     /// [`epoll(7)`](https://man7.org/linux/man-pages/man7/epoll.7.html), on Linux.
     Epoll,
-    /// [`io_uring(7)`](https://man7.org/linux/man-pages/man7/io_uring.7.html), on Linux 6.1 or newer where nothing
-    /// forbids it, with the feature `io-uring`. Elsewhere the system's other one is used, and [`InUse`] says why.
+    /// [`io_uring(7)`](https://man7.org/linux/man-pages/man7/io_uring.7.html), on Linux 6.1 or newer where it is
+    /// allowed, with the feature `io-uring`. Elsewhere, the system's other backend is used, and [`InUse`] has the
+    /// reason.
     IoUring,
     /// The system's thread pool, on Windows.
     ThreadPool,
 }
 
-/// What a reactor waits with, and why not with what was asked for.
+/// How a reactor waits, and why not as configured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct InUse {
-    /// [`Backend::Auto`] only as long as there is no reactor.
+    /// The backend in use; [`Backend::Auto`] only before there is a reactor.
     pub backend: Backend,
-    /// Why it is not the one that was asked for: a phrase for the operator. `None` when it is.
+    /// Why it is not the configured one: a phrase for the operator. `None` when it is.
     pub why_not: Option<&'static str>,
 }
 
 impl Backend {
-    /// Its name, in lower case.
+    /// Returns the name in lower case.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Auto => "auto",

@@ -1,4 +1,4 @@
-//! The calling end of a session: requests in flight, and what came back.
+//! The calling end of a session: requests in flight and the answers to them.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -8,14 +8,14 @@ use crate::resize::Shortage;
 use crate::wire::{CloseReason, Header, Kind, Status};
 use crate::{Executed, OwnMemory, PeerFault, PeerMemory};
 
-/// Requests that may wait for an answer at once, counted from the oldest unanswered one.
+/// The most requests that may be in flight, counted from the oldest unanswered one.
 pub const MAX_WINDOW: usize = 1 << 16;
 
-/// Parts of answers, and answers that nobody waits for, that are taken at a time: a peer that sends nothing else extends
-/// no deadline.
+/// How many parts of answers and unexpected answers one call takes, so that a peer that sends nothing else extends no
+/// deadline.
 const MOST_UNTOLD: usize = 64;
 
-/// Names one request of a session. Never reused.
+/// Identifies one request of a session. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(u64);
 
@@ -26,16 +26,17 @@ pub struct Reply {
     pub ticket: Ticket,
     /// How the request ended.
     pub status: Status,
-    /// The payload's length in bytes, in the buffer given.
+    /// The payload's length in bytes, in the caller's buffer.
     pub len: usize,
-    /// The payload is a memfd on the control socket.
+    /// Whether the payload is a memfd on the control socket.
     pub attached: bool,
-    /// Somebody waits for it. An attached answer is told even if nobody does: its memfd has to be taken.
+    /// Whether a caller waits for it. Unexpected attached answers are returned too, because their memfds have to be
+    /// taken.
     pub is_wanted: bool,
 }
 
 impl Reply {
-    /// One that is Ok, waited for, and came through the lane.
+    /// Creates an answer that is Ok, expected, and came through the lane.
     #[inline]
     #[must_use]
     pub fn plain(ticket: Ticket, len: usize) -> Self {
@@ -43,18 +44,18 @@ impl Reply {
     }
 }
 
-/// What the peer's lane brought.
+/// A record that arrived in the peer's lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
     /// An answer.
     Reply(Reply),
-    /// The lane goes on in another epoch: [`follow`](crate::resize::follow) it, then look again.
+    /// The lane goes on in another epoch: [`follow`](crate::resize::follow) it, then call again.
     Switch(Record),
-    /// The peer has given back what memory it could, as it was asked to.
+    /// The peer has freed what memory it could, as requested.
     Trimmed,
 }
 
-/// What a request carries.
+/// The payload of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Outgoing<'a> {
     bytes: &'a [u8],
@@ -62,12 +63,12 @@ pub struct Outgoing<'a> {
 }
 
 impl<'a> Outgoing<'a> {
-    /// A [batch](crate::batch), as its builder finished it.
+    /// Wraps a finished [batch](crate::batch).
     pub fn batch(bytes: &'a [u8]) -> Self {
         Self { bytes, batch: true }
     }
 
-    /// How many bytes it has.
+    /// Returns its length in bytes.
     #[allow(clippy::len_without_is_empty, reason = "nobody asks")]
     pub fn len(&self) -> usize {
         self.bytes.len()
@@ -101,16 +102,16 @@ impl<'a> From<&'a Vec<u8>> for Outgoing<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubmitError {
-    /// It did not go into the lane.
+    /// The lane did not accept it.
     #[error(transparent)]
     Push(#[from] PushError),
-    /// Too many requests wait for an answer.
+    /// Too many requests are in flight.
     #[error("as many requests as may already wait for an answer: take replies first")]
     Window,
-    /// The peer has said bye.
+    /// The peer has closed the lane.
     #[error("the peer has closed the session")]
     Closed,
-    /// This system lacks what the request needs.
+    /// This system lacks a resource for the request.
     #[error(transparent)]
     Short(#[from] Shortage),
 }
@@ -119,29 +120,29 @@ pub enum SubmitError {
 enum Slot {
     /// Waits for its answer; the request ends at this position.
     Waiting(u64),
-    /// Nobody wants its answer any more; it still may come, once.
+    /// Abandoned; one answer may still arrive.
     Abandoned,
     /// Answered.
     Done,
 }
 
-/// The calling end of a session, without I/O: which requests are in flight, and what came back.
+/// The calling end of a session, without I/O: the requests in flight and the answers to them.
 #[derive(Debug)]
 pub struct CallMachine {
     /// The id of the first slot.
     first: u64,
     slots: VecDeque<Slot>,
-    /// The most slots.
+    /// The maximum number of slots.
     window: usize,
     in_flight: usize,
-    /// Answers that nobody waited for any more, since they were asked for last.
+    /// Answers to abandoned requests since the last query.
     dropped: u64,
     closed: Option<CloseReason>,
-    /// The request that is being sent in parts, and how much of it was written.
+    /// The request that is being sent in parts, and the bytes written so far.
     sending: Option<(u64, usize)>,
-    /// Parts of this request were written that nobody will send the rest of.
+    /// A request of which only some parts were written; the rest will not be sent.
     broken_off: Option<u64>,
-    /// The answer that is arriving in parts, and how much of it is in the buffer.
+    /// The answer that is arriving in parts, and the bytes in the buffer so far.
     arriving: Option<(u64, usize)>,
 }
 
@@ -152,7 +153,7 @@ impl Default for CallMachine {
 }
 
 impl CallMachine {
-    /// A new session's machine.
+    /// Creates the machine of a new session.
     pub fn new() -> Self {
         Self {
             first: 1,
@@ -167,8 +168,8 @@ impl CallMachine {
         }
     }
 
-    /// Sets how many requests may be in flight, counted from the oldest unanswered one: 1 to [`MAX_WINDOW`], which is
-    /// the default. What is in flight already stays so.
+    /// Sets how many requests may be in flight, counted from the oldest unanswered one: 1 to [`MAX_WINDOW`], the
+    /// default. Does not affect requests already in flight.
     pub fn set_window(&mut self, requests: usize) {
         self.window = requests.clamp(1, MAX_WINDOW);
     }
@@ -176,7 +177,7 @@ impl CallMachine {
     /// Writes a request into the lane. [`Lanes::commit`] publishes it.
     ///
     /// # Errors
-    /// [`SubmitError`]: the handler will not run, nothing was written.
+    /// [`SubmitError`]: nothing was written; the handler will not run.
     #[inline]
     pub fn submit<'a, O: OwnMemory, P: PeerMemory>(
         &mut self,
@@ -192,10 +193,10 @@ impl CallMachine {
         Ok(self.sent(lanes, id))
     }
 
-    /// Writes a request into the lane if it takes no more than that; `None` when it does, and nothing was written:
-    /// [`CallMachine::submit`] then.
+    /// Writes a request if that takes nothing but a record in the lane. Returns `None`, and writes nothing,
+    /// otherwise; call [`CallMachine::submit`] then.
     #[inline]
-    pub fn submit_at_once<O: OwnMemory>(
+    pub fn try_submit<O: OwnMemory>(
         &mut self,
         lanes: &mut Lanes,
         own: &O,
@@ -208,13 +209,13 @@ impl CallMachine {
         let id = self.first + self.slots.len() as u64;
         let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
         let header = Header::new(Kind::Request, Status::Ok, id, len);
-        lanes.push_at_once(own, header, payload).then(|| self.sent(lanes, id))
+        lanes.try_push(own, header, payload).then(|| self.sent(lanes, id))
     }
 
-    /// Sends a request of `bytes` in a memfd of its own, which `pass` passes when there is room for its record.
+    /// Sends a request of `bytes` in a memfd of its own. `pass` passes the memfd once there is room for its record.
     ///
     /// # Errors
-    /// [`SubmitError`]: the handler will not run, nothing was written.
+    /// [`SubmitError`]: nothing was written; the handler will not run.
     pub fn submit_attached<O: OwnMemory, P: PeerMemory>(
         &mut self,
         lanes: &mut Lanes,
@@ -230,10 +231,10 @@ impl CallMachine {
         Ok(self.sent(lanes, id))
     }
 
-    /// Asks the peer to give back what memory it can: [`Arrival::Trimmed`] says that it has.
+    /// Asks the peer to free what memory it can: [`Arrival::Trimmed`] reports that it has.
     ///
     /// # Errors
-    /// [`SubmitError`]: it was not asked.
+    /// [`SubmitError`]: the peer was not asked.
     pub fn ask_to_trim<O: OwnMemory, P: PeerMemory>(
         &mut self,
         lanes: &mut Lanes,
@@ -243,15 +244,15 @@ impl CallMachine {
         if self.closed.is_some() {
             return Err(SubmitError::Closed);
         }
-        self.tell_broken_off(lanes, own, peer)?;
+        self.trace_broken_off(lanes, own, peer)?;
         Ok(lanes.push(own, peer, Header::new(Kind::Trim, Status::Ok, 0, 0), &[])?)
     }
 
-    /// Writes the next part of a request that is sent in parts: publish it, then call again with the same payload until
-    /// there is a ticket. Nothing else can be submitted meanwhile.
+    /// Writes the next part of a request that is sent in parts. Publish it, then call again with the same payload
+    /// until a ticket is returned. Nothing else can be submitted meanwhile.
     ///
     /// # Errors
-    /// [`SubmitError`]: no part was written now. Call again, or [`CallMachine::break_off`].
+    /// [`SubmitError`]: this call wrote no part. Call again, or [`CallMachine::break_off`].
     pub fn submit_part<'a, O: OwnMemory, P: PeerMemory>(
         &mut self,
         lanes: &mut Lanes,
@@ -274,25 +275,25 @@ impl CallMachine {
         Ok(Some(self.sent(lanes, id)))
     }
 
-    /// Gives up the request that is being sent in parts: the handler will not run. The peer is told before anything else
-    /// is sent.
+    /// Gives up the request that is being sent in parts: the handler will not run. The next send first notifies the
+    /// peer.
     pub fn break_off(&mut self) {
         if let Some((id, _)) = self.sending.take() {
             self.broken_off = Some(id);
         }
     }
 
-    /// Whether a request is being sent in parts.
+    /// Returns whether a request is being sent in parts.
     pub fn is_sending(&self) -> bool {
         self.sending.is_some()
     }
 
-    /// Whether an answer is arriving in parts: its buffer must stay as it is.
+    /// Returns whether an answer is arriving in parts: the caller must pass the same buffer unchanged.
     pub fn is_arriving(&self) -> bool {
         self.arriving.is_some()
     }
 
-    /// The id of the next request. Tells the peer first of a request that was broken off, whose id is used up.
+    /// Returns the id of the next request. First notifies the peer of a broken-off request, whose id is used up.
     #[inline]
     fn next_id<O: OwnMemory, P: PeerMemory>(
         &mut self,
@@ -306,12 +307,12 @@ impl CallMachine {
         if self.is_at_limit() {
             return Err(SubmitError::Window);
         }
-        self.tell_broken_off(lanes, own, peer)?;
+        self.trace_broken_off(lanes, own, peer)?;
         Ok(self.first + self.slots.len() as u64)
     }
 
-    /// Nothing but a cancellation may follow the parts of a request that has no end.
-    fn tell_broken_off<O: OwnMemory, P: PeerMemory>(
+    /// Cancels a broken-off request: only a cancellation may follow parts without an end.
+    fn trace_broken_off<O: OwnMemory, P: PeerMemory>(
         &mut self,
         lanes: &mut Lanes,
         own: &O,
@@ -334,9 +335,9 @@ impl CallMachine {
         Ticket(id)
     }
 
-    /// What the peer's lane brings next; an answer's payload is copied into `buffer`, which grows as needed and
-    /// never shrinks. `None` also after many records of which there is nothing to tell: there is more if
-    /// [`Lanes::has_untaken`] says so.
+    /// Returns the next record of the peer's lane; copies an answer's payload to `buffer`, which grows as needed and
+    /// never shrinks. Also returns `None` after a bounded number of records without a result: [`Lanes::has_untaken`]
+    /// returns whether there are more.
     ///
     /// # Errors
     /// [`PeerFault`]: the session is poisoned.
@@ -347,7 +348,7 @@ impl CallMachine {
         peer: &P,
         buffer: &mut Vec<u8>,
     ) -> Result<Option<Arrival>, PeerFault> {
-        if let Some((ticket, len)) = self.reply_at_once(lanes, own, peer, buffer) {
+        if let Some((ticket, len)) = self.try_reply_fast(lanes, own, peer, buffer) {
             return Ok(Some(Arrival::Reply(Reply::plain(ticket, len))));
         }
         for _ in 0..MOST_UNTOLD {
@@ -361,11 +362,11 @@ impl CallMachine {
                 Kind::Attach => true,
                 Kind::Switch => return Ok(Some(Arrival::Switch(record))),
                 Kind::Trim => {
-                    // Said at once: a caller that goes idle now says nothing for long.
+                    // Publish `head` now: a caller that goes idle sends nothing for long.
                     lanes.take_before_acting(own, &record);
                     return Ok(Some(Arrival::Trimmed));
                 }
-                Kind::Bye => {
+                Kind::Close => {
                     self.closed = Some(close_reason(&record)?);
                     lanes.take(&record);
                     break;
@@ -386,7 +387,7 @@ impl CallMachine {
                 continue;
             }
             self.settle(record.id, wanted);
-            // Someone has to take an unwanted answer's memfd off the socket too.
+            // An unexpected answer's memfd has to be taken off the socket too.
             if wanted || attached {
                 let ticket = Ticket(record.id);
                 let reply = Reply { ticket, status, len, attached, is_wanted: wanted };
@@ -396,15 +397,14 @@ impl CallMachine {
         Ok(None)
     }
 
-    /// The next answer, if it is there, whole and Ok, somebody waits for it, and `buffer` has its length already: the first
-    /// bytes of `buffer`, as many as the number says. `None` for whatever else is there or not: [`CallMachine::next_reply`]
-    /// then.
+    /// Takes the next answer into the first bytes of `buffer` and returns its ticket and length, if it is complete,
+    /// Ok, expected, and fits. Returns `None` otherwise; call [`CallMachine::next_reply`] then.
     #[inline(always)]
     #[allow(
         clippy::inline_always,
         reason = "the general way asks it too, and would share a copy with the short one"
     )]
-    pub fn reply_at_once<O: OwnMemory, P: PeerMemory>(
+    pub fn try_reply_fast<O: OwnMemory, P: PeerMemory>(
         &mut self,
         lanes: &mut Lanes,
         own: &O,
@@ -414,7 +414,7 @@ impl CallMachine {
         if self.closed.is_some() || self.arriving.is_some() {
             return None;
         }
-        let taken = lanes.take_at_once(own, peer, Kind::Response, |id, len| {
+        let taken = lanes.try_take(own, peer, Kind::Response, |id, len| {
             let into = buffer.get_mut(..len)?;
             let slot = self.slot(id)?;
             if !matches!(slot, Slot::Waiting(_)) {
@@ -428,8 +428,8 @@ impl CallMachine {
         taken.map(|(id, len)| (Ticket(id), len))
     }
 
-    /// Forgets a request: its answer, should it come, is dropped. Tells the peer if the lane has room, which
-    /// then need not run the handler any more. False when the ticket was not in flight.
+    /// Abandons a request: its answer is dropped if it arrives. Notifies the peer, which then need not run the
+    /// handler, if the lane has room. Returns false when the ticket was not in flight.
     pub fn abandon<O: OwnMemory, P: PeerMemory>(
         &mut self,
         lanes: &mut Lanes,
@@ -443,12 +443,12 @@ impl CallMachine {
         }
         *slot = Slot::Abandoned;
         self.in_flight -= 1;
-        // When there is no room, the peer answers in vain: no harm.
+        // Without room, the peer answers in vain, which is harmless.
         let _ = lanes.push(own, peer, Header::new(Kind::Cancel, Status::Ok, ticket.0, 0), &[]);
         true
     }
 
-    /// Gives a request up on a session that is over: nothing is sent, nothing will come.
+    /// Gives up a request on a session that is over: sends nothing and expects nothing.
     pub fn give_up(&mut self, ticket: Ticket) {
         if let Some(slot @ Slot::Waiting(_)) = self.slot(ticket.0) {
             *slot = Slot::Abandoned;
@@ -456,8 +456,8 @@ impl CallMachine {
         }
     }
 
-    /// Whether the handler may have run, now that no answer will come any more: the peer is gone, and what
-    /// it had not taken from the lane it never will.
+    /// Returns whether the handler may have run, now that the peer is gone: it will not take what is left in the
+    /// lane, and no answer will arrive.
     pub fn executed<P: PeerMemory>(
         &mut self,
         lanes: &mut Lanes,
@@ -470,29 +470,29 @@ impl CallMachine {
         }
     }
 
-    /// Whether this request waits for its answer.
+    /// Returns whether this request waits for its answer.
     pub fn is_waiting(&self, ticket: Ticket) -> bool {
         let at = ticket.0.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
         matches!(at.and_then(|at| self.slots.get(at)), Some(Slot::Waiting(_)))
     }
 
-    /// Whether as many requests are in flight as may be, counted from the oldest unanswered one.
+    /// Returns whether the limit of requests in flight is reached, counted from the oldest unanswered one.
     pub fn is_at_limit(&self) -> bool {
         self.slots.len() >= self.window
     }
 
-    /// How many requests wait for their answer.
+    /// Returns how many requests wait for their answer.
     pub fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    /// How many answers came to requests that were given up, since this was asked last.
+    /// Returns how many answers to abandoned requests arrived since the last call, and resets the count.
     #[inline]
     pub fn take_dropped(&mut self) -> u64 {
         core::mem::take(&mut self.dropped)
     }
 
-    /// Why the peer closed, when it said bye.
+    /// Returns why the peer closed its lane, if it did.
     pub fn closed(&self) -> Option<CloseReason> {
         self.closed
     }
@@ -503,7 +503,7 @@ impl CallMachine {
         self.slots.get_mut(at)
     }
 
-    /// Books an answer that is known to be to a request which has none yet.
+    /// Marks a request as answered, for an answer known to match one that has none yet.
     #[inline]
     fn settle(&mut self, id: u64, wanted: bool) {
         if let Some(slot) = self.slot(id) {
@@ -522,7 +522,7 @@ impl CallMachine {
         }
     }
 
-    /// Whether somebody waits for an answer to this request, which has none yet.
+    /// Returns whether a caller waits for an answer to this request, which has none yet.
     fn is_awaited(&mut self, id: u64) -> Result<bool, PeerFault> {
         match self.slot(id) {
             Some(Slot::Waiting(_)) => Ok(true),
@@ -533,14 +533,14 @@ impl CallMachine {
 }
 
 impl Ticket {
-    /// The request's number on the wire.
+    /// Returns the request's number on the wire.
     pub fn id(self) -> u64 {
         self.0
     }
 }
 
-/// Copies a record's payload into `buffer` behind the first `start` bytes, if it is wanted at all. Returns where it
-/// ends.
+/// Copies a record's payload to `buffer` after the first `start` bytes, unless the caller does not want it. Returns
+/// the end of the copied bytes.
 #[inline]
 pub(crate) fn append<P: PeerMemory>(
     lanes: &Lanes,

@@ -1,9 +1,9 @@
-//! What an end does on its control socket once the handshake is over: rings, lanes and attachments, sent and taken in.
+//! The control socket of one end after the handshake: sends and receives rings, lanes and attachments.
 //!
 //! ```text
-//! Control    which message is expected, what it may carry, what becomes of it      the same on every system
-//! Mailbox    what was taken in and no record has asked for yet
-//! Courier    moves one message, and the memory that comes with it; never waits     a socket, a pipe, the simulator
+//! Control           which message is expected, what it may carry, how it is handled      the same on every system
+//! Mailbox           messages that no record has asked for yet
+//! ControlTransport  moves one message and its memory; never blocks     a socket, a pipe, the simulator
 //! ```
 
 use alloc::vec::Vec;
@@ -16,88 +16,89 @@ use crate::resize::{FollowError, Shortage};
 use crate::wire::{Attachment, MAX_CONTROL, Message};
 use crate::{Limits, PeerFault};
 
-/// How many messages are taken in at once: a peer that floods the socket holds nobody up. Some 50 µs.
+/// How many messages are received at once, so that a peer that floods the socket holds nobody up. About 50 µs.
 const MOST_AT_ONCE: usize = 32;
-/// How many are taken in for a record that refers to one, or before a wait.
+/// How many messages are received for a record that refers to one, or before a wait.
 const MOST_IN_A_ROW: usize = 1024;
-/// How long a wait overlooks new rings behind a message that cannot be taken in, for lack of something. It would end
-/// at once for as long as that is so: whoever waits looks at the words in slices of this length instead.
+/// How long a wait ignores rings behind a message that cannot be received for lack of a resource. That message would
+/// end every wait immediately, so the waiter polls the words at this interval instead.
 pub const BLOCKED_SLICE: Duration = Duration::from_millis(1);
 
-/// Moves whole messages between two ends, and the memory that comes with them. Nothing in it waits.
-pub trait Courier {
-    /// Memory that the peer passed and nobody has checked: a descriptor, a handle.
+/// Moves whole messages and their memory between two ends. Never blocks.
+pub trait ControlTransport {
+    /// Memory that the peer passed and that is not checked yet: a descriptor, a handle.
     type Memory;
-    /// Memory that is lent to be passed.
+    /// Memory that is borrowed to be passed.
     type Lent<'a>
     where
         Self: 'a;
 
-    /// Sends one message, with that memory. That the peer is gone is no error: nobody will read it.
+    /// Sends one message with that memory. It is no error if the peer is gone: nobody will read the message.
     ///
     /// # Errors
-    /// [`Shortage`]: nothing of it was sent. Its `bytes` are filled in by the caller.
+    /// [`Shortage`]: nothing of it was sent. The caller fills in its `bytes`.
     fn send(&self, message: &[u8], memory: Option<Self::Lent<'_>>) -> Result<(), Shortage>;
 
-    /// Receives the next message. Memory that came with one that is refused goes where [`Courier::close`] sends it.
+    /// Receives the next message. The memory of a refused message is closed as by [`ControlTransport::close`].
     ///
     /// # Errors
-    /// [`FollowError::Short`]: what came does not fit into this process now, and is still there.
-    /// [`FollowError::Lied`]: what came can be no memory of the peer's.
+    /// [`FollowError::Short`]: the message does not fit into this process now, and remains in the socket.
+    /// [`FollowError::Lied`]: the message carries an object that cannot be memory of the peer.
     fn receive(&self, into: &mut [u8; MAX_CONTROL]) -> Result<Arrival<Self::Memory>, FollowError>;
 
-    /// Closes what nobody has checked, where closing may block.
+    /// Closes unchecked memory, in a place where closing may block.
     fn close(memory: Vec<Self::Memory>);
 
-    /// Sees to it that [`Courier::receive`] finds what was sent before this call; whether that can make a difference.
+    /// Makes [`ControlTransport::receive`] find everything sent before this call. Returns whether that can make a
+    /// difference.
     fn catch_up(&self) -> bool {
         false
     }
 
-    /// What to say of memory that was announced and is not there, where it goes with the peer that passed it and the
-    /// peer is gone. `None` where the socket keeps it: then the peer has lied.
+    /// Returns the error for announced memory that has not arrived, if this transport loses memory when the peer that
+    /// passed it is gone. Returns `None` where the socket keeps it: then the peer violated the protocol.
     fn lost(&self) -> Option<Shortage> {
         None
     }
 }
 
-/// What was received.
+/// The outcome of a receive.
 #[derive(Debug)]
 pub enum Arrival<M> {
-    /// A message of `len` bytes, and what came with it.
+    /// A message of `len` bytes, with its memory.
     Message {
         /// Its length in bytes.
         len: usize,
-        /// What came with it, however much.
+        /// The memory that came with it, any number of pieces.
         memory: Vec<M>,
     },
-    /// A message that is longer than any.
+    /// A message longer than the protocol allows.
     TooLong,
-    /// A message with more memory than any has.
+    /// A message with more memory than the protocol allows.
     TooMany {
-        /// How many pieces of it.
+        /// The number of pieces.
         count: usize,
     },
-    /// Nothing now.
+    /// No message now.
     Nothing,
-    /// The end: the peer has closed it, and everything before was received.
+    /// End of stream: the peer closed the socket, and everything before was received.
     End,
 }
 
-/// What there is on the control socket, after a look.
+/// The state of the control socket after a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// Nothing: all was taken in.
+    /// Empty: everything was received.
     Nothing,
-    /// Maybe more: as many as are taken in at once have been.
+    /// Possibly more: the limit of messages received at once was reached.
     Flood,
-    /// More, which stays there until records ask for it: enough memory waits for them.
+    /// More messages, which stay in the socket until records ask for them: enough memory is pending.
     More,
-    /// The end: the peer has closed it, and everything before was taken in.
+    /// End of stream: the peer closed the socket, and everything before was received.
     End,
 }
 
-/// What taking one message in came to.
+/// The outcome of receiving one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Taken {
     One,
@@ -105,42 +106,47 @@ enum Taken {
     End,
 }
 
-/// What one end has taken off its control socket. Dropped, what nobody has checked goes to [`Courier::close`].
-pub struct Control<C: Courier> {
+/// What one end has received on its control socket. When dropped, unchecked memory goes to
+/// [`ControlTransport::close`].
+pub struct Control<C: ControlTransport> {
     mailbox: Mailbox<C::Memory>,
-    /// What the peer did while somebody waited.
+    /// A protocol violation that was found during a wait.
     fault: Option<PeerFault>,
 }
 
-/// Rings. A full socket was rung already; a closed one has nobody to ring.
-pub fn ring<C: Courier>(courier: &C) {
+/// Rings the peer. A full socket already holds a ring; a closed one has no peer to ring.
+pub fn ring<C: ControlTransport>(transport: &C) {
     let mut encoded = [0; MAX_CONTROL];
     let len = Message::Ring.encode(0, &mut encoded);
-    let _ = courier.send(encoded.get(..len).unwrap_or(&encoded), None);
+    let _ = transport.send(encoded.get(..len).unwrap_or(&encoded), None);
 }
 
-/// Passes the memory of a lane's next epoch.
+/// Passes the memory for a lane's next epoch.
 ///
 /// # Errors
-/// [`Shortage`]: it was not passed.
-pub fn pass_lane<C: Courier>(courier: &C, epoch: Epoch, lane: C::Lent<'_>) -> Result<(), Shortage> {
-    pass(courier, &Message::Lane(epoch), epoch.size.size(), lane)
+/// [`Shortage`]: the memory was not passed.
+pub fn pass_lane<C: ControlTransport>(
+    transport: &C,
+    epoch: Epoch,
+    lane: C::Lent<'_>,
+) -> Result<(), Shortage> {
+    pass(transport, &Message::Lane(epoch), epoch.size.size(), lane)
 }
 
-/// Passes a message in memory of its own, for the attach record with its id.
+/// Passes an attachment for the Attach record with its id.
 ///
 /// # Errors
-/// [`Shortage`]: it was not passed.
-pub fn pass_attachment<C: Courier>(
-    courier: &C,
+/// [`Shortage`]: the memory was not passed.
+pub fn pass_attachment<C: ControlTransport>(
+    transport: &C,
     attachment: Attachment,
     memory: C::Lent<'_>,
 ) -> Result<(), Shortage> {
-    pass(courier, &Message::Attachment(attachment), attachment.len, memory)
+    pass(transport, &Message::Attachment(attachment), attachment.len, memory)
 }
 
-fn pass<C: Courier>(
-    courier: &C,
+fn pass<C: ControlTransport>(
+    transport: &C,
     message: &Message,
     bytes: u64,
     memory: C::Lent<'_>,
@@ -148,26 +154,26 @@ fn pass<C: Courier>(
     let mut encoded = [0; MAX_CONTROL];
     let len = message.encode(1, &mut encoded);
     let encoded = encoded.get(..len).unwrap_or(&encoded);
-    courier.send(encoded, Some(memory)).map_err(|short| Shortage { bytes, ..short })
+    transport.send(encoded, Some(memory)).map_err(|short| Shortage { bytes, ..short })
 }
 
-impl<C: Courier> Control<C> {
-    /// Nothing yet, of a peer that was told these limits.
+impl<C: ControlTransport> Control<C> {
+    /// Creates an empty state; the peer knows these limits.
     pub fn new(limits: Limits) -> Self {
         Self { mailbox: Mailbox::new(limits), fault: None }
     }
 
-    /// Takes in what the peer has sent by now: rings are only rings, memory is kept for the record that refers to it.
+    /// Receives the messages that have arrived: rings are dropped, memory is kept for the record that refers to it.
     ///
     /// # Errors
-    /// [`FollowError`]: the peer sent what has no place here, or this process lacks something; the message is still
-    /// there then.
-    pub fn take_in(&mut self, courier: &C) -> Result<Heard, FollowError> {
+    /// [`FollowError`]: the peer sent an unexpected message, or this process lacks a resource; then the message
+    /// remains in the socket.
+    pub fn take_in(&mut self, transport: &C) -> Result<Heard, FollowError> {
         for _ in 0..MOST_AT_ONCE {
             if self.mailbox.is_crowded() {
                 return Ok(Heard::More);
             }
-            match self.take_one(courier)? {
+            match self.take_one(transport)? {
                 Taken::One => {}
                 Taken::None => return Ok(Heard::Nothing),
                 Taken::End => return Ok(Heard::End),
@@ -176,11 +182,11 @@ impl<C: Courier> Control<C> {
         Ok(Heard::Flood)
     }
 
-    /// Takes in what has come, for a wait: what is left there would end it at once. A fault is kept, and ends the
-    /// session at the next look.
-    pub fn hear(&mut self, courier: &C) -> Heard {
+    /// Receives the messages that have arrived before a wait, which they would end immediately. Keeps a protocol
+    /// violation, to end the session at the next poll.
+    pub fn hear(&mut self, transport: &C) -> Heard {
         for _ in 0..MOST_IN_A_ROW / MOST_AT_ONCE {
-            match self.take_in(courier) {
+            match self.take_in(transport) {
                 Ok(Heard::Flood) => {}
                 Ok(heard) => return heard,
                 Err(FollowError::Lied(fault)) => {
@@ -193,25 +199,25 @@ impl<C: Courier> Control<C> {
         Heard::More
     }
 
-    /// What the peer did that has no place there, found by [`Control::hear`].
+    /// Returns the protocol violation that [`Control::hear`] found.
     pub fn fault(&self) -> Option<PeerFault> {
         self.fault
     }
 
-    /// Takes the memory of the attach record `id`.
+    /// Takes the memory of the Attach record `id`.
     ///
     /// # Errors
-    /// [`FollowError`]; after a shortage the message is lost, and the session is usable.
+    /// [`FollowError`]; after a shortage, the message is lost but the session is usable.
     pub fn take_attachment(
         &mut self,
-        courier: &C,
+        transport: &C,
         id: u64,
     ) -> Result<(Attachment, C::Memory), FollowError> {
         for _ in 0..MOST_IN_A_ROW {
             if let Some(found) = self.mailbox.attachment(id)? {
                 return Ok(found);
             }
-            match self.take_announced(courier) {
+            match self.take_announced(transport) {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(error) => {
@@ -220,24 +226,24 @@ impl<C: Courier> Control<C> {
                 }
             }
         }
-        Err(missing(courier, "a message", 0))
+        Err(missing(transport, "a message", 0))
     }
 
-    /// Takes the memory of the peer's lane in `epoch`, checks it and maps it by `map`. What was mapped is closed here:
-    /// that cannot block.
+    /// Takes the memory for the peer's lane in `epoch`, checks it and maps it with `map`. Mapped memory is closed
+    /// here, which cannot block.
     ///
     /// # Errors
-    /// [`FollowError`]; after a shortage the memory is kept for another try.
+    /// [`FollowError`]; after a shortage, the memory is kept for a retry.
     pub fn follow<R>(
         &mut self,
-        courier: &C,
+        transport: &C,
         epoch: Epoch,
         map: impl FnOnce(&C::Memory) -> Result<R, FollowError>,
     ) -> Result<R, FollowError> {
-        let missing = || missing(courier, "a lane", epoch.size.size());
+        let missing = || missing(transport, "a lane", epoch.size.size());
         let mut left = MOST_IN_A_ROW;
         while !self.mailbox.has_lane() {
-            if left == 0 || !self.take_announced(courier)? {
+            if left == 0 || !self.take_announced(transport)? {
                 return Err(missing());
             }
             left -= 1;
@@ -252,19 +258,19 @@ impl<C: Courier> Control<C> {
         mapped
     }
 
-    /// Takes in a message that was sent before the record that refers to it; false when there is none.
-    fn take_announced(&mut self, courier: &C) -> Result<bool, FollowError> {
-        let mut taken = self.take_one(courier)?;
-        if taken == Taken::None && courier.catch_up() {
-            taken = self.take_one(courier)?;
+    /// Receives a message that was sent before the record that refers to it; returns false when there is none.
+    fn take_announced(&mut self, transport: &C) -> Result<bool, FollowError> {
+        let mut taken = self.take_one(transport)?;
+        if taken == Taken::None && transport.catch_up() {
+            taken = self.take_one(transport)?;
         }
         Ok(taken == Taken::One)
     }
 
-    fn take_one(&mut self, courier: &C) -> Result<Taken, FollowError> {
+    fn take_one(&mut self, transport: &C) -> Result<Taken, FollowError> {
         let mut bytes = [0; MAX_CONTROL];
         let lied = |fds, why| PeerFault::Control { len: MAX_CONTROL, fds, why };
-        let (len, memory) = match courier.receive(&mut bytes)? {
+        let (len, memory) = match transport.receive(&mut bytes)? {
             Arrival::Message { len, memory } => (len, memory),
             Arrival::TooLong => return Err(lied(0, "longer than any message").into()),
             Arrival::TooMany { count } => {
@@ -288,21 +294,21 @@ impl<C: Courier> Control<C> {
     }
 }
 
-impl<C: Courier> Drop for Control<C> {
+impl<C: ControlTransport> Drop for Control<C> {
     fn drop(&mut self) {
         C::close(self.mailbox.drain());
     }
 }
 
-impl<C: Courier> fmt::Debug for Control<C> {
+impl<C: ControlTransport> fmt::Debug for Control<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Control").field("fault", &self.fault).finish_non_exhaustive()
     }
 }
 
-/// A record has come without its memory.
-fn missing<C: Courier>(courier: &C, what: &'static str, bytes: u64) -> FollowError {
-    match courier.lost() {
+/// Returns the error for a record whose memory has not arrived.
+fn missing<C: ControlTransport>(transport: &C, what: &'static str, bytes: u64) -> FollowError {
+    match transport.lost() {
         Some(short) => Shortage { bytes, ..short }.into(),
         None => PeerFault::Memory { what, why: "its record came without it" }.into(),
     }

@@ -1,48 +1,48 @@
-//! The books of a calling end: what became of its requests, and how long some of them took.
+//! The counters of a calling end: the outcome of its requests, and the latency of some of them.
 //!
-//! `made = answered + refused + failed + in flight`, always. Each count is also told in the end's own page, where an
-//! observer reads it; no peer acts on it.
+//! Invariant: `made = answered + refused + failed + in flight`. Each count is also stored in the end's own page,
+//! where an observer reads it; no peer acts on it.
 
 use crate::time::nanos;
 use crate::wire::{Counter, Latency, Status};
 use crate::{Instant, OwnMemory};
 
-/// Calls for one that is timed, on average, while they are answered without a sleep.
+/// One in this many calls is timed, on average, among those answered without a sleep.
 pub const TIMED_ONE_IN: u64 = 64;
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// Its handler answered, without an error.
+    /// Its handler answered without an error.
     Answered,
-    /// It was answered without a handler having run.
+    /// It was answered without running a handler.
     Refused,
-    /// Its handler failed it, or what it said could not be sent.
+    /// Its handler failed, or its answer could not be sent.
     Error,
-    /// Its time was over.
+    /// Its deadline passed.
     Late,
-    /// An answer came that could not be read, or that nobody wanted any more.
+    /// An answer arrived that could not be read, or that nobody wanted any more.
     Unused,
-    /// In any other way, without an answer.
+    /// It ended in any other way, without an answer.
     Failed,
 }
 
-/// The counts of a calling end.
+/// The counters of a calling end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallCounts {
     /// Requests sent.
     pub made: u64,
-    /// Requests answered by their handler, without an error.
+    /// Requests that their handler answered without an error.
     pub answered: u64,
-    /// Requests answered without a handler having run.
+    /// Requests answered without running a handler.
     pub refused: u64,
     /// Requests that ended in any other way.
     pub failed: u64,
-    /// Of those that failed, requests that their handler failed, or whose answer could not be sent.
+    /// Of `failed`, requests that the handler failed or whose answer could not be sent.
     pub errors: u64,
-    /// Of those that failed, requests whose time was over.
+    /// Of `failed`, requests whose deadline passed.
     pub late: u64,
-    /// Answers that came and were of no use: their request was given up, or they could not be read.
+    /// Answers that were useless when they arrived: their request was abandoned, or they could not be read.
     pub dropped: u64,
     /// Calls that ended before their request was sent.
     pub unsent: u64,
@@ -55,15 +55,15 @@ pub struct CallCounters {
     stopwatch: Stopwatch,
 }
 
-/// Which requests are timed: each whose session has slept since the last one, and of the others one in 64 at random,
-/// which counts for 64. So every call is timed with a chance that is known before it is made, and the sums are true on
-/// average, of a busy session and of an idle one.
+/// Chooses which requests to time: each one after a sleep of its session, and one in 64 of the others at random,
+/// which counts for 64. Every call is thus timed with a probability known in advance, and the weighted sums are
+/// unbiased for busy and idle sessions.
 #[derive(Debug)]
 struct Stopwatch {
     running: Option<Timed>,
     /// The request to time next, unless there is a sleep before it.
     due: u64,
-    /// Sleeps before the last request.
+    /// The number of sleeps before the last request.
     parks: u64,
     random: u64,
     latency: Latency,
@@ -73,7 +73,7 @@ struct Stopwatch {
 struct Timed {
     id: u64,
     began: Instant,
-    /// How many calls it stands for.
+    /// How many calls the timed one stands for.
     weight: u64,
 }
 
@@ -88,17 +88,17 @@ impl From<Status> for Outcome {
 }
 
 impl CallCounters {
-    /// The counts.
+    /// Returns the counts.
     pub fn counts(&self) -> CallCounts {
         self.counts
     }
 
-    /// How long calls took, from when their request was written to when their answer was read.
+    /// Returns the latencies of calls, from writing the request to reading its answer.
     pub fn latency(&self) -> Latency {
         self.stopwatch.latency
     }
 
-    /// Request `id` was written; this end has slept `parks` times so far.
+    /// Counts the written request `id`; this end has slept `parks` times so far.
     #[inline]
     pub fn sent<O: OwnMemory>(
         &mut self,
@@ -108,13 +108,13 @@ impl CallCounters {
         now: impl FnOnce() -> Instant,
     ) {
         self.counts.made += 1;
-        own.tell(Counter::Requests.offset(), self.counts.made);
+        own.export_counter(Counter::Requests.offset(), self.counts.made);
         if self.counts.made >= self.stopwatch.due || parks != self.stopwatch.parks {
             self.stopwatch.start(id, self.counts.made, parks, now);
         }
     }
 
-    /// Request `id` ended.
+    /// Counts the outcome of request `id`.
     #[inline]
     pub fn ended<O: OwnMemory>(
         &mut self,
@@ -126,7 +126,7 @@ impl CallCounters {
         match outcome {
             Outcome::Answered => {
                 self.counts.answered += 1;
-                own.tell(Counter::Answered.offset(), self.counts.answered);
+                own.export_counter(Counter::Answered.offset(), self.counts.answered);
             }
             outcome => self.ended_badly(own, outcome),
         }
@@ -157,23 +157,23 @@ impl CallCounters {
             (Counter::Late, counts.late),
             (Counter::Dropped, counts.dropped),
         ] {
-            own.tell(counter.offset(), value);
+            own.export_counter(counter.offset(), value);
         }
     }
 
-    /// A call ended before its request was sent.
+    /// Counts a call that ended before its request was sent.
     #[cold]
     pub fn unsent<O: OwnMemory>(&mut self, own: &O) {
         self.counts.unsent += 1;
-        own.tell(Counter::Unsent.offset(), self.counts.unsent);
+        own.export_counter(Counter::Unsent.offset(), self.counts.unsent);
     }
 
-    /// So many answers came to requests that were given up before.
+    /// Counts answers that arrived for abandoned requests.
     #[inline]
     pub fn dropped<O: OwnMemory>(&mut self, own: &O, answers: u64) {
         if answers > 0 {
             self.counts.dropped += answers;
-            own.tell(Counter::Dropped.offset(), self.counts.dropped);
+            own.export_counter(Counter::Dropped.offset(), self.counts.dropped);
         }
     }
 }
@@ -189,7 +189,7 @@ impl Stopwatch {
     fn start(&mut self, id: u64, made: u64, parks: u64, now: impl FnOnce() -> Instant) {
         let slept = parks != self.parks;
         self.parks = parks;
-        // One at a time: one more that is due waits for its turn.
+        // One at a time: another one that is due is postponed.
         if self.running.is_some() {
             return;
         }
@@ -198,13 +198,13 @@ impl Stopwatch {
         self.running =
             Some(Timed { id, began, weight: if slept || is_first { 1 } else { TIMED_ONE_IN } });
         if made >= self.due {
-            // xorshift64*, George Marsaglia. Sessions that begin together part at their clocks.
+            // xorshift64*, George Marsaglia. Sessions that start together diverge by their clocks.
             self.random ^= began.as_nanos().max(1) << 1 | 1;
             self.random ^= self.random >> 12;
             self.random ^= self.random << 25;
             self.random ^= self.random >> 27;
             let random = self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32;
-            // From 1 to 127: the step has 64 calls on average.
+            // From 1 to 127: the step is 64 calls on average.
             self.due = made + 1 + random % (2 * TIMED_ONE_IN - 1);
         }
     }
@@ -212,14 +212,14 @@ impl Stopwatch {
     #[cold]
     fn stop<O: OwnMemory>(&mut self, own: &O, outcome: Outcome, now: impl FnOnce() -> Instant) {
         let Some(timed) = self.running.take() else { return };
-        // How long a request was waited for that was given up says nothing of how long it took.
+        // The time spent waiting for an abandoned request says nothing about its latency.
         if matches!(outcome, Outcome::Late | Outcome::Unused | Outcome::Failed) {
             return;
         }
         let bucket = Latency::bucket(nanos(now().since(timed.began)));
         if let Some(calls) = self.latency.0.get_mut(bucket) {
             *calls += timed.weight;
-            own.tell(Latency::offset(bucket), *calls);
+            own.export_counter(Latency::offset(bucket), *calls);
         }
     }
 }

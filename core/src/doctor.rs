@@ -1,4 +1,4 @@
-//! What a look at a machine finds: checks of what a transport needs there, made by the transport.
+//! The results of the doctor: checks, made by the transport, of what the transport needs on this machine.
 
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
@@ -7,47 +7,47 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::error::Error;
 
-/// One thing that was tried.
+/// One check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Check {
-    /// What it belongs to, such as `peers`.
+    /// The group of the check, such as `peers`.
     pub group: &'static str,
-    /// What was tried, unique among all.
+    /// What was checked; unique among all.
     pub name: &'static str,
     /// Whether nothing works without it.
     pub required: bool,
-    /// How it went.
+    /// The outcome.
     pub outcome: Outcome,
-    /// What was found, or why it failed, for an operator.
+    /// What was found, or why it failed, for the operator.
     pub detail: String,
     /// What to do about it.
-    pub remedy: Option<String>,
+    pub hint: Option<String>,
 }
 
-/// How a check went.
+/// The outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// It works.
     Ok,
-    /// It works, less well than it could.
+    /// It works, but worse than it could.
     Limited,
-    /// It does not work, or is not there.
+    /// It does not work, or is missing.
     Missing,
 }
 
-/// What trying something found.
+/// The finding of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     outcome: Outcome,
     detail: String,
-    remedy: Option<String>,
+    hint: Option<String>,
 }
 
-/// What trying something found, or why it could not be tried to the end.
+/// The finding of a check, or why the check could not be completed.
 pub type Tried = Result<Finding, Box<dyn Error>>;
 
-/// Checks of one group, in the order in which they were made.
+/// Checks of one group, in the order in which they ran.
 #[derive(Debug)]
 pub struct Group {
     name: &'static str,
@@ -55,14 +55,14 @@ pub struct Group {
 }
 
 impl Check {
-    /// Whether nothing works here for the lack of this.
+    /// Returns whether this makes everything fail.
     pub fn is_fatal(&self) -> bool {
         self.required && self.outcome == Outcome::Missing
     }
 }
 
 impl Outcome {
-    /// In a word, as it is printed.
+    /// Returns the word that is printed.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -73,54 +73,54 @@ impl Outcome {
 }
 
 impl Finding {
-    /// It works.
+    /// Creates the finding that it works.
     pub fn ok(detail: impl Into<String>) -> Self {
-        Self { outcome: Outcome::Ok, detail: detail.into(), remedy: None }
+        Self { outcome: Outcome::Ok, detail: detail.into(), hint: None }
     }
 
-    /// It works less well than it could, with what to do about it.
-    pub fn limited(detail: impl Into<String>, remedy: impl Into<String>) -> Self {
-        let remedy = Some(remedy.into());
-        Self { outcome: Outcome::Limited, detail: detail.into(), remedy }
+    /// Creates the finding that it works worse than it could, with what to do about it.
+    pub fn limited(detail: impl Into<String>, hint: impl Into<String>) -> Self {
+        let hint = Some(hint.into());
+        Self { outcome: Outcome::Limited, detail: detail.into(), hint }
     }
 
-    /// It is not there.
+    /// Creates the finding that it is missing.
     pub fn missing(detail: impl Into<String>) -> Self {
-        Self { outcome: Outcome::Missing, detail: detail.into(), remedy: None }
+        Self { outcome: Outcome::Missing, detail: detail.into(), hint: None }
     }
 }
 
 impl Group {
-    /// A group without checks.
+    /// Creates a group without checks.
     pub fn new(name: &'static str) -> Self {
         Self { name, checks: Vec::new() }
     }
 
-    /// Adds what nothing works without. `remedy` is what to do when it is missing.
-    pub fn required(&mut self, name: &'static str, remedy: &str, tried: Tried) {
-        self.add(name, true, remedy, tried);
+    /// Adds a check of something required. `hint` says what to do when it is missing.
+    pub fn required(&mut self, name: &'static str, hint: &str, tried: Tried) {
+        self.add(name, true, hint, tried);
     }
 
-    /// Adds what is used where it is there, or limits that bite.
-    pub fn optional(&mut self, name: &'static str, remedy: &str, tried: Tried) {
-        self.add(name, false, remedy, tried);
+    /// Adds a check of something optional, or of a limit.
+    pub fn optional(&mut self, name: &'static str, hint: &str, tried: Tried) {
+        self.add(name, false, hint, tried);
     }
 
-    /// All of them.
+    /// Returns all checks.
     pub fn into_checks(self) -> Vec<Check> {
         self.checks
     }
 
-    fn add(&mut self, name: &'static str, required: bool, remedy: &str, tried: Tried) {
+    fn add(&mut self, name: &'static str, required: bool, hint: &str, tried: Tried) {
         let tried = tried.unwrap_or_else(|error| Finding::missing(in_one_line(&*error)));
-        let Finding { outcome, detail, remedy: own } = tried;
-        let general = || (outcome == Outcome::Missing).then(|| remedy.to_owned());
-        let remedy = own.or_else(general).filter(|remedy| !remedy.is_empty());
-        self.checks.push(Check { group: self.name, name, required, outcome, detail, remedy });
+        let Finding { outcome, detail, hint: own } = tried;
+        let general = || (outcome == Outcome::Missing).then(|| hint.to_owned());
+        let hint = own.or_else(general).filter(|hint| !hint.is_empty());
+        self.checks.push(Check { group: self.name, name, required, outcome, detail, hint });
     }
 }
 
-/// An error and what is behind it.
+/// Formats an error and its sources.
 fn in_one_line(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -147,7 +147,7 @@ mod tests {
         group.optional("c", "install c", Ok(Finding::limited("c is old", "upgrade c")));
         group.optional("d", "", Ok(Finding::missing("no d")));
         let checks = group.into_checks();
-        let told = checks.iter().map(|check| (check.outcome, check.remedy.as_deref()));
+        let told = checks.iter().map(|check| (check.outcome, check.hint.as_deref()));
         let expected = [
             (Outcome::Missing, Some("install a")),
             (Outcome::Ok, None),

@@ -3,13 +3,13 @@ use core::fmt;
 /// Whether the handler may have run when a call failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Executed {
-    /// The request never reached a handler and never will: it is safe to send it again.
+    /// The request never reached a handler and never will: resending it is safe.
     No,
-    /// The request may have reached a handler: send it again only if the service is idempotent.
+    /// The request may have reached a handler: resend it only if the service is idempotent.
     Maybe,
 }
 
-/// Who has to act for a failure to go away.
+/// Who has to act to fix a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
     /// The caller: its request, its configuration or its deadline.
@@ -18,25 +18,24 @@ pub enum Fault {
     Peer,
     /// This machine: a limit, a missing kernel feature, a full disk.
     System,
-    /// Nobody: the service is not there now, or the caller cancelled.
+    /// Nobody: the service is absent now, or the caller cancelled.
     Nobody,
 }
 
-/// What kind of failure it was, with the same numbers in every language binding.
+/// The kind of failure, with the same numbers in every language binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[repr(u16)]
 pub enum ErrorKind {
-    /// No provider of the service is there.
+    /// No provider of the service listens.
     Absent = 1,
     /// The provider refused this client.
     Refused = 2,
     /// The two ends have no protocol version in common.
     Incompatible = 3,
-    /// The message is larger than a limit.
+    /// The message exceeds a limit.
     TooLarge = 4,
-    /// The lane is full and the caller did not want to wait; or the provider's endpoint is, of clients that wait to be
-    /// accepted.
+    /// The lane is full and the caller did not want to wait; or the backlog of the provider's endpoint is full.
     WouldBlock = 5,
     /// The deadline passed.
     Deadline = 6,
@@ -44,29 +43,29 @@ pub enum ErrorKind {
     Cancelled = 7,
     /// The peer's process ended or its session closed.
     PeerGone = 8,
-    /// The peer wrote what an honest peer cannot write; the session is poisoned.
+    /// The peer violated the protocol; the session is poisoned.
     PeerLied = 9,
     /// The service's handler answered with an error.
     Handler = 10,
     /// A message could not be decoded.
     Malformed = 11,
-    /// The operating system refused something.
+    /// A system call failed, or a resource is missing.
     System = 12,
     /// The server is stopping.
     Stopping = 13,
-    /// The peer closed the session: this end took nothing for too long of what was written for it.
+    /// The peer closed the session because this end took nothing from its lane for too long.
     Unread = 14,
-    /// It belongs to the process that this one was forked from: open another one after the fork.
+    /// The object belongs to the process that this one was forked from: open a new one after the fork.
     Forked = 15,
 }
 
 impl ErrorKind {
-    /// The number that the C and Go bindings use.
+    /// Returns the number that the C and Go bindings use.
     pub const fn code(self) -> u16 {
         self as u16
     }
 
-    /// Who has to act.
+    /// Returns who has to act.
     pub const fn fault(self) -> Fault {
         match self {
             Self::Refused
@@ -86,12 +85,12 @@ impl ErrorKind {
     }
 }
 
-/// What the peer did that an honest peer cannot do. The session that meets one is poisoned: it is
-/// never used again, and the process and its other sessions go on.
+/// A protocol violation by the peer. It poisons the session, which is then never used again; the process and its
+/// other sessions continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PeerFault {
-    /// `tail` went back.
+    /// `tail` went backwards.
     #[error("the peer's tail went back from {seen} to {now}")]
     TailWentBack {
         /// The value seen before.
@@ -99,7 +98,7 @@ pub enum PeerFault {
         /// The value seen now.
         now: u64,
     },
-    /// `tail` is further from `head` than the lane is large.
+    /// `tail` is further from `head` than the lane's size.
     #[error("the peer's tail {tail} is more than its lane of {size} bytes past position {head}")]
     TailTooFar {
         /// The reader's position.
@@ -109,7 +108,7 @@ pub enum PeerFault {
         /// The lane's size in bytes.
         size: u64,
     },
-    /// `head` went back.
+    /// `head` went backwards.
     #[error("the peer's head went back from {seen} to {now}")]
     HeadWentBack {
         /// The value seen before.
@@ -122,7 +121,7 @@ pub enum PeerFault {
     HeadTooFar {
         /// The head seen.
         head: u64,
-        /// What this side published.
+        /// The bytes that this side published.
         published: u64,
     },
     /// A position is not a multiple of the record alignment.
@@ -131,14 +130,14 @@ pub enum PeerFault {
         /// The position.
         at: u64,
     },
-    /// A record is longer than what was published, or than the room to the lane's end.
+    /// A record is longer than the published bytes, or than the room to the lane's end.
     #[error("the record at {at} claims {len} bytes where {room} are there")]
     RecordTooLong {
         /// The record's position.
         at: u64,
         /// The payload's length that the header claims.
         len: u32,
-        /// What there is, header included.
+        /// The bytes available, including the header.
         room: u64,
     },
     /// A record's kind is not one of this protocol version.
@@ -149,7 +148,7 @@ pub enum PeerFault {
         /// The kind found.
         kind: u8,
     },
-    /// A record of a kind that this side never receives in its role, or not now.
+    /// A record of a kind that this side does not accept in its role, or not now.
     #[error("the record at {at} of kind {kind} has no place here")]
     Unexpected {
         /// The record's position.
@@ -165,13 +164,13 @@ pub enum PeerFault {
         /// The flags found.
         flags: u8,
     },
-    /// A response answers nothing that was asked, or answers it twice.
+    /// A response has no request in flight, or is the second one to a request.
     #[error("a response answers the request {id}, which is not in flight")]
     UnknownId {
         /// The id found.
         id: u64,
     },
-    /// A request uses an id that is still in flight or went back.
+    /// A request's id is not above the last one.
     #[error("the request id {id} is not above the last one, {last}")]
     ReusedId {
         /// The id found.
@@ -179,7 +178,7 @@ pub enum PeerFault {
         /// The last id accepted.
         last: u64,
     },
-    /// A message is longer than this side said that it takes.
+    /// A message exceeds the limit that this side declared.
     #[error("the message at {at} has {len} bytes, above the limit of {limit}")]
     MessageTooLong {
         /// Its record's position.
@@ -189,32 +188,32 @@ pub enum PeerFault {
         /// The limit that this side declared, in bytes.
         limit: u64,
     },
-    /// A switch record that no honest peer writes.
+    /// A Switch record that is invalid here.
     #[error("the switch record at {at} (epoch {}, {} bytes) has no place here: {why}", *id & 0xffff_ffff, *id >> 32)]
     Switch {
         /// The record's position.
         at: u64,
-        /// The epoch as it stands on the wire.
+        /// The epoch in its wire encoding.
         id: u64,
-        /// What was wrong.
+        /// What is invalid.
         why: &'static str,
     },
-    /// The memory that a message on the control socket brought is not as it should be.
+    /// The memory that a message on the control socket brought is invalid.
     #[error("the peer passed memory for {what} that is not as it should be: {why}")]
     Memory {
-        /// What it was for.
+        /// The purpose of the memory.
         what: &'static str,
-        /// What was wrong.
+        /// What is invalid.
         why: &'static str,
     },
-    /// A message on the control socket that has no place now.
+    /// A message on the control socket that is not allowed now.
     #[error("a control message of {len} bytes with {fds} descriptors has no place here: {why}")]
     Control {
         /// Its length in bytes.
         len: usize,
         /// How many descriptors came with it.
         fds: usize,
-        /// What was wrong.
+        /// What is invalid.
         why: &'static str,
     },
 }

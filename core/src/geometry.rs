@@ -1,25 +1,25 @@
 use crate::wire::{ALIGN, HEADER, SWITCH_RESERVE};
 
-/// The size of a lane, and what follows from it. Cannot hold an invalid size.
+/// The size of a lane, and the values derived from it. Cannot hold an invalid size.
 ///
-/// A size is a power of two from [`Geometry::MIN`] to [`Geometry::MAX`] bytes. Records are padded to
-/// [`ALIGN`] bytes and never wrap, so that the largest record that fits an empty lane at
-/// *every* position is half of it less the room kept free for one switch record.
+/// A size is a power of two from [`Geometry::MIN`] to [`Geometry::MAX`] bytes. Records are padded to [`ALIGN`] bytes
+/// and never wrap. So the largest record that fits an empty lane at *every* position is half of it less the room kept
+/// free for one Switch record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Geometry {
     size: u32,
 }
 
-/// Why a size is not a lane's.
+/// Why a size is not valid for a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a lane has a power of two from 4096 to 1073741824 bytes, not {size}")]
 pub struct GeometryError {
-    /// The size that was asked for, in bytes.
+    /// The requested size in bytes.
     pub size: u64,
 }
 
 impl Geometry {
-    /// The smallest lane between processes: one page of x86-64, 4 KiB. Loom walks through smaller ones.
+    /// The smallest lane between processes: one page of x86-64, 4 KiB. Loom explores smaller ones.
     pub const MIN: u32 = if cfg!(loom) { 128 } else { 4 << 10 };
     /// The largest lane: 1 GiB.
     pub const MAX: u32 = 1 << 30;
@@ -27,7 +27,7 @@ impl Geometry {
     pub const SMALLEST: Self = Self { size: Self::MIN };
     /// A lane of [`Geometry::MAX`] bytes.
     pub const LARGEST: Self = Self { size: Self::MAX };
-    /// What a process maps from its peer at most, unless it says otherwise: 64 MiB.
+    /// The default limit of what a process maps from its peer: 64 MiB.
     pub const LARGE: Self = Self { size: 64 << 20 };
     /// A new session's lane: 16 KiB.
     pub const DEFAULT: Self = Self { size: 16 << 10 };
@@ -35,7 +35,7 @@ impl Geometry {
     /// Checks a size in bytes.
     ///
     /// # Errors
-    /// [`GeometryError`] when it is no power of two, or out of range.
+    /// [`GeometryError`] when it is not a power of two, or out of range.
     pub const fn new(size: u64) -> Result<Self, GeometryError> {
         if size < Self::MIN as u64 || size > Self::MAX as u64 || !size.is_power_of_two() {
             return Err(GeometryError { size });
@@ -44,14 +44,14 @@ impl Geometry {
         Ok(Self { size: size as u32 })
     }
 
-    /// A lane small enough for loom to walk through: 128 bytes hold three records of 32.
+    /// A lane small enough for loom to explore: 128 bytes hold three records of 32.
     #[cfg(any(loom, test))]
     pub const fn tiny(size: u32) -> Self {
         assert!(size.is_power_of_two() && size >= 128);
         Self { size }
     }
 
-    /// The smallest lane whose records may carry `payload` bytes; `None` past [`Geometry::MAX`].
+    /// Returns the smallest lane whose records can carry `payload` bytes; `None` above [`Geometry::MAX`].
     pub fn for_payload(payload: usize) -> Option<Self> {
         let payload = u64::try_from(payload).ok()?.checked_next_multiple_of(ALIGN as u64)?;
         let record = payload.checked_add(HEADER as u64)?;
@@ -60,30 +60,30 @@ impl Geometry {
         Self::new(size.max(u64::from(Self::MIN))).ok()
     }
 
-    /// Twice this size, at most [`Geometry::MAX`].
+    /// Returns twice this size, at most [`Geometry::MAX`].
     #[must_use]
     pub const fn doubled(self) -> Self {
         if self.size >= Self::MAX { self } else { Self { size: self.size * 2 } }
     }
 
-    /// The size in bytes.
+    /// Returns the size in bytes.
     pub const fn size(self) -> u64 {
         self.size as u64
     }
 
-    /// The largest payload that a record in this lane may carry, in bytes.
+    /// Returns the largest payload of a record in this lane, in bytes.
     #[allow(clippy::cast_possible_truncation, reason = "the reserve is 32")]
     pub const fn max_payload(self) -> usize {
         self.size as usize / 2 - SWITCH_RESERVE as usize - HEADER
     }
 
-    /// Where position `position` lies in the lane, in bytes from its start.
+    /// Returns the offset of `position` in the lane, in bytes.
     #[allow(clippy::cast_possible_truncation, reason = "below the size, which is at most 1 GiB")]
     pub(crate) const fn offset(self, position: u64) -> usize {
         (position & (self.size as u64 - 1)) as usize
     }
 
-    /// Bytes from `position` to the lane's end.
+    /// Returns the bytes from `position` to the lane's end.
     pub(crate) const fn room_to_end(self, position: u64) -> u64 {
         self.size as u64 - self.offset(position) as u64
     }

@@ -1,9 +1,9 @@
 //! The pure core of Bellwire.
 //!
-//! Nothing here does I/O, reads a clock, starts a thread or makes a system call. Machines take events
-//! and the time as arguments and return what to do next; memory is reached through two traits
-//! ([`OwnMemory`], [`PeerMemory`]) that a transport implements. The same code runs over sealed memfds,
-//! over Windows sections, in the simulator (feature `sim`) and under loom.
+//! Nothing here does I/O, reads a clock, starts a thread or makes a system call. State machines take events and the
+//! time as arguments and return what to do next. They reach memory through two traits ([`OwnMemory`], [`PeerMemory`])
+//! that a transport implements. The same code runs over sealed memfds, over Windows sections, in the simulator
+//! (feature `sim`) and under loom.
 //!
 //! ```text
 //! wire, geometry → memory → lane → call, serve, handshake → port, resize, control, drive
@@ -13,16 +13,16 @@
 //! | --- | --- |
 //! | [`wire`] | every byte that crosses between processes |
 //! | [`batch`] | many items in one message |
-//! | [`lane`] | records, back-pressure, the parking protocol |
+//! | [`lane`] | records, backpressure, the parking protocol |
 //! | [`resize`] | how a lane changes its size |
-//! | [`control`], [`mailbox`] | what is on the control socket meanwhile, and what becomes of it |
-//! | [`call`], [`serve`] | which requests are in flight, on either end |
-//! | [`counters`] | what became of them, counted and in part timed |
-//! | [`handshake`] | how a session begins |
+//! | [`control`], [`mailbox`] | messages on the control socket, and the memory that records refer to |
+//! | [`call`], [`serve`] | requests in flight, at either end |
+//! | [`counters`] | counts and latencies of requests |
+//! | [`handshake`] | how a session opens |
 //! | [`sample`] | which messages are stamped for a tracer |
-//! | [`port`] | what a transport has to offer |
+//! | [`port`] | what a transport provides |
 //! | [`drive`] | the only loops that block, over any port |
-//! | [`doctor`] | what a look at a machine finds |
+//! | [`doctor`] | what the doctor reports about a machine |
 #![cfg_attr(not(any(loom, test, feature = "sim")), no_std)]
 
 extern crate alloc;
@@ -49,9 +49,9 @@ pub mod serve;
 #[cfg(feature = "sim")]
 pub mod sim;
 mod spin;
+mod stall;
 pub mod sync;
 mod time;
-mod unread;
 pub mod wire;
 
 pub use backend::{Backend, InUse};
@@ -62,6 +62,6 @@ pub use limits::{Limit, Limits, Whose};
 pub use memory::{OwnMemory, PeerMemory, Word};
 pub use name::{NameError, ServiceName};
 pub use port::{Bell, Park, Port, Woken};
-pub use spin::{Looks, Spin, SpinPolicy};
+pub use spin::{Spin, SpinCounter, SpinPolicy};
+pub use stall::{Left, StallDetector};
 pub use time::{Deadline, Instant, sliced};
-pub use unread::{Left, Unread};

@@ -1,18 +1,18 @@
 use crate::Geometry;
 use crate::wire::PAGE_SIZE;
 
-/// How much one end puts up with in a session. Both ends declare theirs in the handshake, and both keep to
-/// the smaller of the two.
+/// The limits of one end for a session. Both ends declare theirs in the handshake, and both keep to the smaller of
+/// the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The longest message, sent or received, in bytes. Default: 64 MiB.
     pub max_message: u64,
-    /// The largest lane. Default: 64 MiB, which carries messages of up to half of it less 48 bytes; longer ones
-    /// travel as memfds of their own.
+    /// The largest lane. Default: 64 MiB, which carries messages of up to half of it less 48 bytes; longer ones are
+    /// attached.
     pub max_lane: Geometry,
-    /// The shared memory that one end may have in use for a session, in bytes: its page, its lane in all epochs
-    /// that the other end has not left yet, and messages in memfds of their own that were not taken yet. What the
-    /// other end took and keeps does not count. Default: 256 MiB.
+    /// The most shared memory that one end may have in use for a session, in bytes: its page, its lane in all epochs
+    /// that the other end has not left yet, and attachments that were not taken yet. What the other end took and
+    /// keeps does not count. Default: 256 MiB.
     pub max_shared_bytes_per_session: u64,
 }
 
@@ -25,7 +25,7 @@ pub enum Whose {
     Peer,
 }
 
-/// A limit in bytes, and whose it is.
+/// A limit in bytes, and which end set it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     /// In bytes.
@@ -35,14 +35,14 @@ pub struct Limit {
 }
 
 impl Limits {
-    /// The limits that the handshake refuses to go below: one page, one small lane.
+    /// The minimum of the limits in the handshake: one page, one small lane.
     pub const MIN_SHARED: u64 = 2 * Geometry::MIN as u64;
 
-    /// The lane that the other end may open with when it would like this one.
+    /// Returns the lane with which the other end may open when it requests this one.
     pub fn opening(&self, lane: Geometry) -> Geometry {
         let room = self.max_shared_bytes_per_session.saturating_sub(PAGE_SIZE as u64);
         let most = Geometry::new(1 << room.checked_ilog2().unwrap_or(0).min(30));
-        // Not less than a page is left for it: the handshake has refused that.
+        // At least a page remains for it: the handshake has refused less.
         lane.min(self.max_lane).min(most.unwrap_or(Geometry::SMALLEST))
     }
 }
@@ -58,7 +58,7 @@ impl Default for Limits {
 }
 
 impl Limit {
-    /// The smaller of the two ends' limits.
+    /// Returns the smaller of the two ends' limits.
     pub fn smaller(own: u64, peer: u64) -> Self {
         if own <= peer {
             Self { bytes: own, whose: Whose::Own }

@@ -1,4 +1,4 @@
-//! What a peer passes over the control socket while the session goes on: descriptors, for records that refer to them.
+//! The memory that a peer passed over the control socket during the session, for records that refer to it.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -7,36 +7,36 @@ use crate::lane::{Epoch, MOST_ATTACHED, MOST_OUTSTANDING};
 use crate::wire::{Attachment, Message, PAGE_SIZE};
 use crate::{Limits, PeerFault};
 
-/// More than a control socket holds: it is full with some 300 messages.
+/// More than a control socket holds: about 300 messages fill it.
 const MOST_GIVEN_UP: usize = 1024;
-/// Descriptors that are worth taking in before a record asks for them.
+/// The descriptors that may be received before a record asks for them.
 const CROWD: usize = 8;
 
-/// Descriptors that were received and that no record has asked for yet, of a transport's type `F`.
+/// Descriptors that were received and for which no record has asked yet, of a transport's type `F`.
 ///
 /// It holds at most [`MOST_OUTSTANDING`] lanes and [`MOST_ATTACHED`] attachments, and no more shared memory than the
-/// limit: an honest peer passes no more.
+/// limit. A peer that passes more violates the protocol.
 #[derive(Debug)]
 pub struct Mailbox<F> {
     limits: Limits,
     lanes: VecDeque<(Epoch, F)>,
     attachments: VecDeque<(Attachment, F)>,
-    /// Messages whose memory was given up before it was taken in.
+    /// Messages whose memory was given up before it was received.
     given_up: VecDeque<u64>,
     unwanted: Vec<F>,
 }
 
-/// A message that no honest peer sends, and the descriptors that came with it.
+/// A message that violates the protocol, and the descriptors that came with it.
 #[derive(Debug)]
 pub struct Rejected<F> {
-    /// What was wrong: the session is poisoned.
+    /// The violation: the session is poisoned.
     pub fault: PeerFault,
-    /// To be closed where closing may block.
+    /// Descriptors to close where closing may block.
     pub descriptors: Vec<F>,
 }
 
 impl<F> Mailbox<F> {
-    /// Empty, for a peer that was told these limits.
+    /// Creates an empty mailbox for a peer that knows these limits.
     pub fn new(limits: Limits) -> Self {
         Self {
             limits,
@@ -47,10 +47,10 @@ impl<F> Mailbox<F> {
         }
     }
 
-    /// Takes a message in that came with these descriptors. A ring is only a ring.
+    /// Stores a message that came with these descriptors; ignores a ring.
     ///
     /// # Errors
-    /// [`Rejected`]: no honest peer sends it now.
+    /// [`Rejected`]: the message violates the protocol now.
     pub fn take_in(&mut self, bytes: &[u8], mut descriptors: Vec<F>) -> Result<(), Rejected<F>> {
         let fault = |why| PeerFault::Control { len: bytes.len(), fds: descriptors.len(), why };
         let Ok(message) = Message::parse(bytes, descriptors.len()) else {
@@ -100,7 +100,7 @@ impl<F> Mailbox<F> {
         Ok(())
     }
 
-    /// Whether `bytes` more are above what a peer may have on its way.
+    /// Returns whether `bytes` more would exceed what a peer may have outstanding.
     fn exceeds(&self, bytes: u64) -> bool {
         let lanes = self.lanes.iter().map(|(epoch, _)| epoch.size.size());
         let attachments = self.attachments.iter().map(|(attachment, _)| pages(attachment));
@@ -108,20 +108,20 @@ impl<F> Mailbox<F> {
         held > self.limits.max_shared_bytes_per_session
     }
 
-    /// Whether the memory of a lane's next epoch is there.
+    /// Returns whether the memory of a lane's next epoch has arrived.
     pub fn has_lane(&self) -> bool {
         !self.lanes.is_empty()
     }
 
-    /// Whether a message's memory is there.
+    /// Returns whether the memory of an attachment has arrived.
     pub fn has_attachment(&self) -> bool {
         !self.attachments.is_empty()
     }
 
-    /// The memory that was passed for `epoch`: lanes come in their order. `None` when nothing was passed.
+    /// Takes the memory that was passed for `epoch`; lanes arrive in order. Returns `None` when none has arrived.
     ///
     /// # Errors
-    /// [`PeerFault::Memory`] when the first one is that of another epoch, which stays.
+    /// [`PeerFault::Memory`] when the first one is for another epoch; it stays.
     pub fn lane(&mut self, epoch: Epoch) -> Result<Option<F>, PeerFault> {
         match self.lanes.front() {
             Some((next, _)) if *next != epoch => {
@@ -132,16 +132,16 @@ impl<F> Mailbox<F> {
         }
     }
 
-    /// Puts the memory of an epoch back that could not be mapped for lack of something.
+    /// Returns the memory of an epoch that could not be mapped because of a shortage.
     pub fn put_back(&mut self, epoch: Epoch, fd: F) {
         self.lanes.push_front((epoch, fd));
     }
 
-    /// The memory of the message `id`: attachments come in the order of their records. `None` when nothing was
-    /// passed.
+    /// Takes the memory of the message `id`; attachments arrive in the order of their records. Returns `None` when
+    /// none has arrived.
     ///
     /// # Errors
-    /// [`PeerFault::Memory`] when the first one is that of another message, which stays.
+    /// [`PeerFault::Memory`] when the first one is for another message; it stays.
     pub fn attachment(&mut self, id: u64) -> Result<Option<(Attachment, F)>, PeerFault> {
         match self.attachments.front() {
             Some((next, _)) if next.id != id => {
@@ -152,10 +152,10 @@ impl<F> Mailbox<F> {
         }
     }
 
-    /// Notes that nobody will ask for the memory of the message `id`, which was passed and not taken in yet.
+    /// Marks the memory of the message `id` as unwanted before it was received.
     ///
     /// # Errors
-    /// [`PeerFault::Memory`] when so many were given up that no control socket holds their memory.
+    /// [`PeerFault::Memory`] when more were given up than a control socket holds.
     pub fn give_up(&mut self, id: u64) -> Result<(), PeerFault> {
         if self.given_up.len() >= MOST_GIVEN_UP {
             return Err(PeerFault::Memory {
@@ -167,24 +167,24 @@ impl<F> Mailbox<F> {
         Ok(())
     }
 
-    /// Whether so many descriptors wait for their records that no more should be taken in before one asks.
+    /// Returns whether so many descriptors are pending that no more should be received before a record asks for one.
     pub fn is_crowded(&self) -> bool {
         self.lanes.len() + self.attachments.len() >= CROWD
     }
 
-    /// Memory that was given up and has come since, to be closed where closing may block.
+    /// Takes unwanted memory that has arrived, to close where closing may block.
     pub fn unwanted(&mut self) -> Vec<F> {
         core::mem::take(&mut self.unwanted)
     }
 
-    /// Everything, to be closed where closing may block.
+    /// Takes everything, to close where closing may block.
     pub fn drain(&mut self) -> Vec<F> {
         let lanes = self.lanes.drain(..).map(|(_, fd)| fd).chain(self.unwanted.drain(..));
         lanes.chain(self.attachments.drain(..).map(|(_, fd)| fd)).collect()
     }
 }
 
-/// The memory of a message, in whole pages.
+/// Returns the memory of a message in whole pages.
 fn pages(attachment: &Attachment) -> u64 {
     attachment.len.checked_next_multiple_of(PAGE_SIZE as u64).unwrap_or(u64::MAX)
 }

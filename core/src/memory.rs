@@ -3,8 +3,8 @@ use crate::wire::SessionState;
 
 /// The words of a page. The value is the word's offset in bytes; `docs/wire.md` is the reference.
 ///
-/// Each word that a peer may park on, or polls, has 128 bytes to itself: two cache lines, since the
-/// adjacent-line prefetcher of x86 pulls them in pairs.
+/// Each word that a peer may park on or poll has 128 bytes to itself: two cache lines, because the adjacent-line
+/// prefetcher of x86 fetches pairs of lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Word {
@@ -18,9 +18,9 @@ pub enum Word {
     WantSpace = 0x200,
     /// A [`SessionState`](crate::wire::SessionState).
     State = 0x280,
-    /// The doorbell that the owner wants to be rung by now: a [`Doorbell`](crate::wire::Doorbell).
+    /// The doorbell on which the owner wants to be rung now: a [`Doorbell`](crate::wire::Doorbell).
     Doorbell = 0x288,
-    /// When the owner last rang, in nanoseconds of the monotonic clock. A hint, for the spin policy.
+    /// When the owner last rang, in nanoseconds of the monotonic clock. A hint for the spin policy.
     RungAt = 0x300,
     /// How often the owner rang.
     Rings = 0x308,
@@ -29,13 +29,13 @@ pub enum Word {
 }
 
 impl Word {
-    /// The word's offset in its page, in bytes.
+    /// Returns the word's offset in its page, in bytes.
     pub const fn offset(self) -> usize {
         self as usize
     }
 }
 
-/// The memory that this side alone writes: its page and its lane.
+/// The memory that only this side writes: its page and its lane.
 ///
 /// # Contract
 /// `store` writes the word in one piece with at least the ordering given. `write` copies all of `bytes`
@@ -48,22 +48,22 @@ pub trait OwnMemory {
     /// Copies `bytes` into the own lane at `offset`. The caller has checked that they fit.
     fn write(&self, offset: usize, bytes: &[u8]);
 
-    /// Stores entry `slot` of the [table of samples](crate::wire::SAMPLES_AT) in the own page, each word in one piece. May
-    /// do nothing where there are no probes.
+    /// Stores entry `slot` of the [table of samples](crate::wire::SAMPLES_AT) in the own page, each word in one
+    /// piece. May do nothing where there are no probes.
     fn stamp(&self, slot: usize, entry: [u64; 4]) {
         let _ = (slot, entry);
     }
 
-    /// Notes a value at `offset` in the own page, in one piece, for observers: a [`Counter`](crate::wire::Counter) or a
-    /// bucket of [`Latency`](crate::wire::Latency). Relaxed. May do nothing.
+    /// Stores a value at `offset` in the own page, in one piece, for observers: a [`Counter`](crate::wire::Counter)
+    /// or a bucket of [`Latency`](crate::wire::Latency). Relaxed. May do nothing.
     #[inline]
-    fn tell(&self, offset: usize, value: u64) {
+    fn export_counter(&self, offset: usize, value: u64) {
         let _ = (offset, value);
     }
 }
 
-/// The memory that the peer writes: its page and its lane. Every load from it goes through here, so a
-/// test or a fuzzer can supply each value, and none of them is believed.
+/// The memory that the peer writes: its page and its lane. Every load from it goes through this trait, so that a test
+/// or a fuzzer can supply each value. No value is trusted.
 ///
 /// # Contract
 /// `load` reads the word in one piece with at least the ordering given. `read` copies `into.len()` bytes
@@ -72,31 +72,31 @@ pub trait PeerMemory {
     /// Loads a word of the peer's page.
     fn load(&self, word: Word, order: Ordering) -> u64;
 
-    /// Copies bytes of the peer's lane at `offset` out. The caller has checked that they are inside it.
+    /// Copies bytes of the peer's lane at `offset`. The caller has checked that they are inside it.
     fn read(&self, offset: usize, into: &mut [u8]);
 
-    /// Whether the peer says that it has closed the session. Acquire: what it published before is then visible.
+    /// Returns whether the peer's page reports the session closed. Acquire: what it published before is then visible.
     fn says_closed(&self) -> bool {
         // mutant: equivalent because whoever acts on it loads the tail again, by Acquire, before it reads anything
         let state = SessionState::parse(self.load(Word::State, Ordering::Acquire));
         matches!(state, Some((SessionState::Closed, _)))
     }
 
-    /// Entry `slot` of the table of samples in the peer's page, each word loaded in one piece; the words may belong to
-    /// several entries. Zeroes where there are no probes.
+    /// Loads entry `slot` of the table of samples in the peer's page, each word in one piece; the words may belong to
+    /// different entries. Zeroes where there are no probes.
     fn stamped(&self, slot: usize) -> [u64; 4] {
         let _ = slot;
         [0; 4]
     }
 
-    /// The first word of [`PeerMemory::stamped`]: where the message ends that the entry tells of.
+    /// Loads the first word of [`PeerMemory::stamped`]: the end position of the message that the entry describes.
     #[inline]
     fn stamped_end(&self, slot: usize) -> u64 {
         let [end, ..] = self.stamped(slot);
         end
     }
 
-    /// A hint that the peer's lane will be read at `offset` at once; inside the lane. May do nothing.
+    /// Hints that the peer's lane will be read at `offset`, inside the lane, immediately. May do nothing.
     #[inline]
     fn will_read(&self, offset: usize) {
         let _ = offset;

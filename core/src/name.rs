@@ -3,10 +3,10 @@ use core::str::FromStr;
 
 /// The name of a service: 1 to 63 bytes of `a-z`, `0-9` and `-`, starting with a letter or digit.
 ///
-/// It is a file name (`{run_dir}/{name}.sock`) and stands in pages and boards, so nothing else is let in.
+/// It is a file name (`{run_dir}/{name}.sock`) and is stored in pages and boards, so nothing else is allowed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServiceName {
-    // Zeroes behind the name, and before its length: names are ordered as texts are.
+    // Zeroes after the name, before its length: names sort like text.
     bytes: [u8; Self::MAX],
     len: u8,
 }
@@ -15,7 +15,7 @@ pub struct ServiceName {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
-    /// It has no characters.
+    /// It is empty.
     #[error("a service name cannot be empty")]
     Empty,
     /// It is longer than [`ServiceName::MAX`] bytes.
@@ -39,7 +39,7 @@ impl ServiceName {
     /// Parses a name.
     ///
     /// # Errors
-    /// [`NameError`] says which rule the text breaks.
+    /// [`NameError`] with the rule that the text breaks.
     pub fn parse(text: &[u8]) -> Result<Self, NameError> {
         if text.is_empty() {
             return Err(NameError::Empty);
@@ -58,7 +58,7 @@ impl ServiceName {
         Ok(Self { len, bytes })
     }
 
-    /// A name that stands in the source: an invalid one does not compile when this is evaluated as a constant.
+    /// Parses a name in the source code: in a constant, an invalid one does not compile.
     pub const fn constant(text: &'static str) -> Self {
         let text = text.as_bytes();
         assert!(!text.is_empty() && text.len() <= Self::MAX, "a service name has 1 to 63 bytes");
@@ -74,7 +74,7 @@ impl ServiceName {
         Self { len, bytes }
     }
 
-    /// Parses the zero-padded field that pages, boards and HELLO carry.
+    /// Parses the zero-padded field of pages, boards and HELLO.
     pub fn from_field(field: &[u8; 64]) -> Result<Self, NameError> {
         let len = field.iter().position(|b| *b == 0).unwrap_or(field.len());
         if let Some(at) = field.iter().skip(len).position(|b| *b != 0) {
@@ -83,7 +83,7 @@ impl ServiceName {
         Self::parse(field.get(..len).unwrap_or(field))
     }
 
-    /// The zero-padded field that pages, boards and HELLO carry.
+    /// Returns the zero-padded field of pages, boards and HELLO.
     pub fn to_field(self) -> [u8; 64] {
         let mut field = [0; 64];
         for (to, from) in field.iter_mut().zip(self.bytes) {
@@ -92,7 +92,7 @@ impl ServiceName {
         field
     }
 
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         let bytes = self.bytes.get(..usize::from(self.len)).unwrap_or(&[]);
         // Every byte was checked to be ASCII.

@@ -1,11 +1,11 @@
-//! What a transport has to offer to one end of a session.
+//! What a transport provides to one end of a session.
 
 use crate::lane::Epoch;
 use crate::resize::{FollowError, Shortage};
 use crate::sync::Ordering;
 use crate::{Instant, OwnMemory, PeerMemory, Word};
 
-/// The thing that an end of a session waits for.
+/// The event that an end waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Bell {
     /// The peer publishes: its `tail` moves.
@@ -15,7 +15,7 @@ pub enum Bell {
 }
 
 impl Bell {
-    /// Its number for a tracer.
+    /// Returns its number in traces.
     pub const fn number(self) -> u64 {
         match self {
             Self::Data => 1,
@@ -24,21 +24,21 @@ impl Bell {
     }
 }
 
-/// A wait that a machine asks for. The parking protocol has been armed; the waiter sleeps unless one of
-/// the words has moved on from the value given here (low 32 bits). It always waits for data, and for space
-/// too when its own lane is full: a peer that cannot answer because nobody reads would wait for ever.
+/// A wait that a state machine requests. The parking protocol is already armed; the waiter sleeps unless one of the
+/// words has moved from the value given here (low 32 bits). It always waits for data, and for space too when its own
+/// lane is full: otherwise two ends that both wait for room would wait for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Park {
-    /// The peer's `tail` when the machine looked last.
+    /// The peer's `tail` as last loaded.
     pub tail: u64,
-    /// The peer's `head` when the machine looked last, when it waits for space too.
+    /// The peer's `head` as last loaded, if the wait includes space.
     pub head: Option<u64>,
     /// When to give up; `None` for never.
     pub until: Option<Instant>,
 }
 
 impl Park {
-    /// Whether a word that it waits for has moved on. Acquire: what it announces is then visible.
+    /// Returns whether one of the words has moved. Acquire: what it announces is then visible.
     #[inline]
     pub fn has_moved(&self, peer: &impl PeerMemory) -> bool {
         // mutant: equivalent because whoever acts on it loads the word again, by Acquire, before it reads anything
@@ -50,18 +50,18 @@ impl Park {
 /// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Woken {
-    /// The doorbell rang, or the word had moved, or for no reason: look again.
+    /// The doorbell rang, a word had moved, or the wake-up was spurious: check again.
     Rung,
-    /// The time is over.
+    /// The deadline passed.
     Deadline,
-    /// Another thread of this process cancelled.
+    /// Another thread of this process cancelled the wait.
     Cancelled,
-    /// The peer's process ended or it closed the session.
+    /// The peer's process ended, or the peer closed the session.
     PeerGone,
 }
 
 impl Woken {
-    /// Its number for a tracer.
+    /// Returns its number in traces.
     pub const fn number(self) -> u64 {
         match self {
             Self::Rung => 1,
@@ -72,7 +72,7 @@ impl Woken {
     }
 }
 
-/// What a transport gives to one end of a session: memory, a clock and a doorbell.
+/// What a transport provides to one end of a session: memory, a clock and a doorbell.
 ///
 /// [`Drive`](crate::drive::Drive) is the only caller of [`Port::park`], the only call here that blocks.
 pub trait Port {
@@ -81,44 +81,44 @@ pub trait Port {
     /// The peer's memory.
     type Peer: PeerMemory;
 
-    /// This end's memory.
+    /// Returns this end's memory.
     fn own(&self) -> &Self::Own;
 
-    /// The peer's memory.
+    /// Returns the peer's memory.
     fn peer(&self) -> &Self::Peer;
 
-    /// The time now.
+    /// Returns the current time.
     fn now(&self) -> Instant;
 
-    /// Rings the peer, which waits for data (this end's `tail`) or space (this end's `head`), by the
-    /// doorbell that its page asks for. Never blocks.
+    /// Rings the peer, which waits for data (this end's `tail`) or space (this end's `head`), on the doorbell that
+    /// its page names. Never blocks.
     fn ring(&self, bell: Bell);
 
-    /// Sleeps as `park` says.
+    /// Sleeps as `park` describes.
     fn park(&mut self, park: Park) -> Woken;
 
-    /// Makes the memory of `epoch` of the own lane and passes it to the peer; [`Port::own`] stays as it is. Never
+    /// Creates the memory for `epoch` of the own lane and passes it to the peer; [`Port::own`] is unchanged. Never
     /// blocks on the peer.
     ///
     /// # Errors
     /// [`Shortage`]: nothing was passed.
     fn offer(&mut self, epoch: Epoch) -> Result<(), Shortage>;
 
-    /// Lets [`Port::own`] write the lane of `epoch`, which was offered last, and unmaps the one before at once: the
-    /// peer's map keeps what it has not read.
+    /// Makes [`Port::own`] write the lane of `epoch`, the last one offered, and unmaps the previous one immediately:
+    /// the peer's mapping keeps the records that it has not read.
     fn adopt(&mut self, epoch: Epoch);
 
-    /// Takes the memory that the peer passed for `epoch` of its lane, checks it, and lets [`Port::peer`] read there;
-    /// unmaps the one before. The peer passes it before it publishes the switch record: it is there.
+    /// Takes the memory that the peer passed for `epoch` of its lane, checks it, makes [`Port::peer`] read it, and
+    /// unmaps the previous one. The peer passes it before it publishes the Switch record, so it has arrived.
     ///
     /// # Errors
-    /// [`FollowError`]; after a shortage the memory is kept for another try.
+    /// [`FollowError`]; after a shortage, the memory is kept for a retry.
     fn follow(&mut self, epoch: Epoch) -> Result<(), FollowError>;
 
-    /// Lets another thread run that wants this processor, and returns at once if there is none.
-    fn give_way(&self) {}
+    /// Yields the processor to another runnable thread; returns immediately if there is none.
+    fn yield_now(&self) {}
 
-    /// Tells the processor that this end spins.
+    /// Hints to the processor that this thread spins.
     fn relax(&self) {
         core::hint::spin_loop();
     }

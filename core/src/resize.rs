@@ -1,4 +1,4 @@
-//! How a lane becomes larger or smaller while its session goes on.
+//! How a lane grows or shrinks during a session.
 //!
 //! ```text
 //! sender                                         receiver
@@ -11,9 +11,9 @@
 //!                     ◄───────── head ──────────   Lanes::follow; the old memory is unmapped
 //! ```
 //!
-//! The sender never waits for the receiver to follow: a message that needs a larger lane goes out at once. What
-//! bounds it is [`MOST_OUTSTANDING`](crate::lane::MOST_OUTSTANDING); one epoch more meets a full lane, and whoever
-//! waits for it is rung when the receiver follows.
+//! The sender never waits for the receiver to follow: it sends a message that needs a larger lane immediately. At
+//! most [`MOST_OUTSTANDING`](crate::lane::MOST_OUTSTANDING) epochs may be outstanding; one more counts as a full
+//! lane, and a sender that waits for it is rung when the receiver follows.
 
 use core::fmt;
 use core::time::Duration;
@@ -21,64 +21,64 @@ use core::time::Duration;
 use crate::lane::{Epoch, Lanes, PushError, Record};
 use crate::{Geometry, Instant, PeerFault, Port};
 
-/// What this system lacked.
+/// The resource that this system lacked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Resource {
     /// Open files of this process.
     Descriptors,
-    /// Memory: of the machine, of shared memory as a whole, or of a file's size.
+    /// Memory of the machine, shared memory as a whole, or the size limit of a file.
     Memory,
-    /// Maps or address space of this process.
+    /// Mappings or address space of this process.
     Maps,
-    /// Descriptors on their way to all peers of this user.
+    /// Descriptors of this user in flight to peers.
     InFlight,
     /// Room on the control socket: the peer does not read it.
     ControlSocket,
     /// Memory that the peers of one user may make this process hold.
     Quota,
-    /// Something else; the system's code tells.
+    /// Something else: see the system's error code.
     Other,
 }
 
-/// Memory could not be made, passed or mapped. This system is at fault; the session is usable.
+/// Memory could not be created, passed or mapped. This system is at fault; the session is usable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this system is short of {resource} for {bytes} bytes of shared memory (os error {code})")]
 pub struct Shortage {
-    /// What is lacking.
+    /// The missing resource.
     pub resource: Resource,
-    /// How many bytes the memory was to have.
+    /// The size of the memory in bytes.
     pub bytes: u64,
-    /// The operating system's code; 0 when there is none.
+    /// The operating system's error code; 0 when there is none.
     pub code: i32,
 }
 
 /// Why a lane did not change its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResizeError {
-    /// Not now, or not at all: see there.
+    /// The next epoch is not allowed, or not allowed now.
     #[error(transparent)]
     Push(#[from] PushError),
-    /// This system lacks something.
+    /// This system lacks a resource.
     #[error(transparent)]
     Short(#[from] Shortage),
 }
 
-/// Why the peer's lane could not be followed.
+/// Why an end could not follow the peer's lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FollowError {
-    /// The peer lied; the session is poisoned.
+    /// The peer violated the protocol; the session is poisoned.
     #[error(transparent)]
     Lied(#[from] PeerFault),
-    /// This system lacks something. Nothing was lost: look again later.
+    /// This system lacks a resource. Nothing was lost: retry later.
     #[error(transparent)]
     Short(#[from] Shortage),
 }
 
-/// Has the own lane go on with room for `to`, in an epoch that was offered before or a new one.
+/// Continues the own lane with room for `to`, in an epoch that was offered before or a new one.
 ///
 /// # Errors
-/// [`ResizeError`]: the lane has kept its size, or become larger, and is usable.
+/// [`ResizeError`]: the lane kept its size, or grew less, and is usable.
 pub fn grow<P: Port>(port: &mut P, lanes: &mut Lanes, to: Geometry) -> Result<(), ResizeError> {
     loop {
         if lanes.epoch().size >= to {
@@ -88,7 +88,7 @@ pub fn grow<P: Port>(port: &mut P, lanes: &mut Lanes, to: Geometry) -> Result<()
     }
 }
 
-/// Has the own lane go on in its least size. What was offered and not used is left on the way.
+/// Shrinks the own lane to its minimum size. Enters and leaves an unused offered epoch on the way.
 ///
 /// # Errors
 /// [`ResizeError`]: the lane is usable.
@@ -100,18 +100,19 @@ pub fn shrink<P: Port>(port: &mut P, lanes: &mut Lanes) -> Result<(), ResizeErro
     Ok(())
 }
 
-/// What is not urgent, when [`Lanes::take_chores`] says so and nobody waits. Passes the next epoch before it is
-/// needed, if that can be foreseen, so that the send that needs it only switches; makes a lane large through which much goes; and
-/// [`shrink_idle`]. True when there is something to publish. Nothing happens when the system lacks something: the send will tell.
-pub fn chores<P: Port>(port: &mut P, lanes: &mut Lanes, span: Duration) -> bool {
+/// Does maintenance that is not urgent; call it when [`Lanes::take_maintenance`] returns true and nobody waits. It
+/// passes the next epoch early if the need is foreseeable, so that the send that needs it only switches; it grows a
+/// lane that is deep and busy; and it calls [`shrink_idle`]. Returns true when there is something to publish. Ignores
+/// a shortage, because the send will report it.
+pub fn maintain<P: Port>(port: &mut P, lanes: &mut Lanes, span: Duration) -> bool {
     let now = lanes.is_grown().then(|| port.now());
     if let Some(to) = now.and_then(|now| lanes.wanted_for_pace(port.peer(), now)) {
         let before = lanes.epoch().number;
-        // Where the system lacks something it stays as it was, or stops in the epoch that was offered before.
+        // On a shortage, the lane keeps its size, or stops in the epoch that was offered before.
         let _ = grow(port, lanes, to);
         return lanes.epoch().number != before;
     }
-    if let Some(epoch) = lanes.foresees(port.peer())
+    if let Some(epoch) = lanes.wants_pregrow(port.peer())
         && port.offer(epoch).is_ok()
     {
         lanes.offer(epoch);
@@ -119,15 +120,15 @@ pub fn chores<P: Port>(port: &mut P, lanes: &mut Lanes, span: Duration) -> bool 
     now.is_some_and(|now| shrink_idle(port, lanes, now, span))
 }
 
-/// Shrinks a lane that has been much too large for `span`. True when it did: there is something to publish.
+/// Shrinks a lane that has been oversized for `span`. Returns true when it did: there is something to publish.
 pub fn shrink_idle<P: Port>(port: &mut P, lanes: &mut Lanes, now: Instant, span: Duration) -> bool {
     lanes.is_idle(now, span) && shrink(port, lanes).is_ok()
 }
 
-/// Follows the peer's lane at a switch record.
+/// Follows the peer's lane at a Switch record.
 ///
 /// # Errors
-/// [`FollowError`]; after a shortage the record is still there.
+/// [`FollowError`]; after a shortage, the record is still there.
 pub fn follow<P: Port>(
     port: &mut P,
     lanes: &mut Lanes,
@@ -139,7 +140,7 @@ pub fn follow<P: Port>(
     Ok(())
 }
 
-/// Goes on in the epoch that was offered, else in a new one of `size`.
+/// Enters the offered epoch, or else a new one of `size`.
 fn switch_to_next<P: Port>(
     port: &mut P,
     lanes: &mut Lanes,

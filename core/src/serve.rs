@@ -1,4 +1,4 @@
-//! The serving end of a session: requests taken, and answers owed.
+//! The serving end of a session: takes requests and owes answers.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -12,35 +12,36 @@ use crate::resize::Shortage;
 use crate::wire::{CloseReason, Counter, Header, Kind, Status};
 use crate::{Geometry, OwnMemory, PeerFault, PeerMemory};
 
-/// What the peer sent.
+/// A record that the peer sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Incoming {
-    /// A request; its payload is in the buffer given.
+    /// A request; its payload is in the caller's buffer.
     Request {
-        /// What to answer it by.
+        /// The id to answer it with.
         id: u64,
         /// The payload's length in bytes.
         len: usize,
-        /// It is a [batch](crate::batch), not yet parsed; so has its answer to be.
+        /// Whether it is an unparsed [batch](crate::batch), so that its answer must be one too.
         batch: bool,
     },
-    /// A part of a request: the buffer given must come back as it is, with the next look.
+    /// A part of a request: the caller must pass the same buffer unchanged to the next call.
     Part,
-    /// The end of a request that was [given up](ServeMachine::give_up_arriving): it reaches no handler.
+    /// The end of a request that was [given up](ServeMachine::give_up_arriving): no handler runs for it.
     GivenUp {
-        /// What to answer it by.
+        /// The id to answer it with.
         id: u64,
     },
-    /// A request whose payload is a memfd on the control socket.
+    /// An attached request: its payload is a memfd on the control socket.
     Attached {
-        /// What to answer it by.
+        /// The id to answer it with.
         id: u64,
     },
-    /// The lane goes on in another epoch: [`follow`](crate::resize::follow) it, then look again.
+    /// The lane goes on in another epoch: [`follow`](crate::resize::follow) it, then call again.
     Switch(Record),
-    /// The peer asks for memory to be given back: answer by [`ServeMachine::trimmed`] when that is done.
+    /// The peer asks this end to free memory: call [`ServeMachine::trimmed`] afterwards.
     Trim,
-    /// The peer no longer wants the answer to a request. An answer is still due, to keep the books: any.
+    /// The peer no longer wants the answer to a request. An answer, of any kind, is still due, to keep the counters
+    /// balanced.
     Cancel {
         /// The request.
         id: u64,
@@ -48,7 +49,7 @@ pub enum Incoming {
 }
 
 impl Incoming {
-    /// The id of a request, and the length of its payload; 0 when that is a memfd.
+    /// Returns the id of a request and the length of its payload; 0 when the payload is attached.
     pub fn request(&self) -> Option<(u64, usize)> {
         match *self {
             Self::Request { id, len, .. } => Some((id, len)),
@@ -58,36 +59,36 @@ impl Incoming {
     }
 }
 
-/// Counters of the serving end. `accepted = answered + refused + in flight`, always.
+/// Counters of the serving end. Invariant: `accepted = answered + refused + in flight`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServeCounts {
     /// Requests taken.
     pub accepted: u64,
-    /// Requests that a handler answered, or failed.
+    /// Requests that a handler answered or failed.
     pub answered: u64,
-    /// Requests that were answered without a handler having run.
+    /// Requests answered without running a handler.
     pub refused: u64,
-    /// Of those answered, requests that their handler failed, or whose answer could not be sent.
+    /// Of `answered`, requests that the handler failed or whose answer could not be sent.
     pub errors: u64,
-    /// Of those, handlers that panicked.
+    /// Of `errors`, handlers that panicked.
     pub panics: u64,
 }
 
 impl ServeCounts {
-    /// Requests taken and not yet answered.
+    /// Returns the requests taken and not yet answered.
     pub fn in_flight(&self) -> u64 {
         self.accepted - self.answered - self.refused
     }
 
-    /// Tells observers.
+    /// Traces the counters.
     #[inline]
-    pub fn tell<O: OwnMemory>(&self, own: &O) {
-        own.tell(Counter::Requests.offset(), self.accepted);
-        own.tell(Counter::Answered.offset(), self.answered);
+    pub fn export<O: OwnMemory>(&self, own: &O) {
+        own.export_counter(Counter::Requests.offset(), self.accepted);
+        own.export_counter(Counter::Answered.offset(), self.answered);
         if self.refused + self.errors > 0 {
-            own.tell(Counter::Refused.offset(), self.refused);
-            own.tell(Counter::Errors.offset(), self.errors);
-            own.tell(Counter::Panics.offset(), self.panics);
+            own.export_counter(Counter::Refused.offset(), self.refused);
+            own.export_counter(Counter::Errors.offset(), self.errors);
+            own.export_counter(Counter::Panics.offset(), self.panics);
         }
     }
 }
@@ -95,35 +96,35 @@ impl ServeCounts {
 /// Why an answer was not written. Nothing was counted: answer again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RespondError {
-    /// The peer lied; the session is poisoned.
+    /// The peer violated the protocol; the session is poisoned.
     #[error(transparent)]
     Peer(#[from] PeerFault),
-    /// The lane has to become this large first. [`ServeMachine::respond_later`] is for when it cannot now.
+    /// The lane must first grow to this size. If it cannot now, use [`ServeMachine::respond_later`].
     #[error("the lane has to grow to {} bytes first", .0.size())]
     Grow(Geometry),
-    /// No lane carries it: it has to travel in a memfd of its own.
+    /// No lane carries the answer: attach it.
     #[error("no lane carries it: attach it")]
     Attach,
-    /// This system lacks what the answer needs.
+    /// This system lacks a resource for the answer.
     #[error(transparent)]
     Short(#[from] Shortage),
 }
 
-/// What became of the memory of [`ServeMachine::respond_attached`].
+/// What happened to the memory of [`ServeMachine::respond_attached`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passed {
     /// It was passed.
     Now,
-    /// It will be passed by a later [`ServeMachine::flush`]: keep it.
+    /// A later [`ServeMachine::flush`] passes it: keep it.
     Later,
-    /// It is above a limit; nobody passes it.
+    /// It exceeds a limit and is never passed.
     Never,
 }
 
-/// How far [`ServeMachine::flush`] came.
+/// How far [`ServeMachine::flush`] got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flushed {
-    /// Nothing is owed any more.
+    /// No answer is owed any more.
     Done,
     /// The next answer waits for the peer to take some.
     Blocked,
@@ -133,7 +134,7 @@ pub enum Flushed {
     Part,
 }
 
-/// Bytes that an answer keeps until they are sent.
+/// The bytes of an answer, owned until they are sent.
 pub type Kept = Box<dyn AsRef<[u8]> + Send>;
 
 struct Owed {
@@ -143,16 +144,16 @@ struct Owed {
 
 enum Body {
     Bytes(Kept),
-    /// In parts, of which as many bytes were written.
+    /// In parts, with the bytes written so far.
     Parts(Kept, usize),
-    /// In a memfd of this many bytes, which is passed when there is room for the record.
+    /// In a memfd of this many bytes, passed when there is room for the record.
     Attached(u64),
 }
 
 /// The serving end of a session, without I/O.
 ///
-/// Requests come in by [`ServeMachine::next`], answers go out by [`ServeMachine::respond`] in any order. An
-/// answer that meets a full lane is kept, and no request is taken until it is out: a peer that does not read
+/// Requests arrive through [`ServeMachine::next`]; answers leave through [`ServeMachine::respond`] in any order. An
+/// answer that finds the lane full is kept, and no request is taken until it is written. So a peer that does not read
 /// fills its own lane, and at most `limit` answers here.
 #[derive(Debug)]
 pub struct ServeMachine {
@@ -169,13 +170,13 @@ pub struct ServeMachine {
 struct Arriving {
     id: u64,
     batch: bool,
-    /// How much of it has come: that is in the buffer, if it is wanted.
+    /// The bytes received so far: they are in the buffer, unless the request was given up.
     len: usize,
     is_wanted: bool,
 }
 
 impl ServeMachine {
-    /// A new session's machine that has at most `limit` requests in flight; at least one.
+    /// Creates the machine of a new session with at most `limit` requests in flight; at least one.
     pub fn new(limit: u64) -> Self {
         let counts = ServeCounts::default();
         Self {
@@ -188,7 +189,7 @@ impl ServeMachine {
         }
     }
 
-    /// The next request or cancellation; a request's payload is copied into `buffer`, which grows as needed.
+    /// Returns the next request or cancellation; copies a request's payload to `buffer`, which grows as needed.
     ///
     /// # Errors
     /// [`PeerFault`]: the session is poisoned.
@@ -206,7 +207,7 @@ impl ServeMachine {
             lanes.look(peer)?;
             return Ok(None);
         }
-        if let Some((id, len)) = self.next_at_once(lanes, own, peer, buffer) {
+        if let Some((id, len)) = self.try_next(lanes, own, peer, buffer) {
             return Ok(Some(Incoming::Request { id, len, batch: false }));
         }
         let Some(record) = lanes.peek(peer)? else { return Ok(None) };
@@ -235,9 +236,9 @@ impl ServeMachine {
                     })
                 }
             }
-            // Followed first, and left behind then.
+            // Followed before it is consumed.
             Kind::Switch => return Ok(Some(Incoming::Switch(record))),
-            // The rest of it never comes.
+            // The rest of it will not arrive.
             Kind::Cancel if self.arriving.is_some_and(|part| part.id == record.id) => {
                 self.arriving = None;
                 Some(Incoming::Part)
@@ -253,7 +254,7 @@ impl ServeMachine {
             Kind::Trim => Some(Incoming::Trim),
             Kind::Cancel if record.id <= self.last_id => Some(Incoming::Cancel { id: record.id }),
             Kind::Cancel => return Err(PeerFault::UnknownId { id: record.id }),
-            Kind::Bye => {
+            Kind::Close => {
                 self.closed = Some(close_reason(&record)?);
                 None
             }
@@ -263,15 +264,14 @@ impl ServeMachine {
         Ok(incoming)
     }
 
-    /// The next request, if it is there, whole and no batch, may be taken now, and `buffer` has its length already: the
-    /// first bytes of `buffer`, as many as the number says. `None` for whatever else is there or not:
-    /// [`ServeMachine::next`] then.
+    /// Takes the next request into the first bytes of `buffer` and returns its id and length, if it is complete, no
+    /// batch, below the limit and fits. Returns `None` otherwise; call [`ServeMachine::next`] then.
     #[inline(always)]
     #[allow(
         clippy::inline_always,
         reason = "the general way asks it too, and would share a copy with the short one"
     )]
-    pub fn next_at_once<O: OwnMemory, P: PeerMemory>(
+    pub fn try_next<O: OwnMemory, P: PeerMemory>(
         &mut self,
         lanes: &mut Lanes,
         own: &O,
@@ -282,7 +282,7 @@ impl ServeMachine {
         if is_held_up || self.is_blocked() {
             return None;
         }
-        lanes.take_at_once(own, peer, Kind::Request, |id, len| {
+        lanes.try_take(own, peer, Kind::Request, |id, len| {
             let into = buffer.get_mut(..len)?;
             self.begin(id).ok()?;
             self.counts.accepted += 1;
@@ -290,10 +290,10 @@ impl ServeMachine {
         })
     }
 
-    /// Answers a request if that takes no more than a record in the lane. False when it does, and nothing was written:
-    /// [`ServeMachine::respond`] then.
+    /// Answers a request if that takes nothing but a record in the lane. Returns false, and writes nothing,
+    /// otherwise; call [`ServeMachine::respond`] then.
     #[inline]
-    pub fn respond_at_once<O: OwnMemory>(
+    pub fn try_respond<O: OwnMemory>(
         &mut self,
         lanes: &mut Lanes,
         own: &O,
@@ -303,19 +303,19 @@ impl ServeMachine {
     ) -> bool {
         let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
         let is_next = self.owed.is_empty();
-        let answered = is_next
-            && lanes.push_at_once(own, Header::new(Kind::Response, status, id, len), payload);
+        let answered =
+            is_next && lanes.try_push(own, Header::new(Kind::Response, status, id, len), payload);
         if answered {
             self.count(status);
         }
         answered
     }
 
-    /// Answers a request, once. An answer that does not fit the lane now is kept until
-    /// [`ServeMachine::flush`]; one that is above a limit becomes [`Status::TooLarge`].
+    /// Answers a request, once. Keeps an answer that does not fit the lane now until [`ServeMachine::flush`]; one
+    /// that exceeds a limit becomes [`Status::TooLarge`].
     ///
     /// # Errors
-    /// [`RespondError`]: the request still waits for its answer.
+    /// [`RespondError`]: the request is still unanswered.
     #[allow(clippy::too_many_arguments, reason = "the three memories, and an answer's three parts")]
     pub fn respond<O: OwnMemory, P: PeerMemory>(
         &mut self,
@@ -364,18 +364,18 @@ impl ServeMachine {
         self.owed.push_back(Owed { header, body: Body::Bytes(Box::new(payload.to_vec())) });
     }
 
-    /// Answers a request in parts, by [`ServeMachine::flush`]: for messages that no small lane holds.
+    /// Answers a request in parts through [`ServeMachine::flush`]: for messages that no small lane holds.
     pub fn respond_in_parts(&mut self, id: u64, status: Status, payload: Kept) {
         self.count(status);
         let header = Header::new(Kind::Response, status, id, 0);
         self.owed.push_back(Owed { header, body: Body::Parts(payload, 0) });
     }
 
-    /// Answers a request by a memfd of `bytes`, which `pass` passes: at once, or in a later
-    /// [`ServeMachine::flush`]. One that is above a limit becomes [`Status::TooLarge`] and is never passed.
+    /// Answers a request with a memfd of `bytes`, which `pass` passes immediately or in a later
+    /// [`ServeMachine::flush`]. One that exceeds a limit becomes [`Status::TooLarge`] and is never passed.
     ///
     /// # Errors
-    /// [`RespondError`]: the request still waits for its answer.
+    /// [`RespondError`]: the request is still unanswered.
     #[allow(clippy::too_many_arguments, reason = "the three memories, and an answer's three parts")]
     pub fn respond_attached<O: OwnMemory, P: PeerMemory>(
         &mut self,
@@ -408,7 +408,7 @@ impl ServeMachine {
         }
     }
 
-    /// Says that memory was given back.
+    /// Reports to the peer that memory was freed.
     ///
     /// # Errors
     /// [`PeerFault`]: the session is poisoned.
@@ -430,8 +430,8 @@ impl ServeMachine {
         Ok(())
     }
 
-    /// Writes the answers that are still owed, as far as there is room. `pass` passes the memory of one that was
-    /// kept by [`ServeMachine::respond_attached`].
+    /// Writes the owed answers for which there is room. `pass` passes the memory of one that
+    /// [`ServeMachine::respond_attached`] kept.
     ///
     /// # Errors
     /// [`PeerFault`]: the session is poisoned.
@@ -445,10 +445,11 @@ impl ServeMachine {
         self.flush_noting(lanes, own, peer, pass, |_, _| {})
     }
 
-    /// As [`ServeMachine::flush`]; `note` gets the id of each answer that was written, and the position at which it ends.
+    /// Like [`ServeMachine::flush`], but calls `note` with the id of each written answer and the position at which it
+    /// ends.
     ///
     /// # Errors
-    /// As [`ServeMachine::flush`].
+    /// Like [`ServeMachine::flush`].
     pub fn flush_noting<O: OwnMemory, P: PeerMemory>(
         &mut self,
         lanes: &mut Lanes,
@@ -486,9 +487,9 @@ impl ServeMachine {
                 }
                 Err(PushError::Peer(fault)) => return Err(fault),
                 Err(PushError::Grow { to }) => return Ok(Flushed::Grow(to)),
-                // What is in use of the session's shared memory may have changed since it was kept.
+                // The session's use of shared memory may have changed since the answer was kept.
                 Err(PushError::TooLarge { .. }) => self.counts.errors += owed.cut(Status::TooLarge),
-                // No lane within the limits holds it now: it goes through the one that there is.
+                // No lane within the limits holds it now, so it goes through the current one in parts.
                 Err(PushError::Attach { .. }) => owed.split(),
                 Err(PushError::Full { .. } | PushError::Closed) => return Ok(Flushed::Blocked),
             }
@@ -496,24 +497,24 @@ impl ServeMachine {
         Ok(Flushed::Done)
     }
 
-    /// Gives up the answers that are still owed, of a peer that is gone: nobody will make room for them.
+    /// Drops the owed answers to a peer that is gone and will not make room for them.
     pub fn forget_answers(&mut self) {
         self.owed.clear();
     }
 
-    /// Gives up the payload of the answer that is owed first: it says [`Status::Short`] instead.
+    /// Drops the payload of the first owed answer, whose status becomes [`Status::Short`].
     pub fn cut_first(&mut self) {
         if let Some(owed) = self.owed.front_mut() {
             self.counts.errors += owed.cut(Status::Short);
         }
     }
 
-    /// Whether a request is arriving in parts: the buffer of the last [`ServeMachine::next`] must come with the next.
+    /// Returns whether a request is arriving in parts: the next [`ServeMachine::next`] needs the same buffer.
     pub fn is_arriving(&self) -> bool {
         self.arriving.is_some()
     }
 
-    /// Takes no more of the request that is arriving in parts into the buffer, which may be dropped: its end comes as
+    /// Discards the rest of the request that is arriving in parts; its buffer may be dropped. Its end arrives as
     /// [`Incoming::GivenUp`].
     pub fn give_up_arriving(&mut self) {
         if let Some(arriving) = &mut self.arriving {
@@ -521,22 +522,22 @@ impl ServeMachine {
         }
     }
 
-    /// Whether answers wait for room in the lane.
+    /// Returns whether answers wait for room in the lane.
     pub fn is_blocked(&self) -> bool {
         !self.owed.is_empty()
     }
 
-    /// Whether as many requests are in flight as may be: no more are taken until one is answered.
+    /// Returns whether the limit of requests in flight is reached: no more are taken until one is answered.
     pub fn is_at_limit(&self) -> bool {
         self.counts.in_flight() >= self.limit
     }
 
-    /// The counters.
+    /// Returns the counters.
     pub fn counts(&self) -> ServeCounts {
         self.counts
     }
 
-    /// Why the peer closed, when it said bye.
+    /// Returns why the peer closed its lane, if it did.
     pub fn closed(&self) -> Option<CloseReason> {
         self.closed
     }
@@ -572,14 +573,15 @@ impl ServeMachine {
 }
 
 impl Owed {
-    /// Sends it in parts.
+    /// Changes the answer to be sent in parts.
     fn split(&mut self) {
         if let Body::Bytes(kept) = core::mem::replace(&mut self.body, Body::empty()) {
             self.body = Body::Parts(kept, 0);
         }
     }
 
-    /// The handler ran; what it said cannot be sent. One more error, unless what it said was one.
+    /// Replaces an answer that cannot be sent with `status`; the handler ran. Returns one more error, unless the
+    /// answer was an error already.
     fn cut(&mut self, status: Status) -> u64 {
         let was_ok = self.header.status.get() == Status::Ok as u16;
         self.header = Header::new(Kind::Response, status, self.header.id.get(), 0);

@@ -4,21 +4,21 @@ use crate::time::{Instant, nanos};
 
 /// How long a waiter may spin before it parks.
 ///
-/// Spinning answers in a fraction of a microsecond and takes a whole processor while it lasts, unless other threads want that;
-/// parking costs tens of microseconds to be woken from. `docs/adr/0004-spin.md` has the measurements, and
-/// `docs/adr/0028-give-way.md` those of spinning beside others.
+/// Spinning notices an answer within a fraction of a microsecond but occupies a processor meanwhile, unless other
+/// threads want it. Waking from a park costs tens of microseconds. `docs/adr/0004-adaptive-spinning.md` has the
+/// measurements, and `docs/adr/0028-yield-while-spinning.md` those of spinning next to other threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpinPolicy {
-    /// The longest spin before a park. Zero never spins. Default: 60 µs; above 1 ms is cut to 1 ms.
+    /// The longest spin before a park. Zero never spins. Default: 60 µs; values above 1 ms are cut to 1 ms.
     pub max: Duration,
-    /// An answer within this time was worth spinning for; later ones count against it. Default: 10 µs, and a quarter of
-    /// a nanosecond more for each byte that was exchanged since the wait before: copying them takes long, and whoever
-    /// sleeps meanwhile is woken on top. More than twice what a wake-up costs lets a spin last that long.
+    /// An answer within this time was worth spinning for; later ones count against spinning. Default: 10 µs, plus a
+    /// quarter of a nanosecond for each byte exchanged since the previous wait, because both ends copy them, and a
+    /// sleeping waiter would add its wake-up. A value above twice the wake-up cost extends the spin to it.
     pub worth: Duration,
 }
 
 impl SpinPolicy {
-    /// Parks at once, always.
+    /// Always parks immediately.
     pub const NEVER: Self = Self { max: Duration::ZERO, worth: Duration::ZERO };
 }
 
@@ -28,62 +28,65 @@ impl Default for SpinPolicy {
     }
 }
 
-/// Decides before each wait how long to spin, from what a wake-up was seen to cost on this machine and from
-/// how soon the peer moved in the last waits.
+/// Decides before each wait how long to spin, from the measured cost of a wake-up on this machine and from how soon
+/// the peer answered recently.
 ///
-/// A spin is bounded by twice the cost of a wake-up, or by what the policy says is worth it: who waits longer would have done better to
-/// park, and loses at most as much as the park itself costs. When spinning keeps failing, or answers keep coming late,
-/// it stops, and is tried again in rare, ever rarer, probes of three waits, no longer than what is worth it, or when a park turns
-/// out to have been for a moment only. So two ends on one processor soon stop spinning, and a busy pair soon starts.
+/// The spin limit is twice the cost of a wake-up, or the policy's `worth` if that is longer: a longer wait would have
+/// been cheaper as a park, and the loss is bounded by the cost of the park. When spins keep failing, or answers keep
+/// arriving late, spinning stops. Probes of three waits, each no longer than `worth`, then retry it at growing
+/// intervals, or after a park that turned out to be very short. So two ends on one processor soon stop spinning, and
+/// a busy pair soon starts.
 #[derive(Debug)]
 pub struct Spin {
     max: u64,
     worth: u64,
-    /// What a wake-up costs, in nanoseconds: a moving average.
+    /// The cost of a wake-up in nanoseconds: a moving average.
     wake: u64,
-    /// Waits in a row that spinning did not pay for; at `COLD` it stops.
+    /// Consecutive waits for which spinning did not pay; at `COLD`, spinning stops.
     cold: u32,
-    /// Spins left in the probe that is under way.
+    /// Spins left in the current probe.
     probing: u32,
     /// Parks since the last probe.
     parks: u32,
-    /// How many probes in a row failed.
+    /// Consecutive failed probes.
     failed_probes: u32,
-    /// How long the bytes last exchanged may have taken, in nanoseconds.
+    /// How long copying the last exchanged bytes may have taken, in nanoseconds.
     copying: u64,
-    /// Until when this end gives way to nobody.
+    /// Until when this end does not yield.
     keeps_until: Option<Instant>,
-    /// Until when somebody else is taken to compute here.
+    /// Until when another thread is assumed to compute on this processor.
     crowded_until: Option<Instant>,
 }
 
 const COLD: u32 = 16;
-/// A spin that ran out costs most: four of them end the spinning.
+/// A spin that ran out costs most: four of them stop the spinning.
 const RAN_OUT: u32 = 4;
 const PROBE: u32 = 3;
 const PROBE_EVERY: u32 = 64;
-/// No longer than 64 << 6 parks without a probe.
+/// At most 64 << 6 parks between probes.
 const MAX_RARER: u32 = 6;
-/// Parks for a moment only bring the next one after at most 2 << 10 of them: of two ends on one processor every park is such.
+/// Short parks trigger a probe after at most 2 << 10 of them: with both ends on one processor, every park is short.
 const MAX_FAILED_PROBES: u32 = 10;
-/// A first guess, until the first park is measured: 25 µs.
+/// The initial estimate until the first park is measured: 25 µs.
 const WAKE: u64 = 25_000;
 const LONGEST: u64 = 1_000_000;
-/// Threads that wait for answers in turns are back within some hundred microseconds, even if they are many. One that
-/// computes keeps the processor for a slice of the scheduler's, which is longer than this.
+/// Threads that wait for answers in turn yield back within a few hundred microseconds, even if they are many. A
+/// computing thread keeps the processor for a scheduler slice, which is longer than this.
 const LONG_AWAY: u64 = 1_000_000;
-/// Then nobody is given way to for so many times as long: one part in so many is lost to it at most.
+/// After such an absence, this end does not yield for that many times as long, to lose at most this fraction to the
+/// other thread.
 const KEEPS_FOR: u64 = 256;
-/// Who is back within 1.5 µs was away for the system call only: nobody else wanted the processor. Two switches of threads and
-/// the other's first 64 looks take longer.
+/// A yield that returns within 1.5 µs took only the system call: no other thread wanted the processor. Two context
+/// switches and the other thread's first 64 polls take longer.
 const NOBODY: u64 = 1_500;
-/// Then it is not asked again for so many times as long: one part in so many is spent on that at most.
+/// After such a yield, this end does not yield again for that many times as long, to spend at most this fraction on
+/// it.
 const VAIN_FOR: u64 = 16;
-/// Bytes that a nanosecond is allowed for. Both ends copy them, in and out, at 4 to 10 a nanosecond.
+/// Bytes per nanosecond allowed for copying. Both ends copy them, in and out, at 4 to 10 bytes a nanosecond.
 const BYTES_A_NANOSECOND: u64 = 4;
 
 impl Spin {
-    /// A new session's spin: optimistic.
+    /// Creates the policy of a new session, which starts spinning.
     pub fn new(policy: SpinPolicy) -> Self {
         let max = nanos(policy.max).min(LONGEST);
         let worth = nanos(policy.worth);
@@ -101,21 +104,21 @@ impl Spin {
         }
     }
 
-    /// So many bytes were exchanged since the last wait, both ways.
+    /// Reports the bytes exchanged in both directions since the last wait.
     #[inline]
     pub fn exchanged(&mut self, bytes: u64) {
-        // A wait in vain says nothing of the next message.
+        // A wait without a message does not predict the next message.
         if bytes > 0 {
             self.copying = bytes / BYTES_A_NANOSECOND;
         }
     }
 
-    /// What is worth spinning for, in nanoseconds.
+    /// Returns the longest spin that is worth its cost, in nanoseconds.
     fn worth(&self) -> u64 {
         self.worth.saturating_add(self.copying)
     }
 
-    /// How long to spin now, in nanoseconds; zero means to park at once.
+    /// Returns how long to spin now, in nanoseconds; zero means to park immediately.
     pub fn budget(&mut self) -> u64 {
         if self.max == 0 {
             return 0;
@@ -127,12 +130,12 @@ impl Spin {
             self.probe();
         }
         let worth = self.worth();
-        // A probe asks whether answers come soon again. Any other spin may save a wake-up on top.
+        // A probe tests whether answers arrive soon again. Any other spin may also save a wake-up.
         let worth = if self.probing > 0 { worth } else { self.wake.saturating_mul(2).max(worth) };
         self.max.min(worth)
     }
 
-    /// The peer moved while this end was spinning, `after` nanoseconds into the wait.
+    /// Reports that the peer answered during a spin, `after` nanoseconds into the wait.
     pub fn hit(&mut self, after: u64) {
         if after <= self.worth() {
             self.cold = 0;
@@ -144,15 +147,15 @@ impl Spin {
         }
     }
 
-    /// The spin ran out.
+    /// Reports that the spin ran out.
     pub fn ran_out(&mut self) {
         self.cold = self.cold.saturating_add(RAN_OUT).min(COLD);
         self.probe_step();
     }
 
-    /// A park ended. `gap` is how long after the wait began the peer rang, `latency` how long this end took
-    /// to run again after that, both in nanoseconds, where the peer's stamp tells; it is not believed further
-    /// than the policy's limit.
+    /// Reports that a park ended. `gap` is the time from the start of the wait to the peer's ring, `latency` the time
+    /// from the ring until this end ran again, both in nanoseconds and from the peer's timestamp. Values above the
+    /// policy's limit are cut to it.
     pub fn parked(&mut self, gap: Option<u64>, latency: Option<u64>) {
         self.parks = self.parks.saturating_add(1);
         if let Some(latency) = latency {
@@ -165,12 +168,12 @@ impl Spin {
         }
     }
 
-    /// Whether to let others run that want this processor, now that the spin takes long enough to look at the clock.
+    /// Returns whether to yield, now that the spin is long enough to read the clock.
     pub fn gives_way(&self, now: Instant) -> bool {
         self.keeps_until.is_none_or(|until| now >= until)
     }
 
-    /// Others were given way to, from `before` to `after`.
+    /// Reports a yield that lasted from `before` to `after`.
     pub fn gave_way(&mut self, before: Instant, after: Instant) {
         let away = nanos(after.since(before));
         let times = match away {
@@ -185,11 +188,11 @@ impl Spin {
         }
     }
 
-    /// Makes a spin as short as is worth it while somebody else computes here: who sleeps is given the processor when it is
-    /// rung, who spins is not.
-    pub fn shorten(&self, looks: &mut Looks, now: Instant) {
+    /// Limits a spin to `worth` while another thread computes on this processor: the scheduler runs a sleeping thread
+    /// when it is rung, but not a spinning one.
+    pub fn shorten(&self, counter: &mut SpinCounter, now: Instant) {
         if self.crowded_until.is_some_and(|until| now < until) {
-            looks.budget = looks.budget.min(self.worth());
+            counter.budget = counter.budget.min(self.worth());
         }
     }
 
@@ -208,47 +211,48 @@ impl Spin {
     }
 }
 
-/// One spin: counts looks, so that the clock is read only once in a while.
+/// Counts the polls of one spin, so that the clock is read only once in a while.
 ///
-/// A clock costs some 20 ns, a fifth of a hot call's wait: an answer that comes within the first
-/// 64 looks costs none.
+/// Reading the clock costs about 20 ns, a fifth of a hot call's wait. An answer within the first 64 polls does
+/// without it.
 #[derive(Debug)]
-pub struct Looks {
+pub struct SpinCounter {
     budget: u64,
     looks: u32,
     began: Option<Instant>,
-    /// From the first look at the clock to the last, in nanoseconds.
+    /// From the first reading of the clock to the last, in nanoseconds.
     spun: u64,
 }
 
-/// Looks between two looks at the clock: 0.3 to 3 µs, as long as a processor's pause is.
+/// Polls between two readings of the clock: 0.3 to 3 µs, depending on the processor's pause instruction.
 const LOOKS_BEFORE_CLOCK: u32 = 64;
 
-impl Looks {
-    /// A spin of at most `budget` nanoseconds.
+impl SpinCounter {
+    /// Creates the counter of a spin of at most `budget` nanoseconds.
     pub fn new(budget: u64) -> Self {
         Self { budget, looks: 0, began: None, spun: 0 }
     }
 
-    /// Counts a look that found nothing. True when it is time for [`Looks::tick`].
+    /// Counts a poll that found nothing. Returns true when it is time for [`SpinCounter::tick`].
     #[inline]
     pub fn count(&mut self) -> bool {
         self.looks = self.looks.wrapping_add(1);
         self.looks.is_multiple_of(LOOKS_BEFORE_CLOCK)
     }
 
-    /// Takes the time. True when the budget is spent.
+    /// Notes the time. Returns true when the budget is spent.
     pub fn tick(&mut self, now: Instant) -> bool {
         self.spun = nanos(now.since(*self.began.get_or_insert(now)));
         self.spun >= self.budget
     }
 
-    /// When the clock was first looked at.
+    /// Returns when the clock was first read.
     pub fn began(&self) -> Option<Instant> {
         self.began
     }
 
-    /// How long it has been spinning, in nanoseconds, to within the looks between two looks at the clock.
+    /// Returns how long the spin has lasted, in nanoseconds, to within
+    /// `LOOKS_BEFORE_CLOCK` polls.
     pub fn spun(&self) -> u64 {
         self.spun
     }
@@ -297,7 +301,7 @@ mod tests {
                 spun += 1;
                 spin.ran_out();
             }
-            // On one processor the ringer runs at once, because this end parked.
+            // On one processor, the ringer runs immediately because this end parked.
             spin.parked(Some(2_000), Some(2_000));
         }
         assert!((4..10_000 / 20).contains(&spun), "spun {spun} times");
@@ -372,9 +376,9 @@ mod tests {
         spin.gave_way(at(1_000), at(3_000));
         assert!(!spin.gives_way(at(514_999)));
         let spun = |now: Instant| {
-            let mut looks = Looks::new(60_000);
-            spin.shorten(&mut looks, now);
-            [looks.tick(now), looks.tick(now.after(Duration::from_micros(10)))]
+            let mut counter = SpinCounter::new(60_000);
+            spin.shorten(&mut counter, now);
+            [counter.tick(now), counter.tick(now.after(Duration::from_micros(10)))]
         };
         assert_eq!(spun(at(514_000)), [false, true], "no longer than is worth it");
         assert_eq!(spun(at(515_000)), [false, false]);

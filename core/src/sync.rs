@@ -1,7 +1,7 @@
-//! The atomics that the whole project uses: the standard library's, or loom's under `--cfg loom`.
+//! The atomics of the whole project: the standard library's, or loom's under `--cfg loom`.
 //!
-//! Orderings and fences are spelled where they are used, each fence with its partner beside it. They are
-//! aliases, so that a lint can tell who goes around them.
+//! Orderings and fences are written where they are used, each fence next to the name of its partner. These are
+//! aliases, so that a lint can find code that bypasses them.
 #![allow(clippy::disallowed_types, reason = "the one place that names the atomics")]
 
 #[cfg(not(loom))]

@@ -155,7 +155,7 @@ fn an_abandoned_request_is_cancelled_and_its_answer_dropped() {
     );
 }
 
-/// Somebody has to take its memfd off the socket.
+/// Its memfd still has to be taken off the socket.
 #[test]
 fn an_abandoned_attachment_is_still_handed_out() {
     let mut pair = Pair::new();
@@ -178,11 +178,11 @@ fn a_cancel_that_finds_no_room_is_left_out() {
 }
 
 #[test]
-fn a_bye_ends_the_session_after_what_came_before_it() {
+fn a_close_ends_the_session_after_what_came_before_it() {
     let mut pair = Pair::new();
     pair.submit(&[]).unwrap();
     pair.send(Kind::Response, 1, &[]);
-    pair.other.push_bye(pair.ends[1].own(), CloseReason::Stopping);
+    pair.other.push_close(pair.ends[1].own(), CloseReason::Stopping);
     let _ = pair.other.commit(pair.ends[1].own(), pair.ends[1].peer());
     assert!(pair.reply().unwrap().is_some());
     assert_eq!(pair.calls.closed(), None);
@@ -193,20 +193,20 @@ fn a_bye_ends_the_session_after_what_came_before_it() {
 }
 
 #[test]
-fn a_bye_with_an_unknown_reason_or_a_payload_is_a_lie() {
-    let mut header = Header::new(Kind::Bye, Status::Ok, 0, 0);
-    let bye = PeerFault::Unexpected { at: 0, kind: Kind::Bye as u8 };
+fn a_close_with_an_unknown_reason_or_a_payload_is_a_lie() {
+    let mut header = Header::new(Kind::Close, Status::Ok, 0, 0);
+    let close = PeerFault::Unexpected { at: 0, kind: Kind::Close as u8 };
     for reason in [0, 5, u16::MAX] {
         let mut pair = Pair::new();
         header.status = reason.into();
         pair.send_header(header, &[]);
-        assert_eq!(pair.reply(), Err(bye));
+        assert_eq!(pair.reply(), Err(close));
     }
     let mut pair = Pair::new();
     header.status = 1.into();
     header.len = 1.into();
     pair.send_header(header, &[0]);
-    assert_eq!(pair.reply(), Err(bye));
+    assert_eq!(pair.reply(), Err(close));
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn kinds_that_a_caller_never_receives_are_lies() {
     }
 }
 
-/// A switch stays where it is until it is followed; what says that memory was given back is taken.
+/// A switch stays where it is until it is followed; a record that reports released memory is taken.
 #[test]
 fn switches_and_trims_are_handed_out() {
     let mut pair = Pair::new();

@@ -129,7 +129,7 @@ proptest! {
         prop_assert!(Message::parse(&bytes, 0).is_err());
     }
 
-    /// A changed message is refused, or it is another message: it never panics, and what it says is kept.
+    /// A changed message is refused, or it is another message: it never panics, and its contents round-trip.
     #[test]
     fn every_single_byte_change_is_refused_or_another_message(message in message(), to in any::<u8>()) {
         let honest = encode(&message, 0);
@@ -137,7 +137,7 @@ proptest! {
             let mut bytes = honest.clone();
             bytes[at] = to;
             if let Ok(parsed) = Message::parse(&bytes, 0) {
-                // Bytes of a reason behind its length are not looked at.
+                // Bytes of a reason behind its length are ignored.
                 let again = encode(&parsed, 0);
                 prop_assert_eq!(Message::parse(&again, 0), Ok(parsed));
             }
@@ -157,7 +157,7 @@ proptest! {
         }
     }
 
-    /// A client of any foreign version is told so, whatever its HELLO looks like behind the versions.
+    /// A client of any foreign version gets that refusal, whatever follows the versions in its HELLO.
     #[test]
     fn a_foreign_version_is_known_by_its_first_bytes(
         min in 2_u16.., span in 0_u16..100, rest in proptest::collection::vec(any::<u8>(), 0..300)

@@ -1,10 +1,10 @@
-//! What becomes of what comes over the control socket, whatever carries it.
+//! How messages of the control socket are handled, on any transport.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use bellwire_core::control::{self, Arrival, Control, Courier, Heard};
+use bellwire_core::control::{self, Arrival, Control, ControlTransport, Heard};
 use bellwire_core::lane::Epoch;
 use bellwire_core::resize::{FollowError, Resource, Shortage};
 use bellwire_core::wire::{Attachment, MAX_CONTROL, Message};
@@ -50,7 +50,7 @@ enum Step {
     TooLong,
     TooMany(usize),
     Fails(FollowError),
-    /// Nothing, until somebody catches up.
+    /// Nothing, until a reader catches up.
     Late,
     End,
 }
@@ -95,7 +95,7 @@ impl Wire {
     }
 }
 
-impl Courier for Wire {
+impl ControlTransport for Wire {
     type Memory = Memory;
     type Lent<'a> = u64;
 
@@ -182,7 +182,7 @@ fn a_flood_is_taken_in_turn_by_turn() {
     assert_eq!(control.take_in(&wire), Ok(Heard::End));
 }
 
-/// It would keep a record's reader as long as the peer likes.
+/// It would occupy a record's reader for as long as the peer wants.
 #[test]
 fn a_flood_in_front_of_a_lane_or_a_message_is_not_endless() {
     let (wire, mut control) = start();
@@ -265,7 +265,7 @@ fn a_lane_that_is_none_is_closed_where_that_may_block() {
     assert_eq!(wire.fates(), [Fate::Closed(20)]);
 }
 
-/// The message is lost, and what comes after it is not taken for it.
+/// The message is lost, and the next one is not mistaken for it.
 #[test]
 fn memory_that_did_not_fit_is_closed_when_it_comes_after_all() {
     let (wire, mut control) = start();

@@ -12,18 +12,18 @@ use bellwire_core::wire::{
 use bellwire_core::{Instant, OwnMemory, ServiceName, Word};
 use zerocopy::IntoBytes;
 
-/// A page that remembers what it was told.
+/// A page that records the stores to it.
 #[derive(Default)]
 struct Page(RefCell<HashMap<usize, u64>>);
 
 impl OwnMemory for Page {
     fn store(&self, word: Word, value: u64, _: Ordering) {
-        self.tell(word.offset(), value);
+        self.export_counter(word.offset(), value);
     }
 
     fn write(&self, _: usize, _: &[u8]) {}
 
-    fn tell(&self, offset: usize, value: u64) {
+    fn export_counter(&self, offset: usize, value: u64) {
         self.0.borrow_mut().insert(offset, value);
     }
 }
@@ -67,7 +67,7 @@ fn each_outcome_is_counted_once_and_told() {
     let counts = calls.counts();
     assert_eq!((counts.made, counts.answered, counts.refused, counts.failed), (8, 2, 1, 4));
     assert_eq!((counts.errors, counts.late, counts.dropped, counts.unsent), (1, 1, 3, 1));
-    page.tell(COUNTERS_AT, COUNTERS_LAYOUT);
+    page.export_counter(COUNTERS_AT, COUNTERS_LAYOUT);
     let seen = SeenPage::parse(&page.bytes()).unwrap();
     let told = seen.counters.unwrap();
     let of = [Counter::Requests, Counter::Answered, Counter::Refused, Counter::Failed];
@@ -93,7 +93,7 @@ fn every_status_is_an_outcome() {
 fn a_page_without_counters_has_none_and_what_is_no_page_is_none() {
     let page = Page::default();
     assert_eq!(SeenPage::parse(&page.bytes()).unwrap().counters, None);
-    page.tell(COUNTERS_AT, COUNTERS_LAYOUT + 1);
+    page.export_counter(COUNTERS_AT, COUNTERS_LAYOUT + 1);
     assert_eq!(SeenPage::parse(&page.bytes()).unwrap().counters, None, "of another layout");
     for (offset, value) in [(0, 0), (8, 2), (12, 3), (0x28, 0)] {
         let mut bytes = page.bytes();
@@ -102,17 +102,17 @@ fn a_page_without_counters_has_none_and_what_is_no_page_is_none() {
     }
 }
 
-/// An observer reads whatever an owner writes: nothing of it panics.
+/// An observer reads whatever an owner writes, without a panic.
 #[test]
 fn whatever_stands_in_a_page_can_be_read() {
     let page = Page::default();
     for counter in Counter::ALL {
-        page.tell(counter.offset(), u64::MAX);
+        page.export_counter(counter.offset(), u64::MAX);
     }
     for bucket in 0..LATENCY_BUCKETS {
-        page.tell(Latency::offset(bucket), u64::MAX);
+        page.export_counter(Latency::offset(bucket), u64::MAX);
     }
-    page.tell(COUNTERS_AT, COUNTERS_LAYOUT);
+    page.export_counter(COUNTERS_AT, COUNTERS_LAYOUT);
     let seen = SeenPage::parse(&page.bytes()).unwrap();
     let counters = seen.counters.unwrap();
     assert_eq!((counters.in_flight(), counters.lane_size()), (0, u64::from(u32::MAX)));
@@ -151,7 +151,8 @@ fn quantiles_are_rounded_up_by_a_quarter_at_most() {
     assert_eq!(latency.since(&later), latency, "what went back is another session's");
 }
 
-/// A session that sleeps at every fourth call: those after a sleep take long. What is timed has the true share of them.
+/// A session that sleeps at every fourth call: those after a sleep take long. The timed calls contain their true
+/// share.
 #[test]
 fn calls_after_a_sleep_are_not_timed_more_than_their_share() {
     const CALLS: u64 = 400_000;

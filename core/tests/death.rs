@@ -1,4 +1,4 @@
-//! An end that dies, or says bye, at any step of a resize: what it published arrives, and whether a handler can have
+//! An end that dies, or closes the lane, at any step of a resize: what it published arrives, and whether a handler can have
 //! run is known.
 
 use std::time::Duration;
@@ -14,7 +14,7 @@ use bellwire_core::{Deadline, Executed, PeerMemory, Port, Word};
 use crate::pair::{Pair, growing, payload, size};
 use crate::resize::{drive_in, echo};
 
-/// How far the owner of a lane comes on the way to the next epoch.
+/// How far the owner of a lane gets towards the next epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Steps {
     Nothing,
@@ -51,7 +51,7 @@ fn send_large(end: &SimEnd, lanes: &mut Lanes, kind: Kind, id: u64, steps: Steps
     }
 }
 
-/// What comes before it goes: the answers that arrive.
+/// Returns the answers that arrive before its end.
 fn answers(drive: &mut Drive<SimPort>) -> (Vec<u64>, CallFailed) {
     let mut buffer = Vec::new();
     let mut ids = Vec::new();
@@ -169,7 +169,7 @@ fn a_caller_that_dies_at_any_step_of_its_switch() {
         let _ = pair.commit(0);
         let Pair { ends: [end, server], lanes: [lanes, _] } = &mut pair;
         send_large(end, lanes, Kind::Request, 2, steps);
-        // From here on nothing of end 0 runs any more.
+        // From here on end 0 no longer runs.
         let mut serving = Serving::new(server, 10);
         let mut taken = Vec::new();
         while let Ok(Some(Taken::Request { id, payload: bytes, .. })) = serving.next(server) {
@@ -186,7 +186,7 @@ fn a_caller_that_dies_at_any_step_of_its_switch() {
     }
 }
 
-/// Epochs that nobody follows any more are no reason to wait, and none to go on for ever.
+/// Epochs that a dead peer will not follow are no reason to wait, nor to loop for ever.
 #[test]
 fn a_caller_of_a_dead_server_sends_no_more_epochs_than_may_be_outstanding() {
     let mut drive = drive_in(growing(), |_: &SimEnd| Step::Parked(None));
@@ -202,14 +202,14 @@ fn a_caller_of_a_dead_server_sends_no_more_epochs_than_may_be_outstanding() {
 
 /// An epoch that was offered and is never used is closed with the session.
 #[test]
-fn a_bye_with_an_epoch_offered_and_not_used() {
+fn a_close_with_an_epoch_offered_and_not_used() {
     for full in [false, true] {
         let mut pair = Pair::new(growing());
         let mut sent = Vec::new();
         while pair.push(0, sent.len() as u64, 100).is_ok() {
             sent.push(sent.len() as u64);
         }
-        pair.chores(0);
+        pair.maintenance(0);
         assert_eq!(pair.lanes[0].offered(), Some(Epoch { number: 2, size: size(8192) }));
         if !full {
             let _ = pair.commit(0);
@@ -217,12 +217,12 @@ fn a_bye_with_an_epoch_offered_and_not_used() {
             let _ = pair.commit(1);
             sent.clear();
         }
-        bye(&mut pair, &sent, 1);
+        close(&mut pair, &sent, 1);
     }
 }
 
 #[test]
-fn a_bye_right_after_a_switch() {
+fn a_close_right_after_a_switch() {
     for publish in [false, true] {
         let mut pair = Pair::new(growing());
         pair.push(0, 1, 100).unwrap();
@@ -230,12 +230,12 @@ fn a_bye_right_after_a_switch() {
         if publish {
             let _ = pair.commit(0);
         }
-        bye(&mut pair, &[1], 2);
+        close(&mut pair, &[1], 2);
     }
 }
 
-/// End 0 says bye; end 1 gets what was sent, and then that, in this epoch.
-fn bye(pair: &mut Pair, sent: &[u64], epoch: u32) {
+/// End 0 closes the lane; end 1 gets what was sent, and then that, in this epoch.
+fn close(pair: &mut Pair, sent: &[u64], epoch: u32) {
     let Pair { ends: [end, _], lanes: [lanes, _] } = pair;
     let _ = lanes.close(end.own(), end.peer(), CloseReason::Stopping);
     for id in sent {
@@ -246,7 +246,7 @@ fn bye(pair: &mut Pair, sent: &[u64], epoch: u32) {
         pair.follow(1, &record).unwrap();
         record = pair.peek(1).unwrap().unwrap();
     }
-    assert_eq!((record.kind, record.status), (Kind::Bye, CloseReason::Stopping as u16));
+    assert_eq!((record.kind, record.status), (Kind::Close, CloseReason::Stopping as u16));
     assert_eq!(pair.lanes[1].received().epoch, epoch);
     pair.lanes[1].take(&record);
     assert_eq!(pair.peek(1), Ok(None));
@@ -266,7 +266,7 @@ fn bye(pair: &mut Pair, sent: &[u64], epoch: u32) {
     assert_eq!(pair.take_all(0), [1]);
 }
 
-/// A session that ends while lanes of both ends are on their way.
+/// A session that ends while new lanes of both ends are in flight.
 #[test]
 fn a_drive_that_closes_after_it_grew() {
     let (tell, told) = std::sync::mpsc::channel();
@@ -288,6 +288,6 @@ fn a_drive_that_closes_after_it_grew() {
     drive.close(CloseReason::Normal);
     drive.port().run_peer();
     assert_eq!(told.try_iter().last(), Some((3, Some(CloseReason::Normal))));
-    // The answers are there, though nobody asks for them.
+    // The answers are there, though no call waits for them.
     assert!(drive.port().peer().load(Word::Tail, Ordering::Acquire) > 55_000);
 }

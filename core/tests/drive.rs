@@ -35,7 +35,7 @@ fn echo(takes: Duration) -> SimServer<impl FnMut(&[u8]) -> (Status, Vec<u8>)> {
     SimServer::new(|request: &[u8]| (Status::Ok, request.to_vec())).taking(takes)
 }
 
-/// A peer that is there and does nothing, ever.
+/// A peer that exists and never acts.
 fn idle() -> impl Peer + Send + 'static {
     |_: &SimEnd| Step::Parked(None)
 }
@@ -115,7 +115,7 @@ fn a_spin_ends_at_the_deadline_too() {
     drive.submit(b"x").unwrap();
     let failed = wait(&mut drive, Deadline::within(5 * MICRO));
     assert_eq!(failed, CallFailed::Deadline(Executed::Maybe));
-    // The clock is looked at each 64 looks, and the span begins at the first time: 1.28 µs.
+    // The clock is read every 64 polls, and the span begins at the first reading: 1.28 µs.
     let passed = now(&drive);
     assert!((5 * MICRO..8 * MICRO).contains(&passed), "{passed:?}");
     assert_eq!(drive.parks(), 0);
@@ -213,9 +213,9 @@ fn what_was_published_before_the_peer_went_is_still_read() {
 }
 
 #[test]
-fn a_bye_ends_every_wait_and_says_why() {
+fn a_close_ends_every_wait_and_says_why() {
     let peer = by_hand(|end, lanes| {
-        lanes.push_bye(end.own(), CloseReason::Stopping);
+        lanes.push_close(end.own(), CloseReason::Stopping);
         end.wake(lanes.commit(end.own(), end.peer()));
         Step::Parked(None)
     });
@@ -227,7 +227,7 @@ fn a_bye_ends_every_wait_and_says_why() {
 }
 
 #[test]
-fn a_closed_drive_says_bye() {
+fn a_closed_drive_says_close() {
     let (tell, told) = channel();
     let peer = by_hand(move |end, lanes| {
         while let Some(record) = lanes.peek(end.peer()).unwrap() {
@@ -241,7 +241,7 @@ fn a_closed_drive_says_bye() {
     drive.port().run_peer();
     drive.close(CloseReason::Normal);
     drive.port().run_peer();
-    assert_eq!(told.try_iter().collect::<Vec<_>>(), [(Kind::Bye, CloseReason::Normal as u16)]);
+    assert_eq!(told.try_iter().collect::<Vec<_>>(), [(Kind::Close, CloseReason::Normal as u16)]);
 }
 
 #[test]
@@ -355,7 +355,7 @@ fn a_spin_that_sees_the_answer_does_not_park_and_rings_nobody() {
 
 #[test]
 fn a_spin_gives_way_each_time_that_it_looks_at_the_clock_unless_nobody_was_there() {
-    // A look takes 20 ns, and the clock is looked at after 64.
+    // A poll takes 20 ns, and the clock is read after 64.
     let (others, nobody) = (2 * MICRO, MICRO / 2);
     for (takes, crowd, times) in [
         (MICRO, others, 0),
@@ -491,7 +491,7 @@ fn spinning_stops_when_it_does_not_pay_and_starts_again_when_it_does() {
     assert_eq!(parks, 0, "an answer after 0.6 µs is");
 }
 
-/// The lie of a clock: a stamp from the future, or from before the wait, teaches nothing.
+/// A false stamp, from the future or from before the wait, does not change the average.
 #[test]
 fn a_stamp_that_cannot_be_true_is_not_believed() {
     for stamp in [0, 1, u64::MAX] {
@@ -528,7 +528,7 @@ fn an_event_loop_is_rung_for_the_answer_that_it_armed_for() {
     assert!(drive.try_reply(&mut Vec::new()).unwrap().is_some());
 }
 
-/// Its records end every wait before the clock is looked at, and every look before there is nothing left.
+/// Its records end every wait before the clock is read, and every poll before there is nothing left.
 #[test]
 fn a_call_ends_at_its_deadline_though_the_peer_never_stops_publishing() {
     for at_once in [1, 400] {
@@ -552,7 +552,8 @@ fn a_call_ends_at_its_deadline_though_the_peer_never_stops_publishing() {
     }
 }
 
-/// As many records as one look takes, none of which is an answer, and then nothing: whoever waits sleeps, after one more look.
+/// As many records as one poll takes, none of which is an answer, and then nothing: the waiting end sleeps, after one
+/// more poll.
 #[test]
 fn a_look_that_took_all_it_takes_is_followed_by_one_more_and_by_sleep() {
     let mut published = false;

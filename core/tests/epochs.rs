@@ -1,4 +1,4 @@
-//! Many epochs: nothing is lost, comes twice or out of order, and nobody who waits for room is forgotten.
+//! Many epochs: nothing is lost, duplicated or reordered, and no end that waits for room is forgotten.
 
 use std::collections::VecDeque;
 
@@ -32,7 +32,7 @@ enum Op {
     Attach(usize),
     Grow(u32),
     Shrink,
-    Chores,
+    Maintain,
     Publish,
     Take(usize),
     GiveBack,
@@ -45,7 +45,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (0_usize..9000).prop_map(Op::Attach),
         2 => (12_u32..17).prop_map(Op::Grow),
         2 => Just(Op::Shrink),
-        2 => Just(Op::Chores),
+        2 => Just(Op::Maintain),
         4 => Just(Op::Publish),
         5 => (1_usize..6).prop_map(Op::Take),
         2 => Just(Op::GiveBack),
@@ -130,7 +130,7 @@ impl Way {
     }
 
     fn look_if_owed(&mut self) {
-        if self.pair.lanes[1].owes_a_look() {
+        if self.pair.lanes[1].wake_check_due() {
             self.rung |= self.pair.commit(1).space;
         }
     }
@@ -143,7 +143,7 @@ impl Way {
                 let _ = self.pair.grow(0, Geometry::new(1 << bits).unwrap());
             }
             Op::Shrink => drop(self.pair.shrink(0)),
-            Op::Chores => drop(self.pair.chores(0)),
+            Op::Maintain => drop(self.pair.maintenance(0)),
             Op::Publish => self.publish(),
             Op::Take(count) => {
                 for _ in 0..count {
@@ -175,8 +175,8 @@ proptest! {
         prop_assert!(way.model.is_empty());
     }
 
-    /// Whoever waits for room, in a lane, for an epoch or for shared memory, is rung while its peer takes what was
-    /// published and looks only when it owes a look; and finds what it waited for, or waits for the next.
+    /// An end that waits for room, in a lane, for an epoch or for shared memory, is rung while its peer takes what
+    /// was published and checks the event index only when due; and finds what it waited for, or waits again.
     #[test]
     fn whoever_waits_for_room_is_rung_whatever_the_epochs(
         lane in 12_u32..16,
@@ -193,7 +193,7 @@ proptest! {
             true => way.attach(len).map_err(ResizeError::Push),
             false => way.send(len),
         };
-        // Until it meets a full lane.
+        // Until its lane is full.
         for _ in 0..200 {
             match again(&mut way) {
                 Ok(()) => {}

@@ -1,4 +1,4 @@
-//! A peer that writes what no honest peer writes: each lie by its name, and then anything at all.
+//! A peer that writes what no correct peer writes: each protocol violation by its name, and then arbitrary values.
 
 use bellwire_core::call::{Arrival, CallMachine, SubmitError};
 use bellwire_core::lane::{LaneTerms, Lanes, PushError};
@@ -8,7 +8,7 @@ use bellwire_core::wire::{CloseReason, Header, Kind, Status};
 use bellwire_core::{Geometry, Instant, Limits, PeerFault, Word};
 use proptest::prelude::*;
 
-use crate::liar::{Chaos, Liar, Notes, Rig, Said};
+use crate::liar::{Chaos, Harness, Liar, Notes, Said};
 
 const SIZE: u64 = 4096;
 /// The size that lanes grow to under chaos.
@@ -23,7 +23,7 @@ fn header(kind: Kind, len: u32) -> Header {
     Header::new(kind, Status::Ok, 1, len)
 }
 
-/// What the first look at a lane says that holds this header, with `tail` bytes published.
+/// The result of the first read of a lane that holds this header, with `tail` bytes published.
 fn fault(header: Header, tail: u64) -> PeerFault {
     let (mut lanes, _, liar) = lanes();
     liar.publish(0, header, tail);
@@ -181,7 +181,7 @@ fn a_pad_that_does_not_end_the_lane() {
     assert_eq!(fault(header(Kind::Pad, SIZE as u32 - 32), SIZE), lie);
 }
 
-/// A lane of records and pads, and a tail as far ahead as can be: each pad is behind a record that counts.
+/// A lane of records and pads, and a tail as far ahead as possible: each pad follows a record that counts.
 #[test]
 fn a_pad_of_half_the_lane_or_more() {
     let lie = |at| Err(PeerFault::Unexpected { at, kind: Kind::Pad as u8 });
@@ -200,7 +200,7 @@ fn a_pad_of_half_the_lane_or_more() {
     }
 }
 
-/// A peer that sends parts, or answers that nobody waits for, and never what is waited for.
+/// A peer that sends parts, or answers to no request, and never the awaited answer.
 #[test]
 fn answers_of_which_there_is_nothing_to_tell_are_taken_a_few_at_a_time() {
     let (mut lanes, own, liar) = lanes();
@@ -248,7 +248,7 @@ fn no_byte_is_read_twice() {
         None,
     ] {
         // As the server looks: for a plain request first.
-        let plain = machine.next_at_once(&mut lanes, &own, &liar, &mut buffer);
+        let plain = machine.try_next(&mut lanes, &own, &liar, &mut buffer);
         let plain = plain.map(|(id, len)| Incoming::Request { id, len, batch: false });
         let next = plain.map_or_else(
             || machine.next(&mut lanes, &own, &liar, &mut buffer),
@@ -277,14 +277,14 @@ fn no_byte_is_read_twice() {
 }
 
 #[test]
-fn wishes_are_only_ever_compared() {
-    for wish in [0, 1, 15, 16, 4095, u64::MAX - 1, u64::MAX, 1 << 63] {
+fn event_indexes_are_only_ever_compared() {
+    for event_index in [0, 1, 15, 16, 4095, u64::MAX - 1, u64::MAX, 1 << 63] {
         let (mut lanes, own, liar) = lanes();
-        liar.want_data.set(wish);
-        liar.want_space.set(wish);
+        liar.want_data.set(event_index);
+        liar.want_space.set(event_index);
         lanes.push(&own, &liar, header(Kind::Request, 0), &[]).unwrap();
         let wake = lanes.commit(&own, &liar);
-        assert_eq!((wake.data, wake.space), (wish < 16, false), "wish {wish}");
+        assert_eq!((wake.data, wake.space), (event_index < 16, false), "event_index {event_index}");
     }
 }
 
@@ -322,10 +322,10 @@ enum Op {
     Next,
     Respond(u8),
     Flush,
-    Bye,
+    Close,
     Grow(u32),
     Shrink,
-    Chores,
+    Maintain,
     Attach(u64),
     SubmitPart(usize),
     BreakOff,
@@ -345,10 +345,10 @@ fn op() -> impl Strategy<Value = Op> {
         Just(Op::Next),
         any::<u8>().prop_map(Op::Respond),
         Just(Op::Flush),
-        Just(Op::Bye),
+        Just(Op::Close),
         (12_u32..18).prop_map(Op::Grow),
         Just(Op::Shrink),
-        Just(Op::Chores),
+        Just(Op::Maintain),
         (0_u64..70_000).prop_map(Op::Attach),
         (0_usize..20_000).prop_map(Op::SubmitPart),
         Just(Op::BreakOff),
@@ -387,17 +387,17 @@ impl Victim {
         }
     }
 
-    /// Does one thing; an error is a lie that was found, and ends the session.
-    fn run(&mut self, op: &Op, rig: &mut Rig) -> Result<(), PeerFault> {
+    /// Performs one action; an error is a detected violation, and ends the session.
+    fn run(&mut self, op: &Op, harness: &mut Harness) -> Result<(), PeerFault> {
         let Self { lanes, calls, serve, tickets, requests, buffer, sending } = self;
-        let (own, peer) = (&rig.own, &rig.peer);
+        let (own, peer) = (&harness.own, &harness.peer);
         match *op {
             Op::Peek(len) => {
                 if let Some(record) = lanes.peek(peer)? {
                     assert!(u64::from(record.len) <= MOST - 16);
                     lanes.copy(peer, &record, &mut vec![0; len]);
                     if record.kind == Kind::Switch {
-                        follow(rig, lanes, &record)?;
+                        follow(harness, lanes, &record)?;
                     } else {
                         lanes.take(&record);
                     }
@@ -418,7 +418,7 @@ impl Victim {
             }
             Op::Reply => match calls.next_reply(lanes, own, peer, buffer)? {
                 Some(Arrival::Reply(reply)) => assert!(reply.len <= MOST as usize),
-                Some(Arrival::Switch(switch)) => follow(rig, lanes, &switch)?,
+                Some(Arrival::Switch(switch)) => follow(harness, lanes, &switch)?,
                 Some(Arrival::Trimmed) | None => {}
             },
             Op::Submit | Op::Attach(_) if sending.is_some() => {}
@@ -454,7 +454,7 @@ impl Victim {
                     requests.push(id);
                 }
                 Some(Incoming::Attached { id } | Incoming::GivenUp { id }) => requests.push(id),
-                Some(Incoming::Switch(switch)) => follow(rig, lanes, &switch)?,
+                Some(Incoming::Switch(switch)) => follow(harness, lanes, &switch)?,
                 Some(Incoming::Trim) => serve.trimmed(lanes, own, peer)?,
                 Some(Incoming::Cancel { .. } | Incoming::Part) | None => {}
             },
@@ -469,14 +469,16 @@ impl Victim {
                 }
             }
             Op::Flush => drop(serve.flush(lanes, own, peer, |_| Ok(()))?),
-            Op::Bye => lanes.push_bye(own, CloseReason::Normal),
-            Op::Grow(bits) => resized(resize::grow(rig, lanes, Geometry::new(1 << bits).unwrap()))?,
-            Op::Shrink => resized(resize::shrink(rig, lanes))?,
-            Op::Chores => {
-                lanes.take_chores();
-                resize::chores(rig, lanes, std::time::Duration::ZERO);
+            Op::Close => lanes.push_close(own, CloseReason::Normal),
+            Op::Grow(bits) => {
+                resized(resize::grow(harness, lanes, Geometry::new(1 << bits).unwrap()))?;
+            }
+            Op::Shrink => resized(resize::shrink(harness, lanes))?,
+            Op::Maintain => {
+                lanes.take_maintenance();
+                resize::maintain(harness, lanes, std::time::Duration::ZERO);
                 assert!(!resize::shrink_idle(
-                    rig,
+                    harness,
                     lanes,
                     Instant::default(),
                     std::time::Duration::MAX
@@ -493,11 +495,11 @@ impl Victim {
 }
 
 fn follow(
-    rig: &mut Rig,
+    harness: &mut Harness,
     lanes: &mut Lanes,
     switch: &bellwire_core::lane::Record,
 ) -> Result<(), PeerFault> {
-    match resize::follow(rig, lanes, switch) {
+    match resize::follow(harness, lanes, switch) {
         Err(FollowError::Lied(fault)) => Err(fault),
         Ok(()) | Err(FollowError::Short(_)) => Ok(()),
     }
@@ -513,17 +515,17 @@ fn resized(resized: Result<(), ResizeError>) -> Result<(), PeerFault> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1024, ..ProptestConfig::default() })]
 
-    /// Every load is arbitrary, also of what was loaded before: it ends in a fault or goes on; nothing
-    /// panics, overflows or touches a byte outside the lane (the memory asserts).
+    /// Every load is arbitrary, repeated ones included: the session ends in a fault or continues; nothing panics,
+    /// overflows or touches a byte outside the lane (the memory asserts).
     #[test]
     fn nothing_that_a_peer_writes_does_harm(
         says in proptest::collection::vec(said(), 1..80),
         ops in proptest::collection::vec(op(), 1..80),
     ) {
-        let mut rig = Rig::new(Notes::new(SIZE), Chaos::new(SIZE, says));
+        let mut harness = Harness::new(Notes::new(SIZE), Chaos::new(SIZE, says));
         let mut victim = Victim::new();
         for op in ops {
-            if victim.run(&op, &mut rig).is_err() {
+            if victim.run(&op, &mut harness).is_err() {
                 break;
             }
         }

@@ -1,4 +1,4 @@
-//! Memory that says what a test wants it to, and checks every access.
+//! Memory whose loads a test chooses, and that checks every access.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -69,10 +69,10 @@ impl PeerMemory for Liar {
     }
 }
 
-/// One thing that a [`Chaos`] says.
+/// One load of a [`Chaos`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Said {
-    /// Near the truth: a word that moved on a little, a header that could be one. Sessions get far that way.
+    /// Plausible values: a word that advanced a little, a header that could be valid. Sessions get far that way.
     pub(crate) plausible: bool,
     pub(crate) value: u64,
 }
@@ -87,7 +87,7 @@ pub(crate) struct Chaos {
 }
 
 impl Chaos {
-    /// Says these things, over and over.
+    /// Repeats these values.
     pub(crate) fn new(lane: u64, says: Vec<Said>) -> Self {
         assert!(!says.is_empty());
         Self {
@@ -172,14 +172,14 @@ impl OwnMemory for Notes {
     }
 }
 
-/// A session's end whose peer is chaos. Every third piece of memory is lacking.
-pub(crate) struct Rig {
+/// A session's end whose peer is chaos. Every third allocation fails.
+pub(crate) struct Harness {
     pub(crate) own: Notes,
     pub(crate) peer: Chaos,
     tries: u32,
 }
 
-impl Rig {
+impl Harness {
     pub(crate) fn new(own: Notes, peer: Chaos) -> Self {
         Self { own, peer, tries: 0 }
     }
@@ -191,7 +191,7 @@ impl Rig {
     }
 }
 
-impl Port for Rig {
+impl Port for Harness {
     type Own = Notes;
     type Peer = Chaos;
 

@@ -70,7 +70,7 @@ fn an_answer_above_the_limit_says_so_and_the_session_goes_on() {
     }
 }
 
-/// A message that no lane may become large enough for travels in memory of its own; one byte less does not.
+/// A message too long for the largest lane travels in memory of its own; one byte less does not.
 #[test]
 fn a_message_above_the_largest_lane_has_to_be_attached() {
     for (own, peer, _) in both(Limits { max_lane: size(16_384), ..ROOMY }) {
@@ -107,7 +107,7 @@ fn a_message_above_the_largest_lane_has_to_be_attached() {
     }
 }
 
-/// The page and the lane count, and what is on its way.
+/// The page and the lane count, and what is in flight.
 #[test]
 fn shared_memory_above_the_limit_is_too_large_and_the_session_goes_on() {
     let limit = 4096 + 4096 + 16_384;
@@ -170,7 +170,7 @@ fn attachments_count_until_they_are_taken() {
     assert_eq!(pair.epoch(0).size.size(), 8192);
 }
 
-/// An answer may not fit what is shared at all; or may, when the peer has taken some.
+/// An answer may exceed the limit of shared memory altogether, or fit once the peer has taken some.
 #[test]
 fn answers_keep_to_the_shared_limit_too() {
     let limit = 4096 + 4096 + 65_536;
@@ -215,7 +215,7 @@ fn lanes_that_keep_their_size_know_no_epochs() {
     let most = pair.lanes[0].max_payload() as u64;
     assert_eq!(pair.push(0, 1, most as usize + 1), too_large(most + 1, most, Whose::Own));
     while pair.push(0, 1, 100).is_ok() {}
-    assert!(!pair.chores(0));
+    assert!(!pair.maintenance(0));
     assert_eq!(pair.lanes[0].offered(), None);
     assert_eq!((pair.lanes[0].should_grow(), pair.lanes[0].is_grown()), (None, false));
 }

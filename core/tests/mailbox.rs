@@ -1,4 +1,4 @@
-//! What comes over the control socket while a session goes on. A descriptor is a number here.
+//! Messages of the control socket during a session. A descriptor is a number here.
 
 use bellwire_core::lane::{Epoch, MOST_ATTACHED, MOST_OUTSTANDING};
 use bellwire_core::mailbox::Mailbox;
@@ -180,7 +180,7 @@ fn what_is_no_message_is_a_lie() {
 }
 
 proptest! {
-    /// Whatever comes is taken in or given back, every descriptor of it, and the limits hold.
+    /// Every descriptor of every message is kept or returned, and the limits hold.
     #[test]
     fn no_descriptor_is_lost(
         messages in proptest::collection::vec(

@@ -1,4 +1,4 @@
-//! Tests of the core through its public face: over the simulator, and over memory that lies.
+//! Tests of the core through its public API: over the simulator, and over hostile memory.
 #![cfg(not(loom))]
 #![allow(
     clippy::unwrap_used,
@@ -30,7 +30,7 @@ mod sample;
 mod serve;
 mod shortage;
 mod sim;
+mod stall;
 mod stats;
 mod switch;
 mod threads;
-mod unread;

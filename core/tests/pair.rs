@@ -29,7 +29,7 @@ pub(crate) fn limited(own: Limits, peer: Limits) -> Sim {
     Sim { lane, peer_lane: lane, least: lane, limits, ..Sim::default() }
 }
 
-/// What nobody mistakes for another message's payload.
+/// A payload that differs from every other message's.
 pub(crate) fn payload(id: u64, len: usize) -> Vec<u8> {
     let mut bytes = id.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let step = |_| {
@@ -71,18 +71,18 @@ impl Pair {
         resize::shrink(&mut { &self.ends[from] }, &mut self.lanes[from])
     }
 
-    /// Does what is not urgent.
-    pub(crate) fn chores(&mut self, from: usize) -> bool {
+    /// Runs maintenance.
+    pub(crate) fn maintenance(&mut self, from: usize) -> bool {
         let span = Duration::from_secs(30);
-        self.lanes[from].take_chores()
-            && resize::chores(&mut { &self.ends[from] }, &mut self.lanes[from], span)
+        self.lanes[from].take_maintenance()
+            && resize::maintain(&mut { &self.ends[from] }, &mut self.lanes[from], span)
     }
 
     pub(crate) fn commit(&mut self, from: usize) -> Wake {
         let end = &self.ends[from];
         let wake = self.lanes[from].commit(end.own(), end.peer());
-        // As who waits does.
-        (0..16).for_each(|_| self.lanes[from].claim(end.own()));
+        // As a waiting end does.
+        (0..16).for_each(|_| self.lanes[from].prefetch(end.own()));
         wake
     }
 
@@ -103,7 +103,7 @@ impl Pair {
         resize::follow(&mut { &self.ends[at] }, &mut self.lanes[at], switch)
     }
 
-    /// Takes the next record and checks it, following on the way: its id and length.
+    /// Takes the next record and checks it, following switches. Returns its id and length.
     pub(crate) fn take(&mut self, at: usize) -> Option<(u64, usize)> {
         loop {
             let record = self.peek(at).unwrap()?;

@@ -14,7 +14,7 @@ use bellwire_core::{Deadline, Limits, PeerFault};
 use crate::pair::{Pair, growing, limited, payload, size};
 use crate::resize::{Dice, call, drive_in, echo};
 
-/// Waits for room, for whatever else comes meanwhile is an answer that is kept.
+/// Waits for room: everything else that comes meanwhile is an answer that is kept.
 fn submit_in_parts(drive: &mut Drive<SimPort>, message: &[u8]) -> u64 {
     loop {
         match drive.submit_in_parts(message) {
@@ -105,7 +105,7 @@ fn a_message_in_parts_crosses_epochs() {
     assert!(pair.epoch(0).number > 100);
 }
 
-/// What the serving end takes, behind switches and parts.
+/// What the serving end takes, after switches and parts.
 fn incoming(pair: &mut Pair, serve: &mut ServeMachine, buffer: &mut Vec<u8>) -> Option<Incoming> {
     loop {
         let (end, lanes) = (&pair.ends[1], &mut pair.lanes[1]);
@@ -120,7 +120,7 @@ fn incoming(pair: &mut Pair, serve: &mut ServeMachine, buffer: &mut Vec<u8>) -> 
     }
 }
 
-/// A request that is given up half sent: the handler does not run, and whatever comes next is understood.
+/// A request that is abandoned half sent: the handler does not run, and the next record is understood.
 #[test]
 fn a_request_that_was_broken_off_is_none() {
     for next in 0..4 {

@@ -1,4 +1,4 @@
-//! Lanes that become larger and smaller while their session goes on.
+//! Lanes that grow and shrink during their session.
 
 use std::time::Duration;
 
@@ -144,8 +144,9 @@ fn answer(request: &[u8]) -> Vec<u8> {
     payload(!id, len)
 }
 
-/// Keeps up to `window` requests in flight until `requests` were sent, and checks each answer. With luck 1 in `pause`,
-/// it waits for an answer before that; with luck 1 in `trim`, it trims first. Returns how often either end lacked something.
+/// Keeps up to `window` requests in flight until `requests` were sent, and checks each answer. With probability 1 /
+/// `pause` it waits for an answer before that; with 1 / `trim` it trims first. Returns how often either end had a
+/// shortage.
 pub(crate) fn pipeline(
     drive: &mut Drive<SimPort>,
     dice: &mut Dice,
@@ -425,7 +426,7 @@ fn requests_and_answers_travel_in_memory_of_their_own_among_others() {
     );
 }
 
-/// Answers in memory of their own that met a full lane, or too many of their kind, wait like others.
+/// Answers in memory of their own that found the lane full, or too many of their kind, wait like others.
 #[test]
 fn attached_answers_that_found_no_room_are_passed_when_there_is() {
     for (requests, others) in [(MOST_ATTACHED as u64 * 3, 0), (20, 1000)] {
@@ -494,8 +495,8 @@ fn a_lane_that_is_used_does_not_shrink() {
     }
 }
 
-/// Sends 32 MiB in messages of 1000 bytes, one each `every` but `together` at a time, through a lane that has been made for one of
-/// `first` bytes. Both ends do the same. What sizes the lanes had.
+/// Sends 32 MiB in messages of 1000 bytes, one each `every` but `together` at a time, through a lane that has been
+/// made for one of `first` bytes. Both ends do the same. Returns the sizes of the lanes.
 fn paced(first: usize, together: u32, every: Duration) -> [Vec<u64>; 2] {
     let mut drive = drive_in(growing(), echo().shrinking_after(150 * MILLI));
     drive.set_shrink_after(150 * MILLI);
@@ -540,7 +541,7 @@ fn a_deep_lane_through_which_much_goes_at_once_becomes_a_large_one_and_stays_so(
     }
 }
 
-/// Nobody waits here: it is the look that each quarter of the lane brings.
+/// No end waits here: the check at each quarter of the lane does it.
 #[test]
 fn who_never_waits_shrinks_too_within_a_quarter_of_the_lane() {
     let mut drive = drive_in(growing(), echo());
@@ -593,7 +594,7 @@ fn a_trim_makes_both_lanes_small_and_says_when() {
 fn a_trim_leaves_what_was_offered_and_not_used() {
     let mut pair = Pair::new(growing());
     while pair.push(0, 1, 100).is_ok() {}
-    assert!(!pair.chores(0), "an offer is nothing to publish");
+    assert!(!pair.maintenance(0), "an offer is nothing to publish");
     assert_eq!(pair.lanes[0].offered(), Some(Epoch { number: 2, size: size(8192) }));
     pair.shrink(0).unwrap();
     assert_eq!(pair.epoch(0), Epoch { number: 3, size: size(4096) });
@@ -610,11 +611,11 @@ fn the_next_epoch_is_offered_when_three_quarters_are_full_and_then_only_switched
     while used < 3072 - 128 - 32 {
         pair.push(0, 1, 112).unwrap();
         used += 128;
-        assert!(!pair.chores(0));
+        assert!(!pair.maintenance(0));
         assert_eq!(pair.lanes[0].offered(), None, "{used} bytes used");
     }
     while pair.push(0, 1, 112).is_ok() {
-        pair.chores(0);
+        pair.maintenance(0);
     }
     assert_eq!(pair.lanes[0].offered(), Some(Epoch { number: 2, size: size(8192) }));
     assert_eq!(pair.ends[0].acts(Act::Offer), 1);
@@ -649,7 +650,7 @@ fn an_early_offer_that_is_not_possible_does_not_change_what_is_waited_for() {
         }
     };
     assert!(missing <= 128);
-    assert!(!pair.chores(0));
+    assert!(!pair.maintenance(0));
     assert_eq!((pair.lanes[0].offered(), pair.ends[0].acts(Act::Offer)), (None, 0));
     let _ = pair.commit(0);
     assert!(!pair.has_room(0));
@@ -662,7 +663,7 @@ fn an_early_offer_that_is_not_possible_does_not_change_what_is_waited_for() {
 fn an_offered_epoch_that_is_too_small_is_a_stepping_stone() {
     let mut pair = Pair::new(growing());
     while pair.push(0, 1, 112).is_ok() {}
-    pair.chores(0);
+    pair.maintenance(0);
     assert_eq!(pair.lanes[0].offered(), Some(Epoch { number: 2, size: size(8192) }));
     pair.send(0, 2, 10_000).unwrap();
     assert_eq!(pair.epoch(0), Epoch { number: 3, size: size(32_768) });
@@ -686,7 +687,7 @@ fn a_lane_that_is_often_full_grows_and_one_that_seldom_is_does_not() {
                 assert!(matches!(pair.push(0, id, 112), Err(PushError::Full { .. })));
                 should |= pair.lanes[0].should_grow().is_some();
             }
-            // Room for one record; or for as many as go until the next is to meet a full lane.
+            // Room for one record; or for as many as fit until the next is to find the lane full.
             for _ in 0..if id % every == 0 { every } else { 0 } {
                 pair.take(1);
             }
@@ -705,7 +706,7 @@ fn a_lane_that_was_often_full_grows_no_further_than_its_cap() {
     assert_eq!(pipeline(&mut drive, &mut dice, (30_000, 20_000, 600), (1000, NEVER)), 0);
     let [own, _] = drive.lane_stats();
     assert!(own.size > 4096 && own.size <= FULL_LIMIT, "{own:?}");
-    // Need goes past it; then fullness does not.
+    // A message that needs it exceeds the limit; after that, fullness does not.
     let mut pair = Pair::new(growing());
     pair.send(0, 0, FULL_LIMIT as usize / 4).unwrap();
     let _ = pair.commit(0);
@@ -713,7 +714,7 @@ fn a_lane_that_was_often_full_grows_no_further_than_its_cap() {
     let _ = pair.commit(1);
     for _ in 0..100 {
         while pair.push(0, 1, 5000).is_ok() {}
-        pair.chores(0);
+        pair.maintenance(0);
         assert_eq!((pair.lanes[0].offered(), pair.lanes[0].should_grow()), (None, None));
         let _ = pair.commit(0);
         pair.take(1);
@@ -735,7 +736,7 @@ fn a_peer_that_never_reads_gets_no_second_growth() {
     assert_eq!(drive.port().end().acts(Act::Offer), 1);
 }
 
-/// The answers of a server meet a full lane as often; it grows step by step, as its peer reads.
+/// The answers of a server find the lane full as often; it grows step by step, as its peer reads.
 #[test]
 fn a_servers_lane_grows_by_fullness_as_far_as_its_peer_reads() {
     let mut drive = drive_in(Sim { lane: size(65_536), ..growing() }, echo());
@@ -756,7 +757,7 @@ fn a_servers_lane_grows_by_fullness_as_far_as_its_peer_reads() {
     assert!(sizes.is_sorted() && sizes.last() > Some(&8192) && sizes.last() <= Some(&FULL_LIMIT));
 }
 
-/// What a lane may be at most is agreed: fullness keeps to it too.
+/// The largest lane size is agreed: fullness respects it too.
 #[test]
 fn fullness_grows_no_lane_past_what_was_agreed() {
     let limits = Limits { max_lane: size(8192), ..Limits::default() };

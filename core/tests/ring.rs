@@ -97,7 +97,7 @@ impl Model {
     }
 }
 
-/// A receiver that sleeps is not rung for what it may take later, and is rung for it by whatever comes next.
+/// A sleeping receiver is not rung for a record that may wait, and is rung by the next record.
 #[test]
 fn what_is_shown_rings_nobody_until_the_next_commit() {
     let mut ends = Ends::new(4096);
@@ -118,7 +118,7 @@ fn what_is_shown_rings_nobody_until_the_next_commit() {
     assert_eq!((ends.take(), ends.take()), (Some((2, vec![])), Some((3, vec![]))));
 }
 
-/// What was shown may be taken before anything else is published.
+/// A record published by `show` may be taken before anything else is published.
 #[test]
 fn what_is_shown_may_be_given_back() {
     let mut ends = Ends::new(4096);
@@ -137,7 +137,7 @@ enum Op {
     Show,
     Take,
     GiveBack,
-    Claim,
+    Prefetch,
 }
 
 fn op(max: usize) -> impl Strategy<Value = Op> {
@@ -149,7 +149,7 @@ fn op(max: usize) -> impl Strategy<Value = Op> {
         1 => Just(Op::Show),
         6 => Just(Op::Take),
         4 => Just(Op::GiveBack),
-        4 => Just(Op::Claim),
+        4 => Just(Op::Prefetch),
     ]
 }
 
@@ -207,8 +207,8 @@ proptest! {
                     let expected = model.take();
                     prop_assert_eq!(ends.take(), expected);
                 }
-                // Nothing that is still to be taken is written to.
-                Op::Claim => (0..size / 64).for_each(|_| ends.sender.claim(ends.ends[0].own())),
+                // No unread record is written to.
+                Op::Prefetch => (0..size / 64).for_each(|_| ends.sender.prefetch(ends.ends[0].own())),
                 Op::GiveBack => {
                     let _ = ends.give_back();
                     let end = &ends.ends[0];
@@ -268,7 +268,7 @@ proptest! {
         prop_assert!(ends.push(9, &last).is_ok());
     }
 
-    /// Whoever met a full lane is told exactly when to try again, and how much is missing.
+    /// A sender that finds the lane full learns exactly when to try again, and how much is missing.
     #[test]
     fn there_is_room_exactly_when_the_record_that_did_not_fit_would(
         fill in 0_usize..700, last in 0_usize..2000, positions in 0_usize..300,
@@ -310,7 +310,7 @@ proptest! {
         }
     }
 
-    /// Whoever parks for data is rung by the next publication, once.
+    /// An end that parks for data is rung by the next publication, once.
     #[test]
     fn whoever_parks_for_data_is_rung_once(before in 0_usize..10, batches in 1_usize..5, len in 0_usize..200) {
         let mut ends = Ends::new(4096);
@@ -359,7 +359,7 @@ proptest! {
         }
         let largest = payload(7, max);
         if let Err(error) = ends.push(7, &largest) {
-            // A pad went first, and is given back when it was taken.
+            // A pad came first, and is freed when it was taken.
             let full = matches!(error, PushError::Full { .. });
             prop_assert!(full, "{}", error);
             let _ = ends.publish();
@@ -390,14 +390,14 @@ fn what_was_not_committed_is_not_seen() {
 }
 
 #[test]
-fn the_bye_fits_a_full_lane_and_nothing_follows_it() {
+fn the_close_fits_a_full_lane_and_nothing_follows_it() {
     let mut ends = Ends::new(4096);
     let mut sent = 0;
     while ends.push(sent, &[0; 5]).is_ok() {
         sent += 1;
     }
     for _ in 0..2 {
-        ends.sender.push_bye(ends.ends[0].own(), CloseReason::Stopping);
+        ends.sender.push_close(ends.ends[0].own(), CloseReason::Stopping);
     }
     let _ = ends.publish();
     assert_eq!(ends.push(9, &[]), Err(PushError::Closed));
@@ -405,10 +405,10 @@ fn the_bye_fits_a_full_lane_and_nothing_follows_it() {
         assert_eq!(ends.take().unwrap().0, id);
     }
     let peer = ends.ends[1].peer();
-    let bye = ends.receiver.peek(peer).unwrap().unwrap();
-    assert_eq!((bye.kind, bye.status), (Kind::Bye, CloseReason::Stopping as u16));
-    ends.receiver.take(&bye);
-    assert_eq!(ends.receiver.peek(peer).unwrap(), None, "the bye was written once");
+    let close = ends.receiver.peek(peer).unwrap().unwrap();
+    assert_eq!((close.kind, close.status), (Kind::Close, CloseReason::Stopping as u16));
+    ends.receiver.take(&close);
+    assert_eq!(ends.receiver.peek(peer).unwrap(), None, "the close was written once");
 }
 
 #[test]

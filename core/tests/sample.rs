@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use bellwire_core::probes::Wish;
+use bellwire_core::probes::SamplingMask;
 use bellwire_core::sample::Chooser;
 use bellwire_core::sim::Sim;
 use bellwire_core::wire::{
@@ -11,14 +11,14 @@ use bellwire_core::wire::{
 };
 use bellwire_core::{Instant, OwnMemory, PeerMemory};
 
-const WISH: Wish = Wish::SAMPLES;
+const MASK: SamplingMask = SamplingMask::SAMPLES;
 const START: Instant = Instant::from_nanos(1 << 50);
 
 /// Sends `count` messages this far apart, and returns which of them were chosen.
 fn stream(chooser: &mut Chooser, from: Instant, apart: Duration, count: u32) -> Vec<u32> {
     let chosen = |at: &u32| {
         let now = from.after(apart * *at);
-        !chooser.skips(WISH) && chooser.choose(WISH, now)
+        !chooser.skips(MASK) && chooser.choose(MASK, now)
     };
     (0..count).filter(chosen).collect()
 }
@@ -27,7 +27,7 @@ fn stream(chooser: &mut Chooser, from: Instant, apart: Duration, count: u32) -> 
 fn a_fast_stream_is_sampled_at_its_cap() {
     let mut chooser = Chooser::new(7);
     // A second of ten million messages.
-    let cap = WISH.cap();
+    let cap = MASK.cap();
     let chosen = stream(&mut chooser, START, Duration::from_nanos(100), 10_000_000).len() as u64;
     assert!(chosen <= cap.most + cap.most / 50, "{chosen} in a second");
     assert!(chosen >= cap.most / 2, "{chosen} in a second");
@@ -40,7 +40,7 @@ fn calls_that_take_as_long_as_a_sample_are_sampled_seldom() {
     let chosen = stream(&mut chooser, START, Duration::from_micros(20), 50_000).len();
     assert!(chosen > 1_300 && chosen < 1_700, "{chosen} of 50 000");
     let mut chooser = Chooser::new(7);
-    let few = WISH.cap().few;
+    let few = MASK.cap().few;
     let chosen = stream(&mut chooser, START, Duration::from_micros(200), 5_000).len() as u64;
     assert!(chosen > few / 2 && chosen < few + few / 10, "{chosen} of 5 000");
 }
@@ -50,7 +50,8 @@ fn who_asks_for_more_gets_it_whatever_their_share() {
     let mut chooser = Chooser::new(7);
     let high = |at: &u32| {
         let now = START.after(Duration::from_micros(40) * *at);
-        !chooser.skips(Wish::SAMPLES_50000) && chooser.choose(Wish::SAMPLES_50000, now)
+        !chooser.skips(SamplingMask::SAMPLES_50000)
+            && chooser.choose(SamplingMask::SAMPLES_50000, now)
     };
     assert_eq!((0..25_000).filter(high).count(), 25_000);
 }
@@ -67,7 +68,7 @@ fn a_cap_without_limit_samples_every_message() {
     let mut chooser = Chooser::new(7);
     let every = |at: u64| {
         let now = START.after(Duration::from_nanos(at * 100));
-        !chooser.skips(Wish::ALL) && chooser.choose(Wish::ALL, now)
+        !chooser.skips(SamplingMask::ALL) && chooser.choose(SamplingMask::ALL, now)
     };
     assert!((0..1_000_000).all(every));
 }
@@ -92,11 +93,11 @@ fn after_a_pause_a_slow_stream_is_sampled_soon() {
     let mut chooser = Chooser::new(7);
     stream(&mut chooser, START, Duration::from_nanos(20), 50_000_000);
     let later = START.after(Duration::from_secs(2));
-    // Who sends so seldom sleeps between two messages.
+    // A sender this slow sleeps between two messages.
     let chosen = (0..100).filter(|at| {
         let now = later.after(Duration::from_millis(*at));
         chooser.paused(now);
-        !chooser.skips(WISH) && chooser.choose(WISH, now)
+        !chooser.skips(MASK) && chooser.choose(MASK, now)
     });
     assert!(chosen.count() > 80);
 }
@@ -106,7 +107,7 @@ fn a_tracer_that_wants_more_gets_the_next_message() {
     let mut chooser = Chooser::new(7);
     stream(&mut chooser, START, Duration::from_nanos(20), 50_000_000);
     let later = START.after(Duration::from_secs(2));
-    assert!(!chooser.skips(Wish::ALL) && chooser.choose(Wish::ALL, later));
+    assert!(!chooser.skips(SamplingMask::ALL) && chooser.choose(SamplingMask::ALL, later));
 }
 
 #[test]

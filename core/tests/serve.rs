@@ -289,10 +289,10 @@ fn switches_trims_and_attachments_are_handed_out() {
 }
 
 #[test]
-fn a_bye_ends_it_and_what_is_in_flight_is_still_answered() {
+fn a_close_ends_it_and_what_is_in_flight_is_still_answered() {
     let mut pair = Pair::new(8);
     pair.send(Kind::Request, 1, &[]);
-    pair.other.push_bye(pair.ends[1].own(), CloseReason::Normal);
+    pair.other.push_close(pair.ends[1].own(), CloseReason::Normal);
     let _ = pair.other.commit(pair.ends[1].own(), pair.ends[1].peer());
     pair.next().unwrap().unwrap();
     assert_eq!((pair.next(), pair.serve.closed()), (Ok(None), Some(CloseReason::Normal)));

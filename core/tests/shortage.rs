@@ -1,5 +1,5 @@
-//! A system that lacks memory or descriptors: whoever needs them is told, nothing is lost, and it goes on when there
-//! are some.
+//! A shortage of memory or descriptors: the end that needs them gets an error, nothing is lost, and the session
+//! continues when there are some.
 
 use std::time::Duration;
 
@@ -60,13 +60,13 @@ fn a_request_in_memory_of_its_own_that_finds_none_fails_and_uses_no_number() {
     assert_eq!(&buffer[..reply.len], &payload(1, 5000));
 }
 
-/// What was foreseen is only a convenience.
+/// An early offer is only an optimisation.
 #[test]
 fn an_early_offer_that_fails_is_tried_again_by_who_needs_it() {
     let mut pair = Pair::new(growing());
     pair.ends[0].runs_short(Act::Offer, 0..1, Resource::Memory);
     while pair.push(0, 1, 100).is_ok() {}
-    assert!(!pair.chores(0));
+    assert!(!pair.maintenance(0));
     assert_eq!((pair.ends[0].acts(Act::Offer), pair.lanes[0].offered()), (1, None));
     pair.send(0, 2, 3000).unwrap();
     assert_eq!((pair.ends[0].acts(Act::Offer), pair.epoch(0).number), (2, 2));
@@ -79,7 +79,7 @@ fn an_early_offer_that_fails_is_tried_again_by_who_needs_it() {
 fn a_shortage_behind_a_stepping_stone_leaves_the_lane_usable() {
     let mut pair = Pair::new(growing());
     while pair.push(0, 1, 100).is_ok() {}
-    pair.chores(0);
+    pair.maintenance(0);
     pair.ends[0].runs_short(Act::Offer, 1..2, Resource::Memory);
     let failed = pair.send(0, 2, 10_000);
     assert_eq!(failed, Err(ResizeError::Short(short(Resource::Memory, 32_768))));
@@ -159,7 +159,7 @@ fn a_server_without_memory_for_an_answer_says_so_and_goes_on() {
     }
 }
 
-/// The answers before and behind the one that cannot be sent are.
+/// The answers before and after the one that cannot be sent are sent.
 #[test]
 fn an_owed_answer_without_memory_is_cut_and_the_others_are_sent() {
     let handler = |request: &[u8]| {
@@ -232,8 +232,8 @@ fn a_trim_without_memory_fails_and_can_be_tried_again() {
     assert_eq!(drive.lane_stats()[0].size, 4096);
 }
 
-/// Every act of either end lacks something now and then; every request that was sent is answered once, in full or
-/// by the word for it.
+/// Every action of either end has a shortage now and then; every request that was sent is answered once, in full or
+/// by the matching error.
 #[test]
 fn a_session_lives_through_shortages_at_every_step() {
     let mut lacked = 0;

@@ -1,4 +1,4 @@
-//! The simulator finds what it is there to find.
+//! The simulator finds the bugs that it must find.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ fn a_wait_that_nobody_ends_is_a_deadlock() {
 #[should_panic(expected = "deadlock")]
 fn a_peer_that_publishes_without_ringing_loses_a_wake() {
     let mut lanes = None;
-    // Answers what it was not asked, and rings nobody, whatever was wished.
+    // Sends an answer to no request, and never rings, whatever the event index.
     let peer = move |end: &SimEnd| {
         let lanes: &mut Lanes = lanes.get_or_insert_with(|| end.lanes());
         let header = Header::new(Kind::Response, Status::Ok, 1, 0);

@@ -1,4 +1,4 @@
-//! What a lane says of itself, from either end.
+//! A lane's statistics, from either end.
 
 use bellwire_core::lane::LaneStats;
 use bellwire_core::wire::{Header, Kind, Status};
@@ -74,7 +74,7 @@ fn the_high_water_mark_is_the_most_that_was_in_use() {
         let _ = pair.commit(1);
     }
     assert_eq!(received(&pair).high_water, 5 * 128);
-    // The sender looks once a quarter, with the room that it keeps free.
+    // The sender checks once a quarter, with the room that it keeps free.
     assert!(sent(&pair).high_water <= 5 * 128 + 32 + 1024, "{:?}", sent(&pair));
     while pair.push(0, 1, 112).is_ok() {}
     assert_eq!(sent(&pair).high_water, 4096, "it was full");

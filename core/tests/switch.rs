@@ -1,4 +1,4 @@
-//! A peer whose switches, and what belongs to them, are lies: each by its name.
+//! A peer whose switches, and the messages for them, violate the protocol: each violation by its name.
 
 use bellwire_core::drive::CallFailed;
 use bellwire_core::lane::{Epoch, LaneTerms, Lanes, MOST_ATTACHED, MOST_OUTSTANDING};
@@ -105,7 +105,7 @@ fn a_size_that_was_not_agreed() {
 
 #[test]
 fn records_without_a_payload_that_have_one() {
-    for kind in [Kind::Switch, Kind::Attach, Kind::Trim, Kind::Cancel, Kind::Bye] {
+    for kind in [Kind::Switch, Kind::Attach, Kind::Trim, Kind::Cancel, Kind::Close] {
         for len in [1, 16, 100] {
             let mut pair = pair();
             pass(&pair, 2, 16_384, 16_384);
@@ -202,7 +202,7 @@ fn a_control_socket_with_what_has_no_place_there() {
     }
 }
 
-/// A lie about a lane ends a session as any other does.
+/// A violation by a switch ends a session as any other does.
 #[test]
 fn a_lie_about_a_lane_poisons_the_session_for_good() {
     type Lie = fn(&SimEnd);

@@ -1,4 +1,5 @@
-//! Both ends in threads of one process, over one map, whose bytes are no atomics: what ThreadSanitizer can look at.
+//! Both ends in threads of one process, over one map, whose bytes are no atomics: the case that ThreadSanitizer can
+//! check.
 //!
 //! Between processes, and between two maps of one memfd, it sees nothing; the simulator takes turns. Here a record's
 //! bytes that are not ordered by Tail and Head are a data race, and `ci/sanitizers` finds it.
@@ -28,7 +29,7 @@ use crate::pair::payload;
 /// The memory of one epoch of a lane.
 struct Bytes(Box<[UnsafeCell<u8>]>);
 
-// SAFETY: nothing but the protocol orders who writes and who reads: that is what is tested.
+// SAFETY: only the protocol orders writes and reads: that is what is tested.
 unsafe impl Sync for Bytes {}
 
 /// What an end shares: its page's words, and the lanes that were passed and not followed yet.
@@ -84,7 +85,7 @@ impl OwnMemory for Side {
 
     fn write(&self, offset: usize, bytes: &[u8]) {
         let into = self.lane.borrow().at(offset, bytes.len());
-        // SAFETY: it lies in the lane, and the caller's bytes do not.
+        // SAFETY: it is in the lane, and the caller's bytes are not.
         unsafe { into.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     }
 }
@@ -96,7 +97,7 @@ impl PeerMemory for Side {
 
     fn read(&self, offset: usize, into: &mut [u8]) {
         let from = self.lane.borrow().at(offset, into.len());
-        // SAFETY: it lies in the lane, and the caller's bytes do not.
+        // SAFETY: it is in the lane, and the caller's bytes are not.
         unsafe { from.copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
     }
 }
@@ -117,7 +118,7 @@ impl Port for End {
         Instant::default()
     }
 
-    /// Who is parked looks all the time.
+    /// A parked end polls.
     fn ring(&self, _: Bell) {}
 
     fn park(&mut self, park: Park) -> Woken {
@@ -252,7 +253,7 @@ fn answer(end: &mut End, lanes: &mut Lanes, serve: &mut ServeMachine, id: u64, p
 
 fn grow(end: &mut End, lanes: &mut Lanes, to: Geometry) {
     match resize::grow(end, lanes, to) {
-        // The client follows by and by.
+        // The client follows later.
         Ok(()) | Err(resize::ResizeError::Push(PushError::Full { .. })) => thread::yield_now(),
         Err(error) => panic!("{error}"),
     }

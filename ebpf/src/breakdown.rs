@@ -1,4 +1,4 @@
-//! `breakdown`: which stage has which share of a call.
+//! `breakdown`: the share of each stage in a call.
 
 use serde::Serialize;
 
@@ -20,7 +20,7 @@ struct Row {
     p99_ns: u64,
     max_ns: u64,
     total_ns: u64,
-    /// Of the time of all calls together, from 0 to 1.
+    /// The share of the time of all calls together, from 0 to 1.
     share: f64,
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &BreakdownArgs) -> Result<(), Error> {
     })
 }
 
-/// Of a stage, or nothing where none was counted.
+/// Returns the histogram of a stage, empty if nothing was counted.
 fn of(counted: &Counted, stage: Stage) -> Histogram {
     counted.stages.get(stage.index()).cloned().unwrap_or_default()
 }
@@ -115,7 +115,7 @@ fn print(key: &Key, counted: &Counted) -> Result<(), Error> {
     Ok(())
 }
 
-/// One line for each leaf: what a flame graph is drawn from.
+/// Prints one line for each leaf, as input for a flame graph.
 fn print_folded(key: &Key, counted: &Counted) -> Result<(), Error> {
     let leaves = PARTS.into_iter().filter(|stage| *stage != Stage::Reply).chain(REPLY_PARTS);
     for stage in leaves {

@@ -1,4 +1,4 @@
-//! What the programs in the kernel tell of single calls, and of what happens beside them.
+//! Events that the kernel programs report: single calls, and what happens besides.
 
 use serde::Serialize;
 use zerocopy::{FromBytes, Immutable, KnownLayout};
@@ -53,7 +53,7 @@ struct NoteEvent {
 /// `A_CALL` of `bpf/trace.h`.
 const A_CALL: u64 = 0;
 
-/// What happens beside calls: `enum kind` of `bpf/trace.h`, the probe, and its arguments after the session.
+/// Events besides calls: `enum kind` of `bpf/trace.h`, the probe, and its arguments after the session.
 pub(crate) const NOTES: [(u64, &str, &[&str]); 5] = [
     (1, "lane_full", &["missing"]),
     (2, "lane_resized", &["whose", "epoch", "size"]),
@@ -68,13 +68,13 @@ pub(crate) enum Told {
     Note(Note),
 }
 
-/// A call, and where its time went.
+/// A call and its stages.
 #[derive(Debug, Serialize)]
 pub(crate) struct Call {
     pub(crate) service: String,
     pub(crate) session: u64,
     pub(crate) sequence: u64,
-    /// When the server made the session's page, in nanoseconds since 1970.
+    /// When the server created the session's page, in nanoseconds since 1970.
     pub(crate) created: u64,
     /// When it was sent, in nanoseconds of the host's monotonic clock.
     pub(crate) sent_ns: u64,
@@ -84,12 +84,12 @@ pub(crate) struct Call {
     pub(crate) reply: Direction,
 }
 
-/// One way.
+/// One direction of a call.
 #[derive(Debug, Serialize)]
 pub(crate) struct Direction {
     pub(crate) send_ns: u64,
     pub(crate) publish_ns: u64,
-    /// Nothing when the receiver was awake.
+    /// `None` if the receiver was awake.
     pub(crate) wake_ns: Option<u64>,
     pub(crate) on_cpu_ns: Option<u64>,
     pub(crate) length: u64,
@@ -116,7 +116,7 @@ pub(crate) struct Note {
 }
 
 impl Told {
-    /// Of an event's bytes. `None` when it is of another version of the programs.
+    /// Parses an event's bytes. Returns `None` if they are of another version of the programs.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let (kind, _) = u64::read_from_prefix(bytes).ok()?;
         if kind == A_CALL {
@@ -173,20 +173,20 @@ impl Direction {
         }
     }
 
-    /// All of it.
+    /// Returns the total time.
     pub(crate) fn total_ns(&self) -> u64 {
         let slept = self.wake_ns.unwrap_or(0) + self.on_cpu_ns.unwrap_or(0);
         self.send_ns + self.publish_ns + slept
     }
 }
 
-/// A text that ends at the first zero, without what would act on a terminal.
+/// Returns a text that ends at the first zero, without terminal control characters.
 pub(crate) fn text(bytes: &[u8]) -> String {
     let bytes = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
     printable(bytes)
 }
 
-/// What a process may have called itself, without what would act on a terminal.
+/// Returns a process's name without terminal control characters.
 pub(crate) fn printable(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).replace(char::is_control, "?")
 }

@@ -1,4 +1,4 @@
-//! `doctor`: whether tracing is possible, and what to do if not.
+//! `doctor`: checks whether tracing is possible, and gives advice if not.
 
 use std::fs;
 use std::path::Path;
@@ -10,24 +10,24 @@ use crate::error::Error;
 use crate::out::outln;
 use crate::processes;
 
-/// Capabilities by number, as `capabilities(7)` has them.
+/// Capability numbers, from `capabilities(7)`.
 const SYS_PTRACE: u32 = 19;
 const SYS_ADMIN: u32 = 21;
 const PERFMON: u32 = 38;
 const BPF: u32 = 39;
 
-/// Cookies of uprobes, which tell the probes apart: Linux 5.15.
+/// Cookies of uprobes, which distinguish the probes: Linux 5.15.
 const OLDEST: (u32, u32) = (5, 15);
 
 #[derive(Serialize)]
 struct Check {
     name: &'static str,
     ok: bool,
-    /// Without it less is seen; tracing works.
+    /// Without it less is visible, but tracing works.
     optional: bool,
     found: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    remedy: Option<String>,
+    hint: Option<String>,
 }
 
 pub(crate) fn run(args: &DoctorArgs) -> Result<(), Error> {
@@ -43,8 +43,8 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<(), Error> {
                 (false, false) => "FAIL",
             };
             outln!("{mark:<4}  {:<12}  {}", check.name, check.found);
-            if let Some(remedy) = &check.remedy {
-                outln!("{:<4}  {:<12}  -> {remedy}", "", "");
+            if let Some(hint) = &check.hint {
+                outln!("{:<4}  {:<12}  -> {hint}", "", "");
             }
         }
     }
@@ -54,9 +54,9 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<(), Error> {
     }
 }
 
-fn check(name: &'static str, ok: bool, found: String, remedy: impl Into<String>) -> Check {
-    let remedy = (!ok).then(|| remedy.into());
-    Check { name, ok, optional: false, found, remedy }
+fn check(name: &'static str, ok: bool, found: String, hint: impl Into<String>) -> Check {
+    let hint = (!ok).then(|| hint.into());
+    Check { name, ok, optional: false, found, hint }
 }
 
 fn kernel() -> Check {
@@ -87,11 +87,11 @@ fn capabilities() -> Check {
         false => format!("{} missing", missing.join(" and ")),
     };
     let program = std::env::current_exe().unwrap_or_else(|_| "bellwire-trace".into());
-    let remedy = format!("sudo setcap cap_bpf,cap_perfmon+ep {}", program.display());
-    check("capabilities", missing.is_empty(), found, remedy)
+    let hint = format!("sudo setcap cap_bpf,cap_perfmon+ep {}", program.display());
+    check("capabilities", missing.is_empty(), found, hint)
 }
 
-/// The effective capabilities in `/proc/PID/status`.
+/// Returns the effective capabilities in `/proc/PID/status`.
 fn held(status: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
@@ -118,15 +118,15 @@ fn uprobes() -> Check {
     check("uprobes", path.exists(), found.to_owned(), "a kernel built with CONFIG_UPROBE_EVENTS=y")
 }
 
-/// Whether other users' processes can be looked into.
+/// Checks whether other users' processes can be inspected.
 fn others() -> Check {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let visible = held(&status) >> SYS_PTRACE & 1 == 1;
     let found = if visible { "can be listed and attached to" } else { "are not seen" };
-    let remedy = "run as root, or as the user of the processes, or name their files with --exe";
+    let hint = "run as root, or as the user of the processes, or name their files with --exe";
     Check {
         optional: true,
-        ..check("others", visible, format!("processes of other users {found}"), remedy)
+        ..check("others", visible, format!("processes of other users {found}"), hint)
     }
 }
 
@@ -135,10 +135,10 @@ fn targets(pid: Option<u32>) -> Result<Check, Error> {
     let found = processes::traceable(&pids);
     let processes: usize = found.iter().map(|file| file.pids.len()).sum();
     let text = format!("{processes} processes with probes, {} files", found.len());
-    let remedy = "start one, built with Bellwire's feature `probes` (the default)";
-    // A machine without one is fit all the same, unless one was named.
+    let hint = "start one, built with Bellwire's feature `probes` (the default)";
+    // A machine without a traceable process passes, unless a process was named.
     let optional = pid.is_none();
-    Ok(Check { optional, ..check("targets", processes > 0, text, remedy) })
+    Ok(Check { optional, ..check("targets", processes > 0, text, hint) })
 }
 
 #[cfg(test)]

@@ -2,16 +2,16 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// The exit status of what cannot run here, as in automake's and bcc's tests.
+/// The exit status for "cannot run here", as in automake's and bcc's tests.
 const SKIPPED: u8 = 77;
 
-/// Why a command did not do what it was asked to.
+/// Why a command did not do its job.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// The kernel did not let a program in.
+    /// The kernel rejected a program.
     #[error("cannot {what}: {source}; `bellwire-trace doctor` says what is missing")]
     Kernel { what: &'static str, source: libbpf_rs::Error },
-    /// No process uses the library, or none of those asked for.
+    /// No process, or none of the requested ones, uses the library.
     #[error(
         "no process{} can be traced: none has the probes of Bellwire, or /proc does not show it",
         .pid.map_or_else(String::new, |pid| format!(" {pid}"))
@@ -26,10 +26,10 @@ pub(crate) enum Error {
     /// A file cannot be written.
     #[error("cannot write {}: {source}", path.display())]
     Write { path: PathBuf, source: std::io::Error },
-    /// An address cannot be listened at.
+    /// The address cannot be bound.
     #[error("cannot listen at {address}: {source}")]
     Listen { address: SocketAddr, source: std::io::Error },
-    /// Output or signals.
+    /// An error of output or signals.
     #[error(transparent)]
     Io(#[from] std::io::Error),
     /// JSON that cannot be written.
@@ -38,7 +38,7 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// What the shell gets.
+    /// Returns the exit status.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Self::Kernel { source, .. } if is_refusal(source) => ExitCode::from(SKIPPED),
@@ -48,7 +48,7 @@ impl Error {
     }
 }
 
-/// Whether the kernel lacks something or does not permit it.
+/// Returns whether the kernel lacks something or does not permit it.
 fn is_refusal(error: &libbpf_rs::Error) -> bool {
     use libbpf_rs::ErrorKind::{NotFound, PermissionDenied, Unsupported};
     matches!(error.kind(), NotFound | PermissionDenied | Unsupported)

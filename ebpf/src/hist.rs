@@ -1,4 +1,4 @@
-//! `hist`: histograms in the manner of bcc.
+//! `hist`: histograms in the style of bcc.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::signal::Waiter;
 use crate::stage::Stage;
 use crate::tracer::{self, Counted, Key, Losses, Tracer, Wanted};
 
-/// Characters of the longest bar.
+/// The length of the longest bar in characters.
 const BAR: usize = 40;
 
 #[derive(Serialize)]
@@ -54,14 +54,14 @@ pub(crate) fn run(args: &HistArgs) -> Result<(), Error> {
     })
 }
 
-/// Shows what was counted in each interval, until there were enough or a signal comes.
+/// Shows the counts of each interval, until there were enough intervals or a signal arrives.
 pub(crate) fn each_interval(
     tracer: &Tracer<'_>,
     pace: &Pace,
     waiter: &Waiter,
     mut show: impl FnMut(&BTreeMap<Key, Counted>) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    // Everything since it was attached is in the first output.
+    // The first output contains everything since the attach.
     let mut before = BTreeMap::new();
     let mut shown = 0;
     loop {
@@ -86,7 +86,7 @@ fn since(now: &Counted, before: Option<&Counted>) -> Counted {
     Counted { stages: stages.map(|(now, then)| now.since(then)).collect(), ..*now }
 }
 
-/// Says what could not be counted, if anything.
+/// Reports what could not be counted, if anything.
 pub(crate) fn tell_losses(losses: Losses) {
     if losses != Losses::default() {
         let Losses { disordered, unmatched, dropped, unread } = losses;

@@ -1,9 +1,9 @@
-//! The buckets of `bpf/trace.h`: eight for each power of two, so that a percentile is off by an eighth at most.
+//! The buckets of `bpf/trace.h`: eight for each power of two, so that a percentile is off by at most an eighth.
 
 /// A power of two has 2 to the power of this many buckets.
 const SUB_BITS: u32 = 3;
 const SUBS: usize = 1 << SUB_BITS;
-/// How many there are.
+/// The number of buckets.
 pub(crate) const BUCKETS: usize = SUBS * 38;
 
 /// Times of one stage, in nanoseconds.
@@ -22,15 +22,15 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// As the programs in the kernel count.
+    /// Creates a histogram from the kernel programs' counts.
     pub(crate) fn new(sum: u64, max: u64, buckets: &[u64]) -> Self {
         Self { count: buckets.iter().sum(), sum, max, buckets: buckets.to_vec() }
     }
 
-    /// What was counted since `earlier`. The largest value is that of all time, unless it can be bounded closer.
+    /// Returns the counts since `earlier`. The maximum is that of all time, unless it can be bounded more closely.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         let buckets: Vec<u64> =
-            // Less than before while its place is given to another session.
+            // Smaller than before while its slot is given to another session.
             self.buckets.iter().zip(&earlier.buckets).map(|(now, then)| now.saturating_sub(*then)).collect();
         let last = buckets.iter().rposition(|count| *count > 0);
         let bound = last.map_or(0, |at| start(at + 1).saturating_sub(1));
@@ -42,7 +42,7 @@ impl Histogram {
         }
     }
 
-    /// The value below which this part of all values lies, in nanoseconds: the middle of its bucket.
+    /// Returns the value below which this part of all values lies, in nanoseconds: the middle of its bucket.
     pub(crate) fn quantile(&self, part: f64) -> u64 {
         let total: u64 = self.buckets.iter().sum();
         #[expect(
@@ -62,7 +62,7 @@ impl Histogram {
         0
     }
 
-    /// Counts by powers of two: the first holds 0 and 1, the next 2 and 3.
+    /// Returns counts by powers of two: the first holds 0 and 1, the next 2 and 3.
     pub(crate) fn powers(&self) -> Vec<u64> {
         let mut powers: Vec<u64> = Vec::new();
         for (at, count) in self.buckets.iter().enumerate().filter(|(_, count)| **count > 0) {
@@ -78,7 +78,7 @@ impl Histogram {
     }
 }
 
-/// The first value of a bucket.
+/// Returns the first value of a bucket.
 fn start(bucket: usize) -> u64 {
     let (power, sub) = (bucket / SUBS, (bucket % SUBS) as u64);
     match power.checked_sub(1) {

@@ -1,4 +1,4 @@
-//! `list`: who can be traced, and which sessions they have open.
+//! `list`: the traceable processes and their open sessions.
 
 use serde::Serialize;
 

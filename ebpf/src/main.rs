@@ -1,7 +1,7 @@
 //! `bellwire-trace`: where the time of a Bellwire message goes.
 //!
-//! It attaches to the library's probes in running processes and to the scheduler's tracepoints, joins the two in the
-//! kernel (`bpf/trace.bpf.c`), and prints what comes out. `docs/tracing.md` says what the stages are.
+//! It attaches to the library's probes in running processes and to the scheduler's tracepoints, joins the two in the kernel
+//! (`bpf/trace.bpf.c`), and prints the results. `docs/tracing.md` explains the stages.
 
 mod args;
 mod breakdown;
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        // Who read the output has read enough.
+        // The reader of the output has read enough.
         Err(Error::Io(error)) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             tell!("bellwire-trace: {error}");

@@ -1,4 +1,4 @@
-//! The probes that an ELF file has.
+//! Finds the probes of an ELF file.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -8,12 +8,12 @@ use object::elf::FileHeader64;
 use object::read::ReadCache;
 use object::read::elf::{FileHeader, SectionHeader};
 
-/// The name in a note about a probe.
+/// The owner name of a probe's note.
 const OWNER: &[u8] = b"stapsdt";
-/// Three addresses stand before the texts.
+/// Three addresses precede the texts.
 const ADDRESSES: usize = 24;
 
-/// The names of the probes of this provider, in the file's order. Nothing for what is no ELF file of 64 bits.
+/// Returns the names of this provider's probes, in file order; none if it is not a 64-bit ELF file.
 pub(crate) fn probes(mut file: &File, provider: &str) -> io::Result<Vec<String>> {
     let mut magic = [0; 4];
     if file.read_exact(&mut magic).is_err() || magic != *b"\x7fELF" {

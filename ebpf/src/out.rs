@@ -1,6 +1,6 @@
-//! Output that its reader may stop reading.
+//! Output whose reader may stop reading.
 
-/// Prints a line, and returns from the function with the error if that fails.
+/// Prints a line, and returns from the calling function on an error.
 macro_rules! outln {
     ($($arg:tt)*) => {
         std::io::Write::write_fmt(&mut std::io::stdout(), format_args!("{}\n", format_args!($($arg)*)))?
@@ -8,7 +8,7 @@ macro_rules! outln {
 }
 pub(crate) use outln;
 
-/// Tells the user something beside the output. Who closed that does not want to know.
+/// Prints a message for the user on stderr. If that is closed, the user does not want messages.
 macro_rules! tell {
     ($($arg:tt)*) => {{
         let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{}\n", format_args!($($arg)*)));

@@ -1,4 +1,4 @@
-//! What processes have mapped, as `/proc` shows it.
+//! Reads the mappings of processes from `/proc`.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use crate::error::Error;
 use crate::notes;
 
-/// The library's provider of probes.
+/// The provider name of the library's probes.
 pub(crate) const PROVIDER: &str = "bellwire";
 
-/// What stands behind the name of a file that has none any more.
+/// The suffix of the name of a deleted file.
 const DELETED: &str = " (deleted)";
 
 /// One line of `/proc/PID/maps` that has a name.
@@ -21,23 +21,23 @@ pub(crate) struct Map {
     pub(crate) is_executable: bool,
     /// Device and inode.
     pub(crate) file: (String, u64),
-    /// The first field: what `/proc/PID/map_files` calls it.
+    /// The first field: its name in `/proc/PID/map_files`.
     pub(crate) range: String,
     pub(crate) name: String,
 }
 
-/// A program or shared library with probes, and who has it mapped.
+/// A program or shared library with probes, and the processes that have it mapped.
 #[derive(Debug)]
 pub(crate) struct Traceable {
-    /// As the process sees it.
+    /// As seen by the process.
     pub(crate) name: PathBuf,
-    /// Open, also where the process has a root or mounts of its own.
+    /// An open file, which works even if the process has its own root or mounts.
     pub(crate) file: File,
     pub(crate) probes: Vec<String>,
     pub(crate) pids: Vec<u32>,
 }
 
-/// The processes that this one can see, in order.
+/// Returns the processes that this one can see, in order.
 pub(crate) fn pids() -> Result<Vec<u32>, Error> {
     let path = PathBuf::from("/proc");
     let entries = fs::read_dir(&path).map_err(|source| Error::Read { path, source })?;
@@ -47,19 +47,19 @@ pub(crate) fn pids() -> Result<Vec<u32>, Error> {
     Ok(pids)
 }
 
-/// The inode of this process's namespace of process ids; 0 where /proc does not tell.
+/// Returns the inode of this process's pid namespace; 0 if /proc does not show it.
 pub(crate) fn pid_namespace() -> u32 {
     let inode = fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino());
     u32::try_from(inode).unwrap_or(0)
 }
 
-/// What this process has mapped; nothing when it is gone, or another user's.
+/// Returns the process's mappings; none if it is gone or belongs to another user.
 pub(crate) fn maps(pid: u32) -> Vec<Map> {
     let text = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
     text.lines().filter_map(parse).collect()
 }
 
-/// `00400000-00452000 r-xp 00000000 08:02 173521  /usr/bin/name with blanks`
+/// Parses `00400000-00452000 r-xp 00000000 08:02 173521  /usr/bin/name with blanks`.
 fn parse(line: &str) -> Option<Map> {
     let mut fields = line.splitn(6, ' ');
     let range = fields.next()?.to_owned();
@@ -72,13 +72,13 @@ fn parse(line: &str) -> Option<Map> {
     Some(Map { is_writable, is_executable, file: (device, inode), range, name })
 }
 
-/// The name of a process.
+/// Returns the name of a process.
 pub(crate) fn command(pid: u32) -> String {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     name.trim_end().to_owned()
 }
 
-/// The programs and libraries with probes that these processes have mapped.
+/// Returns the programs and libraries with probes that these processes have mapped.
 pub(crate) fn traceable(pids: &[u32]) -> Vec<Traceable> {
     let mut files: BTreeMap<(String, u64), Option<Traceable>> = BTreeMap::new();
     for &pid in pids {
@@ -101,7 +101,7 @@ fn look(pid: u32, map: &Map) -> Option<Traceable> {
     let process = Path::new("/proc").join(pid.to_string());
     let path = match map.name.strip_suffix(DELETED) {
         None => process.join("root").join(Path::new(&map.name).strip_prefix("/").ok()?),
-        // Replaced since it was started, as an update does.
+        // The file was replaced since the process started, as an update does.
         Some(_) => process.join("map_files").join(&map.range),
     };
     let file = File::open(path).ok()?;

@@ -1,8 +1,8 @@
 //! `record`: a trace in the Trace Event Format, which <https://ui.perfetto.dev> and chrome://tracing open.
 //!
-//! A call is a nestable asynchronous slice of the client, its stages are inside; what the server does for it is one of the
-//! server. Calls overlap, so slices of threads would not do. Full lanes, resizes, sessions that open and close and
-//! calls that fail are instants of their thread.
+//! A call is a nestable asynchronous slice of the client, which contains its stages; the server's work for it is a slice of
+//! the server. Calls overlap, so slices of threads would not do. Full lanes, resizes, sessions that open and close and calls
+//! that fail are instants of their thread.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -21,7 +21,7 @@ use crate::processes;
 use crate::signal::Waiter;
 use crate::tracer::{self, Wanted};
 
-/// What was written.
+/// Counts of what was written.
 #[derive(Debug, Default, Serialize)]
 struct Summary {
     file: String,
@@ -70,10 +70,10 @@ pub(crate) fn run(args: &RecordArgs) -> Result<(), Error> {
     Ok(())
 }
 
-/// A file of events, one a line. Perfetto reads as far as there are any, should the end be missing.
+/// A file of events, one a line. Perfetto reads a file whose end is missing too.
 struct Trace<W: Write> {
     out: W,
-    /// Processes and threads that have a name.
+    /// Processes and threads whose names were written.
     named: BTreeSet<(u32, Option<u32>)>,
     has_events: bool,
 }
@@ -107,7 +107,7 @@ impl<W: Write> Trace<W> {
         self.slice(&track, &call.service, there, there + call.receive_ns, &args, |_| Ok(()))
     }
 
-    /// The stages of one way, which begins at `from`. Returns when it ends.
+    /// Writes the stages of one direction, which begins at `from`. Returns when it ends.
     fn way(
         &mut self,
         track: &Track<'_>,
@@ -156,7 +156,7 @@ impl<W: Write> Trace<W> {
         inside: impl FnOnce(&mut Self) -> io::Result<()>,
     ) -> io::Result<()> {
         let Track { pid, tid, id } = track;
-        // Local to the process: an `id` by itself is one track of both ends, on which their slices do not nest.
+        // Local to the process: a plain `id` is one track of both ends, on which their slices do not nest.
         let event = |ph: &str, at: u64| json!({ "ph": ph, "cat": "call", "id2": { "local": id }, "name": name, "pid": pid, "tid": tid, "ts": micros(at) });
         let mut begin = event("b", from);
         if let Some(fields) = begin.as_object_mut() {
@@ -179,7 +179,7 @@ impl<W: Write> Trace<W> {
         }))
     }
 
-    /// Tells once what a process and its thread are called.
+    /// Writes the names of a process and its thread, once.
     fn name(&mut self, pid: u32, tid: u32, thread: &str) -> io::Result<()> {
         if self.named.insert((pid, None)) {
             let command = processes::command(pid);
@@ -207,19 +207,19 @@ impl<W: Write> Trace<W> {
     }
 }
 
-/// Where a slice is shown.
+/// The track on which a slice is shown.
 struct Track<'a> {
     pid: u32,
     tid: u32,
     id: &'a str,
 }
 
-/// What no other call has: sessions are numbered by their server.
+/// Returns an id that no other call has: each server numbers its sessions.
 fn identity(call: &Call) -> String {
     format!("{:x}-{:x}-{:x}", call.created, call.session, call.sequence)
 }
 
-/// The format counts in microseconds; the fraction keeps nanoseconds, for a hundred years of them.
+/// The format counts in microseconds; the fraction keeps nanoseconds, for a hundred years.
 #[expect(
     clippy::cast_precision_loss,
     reason = "the fraction's last digit may be off for what is up that long"

@@ -1,4 +1,4 @@
-//! Open sessions, by the memory that both ends have mapped: nobody is asked or attached to.
+//! Open sessions, found by the memory that both ends have mapped; this asks and attaches to no process.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use serde::Serialize;
 
 use crate::processes;
 
-/// What the memfd of the page of a server is called before its service and number.
+/// The prefix, before service and number, of the name of a server page's memfd.
 const SERVER_PAGE: &str = "/memfd:bellwire-page-server-";
 
-/// A session that is open.
+/// An open session.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(crate) struct Session {
     pub(crate) service: String,
@@ -19,7 +19,7 @@ pub(crate) struct Session {
     pub(crate) client: Option<u32>,
 }
 
-/// The sessions of which one of these processes has the server's page mapped.
+/// Returns the sessions whose server page is mapped by one of these processes.
 pub(crate) fn open(pids: &[u32]) -> Vec<Session> {
     let mut pages: BTreeMap<(String, u64), Session> = BTreeMap::new();
     for &pid in pids {
@@ -31,7 +31,7 @@ pub(crate) fn open(pids: &[u32]) -> Vec<Session> {
                 server: None,
                 client: None,
             });
-            // Only its owner can write it.
+            // Only the owner can write it.
             let end = if map.is_writable { &mut session.server } else { &mut session.client };
             *end = Some(pid);
         }

@@ -6,23 +6,23 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// What a wait may end with.
+/// What ended a wait.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// It is time to detach.
     Stop,
-    /// Somebody wants to have the metrics, as text.
+    /// A scraper asks for the metrics, as text.
     Scrape(Sender<String>),
 }
 
-/// Waits that SIGINT and SIGTERM end, so that what is attached is detached.
+/// Waits that SIGINT and SIGTERM end, so that the programs are detached.
 pub(crate) struct Waiter {
     tell: Sender<Event>,
     told: Receiver<Event>,
 }
 
 impl Waiter {
-    /// From now on the two signals end a wait; the second one ends the program.
+    /// Makes the two signals end a wait from now on; the second one ends the program.
     pub(crate) fn on_signals() -> io::Result<Self> {
         let mut signals = Signals::new([SIGINT, SIGTERM])?;
         let (tell, told) = channel();
@@ -37,7 +37,7 @@ impl Waiter {
         Ok(Self { tell, told })
     }
 
-    /// The key `q` ends a wait, too.
+    /// Makes the key `q` end a wait too.
     pub(crate) fn on_key(&self) -> io::Result<()> {
         let tell = self.tell.clone();
         thread::Builder::new().name("keys".to_owned()).spawn(move || {
@@ -50,26 +50,26 @@ impl Waiter {
         Ok(())
     }
 
-    /// For threads that have something to tell.
+    /// Returns a sender for threads that produce events.
     pub(crate) fn teller(&self) -> Sender<Event> {
         self.tell.clone()
     }
 
-    /// Waits as long, or for ever when there is no limit. True when it is to stop.
+    /// Waits for this long, or forever without a limit. Returns true if the program shall stop.
     pub(crate) fn is_over(&self, span: Option<Duration>) -> bool {
         let end = span.map(|span| Instant::now() + span);
         loop {
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
             match self.next(left) {
                 Some(Event::Stop) => return true,
-                // Nobody serves here.
+                // This command serves no metrics.
                 Some(Event::Scrape(_)) => {}
                 None => return false,
             }
         }
     }
 
-    /// The next event; `None` when there was none for so long.
+    /// Returns the next event; `None` if there was none within this time.
     pub(crate) fn next(&self, span: Option<Duration>) -> Option<Event> {
         match span {
             Some(span) => match self.told.recv_timeout(span) {
@@ -77,7 +77,7 @@ impl Waiter {
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => Some(Event::Stop),
             },
-            // The other end lives as long as this one: there is no error.
+            // The other end lives as long as this one, so there is no error.
             None => self.told.recv().ok().or(Some(Event::Stop)),
         }
     }

@@ -1,4 +1,4 @@
-//! `snoop`: each slow call, with its stages and who woke whom.
+//! `snoop`: prints each slow call with its stages and who woke whom.
 
 use std::time::Duration;
 

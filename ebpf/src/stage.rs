@@ -18,24 +18,24 @@ pub(crate) enum Stage {
     Call,
 }
 
-/// How many there are.
+/// The number of stages.
 pub(crate) const STAGES: usize = Stage::Call as usize + 1;
 
 /// The stages that make up a call; [`Stage::Reply`] is the sum of its four.
 pub(crate) const PARTS: [Stage; 6] =
     [Stage::Send, Stage::Publish, Stage::Wake, Stage::OnCpu, Stage::Receive, Stage::Reply];
 
-/// The stages of the way back.
+/// The stages of the reply.
 pub(crate) const REPLY_PARTS: [Stage; 4] =
     [Stage::ReplySend, Stage::ReplyPublish, Stage::ReplyWake, Stage::ReplyOnCpu];
 
 impl Stage {
-    /// Its place among the histograms of a session.
+    /// Returns its place among the histograms of a session.
     pub(crate) fn index(self) -> usize {
         self as usize
     }
 
-    /// Its name in `docs/tracing.md`.
+    /// Returns its name in `docs/tracing.md`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Send => "send",

@@ -1,4 +1,4 @@
-//! What the programs in the kernel count into: a map of theirs that is mapped here, and read without system calls.
+//! The counters of the kernel programs: a BPF map that is mapped here and read without system calls.
 #![allow(unsafe_code, reason = "maps memory that the kernel writes, and reads it")]
 
 use std::io;
@@ -39,16 +39,16 @@ struct Total {
     max: u64,
 }
 
-/// The map, in memory: an array whose entries stand side by side.
+/// The mapped BPF map: an array of contiguous entries.
 pub(crate) struct Stats {
-    /// Of a page.
+    /// Page-aligned.
     start: NonNull<u8>,
 }
 
 impl Stats {
     const LEN: usize = SLOTS * size_of::<SessionStats>();
 
-    /// Maps it. The map has [`SLOTS`] entries.
+    /// Maps it. The BPF map has [`SLOTS`] entries.
     pub(crate) fn map(map: impl AsFd) -> io::Result<Self> {
         // SAFETY: at an address that the kernel chooses; nothing that is in use is replaced.
         let start =
@@ -57,7 +57,7 @@ impl Stats {
         Ok(Self { start })
     }
 
-    /// What was counted in an entry; `None` when nothing was.
+    /// Returns the counts of an entry; `None` if it is empty.
     pub(crate) fn read(&self, slot: usize) -> Option<(Key, Counted)> {
         let totals: [Total; STAGES] = self.field(slot, offset_of!(SessionStats, totals));
         if totals.iter().all(|total| total.sum == 0) {
@@ -78,7 +78,7 @@ impl Stats {
         Some((key, Counted { server, client, stages: stages.collect() }))
     }
 
-    /// What stands so many bytes from the begin of an entry.
+    /// Reads the field at `offset` in an entry.
     fn field<T: FromBytes>(&self, slot: usize, offset: usize) -> T {
         let at = slot * size_of::<SessionStats>() + offset;
         assert!(at + size_of::<T>() <= Self::LEN && at.is_multiple_of(align_of::<T>()));

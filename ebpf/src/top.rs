@@ -1,4 +1,4 @@
-//! `top`: sessions, the busiest first, until `q` or SIGINT.
+//! `top`: shows the sessions, busiest first, until `q` or SIGINT.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,9 +17,9 @@ use crate::signal::Waiter;
 use crate::stage::{PARTS, Stage};
 use crate::tracer::{self, Counted, Key, Wanted};
 
-/// When the command line gives no interval.
+/// The default interval.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// A screen of its own, without a cursor; and back.
+/// Enters the alternate screen and hides the cursor; and the reverse.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 
@@ -29,13 +29,13 @@ struct Row {
     session: u64,
     server: u32,
     client: u32,
-    /// Sampled ones.
+    /// Sampled calls.
     calls: u64,
     calls_per_second: f64,
     p50_ns: u64,
     p99_ns: u64,
     max_ns: u64,
-    /// Where most of the time went, and which part of it, from 0 to 1.
+    /// The stage that took most of the time, and its share from 0 to 1.
     stage: Option<Stage>,
     share: f64,
 }
@@ -136,9 +136,9 @@ fn table(rows: &[Row]) -> String {
     text
 }
 
-/// The terminal, until it is given back.
+/// The terminal, until it is restored.
 struct Screen {
-    /// What the terminal does with keys otherwise; `None` when the input is no terminal.
+    /// The terminal's original key settings; `None` if the input is not a terminal.
     keys: Option<Termios>,
 }
 
@@ -147,7 +147,7 @@ impl Screen {
         let keys = termios::tcgetattr(io::stdin()).ok();
         if let Some(before) = &keys {
             let mut now = before.clone();
-            // Keys come at once and are not shown. Signals stay.
+            // Keys arrive immediately and are not echoed. Signals still work.
             now.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
             termios::tcsetattr(io::stdin(), OptionalActions::Now, &now)?;
         }
@@ -157,7 +157,7 @@ impl Screen {
         Ok(screen)
     }
 
-    /// As many lines and columns of it as the terminal has.
+    /// Draws as many lines and columns as the terminal has.
     fn draw(&self, text: &str) -> io::Result<()> {
         // A terminal that does not know its size says 0.
         let size = termios::tcgetwinsize(io::stdout())
@@ -176,7 +176,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // A terminal that is gone needs nothing back.
+        // A terminal that is gone need not be restored.
         let _ = write(LEAVE);
         if let Some(before) = &self.keys {
             let _ = termios::tcsetattr(io::stdin(), OptionalActions::Now, before);

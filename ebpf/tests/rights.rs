@@ -64,8 +64,8 @@ fn who_may_not_trace_is_told_what_to_do() {
     let checks = checks(&output);
     let capabilities = check(&checks, "capabilities");
     assert_eq!(capabilities["ok"], false);
-    let remedy = format!("sudo setcap cap_bpf,cap_perfmon+ep {}", tracer.display());
-    assert_eq!(capabilities["remedy"], remedy.as_str());
+    let hint = format!("sudo setcap cap_bpf,cap_perfmon+ep {}", tracer.display());
+    assert_eq!(capabilities["hint"], hint.as_str());
 }
 
 #[test]

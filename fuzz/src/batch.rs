@@ -3,7 +3,7 @@
 use bellwire_core::batch::{BATCH_HEAD, BatchBuilder, BatchView};
 use bellwire_core::wire::Status;
 
-/// Parses a batch, and compares it with what the rules say; one that is sound comes back when it is built again.
+/// Parses a batch, and compares it with what the rules say; a valid one is rebuilt to the same bytes.
 pub fn run(input: &[u8]) {
     let expected = items(input);
     let Ok(view) = BatchView::parse(input) else {

@@ -22,7 +22,7 @@ pub fn run(input: &[u8]) {
     assert_eq!(len, bytes.len(), "{message:?} has one length");
     assert_eq!(Message::parse(&again[..len], (*fds).into()), Ok(message.clone()));
     match message {
-        // What follows the reason in its field means nothing.
+        // Bytes after the reason in its field mean nothing.
         Message::Refuse(refuse) => {
             assert!(!refuse.reason().chars().any(char::is_control));
         }

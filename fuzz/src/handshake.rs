@@ -1,4 +1,4 @@
-//! Handshakes: what both ends are told, then what happens to each message on its way.
+//! Handshakes: the parameters of both ends, then what happens to each message in transit.
 
 use bellwire_core::handshake::{
     Admission, ClientHandshake, ClientStep, ServerHandshake, ServerStep, Terms,
@@ -8,9 +8,9 @@ use bellwire_core::{Geometry, Instant, Limits, ServiceName};
 
 use crate::script::Script;
 
-/// Opens a session between both machines over a socket that may change, replace or add messages. Whatever it does:
-/// who is not admitted does not come in, memory is mapped only on terms that both agreed to, and what is over stays
-/// over. When it does nothing, both ends agree.
+/// Opens a session between both machines over a socket that may change, replace or add messages. Whatever it does, a
+/// client that is not admitted gets no session, memory is mapped only on terms that both agreed to, and an ended
+/// handshake stays ended. When it does nothing, both ends agree.
 pub fn run(input: &[u8]) {
     let script = Script::new(input);
     let (admission, hello) = (admission(&script), hello(&script));
@@ -78,7 +78,7 @@ pub fn run(input: &[u8]) {
 /// The socket.
 struct Wire<'a> {
     script: &'a Script<'a>,
-    /// So far it has passed on what it was given.
+    /// So far it has passed everything on unchanged.
     is_honest: bool,
 }
 
@@ -109,7 +109,7 @@ impl Wire<'_> {
 fn refused(wire: &mut Wire<'_>, client: &mut ClientHandshake, refuse: Refuse) {
     let (bytes, fds) = wire.pass(&Message::Refuse(refuse), 0);
     match client.on_message(&bytes, fds) {
-        // What was a refusal may have been replaced by anything.
+        // A refusal may have been replaced by anything.
         Ok(_) => assert!(!wire.is_honest),
         Err(error) => assert!(!error.to_string().is_empty()),
     }

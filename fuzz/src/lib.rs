@@ -1,8 +1,8 @@
 //! What the fuzzer feeds: one function a target, from bytes to nothing or a panic.
 //!
-//! Each takes any bytes, does with them what this library does with what a peer sent, and panics when a promise was
-//! broken. `cargo xtask fuzz` runs them under libFuzzer, and `tests/replay.rs` runs the seeds through them on any
-//! toolchain. `fuzz/README.md` says how.
+//! Each takes any bytes, handles them as this library handles a peer's bytes, and panics when a guarantee was broken.
+//! `cargo xtask fuzz` runs them under libFuzzer, and `tests/replay.rs` runs the seeds through them on any toolchain.
+//! `fuzz/README.md` says how.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! The control socket of an open session: messages with descriptors, and records that ask for them.
+//! The control socket of an open session: messages with descriptors, and records that refer to them.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use bellwire_core::{Geometry, Limits};
 
 use crate::script::Script;
 
-/// Passes messages to a mailbox and asks for what they brought. No descriptor is lost, used twice or kept beyond the
+/// Passes messages to a mailbox and takes what they brought. No descriptor is lost, used twice or kept beyond the
 /// limits, whatever comes.
 pub fn run(input: &[u8]) {
     let script = Script::new(input);
@@ -18,7 +18,7 @@ pub fn run(input: &[u8]) {
         max_lane: Geometry::new(32 << 10).expect("a power of two"),
         max_shared_bytes_per_session: 200_000,
     };
-    let mut desk = Desk {
+    let mut owner = Owner {
         mailbox: Mailbox::new(limits),
         limits,
         sent: 0,
@@ -26,16 +26,16 @@ pub fn run(input: &[u8]) {
         lanes: Vec::new(),
         is_poisoned: false,
     };
-    while !script.is_over() && !desk.is_poisoned {
-        desk.act(&script);
+    while !script.is_over() && !owner.is_poisoned {
+        owner.act(&script);
     }
-    let rest = desk.mailbox.drain();
-    desk.leaves(rest);
-    assert!(desk.held.is_empty(), "descriptors {:?} were lost", desk.held);
+    let rest = owner.mailbox.drain();
+    owner.leaves(rest);
+    assert!(owner.held.is_empty(), "descriptors {:?} were lost", owner.held);
 }
 
 /// The mailbox, and what must be in it.
-struct Desk {
+struct Owner {
     mailbox: Mailbox<u32>,
     limits: Limits,
     /// Descriptors sent so far: each has its number.
@@ -46,7 +46,7 @@ struct Desk {
     is_poisoned: bool,
 }
 
-impl Desk {
+impl Owner {
     fn act(&mut self, script: &Script<'_>) {
         match script.byte() % 8 {
             0 => {

@@ -1,4 +1,4 @@
-//! What an observer maps of sessions that are not its own: a page of each end, whose owners may lie.
+//! What an observer maps of sessions that are not its own: a page of each end, with arbitrary contents.
 
 use bellwire_core::ServiceName;
 use bellwire_core::wire::{
@@ -7,7 +7,7 @@ use bellwire_core::wire::{
 
 use crate::script::Script;
 
-/// Reads the pages of two ends, compares each with a second reading of docs/wire.md, and asks what is made of both.
+/// Reads the pages of two ends, compares each with a second reading of docs/wire.md, and derives a report from both.
 ///
 /// The input is pieces of pages: which page and which word in two bytes, then bytes with their length. The rest is zero.
 pub fn run(input: &[u8]) {

@@ -1,4 +1,4 @@
-//! What stands in pages and boards, names and sizes: a kind, then its bytes.
+//! The contents of pages and boards, names and sizes: a kind, then its bytes.
 
 use bellwire_core::wire::{
     BoardHeader, CloseReason, Doorbell, Kind, PageHeader, Role, SessionState, Status, record_len,

@@ -12,7 +12,7 @@ use crate::script::Script;
 
 const SIZE: u64 = 4096;
 
-/// Reads a lane's records, and compares each, or the lie that is found, with what the rules say.
+/// Reads a lane's records, and compares each, or the detected violation, with the rules.
 pub fn run(input: &[u8]) {
     let script = Script::new(input);
     let limit = u64::from(script.u16()) % 4080;

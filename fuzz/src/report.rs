@@ -1,4 +1,4 @@
-//! What a server says that it has counted: a report, as an observer decodes it.
+//! A server's counters: a report, as an observer decodes it.
 
 use std::time::SystemTime;
 
@@ -39,7 +39,7 @@ pub fn run(input: &[u8]) {
             "in flight"
         );
     }
-    // What this version writes it reads, and it is the same.
+    // This version reads back what it writes, unchanged.
     let mut again = Vec::new();
     report.encode(&mut again);
     assert_eq!(ServerReport::decode(&again), Ok(report));

@@ -1,6 +1,6 @@
 use std::cell::Cell;
 
-/// An input, read from its start to its end. Behind its end it says zeroes.
+/// An input, read from its start to its end. After its end it yields zeroes.
 pub(crate) struct Script<'a> {
     rest: Cell<&'a [u8]>,
 }

@@ -1,7 +1,7 @@
 //! Where the fuzzer begins: what an honest peer sends, as each target takes it.
 //!
 //! `cargo run -p bellwire-fuzz --bin seeds` writes them to `fuzz/seeds/`, and `tests/replay.rs` checks that they are
-//! there. Inputs that once broke a promise lie beside them, each under the name of its fault.
+//! there. Inputs that once broke a guarantee are beside them, each under the name of its fault.
 
 mod sessions;
 
@@ -213,7 +213,7 @@ fn handshakes() -> Vec<(&'static str, Vec<u8>)> {
 
 #[cfg(feature = "facade")]
 fn facade() -> Vec<(&'static str, &'static str, Vec<u8>)> {
-    use bellwire::cgroups::{Meta, Mode, encode, synthetic};
+    use bellwire_cgroups::{Meta, Mode, encode, synthetic};
     let report = |columns: u32, backends: [u8; 4]| {
         let numbers = |count: u32| (1..=u64::from(count)).flat_map(u64::to_le_bytes);
         let head = [&1_u32.to_le_bytes()[..], &42_u32.to_le_bytes(), &(1_u64 << 60).to_le_bytes()];

@@ -1,6 +1,6 @@
 //! Snapshots of cgroups: the bytes as they lie in the memfd.
 
-use bellwire::cgroups::{Cgroup, CgroupEntry, Index, encode, name_hash, same_content};
+use bellwire_cgroups::{Cgroup, CgroupEntry, Index, encode, name_hash, same_content};
 
 /// Validates a snapshot. One that is sound is indexed right, and its writer would have written just these bytes.
 pub fn run(input: &[u8]) {
@@ -27,7 +27,7 @@ pub fn run(input: &[u8]) {
     }
     let entries: Vec<CgroupEntry> = all.iter().map(|cgroup| CgroupEntry::from(*cgroup)).collect();
     let again = encode(&entries, view.meta()).expect("a reader takes what a writer refuses");
-    // The time has one spelling too, so all of it is the same.
+    // The time has one encoding too, so all bytes are the same.
     assert_eq!(again, input, "another snapshot says the same");
     assert!(same_content(&again, input));
 }

@@ -19,7 +19,7 @@ pub struct Doorbells {
 
 #[derive(Default)]
 struct Kernel {
-    /// The words that the sleeper waits for; empty while nobody sleeps.
+    /// The words that the sleeper waits for; empty while no thread sleeps.
     waits_for: Vec<usize>,
     /// How often the eventfd was written.
     rings: u64,

@@ -14,7 +14,7 @@ use loom::sync::Mutex;
 
 use crate::{Doorbells, Lane, Own, Peer, Side, Sleep};
 
-/// What the two ends share. Loom runs every thread of a model on one, so an `Rc` goes round.
+/// What the two ends share. Loom runs every thread of a model on one, so an `Rc` suffices.
 pub struct Session {
     sides: [Side; 2],
     bells: [Doorbells; 2],
@@ -108,7 +108,7 @@ impl End {
         self.lanes.push(&self.port.own, &self.port.peer, header, &payload)
     }
 
-    /// Writes the record of a message in memory of its own, which nobody asks for here.
+    /// Writes the record of a message in memory of its own, which no end fetches here.
     pub fn push_attached(&mut self, id: u64) -> Result<(), PushError> {
         self.lanes.can_attach(&self.port.peer, 1)?;
         let header = Header::new(Kind::Attach, Status::Ok, id, 0);
@@ -130,22 +130,22 @@ impl End {
         self.lanes.epoch().number
     }
 
-    /// Publishes and gives back, and rings if the peer asked for it.
+    /// Publishes and frees, and rings if the peer armed its doorbell.
     pub fn commit(&mut self) {
         let wake = self.lanes.commit(&self.port.own, &self.port.peer);
         self.port.wake(wake);
-        // As who waits does: nothing of it may be what the peer still reads.
-        self.lanes.claim(&self.port.own);
+        // As a waiting end does: it may not write what the peer still reads.
+        self.lanes.prefetch(&self.port.own);
     }
 
-    /// Publishes and rings nobody.
+    /// Publishes without a ring.
     pub fn show(&mut self) {
         self.lanes.show(&self.port.own);
     }
 
-    /// Commits if a peer may wait for the room that was given back, as an end does that only takes.
+    /// Commits if a peer may wait for the freed room, as a receive-only end does.
     pub fn look_if_owed(&mut self) {
-        if self.lanes.owes_a_look() {
+        if self.lanes.wake_check_due() {
             self.commit();
         }
     }
@@ -170,8 +170,8 @@ impl End {
         self.commit();
     }
 
-    /// The next record, its payload checked, left where it is. Switches are followed on the way, and who waits for
-    /// that is rung.
+    /// The next record, its payload checked, left where it is. Switches are followed on the way, and a peer that
+    /// waits for that is rung.
     pub fn peek(&mut self) -> Option<Record> {
         loop {
             let record = self.lanes.peek(&self.port.peer).expect("an honest peer")?;
@@ -200,7 +200,7 @@ impl End {
         Some(record)
     }
 
-    /// Takes the next record, sleeping until there is one, and gives its room back.
+    /// Takes the next record, sleeping until there is one, and frees its room.
     pub fn receive(&mut self) -> Record {
         loop {
             if let Some(record) = self.take() {
@@ -211,13 +211,13 @@ impl End {
         }
     }
 
-    /// Says bye: ends the lane and says so in the page.
-    pub fn bye(&mut self) {
+    /// Closes: ends the lane with a Close record and sets the state in the page.
+    pub fn close(&mut self) {
         let wake = self.lanes.close(&self.port.own, &self.port.peer, CloseReason::Normal);
         self.port.wake(wake);
     }
 
-    /// Whether the peer's page says that it has closed, loaded as a transport does.
+    /// Whether the peer's page has the closed state, loaded as a transport does.
     pub fn is_closed(&self) -> bool {
         let state = SessionState::parse(self.port.peer.load(Word::State, Ordering::Acquire));
         state.is_some_and(|(state, _)| state == SessionState::Closed)

@@ -14,7 +14,7 @@
 //!   alone orders it with a ringer that takes the same lock, as the kernel's hash bucket does. The kernel's
 //!   full barrier before the compare is *not* modelled (loom's mutex has none), so that nothing here
 //!   depends on it.
-//! * The eventfd is a counter under a lock, waited for by edge and never read: it looks at no word.
+//! * The eventfd is a counter under a lock, waited for by edge and never read: it compares no word.
 //! * A lost wake leaves a thread asleep for ever, which loom reports as a deadlock.
 //!
 //! # Limits

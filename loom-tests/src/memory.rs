@@ -43,7 +43,7 @@ pub struct Peer {
 }
 
 impl Side {
-    /// The atomic behind a word; none for the words that nobody waits for or looks for.
+    /// The atomic behind a word; none for the words that no end waits on or loads.
     pub(crate) fn word(&self, word: Word) -> Option<&AtomicU64> {
         match word {
             Word::Tail => Some(&self.tail),

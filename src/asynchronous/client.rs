@@ -12,10 +12,10 @@ use crate::transport::clock;
 use crate::transport::ready::Ready;
 use crate::{CallError, Client, ClientConfig, Executed, RunDir, Service, State};
 
-/// A client of service `S` for any number of tasks at once, whoever provides it: absent, late or restarted.
+/// A client of service `S` for any number of concurrent tasks, whose provider may be absent, late or restarted.
 ///
-/// It opens a session at the first call, and another one when that is over. Every future may be dropped at any time: see
-/// [the module](crate::asynchronous).
+/// It opens a session at the first call, and another one when that is over. Every future may be dropped at any time:
+/// see [the module](crate::asynchronous).
 ///
 /// ```no_run
 /// # use bellwire::{AsyncClient, RunDir, Server, Service};
@@ -53,13 +53,13 @@ impl<S: Service> AsyncClient<S>
 where
     S::Response: Send,
 {
-    /// A client that meets its provider in `run_dir`.
+    /// Creates a client that looks for its provider in `run_dir`.
     pub fn new(run_dir: &RunDir) -> Self {
         Self::with_config(run_dir, ClientConfig::default())
     }
 
-    /// A client with another configuration than the default. A session that would be rung by a futex is rung by an
-    /// eventfd; `spin` and `stream_from` are for calls that block.
+    /// Creates a client with a configuration other than the default. It replaces a futex doorbell with an eventfd;
+    /// `spin` and `stream_from` apply only to blocking calls.
     pub fn with_config(run_dir: &RunDir, config: ClientConfig) -> Self {
         let doorbell = match config.doorbell {
             Doorbell::Futex => Doorbell::Eventfd,
@@ -71,14 +71,14 @@ where
         Self { opening: Turn::new(client), session, timeout, connect_timeout }
     }
 
-    /// Calls and waits for the answer, at most for the configured time. Opens a session first if there is none and it is
-    /// time to try.
+    /// Calls and waits for the answer, at most for the configured time. First opens a session if there is none and a
+    /// retry is due.
     ///
-    /// When the provider goes away, the request is sent again once, to its successor, if the handler cannot have run or
-    /// the service is [idempotent](Service::IDEMPOTENT).
+    /// When the provider goes away, the request is sent once more, to its successor, if the handler cannot have run
+    /// or the service is [idempotent](Service::IDEMPOTENT).
     ///
     /// # Errors
-    /// [`CallError`] says who is at fault and whether the handler may have run. The client stays usable.
+    /// [`CallError`] reports who is at fault and whether the handler may have run. The client stays usable.
     ///
     /// # Panics
     /// Outside of a runtime with I/O and time.
@@ -86,13 +86,13 @@ where
         self.call_within(request, self.timeout).await
     }
 
-    /// Calls and waits for the answer, at most for `timeout`, connecting included.
+    /// Calls and waits for the answer, at most for `timeout`, which includes connecting.
     ///
     /// # Errors
-    /// As [`AsyncClient::call`].
+    /// Like [`AsyncClient::call`].
     ///
     /// # Panics
-    /// As [`AsyncClient::call`].
+    /// Like [`AsyncClient::call`].
     pub async fn call_within(
         &self,
         request: &S::Request,
@@ -103,15 +103,15 @@ where
         answer.unwrap_or_else(|_| Err(self.late(executed)))
     }
 
-    /// Calls with many requests in one message, as [`AsyncSession::call_batch`] does, at most for the configured time,
-    /// connecting included. Opens a session first if there is none and it is time to try; when the provider goes away,
-    /// the batch is sent again once, as [`AsyncClient::call`] does.
+    /// Calls with many requests in one message, like [`AsyncSession::call_batch`], at most for the configured time,
+    /// which includes connecting. First opens a session if there is none and a retry is due. When the provider goes
+    /// away, the batch is sent once more, like the request of [`AsyncClient::call`].
     ///
     /// # Errors
-    /// As [`AsyncClient::call`], of the whole batch.
+    /// Like [`AsyncClient::call`], for the whole batch.
     ///
     /// # Panics
-    /// As [`AsyncClient::call`].
+    /// Like [`AsyncClient::call`].
     pub async fn call_batch<'r>(
         &self,
         requests: impl IntoIterator<Item = &'r S::Request> + Clone,
@@ -122,13 +122,13 @@ where
         self.call_batch_within(requests, self.timeout).await
     }
 
-    /// The same, with another time to wait at most.
+    /// Calls like [`AsyncClient::call_batch`], but waits at most for `timeout`.
     ///
     /// # Errors
-    /// As [`AsyncClient::call_batch`].
+    /// Like [`AsyncClient::call_batch`].
     ///
     /// # Panics
-    /// As [`AsyncClient::call`].
+    /// Like [`AsyncClient::call`].
     pub async fn call_batch_within<'r>(
         &self,
         requests: impl IntoIterator<Item = &'r S::Request> + Clone,
@@ -142,19 +142,20 @@ where
         answers.unwrap_or_else(|_| Err(self.late(executed)))
     }
 
-    /// The open session; opens one if there is none, waiting for the provider's answers but not for an absent provider.
+    /// Returns the open session. Opens one if there is none, waiting for the provider's answers but not for an absent
+    /// provider.
     ///
     /// # Errors
-    /// [`CallError`] that says why there is none.
+    /// [`CallError`] with the reason why there is none.
     ///
     /// # Panics
-    /// As [`AsyncClient::call`].
+    /// Like [`AsyncClient::call`].
     pub async fn connect(&self) -> Result<AsyncSession<S>, CallError> {
         if let Some(session) = self.open_session() {
             return Ok(session);
         }
         let mut client = self.opening.lock().await;
-        // Somebody else may have opened it.
+        // Another task may have opened it.
         if let Some(session) = self.open_session() {
             return Ok(session);
         }
@@ -166,7 +167,7 @@ where
         Ok(session)
     }
 
-    /// What is known of the service, without waiting: [`State::Connecting`] while a session is being opened.
+    /// Returns the provider's state without waiting: [`State::Connecting`] while a session is being opened.
     pub fn state(&self) -> State {
         if self.open_session().is_some() {
             return State::Ready;
@@ -207,14 +208,14 @@ where
         }
     }
 
-    /// The session to ask again in, after one that ended; the error if nobody is to be asked again, or there is nobody.
+    /// Returns the session for a retry after one that ended; the error if no retry is allowed or possible.
     async fn successor(
         &self,
         lost: &AsyncSession<S>,
         error: CallError,
     ) -> Result<AsyncSession<S>, CallError> {
         self.lose(lost);
-        // Who lied is not asked again, nor is its successor on its behalf.
+        // After a protocol violation, do not retry with this provider or its successor.
         let lied = matches!(error, CallError::PeerLied(_));
         if lied || (error.executed() == Executed::Maybe && !S::IDEMPOTENT) {
             return Err(error);
@@ -234,13 +235,13 @@ where
         self.lock().take_if(|session| session.is(lost));
     }
 
-    /// The time of a call is over. Gives up a session whose provider has taken nothing for longer than configured.
+    /// Ends a call at its deadline. Closes the session if its provider has taken nothing for longer than configured.
     fn late(&self, executed: Executed) -> CallError {
         self.lock().take_if(|session| session.is_left_unread());
         CallError::Deadline { executed }
     }
 
-    /// No code that holds this lock can panic halfway through a change.
+    /// No code that holds this lock can panic during a change.
     fn lock(&self) -> MutexGuard<'_, Option<AsyncSession<S>>> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -255,7 +256,7 @@ async fn open<S: Service>(client: &mut Client<S>) -> Result<crate::Session<S>, C
         let Some((arrived, until)) = client.waits_for() else { continue };
         let ready = Ready::watch(arrived).map_err(|error| unwatched::<S>(&error))?;
         let until = Instant::now() + until.since(clock::now());
-        // The handshake's own deadline is the client's to notice.
+        // The client itself notices the handshake's deadline.
         let _ = timeout_at(until, poll_fn(|context| ready.poll_rung(context))).await;
     }
 }

@@ -11,25 +11,25 @@ use super::state::{Shared, Step};
 use crate::Service;
 use crate::transport::ready::Ready;
 
-/// Turns before other tasks have theirs.
+/// Turns before the driver yields to other tasks.
 const TURNS: usize = 16;
-/// How soon it looks again when this system lacks what it takes to read on.
+/// How soon the driver retries when this system lacks a resource to continue reading.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Waits for the provider, until nobody holds the session any more, or it is over.
+/// Waits for the provider until the last handle of the session is dropped, or the session is over.
 pub(super) struct Driver<S: Service> {
     shared: Weak<Shared<S>>,
     ready: Ready,
     pause: Option<Pin<Box<Sleep>>>,
-    /// The provider has rung, or gone, since the last turn.
+    /// Whether the provider has rung or gone since the last turn.
     rung: bool,
-    /// Who is to be woken, when the lock is given back.
+    /// The tasks to wake once the lock is released.
     woken: Vec<Waker>,
 }
 
 impl<S: Service> Driver<S> {
     pub(super) fn new(shared: Weak<Shared<S>>, ready: Ready) -> Self {
-        // It may have gone before anybody watched.
+        // The provider may have gone before it was watched.
         Self { shared, ready, pause: None, rung: true, woken: Vec::new() }
     }
 

@@ -1,14 +1,14 @@
-//! Sessions that the tasks of a tokio runtime share (feature `tokio`, on Linux).
+//! Sessions shared by the tasks of a tokio runtime (feature `tokio`, on Linux).
 //!
-//! One task for each session, the driver, waits for the provider and hands answers on; it sleeps as long as nothing
-//! comes. Whoever calls writes the request himself, and then waits for the driver.
+//! One task per session, the driver, waits for the provider and distributes answers; it sleeps while none arrive. A
+//! calling task writes its request itself and then waits for the driver.
 //!
 //! # Cancellation safety
 //!
-//! Every future here may be dropped at any time. A call that is dropped before its request was written has done nothing.
-//! One that is dropped later is abandoned: the provider is told, and does not run the handler unless it has begun
-//! already; an answer that comes all the same is dropped; the session goes on. A connection attempt that is dropped goes
-//! on where it was at the next one.
+//! Every future here may be dropped at any time. A call that is dropped before its request was written has no effect.
+//! One that is dropped later is abandoned: the provider is notified and does not run the handler unless it has
+//! already started; an answer that arrives anyway is dropped; the session continues. After a connection attempt is
+//! dropped, the next one continues where it stopped.
 
 mod client;
 mod driver;

@@ -11,21 +11,21 @@ use super::driver::Driver;
 use super::state::{Of, Shared, State};
 use crate::session::{ArrivedBatch, Packed};
 use crate::transport::ready::Ready;
-use crate::{CallError, Executed, Service, Session, SessionStats, WhenFull};
+use crate::{Backpressure, CallError, Executed, Service, Session, SessionStats};
 
-/// One session with a provider of `S`, for any number of tasks at once: each clone is the same session. Answers come in
-/// whatever order the provider gives them. The session ends with its last clone.
+/// One session with a provider of `S`, for any number of concurrent tasks: each clone is the same session. Answers
+/// arrive in the order in which the provider sends them. The session ends with its last clone.
 ///
 /// The future of a call may be dropped at any time, which cancels it: see [the module](crate::asynchronous).
 ///
-/// When the lane is full, [`WhenFull`] says what becomes of a call. Those that wait for room stand in one line. No request
-/// goes in parts here: with [`WhenFull::Wait`], too, one that the lane is too small for makes it grow, or travels in a
-/// memfd of its own.
+/// [`Backpressure`] decides what happens to a call when the lane is full. Calls that wait for room queue up. No
+/// request is sent in parts here: even with [`Backpressure::Wait`], a request that is too large for the lane makes it
+/// grow, or is attached.
 ///
-/// It costs one task, and one descriptor more than a [`Session`] that is rung by an eventfd. An idle one wakes nobody.
+/// It costs one task, and one descriptor more than a [`Session`] with an eventfd. An idle one wakes no thread.
 pub struct AsyncSession<S: Service> {
     shared: Arc<Shared<S>>,
-    when_full: WhenFull,
+    backpressure: Backpressure,
     timeout: Duration,
 }
 
@@ -37,10 +37,10 @@ struct Answer<'a, S: Service, R> {
     is_answered: bool,
 }
 
-/// A place in the line of those that wait for room.
+/// A place in the queue of tasks that wait for room.
 struct Place<'a, S: Service>(&'a Shared<S>);
 
-/// Something that may end before it is sent, by being dropped.
+/// Counts a call that is dropped before it is sent.
 struct Unsent<'a, S: Service>(&'a Shared<S>);
 
 impl<S: Service> AsyncSession<S>
@@ -51,18 +51,18 @@ where
     pub(super) fn start(session: Session<S>, timeout: Duration) -> io::Result<Self> {
         let rung = session.as_fd().ok_or_else(|| io::Error::other("there is nothing to poll"))?;
         let ready = Ready::watch(rung)?;
-        let when_full = session.chosen_when_full();
+        let backpressure = session.chosen_when_full();
         let shared = Arc::new(Shared::new(session));
         let driver = tokio::spawn(Driver::new(Arc::downgrade(&shared), ready));
         let _ = shared.driver.set(driver.abort_handle());
-        Ok(Self { shared, when_full, timeout })
+        Ok(Self { shared, backpressure, timeout })
     }
 
     /// Calls and waits for the answer, at most for the configured time.
     ///
     /// # Errors
-    /// [`CallError`]; [`CallError::Cancelled`] when the runtime that the session was opened in has ended. The session
-    /// stays usable unless it is over: see [`AsyncSession::is_open`].
+    /// [`CallError`]; [`CallError::Cancelled`] when the runtime in which the session was opened has ended. The
+    /// session stays usable unless it is over: see [`AsyncSession::is_open`].
     pub async fn call(&self, request: &S::Request) -> Result<S::Response, CallError> {
         self.call_within(request, self.timeout).await
     }
@@ -70,7 +70,7 @@ where
     /// Calls and waits for the answer, at most for `timeout`.
     ///
     /// # Errors
-    /// As [`AsyncSession::call`].
+    /// Like [`AsyncSession::call`].
     pub async fn call_within(
         &self,
         request: &S::Request,
@@ -81,16 +81,16 @@ where
         answer.unwrap_or(Err(CallError::Deadline { executed }))
     }
 
-    /// Calls with many requests in one message and waits for the answers, at most for the configured time: one for each
-    /// request, in their order. They are put together before the first wait, and where no other task is held up.
+    /// Calls with many requests in one message and waits for the answers, at most for the configured time: one per
+    /// request, in order. The batch is assembled before the first wait, without delaying other tasks.
     ///
-    /// A request that the message has no room for is left out and fails alone, as [`CallError::TooLarge`]; so does,
-    /// with its own reason, one that the handler fails. A batch goes as one record, never in parts: it has room for what
-    /// the largest lane holds that both ends allow, by default some 32 MiB.
+    /// A request for which the message has no room is left out and fails alone with [`CallError::TooLarge`]; a
+    /// request that the handler fails does so with its own reason. A batch is sent as one record, never in parts: it
+    /// has as much room as the largest lane that both ends allow, by default about 32 MiB.
     ///
-    /// A batch is never split: a longer list than [`AsyncSession::max_batch`] goes in chunks of so many.
+    /// A batch is never split: send a list longer than [`AsyncSession::max_batch`] in chunks of that size.
     ///
-    /// Dropping the future cancels the whole batch, as it does with a call.
+    /// Dropping the future cancels the whole batch, as with a call.
     ///
     /// ```no_run
     /// # use bellwire::{AsyncClient, CallError, RunDir, Service};
@@ -110,7 +110,8 @@ where
     /// ```
     ///
     /// # Errors
-    /// [`CallError`] of the whole batch, as [`AsyncSession::call`]; [`CallError::TooManyItems`] before anything is sent.
+    /// [`CallError`] of the whole batch, like [`AsyncSession::call`]; [`CallError::TooManyItems`] before anything is
+    /// sent.
     pub async fn call_batch<'r>(
         &self,
         requests: impl IntoIterator<Item = &'r S::Request>,
@@ -121,10 +122,10 @@ where
         self.call_batch_within(requests, self.timeout).await
     }
 
-    /// The same, with another time to wait at most.
+    /// Calls like [`AsyncSession::call_batch`], but waits at most for `timeout`.
     ///
     /// # Errors
-    /// As [`AsyncSession::call_batch`].
+    /// Like [`AsyncSession::call_batch`].
     pub async fn call_batch_within<'r>(
         &self,
         requests: impl IntoIterator<Item = &'r S::Request>,
@@ -139,55 +140,56 @@ where
         answers.unwrap_or(Err(CallError::Deadline { executed }))
     }
 
-    /// The same session, with another choice of what to do when the lane is full.
+    /// Returns the same session with a different [`Backpressure`].
     #[must_use]
-    pub fn when_full(&self, when_full: WhenFull) -> Self {
-        Self { when_full, ..self.clone() }
+    pub fn backpressure(&self, backpressure: Backpressure) -> Self {
+        Self { backpressure, ..self.clone() }
     }
 
-    /// Whether another call can succeed: `false` once the provider is gone or has lied, or the runtime has ended.
+    /// Returns whether another call can succeed: `false` once the provider is gone or violated the protocol, or the
+    /// runtime has ended.
     pub fn is_open(&self) -> bool {
         !self.shared.lock().is_over()
     }
 
-    /// Counters of this end.
+    /// Returns the counters of this end.
     pub fn stats(&self) -> SessionStats {
         self.shared.lock().session.stats()
     }
 
-    /// The most items that the provider takes in one batch, as [`Session::max_batch`] has it.
+    /// Returns the most items that the provider accepts in one batch, like [`Session::max_batch`].
     pub fn max_batch(&self) -> usize {
         self.shared.lock().session.max_batch()
     }
 
-    /// The provider's process, as the kernel tells.
+    /// Returns the provider's process id as reported by the kernel.
     pub fn provider_pid(&self) -> Option<u32> {
         self.shared.lock().session.provider_pid()
     }
 
-    /// Whether both are the same session.
+    /// Returns whether both are the same session.
     pub(super) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 
-    /// Whether the provider has taken nothing for longer than configured.
+    /// Returns whether the provider has taken nothing for longer than configured.
     pub(super) fn is_left_unread(&self) -> bool {
         self.shared.lock().session.is_left_unread()
     }
 
-    /// Calls, without end. `executed` becomes `Maybe` when the request is sent.
+    /// Calls without a deadline. Sets `executed` to `Maybe` when the request is sent.
     pub(super) async fn exchange(
         &self,
         request: &S::Request,
         executed: &mut Executed,
     ) -> Result<S::Response, CallError> {
-        let ticket = self.send(|state| state.send(request, self.when_full)).await?;
+        let ticket = self.send(|state| state.send(request, self.backpressure)).await?;
         *executed = Executed::Maybe;
         let of: Of<S, S::Response> = |state| &mut state.calls;
         Answer { shared: &self.shared, of, ticket, is_answered: false }.await
     }
 
-    /// Calls with a batch, without end. `executed` becomes `Maybe` when it is sent.
+    /// Calls with a batch without a deadline. Sets `executed` to `Maybe` when it is sent.
     pub(super) async fn exchange_batch<'r>(
         &self,
         requests: impl IntoIterator<Item = &'r S::Request>,
@@ -198,7 +200,7 @@ where
     {
         let (builder, room) = self.shared.lock().session.packing();
         let mut packed = Packed::new::<S>(builder, room, requests);
-        let sent = self.send(|state| state.send_batch(&mut packed, self.when_full)).await;
+        let sent = self.send(|state| state.send_batch(&mut packed, self.backpressure)).await;
         self.shared.lock().session.unpack(packed);
         let ticket = sent?;
         *executed = Executed::Maybe;
@@ -207,14 +209,14 @@ where
         arrived.open::<S>()
     }
 
-    /// Sends something, waiting for room if that is wished, and counts what was not sent.
+    /// Sends something, waiting for room if [`Backpressure`] says so, and counts what was not sent.
     async fn send(
         &self,
         send: impl FnMut(&mut State<S>) -> Result<Ticket, CallError>,
     ) -> Result<Ticket, CallError> {
         let unsent = Unsent(&self.shared);
         let sent = self.send_in_line(send).await;
-        // It has come to an end, and what became of it is known.
+        // The call has ended, and its outcome is known.
         std::mem::forget(unsent);
         sent.inspect_err(|error| self.shared.lock().session.not_sent(error))
     }
@@ -225,9 +227,9 @@ where
     ) -> Result<Ticket, CallError> {
         let place = {
             let mut state = self.shared.lock();
-            let waits = self.when_full != WhenFull::Fail;
-            // Nobody overtakes who waits, unless he makes room by himself.
-            if state.in_line == 0 || self.when_full == WhenFull::Grow {
+            let waits = self.backpressure != Backpressure::Fail;
+            // Do not overtake waiting tasks, unless growing makes room.
+            if state.in_line == 0 || self.backpressure == Backpressure::Grow {
                 match send(&mut state) {
                     Err(CallError::WouldBlock) if waits => {}
                     sent => return sent,
@@ -269,7 +271,9 @@ impl<S: Service> Clone for AsyncSession<S> {
 
 impl<S: Service> std::fmt::Debug for AsyncSession<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("AsyncSession").field("when_full", &self.when_full).finish_non_exhaustive()
+        f.debug_struct("AsyncSession")
+            .field("backpressure", &self.backpressure)
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the tasks that use a session and its driver share.
+//! The state shared by the tasks that use a session and its driver.
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
@@ -9,14 +9,14 @@ use tokio::task::AbortHandle;
 
 use super::waiters::{Asked, Waiters};
 use crate::session::{ArrivedBatch, Packed};
-use crate::{CallError, Executed, Service, Session, WhenFull};
+use crate::{Backpressure, CallError, Executed, Service, Session};
 
-/// Answers that the driver hands on before others have their turn.
+/// Answers that the driver distributes before other tasks have their turn.
 const MOST_PER_TURN: usize = 64;
 
 pub(super) struct Shared<S: Service> {
     state: Mutex<State<S>>,
-    /// Whoever has met a full lane stands in this line; the first of it waits for room.
+    /// The queue of tasks that found the lane full; the first one waits for room.
     pub(super) line: Line<()>,
     pub(super) driver: OnceLock<AbortHandle>,
 }
@@ -26,23 +26,23 @@ pub(super) struct State<S: Service> {
     pub(super) calls: Waiters<S::Response>,
     pub(super) batches: Waiters<ArrivedBatch>,
     pub(super) in_line: usize,
-    /// Who waits for room.
+    /// The task that waits for room.
     room: Option<Waker>,
     driver: Option<Waker>,
-    /// The provider is gone; what it published before is still taken.
+    /// Whether the provider is gone; what it published before is still taken.
     is_departed: bool,
-    /// Nobody takes answers any more, and why.
+    /// Why answers are no longer taken.
     over: Option<CallError>,
 }
 
-/// Which of those that wait: calls, or batches.
+/// Selects the waiters: of calls, or of batches.
 pub(super) type Of<S, R> = fn(&mut State<S>) -> &mut Waiters<R>;
 
-/// What the driver does next.
+/// The driver's next step.
 pub(super) enum Step {
     Again,
     Sleep,
-    /// This system lacks what it takes to read on: later.
+    /// This system lacks a resource to continue reading: retry later.
     Pause,
     Over,
 }
@@ -62,7 +62,7 @@ impl<S: Service> Shared<S> {
         Self { state: Mutex::new(state), line: Line::new(()), driver: OnceLock::new() }
     }
 
-    /// No code that holds this lock can panic halfway through a change, but for decoding an answer, which has been
+    /// No code that holds this lock can panic during a change, except decoding of an answer, which has already been
     /// taken by then.
     pub(super) fn lock(&self) -> MutexGuard<'_, State<S>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -70,9 +70,9 @@ impl<S: Service> Shared<S> {
 }
 
 impl<S: Service> Drop for Shared<S> {
-    /// The session says bye, and nobody is left for its driver.
+    /// The session closes the lane; its driver has no more users.
     fn drop(&mut self) {
-        // A child of fork has none of its parent's threads, and so none of its runtime.
+        // A forked child has none of its parent's threads, and so no runtime.
         if let Some(driver) = self.driver.get()
             && self.lock().session.link().is_here()
         {
@@ -86,11 +86,11 @@ impl<S: Service> State<S> {
     pub(super) fn send(
         &mut self,
         request: &S::Request,
-        when_full: WhenFull,
+        backpressure: Backpressure,
     ) -> Result<Ticket, CallError> {
         self.may_send()?;
-        let mut session = self.session.when_full(when_full);
-        let ticket = match session.send_at_once(request) {
+        let mut session = self.session.backpressure(backpressure);
+        let ticket = match session.try_send(request) {
             Some(ticket) => ticket,
             None => {
                 session.with_encoded(request, |session, bytes| Ok(session.submit_now(bytes)?))?
@@ -105,10 +105,10 @@ impl<S: Service> State<S> {
     pub(super) fn send_batch(
         &mut self,
         packed: &mut Packed,
-        when_full: WhenFull,
+        backpressure: Backpressure,
     ) -> Result<Ticket, CallError> {
         self.may_send()?;
-        let ticket = self.session.when_full(when_full).submit_packed(packed)?;
+        let ticket = self.session.backpressure(backpressure).submit_packed(packed)?;
         self.batches.expect(ticket);
         Ok(ticket)
     }
@@ -120,7 +120,7 @@ impl<S: Service> State<S> {
         if self.over.is_some() { Err(self.why_over(Executed::No)) } else { Ok(()) }
     }
 
-    /// Why nothing can be sent, or answered, any more.
+    /// Returns why nothing can be sent or answered any more.
     fn why_over(&self, executed: Executed) -> CallError {
         match self.over {
             Some(CallError::PeerLied(fault)) => CallError::PeerLied(fault),
@@ -134,7 +134,7 @@ impl<S: Service> State<S> {
         self.over.is_some()
     }
 
-    /// The answer, if it has come; else `waker` is woken when it does.
+    /// Returns the answer if it has arrived; otherwise `waker` is woken when it does.
     pub(super) fn answer<R>(
         &mut self,
         of: Of<S, R>,
@@ -148,14 +148,14 @@ impl<S: Service> State<S> {
         }
     }
 
-    /// Nobody wants the answer any more.
+    /// Abandons an answer.
     pub(super) fn forget<R>(&mut self, of: Of<S, R>, ticket: Ticket) {
         if of(self).forget(ticket) {
             self.session.abandon(ticket);
         }
     }
 
-    /// Has `waker` woken when there may be room.
+    /// Registers `waker` to be woken when there may be room.
     pub(super) fn wait_for_room(&mut self, waker: &Waker) {
         self.room = Some(waker.clone());
         if let Some(driver) = &self.driver {
@@ -163,7 +163,7 @@ impl<S: Service> State<S> {
         }
     }
 
-    /// Hands on what has come, and asks to be rung for more. Who is to be woken is put into `woken`.
+    /// Distributes the answers that have arrived, and arms the session for more. Adds the tasks to wake to `woken`.
     pub(super) fn step(&mut self, driver: &Waker, rung: bool, woken: &mut Vec<Waker>) -> Step {
         if self.over.is_some() {
             return Step::Over;
@@ -177,7 +177,7 @@ impl<S: Service> State<S> {
             Ok(_) => woken.extend(self.room.take()),
             Err(error) => return self.fail(error, woken),
         }
-        // What it published before it went is read first.
+        // What the provider published before it left is read first.
         self.is_departed |= rung && !self.session.is_alive();
         if self.is_departed {
             return match self.take_answers(woken) {
@@ -221,7 +221,7 @@ impl<S: Service> State<S> {
         Ok(taken)
     }
 
-    /// Ends the calls that wait, for one reason.
+    /// Ends the waiting calls with one error.
     fn fail(&mut self, error: CallError, woken: &mut Vec<Waker>) -> Step {
         let mut waiting: Vec<Ticket> = self.calls.waiting().chain(self.batches.waiting()).collect();
         waiting.sort_unstable();
@@ -239,7 +239,7 @@ impl<S: Service> State<S> {
         Step::Over
     }
 
-    /// The runtime, or the task of the driver, is ending.
+    /// Handles the end of the runtime or of the driver's task.
     pub(super) fn desert(&mut self, woken: &mut Vec<Waker>) {
         if self.over.is_none() {
             self.fail(CallError::Cancelled { executed: Executed::Maybe }, woken);

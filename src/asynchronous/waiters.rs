@@ -1,4 +1,4 @@
-//! Those that wait for an answer, by what they sent.
+//! The tasks that wait for an answer, by the ticket of their request.
 
 use std::task::Waker;
 
@@ -8,22 +8,22 @@ use hashbrown::HashMap;
 
 use crate::CallError;
 
-/// Calls that were sent, or batches, and answers that nobody has fetched yet.
+/// Calls, or batches, that were sent, and answers that no task has fetched yet.
 pub(super) struct Waiters<R>(HashMap<Ticket, Waiting<R>, FixedState>);
 
-/// What was sent.
+/// The state of a sent request.
 enum Waiting<R> {
-    /// Nobody has asked yet, or this one.
+    /// Not polled yet, or polled by this task.
     Asked(Option<Waker>),
     Answered(Result<R, CallError>),
 }
 
-/// What who asks is told.
+/// The result of polling.
 pub(super) enum Asked<R> {
-    /// It is woken when there is an answer.
+    /// The task is woken when there is an answer.
     Waits,
     Answered(Result<R, CallError>),
-    /// It does not wait here, or no more.
+    /// It does not wait here, or no longer does.
     Unknown,
 }
 
@@ -42,7 +42,7 @@ impl<R> Waiters<R> {
         !self.0.is_empty()
     }
 
-    /// Those without an answer.
+    /// Returns the tickets without an answer.
     pub(super) fn waiting(&self) -> impl Iterator<Item = Ticket> {
         let waiting = self.0.iter().filter(|(_, of)| matches!(of, Waiting::Asked(_)));
         waiting.map(|(ticket, _)| *ticket)
@@ -62,12 +62,12 @@ impl<R> Waiters<R> {
         Asked::Waits
     }
 
-    /// Whether it had no answer yet.
+    /// Returns whether it had no answer yet.
     pub(super) fn forget(&mut self, ticket: Ticket) -> bool {
         matches!(self.0.remove(&ticket), Some(Waiting::Asked(_)))
     }
 
-    /// Who is to be woken is put into `woken`. What nobody waits for is dropped.
+    /// Stores an answer, or drops one that no task waits for. Adds the tasks to wake to `woken`.
     pub(super) fn hand_on(
         &mut self,
         ticket: Ticket,
@@ -81,7 +81,7 @@ impl<R> Waiters<R> {
         }
     }
 
-    /// The same with an error, which is given back if nobody here waits for it.
+    /// Like `hand_on` for an error, which is returned if no task here waits for it.
     pub(super) fn fail(
         &mut self,
         ticket: Ticket,

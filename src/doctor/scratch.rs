@@ -1,8 +1,8 @@
-//! Directories of a trial's own, which a later trial removes when theirs was killed.
+//! Temporary directories of trials; a later trial removes those of killed ones.
 //!
-//! A file in the directory is locked ([`flock(2)`](https://man7.org/linux/man-pages/man2/flock.2.html) on Linux) by who
-//! owns it. The system gives the lock up with the process, whatever ended it: what is not locked belongs to nobody.
-//! A directory without the file is left alone: it is somebody else's, or being made.
+//! The owner locks a file in the directory ([`flock(2)`](https://man7.org/linux/man-pages/man2/flock.2.html) on
+//! Linux). The system releases the lock when the process ends for whatever reason, so an unlocked directory has no
+//! owner. A directory without the file is left alone: it belongs to another program, or is being created.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -11,17 +11,17 @@ use std::path::Path;
 /// The file that is locked.
 const OWNER: &str = "owner";
 
-/// A directory is owned as long as this lives.
+/// Owns a directory for as long as it lives.
 #[derive(Debug)]
 pub struct Owned {
     _lock: File,
 }
 
-/// Makes a new, empty directory one's own, before anything is put into it. `None` when a [`sweep`] was faster: make
+/// Takes ownership of a new, empty directory before it is filled. Returns `None` when a [`sweep`] was faster: create
 /// another one.
 ///
 /// # Errors
-/// The file cannot be made, or not be locked.
+/// The file cannot be created or locked.
 pub fn own(dir: &Path) -> io::Result<Option<Owned>> {
     let owner = dir.join(OWNER);
     let lock = match File::create_new(&owner) {
@@ -29,15 +29,15 @@ pub fn own(dir: &Path) -> io::Result<Option<Owned>> {
         lock => lock?,
     };
     match lock.try_lock() {
-        // A sweep holds it, or has had it and removed the file.
+        // A sweep holds the lock, or has already removed the file.
         Err(TryLockError::WouldBlock) => Ok(None),
         Ok(()) => Ok(owner.exists().then_some(Owned { _lock: lock })),
         Err(TryLockError::Error(error)) => Err(error),
     }
 }
 
-/// Removes the directories in `parent` whose names begin with `prefix` and that were somebody's own, and are no more.
-/// What cannot be removed stays.
+/// Removes the directories in `parent` whose names begin with `prefix` and whose owners are gone. Keeps what cannot
+/// be removed.
 pub fn sweep(parent: &Path, prefix: &str) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
@@ -50,13 +50,13 @@ pub fn sweep(parent: &Path, prefix: &str) {
 
 fn remove_if_left(dir: &Path) {
     let owner = dir.join(OWNER);
-    // Nothing that opening could wait for.
+    // Opening a regular file cannot block.
     if !fs::symlink_metadata(&owner).is_ok_and(|data| data.is_file()) {
         return;
     }
     let Ok(lock) = File::open(&owner) else { return };
     if lock.try_lock().is_ok() {
-        // Still locked, so that two sweeps do not meet; where an open file keeps its directory, once more without.
+        // Still locked, so that two sweeps do not meet; retried unlocked where an open file keeps its directory.
         if fs::remove_dir_all(dir).is_err() {
             drop(lock);
             let _ = fs::remove_dir_all(dir);
@@ -101,7 +101,7 @@ mod tests {
         drop(before);
         let sweeper = File::open(&owner).unwrap();
         sweeper.try_lock().unwrap();
-        // Made anew while the sweep holds the old one: there is one owner at a time.
+        // Created again while the sweep holds the old file: there is one owner at a time.
         own(dir.path()).unwrap_err();
         drop(sweeper);
         fs::remove_dir_all(dir.path()).unwrap();

@@ -1,4 +1,4 @@
-//! Handlers of batches: many requests in one message, answered in one.
+//! Handlers of batches: many requests in one message, and one message of answers.
 
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,21 +10,21 @@ use super::handler::{Answer, Call, Caller, Request, Room, discard, explain, guar
 use crate::session::{decode_together, write_together};
 use crate::{HandlerError, Malformed, Message, Service};
 
-/// What a batch is refused with when its answers cannot fit a message, however short they are.
+/// The reason for refusing a batch whose answers cannot fit a message, however short they are.
 const NO_ROOM: &str = "the batch has more items than its answers have room for in one message";
 
-/// The answers to a batch: one for each request, in their order.
+/// The answers to a batch: one for each request, in order.
 ///
-/// Requests that could not be decoded never reach the handler; their answers are put between the others.
+/// Malformed requests do not reach the handler; their answers are inserted between the others.
 #[derive(Debug)]
 pub struct Answers<'a, R> {
     caller: &'a Caller,
     batch: &'a mut BatchBuilder,
-    /// The items that could not be decoded and are still to be answered, in their order.
+    /// The malformed items that are still to be answered, in order.
     malformed: &'a [(usize, Malformed)],
-    /// Answers that are still due.
+    /// The number of answers still due.
     due: usize,
-    /// The handler was told that nobody waits for them.
+    /// Whether the handler has been informed that nobody waits for them.
     is_abandoned: bool,
     response: PhantomData<fn(&R)>,
 }
@@ -37,8 +37,8 @@ impl<R: Message> Answers<'_, R> {
         self.answer(|batch| push(batch, response));
     }
 
-    /// Answers the next items, each by one of `responses`; what is left of them when all are answered is ignored. Cheaper
-    /// than [`Answers::push`] for each where all responses [have the same length](Message::LEN).
+    /// Answers the next items, one with each of `responses`; ignores any surplus. Cheaper than calling
+    /// [`Answers::push`] for each if all responses [have the same length](Message::LEN).
     pub fn extend(&mut self, responses: impl IntoIterator<Item = R>) {
         let mut responses = responses.into_iter();
         if self.malformed.is_empty() {
@@ -58,16 +58,16 @@ impl<R: Message> Answers<'_, R> {
         self.answer(|batch| push_reason(batch, Status::Failed, error.reason()));
     }
 
-    /// Whether nobody will get these answers any more, as [`Caller::is_abandoned`] says. A handler that takes long for an
-    /// item asks before each, and returns when it is so: what is still to be answered then counts as never having
-    /// reached it, and is answered by [`Status::Stopping`](crate::Status::Stopping).
+    /// Returns whether nobody will get these answers any more, like [`Caller::is_abandoned`]. A handler with slow
+    /// items should check before each, and return when it is true: the unanswered items then count as never having
+    /// reached it, and are answered with [`Status::Stopping`](crate::Status::Stopping).
     #[inline]
     pub fn is_abandoned(&mut self) -> bool {
         self.is_abandoned |= self.caller.is_abandoned();
         self.is_abandoned
     }
 
-    /// How many requests are still to be answered.
+    /// Returns how many requests are still to be answered.
     pub fn due(&self) -> usize {
         self.due
     }
@@ -81,7 +81,7 @@ impl<R: Message> Answers<'_, R> {
         }
     }
 
-    /// Answers the items that stand before the next one and could not be decoded.
+    /// Answers the malformed items before the next one.
     #[inline]
     fn refuse_malformed(&mut self) {
         while let Some(((item, malformed), rest)) = self.malformed.split_first()
@@ -92,7 +92,7 @@ impl<R: Message> Answers<'_, R> {
         }
     }
 
-    /// Answers what the handler left out.
+    /// Answers the items that the handler left out.
     fn finish(mut self) {
         while self.due > 0 {
             if self.is_abandoned {
@@ -149,7 +149,7 @@ where
             Err(status) => return status,
         };
         let Some(batch) = answer.batch(view.len(), room.bytes) else { return no_room(answer) };
-        // As many as the limit allows, at most.
+        // At most as many as the limit allows.
         let (mut requests, mut malformed) = (Vec::with_capacity(view.len()), Vec::new());
         let together =
             view.even().is_some_and(|(items, len)| decode_together(items, len, &mut requests));
@@ -181,7 +181,7 @@ where
     S: Service,
     F: Fn(&Caller, &[S::Request], &mut Answers<'_, S::Response>) + Send + Sync,
 {
-    /// A request that comes alone is a batch of one.
+    /// A single request is a batch of one.
     fn call(&self, caller: &Caller, request: Request<'_>, answer: &mut Answer) -> Status {
         guarded(answer, |answer| self.one(caller, request, answer))
     }
@@ -191,7 +191,7 @@ where
     }
 }
 
-/// Runs a handler of single requests for each item of a batch, as long as somebody waits for the answers.
+/// Runs a handler of single requests for each item of a batch, until it is abandoned.
 pub(super) fn item_by_item<S: Service>(
     caller: &Caller,
     bytes: &[u8],
@@ -215,7 +215,7 @@ pub(super) fn item_by_item<S: Service>(
                 continue;
             }
         };
-        // As for a request that comes alone: an item whose handler panics fails alone.
+        // As for a single request: an item whose handler panics fails alone.
         match catch_unwind(AssertUnwindSafe(|| handle(request))) {
             Ok(Ok(response)) => push(batch, &response),
             Ok(Err(error)) => push_reason(batch, Status::Failed, error.reason()),
@@ -232,7 +232,7 @@ pub(super) fn item_by_item<S: Service>(
     Status::Ok
 }
 
-/// A batch of no more items than there may be; else the status to answer with, and the reason as the answer.
+/// Parses a batch within the item limit. On error, returns the status to answer with; the answer holds the reason.
 #[inline]
 fn parse<'a>(bytes: &'a [u8], room: Room, answer: &mut Answer) -> Result<BatchView<'a>, Status> {
     let view = BatchView::parse(bytes).map_err(|error| malformed(&error, answer))?;
@@ -256,7 +256,7 @@ fn push_reason(batch: &mut BatchBuilder, status: Status, reason: &str) {
     }
 }
 
-/// There is room for it: the batch was begun with so many items.
+/// There is room for it: the batch was started with this number of items.
 #[cold]
 fn push_empty(batch: &mut BatchBuilder, status: Status) {
     let pushed = batch.push_with(status, |_| {});

@@ -8,17 +8,17 @@ use bellwire_core::wire::Status;
 
 use super::batch;
 use super::watch::Watch;
-use crate::publisher::Shelf;
+use crate::publisher::SnapshotStore;
 use crate::transport::peer::User;
 use crate::{HandlerError, Malformed, Message, Payload, Service, payload};
 
-/// The longest reason of a failure that is sent, in bytes.
+/// The most bytes sent of a failure's reason.
 const MAX_REASON: usize = 1024;
 
-/// Who calls, as the system noted when the session was opened, and whether anybody still waits.
+/// The caller, as the system reported it when the session was opened, and whether it still waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// The process; `None` when it lives in a pid namespace that this one cannot see.
+    /// The process; `None` when its pid namespace is not visible from this one.
     pub pid: Option<u32>,
     /// The user.
     pub user: User,
@@ -28,25 +28,26 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Whether nobody will get the answer any more, so that a handler that takes long had better return, with anything: one
-    /// load, to be asked as often as is convenient.
+    /// Returns whether the answer is no longer wanted. A slow handler should check this often, at one load each, and
+    /// return anything when it is true.
     ///
-    /// In a worker ([`ServerConfig::workers`](crate::ServerConfig::workers)) it becomes true when the client's session has
-    /// ended, when the client has cancelled the request, and when [`ServerConfig::drain_timeout`](crate::ServerConfig::drain_timeout)
-    /// has passed since the server was told to stop. On the reactor thread only the last can be told: nobody looks after the
-    /// client while the handler runs.
+    /// In a worker ([`ServerConfig::workers`](crate::ServerConfig::workers)), it becomes true when the client's
+    /// session ends, when the client cancels the request, and when
+    /// [`ServerConfig::drain_timeout`](crate::ServerConfig::drain_timeout) has passed since the server was told to
+    /// stop. On the reactor thread, only the last is detected: the reactor does not observe the client while the
+    /// handler runs.
     #[inline]
     pub fn is_abandoned(&self) -> bool {
         self.watch.is_abandoned()
     }
 
-    /// The same caller, of whom no call is watched.
+    /// Returns the same caller without a watched call.
     pub(super) fn unwatched(&self) -> Self {
         Self { watch: Watch::Nothing, ..*self }
     }
 }
 
-/// How many items may be in a batch, and how many bytes in its answer.
+/// The most items in a batch, and the most bytes in its answer.
 #[derive(Clone, Copy)]
 pub(super) struct Room {
     pub(super) bytes: usize,
@@ -59,27 +60,27 @@ pub(super) enum Handler {
     /// Runs a function.
     Call(Arc<dyn Call>),
     /// Passes the newest snapshot.
-    Snapshot(Arc<Shelf>),
+    Snapshot(Arc<SnapshotStore>),
 }
 
-/// A handler whose types were forgotten.
+/// A type-erased handler.
 pub(super) trait Call: Send + Sync {
-    /// Answers a request; `answer` comes empty.
+    /// Answers a request; `answer` is initially empty.
     fn call(&self, caller: &Caller, request: Request<'_>, answer: &mut Answer) -> Status;
 
-    /// Answers a batch by a batch within `room`; `answer` comes empty.
+    /// Answers a batch with a batch within `room`; `answer` is initially empty.
     fn call_batch(&self, caller: &Caller, batch: &[u8], room: Room, answer: &mut Answer) -> Status;
 }
 
 /// A request's bytes, which a handler may keep.
 pub(super) enum Request<'a> {
-    /// The first bytes of a buffer, as many as the number says.
+    /// A buffer, and the length of the request at its start.
     Buffer(&'a mut Vec<u8>, usize),
     Mapped(Payload),
 }
 
 impl Request<'_> {
-    /// What is asked; else the status to answer with, and the reason as the answer.
+    /// Decodes the request. On error, returns the status to answer with; the answer holds the reason.
     #[inline]
     pub(super) fn decode<M: Message>(self, answer: &mut Answer) -> Result<M, Status> {
         let decoded = match self {
@@ -90,15 +91,15 @@ impl Request<'_> {
     }
 }
 
-/// What a handler answers.
+/// The answer of a handler.
 #[derive(Default)]
 pub(super) struct Answer {
     bytes: Vec<u8>,
-    /// In place of the bytes.
+    /// Replaces the bytes.
     payload: Option<Payload>,
-    /// The buffer was taken away.
+    /// Whether the buffer was taken.
     is_taken: bool,
-    /// What answers to batches are put together in.
+    /// Assembles answers to batches.
     batch: Option<Box<BatchBuilder>>,
 }
 
@@ -112,20 +113,20 @@ impl Answer {
         self.bytes.clear();
     }
 
-    /// Where the answer to a batch of `count` items is put together; `None` when `limit` bytes do not hold it.
+    /// Returns the builder for the answer to a batch of `count` items; `None` when `limit` bytes cannot hold it.
     pub(super) fn batch(&mut self, count: usize, limit: usize) -> Option<&mut BatchBuilder> {
         let batch = self.batch.get_or_insert_with(|| Box::new(BatchBuilder::new(0)));
         batch.begin(count, limit).then_some(batch)
     }
 
-    /// The batch is complete: it is the answer.
+    /// Completes the batch and makes it the answer.
     pub(super) fn finish_batch(&mut self) {
         if let Some(batch) = &mut self.batch {
             batch.finish_into(&mut self.bytes);
         }
     }
 
-    /// The batch is complete: the only item of it is the answer.
+    /// Completes the batch and makes its only item the answer.
     pub(super) fn finish_item(&mut self) -> Status {
         self.finish_batch();
         let item = BatchView::parse(&self.bytes).ok().and_then(|batch| batch.iter().next());
@@ -137,7 +138,7 @@ impl Answer {
         status
     }
 
-    /// A sentence is the answer.
+    /// Makes a sentence the answer.
     pub(super) fn explain(&mut self, reason: &str) {
         self.bytes.clear();
         explain(reason, &mut self.bytes);
@@ -148,12 +149,12 @@ impl Answer {
         self.payload.as_deref().unwrap_or(&self.bytes)
     }
 
-    /// How many bytes it has.
+    /// Returns the answer's length in bytes.
     pub(super) fn len(&self) -> usize {
         self.payload.as_ref().map_or(self.bytes.len(), Payload::len)
     }
 
-    /// The bytes, to be kept until they are sent. Nothing is copied.
+    /// Takes the bytes, to be kept until they are sent, without a copy.
     pub(super) fn keep(&mut self) -> Payload {
         self.payload.take().unwrap_or_else(|| {
             self.is_taken = true;
@@ -161,7 +162,7 @@ impl Answer {
         })
     }
 
-    /// The payload, if it lies in a memfd of its own that can be passed.
+    /// Returns the payload, if it is in a memfd that can be passed.
     #[inline]
     pub(super) fn sealed(&self) -> Option<&Payload> {
         self.payload.as_ref().filter(|payload| payload.sealed().is_some())
@@ -220,8 +221,8 @@ where
     }
 }
 
-/// Runs what answers a call. A handler that panics, or a message that does in becoming bytes or out of them, fails its
-/// call alone; what it shares with others is its own to keep whole, as with a thread that panics.
+/// Runs the code that answers a call. If a handler, or a message's encoding or decoding, panics, only that call
+/// fails. As with a panicking thread, keeping shared state consistent is the handler's responsibility.
 #[inline]
 pub(super) fn guarded(answer: &mut Answer, run: impl FnOnce(&mut Answer) -> Status) -> Status {
     let ended = catch_unwind(AssertUnwindSafe(|| run(answer)));
@@ -232,8 +233,8 @@ pub(super) fn guarded(answer: &mut Answer, run: impl FnOnce(&mut Answer) -> Stat
     })
 }
 
-/// Drops what a handler panicked with. That may panic as well; what it panics with then is leaked, because nothing says
-/// that it can be dropped.
+/// Drops the payload of a handler's panic. If that panics too, leaks the second payload, because dropping it may
+/// panic again.
 #[cold]
 pub(super) fn discard(payload: Box<dyn Any + Send>) {
     if let Err(nested) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {

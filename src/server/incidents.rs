@@ -1,4 +1,5 @@
-//! What clients did that this server did not put up with, and what it lacked for them: kept, counted, and told when it happens.
+//! Incidents: clients that were refused, violated the protocol or stopped reading, and resources that the server
+//! lacked for them. They are kept, counted, and reported as they happen.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,140 +13,140 @@ use super::Caller;
 use crate::ServerStats;
 use crate::transport::clock;
 use crate::transport::peer::User;
-use crate::transport::shortage::remedy;
+use crate::transport::shortage::hint;
 
-/// Incidents that are kept: a flood of them needs no more memory.
+/// Incidents kept: bounds the memory that a flood of them takes.
 const MOST_KEPT: usize = 64;
-/// Users that are counted each by itself. Whoever can act as many users makes this table no longer.
+/// Users counted individually: bounds the table, even for someone who controls many users.
 const MOST_USERS: usize = 16;
-/// So many incidents of one kind and user are told in a window; the others are only counted, and told of with the next.
+/// Incidents of one kind and user reported per window; the rest are only counted, and summed up in the next window.
 const MOST_TOLD: u32 = 5;
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// A client that was not let in, or whose session was closed for what it did or left undone; or what the server lacked
-/// for one. See [`Server::incidents`](crate::Server::incidents).
+/// A client that was refused, or whose session was closed for its behaviour; or a resource that the server lacked for
+/// one. See [`Server::incidents`](crate::Server::incidents).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Incident {
-    /// How many there were before it, since the server started.
+    /// The number of earlier incidents since the server started.
     pub number: u64,
     /// When it happened.
     pub at: SystemTime,
     /// The service that the client connected to.
     pub service: ServiceName,
-    /// Who it was; `None` when the system does not tell, or no client has come in yet.
+    /// The client; `None` when the system does not report it, or no client is involved.
     pub caller: Option<Caller>,
-    /// What it did.
-    pub offence: Offence,
-    /// How many others of its kind and user were told of to nobody since the one that was told before it.
+    /// The cause.
+    pub cause: IncidentCause,
+    /// How many others of this kind and user were suppressed since the last one reported.
     pub suppressed: u64,
 }
 
 /// What a client did, or what the server lacked for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Offence {
-    /// It wrote what an honest client cannot write; its session was closed. The client's program is broken or hostile.
-    Lied(PeerFault),
+pub enum IncidentCause {
+    /// It violated the protocol; its session was closed. The client's program is broken or hostile.
+    ProtocolViolation(PeerFault),
     /// It took nothing for longer than [`ServerConfig::unread_timeout`](crate::ServerConfig::unread_timeout); its
     /// session was closed. The client was stopped, hangs, or never reads.
     Unread,
-    /// It was turned away during the handshake, and told so.
+    /// It was refused during the handshake, with a reason.
     Refused {
-        /// Why, for a program.
+        /// Why, as a code.
         code: RefuseCode,
-        /// Why, and what to do, for an operator.
+        /// Why, and what to do, as a message for the operator.
         reason: Box<str>,
     },
-    /// The server had no descriptor or no memory to accept it, to follow its lane, or to answer it; or its user's clients hold
-    /// as much of the server's memory as they may.
+    /// The server had no descriptor or memory to accept it, to follow its lane, or to answer it; or the clients of
+    /// its user have reached their quota.
     Short(Shortage),
-    /// The lane of its answers has become as large as the limits of both ends allow: from here on it is full where it
-    /// grew before.
+    /// The lane for its answers has reached the limits of both ends: from now on it applies backpressure instead of
+    /// growing.
     AtLimit {
         /// The size of the lane in bytes.
         bytes: u64,
     },
-    /// No client's doing: the socket or the lock of the service was removed or replaced, or its run dir. New clients did
-    /// not find it meanwhile; sessions went on.
+    /// Not caused by a client: the socket, the lock or the run dir of the service was removed or replaced. Meanwhile,
+    /// new clients did not find the service; sessions continued.
     Displaced {
         /// Why the name could not be taken again yet; `None` when it was.
         why: Option<Box<str>>,
     },
 }
 
-/// What incidents are counted by.
+/// The kinds by which incidents are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum IncidentKind {
-    /// [`Offence::Refused`].
+    /// [`IncidentCause::Refused`].
     Refused,
-    /// [`Offence::Lied`].
+    /// [`IncidentCause::ProtocolViolation`].
     Poisoned,
-    /// [`Offence::Unread`].
+    /// [`IncidentCause::Unread`].
     Unread,
-    /// [`Offence::Short`] of descriptors.
+    /// [`IncidentCause::Short`] of descriptors.
     OutOfDescriptors,
-    /// [`Offence::Short`] of memory or anything else.
+    /// [`IncidentCause::Short`] of memory or anything else.
     OutOfMemory,
-    /// [`Offence::AtLimit`].
+    /// [`IncidentCause::AtLimit`].
     AtLimit,
-    /// [`Offence::Short`] of what the client's user may have.
+    /// [`IncidentCause::Short`] of the user's quota.
     OverQuota,
-    /// [`Offence::Displaced`].
+    /// [`IncidentCause::Displaced`].
     Displaced,
 }
 
-/// How many incidents there were of each kind.
+/// The number of incidents of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IncidentCounts([u64; IncidentKind::ALL.len()]);
 
-/// The incidents of a user: one of those with the most, or all others together.
+/// The incidents of one of the users with the most, or of all others together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UserIncidents {
-    /// The user; `None` for all others, and for clients of which the system does not tell it.
+    /// The user; `None` for all others, and for clients whose user the system does not report.
     pub user: Option<User>,
-    /// Since the user came into the table: those of one who makes room for another are counted with the others.
+    /// Counted since the user entered the table: when it is replaced, its counts move to the others.
     pub counts: IncidentCounts,
 }
 
-/// The latest incidents, and how many there were.
+/// The latest incidents, and the counts.
 #[derive(Debug)]
 pub(super) struct Incidents {
     total: u64,
     latest: VecDeque<Incident>,
-    /// All others first.
+    /// The row of all others is first.
     rows: Vec<Row>,
 }
 
 #[derive(Debug)]
 struct Row {
     count: UserIncidents,
-    /// Of the row, not of the user: one who takes another's place gets no fresh allowance, so that acting as many users
-    /// has no more told.
+    /// Belongs to the row, not the user: a user that takes over a row gets no fresh allowance, so acting as many
+    /// users yields no more reports.
     allowances: [Allowance; IncidentKind::ALL.len()],
 }
 
-/// How much of one kind and user is told.
+/// A rate limit for reports of one kind and user.
 #[derive(Debug, Default)]
 struct Allowance {
     window: Instant,
     told: u32,
-    /// The latest that was not told, with how many before it.
+    /// The latest incident that was not reported, with the number suppressed before it.
     held: Option<Incident>,
 }
 
 #[cfg(feature = "log")]
 impl Incident {
-    /// One event of the target `bellwire`.
+    /// Logs one event of the target `bellwire`.
     pub(super) fn log(&self) {
-        let Self { service, caller, offence, .. } = self;
+        let Self { service, caller, cause, .. } = self;
         let (user, pid, session) = match caller {
             Some(Caller { pid, user, session, .. }) => (Some(user), *pid, Some(session)),
             None => (None, None, None),
         };
-        let level = match offence.kind() {
+        let level = match cause.kind() {
             IncidentKind::AtLimit => log::Level::Info,
             _ => log::Level::Warn,
         };
@@ -153,12 +154,12 @@ impl Incident {
             target: "bellwire",
             level,
             "[INCIDENT] service={service} kind={} user={} pid={} session={} suppressed={}: {self}",
-            offence.kind(), Told(user), Told(pid), Told(session), self.suppressed,
+            cause.kind(), Told(user), Told(pid), Told(session), self.suppressed,
         );
     }
 }
 
-/// What the system may not tell.
+/// Formats what the system may not report.
 #[cfg(feature = "log")]
 struct Told<T>(Option<T>);
 
@@ -173,7 +174,7 @@ impl<T: fmt::Display> fmt::Display for Told<T> {
 }
 
 impl IncidentKind {
-    /// All kinds, in the order in which they are counted and reported. New ones are appended.
+    /// All kinds, in the order in which they are counted and reported. New kinds are appended.
     pub const ALL: [Self; 8] = [
         Self::Refused,
         Self::Poisoned,
@@ -185,7 +186,7 @@ impl IncidentKind {
         Self::Displaced,
     ];
 
-    /// The name for metrics and logs.
+    /// Returns the name for metrics and logs.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Refused => "refused",
@@ -199,7 +200,7 @@ impl IncidentKind {
         }
     }
 
-    /// One of it, as a service counts it.
+    /// Returns one incident of this kind as a service counts it.
     pub(super) fn one(self) -> ServerStats {
         let mut stats = ServerStats::default();
         let counter = match self {
@@ -217,11 +218,11 @@ impl IncidentKind {
     }
 }
 
-impl Offence {
-    /// What it is counted as.
+impl IncidentCause {
+    /// Returns the kind that it counts as.
     pub const fn kind(&self) -> IncidentKind {
         match self {
-            Self::Lied(_) => IncidentKind::Poisoned,
+            Self::ProtocolViolation(_) => IncidentKind::Poisoned,
             Self::Unread => IncidentKind::Unread,
             Self::Refused { .. } => IncidentKind::Refused,
             Self::Short(Shortage {
@@ -236,22 +237,22 @@ impl Offence {
 }
 
 impl IncidentCounts {
-    /// Each kind with its count, in the order of [`IncidentKind::ALL`].
+    /// Returns each kind with its count, in the order of [`IncidentKind::ALL`].
     pub fn iter(&self) -> impl Iterator<Item = (IncidentKind, u64)> + '_ {
         IncidentKind::ALL.into_iter().zip(self.0)
     }
 
-    /// How many of one kind.
+    /// Returns the count of one kind.
     pub fn of(&self, kind: IncidentKind) -> u64 {
         self.0.get(kind as usize).copied().unwrap_or(0)
     }
 
-    /// How many of all kinds.
+    /// Returns the count of all kinds.
     pub fn total(&self) -> u64 {
         self.0.iter().fold(0, |sum, count| sum.wrapping_add(*count))
     }
 
-    /// The counts in their order, as many as there are; what is missing is 0.
+    /// Builds the counts from values in order; missing ones are 0.
     pub(crate) fn of_values(values: impl IntoIterator<Item = u64>) -> Self {
         let mut counts = Self::default();
         for (count, value) in counts.0.iter_mut().zip(values) {
@@ -274,16 +275,16 @@ impl IncidentCounts {
 }
 
 impl Incidents {
-    /// Keeps and counts one. Returns it if it is to be told now.
+    /// Keeps and counts an incident. Returns it if it is to be reported now.
     pub(super) fn add(
         &mut self,
         service: ServiceName,
         caller: Option<Caller>,
-        offence: Offence,
+        cause: IncidentCause,
     ) -> Option<Incident> {
-        let (number, at, kind) = (self.total, SystemTime::now(), offence.kind());
+        let (number, at, kind) = (self.total, SystemTime::now(), cause.kind());
         let user = caller.as_ref().map(|caller| caller.user);
-        let incident = Incident { number, at, service, caller, offence, suppressed: 0 };
+        let incident = Incident { number, at, service, caller, cause, suppressed: 0 };
         if self.latest.len() == MOST_KEPT {
             self.latest.pop_front();
         }
@@ -291,14 +292,14 @@ impl Incidents {
         self.total += 1;
         let row = self.row(user)?;
         row.count.counts.add(kind);
-        row.allowances.get_mut(kind as usize)?.tell(clock::now(), incident)
+        row.allowances.get_mut(kind as usize)?.admit(clock::now(), incident)
     }
 
     pub(super) fn latest(&self) -> Vec<Incident> {
         self.latest.iter().cloned().collect()
     }
 
-    /// Of the users with the most, the most first; of all others last.
+    /// Returns the users with the most incidents in descending order, then all others.
     pub(super) fn by_user(&self) -> Vec<UserIncidents> {
         let mut users: Vec<_> = self.rows.iter().map(|row| row.count).collect();
         users.retain(|row| row.counts.total() > 0);
@@ -306,7 +307,7 @@ impl Incidents {
         users
     }
 
-    /// What was told to nobody yet, at the end.
+    /// Returns the incidents still suppressed at the end.
     pub(super) fn take_held(&mut self) -> Vec<Incident> {
         let allowances = self.rows.iter_mut().flat_map(|row| &mut row.allowances);
         allowances.filter_map(|allowance| allowance.held.take()).collect()
@@ -348,8 +349,8 @@ impl Row {
 }
 
 impl Allowance {
-    /// The incident, if it is to be told now, with how many were held back before it.
-    fn tell(&mut self, now: Instant, mut incident: Incident) -> Option<Incident> {
+    /// Returns the incident if it is to be reported now, with the number suppressed before it.
+    fn admit(&mut self, now: Instant, mut incident: Incident) -> Option<Incident> {
         if self.told == 0 || now.since(self.window) >= WINDOW {
             (self.window, self.told) = (now, 0);
         }
@@ -371,17 +372,17 @@ impl fmt::Display for IncidentKind {
 
 impl fmt::Display for Incident {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { service, caller, offence, suppressed, .. } = self;
+        let Self { service, caller, cause, suppressed, .. } = self;
         write!(f, "{service}: ")?;
         match caller {
             Some(Caller { pid: Some(pid), user, session, .. }) => {
-                write!(f, "session {session} of {user}, process {pid}, {offence}")?;
+                write!(f, "session {session} of {user}, process {pid}, {cause}")?;
             }
             Some(Caller { pid: None, user, session, .. }) => {
-                write!(f, "session {session} of {user} {offence}")?;
+                write!(f, "session {session} of {user} {cause}")?;
             }
-            None if matches!(offence, Offence::Displaced { .. }) => write!(f, "{offence}")?,
-            None => write!(f, "a client {offence}")?,
+            None if matches!(cause, IncidentCause::Displaced { .. }) => write!(f, "{cause}")?,
+            None => write!(f, "a client {cause}")?,
         }
         match suppressed {
             0 => Ok(()),
@@ -390,10 +391,10 @@ impl fmt::Display for Incident {
     }
 }
 
-impl fmt::Display for Offence {
+impl fmt::Display for IncidentCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Lied(fault) => write!(f, "was closed: {fault}"),
+            Self::ProtocolViolation(fault) => write!(f, "was closed: {fault}"),
             Self::Unread => f.write_str("was closed: it left its answers unread for too long"),
             Self::Displaced { why: None } => f.write_str(
                 "its files in the run dir were removed or replaced: it has taken its name again",
@@ -405,7 +406,7 @@ impl fmt::Display for Offence {
             ),
             Self::Refused { code, reason } => write!(f, "was refused ({code:?}): {reason}"),
             Self::Short(shortage) => {
-                write!(f, "has to wait or goes without: {shortage}; {}", remedy(shortage.resource))
+                write!(f, "has to wait or goes without: {shortage}; {}", hint(shortage.resource))
             }
             Self::AtLimit { bytes } => write!(
                 f,
@@ -431,7 +432,7 @@ mod tests {
         let service = ServiceName::constant("echo");
         let mut incidents = Incidents::default();
         for session in 0..100 {
-            let _ = incidents.add(service, caller(session), Offence::Unread);
+            let _ = incidents.add(service, caller(session), IncidentCause::Unread);
         }
         let latest = incidents.latest();
         assert_eq!(latest.len(), MOST_KEPT);
@@ -445,7 +446,7 @@ mod tests {
         let service = ServiceName::constant("echo");
         let mut incidents = Incidents::default();
         let fault = PeerFault::TailWentBack { seen: 32, now: 16 };
-        let _ = incidents.add(service, caller(3), Offence::Lied(fault));
+        let _ = incidents.add(service, caller(3), IncidentCause::ProtocolViolation(fault));
         let told = incidents.latest().remove(0).to_string();
         for part in ["echo", "session 3", "process 7", "went back from 32 to 16"] {
             assert!(told.contains(part), "{part}: {told}");
@@ -465,19 +466,19 @@ mod tests {
         let mut incidents = Incidents::default();
         let mut make = |session| {
             let service = ServiceName::constant("echo");
-            let _ = incidents.add(service, caller(session), Offence::Unread);
+            let _ = incidents.add(service, caller(session), IncidentCause::Unread);
             incidents.latest().pop().unwrap()
         };
         let start = Instant::from_nanos(0);
-        let told = (0..100).filter(|session| allowance.tell(start, make(*session)).is_some());
+        let told = (0..100).filter(|session| allowance.admit(start, make(*session)).is_some());
         assert_eq!(told.count(), MOST_TOLD as usize);
-        let next = allowance.tell(start.after(WINDOW), make(100)).unwrap();
+        let next = allowance.admit(start.after(WINDOW), make(100)).unwrap();
         assert_eq!((next.number, next.suppressed), (100, 95));
         assert!(next.to_string().contains("95 more"), "{next}");
         assert!(allowance.held.is_none());
     }
 
-    /// Some user, on any system.
+    /// Returns some user, on any system.
     fn user(number: u32) -> User {
         let sid = || format!("S-1-5-{number}").parse().unwrap();
         number.to_string().parse().unwrap_or_else(|_| sid())
@@ -490,7 +491,8 @@ mod tests {
         let mut told = 0;
         let mut add = |uid: u32| {
             let caller = Caller { user: user(uid), ..caller(1).unwrap() };
-            told += u64::from(incidents.add(service, Some(caller), Offence::Unread).is_some());
+            told +=
+                u64::from(incidents.add(service, Some(caller), IncidentCause::Unread).is_some());
         };
         for uid in 1..10_000 {
             add(uid);
@@ -507,7 +509,7 @@ mod tests {
         let total: u64 = users.iter().map(|row| row.counts.of(IncidentKind::Unread)).sum();
         assert_eq!(total, 9999 + 198);
         let most = (1 + MOST_USERS as u64) * u64::from(MOST_TOLD);
-        // One window, or two should the machine have stopped in between.
+        // One window, or two if the machine stopped in between.
         assert!(told <= 2 * most, "{told} were told");
         let held: u64 = incidents.take_held().iter().map(|last| last.suppressed + 1).sum();
         assert!(held > 0 && told <= total - held, "{told} told, {held} held of {total}");

@@ -1,20 +1,20 @@
-//! Serving: one reactor thread for all sessions of all services, and a bounded pool for slow handlers.
+//! The server: one reactor thread for all sessions of all services, and a bounded worker pool for slow handlers.
 
 mod batch;
-mod conversation;
-mod greeting;
+mod fd_budget;
 mod handler;
+mod handshake;
 mod incidents;
 mod quotas;
 mod reactor;
+mod session;
 mod source;
-mod thrift;
 mod watch;
 mod workers;
 
 pub use batch::Answers;
 pub use handler::Caller;
-pub use incidents::{Incident, IncidentCounts, IncidentKind, Offence, UserIncidents};
+pub use incidents::{Incident, IncidentCause, IncidentCounts, IncidentKind, UserIncidents};
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,13 +24,12 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use bellwire_core::drive::SHRINK_AFTER;
-use bellwire_core::handshake;
 use bellwire_core::wire::{Doorbell, STATS_METHOD};
 use bellwire_core::{Backend, Geometry, InUse, Limits, ServiceName, SpinPolicy};
 
 use crate::cache::Fetch;
 use crate::connect::{LEARNED_LANE, STREAM_FROM};
-use crate::publisher::{Shelf, limits_for};
+use crate::publisher::{SnapshotStore, limits_for};
 use crate::stats::Published;
 use crate::transport::admission::Admission;
 use crate::transport::clock;
@@ -49,88 +48,91 @@ use quotas::Quotas;
 use reactor::Reactor;
 use watch::StopBy;
 
-/// How a server serves.
+/// The configuration of a server.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
-    /// Threads that run handlers. Default: 0, handlers run on the reactor thread: fastest, and right when none
-    /// of them blocks. With more, a slow handler holds up nobody but its own session.
+    /// Threads that run handlers. Default: 0, which runs handlers on the reactor thread: fastest, and right if none
+    /// of them blocks. With workers, a slow handler delays only its own session.
     ///
-    /// On the reactor thread a batch is handled to its end before another session has its turn: one of
+    /// The reactor thread finishes a batch before another session has its turn: one of
+    /// [`max_batch`](ServerConfig::max_batch) items that take 10 µs each delays all sessions for 1.3 s.
     /// [`max_batch`](ServerConfig::max_batch) items that take 10 µs each holds up everybody for most of a second.
     pub workers: usize,
-    /// The size of the lane that answers travel in, to begin with and when it is idle. Default: 16 KiB, which carries
-    /// answers of up to 8 144 bytes; a longer one makes it grow.
+    /// The initial and idle size of the lane for answers. Default: 16 KiB, which carries answers of up to 8 144
+    /// bytes; a longer one makes it grow.
     pub lane: Geometry,
-    /// The largest lane that a new session opens with, when earlier ones have had to grow. Default: 256 KiB.
+    /// The largest lane with which a new session opens after earlier ones had to grow. Default: 256 KiB.
     pub max_learned_lane: Geometry,
-    /// What this end puts up with, for each session; the client's own limits hold too.
+    /// The limits of this end for each session; the client's own limits apply too.
     pub limits: Limits,
-    /// Answers of this many bytes or more travel in a memfd of their own, whatever lane there is. `None`, the
-    /// default: only those that no lane within the limits carries, and [`Payload`](crate::Payload)s that were built
-    /// in one.
+    /// Answers of at least this many bytes are attached, whatever the lane's size. `None`, the default: only those
+    /// that no lane within the limits carries, and [`Payload`](crate::Payload)s that were built in a memfd.
     pub attach_from: Option<usize>,
-    /// Answers longer than this many bytes are sent in parts, through a lane that need not hold them: faster than a lane that
-    /// holds them. `None`: only through a lane that holds them. Default: 48 KiB.
+    /// Answers longer than this many bytes are sent in parts, through a lane that need not hold all of them, which is
+    /// faster. `None`: never. Default: 48 KiB.
     pub stream_from: Option<usize>,
-    /// How long a lane may use less than a quarter of its room before it becomes small again, at the next answer.
-    /// One that much goes through while much is on its way stays as it is. Default: 30 s.
+    /// How long a lane may use less than a quarter of its ring before it shrinks, at the next answer. A busy and deep
+    /// lane keeps its size. Default: 30 s.
     pub shrink_after: Duration,
     /// How long to spin for requests before sleeping. Default: adaptive, at most 60 µs.
     pub spin: SpinPolicy,
-    /// What clients ring when the reactor sleeps. Default: an eventfd per session, as long as less than half of the
-    /// descriptors are taken that the process may have (`RLIMIT_NOFILE`), and its socket from there on:
-    /// [`ServerStats::socket_rung`] counts those. [`Doorbell::Socket`] spends no descriptor on it from the beginning. A
-    /// futex wakes no reactor: it is taken for an eventfd.
+    /// The doorbell on which clients wake a sleeping reactor. Default: an eventfd per session while less than half of
+    /// this process's descriptors (`RLIMIT_NOFILE`) are in use, and the control socket above that:
+    /// [`ServerStats::socket_rung`] counts those sessions. [`Doorbell::Socket`] never spends a descriptor on it. A
+    /// futex cannot wake the reactor and is treated as an eventfd.
     pub doorbell: Doorbell,
-    /// What the reactor waits with. Where that cannot be had it takes what can, and [`Server::backend`] says so.
-    /// Default: what measures better.
+    /// How the reactor waits. If it is unavailable, the server falls back to what is available, and
+    /// [`Server::backend`] reports that. Default: the one that measures better.
     pub backend: Backend,
-    /// Clients that do not have this token are refused; `None` admits any. Default: the environment variable
+    /// The token that clients must have; `None` admits any client. Default: the environment variable
     /// `BELLWIRE_TOKEN`, if it is set.
     pub token: Option<Token>,
-    /// Who is admitted besides this user and root or the system. Default: nobody. On Linux this decides the group and the
-    /// mode of the socket, and of the run dir if it is made, at each start; one that is there must let them pass.
+    /// The users to admit besides this one and root or the system. Default: none. On Linux, this sets the group and
+    /// mode of the socket at each start, and of the run dir if the server creates it; an existing run dir must let
+    /// them pass.
     pub admission: Admission,
-    /// Sessions at once; one more is refused. Default: 16 384, or what this process has maps for: 15 358 with the usual
-    /// `vm.max_map_count` of Linux.
+    /// The most sessions at once; more are refused. Default: 16 384, or as many as the kernel's limit of mappings
+    /// allows: 15 358 with the usual `vm.max_map_count` of Linux.
     pub max_sessions: usize,
-    /// Sessions of one user at once; one more is refused. Default: three quarters of `max_sessions`.
+    /// The most sessions of one user at once; more are refused. Default: three quarters of `max_sessions`.
     pub max_sessions_per_user: Option<usize>,
-    /// Memory that all clients together may make this process hold, in bytes: pages and lanes that were made for them,
-    /// snapshots and messages that they were passed, also of sessions that are over as long as a client keeps them;
-    /// requests that arrive in parts or wait for a worker, and answers that wait for room. What is above is refused: the
-    /// session, the larger lane, the request or the answer. Limits of a session that would leave others nothing are lowered.
-    /// Default: a quarter of what this process may have, by its memory cgroup or the machine.
+    /// The most memory that all clients together may make this process hold, in bytes. It covers pages and lanes for
+    /// them; snapshots and messages passed to them, even after the session for as long as a client keeps them;
+    /// requests that arrive in parts or wait for a worker; and answers that wait for room. The server refuses what
+    /// exceeds it: the session, the larger lane, the request or the answer. It lowers the limits of a session that
+    /// would leave nothing for others. Default: a quarter of the memory available to this process, by its memory
+    /// cgroup or the machine.
     pub max_memory: Option<u64>,
     /// The same for the clients of one user. Default: three quarters of `max_memory`.
     pub max_memory_per_user: Option<u64>,
-    /// Requests of one session that are taken and not yet answered. Default: 1 024.
+    /// Requests of one session that may be in flight. Default: 1 024.
     pub max_in_flight: u64,
-    /// Requests that wait for a worker, of all sessions together. Beyond that a session has one waiting at most: the rest
-    /// stays in its lane. Default: 65 536.
+    /// Requests of all sessions that may wait for a worker. Beyond that, each session has at most one waiting; its
+    /// other requests stay in its lane. Default: 65 536.
     pub max_queued: usize,
-    /// Items in one batch; clients are told, and send no more: [`Session::max_batch`](crate::Session::max_batch). A
-    /// batch is decoded as a whole, and so is its answer put together: this many requests and answers are in memory
-    /// for each worker, or the reactor. Default: 131 072. That is 1 MiB of items of 8 bytes, and 38 MiB of answers of
-    /// 300; longer batches are no faster.
+    /// The most items in one batch. Clients learn it in the handshake and send no more:
+    /// [`Session::max_batch`](crate::Session::max_batch). A batch is decoded as a whole and its answer assembled as a
+    /// whole, so each worker, or the reactor, holds this many requests and answers in memory. Default: 131 072: 1 MiB
+    /// for items of 8 bytes, 38 MiB for answers of 300; longer batches are no faster.
     pub max_batch: u32,
-    /// How long a client may take nothing of what was published for it before its session is closed with
-    /// [`CloseReason::Unread`](bellwire_core::wire::CloseReason::Unread): it is stopped, hangs, or never reads. Taking
-    /// one record is enough. Counted from when the reactor first finds it so, and looked at in steps of a quarter;
-    /// who has taken everything is waited for without end. `None`: never. Default: 60 s.
+    /// How long a client may stall, taking nothing of what was published for it, before the server closes its session
+    /// with [`CloseReason::Unread`](bellwire_core::wire::CloseReason::Unread). Taking one record is enough. The time
+    /// counts from when the reactor first notices and is checked in steps of a quarter; a client that has taken
+    /// everything is never closed for this. `None`: never. Default: 60 s.
     ///
-    /// What was published stays readable to the client, should it go on; answers that found no room are dropped.
+    /// What was published stays readable if the client resumes; answers that found no room are dropped.
     pub unread_timeout: Option<Duration>,
-    /// Clients that may wait to be accepted at each endpoint; one more finds it full, and tries again. Default: 4 096,
-    /// which Linux cuts to `net.core.somaxconn`. [`ServerStats::backlog_peak`] tells how many did.
+    /// Clients that may wait to be accepted at each endpoint; any more find it full and retry. Default: 4 096, which
+    /// Linux cuts to `net.core.somaxconn`. [`ServerStats::backlog_peak`] is the most that have waited.
     pub backlog: u32,
     /// How long a client may take for the handshake. Default: 2 s.
     pub handshake_timeout: Duration,
-    /// How long [`Server::stop`] waits for handlers, and for clients to make room for their last answers. A handler that
-    /// runs for longer is told so by [`Caller::is_abandoned`], and a batch ends with the item at hand. Default: 1 s.
+    /// How long [`Server::stop`] waits for handlers, and for clients to make room for their last answers. After that,
+    /// [`Caller::is_abandoned`] returns true to a handler that still runs, and a batch ends with its current item.
+    /// Default: 1 s.
     pub drain_timeout: Duration,
-    /// How often to log the counters of each service: a line of level *info* of the target `bellwire`, that begins with
-    /// `[STATS]`, by the [`log`](https://docs.rs/log) facade. Default: `None`, never, which wakes nobody.
+    /// How often to log the counters of each service: a line of level *info* and target `bellwire` that begins with
+    /// `[STATS]`, through the [`log`](https://docs.rs/log) facade. Default: `None`, never, which wakes no thread.
     #[cfg(feature = "log")]
     pub stats_every: Option<Duration>,
 }
@@ -167,7 +169,7 @@ impl Default for ServerConfig {
     }
 }
 
-/// Collects what a [`Server`] will serve.
+/// Collects the services of a [`Server`].
 ///
 /// ```
 /// use bellwire::{RunDir, Server, Service};
@@ -194,33 +196,33 @@ pub struct ServerBuilder {
     run_dir: RunDir,
     config: ServerConfig,
     quotas: Quotas,
-    stations: Vec<Station>,
-    listener: Listener,
+    listeners: Vec<Listener>,
+    on_incident: IncidentHook,
     home: Home,
 }
 
-/// Hears of incidents when they happen.
+/// The callbacks for incidents.
 #[derive(Default)]
-struct Listener(Option<Box<Hear>>);
+struct IncidentHook(Option<Box<Hear>>);
 
 type Hear = dyn Fn(&Incident) + Send + Sync;
 
-/// One endpoint, what it serves, and whom it admits.
-struct Station {
+/// One endpoint with its service and its admission.
+struct Listener {
     run_dir: RunDir,
     endpoint: Endpoint,
-    admission: handshake::Admission,
+    admission: bellwire_core::handshake::Admission,
     handler: Handler,
-    shelf: Arc<Shelf>,
-    /// Clients accepted since none was found waiting.
+    store: Arc<SnapshotStore>,
+    /// Clients accepted since the backlog was last empty.
     queued: u64,
-    /// One of them was accepted since the last look.
+    /// Whether one of them was accepted since the last check.
     is_waited_at: bool,
-    /// Its name was lost, and could not be taken again yet.
+    /// Whether its name was lost and could not be taken again yet.
     is_displaced: bool,
 }
 
-/// A running server. Dropping it stops it, as [`Server::stop`] does.
+/// A running server. Dropping it stops it like [`Server::stop`].
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
@@ -229,7 +231,7 @@ pub struct Server {
     home: Home,
 }
 
-/// What the reactor and the server's handle share.
+/// The state that the reactor and the server's handle share.
 #[derive(Debug)]
 struct Shared {
     stop: Arc<StopBy>,
@@ -237,53 +239,55 @@ struct Shared {
     bell: Arc<Event>,
     stats: Mutex<Published>,
     incidents: Mutex<Incidents>,
-    listener: Listener,
+    on_incident: IncidentHook,
 }
 
 impl Server {
-    /// A server that meets its clients in `run_dir`.
+    /// Returns a builder of a server whose endpoints are in `run_dir`.
     pub fn builder(run_dir: &RunDir) -> ServerBuilder {
         ServerBuilder::new(run_dir, ServerConfig::default())
     }
 
-    /// A server with another configuration than the default.
+    /// Returns a builder with a configuration other than the default.
     pub fn builder_with(run_dir: &RunDir, config: ServerConfig) -> ServerBuilder {
         ServerBuilder::new(run_dir, config)
     }
 
-    /// The counters, as of the reactor's last sleep, or half a millisecond ago while it is busy.
+    /// Returns the counters as of the reactor's last sleep, or half a millisecond ago while it is busy.
     pub fn stats(&self) -> ServerStats {
         self.shared.stats().total()
     }
 
-    /// The counters of each service, in the order in which they were added, and of those who ask for counters, under the
-    /// name `bellwire-stats`. Their sums are those of [`Server::stats`].
+    /// Returns the counters of each service, in the order in which they were added, then those of observers, under
+    /// the name `bellwire-stats`. They add up to [`Server::stats`].
     pub fn service_stats(&self) -> Vec<ServiceStats> {
         self.shared.stats().services.clone()
     }
 
-    /// What the reactor waits with, and why not with what was asked for.
+    /// Returns how the reactor waits, and why not as configured.
     pub fn backend(&self) -> InUse {
         self.shared.stats().backend
     }
 
-    /// The clients that were not let in, those whose sessions were closed for what they did, and what this process
-    /// lacked for them, with the time, as far as they are among the latest 64: what an operator has to be told about
+    /// Returns the latest 64 incidents, with the time: clients that were refused, clients whose sessions were closed
+    /// for their behaviour, and resources that this process lacked for them. They explain
     /// [`ServerStats::clients_refused`], [`ServerStats::poisoned`], [`ServerStats::unread`],
-    /// [`ServerStats::out_of_descriptors`], [`ServerStats::out_of_memory`] and [`ServerStats::at_limit`]. To hear of
-    /// them when they happen: [`ServerBuilder::on_incident`].
+    /// [`ServerStats::out_of_descriptors`], [`ServerStats::out_of_memory`] and [`ServerStats::at_limit`] to an
+    /// operator. [`ServerBuilder::on_incident`] reports them as they happen.
     pub fn incidents(&self) -> Vec<Incident> {
         self.shared.incidents().latest()
     }
 
-    /// How many incidents there were of each kind, by user: of the 16 users with the most, and of all others together.
+    /// Returns the number of incidents of each kind by user: for the 16 users with the most, and for all others
+    /// together.
     pub fn incidents_by_user(&self) -> Vec<UserIncidents> {
         self.shared.incidents().by_user()
     }
 
-    /// Stops: takes no new client, answers what was taken, refuses what was not with a reason, says bye to every
-    /// client, and waits for the threads. At the latest after [`ServerConfig::drain_timeout`], unless a handler
-    /// runs longer: it is waited for, of a batch for the item at hand. Returns the final counters.
+    /// Stops the server: accepts no new client, answers the requests that were taken, refuses the others with a
+    /// reason, closes every lane, and joins the threads. This ends at the latest after
+    /// [`ServerConfig::drain_timeout`], unless a handler runs longer: then it waits for the handler, in a batch for
+    /// the current item. Returns the final counters.
     pub fn stop(mut self) -> ServerStats {
         self.halt();
         self.shared.stats().total()
@@ -291,15 +295,15 @@ impl Server {
 
     fn halt(&mut self) {
         if !self.home.is_here() {
-            // The thread is the parent's: there is nothing here to stop, to wait for or to let go.
+            // After a fork, the thread belongs to the parent: there is nothing to stop, join or release here.
             std::mem::forget(self.reactor.take());
             return;
         }
-        self.shared.stop.tell(clock::now().after(self.drain_timeout));
-        // Makes the reactor look.
+        self.shared.stop.set(clock::now().after(self.drain_timeout));
+        // Wakes the reactor.
         self.shared.bell.ring();
         if let Some(reactor) = self.reactor.take() {
-            // Handlers' panics are caught where they run; the reactor itself does not panic.
+            // Handler panics are caught where they run; the reactor itself does not panic.
             let _ = reactor.join();
         }
     }
@@ -312,28 +316,28 @@ impl Drop for Server {
 }
 
 impl Shared {
-    // No code that holds one of these locks can panic halfway through a change.
+    // No code that holds one of these locks can panic during a change.
 
-    /// Keeps, counts by user, and tells what happened; the service's counters are the caller's to count in.
-    fn note(&self, service: ServiceName, caller: Option<Caller>, offence: Offence) {
-        // The lock is not held while it is told.
-        let told = self.incidents().add(service, caller, offence);
+    /// Records an incident, counts it by user and reports it. The caller counts it for the service.
+    fn note(&self, service: ServiceName, caller: Option<Caller>, cause: IncidentCause) {
+        // The lock is released before the report.
+        let told = self.incidents().add(service, caller, cause);
         if let Some(incident) = told {
-            self.tell(&incident);
+            self.report(&incident);
         }
     }
 
-    /// Tells what was held back, before the end.
-    fn tell_rest(&self) {
+    /// Reports suppressed incidents before the end.
+    fn report_suppressed(&self) {
         let held = self.incidents().take_held();
-        held.iter().for_each(|incident| self.tell(incident));
+        held.iter().for_each(|incident| self.report(incident));
     }
 
-    fn tell(&self, incident: &Incident) {
+    fn report(&self, incident: &Incident) {
         #[cfg(feature = "log")]
         incident.log();
-        if let Some(listener) = &self.listener.0
-            && let Err(payload) = catch_unwind(AssertUnwindSafe(|| listener(incident)))
+        if let Some(on_incident) = &self.on_incident.0
+            && let Err(payload) = catch_unwind(AssertUnwindSafe(|| on_incident(incident)))
         {
             handler::discard(payload);
         }
@@ -350,22 +354,22 @@ impl Shared {
 
 impl ServerBuilder {
     fn new(run_dir: &RunDir, mut config: ServerConfig) -> Self {
-        let listener = Listener::default();
+        let on_incident = IncidentHook::default();
         config.max_sessions = Quotas::sessions(config.max_sessions, memory::most_maps());
         let quotas = Quotas::new(&config);
         Self {
             run_dir: run_dir.clone(),
             config,
             quotas,
-            stations: Vec::new(),
-            listener,
+            listeners: Vec::new(),
+            on_incident,
             home: Home::here(),
         }
     }
 
-    /// Has `listener` hear of each [`Incident`] when it happens, on the reactor thread: it must not block. A flood is
-    /// told in part: at most five of one kind and user in ten seconds, and how many there were besides with the next,
-    /// or when the server stops. The log events of the feature `log` are told alike.
+    /// Calls `on_incident` for each [`Incident`] as it happens, on the reactor thread: it must not block. Reports are
+    /// rate-limited: at most five of one kind and user in ten seconds; the next one, or the end of the server, adds
+    /// the number of suppressed ones. The log events of the feature `log` are limited in the same way.
     ///
     /// ```
     /// # use bellwire::{RunDir, Server};
@@ -382,19 +386,19 @@ impl ServerBuilder {
     /// ```
     pub fn on_incident(
         &mut self,
-        listener: impl Fn(&Incident) + Send + Sync + 'static,
+        on_incident: impl Fn(&Incident) + Send + Sync + 'static,
     ) -> &mut Self {
-        self.listener = Listener(Some(Box::new(listener)));
+        self.on_incident = IncidentHook(Some(Box::new(on_incident)));
         self
     }
 
-    /// Serves `S` by a function, and takes its name now: two providers of one name cannot both come so far.
+    /// Serves `S` with a function, and takes its name now, so that a second provider of the name fails here.
     ///
-    /// The function gets what was decoded, and who calls. It may panic: then the call fails, and the server goes
-    /// on. With no workers it runs on the reactor thread and must not block.
+    /// The function receives the decoded request and the caller. If it panics, the call fails and the server
+    /// continues. Without workers, it runs on the reactor thread and must not block.
     ///
     /// # Errors
-    /// [`ServeError::Taken`] when another process provides the service; others when the endpoint cannot be made.
+    /// [`ServeError::Taken`] when another process provides the service; others when the endpoint cannot be created.
     pub fn serve<S: Service>(
         &mut self,
         handler: impl Fn(&Caller, S::Request) -> Result<S::Response, HandlerError>
@@ -405,14 +409,14 @@ impl ServerBuilder {
         self.serve_by::<S>(Arc::new(Typed::<S, _>::new(handler)))
     }
 
-    /// Serves `S` by a function that sees a batch as a whole: the requests of one message, and where to put an answer
-    /// for each, in their order. A request that comes alone is a batch of one.
+    /// Serves `S` with a function that handles a whole batch: the requests of one message, and a place for the answer
+    /// to each, in order. A single request is a batch of one.
     ///
-    /// [`ServerBuilder::serve`] takes batches too, item by item. A function for whole batches is for what is
-    /// cheaper for many at once: one look at `/proc`, one lock, one query. When it panics, all requests of the batch fail.
+    /// [`ServerBuilder::serve`] accepts batches too, item by item. Use this where many at once are cheaper: one read
+    /// of `/proc`, one lock, one query. If the function panics, all requests of the batch fail.
     ///
     /// # Errors
-    /// As [`ServerBuilder::serve`].
+    /// Like [`ServerBuilder::serve`].
     pub fn serve_batches<S: Service>(
         &mut self,
         handler: impl Fn(&Caller, &[S::Request], &mut Answers<'_, S::Response>) + Send + Sync + 'static,
@@ -422,30 +426,30 @@ impl ServerBuilder {
 
     fn serve_by<S: Service>(&mut self, handler: Arc<dyn Call>) -> Result<&mut Self, ServeError> {
         const { assert!(S::METHOD != STATS_METHOD, "this method asks any server for its counters") };
-        let shelf = shelf(Client::<S>::SERVICE)?;
+        let store = store(Client::<S>::SERVICE)?;
         let handler = Handler::Call(handler);
         let limits = self.quotas.bound(self.config.limits);
-        self.open(Client::<S>::SERVICE, S::METHOD, handler, shelf, limits)?;
+        self.open(Client::<S>::SERVICE, S::METHOD, handler, store, limits)?;
         Ok(self)
     }
 
-    /// Serves the snapshots of `T` that the returned publisher is given.
+    /// Serves the snapshots of `T` that the returned publisher publishes.
     ///
     /// # Errors
-    /// As [`ServerBuilder::serve`].
+    /// Like [`ServerBuilder::serve`].
     pub fn publish<T: Snapshot>(&mut self) -> Result<Publisher<T>, ServeError> {
         let name = Client::<Fetch<T>>::SERVICE;
-        let shelf = shelf(name)?;
+        let store = store(name)?;
         let limits = limits_for::<T>(self.quotas.bound(self.config.limits));
-        let handler = Handler::Snapshot(Arc::clone(&shelf));
-        self.open(name, T::METHOD, handler, Arc::clone(&shelf), limits)?;
-        Ok(Publisher::new(shelf))
+        let handler = Handler::Snapshot(Arc::clone(&store));
+        self.open(name, T::METHOD, handler, Arc::clone(&store), limits)?;
+        Ok(Publisher::new(store))
     }
 
     /// Starts the reactor thread and the workers.
     ///
     /// # Errors
-    /// [`ServeError::System`] when a thread or a descriptor cannot be had.
+    /// [`ServeError::System`] when the system has no thread or descriptor left.
     pub fn start(self) -> Result<Server, ServeError> {
         let home = self.home;
         if !home.is_here() {
@@ -455,13 +459,13 @@ impl ServerBuilder {
         let started = clock::wall_nanos();
         let stats = Mutex::new(Published { started, ..Published::default() });
         let (stop, incidents) = (Arc::default(), Mutex::default());
-        let Self { config, quotas, stations, listener, .. } = self;
-        let shared = Arc::new(Shared { stop, bell, stats, incidents, listener });
+        let Self { config, quotas, listeners, on_incident, .. } = self;
+        let shared = Arc::new(Shared { stop, bell, stats, incidents, on_incident });
         let drain_timeout = config.drain_timeout;
         let (started, has_started) = mpsc::sync_channel(1);
         let theirs = Arc::clone(&shared);
-        // Made on its own thread: it holds what tells clients that this very thread died.
-        let serve = move || match Reactor::new(config, stations, quotas, theirs) {
+        // Created on its own thread, because it holds the life word that reports the death of exactly this thread.
+        let serve = move || match Reactor::new(config, listeners, quotas, theirs) {
             Ok(reactor) => {
                 let _ = started.send(Ok(()));
                 reactor.run();
@@ -482,7 +486,7 @@ impl ServerBuilder {
         service: ServiceName,
         method: u32,
         handler: Handler,
-        shelf: Arc<Shelf>,
+        store: Arc<SnapshotStore>,
         limits: Limits,
     ) -> Result<(), ServeError> {
         if !self.home.is_here() {
@@ -496,14 +500,14 @@ impl ServerBuilder {
         let endpoint = Endpoint::bind_admitting(dir, service, admission).map_err(failed)?;
         endpoint.set_backlog(self.config.backlog).map_err(system("listen for clients"))?;
         let token = self.config.token.map(Token::bytes);
-        let admission = handshake::Admission { service, method, token, limits };
+        let admission = bellwire_core::handshake::Admission { service, method, token, limits };
         let run_dir = self.run_dir.clone();
-        self.stations.push(Station {
+        self.listeners.push(Listener {
             run_dir,
             endpoint,
             admission,
             handler,
-            shelf,
+            store,
             queued: 0,
             is_waited_at: false,
             is_displaced: false,
@@ -512,27 +516,27 @@ impl ServerBuilder {
     }
 }
 
-impl Station {
-    /// Whether its publisher has published since the reactor looked.
+impl Listener {
+    /// Returns whether its publisher has published since the reactor last checked.
     fn has_news(&self) -> bool {
-        self.shelf.has_news()
+        self.store.has_news()
+    }
+}
+
+impl std::fmt::Debug for IncidentHook {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("IncidentHook").field(&self.0.is_some()).finish()
     }
 }
 
 impl std::fmt::Debug for Listener {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Listener").field(&self.0.is_some()).finish()
+        f.debug_struct("Listener").field("service", &self.admission.service).finish_non_exhaustive()
     }
 }
 
-impl std::fmt::Debug for Station {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Station").field("service", &self.admission.service).finish_non_exhaustive()
-    }
-}
-
-fn shelf(service: ServiceName) -> Result<Arc<Shelf>, ServeError> {
-    let made = Shelf::create(service).map_err(|error| io::Error::other(error.to_string()));
+fn store(service: ServiceName) -> Result<Arc<SnapshotStore>, ServeError> {
+    let made = SnapshotStore::create(service).map_err(|error| io::Error::other(error.to_string()));
     made.map(Arc::new).map_err(system("make the service's board"))
 }
 

@@ -1,62 +1,62 @@
-//! What clients make this process hold, on an account of their user.
+//! Quotas: memory that clients make this process hold, charged to their user.
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bellwire_core::sync::{AtomicU64, Ordering};
 use bellwire_core::{Geometry, Instant, Limits};
 
 use super::ServerConfig;
 use crate::transport::memory::{self, Lender, MemoryPool, Quota};
 use crate::transport::peer::User;
 
-/// Of the memory that this process may have, what all clients together get by default: a quarter. What is counted takes up to
-/// twice as much while it is copied, decoded and allocated anew.
+/// The default share of all clients together in the memory available to this process: a quarter. Charged memory may
+/// take up to twice as much while it is copied, decoded and reallocated.
 const POOL_SHARE: u64 = 4;
-/// Maps that a session takes, and what part of all is left to lanes that change, to messages and to the allocator.
+/// Mappings per session, and the fraction of all that is left to lanes that change, to messages and to the allocator.
 const MAPS_OF_A_SESSION: usize = 4;
 const SPARE_MAPS: usize = 16;
-/// Of a user's quota, what one message or lane may take: an eighth.
+/// The fraction of a user's quota that one message or lane may take: an eighth.
 const MESSAGE_SHARE: u64 = 8;
-/// When it is asked for the first time, and the last, whether clients have given back what sessions left that are over:
-/// each time eight times later. Besides, when the reactor is awake anyway.
+/// When to check first, and the longest interval, for memory that clients freed of sessions that are over: each
+/// interval is eight times the one before. The reactor also checks when it is awake anyway.
 const FIRST_LOOK: Duration = Duration::from_millis(20);
 const LAST_LOOK: Duration = Duration::from_secs(11);
-/// Of how many pieces of memory of a user it is asked at a time, and how long it is rested then: some 60 µs in 4 ms.
+/// How many pieces of a user's memory are checked at a time, and the pause after that: about 60 µs in 4 ms.
 const ASKED_AT_A_TIME: usize = 16;
 const REST: Duration = Duration::from_millis(4);
-/// How long sessions wait at most whose answers in memfds are above the quota of their user. To build 1 MiB for nothing takes
-/// 0.6 ms of the reactor's time.
+/// The longest wait of sessions whose attached answers exceed their user's quota. Building 1 MiB in vain takes 0.6 ms
+/// of the reactor's time.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Users of whom nothing is held are forgotten when there are so many.
+/// Users without charges are forgotten when there are this many.
 const MOST_IDLE: usize = 1024;
 
-/// The quotas of all users whose clients have come.
+/// The quotas of all known users.
 #[derive(Debug)]
 pub(super) struct Quotas {
     pool: Arc<MemoryPool>,
     /// What one user's clients may hold, in bytes.
     per_user: u64,
-    /// The sessions that they may have.
+    /// How many sessions one user's clients may have.
     sessions_per_user: usize,
     users: HashMap<User, Share>,
-    /// Pieces of memory that clients kept, and when that was looked at last.
+    /// Pieces of memory that clients kept, and when that was last checked.
     kept: usize,
     looked: Instant,
-    /// When it is looked at next, and how long after the last time that is.
+    /// When the next check is due, and its interval.
     look: Option<(Instant, Duration)>,
-    /// Pieces of which is still to be asked, this time, and how many there were at its beginning.
+    /// Pieces still to be checked in this pass, and how many there were at its start.
     left: usize,
     began_with: usize,
 }
 
-/// What a user's sessions share. Each holds a clone.
+/// The state shared by a user's sessions. Each holds a clone.
 #[derive(Clone, Debug)]
 pub(super) struct Share {
     pub(super) quota: Arc<Quota>,
-    /// Held by each session, so that they can be counted. When sessions go on whose answers in memfds were above the
-    /// quota, in nanoseconds of the clock.
+    /// Held by each session, so that they can be counted. Stores when sessions whose attached answers exceeded the
+    /// quota resume, in nanoseconds of the clock.
     session: Arc<AtomicU64>,
 }
 
@@ -82,13 +82,13 @@ impl Quotas {
         }
     }
 
-    /// The sessions that a process has maps for, out of those that are wanted.
+    /// Returns how many of the wanted sessions this process has mappings for.
     pub(super) fn sessions(wanted: usize, maps: Option<usize>) -> usize {
         let spared = |maps: usize| (maps - maps / SPARE_MAPS) / MAPS_OF_A_SESSION;
         maps.map_or(wanted, |maps| wanted.min(spared(maps)))
     }
 
-    /// Limits for one session that leave other sessions of its user something.
+    /// Returns limits for one session that leave something for other sessions of its user.
     pub(super) fn bound(&self, limits: Limits) -> Limits {
         let message = (self.per_user / MESSAGE_SHARE).max(1);
         let most = Geometry::new(1 << message.ilog2().min(30)).unwrap_or(Geometry::SMALLEST);
@@ -101,7 +101,7 @@ impl Quotas {
         }
     }
 
-    /// A user's share, for one more session. An error says how many it has.
+    /// Returns a user's share for one more session. The error is the number of sessions that it has.
     pub(super) fn share(&mut self, user: User) -> Result<Share, usize> {
         if self.users.len() >= MOST_IDLE {
             self.users.retain(|_, share| share.sessions() > 0 || !share.quota.is_idle());
@@ -114,13 +114,13 @@ impl Quotas {
         if sessions < self.sessions_per_user { Ok(share.clone()) } else { Err(sessions) }
     }
 
-    /// When to wake up to look what was given back, if clients keep memory of sessions that are over.
+    /// Returns when to wake up and check for freed memory, if clients keep memory of sessions that are over.
     pub(super) fn next_look(&mut self, now: Instant) -> Option<Instant> {
         let kept = self.pool.kept();
         if kept > self.kept {
             self.look = Some((now.after(FIRST_LOOK), FIRST_LOOK));
         }
-        // To watch memory keeps it, too: who is awake anyway looks.
+        // Watching memory keeps it alive, too: a reactor that is awake anyway checks it.
         if kept > 0 && now.since(self.looked) >= REST {
             self.ask_some(now);
         }
@@ -128,7 +128,7 @@ impl Quotas {
         self.look.map(|(at, _)| at)
     }
 
-    /// Looks what was given back, if it is time to: at some pieces now, and at the others soon.
+    /// Checks for freed memory when that is due: some pieces now, the others soon.
     pub(super) fn reclaim(&mut self, now: Instant) {
         let Some((_, after)) = self.look.filter(|(at, _)| now >= *at) else { return };
         if self.left == 0 {
@@ -143,7 +143,7 @@ impl Quotas {
         } else if self.left > 0 {
             Some((now.after(REST), after))
         } else {
-            // Where some was given back there may be more of it.
+            // If some memory was freed, more may be soon.
             let after = if self.kept < self.began_with { FIRST_LOOK } else { after * 8 };
             (after <= LAST_LOOK).then(|| (now.after(after), after))
         };
@@ -158,22 +158,22 @@ impl Quotas {
 }
 
 impl Share {
-    /// How many sessions hold it, seen from the one that is kept.
+    /// Returns how many sessions hold it; call it on the clone that the server keeps.
     fn sessions(&self) -> usize {
         Arc::strong_count(&self.session) - 1
     }
 
-    /// An answer in a memfd was above the quota: sessions that had one wait for room, or for some time.
+    /// Pauses the sessions whose attached answers exceeded the quota until there is room, or for some time.
     pub(super) fn pause(&self, now: Instant) {
         self.session.store(now.after(PAUSE).as_nanos(), Ordering::Relaxed);
     }
 
-    /// Whether a session waits whose answer was `bytes` long.
+    /// Returns whether a session whose answer was `bytes` long is paused.
     pub(super) fn is_paused(&self, bytes: u64, now: Instant) -> bool {
         now.as_nanos() < self.session.load(Ordering::Relaxed) && !self.quota.has_room(bytes)
     }
 
-    /// On whose quota a session's memory is.
+    /// Returns the lender that charges a session's memory to its user.
     pub(super) fn lender(&self, is_watching: bool) -> Lender {
         Lender { quota: Arc::clone(&self.quota), is_watching }
     }

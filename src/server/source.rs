@@ -1,23 +1,23 @@
-/// What an epoll token names.
+/// What an epoll token identifies.
 #[derive(Clone, Copy)]
 pub(super) enum Source {
     Bell,
-    Station(usize),
+    Listener(usize),
     Socket(Place),
     Doorbell(Place),
     /// The process of one session.
     Process(Place),
-    /// A process of any number of sessions, by its number.
+    /// A process of any number of sessions, by pid.
     Peer(u32),
-    /// Where the endpoints are.
+    /// The directory of the endpoints.
     RunDir,
 }
 
-/// A seat, and the session that sits there: a late event for a session that is over finds another one.
+/// A slot and the session in it: a late event for a session that is over does not match the slot's next session.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) slot: usize,
-    /// The session's number, low 32 bits.
+    /// The low 32 bits of the session's number.
     session: u32,
 }
 
@@ -29,11 +29,11 @@ impl Place {
 }
 
 impl Source {
-    /// Three bits of kind, 29 of seat, 32 of session.
+    /// Packs three bits of kind, 29 of slot and 32 of session.
     pub(super) fn token(self) -> u64 {
         let (kind, at, session) = match self {
             Self::Bell => (0, 0, 0),
-            Self::Station(at) => (1, at, 0),
+            Self::Listener(at) => (1, at, 0),
             Self::Socket(place) => (2, place.slot, place.session),
             Self::Doorbell(place) => (3, place.slot, place.session),
             Self::Process(place) => (4, place.slot, place.session),
@@ -48,7 +48,7 @@ impl Source {
         let place = Place::new(slot, token >> 32);
         Some(match token & 7 {
             0 => Self::Bell,
-            1 => Self::Station(slot),
+            1 => Self::Listener(slot),
             2 => Self::Socket(place),
             3 => Self::Doorbell(place),
             4 => Self::Process(place),

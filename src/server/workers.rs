@@ -13,21 +13,21 @@ use crate::transport::memory::Charge;
 
 /// A request for a worker.
 pub(super) struct Job {
-    /// Whose it is: clients have workers in turns.
+    /// The index of its client: clients have workers in turn.
     pub(super) client: usize,
     pub(super) slot: usize,
     pub(super) id: u64,
     pub(super) caller: Caller,
     pub(super) handler: Arc<dyn Call>,
-    pub(super) request: Parcel,
-    /// Of the request, on its user's quota; of the answer, when there is one.
+    pub(super) request: JobPayload,
+    /// The charge of the request to its user's quota, then of the answer.
     pub(super) charge: Charge,
 }
 
-/// A request that was taken away from its session's buffers.
-pub(super) enum Parcel {
+/// A request that was taken out of its session's buffers.
+pub(super) enum JobPayload {
     Bytes(Vec<u8>),
-    /// A batch, and how much may be in it.
+    /// A batch, and its limits.
     Batch(Vec<u8>, Room),
     Mapped(Payload),
 }
@@ -39,31 +39,31 @@ pub(super) struct Done {
     pub(super) id: u64,
     pub(super) status: Status,
     pub(super) answer: Answer,
-    /// Until the answer is in the lane, or kept.
+    /// Held until the answer is written to the lane, or kept.
     pub(super) _charge: Charge,
 }
 
-/// Bytes of answers that wait for the reactor, before workers do.
+/// Bytes of answers that may wait for the reactor before workers block.
 const MOST_FINISHED: usize = 16 << 20;
 
 /// A fixed number of threads that run handlers.
 pub(super) struct Workers {
-    desk: Arc<Desk>,
+    shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    /// Jobs that may be queued, of all sessions together.
+    /// Jobs of all sessions that may be queued.
     most_queued: usize,
 }
 
-struct Desk {
+struct Shared {
     jobs: Mutex<Jobs>,
-    /// How many are queued; changed with the lock of the jobs held.
+    /// The number of queued jobs; changed with the lock of the jobs held.
     queued: AtomicUsize,
-    /// Signalled when there is a job, or no more will come.
+    /// Signalled when there is a job, or the pool closes.
     more: Condvar,
     done: Mutex<Finished>,
-    /// Signalled when answers were collected, or nobody will any more.
+    /// Signalled when answers were collected, or never will be.
     collected: Condvar,
-    /// Rung after an answer was put down: wakes the reactor.
+    /// Rung after an answer was queued, to wake the reactor.
     bell: Arc<Event>,
 }
 
@@ -75,34 +75,34 @@ struct Finished {
     closed: bool,
 }
 
-/// A queue for each session. Clients are served in turns, and of each its sessions: who has many requests, or many sessions,
-/// waits for its own.
+/// One queue per session. Clients take turns, and so do the sessions of each client: a client with many requests or
+/// sessions delays only itself.
 #[derive(Default)]
 struct Jobs {
-    /// By slot.
+    /// Queues by slot.
     queues: Vec<Queue>,
     /// Clients with sessions in `sessions`, the next one first.
     turns: VecDeque<usize>,
-    /// By client: slots whose queues have something, the next one first. One whose jobs were withdrawn may be among them.
+    /// By client: slots with queued jobs, the next one first. May include slots whose jobs were withdrawn.
     sessions: Vec<VecDeque<usize>>,
-    /// What each worker runs.
+    /// The job that each worker runs.
     running: Vec<Option<Running>>,
     closed: bool,
 }
 
 #[derive(Default)]
 struct Queue {
-    /// By id: a session's requests count up.
+    /// In order of id: the ids of a session's requests increase.
     jobs: VecDeque<Job>,
-    /// Whose the jobs are.
+    /// The client of these jobs.
     client: usize,
     /// Whether the slot is among the turns.
     has_turn: bool,
-    /// Nobody takes the answers: nothing of it is begun.
+    /// Whether its jobs are held back, because nobody takes the answers.
     is_held: bool,
 }
 
-/// A job that a worker has begun.
+/// A job that a worker has started.
 struct Running {
     slot: usize,
     id: u64,
@@ -147,7 +147,7 @@ impl Jobs {
         }
     }
 
-    /// Sees to it that what waits in a queue has its turn.
+    /// Gives a slot with queued jobs its place among the turns.
     fn give_turn(&mut self, slot: usize) {
         let Some(queue) = self.queues.get_mut(slot) else { return };
         if queue.has_turn || queue.is_held || queue.jobs.is_empty() {
@@ -166,14 +166,14 @@ impl Jobs {
         }
     }
 
-    /// Notes what a worker runs.
+    /// Records the job that a worker runs.
     fn run(&mut self, worker: usize, running: Option<Running>) {
         if let Some(place) = self.running.get_mut(worker) {
             *place = running;
         }
     }
 
-    /// Tells the handlers of these jobs that nobody waits for them.
+    /// Informs the handlers of these jobs that they are abandoned.
     fn abandon(&self, these: impl Fn(&Running) -> bool) {
         for running in self.running.iter().flatten().filter(|running| these(running)) {
             running.is_abandoned.store(true, Ordering::Relaxed);
@@ -192,12 +192,12 @@ impl Workers {
         let jobs = Mutex::new(Jobs { running, ..Jobs::default() });
         let (queued, more, done) = (AtomicUsize::new(0), Condvar::new(), Mutex::default());
         let collected = Condvar::new();
-        let desk = Arc::new(Desk { jobs, queued, more, done, collected, bell });
-        let mut workers = Self { desk, threads: Vec::with_capacity(count), most_queued };
+        let shared = Arc::new(Shared { jobs, queued, more, done, collected, bell });
+        let mut workers = Self { shared, threads: Vec::with_capacity(count), most_queued };
         for number in 0..count {
-            let desk = Arc::clone(&workers.desk);
+            let shared = Arc::clone(&workers.shared);
             let thread = thread::Builder::new().name(format!("bellwire-work-{number}"));
-            workers.threads.push(thread.spawn(move || desk.work(number))?);
+            workers.threads.push(thread.spawn(move || shared.work(number))?);
         }
         Ok(workers)
     }
@@ -206,64 +206,64 @@ impl Workers {
         self.threads.is_empty()
     }
 
-    /// Whether a session may queue another job. One that may not goes on when one of its own is done, and has at least
-    /// one: nobody need wake it, and nobody is kept out by others.
+    /// Returns whether a session may queue another job. Every session may have at least one. So a session over the
+    /// limit continues when its own job is done: it needs no wake-up, and others cannot lock it out.
     pub(super) fn has_room(&self, slot: usize) -> bool {
-        // Only the reactor queues.
-        self.desk.queued.load(Ordering::Relaxed) < self.most_queued
-            || lock(&self.desk.jobs).queues.get(slot).is_none_or(|queue| queue.jobs.is_empty())
+        // Only the reactor queues jobs.
+        self.shared.queued.load(Ordering::Relaxed) < self.most_queued
+            || lock(&self.shared.jobs).queues.get(slot).is_none_or(|queue| queue.jobs.is_empty())
     }
 
     pub(super) fn submit(&self, job: Job) {
-        let mut jobs = lock(&self.desk.jobs);
+        let mut jobs = lock(&self.shared.jobs);
         jobs.push(job);
-        self.desk.queued.fetch_add(1, Ordering::Relaxed);
+        self.shared.queued.fetch_add(1, Ordering::Relaxed);
         drop(jobs);
-        self.desk.more.notify_one();
+        self.shared.more.notify_one();
     }
 
-    /// Takes a request back that no worker has begun. The handler of one that runs is told that it is abandoned.
+    /// Withdraws a request that no worker has started. A handler that already runs sees that it is abandoned.
     pub(super) fn withdraw(&self, slot: usize, id: u64) -> bool {
-        let mut jobs = lock(&self.desk.jobs);
+        let mut jobs = lock(&self.shared.jobs);
         jobs.abandon(|running| running.slot == slot && running.id == id);
         let Some(queue) = jobs.queues.get_mut(slot) else { return false };
         let at = queue.jobs.binary_search_by_key(&id, |job| job.id);
         let withdrawn = at.ok().and_then(|at| queue.jobs.remove(at)).is_some();
-        self.desk.queued.fetch_sub(usize::from(withdrawn), Ordering::Relaxed);
+        self.shared.queued.fetch_sub(usize::from(withdrawn), Ordering::Relaxed);
         withdrawn
     }
 
-    /// Drops all that waits of a session, and tells what runs of it: it is over.
+    /// Drops all queued jobs of a session that is over, and informs its running handlers.
     pub(super) fn withdraw_all(&self, slot: usize) {
-        let mut jobs = lock(&self.desk.jobs);
+        let mut jobs = lock(&self.shared.jobs);
         jobs.abandon(|running| running.slot == slot);
         let queued = jobs.queues.get_mut(slot).map(|queue| {
             queue.is_held = false;
             std::mem::take(&mut queue.jobs)
         });
         let count = queued.as_ref().map_or(0, VecDeque::len);
-        self.desk.queued.fetch_sub(count, Ordering::Relaxed);
+        self.shared.queued.fetch_sub(count, Ordering::Relaxed);
         drop(jobs);
-        // Without the lock: there may be much of it.
+        // Outside the lock: there may be many.
         drop(queued);
     }
 
-    /// Begins nothing more of a session, or goes on with it.
+    /// Holds back or resumes the jobs of a session.
     pub(super) fn hold(&self, slot: usize, is_held: bool) {
-        let mut jobs = lock(&self.desk.jobs);
+        let mut jobs = lock(&self.shared.jobs);
         if let Some(queue) = jobs.queue(slot) {
             queue.is_held = is_held;
         }
         jobs.give_turn(slot);
         drop(jobs);
         if !is_held {
-            self.desk.more.notify_all();
+            self.shared.more.notify_all();
         }
     }
 
-    /// Begins nothing more, and tells the handlers that run that nobody waits for them.
+    /// Starts no more jobs, and informs the running handlers that they are abandoned.
     pub(super) fn close(&self) {
-        let mut jobs = lock(&self.desk.jobs);
+        let mut jobs = lock(&self.shared.jobs);
         jobs.closed = true;
         jobs.turns.clear();
         jobs.sessions.clear();
@@ -271,50 +271,50 @@ impl Workers {
         jobs.abandon(|_| true);
         drop(jobs);
         drop(queued);
-        self.desk.more.notify_all();
-        lock(&self.desk.done).closed = true;
-        self.desk.collected.notify_all();
+        self.shared.more.notify_all();
+        lock(&self.shared.done).closed = true;
+        self.shared.collected.notify_all();
     }
 
-    /// Whether there are answers.
+    /// Returns whether there are answers.
     pub(super) fn has_done(&self) -> bool {
-        !self.is_empty() && !lock(&self.desk.done).all.is_empty()
+        !self.is_empty() && !lock(&self.shared.done).all.is_empty()
     }
 
-    /// Moves the answers that are there into `into`.
+    /// Moves the finished answers to `into`.
     pub(super) fn collect(&self, into: &mut VecDeque<Done>) {
-        let mut done = lock(&self.desk.done);
+        let mut done = lock(&self.shared.done);
         into.extend(done.all.drain(..));
         if std::mem::take(&mut done.bytes) >= MOST_FINISHED {
-            self.desk.collected.notify_all();
+            self.shared.collected.notify_all();
         }
     }
 }
 
 impl Drop for Workers {
-    /// Waits for the handlers that run now; what is queued is not begun.
+    /// Waits for the handlers that run now; queued jobs are not started.
     fn drop(&mut self) {
         self.close();
         for thread in self.threads.drain(..) {
-            // A handler's panic is caught where it runs.
+            // Handler panics are caught where they run.
             let _ = thread.join();
         }
     }
 }
 
-impl Desk {
+impl Shared {
     fn work(&self, number: usize) {
         while let Some(job) = self.next(number) {
             let mut answer = Answer::default();
             let status = match job.request {
-                Parcel::Bytes(mut bytes) => {
+                JobPayload::Bytes(mut bytes) => {
                     let len = bytes.len();
                     job.handler.call(&job.caller, Request::Buffer(&mut bytes, len), &mut answer)
                 }
-                Parcel::Batch(bytes, room) => {
+                JobPayload::Batch(bytes, room) => {
                     job.handler.call_batch(&job.caller, &bytes, room, &mut answer)
                 }
-                Parcel::Mapped(payload) => {
+                JobPayload::Mapped(payload) => {
                     job.handler.call(&job.caller, Request::Mapped(payload), &mut answer)
                 }
             };
@@ -329,7 +329,7 @@ impl Desk {
         }
     }
 
-    /// Puts an answer down, and waits while many bytes of them are there.
+    /// Queues an answer; blocks while too many bytes of answers are queued.
     fn finish(&self, answer: Done) {
         let mut done = lock(&self.done);
         done.bytes = done.bytes.saturating_add(answer.answer.len());
@@ -361,7 +361,7 @@ impl Desk {
     }
 }
 
-/// No code that holds these locks can panic halfway through a change.
+/// No code that holds these locks can panic during a change.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Many requests in one message.
+//! Batches: many requests in one message.
 
 use std::borrow::Borrow;
 use std::time::Duration;
@@ -11,27 +11,27 @@ use bellwire_core::call::Ticket;
 use bellwire_core::counters::Outcome;
 
 use super::replies::{LeftOut, Replies};
-use super::{Answer, Body, Outgoing, Session, books};
+use super::{Answer, Body, Outgoing, Session, metrics};
 use crate::{CallError, Malformed, Message, Service};
 
-/// How much a batch may have.
+/// The limits of a batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     bytes: u64,
     items: usize,
 }
 
-/// A batch that is ready to be sent.
+/// A batch ready to be sent.
 #[derive(Debug)]
 pub(crate) struct Packed {
     batch: Box<BatchBuilder>,
     shape: Shape,
     most: usize,
-    /// Requests above that.
+    /// Requests above the item limit.
     surplus: usize,
 }
 
-/// The answers to a batch that was sent, not yet parsed one by one.
+/// The answers to a batch that was sent, not parsed yet.
 #[cfg(feature = "tokio")]
 #[derive(Debug)]
 pub(crate) struct ArrivedBatch {
@@ -49,25 +49,25 @@ pub(super) struct SentBatch {
 /// Which requests of a batch were sent.
 #[derive(Debug, Default)]
 struct Shape {
-    /// How many.
+    /// The number of requests sent.
     sent: usize,
     left_out: Vec<LeftOut>,
 }
 
 impl<S: Service> Session<S> {
-    /// Calls with many requests in one message and waits for the answers, at most for the time set when the session
-    /// was opened. In a steady state nothing is allocated here.
+    /// Calls with many requests in one message and waits for the answers, at most for the session's configured time.
+    /// In a steady state, it allocates nothing.
     ///
-    /// A request that the message has no room for is left out and fails alone, as [`CallError::TooLarge`]; so does,
-    /// with its own reason, one that the handler fails. In a function that returns a [`CallError`], `?` takes an item's
-    /// out of its box.
+    /// A request for which the message has no room is left out and fails alone with [`CallError::TooLarge`]; a
+    /// request that the handler fails does so with its own reason. In a function that returns a [`CallError`], `?`
+    /// unboxes an item's error.
     ///
-    /// A batch is one message and is never split: a list that may be longer than the provider takes at once goes in
+    /// A batch is one message and is never split: send a list that may exceed the provider's limit in
     /// [chunks](slice::chunks) of [`Session::max_batch`].
     ///
     /// # Errors
-    /// [`CallError`] of the whole batch: [`CallError::TooManyItems`] before anything is sent. The session stays usable
-    /// unless the provider is gone or lied.
+    /// [`CallError`] of the whole batch: [`CallError::TooManyItems`] before anything is sent. The session stays
+    /// usable unless the provider is gone or violated the protocol.
     pub fn call_batch<'r>(
         &mut self,
         requests: impl IntoIterator<Item = &'r S::Request>,
@@ -83,10 +83,10 @@ impl<S: Service> Session<S> {
         self.replies(answer?, shape)
     }
 
-    /// Sends many requests in one message and returns at once; the answers come by [`Session::try_batch`].
+    /// Sends many requests in one message and returns immediately; [`Session::try_batch`] returns the answers.
     ///
     /// # Errors
-    /// As [`Session::submit`]; [`CallError::TooManyItems`] above [`Session::max_batch`].
+    /// Like [`Session::submit`]; [`CallError::TooManyItems`] above [`Session::max_batch`].
     pub fn submit_batch<'r>(
         &mut self,
         requests: impl IntoIterator<Item = &'r S::Request>,
@@ -101,11 +101,11 @@ impl<S: Service> Session<S> {
         Ok(ticket)
     }
 
-    /// The answers to the next batch that were submitted and are there, in whatever order the provider sent them;
-    /// `None` when there are none. Never waits. Answers to single requests stay for [`Session::try_reply`].
+    /// Returns the answers to the next submitted batch, in the order in which the provider sent them; `None` when
+    /// none has arrived. Never waits. Answers to single requests stay for [`Session::try_reply`].
     ///
     /// # Errors
-    /// [`CallError`] of the session; an error of one batch stands inside.
+    /// [`CallError`] of the session; an error of one batch is in the returned value.
     #[allow(clippy::type_complexity, reason = "which call, and how it went")]
     pub fn try_batch(
         &mut self,
@@ -116,11 +116,11 @@ impl<S: Service> Session<S> {
         }
     }
 
-    /// The answers to the next batch, as [`Session::try_batch`] has them, once they are there: waits for them, at most for
-    /// `timeout`. Answers to single requests that come first are copied and stay for [`Session::try_reply`].
+    /// Waits until [`Session::try_batch`] has answers and returns them; waits at most for `timeout`. Copies answers
+    /// to single requests that arrive first, which stay for [`Session::try_reply`].
     ///
     /// # Errors
-    /// [`CallError::Deadline`] when none have come; what was sent stays in flight. Else as [`Session::try_batch`].
+    /// [`CallError::Deadline`] when none has arrived; requests stay in flight. Otherwise like [`Session::try_batch`].
     #[allow(clippy::type_complexity, reason = "which call, and how it went")]
     pub fn wait_batch(
         &mut self,
@@ -136,7 +136,7 @@ impl<S: Service> Session<S> {
         }
     }
 
-    /// The answers to a batch that was taken off the lane.
+    /// Parses the answers to a batch that was taken off the lane.
     fn open_batch(
         &mut self,
         checked: Result<(Answer, Shape), CallError>,
@@ -145,7 +145,7 @@ impl<S: Service> Session<S> {
         self.replies(answer, shape)
     }
 
-    /// The same, for who cannot borrow from the session: the answers are moved out of it, or copied.
+    /// Like `open_batch`, for callers that cannot borrow from the session: moves or copies the answers out of it.
     #[cfg(feature = "tokio")]
     #[allow(clippy::type_complexity, reason = "which call, and how it went")]
     pub(crate) fn try_arrived_batch(
@@ -156,7 +156,7 @@ impl<S: Service> Session<S> {
         Ok(Some((ticket, arrived)))
     }
 
-    /// The next answer to a batch, which has no error or is booked.
+    /// Returns the next answer to a batch; an error is already counted.
     #[allow(clippy::type_complexity, reason = "which call, and how it went")]
     fn next_batch(
         &mut self,
@@ -168,29 +168,29 @@ impl<S: Service> Session<S> {
         let checked = match self.check(&answer) {
             Ok(()) => Ok((answer, shape.unwrap_or_default())),
             Err(error) => {
-                self.book_answer(ticket, Some(&error));
+                self.count_answer(ticket, Some(&error));
                 Err(error)
             }
         };
         Ok(Some((ticket, checked)))
     }
 
-    /// Waits until an answer is there, at most for the time set when the session was opened. Any answer: take it by
-    /// [`Session::try_reply`] or [`Session::try_batch`]. It is copied meanwhile: who knows which kind comes next waits by
-    /// [`Session::wait_reply`] or [`Session::wait_batch`], which do not.
+    /// Waits until any answer has arrived, at most for the session's configured time: take it with
+    /// [`Session::try_reply`] or [`Session::try_batch`]. Copies it meanwhile; [`Session::wait_reply`] and
+    /// [`Session::wait_batch`] do not, so use those if you know which kind comes next.
     ///
     /// # Errors
-    /// [`CallError`]; what is in flight stays so unless the provider is gone or lied.
+    /// [`CallError`]; requests stay in flight unless the provider is gone or violated the protocol.
     pub fn wait(&mut self) -> Result<(), CallError> {
         let mut until = Deadline::within(self.timeout);
-        while self.stash.is_empty() && !self.stash_next()? {
+        while self.pending_replies.is_empty() && !self.keep_next_reply()? {
             self.nothing::<()>()?;
             self.wait_by(|drive| drive.wait_for_data(&mut until))?;
         }
         Ok(())
     }
 
-    /// Puts a batch together and hands it to `send`, or why it cannot be sent.
+    /// Assembles a batch and passes it, or why it cannot be sent, to `send`.
     fn with_batch<'r, T>(
         &mut self,
         requests: impl IntoIterator<Item = &'r S::Request>,
@@ -207,7 +207,7 @@ impl<S: Service> Session<S> {
         (packed.shape, sent)
     }
 
-    /// What [`Packed::new`] takes besides requests, for a batch that goes as one record.
+    /// Returns the arguments of [`Packed::new`] other than the requests, for a batch sent as one record.
     #[cfg(feature = "tokio")]
     pub(crate) fn packing(&mut self) -> (Box<BatchBuilder>, Room) {
         let batch = self.batch.take().unwrap_or_else(|| Box::new(BatchBuilder::new(0)));
@@ -215,7 +215,7 @@ impl<S: Service> Session<S> {
         (batch, Room { bytes, items: self.max_batch })
     }
 
-    /// Sends a batch if there is room for it now; its answers come by [`Session::try_arrived_batch`].
+    /// Sends a batch if there is room for it now; [`Session::try_arrived_batch`] returns its answers.
     #[cfg(feature = "tokio")]
     pub(crate) fn submit_packed(&mut self, packed: &mut Packed) -> Result<Ticket, CallError> {
         let ticket = self.submit_now(packed.outgoing()?)?;
@@ -223,7 +223,7 @@ impl<S: Service> Session<S> {
         Ok(ticket)
     }
 
-    /// Takes the buffers back.
+    /// Returns the buffers for reuse.
     #[cfg(feature = "tokio")]
     pub(crate) fn unpack(&mut self, packed: Packed) {
         self.batch = Some(packed.batch);
@@ -238,16 +238,16 @@ impl<S: Service> Session<S> {
             Body::Mapped(_, map) => map.to_vec(),
             Body::Lost(shortage) => {
                 let error = CallError::Short { shortage, executed: Executed::Maybe };
-                self.book_answer(reply.ticket, Some(&error));
+                self.count_answer(reply.ticket, Some(&error));
                 return Err(error);
             }
         };
         let error = view(&bytes, &shape).err();
-        self.book_answer(reply.ticket, error.as_ref());
+        self.count_answer(reply.ticket, error.as_ref());
         error.map_or(Ok(ArrivedBatch { bytes, shape }), Err)
     }
 
-    /// The answers where they arrived, which are booked as one answer.
+    /// Returns the answers where they arrived, counted as one answer.
     fn replies(&mut self, answer: Answer, shape: Shape) -> Result<Replies<'_, S>, CallError> {
         let Answer { reply, body } = answer;
         // The inbox may be in use.
@@ -268,7 +268,7 @@ impl<S: Service> Session<S> {
             }
             Body::Lost(shortage) => {
                 let error = CallError::Short { shortage, executed: Executed::Maybe };
-                self.book_answer(reply.ticket, Some(&error));
+                self.count_answer(reply.ticket, Some(&error));
                 return Err(error);
             }
         };
@@ -280,11 +280,11 @@ impl<S: Service> Session<S> {
         let outcome = if parsed.is_ok() { Outcome::Answered } else { Outcome::Unused };
         let port = self.drive.port();
         self.calls.ended(port.own(), reply.ticket.id(), outcome, || port.now());
-        parsed.inspect_err(|error| books::tell_failed(&self.drive, reply.ticket.id(), error))
+        parsed.inspect_err(|error| metrics::trace_failed(&self.drive, reply.ticket.id(), error))
     }
 }
 
-/// Adds as many of the next `count` items as are written without a look at each. Returns how many.
+/// Adds as many of the next `count` items as can be written without individual checks. Returns how many.
 pub(crate) fn write_together<M: Message>(
     batch: &mut BatchBuilder,
     count: usize,
@@ -293,7 +293,7 @@ pub(crate) fn write_together<M: Message>(
     let len = M::LEN.unwrap_or(0);
     batch.extend(len, count, |room| {
         let mut written = 0;
-        // The room first: what does not fit is not taken from the items.
+        // Check the room first: an item that does not fit must not be taken from the iterator.
         for (into, item) in room.chunks_exact_mut(len.max(1)).zip(items) {
             item.borrow().write(into);
             written += 1;
@@ -302,8 +302,8 @@ pub(crate) fn write_together<M: Message>(
     })
 }
 
-/// Appends the values in `bytes`, of `len` each, above 0, if they are read without a look at each and none is
-/// malformed; else none.
+/// Appends the values in `bytes`, of `len` bytes each (above 0), if they can be read without individual checks and
+/// none is malformed; otherwise appends none.
 pub(crate) fn decode_together<M: Message>(bytes: &[u8], len: usize, values: &mut Vec<M>) -> bool {
     let (had, count) = (values.len(), bytes.len() / len);
     let decoded = M::LEN == Some(len) && M::decode_all(bytes, values).is_ok();
@@ -315,8 +315,8 @@ pub(crate) fn decode_together<M: Message>(bytes: &[u8], len: usize, values: &mut
 }
 
 impl Packed {
-    /// Puts a batch together. A request whose bytes it has no room for is left out; one item too many, and it cannot be
-    /// sent.
+    /// Assembles a batch. Leaves out requests for whose bytes there is no room; with too many items, the batch cannot
+    /// be sent.
     pub(crate) fn new<'r, S: Service<Request: 'r>>(
         mut batch: Box<BatchBuilder>,
         room: Room,
@@ -348,7 +348,7 @@ impl Packed {
 
 #[cfg(feature = "tokio")]
 impl ArrivedBatch {
-    /// One answer for each request, in their order.
+    /// Adds one answer per request, in request order.
     #[allow(clippy::type_complexity, reason = "how the batch went, and each of its items")]
     pub(crate) fn open<S: Service>(
         self,

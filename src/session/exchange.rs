@@ -1,4 +1,4 @@
-//! How one request goes out and its answer comes in, waiting or not.
+//! How one request is sent and its answer received, blocking or not.
 
 use bellwire_core::call::{self, Reply, SubmitError, Ticket};
 use bellwire_core::counters::Outcome;
@@ -8,26 +8,27 @@ use bellwire_core::resize::FollowError;
 use bellwire_core::{Deadline, Executed, Whose};
 use std::time::Duration;
 
-use super::{Answer, Body, Outgoing, Session, WhenFull, check};
+use super::{Answer, Backpressure, Body, Outgoing, Session, check};
 use crate::transport::link::Link;
 use crate::{CallError, Malformed, Message, Payload, Service, payload};
 
 impl<S: Service> Session<S> {
-    /// Sends a request if that takes no more than a record in the lane, as [`Session::write_at_once`] writes it.
+    /// Sends a request if that takes nothing but a record in the lane, written by [`Session::try_write`].
     #[inline]
-    pub(crate) fn send_at_once(&mut self, request: &S::Request) -> Option<Ticket> {
-        let ticket = self.write_at_once(request)?;
+    pub(crate) fn try_send(&mut self, request: &S::Request) -> Option<Ticket> {
+        let ticket = self.try_write(request)?;
         self.drive.commit();
         Some(ticket)
     }
 
-    /// Encodes a request and writes it, if that takes no more than a record in the lane. `None` when it does, and nothing was
-    /// written: [`Session::with_encoded`] goes on with it.
+    /// Encodes a request and writes it, if that takes nothing but a record in the lane. Returns `None`, and writes
+    /// nothing, otherwise; [`Session::with_encoded`] continues then.
     ///
-    /// Nothing is moved on this way but a number in a register: a load that covers what several stores wrote waits until they are
-    /// in the cache, and so does each store before them, those to the lane's lines too, which the peer has.
+    /// The result is moved only in a register. A load that covers several recent stores waits until they reach the
+    /// cache, and so waits for all stores before them too, including those to the lane's lines, which the peer's
+    /// cache holds.
     #[inline]
-    pub(super) fn write_at_once(&mut self, request: &S::Request) -> Option<Ticket> {
+    pub(super) fn try_write(&mut self, request: &S::Request) -> Option<Ticket> {
         self.outbox.clear();
         if request.as_payload().is_some() {
             return None;
@@ -37,13 +38,13 @@ impl<S: Service> Session<S> {
             return None;
         }
         self.refill_inbox();
-        let ticket = self.drive.push_at_once(&self.outbox)?;
+        let ticket = self.drive.try_push(&self.outbox)?;
         self.sent(ticket);
         Some(ticket)
     }
 
-    /// Hands the bytes of a request to `send`: where they lie, or in the outbox, which [`Session::write_at_once`] of this
-    /// request, just before, has left there.
+    /// Passes the bytes of a request to `send`: in place, or in the outbox, where the preceding
+    /// [`Session::try_write`] of this request left them.
     pub(crate) fn with_encoded<T>(
         &mut self,
         request: &S::Request,
@@ -60,18 +61,18 @@ impl<S: Service> Session<S> {
         sent
     }
 
-    /// Waits for the answer to a request, if it is plain and comes next: how many bytes of the inbox it has. `None` when
-    /// there is more to do.
+    /// Waits for the answer to a request, if it is plain and arrives next, and returns its length in the inbox.
+    /// Returns `None` when the slow path is needed.
     #[inline]
-    pub(super) fn await_at_once(
+    pub(super) fn try_await(
         &mut self,
         ticket: Ticket,
         until: &mut Deadline,
     ) -> Result<Option<usize>, CallError> {
-        match self.drive.wait_at_once(until, &mut self.inbox) {
+        match self.drive.try_wait(until, &mut self.inbox) {
             Ok(Some((of, len))) if of == ticket => Ok(Some(len)),
             Ok(Some((of, len))) => {
-                self.stash(Answer::in_inbox(of, len));
+                self.keep_reply(Answer::in_inbox(of, len));
                 Ok(None)
             }
             Ok(None) => Ok(None),
@@ -79,7 +80,7 @@ impl<S: Service> Session<S> {
         }
     }
 
-    /// Sends a request and waits for its answer, which has no error: book it when it was read.
+    /// Sends a request and waits for its answer, which is no error: count it once it was read.
     #[inline]
     pub(super) fn exchange(
         &mut self,
@@ -101,13 +102,13 @@ impl<S: Service> Session<S> {
         self.checked(answer)
     }
 
-    /// An answer that has no error, which is booked otherwise.
+    /// Checks that an answer is no error; errors are counted here.
     #[inline]
     pub(super) fn checked(&mut self, answer: Answer) -> Result<Answer, CallError> {
         match self.check(&answer) {
             Ok(()) => Ok(answer),
             Err(error) => {
-                self.book_answer(answer.reply.ticket, Some(&error));
+                self.count_answer(answer.reply.ticket, Some(&error));
                 Err(error)
             }
         }
@@ -120,7 +121,7 @@ impl<S: Service> Session<S> {
         request: Outgoing<'_>,
         until: &mut Deadline,
     ) -> Result<Ticket, CallError> {
-        match self.submit_at_once(request) {
+        match self.try_submit(request) {
             Some(ticket) => Ok(ticket),
             None => self.submit_otherwise(request, until),
         }
@@ -136,7 +137,7 @@ impl<S: Service> Session<S> {
             Outgoing::Batch(bytes) => Some(call::Outgoing::batch(bytes)),
             _ => None,
         };
-        if self.when_full == WhenFull::Fail {
+        if self.backpressure == Backpressure::Fail {
             return Ok(self.submit_now(request)?);
         }
         if let Some(bytes) = parts.filter(|bytes| bytes.len() > self.parts_from()) {
@@ -144,7 +145,7 @@ impl<S: Service> Session<S> {
         }
         let sent = self.waiting_for_room(until, |session| session.submit_now(request));
         match (&sent, parts) {
-            // The limit of shared memory: it goes through the lane that there is.
+            // At the limit of shared memory, it goes through the current lane.
             (Err(CallError::TooLarge { len, .. }), Some(bytes)) if *len <= self.max_request() => {
                 self.submit_in_parts(bytes, until)
             }
@@ -165,7 +166,7 @@ impl<S: Service> Session<S> {
         sent
     }
 
-    /// Sends a request in parts, as far as there is room.
+    /// Sends the parts of a request for which there is room.
     fn submit_parts_now(&mut self, bytes: call::Outgoing<'_>) -> Result<Ticket, CallFailed> {
         self.refill_inbox();
         let ticket = self.drive.submit_in_parts(bytes)?;
@@ -173,7 +174,7 @@ impl<S: Service> Session<S> {
         Ok(ticket)
     }
 
-    /// Before the next request: the answer that took the inbox away may be dropped by now.
+    /// Runs before the next request: by now, the caller may have dropped the answer that took the inbox.
     #[inline]
     pub(super) fn refill_inbox(&mut self) {
         if std::mem::take(&mut self.is_inbox_taken) {
@@ -181,33 +182,34 @@ impl<S: Service> Session<S> {
         }
     }
 
-    /// Writes a request if that takes no more than a record in the lane. `None` when it does, and nothing was written.
+    /// Writes a request if that takes nothing but a record in the lane. Returns `None`, and writes nothing,
+    /// otherwise.
     #[inline]
-    fn push_at_once(&mut self, request: Outgoing<'_>) -> Option<Ticket> {
+    fn try_push(&mut self, request: Outgoing<'_>) -> Option<Ticket> {
         let Outgoing::Bytes(bytes) = request else { return None };
         if bytes.len() > self.short {
             return None;
         }
         self.refill_inbox();
-        let ticket = self.drive.push_at_once(bytes)?;
+        let ticket = self.drive.try_push(bytes)?;
         self.sent(ticket);
         Some(ticket)
     }
 
-    /// Sends a request if that takes no more than a record in the lane. `None` when it does, and nothing was sent.
+    /// Sends a request if that takes nothing but a record in the lane. Returns `None`, and sends nothing, otherwise.
     #[inline]
-    pub(super) fn submit_at_once(&mut self, request: Outgoing<'_>) -> Option<Ticket> {
-        let ticket = self.push_at_once(request);
+    pub(super) fn try_submit(&mut self, request: Outgoing<'_>) -> Option<Ticket> {
+        let ticket = self.try_push(request);
         if ticket.is_some() {
             self.drive.commit();
         }
         ticket
     }
 
-    /// Sends a request if there is room for it now, in the lane or in a memfd of its own.
+    /// Sends a request, in the lane or attached, if there is room for it now.
     #[inline]
     pub(crate) fn submit_now(&mut self, request: Outgoing<'_>) -> Result<Ticket, CallFailed> {
-        if let Some(ticket) = self.submit_at_once(request) {
+        if let Some(ticket) = self.try_submit(request) {
             return Ok(ticket);
         }
         self.refill_inbox();
@@ -229,10 +231,10 @@ impl<S: Service> Session<S> {
         Ok(ticket)
     }
 
-    /// Writes a request if there is room for it now; whoever writes several publishes them together.
+    /// Writes a request if there is room for it now; a caller with several publishes them together.
     #[inline]
     pub(super) fn push_now(&mut self, request: Outgoing<'_>) -> Result<Ticket, CallFailed> {
-        if let Some(ticket) = self.push_at_once(request) {
+        if let Some(ticket) = self.try_push(request) {
             return Ok(ticket);
         }
         let Outgoing::Bytes(bytes) = request else { return self.submit_now(request) };
@@ -250,7 +252,7 @@ impl<S: Service> Session<S> {
         Ok(ticket)
     }
 
-    /// Sends a batch through the lane, if one within the limits holds it.
+    /// Sends a batch through the lane, if a lane within the limits holds it.
     fn submit_batch_now(&mut self, bytes: &[u8]) -> Result<Ticket, CallFailed> {
         self.drive.submit(call::Outgoing::batch(bytes)).map_err(|failed| match failed {
             CallFailed::Submit(SubmitError::Push(PushError::Attach { len, limit })) => {
@@ -261,7 +263,7 @@ impl<S: Service> Session<S> {
         })
     }
 
-    /// Sends a request as a copy in a memfd of its own.
+    /// Sends a request as an attached copy.
     pub(super) fn submit_copy(&mut self, bytes: &[u8]) -> Result<Ticket, CallFailed> {
         self.drive.can_attach(bytes.len() as u64)?;
         let copied = Payload::sealed_copy(bytes);
@@ -275,8 +277,8 @@ impl<S: Service> Session<S> {
         self.drive.submit_attached(bytes, |link, id| link.pass_attachment(id, 0, sealed))
     }
 
-    /// Does what may meet a full lane until it does not. Answers that come meanwhile are stashed: a provider that
-    /// cannot answer because nobody reads would not take requests either.
+    /// Repeats an operation until it no longer finds the lane full. Keeps answers that arrive meanwhile: a provider
+    /// that is blocked on its answers takes no requests.
     pub(super) fn waiting_for_room<T>(
         &mut self,
         until: &mut Deadline,
@@ -289,14 +291,14 @@ impl<S: Service> Session<S> {
                 )) => {}
                 sent => return sent.map_err(|failed| self.explain(failed.into())),
             }
-            // What could not be read is an answer to something else: this was not sent.
-            let stashed = self.stash_next().map_err(|error| match error {
+            // The unreadable answer belongs to another request: this one was not sent.
+            let kept = self.keep_next_reply().map_err(|error| match error {
                 CallError::Short { shortage, .. } => {
                     CallError::Short { shortage, executed: Executed::No }
                 }
                 error => error,
             });
-            if !stashed? {
+            if !kept? {
                 self.wait_by(|drive| drive.wait_for_room(until))?;
             }
         }
@@ -314,11 +316,11 @@ impl<S: Service> Session<S> {
                 Ok(reply) => match self.receive(reply) {
                     Ok(Some(answer)) if answer.reply.ticket == ticket => return Ok(answer),
                     Ok(Some(answer)) => {
-                        self.stash(answer);
+                        self.keep_reply(answer);
                         continue;
                     }
                     Ok(None) => continue,
-                    // It was booked where it was found out.
+                    // Already counted where the error was found.
                     Err(error) if reply.ticket == ticket => return Err(error),
                     Err(error) => {
                         self.drive.give_up(ticket);
@@ -332,7 +334,7 @@ impl<S: Service> Session<S> {
         }
     }
 
-    /// Gives a request up that cannot be waited for any longer, and books it.
+    /// Gives up a request that can no longer be waited for, and counts it.
     #[cold]
     fn given_up(&mut self, ticket: Ticket, failed: CallFailed) -> CallError {
         let error = self.give_up(ticket, failed);
@@ -340,7 +342,7 @@ impl<S: Service> Session<S> {
         error
     }
 
-    /// Gives a request up that cannot be waited for any longer.
+    /// Gives up a request that can no longer be waited for.
     fn give_up(&mut self, ticket: Ticket, failed: CallFailed) -> CallError {
         if let Err(error) = self.check_link() {
             self.drive.give_up(ticket);
@@ -365,7 +367,7 @@ impl<S: Service> Session<S> {
         }
     }
 
-    /// Waits for the provider. What it did on the control socket meanwhile is told first.
+    /// Waits for the provider. First reports a protocol violation on the control socket.
     pub(super) fn wait_by(
         &mut self,
         wait: impl FnOnce(&mut Drive<Link>) -> Result<(), CallFailed>,
@@ -378,13 +380,13 @@ impl<S: Service> Session<S> {
         Ok(waited?)
     }
 
-    /// What a failure means in a child of fork, whose peer says nothing, or what no peer may say.
+    /// Replaces any failure in a forked child, where the peer seems silent or seems to violate the protocol.
     #[cold]
     pub(super) fn explain(&self, error: CallError) -> CallError {
         if self.link().is_here() { error } else { CallError::Forked }
     }
 
-    /// A request that was not sent is booked.
+    /// Counts a request that was not sent.
     #[cold]
     pub(super) fn unsent(&mut self, error: CallError) -> CallError {
         let error = self.explain(error);
@@ -392,7 +394,7 @@ impl<S: Service> Session<S> {
         error
     }
 
-    /// Poisons the session for what the provider did on the control socket.
+    /// Poisons the session for a protocol violation on the control socket.
     pub(super) fn check_link(&mut self) -> Result<(), CallError> {
         if !self.link().is_here() {
             return Err(CallError::Forked);
@@ -406,7 +408,7 @@ impl<S: Service> Session<S> {
         }
     }
 
-    /// The next answer that has arrived and that somebody wants.
+    /// Returns the next answer that has arrived and is expected.
     pub(super) fn next_answer(&mut self) -> Result<Option<Answer>, CallError> {
         loop {
             let looked = self.drive.try_reply(&mut self.inbox);
@@ -419,8 +421,8 @@ impl<S: Service> Session<S> {
         }
     }
 
-    /// Takes an attached answer's memfd off the control socket, where it lies since before the record was published.
-    /// `None` for an answer that nobody wants.
+    /// Takes an attached answer's memfd off the control socket, where it was before the record was published. Returns
+    /// `None` for an answer that nobody expects.
     pub(super) fn receive(&mut self, reply: Reply) -> Result<Option<Answer>, CallError> {
         if !reply.attached {
             return Ok(Some(Answer { reply, body: Body::Inbox }));
@@ -432,7 +434,7 @@ impl<S: Service> Session<S> {
                 self.drive.poison(fault);
                 let error = fault.into();
                 if reply.is_wanted {
-                    self.book_answer(reply.ticket, Some(&error));
+                    self.count_answer(reply.ticket, Some(&error));
                 }
                 return Err(error);
             }
@@ -440,23 +442,23 @@ impl<S: Service> Session<S> {
         Ok(reply.is_wanted.then_some(Answer { reply, body }))
     }
 
-    /// Stashes one answer that has arrived. False when none has.
-    pub(super) fn stash_next(&mut self) -> Result<bool, CallError> {
+    /// Keeps one answer that has arrived. Returns false when none has.
+    pub(super) fn keep_next_reply(&mut self) -> Result<bool, CallError> {
         let Some(answer) = self.next_answer()? else { return Ok(false) };
-        self.stash(answer);
+        self.keep_reply(answer);
         Ok(true)
     }
 
-    pub(super) fn stash(&mut self, answer: Answer) {
+    pub(super) fn keep_reply(&mut self, answer: Answer) {
         let Answer { reply, body } = answer;
         let body = match body {
             Body::Inbox => Body::Own(self.inbox.get(..reply.len).unwrap_or_default().to_vec()),
             body => body,
         };
-        self.stash.push_back(Answer { reply, body });
+        self.pending_replies.push_back(Answer { reply, body });
     }
 
-    /// Why an answer is none.
+    /// Returns the error that an answer reports.
     pub(super) fn check(&self, answer: &Answer) -> Result<(), CallError> {
         match &answer.body {
             Body::Inbox => check(answer.reply.status, self.inbox.get(..answer.reply.len)),
@@ -480,14 +482,14 @@ impl<S: Service> Session<S> {
         })
     }
 
-    /// What the first `len` bytes of the inbox say.
+    /// Decodes the first `len` bytes of the inbox.
     #[inline]
     pub(super) fn decode_inbox(&mut self, len: usize) -> Result<S::Response, Malformed> {
         self.is_inbox_taken = len >= payload::WORTH_KEEPING;
         S::Response::take(&mut self.inbox, len)
     }
 
-    /// What a plain answer says, which is booked.
+    /// Decodes a plain answer, which is already counted.
     #[inline]
     pub(super) fn open_inbox(
         &mut self,
@@ -506,7 +508,7 @@ impl<S: Service> Session<S> {
     #[cold]
     pub(super) fn unreadable(&mut self, ticket: Ticket, malformed: Malformed) -> CallError {
         let error = malformed.into();
-        self.book_answer(ticket, Some(&error));
+        self.count_answer(ticket, Some(&error));
         error
     }
 }

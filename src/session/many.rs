@@ -1,4 +1,4 @@
-//! Many requests in flight together, from one call.
+//! Many requests in flight from one call.
 
 use std::collections::VecDeque;
 
@@ -7,25 +7,25 @@ use bellwire_core::drive::CallFailed;
 use bellwire_core::lane::PushError;
 use bellwire_core::{Deadline, Executed};
 
-use super::{Answer, Session, WhenFull};
+use super::{Answer, Backpressure, Session};
 use crate::{CallError, Service};
 
-/// Requests that are published together at most: the provider begins with the first of them meanwhile.
+/// Requests published together at most: the provider starts with the first ones meanwhile.
 const TOGETHER: usize = 8;
 
-/// Which requests wait for their answers, by their number in the call.
+/// Requests that wait for their answers, with their indexes in the call.
 type InFlight = VecDeque<(Ticket, usize)>;
 
 impl<S: Service> Session<S> {
-    /// Calls with each of `requests`, as many in flight together as the lane has room for, and hands each answer
-    /// to `each` as it comes, with the request's number, from 0. Returns when all are answered. With
-    /// [`WhenFull::Fail`] a request that finds no room fails alone, as [`CallError::WouldBlock`].
+    /// Calls with each of `requests`, keeping as many in flight as the lane has room for, and passes each answer with
+    /// its request's index, from 0, to `each` as it arrives. Returns when all are answered. With
+    /// [`Backpressure::Fail`], a request that finds no room fails alone with [`CallError::WouldBlock`].
     ///
-    /// The time set when the session was opened begins anew with each answer.
+    /// The session's configured time restarts with each answer.
     ///
     /// # Errors
-    /// [`CallError`] that ended all of it: each request that was in flight has been told to `each` by then, with whether
-    /// its handler may have run; those after them were not sent. An error of one request goes to `each` alone.
+    /// [`CallError`] that ended the whole call. Each request in flight was already reported to `each`, with whether
+    /// its handler may have run; the requests after them were not sent. An error of one request goes to `each` alone.
     pub fn call_many<'r>(
         &mut self,
         requests: impl IntoIterator<Item = &'r S::Request>,
@@ -38,7 +38,7 @@ impl<S: Service> Session<S> {
         let all = self.keep_in_flight(requests.into_iter(), &mut in_flight, &mut each);
         if let Err(error) = &all {
             for (ticket, number) in in_flight {
-                // One whose answer was a lie was booked before.
+                // A request whose answer violated the protocol is already counted.
                 let waits = self.drive.is_waiting(ticket);
                 let error = self.give_up_for(ticket, error);
                 if waits {
@@ -68,7 +68,7 @@ impl<S: Service> Session<S> {
                 let Some((number, request)) = next.take().or_else(|| requests.next()) else {
                     break;
                 };
-                if let Some(ticket) = self.write_at_once(request) {
+                if let Some(ticket) = self.try_write(request) {
                     in_flight.push_back((ticket, number));
                     continue;
                 }
@@ -77,7 +77,7 @@ impl<S: Service> Session<S> {
                     Ok(ticket) => in_flight.push_back((ticket, number)),
                     Err(CallFailed::Submit(
                         SubmitError::Push(PushError::Full { .. }) | SubmitError::Window,
-                    )) if self.when_full != WhenFull::Fail => {
+                    )) if self.backpressure != Backpressure::Fail => {
                         next = Some((number, request));
                         is_full = true;
                         break;
@@ -106,7 +106,7 @@ impl<S: Service> Session<S> {
         }
     }
 
-    /// Hands on the answers that are there. False when there is none.
+    /// Passes on the answers that have arrived. Returns false when there is none.
     fn take_answers(
         &mut self,
         in_flight: &mut InFlight,
@@ -114,33 +114,33 @@ impl<S: Service> Session<S> {
     ) -> Result<bool, CallError> {
         let mut any = false;
         loop {
-            while let Some((ticket, len)) = self.drive.reply_at_once(&mut self.inbox) {
+            while let Some((ticket, len)) = self.drive.try_reply_fast(&mut self.inbox) {
                 any = true;
                 match number_of(in_flight, ticket) {
                     Some(number) => each(number, self.open_inbox(ticket, len)),
-                    // Of a request that was submitted before.
-                    None => self.stash(Answer::in_inbox(ticket, len)),
+                    // An answer to a request that was submitted before.
+                    None => self.keep_reply(Answer::in_inbox(ticket, len)),
                 }
             }
             let Some(answer) = self.next_answer()? else { return Ok(any) };
             any = true;
             match number_of(in_flight, answer.reply.ticket) {
                 Some(number) => each(number, self.open(answer)),
-                None => self.stash(answer),
+                None => self.keep_reply(answer),
             }
         }
     }
 
-    /// What an answer says.
+    /// Decodes an answer.
     #[inline]
     pub(super) fn open(&mut self, answer: Answer) -> Result<S::Response, CallError> {
         let ticket = answer.reply.ticket;
         let decoded = self.check(&answer).and_then(|()| self.decode(answer));
-        self.book_answer(ticket, decoded.as_ref().err());
+        self.count_answer(ticket, decoded.as_ref().err());
         decoded
     }
 
-    /// Gives up a request because of what ended all of them.
+    /// Gives up a request because of the error that ended all of them.
     pub(super) fn give_up_for(&mut self, ticket: Ticket, error: &CallError) -> CallError {
         match error {
             CallError::PeerGone { .. } => {
@@ -166,10 +166,10 @@ impl<S: Service> Session<S> {
     }
 }
 
-/// The number of a request, which is in flight no more.
+/// Removes a request from those in flight and returns its index.
 #[inline]
 fn number_of(in_flight: &mut InFlight, ticket: Ticket) -> Option<usize> {
-    // Most are answered in the order in which they were sent.
+    // Most answers arrive in the order of the requests.
     if in_flight.front().is_some_and(|(first, _)| *first == ticket) {
         return in_flight.pop_front().map(|(_, number)| number);
     }

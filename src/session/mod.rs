@@ -1,18 +1,18 @@
+mod backpressure;
 mod batch;
-mod books;
 mod exchange;
 mod many;
+mod metrics;
 mod replies;
 mod snapshots;
-mod when_full;
 
+pub use backpressure::{Backpressure, Choice};
 #[cfg(feature = "tokio")]
 pub(crate) use batch::{ArrivedBatch, Packed};
 pub(crate) use batch::{decode_together, write_together};
 pub use replies::Replies;
 use snapshots::Asked;
 pub(crate) use snapshots::{Attached, Fetched};
-pub use when_full::{Choice, WhenFull};
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -23,7 +23,7 @@ use bellwire_core::call::{Reply, Ticket};
 use bellwire_core::counters::{CallCounters, Outcome};
 use bellwire_core::drive::Drive;
 use bellwire_core::wire::{CloseReason, Role, Status};
-use bellwire_core::{Deadline, Executed, Left, Unread, probes};
+use bellwire_core::{Deadline, Executed, Left, StallDetector, probes};
 
 use crate::board::Board;
 use crate::connect::Opened;
@@ -33,52 +33,52 @@ use crate::transport::snapshot::SnapshotMap;
 use crate::{CallError, Client, ClientConfig, Payload, Service, learned, payload};
 use batch::SentBatch;
 
-/// The longest reason of a failed handler that is kept, in bytes.
+/// The most bytes kept of a failed handler's reason.
 const MAX_REASON: usize = 4096;
 
 /// One session with a provider of `S`: calls, one at a time or many in flight.
 ///
-/// A session is for one thread at a time. It sends a request by copying it into a lane in shared memory and
-/// makes no system call for it, unless the provider sleeps and has to be rung. A request that does not fit the lane
-/// makes the lane grow; one that fits no lane, and a [`Payload`] in a memfd of its own, is passed instead of copied.
+/// One thread at a time uses a session. It copies a request into a lane in shared memory, without a system call
+/// unless the provider sleeps and has to be rung. A request that does not fit makes the lane grow; one that fits no
+/// lane, or a [`Payload`] built in a memfd, is passed instead of copied.
 ///
-/// After [`CallError::PeerGone`], [`CallError::Unread`] or [`CallError::PeerLied`] a session stays closed: open another one, or let a
-/// [`Client`](crate::Client) do so.
+/// After [`CallError::PeerGone`], [`CallError::Unread`] or [`CallError::PeerLied`], a session stays closed: open
+/// another one, or let a [`Client`](crate::Client) do so.
 #[derive(Debug)]
 pub struct Session<S: Service> {
     drive: Drive<Link>,
     board: Board,
     /// The request being encoded.
     outbox: Vec<u8>,
-    /// The batch being put together.
+    /// The batch being assembled.
     batch: Option<Box<BatchBuilder>>,
     /// Batches in flight, in the order sent.
     batches: VecDeque<SentBatch>,
-    /// The answers to a batch that came while the inbox was in use.
+    /// The answers to a batch that arrived while the inbox was in use.
     batch_inbox: Vec<u8>,
-    /// The answer that came last; larger than the answer when an earlier one was.
+    /// The last answer; longer than it when an earlier answer was longer.
     inbox: Vec<u8>,
-    /// The last answer may have taken the inbox away.
+    /// Whether the last answer may have taken the inbox.
     is_inbox_taken: bool,
-    /// Answers that came while another one was waited for.
-    stash: VecDeque<Answer>,
+    /// Answers that arrived while another one was waited for.
+    pending_replies: VecDeque<Answer>,
     provider_pid: Option<u32>,
     max_batch: usize,
     timeout: Duration,
-    when_full: WhenFull,
+    backpressure: Backpressure,
     attach_from: usize,
     stream_from: usize,
-    /// Requests of at most this many bytes go as one record, wherever there is room for it.
+    /// Requests of at most this many bytes are sent as one record whenever there is room.
     short: usize,
-    /// The epoch whose size was noted for later sessions.
+    /// The epoch whose size was recorded for later sessions.
     noted: u32,
     calls: CallCounters,
     /// The request for a snapshot.
     asked: Option<Asked>,
-    unread: Unread,
+    unread: StallDetector,
     unread_timeout: Option<Duration>,
-    /// What to say when it is dropped.
-    bye: CloseReason,
+    /// The reason to close with when the session is dropped.
+    close: CloseReason,
     service: PhantomData<fn(&S)>,
 }
 
@@ -90,7 +90,7 @@ struct Answer {
 }
 
 impl Answer {
-    /// One that is Ok, and whose bytes came through the lane.
+    /// Creates an answer that is Ok and whose bytes came through the lane.
     #[inline]
     fn in_inbox(ticket: Ticket, len: usize) -> Self {
         Self { reply: Reply::plain(ticket, len), body: Body::Inbox }
@@ -103,17 +103,17 @@ enum Body {
     /// In the inbox.
     Inbox,
     Own(Vec<u8>),
-    /// In a memfd of their own; of which generation, if it is a snapshot.
+    /// In a memfd of their own, with the generation if it is a snapshot.
     Mapped(u64, SnapshotMap),
     /// The memfd could not be mapped here.
     Lost(bellwire_core::resize::Shortage),
 }
 
-/// A request's bytes, ready to be sent.
+/// The bytes of a request, ready to be sent.
 #[derive(Clone, Copy)]
 pub(crate) enum Outgoing<'a> {
     Bytes(&'a [u8]),
-    /// Many requests; never in a memfd of its own.
+    /// Many requests; never attached.
     Batch(&'a [u8]),
     Sealed(&'a Payload),
 }
@@ -124,7 +124,7 @@ impl<S: Service> Session<S> {
         let mut drive = opened.drive;
         let attach_from = config.attach_from.unwrap_or(usize::MAX);
         let stream_from = config.stream_from.unwrap_or(usize::MAX);
-        drive.set_growth(config.when_full.growth());
+        drive.set_growth(config.backpressure.growth());
         drive.set_window(config.max_in_flight);
         Self {
             drive,
@@ -135,28 +135,28 @@ impl<S: Service> Session<S> {
             batch_inbox: Vec::new(),
             inbox: Vec::new(),
             is_inbox_taken: false,
-            stash: VecDeque::new(),
+            pending_replies: VecDeque::new(),
             provider_pid: opened.pid,
             max_batch: usize::try_from(opened.max_batch).unwrap_or(usize::MAX),
             timeout: config.timeout,
-            when_full: config.when_full,
+            backpressure: config.backpressure,
             attach_from,
             stream_from,
             short: stream_from.min(attach_from.saturating_sub(1)),
             noted: requests.epoch,
             calls: CallCounters::default(),
             asked: None,
-            unread: Unread::default(),
+            unread: StallDetector::default(),
             unread_timeout: config.unread_timeout,
-            bye: CloseReason::Normal,
+            close: CloseReason::Normal,
             service: PhantomData,
         }
     }
 
-    /// Calls and waits for the answer, at most for the time set when the session was opened.
+    /// Calls and waits for the answer, at most for the session's configured time.
     ///
     /// # Errors
-    /// [`CallError`]. The session stays usable unless the provider is gone or lied.
+    /// [`CallError`]. The session stays usable unless the provider is gone or violated the protocol.
     pub fn call(&mut self, request: &S::Request) -> Result<S::Response, CallError> {
         self.call_within(request, self.timeout)
     }
@@ -164,7 +164,7 @@ impl<S: Service> Session<S> {
     /// Calls and waits for the answer, at most for `timeout`.
     ///
     /// # Errors
-    /// As [`Session::call`].
+    /// Like [`Session::call`].
     pub fn call_within(
         &mut self,
         request: &S::Request,
@@ -179,13 +179,13 @@ impl<S: Service> Session<S> {
         request: &S::Request,
         until: &mut Deadline,
     ) -> Result<S::Response, CallError> {
-        let ticket = match self.send_at_once(request) {
+        let ticket = match self.try_send(request) {
             Some(ticket) => ticket,
             None => {
                 self.submit_encoded(request, |session, bytes| session.submit_waiting(bytes, until))?
             }
         };
-        match self.await_at_once(ticket, until)? {
+        match self.try_await(ticket, until)? {
             Some(len) => self.open_inbox(ticket, len),
             None => self.await_response(ticket, until),
         }
@@ -200,14 +200,14 @@ impl<S: Service> Session<S> {
         self.open(answer)
     }
 
-    /// Calls with the bytes of a request and lends the bytes of the answer: for who encodes in place. In a
-    /// steady state nothing is allocated.
+    /// Calls with the bytes of a request and lends the bytes of the answer: for callers that encode in place. In a
+    /// steady state, it allocates nothing.
     ///
     /// # Errors
-    /// As [`Session::call`].
+    /// Like [`Session::call`].
     pub fn call_bytes(&mut self, request: &[u8]) -> Result<&[u8], CallError> {
         let answer = self.exchange(Outgoing::Bytes(request), self.timeout)?;
-        self.book_answer(answer.reply.ticket, None);
+        self.count_answer(answer.reply.ticket, None);
         match answer.body {
             Body::Inbox => {}
             Body::Own(bytes) => self.inbox = bytes,
@@ -216,7 +216,7 @@ impl<S: Service> Session<S> {
                 self.inbox.extend_from_slice(&map);
                 return Ok(&self.inbox);
             }
-            // `exchange` has told so before.
+            // `exchange` has already returned this as an error.
             Body::Lost(shortage) => {
                 return Err(CallError::Short { shortage, executed: Executed::Maybe });
             }
@@ -224,13 +224,13 @@ impl<S: Service> Session<S> {
         Ok(self.inbox.get(..answer.reply.len).unwrap_or_default())
     }
 
-    /// Sends a request and returns at once; its answer comes by [`Session::try_reply`]. Any number up to the
-    /// lane's room may be in flight. With [`WhenFull::Wait`] it waits for room first.
+    /// Sends a request and returns immediately; [`Session::try_reply`] returns its answer. As many requests may be in
+    /// flight as the lane has room for. With [`Backpressure::Wait`], it waits for room first.
     ///
     /// # Errors
     /// [`CallError::WouldBlock`] when the lane is full: take replies first. The handler will not run.
     pub fn submit(&mut self, request: &S::Request) -> Result<Ticket, CallError> {
-        match self.send_at_once(request) {
+        match self.try_send(request) {
             Some(ticket) => Ok(ticket),
             None => self.submit_encoded(request, Self::submit_alone),
         }
@@ -246,30 +246,31 @@ impl<S: Service> Session<S> {
         sent.map_err(|error| self.unsent(error))
     }
 
-    /// Sends the bytes of a request as [`Session::submit`] does: for who encodes in place, or has the bytes anyway. They are not
-    /// looked at here: what the provider cannot read comes back as [`CallError::Declined`].
+    /// Sends the bytes of a request as [`Session::submit`] does: for callers that encode in place or already have the
+    /// bytes. They are not checked here: the provider answers invalid ones with [`CallError::Declined`].
     ///
     /// # Errors
-    /// As [`Session::submit`].
+    /// Like [`Session::submit`].
     pub fn submit_bytes(&mut self, request: &[u8]) -> Result<Ticket, CallError> {
         let sent = self.submit_alone(Outgoing::Bytes(request));
         sent.map_err(|error| self.unsent(error))
     }
 
-    /// The next answer, in whatever order the provider sent them, and the request that it is for; `None` when
+    /// Returns the next answer and its request's ticket, in the order in which the provider sent them; `None` when
     /// none has arrived. Never waits.
     ///
     /// # Errors
-    /// [`CallError`] of the session; an error of one call stands inside.
+    /// [`CallError`] of the session; an error of one call is in the returned value.
     #[allow(clippy::type_complexity, reason = "which call, and how it went")]
     pub fn try_reply(
         &mut self,
     ) -> Result<Option<(Ticket, Result<S::Response, CallError>)>, CallError> {
-        if self.stash.is_empty()
+        if self.pending_replies.is_empty()
             && self.batches.is_empty()
-            && let Some((ticket, len)) = self.drive.reply_at_once(&mut self.inbox)
+            && let Some((ticket, len)) = self.drive.try_reply_fast(&mut self.inbox)
         {
-            // As `open_inbox`, whose result would be moved once more, in other pieces than it was written in.
+            // Inlined `open_inbox`: its result would be moved once more, in pieces other than those it was written
+            // in.
             return Ok(Some(match self.decode_inbox(len) {
                 Ok(response) => {
                     self.ended(ticket, Outcome::Answered);
@@ -290,17 +291,17 @@ impl<S: Service> Session<S> {
         Ok(Some((ticket, self.open(answer))))
     }
 
-    /// The next answer to a batch, or to a request that was sent alone.
+    /// Returns the next answer to a batch, or to a single request.
     fn next_of(&mut self, batch: bool) -> Result<Option<Answer>, CallError> {
         let fits = |answer: &Answer| self.is_batch(answer.reply.ticket) == batch;
-        if let Some(at) = self.stash.iter().position(fits) {
-            return Ok(self.stash.remove(at));
+        if let Some(at) = self.pending_replies.iter().position(fits) {
+            return Ok(self.pending_replies.remove(at));
         }
         while let Some(answer) = self.next_answer()? {
             if self.is_batch(answer.reply.ticket) == batch {
                 return Ok(Some(answer));
             }
-            self.stash(answer);
+            self.keep_reply(answer);
         }
         Ok(None)
     }
@@ -309,7 +310,7 @@ impl<S: Service> Session<S> {
         self.batches.binary_search_by_key(&ticket, |batch| batch.ticket).is_ok()
     }
 
-    /// No answer is there: because the session is over?
+    /// Returns `None`, or the error of a session that is over.
     fn nothing<T>(&self) -> Result<Option<T>, CallError> {
         if !self.link().is_here() {
             return Err(CallError::Forked);
@@ -320,11 +321,10 @@ impl<S: Service> Session<S> {
         }
     }
 
-    /// The next answer, as [`Session::try_reply`] has it, once there is one: waits for it, at most for `timeout`.
+    /// Waits until [`Session::try_reply`] has an answer and returns it; waits at most for `timeout`.
     ///
     /// # Errors
-    /// [`CallError::Deadline`] when none has come; what was sent stays in flight. Else as
-    /// [`Session::try_reply`].
+    /// [`CallError::Deadline`] when none has arrived; requests stay in flight. Otherwise like [`Session::try_reply`].
     #[allow(clippy::type_complexity, reason = "which call, and how it went")]
     pub fn wait_reply(
         &mut self,
@@ -339,20 +339,19 @@ impl<S: Service> Session<S> {
         }
     }
 
-    /// Makes both lanes as small as they ever get and gives buffers back, when large messages are over for a
-    /// while: waits until the provider has done its part, at most for the time set when the session was opened.
-    /// Requests in flight stay so.
+    /// Shrinks both lanes to their minimum and frees buffers after a period of large messages. Waits until the
+    /// provider has done its part, at most for the session's configured time. Requests in flight are unaffected.
     ///
-    /// A lane that is much too large shrinks by itself too, after
-    /// [`ClientConfig::shrink_after`](crate::ClientConfig::shrink_after), but only when the session is used.
+    /// An oversized lane also shrinks by itself after
+    /// [`ClientConfig::shrink_after`](crate::ClientConfig::shrink_after), but only while the session is used.
     ///
     /// # Errors
-    /// [`CallError`]; the session is usable unless the provider is gone or lied.
+    /// [`CallError`]; the session is usable unless the provider is gone or violated the protocol.
     pub fn trim(&mut self) -> Result<(), CallError> {
         let mut until = Deadline::within(self.timeout);
         self.waiting_for_room(&mut until, |session| session.drive.trim())?;
         while !self.drive.is_trimmed() {
-            if !self.stash_next()? && !self.drive.is_trimmed() {
+            if !self.keep_next_reply()? && !self.drive.is_trimmed() {
                 self.wait_by(|drive| drive.wait_for_data(&mut until))?;
             }
         }
@@ -367,8 +366,8 @@ impl<S: Service> Session<S> {
         Ok(())
     }
 
-    /// Asks for [`Session::as_fd`] to become readable at the next answer. Call it before each sleep in an
-    /// event loop; true means that an answer is there already: do not sleep.
+    /// Makes [`Session::as_fd`] readable at the next answer. Call it before each sleep in an event loop. Returns true
+    /// if an answer has already arrived: do not sleep then.
     ///
     /// # Errors
     /// [`CallError::PeerLied`].
@@ -376,8 +375,8 @@ impl<S: Service> Session<S> {
         self.arm_with(false)
     }
 
-    /// The same, and to become readable when there is room for the request that met a full lane last, with
-    /// [`CallError::WouldBlock`]. Only after that.
+    /// Like [`Session::arm`], but [`Session::as_fd`] also becomes readable when there is room for the request that
+    /// last failed with [`CallError::WouldBlock`]. Call it only after that error.
     ///
     /// # Errors
     /// [`CallError::PeerLied`].
@@ -388,23 +387,23 @@ impl<S: Service> Session<S> {
     fn arm_with(&mut self, room: bool) -> Result<bool, CallError> {
         self.drive.port_mut().acknowledge();
         self.check_link()?;
-        Ok(!self.stash.is_empty() || self.drive.arm(room)?)
+        Ok(!self.pending_replies.is_empty() || self.drive.arm(room)?)
     }
 
-    /// The descriptor for an event loop: readable when an answer has come, or the provider is gone. `None`
+    /// Returns the descriptor for an event loop: readable when an answer has arrived or the provider is gone. `None`
     /// unless the session was opened with [`Doorbell::Eventfd`](crate::Doorbell::Eventfd) or
     /// [`Doorbell::Socket`](crate::Doorbell::Socket).
     ///
-    /// On Windows the handle of an event, which a wait resets; there always is one.
+    /// On Windows, it is the handle of an auto-reset event and is always present.
     pub fn as_fd(&self) -> Option<Borrowed<'_>> {
         self.drive.port().pollable().ok().flatten()
     }
 
-    /// Forgets a request: its answer, should it come, is dropped, and the provider is told that it need not
-    /// run it any more. False when it was not in flight.
+    /// Abandons a request: its answer is dropped if it arrives, and the provider is notified that it need not run it.
+    /// Returns false when the request was not in flight.
     pub fn abandon(&mut self, ticket: Ticket) -> bool {
-        let stashed = self.stash.iter().position(|answer| answer.reply.ticket == ticket);
-        let outcome = if stashed.and_then(|at| self.stash.remove(at)).is_some() {
+        let kept = self.pending_replies.iter().position(|answer| answer.reply.ticket == ticket);
+        let outcome = if kept.and_then(|at| self.pending_replies.remove(at)).is_some() {
             Outcome::Unused
         } else if self.drive.abandon(ticket) {
             Outcome::Failed
@@ -416,31 +415,31 @@ impl<S: Service> Session<S> {
         true
     }
 
-    /// Ends, from another thread, the call that waits now, or else the next one to wait.
+    /// Returns a handle that cancels the current wait, or else the next one, from another thread.
     ///
     /// # Errors
-    /// The session is rung by a descriptor and no other can be had (`EMFILE`).
+    /// `EMFILE` when the session's doorbell is a descriptor and no other can be opened.
     pub fn canceller(&self) -> std::io::Result<Canceller> {
         Ok(self.drive.port().canceller()?)
     }
 
-    /// Whether the provider still is there: `false` once it died or closed the session. One system call.
+    /// Returns whether the provider is still there: `false` once it died or closed the session. One system call.
     pub fn is_alive(&self) -> bool {
         self.drive.ended().is_none() && !self.drive.port().peer_gone()
     }
 
-    /// The longest request that both ends' limits allow, in bytes.
+    /// Returns the longest request that both ends' limits allow, in bytes.
     pub fn max_request(&self) -> u64 {
         self.drive.max_message()
     }
 
-    /// The most items that the provider takes in one batch: a longer list goes in chunks of so many. Never 0, so that
-    /// `requests.chunks(session.max_batch())` does.
+    /// Returns the most items that the provider accepts in one batch: send a longer list in chunks of this size.
+    /// Never 0, so `requests.chunks(session.max_batch())` is safe.
     pub fn max_batch(&self) -> usize {
         self.max_batch.max(1)
     }
 
-    /// The provider's process, as the kernel tells.
+    /// Returns the provider's process id as reported by the kernel.
     pub fn provider_pid(&self) -> Option<u32> {
         self.provider_pid
     }
@@ -453,7 +452,7 @@ impl<S: Service> Session<S> {
         self.drive.port()
     }
 
-    /// Gives up a request because of what ended all of them, and says what became of it.
+    /// Gives up a request because of the error that ended all of them, and returns its own error.
     #[cfg(feature = "tokio")]
     pub(crate) fn fail(&mut self, ticket: Ticket, error: &CallError) -> CallError {
         let error = self.give_up_for(ticket, error);
@@ -462,20 +461,20 @@ impl<S: Service> Session<S> {
         error
     }
 
-    /// Whether the provider has taken nothing for longer than configured, as far as it was asked: ask when a call
-    /// took too long.
+    /// Returns whether the provider has taken nothing for longer than configured, counting from the first check: call
+    /// it when a call took too long.
     pub(crate) fn is_left_unread(&mut self) -> bool {
         let Some(limit) = self.unread_timeout else { return false };
-        // Who lies is told so at the next call.
-        matches!(self.drive.look_unread(&mut self.unread, limit), Ok(Left::TooLong))
+        // A protocol violation is reported by the next call.
+        matches!(self.drive.check_stalled(&mut self.unread, limit), Ok(Left::TooLong))
     }
 
-    /// Says why it is dropped, which it is next.
+    /// Sets the reason with which the session closes when it is dropped next.
     pub(crate) fn leave(&mut self, reason: CloseReason) {
-        self.bye = reason;
+        self.close = reason;
     }
 
-    /// Remembers how large the lane has become, for sessions that this process opens later.
+    /// Records the lane's size for sessions that this process opens later.
     #[cold]
     fn note_size(&mut self) {
         let epoch = self.drive.lane_epoch();
@@ -485,13 +484,13 @@ impl<S: Service> Session<S> {
 }
 
 impl<S: Service> Drop for Session<S> {
-    /// Says bye: the provider sees the end of the session at once, whatever it waits for.
+    /// Closes the session: the provider sees it immediately, whatever it waits for.
     fn drop(&mut self) {
         let is_open = self.drive.ended().is_none();
         if is_open {
-            self.drive.close(self.bye);
+            self.drive.close(self.close);
         }
-        let reason = if is_open { self.bye as u64 } else { 0 };
+        let reason = if is_open { self.close as u64 } else { 0 };
         probes::session_closed(self.drive.trace().session(), reason);
     }
 }
@@ -501,7 +500,7 @@ fn check(status: Status, bytes: Option<&[u8]>) -> Result<(), CallError> {
     if status == Status::Ok { Ok(()) } else { Err(failed(status, bytes)) }
 }
 
-/// What a status other than Ok means to a caller.
+/// Maps a status other than Ok to an error.
 #[cold]
 fn failed(status: Status, bytes: Option<&[u8]>) -> CallError {
     if status != Status::Failed {
@@ -509,7 +508,7 @@ fn failed(status: Status, bytes: Option<&[u8]>) -> CallError {
     }
     let bytes = bytes.unwrap_or_default();
     let bytes = bytes.get(..MAX_REASON).unwrap_or(bytes);
-    // It is shown to people: no control characters of another process on their terminals.
+    // It is shown to people: replace another process's control characters, which a terminal would interpret.
     let reason = String::from_utf8_lossy(bytes).replace(char::is_control, " ");
     CallError::Handler { reason: reason.into() }
 }

@@ -13,10 +13,10 @@ use crate::{CallError, Malformed, Message, Service};
 
 /// The answers to a batch: one for each request, in their order.
 ///
-/// They are decoded one by one, from where they arrived. An item's error is boxed, so that what a loop over many small
-/// answers hands on for each of them fits registers.
+/// They are decoded one by one where they arrived. An item's error is boxed, so that a loop over many small answers
+/// returns each in registers.
 pub struct Replies<'a, S: Service> {
-    /// The answers still to come, if all have `stride` bytes and are Ok, and every request was sent.
+    /// The remaining answers, if all are Ok and have `stride` bytes, and every request was sent.
     even: &'a [u8],
     /// Above 0.
     stride: usize,
@@ -25,7 +25,7 @@ pub struct Replies<'a, S: Service> {
     service: PhantomData<fn(&S)>,
 }
 
-/// A request that fits no message together with those before it.
+/// A request that did not fit the message after those before it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LeftOut {
     pub(super) at: usize,
@@ -33,13 +33,13 @@ pub(super) struct LeftOut {
     pub(super) limit: u64,
 }
 
-/// The answers still to come to any other batch.
+/// The remaining answers to any other batch.
 #[derive(Clone)]
 struct Uneven<'a> {
     items: Items<'a>,
-    /// How many answers were given.
+    /// How many answers were returned.
     given: usize,
-    /// How many of them to requests that were left out.
+    /// How many of those were for requests that were left out.
     unsent: usize,
 }
 
@@ -47,7 +47,7 @@ struct Uneven<'a> {
 type Next<S> = Option<Result<<S as Service>::Response, Box<CallError>>>;
 
 impl<'a, S: Service> Replies<'a, S> {
-    /// The answers in `view` to a batch of which some requests were left out.
+    /// Creates the answers in `view` to a batch of which some requests were left out.
     pub(super) fn new(view: &BatchView<'a>, left_out: Vec<LeftOut>) -> Self {
         let even = view.even().filter(|_| left_out.is_empty());
         let items = if even.is_some() { Items::default() } else { view.iter() };
@@ -56,11 +56,11 @@ impl<'a, S: Service> Replies<'a, S> {
         Self { even, stride, uneven, left_out, service: PhantomData }
     }
 
-    /// Appends the answers still to come to `values`. Cheaper than one by one where all
-    /// [have the same length](Message::LEN).
+    /// Appends the remaining answers to `values`. Cheaper than one by one if all [have the same
+    /// length](Message::LEN).
     ///
     /// # Errors
-    /// The first item's that failed: the answers before it were appended, and those after it are still to come.
+    /// The error of the first failed item: the answers before it were appended, and those after it remain.
     pub fn append_to(&mut self, values: &mut Vec<S::Response>) -> Result<(), Box<CallError>> {
         if decode_together(self.even, self.stride, values) {
             self.even = &[];
@@ -75,7 +75,7 @@ impl<'a, S: Service> Replies<'a, S> {
 impl<S: Service> Iterator for Replies<'_, S> {
     type Item = Result<S::Response, Box<CallError>>;
 
-    /// A loop keeps `self` in registers as long as nobody is given a reference to it: what is rare takes a copy.
+    /// A loop keeps `self` in registers as long as no reference to it escapes, so the rare case works on a copy.
     #[inline]
     fn next(&mut self) -> Next<S> {
         if let Some((bytes, rest)) = self.even.split_at_checked(self.stride) {
@@ -95,7 +95,7 @@ impl<S: Service> Iterator for Replies<'_, S> {
 }
 
 impl Uneven<'_> {
-    /// The next answer, and those after it.
+    /// Returns the next answer and the remaining ones.
     #[inline(never)]
     fn next<S: Service>(mut self, left_out: &[LeftOut]) -> (Next<S>, Self) {
         let next_left_out = left_out.get(self.unsent).filter(|left_out| left_out.at == self.given);

@@ -1,4 +1,4 @@
-//! Fetching snapshots, and asking for the next one before it is there.
+//! Fetches and prefetches snapshots.
 
 use bellwire_core::call::Ticket;
 use bellwire_core::wire::Status;
@@ -15,33 +15,34 @@ pub(crate) struct Attached {
     pub(crate) map: SnapshotMap,
 }
 
-/// A request for a snapshot that has no answer yet.
+/// A request for a snapshot without an answer yet.
 #[derive(Debug)]
 pub(super) struct Asked {
     ticket: Ticket,
-    /// It was for the next one, before that was there.
-    is_ahead: bool,
-    /// Since when its answer is waited for; `None` while nobody has come for it, and nobody was rung.
+    /// Whether it was a prefetch of the next generation.
+    is_prefetch: bool,
+    /// Since when a caller waits for the answer; `None` while none does, and the provider was not rung.
     since: Option<Instant>,
 }
 
-/// What became of a request for a snapshot.
+/// The outcome of a request for a snapshot.
 #[derive(Debug)]
 pub(crate) enum Fetched {
     /// The provider has not answered yet: the request stays in flight.
     Awaited,
-    /// There is none yet.
+    /// Nothing is published yet.
     Nothing,
     Attached(Attached),
 }
 
 impl<S: Service> Session<S> {
-    /// Takes the answer to what was asked for, and asks for the newest snapshot if nothing was. Never waits.
+    /// Takes the answer to the request in flight; if there is none, requests the newest snapshot. Never waits.
     ///
-    /// What was [asked for ahead](Session::ask_ahead) lies here already, as a rule: then nobody is asked or woken.
+    /// A [prefetched](Session::prefetch) snapshot has usually arrived already: then this sends no request and wakes
+    /// nobody.
     pub(crate) fn try_fetch(&mut self, max: usize) -> Result<Fetched, CallError> {
         loop {
-            let (ticket, is_ahead) = match self.ask() {
+            let (ticket, is_prefetch) = match self.ask() {
                 Err(CallError::WouldBlock) => return Ok(Fetched::Awaited),
                 asked => asked?,
             };
@@ -55,65 +56,65 @@ impl<S: Service> Session<S> {
             self.asked = None;
             let answer = match self.checked(answer) {
                 Err(CallError::Declined { status: Status::NotYet }) => return Ok(Fetched::Nothing),
-                // It could not be passed when it came.
-                Err(CallError::Declined { status: Status::Busy }) if is_ahead => continue,
+                // The snapshot could not be passed when it was published.
+                Err(CallError::Declined { status: Status::Busy }) if is_prefetch => continue,
                 answer => answer?,
             };
             return self.attached(answer, max).map(Fetched::Attached);
         }
     }
 
-    /// The request that is in flight, or a new one for the newest snapshot; whether it was sent ahead.
+    /// Returns the request in flight, or a new one for the newest snapshot, and whether it was a prefetch.
     fn ask(&mut self) -> Result<(Ticket, bool), CallError> {
         let now = self.drive.port().now();
         if let Some(asked) = &mut self.asked {
-            let (ticket, is_ahead) = (asked.ticket, asked.is_ahead);
+            let (ticket, is_prefetch) = (asked.ticket, asked.is_prefetch);
             if asked.since.is_none() {
                 asked.since = Some(now);
                 self.sent(ticket);
                 if !self.drive.has_news() {
-                    // The provider may be asleep, and not know yet what was asked for.
+                    // The provider may be asleep and not have seen the prefetch request yet.
                     self.drive.commit();
                 }
             }
-            return Ok((ticket, is_ahead));
+            return Ok((ticket, is_prefetch));
         }
         let sent = self.submit_now(Outgoing::Bytes(&[])).map_err(CallError::from);
         let ticket = sent.map_err(|error| self.unsent(error))?;
-        self.asked = Some(Asked { ticket, is_ahead: false, since: Some(now) });
+        self.asked = Some(Asked { ticket, is_prefetch: false, since: Some(now) });
         Ok((ticket, false))
     }
 
-    /// Asks for the first snapshot after `generation` and wakes nobody for it, unless one is asked for already.
-    pub(crate) fn ask_ahead(&mut self, generation: u64) {
+    /// Requests the first snapshot after `generation` without waking the provider, unless a request is in flight.
+    pub(crate) fn prefetch(&mut self, generation: u64) {
         if self.asked.is_none() {
-            let ticket = self.drive.submit_unhurried(&generation.to_le_bytes());
-            self.asked = ticket.map(|ticket| Asked { ticket, is_ahead: true, since: None });
+            let ticket = self.drive.submit_no_wake(&generation.to_le_bytes());
+            self.asked = ticket.map(|ticket| Asked { ticket, is_prefetch: true, since: None });
         }
     }
 
-    /// Whether what was asked for ahead may lie here.
-    pub(crate) fn has_ahead(&self) -> bool {
+    /// Returns whether a prefetched snapshot may have arrived.
+    pub(crate) fn has_prefetched(&self) -> bool {
         self.asked.is_some() && self.drive.has_news()
     }
 
-    /// Whether a request was sent ahead, which is not booked before somebody comes for it.
-    pub(super) fn is_asked_ahead(&self) -> bool {
+    /// Returns whether a prefetch is in flight, which is not counted until a caller asks for it.
+    pub(super) fn is_prefetching(&self) -> bool {
         self.asked.as_ref().is_some_and(|asked| asked.since.is_none())
     }
 
-    /// Since when a snapshot is waited for.
+    /// Returns since when a caller waits for a snapshot.
     pub(crate) fn asked_since(&self) -> Option<Instant> {
         self.asked.as_ref()?.since
     }
 
-    /// Waits for the provider, at most until `until`.
+    /// Waits for the provider, until `until` at most.
     pub(crate) fn wait_answer(&mut self, until: Option<Instant>) -> Result<(), CallError> {
         let mut until = until.map_or(Deadline::NEVER, Deadline::at);
         self.wait_by(|drive| drive.wait_for_data(&mut until))
     }
 
-    /// The memory of an answer, which is booked.
+    /// Returns the memory of an answer, which is already counted.
     fn attached(&mut self, answer: Answer, max: usize) -> Result<Attached, CallError> {
         let malformed = |why| CallError::Malformed(Malformed { at: 0, len: answer.reply.len, why });
         let attached = match answer.body {
@@ -124,7 +125,7 @@ impl<S: Service> Session<S> {
             }
             Body::Inbox | Body::Own(_) => Err(malformed("not an attachment")),
         };
-        self.book_answer(answer.reply.ticket, attached.as_ref().err());
+        self.count_answer(answer.reply.ticket, attached.as_ref().err());
         attached
     }
 }

@@ -19,7 +19,7 @@ static ALLOCATOR: Counting = Counting(AtomicU64::new(0));
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         self.0.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller keeps the promises that this asks for.
+        // SAFETY: the caller upholds the contract of this function.
         unsafe { System.alloc(layout) }
     }
 

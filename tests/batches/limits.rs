@@ -2,12 +2,12 @@
 
 use bellwire::{CallError, ErrorKind, Executed, ServerBuilder, ServerConfig};
 
-use super::{Doubler, Stage, double, in_short};
+use super::{Doubler, Setup, double, in_short};
 use crate::support::house::patient;
 
 const MOST: u32 = 4;
 
-fn stages() -> impl Iterator<Item = Stage> {
+fn setups() -> impl Iterator<Item = Setup> {
     let styles: [fn(&mut ServerBuilder); 2] = [
         |builder| {
             builder.serve::<Doubler>(|_, number| double(number)).unwrap();
@@ -24,14 +24,14 @@ fn stages() -> impl Iterator<Item = Stage> {
     let all = styles.into_iter().flat_map(|style| [(style, 0), (style, 1)]);
     all.map(|(style, workers)| {
         let config = ServerConfig { workers, max_batch: MOST, ..ServerConfig::default() };
-        Stage::with(config, patient(), style)
+        Setup::with(config, patient(), style)
     })
 }
 
 #[test]
 fn a_batch_above_the_providers_limit_is_not_sent_and_the_error_says_the_limit() {
-    for mut stage in stages() {
-        let session = stage.session();
+    for mut setup in setups() {
+        let session = setup.session();
         assert_eq!(session.max_batch(), MOST as usize);
         let numbers: Vec<u64> = (0..11).collect();
         let limit = u64::from(MOST);
@@ -44,7 +44,7 @@ fn a_batch_above_the_providers_limit_is_not_sent_and_the_error_says_the_limit() 
             assert!(matches!(error, CallError::TooManyItems { items, limit: told }
                 if (items, told) == (wanted, limit)));
         }
-        // One that does not say beforehand how many there are.
+        // An iterator that does not know its length beforehand.
         let error = session.submit_batch(numbers.iter().filter(|_| true)).unwrap_err();
         assert!(matches!(error, CallError::TooManyItems { items: 11, .. }), "{error}");
         assert_eq!((session.stats().made, session.stats().unsent), (0, 3));
@@ -54,6 +54,6 @@ fn a_batch_above_the_providers_limit_is_not_sent_and_the_error_says_the_limit() 
         }
         assert_eq!(answers, (0..11).map(|number| Ok(2 * number)).collect::<Vec<_>>());
         assert_eq!(session.stats().made, 3);
-        stage.close();
+        setup.close();
     }
 }

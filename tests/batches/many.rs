@@ -4,21 +4,21 @@ use std::time::Duration;
 
 use bellwire::{CallError, ClientConfig, Executed, Geometry, ServerConfig, Status};
 
-use super::{Doubler, Stage, declined, double, failed, in_short};
+use super::{Doubler, Setup, declined, double, failed, in_short};
 use crate::support::house::{House, patient};
 use crate::support::services::Hold;
 
 #[test]
 fn many_calls_get_each_its_own_answer() {
     for workers in [0, 2] {
-        let mut stage = Stage::by_item(ServerConfig { workers, ..ServerConfig::default() });
+        let mut setup = Setup::by_item(ServerConfig { workers, ..ServerConfig::default() });
         let requests: Vec<u64> = (0..50_000).map(|nth| nth * 7 % 101).collect();
         let mut answers: Vec<Option<Result<usize, String>>> = vec![None; requests.len()];
         let each = |nth: usize, answer| {
             let answer = in_short([answer]).remove(0);
             assert!(answers[nth].replace(answer).is_none(), "{nth} was answered twice");
         };
-        stage.session().call_many(&requests, each).unwrap();
+        setup.session().call_many(&requests, each).unwrap();
         for (request, answer) in requests.iter().zip(answers) {
             let wanted = match double(*request) {
                 Ok(bytes) => Ok(bytes.len()),
@@ -26,18 +26,18 @@ fn many_calls_get_each_its_own_answer() {
             };
             assert_eq!(answer, Some(wanted));
         }
-        let stats = stage.session().stats();
+        let stats = setup.session().stats();
         assert_eq!((stats.made, stats.in_flight), (50_000, 0));
         assert_eq!(stats.answered + stats.failed, 50_000);
-        stage.close();
+        setup.close();
     }
 }
 
 #[test]
 fn no_calls_at_all_are_over_at_once() {
-    let mut stage = Stage::by_item(ServerConfig::default());
-    stage.session().call_many(&[], |_, _| panic!("nothing was asked")).unwrap();
-    stage.close();
+    let mut setup = Setup::by_item(ServerConfig::default());
+    setup.session().call_many(&[], |_, _| panic!("nothing was asked")).unwrap();
+    setup.close();
 }
 
 #[test]
@@ -45,20 +45,20 @@ fn a_lane_that_holds_few_requests_holds_nobody_up() {
     let lane = Geometry::new(4096).unwrap();
     let client = ClientConfig { lane, ..patient() };
     let config = ServerConfig { lane, max_in_flight: 3, ..ServerConfig::default() };
-    let mut stage = Stage::with(config, client, |builder| {
+    let mut setup = Setup::with(config, client, |builder| {
         builder.serve::<Doubler>(|_, number| double(number)).unwrap();
     });
     let requests = [99_u64; 10_000];
     let mut answered = 0;
-    stage.session().call_many(&requests, |_, answer| answered += answer.unwrap().len()).unwrap();
+    setup.session().call_many(&requests, |_, answer| answered += answer.unwrap().len()).unwrap();
     assert_eq!(answered, 198 * requests.len());
-    stage.close();
+    setup.close();
 }
 
 #[test]
 fn an_answer_to_an_earlier_request_stays_for_who_asked() {
-    let mut stage = Stage::by_item(ServerConfig::default());
-    let session = stage.session();
+    let mut setup = Setup::by_item(ServerConfig::default());
+    let session = setup.session();
     let before = session.submit(&50).unwrap();
     let mut lens = Vec::new();
     session.call_many(&[1, 2], |_, answer| lens.push(answer.unwrap().len())).unwrap();
@@ -66,7 +66,7 @@ fn an_answer_to_an_earlier_request_stays_for_who_asked() {
     session.wait().unwrap();
     let (ticket, answer) = session.try_reply().unwrap().unwrap();
     assert_eq!((ticket, answer.unwrap().len()), (before, 100));
-    stage.close();
+    setup.close();
 }
 
 #[test]
@@ -97,8 +97,8 @@ fn when_all_of_it_is_cancelled_each_call_in_flight_is_told() {
 
 #[test]
 fn when_the_provider_has_stopped_each_call_says_that_it_has_not_run() {
-    let stage = Stage::by_item(ServerConfig::default());
-    let mut client = stage.stop_server();
+    let setup = Setup::by_item(ServerConfig::default());
+    let mut client = setup.stop_server();
     let session = client.session().unwrap();
     let mut told = 0;
     let each = |_, answer| {
@@ -112,12 +112,12 @@ fn when_the_provider_has_stopped_each_call_says_that_it_has_not_run() {
 
 #[test]
 fn each_call_that_a_handler_fails_fails_alone() {
-    let mut stage = Stage::by_item(ServerConfig::default());
+    let mut setup = Setup::by_item(ServerConfig::default());
     let mut answers = vec![Ok(0); 3];
     let each = |nth: usize, answer| answers[nth] = in_short([answer]).remove(0);
-    stage.session().call_many(&[1, 100, 200], each).unwrap();
+    setup.session().call_many(&[1, 100, 200], each).unwrap();
     assert_eq!(answers, [Ok(2), failed(100), declined(Status::Panicked)]);
-    stage.close();
+    setup.close();
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn no_more_requests_are_in_flight_than_the_client_is_configured_for() {
     assert!(matches!(error, CallError::WouldBlock), "{error}");
     assert_eq!((session.stats().made, session.stats().in_flight), (3, 3));
     house.release();
-    // Whoever may wait does so, for the oldest answer.
+    // A call that may wait does so, for the oldest answer.
     assert_eq!(session.call(&4).unwrap(), 4);
     for at in 0..3 {
         assert_eq!(session.wait_reply(Duration::from_secs(60)).unwrap().1.unwrap(), at);

@@ -29,13 +29,13 @@ pub(crate) fn double(number: u64) -> Result<Vec<u8>, HandlerError> {
 }
 
 /// A server of [`Doubler`] in this process, and a client of it.
-pub(crate) struct Stage {
+pub(crate) struct Setup {
     server: Server,
     client: Client<Doubler>,
     _dir: Dir,
 }
 
-impl Stage {
+impl Setup {
     /// Items are handled one by one.
     pub(crate) fn by_item(config: ServerConfig) -> Self {
         Self::with(config, patient(), |builder| {
@@ -73,7 +73,7 @@ impl Stage {
         self.client.session().unwrap()
     }
 
-    /// Ends both; the server's books are right.
+    /// Ends both; the server's counters reconcile.
     pub(crate) fn close(self) {
         drop(self.client);
         crate::support::house::reconcile(&self.server.stop());

@@ -1,4 +1,4 @@
-//! Batches: what each side sees of them.
+//! Batches: what each side observes.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use bellwire::{
     ServerBuilder, ServerConfig, Service, Session, Status,
 };
 
-use super::{Doubler, Stage, declined, double, failed, in_short};
+use super::{Doubler, Setup, declined, double, failed, in_short};
 use crate::support::guard::PATIENCE;
 use crate::support::house::{Dir, patient};
 
@@ -34,20 +34,20 @@ fn each_item_of_a_batch_gets_the_answer_that_it_would_get_alone() {
     let requests = [0, 3, 150, 99, 250, 1];
     let wanted = [Ok(0), Ok(6), failed(150), Ok(198), declined(Status::Panicked), Ok(2)];
     for workers in [0, 2] {
-        let mut stage = Stage::by_item(ServerConfig { workers, ..ServerConfig::default() });
-        let replies = stage.session().call_batch(&requests).unwrap();
+        let mut setup = Setup::by_item(ServerConfig { workers, ..ServerConfig::default() });
+        let replies = setup.session().call_batch(&requests).unwrap();
         assert_eq!(replies.len(), requests.len());
         assert_eq!(in_short(replies), wanted);
         for (request, wanted) in requests.iter().zip(&wanted) {
-            assert_eq!(in_short([stage.session().call(request)]).remove(0), *wanted);
+            assert_eq!(in_short([setup.session().call(request)]).remove(0), *wanted);
         }
-        stage.close();
+        setup.close();
     }
 }
 
 #[test]
 fn a_handler_of_batches_sees_them_whole_and_single_requests_as_batches_of_one() {
-    let mut stage = Stage::by_batch(|batch, answers| {
+    let mut setup = Setup::by_batch(|batch, answers| {
         assert_eq!(answers.due(), batch.len());
         let sum = batch.iter().sum::<u64>();
         for _ in batch {
@@ -55,32 +55,32 @@ fn a_handler_of_batches_sees_them_whole_and_single_requests_as_batches_of_one() 
         }
         answers.push(&vec![9; 999]);
     });
-    let replies = stage.session().call_batch(&[1, 2, 3]).unwrap();
+    let replies = setup.session().call_batch(&[1, 2, 3]).unwrap();
     assert_eq!(in_short(replies), [Ok(6), Ok(6), Ok(6)]);
-    assert_eq!(stage.session().call(&4).unwrap().len(), 4);
-    assert_eq!(stage.session().call_batch(&[]).unwrap().len(), 0);
-    stage.close();
+    assert_eq!(setup.session().call(&4).unwrap().len(), 4);
+    assert_eq!(setup.session().call_batch(&[]).unwrap().len(), 0);
+    setup.close();
 }
 
 #[test]
 fn an_item_that_a_batch_handler_fails_or_leaves_out_fails_alone() {
-    let mut stage = Stage::by_batch(|batch, answers| {
+    let mut setup = Setup::by_batch(|batch, answers| {
         whole(batch.get(..3).unwrap_or(batch), answers);
     });
-    let replies = in_short(stage.session().call_batch(&[5, 105, 6, 7]).unwrap());
+    let replies = in_short(setup.session().call_batch(&[5, 105, 6, 7]).unwrap());
     let left_out = Err("the handler gave no answer to this item".to_owned());
     assert_eq!(replies, [Ok(10), failed(105), Ok(12), left_out]);
-    assert_eq!(in_short([stage.session().call(&120)]), [failed(120)]);
-    stage.close();
+    assert_eq!(in_short([setup.session().call(&120)]), [failed(120)]);
+    setup.close();
 }
 
 #[test]
 fn a_batch_handler_that_panics_fails_the_batch_and_nothing_else() {
-    let mut stage = Stage::by_batch(whole);
-    let failed = stage.session().call_batch(&[1, 200, 2]).unwrap_err();
+    let mut setup = Setup::by_batch(whole);
+    let failed = setup.session().call_batch(&[1, 200, 2]).unwrap_err();
     assert!(matches!(failed, CallError::Declined { status: Status::Panicked }), "{failed}");
-    assert_eq!(in_short(stage.session().call_batch(&[1, 2]).unwrap()), [Ok(2), Ok(4)]);
-    stage.close();
+    assert_eq!(in_short(setup.session().call_batch(&[1, 2]).unwrap()), [Ok(2), Ok(4)]);
+    setup.close();
 }
 
 #[test]
@@ -89,12 +89,12 @@ fn an_item_that_cannot_be_decoded_fails_alone_and_reaches_no_handler() {
     let requests = [vec![1], good.clone(), vec![], vec![2; 9], good, vec![3]];
     let malformed = declined(Status::Malformed);
     let wanted = [malformed.clone(), Ok(8), malformed.clone(), malformed.clone(), Ok(8), malformed];
-    for stage in [Stage::by_item(ServerConfig::default()), Stage::by_batch(whole)] {
-        let mut client = Client::<Bytes>::with_config(&stage._dir.run_dir, patient());
+    for setup in [Setup::by_item(ServerConfig::default()), Setup::by_batch(whole)] {
+        let mut client = Client::<Bytes>::with_config(&setup._dir.run_dir, patient());
         let session = client.connect().unwrap();
         assert_eq!(in_short(session.call_batch(&requests).unwrap()), wanted);
         drop(client);
-        stage.close();
+        setup.close();
     }
 }
 
@@ -115,11 +115,11 @@ fn an_answer_that_has_no_room_in_the_message_fails_alone() {
             let limits = Limits { max_message: 400, ..Limits::default() };
             let client = ClientConfig { limits, ..patient() };
             let config = ServerConfig { workers, ..ServerConfig::default() };
-            let mut stage = Stage::with(config, client, style);
-            let replies = in_short(stage.session().call_batch(&[90, 95, 5, 90, 6]).unwrap());
+            let mut setup = Setup::with(config, client, style);
+            let replies = in_short(setup.session().call_batch(&[90, 95, 5, 90, 6]).unwrap());
             let none = declined(Status::TooLarge);
             assert_eq!(replies, [Ok(180), none.clone(), Ok(10), none, Ok(12)]);
-            stage.close();
+            setup.close();
         }
     }
 }
@@ -140,8 +140,8 @@ fn a_request_that_has_no_room_in_the_message_fails_alone() {
     for style in styles {
         let limits = Limits { max_message: 100, ..Limits::default() };
         let client = ClientConfig { limits, ..patient() };
-        let stage = Stage::with(ServerConfig::default(), client.clone(), style);
-        let mut other = Client::<Bytes>::with_config(&stage._dir.run_dir, client);
+        let setup = Setup::with(ServerConfig::default(), client.clone(), style);
+        let mut other = Client::<Bytes>::with_config(&setup._dir.run_dir, client);
         let session = other.connect().unwrap();
         // The answers have two lengths, or one.
         for last in [20, 30] {
@@ -150,26 +150,26 @@ fn a_request_that_has_no_room_in_the_message_fails_alone() {
             assert_eq!(replies, [Ok(30), Err("114 above 100".to_owned()), Ok(last)]);
         }
         drop(other);
-        stage.close();
+        setup.close();
     }
 }
 
 #[test]
 fn a_batch_of_any_size_arrives_whole() {
-    let mut stage = Stage::by_item(ServerConfig::default());
+    let mut setup = Setup::by_item(ServerConfig::default());
     for count in [1, 2, 1000, 9000, 100_000] {
         let requests: Vec<u64> = (0..count).map(|nth| nth % 100).collect();
-        let replies = in_short(stage.session().call_batch(&requests).unwrap());
+        let replies = in_short(setup.session().call_batch(&requests).unwrap());
         let wanted: Vec<_> = requests.iter().map(|number| Ok(2 * *number as usize)).collect();
         assert!(replies == wanted, "of {count} items");
     }
-    stage.close();
+    setup.close();
 }
 
 #[test]
 fn batches_and_single_requests_in_flight_together_find_their_own_answers() {
-    let mut stage = Stage::by_item(ServerConfig::default());
-    let session = stage.session();
+    let mut setup = Setup::by_item(ServerConfig::default());
+    let session = setup.session();
     let mut batches = Vec::new();
     let mut singles = Vec::new();
     for round in 0..20 {
@@ -192,13 +192,13 @@ fn batches_and_single_requests_in_flight_together_find_their_own_answers() {
     }
     let stats = session.stats();
     assert_eq!((stats.made, stats.answered, stats.failed, stats.in_flight), (41, 40, 1, 0));
-    stage.close();
+    setup.close();
 }
 
 #[test]
 fn who_waits_for_a_batch_gets_it_and_answers_to_single_requests_stay() {
-    let mut stage = Stage::by_item(ServerConfig::default());
-    let session = stage.session();
+    let mut setup = Setup::by_item(ServerConfig::default());
+    let session = setup.session();
     for round in 0..20 {
         let single = session.submit(&(round + 2)).unwrap();
         let batch = session.submit_batch(&[round, round + 1]).unwrap();
@@ -213,7 +213,7 @@ fn who_waits_for_a_batch_gets_it_and_answers_to_single_requests_stay() {
     assert!(matches!(late, Err(CallError::Deadline { .. })), "{late:?}");
     let stats = session.stats();
     assert_eq!((stats.made, stats.answered, stats.in_flight), (40, 40, 0));
-    let mut client = stage.stop_server();
+    let mut client = setup.stop_server();
     let gone = client.session().unwrap().wait_batch(PATIENCE).map(|_| ());
     assert!(matches!(gone, Err(CallError::PeerGone { .. })), "{gone:?}");
 }

@@ -1,4 +1,4 @@
-//! Handlers that run when nobody waits for their answers any more.
+//! Handlers that run after their callers have abandoned the request.
 
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
@@ -13,7 +13,7 @@ use crate::support::guard::{PATIENCE, until};
 use crate::support::house::{Dir, House, patient};
 use crate::support::services::Hold;
 
-/// Answers [`Patient::QUICK`] at once, and anything else when nobody waits for it any more.
+/// Answers [`Patient::QUICK`] at once, and anything else once its caller has abandoned it.
 struct Patient;
 
 impl Patient {
@@ -26,7 +26,7 @@ impl Service for Patient {
     type Response = u64;
 }
 
-/// A server of it, and what its handlers tell: each number twice, when it comes and when it is left.
+/// A server of it, and what its handlers report: each number twice, on arrival and when its caller has abandoned it.
 struct Ward {
     server: Server,
     told: Receiver<u64>,
@@ -64,7 +64,7 @@ impl Ward {
         self.told.recv_timeout(PATIENCE).expect("the handler says nothing")
     }
 
-    /// The worker is free, and has begun nothing that it did not tell.
+    /// The worker is idle, and has begun nothing that it did not report.
     fn is_free(&self) {
         assert_eq!(self.client().call(&Patient::QUICK).unwrap(), Patient::QUICK);
         assert_eq!(self.told.try_iter().count(), 0, "the rest of the batch was handled");
@@ -127,7 +127,7 @@ fn a_handler_is_told_that_its_request_was_cancelled_and_the_session_goes_on() {
     }
 }
 
-/// With a worker nobody is left to hear of it; on the reactor thread the client gets what was answered.
+/// With a worker the client is gone by then; on the reactor thread it gets what was answered.
 #[test]
 fn a_handler_is_told_that_the_server_has_waited_long_enough() {
     for (workers, is_whole) in [(0, false), (0, true), (1, false), (1, true)] {
@@ -171,7 +171,7 @@ fn a_batch_is_handled_to_its_end_while_the_server_waits() {
     let gate = house.gate();
     let (server, _dir) = house.into_server();
     let stopping = thread::spawn(move || server.stop());
-    // Refused once it is stopping. What comes before that waits for the worker, and is cancelled.
+    // Refused once the server is stopping. Requests before that wait for the worker, and are cancelled.
     until("it is told to stop", || {
         let refused = session.call_within(&9, Duration::from_millis(20));
         matches!(refused, Err(CallError::Declined { status: Status::Stopping }))

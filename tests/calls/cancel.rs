@@ -85,7 +85,7 @@ fn a_call_ends_at_its_deadline_and_the_session_goes_on() {
         assert_eq!(error.kind(), ErrorKind::Deadline);
     }
     house.release();
-    // The late answers are dropped, and are nobody else's.
+    // The late answers are dropped, and are not delivered to another call.
     for at in 10..20 {
         assert_eq!(client.call(&at).unwrap(), at);
     }

@@ -1,6 +1,6 @@
-//! A request that finds room becomes bytes once, whichever way it goes.
+//! A request that finds room is encoded once, on the fast path and on the slow path.
 
-use bellwire::{Client, ClientConfig, Malformed, Message, Server, Service, WhenFull};
+use bellwire::{Backpressure, Client, ClientConfig, Malformed, Message, Server, Service};
 use bellwire_core::sync::{AtomicU64, Ordering};
 
 use crate::support::guard::PATIENCE;
@@ -30,7 +30,8 @@ impl Service for Mirror {
     type Response = Vec<u8>;
 }
 
-/// Of these a lane of 16 KiB takes the first three in a record, the next when it has grown, or in parts; the last one goes in a memfd.
+/// Of these, a lane of 16 KiB takes the first three in one record each, the next after it has grown, or in parts; the
+/// last one travels in a memfd.
 const LENGTHS: [usize; 6] = [0, 64, 5_000, 9_000, 60_000, 200_000];
 
 #[test]
@@ -40,8 +41,8 @@ fn a_request_that_finds_room_is_encoded_once_whichever_way_it_goes() {
     builder.serve::<Mirror>(|_, request| Ok(request.0)).unwrap();
     let _server = builder.start().unwrap();
     let requests: Vec<_> = LENGTHS.iter().map(|len| Counted(vec![7; *len])).collect();
-    for when_full in [WhenFull::Adapt, WhenFull::Grow, WhenFull::Wait] {
-        let config = ClientConfig { attach_from: Some(100_000), when_full, ..patient() };
+    for backpressure in [Backpressure::Adapt, Backpressure::Grow, Backpressure::Wait] {
+        let config = ClientConfig { attach_from: Some(100_000), backpressure, ..patient() };
         let mut client = Client::<Mirror>::with_config(&dir.run_dir, config);
         let session = client.connect().unwrap();
         let before = ENCODED.load(Ordering::Relaxed);
@@ -55,8 +56,8 @@ fn a_request_that_finds_room_is_encoded_once_whichever_way_it_goes() {
             .call_many(&requests, |nth, answer| assert!(answer.unwrap() == requests[nth].0))
             .unwrap();
         let encoded = ENCODED.load(Ordering::Relaxed) - before;
-        assert_eq!(encoded, 3 * requests.len() as u64, "{when_full:?}");
+        assert_eq!(encoded, 3 * requests.len() as u64, "{backpressure:?}");
         let requests = session.stats().requests;
-        assert_eq!(requests.attaches, 3, "{when_full:?}");
+        assert_eq!(requests.attaches, 3, "{backpressure:?}");
     }
 }

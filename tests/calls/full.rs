@@ -1,10 +1,10 @@
-//! What a caller chooses for when the lane is full, with a provider in a process of its own that takes nothing.
+//! Backpressure policies, with a provider in a process of its own that reads nothing.
 
 use std::thread;
 use std::time::Duration;
 
 use bellwire::{
-    CallError, Client, ClientConfig, Executed, Geometry, Limits, Session, Ticket, WhenFull,
+    Backpressure, CallError, Client, ClientConfig, Executed, Geometry, Limits, Session, Ticket,
 };
 
 use crate::support::child::Process;
@@ -26,10 +26,10 @@ struct Slow {
     _dir: Dir,
 }
 
-fn config(when_full: WhenFull) -> ClientConfig {
+fn config(backpressure: Backpressure) -> ClientConfig {
     let lane = Geometry::new(LEAST).unwrap();
     let limits = Limits { max_lane: Geometry::new(MOST).unwrap(), ..Limits::default() };
-    ClientConfig { lane, max_learned_lane: lane, limits, when_full, ..patient() }
+    ClientConfig { lane, max_learned_lane: lane, limits, backpressure, ..patient() }
 }
 
 impl Slow {
@@ -42,8 +42,8 @@ impl Slow {
         Self { server, client, sent: 1, _dir: dir }
     }
 
-    fn chosen(when_full: WhenFull) -> Self {
-        Self::with(config(when_full))
+    fn chosen(backpressure: Backpressure) -> Self {
+        Self::with(config(backpressure))
     }
 
     fn session(&mut self) -> &mut Session<Hold> {
@@ -56,7 +56,7 @@ impl Slow {
         (stats.requests.size, stats.requests.grows, stats.parks)
     }
 
-    /// Sends until nothing goes into the lane any more.
+    /// Sends until the lane is full.
     fn fill(&mut self, send: impl Fn(&mut Session<Hold>, u64) -> Result<Ticket, CallError>) {
         loop {
             let number = self.sent;
@@ -67,7 +67,7 @@ impl Slow {
         }
     }
 
-    /// Lets the provider go on. All that was sent is answered, in its order, and nothing else.
+    /// Lets the provider continue. Exactly the requests that were sent are answered, in order.
     fn close(mut self, more: u64) {
         self.server.tell("open");
         let sent = self.sent;
@@ -97,7 +97,7 @@ fn is_late<T: std::fmt::Debug>(answer: &Result<T, CallError>) -> bool {
 
 #[test]
 fn who_wants_to_fail_does_so_at_once_and_the_lane_keeps_its_size() {
-    let mut slow = Slow::chosen(WhenFull::Fail);
+    let mut slow = Slow::chosen(Backpressure::Fail);
     let parks = slow.lane().2;
     slow.fill(|session, number| session.submit(&number));
     assert!(slow.sent > 50, "{} fit into {LEAST} bytes", slow.sent);
@@ -118,8 +118,8 @@ fn who_wants_to_fail_does_so_at_once_and_the_lane_keeps_its_size() {
 
 #[test]
 fn who_wants_to_wait_waits_to_his_deadline_and_the_lane_keeps_its_size() {
-    let mut slow = Slow::with(ClientConfig { timeout: SOON, ..config(WhenFull::Wait) });
-    slow.fill(|session, number| session.when_full(WhenFull::Fail).submit(&number));
+    let mut slow = Slow::with(ClientConfig { timeout: SOON, ..config(Backpressure::Wait) });
+    slow.fill(|session, number| session.backpressure(Backpressure::Fail).submit(&number));
     let parks = slow.lane().2;
     let session = slow.session();
     assert!(is_late(&session.call_within(&9, SOON)));
@@ -134,8 +134,8 @@ fn who_wants_to_wait_waits_to_his_deadline_and_the_lane_keeps_its_size() {
 
 #[test]
 fn who_waits_goes_on_when_there_is_room_and_the_lane_keeps_its_size() {
-    let mut slow = Slow::chosen(WhenFull::Wait);
-    slow.fill(|session, number| session.when_full(WhenFull::Fail).submit(&number));
+    let mut slow = Slow::chosen(Backpressure::Wait);
+    slow.fill(|session, number| session.backpressure(Backpressure::Fail).submit(&number));
     let caller = Thread::this();
     let Slow { server, client, .. } = &mut slow;
     let session = client.session().unwrap();
@@ -162,7 +162,7 @@ fn who_waits_goes_on_when_there_is_room_and_the_lane_keeps_its_size() {
 fn who_waits_sends_what_no_record_of_the_lane_holds_in_parts() {
     let dir = Dir::new();
     let _server = Process::start("server", &dir.run_dir);
-    let mut client = Client::<Echo>::with_config(&dir.run_dir, config(WhenFull::Wait));
+    let mut client = Client::<Echo>::with_config(&dir.run_dir, config(Backpressure::Wait));
     let session = client.connect().unwrap();
     for len in [2000, 2100, 50_000, 300_000] {
         let request = vec![7; len];
@@ -173,14 +173,14 @@ fn who_waits_sends_what_no_record_of_the_lane_holds_in_parts() {
     assert!(answers.unwrap() == items);
     let requests = session.stats().requests;
     assert_eq!((requests.size, requests.grows, requests.attaches), (LEAST, 0, 0));
-    // The same where nobody chose.
-    session.when_full(WhenFull::Adapt).call(&vec![7; 5000]).unwrap();
+    // The same with the default policy.
+    session.backpressure(Backpressure::Adapt).call(&vec![7; 5000]).unwrap();
     assert_eq!(session.stats().requests.grows, 1);
 }
 
 #[test]
 fn who_wants_to_grow_does_so_to_the_limit_and_then_waits_or_fails() {
-    let mut slow = Slow::chosen(WhenFull::Grow);
+    let mut slow = Slow::chosen(Backpressure::Grow);
     let parks = slow.lane().2;
     slow.fill(|session, number| session.submit(&number));
     assert_eq!(slow.lane(), (MOST, 2, parks));
@@ -194,7 +194,7 @@ fn who_wants_to_grow_does_so_to_the_limit_and_then_waits_or_fails() {
 #[test]
 fn a_growing_lane_is_at_most_four_sizes_ahead_of_its_reader() {
     let limits = Limits::default();
-    let mut slow = Slow::with(ClientConfig { limits, ..config(WhenFull::Grow) });
+    let mut slow = Slow::with(ClientConfig { limits, ..config(Backpressure::Grow) });
     slow.fill(|session, number| session.submit(&number));
     let (size, grows, _) = slow.lane();
     assert_eq!((size, grows), (LEAST << 4, 4));
@@ -203,7 +203,7 @@ fn a_growing_lane_is_at_most_four_sizes_ahead_of_its_reader() {
 
 #[test]
 fn many_calls_grow_the_lane_instead_of_waiting_for_room() {
-    let mut slow = Slow::chosen(WhenFull::Grow);
+    let mut slow = Slow::chosen(Backpressure::Grow);
     let caller = Thread::this();
     let Slow { server, client, .. } = &mut slow;
     let session = client.session().unwrap();
@@ -222,7 +222,7 @@ fn many_calls_grow_the_lane_instead_of_waiting_for_room() {
 
 #[test]
 fn where_nobody_chose_the_lane_adapts_and_submit_fails() {
-    let mut slow = Slow::chosen(WhenFull::default());
+    let mut slow = Slow::chosen(Backpressure::default());
     let parks = slow.lane().2;
     slow.fill(|session, number| session.submit(&number));
     // Three quarters were full: the next size was offered by then. Its reader has not come there, so that is all.
@@ -233,13 +233,13 @@ fn where_nobody_chose_the_lane_adapts_and_submit_fails() {
 
 #[test]
 fn a_choice_for_one_call_leaves_the_session_as_it_was() {
-    let mut slow = Slow::chosen(WhenFull::Fail);
+    let mut slow = Slow::chosen(Backpressure::Fail);
     slow.fill(|session, number| session.submit(&number));
-    assert!(is_late(&slow.session().when_full(WhenFull::Wait).call_within(&9, SOON)));
+    assert!(is_late(&slow.session().backpressure(Backpressure::Wait).call_within(&9, SOON)));
     assert!(is_full(&slow.session().call(&9).unwrap_err()));
     assert_eq!(slow.lane().1, 0);
     let number = slow.sent;
-    slow.session().when_full(WhenFull::Grow).submit(&number).unwrap();
+    slow.session().backpressure(Backpressure::Grow).submit(&number).unwrap();
     slow.sent += 1;
     assert_eq!(slow.lane().1, 1);
     slow.fill(|session, number| session.submit(&number));

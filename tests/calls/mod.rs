@@ -1,4 +1,4 @@
-//! What a caller sees of its own doing, and of a provider that is slow or stops.
+//! What a caller observes of its own actions, and of a provider that is slow or stops.
 
 mod abandon;
 mod cancel;

@@ -1,5 +1,5 @@
-//! Messages that panic where they become bytes, or are made of them, and handlers whose panic is hard to drop: one call fails, and the server
-//! goes on.
+//! Messages that panic in encoding or decoding, and handlers whose panic payload panics when dropped: one call fails,
+//! and the server continues.
 
 use bellwire::{CallError, Client, Malformed, Message, Server, ServerConfig, Service, Status};
 
@@ -93,7 +93,7 @@ fn a_message_that_panics_fails_its_call_and_nothing_else() {
     }
 }
 
-/// What a handler panics with; dropped, it panics with another one, so many times.
+/// The payload of a handler's panic; dropping it panics with another one, this many times.
 struct Bomb(u8);
 
 impl Drop for Bomb {

@@ -4,7 +4,8 @@ use std::thread;
 use std::time::Duration;
 
 use bellwire::{
-    CallError, ErrorKind, Geometry, Limits, Offence, RefuseCode, ServerConfig, Session, SpinPolicy,
+    CallError, ErrorKind, Geometry, IncidentCause, Limits, RefuseCode, ServerConfig, Session,
+    SpinPolicy,
 };
 
 use crate::support::guard::until;
@@ -39,13 +40,13 @@ fn a_slow_handler_holds_up_no_other_session_when_there_are_workers() {
 const TAKEN: u64 = 16;
 const BIG: [u8; 1000] = [7; 1000];
 
-/// Sends so much and reads so little that the server cannot answer any more, and sleeps. How often it had slept before
-/// the last requests came.
+/// Sends so much and reads so little that the server can no longer answer, and sleeps. Returns how often it had slept
+/// before the last requests came.
 fn play_deaf(house: &House, session: &mut Session<Echo>) -> u64 {
     for _ in 0..TAKEN + 2 {
         until("there is room", || session.submit(&BIG.to_vec()).is_ok());
     }
-    // The counters are told when the reactor goes to sleep.
+    // The reactor publishes its counters when it goes to sleep.
     until("the server sleeps, and owes an answer", || house.stats().accepted == TAKEN);
     let parks = house.stats().parks;
     // These find the server unable to take them.
@@ -55,8 +56,8 @@ fn play_deaf(house: &House, session: &mut Session<Echo>) -> u64 {
     parks
 }
 
-/// A server that likes to spin: a session that always seems to have moved would keep it from all others. Its lanes
-/// keep their size, so that it is known what fills them.
+/// A server that spins eagerly: a session that always seems active would starve all others. Its lanes have a fixed
+/// size, so that the test knows what fills them.
 fn eager() -> ServerConfig {
     let long = Duration::from_millis(1);
     let limits = Limits { max_lane: Geometry::DEFAULT, ..Limits::default() };
@@ -97,7 +98,7 @@ fn a_client_that_reads_no_answers_keeps_nobody_awake() {
     let parks = play_deaf(&house, deaf.session().unwrap());
     until("the server sleeps again", || house.stats().parks > parks);
     assert_eq!(house.stats().accepted, TAKEN);
-    // Whether the rest is taken depends on what the server hears of first: the client's end, or its own.
+    // Whether the rest is taken depends on what the server notices first: the client's end, or its own.
     drop(deaf);
     let stats = house.close();
     assert_eq!(stats.accepted, stats.answered);
@@ -165,7 +166,7 @@ fn one_session_too_many_is_refused_with_the_limit_and_a_freed_seat_is_given_away
     assert!(error.to_string().contains("all 2 sessions"), "{error}");
     until("it is noted", || !house.offences().is_empty());
     let offences = house.offences();
-    let told = |offence: &Offence| matches!(offence, Offence::Refused { code: RefuseCode::Quota, reason } if reason.contains("all 2"));
+    let told = |cause: &IncidentCause| matches!(cause, IncidentCause::Refused { code: RefuseCode::Quota, reason } if reason.contains("all 2"));
     assert!(matches!(&offences[..], [first, ..] if told(first)), "{offences:?}");
     assert_eq!(second.call(&vec![2]).unwrap(), [2]);
     drop(first);

@@ -1,4 +1,4 @@
-//! What waits for a worker, and what workers may get ahead of who reads their answers.
+//! What waits for a worker, and how far workers may get ahead of the reader of their answers.
 
 use std::sync::Arc;
 
@@ -84,11 +84,11 @@ fn workers_get_ahead_of_a_client_that_does_not_read_by_few_answers() {
         session.submit(&Large::LEN).unwrap();
     }
     until("the first is answered", || ran.load(Ordering::Relaxed) > 0);
-    // Sessions have the workers in turns: with each of these comes one of the others, if they may.
+    // Sessions share the workers in turns: with each of these comes one of the others, if allowed.
     for _ in 0..2 * sent {
         assert_eq!(other.call(&0).unwrap().len(), 0);
     }
-    // As many as wait for the reactor, twice: it may have taken them and not yet met the full lane.
+    // Twice as many as wait for the reactor: it may have taken them and not yet found the lane full.
     let ahead = ran.load(Ordering::Relaxed);
     assert!(ahead <= 2 * (16 / 4 + 2) + 2, "{ahead} answers of 4 MiB");
     for _ in 0..sent {

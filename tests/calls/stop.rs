@@ -60,7 +60,7 @@ fn a_server_that_stops_answers_what_it_took_and_refuses_the_rest() {
 }
 
 #[test]
-fn a_server_that_stops_says_bye_to_a_parked_client() {
+fn a_server_that_stops_says_close_to_a_parked_client() {
     let house = House::with(ServerConfig {
         workers: 1,
         drain_timeout: Duration::ZERO,

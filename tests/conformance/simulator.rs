@@ -5,7 +5,7 @@ use bellwire_core::lane::{Armed, Lanes};
 use bellwire_core::sim::{Event, Sim, SimEnd, SimPort, Step as SimStep};
 
 use super::suite::Transport;
-use super::suite::stage::{Next, Script, Serving, Step};
+use super::suite::endpoints::{Next, Script, Serving, Step};
 
 /// Both ends in this thread, in virtual time.
 pub(crate) struct Simulator;

@@ -1,4 +1,4 @@
-//! Peers that break the handshake with bytes alone. Those who lie with memory and descriptors are in `tests/linux`.
+//! Peers that break the handshake with bytes alone. Violations by memory and descriptors are in `tests/linux`.
 
 use std::thread;
 use std::time::Duration;
@@ -58,7 +58,7 @@ fn receive(channel: &Channel) -> Option<Message> {
     }
 }
 
-/// What a client says is refused for this reason, the connection closed, and others are served.
+/// The client's message is refused for this reason, the connection closed, and others are served.
 #[track_caller]
 fn refuses(messages: &[&[u8]], code: RefuseCode, part: &str) {
     let house = House::open();

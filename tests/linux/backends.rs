@@ -61,7 +61,7 @@ fn a_worker_that_is_done_wakes_the_reactor() {
             client.call(&7)
         });
         assert_eq!(house.arrivals.next(), 7);
-        // Everybody sleeps.
+        // Both ends sleep.
         told.recv().unwrap().wait_until_parked();
         house.release();
         assert_eq!(caller.join().unwrap().unwrap(), 7);
@@ -103,7 +103,7 @@ fn seats_and_descriptors_are_used_again() {
     });
 }
 
-/// More rings at once than one wait tells, from clients that all sleep at once; nobody spins.
+/// More rings at once than one wait reports, from clients that all sleep at once; no end spins.
 #[test]
 fn hundreds_of_clients_that_ring_at_once_are_all_answered() {
     const THREADS: usize = 8;

@@ -1,4 +1,4 @@
-//! A client that is gone has published what it has published.
+//! A departed client's published requests still count.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use crate::support::house::Dir;
 use crate::support::rogue::Rogue;
 use crate::support::services::Echo;
 
-/// What a client published and did not live to ring for was dropped with its session: the server heard of its end, and
-/// did not look into the lane again. `cargo xtask kill --only client/publish:0:496` showed it.
+/// Requests that a client had published but not rung for when it died were dropped with its session: the server
+/// learned of its end, and did not read the lane again. `cargo xtask kill --only client/publish:0:496` showed it.
 #[test]
 fn what_a_client_published_before_it_was_gone_reaches_the_handler() {
     const REQUESTS: u64 = 14;
     let dir = Dir::new();
     let runs = Arc::new(AtomicU64::new(0));
     let counts = Arc::clone(&runs);
-    // The answers to all of them do not fit the lane, and nobody makes room.
+    // The answers to all of them do not fit the lane, and no reader makes room.
     let limits = Limits { max_lane: Geometry::DEFAULT, ..Limits::default() };
     let config = ServerConfig { limits, ..ServerConfig::default() };
     let mut builder = Server::builder_with(&dir.run_dir, config);
@@ -38,7 +38,7 @@ fn what_a_client_published_before_it_was_gone_reaches_the_handler() {
     for id in 1..=REQUESTS {
         rogue.write(Header::new(Kind::Request, Status::Ok, id, 1000), &[0; 1000]);
     }
-    // Published, and nobody is rung.
+    // Published without a ring.
     rogue.link.own().store(Word::Tail, rogue.tail, Ordering::Release);
     drop(rogue);
     until("the session is over", || server.stats().admitted == 1 && server.stats().sessions == 0);

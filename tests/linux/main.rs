@@ -8,14 +8,14 @@
 //! | `hostile` | hostile peers on an open session |
 //! | `asynchronous` | tasks of a tokio runtime on one session (feature `tokio`) |
 //! | `backends` | the same server with epoll and with io_uring |
-//! | `admission` | who is not let in, who does not own a name, and what nobody can write |
-//! | `limits` | what a process lacks, and what interrupts it |
+//! | `admission` | clients that are not admitted, names that are not owned, memory that no peer can write |
+//! | `limits` | shortages and interruptions of a process |
 //! | `observe` | sessions seen from outside |
 //! | `lies` | tables of bad inputs, each by name |
 //! | `snapshots` | seals on what is published |
 //! | `calls` | retries, event loops, and a provider that never answers |
-//! | `resize` | hostile lanes and attachments, memory that is given back, memory that cannot be had |
-//! | `departed` | what a client published before it was gone |
+//! | `resize` | hostile lanes and attachments, memory that is released, memory that cannot be had |
+//! | `departed` | requests of a client that has departed |
 //! | `processes` | what a session costs |
 //! | `scale` | many sessions: what they cost together, whether one starves another, a thousand at a provider's restart |
 #![allow(

@@ -1,4 +1,4 @@
-//! Sessions seen from outside, by what stands in their pages.
+//! Sessions observed from outside, through their pages.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn seen<S: Service>(scanner: &mut Scanner, server: &Process) -> Vec<SeenSession>
 }
 
 fn pages<S: Service>(scanner: &mut Scanner, server: &Process) -> [bellwire::observe::SeenPage; 2] {
-    // A look at a process whose maps change meanwhile may miss one.
+    // A scan of a process whose maps change meanwhile may miss one.
     let mut pages = None;
     until("both ends are seen", || {
         let [session] = seen::<S>(scanner, server).try_into().expect("there is one session");
@@ -32,7 +32,7 @@ fn pages<S: Service>(scanner: &mut Scanner, server: &Process) -> [bellwire::obse
     [client.page, server.page]
 }
 
-/// What the client's page says is what the session says.
+/// The client's page agrees with the session.
 fn assert_told<S: Service>(counters: &Counters, session: &Session<S>) {
     let stats = session.stats();
     let told = |counter| counters.of(counter);
@@ -135,7 +135,7 @@ fn lanes_that_grow_and_fill_are_seen() {
     assert!(there.counters.unwrap().of(Counter::Grows) >= 1);
 }
 
-/// A busy session is timed rarely, and what was timed stands for what was not.
+/// A busy session is timed rarely, and each timed call counts for those that were not.
 #[test]
 fn the_timed_calls_stand_for_all() {
     let dir = Dir::new();

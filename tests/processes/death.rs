@@ -39,7 +39,7 @@ fn a_provider_killed_in_mid_call_ends_the_parked_call_which_may_have_run() {
 #[test]
 fn a_provider_killed_before_it_took_a_request_has_not_run_it() {
     let dir = Dir::new();
-    // Without workers a held handler holds the reactor: nothing else is taken.
+    // Without workers a held handler blocks the reactor: nothing else is taken.
     let mut server = Process::start("server", &dir.run_dir);
     let mut echo = Client::<Echo>::with_config(&dir.run_dir, patient());
     echo.call(&vec![1]).unwrap();
@@ -76,7 +76,7 @@ fn a_provider_that_comes_back_is_found_by_refresh() {
     server.kill();
     assert_eq!(client.refresh(), State::Absent);
     assert!(client.session().is_none());
-    // What the crash left behind keeps nobody out.
+    // The files of the crash do not keep a successor out.
     let _successor = Process::start("server", &dir.run_dir);
     until("the successor is found", || client.refresh() == State::Ready);
     assert_eq!(client.call(&vec![2]).unwrap(), [2]);

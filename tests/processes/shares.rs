@@ -1,4 +1,4 @@
-//! What a client gets beside another that asks for more.
+//! A client's share beside another that demands more.
 
 use std::sync::Mutex;
 use std::sync::mpsc::channel;

@@ -16,12 +16,11 @@ fn closed_sessions_do_not_keep_the_reactor_awake() {
     }
     let stats = house.close();
     assert_eq!(stats.admitted, SESSIONS);
-    // A connection, a hello, an attach, a call and a bye: five, and some for threads that meet.
+    // A connection, a hello, an attach, a call and a Close record: five, and some for threads that meet.
     assert!(stats.parks < 12 * SESSIONS, "{stats:?}");
 }
 
-/// A caller that takes answers between two full lanes sends nothing, so nothing rang a provider that waited for
-/// room.
+/// A caller that takes answers between two full lanes sends nothing, so no ring woke a provider that waited for room.
 #[test]
 fn a_caller_that_only_takes_answers_rings_a_provider_that_waits_for_room() {
     const REQUESTS: u64 = 50_000;
@@ -47,7 +46,7 @@ fn a_caller_that_only_takes_answers_rings_a_provider_that_waits_for_room() {
     assert_eq!(house.close().answered, REQUESTS);
 }
 
-/// Answers that came while another one was waited for are neither lost nor booked twice.
+/// Answers that came while another one was waited for are neither lost nor counted twice.
 #[test]
 fn the_books_reconcile_while_answers_are_stashed() {
     let house = House::open();

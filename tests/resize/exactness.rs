@@ -1,4 +1,4 @@
-//! Nothing is lost, duplicated or reordered, whatever the sizes, and one session carries all of it.
+//! Nothing is lost, duplicated or reordered, for all sizes, in one session.
 //!
 //! Both ends know from the seed how long each message is and every byte of it: the handler expects the next number,
 //! the caller the answer to each of its requests.
@@ -116,7 +116,7 @@ impl Plan {
 
     fn exchange(&self, number: u64) -> Exchange {
         let mut dice = Dice::new(self.seed ^ scatter(number));
-        // Who cannot count on their order has to read the number.
+        // A reader that cannot rely on the order has to read the number.
         let least = if self.is_ordered() { 0 } else { 8 };
         let mut planned = || {
             let len = match dice.below(10_000) {
@@ -159,7 +159,7 @@ impl Planned {
 }
 
 /// The serving end.
-struct Answering {
+struct ServerPlan {
     plan: Plan,
     /// The number that comes next.
     next: AtomicU64,
@@ -167,7 +167,7 @@ struct Answering {
     came: Mutex<Vec<bool>>,
 }
 
-impl Answering {
+impl ServerPlan {
     fn new(plan: Plan) -> Arc<Self> {
         Arc::new(Self { plan, next: AtomicU64::new(0), came: Mutex::default() })
     }
@@ -195,8 +195,8 @@ impl Answering {
 
     fn serve(self: &Arc<Self>, run_dir: &RunDir) -> Server {
         let mut builder = Server::builder_with(run_dir, self.plan.server.clone());
-        let answering = Arc::clone(self);
-        let answer = move |_: &Caller, request: Payload| answering.answer(&request);
+        let handler = Arc::clone(self);
+        let answer = move |_: &Caller, request: Payload| handler.answer(&request);
         builder.serve::<Exact>(answer).unwrap();
         builder.start().unwrap()
     }
@@ -204,15 +204,15 @@ impl Answering {
 
 /// The process that answers.
 pub(crate) fn serve(mut parent: Parent, seed: u64) {
-    let answering = Answering::new(Plan::new(seed));
-    let server = answering.serve(&RunDir::from_environment());
+    let handler = ServerPlan::new(Plan::new(seed));
+    let server = handler.serve(&RunDir::from_environment());
     parent.tell("ready");
     assert_eq!(parent.hear().as_deref(), Some("stop"));
     parent.tell(&tell_stats(&server.stop()));
 }
 
 /// The calling end.
-struct Asking<'a> {
+struct ClientPlan<'a> {
     plan: &'a Plan,
     session: &'a mut Session<Exact>,
     dice: Dice,
@@ -224,20 +224,20 @@ struct Asking<'a> {
     unsent: u64,
 }
 
-impl<'a> Asking<'a> {
+impl<'a> ClientPlan<'a> {
     fn new(plan: &'a Plan, session: &'a mut Session<Exact>) -> Self {
         let dice = Dice::new(!plan.seed);
         Self { plan, session, dice, next: 0, in_flight: HashMap::new(), last: None, unsent: 0 }
     }
 
-    /// Asks until as many requests were sent, and takes all answers.
+    /// Calls until this many requests were sent, and takes all answers.
     fn ask(&mut self, requests: u64) {
         let mut depth = 1;
         while self.next < requests {
             if self.dice.once_in(500) {
                 depth = self.dice.pick(&[1, 2, 8, 32, 200, 1000]);
             }
-            // What goes with workers is what needs no order.
+            // With workers, only what needs no order.
             let is_ordered = self.plan.is_ordered();
             match self.dice.below(4000) {
                 0..3 => self.trim(),
@@ -309,7 +309,7 @@ impl<'a> Asking<'a> {
         self.session.trim().unwrap();
         let stats = self.session.stats();
         assert_eq!(stats.requests.size, self.plan.client.lane.size(), "{stats:?}");
-        // Answers that were on their way may have made it large again.
+        // Answers in flight may have made it large again.
         if self.in_flight.is_empty() {
             assert_eq!(stats.answers.size, self.plan.server.lane.size(), "{stats:?}");
         }
@@ -358,19 +358,19 @@ impl<'a> Asking<'a> {
     }
 }
 
-/// Asks as the plan says. The numbers of the session, and how many requests have reached the handler.
+/// Calls as planned. Returns the numbers of the session, and how many requests have reached the handler.
 fn ask(plan: &Plan, run_dir: &RunDir, requests: u64) -> (SessionStats, u64, u64) {
     let mut client = Client::<Exact>::with_config(run_dir, plan.client.clone());
     let session = client.connect().unwrap();
-    let mut asking = Asking::new(plan, session);
-    asking.ask(requests);
-    let (sent, unsent) = (asking.next, asking.unsent);
+    let mut caller = ClientPlan::new(plan, session);
+    caller.ask(requests);
+    let (sent, unsent) = (caller.next, caller.unsent);
     reconcile_session(session);
     assert!(session.is_alive());
     (session.stats(), sent, unsent)
 }
 
-/// What both ends counted is what was sent, in one session.
+/// Both ends counted exactly what was sent, in one session.
 fn settle(stats: &ServerStats, sent: u64) {
     reconcile(stats);
     assert_eq!((stats.admitted, stats.accepted, stats.answered), (1, sent, sent), "{stats:?}");
@@ -448,11 +448,11 @@ fn two_threads_of_one_process_lose_duplicate_and_reorder_nothing() {
         let _told = Told(seed);
         let plan = Plan::new(seed);
         let dir = Dir::new();
-        let answering = Answering::new(plan.clone());
-        let server = answering.serve(&dir.run_dir);
+        let handler = ServerPlan::new(plan.clone());
+        let server = handler.serve(&dir.run_dir);
         let (_, sent, _) = ask(&plan, &dir.run_dir, requests() / 10);
         settle(&server.stop(), sent);
-        until("every handler has ended", || answering.next.load(Ordering::Relaxed) == sent);
+        until("every handler has ended", || handler.next.load(Ordering::Relaxed) == sent);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Lanes that grow while they are full, at both ends at once: nobody waits for the other for ever.
+//! Lanes that grow while they are full, at both ends at once, without a deadlock.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use crate::support::guard::until;
 use crate::support::hall::{Hall, is_answer, request};
 use crate::support::house::reconcile_session;
 
-/// Sends until nothing goes into the lane any more, and reads nothing.
+/// Sends until the lane is full, and reads nothing.
 fn fill(session: &mut Session<Blobs>, len: usize, sent: &mut VecDeque<(Ticket, usize)>) {
     loop {
         match session.submit(&request(len, len)) {
@@ -42,7 +42,7 @@ fn both_ends_grow_with_both_lanes_full() {
         let mut sent = VecDeque::new();
         for round in 0..10 {
             fill(session, 700, &mut sent);
-            // Neither lane has room, and both have to grow; what came before is put by.
+            // Neither lane has room, and both have to grow; what came before is kept.
             let large = 20_000 << (round % 5);
             let answer = session.call(&request(large, large)).unwrap();
             is_answer(&answer, large, How::Private);

@@ -5,7 +5,7 @@ use bellwire::{Client, Payload, Service, Session, SessionStats};
 use crate::support::blobs::submit;
 use crate::support::hall::{Hall, request};
 
-/// What is learned holds for a name, in the whole process: each test has its own.
+/// A learned size applies to a service name, in the whole process: each test has its own name.
 macro_rules! services {
     ($($service:ident is $name:literal;)*) => {$(
         struct $service;
@@ -86,7 +86,7 @@ fn what_is_learned_is_bounded() {
     assert_eq!([stats.requests.size, stats.answers.size], [4 << 20; 2]);
     let (sizes, second) = opens::<Bounded>(&hall);
     assert_eq!(sizes, [256 << 10; 2]);
-    // Who wants nothing of that has nothing of it.
+    // A client that caps learned sizes opens within its cap.
     let mut third = hall.client::<Bounded>("stream=0 learned=16384");
     let stats = third.session().unwrap().stats();
     assert_eq!([stats.requests.size, stats.answers.size], [SMALL, 256 << 10]);

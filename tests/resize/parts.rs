@@ -12,7 +12,7 @@ impl Service for Long {
     type Response = Payload;
 }
 
-/// Not for the first message: its pages are dear.
+/// Not for the first message: its pages are expensive.
 #[test]
 fn lanes_become_large_when_much_has_gone_through_them_in_parts() {
     let hall = Hall::open::<Long>("");

@@ -1,4 +1,4 @@
-//! Bytes that travel as they are: where they lie, and that they arrive.
+//! Bytes that travel unencoded: where they are, and that they arrive.
 
 use std::thread;
 

@@ -72,7 +72,7 @@ fn a_trim_makes_both_lanes_small_and_leaves_what_is_in_flight() {
             assert_eq!((answered, answer.unwrap().len()), (ticket, len));
         }
     }
-    // There is nothing to give back, and that is no mistake.
+    // There is nothing to release, and that is no error.
     session.trim().unwrap();
     session.trim().unwrap();
     reconcile_session(session);

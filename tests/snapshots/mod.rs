@@ -1,5 +1,5 @@
 //! Published once, mapped by many.
 
-mod ahead;
 mod cache;
+mod prefetch;
 mod watch;

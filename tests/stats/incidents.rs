@@ -1,10 +1,10 @@
-//! What is told of clients that are not put up with, when, and how it is counted.
+//! Which incidents are reported, when, and how they are counted.
 
 use std::sync::mpsc::{Receiver, channel};
 use std::time::SystemTime;
 
 use bellwire::{
-    Client, ClientConfig, ErrorKind, Incident, IncidentKind, Observer, Offence, Server,
+    Client, ClientConfig, ErrorKind, Incident, IncidentCause, IncidentKind, Observer, Server,
     ServerConfig, Token, User,
 };
 
@@ -12,7 +12,7 @@ use crate::support::guard::{PATIENCE, until};
 use crate::support::house::{Dir, patient};
 use crate::support::services::{Echo, echo};
 
-/// A server that tells of incidents, and hands on what it was told.
+/// A server that reports incidents, and passes them on.
 fn server(dir: &Dir, config: ServerConfig) -> (Server, Receiver<Incident>) {
     let (tell, told) = channel();
     // All tests of this process provide the same services: one must not learn from another.
@@ -39,11 +39,11 @@ fn a_refusal_is_told_at_once_with_its_time_and_counted_by_kind_and_user() {
     let config = ServerConfig { token: Token::new([1; 16]), ..ServerConfig::default() };
     let (server, told) = server(&dir, config);
     is_refused(&dir, with_token(2));
-    // While the server runs, and before anybody asks.
+    // While the server runs, and before any query.
     let incident = told.recv_timeout(PATIENCE).expect("it is told");
     assert!(incident.at >= before && incident.at <= SystemTime::now(), "{incident:?}");
     assert_eq!((incident.number, incident.suppressed), (0, 0));
-    assert_eq!(incident.offence.kind(), IncidentKind::Refused);
+    assert_eq!(incident.cause.kind(), IncidentKind::Refused);
     assert_eq!(incident.service, Client::<Echo>::SERVICE);
     let caller = incident.caller.as_ref().unwrap();
     assert_eq!((caller.user, caller.pid), (User::own(), Some(std::process::id())));
@@ -63,7 +63,7 @@ fn a_refusal_is_told_at_once_with_its_time_and_counted_by_kind_and_user() {
     assert_eq!(stats.accepted, stats.answered + stats.refused + stats.lost);
 }
 
-/// A client that tries again and again fills no log; how often it did is told in the end.
+/// A client that retries endlessly does not flood the log; the number of attempts is reported in the end.
 #[test]
 fn a_flood_of_refusals_is_told_in_part_and_counted_in_full() {
     let dir = Dir::new();
@@ -84,7 +84,7 @@ fn a_flood_of_refusals_is_told_in_part_and_counted_in_full() {
     assert_eq!(so_far + rest.len() as u64 + suppressed, 100);
 }
 
-/// What hears of incidents belongs to whoever embeds the server: it ends no reactor.
+/// The incident callback belongs to the embedding program: its panic does not end the reactor.
 #[test]
 fn a_listener_that_panics_ends_nothing() {
     let dir = Dir::new();
@@ -112,7 +112,7 @@ fn a_lane_that_has_grown_to_its_limit_is_told_once() {
         assert_eq!(client.call(&long).unwrap(), long);
     }
     let incident = told.recv_timeout(PATIENCE).expect("it is told");
-    assert_eq!(incident.offence, Offence::AtLimit { bytes: 64 * 1024 });
+    assert_eq!(incident.cause, IncidentCause::AtLimit { bytes: 64 * 1024 });
     drop(client);
     assert_eq!(server.stop().at_limit, 1);
     assert_eq!(told.iter().count(), 0);

@@ -39,7 +39,7 @@ impl Log for Lines {
     fn log(&self, record: &Record<'_>) {
         let line = record.args().to_string();
         if record.target() == "bellwire" && line.contains("service=logged ") {
-            // Nobody listens any more at the end of a test.
+            // The receiver is gone at the end of a test.
             let _ = self.0.lock().unwrap().send((record.level(), line));
         }
     }
@@ -84,7 +84,7 @@ fn counters_are_logged_once_in_an_interval_also_of_a_server_at_rest() {
             break;
         }
     }
-    // Nothing happens, and it goes on.
+    // Nothing happens, and it continues.
     let (_, line) = next();
     assert!(line.contains("accepted=3(+0) answered=3(+0) refused=0(+0)"), "{line}");
     // What happens is logged in between.

@@ -11,14 +11,14 @@ use bellwire::{ServerStats, Service, Session, SessionStats};
 use crate::support::guard::until;
 use crate::support::house::House;
 
-/// Waits until the server owes this session nothing and the client has taken everything; the books of both then agree to
-/// the last request and byte.
+/// Waits until the server owes this session nothing and the client has taken everything; the counters of both then
+/// agree to the last request and byte.
 #[track_caller]
 fn agree<S: Service>(house: &House, session: &mut Session<S>) -> (SessionStats, ServerStats) {
     until("both ends are at rest", || {
-        // What nobody waits for is taken off the lane all the same.
+        // Abandoned answers are taken off the lane all the same.
         assert!(session.try_reply().unwrap().is_none(), "an answer was not taken");
-        // A reactor that sleeps has told all that it counted.
+        // A sleeping reactor has published all its counters.
         let (here, there) = (session.stats(), house.service::<S>());
         there.accepted == here.made
             && there.in_flight() == 0

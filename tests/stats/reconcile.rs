@@ -116,7 +116,7 @@ fn batches_growth_and_attachments_are_counted_alike() {
     let grown = here.requests.grows + here.answers.grows;
     assert!(grown >= 2, "{here:?}");
     assert_eq!((grown, here.requests.shrinks + here.answers.shrinks), (there.grows, there.shrinks));
-    // Each end looks by itself, the one that reads more often.
+    // Each end polls by itself, the one that reads more often.
     assert!(there.request_high_water > 20_000 && here.answers.high_water > 20_000, "{there:?}");
     // The rings of both ends are counted where they were made.
     assert!(here.requests.bytes > 60_000 && here.answers.bytes > 260_000, "{here:?}");

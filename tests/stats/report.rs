@@ -66,7 +66,7 @@ fn a_report_is_the_same_after_it_was_sent() {
     for at in 0..bytes.len() {
         let mut changed = bytes.clone();
         changed[at] ^= 0xff;
-        // Whatever it says: no panic, and nothing is made up.
+        // For any input: no panic, and no invented values.
         let _ = ServerReport::decode(&changed);
     }
     bytes.push(0);
@@ -95,7 +95,7 @@ fn a_report_with_more_counters_than_are_known_is_understood() {
     assert_eq!(ServerReport::decode(&newer).unwrap(), report);
 }
 
-/// A report as a server wrote it before it told of its backend, or of users: 24 counters, and zeroes behind `workers`.
+/// A report as a server wrote it before it included its backend, or users: 24 counters, and zeroes behind `workers`.
 fn of_an_older_server(report: &ServerReport) -> Vec<u8> {
     let mut bytes = Vec::new();
     report.encode(&mut bytes);
@@ -142,7 +142,7 @@ fn a_reader_of_before_understands_a_report_of_now() {
     let house = House::open();
     let mut client = house.client::<Echo>();
     client.call(&vec![1]).unwrap();
-    // It asks for no later layout, with nothing at all.
+    // An empty request: it asks for no later layout.
     let mut report = observer(&house, Client::<Echo>::SERVICE).look().unwrap();
     assert_eq!(report.incidents, Some(vec![]));
     report.incidents = None;
@@ -164,7 +164,7 @@ fn a_reader_of_before_understands_a_report_of_now() {
         at += 64 + 8 * counters;
     }
     assert_eq!(at, bytes.len(), "nothing follows");
-    // They stand where they did.
+    // Their positions are unchanged.
     let names = ["sessions", "socket_rung", "admitted", "turned_away", "accepted", "answered"];
     assert_eq!(ServerStats::NAMES[..6], names);
     assert_eq!(

@@ -14,7 +14,7 @@ use super::pattern;
 use super::roles::tell_stats;
 use crate::support::guard::until;
 
-/// Answers with as many bytes as the request says. Both say what they are: see [`pattern`].
+/// Answers with as many bytes as the request says. The bytes of both identify them: see [`pattern`].
 #[derive(Debug)]
 pub(crate) struct Blobs;
 
@@ -112,7 +112,7 @@ impl Settings {
         }
     }
 
-    /// A size of 0 stands for never.
+    /// A size of 0 means never.
     fn threshold(&self, key: &str, otherwise: Option<usize>) -> Option<usize> {
         match self.number(key) {
             None => otherwise,
@@ -161,7 +161,7 @@ impl Settings {
     }
 }
 
-/// Provides blobs. What it is told and does not know is for `obey`.
+/// Provides blobs. Unknown commands go to `obey`.
 pub(crate) fn serve(mut parent: Parent, settings: &Settings, mut obey: impl FnMut(&[&str])) {
     let larder = Larder::default();
     let mut builder = Server::builder_with(&RunDir::from_environment(), settings.server());
@@ -180,7 +180,7 @@ pub(crate) fn serve(mut parent: Parent, settings: &Settings, mut obey: impl FnMu
     }
 }
 
-/// Calls for blobs, as it is told. What it does not know is for `obey`.
+/// Calls for blobs, on command. Unknown commands go to `obey`.
 pub(crate) fn call(mut parent: Parent, mut obey: impl FnMut(&[&str])) {
     let run_dir = RunDir::from_environment();
     let mut client: Option<Client<Blobs>> = None;
@@ -224,7 +224,7 @@ pub(crate) fn call(mut parent: Parent, mut obey: impl FnMut(&[&str])) {
                     }
                 }))
             }
-            // The answer comes, and nobody wants it.
+            // The answer comes after its call was abandoned.
             ["abandon", ref rest @ ..] => {
                 let session = client.as_mut().unwrap().session().unwrap();
                 let ticket = session.submit(&make(rest).0).unwrap();
@@ -241,7 +241,7 @@ pub(crate) fn call(mut parent: Parent, mut obey: impl FnMut(&[&str])) {
     }
 }
 
-/// A request as it is told: its length, that of its answer, how that is made, and how the request itself.
+/// A request from a command: its length, that of its answer, and how each of the two is made.
 fn make(words: &[&str]) -> (Payload, usize, How) {
     let [len, answer, how, by]: [&str; 4] = words.try_into().expect("four numbers");
     let [len, answer] = [len, answer].map(|word| word.parse().unwrap());

@@ -12,10 +12,10 @@ use super::spawn::spawn;
 
 /// Which role a process plays, and with what; empty in the test process itself.
 const ROLE: &str = "BELLWIRE_TEST_ROLE";
-/// What a line begins with that a process tells, on its standard error: others have theirs there too.
+/// The prefix of a line that a role writes to its standard error, which other output shares.
 const TOLD: &str = "told: ";
 
-/// A process that plays a role. It is told lines, and tells lines. It ends with its teller.
+/// A process that plays a role. It reads and writes lines, and ends with its parent.
 pub(crate) struct Process {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -23,7 +23,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts one, and waits until it says that it is ready.
+    /// Starts one, and waits until it reports that it is ready.
     pub(crate) fn start(role: &str, run_dir: &RunDir) -> Self {
         Self::start_by(Command::new(std::env::current_exe().unwrap()), role, run_dir)
     }
@@ -106,7 +106,7 @@ pub(crate) struct Parent {
     stdin: Stdin,
 }
 
-/// Tells the parent, from any thread.
+/// Sends a line to the parent, from any thread.
 #[derive(Clone, Copy)]
 pub(crate) struct Voice(());
 
@@ -129,12 +129,12 @@ impl Parent {
 }
 
 impl Voice {
-    /// Tells a line. A parent that is gone does not hear it.
+    /// Sends a line. It is lost if the parent is gone.
     pub(crate) fn tell(self, line: &str) {
         let _ = std::io::stderr().write_all(Self::line(line).as_bytes());
     }
 
-    /// A line as it is told, for who writes it himself.
+    /// A line in the format of the parent, for callers that write it themselves.
     pub(crate) fn line(told: &str) -> String {
         format!("{TOLD}{told}\n")
     }

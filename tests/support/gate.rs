@@ -3,7 +3,7 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use super::guard::PATIENCE;
 
-/// Holds handlers until it is opened, and tells who came.
+/// Holds handlers until it is opened, and reports arrivals.
 #[derive(Clone)]
 pub(crate) struct Gate(Arc<Inner>);
 
@@ -23,12 +23,12 @@ impl Gate {
         }))
     }
 
-    /// Tells of each handler that arrives by a channel.
+    /// Reports each handler that arrives by a channel.
     pub(crate) fn with_channel() -> (Self, Arrivals) {
         let (tell, told) = channel();
         let tell: Mutex<Sender<u64>> = Mutex::new(tell);
         let gate = Self::new(move |who| {
-            // Nobody listens any more at the end of a test.
+            // The receiver is gone at the end of a test.
             let _ = tell.lock().unwrap().send(who);
         });
         (gate, Arrivals(told))
@@ -48,7 +48,7 @@ impl Gate {
     }
 }
 
-/// Opens a gate when a test fails, so that the failure ends it: a server waits for its handlers before it goes.
+/// Opens a gate when a test fails, so that the failure ends it: a server waits for its handlers before it ends.
 pub(crate) struct OpenOnFailure(pub(crate) Gate);
 
 impl Drop for OpenOnFailure {
@@ -59,7 +59,7 @@ impl Drop for OpenOnFailure {
     }
 }
 
-/// Who came to a gate.
+/// The arrivals at a gate.
 pub(crate) struct Arrivals(Receiver<u64>);
 
 impl Arrivals {
@@ -68,7 +68,7 @@ impl Arrivals {
         self.0.recv_timeout(PATIENCE).expect("nobody comes to the gate")
     }
 
-    /// Who has come and was not yet asked for.
+    /// Arrivals that were not yet queried.
     pub(crate) fn so_far(&self) -> Vec<u64> {
         self.0.try_iter().collect()
     }

@@ -1,4 +1,4 @@
-//! How long a test waits for what must happen. Nothing is measured with it: who meets it hangs.
+//! How long a test waits for what must happen. Nothing is measured with it: a test that reaches it hangs.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ pub(crate) fn patience() -> Instant {
     clock::now().after(PATIENCE)
 }
 
-/// Looks until it is true, where nothing tells that it is.
+/// Polls until it is true, where no event signals it.
 #[track_caller]
 pub(crate) fn until(what: &str, mut is_true: impl FnMut() -> bool) {
     let guard = patience();

@@ -1,5 +1,5 @@
 use bellwire::{
-    Client, ClientConfig, Geometry, InUse, Offence, Publisher, RunDir, Server, ServerConfig,
+    Client, ClientConfig, Geometry, InUse, IncidentCause, Publisher, RunDir, Server, ServerConfig,
     ServerStats, Service,
 };
 use tempfile::TempDir;
@@ -67,7 +67,7 @@ impl House {
         client
     }
 
-    /// Lets everybody pass who is held.
+    /// Releases all held handlers.
     pub(crate) fn release(&self) {
         self.gate.0.open();
     }
@@ -77,8 +77,8 @@ impl House {
     }
 
     /// What clients did that the server did not put up with.
-    pub(crate) fn offences(&self) -> Vec<Offence> {
-        self.server.incidents().into_iter().map(|incident| incident.offence).collect()
+    pub(crate) fn offences(&self) -> Vec<IncidentCause> {
+        self.server.incidents().into_iter().map(|incident| incident.cause).collect()
     }
 
     /// What the reactor waits with.
@@ -101,7 +101,7 @@ impl House {
         (self.server, self.dir)
     }
 
-    /// The server, its run dir, and who publishes its numbers.
+    /// The server, its run dir, and the publisher of its numbers.
     pub(crate) fn into_publisher(self) -> (Server, Dir, Publisher<Numbers>) {
         (self.server, self.dir, self.numbers)
     }
@@ -129,7 +129,7 @@ pub(crate) fn serve_all(builder: &mut bellwire::ServerBuilder, gate: &Gate) -> P
     builder.publish::<Numbers>().unwrap()
 }
 
-/// The books of a server that has stopped.
+/// The counters of a server that has stopped.
 #[track_caller]
 pub(crate) fn reconcile(stats: &ServerStats) {
     assert_eq!(
@@ -140,7 +140,7 @@ pub(crate) fn reconcile(stats: &ServerStats) {
     assert_eq!((stats.sessions, stats.in_flight()), (0, 0), "{stats:?}");
 }
 
-/// The books of a client.
+/// The counters of a client.
 #[track_caller]
 pub(crate) fn reconcile_session<S: Service>(session: &bellwire::Session<S>) {
     let stats = session.stats();

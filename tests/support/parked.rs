@@ -1,4 +1,4 @@
-//! Whether a thread sleeps, as far as the system tells.
+//! Whether a thread sleeps, as far as the system reports it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use super::guard::until;
 
 /// The system calls that wait for a doorbell: `futex_waitv`, `ppoll`, and `poll` where there is one.
 const WAITS: [(&str, &[&str]); 2] = [("x86_64", &["449", "271", "7"]), ("aarch64", &["449", "73"])];
-/// How often others get their turn while a thread goes to sleep, where nothing tells that it does.
+/// How often to yield while a thread goes to sleep, where the system does not report it.
 const TURNS: usize = 1000;
 
-/// A thread, as somebody else sees it: on Linux below `/proc`, elsewhere not at all.
+/// A thread, seen from outside: on Linux below `/proc`, elsewhere not at all.
 pub(crate) struct Thread(Option<PathBuf>);
 
 impl Thread {
@@ -20,8 +20,8 @@ impl Thread {
         Self(this.ok().map(|this| Path::new("/proc").join(this).join("syscall")))
     }
 
-    /// Waits until it sleeps in a system call that waits for a doorbell; where that is not told, until it has had time
-    /// to.
+    /// Waits until it sleeps in a system call that waits for a doorbell; where the system does not report that, until
+    /// it has had time to.
     pub(crate) fn wait_until_parked(&self) {
         let Some(syscall) = &self.0 else {
             return (0..TURNS).for_each(|_| std::thread::yield_now());

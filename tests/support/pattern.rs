@@ -1,8 +1,8 @@
-//! Bytes that say what they are: which message, and which part of it.
+//! Bytes that identify themselves: which message, and which part of it.
 
 use std::sync::OnceLock;
 
-/// How long the stream is before it begins anew: a prime, so that no lane's size is a multiple of it.
+/// How long the stream is before it repeats: a prime, so that no lane's size is a multiple of it.
 const PERIOD: usize = 1_048_573;
 
 /// Fills a message with what belongs there: its number, as far as there is room, and then a part of a pseudo-random
@@ -26,7 +26,7 @@ pub(crate) fn message(number: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// What is wrong with a message that should have this number and length; every byte is looked at.
+/// What is wrong with a message that should have this number and length; every byte is checked.
 pub(crate) fn check(number: u64, len: usize, bytes: &[u8]) -> Result<(), String> {
     let (head, mut rest) = bytes.split_at(bytes.len().min(8));
     if bytes.len() != len || *head != number.to_le_bytes()[..head.len()] {

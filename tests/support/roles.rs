@@ -11,7 +11,7 @@ use super::house::{patient, serve_all};
 use super::services::{Echo, Numbers, numbers};
 use bellwire::{Client, ClientConfig, RunDir, Server, ServerConfig, ServerStats, SnapshotCache};
 
-/// Plays a role until the parent is gone, or says that it is enough.
+/// Plays a role until the parent is gone, or ends it.
 pub(crate) fn play(role: &str, parent: Parent) {
     let (name, words) = role.split_once(' ').unwrap_or((role, ""));
     let unknown = |words: &[&str]| panic!("what is {words:?}?");
@@ -73,7 +73,7 @@ pub(crate) fn tell_stats(stats: &ServerStats) -> String {
     all.map(|number| number.to_string()).join(" ")
 }
 
-/// What a server in another process told.
+/// What a server in another process reported.
 pub(crate) fn parse_stats(line: &str) -> ServerStats {
     let mut numbers = line.split(' ').map(|number| number.parse().unwrap());
     let mut stats = ServerStats::default();
@@ -94,7 +94,7 @@ pub(crate) fn parse_stats(line: &str) -> ServerStats {
     stats
 }
 
-/// Opens sessions with "echo" and "hold", and calls as it is told.
+/// Opens sessions with "echo" and "hold", and calls on command.
 fn call(mut parent: Parent) {
     let run_dir = RunDir::from_environment();
     let mut clients: Vec<Client<Echo>> = Vec::new();
@@ -146,7 +146,7 @@ fn call(mut parent: Parent) {
     }
 }
 
-/// Waits for changes, and tells each.
+/// Waits for changes, and reports each.
 fn watch(parent: Parent) {
     let run_dir = RunDir::from_environment();
     let config =
@@ -154,7 +154,7 @@ fn watch(parent: Parent) {
     let mut cache = SnapshotCache::<Numbers>::with_config(&run_dir, config);
     let _ = cache.refresh_within(PATIENCE).unwrap();
     parent.tell("ready");
-    // The parent asks nothing: only its end is noticed.
+    // The parent sends nothing: only its end is noticed.
     let ended = Arc::new(Mutex::new(parent));
     let voice = ended.lock().unwrap().voice();
     std::thread::spawn(move || {

@@ -2,7 +2,7 @@
 
 use bellwire::{Caller, HandlerError, Service, Snapshot};
 
-/// Answers with what it was asked.
+/// Echoes its request.
 #[derive(Debug)]
 pub(crate) struct Echo;
 
@@ -16,7 +16,7 @@ pub(crate) fn echo(_: &Caller, request: Vec<u8>) -> Result<Vec<u8>, HandlerError
     Ok(request)
 }
 
-/// Waits at a gate, then answers with what it was asked.
+/// Waits at a gate, then echoes its request.
 #[derive(Debug)]
 pub(crate) struct Hold;
 
@@ -26,7 +26,7 @@ impl Service for Hold {
     type Response = u64;
 }
 
-/// Fails in the way that it is asked for.
+/// Fails in the requested way.
 #[derive(Debug)]
 pub(crate) struct Moody;
 

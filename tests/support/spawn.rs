@@ -2,8 +2,8 @@
 
 use std::process::{Child, Command};
 
-/// What Wine says when a process that it started ended before its first instruction: one of some thousands on a busy
-/// machine. Windows itself has no such thing, and Linux no such number.
+/// The exit code of Wine when a process that it started ended before its first instruction: one in some thousands on
+/// a busy machine. Windows itself does not do this, and Linux has no such code.
 const NOT_STARTED: i32 = 1359;
 
 /// Starts `command`, which has to work.

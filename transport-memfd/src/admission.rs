@@ -1,4 +1,4 @@
-//! Whom an endpoint admits besides its own user and root: by the mode of the socket, and by who connects.
+//! Which users an endpoint admits besides its own user and root, by the socket's mode and the peer's credentials.
 
 use std::fmt;
 
@@ -7,29 +7,30 @@ use rustix::fs::{Gid, Mode};
 use crate::pass::Channel;
 use crate::peer::{self, Credentials, Group, User};
 
-/// Whom an endpoint admits besides its own user and root, who always are. Looked at when somebody connects, by what the
-/// kernel noted of it then; the socket's mode keeps off others where it can.
+/// Which users an endpoint admits besides its own user and root, who are always admitted. The endpoint checks the credentials
+/// that the kernel recorded at connect time; the socket's mode also keeps others out where it can.
 ///
-/// A user or a group that the server's user namespace does not map has no number there: [`Admission::Any`] alone admits it.
+/// A user or group that the server's user namespace does not map has no number there: only [`Admission::Any`] admits it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Admission {
-    /// Nobody else. The socket has mode 0600, and a run dir that is made mode 0700.
+    /// Nobody else. The socket has mode 0600, and a newly created run dir has mode 0700.
     #[default]
     SameUser,
-    /// Whose group this is, or one of whose supplementary groups
-    /// (`SO_PEERGROUPS`, [`socket(7)`](https://man7.org/linux/man-pages/man7/socket.7.html)). The socket is the group's and
-    /// has mode 0660; so is a run dir that is made, with mode 0750. The server must be in that group, or root's.
+    /// Users whose group this is, or who have it as a supplementary group (`SO_PEERGROUPS`,
+    /// [`socket(7)`](https://man7.org/linux/man-pages/man7/socket.7.html)). The socket belongs to the group and has mode
+    /// 0660; a newly created run dir belongs to it and has mode 0750. The server must be in that group or run as root.
     Group(Group),
-    /// These users. The socket has mode 0666, a run dir that is made mode 0755: others reach the socket and are refused.
+    /// These users. The socket has mode 0666 and a newly created run dir mode 0755: other users reach the socket and are
+    /// refused.
     Users(Vec<User>),
-    /// Anybody who reaches the socket: every user of the machine, and of each container that sees the run dir. Modes as
-    /// with `Users`.
+    /// Anybody who reaches the socket: every user of the machine, and of each container that sees the run dir. Modes as with
+    /// `Users`.
     Any,
 }
 
 impl Admission {
-    /// Whether whoever is at the other end of the channel may come in.
+    /// Returns whether the peer of the channel is admitted.
     pub fn admits(&self, credentials: &Credentials, channel: &Channel) -> bool {
         match self {
             Self::Any => true,
@@ -42,7 +43,7 @@ impl Admission {
         }
     }
 
-    /// The mode of the socket: whoever may write it may connect.
+    /// Returns the mode of the socket: users with write permission may connect.
     pub(crate) const fn socket_mode(&self) -> Mode {
         match self {
             Self::SameUser => Mode::from_raw_mode(0o600),
@@ -51,7 +52,7 @@ impl Admission {
         }
     }
 
-    /// The mode of a run dir that is made.
+    /// Returns the mode of a newly created run dir.
     pub(crate) const fn run_dir_mode(&self) -> Mode {
         match self {
             Self::SameUser => Mode::from_raw_mode(0o700),
@@ -60,7 +61,7 @@ impl Admission {
         }
     }
 
-    /// The group of both.
+    /// Returns the group of both.
     pub(crate) fn group(&self) -> Option<Gid> {
         match self {
             Self::Group(group) => Some(Gid::from_raw(group.gid())),

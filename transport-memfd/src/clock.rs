@@ -5,29 +5,29 @@ use std::time::Duration;
 use bellwire_core::Instant;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// The time on `CLOCK_MONOTONIC`, which every process of the machine shares
-/// ([`clock_gettime(2)`](https://man7.org/linux/man-pages/man2/clock_gettime.2.html); no system call where
-/// the vDSO has it).
+/// Returns the time on `CLOCK_MONOTONIC`, which all processes of the machine share
+/// ([`clock_gettime(2)`](https://man7.org/linux/man-pages/man2/clock_gettime.2.html); no system call where the vDSO provides
+/// it).
 pub fn now() -> Instant {
     Instant::from_nanos(nanos(clock_gettime(ClockId::Monotonic)))
 }
 
-/// Nanoseconds since 1970 on `CLOCK_REALTIME`: for display, never for a wait.
+/// Returns nanoseconds since 1970 on `CLOCK_REALTIME`: for display, never for a wait.
 pub fn wall_nanos() -> u64 {
     nanos(clock_gettime(ClockId::Realtime))
 }
 
-/// The time left until `deadline`; `None` when there is no deadline.
+/// Returns the time left until `deadline`; `None` if there is no deadline.
 pub(crate) fn left(deadline: Option<Instant>) -> Option<Duration> {
     deadline.map(|at| at.since(now()))
 }
 
-/// A point of the monotonic clock as the kernel takes it.
+/// Converts a point of the monotonic clock to the kernel's type.
 pub(crate) fn absolute(at: Instant) -> Timespec {
     span(Duration::from_nanos(at.as_nanos()))
 }
 
-/// A time span as the kernel takes it.
+/// Converts a time span to the kernel's type.
 pub(crate) fn span(span: Duration) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(span.as_secs()).unwrap_or(i64::MAX),

@@ -1,4 +1,4 @@
-//! What wakes a parked peer: a futex on the word that moved, or an eventfd.
+//! How to wake a parked peer: a futex on the word that changed, or an eventfd.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -20,15 +20,15 @@ use crate::peer::{Credentials, User};
 use crate::sealed::VerifyError;
 use crate::{clock, reaper};
 
-/// How many words one wait takes without allocating.
+/// How many words one wait takes without an allocation.
 const FEW: usize = 8;
-/// How long a wait may overlook the words after the first on a kernel without `futex_waitv`.
+/// How long a wait may miss changes of the words after the first, on a kernel without `futex_waitv`.
 const SLICE: Duration = Duration::from_millis(10);
-/// The bits of a file's mode that say what kind it is (`S_IFMT`).
+/// The bits of a file's mode that hold its type (`S_IFMT`).
 const TYPE: u32 = 0o170_000;
 
-/// A 32-bit word that threads of several processes may park on. It can be looked at, waited for and woken
-/// at; it cannot be stored to, since the memory behind it may be the peer's and read-only.
+/// A 32-bit word on which threads of several processes may park. It supports load, wait and wake, but no store, since its
+/// memory may be the peer's and read-only.
 ///
 /// Every operation is a shared one: with the PRIVATE flag a wake from another process would be lost.
 #[derive(Clone, Copy, Debug)]
@@ -37,35 +37,35 @@ pub struct FutexWord<'a>(&'a AtomicU32);
 /// Why [`futex_wait_any`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Woke {
-    /// A word was woken at, or had moved on already, or for no reason: look again.
+    /// A wake, a word that had changed already, or a spurious wakeup: check again.
     LookAgain,
-    /// The time is over.
+    /// The deadline has passed.
     Deadline,
 }
 
 /// An [`eventfd(2)`](https://man7.org/linux/man-pages/man2/eventfd.2.html), `CLOEXEC` and non-blocking.
 ///
-/// Its `O_NONBLOCK` stands in the file description, which a peer that holds the descriptor can change:
-/// then [`Eventfd::ring`] blocks once the counter is full. Share one only with a peer that is trusted (the
-/// same uid), and never one between two peers.
+/// `O_NONBLOCK` is a flag of the file description, and a peer that holds the descriptor can clear it: then [`Eventfd::ring`]
+/// blocks once the counter is full. Share one only with a trusted peer (same uid), and never share one eventfd between two
+/// peers.
 #[derive(Debug)]
 pub struct Eventfd(OwnedFd, Home);
 
-/// By the name that every transport has for what a peer rings.
+/// The name that every transport uses for the object that a peer rings.
 pub type Event = Eventfd;
 
-/// A word of this process on which one thread tells another to stop waiting. Clones share it.
+/// A word of this process by which one thread tells another to stop waiting. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct CancelWord(Arc<AtomicU32>);
 
-/// The doorbell that this end asks `peer` to ring when the program wants `wanted`. Another user's process could fill an
-/// eventfd that it shares with this one: it gets none, unless this end acts as root.
+/// Returns the doorbell that this end asks `peer` to ring when the program wants `wanted`. A process of another user could
+/// fill a shared eventfd, so it gets none, unless this end acts as root.
 pub fn choose(wanted: Doorbell, peer: &Credentials) -> Doorbell {
     let shares = peer.user().is_own() || User::own().is_system();
     if wanted == Doorbell::Eventfd && !shares { Doorbell::Socket } else { wanted }
 }
 
-/// Whether an eventfd of this peer's may be rung. One of another user's could fill it, and the ringer would block.
+/// Returns whether this end may ring an eventfd of this peer. Another user's peer could fill it, and the ring would block.
 pub fn may_ring(peer: &Credentials) -> bool {
     peer.user().is_own() || peer.user().is_system()
 }
@@ -76,34 +76,34 @@ impl<'a> FutexWord<'a> {
         Self(word)
     }
 
-    /// The value now. Relaxed: a hint for a wait, which looks again itself.
+    /// Returns the current value. Relaxed: it is a hint for a wait, which checks again.
     #[inline]
     pub fn load(self) -> u32 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Wakes one thread that is parked here, and says whether there was one
+    /// Wakes one thread that is parked here and returns whether there was one
     /// ([`FUTEX_WAKE(2)`](https://man7.org/linux/man-pages/man2/FUTEX_WAKE.2const.html)).
     pub fn wake_one(self) -> bool {
         self.wake(1) > 0
     }
 
-    /// Wakes every thread that is parked here, and says how many there were.
+    /// Wakes every thread that is parked here and returns how many there were.
     pub fn wake_all(self) -> usize {
         self.wake(i32::MAX.unsigned_abs())
     }
 
     fn wake(self, most: u32) -> usize {
-        // It fails only for an address that is not mapped or not aligned, and this one is both.
+        // This fails only for an address that is not mapped or not aligned; this one is both.
         futex_wake(self.0, Flags::empty(), most).unwrap_or(0)
     }
 }
 
-/// Sleeps until somebody wakes at one of `words`, one of them differs from the value beside it, or
-/// `deadline`. Up to 128 words; never on none.
+/// Sleeps until a wake at one of `words`, until one of them differs from the value beside it, or until `deadline`. Takes 1 to
+/// 128 words.
 ///
-/// [`futex_waitv(2)`](https://docs.kernel.org/userspace-api/futex2.html), Linux 5.16. On an older kernel
-/// it sleeps on the first word and looks at the others every 10 ms.
+/// Uses [`futex_waitv(2)`](https://docs.kernel.org/userspace-api/futex2.html), Linux 5.16. On an older kernel it sleeps on
+/// the first word and checks the others every 10 ms.
 pub fn futex_wait_any(words: &[(FutexWord<'_>, u32)], deadline: Option<Instant>) -> Woke {
     static MISSING: AtomicBool = AtomicBool::new(false);
     if !MISSING.load(Ordering::Relaxed) {
@@ -122,7 +122,7 @@ pub fn futex_wait_any(words: &[(FutexWord<'_>, u32)], deadline: Option<Instant>)
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => return Woke::LookAgain,
             Err(Errno::TIMEDOUT) => return Woke::Deadline,
             Err(Errno::NOSYS) => MISSING.store(true, Ordering::Relaxed),
-            // A sandbox that forbids the call, or too many words: the slow way works.
+            // A sandbox forbids the call, or there are too many words: use the slow path.
             Err(_) => {}
         }
     }
@@ -161,7 +161,7 @@ pub(crate) fn wait_in_slices(words: &[(FutexWord<'_>, u32)], deadline: Option<In
 }
 
 impl Eventfd {
-    /// A new one, with nothing rung yet.
+    /// Creates an eventfd with a count of 0.
     ///
     /// # Errors
     /// `EMFILE` and `ENFILE` at the limit of open files.
@@ -169,9 +169,9 @@ impl Eventfd {
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(|fd| Self(fd, Home::here()))
     }
 
-    /// Takes over a descriptor that a peer sent, to ring it.
+    /// Takes over an eventfd that a peer sent, to ring it.
     ///
-    /// What is none goes to the reaper: to write it, or only to close it, might block.
+    /// Any other descriptor goes to the reaper: to write or even to close it might block.
     ///
     /// # Errors
     /// [`VerifyError::NotEventfd`]
@@ -183,7 +183,7 @@ impl Eventfd {
         Err(VerifyError::NotEventfd)
     }
 
-    /// What the peer is given, to ring it.
+    /// Returns the descriptor that the peer gets, to ring it.
     ///
     /// # Errors
     /// None.
@@ -191,7 +191,7 @@ impl Eventfd {
         Ok(self.as_fd())
     }
 
-    /// Rings. A counter that is full means that it was rung already. A child of fork, who shares it, rings nobody.
+    /// Rings. A full counter means that it was rung already. In a child of fork, which shares the eventfd, this does nothing.
     pub fn ring(&self) {
         if !self.1.is_here() {
             return;
@@ -199,8 +199,8 @@ impl Eventfd {
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Takes back what was rung, and says whether there was something. Does not block, even when a peer
-    /// that shares the eventfd made it blocking and takes the count away first.
+    /// Resets the count and returns whether there were rings. Does not block, even if a peer that shares the eventfd made it
+    /// blocking and resets the count first.
     pub fn drain(&self) -> bool {
         if !self.1.is_here() {
             return false;
@@ -212,12 +212,14 @@ impl Eventfd {
     }
 }
 
-/// Whether this is an eventfd. It is written only if it has no type, as what has no file behind it: what has one, a
-/// socket or a pipe might block. Of those only an eventfd takes a number of 8 bytes; adding 0 to it does nothing.
+/// Returns whether this is an eventfd.
 ///
-/// `fstat(2)` would ask a FUSE file's server, which need not answer. `AT_STATX_DONT_SYNC` asks nobody: the type of an open
-/// file is known ([`statx(2)`](https://man7.org/linux/man-pages/man2/statx.2.html), Linux 4.11). Neither poll nor `preadv2`
-/// does for it: FUSE's poll asks, too, and a read at the file's position waits for whoever else reads there.
+/// It writes only to a descriptor whose file has no type, as anonymous files have none: a write to a regular file, a socket
+/// or a pipe might block. Of anonymous files only an eventfd accepts an 8-byte number, and adding 0 has no effect.
+///
+/// `fstat(2)` would ask the server of a FUSE file, which need not answer. `AT_STATX_DONT_SYNC` avoids that: the type of an
+/// open file is known ([`statx(2)`](https://man7.org/linux/man-pages/man2/statx.2.html), Linux 4.11). Neither poll nor
+/// `preadv2` would do: poll on FUSE asks the server too, and a read at the file's position waits for other readers there.
 fn is_eventfd(fd: BorrowedFd<'_>) -> bool {
     let has_no_type = |stat: Statx| u32::from(stat.stx_mode) & TYPE == 0;
     statx(fd, c"", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE)
@@ -232,29 +234,29 @@ impl AsFd for Eventfd {
 }
 
 impl CancelWord {
-    /// A word that is not set.
+    /// Creates a word that is not set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets it and wakes who is parked on it.
+    /// Sets the word and wakes the threads that are parked on it.
     pub fn set(&self) {
         self.0.store(1, Ordering::Release);
-        // The kernel's wait compares under the same lock as this wake looks for waiters.
+        // The kernel compares for the wait under the same lock under which this wake looks for waiters.
         self.word().wake_all();
     }
 
-    /// Whether it is set.
+    /// Returns whether it is set.
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Acquire) != 0
     }
 
-    /// Resets it, and says whether it was set.
+    /// Resets the word and returns whether it was set.
     pub fn take(&self) -> bool {
         self.0.swap(0, Ordering::AcqRel) != 0
     }
 
-    /// The word to park on; 0 while it is not set.
+    /// Returns the word to park on; it is 0 while not set.
     pub fn word(&self) -> FutexWord<'_> {
         FutexWord::new(&self.0)
     }

@@ -1,4 +1,4 @@
-//! The name on disk: a run directory with a socket and a lock file for each service.
+//! Endpoint names on disk: a run directory with a socket and a lock file for each service.
 
 use std::ffi::OsString;
 use std::fs;
@@ -18,11 +18,11 @@ use crate::fork::Kept;
 use crate::pass::Channel;
 use crate::peer::{self, User};
 
-/// How many connections may wait to be accepted, unless [`Endpoint::set_backlog`] says otherwise.
+/// How many connections may wait for accept, unless [`Endpoint::set_backlog`] sets another limit.
 pub const BACKLOG: u32 = 4096;
 /// The longest path of a socket, in bytes (`sun_path` less its final zero).
 pub const MAX_PATH: usize = 107;
-/// A lister may hold a lock for a moment: so often is it tried again, that far apart.
+/// How often a lock is tried, `LOCK_PAUSE` apart: a lister may hold it for a moment.
 const LOCK_TRIES: u32 = 5;
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
@@ -30,13 +30,13 @@ const LOCK_PAUSE: Duration = Duration::from_millis(2);
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunDirError {
-    /// There is something else by that name; a symbolic link counts.
+    /// Something else has that name, possibly a symbolic link.
     #[error("{} is not a directory: remove it or name another run directory", .path.display())]
     NotADirectory {
         /// The path.
         path: PathBuf,
     },
-    /// It belongs to somebody else, who could replace what is in it.
+    /// It belongs to another user, who could replace its contents.
     #[error(
         "{} belongs to uid {owner}, neither this process's user nor root: chown it or name another", .path.display()
     )]
@@ -46,7 +46,7 @@ pub enum RunDirError {
         /// Its owner's uid.
         owner: u32,
     },
-    /// Others may replace what is in it.
+    /// Other users may replace its contents.
     #[error(
         "{} has mode {mode:04o}, so that other users may replace what is in it: chmod go-w, or set its sticky bit", .path.display()
     )]
@@ -56,7 +56,7 @@ pub enum RunDirError {
         /// Its mode.
         mode: u32,
     },
-    /// It was there, and those who are to be admitted cannot pass through it.
+    /// It existed already, and the users to be admitted cannot pass through it.
     #[error(
         "{} has mode {mode:04o} and group {group}, so that {admitted} cannot come near its sockets: chmod o+x, or chgrp and chmod g+x, or have it made by removing it", .path.display()
     )]
@@ -67,10 +67,10 @@ pub enum RunDirError {
         mode: u32,
         /// Its group's gid.
         group: u32,
-        /// Whom the server was to admit.
+        /// The users whom the server was to admit.
         admitted: String,
     },
-    /// This process may not give it, or the socket in it, to the group that is to be admitted.
+    /// This process may not give the directory, or its socket, to the group to be admitted.
     #[error(
         "cannot give {} to {group}: run as root, or as a member of that group (systemd: SupplementaryGroups=)", .path.display()
     )]
@@ -85,19 +85,19 @@ pub enum RunDirError {
     System {
         /// The path.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error from the kernel.
         source: Errno,
     },
 }
 
-/// Why a service's name was not taken.
+/// Why a service's name could not be taken.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
     /// The run directory is not safe.
     #[error(transparent)]
     RunDir(#[from] RunDirError),
-    /// Another process, or another endpoint of this one, serves that name now.
+    /// Another process, or another endpoint of this one, serves that name.
     #[error("{service} is served by another process: it holds {}", .lock.display())]
     Taken {
         /// The service.
@@ -105,13 +105,13 @@ pub enum BindError {
         /// The lock file that is held.
         lock: PathBuf,
     },
-    /// Something that is not a socket of ours has the socket's name.
+    /// Something that is not this library's socket has the socket's name.
     #[error("{} is there and is no socket of this user: remove it", .path.display())]
     Squatted {
         /// The path.
         path: PathBuf,
     },
-    /// Somebody else's file has the lock's name, or another user holds the lock.
+    /// Another user's file has the lock's name, or another user holds the lock.
     #[error("{} is no lock of this user: remove it, or use a run directory that nobody else may write", .path.display())]
     LockSquatted {
         /// The path.
@@ -130,7 +130,7 @@ pub enum BindError {
     System {
         /// The file concerned.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error from the kernel.
         source: Errno,
     },
 }
@@ -139,19 +139,19 @@ pub enum BindError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// Nobody serves it now: a state rather than a failure. Try again later.
+    /// Nobody serves it now. This is a state rather than a failure: try again later.
     #[error("nobody serves {service} now")]
     Absent {
         /// The service.
         service: ServiceName,
     },
-    /// What has the socket's name is none; a symbolic link counts.
+    /// The object with the socket's name is not a socket; possibly a symbolic link.
     #[error("{} is not a socket: remove it, or name the right run directory", .path.display())]
     NotASocket {
         /// The path.
         path: PathBuf,
     },
-    /// The socket belongs to somebody whom nothing makes trustworthy.
+    /// The socket belongs to a user who is not trusted.
     #[error(
         "{} belongs to uid {owner}, neither this process's user nor root: remove it, or list that user in the client's trusted users", .path.display()
     )]
@@ -161,7 +161,7 @@ pub enum ConnectError {
         /// Its owner's uid.
         owner: u32,
     },
-    /// This user may not come near the socket, or may not connect to it.
+    /// This user may not reach the socket or may not connect to it.
     #[error(
         "uid {uid} may not connect to {}: run the client as the provider's user, or have the provider admit it (bellwire provide --admit), which lets it reach the run directory and the socket", .path.display()
     )]
@@ -171,7 +171,7 @@ pub enum ConnectError {
         /// This process's user.
         uid: u32,
     },
-    /// As many connections wait to be accepted as may. Try again soon.
+    /// The queue of connections that wait for accept is full. Try again soon.
     #[error("{service} has too many connections waiting: try again")]
     Busy {
         /// The service.
@@ -190,7 +190,7 @@ pub enum ConnectError {
     System {
         /// The path.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error from the kernel.
         source: Errno,
     },
 }
@@ -201,54 +201,54 @@ pub enum ConnectError {
 pub struct ListError {
     /// The directory.
     pub path: PathBuf,
-    /// What the system said.
+    /// The error from the system.
     pub source: std::io::Error,
 }
 
-/// The name of a service, held by this process: `{run_dir}/{service}.sock`, mode 0600 unless others are admitted,
-/// `SOCK_SEQPACKET`.
+/// The name of a service, held by this process: `{run_dir}/{service}.sock`, `SOCK_SEQPACKET`, mode 0600 unless others are
+/// admitted.
 ///
-/// Whoever holds the lock on `{service}.lock` owns the name and may replace a stale socket; the lock goes
-/// with the process, so nothing that a crash leaves behind keeps a successor out. The lock file stays.
+/// The process that holds the lock on `{service}.lock` owns the name and may replace a stale socket. The kernel releases the
+/// lock when the process ends, so a crash never keeps a successor out. The lock file stays.
 #[derive(Debug)]
 pub struct Endpoint {
-    // A helper that held on to them would keep a successor out, and clients waiting.
+    // A helper process that kept them open would keep a successor out and let clients wait.
     _kept: [Kept; 2],
     socket: OwnedFd,
     service: ServiceName,
     path: PathBuf,
-    // Which socket at `path` is ours.
+    // Identifies our socket at `path`.
     inode: (u64, u64),
-    // To take the name again by.
+    // Needed to take the name again.
     admission: Admission,
-    // Whose: a child of fork removes nothing.
+    // The owner: a child of fork removes nothing.
     pid: Pid,
-    // Held until the socket's file is gone.
+    // Held until the socket's file is removed.
     lock: OwnedFd,
 }
 
-/// Whether somebody serves an endpoint.
+/// Whether a process serves an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Liveness {
-    /// A process holds its lock; the pid, where it can be told.
+    /// A process holds its lock; its pid, if known.
     Alive(Option<u32>),
-    /// Nobody does: the socket is what a crash left behind.
+    /// No process serves it: the socket was left by a crash.
     Stale,
-    /// Something else has its name: a socket on which somebody listens who does not hold the lock, one of another user
-    /// than the lock, or what is no socket at all.
+    /// The name is taken by something else: a socket whose listener does not hold the lock, a socket and a lock of different
+    /// users, or an object that is not a socket.
     Squatted,
-    /// It cannot be told from here.
+    /// This process cannot find out.
     Unknown,
 }
 
-/// What stands in a run directory for one service.
+/// A run directory's entry for one service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointInfo {
     /// The service.
     pub service: ServiceName,
     /// The socket's path.
     pub path: PathBuf,
-    /// Whether somebody serves it.
+    /// Whether a process serves it.
     pub liveness: Liveness,
     /// The socket's permission bits.
     pub mode: u32,
@@ -257,23 +257,23 @@ pub struct EndpointInfo {
 }
 
 impl EndpointInfo {
-    /// What clients connect to: the socket's path.
+    /// Returns the socket's path, to which clients connect.
     pub fn address(&self) -> String {
         self.path.display().to_string()
     }
 
-    /// Whom it belongs to.
+    /// Returns the socket's owner.
     pub fn owner(&self) -> Option<User> {
         Some(self.owner.into())
     }
 
-    /// Its permission bits.
+    /// Returns the permission bits.
     pub const fn permissions(&self) -> Option<u32> {
         Some(self.mode)
     }
 }
 
-/// Where endpoints are when nothing says otherwise: `bellwire` below `XDG_RUNTIME_DIR`; without that `/run/bellwire`.
+/// Returns the default run directory: `bellwire` below `XDG_RUNTIME_DIR`, or `/run/bellwire` without that.
 pub fn default_run_dir() -> PathBuf {
     run_dir_below(std::env::var_os("XDG_RUNTIME_DIR"))
 }
@@ -285,17 +285,17 @@ fn run_dir_below(runtime: Option<OsString>) -> PathBuf {
     }
 }
 
-/// Creates the run directory (mode 0700) if it is missing, and refuses one in which other users could
-/// replace what this process puts there.
+/// Creates the run directory (mode 0700) if it is missing, and refuses one in which other users could replace what this
+/// process puts there.
 ///
 /// # Errors
-/// [`RunDirError`] says what is wrong and how to mend it.
+/// [`RunDirError`] says what is wrong and how to fix it.
 pub fn prepare_run_dir(path: &Path) -> Result<(), RunDirError> {
     prepare_for(path, &Admission::SameUser)
 }
 
-/// One that is made is opened to those who are admitted; one that was there is left as it is, and refused if they cannot
-/// pass.
+/// Prepares the run directory for these users. A new directory is opened to them; an existing one is unchanged, and refused
+/// if they cannot pass through it.
 fn prepare_for(path: &Path, admission: &Admission) -> Result<(), RunDirError> {
     let system = |source| RunDirError::System { path: path.to_owned(), source };
     let is_made = match rustix::fs::mkdir(path, Mode::RWXU) {
@@ -317,11 +317,11 @@ fn prepare_for(path: &Path, admission: &Admission) -> Result<(), RunDirError> {
         return Err(RunDirError::WritableByOthers { path: path.to_owned(), mode });
     }
     if is_made && *admission != Admission::SameUser {
-        // The group before the mode: at no time can another group pass.
+        // Set the group before the mode, so that no other group can ever pass.
         if let Some(group) = admission.group() {
             let given = rustix::fs::fchown(&dir, None, Some(group));
             given.map_err(|source| {
-                // The next try shall find what this one found.
+                // The next attempt shall find the same state as this one.
                 let _ = rustix::fs::rmdir(path);
                 not_given(path, admission, source)
             })?;
@@ -331,7 +331,7 @@ fn prepare_for(path: &Path, admission: &Admission) -> Result<(), RunDirError> {
     let is_open = match admission {
         Admission::SameUser => true,
         Admission::Group(group) if group.gid() == stat.st_gid && mode & 0o010 != 0 => true,
-        // Whom a list of rights lets pass is its author's to know.
+        // An access control list is left to its author to get right.
         _ => mode & 0o001 != 0 || has_acl(&dir),
     };
     if is_open {
@@ -341,7 +341,7 @@ fn prepare_for(path: &Path, admission: &Admission) -> Result<(), RunDirError> {
     Err(RunDirError::Closed { path, mode, group: stat.st_gid, admitted })
 }
 
-/// Whether a directory has an access control list ([`acl(5)`](https://man7.org/linux/man-pages/man5/acl.5.html)).
+/// Returns whether a directory has an access control list ([`acl(5)`](https://man7.org/linux/man-pages/man5/acl.5.html)).
 fn has_acl(dir: &OwnedFd) -> bool {
     let mut nothing = [0_u8; 0];
     rustix::fs::fgetxattr(dir, "system.posix_acl_access", &mut nothing).is_ok_and(|len| len > 0)
@@ -356,25 +356,25 @@ fn not_given(path: &Path, admission: &Admission, source: Errno) -> RunDirError {
     }
 }
 
-/// The path of a service's socket.
+/// Returns the path of a service's socket.
 pub fn socket_path(run_dir: &Path, service: ServiceName) -> PathBuf {
     run_dir.join(format!("{service}.sock"))
 }
 
-/// The path of a service's lock file.
+/// Returns the path of a service's lock file.
 pub fn lock_path(run_dir: &Path, service: ServiceName) -> PathBuf {
     run_dir.join(format!("{service}.lock"))
 }
 
 impl ConnectError {
-    /// Whether whoever has the name is not to be trusted.
+    /// Returns whether an untrusted process has the name.
     pub const fn is_impostor(&self) -> bool {
         matches!(self, Self::NotASocket { .. } | Self::Squatted { .. })
     }
 }
 
 impl Endpoint {
-    /// Takes the name and listens, for this user and root.
+    /// Takes the name and listens for this user and root.
     ///
     /// # Errors
     /// As [`Endpoint::bind_admitting`].
@@ -382,11 +382,11 @@ impl Endpoint {
         Self::bind_admitting(run_dir, service, &Admission::SameUser)
     }
 
-    /// Takes the name and listens. Gives the socket the group and the mode that let those who are admitted connect; who
-    /// connects is to be [looked at](Admission::admits) all the same.
+    /// Takes the name and listens. The socket's group and mode let the admitted users connect; the caller still has to
+    /// [check](Admission::admits) each connection.
     ///
     /// # Errors
-    /// [`BindError`]; [`BindError::Taken`] when somebody serves it already.
+    /// [`BindError`]; [`BindError::Taken`] when the service is already served.
     pub fn bind_admitting(
         run_dir: &Path,
         service: ServiceName,
@@ -395,7 +395,7 @@ impl Endpoint {
         Self::bind_by(run_dir, service, admission, None)
     }
 
-    /// With the lock that is held already, if so.
+    /// Binds with the lock that is already held, if there is one.
     fn bind_by(
         run_dir: &Path,
         service: ServiceName,
@@ -416,8 +416,8 @@ impl Endpoint {
         };
         remove_stale(&path)?;
         let socket = seqpacket().map_err(system)?;
-        // Before bind the mode of the socket is the mode of the file that bind makes, so that there is
-        // no moment with a wider one. The umask, which is the whole process's, is left alone.
+        // Before bind the mode of the socket is the mode of the file that bind creates, so that there is no moment with a
+        // wider one. The umask, which belongs to the whole process, is unchanged.
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(system)?;
         rustix::net::bind(&socket, &address).map_err(system)?;
         let stat = no_follow(&path).map_err(system)?;
@@ -431,9 +431,9 @@ impl Endpoint {
         Ok(endpoint)
     }
 
-    /// Lets those who are admitted connect, from when the socket listens: nobody can before. `bind` masks the mode by the
-    /// umask and gives the file a group of its own choice, so both are set behind it; the group first, so that at no time
-    /// the socket is open to another one. Nobody else can replace the file at that path: the run directory was looked at.
+    /// Lets admitted users connect from the moment that the socket listens; nobody can connect before. `bind` masks the mode
+    /// by the umask and chooses the file's group, so both are set after it. The group comes first, so that the socket is
+    /// never open to another group. Nobody else can replace the file at that path: the run directory was checked.
     fn open_to(&self, admission: &Admission) -> Result<(), BindError> {
         if *admission == Admission::SameUser {
             return Ok(());
@@ -448,16 +448,16 @@ impl Endpoint {
             .map_err(failed)
     }
 
-    /// Whether clients find it by its name: its socket and its lock are where they were made.
+    /// Returns whether clients find it by its name: its socket and its lock are where they were created.
     pub fn is_in_place(&self) -> bool {
         self.is_socket_in_place() && self.holds_lock()
     }
 
-    /// Takes the name again, when its socket or its lock is gone or another file has their names, and listens there;
-    /// makes the run directory again, too. Who waits at the old socket is turned away, and comes again.
+    /// Takes the name again if the socket or the lock is gone or was replaced by another file, and listens there; creates the
+    /// run directory again if needed. Clients that wait at the old socket are turned away and connect again.
     ///
     /// # Errors
-    /// As [`Endpoint::bind`]: somebody else may have taken the name meanwhile. This one is as it was then.
+    /// As [`Endpoint::bind`]: another process may have taken the name meanwhile. Then this endpoint is unchanged.
     pub fn take_place(&mut self) -> Result<(), BindError> {
         let Some(run_dir) = self.path.parent() else { return Ok(()) };
         let system = |source: std::io::Error| BindError::System {
@@ -483,9 +483,8 @@ impl Endpoint {
         no_follow(&self.path).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == self.inode)
     }
 
-    /// Has so many connections wait to be accepted at most, and one more: the next is turned away with
-    /// [`ConnectError::Busy`]. The kernel caps it at `net.core.somaxconn`
-    /// ([`listen(2)`](https://man7.org/linux/man-pages/man2/listen.2.html)).
+    /// Limits the connections that wait for accept to `most` plus one; the next one fails with [`ConnectError::Busy`]. The
+    /// kernel caps it at `net.core.somaxconn` ([`listen(2)`](https://man7.org/linux/man-pages/man2/listen.2.html)).
     ///
     /// # Errors
     /// None on a socket that is bound.
@@ -493,12 +492,12 @@ impl Endpoint {
         rustix::net::listen(&self.socket, i32::try_from(most).unwrap_or(i32::MAX))
     }
 
-    /// Accepts a connection that waits; `None` when none does. Does not block; what it returns is
-    /// non-blocking and `CLOEXEC`.
+    /// Accepts a waiting connection; returns `None` if there is none. Does not block. The channel is non-blocking and
+    /// `CLOEXEC`.
     ///
     /// # Errors
-    /// `EMFILE` and `ENFILE` at the limit of open files: the connection keeps waiting. Errors of a
-    /// connection that went away meanwhile are passed over.
+    /// `EMFILE` and `ENFILE` at the limit of open files: the connection keeps waiting. Connections that were closed meanwhile
+    /// are skipped without an error.
     pub fn accept(&self) -> Result<Option<Channel>, Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         loop {
@@ -511,12 +510,12 @@ impl Endpoint {
         }
     }
 
-    /// The service.
+    /// Returns the service.
     pub fn service(&self) -> ServiceName {
         self.service
     }
 
-    /// The socket's path.
+    /// Returns the socket's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -533,7 +532,7 @@ impl Drop for Endpoint {
         if getpid() != self.pid {
             return;
         }
-        // The lock is still held, so that nobody honest has put another socket there.
+        // The lock is still held, so no correct process has put another socket there.
         if self.is_socket_in_place() {
             let _ = rustix::fs::unlink(&self.path);
         }
@@ -543,18 +542,18 @@ impl Drop for Endpoint {
 /// Connects to a service whose socket belongs to this user or to root.
 ///
 /// # Errors
-/// [`ConnectError`]; [`ConnectError::Absent`] when nobody serves it.
+/// [`ConnectError`]; [`ConnectError::Absent`] when no process serves it.
 pub fn connect(run_dir: &Path, service: ServiceName) -> Result<Channel, ConnectError> {
     connect_trusting(run_dir, service, &[], None)
 }
 
 /// Connects to a service whose socket belongs to this user, to root, or to one of `owners`.
 ///
-/// Does not block: `until` is for systems where a connection may have to be waited for. What it returns is non-blocking and `CLOEXEC`. The caller still checks the
-/// [`credentials`](crate::peer::credentials) of whoever answers.
+/// Does not block: `until` is for systems where a connection may have to wait. The channel is non-blocking and `CLOEXEC`. The
+/// caller still checks the [`credentials`](crate::peer::credentials) of the peer.
 ///
 /// # Errors
-/// [`ConnectError`]; [`ConnectError::Absent`] when nobody serves it.
+/// [`ConnectError`]; [`ConnectError::Absent`] when no process serves it.
 pub fn connect_trusting(
     run_dir: &Path,
     service: ServiceName,
@@ -591,24 +590,23 @@ pub fn connect_trusting(
         Ok(()) => Ok(channel),
         Err(Errno::NOENT | Errno::CONNREFUSED) => Err(ConnectError::Absent { service }),
         Err(Errno::AGAIN) => Err(ConnectError::Busy { service }),
-        // A socket of another kind: whatever it is, it is not an endpoint.
+        // A socket of another type is never an endpoint.
         Err(Errno::PROTOTYPE) => Err(ConnectError::NotASocket { path }),
         Err(source) => Err(system(source)),
     }
 }
 
-/// Lists the endpoints of a run directory, by name, and what else has the name of one.
+/// Lists the endpoints of a run directory by name, and other objects that have an endpoint's name.
 ///
-/// Who is alive is read from `/proc/locks`
-/// ([`proc_locks(5)`](https://man7.org/linux/man-pages/man5/proc_locks.5.html)), which disturbs nobody; only
-/// a lock that is not to be seen there is tried for, shared and for a moment.
+/// Liveness is read from `/proc/locks` ([`proc_locks(5)`](https://man7.org/linux/man-pages/man5/proc_locks.5.html)), which
+/// disturbs nobody. Only a lock that does not appear there is tried, shared and for a moment.
 ///
 /// # Errors
 /// [`ListError`] when the directory cannot be read.
 pub fn list(run_dir: &Path) -> Result<Vec<EndpointInfo>, ListError> {
     let failed = |source| ListError { path: run_dir.to_owned(), source };
     let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
-    // Its names are any bytes.
+    // The paths in it may be any bytes.
     let sockets = fs::read("/proc/net/unix").unwrap_or_default();
     let mut endpoints = Vec::new();
     for entry in fs::read_dir(run_dir).map_err(failed)? {
@@ -633,14 +631,14 @@ pub fn list(run_dir: &Path) -> Result<Vec<EndpointInfo>, ListError> {
     Ok(endpoints)
 }
 
-/// Whether a socket is neither of the user whose lock is held, nor root's, who may take any lock.
+/// Returns whether a socket belongs neither to the user whose lock is held nor to root, who may take any lock.
 fn is_of_another(socket: &Stat, lock: &Path) -> bool {
     socket.st_uid != 0 && no_follow(lock).is_ok_and(|lock| lock.st_uid != socket.st_uid)
 }
 
-/// Whether somebody listens at that path, as `/proc/net/unix` tells of this network namespace
-/// ([`proc_pid_net(5)`](https://man7.org/linux/man-pages/man5/proc_pid_net.5.html)): flags of 0x10000, and the path as
-/// whoever listens has named it.
+/// Returns whether a process listens at that path, according to `/proc/net/unix` of this network namespace
+/// ([`proc_pid_net(5)`](https://man7.org/linux/man-pages/man5/proc_pid_net.5.html)): flags of 0x10000, and the path as the
+/// listener spelled it.
 fn is_listened_on(path: &Path, sockets: &[u8]) -> bool {
     let real = fs::canonicalize(path);
     let names = [Ok(path.to_owned()), real];
@@ -668,8 +666,8 @@ fn liveness(path: &Path, locks: &str) -> Liveness {
     if let Some(pid) = lock_holder(&stat, locks) {
         return Liveness::Alive(pid);
     }
-    // Not in the list: free, or held where /proc does not show it (another pid namespace, a file system
-    // whose device numbers differ).
+    // Not in the list: the lock is free, or held where /proc does not show it (another pid namespace, a file system whose
+    // device numbers differ).
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else { return Liveness::Unknown };
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
@@ -679,7 +677,7 @@ fn liveness(path: &Path, locks: &str) -> Liveness {
     }
 }
 
-/// Who holds an exclusive `flock` on the file, as `/proc/locks` tells: `Some(None)` when it names no pid.
+/// Returns who holds an exclusive `flock` on the file according to `/proc/locks`: `Some(None)` if it names no pid.
 fn lock_holder(stat: &Stat, locks: &str) -> Option<Option<u32>> {
     let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
     let file = format!("{major:02x}:{minor:02x}:{}", stat.st_ino);
@@ -719,7 +717,7 @@ fn lock(path: &Path, service: ServiceName) -> Result<OwnedFd, BindError> {
             Err(source) => return Err(system(source)),
         }
         let held = rustix::fs::fstat(&file).map_err(system)?;
-        // Somebody may have removed the file between open and flock: then another has its name.
+        // The file may have been removed between open and flock: then another file has its name.
         if no_follow(path)
             .is_ok_and(|named| (named.st_dev, named.st_ino) == (held.st_dev, held.st_ino))
         {
@@ -757,12 +755,12 @@ fn is_trusted(uid: u32) -> bool {
     uid == 0 || (uid == effective_uid() && !peer::is_overflow(uid))
 }
 
-/// The owner of the run directory, if this process is root's and nobody else can replace what is there: each directory
+/// Returns the owner of the run directory if this process is root's and nobody else can replace its contents: each directory
 /// from the root of the file system on belongs to root or to that owner, only its owner may write to it, and none is a
 /// symbolic link.
 ///
-/// Whoever owns such a directory was given it by root, and could stop or replace each service in it; that a client of
-/// root refused them would keep nobody out. `None` for other users' processes.
+/// Root gave such a directory to its owner, who could stop or replace each service in it; refusing the owner to clients of
+/// root would keep nobody out. Returns `None` for other users' processes.
 pub fn owner_trusted_by_root(run_dir: &Path) -> Option<User> {
     if effective_uid() != 0 {
         return None;
@@ -771,7 +769,7 @@ pub fn owner_trusted_by_root(run_dir: &Path) -> Option<User> {
     if owner == 0 || peer::is_overflow(owner) {
         return None;
     }
-    // As it is written: who could replace a link on the way could lead root elsewhere, so a link is not safe.
+    // The path as written: whoever can replace a link on the way could lead root elsewhere, so links are not safe.
     let path = std::path::absolute(run_dir).ok()?;
     let is_safe = |dir: &Path| {
         no_follow(dir).is_ok_and(|stat| {

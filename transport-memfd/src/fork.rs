@@ -2,17 +2,17 @@
     unsafe_code,
     reason = "a handler that runs in each child of fork, and puts memory and descriptors of its own in place of its parent's"
 )]
-//! What a child of [`fork(2)`](https://man7.org/linux/man-pages/man2/fork.2.html) has of its parent's sessions and endpoints:
-//! nothing that it could use, and nothing that it could harm.
+//! What a child of [`fork(2)`](https://man7.org/linux/man-pages/man2/fork.2.html) inherits of its parent's sessions and
+//! endpoints: nothing that it could use or harm.
 //!
-//! A handler ([`pthread_atfork(3)`](https://man7.org/linux/man-pages/man3/pthread_atfork.3.html)) runs in each child before
-//! anything else of it does. Where mappings left holes it puts private memory, zeroed: whatever
-//! code of the child still looks there finds a peer that says nothing, and not what the child maps there next. In place of
-//! descriptors that tell others that this process lives, it puts one that does nothing: a listening socket or a lock that a
-//! helper held on to would outlive its parent. And it counts: whoever has a [`Home`] knows that it is not there any more.
+//! A handler ([`pthread_atfork(3)`](https://man7.org/linux/man-pages/man3/pthread_atfork.3.html)) runs first in each child.
+//! It fills the holes that mappings left with private, zeroed memory: code of the child that still looks there finds a silent
+//! peer, and not whatever the child maps there next. It replaces descriptors by which others see that this process lives: a
+//! listening socket or a lock that a helper kept would outlive its parent. And it increments a counter, from which a [`Home`]
+//! detects that it is in another process.
 //!
-//! So nothing is asked where memory is read and written. A child that is made without the C library's `fork`, by a
-//! system call of its own, has the holes, and the descriptors.
+//! So accesses to memory need no check. A child created by a direct system call instead of the C library's `fork` has the
+//! holes and the descriptors.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -22,18 +22,18 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use bellwire_core::sync::{AtomicU32, Ordering};
 use rustix::event::{EventfdFlags, eventfd};
 
-/// How many forks lie between the first process and this one.
+/// The number of forks between the first process and this one.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 static KEPT: Mutex<BTreeSet<What>> = Mutex::new(BTreeSet::new());
-/// Held from before a fork until after it, so that a child finds the set whole.
+/// The lock, held from before a fork until after it, so that a child finds the set consistent.
 static DURING_FORK: Held = Held(std::cell::UnsafeCell::new(None));
 static REGISTERED: Once = Once::new();
 
-/// The process in which something was made. It is of use there only.
+/// The process in which an object was created. The object works only there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Home(u32);
 
-/// Keeps a child from what this stands for, until it is dropped: drop it before what it stands for.
+/// Keeps an object from children of fork until this is dropped. Drop it before the object.
 #[derive(Debug)]
 pub(crate) struct Kept(What);
 
@@ -49,7 +49,7 @@ struct Held(std::cell::UnsafeCell<Option<MutexGuard<'static, BTreeSet<What>>>>);
 unsafe impl Sync for Held {}
 
 impl Home {
-    /// This process.
+    /// Returns this process.
     pub fn here() -> Self {
         REGISTERED.call_once(|| {
             // SAFETY: the three are functions of this library, which the C library forgets when it unloads it.
@@ -58,7 +58,7 @@ impl Home {
         Self(GENERATION.load(Ordering::Relaxed))
     }
 
-    /// Whether this still is that process, and no child of it: one load.
+    /// Returns whether this still is that process and not a child of it. One load.
     #[inline]
     pub fn is_here(self) -> bool {
         // Relaxed: it changes before a child has a second thread.
@@ -67,17 +67,17 @@ impl Home {
 }
 
 impl Kept {
-    /// `len` bytes at `start`, which a child does not inherit.
+    /// Registers `len` bytes at `start`, which a child does not inherit.
     pub(crate) fn memory(start: *const u8, len: usize, is_writable: bool) -> Self {
         Self::new(What::Memory { start: start.addr(), len, is_writable })
     }
 
-    /// A descriptor by which others see that this process lives.
+    /// Registers a descriptor by which others see that this process lives.
     pub(crate) fn descriptor(fd: BorrowedFd<'_>) -> Self {
         Self::new(What::Descriptor(fd.as_raw_fd()))
     }
 
-    /// A descriptor that `open` opens now: no child is made between that and this.
+    /// Calls `open` and registers its descriptor; no fork can happen in between.
     pub(crate) fn open<E>(open: impl FnOnce() -> Result<OwnedFd, E>) -> Result<(Self, OwnedFd), E> {
         Home::here();
         let mut kept = lock();
@@ -111,7 +111,7 @@ extern "C" fn in_parent() {
     drop(unsafe { (*DURING_FORK.0.get()).take() });
 }
 
-/// Makes system calls, and nothing else: other threads may have held any lock.
+/// Makes system calls and nothing else: other threads may have held any lock at the fork.
 extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
     // SAFETY: the thread that took the lock in `before` is the one that goes on here.
@@ -127,7 +127,7 @@ extern "C" fn in_child() {
             (What::Descriptor(fd), Some(nothing)) => unsafe {
                 libc::dup3(nothing.as_raw_fd(), fd, libc::O_CLOEXEC);
             },
-            // At the limit of open files: it keeps the parent's.
+            // At the limit of open files the child keeps the parent's.
             (What::Descriptor(_), None) => {}
         }
     }
@@ -137,7 +137,7 @@ fn replace_memory(start: usize, len: usize, is_writable: bool) {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let flags = flags | libc::MAP_FIXED_NOREPLACE;
     let write = if is_writable { libc::PROT_WRITE } else { libc::PROT_NONE };
-    // What may not be had is at least nobody else's.
+    // If writable memory cannot be mapped, the range is at least reserved.
     for prot in [libc::PROT_READ | write, libc::PROT_NONE] {
         let at = ptr::with_exposed_provenance_mut(start);
         // SAFETY: a range that MADV_DONTFORK has left empty: nothing is replaced.

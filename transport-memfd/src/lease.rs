@@ -1,37 +1,37 @@
 #![allow(unsafe_code, reason = "rustix has no leases: fcntl is called as the C library has it")]
 //! Whether a peer still has memory that it was lent.
 //!
-//! The kernel charges a memfd's pages to whoever made it, as long as anybody has it open or mapped. Nothing tells how many
-//! do, but a lease does: it is granted only where no other open file description of the inode is left
-//! ([`fcntl(2)`, `F_SETLEASE`](https://man7.org/linux/man-pages/man2/fcntl.2.html)). A description lives as long as its
-//! descriptors, its mappings, and the messages that it is in. One that `memfd_create` made is not counted, so the peer is
-//! sent a description that was opened anew, by way of `/proc`; whatever it opens itself is counted too.
+//! The kernel charges a memfd's pages to its creator as long as any process has it open or mapped. No call returns how many
+//! do, but a lease helps: it is granted only if no other open file description of the inode is left ([`fcntl(2)`,
+//! `F_SETLEASE`](https://man7.org/linux/man-pages/man2/fcntl.2.html)). A description lives as long as its descriptors, its
+//! mappings, and the messages that carry it. The description from `memfd_create` is not counted, so the peer gets one that
+//! was opened anew through `/proc`; descriptions that the peer opens count too.
 //!
-//! A descriptor that was opened with `O_PATH`, and an inotify watch, keep the inode and are not seen.
+//! An `O_PATH` descriptor and an inotify watch keep the inode alive and are not detected.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use bellwire_transport::{Charge, Lent, Loan};
+use bellwire_shm::{Charge, Lent, Loan};
 use rustix::fs::{Mode, OFlags};
 
 use crate::clock;
 
-/// The kernel's number, which the C library has for some systems only.
+/// The kernel's number; the C library defines it on some systems only.
 const F_SETSIG: libc::c_int = 10;
 
-/// A description of a memfd that no peer gets, by which to ask whether a peer still has another one. Clones share it.
+/// A description of a memfd that no peer gets, used to check whether a peer still has another one. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Watch(Arc<OwnedFd>);
 
 impl Watch {
-    /// And the description to send in place of `memfd`. `None` without `/proc`, or without descriptors.
+    /// Returns a watch and the description to send in place of `memfd`; `None` without `/proc` or without descriptors.
     pub(crate) fn begin(memfd: BorrowedFd<'_>) -> Option<(Self, OwnedFd)> {
         let watch = open(memfd, OFlags::RDONLY)?;
         Some((Self(Arc::new(watch)), open(memfd, OFlags::RDWR)?))
     }
 
-    /// Counts `charge` until no peer has the memory any more.
+    /// Keeps `charge` until no peer has the memory any more.
     pub(crate) fn loan(watch: Option<Self>, charge: Charge) -> Loan {
         Loan::new(charge, watch.map(|watch| Box::new(watch) as Box<dyn Lent>), clock::now)
     }
@@ -43,8 +43,8 @@ impl Lent for Watch {
             // SAFETY: the descriptor is open, and each of these commands takes an integer.
             unsafe { libc::fcntl(self.0.as_raw_fd(), command, argument) == 0 }
         };
-        // Whoever opens the file while this process has the lease has it sent a signal: SIGIO by default, which ends a process
-        // that does not expect it. Nobody minds SIGURG. To give the lease up undoes this.
+        // If another process opens the file while this one has the lease, the kernel sends a signal: SIGIO by default, which
+        // ends a process that does not expect it. SIGURG is ignored by default. Giving up the lease undoes this.
         let is_granted = call(F_SETSIG, libc::SIGURG) && call(libc::F_SETLEASE, libc::F_WRLCK);
         if is_granted {
             call(libc::F_SETLEASE, libc::F_UNLCK);
@@ -53,7 +53,7 @@ impl Lent for Watch {
     }
 }
 
-/// Opens a memfd anew. Its path is this thread's own, and the file one that this process made: neither can block.
+/// Opens a memfd anew. The path belongs to this thread and the file to this process: neither can block.
 fn open(memfd: BorrowedFd<'_>, access: OFlags) -> Option<OwnedFd> {
     let path = format!("/proc/thread-self/fd/{}", memfd.as_fd().as_raw_fd());
     rustix::fs::open(path, access | OFlags::CLOEXEC, Mode::empty()).ok()
@@ -68,7 +68,7 @@ mod tests {
 
     use super::*;
 
-    /// A lease that is held for a microsecond meets somebody who opens the file, by a descriptor that nobody sees.
+    /// A peer that reopens the file through an undetected `O_PATH` descriptor may meet a lease, held for a microsecond.
     #[test]
     fn a_peer_that_opens_memory_again_and_again_ends_nobody() {
         let memfd = rustix::fs::memfd_create("lent", MemfdFlags::CLOEXEC).unwrap();

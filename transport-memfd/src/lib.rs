@@ -1,27 +1,26 @@
 //! The Linux transport of Bellwire: sealed memfds, descriptor passing, futex and eventfd doorbells.
 //!
-//! It moves bytes, descriptors and memory, and parses no message. What messages and the words in the memory mean is
-//! [`bellwire_core`]'s business; policy is the facade's. What does not depend on the system is in
-//! [`bellwire_transport`].
+//! It moves bytes, descriptors and memory, and parses no message. [`bellwire_core`] defines what messages and words mean; the
+//! facade decides policy. Code that does not depend on the system is in [`bellwire_shm`].
 //!
 //! ```text
-//! clock · object               the time; descriptors by the names that every transport has
-//! mapping · sealed · shortage  a mapped range, a sealed file, what to do when there is none
-//! memory                       how much of it this process may have
-//! region · snapshot · lease    memory that one process writes, or nobody any more; whether a peer still has it
+//! clock · object               the time; the names that all transports use for descriptors
+//! mapping · sealed · shortage  a mapped range, a sealed file, what to do when a resource is lacking
+//! memory                       how much memory this process may have
+//! region · snapshot · lease    memory with one writer, or with none any more; whether a peer still has it
 //! doorbell · life · poll       waking, noticing death, waiting for descriptors
-//! pass · reaper · peer         descriptors and who sent them
-//! endpoint · notify            the name on disk; that it is gone
-//! fork                         what a child has of its parent's
-//! link · watch                 all of it as one end of a session: the core's `Port`; who waits for a board
+//! pass · reaper · peer         passing and closing descriptors, and who sent them
+//! endpoint · notify            the name on disk; noticing that it is gone
+//! fork                         what a child inherits
+//! link · watch                 one end of a session: the core's `Port`; waking readers of a board
 //! ready                        waiting for a descriptor in a tokio runtime (feature `tokio`)
 //! observe                      sessions of other processes (feature `observe`)
-//! doctor                       whether the machine has what all of this needs (feature `doctor`)
+//! doctor                       checks that the machine has the required features (feature `doctor`)
 //! trial                        what a trial does to processes, and what they hold (feature `doctor`)
 //! ```
 //!
-//! Linux 5.14 or newer; what a newer kernel adds is used where it is there, and each item says so. There is nothing in
-//! this crate on any other system.
+//! Requires Linux 5.14. Items that use features of a newer kernel, where available, say so. On any other system this crate is
+//! empty.
 #![cfg(target_os = "linux")]
 
 #[cfg(target_endian = "big")]

@@ -2,18 +2,17 @@
     unsafe_code,
     reason = "a robust pthread mutex, placed in memory that only this process writes"
 )]
-//! The life word: what wakes a peer that is parked in a futex when this thread or process dies.
+//! The life word: wakes a peer that is parked in a futex when this thread or process dies.
 //!
-//! A thread of the owner holds a robust mutex in its own page. When the thread ends, however it ends, the
-//! kernel marks the mutex's lock word `FUTEX_OWNER_DIED` and wakes one waiter
-//! ([robust futexes](https://docs.kernel.org/locking/robust-futex-ABI.html)). The peer parks on that word
-//! beside the one that it waits for. It maps the page read-only, and nothing here is ever locked by two:
-//! what makes robust mutexes in shared memory dangerous, a peer that corrupts one, cannot happen. Nor can this process do
-//! so: see [`OwnRange::take_life`](bellwire_transport::OwnRange::take_life).
+//! A thread of the owner holds a robust mutex in its own page. However that thread ends, the kernel marks the mutex's lock
+//! word `FUTEX_OWNER_DIED` and wakes one waiter ([robust futexes](https://docs.kernel.org/locking/robust-futex-ABI.html)).
+//! The peer parks on that word as well as on the one that it waits for. It maps the page read-only, and only one process ever
+//! locks the mutex. So the danger of robust mutexes in shared memory, a peer that corrupts one, does not exist. This process
+//! cannot corrupt it either: see [`OwnRange::take_life`](bellwire_shm::OwnRange::take_life).
 //!
-//! What it costs: the C library links the mutexes that a thread holds through their own memory, so a peer
-//! can read a few addresses of this process there. A peer of another user, to which addresses are a
-//! secret, gets no life word: it takes the time slices of [`Link`](crate::link::Link) instead.
+//! The cost: the C library links the mutexes that a thread holds through their own memory, so a peer can read a few addresses
+//! of this process there. Addresses are a secret to a peer of another user, so it gets no life word: it uses the time slices
+//! of [`Link`](crate::link::Link) instead.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -29,8 +28,8 @@ use crate::fork::Home;
 use crate::mapping::Mapping;
 use crate::region::OwnRegion;
 
-/// How many life words one thread holds at most. The kernel stops looking after 2048
-/// (`ROBUST_LIST_LIMIT`), and other mutexes of the thread count too.
+/// The maximum number of life words that one thread holds. The kernel stops after 2048 (`ROBUST_LIST_LIMIT`), and other
+/// mutexes of the thread count too.
 pub const MAX_PER_THREAD: usize = 1500;
 
 const FUTEX_WAITERS: u32 = 0x8000_0000;
@@ -41,19 +40,19 @@ thread_local! {
     static HELD: Cell<usize> = const { Cell::new(0) };
 }
 
-/// What a peer's life word says.
+/// The state of a peer's life word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LifeState {
     /// A thread holds it; the kernel will mark it and wake a waiter when that thread ends.
     Alive,
     /// The thread that held it has ended.
     Died,
-    /// Nobody holds it: it says nothing about the peer.
+    /// No thread holds it: it carries no information about the peer.
     Unarmed,
 }
 
 /// A life word that this thread holds. Drop it on the same thread (it is not `Send`): the peer then sees
-/// [`LifeState::Unarmed`] and is woken. A thread that ends without dropping it has died for the peer.
+/// [`LifeState::Unarmed`] and is woken. A thread that ends without dropping it counts as dead for the peer.
 ///
 /// ```compile_fail
 /// fn is_send<T: Send>() {}
@@ -62,7 +61,7 @@ pub enum LifeState {
 #[derive(Debug)]
 pub struct LifeLock {
     mutex: NonNull<libc::pthread_mutex_t>,
-    // The kernel looks into it when the thread ends: it stays mapped as long as the lock is held.
+    // The kernel accesses it when the thread ends, so it stays mapped while the lock is held.
     _mapping: Arc<Mapping>,
     home: Home,
     not_send: PhantomData<*mut ()>,
@@ -79,11 +78,11 @@ pub const fn life_state(word: u32) -> LifeState {
     }
 }
 
-/// Arms the life word of `page` for the calling thread, once in the life of a page. What lies there is the lock's from then
-/// on: see [`OwnRange::take_life`](bellwire_transport::OwnRange::take_life).
+/// Arms the life word of `page` for the calling thread, at most once per page. From then on its bytes belong to the lock: see
+/// [`OwnRange::take_life`](bellwire_shm::OwnRange::take_life).
 ///
-/// `None` when it was armed before, when this thread holds [`MAX_PER_THREAD`] already, or with a C library that refuses or
-/// whose mutexes look otherwise. The session works without it: the peer then goes by time slices.
+/// Returns `None` if it was armed before, if this thread holds [`MAX_PER_THREAD`] already, or if the C library refuses or has
+/// mutexes of another layout. The session works without it: the peer then uses time slices.
 pub fn hold(page: &OwnRegion) -> Option<LifeLock> {
     if HELD.get() >= MAX_PER_THREAD {
         return None;
@@ -95,10 +94,10 @@ pub fn hold(page: &OwnRegion) -> Option<LifeLock> {
     check(unsafe { libc::pthread_mutex_lock(mutex.as_ptr()) }).ok()?;
     HELD.set(HELD.get() + 1);
     let lock = LifeLock { mutex, _mapping: mapping, home: Home::here(), not_send: PhantomData };
-    // Preset, or the kernel marks the word at the thread's death and wakes nobody. It also makes the
-    // unlock wake. Release pairs with nothing: the peer only compares the word.
+    // Set in advance, or the kernel marks the word at the thread's death and wakes nobody. It also makes the unlock wake.
+    // Release pairs with nothing: the peer only compares the word.
     let before = lock.word().fetch_or(FUTEX_WAITERS, Ordering::Release);
-    // glibc keeps the owner's thread id in the first word. Where that is not so, dropping unlocks.
+    // glibc keeps the owner's thread id in the first word. With another layout, the drop unlocks.
     (before & FUTEX_TID_MASK == thread_id()).then_some(lock)
 }
 
@@ -112,7 +111,7 @@ impl LifeLock {
 impl Drop for LifeLock {
     fn drop(&mut self) {
         if !self.home.is_here() {
-            // A child of fork owns no mutex of its parent's, and the C library has none on its list.
+            // A child of fork owns none of its parent's mutexes, and its robust list does not contain them.
             return;
         }
         // SAFETY: the mutex is locked by this very thread, since the lock cannot leave it.

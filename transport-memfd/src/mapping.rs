@@ -12,17 +12,16 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mun
 
 use crate::fork::Kept;
 
-/// A range of mapped memory that is unmapped on drop. It grants no access by itself: whoever
-/// dereferences [`Mapping::start`] says why that is right.
+/// A range of mapped memory that is unmapped on drop. It grants no access by itself: code that dereferences
+/// [`Mapping::start`] has to justify that.
 ///
-/// A forked child does not inherit it
-/// ([`MADV_DONTFORK`](https://man7.org/linux/man-pages/man2/madvise.2.html)), unless nobody can write it any more: it finds
-/// zeros there ([`crate::fork`]).
+/// A forked child does not inherit it ([`MADV_DONTFORK`](https://man7.org/linux/man-pages/man2/madvise.2.html)), unless
+/// nobody can write it any more; the child finds zeros there ([`crate::fork`]).
 #[derive(Debug)]
 pub(crate) struct Mapping {
     start: NonNull<u8>,
     len: usize,
-    /// Dropped before it is unmapped.
+    /// Dropped before the range is unmapped.
     kept: Option<Kept>,
 }
 
@@ -31,11 +30,11 @@ unsafe impl Send for Mapping {}
 // SAFETY: a shared reference gives the address and the length away, nothing else.
 unsafe impl Sync for Mapping {}
 
-/// The bytes of a huge page.
+/// The size of a huge page in bytes.
 pub(crate) const HUGE: usize = 2 << 20;
-/// [`madvise(2)`](https://man7.org/linux/man-pages/man2/madvise.2.html), Linux 6.1; rustix does not have it.
+/// [`madvise(2)`](https://man7.org/linux/man-pages/man2/madvise.2.html), Linux 6.1; missing in rustix.
 const MADV_COLLAPSE: libc::c_int = 25;
-/// [`cachestat(2)`](https://man7.org/linux/man-pages/man2/cachestat.2.html), Linux 6.5; rustix does not have it.
+/// [`cachestat(2)`](https://man7.org/linux/man-pages/man2/cachestat.2.html), Linux 6.5; missing in rustix.
 const SYS_CACHESTAT: libc::c_long = 451;
 
 /// `struct cachestat_range`.
@@ -56,7 +55,7 @@ struct CacheStat {
     recently_evicted: u64,
 }
 
-/// How many of the first `len` bytes of a file in memory have pages: those that are there, and those that are swapped out.
+/// Returns how many of the first `len` bytes of a memory file have pages, resident or swapped out.
 ///
 /// # Errors
 /// `ENOSYS` before Linux 6.5, `EPERM` in a sandbox or where this process may not write the file.
@@ -76,7 +75,7 @@ pub(crate) fn backed(fd: BorrowedFd<'_>, len: u64) -> Result<u64, Errno> {
 }
 
 impl Mapping {
-    /// Maps the first `len` bytes of `fd`, aligned so that huge pages can be mapped as such.
+    /// Maps the first `len` bytes of `fd`, aligned for huge pages.
     pub(crate) fn new(
         fd: BorrowedFd<'_>,
         len: usize,
@@ -91,7 +90,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// The same, and a child inherits it: for what is constant.
+    /// Maps as [`Mapping::new`] does, but a child inherits the mapping: for constant data.
     pub(crate) fn inherited(
         fd: BorrowedFd<'_>,
         len: usize,
@@ -108,7 +107,7 @@ impl Mapping {
             // SAFETY: the range is the seat's, which nothing else uses.
             let mapped = unsafe { mmap(seat.start.as_ptr().cast(), len, prot, flags, fd, 0) };
             if let Err(error) = mapped {
-                // Older kernels may have unmapped the seat already, and somebody else may be in it: leave it.
+                // Older kernels may have unmapped the reserved range already, and another mapping may be there: leave it.
                 std::mem::forget(seat);
                 return Err(error);
             }
@@ -117,7 +116,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Nothing yet, `len` bytes of it, at an address that is a multiple of a huge page.
+    /// Reserves `len` bytes of addresses without memory, at a multiple of a huge page.
     fn seat(len: usize) -> Result<Self, Errno> {
         let room = len.checked_add(HUGE).ok_or(Errno::NOMEM)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
@@ -138,20 +137,20 @@ impl Mapping {
         Ok(Self { start, len, kept: None })
     }
 
-    /// Puts what lies in whole huge pages into such: each needs to have one small page in it. Asks no privilege, and
-    /// works where huge pages of shared memory are off by default. Where the kernel refuses, everything stays as it is.
+    /// Moves the parts that fill whole huge pages into such pages; each needs at least one small page present. Needs no
+    /// privilege, and works where huge pages of shared memory are off by default. If the kernel refuses, nothing changes.
     pub(crate) fn collapse(&self) {
         let len = self.len / HUGE * HUGE;
         // SAFETY: a range of this mapping; what its bytes are does not change.
         unsafe { libc::madvise(self.start.as_ptr().cast(), len, MADV_COLLAPSE) };
     }
 
-    /// The first byte. Page-aligned.
+    /// Returns the first byte's address, page-aligned.
     pub(crate) fn start(&self) -> NonNull<u8> {
         self.start
     }
 
-    /// The length in bytes.
+    /// Returns the length in bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
     }

@@ -1,22 +1,22 @@
 //! How much memory this process may have, and how much of it is left.
 //!
-//! Past the limit of its memory cgroup a process is killed, without an error that it could act on
-//! ([`cgroups(7)`](https://man7.org/linux/man-pages/man7/cgroups.7.html)): whoever allocates for others looks first.
+//! The kernel kills a process that exceeds the limit of its memory cgroup, without an error that it could handle
+//! ([`cgroups(7)`](https://man7.org/linux/man-pages/man7/cgroups.7.html)), so code that allocates for others checks first.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-pub use bellwire_transport::{
+pub use bellwire_shm::{
     Charge, Gauge, Lender, MemoryPool, OverQuota, OverQuotaReason, Pressure, Quota,
 };
 
-/// Where cgroups are, and what the files of a version's memory controller are called.
+/// Where the cgroups of one version are, and the file names of its memory controller.
 struct Version {
     root: &'static str,
     limit: &'static str,
     usage: &'static str,
-    /// What `memory.stat` says before the names of file pages.
+    /// The prefix of file page counters in `memory.stat`.
     cached: &'static str,
 }
 
@@ -29,8 +29,8 @@ const V1: Version = Version {
 const V2: Version =
     Version { root: "/sys/fs/cgroup", limit: "memory.max", usage: "memory.current", cached: "" };
 
-/// The memory that this process may have in bytes: the machine's, or less where a memory cgroup limits it; and what
-/// tells how much of that is left.
+/// Returns the memory that this process may have in bytes (the machine's, or less where a memory cgroup limits it), and a
+/// gauge of how much is left.
 pub fn limit() -> (u64, Box<dyn Gauge>) {
     let system = rustix::system::sysinfo();
     let machine = (system.totalram as u64).saturating_mul(system.mem_unit.into());
@@ -40,13 +40,13 @@ pub fn limit() -> (u64, Box<dyn Gauge>) {
     }
 }
 
-/// How many maps a process may have ([`vm.max_map_count`](https://docs.kernel.org/admin-guide/sysctl/vm.html)). Above it the
-/// allocator has no memory either. `None` when the system does not tell.
+/// Returns how many maps a process may have ([`vm.max_map_count`](https://docs.kernel.org/admin-guide/sysctl/vm.html)).
+/// Beyond that the allocator gets no memory either. `None` if the system does not report it.
 pub fn most_maps() -> Option<usize> {
     fs::read_to_string("/proc/sys/vm/max_map_count").ok()?.trim().parse().ok()
 }
 
-/// The memory cgroup with the least limit that this process is in.
+/// The memory cgroup with the lowest limit that contains this process.
 struct Cgroup {
     limit: u64,
     usage: File,
@@ -60,7 +60,7 @@ impl Cgroup {
         let (version, path) = parse(&cgroups)?;
         let root = Path::new(version.root);
         let own = root.join(path.trim_start_matches('/'));
-        // In a container the path may be one of the host's: what is there is the root of its own.
+        // In a container the path may be one of the host's: then the root is the container's own cgroup.
         let own = if own.join(version.limit).exists() { own.as_path() } else { root };
         let groups = own.ancestors().take_while(|group| group.starts_with(root));
         groups.filter_map(|group| Self::read(group, &version)).min_by_key(|group| group.limit)
@@ -78,7 +78,7 @@ impl Cgroup {
         std::str::from_utf8(text.get(..len)?).ok()?.trim().parse().ok()
     }
 
-    /// File pages, which the kernel takes back before it kills anybody.
+    /// Returns the bytes of file pages, which the kernel reclaims before it kills a process.
     fn cached(&self) -> u64 {
         let stat = fs::read_to_string(&self.stat).unwrap_or_default();
         let cached = |line: &str| {
@@ -107,7 +107,7 @@ impl Gauge for Cgroup {
     }
 }
 
-/// The memory cgroup that `/proc/PID/cgroup` names
+/// Returns the memory cgroup that `/proc/PID/cgroup` names
 /// ([`cgroups(7)`](https://man7.org/linux/man-pages/man7/cgroups.7.html)).
 fn parse(cgroups: &str) -> Option<(Version, &str)> {
     let lines = || cgroups.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));

@@ -1,5 +1,5 @@
-//! Notices that endpoints' files are gone, or others have their names, by
-//! [`inotify(7)`](https://man7.org/linux/man-pages/man7/inotify.7.html): nothing is polled.
+//! Notices that endpoint files are gone or were replaced, by
+//! [`inotify(7)`](https://man7.org/linux/man-pages/man7/inotify.7.html) instead of polling.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,24 +9,24 @@ use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
 
 use crate::reaper;
 
-/// What happens to the run directory, or to where it was. Readable when something may have happened.
+/// Watches the run directory, or where it was. Readable when something may have happened.
 #[derive(Debug)]
 pub struct Notify {
-    /// Until it is dropped.
+    /// `None` only during drop.
     fd: Option<OwnedFd>,
     run_dir: PathBuf,
 }
 
 impl Notify {
-    /// Watches a run directory. `None` where that cannot be had: what happens there then goes unnoticed.
+    /// Watches a run directory. Returns `None` if that is not possible: then changes go unnoticed.
     pub fn watch(run_dir: &Path) -> Option<Self> {
         let fd = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok()?;
         let notify = Self { fd: Some(fd), run_dir: std::path::absolute(run_dir).ok()? };
         notify.look().then_some(notify)
     }
 
-    /// Takes note of what has happened, and goes on watching: the directory, or the nearest one above it that there is. Look
-    /// after this what is where.
+    /// Consumes the events and keeps watching the directory, or its nearest existing ancestor. Check the files after this
+    /// call.
     pub fn take(&self) {
         let mut room = [MaybeUninit::uninit(); 1024];
         let mut reader = Reader::new(self.as_fd(), &mut room);
@@ -36,17 +36,17 @@ impl Notify {
 
     fn look(&self) -> bool {
         let itself = WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF | WatchFlags::ONLYDIR;
-        // What is created by others has another's name: only a rename can take ours.
+        // Others can only create files of other names: only a rename can replace ours.
         let within = WatchFlags::DELETE | WatchFlags::MOVED_FROM | WatchFlags::MOVED_TO;
         let comes = WatchFlags::CREATE | within;
-        // A directory that is watched already stays so.
+        // A directory that is already watched stays watched.
         let watch = |dir: &Path, what| inotify::add_watch(self, dir, itself | what).is_ok();
         let nearest = || {
             let dirs = self.run_dir.ancestors().enumerate();
             let what = |above| if above == 0 { within } else { comes };
             dirs.filter(|(above, dir)| watch(dir, what(*above))).map(|(above, _)| above).next()
         };
-        // One below the nearest may come before that is watched: until it is the nearest once more.
+        // A directory below the nearest may be created before the watch begins: repeat until the nearest is the same.
         let mut before = None;
         loop {
             let now = nearest();
@@ -65,7 +65,8 @@ impl AsFd for Notify {
 }
 
 impl Drop for Notify {
-    /// The kernel waits for all who read the list of watches: some 20 ms, and on a busy machine seconds.
+    /// Closes on another thread: the kernel waits for all readers of the watch list, some 20 ms, and seconds on a busy
+    /// machine.
     fn drop(&mut self) {
         self.fd.take().into_iter().for_each(reaper::reap);
     }

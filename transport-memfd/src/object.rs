@@ -1,12 +1,12 @@
-//! Descriptors, by the names that every transport has for what it passes and waits for.
+//! Descriptors, under the names that all transports use for objects to pass and to wait for.
 
 use std::os::fd::AsFd;
 
 pub use std::os::fd::{BorrowedFd as Borrowed, OwnedFd as Owned};
 
-/// Something that can be passed, or waited for.
+/// An object that can be passed or waited for.
 pub trait AsObject {
-    /// The descriptor.
+    /// Returns the descriptor.
     fn as_object(&self) -> Borrowed<'_>;
 }
 

@@ -1,4 +1,4 @@
-//! Looking into sessions of other processes, without their help: their pages are found by the names of their memfds in
+//! Inspects sessions of other processes without their help: finds their pages by the names of the memfds in
 //! [`/proc/PID/maps`](https://man7.org/linux/man-pages/man5/proc_pid_maps.5.html).
 
 use std::fs::{self, File};
@@ -8,29 +8,29 @@ use std::os::unix::fs::FileExt;
 
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::PAGE_SIZE;
-pub use bellwire_transport::{ObserveError, PageMap};
+pub use bellwire_shm::{ObserveError, PageMap};
 use rustix::fs::{AtFlags, MemfdFlags, Mode, OFlags, StatxFlags, memfd_create, open, statx};
 use rustix::io::Errno;
 
 use crate::region::PeerRegion;
 
-/// What the memfds of pages are called, as the kernel shows it.
+/// The prefix of the names of page memfds, as the kernel shows them.
 const PREFIX: &str = "/memfd:bellwire-page-";
 
-/// A page of another process, to be read: mapped, or copied at each look.
+/// A readable page of another process: mapped, or copied at each read.
 #[derive(Debug)]
 pub struct View(Source);
 
 #[derive(Debug)]
 enum Source {
-    /// By `/proc/PID/map_files`, which takes `CAP_CHECKPOINT_RESTORE` (Linux 5.9) or `CAP_SYS_ADMIN`.
+    /// Through `/proc/PID/map_files`, which requires `CAP_CHECKPOINT_RESTORE` (Linux 5.9) or `CAP_SYS_ADMIN`.
     Mapped(PeerRegion),
-    /// By `/proc/PID/mem`, which takes the right to trace the process.
+    /// Through `/proc/PID/mem`, which requires the right to trace the process.
     Copied(File, u64),
 }
 
-/// The pages that processes have mapped, of all processes whose maps this one may read; the others are passed over, and so
-/// is what has the name of a page and is no memfd.
+/// Returns the pages mapped by all processes whose maps this one may read. Other processes are skipped, and so are files that
+/// have the name of a page but are not memfds.
 ///
 /// # Errors
 /// [`ObserveError::List`] when `/proc` cannot be read, or this process lacks a descriptor.
@@ -40,7 +40,7 @@ pub fn pages() -> Result<Vec<PageMap>, ObserveError> {
     for entry in fs::read_dir("/proc").map_err(ObserveError::List)? {
         let name = entry.map_err(ObserveError::List)?.file_name();
         let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
-        // It may have ended, or be another user's.
+        // The process may have ended or belong to another user.
         let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
         let pages = maps.lines().filter_map(|line| parse(pid, line));
         found.extend(pages.filter(|page| page.object.0 == device));
@@ -48,23 +48,23 @@ pub fn pages() -> Result<Vec<PageMap>, ObserveError> {
     Ok(found)
 }
 
-/// What the process calls itself: [`/proc/PID/comm`](https://man7.org/linux/man-pages/man5/proc_pid_comm.5.html).
+/// Returns the process's name: [`/proc/PID/comm`](https://man7.org/linux/man-pages/man5/proc_pid_comm.5.html).
 pub fn command(pid: u32) -> Option<String> {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     Some(name.trim_end().to_owned())
 }
 
 impl View {
-    /// Looks at a page that was found. Mapped read-only if it is sealed as a page has to be, which makes that harmless:
-    /// nobody can take it away, and nothing can be changed through it.
+    /// Opens a page that was found. Maps it read-only if it has the seals of a page. That is harmless: nobody can take it
+    /// away, and nothing can be changed through it.
     ///
     /// # Errors
     /// [`ObserveError::Denied`], [`ObserveError::Gone`].
     pub fn open(page: &PageMap) -> Result<Self, ObserveError> {
         let (from, to) = page.range;
         let path = format!("/proc/{}/map_files/{from:x}-{to:x}", page.pid);
-        // Whatever is mapped there now. It is not opened before it is known to be a memfd: a FUSE file asks its server then,
-        // which need not answer.
+        // Another object may be mapped there now. Open it only once it is known to be a memfd: opening a FUSE file asks its
+        // server, which need not answer.
         let found = match open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
             Ok(found) => found,
             Err(Errno::ACCESS | Errno::PERM) => return Self::copying(page),
@@ -89,10 +89,10 @@ impl View {
         Ok(Self(Source::Copied(memory, page.range.0)))
     }
 
-    /// A copy of the page as it is now. Each word is read in one piece, if it is mapped; the words one after another.
+    /// Copies the page. If it is mapped, each word is read atomically; the words are read one after another.
     ///
     /// # Errors
-    /// [`ObserveError::Gone`] when the process has unmapped it. A page that this process has mapped stays readable.
+    /// [`ObserveError::Gone`] when the process has unmapped it. A mapped view stays readable.
     pub fn read(&self, into: &mut [u8; PAGE_SIZE]) -> Result<(), ObserveError> {
         match &self.0 {
             Source::Mapped(region) => {
@@ -108,19 +108,19 @@ impl View {
     }
 }
 
-/// The device of all memfds: the kernel keeps them in a file system of its own, where nobody else puts a file.
+/// Returns the device of all memfds: the kernel keeps them in a file system of its own, which holds no other files.
 fn memfds() -> Result<u64, Errno> {
     device(memfd_create("bellwire-device", MemfdFlags::CLOEXEC)?.as_fd())
 }
 
-/// The device of what is open there, without asking anybody for it.
+/// Returns the device of an open file without asking its server.
 fn device(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let stat = statx(fd, c"", flags, StatxFlags::TYPE)?;
     Ok(u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor))
 }
 
-/// `7f00-7f01 rw-s 00000000 00:01 2051      /memfd:bellwire-page-client-echo-1 (deleted)`
+/// Parses `7f00-7f01 rw-s 00000000 00:01 2051      /memfd:bellwire-page-client-echo-1 (deleted)`.
 fn parse(pid: u32, line: &str) -> Option<PageMap> {
     let (fields, name) = line.split_once(PREFIX)?;
     let name = name.strip_suffix(" (deleted)").unwrap_or(name).to_owned();

@@ -1,4 +1,4 @@
-//! Messages with descriptors over the control socket (`SOCK_SEQPACKET`,
+//! Passes messages with descriptors over the control socket (`SOCK_SEQPACKET`,
 //! [`unix(7)`](https://man7.org/linux/man-pages/man7/unix.7.html)). Nothing here blocks.
 
 use std::io::{IoSlice, IoSliceMut};
@@ -15,17 +15,17 @@ use rustix::net::{
 use crate::fork::Kept;
 use crate::{clock, poll, reaper};
 
-/// The most descriptors that one message can carry: the kernel's limit, `SCM_MAX_FD`.
+/// The maximum number of descriptors in one message: the kernel's limit, `SCM_MAX_FD`.
 pub const MAX_FDS: usize = 253;
 
 /// Why a message was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// The peer has not read what was sent before.
+    /// The peer has not read earlier messages yet.
     #[error("the control socket is full: wait until it can be written, then send again")]
     WouldBlock,
-    /// Too many descriptors of this user are on their way and not received (`ETOOMANYREFS`).
+    /// Too many descriptors of this user are in flight (`ETOOMANYREFS`).
     #[error(
         "too many descriptors are in flight: wait for peers to receive them, or raise RLIMIT_NOFILE"
     )]
@@ -33,7 +33,7 @@ pub enum SendError {
     /// The peer closed its end.
     #[error("the peer closed the control socket: connect again")]
     Gone,
-    /// The message has more descriptors than one can carry.
+    /// The message has more descriptors than one message can carry.
     #[error("{count} descriptors are more than the 253 that one message can carry")]
     TooManyFds {
         /// How many there were.
@@ -42,28 +42,28 @@ pub enum SendError {
     /// The system refused.
     #[error("cannot send on the control socket: {source}")]
     System {
-        /// What the kernel said.
+        /// The error from the kernel.
         source: Errno,
     },
 }
 
-/// Why no message was received. Descriptors that came with a refused one went to the reaper.
+/// Why no message was received. The descriptors of a refused message went to the reaper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReceiveError {
     /// There is no message now.
     #[error("no control message is there: wait until the socket can be read")]
     WouldBlock,
-    /// The peer closed its end and everything that it sent was received.
+    /// The peer closed its end, and all its messages were received.
     #[error("the peer closed the control socket: connect again")]
     Closed,
-    /// The message is longer than any honest one.
+    /// The message is longer than the protocol allows.
     #[error("the peer sent a control message of more than {room} bytes")]
     TooLong {
-        /// How long it may be, in bytes.
+        /// The maximum length in bytes.
         room: usize,
     },
-    /// The message carries more descriptors than it may.
+    /// The message carries more descriptors than allowed.
     #[error("the peer sent {count} descriptors where at most {max} belong")]
     TooManyFds {
         /// How many came.
@@ -71,7 +71,7 @@ pub enum ReceiveError {
         /// How many may.
         max: usize,
     },
-    /// Descriptors were lost on the way (`MSG_CTRUNC`): this process is at its limit.
+    /// Descriptors were lost in transit (`MSG_CTRUNC`): this process is at its limit.
     #[error(
         "descriptors that the peer sent were lost: raise the limit of open files (RLIMIT_NOFILE)"
     )]
@@ -79,38 +79,38 @@ pub enum ReceiveError {
     /// The system refused.
     #[error("cannot receive on the control socket: {source}")]
     System {
-        /// What the kernel said.
+        /// The error from the kernel.
         source: Errno,
     },
 }
 
-/// A message has another number of descriptors than belongs to it. They went to the reaper.
+/// A message carried the wrong number of descriptors. They went to the reaper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the peer sent {count} descriptors where exactly {expected} belong")]
 pub struct FdCountError {
     /// How many came.
     pub count: usize,
-    /// How many belong there.
+    /// How many were expected.
     pub expected: usize,
 }
 
-/// A message that was received. Its descriptors are `CLOEXEC`, and those that nobody takes out go to the
-/// reaper on drop: they are whatever the peer chose to send.
+/// A received message. Its descriptors are `CLOEXEC`. Descriptors that are not taken out go to the reaper on drop, since the
+/// peer may have sent anything.
 #[derive(Debug, Default)]
 pub struct Received {
-    /// The length in bytes. The message stands at the start of the buffer.
+    /// The length in bytes. The message is at the start of the buffer.
     pub len: usize,
     fds: Vec<OwnedFd>,
 }
 
-/// The descriptors of a message, in their order. Those that nobody takes out go to the reaper on drop.
+/// The descriptors of a message, in order. Descriptors that are not taken out go to the reaper on drop.
 #[derive(Debug)]
 pub struct Objects(std::vec::IntoIter<OwnedFd>);
 
 /// One end of a control socket, non-blocking.
 #[derive(Debug)]
 pub struct Channel {
-    // A child of fork that held on to it would hide the end of this process. Dropped first.
+    // A child of fork that kept it open would hide the end of this process. Dropped first.
     kept: Kept,
     fd: OwnedFd,
 }
@@ -118,7 +118,7 @@ pub struct Channel {
 /// Sends `bytes` as one message, with `fds`.
 ///
 /// # Errors
-/// [`SendError`]; nothing of the message was sent.
+/// [`SendError`]: nothing of the message was sent.
 pub fn send(sock: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), SendError> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MAX_FDS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -142,11 +142,11 @@ pub fn send(sock: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Resul
     }
 }
 
-/// Receives one message of at most `buf.len()` bytes and `max_fds` descriptors. It may have no bytes: no honest peer sends
-/// such a one.
+/// Receives one message of at most `buf.len()` bytes and `max_fds` descriptors. It may be empty, although no correct peer
+/// sends an empty message.
 ///
 /// # Errors
-/// [`ReceiveError`]; every descriptor that came went to the reaper.
+/// [`ReceiveError`]: every received descriptor went to the reaper.
 pub fn receive(
     sock: BorrowedFd<'_>,
     buf: &mut [u8],
@@ -161,8 +161,8 @@ fn receive_with(
     max_fds: usize,
     flags: RecvFlags,
 ) -> Result<Received, ReceiveError> {
-    // Room for all that a message can carry: the kernel itself would close those that do not fit, in
-    // this call, and closing can block.
+    // Room for as many descriptors as a message can carry: the kernel would close the rest within this call, and a close can
+    // block.
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MAX_FDS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let room = buf.len();
@@ -173,14 +173,14 @@ fn receive_with(
             received.fds.extend(fds);
         }
     }
-    // From here on dropping `received` reaps what came.
+    // From here on dropping `received` reaps its descriptors.
     if message.flags.contains(ReturnFlags::CTRUNC) {
         return Err(ReceiveError::FdsLost);
     }
     if message.flags.contains(ReturnFlags::TRUNC) {
         return Err(ReceiveError::TooLong { room });
     }
-    // The end of the stream. A message without bytes, which no honest peer sends, looks the same but for this.
+    // The end of the stream. An empty message, which no correct peer sends, differs only in this check.
     if received.len == 0 && received.fds.is_empty() && has_ended(sock) {
         return Err(ReceiveError::Closed);
     }
@@ -191,8 +191,8 @@ fn receive_with(
     Ok(received)
 }
 
-/// Receives one message like [`receive`], but leaves it where it is when its descriptors do not fit into this
-/// process ([`ReceiveError::FdsLost`]): it can be received later.
+/// Receives one message like [`receive`], but leaves it in the socket if this process has no room for its descriptors
+/// ([`ReceiveError::FdsLost`]): it can be received later.
 ///
 /// Costs a second system call: the descriptors are taken while the message is only peeked at
 /// ([`recv(2)`](https://man7.org/linux/man-pages/man2/recv.2.html), `MSG_PEEK`).
@@ -212,28 +212,28 @@ pub fn receive_or_leave(
     ) {
         return peeked;
     }
-    // No room for descriptors: the kernel drops the message's own references, and none is the last.
+    // No room for descriptors: the kernel drops the message's references, none of which is the last one.
     let mut was_reset = false;
     loop {
         match rustix::net::recv(sock, &mut [0_u8; 0], RecvFlags::DONTWAIT) {
             Err(Errno::INTR) => {}
-            // The peer is gone, and that is told once, before the message.
+            // The socket reports once that the peer is gone, before the message.
             Err(Errno::CONNRESET) if !was_reset => was_reset = true,
             _ => return peeked,
         }
     }
 }
 
-/// Whether the peer sends nothing more. So says a socket as soon as a receive can meet its end; what lies in it before that
-/// is not seen then, of a peer that leaves.
+/// Returns whether the peer will send nothing more. The socket reports this as soon as a receive can reach the end; messages
+/// from before a peer left are not visible then.
 fn has_ended(sock: BorrowedFd<'_>) -> bool {
     poll::wait(&mut [poll::hung_up(sock)], Some(clock::now())).map_or(true, poll::Ready::any)
 }
 
-/// Whether no message lies in the socket, not even one without bytes. `false` if that cannot be told.
+/// Returns whether the socket holds no message, not even an empty one; `false` if unknown.
 pub(crate) fn is_empty(sock: BorrowedFd<'_>) -> bool {
-    // From here on each message, but not the end, comes with its sender's credentials: without room for them the
-    // kernel says `MSG_CTRUNC`, see `unix(7)`, `SO_PASSCRED`.
+    // From here on each message, but not the end, carries its sender's credentials: without room for them the kernel sets
+    // `MSG_CTRUNC`, see `unix(7)`, `SO_PASSCRED`.
     if rustix::net::sockopt::set_socket_passcred(sock, true).is_err() {
         return false;
     }
@@ -257,8 +257,8 @@ fn receive_message(
         return match recvmsg(sock, &mut [IoSliceMut::new(buf)], control, flags) {
             Ok(message) => Ok(message),
             Err(Errno::INTR) => continue,
-            // A peer that goes while messages of ours lie unread with it leaves this error, once, in
-            // front of what it sent: that is still there.
+            // A peer that closes before it read our messages leaves this error, once, ahead of its own messages, which are
+            // still there.
             Err(Errno::CONNRESET) if !was_reset => {
                 was_reset = true;
                 continue;
@@ -271,12 +271,12 @@ fn receive_message(
 }
 
 impl Channel {
-    /// One that `open` opens now: a child of fork has it at no time.
+    /// Creates a channel from the socket that `open` opens; no child of fork ever has it.
     pub(crate) fn open<E>(open: impl FnOnce() -> Result<OwnedFd, E>) -> Result<Self, E> {
         Kept::open(open).map(|(kept, fd)| Self { kept, fd })
     }
 
-    /// Readable as long as there is a message, or the other end is closed: to be waited for.
+    /// Returns a descriptor to wait for: readable while there is a message or the other end is closed.
     pub fn arrived(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -284,7 +284,7 @@ impl Channel {
     /// Sends `bytes` as one message, with `fds`.
     ///
     /// # Errors
-    /// [`SendError`]; nothing of the message was sent.
+    /// [`SendError`]: nothing of the message was sent.
     pub fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), SendError> {
         send(self.fd.as_fd(), bytes, fds)
     }
@@ -292,15 +292,15 @@ impl Channel {
     /// Receives one message of at most `buf.len()` bytes and `max_fds` descriptors.
     ///
     /// # Errors
-    /// [`ReceiveError`]; every descriptor that came went to the reaper.
+    /// [`ReceiveError`]: every received descriptor went to the reaper.
     pub fn receive(&self, buf: &mut [u8], max_fds: usize) -> Result<Received, ReceiveError> {
         receive(self.fd.as_fd(), buf, max_fds)
     }
 
-    /// Closes it on the reaper thread: the peer may have queued descriptors on it that block when they are closed.
+    /// Closes the channel on the reaper thread: the peer may have queued descriptors on it whose close blocks.
     pub fn reap(self) {
         let socket: OwnedFd = self.into();
-        // Nobody puts anything on it from here on. What is empty then cannot block.
+        // Nothing can be queued from here on, so an empty socket cannot block.
         let _ = rustix::net::shutdown(&socket, Shutdown::Both);
         if is_empty(socket.as_fd()) {
             drop(socket);
@@ -330,28 +330,28 @@ impl AsFd for Channel {
 }
 
 impl ReceiveError {
-    /// Whether this system is at fault, not the peer.
+    /// Returns whether this system is at fault rather than the peer.
     pub const fn is_local(&self) -> bool {
         matches!(self, Self::FdsLost | Self::System { .. })
     }
 }
 
 impl Received {
-    /// How many descriptors came.
+    /// Returns how many descriptors came.
     pub fn count(&self) -> usize {
         self.fds.len()
     }
 
-    /// The descriptors, however many. Those that nobody takes out go to the reaper; so should those that somebody
-    /// takes and does not verify.
+    /// Returns all descriptors. Those that are not taken out go to the reaper; the caller should send descriptors that it
+    /// takes but does not verify there too.
     pub fn into_objects(mut self) -> Objects {
         Objects(std::mem::take(&mut self.fds).into_iter())
     }
 
-    /// The descriptors, which must be exactly `N`.
+    /// Returns the descriptors, which must be exactly `N`.
     ///
     /// # Errors
-    /// [`FdCountError`] when they are not; then all go to the reaper.
+    /// [`FdCountError`] if there are more or fewer; then all go to the reaper.
     pub fn expect_fds<const N: usize>(mut self) -> Result<[OwnedFd; N], FdCountError> {
         let fds = std::mem::take(&mut self.fds);
         fds.try_into().map_err(|fds: Vec<_>| {

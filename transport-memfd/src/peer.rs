@@ -15,9 +15,9 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use crate::pass::Channel;
 use crate::{clock, poll};
 
-/// `SO_PEERPIDFD` of all architectures that Bellwire runs on (Linux 6.5).
+/// `SO_PEERPIDFD` on all architectures that Bellwire supports (Linux 6.5).
 const SO_PEERPIDFD: libc::c_int = 77;
-/// `SO_PEERGROUPS` of the same (Linux 4.13).
+/// `SO_PEERGROUPS` on the same architectures (Linux 4.13).
 const SO_PEERGROUPS: libc::c_int = 59;
 
 /// A user, by number.
@@ -28,47 +28,47 @@ pub struct User(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Group(u32);
 
-/// A process, to wait for its end: a pidfd.
+/// A pidfd with which to wait for the end of a process.
 #[derive(Debug)]
 pub struct Process(OwnedFd);
 
-/// Who connected, as the kernel noted it then
-/// (`SO_PEERCRED`, [`unix(7)`](https://man7.org/linux/man-pages/man7/unix.7.html)).
+/// Who connected, as the kernel recorded it at connect time (`SO_PEERCRED`,
+/// [`unix(7)`](https://man7.org/linux/man-pages/man7/unix.7.html)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Credentials {
-    /// The process; `None` when it lives in a pid namespace that this one cannot see.
+    /// The process; `None` if it is in a pid namespace that this process cannot see.
     pub pid: Option<u32>,
     /// The user.
     pub uid: u32,
     /// The group.
     pub gid: u32,
-    /// The uid is what the kernel shows for every user outside this user namespace: it says nothing, and
-    /// equality with it means nothing. Refuse such a peer.
+    /// The uid is the one that the kernel shows for every user outside this user namespace. It identifies nobody, and equal
+    /// values mean nothing. Refuse such a peer.
     pub overflow: bool,
 }
 
-/// The user that this process acts as ([`geteuid(2)`](https://man7.org/linux/man-pages/man2/geteuid.2.html)).
+/// Returns the user that this process acts as ([`geteuid(2)`](https://man7.org/linux/man-pages/man2/geteuid.2.html)).
 pub fn own_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
 impl User {
-    /// The user that this process acts as.
+    /// Returns the user that this process acts as.
     pub fn own() -> Self {
         Self(own_uid())
     }
 
-    /// The number.
+    /// Returns the number.
     pub const fn uid(self) -> u32 {
         self.0
     }
 
-    /// Whether this process acts as that user.
+    /// Returns whether this process acts as that user.
     pub fn is_own(self) -> bool {
         self == Self::own()
     }
 
-    /// Whether it may do anything on this machine: root.
+    /// Returns whether this is root, who may do anything on this machine.
     pub const fn is_system(self) -> bool {
         self.0 == 0
     }
@@ -95,7 +95,7 @@ impl fmt::Display for User {
 }
 
 impl Group {
-    /// The number.
+    /// Returns the number.
     pub const fn gid(self) -> u32 {
         self.0
     }
@@ -122,23 +122,24 @@ impl fmt::Display for Group {
 }
 
 impl Credentials {
-    /// The process, where it can be told.
+    /// Returns the process, if known.
     pub const fn pid(&self) -> Option<u32> {
         self.pid
     }
 
-    /// The user.
+    /// Returns the user.
     pub const fn user(&self) -> User {
         User(self.uid)
     }
 
-    /// Whether the peer acts as the user of this process, as root, or as one of `users`.
+    /// Returns whether the peer acts as the user of this process, as root, or as one of `users`.
     pub fn is_among(&self, users: &[User]) -> bool {
         let user = self.user();
         !self.overflow && (user.is_own() || user.is_system() || users.contains(&user))
     }
 
-    /// What is sure once the peer has spoken: the same, since the kernel noted it when the peer connected.
+    /// Returns the credentials that are certain once the peer has sent a message: unchanged, since the kernel recorded them
+    /// at connect time.
     ///
     /// # Errors
     /// None.
@@ -148,7 +149,7 @@ impl Credentials {
 }
 
 impl Process {
-    /// Whether it has ended. A zombie has. Does not block.
+    /// Returns whether the process has ended; a zombie has. Does not block.
     pub fn has_exited(&self) -> bool {
         has_exited(self.0.as_fd())
     }
@@ -166,7 +167,7 @@ impl AsFd for Process {
     }
 }
 
-/// The process at the other end, to wait for its end: see [`peer_pidfd`].
+/// Returns the process at the other end, to wait for its end: see [`peer_pidfd`].
 pub fn watch(channel: &Channel) -> Option<Process> {
     peer_pidfd(channel.as_fd()).map(Process)
 }
@@ -188,8 +189,8 @@ pub fn credentials(sock: impl AsFd) -> Result<Credentials, Errno> {
     })
 }
 
-/// Whether the peer was in a group when it connected, by its group or by one of its supplementary groups. Never where that
-/// number stands for every group outside this user namespace.
+/// Returns whether the peer was in a group when it connected, as its group or as a supplementary group. Returns `false` if
+/// that number stands for every group outside this user namespace.
 pub(crate) fn is_in(group: Group, credentials: &Credentials, sock: impl AsFd) -> bool {
     if group.0 == u32::MAX || (group.0 == overflow_gid() && !sees_all_groups()) {
         return false;
@@ -205,13 +206,13 @@ fn supplementary(sock: BorrowedFd<'_>) -> Result<Vec<u32>, Errno> {
         let mut len =
             libc::socklen_t::try_from(room * size_of::<u32>()).map_err(|_| Errno::INVAL)?;
         let field = groups.as_mut_ptr().cast();
-        // The kernel says in `len` how much there is.
+        // The kernel returns the required size in `len`.
         match socket_option(sock, SO_PEERGROUPS, field, &mut len) {
             Ok(()) => {
                 groups.truncate(len as usize / size_of::<u32>());
                 return Ok(groups);
             }
-            // Only as long as it asks for more.
+            // Only while it asks for more.
             Err(Errno::RANGE) if len as usize > room * size_of::<u32>() => {
                 groups.resize(len as usize / size_of::<u32>(), 0);
             }
@@ -220,12 +221,12 @@ fn supplementary(sock: BorrowedFd<'_>) -> Result<Vec<u32>, Errno> {
     }
 }
 
-/// A pidfd of the peer's process, to wait for its end; `CLOEXEC`.
+/// Returns a pidfd of the peer's process, with which to wait for its end; `CLOEXEC`.
 ///
 /// `SO_PEERPIDFD` where the kernel has it (Linux 6.5); else
-/// [`pidfd_open(2)`](https://man7.org/linux/man-pages/man2/pidfd_open.2.html) of the pid (Linux 5.3), which
-/// is another process if the peer ended since and its number was given away again. `None` when neither
-/// works, for instance in a sandbox: then the socket alone tells of the peer's end.
+/// [`pidfd_open(2)`](https://man7.org/linux/man-pages/man2/pidfd_open.2.html) of the pid (Linux 5.3), which is another
+/// process if the peer has ended and its pid was reused. Returns `None` if neither works, for instance in a sandbox: then
+/// only the socket reports the peer's end.
 pub fn peer_pidfd(sock: BorrowedFd<'_>) -> Option<OwnedFd> {
     if let Ok(pidfd) = socket_pidfd(sock) {
         return Some(pidfd);
@@ -234,7 +235,7 @@ pub fn peer_pidfd(sock: BorrowedFd<'_>) -> Option<OwnedFd> {
     pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()
 }
 
-/// A pidfd of the peer's process that is surely the peer's: `SO_PEERPIDFD` (Linux 6.5).
+/// Returns a pidfd that is certain to be the peer's: `SO_PEERPIDFD` (Linux 6.5).
 ///
 /// # Errors
 /// `ENOPROTOOPT` on an older kernel.
@@ -250,7 +251,7 @@ pub fn socket_pidfd(sock: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
-/// Whether the process behind a pidfd has ended. A zombie has. Does not block.
+/// Returns whether the process behind a pidfd has ended; a zombie has. Does not block.
 pub fn has_exited(pidfd: BorrowedFd<'_>) -> bool {
     poll::wait(&mut [poll::readable(pidfd)], Some(clock::now())).is_ok_and(poll::Ready::any)
 }
@@ -271,7 +272,7 @@ fn socket_option(
     Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL))
 }
 
-/// Whether a uid stands for every user outside this user namespace.
+/// Returns whether a uid stands for every user outside this user namespace.
 pub(crate) fn is_overflow(uid: u32) -> bool {
     uid == u32::MAX || (uid == overflow_uid() && !sees_all_users())
 }
@@ -292,18 +293,18 @@ fn overflow_gid() -> u32 {
     })
 }
 
-/// The same as [`sees_all_users`] for groups.
+/// Same as [`sees_all_users`], for groups.
 fn sees_all_groups() -> bool {
     maps_all(&fs::read_to_string("/proc/self/gid_map").unwrap_or_default())
 }
 
-/// Whether this process's user namespace maps every user, so that no uid stands for "somebody outside".
+/// Returns whether this process's user namespace maps every user, so that no uid stands for users outside.
 fn sees_all_users() -> bool {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     maps_all(&map)
 }
 
-/// Whether a `uid_map` maps the whole range of user ids
+/// Returns whether a `uid_map` maps the whole range of user ids
 /// ([`user_namespaces(7)`](https://man7.org/linux/man-pages/man7/user_namespaces.7.html)).
 fn maps_all(map: &str) -> bool {
     map.lines().any(|line| {

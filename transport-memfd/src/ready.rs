@@ -11,15 +11,15 @@ use tokio::runtime::Handle;
 
 use crate::object::Borrowed;
 
-/// A descriptor that a runtime watches, edge-triggered. It holds a duplicate: one descriptor more.
+/// A descriptor that a runtime watches, edge-triggered. It holds a duplicate, which costs one descriptor.
 #[derive(Debug)]
 pub struct Ready(AsyncFd<OwnedFd>);
 
 impl Ready {
-    /// Has the runtime of this task watch for reading.
+    /// Registers the descriptor for reading with the runtime of this task.
     ///
     /// # Errors
-    /// `EMFILE` at the limit of open files; others when this is no task of a runtime.
+    /// `EMFILE` at the limit of open files; others when this is not a task of a runtime.
     ///
     /// # Panics
     /// When the runtime was built without I/O.
@@ -32,10 +32,10 @@ impl Ready {
         Ok(Self(watched?))
     }
 
-    /// Ready for each time that it became readable since the last. Look at what it tells of after this, not before.
+    /// Becomes ready once after the descriptor became readable. Check for work after this call, not before.
     ///
     /// # Errors
-    /// The runtime shuts down.
+    /// The runtime is shutting down.
     pub fn poll_rung(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.0.poll_read_ready(context))?.clear_ready();
         Poll::Ready(Ok(()))

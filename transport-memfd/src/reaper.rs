@@ -1,14 +1,14 @@
-//! Where descriptors go that a peer sent and nobody verified.
+//! Closes descriptors that a peer sent and nobody verified.
 //!
-//! Closing one can block: a socket with `SO_LINGER` and unsent data, a file on a stopped FUSE server; and a socket on
-//! which such a one is queued. So it happens on threads of their own, started with the first descriptor; a close that
-//! does not return holds up only its own thread.
+//! Closing one can block: a socket with `SO_LINGER` and unsent data, a file on a stopped FUSE server, or a socket on which
+//! such a descriptor is queued. So the reaper has threads of its own, started with the first descriptor. A close that does
+//! not return holds up only its own thread.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
-use bellwire_transport::Reaper;
-pub use bellwire_transport::reap_for;
+use bellwire_shm::Reaper;
+pub use bellwire_shm::reap_for;
 use rustix::io::Errno;
 use rustix::net::Shutdown;
 
@@ -16,24 +16,24 @@ use crate::fork::Home;
 use crate::pass::{self, ReceiveError};
 use crate::peer::User;
 
-/// Messages that are taken off a socket before it is closed: more than one holds.
+/// How many messages are taken off a socket before it is closed; more than a socket can hold.
 const MOST_QUEUED: usize = 1024;
-/// Messages without bytes in a row that are taken for the end of them.
+/// How many empty messages in a row count as the end of the stream.
 const MOST_EMPTY: usize = 16;
 
 static REAPER: Reaper<OwnedFd> = Reaper::new(close);
-/// Where the threads are.
+/// The process in which the threads run.
 static HOME: OnceLock<Home> = OnceLock::new();
 
-/// Closes `fd` on a reaper thread. Does not wait for it.
+/// Closes `fd` on a reaper thread and does not wait for it.
 ///
-/// The queue has no bound of its own and needs none: each entry is an open descriptor, so
-/// `RLIMIT_NOFILE` is its bound. Whoever admits peers can look at [`backlog`].
+/// The queue is unbounded and needs no bound: each entry is an open descriptor, so `RLIMIT_NOFILE` limits it. Code that
+/// admits peers can check [`backlog`].
 pub fn reap(fd: OwnedFd) {
     if HOME.get_or_init(Home::here).is_here() {
         REAPER.reap(fd);
     } else {
-        // A child of fork has no threads but its own.
+        // A child of fork has none of its parent's other threads.
         close(fd);
     }
 }
@@ -43,29 +43,28 @@ pub fn reap_all(fds: impl IntoIterator<Item = OwnedFd>) {
     fds.into_iter().for_each(reap);
 }
 
-/// How many descriptors wait to be closed. A number that stays high means that a peer sent something
-/// whose closing blocks.
+/// Returns how many descriptors wait to be closed. A number that stays high means that a peer sent something whose close
+/// blocks.
 pub fn backlog() -> usize {
     REAPER.backlog()
 }
 
-/// Whether so many closes do not return that nothing more is closed, and among them one of what this user sent.
+/// Returns whether every thread is stuck in a close and at least one of those descriptors came from this user.
 pub fn is_stuck_by(user: User) -> bool {
     REAPER.is_stuck_by(&user)
 }
 
 fn close(fd: OwnedFd) {
-    // Otherwise one socket with a linger time of hours would hold up all that come after it. Other
-    // descriptors refuse this, which is fine.
+    // Otherwise one socket with a linger time of hours would hold up all descriptors behind it. Other descriptors refuse
+    // this, which is fine.
     let _ = rustix::net::sockopt::set_socket_linger(&fd, None);
     empty(fd.as_fd());
     drop(fd);
 }
 
-/// Takes everything off a socket. What is queued there would be closed with it, as it is: descriptors that come off it
-/// join this queue instead.
+/// Takes all messages off a socket. Closing the socket would close descriptors queued there; taken off, they join this queue.
 fn empty(socket: BorrowedFd<'_>) {
-    // Nobody puts anything on it from here on. What is no socket refuses this.
+    // Nothing can be queued from here on. Fails for a descriptor that is not a socket.
     if rustix::net::shutdown(socket, Shutdown::Both).is_err_and(|error| error == Errno::NOTSOCK) {
         return;
     }
@@ -73,7 +72,7 @@ fn empty(socket: BorrowedFd<'_>) {
     for _ in 0..MOST_QUEUED {
         match pass::receive(socket, &mut [0], 0) {
             Err(ReceiveError::WouldBlock | ReceiveError::System { .. }) => return,
-            // The end, or a message without bytes.
+            // The end, or an empty message.
             Err(ReceiveError::Closed) if empty == MOST_EMPTY => return,
             Err(ReceiveError::Closed) => empty += 1,
             _ => empty = 0,

@@ -1,7 +1,7 @@
 #![allow(unsafe_code, reason = "says why the mapped ranges may be read, written and waited on")]
-//! Memory that one process alone writes: sealed so that the kernel lets nobody else.
+//! Memory that only one process writes: the kernel denies it to others by seals.
 //!
-//! What is done with it is in [`OwnRange`] and [`PeerRange`]: no slice is ever formed over it.
+//! [`OwnRange`] and [`PeerRange`] define the accesses: no slice is ever formed over this memory.
 
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use bellwire_core::sync::AtomicU32;
-use bellwire_transport::{Lender, Loan, OwnRange, PeerRange};
+use bellwire_shm::{Lender, Loan, OwnRange, PeerRange};
 use memfd::FileSeal;
 use rustix::fs::SealFlags;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -20,23 +20,23 @@ use crate::mapping::Mapping;
 pub use crate::sealed::{RegionError, VerifyError};
 use crate::{clock, reaper, sealed};
 
-/// Memory that this process made and alone writes: a page, a lane or a board.
+/// Memory that this process created and only it writes: a page, a lane or a board.
 ///
-/// The memfd ([`memfd_create(2)`](https://man7.org/linux/man-pages/man2/memfd_create.2.html)) is mapped
-/// read-write first and sealed `SHRINK | GROW | FUTURE_WRITE | SEAL` then (Linux 5.1), so that this
-/// mapping stays the only way to change a byte. A forked child does not inherit it.
+/// The memfd ([`memfd_create(2)`](https://man7.org/linux/man-pages/man2/memfd_create.2.html)) is first mapped read-write and
+/// then sealed `SHRINK | GROW | FUTURE_WRITE | SEAL` (Linux 5.1), so that this mapping remains the only way to change a byte.
+/// A forked child does not inherit it.
 ///
-/// One thread at a time uses it (`Send`, not `Sync`): [`OwnRange::write`] is an ordinary copy.
+/// Only one thread at a time may use it (`Send`, not `Sync`): [`OwnRange::write`] is an ordinary copy.
 #[derive(Debug)]
 pub struct OwnRegion {
     range: OwnRange,
-    // Shared with the life lock that may be in it: the kernel looks there when the thread dies.
+    // Shared with the life lock inside it: the kernel accesses that when the thread dies.
     mapping: Arc<Mapping>,
-    // Dropped last. Counts on after the memory was unmapped here, while a peer has it.
+    // Dropped last. Keeps counting after the unmap here while a peer has the memory.
     loan: Option<Loan>,
 }
 
-/// Memory that the peer made and alone writes, mapped read-only.
+/// Memory that the peer created and only the peer writes, mapped read-only.
 #[derive(Debug)]
 pub struct PeerRegion {
     range: PeerRange,
@@ -45,12 +45,12 @@ pub struct PeerRegion {
 }
 
 impl OwnRegion {
-    /// Makes `size` bytes, zeroed, lets `init` write what stays constant, and seals them. Returns the
-    /// descriptor too: send it to the peer, then drop it.
+    /// Creates `size` zeroed bytes, lets `init` write the constant part, and seals them. Also returns the descriptor: send it
+    /// to the peer, then drop it.
     ///
     /// # Errors
-    /// [`RegionError`] says which step failed. Past a memory cgroup's limit the kernel ends the process
-    /// instead: bound `size`.
+    /// [`RegionError`] says which step failed. Beyond a memory cgroup's limit the kernel kills the process instead, so bound
+    /// `size`.
     pub fn create(
         name: &str,
         size: usize,
@@ -62,7 +62,7 @@ impl OwnRegion {
         let range = unsafe { OwnRange::new(mapping.start(), mapping.len()) };
         let region = Self { range, mapping: Arc::new(mapping), loan: None };
         init(&region);
-        // Sealed after mapping, or the owner would be locked out; before sending, or the peer could write.
+        // Sealed after mapping, or the owner would be locked out; sealed before sending, or the peer could write.
         sealed::seal(
             &memfd,
             &[
@@ -75,10 +75,10 @@ impl OwnRegion {
         Ok((region, memfd.into_file().into()))
     }
 
-    /// Makes memory as [`OwnRegion::create`] does, on a peer's quota until no peer has it any more.
+    /// Creates memory as [`OwnRegion::create`] does, charged to a peer's quota until no peer has it any more.
     ///
     /// # Errors
-    /// [`RegionError::Quota`] when the peer's user holds too much; others as there.
+    /// [`RegionError::Quota`] when the peer's user holds too much; others as for [`OwnRegion::create`].
     pub fn lend(
         lender: &Lender,
         name: &str,
@@ -93,18 +93,18 @@ impl OwnRegion {
         Ok((region, passed.unwrap_or(memfd)))
     }
 
-    /// Wakes one thread that is parked on the low half of the word at `offset`, and says whether there was one.
+    /// Wakes one thread that is parked on the low half of the word at `offset` and returns whether there was one.
     #[inline]
     pub fn wake_one(&self, offset: usize) -> bool {
         self.word(offset).is_some_and(FutexWord::wake_one)
     }
 
-    /// Wakes every thread that is parked on the low half of the word at `offset`, and says how many there were.
+    /// Wakes every thread that is parked on the low half of the word at `offset` and returns how many there were.
     pub fn wake_all(&self, offset: usize) -> usize {
         self.word(offset).map_or(0, FutexWord::wake_all)
     }
 
-    /// To wake at: it is not handed out, since another thread might load it while this one writes.
+    /// Returns the word to wake at. It stays private, since another thread might load it while this one writes.
     #[inline]
     fn word(&self, offset: usize) -> Option<FutexWord<'_>> {
         // SAFETY: aligned, and mapped as long as `self`; a wake does not access it.
@@ -113,18 +113,17 @@ impl OwnRegion {
             .map(|at| FutexWord::new(unsafe { at.cast::<AtomicU32>().as_ref() }))
     }
 
-    /// The life word's bytes, and what keeps them mapped: see [`OwnRange::take_life`].
+    /// Returns the life word's bytes and the mapping that keeps them mapped: see [`OwnRange::take_life`].
     pub(crate) fn take_life(&self) -> Option<(Arc<Mapping>, NonNull<u8>)> {
         self.range.take_life().map(|at| (Arc::clone(&self.mapping), at))
     }
 }
 
 impl PeerRegion {
-    /// Checks a peer's memfd and maps it read-only; closes the descriptor either way, a refused one on
-    /// the reaper thread.
+    /// Checks a peer's memfd and maps it read-only. Closes the descriptor either way; a refused one on the reaper thread.
     ///
-    /// It must hold the seals `SHRINK`, `GROW`, `SEAL`, and `FUTURE_WRITE` or `WRITE`; be a regular file
-    /// of exactly `expected_size` bytes with all pages allocated; and not lie on huge pages.
+    /// It must hold the seals `SHRINK`, `GROW`, `SEAL`, and `FUTURE_WRITE` or `WRITE`; be a regular file of exactly
+    /// `expected_size` bytes with all pages allocated; and not use hugetlbfs pages.
     ///
     /// # Errors
     /// [`VerifyError`] says what is wrong with it.
@@ -132,7 +131,7 @@ impl PeerRegion {
         Self::check_and_map(fd.as_fd(), expected_size).inspect_err(|_| reaper::reap(fd))
     }
 
-    /// Checks and maps like [`PeerRegion::verify_and_map`], and leaves the descriptor to the caller.
+    /// Checks and maps like [`PeerRegion::verify_and_map`], but leaves the descriptor to the caller.
     pub(crate) fn check_and_map(
         fd: BorrowedFd<'_>,
         expected_size: usize,
@@ -147,7 +146,7 @@ impl PeerRegion {
         Ok(Self { range, _mapping: mapping })
     }
 
-    /// The low half of the word at `offset`, to park on; `None` outside the region.
+    /// Returns the low half of the word at `offset`, to park on; `None` outside the region.
     #[inline]
     pub fn word(&self, offset: usize) -> Option<FutexWord<'_>> {
         // SAFETY: aligned, and mapped for reading as long as `self`; this process loads it as atomics only, and a

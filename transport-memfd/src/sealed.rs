@@ -1,9 +1,9 @@
-//! A sealed file in memory: how it is made, and how a peer's is checked.
+//! A sealed memory file: creates one, and checks a peer's.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use bellwire_core::resize::{self, Shortage};
-use bellwire_transport::OverQuota;
+use bellwire_shm::OverQuota;
 use memfd::{FileSeal, Memfd, MemfdOptions};
 use rustix::fs::{FallocateFlags, FileType, MemfdFlags, SealFlags};
 use rustix::io::Errno;
@@ -15,28 +15,28 @@ use crate::reaper;
 
 /// The magic number of hugetlbfs in `statfs(2)`.
 const HUGETLBFS: u32 = 0x9584_58f6;
-/// `st_blocks` counts in these, whatever the file system.
+/// The unit of `st_blocks` on every file system.
 const BLOCK: u64 = 512;
-/// How often seals are added where the kernel says that the memory is busy.
+/// How often to retry seals when the kernel reports that the memory is busy.
 const SEAL_TRIES: u32 = 8;
 
-/// Why memory for a region or a snapshot could not be made. This system is at fault, or the caller when
-/// it asked for too much.
+/// Why memory for a region or a snapshot could not be created. The fault is this system's, or the caller's if it asked for
+/// too much.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegionError {
     /// `memfd_create(2)` failed.
     #[error("cannot create a memfd: {source}; check the limit of open files (RLIMIT_NOFILE)")]
     Create {
-        /// What the kernel said.
+        /// The error from the kernel.
         source: std::io::Error,
     },
-    /// The size is past `RLIMIT_FSIZE`, where the kernel would end the process with SIGXFSZ.
+    /// The size exceeds `RLIMIT_FSIZE`, and the kernel would kill the process with SIGXFSZ.
     #[error(
         "{size} bytes are past the file size limit of {limit} (RLIMIT_FSIZE): raise it or ask for less"
     )]
     FileLimit {
-        /// The size asked for, in bytes.
+        /// The requested size in bytes.
         size: u64,
         /// The limit, in bytes.
         limit: u64,
@@ -46,33 +46,33 @@ pub enum RegionError {
         "cannot allocate {size} bytes of shared memory: {source}; ask for less or free some memory"
     )]
     Allocate {
-        /// The size asked for, in bytes.
+        /// The requested size in bytes.
         size: u64,
-        /// What the kernel said.
+        /// The error from the kernel.
         source: Errno,
     },
     /// The memory could not be mapped.
     #[error("cannot map {size} bytes: {source}; check vm.max_map_count and RLIMIT_AS")]
     Map {
-        /// The size asked for, in bytes.
+        /// The requested size in bytes.
         size: u64,
-        /// What the kernel said.
+        /// The error from the kernel.
         source: Errno,
     },
-    /// The peers of a user hold as much memory of this process as they may.
+    /// The peers of a user already hold as much memory of this process as they may.
     #[error(transparent)]
     Quota(#[from] OverQuota),
-    /// The seals could not be added. With `EBUSY` something else has the memory mapped for writing, or has had hold of its
-    /// pages for over a second.
+    /// The seals could not be added. `EBUSY` means that the memory is mapped for writing elsewhere, or that its pages were
+    /// pinned for over a second.
     #[error("cannot seal shared memory: {source}; Linux 5.1 or newer is needed")]
     Seal {
-        /// What the kernel said.
+        /// The error from the kernel.
         source: std::io::Error,
     },
 }
 
 impl RegionError {
-    /// What this system lacked, for memory of `bytes`.
+    /// Returns the resource that this system lacked for memory of `bytes`.
     pub fn shortage(&self, bytes: u64) -> Shortage {
         let io = |source: &std::io::Error| source.raw_os_error().map(Errno::from_raw_os_error);
         match self {
@@ -95,7 +95,7 @@ impl RegionError {
     }
 }
 
-/// What a system call says is lacking.
+/// Returns the resource that is lacking according to a system call.
 pub(crate) fn shortage(bytes: u64, source: Errno) -> Shortage {
     let resource = match source {
         Errno::MFILE | Errno::NFILE => resize::Resource::Descriptors,
@@ -105,17 +105,17 @@ pub(crate) fn shortage(bytes: u64, source: Errno) -> Shortage {
     Shortage { resource, bytes, code: source.raw_os_error() }
 }
 
-/// Why a descriptor that a peer sent was not mapped. The peer is at fault unless said otherwise.
+/// Why a peer's descriptor was not mapped. The peer is at fault unless noted otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerifyError {
-    /// It is no memfd at all: a pipe, a socket, a file on disk. Nothing else was asked of it.
+    /// It is not a memfd but a pipe, a socket or a file on disk. No other call was made on it.
     #[error("the peer sent a descriptor that has no seals, which is no memfd: {source}")]
     NotMemfd {
-        /// What `F_GET_SEALS` said.
+        /// The error from `F_GET_SEALS`.
         source: Errno,
     },
-    /// A seal is missing, so that the peer or a third process could still change or shrink it.
+    /// A seal is missing, so the peer or a third process could still change or shrink it.
     #[error(
         "the peer's memfd holds the seals {held:#x} and lacks {missing:#x}: it must seal before sending"
     )]
@@ -128,25 +128,25 @@ pub enum VerifyError {
     /// It is not a regular file.
     #[error("the peer sent a descriptor of something that is not a regular file")]
     NotRegular,
-    /// Its size is not the announced one.
+    /// Its size differs from the announced one.
     #[error("the peer's memfd has {found} bytes where {expected} were announced")]
     Size {
-        /// The size found, in bytes.
+        /// The actual size in bytes.
         found: u64,
-        /// The size announced, in bytes.
+        /// The announced size in bytes.
         expected: u64,
     },
-    /// The announced size is zero or past the limit that this side gave.
+    /// The announced size is zero or exceeds this side's limit.
     #[error(
         "the peer announced {len} bytes where 1 to {max} are allowed: raise the limit if that is right"
     )]
     Limit {
-        /// The size announced, in bytes.
+        /// The announced size in bytes.
         len: u64,
         /// The limit, in bytes.
         max: u64,
     },
-    /// Pages are missing: reading it would charge them to this process.
+    /// Pages are missing: reading them would charge them to this process.
     #[error(
         "the peer's memfd has {allocated} of its {size} bytes allocated: it must fallocate all of them"
     )]
@@ -156,30 +156,30 @@ pub enum VerifyError {
         /// Its size in bytes.
         size: u64,
     },
-    /// It lies on huge pages, which are a scarce resource of this machine.
+    /// It uses hugetlbfs pages, a scarce resource of this machine.
     #[error("the peer's memfd lies on huge pages, which are not accepted")]
     HugePages,
-    /// It was to be an eventfd.
+    /// An eventfd was expected.
     #[error("the peer sent something for an eventfd that is none")]
     NotEventfd,
-    /// The descriptor is for writing only; or for reading only, where the kernel (before Linux 6.5), a sandbox or the
-    /// file's mode does not let this side ask for its pages.
+    /// The descriptor is write-only; or it is read-only where the kernel (before Linux 6.5), a sandbox or the file's mode
+    /// does not let this side query its pages.
     #[error("the peer's memfd cannot be read or examined through the descriptor that it sent")]
     Unreadable,
-    /// This system refused to tell about it, or to map it.
+    /// This system refused to examine or map it.
     #[error(
         "the peer's memfd cannot be examined or mapped: {source}; check the memory and map limits"
     )]
     System {
-        /// What the kernel said.
+        /// The error from the kernel.
         source: Errno,
     },
 }
 
-/// Makes a memfd of `size` bytes with every page allocated, unsealed, and maps it for writing.
+/// Creates an unsealed memfd of `size` bytes with every page allocated, and maps it for writing.
 ///
-/// `CLOEXEC | ALLOW_SEALING`, and `NOEXEC_SEAL` where the kernel has it (Linux 6.3). From 2 MiB on in huge pages,
-/// where the kernel makes some (Linux 6.1): a fifth of the cost, and less to map for whoever reads it.
+/// Flags: `CLOEXEC | ALLOW_SEALING`, and `NOEXEC_SEAL` where the kernel has it (Linux 6.3). From 2 MiB on it uses huge pages
+/// where the kernel provides them (Linux 6.1): a fifth of the cost, and fewer pages for readers to map.
 pub(crate) fn make(name: &str, size: usize) -> Result<(Memfd, Mapping), RegionError> {
     let bytes = size as u64;
     let memfd = empty(name, bytes)?;
@@ -198,16 +198,17 @@ pub(crate) fn make(name: &str, size: usize) -> Result<(Memfd, Mapping), RegionEr
         .map_err(|source| RegionError::Allocate { size: bytes, source })?;
     let mapping = map()?;
     for at in 0..whole {
-        // A huge page is made around a small one that is there.
+        // The kernel builds a huge page around an existing small one.
         allocate(&memfd, (at * HUGE) as u64, 1, bytes)?;
     }
     mapping.collapse();
-    // What is there already costs nothing.
+    // Pages that exist already cost nothing.
     allocate(&memfd, 0, bytes, bytes)?;
     Ok((memfd, mapping))
 }
 
-/// Makes a memfd of `size` bytes, unsealed, that begins with `bytes`, which lie in each of its pages; the rest is zero.
+/// Creates an unsealed memfd of `size` bytes that begins with `bytes`; they reach into each of its pages, and the rest is
+/// zero.
 pub(crate) fn make_of(name: &str, bytes: &[u8], size: usize) -> Result<Memfd, RegionError> {
     let size = size as u64;
     let memfd = empty(name, size)?;
@@ -225,9 +226,9 @@ pub(crate) fn make_of(name: &str, bytes: &[u8], size: usize) -> Result<Memfd, Re
     Ok(memfd)
 }
 
-/// A memfd without pages, for `size` bytes.
+/// Creates a memfd without pages, for `size` bytes.
 fn empty(name: &str, size: u64) -> Result<Memfd, RegionError> {
-    // Past RLIMIT_FSIZE the kernel does not return an error, it sends SIGXFSZ.
+    // Beyond RLIMIT_FSIZE the kernel sends SIGXFSZ instead of returning an error.
     if let Some(limit) = getrlimit(Resource::Fsize).current
         && size > limit
     {
@@ -236,8 +237,8 @@ fn empty(name: &str, size: u64) -> Result<Memfd, RegionError> {
     create(name).map_err(|source| RegionError::Create { source })
 }
 
-/// fallocate rather than MAP_POPULATE: a third of the cost, and the pages stay the creator's charge. It makes the file
-/// as long, too.
+/// Allocates with fallocate rather than MAP_POPULATE: a third of the cost, and the pages stay charged to the creator. It also
+/// extends the file.
 fn allocate(memfd: &Memfd, at: u64, len: u64, size: u64) -> Result<(), RegionError> {
     loop {
         match rustix::fs::fallocate(memfd.as_file(), FallocateFlags::empty(), at, len) {
@@ -248,8 +249,8 @@ fn allocate(memfd: &Memfd, at: u64, len: u64, size: u64) -> Result<(), RegionErr
     }
 }
 
-/// Adds seals. Before it seals pages against writing the kernel waits up to 150 ms for whoever has hold of them, and gives
-/// up then; under load its own reclaim holds them longer.
+/// Adds seals. Before a seal against writing, the kernel waits up to 150 ms for pinned pages and then gives up; under load
+/// its own reclaim pins them longer.
 pub(crate) fn seal(memfd: &Memfd, seals: &[FileSeal]) -> Result<(), RegionError> {
     memfd.add_seals(seals).or_else(|error| seal_again(memfd, seals, io_error(error)))
 }
@@ -272,8 +273,8 @@ fn seal_again(
     Err(RegionError::Seal { source })
 }
 
-/// Checks what a peer sent, in the order that never lets it hurt: seals first, since nothing that has
-/// seals can block this thread. A refused descriptor goes to the reaper.
+/// Checks a peer's descriptor in a safe order: seals first, since a file that has seals cannot block this thread. A refused
+/// descriptor goes to the reaper.
 ///
 /// # Errors
 /// [`VerifyError`] says what is wrong with it.
@@ -287,11 +288,11 @@ pub(crate) fn verify(fd: OwnedFd, required: SealFlags, size: u64) -> Result<Owne
     }
 }
 
-/// The same, and leaves the descriptor to the caller.
+/// Checks like [`verify`], but leaves the descriptor to the caller.
 pub(crate) fn check(fd: BorrowedFd<'_>, required: SealFlags, size: u64) -> Result<(), VerifyError> {
     let held =
         rustix::fs::fcntl_get_seals(fd).map_err(|source| VerifyError::NotMemfd { source })?;
-    // WRITE forbids all that FUTURE_WRITE forbids, and the owner's own mapping too.
+    // WRITE forbids everything that FUTURE_WRITE forbids, and the owner's own mapping too.
     let write = held.contains(SealFlags::WRITE);
     let effective = if write { held | SealFlags::FUTURE_WRITE } else { held };
     if !effective.contains(required) {
@@ -315,7 +316,7 @@ pub(crate) fn check(fd: BorrowedFd<'_>, required: SealFlags, size: u64) -> Resul
     if found != size {
         return Err(VerifyError::Size { found, expected: size });
     }
-    // Without the call, or where the peer took the right to it away, it is found out another way.
+    // Fall back if the call does not exist, or if the peer removed the permission for it.
     let allocated = mapping::backed(fd, size).or_else(|_| backed_once_cut(fd, size))?;
     if allocated < size {
         return Err(VerifyError::Sparse { allocated, size });
@@ -323,18 +324,18 @@ pub(crate) fn check(fd: BorrowedFd<'_>, required: SealFlags, size: u64) -> Resul
     Ok(())
 }
 
-/// How many of the `size` bytes of a file sealed against growing have pages, on a kernel that does not tell.
+/// Returns how many of the `size` bytes of a file sealed against growing have pages, on a kernel that does not report it.
 ///
-/// `st_blocks` counts pages beyond the end too. To cut the file to the size that it has frees those, and the seal lets
-/// nobody make new ones. What may be left of them is the rest of the one huge page in which the file ends.
+/// `st_blocks` also counts pages beyond the end. Truncating the file to its own size frees those, and the seal prevents new
+/// ones. Only the rest of the one huge page in which the file ends may remain.
 fn backed_once_cut(fd: BorrowedFd<'_>, size: u64) -> Result<u64, VerifyError> {
-    // It fails for a descriptor that cannot be written, which the peer chose.
+    // Fails for a descriptor that cannot be written, which was the peer's choice.
     rustix::fs::ftruncate(fd, size).map_err(|_| VerifyError::Unreadable)?;
     let stat = rustix::fs::fstat(fd).map_err(|source| VerifyError::System { source })?;
     Ok(u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(BLOCK))
 }
 
-/// Why a file that was checked is not mapped: `EACCES` is for a descriptor that was not opened for reading.
+/// Returns why a checked file was not mapped: `EACCES` means that the descriptor was not opened for reading.
 pub(crate) fn unmapped(source: Errno) -> VerifyError {
     match source {
         Errno::ACCESS | Errno::PERM => VerifyError::Unreadable,

@@ -8,8 +8,8 @@ use rustix::process::{Resource as Limit, getrlimit};
 
 use crate::sealed;
 
-/// For a person to read.
-pub const fn remedy(resource: Resource) -> &'static str {
+/// Returns advice for a person to read.
+pub const fn hint(resource: Resource) -> &'static str {
     match resource {
         Resource::Descriptors => "raise the limit of open files (RLIMIT_NOFILE)",
         Resource::Memory => "free memory, or raise the limit of the memory cgroup or of file sizes",
@@ -20,14 +20,14 @@ pub const fn remedy(resource: Resource) -> &'static str {
     }
 }
 
-/// What a system call that needs no shared memory lacked.
+/// Returns the resource that a system call without shared memory lacked.
 pub fn of(error: Errno) -> Shortage {
     sealed::shortage(0, error)
 }
 
-/// How many eighths of the descriptors that this process may have ([`RLIMIT_NOFILE`], the soft limit) are taken, at
-/// least. `newest` is one that was made a moment ago: it has the lowest number that was free. `held` is what the caller
-/// knows of, for a process that closed some of those below.
+/// Returns a lower bound for the eighths of this process's descriptors ([`RLIMIT_NOFILE`], the soft limit) that are in use.
+/// `newest` was just created, so it has the lowest free number. `held` is how many the caller knows of, in case the process
+/// closed some with lower numbers.
 ///
 /// [`RLIMIT_NOFILE`]: https://man7.org/linux/man-pages/man2/getrlimit.2.html
 pub fn eighths_taken(newest: BorrowedFd<'_>, held: usize) -> usize {

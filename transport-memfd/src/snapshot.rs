@@ -2,7 +2,7 @@
     unsafe_code,
     reason = "slices over memory that is private, or that the kernel keeps constant"
 )]
-//! Memory that nobody writes any more: published once, mapped by many.
+//! Memory that is never written again: published once, mapped by many.
 
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,7 +10,7 @@ use std::slice;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bellwire_core::sync::{AtomicBool, Ordering};
-use bellwire_transport::{Lender, Loan, OverQuota, Quota};
+use bellwire_shm::{Lender, Loan, OverQuota, Quota};
 use memfd::{FileSeal, Memfd};
 use rustix::buffer::spare_capacity;
 use rustix::fs::SealFlags;
@@ -26,10 +26,10 @@ use crate::{clock, sealed};
 const SEALS: SealFlags =
     SealFlags::WRITE.union(SealFlags::SHRINK).union(SealFlags::GROW).union(SealFlags::SEAL);
 
-/// Whether this kernel maps no write-sealed file shared.
+/// Whether this kernel refuses to map a write-sealed file shared.
 static SHARED_IS_REFUSED: AtomicBool = AtomicBool::new(false);
 
-/// A snapshot while it is built: private to this process, and writable.
+/// A snapshot under construction: writable and private to this process.
 #[derive(Debug)]
 pub struct SnapshotBuilder {
     mapping: Mapping,
@@ -37,20 +37,20 @@ pub struct SnapshotBuilder {
     len: usize,
 }
 
-/// A finished snapshot: immutable for everybody, this process included. Send [`Snapshot::as_fd`] to
-/// whoever shall read it.
+/// A finished snapshot: immutable for everybody, including this process. Send [`Snapshot::as_fd`] to its readers.
 #[derive(Debug)]
 pub struct Snapshot {
     fd: OwnedFd,
     len: usize,
-    /// What peers on a quota are sent, and what tells when they have given it back; made for the first of them.
+    /// The descriptor for peers on a quota and the watch that reports when they have returned it; created for the first of
+    /// them.
     lent: OnceLock<Option<(Watch, OwnedFd)>>,
-    /// On the quotas of those users, each once.
+    /// Loans on the quotas of those users, one per user.
     loans: Mutex<Vec<(Arc<Quota>, Loan)>>,
 }
 
-/// A snapshot for reading, mapped, or copied if it is short. The bytes are constant: the kernel has sealed them against
-/// writing, or they are this process's own.
+/// A readable snapshot, mapped, or copied if it is short. The bytes are constant: the kernel has sealed them against writing,
+/// or they are private to this process.
 #[derive(Debug)]
 pub struct SnapshotMap(Bytes);
 
@@ -60,12 +60,12 @@ enum Bytes {
     Copied(Vec<u8>),
 }
 
-/// Up to this length it is copied, in bytes: that takes a ninth of the time of mapping, touching and unmapping a page, half of
-/// it with 140 KiB, and as long from 1 MiB on (`docs/adr/0031-asked-ahead.md`).
+/// Snapshots up to this many bytes are copied. A copy of one page takes a ninth of the time of mapping, touching and
+/// unmapping it; 140 KiB take half the time, and from 1 MiB on it takes as long (`docs/adr/0031-snapshot-prefetch.md`).
 const COPIED_UP_TO: usize = 256 << 10;
 
 impl SnapshotBuilder {
-    /// Makes room for `len` bytes, zeroed. The file is `len` rounded up to whole pages, at least one.
+    /// Allocates `len` zeroed bytes. The file size is `len` rounded up to whole pages, at least one.
     ///
     /// # Errors
     /// [`RegionError`] says which step failed.
@@ -76,7 +76,7 @@ impl SnapshotBuilder {
         Ok(Self { mapping, memfd, len })
     }
 
-    /// The bytes, to be filled.
+    /// Returns the bytes, to be filled.
     pub fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: `len` bytes of a mapping that lives as long as `self` and is borrowed mutably. The
         // descriptor has not left this struct, so nobody else has the memory mapped.
@@ -87,20 +87,20 @@ impl SnapshotBuilder {
     /// ([`F_ADD_SEALS`](https://man7.org/linux/man-pages/man2/F_ADD_SEALS.2const.html), Linux 3.17).
     ///
     /// # Errors
-    /// [`RegionError::Seal`]; with `EBUSY` something has them mapped for writing, or has had hold of their pages for over a
-    /// second.
+    /// [`RegionError::Seal`]; `EBUSY` means that they are mapped for writing elsewhere, or that their pages were pinned for
+    /// over a second.
     pub fn seal(self) -> Result<Snapshot, RegionError> {
         let Self { mapping, memfd, len } = self;
-        // A live writable mapping, our own too, makes F_SEAL_WRITE fail.
+        // Any live writable mapping, including our own, makes F_SEAL_WRITE fail.
         drop(mapping);
         Snapshot::sealed(memfd, len)
     }
 }
 
 impl Snapshot {
-    /// A snapshot that holds a copy of `bytes`.
+    /// Creates a snapshot that holds a copy of `bytes`.
     ///
-    /// Below 2 MiB they are written rather than mapped: a third of the cost, for no page is cleared before, and none is
+    /// Below 2 MiB this writes to the file instead of mapping it: a third of the cost, since no page is cleared first or
     /// faulted in.
     ///
     /// # Errors
@@ -128,17 +128,18 @@ impl Snapshot {
         })
     }
 
-    /// The length in bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has no bytes.
+    /// Returns whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// What to send to a peer, whose user's quota it is on from now on until no process of a peer has it any more.
+    /// Returns the descriptor to send to a peer, and charges the snapshot to the peer's user until no peer's process has it
+    /// any more.
     ///
     /// # Errors
     /// [`OverQuota`]: it must not be sent.
@@ -153,15 +154,15 @@ impl Snapshot {
         Ok(lent.as_ref().map_or(self.fd.as_fd(), |(_, passed)| passed.as_fd()))
     }
 
-    /// Copies it into private memory.
+    /// Copies the snapshot into private memory.
     ///
     /// # Errors
-    /// What [`pread(2)`](https://man7.org/linux/man-pages/man2/pread.2.html) says.
+    /// As [`pread(2)`](https://man7.org/linux/man-pages/man2/pread.2.html).
     pub fn to_vec(&self) -> Result<Vec<u8>, Errno> {
         copy_of(self.fd.as_fd(), self.len)
     }
 
-    /// Maps it for reading in this process.
+    /// Maps the snapshot for reading in this process.
     ///
     /// # Errors
     /// [`VerifyError::System`] when the kernel refuses.
@@ -178,11 +179,11 @@ impl AsFd for Snapshot {
 }
 
 impl SnapshotMap {
-    /// Checks a peer's snapshot of `len` bytes, at most `max`, and maps it, or copies up to 256 KiB; closes the descriptor
-    /// either way, a refused one on the reaper thread.
+    /// Checks a peer's snapshot of `len` bytes, at most `max`, and maps it, or copies it up to 256 KiB. Closes the descriptor
+    /// either way; a refused one on the reaper thread.
     ///
-    /// It must hold the seals `WRITE`, `SHRINK`, `GROW` and `SEAL`; be a regular file of `len` bytes
-    /// rounded up to whole pages, all allocated; and not lie on huge pages.
+    /// It must hold the seals `WRITE`, `SHRINK`, `GROW` and `SEAL`; be a regular file of `len` bytes rounded up to whole
+    /// pages, all allocated; and not use hugetlbfs pages.
     ///
     /// # Errors
     /// [`VerifyError`] says what is wrong with it.
@@ -200,7 +201,7 @@ impl SnapshotMap {
         }
         match copy_of(fd.as_fd(), len) {
             Ok(copy) => Ok(Self(Bytes::Copied(copy))),
-            // It is open, but not for reading.
+            // The descriptor is open, but not for reading.
             Err(Errno::BADF) => Err(VerifyError::Unreadable),
             Err(source) => Err(VerifyError::System { source }),
         }
@@ -208,8 +209,8 @@ impl SnapshotMap {
 
     fn map(fd: BorrowedFd<'_>, size: usize, len: usize) -> Result<Self, VerifyError> {
         let private = || Mapping::inherited(fd, size, ProtFlags::READ, MapFlags::PRIVATE);
-        // Before Linux 6.7 a write-sealed file could not be mapped shared, not even for reading. A private mapping that
-        // is never written shares the very same pages.
+        // Before Linux 6.7 a write-sealed file cannot be mapped shared, not even for reading. A private mapping that is never
+        // written shares the same pages.
         let mapping = if SHARED_IS_REFUSED.load(Ordering::Relaxed) {
             private()
         } else {
@@ -249,7 +250,7 @@ impl AsRef<[u8]> for SnapshotMap {
     }
 }
 
-/// The first `len` bytes of a snapshot.
+/// Returns a copy of the first `len` bytes of a snapshot.
 fn copy_of(fd: BorrowedFd<'_>, len: usize) -> Result<Vec<u8>, Errno> {
     let mut bytes = Vec::with_capacity(len);
     while bytes.len() < len {
@@ -261,12 +262,12 @@ fn copy_of(fd: BorrowedFd<'_>, len: usize) -> Result<Vec<u8>, Errno> {
             Err(error) => return Err(error),
         }
     }
-    // There may be room for what fills the last page up.
+    // The copy may include the padding of the last page.
     bytes.truncate(len);
     Ok(bytes)
 }
 
-/// The size of the file behind `len` bytes: whole pages, at least one. `None` when there is no such size.
+/// Returns the file size for `len` bytes: whole pages, at least one; `None` on overflow.
 fn file_size(len: usize) -> Option<usize> {
     let size = len.max(1).checked_next_multiple_of(rustix::param::page_size())?;
     isize::try_from(size).is_ok().then_some(size)

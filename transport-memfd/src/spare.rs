@@ -1,7 +1,7 @@
-//! One descriptor kept for the moment when there are none left.
+//! One descriptor kept in reserve for the moment when none are left.
 //!
-//! A peer's lane goes on in a memfd that it passes. A process at its limit of open files would lose the descriptor
-//! and could not go on; with this one set free there is a slot for as long as it takes to map the memory.
+//! A peer continues its lane in a memfd that it passes. A process at its limit of open files would lose that descriptor and
+//! could not go on; releasing the reserve frees a slot for long enough to map the memory.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 static SPARE: Mutex<Option<OwnedFd>> = Mutex::new(None);
 
-/// Keeps a spare descriptor, if there is none and one can be had.
+/// Opens a spare descriptor if there is none yet and one is available.
 pub(crate) fn keep() {
     let mut spare = lock();
     if spare.is_none() {
@@ -18,7 +18,7 @@ pub(crate) fn keep() {
     }
 }
 
-/// Sets the spare descriptor free: there is a slot now, unless another thread is faster. False when there was none.
+/// Releases the spare descriptor, which frees a slot unless another thread takes it first. Returns `false` if there was none.
 pub(crate) fn release() -> bool {
     lock().take().is_some()
 }

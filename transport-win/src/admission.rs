@@ -1,18 +1,19 @@
-//! Whom an endpoint admits besides its own user and the system: by the rights of the pipe, and by who connects.
+//! Which users an endpoint admits besides its own user and the system, by the pipe's access rights and the peer's
+//! credentials.
 
 use std::fmt;
 
 use crate::pass::Channel;
 use crate::peer::{Credentials, Group, User};
 
-/// Whom an endpoint admits besides its own user and the system.
+/// Which users an endpoint admits besides its own user and the system.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Admission {
     /// Nobody else.
     #[default]
     SameUser,
-    /// Whose group this is. Not on Windows: no endpoint is made.
+    /// Users whose group this is. Not supported on Windows: no endpoint is created.
     Group(Group),
     /// These users.
     Users(Vec<User>),
@@ -21,7 +22,7 @@ pub enum Admission {
 }
 
 impl Admission {
-    /// Whether whoever is at the other end of the channel may come in.
+    /// Returns whether the peer of the channel is admitted.
     pub fn admits(&self, credentials: &Credentials, _: &Channel) -> bool {
         match self {
             Self::Any => true,

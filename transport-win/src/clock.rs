@@ -10,9 +10,9 @@ use windows_sys::Win32::System::Threading::INFINITE;
 
 const NANOS: u64 = 1_000_000_000;
 
-/// The time on the performance counter, which every process of the machine shares
+/// Returns the time on the performance counter, which all processes of the machine share
 /// ([`QueryPerformanceCounter`](https://learn.microsoft.com/en-us/windows/win32/api/profileapi/nf-profileapi-queryperformancecounter)).
-/// It ticks every 100 ns as a rule.
+/// It usually ticks every 100 ns.
 pub fn now() -> Instant {
     let mut ticks = 0;
     // SAFETY: `ticks` is a live local. It cannot fail on Windows XP or newer.
@@ -20,20 +20,20 @@ pub fn now() -> Instant {
     Instant::from_nanos(nanos(ticks.cast_unsigned(), frequency()))
 }
 
-/// Nanoseconds since 1970: for display, never for a wait.
+/// Returns nanoseconds since 1970: for display, never for a wait.
 pub fn wall_nanos() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The milliseconds left until `deadline`, rounded up, as the waits of Windows take them.
+/// Returns the milliseconds left until `deadline`, rounded up, as Windows wait functions take them.
 pub(crate) fn left(deadline: Option<Instant>) -> u32 {
     let Some(at) = deadline else { return INFINITE };
     let millis = at.since(now()).as_nanos().div_ceil(Duration::from_millis(1).as_nanos());
     u32::try_from(millis).unwrap_or(INFINITE).min(INFINITE - 1)
 }
 
-/// Whether it is past `deadline`.
+/// Returns whether `deadline` has passed.
 pub(crate) fn is_over(deadline: Option<Instant>) -> bool {
     deadline.is_some_and(|at| at <= now())
 }
@@ -48,7 +48,7 @@ fn frequency() -> u64 {
     })
 }
 
-/// `ticks` of `frequency` a second in nanoseconds. In two parts: the product of all of it overflows.
+/// Converts `ticks` of `frequency` per second to nanoseconds, in two parts: the product of the whole would overflow.
 fn nanos(ticks: u64, frequency: u64) -> u64 {
     let (whole, part) = (ticks / frequency, ticks % frequency);
     whole.saturating_mul(NANOS).saturating_add(part.saturating_mul(NANOS) / frequency)

@@ -1,5 +1,5 @@
 #![allow(unsafe_code, reason = "CreateEventW, SetEvent and ResetEvent")]
-//! What wakes a parked peer: an event object.
+//! How to wake a parked peer: an event object.
 
 use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle, FromRawHandle, OwnedHandle};
 use std::ptr;
@@ -17,42 +17,42 @@ use crate::section::VerifyError;
 use crate::security::Descriptor;
 use crate::{OsError, clock, poll};
 
-/// Nobody may have more of it than the handle that was given to him.
+/// A handle to the event gives its holder no further rights.
 const NOBODY: &str = "D:P(A;;RC;;;OW)";
 
 /// An [event object](https://learn.microsoft.com/en-us/windows/win32/sync/event-objects) without a name.
 ///
-/// Ringing one never waits, whatever a peer that shares it does. A peer can take a ring back, which it owes
-/// to itself: never share one event between two peers.
+/// Ringing one never waits, whatever a peer that shares it does. A peer can reset a ring, which harms only itself, so never
+/// share one event between two peers.
 #[derive(Debug)]
 pub struct Event(OwnedHandle);
 
-/// On which one thread of this process tells another to stop waiting. Clones share it.
+/// By which one thread of this process tells another to stop waiting. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<Cancelling>);
 
 #[derive(Debug, Default)]
 struct Cancelling {
     set: AtomicBool,
-    // Made when somebody asks for a canceller.
+    // Created with the first canceller.
     event: OnceLock<Event>,
 }
 
-/// The doorbell that this end asks `peer` to ring when the program wants `wanted`: an event, whatever that is. It costs no
-/// more than another one would, and harms nobody.
+/// Returns the doorbell that this end asks `peer` to ring: an event, whatever is `wanted`. It costs no more than another
+/// doorbell and harms nobody.
 pub fn choose(wanted: Doorbell, peer: &Credentials) -> Doorbell {
     let _ = (wanted, peer);
     Doorbell::Eventfd
 }
 
-/// Whether an event of this peer's may be rung: always, since ringing never waits.
+/// Returns whether this end may ring an event of this peer: always, since ringing never waits.
 pub fn may_ring(peer: &Credentials) -> bool {
     let _ = peer;
     true
 }
 
 impl Event {
-    /// A new one, with nothing rung yet. A wait takes the ring away (auto-reset).
+    /// Creates an event that is not set. A wait resets it (auto-reset).
     ///
     /// # Errors
     /// At the limit of handles or memory.
@@ -60,13 +60,13 @@ impl Event {
         Self::new(false)
     }
 
-    /// A new one, not set, that stays set until it is reset (manual-reset).
+    /// Creates an event that is not set and that stays set until it is reset (manual-reset).
     pub(crate) fn lasting() -> Result<Self, OsError> {
         Self::new(true)
     }
 
-    /// Takes over a handle that a peer sent, to ring it. A peer that sends something else rings itself in
-    /// vain: setting what is no event fails, and never waits.
+    /// Takes over an event handle that a peer sent, to ring it. If the peer sends a handle of another type, it gets no rings:
+    /// setting it fails and never waits.
     ///
     /// # Errors
     /// None.
@@ -74,12 +74,12 @@ impl Event {
         Ok(Self::of(handle))
     }
 
-    /// Takes over a handle of this process's own.
+    /// Takes over an event handle of this process.
     pub(crate) const fn of(handle: OwnedHandle) -> Self {
         Self(handle)
     }
 
-    /// A handle for the peer: it rings and can do nothing else.
+    /// Returns a handle for the peer that can only ring.
     ///
     /// # Errors
     /// At the limit of handles or memory.
@@ -87,13 +87,13 @@ impl Event {
         duplicate(&self.0, Access::Only(EVENT_MODIFY_STATE))
     }
 
-    /// Rings. One that is rung already stays so.
+    /// Rings. An event that is already set stays set.
     pub fn ring(&self) {
         // SAFETY: the handle is open; one of something else is an error, with nobody to tell.
         let _ = unsafe { SetEvent(self.0.as_raw_handle()) };
     }
 
-    /// Takes back what was rung, and says whether there was something. Does not wait.
+    /// Resets the event and returns whether it was set. Does not wait.
     pub fn drain(&self) -> bool {
         matches!(poll::wait(&[self.as_handle()], Some(clock::now())), Ok(Some(0)))
     }
@@ -123,12 +123,12 @@ impl AsHandle for Event {
 }
 
 impl Cancel {
-    /// One that is not set.
+    /// Creates one that is not set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The event that ends waits, from now on.
+    /// Returns the event that ends waits from now on.
     ///
     /// # Errors
     /// At the limit of handles or memory.
@@ -140,12 +140,12 @@ impl Cancel {
         Ok(self.0.event.get_or_init(|| event))
     }
 
-    /// The event that ends waits, if somebody has asked for it.
+    /// Returns the event that ends waits, if it was requested before.
     pub fn event(&self) -> Option<&Event> {
         self.0.event.get()
     }
 
-    /// Sets it and wakes who waits for its event.
+    /// Sets it and wakes the threads that wait for its event.
     pub fn set(&self) {
         self.0.set.store(true, Ordering::Release);
         if let Some(event) = self.0.event.get() {
@@ -153,20 +153,20 @@ impl Cancel {
         }
     }
 
-    /// Whether it is set.
+    /// Returns whether it is set.
     pub fn is_set(&self) -> bool {
         self.0.set.load(Ordering::Acquire)
     }
 
-    /// Resets it, and says whether it was set.
+    /// Resets it and returns whether it was set.
     pub fn take(&self) -> bool {
         let was_set = self.0.set.swap(false, Ordering::AcqRel);
         self.settle();
         was_set
     }
 
-    /// Resets the event. Whoever waits for it looks at [`Cancel::is_set`] between this and the wait: a set
-    /// that this overtakes has stored its word before.
+    /// Resets the event. The waiting thread checks [`Cancel::is_set`] between this call and the wait: a set that came before
+    /// this reset has already stored its word.
     pub(crate) fn settle(&self) {
         if let Some(event) = self.0.event.get() {
             event.reset();

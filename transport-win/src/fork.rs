@@ -1,16 +1,16 @@
-//! There is no fork on Windows: what a process made is of use as long as it lives.
+//! Windows has no fork: an object works as long as its process lives.
 
-/// The process in which something was made.
+/// The process in which an object was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Home(());
 
 impl Home {
-    /// This process.
+    /// Returns this process.
     pub const fn here() -> Self {
         Self(())
     }
 
-    /// Whether this still is that process. It is.
+    /// Returns whether this still is that process: always true.
     pub const fn is_here(self) -> bool {
         true
     }

@@ -2,7 +2,7 @@
     unsafe_code,
     reason = "DuplicateHandle; what it makes is owned at once, or is another process's"
 )]
-//! Duplicates of handles, within this process and across.
+//! Duplicates handles within this process and between processes.
 
 use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle, FromRawHandle, OwnedHandle};
 use std::ptr;
@@ -13,28 +13,28 @@ use windows_sys::Win32::Foundation::{
 
 use crate::OsError;
 
-/// What the holder of a duplicate may do.
+/// The access rights of a duplicate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// What the holder of the original may do.
+    /// Those of the original.
     Same,
-    /// Exactly this.
+    /// Exactly these.
     Only(u32),
 }
 
-/// A handle as the table of some process numbers it.
+/// A handle's number in the table of some process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Number(u64);
 
 impl Number {
-    /// A number that a peer names. Windows counts in fours from four and uses 32 bits; other values are
-    /// pseudo-handles, which would mean something else in this process.
+    /// Parses a number that a peer sent. Windows counts in fours from four and uses 32 bits. Other values are pseudo-handles,
+    /// which would mean something else in this process.
     pub(crate) fn parse(number: u64) -> Option<Self> {
         let honest = number != 0 && number.is_multiple_of(4) && u32::try_from(number).is_ok();
         honest.then_some(Self(number))
     }
 
-    /// The number of a handle of this process.
+    /// Returns the number of a handle of this process.
     pub(crate) fn of(handle: BorrowedHandle<'_>) -> Self {
         Self(handle.as_raw_handle().addr() as u64)
     }
@@ -44,12 +44,12 @@ impl Number {
     }
 
     fn raw(self) -> HANDLE {
-        // `parse` and `of` let no number through that does not fit.
+        // `parse` and `of` accept only numbers that fit.
         ptr::without_provenance_mut(usize::try_from(self.0).unwrap_or(0))
     }
 }
 
-/// A second handle of this process to the same object. It is not inherited by child processes.
+/// Creates a second handle of this process to the same object. Child processes do not inherit it.
 pub(crate) fn duplicate(handle: impl AsHandle, access: Access) -> Result<OwnedHandle, OsError> {
     let me = own_process();
     let raw = raw_duplicate(me, handle.as_handle().as_raw_handle(), me, access)?;
@@ -57,7 +57,7 @@ pub(crate) fn duplicate(handle: impl AsHandle, access: Access) -> Result<OwnedHa
     Ok(unsafe { OwnedHandle::from_raw_handle(raw) })
 }
 
-/// Puts a handle to the same object, with the same rights, into the table of `process`.
+/// Creates a handle to the same object, with the same rights, in the table of `process`.
 pub(crate) fn push(
     handle: BorrowedHandle<'_>,
     process: BorrowedHandle<'_>,
@@ -66,7 +66,7 @@ pub(crate) fn push(
     Ok(Number(raw.addr() as u64))
 }
 
-/// Takes back what [`push`] has put there.
+/// Closes a handle that [`push`] created.
 ///
 /// # Safety
 /// Nobody was told of it, so that the number is still that handle's.
@@ -86,7 +86,7 @@ pub(crate) unsafe fn take_back(number: Number, process: BorrowedHandle<'_>) {
     };
 }
 
-/// Makes a handle of this process to what `process` knows as `number`, with the same rights.
+/// Creates a handle of this process to the object that `process` knows as `number`, with the same rights.
 pub(crate) fn pull(number: Number, process: BorrowedHandle<'_>) -> Result<OwnedHandle, OsError> {
     let raw = raw_duplicate(process, number.raw(), own_process(), Access::Same)?;
     // SAFETY: made just now, for this process; nobody else knows it.
@@ -102,7 +102,7 @@ pub(crate) unsafe fn adopt(number: Number) -> OwnedHandle {
     unsafe { OwnedHandle::from_raw_handle(number.raw()) }
 }
 
-/// This process, as calls that take a process want it.
+/// Returns this process, for calls that take a process handle.
 pub(crate) fn own_process() -> BorrowedHandle<'static> {
     // SAFETY: the pseudo-handle of the current process; it is valid as long as the process runs.
     unsafe { BorrowedHandle::borrow_raw(INVALID_HANDLE_VALUE) }

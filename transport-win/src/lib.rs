@@ -1,26 +1,26 @@
 //! The Windows transport of Bellwire: section objects, handle duplication, event doorbells, named pipes.
 //!
-//! It moves bytes, handles and memory, and parses no message. What messages and the words in the memory mean is
-//! `bellwire_core`'s business; policy is the facade's. What does not depend on the system is in `bellwire_transport`.
+//! It moves bytes, handles and memory, and parses no message. `bellwire_core` defines what messages and words mean; the
+//! facade decides policy. Code that does not depend on the system is in `bellwire_shm`.
 //!
 //! ```text
-//! clock · object                           the time; handles by the names that every transport has
-//! os_error · handle · security             an error code, a duplicate, a descriptor of rights
+//! clock · object                           the time; the names that all transports use for handles
+//! os_error · handle · security             error codes, duplicated handles, security descriptors
 //! mapping · section                        a mapped view, a section object
-//! shortage · memory                        what to do when the system lacks something; how much memory there is
-//! region · snapshot                        memory that one process writes; memory that nobody writes any more
+//! shortage · memory                        what to do when a resource is lacking; how much memory there is
+//! region · snapshot                        memory with one writer, or with none any more
 //! doorbell · life · poll                   waking, noticing death, waiting for handles
-//! peer · reaper · pipe · pass              who the peer is; messages, and the handles that come with them
-//! endpoint · fork · notify                 the name; nothing: there is no fork, and no file to lose
-//! link · watch                             all of it as one end of a session: the core's `Port`; who waits for a board
-//! ready                                says that no tokio runtime waits for a handle (feature `tokio`)
+//! peer · reaper · pipe · pass              who the peer is; messages and their handles
+//! endpoint · fork · notify                 the name; empty, since there is no fork and no file to lose
+//! link · watch                             one end of a session: the core's `Port`; waking readers of a board
+//! ready                                    reports that a tokio runtime cannot wait for a handle (feature `tokio`)
 //! observe                                  sessions of other processes: none (feature `observe`)
-//! doctor                                   whether the machine has what all of this needs (feature `doctor`)
+//! doctor                                   checks that the machine has the required features (feature `doctor`)
 //! trial                                    what a trial does to processes, and what they hold (feature `doctor`)
 //! ```
 //!
-//! Windows 8.1 or newer: before it the rights of an unnamed section were not checked. There is nothing in
-//! this crate on any other system.
+//! Requires Windows 8.1: earlier versions do not check the rights of an unnamed section. On any other system this crate is
+//! empty.
 #![cfg(windows)]
 
 #[cfg(target_endian = "big")]

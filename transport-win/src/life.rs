@@ -1,25 +1,25 @@
-//! What the system notes of a peer's life by itself: nothing here. A wait has the peer's process in it instead.
+//! What the system records about a peer's life: nothing on Windows. A wait includes the peer's process handle instead.
 
 use std::convert::Infallible;
 
 use crate::region::OwnRegion;
 
-/// What is known of a peer without asking.
+/// What is known about a peer without a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LifeState {
     /// It lives.
     Alive,
     /// It has ended.
     Died,
-    /// Nothing, as always here.
+    /// Unknown, as always on Windows.
     Unarmed,
 }
 
-/// What would tell peers that this thread died. There is none.
+/// An object that reports this thread's death to peers. It does not exist on Windows.
 #[derive(Debug)]
 pub struct LifeLock(Infallible);
 
-/// Has `page` tell that the calling thread died, where that can be done: never here.
+/// Makes `page` report the calling thread's death where possible: never on Windows.
 pub fn hold(page: &OwnRegion) -> Option<LifeLock> {
     let _ = page;
     None

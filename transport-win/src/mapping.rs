@@ -18,21 +18,21 @@ use windows_sys::Win32::System::ProcessStatus::K32GetMappedFileNameW;
 use crate::OsError;
 use crate::handle::own_process;
 
-/// A view of a whole section that is unmapped on drop. It grants no access by itself: whoever dereferences
-/// [`Mapping::start`] says why that is right. A child process does not inherit it.
+/// A view of a whole section, unmapped on drop. It grants no access by itself: code that dereferences [`Mapping::start`] has
+/// to justify that. A child process does not inherit it.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     start: NonNull<u8>,
 }
 
-/// What the memory manager says of a view, from its start to where something changes.
+/// The memory manager's description of a view, from its start to the first change of attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct View {
     /// Its length in bytes: whole pages.
     pub(crate) len: usize,
-    /// All of it has memory behind it.
+    /// Whether all of it is backed by memory.
     pub(crate) committed: bool,
-    /// It can be read and nothing else, in the ordinary way: cached, without guard pages.
+    /// Whether it is an ordinary read-only view: cached, without guard pages.
     pub(crate) plain: bool,
 }
 
@@ -42,7 +42,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps all of a section: for writing too, where the handle allows it.
+    /// Maps a whole section; with `write` also for writing, which the handle has to allow.
     pub(crate) fn new(section: BorrowedHandle<'_>, write: bool) -> Result<Self, OsError> {
         let access = if write { FILE_MAP_READ | FILE_MAP_WRITE } else { FILE_MAP_READ };
         // SAFETY: the kernel picks a range that nothing else uses; a handle of something else is an error.
@@ -50,12 +50,12 @@ impl Mapping {
         NonNull::new(view.Value.cast()).map(|start| Self { start }).ok_or_else(OsError::last)
     }
 
-    /// The first byte. Page-aligned.
+    /// Returns the first byte's address, page-aligned.
     pub(crate) fn start(&self) -> NonNull<u8> {
         self.start
     }
 
-    /// What stands behind the view.
+    /// Queries the memory behind the view.
     pub(crate) fn examine(&self) -> Result<View, OsError> {
         let mut found = MEMORY_BASIC_INFORMATION::default();
         // SAFETY: `found` is a live local of the size given; the address is only looked up, not used.
@@ -77,9 +77,9 @@ impl Mapping {
         })
     }
 
-    /// Whether a file stands behind the view: an error that tells that none does says no.
+    /// Returns whether a file backs the view; the error for "no file" means no.
     pub(crate) fn is_of_a_file(&self) -> bool {
-        // The name itself is of no interest, and may be cut off.
+        // The name does not matter and may be truncated.
         let mut name = [0_u16; 8];
         // SAFETY: `name` is a live local of the length given; the address is only looked up, not used.
         let len = unsafe {

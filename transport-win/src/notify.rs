@@ -1,19 +1,19 @@
-//! An endpoint's name goes with its pipe on Windows: there is no file to lose, and nothing to notice.
+//! On Windows an endpoint's name ends with its pipe: no file can be lost, so there is nothing to notice.
 
 use std::os::windows::io::{AsHandle, BorrowedHandle};
 use std::path::Path;
 
-/// Tells that endpoints' files are gone. There is none.
+/// Reports that endpoint files are gone. Windows has no such files.
 #[derive(Debug)]
 pub enum Notify {}
 
 impl Notify {
-    /// `None`: nothing can happen.
+    /// Returns `None`: nothing can happen.
     pub const fn watch(_: &Path) -> Option<Self> {
         None
     }
 
-    /// Takes note of what has happened.
+    /// Consumes the events.
     pub const fn take(&self) {
         match *self {}
     }

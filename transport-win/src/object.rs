@@ -1,12 +1,12 @@
-//! Handles, by the names that every transport has for what it passes and waits for.
+//! Handles, under the names that all transports use for objects to pass and to wait for.
 
 use std::os::windows::io::AsHandle;
 
 pub use std::os::windows::io::{BorrowedHandle as Borrowed, OwnedHandle as Owned};
 
-/// Something that can be passed, or waited for.
+/// An object that can be passed or waited for.
 pub trait AsObject {
-    /// The handle.
+    /// Returns the handle.
     fn as_object(&self) -> Borrowed<'_>;
 }
 

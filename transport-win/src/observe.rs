@@ -1,17 +1,17 @@
-//! Looking into sessions of other processes: this system shows nobody what another process has mapped, and sections
-//! have no names here.
+//! Inspecting sessions of other processes, which Windows does not support: it does not show what another process has mapped,
+//! and sections have no names here.
 
 use bellwire_core::wire::PAGE_SIZE;
-pub use bellwire_transport::{ObserveError, PageMap};
+pub use bellwire_shm::{ObserveError, PageMap};
 
-/// A page of another process: there is none.
+/// A page of another process; cannot exist.
 #[derive(Debug)]
 pub struct View(Never);
 
 #[derive(Debug)]
 enum Never {}
 
-/// The pages that processes have mapped.
+/// Returns the pages that processes have mapped.
 ///
 /// # Errors
 /// [`ObserveError::Unavailable`], always.
@@ -19,13 +19,13 @@ pub fn pages() -> Result<Vec<PageMap>, ObserveError> {
     Err(ObserveError::Unavailable)
 }
 
-/// What the process calls itself.
+/// Returns the process's name.
 pub fn command(_: u32) -> Option<String> {
     None
 }
 
 impl View {
-    /// Looks at a page that was found.
+    /// Opens a page that was found.
     ///
     /// # Errors
     /// [`ObserveError::Unavailable`], always.
@@ -33,7 +33,7 @@ impl View {
         Err(ObserveError::Unavailable)
     }
 
-    /// A copy of the page as it is now.
+    /// Copies the page.
     ///
     /// # Errors
     /// None: there is no view.

@@ -2,16 +2,15 @@ use std::{fmt, io};
 
 use windows_sys::Win32::Foundation::ERROR_NOT_ENOUGH_MEMORY;
 
-/// A number that Windows gives for an error
-/// ([system error codes](https://learn.microsoft.com/en-us/windows/win32/debug/system-error-codes)).
+/// A Windows error code ([system error codes](https://learn.microsoft.com/en-us/windows/win32/debug/system-error-codes)).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct OsError(u32);
 
 impl OsError {
-    /// There is no such amount of memory (`ERROR_NOT_ENOUGH_MEMORY`).
+    /// There is not enough memory (`ERROR_NOT_ENOUGH_MEMORY`).
     pub(crate) const NOT_ENOUGH_MEMORY: Self = Self(ERROR_NOT_ENOUGH_MEMORY);
 
-    /// The error of the calling thread's last failed call.
+    /// Returns the error of the calling thread's last failed call.
     pub(crate) fn last() -> Self {
         io::Error::last_os_error().into()
     }
@@ -20,7 +19,7 @@ impl OsError {
         Self(code)
     }
 
-    /// The number.
+    /// Returns the number.
     pub const fn code(self) -> u32 {
         self.0
     }
@@ -28,7 +27,7 @@ impl OsError {
 
 impl From<io::Error> for OsError {
     fn from(error: io::Error) -> Self {
-        // Every error that the standard library passes on from the system has a number.
+        // Every system error that the standard library passes on has a number.
         Self(error.raw_os_error().map_or(u32::MAX, i32::cast_unsigned))
     }
 }

@@ -2,12 +2,13 @@
     unsafe_code,
     reason = "takes over the handles that a server has put into this process's table"
 )]
-//! Messages with handles over a pipe. Nothing here waits.
+//! Passes messages with handles over a pipe. Nothing here waits.
 //!
-//! A handle crosses by the doing of the server, which opened the client's process: it puts its own handles
-//! into the client's table before it names them, and takes the client's out when it reads of them. The client
-//! keeps what it offers until the server has said that it took it, or the pipe is closed. So what a client offered
-//! and the server has not taken is gone when the client is; what a server sent is the client's, whatever happens.
+//! The server moves all handles, since it opened the client's process. It duplicates its own handles into the client's table
+//! before it sends their numbers, and duplicates the client's out when it receives their numbers. The client keeps the
+//! handles that it offers until the server has confirmed that it took them, or the pipe is closed. So a handle that a client
+//! offered and the server has not taken is lost when the client ends; a handle that the server sent belongs to the client,
+//! whatever happens.
 //!
 //! | offset | size | field | meaning |
 //! | --- | --- | --- | --- |
@@ -31,13 +32,13 @@ use crate::peer::Process;
 use crate::pipe::{End, MAX_MESSAGE, Pipe, Read};
 use crate::{OsError, reaper};
 
-/// The most handles that one message can carry.
+/// The maximum number of handles in one message.
 pub const MAX_HANDLES: usize = 32;
-/// The most messages that a client looks through for handles when it closes its end.
+/// How many messages a client searches for handles when it closes its end.
 const MOST_LOOKED_AT: usize = 1024;
-/// The bytes in front of the numbers.
+/// The number of bytes before the handle numbers.
 const PREFIX: usize = 8;
-/// The bytes of a number.
+/// The size of a handle number in bytes.
 const NUMBER: usize = 8;
 
 const _: () = assert!(PREFIX + MAX_HANDLES * NUMBER + MAX_CONTROL <= MAX_MESSAGE);
@@ -46,37 +47,37 @@ const _: () = assert!(PREFIX + MAX_HANDLES * NUMBER + MAX_CONTROL <= MAX_MESSAGE
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// The peer has not read what was sent before.
+    /// The peer has not read earlier messages yet.
     #[error("the pipe is full: wait until the peer has read, then send again")]
     WouldBlock,
     /// The peer closed its end.
     #[error("the peer closed the pipe: connect again")]
     Gone,
-    /// The message is longer than one can be.
+    /// The message is longer than allowed.
     #[error("{len} bytes are more than the 512 that one message can have")]
     TooLong {
         /// Its length in bytes.
         len: usize,
     },
-    /// The message has more handles than one can carry.
+    /// The message has more handles than one message can carry.
     #[error("{count} handles are more than the 32 that one message can carry")]
     TooManyHandles {
         /// How many there were.
         count: usize,
     },
-    /// This end is the server, and has not opened the client's process.
+    /// This end is the server and has not opened the client's process.
     #[error("handles cannot be sent before the client's process is opened: see Channel::reach")]
     NoReach,
-    /// A handle could not be put into the client's table, or duplicated.
+    /// A handle could not be duplicated, here or into the client's table.
     #[error("cannot hand a handle over: {source}")]
     Handle {
-        /// What the system said.
+        /// The error from the system.
         source: OsError,
     },
     /// The system refused.
     #[error("cannot send on the pipe: {source}")]
     System {
-        /// What the system said.
+        /// The error from the system.
         source: OsError,
     },
 }
@@ -88,19 +89,19 @@ pub enum ReceiveError {
     /// There is no message now.
     #[error("no control message is there: wait until one has arrived")]
     WouldBlock,
-    /// The peer closed its end and everything that it sent was received.
+    /// The peer closed its end, and all its messages were received.
     #[error("the peer closed the pipe: connect again")]
     Closed,
-    /// The message is longer than any honest one.
+    /// The message is longer than the protocol allows.
     #[error("the peer sent a control message of more than {room} bytes")]
     TooLong {
-        /// How long it may be, in bytes.
+        /// The maximum length in bytes.
         room: usize,
     },
-    /// The message is shorter than what it announces.
+    /// The message is shorter than it announces.
     #[error("the peer sent a control message that is cut off")]
     TooShort,
-    /// The message carries more handles than it may.
+    /// The message carries more handles than allowed.
     #[error("the peer sent {count} handles where at most {max} belong")]
     TooManyHandles {
         /// How many came.
@@ -108,71 +109,71 @@ pub enum ReceiveError {
         /// How many may.
         max: usize,
     },
-    /// What the client names is no handle of it, or this server may not take it.
+    /// The client's number is not one of its handles, or this server may not take it.
     #[error("the peer sent a handle that cannot be taken: {source}")]
     Handle {
-        /// What the system said.
+        /// The error from the system.
         source: OsError,
     },
-    /// This process cannot have a handle more. The message is left: receive it again.
+    /// This process cannot open another handle. The message is kept: receive it again.
     #[error(
         "no handle can be made for what the peer sent: {source}; close some, or free some memory"
     )]
     Short {
-        /// What the system said.
+        /// The error from the system.
         source: OsError,
     },
-    /// What the peer names cannot be a handle.
+    /// The peer's number cannot be a handle.
     #[error("the peer sent a number that is no handle")]
     NoHandle,
     /// The system refused.
     #[error("cannot receive on the pipe: {source}")]
     System {
-        /// What the system said.
+        /// The error from the system.
         source: OsError,
     },
 }
 
-/// A message has another number of handles than belongs to it. They went to the reaper.
+/// A message carried the wrong number of handles. They went to the reaper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the peer sent {count} handles where exactly {expected} belong")]
 pub struct HandleCountError {
     /// How many came.
     pub count: usize,
-    /// How many belong there.
+    /// How many were expected.
     pub expected: usize,
 }
 
-/// A message that was received. Child processes do not inherit its handles, and those that nobody takes out go
-/// to the reaper on drop: they are whatever the peer chose to send.
+/// A received message. Child processes do not inherit its handles. Handles that are not taken out go to the reaper on drop,
+/// since the peer may have sent anything.
 #[derive(Debug, Default)]
 pub struct Received {
-    /// The length in bytes. The message stands at the start of the buffer.
+    /// The length in bytes. The message is at the start of the buffer.
     pub len: usize,
     handles: Vec<OwnedHandle>,
 }
 
-/// The handles of a message, in their order. Those that nobody takes out go to the reaper on drop.
+/// The handles of a message, in order. Handles that are not taken out go to the reaper on drop.
 #[derive(Debug)]
 pub struct Objects(std::vec::IntoIter<OwnedHandle>);
 
-/// One end of a control pipe. One thread at a time uses it.
+/// One end of a control pipe. Only one thread at a time may use it.
 #[derive(Debug)]
 pub struct Channel {
     pipe: Pipe,
     /// The client's process, on the server's side.
     reach: Option<Process>,
-    /// A message whose handles could not be taken for lack of something: to be received again.
+    /// A message whose handles could not be taken for lack of a resource; it is received again.
     left: RefCell<Option<Frame>>,
-    /// What this end has offered and the server has not taken yet, by message.
+    /// Handles that this end has offered and the server has not taken yet, by message.
     offered: RefCell<VecDeque<Vec<OwnedHandle>>>,
-    /// How many messages' handles the server has taken, as it last said.
+    /// How many messages' handles the server has taken, according to its last message.
     told: Cell<u32>,
     /// How many messages' handles this end has taken.
     taken: Cell<u32>,
 }
 
-/// A message as it came: nothing of its handles is done yet.
+/// A message as received, before its handles are processed.
 #[derive(Debug)]
 struct Frame {
     numbers: Vec<u64>,
@@ -191,26 +192,26 @@ impl Channel {
         }
     }
 
-    /// Gives the server's end the client's process, opened with [`Reach::Handles`](crate::peer::Reach::Handles):
-    /// handles cross from then on.
+    /// Sets the client's process on the server's end, opened with [`Reach::Handles`](crate::peer::Reach::Handles): handles
+    /// can be passed from then on.
     pub fn reach(&mut self, process: Process) {
         self.reach = Some(process);
     }
 
-    /// The client's process, where this is the server's end and it was opened.
+    /// Returns the client's process, if this is the server's end and the process was opened.
     pub fn process(&self) -> Option<&Process> {
         self.reach.as_ref()
     }
 
-    /// Ready as long as there is a message in the pipe, or it is closed: to be waited for.
+    /// Returns a handle to wait for: ready while the pipe holds a message or is closed.
     pub fn arrived(&self) -> BorrowedHandle<'_> {
         self.pipe.arrived().as_handle()
     }
 
-    /// Sends `bytes` as one message, with `handles`: the peer may do with each what the handle sent may.
+    /// Sends `bytes` as one message, with `handles`: the peer gets each with the same rights.
     ///
     /// # Errors
-    /// [`SendError`]; nothing of the message was sent.
+    /// [`SendError`]: nothing of the message was sent.
     pub fn send(&self, bytes: &[u8], handles: &[BorrowedHandle<'_>]) -> Result<(), SendError> {
         if bytes.len() > MAX_CONTROL {
             return Err(SendError::TooLong { len: bytes.len() });
@@ -229,7 +230,7 @@ impl Channel {
     /// Receives one message of at most `buf.len()` bytes and `max` handles.
     ///
     /// # Errors
-    /// [`ReceiveError`]; every handle that came went to the reaper, except after [`ReceiveError::Short`].
+    /// [`ReceiveError`]: every received handle went to the reaper, except after [`ReceiveError::Short`].
     pub fn receive(&self, buf: &mut [u8], max: usize) -> Result<Received, ReceiveError> {
         let left = self.left.take();
         let frame = match left {
@@ -245,7 +246,7 @@ impl Channel {
             }
             handles => handles,
         };
-        // From here on dropping `received` reaps what came.
+        // From here on dropping `received` reaps its handles.
         let mut received = Received { len: frame.message.len(), handles: handles? };
         if count > max {
             received.len = 0;
@@ -258,15 +259,15 @@ impl Channel {
         Ok(received)
     }
 
-    /// Closes it. Never waits: handles that came with what is left in it go to the reaper.
+    /// Closes the channel. Never waits: handles of messages left in it go to the reaper.
     pub fn reap(self) {}
 
-    /// Whether the other end is open, or has left something in the pipe.
+    /// Returns whether the other end is open or has left messages in the pipe.
     pub(crate) fn is_open(&self) -> bool {
         self.pipe.check().is_ok()
     }
 
-    /// Sees to it that [`Channel::receive`] finds what was sent before this call.
+    /// Makes sure that [`Channel::receive`] finds messages sent before this call.
     pub(crate) fn catch_up(&self) {
         self.pipe.catch_up();
     }
@@ -275,7 +276,7 @@ impl Channel {
         &self.pipe
     }
 
-    /// The next message from the pipe. What only tells what was taken is dealt with here.
+    /// Returns the next message from the pipe. Messages that only carry the taken count are processed here.
     fn next(&self) -> Result<Option<Frame>, ReceiveError> {
         let mut bytes = [0; MAX_MESSAGE];
         loop {
@@ -294,7 +295,7 @@ impl Channel {
         }
     }
 
-    /// Closes what the server says that it has taken. A lie costs the session, which needs the handles.
+    /// Closes handles that the server reports as taken. A false report breaks the session, which needs the handles.
     fn release(&self, taken: u32) {
         let more = taken.wrapping_sub(self.told.get());
         self.told.set(taken);
@@ -303,26 +304,26 @@ impl Channel {
         offered.drain(..more);
     }
 
-    /// Makes the handles of a message this process's own.
+    /// Turns a message's handle numbers into handles of this process.
     fn take(&self, numbers: &[u64], max: usize) -> Result<Vec<OwnedHandle>, ReceiveError> {
         if numbers.is_empty() {
             return Ok(Vec::new());
         }
         let handles = match (self.pipe.end(), &self.reach) {
             (End::Client, _) => adopt(numbers),
-            // What is too many is not even taken.
+            // If there are too many, take none.
             (End::Server, Some(client)) if numbers.len() <= max => pull(numbers, client),
             (End::Server, _) => Ok(Vec::new()),
         };
         if self.pipe.end() == End::Server && !matches!(handles, Err(ReceiveError::Short { .. })) {
             self.taken.set(self.taken.get().wrapping_add(1));
-            // In vain if the pipe is full: then the next message tells.
+            // Fails if the pipe is full: then the next message carries the count.
             let _ = self.write(&[], &[]);
         }
         handles
     }
 
-    /// Names handles of this process, for the server to take.
+    /// Sends numbers of this process's handles, for the server to take.
     fn offer(&self, bytes: &[u8], handles: &[BorrowedHandle<'_>]) -> Result<(), SendError> {
         let kept: Result<Vec<_>, _> =
             handles.iter().map(|handle| handle::duplicate(handle, Access::Same)).collect();
@@ -333,7 +334,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Puts handles into the client's table, and names them.
+    /// Duplicates handles into the client's table and sends their numbers.
     fn push(
         &self,
         bytes: &[u8],
@@ -381,7 +382,7 @@ impl Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // Handles that the server has put into this process's table and that nobody asked for.
+        // Close handles that the server put into this process's table and that nobody received.
         if self.pipe.end() == End::Client {
             for _ in 0..MOST_LOOKED_AT {
                 let Ok(Some(frame)) = self.next() else { break };
@@ -392,7 +393,7 @@ impl Drop for Channel {
 }
 
 impl Frame {
-    /// The message, and what its sender has taken.
+    /// Parses a message, and how many its sender has taken.
     fn parse(bytes: &[u8]) -> Result<(Self, u32), ReceiveError> {
         let (count, rest) = bytes.split_first_chunk::<4>().ok_or(ReceiveError::TooShort)?;
         let (taken, rest) = rest.split_first_chunk::<4>().ok_or(ReceiveError::TooShort)?;
@@ -408,7 +409,7 @@ impl Frame {
     }
 }
 
-/// What the server has put into this process's table.
+/// Takes over handles that the server put into this process's table.
 fn adopt(numbers: &[u64]) -> Result<Vec<OwnedHandle>, ReceiveError> {
     let numbers: Option<Vec<_>> = numbers.iter().map(|number| Number::parse(*number)).collect();
     // A server that names what is not its to give harms this process, as it could without: it may open this
@@ -418,7 +419,7 @@ fn adopt(numbers: &[u64]) -> Result<Vec<OwnedHandle>, ReceiveError> {
     Ok(numbers.ok_or(ReceiveError::NoHandle)?.into_iter().map(adopt).collect())
 }
 
-/// What a client offers.
+/// Takes handles that a client offers.
 fn pull(numbers: &[u64], client: &Process) -> Result<Vec<OwnedHandle>, ReceiveError> {
     let mut handles = Vec::with_capacity(numbers.len());
     for number in numbers {
@@ -442,28 +443,28 @@ fn pull(numbers: &[u64], client: &Process) -> Result<Vec<OwnedHandle>, ReceiveEr
 }
 
 impl ReceiveError {
-    /// Whether this system is at fault, not the peer.
+    /// Returns whether this system is at fault rather than the peer.
     pub const fn is_local(&self) -> bool {
         matches!(self, Self::Short { .. } | Self::System { .. })
     }
 }
 
 impl Received {
-    /// How many handles came.
+    /// Returns how many handles came.
     pub fn count(&self) -> usize {
         self.handles.len()
     }
 
-    /// The handles, however many. Those that nobody takes out go to the reaper; so should those that somebody takes and
-    /// does not verify.
+    /// Returns all handles. Those that are not taken out go to the reaper; the caller should send handles that it takes but
+    /// does not verify there too.
     pub fn into_objects(mut self) -> Objects {
         Objects(std::mem::take(&mut self.handles).into_iter())
     }
 
-    /// The handles, which must be exactly `N`.
+    /// Returns the handles, which must be exactly `N`.
     ///
     /// # Errors
-    /// [`HandleCountError`] when they are not; then all go to the reaper.
+    /// [`HandleCountError`] if there are more or fewer; then all go to the reaper.
     pub fn expect_handles<const N: usize>(mut self) -> Result<[OwnedHandle; N], HandleCountError> {
         let handles = std::mem::take(&mut self.handles);
         handles.try_into().map_err(|handles: Vec<_>| {

@@ -19,13 +19,13 @@ use crate::handle::own_process;
 use crate::pass::Channel;
 use crate::pipe::End;
 pub use crate::security::{Sid, SidError};
-/// By the name that every transport has for it.
+/// The name that every transport has for a user.
 pub type User = Sid;
 /// A group of users.
 pub type Group = Sid;
 use crate::{OsError, clock, poll, security};
 
-/// Who is at the other end, as the system tells.
+/// Who is at the other end, according to the system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Credentials {
     /// The process that opened its end of the pipe.
@@ -34,52 +34,52 @@ pub struct Credentials {
     pub user: Sid,
 }
 
-/// Why a client is not believed to be who it seems to be, or cannot be served.
+/// Why a client's identity is not accepted, or why it cannot be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfirmError {
     /// It hides its token.
     #[error("the client does not show who it is: {source}")]
     Token {
-        /// What the system said.
+        /// The error from the system.
         source: OsError,
     },
-    /// The process that it names acts as another user.
+    /// The process that it claims to be acts as another user.
     #[error("the client acts as {token}, and its process as somebody else")]
     Differs {
-        /// Whom its token names.
+        /// The user of its token.
         token: Sid,
     },
-    /// This process may not put handles into that of the client.
+    /// This process may not put handles into the client's process.
     #[error(
         "the provider may not open the client's process: {source}; run both as one user, or the provider elevated"
     )]
     Process {
-        /// What the system said.
+        /// The error from the system.
         source: OsError,
     },
 }
 
-/// What is done with a process besides waiting for its end.
+/// What this process does with another one besides waiting for its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reach {
     /// Nothing.
     Watch,
-    /// Handles are put into its table and taken from it: what a server does to its clients.
+    /// Puts handles into its table and takes handles from it, as a server does with its clients.
     Handles,
 }
 
-/// A process of this machine. Its number is not given to another one while this lives.
+/// A process of this machine. Its number is not reused while this object lives.
 #[derive(Debug)]
 pub struct Process {
     handle: OwnedHandle,
     pid: u32,
 }
 
-/// The user that this process acts as.
+/// Returns the user that this process acts as.
 ///
 /// # Errors
-/// None that a correct program sees.
+/// None in a correct program.
 pub fn own_user() -> Result<Sid, OsError> {
     static USER: OnceLock<Sid> = OnceLock::new();
     if let Some(user) = USER.get() {
@@ -89,14 +89,14 @@ pub fn own_user() -> Result<Sid, OsError> {
     Ok(*USER.get_or_init(|| user))
 }
 
-/// Who opened the other end of a pipe
+/// Returns who opened the other end of a pipe
 /// ([`GetNamedPipeClientProcessId`](https://learn.microsoft.com/en-us/windows/win32/api/winbase/nf-winbase-getnamedpipeclientprocessid)).
 ///
-/// The number of the process is what the other end said when it opened the pipe, and a process can lie there:
-/// a server admits nobody by it alone, but asks [`client_user`] too once the client has spoken.
+/// The other end supplied the process number when it opened the pipe and can forge it. So a server never admits a client by
+/// it alone; it also checks [`client_user`] once the client has sent a message.
 ///
 /// # Errors
-/// When this process may not look at the other, or it has ended.
+/// When this process may not query the other one, or that one has ended.
 pub fn credentials(channel: &Channel) -> Result<Credentials, OsError> {
     let pid = pid_of(channel)?;
     let process = Process::open(pid, Reach::Watch)?;
@@ -104,20 +104,20 @@ pub fn credentials(channel: &Channel) -> Result<Credentials, OsError> {
     Ok(Credentials { pid, user })
 }
 
-/// The process at the other end of a pipe, which is still there.
+/// Opens the process at the other end of a pipe, which is still running.
 ///
 /// # Errors
-/// When this process may not open the other that far, or it has ended.
+/// When this process may not open the other one with this access, or that one has ended.
 pub fn process(channel: &Channel, reach: Reach) -> Result<Process, OsError> {
     let process = Process::open(pid_of(channel)?, reach)?;
-    // The number may have been given away again since the pipe was opened. It was not if the other end is
-    // still open now: nobody but that process holds it.
+    // The number may have been reused since the pipe was opened, but not if the other end is still open now: only that
+    // process holds it.
     channel.pipe().check()?;
     Ok(process)
 }
 
-/// The process at the other end, to wait for its end. `None` where the channel holds it already, or this process may
-/// not: then the pipe alone tells of its end.
+/// Opens the process at the other end, to wait for its end. Returns `None` if the channel holds it already or this process
+/// may not: then only the pipe reports its end.
 pub fn watch(channel: &Channel) -> Option<Process> {
     if channel.process().is_some() {
         return None;
@@ -125,12 +125,12 @@ pub fn watch(channel: &Channel) -> Option<Process> {
     process(channel, Reach::Watch).ok()
 }
 
-/// The user whose token the client showed when it opened the pipe: what it cannot lie about
+/// Returns the user of the token with which the client opened the pipe, which it cannot forge
 /// ([`ImpersonateNamedPipeClient`](https://learn.microsoft.com/en-us/windows/win32/api/namedpipeapi/nf-namedpipeapi-impersonatenamedpipeclient)).
-/// Something must have been received from it before.
+/// The server must have received a message from it before.
 ///
 /// # Errors
-/// When nothing was, or the client hides its token.
+/// When no message was received, or the client hides its token.
 pub fn client_user(channel: &Channel) -> Result<Sid, OsError> {
     let pipe = channel.pipe().as_handle().as_raw_handle();
     // SAFETY: the handle is open. Until it is reverted below this thread has the client's rights, and does
@@ -141,56 +141,56 @@ pub fn client_user(channel: &Channel) -> Result<Sid, OsError> {
     let token = thread_token();
     // SAFETY: ends what was begun above.
     if unsafe { RevertToSelf() } == 0 {
-        // To go on with another's rights would be worse than not to go on.
+        // Continuing with another user's rights would be worse than ending the process.
         std::process::abort();
     }
     security::user_of_token(&token?)
 }
 
-/// Whom the name that a client connected to belongs to.
+/// Returns the owner of the name to which a client connected.
 ///
 /// # Errors
-/// None that a correct program sees.
+/// None in a correct program.
 pub fn owner(channel: &Channel) -> Result<Sid, OsError> {
     security::owner_of(channel.pipe().as_handle())
 }
 
 impl Sid {
-    /// The user that this process acts as.
+    /// Returns the user that this process acts as.
     pub fn own() -> Self {
-        // What cannot be told is nobody, whom nothing belongs to.
+        // If the user is unknown: nobody, who owns nothing.
         own_user().unwrap_or(Self::nobody())
     }
 
-    /// Whether this process acts as that user.
+    /// Returns whether this process acts as that user.
     pub fn is_own(self) -> bool {
         own_user() == Ok(self)
     }
 
-    /// Whether it may do anything on this machine: the system itself.
+    /// Returns whether this is the system itself, which may do anything on this machine.
     pub fn is_system(self) -> bool {
         self == Self::local_system()
     }
 }
 
 impl Credentials {
-    /// The process, where it can be told: always here.
+    /// Returns the process, if known: always on Windows.
     pub const fn pid(&self) -> Option<u32> {
         Some(self.pid)
     }
 
-    /// The user.
+    /// Returns the user.
     pub const fn user(&self) -> User {
         self.user
     }
 
-    /// Whether the peer acts as the user of this process, as the system, or as one of `users`.
+    /// Returns whether the peer acts as the user of this process, as the system, or as one of `users`.
     pub fn is_among(&self, users: &[User]) -> bool {
         self.user.is_own() || self.user.is_system() || users.contains(&self.user)
     }
 
-    /// Makes sure of a client that has spoken: its token is that of its process. Opens the process too, so that handles
-    /// can cross from now on.
+    /// Verifies, after the first message, that a client's token is that of its process. Also opens the process, so that
+    /// handles can be passed from now on.
     ///
     /// # Errors
     /// [`ConfirmError`]: refuse it.
@@ -210,7 +210,7 @@ impl Process {
     /// ([`OpenProcess`](https://learn.microsoft.com/en-us/windows/win32/api/processthreadsapi/nf-processthreadsapi-openprocess)).
     ///
     /// # Errors
-    /// When there is none, or this process may not.
+    /// When there is no such process, or this one may not open it.
     pub fn open(pid: u32, reach: Reach) -> Result<Self, OsError> {
         let reach = match reach {
             Reach::Watch => 0,
@@ -226,12 +226,12 @@ impl Process {
         Ok(Self { handle: unsafe { OwnedHandle::from_raw_handle(handle) }, pid })
     }
 
-    /// Its number.
+    /// Returns its number.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Whether it has ended. Does not wait.
+    /// Returns whether it has ended. Does not wait.
     pub fn has_exited(&self) -> bool {
         matches!(poll::wait(&[self.as_handle()], Some(clock::now())), Ok(Some(0)))
     }

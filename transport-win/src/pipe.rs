@@ -24,38 +24,38 @@ use crate::{OsError, clock, poll};
 /// The longest message, in bytes.
 pub(crate) const MAX_MESSAGE: usize = 1024;
 
-/// How long the end of a read that was cancelled is waited for before it is looked for again.
+/// How long to wait for the end of a cancelled read before the next check.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// Which end of a pipe it is.
+/// Which end of a pipe this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum End {
-    /// The one that listened.
+    /// The end that listened.
     Server,
-    /// The one that connected.
+    /// The end that connected.
     Client,
 }
 
-/// What came.
+/// The result of a read.
 #[derive(Debug)]
 pub(crate) enum Read {
-    /// A message of so many bytes.
+    /// A message of this many bytes.
     Message(usize),
-    /// One that is longer than any may be.
+    /// A message that is longer than allowed.
     TooLong,
-    /// Nothing now.
+    /// No message now.
     Nothing,
-    /// The other end closed, and what it sent before was read.
+    /// The other end closed, and its messages were read.
     Closed,
 }
 
-/// One end of a connected pipe. A read is always under way, so that a wait for [`Pipe::arrived`] ends when
-/// there is something to read, or the other end is closed.
+/// One end of a connected pipe. A read is always pending, so that a wait for [`Pipe::arrived`] ends when there is a message
+/// or the other end is closed.
 pub(crate) struct Pipe {
     handle: OwnedHandle,
     end: End,
     arrived: Event,
-    // Allocated on its own: the system writes there while a read is under way.
+    // Allocated separately: the system writes there while a read is pending.
     slot: NonNull<Slot>,
     state: Cell<State>,
 }
@@ -67,9 +67,9 @@ struct Slot {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The system uses the slot.
+    /// A read is pending; the system uses the slot.
     UnderWay,
-    /// It does not.
+    /// No read is pending; the system does not use the slot.
     Closed,
 }
 
@@ -77,7 +77,7 @@ enum State {
 unsafe impl Send for Pipe {}
 
 impl Pipe {
-    /// Takes a connected pipe over, and starts to read.
+    /// Takes over a connected pipe and starts to read.
     pub(crate) fn new(handle: OwnedHandle, end: End) -> Result<Self, OsError> {
         let arrived = Event::lasting()?;
         let slot = Box::new(Slot {
@@ -94,7 +94,7 @@ impl Pipe {
         self.end
     }
 
-    /// Set as long as there is something to read, or the other end is closed.
+    /// Returns an event that is set while there is a message or the other end is closed.
     pub(crate) fn arrived(&self) -> &Event {
         &self.arrived
     }
@@ -106,8 +106,8 @@ impl Pipe {
         }
         let mut ended = self.result();
         if ended.is_err_and(is_incomplete) {
-            // Another thread may have started the read before, and set its event only after this one was started. The
-            // end of a read is noted first and the event set then: it is not lost.
+            // Another thread may have started the previous read and set its event only after this one was started. The system
+            // records the end of a read before it sets the event, so it is not lost.
             self.arrived.reset();
             ended = self.result();
         }
@@ -124,7 +124,7 @@ impl Pipe {
                 Ok(Read::Message(usize::try_from(len).unwrap_or(0)))
             }
             Err(ERROR_MORE_DATA) => Ok(Read::TooLong),
-            // The thread that started it has ended: nothing else takes it back before `drop`.
+            // The thread that started the read has ended: nothing else cancels it before `drop`.
             Err(ERROR_OPERATION_ABORTED) => {
                 self.start();
                 Ok(Read::Nothing)
@@ -138,24 +138,24 @@ impl Pipe {
         read
     }
 
-    /// Sees to it that [`Pipe::read`] finds what was written before this call. The end of a read is told by interrupting
-    /// the thread that started it, which may come a moment later than what the other end did next.
+    /// Makes sure that [`Pipe::read`] finds messages written before this call. The system reports the end of a read by
+    /// interrupting the thread that started it, possibly a moment after the other end's next action.
     pub(crate) fn catch_up(&self) {
         if self.state.get() != State::UnderWay {
             return;
         }
         if self.take_back().is_err_and(|error| error.code() == ERROR_OPERATION_ABORTED) {
-            // One that finds a message is over at once.
+            // A read that finds a message completes immediately.
             self.start();
         }
     }
 
-    /// Ends the read that is under way, if it has not ended by itself.
+    /// Cancels the pending read, unless it has completed.
     fn take_back(&self) -> Result<u32, OsError> {
         // SAFETY: the OVERLAPPED of the read that is under way, or has just ended.
         let _ = unsafe { CancelIoEx(self.raw(), self.slot().overlapped.get()) };
-        // What was cancelled ends soon. Its event may still be set for the read before, see `read`: so that is taken
-        // away before each look, and given back at the end.
+        // A cancelled read ends soon. Its event may still be set for the read before (see `read`), so reset it before each
+        // check and restore it at the end.
         loop {
             self.arrived.reset();
             match self.result() {
@@ -171,7 +171,7 @@ impl Pipe {
         }
     }
 
-    /// How the read ended, and how long the message is; or that it is still under way.
+    /// Returns the message's length or the error of the completed read; or that it is still pending.
     fn result(&self) -> Result<u32, OsError> {
         let (overlapped, mut len) = (self.slot().overlapped.get(), 0);
         // SAFETY: the slot's own OVERLAPPED, of the read that is under way, or has just ended.
@@ -179,7 +179,7 @@ impl Pipe {
         if done == 0 { Err(OsError::last()) } else { Ok(len) }
     }
 
-    /// Writes one message. False when there is no room now: nothing of it was written then.
+    /// Writes one message. Returns false if there is no room now: then nothing of it was written.
     pub(crate) fn write(&self, bytes: &[u8]) -> Result<bool, OsError> {
         let written = Event::lasting()?;
         let mut overlapped =
@@ -196,7 +196,7 @@ impl Pipe {
         if error.code() != ERROR_IO_PENDING {
             return Err(error);
         }
-        // It does not fit now. Whether it was written meanwhile after all is told below.
+        // It does not fit now. The result below shows whether it was written meanwhile.
         // SAFETY: `overlapped` is that of the write.
         let _ = unsafe { CancelIoEx(self.raw(), &raw const overlapped) };
         let mut count = 0;
@@ -210,7 +210,7 @@ impl Pipe {
         }
     }
 
-    /// Whether both ends are still open.
+    /// Checks that both ends are still open.
     pub(crate) fn check(&self) -> Result<(), OsError> {
         let nothing = ptr::null_mut();
         // SAFETY: asks for nothing but success; the handle is open.
@@ -235,7 +235,7 @@ impl Pipe {
         let done = unsafe {
             ReadFile(self.raw(), slot.bytes.get().cast(), room, ptr::null_mut(), overlapped)
         };
-        // One that is over at once leaves its result in the slot, like any other.
+        // A read that completes immediately leaves its result in the slot like any other.
         let going =
             done != 0 || matches!(OsError::last().code(), ERROR_IO_PENDING | ERROR_MORE_DATA);
         if going {
@@ -255,7 +255,7 @@ impl Pipe {
     }
 }
 
-/// Whether it says that a read is still under way.
+/// Returns whether the error means that a read is still pending.
 fn is_incomplete(error: OsError) -> bool {
     matches!(error.code(), ERROR_IO_INCOMPLETE | ERROR_IO_PENDING)
 }

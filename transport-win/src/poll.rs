@@ -20,49 +20,49 @@ use crate::doorbell::Event as Bell;
 use crate::handle::{Access, duplicate};
 use crate::{OsError, clock};
 
-/// The most handles that one [`wait`] takes: the system's limit, `MAXIMUM_WAIT_OBJECTS`.
+/// The maximum number of handles for one [`wait`]: the system's limit, `MAXIMUM_WAIT_OBJECTS`.
 pub const MAX_HANDLES: usize = 64;
 
-/// Any number of handles, waited for by the system's thread pool
+/// Waits for any number of handles with the system's thread pool
 /// ([`CreateThreadpoolWait`](https://learn.microsoft.com/en-us/windows/win32/api/threadpoolapiset/nf-threadpoolapiset-createthreadpoolwait)).
 ///
-/// A handle that is ready costs one switch to a thread of the pool and one from there to the waiter. The pool
-/// has a thread for every 63 handles, on Windows 8 and newer one for all of them.
+/// A ready handle costs one switch to a pool thread and one from there to the waiter. The pool has a thread for every 63
+/// handles; on Windows 8 and newer, one for all of them.
 #[derive(Debug)]
 pub struct Poller {
     ready: Arc<Ready>,
-    /// By the number of the handle, which is another one's only once this is closed.
+    /// By handle number, which is not reused before the handle is closed.
     watched: HashMap<usize, Watch>,
-    /// Reported by the last wait, and not watched until the next one.
+    /// Reported by the last wait; not watched until the next one.
     resting: Vec<usize>,
 }
 
 /// When a handle that stays ready is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Trigger {
-    /// At each wait.
+    /// At each wait while it stays ready.
     Level,
-    /// Once for each thing that happens: what takes its ring away, as an [event](Bell) does.
+    /// Once for each event: for handles that a wait resets, as an [event](Bell) does.
     Edge,
 }
 
-/// What to hear about a handle.
+/// What to report about a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Interest {
-    /// Report when it is ready. Without this nothing is heard of it.
+    /// Report when it is ready. Without this nothing is reported.
     pub readable: bool,
-    /// How often. The handle itself decides: this says what is expected of it.
+    /// How often. The handle's type decides that; this states the expectation.
     pub trigger: Trigger,
 }
 
 /// A handle that is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Event {
-    /// What it was added with.
+    /// The token passed to `add`.
     pub token: u64,
     /// It is ready: there is something to read, or the end.
     pub readable: bool,
-    /// That a peer has hung up is told by what is read.
+    /// Never set: a read reports that a peer has hung up.
     pub hung_up: bool,
 }
 
@@ -72,14 +72,14 @@ pub struct Events {
     found: Vec<Found>,
 }
 
-/// What the pool's threads have found ready.
+/// Handles that the pool's threads have found ready.
 #[derive(Debug)]
 struct Ready {
     found: Mutex<Vec<Found>>,
     bell: Bell,
 }
 
-/// What was found ready: the number of its handle, and what it was added with.
+/// A handle found ready: its number and its token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Found {
     key: usize,
@@ -89,9 +89,9 @@ struct Found {
 /// One handle that the pool waits for.
 struct Watch {
     wait: PTP_WAIT,
-    /// A duplicate: the owner may close his while the pool still waits.
+    /// A duplicate: the owner may close its handle while the pool still waits.
     handle: OwnedHandle,
-    // What the callback looks at. Freed after the wait is closed.
+    // Used by the callback. Freed after the wait is closed.
     context: Box<Context>,
 }
 
@@ -105,8 +105,8 @@ unsafe impl Send for Watch {}
 // SAFETY: a shared reference to it gives nothing away.
 unsafe impl Sync for Watch {}
 
-/// Sleeps until one of `handles` is ready or `deadline`, and says which: the first one that is, by its place.
-/// `None` after the deadline. An event that takes its ring away does so for this one only.
+/// Sleeps until one of `handles` is ready or until `deadline`, and returns the position of the first ready one; `None` after
+/// the deadline. An auto-reset event is reset only if it is that one.
 ///
 /// [`WaitForMultipleObjects`](https://learn.microsoft.com/en-us/windows/win32/api/synchapi/nf-synchapi-waitformultipleobjects).
 ///
@@ -137,14 +137,14 @@ pub fn wait(
         if woke.wrapping_sub(WAIT_OBJECT_0) < count {
             return Ok(usize::try_from(woke - WAIT_OBJECT_0).ok());
         }
-        // A wait of some milliseconds may end a little early.
+        // A wait of some milliseconds may end slightly early.
         if clock::is_over(deadline) {
             return Ok(None);
         }
     }
 }
 
-/// The same for who only wants to know whether any is ready: by the name that every transport has.
+/// Same as [`wait`], but returns only whether any is ready; every transport has a function of this name.
 ///
 /// # Errors
 /// As [`wait`].
@@ -156,17 +156,17 @@ pub fn wait_any(
 }
 
 impl Interest {
-    /// Ready, with this trigger.
+    /// Reports ready, with this trigger.
     pub const fn readable(trigger: Trigger) -> Self {
         Self { readable: true, trigger }
     }
 }
 
 impl Poller {
-    /// Whether it tells that a peer has hung up also while nothing else of its channel is asked for.
+    /// Whether a peer's hang-up is reported even if nothing else about its channel is of interest.
     pub const HEARS_END: bool = false;
 
-    /// A new one, empty.
+    /// Creates an empty poller.
     ///
     /// # Errors
     /// At the limit of handles or memory.
@@ -174,7 +174,7 @@ impl Poller {
         Bell::create().map(Self::ringing)
     }
 
-    /// A new one, empty, and what it waits with: there is nothing to choose here.
+    /// Creates an empty poller and returns its backend: on Windows there is only one.
     ///
     /// # Errors
     /// As [`Poller::create`].
@@ -187,14 +187,14 @@ impl Poller {
         Ok((Self::create()?, InUse { backend, why_not }))
     }
 
-    /// A new one that rings `bell` when something is ready.
+    /// Creates a poller that rings `bell` when a handle is ready.
     pub(crate) fn ringing(bell: Bell) -> Self {
         let ready = Ready { found: Mutex::default(), bell };
         Self { ready: Arc::new(ready), watched: HashMap::new(), resting: Vec::new() }
     }
 
-    /// Watches `handle` from the next wait on. What stays ready is reported by each wait; an event that takes its
-    /// ring away, once for each ring or several. Delete it before it is closed: this has a duplicate.
+    /// Watches `handle` from the next wait on. Each wait reports a handle that stays ready; an auto-reset event is reported
+    /// once for one or several rings. Delete the handle before closing it: the poller has a duplicate.
     ///
     /// # Errors
     /// At the limit of handles or memory.
@@ -224,7 +224,7 @@ impl Poller {
         Ok(())
     }
 
-    /// Watches `handle`, which is watched already or not, for something else.
+    /// Changes what `handle` is watched for, whether or not it is watched already.
     ///
     /// # Errors
     /// As [`Poller::add`].
@@ -238,7 +238,7 @@ impl Poller {
         self.add(handle, token, interest)
     }
 
-    /// Stops watching `handle`, and says whether it was watched. It is not reported after this.
+    /// Stops watching `handle` and returns whether it was watched. It is not reported after this.
     pub fn delete(&mut self, handle: impl AsHandle) -> bool {
         let key = number(&handle);
         let was_there = self.watched.remove(&key).is_some();
@@ -249,11 +249,10 @@ impl Poller {
         was_there
     }
 
-    /// Waits until something is ready or `timeout` is over (`None`: for ever), and says how many tokens there
-    /// are.
+    /// Waits until something is ready or `timeout` is over (`None`: forever), and returns the number of events.
     ///
     /// # Errors
-    /// None that a correct program sees.
+    /// None in a correct program.
     pub fn wait(
         &mut self,
         events: &mut Events,
@@ -275,8 +274,8 @@ impl Poller {
         Ok(events.found.len())
     }
 
-    /// Waits until something is ready or, now that it is `now`, `until` is over (`None`: for ever), and says how many events
-    /// there are. It may end earlier with none.
+    /// Waits until something is ready or `until` has passed (`None`: forever), and returns the number of events; `now` is the
+    /// current time. It may end earlier without an event.
     ///
     /// # Errors
     /// As [`Poller::wait`].
@@ -289,7 +288,7 @@ impl Poller {
         self.wait(events, until.map(|until| until.since(now)))
     }
 
-    /// Forgets what was ready, and has the pool look again.
+    /// Forgets which handles were ready and makes the pool check again.
     pub(crate) fn look_again(&mut self) {
         self.resting.extend(self.ready.found().drain(..).map(|found| found.key));
         self.arm();
@@ -305,12 +304,12 @@ impl Poller {
 }
 
 impl Events {
-    /// Room for `most` events without allocating.
+    /// Creates room for `most` events without further allocation.
     pub fn with_capacity(most: usize) -> Self {
         Self { found: Vec::with_capacity(most) }
     }
 
-    /// The events of the last wait.
+    /// Returns the events of the last wait.
     pub fn iter(&self) -> impl Iterator<Item = Event> + '_ {
         let event = |found: &Found| Event { token: found.token, readable: true, hung_up: false };
         self.found.iter().map(event)
@@ -319,13 +318,13 @@ impl Events {
 
 impl Ready {
     fn found(&self) -> MutexGuard<'_, Vec<Found>> {
-        // A list of numbers is whole whatever happened to another thread.
+        // A panic of another thread cannot leave a list of numbers inconsistent.
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Watch {
-    /// Has the pool wait for the handle, once.
+    /// Makes the pool wait for the handle once.
     fn arm(&self) {
         // SAFETY: the wait is open, and the handle stays open longer.
         unsafe { SetThreadpoolWait(self.wait, self.handle.as_raw_handle(), ptr::null()) };
@@ -361,7 +360,7 @@ unsafe extern "system" fn on_ready(
     ready.bell.ring();
 }
 
-/// The number of a handle in this process.
+/// Returns the number of a handle in this process.
 fn number(handle: &impl AsHandle) -> usize {
     handle.as_handle().as_raw_handle().addr()
 }

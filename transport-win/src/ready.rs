@@ -1,4 +1,4 @@
-//! Waiting for a handle in a tokio runtime, which it cannot.
+//! Waiting for a handle in a tokio runtime, which is not supported.
 
 use std::convert::Infallible;
 use std::io;
@@ -6,12 +6,12 @@ use std::task::{Context, Poll};
 
 use crate::object::Borrowed;
 
-/// A handle that a runtime watches: there is none.
+/// A handle that a runtime watches; cannot exist.
 #[derive(Debug)]
 pub struct Ready(Infallible);
 
 impl Ready {
-    /// Has the runtime of this task watch a handle.
+    /// Registers a handle with the runtime of this task.
     ///
     /// # Errors
     /// [`io::ErrorKind::Unsupported`].
@@ -20,7 +20,7 @@ impl Ready {
         Err(io::Error::new(io::ErrorKind::Unsupported, why))
     }
 
-    /// Ready for each time that it was signalled.
+    /// Becomes ready once after the handle was signalled.
     ///
     /// # Errors
     /// None: there is no value of this type.

@@ -1,36 +1,35 @@
-//! Where handles go that a peer sent and nobody verified.
+//! Closes handles that a peer sent and nobody verified.
 //!
-//! Closing one can wait: the last handle of a file on a server that is gone. So it happens on threads
-//! of their own, started with the first handle; a close that does not return holds up only its own thread.
+//! Closing one can wait, for example the last handle of a file on a server that is gone. So the reaper has threads of its
+//! own, started with the first handle. A close that does not return holds up only its own thread.
 
 use std::os::windows::io::OwnedHandle;
 
-use bellwire_transport::Reaper;
-pub use bellwire_transport::reap_for;
+use bellwire_shm::Reaper;
+pub use bellwire_shm::reap_for;
 
 use crate::peer::User;
 
 static REAPER: Reaper<OwnedHandle> = Reaper::new(drop);
 
-/// Closes `handle` on the reaper thread. Never waits.
+/// Closes `handle` on a reaper thread. Never waits.
 ///
-/// The queue has no bound of its own: whoever admits peers can look at [`backlog`].
+/// The queue is unbounded: code that admits peers can check [`backlog`].
 pub fn reap(handle: OwnedHandle) {
     REAPER.reap(handle);
 }
 
-/// Closes all of `handles` on the reaper thread.
+/// Closes all of `handles` on a reaper thread.
 pub fn reap_all(handles: impl IntoIterator<Item = OwnedHandle>) {
     handles.into_iter().for_each(reap);
 }
 
-/// How many handles wait to be closed. A number that stays high means that a peer sent something whose
-/// closing waits.
+/// Returns how many handles wait to be closed. A number that stays high means that a peer sent something whose close waits.
 pub fn backlog() -> usize {
     REAPER.backlog()
 }
 
-/// Whether so many closes do not return that nothing more is closed, and among them one of what this user sent.
+/// Returns whether every thread is stuck in a close and at least one of those handles came from this user.
 pub fn is_stuck_by(user: User) -> bool {
     REAPER.is_stuck_by(&user)
 }

@@ -1,34 +1,34 @@
 #![allow(unsafe_code, reason = "says why the mapped ranges may be read and written")]
-//! Memory that one process alone writes: its handles grant nobody else the right.
+//! Memory that only one process writes: its handles grant the right to nobody else.
 //!
-//! What is done with it is in [`OwnRange`] and [`PeerRange`]: no slice is ever formed over it.
+//! [`OwnRange`] and [`PeerRange`] define the accesses: no slice is ever formed over this memory.
 
 use std::ops::Deref;
 use std::os::windows::io::{AsHandle, BorrowedHandle, OwnedHandle};
 
-use bellwire_transport::{Lender, Loan, OwnRange, PeerRange};
+use bellwire_shm::{Lender, Loan, OwnRange, PeerRange};
 
 use crate::mapping::Mapping;
 pub use crate::section::{RegionError, VerifyError};
 use crate::{clock, reaper, section};
 
-/// Memory that this process made and alone writes: a page, a lane or a board.
+/// Memory that this process created and only it writes: a page, a lane or a board.
 ///
-/// It is a section over the paging file without a name. It is mapped read-write once; the handle that could
-/// map it so again is closed before anybody gets one. Whoever holds a handle can read and nothing else: the
-/// section's list of rights grants nobody more (Windows 8.1 or newer).
+/// It is an unnamed section of the paging file. It is mapped read-write once; the handle that allows such a mapping is closed
+/// before any peer gets a handle. Holders of a handle can only read: the section's access control list grants no more rights
+/// (Windows 8.1 or newer).
 ///
-/// One thread at a time uses it (`Send`, not `Sync`): [`OwnRange::write`] is an ordinary copy.
+/// Only one thread at a time may use it (`Send`, not `Sync`): [`OwnRange::write`] is an ordinary copy.
 #[derive(Debug)]
 pub struct OwnRegion {
     range: OwnRange,
     // Unmaps on drop, after the last use of `range`.
     _mapping: Mapping,
-    // Dropped last. Counts on for a while, since a peer may still have the memory.
+    // Dropped last. Keeps counting for a while, since a peer may still have the memory.
     loan: Option<Loan>,
 }
 
-/// Memory that the peer made and alone writes, mapped read-only.
+/// Memory that the peer created and only the peer writes, mapped read-only.
 #[derive(Debug)]
 pub struct PeerRegion {
     range: PeerRange,
@@ -37,11 +37,11 @@ pub struct PeerRegion {
 }
 
 impl OwnRegion {
-    /// Makes `size` bytes, zeroed, lets `init` write what stays constant, and gives up the right to map them
-    /// for writing again. Returns a handle that reads, too: send it to the peer, then drop it.
+    /// Creates `size` zeroed bytes, lets `init` write the constant part, and gives up the right to map them for writing
+    /// again. Also returns a read-only handle: send it to the peer, then drop it.
     ///
-    /// `name` is for systems where memory has one: here nothing has, so that nothing can be guessed,
-    /// taken first or left behind.
+    /// `name` is for systems on which memory has a name. On Windows memory is unnamed, so no name can be guessed, squatted or
+    /// left behind.
     ///
     /// # Errors
     /// [`RegionError`] says which step failed.
@@ -61,11 +61,11 @@ impl OwnRegion {
         Ok((region, section::seal(section)?))
     }
 
-    /// Makes memory as [`OwnRegion::create`] does, on a peer's quota, and for a minute after it was dropped: nothing tells
-    /// here when no peer has it any more.
+    /// Creates memory as [`OwnRegion::create`] does, charged to a peer's quota until a minute after the drop: Windows does
+    /// not report when no peer has it any more.
     ///
     /// # Errors
-    /// [`RegionError::Quota`] when the peer's user holds too much; others as there.
+    /// [`RegionError::Quota`] when the peer's user holds too much; others as for [`OwnRegion::create`].
     pub fn lend(
         lender: &Lender,
         name: &str,
@@ -80,16 +80,15 @@ impl OwnRegion {
 }
 
 impl PeerRegion {
-    /// Maps a peer's section read-only and checks it; closes the handle either way, on the reaper thread.
+    /// Maps a peer's section read-only and checks it. Closes the handle either way, on the reaper thread.
     ///
-    /// It must be a section of the paging file that grants the right to read, of exactly `expected_size`
-    /// bytes in whole pages, all of them with memory behind them.
+    /// It must be a readable section of the paging file of exactly `expected_size` bytes in whole pages, all committed.
     ///
     /// # Errors
     /// [`VerifyError`] says what is wrong with it.
     pub fn verify_and_map(section: OwnedHandle, expected_size: usize) -> Result<Self, VerifyError> {
         let mapped = Self::check_and_map(section.as_handle(), expected_size);
-        // What was mapped is a section, whose closing never waits.
+        // A handle that could be mapped is a section, whose close never waits.
         match &mapped {
             Ok(_) => drop(section),
             Err(_) => reaper::reap(section),
@@ -97,7 +96,7 @@ impl PeerRegion {
         mapped
     }
 
-    /// The same; the handle stays with the caller.
+    /// Checks and maps like [`PeerRegion::verify_and_map`], but leaves the handle to the caller.
     ///
     /// # Errors
     /// [`VerifyError`] says what is wrong with it.

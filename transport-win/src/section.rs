@@ -1,11 +1,11 @@
 #![allow(unsafe_code, reason = "CreateFileMappingW; its handle is owned at once")]
-//! A section object over the paging file: how it is made, and how a peer's is checked.
+//! A section object of the paging file: creates one, and checks a peer's.
 
 use std::os::windows::io::{BorrowedHandle, FromRawHandle, OwnedHandle};
 use std::ptr;
 
 use bellwire_core::resize::{Resource, Shortage};
-use bellwire_transport::OverQuota;
+use bellwire_shm::OverQuota;
 use windows_sys::Win32::Foundation::{
     ERROR_ACCESS_DENIED, ERROR_INVALID_HANDLE, ERROR_NO_SYSTEM_RESOURCES, INVALID_HANDLE_VALUE,
 };
@@ -18,15 +18,15 @@ use crate::handle::{Access, duplicate};
 use crate::mapping::Mapping;
 use crate::security::Descriptor;
 
-/// The bytes in a page of memory, on every processor that Windows runs on.
+/// The size of a memory page in bytes on every processor that Windows supports.
 pub(crate) const PAGE: usize = 4096;
-/// Nobody may open it, and its owner may not change that. Without an entry of its own the owner could give
-/// itself the right to write again (`WRITE_DAC`); without any list everybody could, for a section without a
-/// name: `DuplicateHandle` then grants whatever is asked for.
+/// Nobody may open the section, and its owner may not change that. Without an entry of its own the owner could restore its
+/// right to write (`WRITE_DAC`). Without any list everybody could, since the section has no name: `DuplicateHandle` then
+/// grants any requested right.
 const NOBODY: &str = "D:P(A;;RC;;;OW)";
 
-/// Why memory for a region or a snapshot could not be made. This system is at fault, or the caller when
-/// it asked for too much.
+/// Why memory for a region or a snapshot could not be created. The fault is this system's, or the caller's if it asked for
+/// too much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegionError {
@@ -35,35 +35,35 @@ pub enum RegionError {
         "cannot reserve {size} bytes of shared memory: {source}; ask for less, free some memory or enlarge the paging file"
     )]
     Allocate {
-        /// The size asked for, in bytes.
+        /// The requested size in bytes.
         size: u64,
-        /// What the system said.
+        /// The error from the system.
         source: OsError,
     },
     /// The memory could not be mapped.
     #[error("cannot map {size} bytes: {source}")]
     Map {
-        /// The size asked for, in bytes.
+        /// The requested size in bytes.
         size: u64,
-        /// What the system said.
+        /// The error from the system.
         source: OsError,
     },
-    /// The peers of a user hold as much memory of this process as they may.
+    /// The peers of a user already hold as much memory of this process as they may.
     #[error(transparent)]
     Quota(#[from] OverQuota),
     /// The right to write could not be given up.
     #[error("cannot make a handle that only reads: {source}")]
     Seal {
-        /// What the system said.
+        /// The error from the system.
         source: OsError,
     },
 }
 
 impl RegionError {
-    /// What this system lacked, for memory of `bytes`.
+    /// Returns the resource that this system lacked for memory of `bytes`.
     pub fn shortage(&self, bytes: u64) -> Shortage {
         let (resource, source) = match self {
-            // Out of handles or of the memory that they take.
+            // Out of handles, or of the memory that they use.
             Self::Allocate { source, .. } if source.code() == ERROR_NO_SYSTEM_RESOURCES => {
                 (Resource::Descriptors, source)
             }
@@ -76,52 +76,52 @@ impl RegionError {
     }
 }
 
-/// Why a handle that a peer sent was not mapped. The peer is at fault unless said otherwise.
+/// Why a peer's handle was not mapped. The peer is at fault unless noted otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerifyError {
-    /// It is no section at all.
+    /// It is not a section.
     #[error("the peer sent a handle of something that is no section")]
     NotSection,
-    /// The handle does not allow to read.
+    /// The handle does not allow reading.
     #[error("the peer sent a section without the right to read it: it must grant SECTION_MAP_READ")]
     NotReadable,
-    /// A file or an image stands behind it: reading could fail, or wait for a device.
+    /// A file or an image backs it: a read could fail or wait for a device.
     #[error("the peer sent a section of a file: it must be one of the paging file")]
     FileBacked,
-    /// It is mapped in another way than memory is: guarded, not cached.
+    /// It has unusual memory attributes: guarded or not cached.
     #[error("the peer sent a section of special memory")]
     Special,
-    /// Its size is not the announced one.
+    /// Its size differs from the announced one.
     #[error("the peer's section has {found} bytes where {expected} were announced")]
     Size {
-        /// The size found, in bytes: whole pages.
+        /// The actual size in bytes, in whole pages.
         found: u64,
-        /// The size announced, in bytes.
+        /// The announced size in bytes.
         expected: u64,
     },
-    /// The announced size is zero or past the limit that this side gave.
+    /// The announced size is zero or exceeds this side's limit.
     #[error(
         "the peer announced {len} bytes where 1 to {max} are allowed: raise the limit if that is right"
     )]
     Limit {
-        /// The size announced, in bytes.
+        /// The announced size in bytes.
         len: u64,
         /// The limit, in bytes.
         max: u64,
     },
-    /// Pages are missing: reading them would end this process.
+    /// Pages are missing: reading them would crash this process.
     #[error("the peer's section has pages without memory: it must be made with SEC_COMMIT")]
     Sparse,
-    /// This system refused to tell about it, or to map it.
+    /// This system refused to examine or map it.
     #[error("the peer's section cannot be examined or mapped: {source}")]
     System {
-        /// What the system said.
+        /// The error from the system.
         source: OsError,
     },
 }
 
-/// A new section of `size` bytes, zeroed, all of it charged to this process now, without a name
+/// Creates an unnamed section of `size` zeroed bytes, all charged to this process now
 /// ([`CreateFileMappingW`](https://learn.microsoft.com/en-us/windows/win32/api/memoryapi/nf-memoryapi-createfilemappingw)).
 pub(crate) fn make(size: usize) -> Result<OwnedHandle, RegionError> {
     let bytes = size as u64;
@@ -146,7 +146,7 @@ pub(crate) fn make(size: usize) -> Result<OwnedHandle, RegionError> {
     Ok(unsafe { OwnedHandle::from_raw_handle(handle) })
 }
 
-/// Maps a section that [`make`] made.
+/// Maps a section that [`make`] created.
 pub(crate) fn map(
     section: BorrowedHandle<'_>,
     size: usize,
@@ -155,8 +155,8 @@ pub(crate) fn map(
     Mapping::new(section, write).map_err(|source| RegionError::Map { size: size as u64, source })
 }
 
-/// Gives up the right to write: what comes back maps for reading only, and no handle is left that maps for
-/// writing. A view that is mapped already stays as it is.
+/// Gives up the right to write: the returned handle maps for reading only, and no other handle remains. An existing view is
+/// unchanged.
 pub(crate) fn seal(section: OwnedHandle) -> Result<OwnedHandle, RegionError> {
     let reads = Access::Only(SECTION_MAP_READ | SECTION_QUERY);
     let reader = duplicate(&section, reads).map_err(|source| RegionError::Seal { source });
@@ -164,7 +164,7 @@ pub(crate) fn seal(section: OwnedHandle) -> Result<OwnedHandle, RegionError> {
     reader
 }
 
-/// Maps a peer's section for reading, and checks the view before anything is read.
+/// Maps a peer's section for reading and checks the view before any read.
 pub(crate) fn verify_and_map(
     section: BorrowedHandle<'_>,
     expected: usize,
@@ -181,7 +181,7 @@ pub(crate) fn verify_and_map(
     if !view.plain {
         return Err(VerifyError::Special);
     }
-    // A view has whole pages. One that has memory in front and none behind ends where the memory ends.
+    // A view consists of whole pages. If it is committed only in front, it ends where the committed memory ends.
     if expected == 0 || view.len != expected.next_multiple_of(PAGE) {
         return Err(VerifyError::Size { found: view.len as u64, expected: expected as u64 });
     }
@@ -191,7 +191,7 @@ pub(crate) fn verify_and_map(
     Ok(mapping)
 }
 
-/// The low and the high half of a 64-bit size, as Windows takes it.
+/// Returns the low and the high half of a 64-bit size, as Windows takes it.
 #[allow(clippy::cast_possible_truncation, reason = "the halves are what is meant")]
 fn halves(size: u64) -> [u32; 2] {
     [size as u32, (size >> 32) as u32]

@@ -1,5 +1,5 @@
 #![allow(unsafe_code, reason = "security descriptors, tokens and SIDs, which the system allocates")]
-//! Who a process acts as, and who may do what with an object.
+//! Which user a process acts as, and access rights of objects.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -23,7 +23,7 @@ use crate::OsError;
 
 /// The longest `TOKEN_USER`: the struct and a SID of 15 parts (68 bytes).
 const USER_WORDS: usize = 16;
-/// The most numbers that a SID has after its authority.
+/// The maximum number of parts of a SID after its authority.
 const MOST_PARTS: usize = 15;
 
 /// A user or a group: `S-1-5-21-…`
@@ -35,7 +35,7 @@ pub struct Sid {
     count: usize,
 }
 
-/// Text that is no security identifier.
+/// The text is not a security identifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a security identifier reads S-1-5-… with up to 15 numbers: see whoami /user")]
 pub struct SidError;
@@ -43,36 +43,36 @@ pub struct SidError;
 /// Memory that the system allocated for this process (`LocalAlloc`).
 struct Local<T>(*mut T);
 
-/// Who may do what with an object.
+/// A security descriptor: which users may do what with an object.
 pub(crate) struct Descriptor(Local<c_void>);
 
 impl Sid {
-    /// The system itself: `S-1-5-18`.
+    /// Returns the system itself: `S-1-5-18`.
     pub const fn local_system() -> Self {
         let mut parts = [0; MOST_PARTS];
         parts[0] = 18;
         Self { authority: 5, parts, count: 1 }
     }
 
-    /// The administrators of this machine: `S-1-5-32-544`. Objects that an elevated process makes may
-    /// belong to them.
+    /// Returns the administrators of this machine: `S-1-5-32-544`. Objects that an elevated process creates may belong to
+    /// them.
     pub const fn administrators() -> Self {
         let mut parts = [0; MOST_PARTS];
         (parts[0], parts[1]) = (32, 544);
         Self { authority: 5, parts, count: 2 }
     }
 
-    /// Everyone: `S-1-1-0`.
+    /// Returns everyone: `S-1-1-0`.
     pub(crate) const fn everyone() -> Self {
         Self { authority: 1, parts: [0; MOST_PARTS], count: 1 }
     }
 
-    /// Nobody: `S-1-0-0`.
+    /// Returns nobody: `S-1-0-0`.
     pub(crate) const fn nobody() -> Self {
         Self { authority: 0, parts: [0; MOST_PARTS], count: 1 }
     }
 
-    /// As the system has it: revision, count and authority in two words, then the numbers.
+    /// Returns the system's format: revision, count and authority in two words, then the numbers.
     #[cfg(feature = "doctor")]
     pub(crate) fn words(self) -> [u32; 2 + MOST_PARTS] {
         let [_, _, a, b, c, d, e, f] = self.authority.to_be_bytes();
@@ -116,7 +116,7 @@ impl FromStr for Sid {
         let (authority, numbers) =
             text.strip_prefix("S-1-").and_then(|rest| rest.split_once('-')).ok_or(SidError)?;
         let authority = match authority.strip_prefix("0x") {
-            // Those that do not fit 32 bits are written so.
+            // Authorities that do not fit 32 bits are written in hexadecimal.
             Some(digits) => u64::from_str_radix(digits, 16).ok(),
             None => number(authority),
         };
@@ -131,7 +131,7 @@ impl FromStr for Sid {
     }
 }
 
-/// A number in decimal digits and nothing else.
+/// Parses a number of decimal digits only.
 fn number(text: &str) -> Option<u64> {
     let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| is_plain)
@@ -154,7 +154,7 @@ impl fmt::Debug for Sid {
 }
 
 impl Descriptor {
-    /// From the text form, which the system's documentation calls SDDL
+    /// Parses the text form, SDDL
     /// ([format](https://learn.microsoft.com/en-us/windows/win32/secauthz/security-descriptor-string-format)).
     pub(crate) fn parse(text: &str) -> Result<Self, OsError> {
         let text: Vec<u16> = text.encode_utf16().chain([0]).collect();
@@ -171,7 +171,8 @@ impl Descriptor {
         if done == 0 { Err(OsError::last()) } else { Ok(Self(made)) }
     }
 
-    /// For a call that makes an object; not to be used after `self`. Child processes do not inherit it.
+    /// Returns attributes for a call that creates an object; they must not outlive `self`. Child processes do not inherit the
+    /// object.
     pub(crate) fn attributes(&self) -> SECURITY_ATTRIBUTES {
         SECURITY_ATTRIBUTES {
             nLength: u32::try_from(size_of::<SECURITY_ATTRIBUTES>()).unwrap_or(0),
@@ -181,7 +182,7 @@ impl Descriptor {
     }
 }
 
-/// The user that a process acts as.
+/// Returns the user that a process acts as.
 pub(crate) fn user_of_process(process: BorrowedHandle<'_>) -> Result<Sid, OsError> {
     let mut token: HANDLE = ptr::null_mut();
     // SAFETY: `token` is a live local.
@@ -192,7 +193,7 @@ pub(crate) fn user_of_process(process: BorrowedHandle<'_>) -> Result<Sid, OsErro
     user_of_token(&unsafe { OwnedHandle::from_raw_handle(token) })
 }
 
-/// The user of a token.
+/// Returns the user of a token.
 pub(crate) fn user_of_token(token: &OwnedHandle) -> Result<Sid, OsError> {
     const { assert!(align_of::<TOKEN_USER>() <= align_of::<u64>()) };
     let mut user = [0_u64; USER_WORDS];
@@ -218,12 +219,12 @@ pub(crate) fn user_of_token(token: &OwnedHandle) -> Result<Sid, OsError> {
     unsafe { Sid::from_raw(sid) }
 }
 
-/// Whom a kernel object belongs to. The handle must grant `READ_CONTROL`.
+/// Returns the owner of a kernel object. The handle must grant `READ_CONTROL`.
 pub(crate) fn owner_of(object: BorrowedHandle<'_>) -> Result<Sid, OsError> {
     owner_of_kind(object, SE_KERNEL_OBJECT)
 }
 
-/// The same of a file.
+/// Returns the owner of a file. The handle must grant `READ_CONTROL`.
 pub(crate) fn owner_of_file(file: BorrowedHandle<'_>) -> Result<Sid, OsError> {
     owner_of_kind(file, SE_FILE_OBJECT)
 }

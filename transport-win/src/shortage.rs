@@ -10,8 +10,8 @@ use windows_sys::Win32::Foundation::{
 
 use crate::os_error::OsError;
 
-/// For a person to read.
-pub const fn remedy(resource: Resource) -> &'static str {
+/// Returns advice for a person to read.
+pub const fn hint(resource: Resource) -> &'static str {
     match resource {
         Resource::Descriptors => "close handles, of this process or of the client's",
         Resource::Memory => "free memory, enlarge the paging file, or raise the job's limit",
@@ -21,7 +21,7 @@ pub const fn remedy(resource: Resource) -> &'static str {
     }
 }
 
-/// What a system call that needs no shared memory lacked.
+/// Returns the resource that a system call without shared memory lacked.
 pub const fn of(error: OsError) -> Shortage {
     let resource = match error.code() {
         ERROR_NO_SYSTEM_RESOURCES | ERROR_TOO_MANY_OPEN_FILES => Resource::Descriptors,
@@ -31,8 +31,7 @@ pub const fn of(error: OsError) -> Shortage {
     Shortage { resource, bytes: 0, code: error.code().cast_signed() }
 }
 
-/// How many eighths of the handles that this process may have are taken: none, since their number is limited by memory
-/// alone.
+/// Returns how many eighths of this process's handles are in use: 0, since only memory limits their number.
 pub const fn eighths_taken(_: BorrowedHandle<'_>, _: usize) -> usize {
     0
 }

@@ -2,21 +2,21 @@
     unsafe_code,
     reason = "slices over memory that is private, or that nobody can write any more"
 )]
-//! Memory that nobody writes any more: published once, mapped by many.
+//! Memory that is never written again: published once, mapped by many.
 
 use std::ops::Deref;
 use std::os::windows::io::{AsHandle, BorrowedHandle, OwnedHandle};
 use std::slice;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bellwire_transport::{Lender, Loan, OverQuota, PeerRange, Quota};
+use bellwire_shm::{Lender, Loan, OverQuota, PeerRange, Quota};
 
 use crate::mapping::Mapping;
 use crate::section::{self, PAGE};
 pub use crate::section::{RegionError, VerifyError};
 use crate::{OsError, clock, reaper};
 
-/// A snapshot while it is built: private to this process, and writable.
+/// A snapshot under construction: writable and private to this process.
 #[derive(Debug)]
 pub struct SnapshotBuilder {
     mapping: Mapping,
@@ -24,19 +24,18 @@ pub struct SnapshotBuilder {
     len: usize,
 }
 
-/// A finished snapshot: this process holds no way to write it any more, and gives none away. Send
-/// [`Snapshot::as_handle`] to whoever shall read it.
+/// A finished snapshot: no handle or view that could write it is left. Send [`Snapshot::as_handle`] to its readers.
 #[derive(Debug)]
 pub struct Snapshot {
     section: OwnedHandle,
-    // For reading only.
+    // Read-only.
     mapping: Mapping,
     len: usize,
-    /// On the quotas of the users whose peers were sent it, each once.
+    /// Loans on the quotas of the users whose peers got it, one per user.
     loans: Mutex<Vec<(Arc<Quota>, Loan)>>,
 }
 
-/// A snapshot for reading: its bytes are constant.
+/// A readable snapshot with constant bytes.
 #[derive(Debug)]
 pub struct SnapshotMap(Bytes);
 
@@ -47,8 +46,8 @@ enum Bytes {
 }
 
 impl SnapshotBuilder {
-    /// Makes room for `len` bytes, zeroed. The section is `len` rounded up to whole pages, at least one.
-    /// `name` is for systems where memory has one.
+    /// Allocates `len` zeroed bytes. The section size is `len` rounded up to whole pages, at least one. `name` is for systems
+    /// on which memory has a name.
     ///
     /// # Errors
     /// [`RegionError`] says which step failed.
@@ -62,18 +61,18 @@ impl SnapshotBuilder {
         Ok(Self { mapping, section, len })
     }
 
-    /// The bytes, to be filled.
+    /// Returns the bytes, to be filled.
     pub fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: `len` bytes of a view that lives as long as `self` and is borrowed mutably. The handle
         // has not left this struct, so nobody else has the memory mapped.
         unsafe { slice::from_raw_parts_mut(self.mapping.start().as_ptr(), self.len) }
     }
 
-    /// Unmaps the bytes and closes the handle that could map them for writing, in this order, before any
-    /// reader gets one. The section's list of rights lets nobody have such a handle again.
+    /// Unmaps the bytes, then closes the handle that could map them for writing, before any reader gets a handle. The
+    /// section's access control list prevents any new handle of that kind.
     ///
     /// # Errors
-    /// [`RegionError::Seal`] when this process is out of handles, [`RegionError::Map`] when it cannot map them anew.
+    /// [`RegionError::Seal`] when this process is out of handles, [`RegionError::Map`] when it cannot map them again.
     pub fn seal(self) -> Result<Snapshot, RegionError> {
         let Self { mapping, section, len } = self;
         drop(mapping);
@@ -84,7 +83,7 @@ impl SnapshotBuilder {
 }
 
 impl Snapshot {
-    /// A snapshot that holds a copy of `bytes`.
+    /// Creates a snapshot that holds a copy of `bytes`.
     ///
     /// # Errors
     /// [`RegionError`] says which step failed.
@@ -94,17 +93,17 @@ impl Snapshot {
         builder.seal()
     }
 
-    /// The length in bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has no bytes.
+    /// Returns whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// What to send to a peer, whose user's quota it is on from now on.
+    /// Returns the handle to send to a peer, and charges the snapshot to the peer's user from now on.
     ///
     /// # Errors
     /// [`OverQuota`]: it must not be sent.
@@ -117,7 +116,7 @@ impl Snapshot {
         Ok(self.section.as_handle())
     }
 
-    /// Copies it into private memory.
+    /// Copies the snapshot into private memory.
     ///
     /// # Errors
     /// None.
@@ -126,7 +125,7 @@ impl Snapshot {
         Ok(unsafe { slice::from_raw_parts(self.mapping.start().as_ptr(), self.len) }.to_vec())
     }
 
-    /// Maps it for reading in this process.
+    /// Maps the snapshot for reading in this process.
     ///
     /// # Errors
     /// [`VerifyError::System`] when the system refuses.
@@ -144,14 +143,12 @@ impl AsHandle for Snapshot {
 }
 
 impl SnapshotMap {
-    /// Checks the snapshot of `len` bytes, at most `max`, that a trusted peer sent, and maps it; closes the
-    /// handle either way.
+    /// Checks a trusted peer's snapshot of `len` bytes, at most `max`, and maps it. Closes the handle either way.
     ///
-    /// It must be a section of the paging file of `len` bytes rounded up to whole pages, all of them with
-    /// memory behind them.
+    /// It must be a section of the paging file of `len` bytes rounded up to whole pages, all committed.
     ///
-    /// Windows has nothing that shows that a section cannot be written any more: use [`SnapshotMap::verify_and_copy`] for a
-    /// peer that is not of this user.
+    /// Windows cannot prove that a section is no longer writable: use [`SnapshotMap::verify_and_copy`] for a peer of another
+    /// user.
     ///
     /// # Safety
     /// Its maker has kept no way to write it.
@@ -167,7 +164,7 @@ impl SnapshotMap {
         Ok(Self(Bytes::Shared { mapping, len }))
     }
 
-    /// The same for a peer that is not trusted: the bytes are copied, and the copy is private.
+    /// Checks an untrusted peer's snapshot as [`SnapshotMap::verify_and_map`] does, and copies it into private memory.
     ///
     /// # Errors
     /// [`VerifyError`] says what is wrong with it.
@@ -220,7 +217,7 @@ fn verify(section: OwnedHandle, len: usize, max: usize) -> Result<Mapping, Verif
     mapped
 }
 
-/// The size of the section behind `len` bytes: whole pages, at least one. `None` when there is no such size.
+/// Returns the section size for `len` bytes: whole pages, at least one; `None` on overflow.
 fn section_size(len: usize) -> Option<usize> {
     let size = len.max(1).checked_next_multiple_of(PAGE)?;
     isize::try_from(size).is_ok().then_some(size)

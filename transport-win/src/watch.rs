@@ -1,4 +1,4 @@
-//! Waking whoever waits for a board to change.
+//! Wakes clients that wait for a board to change.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -6,14 +6,14 @@ use crate::doorbell::Event;
 use crate::link::Link;
 use crate::region::OwnRegion;
 
-/// The sessions whose clients may wait for a board. Each is woken by its own event: Windows has nothing that several
-/// processes can wait for at a word that they have mapped.
+/// The sessions whose clients may wait for a board. Each is woken by its own event: on Windows several processes cannot wait
+/// on a word of shared memory.
 #[derive(Debug, Default)]
 pub struct Watchers(Mutex<Vec<Weak<Event>>>);
 
 impl Watchers {
-    /// Counts a session's client in, until the link is dropped. Wakes it too: it may have waited before it was counted,
-    /// and what was published then has woken the others only.
+    /// Registers a session's client until its link is dropped. Also wakes it: it may have begun to wait before it was
+    /// registered, and a publication in between woke only the others.
     pub fn join(&self, link: &Link) {
         let Some(event) = link.peer_event() else { return };
         let mut events = self.events();
@@ -22,11 +22,11 @@ impl Watchers {
         }
         events.push(Arc::downgrade(event));
         drop(events);
-        // After it was counted: whoever wakes from now on wakes it, and whoever did before has moved the word before.
+        // After the registration: later wakes reach it, and earlier ones had changed the word already.
         event.ring();
     }
 
-    /// Wakes them all when the word at `offset` of `board` has changed: one system call for each.
+    /// Wakes all clients when the word at `offset` of `board` has changed: one system call for each.
     pub fn wake(&self, board: &OwnRegion, offset: usize) {
         let _ = (board, offset);
         for event in self.events().iter().filter_map(Weak::upgrade) {
@@ -35,7 +35,7 @@ impl Watchers {
     }
 
     fn events(&self) -> MutexGuard<'_, Vec<Weak<Event>>> {
-        // A list of events is whole whatever happened to another thread.
+        // A panic of another thread cannot leave a list of events inconsistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,16 +1,18 @@
 //! The attachment floor: a message that travels as a region of its own, sealed against any change.
 //!
-//! One operation: a new memfd is filled, sealed, passed and closed; the peer, told by a word that it spins on,
-//! takes the descriptor, looks at seals and size, maps it, reads every byte once ([`Look::Sum`]), gives it up,
-//! and answers by a word. The clock runs until the answer. Nothing is used twice, so every page is allocated,
-//! cleared, mapped on both sides and freed each time: that, not the copying, is what it costs.
+//! One operation: a new memfd is filled, sealed, passed and closed; the peer, signalled by a word that it spins on,
+//! takes the descriptor, checks seals and size, maps it, reads every byte once ([`Look::Sum`]), releases it, and
+//! answers by a word. The clock runs until the answer. Nothing is reused, so every page is allocated, cleared, mapped
+//! on both sides and freed each time: that, not the copying, is the cost.
 //!
 //! The peer answers with a sum over what it read, and each one is compared.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use super::fresh::{Contents, FIXED, Fresh, Pages, Passed, Seat, seal, send, sockets, written};
+use super::fresh::{
+    AddressSlot, Contents, FIXED, Fresh, Pages, Passed, seal, send, sockets, written,
+};
 use super::pingpong::{finished, order, orders};
 use super::private::Private;
 use super::process::{Child, Peer, RoleResult, spawn};
@@ -38,7 +40,7 @@ pub enum Look {
 pub struct Shape {
     /// Bytes of a message.
     pub size: usize,
-    /// The pages that they lie in. `written` has small ones only.
+    /// The kind of their pages. `written` has small ones only.
     pub pages: Pages,
     /// What the peer does with them.
     pub look: Look,
@@ -49,7 +51,7 @@ pub struct Floor {
     child: Child,
     turns: Turns,
     socket: OwnedFd,
-    seat: Seat,
+    seat: AddressSlot,
     shape: Shape,
     outgoing: Private,
     seed: u64,
@@ -60,7 +62,7 @@ impl Floor {
     pub fn start(cpus: Cpus, shape: Shape) -> Result<Floor> {
         cpus.two()?;
         let Shape { size, pages, look } = shape;
-        let seat = Seat::new(pages, size)?;
+        let seat = AddressSlot::new(pages, size)?;
         let words = Region::create(Turns::LEN)?;
         let (socket, theirs) = sockets()?;
         let look = usize::from(look == Look::Sum);
@@ -145,7 +147,7 @@ impl Floor {
 
 /// A region filled in place, and unmapped, for the seal needs that.
 #[inline]
-fn filled(seat: &Seat, fill: impl FnOnce(&mut [u8])) -> Result<OwnedFd> {
+fn filled(seat: &AddressSlot, fill: impl FnOnce(&mut [u8])) -> Result<OwnedFd> {
     let mut fresh = Fresh::create(seat)?;
     fresh.populate()?;
     fill(fresh.bytes_mut());
@@ -160,7 +162,7 @@ pub fn peer(peer: &mut Peer) -> RoleResult {
     let look = peer.number(2)? == 1;
     let mut turns = Turns::new(&Region::open(peer.descriptor()?)?)?;
     let socket = peer.descriptor()?;
-    let seat = Seat::new(pages, size)?;
+    let seat = AddressSlot::new(pages, size)?;
     orders(peer, |n, _| {
         for _ in 0..n {
             turns.next();
@@ -180,7 +182,7 @@ fn read(contents: &Contents) -> Result<u64> {
     Ok(sum(contents.bytes()))
 }
 
-/// A sum in eight lanes, as fast as memory can be read, that tells apart lanes in another order.
+/// A sum in eight lanes, as fast as memory can be read, that detects lanes in another order.
 fn sum(bytes: &[u8]) -> u64 {
     let (blocks, rest) = bytes.as_chunks::<64>();
     let mut lanes = [0_u64; 8];

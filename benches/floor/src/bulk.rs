@@ -3,12 +3,13 @@
 //! A message is cut into chunks that flow through a ring, so that the other process copies out one chunk while this
 //! one copies in the next. Both spin.
 //!
-//! The ring has 1 MiB: what is written over has then left the other processor's own cache, supposedly. On a processor with 1 MiB of cache for each core
-//! behind 32 MiB in common, 1 MiB there and back takes 284 µs through 128 KiB, 235 through 256 KiB, 133 through 512 KiB, 70 through 1 MiB and
-//! 68 through 2 MiB; 16 MiB take 4.7 ms, 4.6, 3.1, 2.3 and 2.3.
+//! The ring has 1 MiB: overwritten lines have then left the other processor's private cache, presumably. On a
+//! processor with 1 MiB of cache for each core behind 32 MiB in common, 1 MiB there and back takes 284 µs through 128
+//! KiB, 235 through 256 KiB, 133 through 512 KiB, 70 through 1 MiB and 68 through 2 MiB; 16 MiB take 4.7 ms, 4.6,
+//! 3.1, 2.3 and 2.3.
 //!
-//! On the processor of before, with other caches, it was chunks of 32 KiB through 128 KiB, µs a message (medians of 21 rounds each;
-//! [`placement`](super::placement) says what the columns are):
+//! On the previous processor, with other caches, the best was chunks of 32 KiB through 128 KiB, µs a message (medians
+//! of 21 rounds each; [`placement`](super::placement) says what the columns are):
 //!
 //! | chunk | ring | 1 MiB, one cache | two caches | 16 MiB, one cache |
 //! | --- | --- | --- | --- | --- |
@@ -26,8 +27,8 @@
 //! | by `process_vm_readv` | none | 69 | | 1 840 |
 //! | by it and `process_vm_writev`, half each | none | 34 | | 1 000 |
 //!
-//! There, above 256 KiB the ring and what is copied drove each other out of the caches: now and then with 1 MiB, always
-//! with 16. Chunks below 16 KiB pay for the hand-shake.
+//! There, above 256 KiB the ring and the copied data evicted each other from the caches: now and then with 1 MiB,
+//! always with 16. Chunks below 16 KiB pay for the hand-shake.
 
 use std::hint::{black_box, spin_loop};
 use std::time::{Duration, Instant};
@@ -136,7 +137,7 @@ impl Floor {
                 }
                 ring.slots.put(tail, chunk);
                 tail += 1;
-                // Pairs with the acquire in `receive`: who sees the position sees the chunks before it.
+                // Pairs with the acquire in `receive`: a reader that sees the position sees the chunks before it.
                 ring.tail.store(tail, Ordering::Release);
             }
         }

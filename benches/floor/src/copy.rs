@@ -1,7 +1,7 @@
 //! The stream floor: one process copies messages into a shared ring, another copies them out.
 //!
-//! Both spin. The bytes come from one private buffer and go to one private buffer, so what is measured is
-//! the way through shared memory and nothing else.
+//! Both spin. The bytes come from one private buffer and go to one private buffer, so only the transfer through
+//! shared memory is measured.
 
 use std::hint::{black_box, spin_loop};
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ const WARM: usize = 1 << 20;
 /// About a microsecond.
 const PATIENCE: usize = 48;
 
-/// How a stream is made up. The fields other than `size` change the number much: state them with it.
+/// How a stream is made up. The fields other than `size` change the result much: state them with it.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// Bytes of a message.
@@ -37,10 +37,10 @@ pub struct Shape {
     /// Messages published at a time; 0 counts as 1.
     pub batch: u64,
     /// Messages that the ring holds, a power of two. A ring larger than the second-level cache can be faster or
-    /// slower several times over: give the floor the capacity of the lane that it stands next to.
+    /// slower several times over: give the floor the capacity of the lane that it is compared with.
     pub slots: usize,
-    /// Pauses of a receiver that found nothing, before it looks again. With 1 it keeps taking the sender's
-    /// line away, and streams of small messages waver between 10 and 100 ns each.
+    /// Pauses of a receiver that found nothing, before it polls again. With 1 it keeps taking the sender's line away,
+    /// and streams of small messages waver between 10 and 100 ns each.
     pub patience: usize,
 }
 
@@ -117,7 +117,7 @@ impl Floor {
             self.ring.slots.put(tail, black_box(&self.outgoing).bytes());
             tail += 1;
             if tail - published >= self.batch {
-                // Pairs with the acquire in `receive`: who sees the position sees the messages before it.
+                // Pairs with the acquire in `receive`: a reader that sees the position sees the messages before it.
                 self.ring.tail.store(tail, Ordering::Release);
                 published = tail;
             }

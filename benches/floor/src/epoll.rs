@@ -22,7 +22,7 @@ const GONE: u64 = 1;
 pub type Floor = PingPong<End>;
 
 impl Floor {
-    /// Two eventfds, each in an epoll instance of who waits for it; on one CPU ([`Cpus::same`]) or across two.
+    /// Two eventfds, each in an epoll instance of its waiter; on one CPU ([`Cpus::same`]) or across two.
     pub fn start(cpus: Cpus) -> Result<Floor> {
         let (mine, theirs, gone) = (event()?, event()?, event()?);
         let mut child = spawn(ROLE, &[cpus.peer], &[], &[theirs.as_fd(), mine.as_fd()])?;
@@ -57,7 +57,7 @@ impl End {
     fn new(mine: OwnedFd, theirs: OwnedFd) -> Result<End> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)
             .map_err(Error::system("create an epoll instance"))?;
-        // Each write is an edge: nobody has to read.
+        // Each write is an edge: no read is needed.
         let edge = EventFlags::IN | EventFlags::ET;
         epoll::add(&epoll, &theirs, EventData::new_u64(TURN), edge)
             .map_err(Error::system("watch an eventfd"))?;

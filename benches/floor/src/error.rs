@@ -30,7 +30,7 @@ pub enum Error {
         /// What it had been started for.
         role: &'static str,
     },
-    /// The other process was told something that it does not understand.
+    /// The other process received an unknown order.
     #[error(
         "a peer was started with {what}: start it through floor::process::spawn of the same build"
     )]

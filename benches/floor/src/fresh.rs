@@ -2,7 +2,7 @@
     unsafe_code,
     reason = "maps memfds that are made, passed on and given up again for every operation"
 )]
-//! A region of shared memory that is new for every operation: made, sealed, passed on, looked at.
+//! A region of shared memory that is new for every operation: made, sealed, passed on, checked.
 //!
 //! Each step is the fewest and cheapest system calls that do it. Nothing is kept between two operations but
 //! addresses.
@@ -31,11 +31,11 @@ use super::{Error, Result};
 /// The largest region.
 pub const LIMIT: usize = 1 << 30;
 
-/// The seals of a region that its creator goes on writing to.
+/// The seals of a region that its creator keeps writing to.
 pub const WRITTEN: SealFlags =
     SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
 
-/// The seals of a region that nobody can change any more.
+/// The seals of a region that is immutable.
 pub const FIXED: SealFlags =
     SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::WRITE).union(SealFlags::SEAL);
 
@@ -78,21 +78,23 @@ const MADV_COLLAPSE: libc::c_int = 25;
 
 /// A place in the address space to map regions of one size at, one at a time.
 #[derive(Clone, Copy, Debug)]
-pub struct Seat {
+pub struct AddressSlot {
     pages: Pages,
     len: usize,
     hint: usize,
 }
 
-impl Seat {
+impl AddressSlot {
     /// For regions of `len` bytes; for huge pages, aligned to them and of whole ones.
-    pub fn new(pages: Pages, len: usize) -> Result<Seat> {
+    pub fn new(pages: Pages, len: usize) -> Result<AddressSlot> {
         if !(1..=LIMIT).contains(&len) {
             return Err(Error::Size { size: len, limit: LIMIT });
         }
         match pages {
-            Pages::Small => Ok(Seat { pages, len, hint: 0 }),
-            Pages::Huge => Ok(Seat { pages, len, hint: far_away(len.next_multiple_of(HUGE))? }),
+            Pages::Small => Ok(AddressSlot { pages, len, hint: 0 }),
+            Pages::Huge => {
+                Ok(AddressSlot { pages, len, hint: far_away(len.next_multiple_of(HUGE))? })
+            }
         }
     }
 
@@ -111,7 +113,7 @@ impl Seat {
     }
 }
 
-/// A region that this process has made and nobody else has yet.
+/// A region that this process has made and not yet passed on.
 pub struct Fresh {
     memfd: OwnedFd,
     map: Map,
@@ -124,7 +126,7 @@ impl Fresh {
     /// Small pages are allocated and no more: the kernel clears and maps each when it is touched. Huge ones
     /// are cleared and mapped.
     #[inline]
-    pub fn create(seat: &Seat) -> Result<Fresh> {
+    pub fn create(seat: &AddressSlot) -> Result<Fresh> {
         let (memfd, len) = (memfd()?, seat.len);
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         if seat.pages == Pages::Small {
@@ -135,7 +137,7 @@ impl Fresh {
         ftruncate(&memfd, len as u64).map_err(Error::system("size a memfd"))?;
         let map = seat.map(memfd.as_fd(), prot)?;
         for start in (0..len).step_by(HUGE) {
-            // A huge page is made around a page that is there, one in its range is enough.
+            // A huge page is made around an existing page; one in its range is enough.
             reserve(&memfd, start, SMALL.min(len - start))?;
         }
         collapse(&map);
@@ -144,8 +146,8 @@ impl Fresh {
         Ok(Fresh { memfd, map, len })
     }
 
-    /// Clears and maps all small pages in one go, 7 % faster than by touching them one after the other, and
-    /// has them given up without a look at which were used (`MADV_SEQUENTIAL`), 40 µs a MiB less.
+    /// Clears and maps all small pages in one go, 7 % faster than by touching them one after the other, and frees
+    /// them without a check which were used (`MADV_SEQUENTIAL`), 40 µs a MiB less.
     #[inline]
     pub fn populate(&self) -> Result<()> {
         advise(&self.map, Advice::LinuxPopulateWrite)?;
@@ -193,9 +195,9 @@ pub struct Passed {
 }
 
 impl Passed {
-    /// One descriptor from `socket`, and a look at it.
+    /// One descriptor from `socket`, checked.
     #[inline]
-    pub fn receive(socket: &OwnedFd, seals: SealFlags, seat: &Seat) -> Result<Passed> {
+    pub fn receive(socket: &OwnedFd, seals: SealFlags, seat: &AddressSlot) -> Result<Passed> {
         let memfd = receive(socket)?;
         let doing = "use a memfd from the other process";
         let sealed = fcntl_get_seals(&memfd).map_err(Error::system(doing))?;
@@ -210,7 +212,7 @@ impl Passed {
 
     /// Maps it read-only and closes the descriptor.
     #[inline]
-    pub fn map(self, seat: &Seat) -> Result<Contents> {
+    pub fn map(self, seat: &AddressSlot) -> Result<Contents> {
         let map = seat.map(self.memfd.as_fd(), ProtFlags::READ)?;
         Ok(Contents { map, len: seat.len, fixed: self.seals.contains(SealFlags::WRITE) })
     }
@@ -224,7 +226,7 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// The bytes, if nobody can change them.
+    /// The bytes, if they are immutable.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         let len = if self.fixed { self.len } else { 0 };
@@ -232,7 +234,7 @@ impl Contents {
         unsafe { slice::from_raw_parts(self.map.start().as_ptr(), len) }
     }
 
-    /// Has the pages given up without a look at which were used: 44 µs a MiB less, of small ones.
+    /// Frees the pages without a check which were used: 44 µs a MiB less, of small ones.
     ///
     /// To populate them (`MAP_POPULATE`, `MADV_POPULATE_READ`) is no gain: the kernel maps 16 pages at a fault.
     #[inline]
@@ -306,7 +308,7 @@ fn advise(map: &Map, advice: Advice) -> Result<()> {
 
 /// An address for `len` bytes, both in huge pages, that nothing but the caller will be mapped at.
 fn far_away(len: usize) -> Result<usize> {
-    /// Much more than anybody maps, and little of what there is.
+    /// Much more than any caller maps, and little of the address space.
     const ROOM: usize = 1 << 40;
     static MIDDLE: OnceLock<usize> = OnceLock::new();
     static TAKEN: AtomicU64 = AtomicU64::new(0);

@@ -28,7 +28,7 @@ impl Floor {
         let theirs = end.theirs.clone();
         child.watch(move || {
             theirs.store(GONE, Ordering::Release);
-            // A live mapping: the call cannot fail, and there is nobody to tell.
+            // A live mapping: the call cannot fail, and there is no caller to report to.
             let _ = wake(&theirs, Flags::empty(), 1);
         })?;
         Ok(PingPong::new(child, end))

@@ -1,11 +1,11 @@
-//! The hand-over floor: a fresh region for the other process, in place of the one that it had.
+//! The hand-over floor: a fresh region for the other process, replacing the previous one.
 //!
-//! One operation: memfd, pages, mapping, seals, one descriptor passed, and the region before given up. The peer,
-//! told by a word that it spins on, takes the descriptor, looks at seals and size, maps the region read-only,
-//! gives up the one before, and answers by a word. Nobody touches the bytes.
+//! One operation: memfd, pages, mapping, seals, one descriptor passed, and the previous region released. The peer,
+//! signalled by a word that it spins on, takes the descriptor, checks seals and size, maps the region read-only,
+//! releases the previous one, and answers by a word. The bytes are not accessed.
 //!
-//! Who gives up a region last frees its pages, which is half as dear as to allocate them: as a rule the peer,
-//! outside the clock of [`sent`](Floor::sent), inside that of [`acknowledged`](Floor::acknowledged), beside the
+//! The last process to release a region frees its pages, at half the cost of allocating them. That is usually the
+//! peer: not timed by [`sent`](Floor::sent), timed by [`acknowledged`](Floor::acknowledged), in parallel with the
 //! next operation in [`mapped`](Floor::mapped).
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::fstat;
 
-use super::fresh::{Fresh, Pages, Passed, Seat, WRITTEN, seal, send, sockets};
+use super::fresh::{AddressSlot, Fresh, Pages, Passed, WRITTEN, seal, send, sockets};
 use super::pingpong::{finished, order, orders};
 use super::process::{Child, Peer, RoleResult, spawn};
 use super::shared::{Map, Region};
@@ -41,7 +41,7 @@ impl Floor {
     /// Regions of `size` bytes, between two CPUs.
     pub fn start(cpus: Cpus, size: usize, pages: Pages) -> Result<Floor> {
         cpus.two()?;
-        let (next, other) = (Seat::new(pages, size)?, Seat::new(pages, size)?);
+        let (next, other) = (AddressSlot::new(pages, size)?, AddressSlot::new(pages, size)?);
         let words = Region::create(Turns::LEN)?;
         let (socket, theirs) = sockets()?;
         let args = [size.to_string(), pages.name().to_owned()];
@@ -67,13 +67,13 @@ impl Floor {
         Ok(took)
     }
 
-    /// How long it takes, `n` times, until the peer has mapped the new region and given up the one before.
+    /// How long it takes, `n` times, until the peer has mapped the new region and released the previous one.
     pub fn acknowledged(&mut self, n: u64) -> Result<Duration> {
         self.answered(n, GIVEN_UP)
     }
 
-    /// How long it takes, `n` times, until the peer has mapped the new region; it gives up the one before while
-    /// the next is being made. This is as fast as regions can follow each other.
+    /// How long it takes, `n` times, until the peer has mapped the new region; it releases the previous one while the
+    /// next is being made. This is the highest rate of regions.
     pub fn mapped(&mut self, n: u64) -> Result<Duration> {
         self.answered(n, MAPPED)
     }
@@ -84,7 +84,7 @@ impl Floor {
         for _ in 0..n {
             let sent = self.sender.send()?;
             self.turns.announce();
-            // What is left to do here, the peer need not wait for.
+            // The peer need not wait for the rest here.
             self.sender.keep(sent);
             self.turns.wait(ROLE)?;
         }
@@ -93,7 +93,7 @@ impl Floor {
         Ok(took)
     }
 
-    /// Wakes the peer for `n` operations and some before, which see to it that the right region arrives.
+    /// Wakes the peer for `n` operations, after some that check that the right region arrives.
     fn warm_up(&mut self, n: u64, when: u64) -> Result<()> {
         let warm = (WARM / self.sender.size()) as u64 + 2;
         order(&self.child, n.saturating_add(warm), when)?;
@@ -113,8 +113,8 @@ impl Floor {
 /// The sender's part.
 struct Sender {
     socket: OwnedFd,
-    next: Seat,
-    other: Seat,
+    next: AddressSlot,
+    other: AddressSlot,
     previous: Option<Map>,
 }
 
@@ -147,7 +147,7 @@ pub fn peer(peer: &mut Peer) -> RoleResult {
     let (size, pages) = (peer.number(0)?, Pages::of_name(peer.arg(1)?)?);
     let mut turns = Turns::new(&Region::open(peer.descriptor()?)?)?;
     let socket = peer.descriptor()?;
-    let (mut next, mut other) = (Seat::new(pages, size)?, Seat::new(pages, size)?);
+    let (mut next, mut other) = (AddressSlot::new(pages, size)?, AddressSlot::new(pages, size)?);
     let mut previous = None;
     orders(peer, |n, when| {
         for _ in 0..n {

@@ -1,12 +1,12 @@
 //! The hot floor: two spinning processes hand a payload and a counter to each other.
 //!
-//! Each way: private memory is copied to shared memory, the counter is stored with release; the other end
-//! spins on it with acquire, copies to its private memory, and answers likewise. Counters and payloads
-//! have cache lines of their own. Nothing that copies between two processes can be faster by much.
+//! Each way: private memory is copied to shared memory, the counter is stored with release; the other end spins on it
+//! with acquire, copies to its private memory, and answers likewise. Counters and payloads have cache lines of their
+//! own. No copy between two processes can be much faster.
 //!
-//! The wait has a `pause` in it, which makes it faster here, not slower (64 B: 90 ns with, 120 without): a
-//! reader that asks for the line less often leaves it to the writer. The [`Bare`] one has none; it is steadier
-//! and tells [placements](super::placement) apart better.
+//! The wait has a `pause` in it, which makes it faster here, not slower (64 B: 90 ns with, 120 without): a reader
+//! that loads the line less often leaves it to the writer. The [`Bare`] one has none; it is steadier and
+//! distinguishes [placements](super::placement) better.
 
 use std::hint::{black_box, spin_loop};
 
@@ -35,7 +35,7 @@ pub type Floor = PingPong<End<true>>;
 pub type Bare = PingPong<End<false>>;
 
 impl<const PAUSE: bool> PingPong<End<PAUSE>> {
-    /// `size` bytes each way; 0 leaves the two counters alone, the two-word ping-pong.
+    /// `size` bytes each way; 0 leaves only the two counters, the two-word ping-pong.
     pub fn start(cpus: Cpus, size: usize) -> Result<Self> {
         cpus.two()?;
         if size > LIMIT {
@@ -93,7 +93,7 @@ impl<const PAUSE: bool> Link for End<PAUSE> {
     fn send(&mut self) -> Result<()> {
         self.to.put(0, self.outgoing.bytes());
         self.sent += 1;
-        // Pairs with the acquire in the peer's `receive`: who sees the counter sees the payload.
+        // Pairs with the acquire in the peer's `receive`: a reader that sees the counter sees the payload.
         self.mine.store(self.sent, Ordering::Release);
         Ok(())
     }

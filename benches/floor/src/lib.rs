@@ -1,4 +1,4 @@
-//! What the machine itself costs: two-process baselines that Bellwire's benches stand next to.
+//! The machine's own costs: two-process baselines for Bellwire's benches.
 //!
 //! A program that measures starts its `main` with
 //!
@@ -20,7 +20,7 @@
 //! | [`hot`] | payload and counter each way, copied in and out | spinning |
 //! | [`copy`] | one-way stream of messages through a ring | spinning |
 //! | [`pipeline`] | a counted number of messages in flight, each answered | spinning |
-//! | [`crowd`] | many callers, each now and then, one server | `epoll_wait`; a `recv` or `FUTEX_WAIT` |
+//! | [`many_clients`] | many callers, each now and then, one server | `epoll_wait`; a `recv` or `FUTEX_WAIT` |
 //! | [`bulk`] | the same for large messages, cut into chunks | spinning |
 //! | [`handover`] | a fresh region in place of the one before | spinning |
 //! | [`attach`] | a message in a region of its own | spinning |
@@ -29,7 +29,7 @@
 //! | [`epoll`] | two eventfds | `epoll_wait` |
 //! | [`seqpacket`] | datagrams over a socket pair | a blocking `recv` |
 //!
-//! [`reads`] has what needs no other end: loads of one's own memory.
+//! [`reads`] has what needs no other end: loads of private memory.
 //!
 //! Each is "do `n` operations, return the [`Duration`]", which is what criterion's `iter_custom` asks for.
 //! Between two calls the other end is asleep, so floors and measured code can take turns on the same two CPUs.
@@ -44,7 +44,6 @@ pub mod attach;
 pub mod bulk;
 pub mod copy;
 pub mod cpus;
-pub mod crowd;
 pub mod epoll;
 mod error;
 pub mod eventfd;
@@ -52,6 +51,7 @@ pub mod fresh;
 pub mod futex;
 pub mod handover;
 pub mod hot;
+pub mod many_clients;
 pub mod pingpong;
 pub mod pipeline;
 pub mod placement;
@@ -77,8 +77,8 @@ pub fn peer_main(roles: &[process::Role]) -> Option<ExitCode> {
         (hot::ROLE, hot::peer::<true>),
         (hot::BARE, hot::peer::<false>),
         (copy::ROLE, copy::peer),
-        (crowd::SERVER, crowd::server),
-        (crowd::CALLERS, crowd::callers),
+        (many_clients::SERVER, many_clients::server),
+        (many_clients::CALLERS, many_clients::callers),
         (pipeline::ROLE, pipeline::peer),
         (futex::ROLE, futex::peer),
         (eventfd::ROLE, eventfd::peer),

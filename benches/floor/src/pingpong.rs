@@ -1,4 +1,4 @@
-//! A round trip, whatever carries it: the part that all two-way floors share.
+//! A round trip over any carrier: the part that all two-way floors share.
 
 use std::time::{Duration, Instant};
 
@@ -97,7 +97,7 @@ impl<L: Link> PingPong<L> {
     }
 }
 
-/// The peer's side: does as many turns as each order says, then sleeps until the next.
+/// The peer's side: does the ordered number of turns, then sleeps until the next order.
 pub fn answer<L: Link>(peer: &Peer, mut link: L) -> Result<()> {
     orders(peer, |turns, seed| {
         link.buffers().0.fill(seed + 1);
@@ -109,7 +109,7 @@ pub fn answer<L: Link>(peer: &Peer, mut link: L) -> Result<()> {
     })
 }
 
-/// Tells the peer of a floor to do `turns`.
+/// Orders the peer of a floor to do `turns`.
 pub fn order(child: &Child, turns: u64, seed: u64) -> Result<()> {
     child.send(&[turns.to_le_bytes(), seed.to_le_bytes()].concat())
 }
@@ -120,7 +120,7 @@ pub fn finished(child: &Child) -> Result<u64> {
     answer.as_slice().try_into().map(u64::from_le_bytes).map_err(|_| child.gone())
 }
 
-/// Does each order until told to end.
+/// Executes orders until told to end.
 pub fn orders(peer: &Peer, mut work: impl FnMut(u64, u64) -> Result<u64>) -> Result<()> {
     peer.ready()?;
     while let Some(order) = peer.receive()? {

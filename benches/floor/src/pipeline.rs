@@ -107,7 +107,7 @@ impl End {
     fn send(&mut self) {
         self.to.put(self.sent, black_box(&self.outgoing).bytes());
         self.sent += 1;
-        // Pairs with the acquire in `arrived`: who sees the counter sees the message.
+        // Pairs with the acquire in `arrived`: a reader that sees the counter sees the message.
         self.mine.store(self.sent, Ordering::Release);
     }
 

@@ -1,9 +1,9 @@
 //! Where the two CPUs are: one core, one cache, or two caches.
 //!
-//! A virtual machine's CPUs move about the host within seconds, and a spinning round trip costs 50, 120 or
-//! 500 ns accordingly. A ping-pong of two words tells which it is now. A sample counts where the probe
-//! before it and the probe after it agree and nothing else ran on the two CPUs in between; samples of
-//! different placements are never put together.
+//! A virtual machine's CPUs move about the host within seconds, and a spinning round trip costs 50, 120 or 500 ns
+//! accordingly. A ping-pong of two words shows which it is now. A sample counts where the probe before it and the
+//! probe after it agree and nothing else ran on the two CPUs in between; samples of different placements are never
+//! combined.
 
 use std::fmt;
 use std::time::Duration;
@@ -47,7 +47,7 @@ impl fmt::Display for Placement {
     }
 }
 
-/// One look at the placement.
+/// One probe of the placement.
 #[derive(Clone, Copy, Debug)]
 pub struct Probe {
     /// What it is.
@@ -67,7 +67,7 @@ pub enum Lost {
     Crowded,
 }
 
-/// Looks at the placement whenever asked; about 4 ms each.
+/// Probes the placement on request; about 4 ms each.
 pub struct Prober {
     floor: hot::Bare,
 }
@@ -98,7 +98,7 @@ impl Prober {
         Ok(Probe { placement, ns, preempted: [began, preemptions()] })
     }
 
-    /// Runs `sample` between two probes and keeps it where both saw the same, clear placement, undisturbed.
+    /// Runs `sample` between two probes and keeps it if both saw the same, clear placement, undisturbed.
     pub fn steady<T>(
         &mut self,
         sample: impl FnOnce() -> T,

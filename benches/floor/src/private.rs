@@ -28,7 +28,7 @@ impl Private {
         self.bytes.get_mut(self.start..self.start + self.len).unwrap_or(&mut [])
     }
 
-    /// Fills it with bytes that no other seed gives.
+    /// Fills it with bytes that depend on the seed.
     pub fn fill(&mut self, seed: u64) {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         for chunk in self.bytes_mut().chunks_mut(8) {
@@ -39,7 +39,7 @@ impl Private {
         }
     }
 
-    /// A number that tells one content from another.
+    /// A checksum of the content.
     pub fn checksum(&self) -> u64 {
         self.bytes().chunks(8).fold(0xcbf2_9ce4_8422_2325, |sum, chunk| {
             let word = chunk.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));

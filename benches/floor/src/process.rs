@@ -1,9 +1,9 @@
 //! The other end as a real process: this binary again, in a role.
 //!
-//! [`spawn`] starts it with a hidden first argument, `--bellwire-peer ROLE`, on the CPUs asked for. Its
-//! standard input is a control socket: the descriptors it needs come over it, then whatever bench and role
-//! want to tell each other. It ends when that socket closes (in a role that reads it) and is killed when
-//! the thread that started it dies, so a spinning peer never outlives its bench.
+//! [`spawn`] starts it with a hidden first argument, `--bellwire-peer ROLE`, on the CPUs asked for. Its standard
+//! input is a control socket: the descriptors it needs come over it, then the messages between bench and role. It
+//! ends when that socket closes (in a role that reads it) and is killed when the thread that started it dies, so a
+//! spinning peer never outlives its bench.
 
 use std::error::Error as StdError;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -95,7 +95,7 @@ pub fn preemptions() -> u64 {
     sum
 }
 
-/// A running peer. Dropping it tells it to end, kills it if it does not, and reaps it.
+/// A running peer. Dropping it orders it to end, kills it if it does not, and reaps it.
 #[derive(Debug)]
 pub struct Child {
     role: &'static str,
@@ -137,7 +137,7 @@ impl Child {
 
     /// Calls `died` on a thread of its own when the process ends, for whatever reason.
     ///
-    /// This is how a thread that waits for the peer without a limit, and must not pay for one, gets out.
+    /// This ends the wait of a thread that waits for the peer without a timeout, and must not pay for one.
     pub fn watch(&mut self, died: impl FnOnce() + Send + 'static) -> Result<()> {
         let Some(pidfd) = &self.pidfd else { return Err(self.gone()) };
         let pidfd = pidfd.try_clone().map_err(Error::system("duplicate a pidfd"))?;
@@ -162,7 +162,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // Every step may find the peer dead already, which is what is wanted.
+        // Every step may find the peer dead already, which is intended.
         let _ = shutdown(&self.control, Shutdown::Write);
         let ended =
             self.pidfd.as_ref().map(|pidfd| wait_readable(pidfd.as_fd(), Some(&END_WITHIN)));

@@ -1,4 +1,4 @@
-//! A measurement beside its floor: the two take turns, and the ratio of each turn is what counts.
+//! A measurement beside its floor: the two alternate, and the ratio of each round counts.
 //!
 //! A noisy machine is slow for both; the ratio of two samples taken within milliseconds of each other, in
 //! one placement, says more than either number.
@@ -32,9 +32,9 @@ impl Ratio {
 
     /// Takes `rounds` samples of each and compares them round by round.
     ///
-    /// Floor and measured swap places every round, for whichever comes second finds the machine warmer. With a
-    /// `prober` (both spin) a round counts where the probes before, between and after agree and nothing was
-    /// preempted; without one (both sleep, or share a CPU) every round counts. A sample of 2 to 10 ms is short enough to be kept.
+    /// Floor and measured swap places every round, since the second one finds the machine warmer. With a `prober`
+    /// (both spin) a round counts where the probes before, between and after agree and nothing was preempted; without
+    /// one (both sleep, or share a CPU) every round counts. A sample of 2 to 10 ms is short enough to be kept.
     pub fn run(
         &self,
         rounds: usize,
@@ -79,7 +79,7 @@ struct Round {
     measured: f64,
 }
 
-/// What came out.
+/// The result.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// What was compared.
@@ -99,7 +99,7 @@ pub struct Report {
 /// The rounds of one placement.
 #[derive(Clone, Copy, Debug)]
 pub struct Group {
-    /// Where the CPUs were; `None` where nobody looked.
+    /// Where the CPUs were; `None` if that was not probed.
     pub placement: Option<Placement>,
     /// How many rounds.
     pub kept: usize,

@@ -1,4 +1,4 @@
-//! What one's own memory costs to read: next to what needs no other process.
+//! The cost of reading private memory, for comparison with operations that need no other process.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ impl Words {
         let began = Instant::now();
         for _ in 0..n {
             let [one, two] = &black_box(self).0;
-            // Acquire, as what it stands next to: nothing is published here.
+            // Acquire, like the operation that it is compared with: nothing is published here.
             black_box(one.load(Ordering::Acquire) < two.load(Ordering::Acquire));
         }
         began.elapsed()
@@ -34,8 +34,8 @@ impl Default for Words {
     }
 }
 
-/// Things that lie one behind the other, and copies of them elsewhere to be compared with, group by group in an order that no
-/// prefetcher guesses: what is left of a look-up where nothing has to be looked for.
+/// Consecutive items, and copies of them elsewhere to compare with, group by group in an order that no prefetcher
+/// predicts: a look-up without the search.
 #[derive(Debug)]
 pub struct Found {
     bytes: Vec<u8>,

@@ -4,7 +4,7 @@
 )]
 //! Memory that two processes share: words to spin or sleep on, and slots for bytes.
 //!
-//! Nothing is sealed: both ends are this very binary, and a floor is what trust would cost.
+//! Nothing is sealed: both ends are this very binary, and a floor is the cost with full trust.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -133,7 +133,7 @@ impl<T> Clone for Word<T> {
 
 /// Room for messages of one size in a [`Region`]; a position counts messages and wraps around the slots.
 ///
-/// Who may touch a slot is agreed through a [`Word`], released by one side and acquired by the other.
+/// A [`Word`], released by one side and acquired by the other, decides which side may access a slot.
 pub struct Slots {
     at: NonNull<u8>,
     size: usize,
@@ -143,7 +143,7 @@ pub struct Slots {
     map: Arc<Map>,
 }
 
-// SAFETY: it is an address range that `map` keeps; who may touch a slot is agreed through a `Word`.
+// SAFETY: it is an address range that `map` keeps; a `Word` decides which side may access a slot.
 unsafe impl Send for Slots {}
 
 impl Slots {

@@ -49,7 +49,7 @@ impl Turns {
     #[inline]
     pub fn wait(&self, role: &'static str) -> Result<u64> {
         loop {
-            // Pairs with the release in `reply`: who sees the counter sees the answer.
+            // Pairs with the release in `reply`: a reader that sees the counter sees the answer.
             match self.answered.load(Ordering::Acquire) {
                 GONE => return Err(Error::PeerGone { role }),
                 turn if turn >= self.turn => return Ok(self.answer.load(Ordering::Relaxed)),

@@ -2,8 +2,8 @@
 //! without.
 //!
 //! `pingpong BATCHES` prints the time of a hot call in nanoseconds: the median of the quickest tenth of the batches,
-//! which nobody else on the machine disturbed. `pingpong traced TRACER [ROUNDS [LOAD]]` compares each load without
-//! and with that `bellwire-trace` attached.
+//! which were not disturbed. `pingpong traced TRACER [ROUNDS [LOAD]]` compares each load without and with that
+//! `bellwire-trace` attached.
 
 mod load;
 mod traced;

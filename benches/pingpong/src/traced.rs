@@ -1,4 +1,4 @@
-//! The same load without a tracer and with one, in turns, between the same two processes.
+//! The same load without a tracer and with one, alternating, between the same two processes.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -18,7 +18,7 @@ const RATES: [&str; 3] = ["2000", "5000", "all"];
 /// What one window measured, in nanoseconds a call.
 #[derive(Clone, Copy)]
 struct Window {
-    /// Of the quicker half of the batches: what others on the machine take is in the other half.
+    /// Of the quicker half of the batches: disturbances by other processes are in the other half.
     mean: f64,
     /// Of single calls.
     median: f64,
@@ -93,7 +93,7 @@ fn window(pair: &mut Pair, load: Load, calls: u32) -> Window {
 /// A tracer that is attached.
 struct Traced {
     child: Child,
-    /// What it says, for which it wants a reader.
+    /// Its output, which has to be read.
     _told: BufReader<ChildStderr>,
 }
 

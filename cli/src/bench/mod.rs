@@ -1,4 +1,4 @@
-//! `bellwire bench`: measurements that take real processes.
+//! `bellwire bench`: measurements with real processes.
 
 pub(crate) mod args;
 mod process;
@@ -13,7 +13,7 @@ use crate::exit::{Exit, Failure};
 use crate::program::Program;
 use args::{Bench, What};
 
-/// Beside alternatives, whose libraries this command is to do without.
+/// Compares with alternatives, on whose libraries this command shall not depend.
 const PROGRAM: Program = Program {
     name: "bellwire-bench",
     does: "transports are compared",

@@ -8,8 +8,8 @@ use serde::de::DeserializeOwned;
 
 use crate::exit::{Exit, Failure};
 
-/// A process of a benchmark: this program again, with a hidden subcommand. It takes orders and answers, a line of JSON
-/// each. It ends when its standard input does. Dropping it kills it.
+/// A process of a benchmark: this program again, with a hidden subcommand. It takes orders and answers, each a line of JSON.
+/// It ends when its standard input does. Dropping it kills it.
 #[derive(Debug)]
 pub(super) struct Process {
     child: Child,
@@ -18,7 +18,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts it, with `args` behind the run dir.
+    /// Starts it, with `args` after the run dir.
     pub(super) fn start(run_dir: &Path, args: &[&str]) -> Result<Self, Failure> {
         let mut command = Command::new(trial::PROGRAM);
         command.arg("--run-dir").arg(run_dir).args(args);
@@ -36,7 +36,7 @@ impl Process {
         self.child.id()
     }
 
-    /// Tells it something. Whether it still listens shows in its answer.
+    /// Sends an order. The answer shows whether the process still reads.
     pub(super) fn tell(&mut self, order: &impl Serialize) {
         if let Ok(mut line) = serde_json::to_vec(order) {
             line.push(b'\n');
@@ -44,7 +44,7 @@ impl Process {
         }
     }
 
-    /// Waits for what it says next.
+    /// Waits for its next message.
     pub(super) fn hear<M: DeserializeOwned>(&mut self) -> Result<M, Failure> {
         let mut line = String::new();
         let ended = || Failure::new(Exit::Failed, "a process of the benchmark ended too soon");
@@ -59,7 +59,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // In vain, and harmless, when it has ended.
+        // Fails without harm if it has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -6,17 +6,17 @@ use crate::out::{self, count};
 /// One for the calls, one for the snapshots, two for the burst's messages and one for its orders.
 const SESSIONS: u64 = 5;
 
-/// Something that has to hold.
+/// A condition that has to hold.
 #[derive(Debug)]
 pub(super) struct Check {
     /// The key in JSON.
     pub(super) name: &'static str,
     pub(super) text: String,
-    /// `None` when it cannot be told here.
+    /// `None` if it cannot be determined here.
     pub(super) ok: Option<bool>,
 }
 
-/// All checks of a run.
+/// Returns all checks of a run.
 pub(super) fn of(outcome: &Outcome) -> Vec<Check> {
     let totals = outcome.totals.clone().unwrap_or_default();
     let served = outcome.served.unwrap_or_default();
@@ -25,7 +25,7 @@ pub(super) fn of(outcome: &Outcome) -> Vec<Check> {
     let checks = checks.map(|check| Check { ok: check.ok.map(|ok| ok && told), ..check });
     let checks = checks.chain(cgroups(outcome));
     let burst = match &totals.burst {
-        // A signal came before it.
+        // A signal came before the burst.
         None if outcome.interrupted.is_some() => {
             let text = "it ended before the burst, which was not checked";
             let skip = |check| Check { text: text.into(), ok: None, ..check };
@@ -107,7 +107,7 @@ fn not_made(name: &str) -> String {
     format!("no cgroups were made here: not checked that one {what}")
 }
 
-/// The burst, as the consumer saw it, and the requests that came to its handler.
+/// Checks the burst as the consumer saw it, and the requests that reached the handler.
 fn burst(burst: &Burst, requests: &Arrivals) -> Vec<Check> {
     let Burst { sent, answers, lanes, shared, .. } = burst;
     let shown: Vec<usize> = burst.snapshots.iter().map(|shown| shown.cgroups).collect();
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
     use crate::demo::burst::Shown;
 
-    /// Which checks do not hold when what a good run brings is changed.
+    /// Returns the checks that fail when the figures of a good run are changed.
     fn failing(change: impl Fn(&mut Burst, &mut Arrivals)) -> Vec<&'static str> {
         let arrivals = Arrivals { messages: 9, bytes: 99, ..Arrivals::default() };
         let (mut ran, mut requests) = (Burst { answers: arrivals, ..Burst::default() }, arrivals);

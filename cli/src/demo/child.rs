@@ -11,8 +11,7 @@ use crate::exit::{Exit, Failure};
 
 /// One of the demo's two processes: this program again, with a hidden subcommand.
 ///
-/// It ends when its standard input does, so that it never outlives the demo, and does not mind Ctrl-C. Dropping it
-/// kills it.
+/// It ends when its standard input does, so that it never outlives the demo, and it ignores Ctrl-C. Dropping it kills it.
 #[derive(Debug)]
 pub(super) struct Process {
     who: Who,
@@ -27,7 +26,7 @@ pub(super) enum Who {
 }
 
 impl Process {
-    /// Starts it; what it says, and its end, come as events.
+    /// Starts it; its messages and its end arrive as events.
     pub(super) fn start<M: DeserializeOwned + 'static>(
         who: Who,
         command: &mut Command,
@@ -60,7 +59,7 @@ impl Process {
         self.child.id()
     }
 
-    /// Tells it something. Whether it still listens shows in its end.
+    /// Sends an order. The process's end shows if it no longer reads.
     pub(super) fn tell(&mut self, order: &impl Serialize) {
         let Some(orders) = &mut self.orders else { return };
         if let Ok(mut line) = serde_json::to_vec(order) {
@@ -74,7 +73,7 @@ impl Process {
         self.orders = None;
     }
 
-    /// Waits for its end, which was announced, or comes now.
+    /// Waits for its end, announced or not.
     pub(super) fn end(&mut self, announced: bool) -> Result<(), String> {
         if !announced {
             let _ = self.child.kill();
@@ -99,7 +98,7 @@ impl Who {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // In vain, and harmless, when it has ended.
+        // Fails without harm if it has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -5,8 +5,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bellwire::cgroups::{CgroupsSnapshot, View, name_hash};
 use bellwire::{Client, Current, Refreshed, RunDir, SnapshotCache};
+use bellwire_cgroups::{CgroupsSnapshot, View, name_hash};
 
 use super::burst::{BurstClient, SessionFigures};
 use super::expect::Expectations;
@@ -16,17 +16,17 @@ use crate::exit::{Exit, Failure, chain};
 use crate::out;
 use crate::stop::Stop;
 
-/// How long each activity goes on at a time. See the demo's `--help`.
+/// How long each activity lasts at a time. See the demo's `--help`.
 const CALLS: Duration = Duration::from_millis(20);
 const REFRESHES: Duration = Duration::from_millis(10);
 const LOOKUPS: Duration = Duration::from_millis(10);
 const PAUSE: Duration = Duration::from_millis(10);
-/// So many refreshes or look-ups are made between two looks at the clock, which costs more than they do.
+/// How many refreshes or look-ups are made between two clock reads, which cost more than they do.
 const BATCH: u32 = 256;
 const LOOKED_UP: usize = 64;
 /// A name that no cgroup has.
 const ABSENT: &str = "bellwire-demo: no such cgroup";
-/// How long a provider may take for its first snapshot.
+/// How long to wait for the provider's first snapshot.
 const FIRST: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(run_dir: &RunDir) -> Result<Exit, Failure> {
@@ -43,7 +43,7 @@ pub(crate) fn run(run_dir: &RunDir) -> Result<Exit, Failure> {
             Ok(ToConsumer::Burst) => consumer.burst()?,
             Ok(ToConsumer::Finish) => break,
             Err(RecvTimeoutError::Timeout) => {}
-            // Without the demo, there is nobody to work for.
+            // Without the demo there is no work.
             Err(RecvTimeoutError::Disconnected) => return Ok(Exit::Failed),
         }
     }
@@ -59,7 +59,7 @@ pub(crate) fn run(run_dir: &RunDir) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// What comes in on standard input.
+/// Reads orders from standard input.
 fn orders() -> Receiver<ToConsumer> {
     let (sender, orders) = mpsc::channel();
     thread::spawn(move || {
@@ -117,7 +117,7 @@ impl Consumer {
         self.lookups(Instant::now() + LOOKUPS);
     }
 
-    /// The burst, during which no cgroup of this machine is seen.
+    /// Runs the burst, during which the snapshots show no cgroup of this machine.
     fn burst(&mut self) -> Result<(), Failure> {
         let begun = Instant::now();
         self.burst.run(&mut self.cache, &mut self.tally)?;
@@ -125,7 +125,7 @@ impl Consumer {
         Ok(())
     }
 
-    /// Tells what a second brought, and which expectations were met or not.
+    /// Reports the figures of a second, and which expectations were met or not.
     fn tell(&mut self) -> Result<(), Failure> {
         if let Some(current) = self.cache.current() {
             self.expected.check(current.index().view());
@@ -144,13 +144,13 @@ impl Consumer {
         Ok(out::json_line(&FromConsumer::Second(second))?)
     }
 
-    /// Calls in a closed loop: the next one when the last was answered.
+    /// Calls in a closed loop: each call begins after the previous answer.
     fn calls(&mut self, until: Instant) {
         let mut begun = Instant::now();
         while begun < until {
             let request = self.request();
             let answer = self.client.call(&request);
-            // One look at the clock ends this call and begins the next.
+            // One clock read ends this call and begins the next.
             let ended = Instant::now();
             match answer {
                 Ok(answer) if answer == DemoPing::answer(request) => {
@@ -163,7 +163,7 @@ impl Consumer {
         }
     }
 
-    /// Sixty-four bytes that no other call sends.
+    /// Returns 64 bytes that no other call sends.
     fn request(&mut self) -> [u8; 64] {
         self.sequence += 1;
         let mut request = [0; 64];
@@ -174,7 +174,7 @@ impl Consumer {
         request
     }
 
-    /// Refreshes in tight batches. A batch ends at a change, so that what is left of it is the change's.
+    /// Refreshes in tight batches. A batch ends at a change, so that its remainder counts for the change.
     fn refreshes(&mut self, until: Instant) {
         let mut begun = Instant::now();
         while begun < until {
@@ -194,7 +194,7 @@ impl Consumer {
                     self.tally.changed(unchanged, ended - begun);
                     self.changed();
                 }
-                // It will be here soon.
+                // The snapshot will arrive soon.
                 Ok(Refreshed::Pending) => self.tally.unchanged(unchanged, ended - begun),
                 Ok(other) => {
                     self.tally.unavailable(&format!("{other:?}: {:?}", self.cache.state()));
@@ -205,14 +205,14 @@ impl Consumer {
         }
     }
 
-    /// Checks a snapshot that came.
+    /// Checks a new snapshot.
     fn changed(&mut self) {
         let Some(current) = self.cache.current() else { return };
         self.tally.came(&self.cache);
         self.expected.check(current.index().view());
     }
 
-    /// Looks every cgroup up by id, path and name, again and again.
+    /// Looks every cgroup up by id, path and name, repeatedly.
     fn lookups(&mut self, until: Instant) {
         let Some(current) = self.cache.current() else { return };
         let view = current.index().view();
@@ -237,7 +237,7 @@ impl Consumer {
     }
 }
 
-/// Whether the look-up finds a cgroup of this name; several may have it.
+/// Returns whether the look-up finds a cgroup of this name; several may have it.
 fn is_named(view: View<'_>, hash: u64, name: &str) -> bool {
     view.find_by_name(hash, name).is_some_and(|found| found.name == name && found.name_hash == hash)
 }

@@ -1,13 +1,13 @@
 use std::time::{Duration, Instant};
 
-use bellwire::cgroups::{Options, View, name_hash};
+use bellwire_cgroups::{Options, View, name_hash};
 
 use super::protocol::{FromConsumer, Made};
 
-/// How long a change of the hierarchy may take to be seen. The provider looks every 50 ms.
+/// How long a change of the hierarchy may stay unseen. The provider scans every 50 ms.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Cgroups that shall appear in a snapshot, or disappear from it.
+/// Cgroups that shall appear in a snapshot or disappear from it.
 #[derive(Debug, Default)]
 pub(super) struct Expectations {
     appearing: Vec<(Made, Instant)>,
@@ -25,14 +25,14 @@ impl Expectations {
         self.disappearing.push((path, Instant::now() + PATIENCE));
     }
 
-    /// Gives all of them so much more time.
+    /// Postpones all deadlines by `by`.
     pub(super) fn postpone(&mut self, by: Duration) {
         let appearing = self.appearing.iter_mut().map(|(_, until)| until);
         let disappearing = self.disappearing.iter_mut().map(|(_, until)| until);
         appearing.chain(disappearing).for_each(|until| *until += by);
     }
 
-    /// Looks what came true, and what did not in time.
+    /// Checks which expectations were met, and which were not met in time.
     pub(super) fn check(&mut self, view: View<'_>) {
         let now = Instant::now();
         let verdicts = &mut self.verdicts;
@@ -59,7 +59,7 @@ impl Expectations {
     }
 }
 
-/// Whether it is found by its path, by its id, which is its inode, and by its name, which ends with its
+/// Returns whether a cgroup is found by its path, by its id, which is its inode, and by its name, which ends with its
 /// directory's.
 fn is_there(view: View<'_>, made: &Made) -> bool {
     let Some(cgroup) = view.find_by_path(&made.path) else { return false };
@@ -83,7 +83,7 @@ fn is_gone(view: View<'_>, path: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bellwire::cgroups::{CgroupEntry, Index, Meta, Mode, Orchestrator, encode};
+    use bellwire_cgroups::{CgroupEntry, Index, Meta, Mode, Orchestrator, encode};
 
     fn index(id: u64, options: Options) -> Index {
         let entry = CgroupEntry {

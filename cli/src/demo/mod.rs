@@ -1,4 +1,4 @@
-//! `bellwire demo`: a provider and a consumer process over a private run dir, and a world that changes.
+//! `bellwire demo`: a provider and a consumer process over a private run dir, with cgroups that change.
 
 mod burst;
 mod checks;
@@ -15,9 +15,9 @@ mod world;
 use std::path::Path;
 
 use crate::args::Demo;
-use crate::cgroups::Scanner;
 use crate::exit::{Exit, Failure};
 use crate::stop::{Stop, Why};
+use bellwire_cgroups::scan::Scanner;
 use burst::LaneChange;
 use child::Who;
 pub(crate) use protocol::DemoPing;
@@ -33,13 +33,13 @@ enum Event {
     Consumer(FromConsumer),
     /// A process closed its standard output.
     Ended(Who),
-    /// A process said what is no message.
+    /// A process wrote a line that is not a message.
     Garbled(Who, String),
     /// It is time to stop.
     Stop,
 }
 
-/// All that the demo found out.
+/// All results of the demo.
 #[derive(Debug)]
 struct Outcome {
     seconds: Vec<Second>,
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Demo) -> Result<Exit, Failure> {
     let mut report = Report::new(args);
     let run = Run::start(dir.path(), real.then_some(root), world, &stop, &mut report)?;
     let outcome = run.measure(&mut report)?;
-    // Before the summary, which nobody may be there to read.
+    // Before the summary, since its reader may be gone.
     drop(dir);
     let holds = report.end(&outcome)?;
     Ok(match outcome.interrupted {
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &Demo) -> Result<Exit, Failure> {
     })
 }
 
-/// A run dir for this demo alone, mode 0700.
+/// Creates a run dir for this demo alone, mode 0700.
 fn private_dir() -> Result<tempfile::TempDir, Failure> {
     let temp = std::env::temp_dir();
     // The path of a socket has at most 107 bytes.

@@ -1,4 +1,4 @@
-//! What the demo's processes tell each other: one JSON object a line, over pipes.
+//! The messages between the demo's processes: one JSON object a line, over pipes.
 
 use bellwire::Service;
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ impl Service for DemoPing {
 }
 
 impl DemoPing {
-    /// The right answer: every bit turned over, so that no echo of stale memory passes for it.
+    /// Returns the right answer: every bit inverted, so that an echo of stale memory is detected.
     pub(crate) fn answer(request: [u8; 64]) -> [u8; 64] {
         request.map(|byte| !byte)
     }
@@ -33,7 +33,7 @@ pub(super) enum FromProvider {
 /// The provider's counters.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Served {
-    /// Sessions that were opened, ever.
+    /// Sessions opened since the start.
     pub(super) sessions: u64,
     pub(super) turned_away: u64,
     pub(super) accepted: u64,
@@ -54,21 +54,21 @@ pub(super) struct Served {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum ToConsumer {
-    /// A cgroup was made: it shall be found.
+    /// A cgroup was created: it shall be found.
     Made(Made),
     /// A cgroup was removed: it shall disappear.
     Removed {
         path: String,
     },
-    /// Now comes the burst.
+    /// Start of the burst.
     Burst,
     Finish,
 }
 
-/// A cgroup that the demo made.
+/// A cgroup that the demo created.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Made {
-    /// As a snapshot has it.
+    /// As in a snapshot.
     pub(super) path: String,
     pub(super) inode: u64,
 }
@@ -84,14 +84,14 @@ pub(super) enum FromConsumer {
     Second(Second),
     /// A lane of the burst changed its size.
     Lane(LaneChange),
-    /// A snapshot of the burst has come.
+    /// A snapshot of the burst has arrived.
     Shown(Shown),
-    /// A cgroup that was made was found, or was not in time.
+    /// A created cgroup was found, or not in time.
     Found {
         path: String,
         ok: bool,
     },
-    /// A cgroup that was removed disappeared, or did not in time.
+    /// A removed cgroup disappeared, or not in time.
     Gone {
         path: String,
         ok: bool,
@@ -121,9 +121,9 @@ pub(super) struct Totals {
     pub(super) seconds: f64,
     /// Of the session for calls of 64 bytes.
     pub(super) calls: Calls,
-    /// `None` when it was not reached.
+    /// `None` if it was not reached.
     pub(super) burst: Option<Burst>,
-    /// All sessions but the one for snapshots.
+    /// All sessions except the one for snapshots.
     pub(super) sessions: Vec<SessionFigures>,
     pub(super) rtt_nanos: Times,
     pub(super) lookups: Lookups,
@@ -133,14 +133,14 @@ pub(super) struct Totals {
     pub(super) messages: Vec<String>,
 }
 
-/// The calls, as the session counts them and as the consumer does.
+/// The calls, as counted by the session and by the consumer.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Calls {
     pub(super) made: u64,
     pub(super) answered: u64,
     pub(super) failed: u64,
     pub(super) in_flight: u64,
-    /// Answers that were compared with what they should be, and are the same.
+    /// Answers that were compared with the expected ones and are equal.
     pub(super) verified: u64,
     pub(super) wrong: u64,
     pub(super) rings: u64,
@@ -161,9 +161,9 @@ pub(super) struct Times {
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Lookups {
     pub(super) made: u64,
-    /// Answers that were not the cgroup asked for.
+    /// Look-ups that did not return the requested cgroup.
     pub(super) wrong: u64,
-    /// Of these, look-ups of a name that no cgroup has, all of which found nothing unless they are wrong.
+    /// Of these, look-ups of a name that no cgroup has; unless counted as wrong, they found nothing.
     pub(super) of_absent: u64,
     pub(super) absent_found: u64,
     pub(super) nanos_each: f64,
@@ -176,11 +176,11 @@ pub(super) struct Refreshes {
     pub(super) changed: u64,
     pub(super) changed_nanos: Times,
     pub(super) unavailable: u64,
-    /// Snapshots whose bytes were validated a second time, and are the same again.
+    /// Snapshots that were validated a second time with an equal result.
     pub(super) revalidated: u64,
     pub(super) not_revalidated: u64,
     pub(super) first_generation: u64,
     pub(super) last_generation: u64,
-    /// How often a generation was not above the one before.
+    /// How often a generation was not above the previous one.
     pub(super) went_back: u64,
 }

@@ -5,17 +5,17 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bellwire::cgroups::CgroupsSnapshot;
 use bellwire::{RunDir, Server};
+use bellwire_cgroups::CgroupsSnapshot;
 
-use super::burst::{DemoStage, Handler, Order, Stage, answer};
+use super::burst::{DemoPhase, Handler, Order, Phase, answer};
 use super::protocol::{DemoPing, FromProvider, Served};
 use crate::args::DemoProvider;
-use crate::cgroups::Limits;
 use crate::exit::{Exit, Failure, chain};
 use crate::out;
 use crate::provide::{Feed, Source, unserved};
 use crate::stop::{Stop, Why};
+use bellwire_cgroups::scan::Limits;
 
 pub(crate) fn run(run_dir: &RunDir, args: &DemoProvider) -> Result<Exit, Failure> {
     let stop = Stop::on_termination()?;
@@ -28,11 +28,11 @@ pub(crate) fn run(run_dir: &RunDir, args: &DemoProvider) -> Result<Exit, Failure
     let (sender, orders) = mpsc::channel();
     let stopped = sender.clone();
     stop.on_request(move || drop(stopped.send(Order::Stop)));
-    let stage = builder.serve::<DemoStage>(move |_, stage| answer(&sender, stage.0));
-    stage.map_err(failed)?;
+    let phase = builder.serve::<DemoPhase>(move |_, phase| answer(&sender, phase.0));
+    phase.map_err(failed)?;
     let source = match &args.root {
         Some(root) => Source::hierarchy(root, Limits::default()),
-        None => Source::made_up(),
+        None => Source::synthetic(),
     };
     let mut feed = Feed::new(source, publisher);
     let first = feed.step().map_err(|error| Failure::of(Exit::Failed, "no snapshot", &error))?;
@@ -60,27 +60,27 @@ pub(crate) fn run(run_dir: &RunDir, args: &DemoProvider) -> Result<Exit, Failure
     Ok(Exit::Ok)
 }
 
-/// Publishes what changed, or what it is told to. How many generations there were, and how many scans failed.
+/// Publishes changes, or what an order asks for. Returns how many generations there were, and how many scans failed.
 fn follow(feed: &mut Feed, interval: Duration, orders: &Receiver<Order>) -> (u64, u64) {
     let (mut generations, mut failed) = (1, 0);
-    // While something else is shown.
+    // The machine's source, while another one is published.
     let mut real = None;
     let mut due = Instant::now() + interval;
     loop {
         match orders.recv_timeout(due.saturating_duration_since(Instant::now())) {
-            Ok(Order::Stage(Stage::Show { cgroups, seed })) => {
+            Ok(Order::Phase(Phase::Show { cgroups, seed })) => {
                 let until_now = feed.replace_source(Source::Synthetic { count: cgroups, seed });
                 real.get_or_insert(until_now);
             }
-            Ok(Order::Stage(Stage::Real)) => {
+            Ok(Order::Phase(Phase::Real)) => {
                 if let Some(real) = real.take() {
                     feed.replace_source(real);
                 }
             }
-            Ok(Order::Stage(Stage::AsItIs)) => continue,
+            Ok(Order::Phase(Phase::AsItIs)) => continue,
             Err(RecvTimeoutError::Timeout) => {
                 due = (due + interval).max(Instant::now());
-                // What is made up does not change.
+                // Synthetic cgroups do not change.
                 if real.is_some() {
                     continue;
                 }
@@ -100,7 +100,7 @@ fn follow(feed: &mut Feed, interval: Duration, orders: &Receiver<Order>) -> (u64
     }
 }
 
-/// Standard input ends when the demo wants this process to end, and when the demo itself was killed.
+/// Ends this process when its standard input ends: when the demo asks for it, or was killed itself.
 fn end_with_parent(stop: &Stop) {
     let stop = stop.clone();
     thread::spawn(move || {

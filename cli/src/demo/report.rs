@@ -16,14 +16,14 @@ use crate::out::{
     wrapped,
 };
 
-/// Tells what happens, to people as it does, or to a program at the end.
+/// Reports progress to people as it happens, or the result to a program at the end.
 pub(super) struct Report {
     seconds: u32,
     json: bool,
     header_due: bool,
 }
 
-/// What is known when both processes run.
+/// What is known once both processes run.
 pub(super) struct Start<'a> {
     pub(super) provider: u32,
     pub(super) consumer: u32,
@@ -64,7 +64,7 @@ impl Report {
         } else {
             writeln!(
                 stdout,
-                "{WARN}No cgroup hierarchy here:{WARN:#} the provider serves {cgroups} made-up cgroups, which will not change."
+                "{WARN}No cgroup hierarchy here:{WARN:#} the provider serves {cgroups} synthetic cgroups, which will not change."
             )?;
         }
         if let Some(place) = start.world.place() {
@@ -83,7 +83,7 @@ impl Report {
         Ok(stdout.flush()?)
     }
 
-    /// One line a second: aligned below a header on a terminal, else with a name before each figure.
+    /// Prints one line a second: aligned below a header on a terminal, otherwise with a name before each figure.
     pub(super) fn second(&mut self, second: &Second) -> Result<(), Failure> {
         if self.json {
             return Ok(());
@@ -106,7 +106,7 @@ impl Report {
         Ok(stdout.flush()?)
     }
 
-    /// One line for a lane that changed its size.
+    /// Prints one line for a lane that changed its size.
     pub(super) fn lane(&self, change: &LaneChange) -> Result<(), Failure> {
         let LaneChange { session, lane, epoch, from, to, why } = change;
         let arrow = if to > from { "↑" } else { "↓" };
@@ -114,7 +114,7 @@ impl Report {
         self.news(arrow, format_args!("{session} {lane} {from} → {to}, epoch {epoch}: {why}"))
     }
 
-    /// One line for a snapshot of the burst.
+    /// Prints one line for a snapshot of the burst.
     pub(super) fn shown(&self, shown: &Shown) -> Result<(), Failure> {
         let (cgroups, len) = (count(shown.cgroups as u64), bytes(shown.bytes as u64));
         let took = time(shown.nanos);
@@ -133,7 +133,7 @@ impl Report {
         Ok(stdout.flush()?)
     }
 
-    /// The summary. Whether every check held.
+    /// Prints the summary and returns whether every check held.
     pub(super) fn end(&self, outcome: &Outcome) -> Result<bool, Failure> {
         let checks = checks::of(outcome);
         let holds = checks.iter().all(|check| check.ok != Some(false));
@@ -155,7 +155,7 @@ impl Report {
         writeln!(stdout)?;
         let mut skipped = "";
         for check in &checks {
-            // Several may not have been told for one reason.
+            // Several checks may be undetermined for the same reason.
             if check.ok.is_none() && check.text == skipped {
                 continue;
             }
@@ -183,7 +183,7 @@ struct Figure {
 }
 
 impl Figure {
-    /// Wide enough for any value that is likely.
+    /// Returns a width for any likely value.
     fn width(&self) -> usize {
         self.title.chars().count().max(7)
     }
@@ -205,7 +205,7 @@ fn figures(second: &Second) -> [Figure; 10] {
     ]
 }
 
-/// The figures that a line of `width` columns has room for. What goes first is told elsewhere, too.
+/// Returns the figures that fit into a line of `width` columns. Figures that are also reported elsewhere are dropped first.
 fn fitting(figures: [Figure; 10], width: Option<usize>) -> Vec<Figure> {
     const DISPENSABLE: [&str; 8] = [
         "changed/s",
@@ -229,7 +229,7 @@ fn fitting(figures: [Figure; 10], width: Option<usize>) -> Vec<Figure> {
     figures
 }
 
-/// Both lanes of each session; on a narrow terminal only what is needed.
+/// Lists both lanes of each session; on a narrow terminal only the essential columns.
 fn lanes(sessions: &[SessionFigures], width: Option<usize>) -> Table {
     let has_room_for = |columns| width.is_none_or(|width| width >= columns);
     let names = if has_room_for(72) { ["requests", "answers"] } else { ["req", "ans"] };

@@ -12,22 +12,22 @@ use crate::exit::{Exit, Failure};
 use crate::stop::Stop;
 use crate::this_program;
 
-/// How often the provider looks at the hierarchy.
+/// How often the provider scans the hierarchy.
 const INTERVAL: &str = "50ms";
-/// How often the world changes.
+/// How often cgroups change.
 const STEP: Duration = Duration::from_millis(100);
-/// How long both processes may say nothing: an unoptimized build on a busy machine needs a minute for the burst's
-/// large snapshot.
+/// How long both processes may be silent: an unoptimized build on a busy machine needs a minute for the burst's large
+/// snapshot.
 const SILENCE: Duration = Duration::from_secs(180);
-/// How long a process may take for what it does at once, on a machine that is not overloaded.
+/// How long a process may take for an immediate action, on a machine that is not overloaded.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A demo that runs.
+/// A running demo.
 pub(super) struct Run {
     provider: Process,
     consumer: Process,
     events: Receiver<Event>,
-    /// When one of them said something last.
+    /// When a process last sent a message.
     heard: Instant,
     stop: Stop,
     seconds: u64,
@@ -101,7 +101,7 @@ impl Run {
         })
     }
 
-    /// Lets the world change for as many seconds as asked for, and ends everything in order.
+    /// Changes cgroups for the requested number of seconds, and ends everything in order.
     pub(super) fn measure(mut self, report: &mut Report) -> Result<Outcome, Failure> {
         self.change_the_world(report)?;
         self.settle(report)?;
@@ -134,7 +134,7 @@ impl Run {
         Ok(())
     }
 
-    /// Takes all cgroups away again, and waits until the consumer has seen that.
+    /// Removes all cgroups and waits until the consumer has seen that.
     fn settle(&mut self, report: &mut Report) -> Result<(), Failure> {
         let until = Instant::now() + PATIENCE;
         while Instant::now() < until && !self.outcome.world.is_settled() && !self.has_lost_one() {
@@ -154,22 +154,22 @@ impl Run {
         }
     }
 
-    /// Whether the last second is over. One line may tell of several: the burst takes what it takes.
+    /// Returns whether the last second is over. One line may cover several seconds, as long as the burst takes.
     fn is_measured(&self) -> bool {
         self.outcome.seconds.last().is_some_and(|last| last.second >= self.seconds)
     }
 
-    /// Whether there is no reason to go on.
+    /// Returns whether there is no reason to continue.
     fn is_over(&self) -> bool {
         self.outcome.interrupted.is_some() || self.has_lost_one()
     }
 
-    /// Whether a process ended before it was asked to.
+    /// Returns whether a process ended before it was asked to.
     fn has_lost_one(&self) -> bool {
         self.provider_ended || self.consumer_ended
     }
 
-    /// Takes events until `done`, or for `limit`.
+    /// Handles events until `done`, or for `limit`.
     fn until(
         &mut self,
         limit: Duration,
@@ -222,7 +222,7 @@ impl Run {
     }
 }
 
-/// This very program, once more.
+/// Returns a command that runs this program again.
 fn again(subcommand: &str, run_dir: &Path) -> Result<Command, Failure> {
     let failed = |error| Failure::of(Exit::Failed, "cannot find this program's file", &error);
     let mut command = Command::new(this_program().map_err(failed)?);

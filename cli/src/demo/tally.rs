@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
-use bellwire::cgroups::{CgroupsSnapshot, Index};
 use bellwire::{SessionStats, SnapshotCache};
+use bellwire_cgroups::{CgroupsSnapshot, Index};
 use hdrhistogram::Histogram;
 
 use super::protocol::{Calls, Second, Times, Totals};
@@ -10,7 +10,7 @@ use crate::exit::{Exit, Failure};
 /// How many error messages are kept.
 const MESSAGES: usize = 5;
 
-/// What the consumer counts: of the whole run, and of the second that runs.
+/// The consumer's counters: of the whole run and of the current second.
 pub(super) struct Tally {
     begun: Instant,
     second: u64,
@@ -24,7 +24,7 @@ pub(super) struct Tally {
     generation: u64,
 }
 
-/// The second that runs.
+/// The current second.
 struct Running {
     rtt: Histogram<u64>,
     lookups: u64,
@@ -63,7 +63,7 @@ impl Tally {
         })
     }
 
-    /// The first second begins.
+    /// Begins the first second.
     pub(super) fn start(&mut self) {
         self.begun = Instant::now();
     }
@@ -85,7 +85,7 @@ impl Tally {
         self.now.unchanged_time += took;
     }
 
-    /// `took` covers the refreshes before the one that found the change, too: about a microsecond.
+    /// Counts a change. `took` also covers the refreshes before the one that found it: about a microsecond.
     pub(super) fn changed(&mut self, unchanged: u32, took: Duration) {
         self.totals.refreshes.unchanged += u64::from(unchanged);
         self.now.changed += 1;
@@ -97,7 +97,7 @@ impl Tally {
         self.error(&format!("refresh: {what}"));
     }
 
-    /// Validates the snapshot that is held once more, if it came since the last time.
+    /// Validates the current snapshot once more, if it is new.
     pub(super) fn came(&mut self, cache: &SnapshotCache<CgroupsSnapshot>) {
         let current = cache.current().filter(|current| current.generation() != self.generation);
         let Some(current) = current else { return };
@@ -106,7 +106,7 @@ impl Tally {
         self.snapshot(current.generation(), same);
     }
 
-    /// A snapshot came, and was validated again.
+    /// Counts a new snapshot that was validated again.
     fn snapshot(&mut self, generation: u64, same_again: bool) {
         let refreshes = &mut self.totals.refreshes;
         refreshes.changed += 1;
@@ -145,7 +145,7 @@ impl Tally {
         self.begun.elapsed().as_secs() > self.second
     }
 
-    /// Closes the second that runs.
+    /// Ends the current second.
     pub(super) fn second(
         &mut self,
         generation: u64,
@@ -169,7 +169,7 @@ impl Tally {
             rings_per_call: ratio(rings, calls),
             errors: self.totals.errors,
         };
-        // Both have the same bounds: it cannot fail.
+        // Both have the same bounds, so it cannot fail.
         let _ = self.rtt.add(&now.rtt);
         now.rtt.reset();
         (now.lookups, now.lookup_time) = (0, Duration::ZERO);
@@ -179,7 +179,7 @@ impl Tally {
         second
     }
 
-    /// Closes the run.
+    /// Ends the run.
     pub(super) fn totals(mut self, session: SessionStats) -> Totals {
         let _ = self.rtt.add(&self.now.rtt);
         let mut totals = self.totals;

@@ -1,4 +1,4 @@
-//! Real cgroups that come and go, so that there is something to see.
+//! Real cgroups that appear and disappear, so that there are changes to see.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -10,7 +10,7 @@ use cap_std::fs::Dir;
 
 use super::protocol::Made;
 
-/// What the names of the demo's cgroups start with.
+/// The prefix of the names of the demo's cgroups.
 const PREFIX: &str = "bellwire-demo-";
 /// The hierarchies below a v1 or hybrid root, in the order in which the scanner prefers them.
 const HIERARCHIES: [&str; 6] = ["unified", "cpuacct", "cpu", "memory", "pids", "systemd"];
@@ -21,7 +21,7 @@ pub(super) struct World {
     place: Option<Place>,
     most: usize,
     number: u32,
-    /// The oldest first.
+    /// Oldest first.
     cgroups: VecDeque<Cgroup>,
     pub(super) made: u64,
     pub(super) found: u64,
@@ -29,12 +29,12 @@ pub(super) struct World {
     pub(super) removed: u64,
     pub(super) gone: u64,
     pub(super) not_gone: u64,
-    /// What earlier demos left behind when they were killed.
+    /// Cgroups left by earlier demos that were killed.
     pub(super) stale: u64,
     pub(super) trouble: Option<String>,
 }
 
-/// Where cgroups can be made.
+/// Where cgroups can be created.
 #[derive(Debug)]
 struct Place {
     dir: PathBuf,
@@ -42,17 +42,17 @@ struct Place {
     below: String,
 }
 
-/// A cgroup that was made.
+/// A cgroup that was created.
 #[derive(Debug)]
 struct Cgroup {
     dir: PathBuf,
     made: Made,
     seen: bool,
-    // Tells another demo that it is in use; a lock goes with its process.
+    // Shows other demos that it is in use; the lock ends with its process.
     _lock: File,
 }
 
-/// What a step of the world did.
+/// The result of one step.
 #[derive(Debug)]
 pub(super) enum Change {
     Made(Made),
@@ -60,7 +60,7 @@ pub(super) enum Change {
 }
 
 impl World {
-    /// Finds a place for at most so many cgroups, and removes what killed demos left there.
+    /// Finds a place for at most `most` cgroups and removes those of killed demos there.
     pub(super) fn prepare(root: &Path, most: u16) -> Self {
         let mut stale = 0;
         let (mut place, mut trouble) = (None, None);
@@ -96,12 +96,12 @@ impl World {
         }
     }
 
-    /// Where cgroups are made, if they can be.
+    /// Returns where cgroups are created, if possible.
     pub(super) fn place(&self) -> Option<&Path> {
         self.place.as_ref().map(|place| place.dir.as_path())
     }
 
-    /// One step: makes some cgroups if there is room, else removes some that the consumer has seen.
+    /// Creates some cgroups if there is room, otherwise removes some that the consumer has seen.
     pub(super) fn step(&mut self) -> Vec<Change> {
         let some = self.most.div_ceil(4);
         let room = self.most - self.cgroups.len().min(self.most);
@@ -111,12 +111,12 @@ impl World {
         (0..some).filter_map(|_| self.remove_oldest_seen()).collect()
     }
 
-    /// Removes what the consumer has seen, or given up.
+    /// Removes cgroups that the consumer has seen or given up.
     pub(super) fn shrink(&mut self) -> Vec<Change> {
         std::iter::from_fn(|| self.remove_oldest_seen()).collect()
     }
 
-    /// Whether every change was seen by the consumer, or given up by it, and nothing is left.
+    /// Returns whether the consumer has seen or given up every change, and no cgroup is left.
     pub(super) fn is_settled(&self) -> bool {
         self.cgroups.is_empty() && self.removed == self.gone + self.not_gone
     }
@@ -132,7 +132,7 @@ impl World {
         *if ok { &mut self.gone } else { &mut self.not_gone } += 1;
     }
 
-    /// In turns: up to the limit, then down to nothing.
+    /// Returns the current direction: alternately up to the limit and down to zero.
     fn growing(&self) -> bool {
         self.removed.is_multiple_of(self.most.max(1) as u64)
     }
@@ -183,8 +183,8 @@ impl Drop for World {
     }
 }
 
-/// Where cgroups may perhaps be made: at the root of each hierarchy, in this process's own cgroup, which
-/// may be delegated to its user, and above that.
+/// Returns places where cgroups may be possible: the root of each hierarchy, this process's own cgroup, which may be
+/// delegated to its user, and the cgroups above that.
 fn places(root: &Path) -> Vec<Place> {
     let unified = |dir: &Path| dir.join("cgroup.controllers").exists();
     let top = |dir: PathBuf| Place { dir, below: String::new() };
@@ -214,8 +214,8 @@ fn try_out(dir: &Path) -> io::Result<()> {
     fs::remove_dir(&trial)
 }
 
-/// Makes a cgroup and locks its directory; with its inode. Another demo's sweep may take it away in between: once
-/// more, then.
+/// Creates a cgroup, locks its directory and returns its inode too. If another demo's sweep removes it in between, tries once
+/// more.
 fn claim(dir: &Path) -> io::Result<(File, u64)> {
     let mut attempt = 0;
     loop {
@@ -239,7 +239,7 @@ fn inode(dir: File) -> io::Result<u64> {
     Ok(Dir::from_std_file(dir).dir_metadata()?.ino())
 }
 
-/// Removes the cgroups of demos that do not run any more. How many there were.
+/// Removes the cgroups of demos that no longer run, and returns their number.
 fn sweep(dir: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(dir) else { return 0 };
     let ours = |path: &PathBuf| {
@@ -264,7 +264,8 @@ mod tests {
         root
     }
 
-    /// Whether a directory can be locked: not where it cannot be opened as a file is. Then no cgroups are made either.
+    /// Returns whether a directory can be locked: not on systems where it cannot be opened like a file. Those create no
+    /// cgroups either.
     fn can_lock(root: &tempfile::TempDir) -> bool {
         let can = File::open(root.path()).is_ok();
         if !can {

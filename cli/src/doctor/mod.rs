@@ -1,4 +1,4 @@
-//! `bellwire doctor`: tries what Bellwire needs of this machine.
+//! `bellwire doctor`: tries the features that Bellwire requires of this machine.
 
 mod session;
 
@@ -67,8 +67,8 @@ fn print(checks: &[Check], broken: usize, system: &str) -> Result<(), Failure> {
         let spared = check.outcome == Outcome::Missing && !check.required;
         let optional = if spared { format!(" {FAINT}(optional){FAINT:#}") } else { String::new() };
         writeln!(stdout, "  {name:<widest$}  {style}{word:<7}{style:#}  {detail}{optional}")?;
-        if let Some(remedy) = &check.remedy {
-            writeln!(stdout, "  {:widest$}  {:7}  {style}→{style:#} {remedy}", "", "")?;
+        if let Some(hint) = &check.hint {
+            writeln!(stdout, "  {:widest$}  {:7}  {style}→{style:#} {hint}", "", "")?;
         }
     }
     let limited = checks.iter().filter(|check| check.outcome == Outcome::Limited).count();
@@ -93,7 +93,7 @@ impl<'a> Probe<'a> {
             required: check.required,
             state: check.outcome.as_str(),
             detail: &check.detail,
-            advice: check.remedy.as_deref(),
+            advice: check.hint.as_deref(),
         }
     }
 }

@@ -1,13 +1,13 @@
 use std::time::Duration;
 
-use bellwire::cgroups::{CgroupsSnapshot, Meta, Mode, encode, synthetic};
 use bellwire::doctor::{Check, Finding, Group, Tried};
 use bellwire::{Client, Refreshed, RunDir, Server, SnapshotCache};
+use bellwire_cgroups::{CgroupsSnapshot, Meta, Mode, encode, synthetic};
 
 use crate::demo::DemoPing;
 use crate::out::span;
 
-/// All of it together, in a private run dir.
+/// Tries everything together, in a private run dir.
 pub(super) fn checks() -> Vec<Check> {
     let mut group = Group::new("all together");
     let advice = "the checks above say what is missing; `bellwire demo` shows more";

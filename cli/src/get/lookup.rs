@@ -1,11 +1,11 @@
-//! What a provider knows of each thing that was asked for.
+//! Prints what a provider knows of each requested key.
 
 use std::io::Write;
 use std::time::Duration;
 
-use bellwire::apps::{App, AppsLookup};
-use bellwire::cgroups::{CgroupDetails, CgroupsLookup};
 use bellwire::{CallError, Client, ClientConfig, Lookup, RunDir, Service, Status};
+use bellwire_apps::{App, AppsLookup};
+use bellwire_cgroups::{CgroupDetails, CgroupsLookup};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -14,11 +14,11 @@ use crate::config;
 use crate::exit::{Exit, Failure};
 use crate::out::{self, Align, BAD, Cell, Column, FAINT, Format, Table, WARN, span};
 
-/// How many are asked for in one message.
+/// How many keys are sent in one message.
 const TOGETHER: usize = 1000;
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How many there were of each state.
+/// How many answers had each state.
 #[derive(Default, Serialize)]
 struct Count {
     known: usize,
@@ -98,7 +98,7 @@ pub(super) fn cgroups(run_dir: &RunDir, args: &Get) -> Result<Exit, Failure> {
                 Cell::new(cgroup.orchestrator.as_str()),
                 Cell::new(super::print::inode(cgroup.id, cgroup.options)),
             ]);
-            // Nothing trails.
+            // No trailing column.
             cells.extend((!labels.is_empty()).then(|| Cell::new(labels.join(" ")).style(FAINT)));
         }
         cells
@@ -119,7 +119,7 @@ pub(super) fn cgroups(run_dir: &RunDir, args: &Get) -> Result<Exit, Failure> {
     print(args, (CgroupsLookup::NAME, "cgroups"), &paths, &found, table, row, object)
 }
 
-/// What was asked for on the command line and on standard input.
+/// Returns the keys from the command line and from standard input.
 fn keys(args: &Get) -> Result<Vec<String>, Failure> {
     if args.watch || args.filter.is_some() || !args.orchestrator.is_empty() {
         Args::refuse("--watch, --filter and --orchestrator are for cgroups only");
@@ -139,7 +139,7 @@ fn keys(args: &Get) -> Result<Vec<String>, Failure> {
     Ok(keys)
 }
 
-/// Asks for many at once, in as few messages as is good.
+/// Asks for many keys together, in a sensible number of messages.
 fn ask<S>(run_dir: &RunDir, args: &Get, keys: &[S::Request]) -> Result<Vec<S::Response>, Failure>
 where
     S: Service<Response = Lookup<S::Known>> + Known,
@@ -153,7 +153,7 @@ where
         let answers = session.call_batch(keys);
         for answer in answers.map_err(|error| unanswered::<S>(run_dir, error))? {
             found.push(match answer.map_err(|error| *error) {
-                // The question, or the answer, has no room in a message.
+                // The question or the answer does not fit into a message.
                 Err(
                     CallError::TooLarge { .. } | CallError::Declined { status: Status::TooLarge },
                 ) => Lookup::TooLarge,
@@ -230,10 +230,10 @@ fn status<T>(found: &Lookup<T>) -> Cell {
     }
 }
 
-/// A service of which this command prints what is known.
+/// A service whose answers this command can print.
 trait Known {
     type Known;
-    /// What it is called on the command line.
+    /// Its name on the command line.
     const SUBJECT: &'static str;
 }
 

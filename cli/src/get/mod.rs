@@ -1,4 +1,4 @@
-//! `bellwire get`: prints a provider's snapshot, once or at every change, or what it knows of what is asked for.
+//! `bellwire get`: prints a provider's snapshot, once or at every change, or its answers to look-ups.
 
 mod lookup;
 mod print;
@@ -7,8 +7,8 @@ mod watch;
 
 use std::time::{Duration, Instant};
 
-use bellwire::cgroups::{CgroupsSnapshot, Malformed};
 use bellwire::{ErrorKind, RefreshError, Refreshed, RunDir, Snapshot, SnapshotCache, State};
+use bellwire_cgroups::{CgroupsSnapshot, Malformed};
 
 use crate::args::{Args, Get, Subject};
 use crate::config;
@@ -51,7 +51,7 @@ fn snapshot(run_dir: &RunDir, args: &Get) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// Waits until there is a snapshot, at most for `timeout`. What will not change by itself ends it at once.
+/// Waits for a snapshot, at most for `timeout`. A permanent failure ends the wait immediately.
 fn wait_for_first(cache: &mut Cache, timeout: Duration) -> Result<bool, Failure> {
     let begun = Instant::now();
     let mut found = cache.refresh_within(timeout).map_err(|error| unfetched(&error))?;
@@ -71,7 +71,7 @@ fn unfetched(error: &RefreshError<Malformed>) -> Failure {
     }
 }
 
-/// Why there is no snapshot to print.
+/// Explains why there is no snapshot to print.
 fn nothing(cache: &Cache, run_dir: &RunDir, waited: Duration) -> Failure {
     let (name, dir) = (CgroupsSnapshot::NAME, run_dir.path().display());
     let waited = crate::out::span(waited);
@@ -91,7 +91,7 @@ fn nothing(cache: &Cache, run_dir: &RunDir, waited: Duration) -> Failure {
         State::Failed { kind, reason } => {
             let why = format!("no session with the provider of {name}: {reason}");
             let failure = Failure::of_kind(kind, why);
-            // Whoever answers there is not trusted; other failures say what to do themselves.
+            // The process that answers is not trusted; other failures contain advice.
             if kind != ErrorKind::Refused {
                 return failure;
             }

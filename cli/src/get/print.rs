@@ -3,7 +3,7 @@ use std::time::SystemTime;
 
 use bellwire::Current;
 use bellwire::Snapshot as _;
-use bellwire::cgroups::{Cgroup, CgroupsSnapshot, Options, View};
+use bellwire_cgroups::{Cgroup, CgroupsSnapshot, Options, View};
 use serde::Serialize;
 
 use super::selection::Selection;
@@ -48,7 +48,7 @@ pub(super) fn snapshot(
     Ok(())
 }
 
-/// What stands below the table.
+/// Returns the line below the table.
 pub(super) fn caption(current: Current<'_, CgroupsSnapshot>, shown: usize) -> String {
     let view = current.index().view();
     let age = SystemTime::now().duration_since(view.scanned_at()).unwrap_or_default();
@@ -113,7 +113,7 @@ fn table(view: View<'_>, selection: &Selection) -> Rows {
     Rows { table, count }
 }
 
-/// Whether there is something to collect, and whether a process is in it.
+/// Returns whether there is something to collect, and whether a process is in it.
 fn state(cgroup: &Cgroup<'_>) -> &'static str {
     match (cgroup.enabled, cgroup.options.contains(Options::POPULATED)) {
         (_, true) => "populated",
@@ -122,7 +122,7 @@ fn state(cgroup: &Cgroup<'_>) -> &'static str {
     }
 }
 
-/// The id; `hierarchy:inode` when it is not from the primary hierarchy.
+/// Returns the id; `hierarchy:inode` if it is not from the primary hierarchy.
 pub(super) fn inode(id: u64, options: Options) -> String {
     if !options.contains(Options::SECONDARY) {
         return id.to_string();

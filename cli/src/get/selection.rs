@@ -1,4 +1,4 @@
-use bellwire::cgroups::{Cgroup, View};
+use bellwire_cgroups::{Cgroup, View};
 
 use crate::args::RunBy;
 
@@ -28,7 +28,7 @@ impl Selection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bellwire::cgroups::{Index, Meta, Mode, Orchestrator, encode, synthetic};
+    use bellwire_cgroups::{Index, Meta, Mode, Orchestrator, encode, synthetic};
 
     #[test]
     fn text_and_orchestrator_both_have_to_fit() {

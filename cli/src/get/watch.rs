@@ -2,8 +2,8 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Instant;
 
-use bellwire::cgroups::CgroupsSnapshot;
 use bellwire::{CallError, RefreshError, Refreshed, RunDir, Snapshot, State};
+use bellwire_cgroups::CgroupsSnapshot;
 
 use super::selection::Selection;
 use super::{Cache, nothing, print, unfetched};
@@ -12,7 +12,7 @@ use crate::exit::{Exit, Failure};
 use crate::out::{self, BAD, FAINT, Format, GOOD, WARN};
 use crate::stop::Stop;
 
-/// Prints the snapshot, and then what changed, until it is time to stop.
+/// Prints the snapshot and then its changes, until stopped.
 pub(super) fn run(
     cache: &mut Cache,
     run_dir: &RunDir,
@@ -51,7 +51,7 @@ pub(super) fn run(
     Ok(Exit::Ok)
 }
 
-/// What was printed last: the name of each cgroup, by path.
+/// The last printed state: the name of each cgroup, by path.
 struct Printer<'a> {
     selection: &'a Selection,
     format: Format,
@@ -91,7 +91,7 @@ impl<'a> Printer<'a> {
     }
 }
 
-/// What was told of the provider last.
+/// The last reported state of the provider.
 #[derive(Default)]
 struct Provider {
     told: Option<Told>,
@@ -107,7 +107,7 @@ enum Told {
 }
 
 impl Provider {
-    /// Tells of the provider's coming and going.
+    /// Reports when the provider appears or disappears.
     fn look(&mut self, state: &State, has_snapshot: bool) {
         let now = match state {
             State::Ready => Told::There,
@@ -147,7 +147,7 @@ impl Provider {
         self.told = Some(now);
     }
 
-    /// Tells of a snapshot that is not printed, once.
+    /// Reports a snapshot that is not printed, once.
     fn tell_bad(&mut self, why: &str) {
         if self.bad.as_deref() != Some(why) {
             say(format_args!("{BAD}{why}{BAD:#}"));

@@ -1,4 +1,4 @@
-//! What people and programs read: colours, tables, numbers.
+//! Output for people and programs: colours, tables, numbers.
 
 mod number;
 mod table;
@@ -45,7 +45,7 @@ pub(crate) enum Format {
 }
 
 impl Color {
-    /// Makes it so, for this whole process.
+    /// Applies the setting to this process.
     pub(crate) fn apply(self) {
         let choice = match self {
             Self::Auto => ColorChoice::Auto,
@@ -56,33 +56,33 @@ impl Color {
     }
 }
 
-/// Standard output, buffered; without colours where they have no place. Flush it.
+/// Returns standard output, buffered, without colours where they do not belong. Flush it.
 pub(crate) fn stdout() -> BufWriter<AutoStream<StdoutLock<'static>>> {
     BufWriter::new(AutoStream::auto(io::stdout().lock()))
 }
 
-/// Writes bytes as they are.
+/// Writes bytes unchanged.
 pub(crate) fn write_all(bytes: &[u8]) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(bytes)?;
     stdout.flush()
 }
 
-/// Writes a value as one line of JSON, at once.
+/// Writes a value as one line of JSON, unbuffered.
 pub(crate) fn json_line(value: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');
     write_all(&line)
 }
 
-/// The columns of the terminal that standard output is; `None` when it is none.
+/// Returns the columns of the terminal on standard output; `None` if it is not a terminal.
 pub(crate) fn width() -> Option<usize> {
     // A terminal may not know its size.
     let (Width(columns), _) = terminal_size::terminal_size_of(io::stdout())?;
     (columns > 0).then_some(usize::from(columns))
 }
 
-/// Whether people look at standard output.
+/// Returns whether standard output is a terminal.
 pub(crate) fn is_terminal() -> bool {
     io::stdout().is_terminal()
 }

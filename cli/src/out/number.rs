@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-/// A count with its thousands apart: `1 234 567`.
+/// Formats a count with separated thousands: `1 234 567`.
 pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -13,17 +13,17 @@ pub(crate) fn count(number: u64) -> String {
     text
 }
 
-/// A rate in three digits: `38.2 M`.
+/// Formats a rate in three digits: `38.2 M`.
 pub(crate) fn rate(per_second: f64) -> String {
     scaled(per_second, &[("", 1.0), (" k", 1e3), (" M", 1e6), (" G", 1e9)])
 }
 
-/// Nanoseconds in three digits: `2.13 µs`.
+/// Formats nanoseconds in three digits: `2.13 µs`.
 pub(crate) fn nanos(nanos: f64) -> String {
     scaled(nanos, &[(" ns", 1.0), (" µs", 1e3), (" ms", 1e6), (" s", 1e9)])
 }
 
-/// Bytes in three digits, or as a whole number of a unit: `1.21 MiB`, `16 KiB`.
+/// Formats bytes in three digits, or as a whole number of a unit: `1.21 MiB`, `16 KiB`.
 #[allow(clippy::cast_precision_loss, reason = "three digits are printed")]
 pub(crate) fn bytes(bytes: u64) -> String {
     const UNITS: [(&str, u64); 4] =
@@ -33,7 +33,7 @@ pub(crate) fn bytes(bytes: u64) -> String {
     digits(bytes as f64 / *size as f64, unit, bytes.is_multiple_of(*size))
 }
 
-/// A time span in three digits.
+/// Formats a time span in three digits.
 pub(crate) fn span(span: Duration) -> String {
     nanos(span.as_secs_f64() * 1e9)
 }

@@ -5,10 +5,10 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::TITLE;
 
-/// What stands between two columns.
+/// The number of blanks between two columns.
 const GAP: usize = 2;
 
-/// Rows below a header, aligned.
+/// Aligned rows below a header.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     columns: Vec<Column>,
@@ -19,7 +19,7 @@ pub(crate) struct Table {
 pub(crate) struct Column {
     title: &'static str,
     align: Align,
-    /// How narrow it may become, by cutting cells in the middle, for the table to fit.
+    /// The minimum width to which cells may be cut, in the middle, so that the table fits.
     narrowest: Option<usize>,
 }
 
@@ -40,7 +40,7 @@ impl Column {
         Self { title, align, narrowest: None }
     }
 
-    /// The same column, that may be narrowed down to this.
+    /// Returns the same column, which may be narrowed to this width.
     #[must_use]
     pub(crate) fn narrowest(self, narrowest: usize) -> Self {
         Self { narrowest: Some(narrowest), ..self }
@@ -67,7 +67,7 @@ impl Table {
         self.rows.push(cells.into());
     }
 
-    /// Prints it, no wider than `width` if it can be.
+    /// Prints the table, no wider than `width` if possible.
     pub(crate) fn print(&self, to: &mut impl Write, width: Option<usize>) -> io::Result<()> {
         let widths = self.widths(width);
         let titles = self.columns.iter().map(|column| Cell::new(column.title).style(TITLE));
@@ -83,7 +83,7 @@ impl Table {
         let mut widths: Vec<usize> = self.columns.iter().enumerate().map(widest).collect();
         let gaps = GAP * widths.len().saturating_sub(1);
         let Some(limit) = limit else { return widths };
-        // The last column gives way first.
+        // The last column is narrowed first.
         for at in (0..widths.len()).rev() {
             let excess = (widths.iter().sum::<usize>() + gaps).saturating_sub(limit);
             let narrowest = self.columns.get(at).and_then(|column| column.narrowest);
@@ -115,7 +115,7 @@ impl Table {
     }
 }
 
-/// The text, its middle cut out when it is wider than `width`: both ends of a path tell most.
+/// Shortens a text that is wider than `width` by cutting out its middle: both ends of a path are the most informative.
 fn shortened(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();

@@ -1,6 +1,6 @@
 use unicode_width::UnicodeWidthStr;
 
-/// The text, which begins `indent` columns into a line, in lines of `width` columns that all do.
+/// Wraps a text to lines of `width` columns, all indented by `indent` columns; the first line is already at that column.
 pub(crate) fn wrapped(text: &str, width: Option<usize>, indent: usize) -> String {
     let Some(room) = width.map(|width| width.saturating_sub(indent)) else { return text.into() };
     let (mut lines, mut used) = (String::new(), 0);

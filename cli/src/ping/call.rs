@@ -1,7 +1,7 @@
 use std::time::Instant;
 
-use bellwire::cgroups::CgroupsSnapshot;
 use bellwire::{Client, ClientConfig, Limits, Payload, RunDir, Service, ServiceName, Snapshot};
+use bellwire_cgroups::CgroupsSnapshot;
 
 use super::Pong;
 use crate::demo::DemoPing;
@@ -10,14 +10,14 @@ use crate::out::span;
 
 /// Calls one service that this command knows.
 pub(super) trait Caller {
-    /// What a call is.
+    /// Describes the call.
     fn what(&self) -> &'static str;
 
-    /// Calls once, on the session of the last call if it still is there.
+    /// Calls once, on the session of the last call if it still exists.
     fn call(&mut self) -> Result<Pong, Failure>;
 }
 
-/// The call behind `cgroups-snapshot`: the provider passes the descriptor of its newest snapshot.
+/// The call of `cgroups-snapshot`: the provider passes the descriptor of its newest snapshot.
 struct Fetch;
 
 impl Service for Fetch {
@@ -35,7 +35,7 @@ struct Typed<S: Service> {
     is_right: fn(&S::Request, &S::Response) -> bool,
 }
 
-/// A caller of the service of this name, if there is one.
+/// Returns a caller of the service of this name, if it is known.
 pub(super) fn known(
     service: ServiceName,
     run_dir: &RunDir,
@@ -65,7 +65,7 @@ pub(super) fn known(
     None
 }
 
-/// The method number of a service; 1 of one that this command does not know.
+/// Returns the method number of a service; 1 if this command does not know it.
 pub(crate) fn method_of(service: ServiceName) -> u32 {
     if service == Client::<Fetch>::SERVICE { Fetch::METHOD } else { 1 }
 }

@@ -1,4 +1,4 @@
-//! `bellwire ping`: how soon a service answers.
+//! `bellwire ping`: measures how soon a service answers.
 
 mod call;
 mod tally;
@@ -17,20 +17,20 @@ use call::Caller;
 pub(crate) use call::method_of;
 use tally::Tally;
 
-/// One try.
+/// The result of one try.
 struct Pong {
     took: Duration,
-    /// How it was answered, in a word.
+    /// The kind of answer, in a word.
     word: &'static str,
-    /// What else is to be said of it.
+    /// Further remarks.
     note: String,
 }
 
-/// How a service is measured.
+/// How to measure a service.
 enum Way {
     /// Calls on one session.
     Calls(Box<dyn Caller>),
-    /// A handshake each, with this method number.
+    /// One handshake per try, with this method number.
     Handshakes(u32),
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn run(run_dir: &RunDir, args: &Ping) -> Result<Exit, Failure> {
     let config = ClientConfig {
         timeout: args.timeout,
         connect_timeout: args.timeout,
-        // Each ping is a try of its own.
+        // Each ping is a separate try.
         backoff: (Duration::ZERO, Duration::ZERO),
         ..config::client()
     };
@@ -83,7 +83,7 @@ fn heading(way: &Way, run_dir: &RunDir, args: &Ping) -> String {
     }
 }
 
-/// One line for one try. A note is not said twice in a row.
+/// Prints one line for one try. The same note is not printed twice in a row.
 fn report(
     number: u64,
     tried: &Result<Pong, Failure>,
@@ -132,7 +132,7 @@ fn handshake(
     let by = probe.pid.map_or(String::new(), |pid| format!(" by process {pid}"));
     let (word, note) = match probe.refused {
         None => ("  welcomed", by),
-        // It serves another method: it is there, and it answered.
+        // The provider serves another method: it is there, and it answered.
         Some((RefuseCode::Service, reason)) => ("  refused", format!("{by}: {reason}")),
         Some((code, reason)) => {
             return Err(Failure::new(Exit::Refused, format!("refused{by} ({code:?}): {reason}")));

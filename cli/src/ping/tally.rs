@@ -7,7 +7,7 @@ use super::Pong;
 use crate::exit::{Exit, Failure};
 use crate::out::{count, nanos, span};
 
-/// What was tried and what came of it.
+/// The tries and their results.
 pub(super) struct Tally {
     tried: u64,
     /// Nanoseconds.
@@ -28,7 +28,7 @@ impl Tally {
         self.tried
     }
 
-    /// Counts one try; its number.
+    /// Counts one try and returns its number.
     pub(super) fn add(&mut self, tried: Result<&Pong, &Failure>) -> u64 {
         self.tried += 1;
         if let (Ok(pong), Some(answers)) = (tried, &mut self.answers) {
@@ -38,7 +38,7 @@ impl Tally {
         self.tried
     }
 
-    /// Keeps why the last try that failed did.
+    /// Keeps the reason of the last failed try.
     pub(super) fn keep(&mut self, failure: Failure) {
         self.failure = Some(failure);
     }
@@ -67,7 +67,7 @@ impl Tally {
         )
     }
 
-    /// 0 when all were answered.
+    /// Returns 0 if all tries were answered.
     pub(super) fn verdict(self) -> Result<Exit, Failure> {
         match self.failure {
             None => Ok(Exit::Ok),

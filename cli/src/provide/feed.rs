@@ -1,13 +1,13 @@
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
-use bellwire::cgroups::{CgroupsSnapshot, EncodeError, Mode, SnapshotWriter, synthetic};
 use bellwire::{PublishError, Publisher};
+use bellwire_cgroups::{CgroupsSnapshot, EncodeError, Mode, SnapshotWriter, synthetic};
 
 use crate::args::Provide;
-use crate::cgroups::{Limits, Scan, ScanError, Scanner, Skipped};
+use bellwire_cgroups::scan::{Limits, Scan, ScanError, Scanner, Skipped};
 
-/// Publishes what a source of cgroups shows, when it changed.
+/// Publishes the cgroups of a source when they have changed.
 #[derive(Debug)]
 pub(crate) struct Feed {
     source: Source,
@@ -15,12 +15,12 @@ pub(crate) struct Feed {
     last: Option<Scan>,
 }
 
-/// Where cgroups come from.
+/// The source of cgroups.
 #[derive(Debug)]
 pub(crate) enum Source {
     /// The hierarchies of this machine.
     Hierarchy(Scanner),
-    /// Made-up cgroups, that never change; others for each seed.
+    /// Synthetic cgroups, which never change; different for each seed.
     Synthetic { count: usize, seed: u64 },
 }
 
@@ -32,11 +32,11 @@ pub(crate) struct Fed {
     pub(crate) skipped: u32,
     pub(crate) mode: Mode,
     pub(crate) bytes: usize,
-    /// Scanning, writing and publishing.
+    /// The time for scanning, writing and publishing.
     pub(crate) took: Duration,
 }
 
-/// Why nothing was published. The last snapshot stays.
+/// Why nothing was published. The last snapshot remains.
 #[derive(Debug)]
 pub(crate) enum FeedError {
     Scan(ScanError),
@@ -45,22 +45,22 @@ pub(crate) enum FeedError {
 }
 
 impl Source {
-    /// How many cgroups are made up where nobody says how many.
+    /// The default number of synthetic cgroups.
     const MADE_UP: usize = 1000;
 
-    /// What is to be provided. Only a system that knows no cgroups gets made-up ones without having asked.
+    /// Returns the requested source. Without a request, only a system without cgroups gets synthetic ones.
     pub(crate) fn of(args: &Provide) -> Self {
         let limits = Limits { items: args.max_cgroups, depth: args.max_depth };
-        match (args.made_up, &args.root) {
+        match (args.synthetic, &args.root) {
             (Some(count), _) => Self::Synthetic { count, seed: 1 },
             (None, Some(root)) => Self::hierarchy(root, limits),
-            (None, None) if !Scanner::has_cgroups() => Self::made_up(),
+            (None, None) if !Scanner::has_cgroups() => Self::synthetic(),
             (None, None) => Self::hierarchy(Path::new(Scanner::ROOT), limits),
         }
     }
 
-    /// Made-up cgroups, as many as where nobody says how many.
-    pub(crate) const fn made_up() -> Self {
+    /// Returns a source of the default number of synthetic cgroups.
+    pub(crate) const fn synthetic() -> Self {
         Self::Synthetic { count: Self::MADE_UP, seed: 1 }
     }
 
@@ -86,13 +86,13 @@ impl Feed {
         Self { source, publisher, last: None }
     }
 
-    /// Goes on with another source, of which whatever it shows is new. The one until now.
+    /// Switches to another source, whose cgroups all count as new, and returns the previous one.
     pub(crate) fn replace_source(&mut self, source: Source) -> Source {
         self.last = None;
         std::mem::replace(&mut self.source, source)
     }
 
-    /// Looks once; publishes if there is something new, and tells what.
+    /// Scans once; publishes a new generation if anything changed, and returns it.
     pub(crate) fn step(&mut self) -> Result<Option<Fed>, FeedError> {
         let begun = Instant::now();
         let scan = self.source.scan().map_err(FeedError::Scan)?;
@@ -106,7 +106,7 @@ impl Feed {
             .publisher
             .publish_with(bytes, |into| written = writer.write_to(meta, into))
             .map_err(FeedError::Publish)?;
-        // It was given the room that it asked for.
+        // It got the room that it asked for.
         written.map_err(FeedError::Encode)?;
         let fed = Fed {
             generation,
@@ -121,7 +121,7 @@ impl Feed {
     }
 }
 
-/// What `bellwire::cgroups::same_content` says of two encoded snapshots, without encoding the second.
+/// Returns what `bellwire_cgroups::same_content` returns for the encoded snapshots, without encoding the second.
 fn same_content(a: &Scan, b: &Scan) -> bool {
     (a.meta().skipped, a.mode) == (b.meta().skipped, b.mode) && a.entries == b.entries
 }
@@ -149,7 +149,7 @@ impl std::error::Error for FeedError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bellwire::cgroups::{self, CgroupEntry};
+    use bellwire_cgroups::{self as cgroups, CgroupEntry};
 
     fn scan(entries: Vec<CgroupEntry>, seconds: u64) -> Scan {
         let started = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);

@@ -1,4 +1,4 @@
-//! What the server did not put up with, or lacked: on stderr when it happens.
+//! Reports protocol violations and shortages of the server on stderr as they happen.
 
 use std::sync::mpsc::sync_channel;
 use std::thread::{self, JoinHandle};
@@ -8,10 +8,10 @@ use bellwire::ServerBuilder;
 use super::tell;
 use crate::out::WARN;
 
-/// As many wait to be printed, should nobody read stderr; what comes then is counted by `stat` alone.
+/// How many incidents wait to be printed if nobody reads stderr; further ones are only counted in `stat`.
 const MOST_WAITING: usize = 256;
 
-/// Prints incidents with their time, on a thread of its own: whoever reads stderr slowly does not hold up the server.
+/// Prints incidents with their time, on a thread of its own: a slow reader of stderr does not hold up the server.
 pub(super) struct Incidents(Option<JoinHandle<()>>);
 
 impl Incidents {
@@ -28,9 +28,9 @@ impl Incidents {
         Self(thread.spawn(print).ok())
     }
 
-    /// Prints what is left, after the server has stopped.
+    /// Prints the remaining incidents after the server has stopped.
     pub(super) fn finish(self) {
-        // It ends with the server, which tells it.
+        // The thread ends when the server, which feeds it, does.
         let _ = self.0.map(JoinHandle::join);
     }
 }

@@ -1,36 +1,36 @@
-//! Services that answer what they are asked: `apps-lookup`, `cgroups-lookup`.
+//! Services that answer look-ups: `apps-lookup`, `cgroups-lookup`.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use bellwire::apps::AppsLookup;
-use bellwire::cgroups::CgroupsLookup;
 use bellwire::{Answers, RunDir, Server, ServerConfig, Service};
+use bellwire_apps::AppsLookup;
+use bellwire_cgroups::CgroupsLookup;
 
 use super::{Incidents, place, tell, unserved};
-use crate::apps::{ProcError, Processes};
 use crate::args::{Args, Provide};
-use crate::cgroups::{Directory, Limits, ScanError, Scanner};
 use crate::config;
 use crate::exit::{Exit, Failure, chain};
 use crate::out::{GOOD, WARN, span};
 use crate::stop::Stop;
+use bellwire_apps::scan::{ProcError, Processes};
+use bellwire_cgroups::scan::{Directory, Limits, ScanError, Scanner};
 
-/// Files of the kernel are read in threads of their own: a long batch holds up no other client.
+/// Threads that read kernel files, so that a long batch holds up no other client.
 const WORKERS: usize = 2;
-/// How long one wait for the end is.
+/// The length of one wait for the end.
 const LONG: Duration = Duration::from_secs(3600);
 
 pub(super) fn apps(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure> {
-    refuse_made_up(args);
+    refuse_synthetic(args);
     let root = args.root.as_deref().unwrap_or(Path::new(Processes::ROOT));
     let processes = Processes::open(root).map_err(|error| no_processes(root, &error))?;
     let hides = processes.is_hiding();
     let what = format!("the processes of {}", root.display());
     let handler = move |pids: &[u32], answers: &mut Answers<'_, _>| {
-        // Who is asked for twice in one batch is read once.
+        // A process that is requested twice in one batch is read once.
         let mut read = HashMap::new();
         for pid in pids {
             if answers.is_abandoned() {
@@ -52,12 +52,12 @@ pub(super) fn apps(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure> {
 }
 
 pub(super) fn cgroups(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure> {
-    refuse_made_up(args);
+    refuse_synthetic(args);
     let root = args.root.as_deref().unwrap_or(Path::new(Scanner::ROOT));
     let limits = Limits { items: args.max_cgroups, depth: args.max_depth };
     let directory = Directory::open(root, limits, args.interval);
     let directory = directory.map_err(|error| no_cgroups(root, &error))?;
-    let (count, age) = (directory.len(), span(args.interval));
+    let (count, age) = (directory.known(), span(args.interval));
     let handler = move |paths: &[String], answers: &mut Answers<'_, _>| {
         directory.look(paths, |found| {
             answers.push(&found);
@@ -73,7 +73,7 @@ pub(super) fn cgroups(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure>
     })
 }
 
-/// Serves until it is time to stop.
+/// Serves until stopped.
 fn serve<S: Service>(
     run_dir: &RunDir,
     args: &Provide,
@@ -97,9 +97,9 @@ fn serve<S: Service>(
     Ok(Exit::Ok)
 }
 
-fn refuse_made_up(args: &Provide) {
-    if args.made_up.is_some() {
-        Args::refuse("--made-up is for cgroups only");
+fn refuse_synthetic(args: &Provide) {
+    if args.synthetic.is_some() {
+        Args::refuse("--synthetic is for cgroups only");
     }
 }
 

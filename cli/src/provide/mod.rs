@@ -1,4 +1,4 @@
-//! `bellwire provide`: serves this machine's cgroups or processes until it is told to stop.
+//! `bellwire provide`: serves this machine's cgroups or processes until stopped.
 
 mod feed;
 mod incidents;
@@ -8,17 +8,17 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use bellwire::cgroups::CgroupsSnapshot;
 use bellwire::{
     EndpointInfo, Liveness, RunDir, ServeError, Server, ServerConfig, ServiceName, Snapshot,
 };
+use bellwire_cgroups::CgroupsSnapshot;
 
 use crate::args::{Provide, Subject};
-use crate::cgroups::Scanner;
 use crate::config;
 use crate::exit::{Exit, Failure, chain};
 use crate::out::{FAINT, GOOD, WARN, count, span};
 use crate::stop::Stop;
+use bellwire_cgroups::scan::Scanner;
 pub(crate) use feed::{Fed, Feed, FeedError, Source};
 use incidents::Incidents;
 
@@ -52,7 +52,7 @@ fn cgroups(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// Scans at every interval and publishes what changed, until it is time to stop.
+/// Scans at every interval and publishes changes, until stopped.
 fn follow(feed: &mut Feed, interval: Duration, stop: &Stop, say: Say) {
     let mut due = Instant::now() + interval;
     let mut failing: Option<String> = None;
@@ -68,19 +68,19 @@ fn follow(feed: &mut Feed, interval: Duration, stop: &Stop, say: Say) {
             }
             Err(error) => {
                 let why = chain(&error);
-                // Once for each new reason, not once a second.
+                // Report each new reason once, not once a second.
                 if failing.as_ref() != Some(&why) {
                     say.failing(&why);
                     failing = Some(why);
                 }
             }
         }
-        // A scan that took longer than the interval is not made up for.
+        // Skip intervals missed by a long scan.
         due = (due + interval).max(Instant::now());
     }
 }
 
-/// Why a name could not be taken, and by whom it is held if that can be told.
+/// Explains why a name could not be taken, and who holds it, if known.
 pub(crate) fn unserved(run_dir: &RunDir, error: &ServeError) -> Failure {
     let failure = |exit| Failure::new(exit, chain(error));
     match error {
@@ -114,19 +114,19 @@ fn no_feed(error: &FeedError) -> Failure {
         .next("name the mount point of the cgroup hierarchies with --root DIR")
 }
 
-/// Where the cgroups that are provided come from.
+/// The origin of the provided cgroups.
 enum Origin {
     Hierarchy(PathBuf),
-    /// Made up, as it was asked for.
+    /// Synthetic, as requested.
     Asked,
-    /// Made up for want of others.
+    /// Synthetic, since the system has no cgroups.
     NoCgroups,
 }
 
 impl Origin {
     fn of(args: &Provide, source: &Source) -> Self {
         match source {
-            Source::Synthetic { .. } if args.made_up.is_some() => Self::Asked,
+            Source::Synthetic { .. } if args.synthetic.is_some() => Self::Asked,
             Source::Synthetic { .. } => Self::NoCgroups,
             Source::Hierarchy(_) => {
                 Self::Hierarchy(args.root.clone().unwrap_or(Scanner::ROOT.into()))
@@ -135,14 +135,14 @@ impl Origin {
     }
 }
 
-/// What clients connect to.
+/// Returns the address to which clients connect.
 fn place(run_dir: &RunDir, service: &str) -> String {
     let endpoints = run_dir.endpoints().unwrap_or_default();
     let own = endpoints.iter().find(|one| one.service.as_str() == service);
     own.map_or_else(|| run_dir.path().display().to_string(), EndpointInfo::address)
 }
 
-/// What the operator reads on stderr.
+/// Messages to the operator on stderr.
 #[derive(Clone, Copy)]
 struct Say {
     verbose: bool,
@@ -157,7 +157,7 @@ impl Say {
                 format!("{cgroups} cgroups of {root} ({mode}), looked at every {interval}")
             }
             Origin::Asked | Origin::NoCgroups => {
-                format!("{cgroups} made-up cgroups, which do not change")
+                format!("{cgroups} synthetic cgroups, which do not change")
             }
         };
         let name = CgroupsSnapshot::NAME;
@@ -195,6 +195,6 @@ impl Say {
 }
 
 fn tell(what: std::fmt::Arguments<'_>) {
-    // Who closed our stderr does not want to know.
+    // An operator who closed stderr does not want messages.
     let _ = writeln!(anstream::stderr().lock(), "{what}");
 }

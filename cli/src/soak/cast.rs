@@ -1,4 +1,4 @@
-//! The processes of a soak: who there are, and how each of them does.
+//! The processes of a soak and their states.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -14,12 +14,12 @@ use super::protocol::{Books, Plant, Said, Served};
 use crate::args::Soak;
 use crate::exit::{Exit, Failure};
 
-/// A part in the soak, which one process after the other plays.
+/// A role in the soak, played by one process after another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Lives all along, and nobody harms it.
+    /// Lives through the whole run, without faults.
     SteadyProvider,
-    /// Lives all along, and nobody harms it.
+    /// Lives through the whole run, without faults.
     SteadyConsumer,
     FragileProvider,
     /// One of two.
@@ -54,32 +54,32 @@ impl Role {
     }
 }
 
-/// How a part is played now.
+/// The state of a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Started, and not ready yet.
+    /// Started but not ready yet.
     Starting,
     Running,
-    /// By SIGSTOP, until then.
+    /// Stopped by SIGSTOP until this time.
     Stopped(Instant),
-    /// Asked to end, by then.
+    /// Asked to end by this time.
     Ending(Instant),
-    /// Nobody plays it until then.
+    /// Without a process until this time.
     Away(Instant),
 }
 
-/// A part, and the process that plays it.
+/// A role and its current process.
 #[derive(Debug)]
 pub(super) struct Actor {
     pub(super) role: Role,
     pub(super) state: State,
-    /// The number of the process that plays it now; no two are the same.
+    /// The number of the current process; unique in the run.
     pub(super) who: u64,
     process: Option<Process>,
-    /// What it said last.
+    /// Its last reported counters.
     pub(super) books: Books,
     pub(super) served: Served,
-    /// It said that it has told everything.
+    /// It reported that its counters are final.
     pub(super) is_done: bool,
 }
 
@@ -108,7 +108,7 @@ impl Actor {
         self.process.as_ref().map(|process| process.child.id())
     }
 
-    /// Ends it by SIGKILL, and waits for that.
+    /// Kills it with SIGKILL and waits for its end.
     pub(super) fn kill(&mut self) -> Option<ExitStatus> {
         let mut process = self.process.take()?;
         process.child.kill().ok()?;
@@ -122,7 +122,7 @@ impl Actor {
         }
     }
 
-    /// How it ended, now that it has closed its output.
+    /// Returns how it ended, after it has closed its output.
     pub(super) fn wait(&mut self) -> Option<ExitStatus> {
         self.process.take()?.child.wait().ok()
     }
@@ -159,7 +159,7 @@ impl Process {
         thread::spawn(move || {
             let lines = said.into_iter().flat_map(|said| BufReader::new(said).lines());
             for line in lines.map_while(Result::ok) {
-                // Who is killed may have said half a line.
+                // A killed process may have written half a line.
                 if let Ok(said) = serde_json::from_str::<Said>(&line)
                     && events.send(Event::Said(who, said)).is_err()
                 {
@@ -174,7 +174,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // In vain, and harmless, when it has ended. A stopped process dies of this, too.
+        // Fails without harm if it has ended. SIGKILL also ends a stopped process.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,27 +1,27 @@
-//! What has to hold at the end of a soak.
+//! Conditions that have to hold at the end of a soak.
 
 use super::Sample;
 use super::run::Outcome;
 use super::trend::Trend;
 use crate::out::{bytes, count};
 
-/// Something that has to hold.
+/// A condition that has to hold.
 #[derive(Debug)]
 pub(super) struct Check {
     /// The key in JSON.
     pub(super) name: &'static str,
     pub(super) text: String,
-    /// `None` when it cannot be told.
+    /// `None` if it cannot be determined.
     pub(super) ok: Option<bool>,
-    /// What to do when it does not hold.
+    /// Advice if it does not hold.
     pub(super) next: &'static str,
 }
 
-/// Failures that faults explain: who is stopped in mid-handshake is refused. Any other kind is a defect.
+/// Failures that faults explain: a client that is stopped during a handshake is refused. Any other kind is a defect.
 const EXPECTED: [&str; 7] =
     ["Absent", "Deadline", "PeerGone", "Refused", "Stopping", "Unread", "WouldBlock"];
 
-/// All checks of a run.
+/// Returns all checks of a run.
 pub(super) fn of(outcome: &Outcome) -> Vec<Check> {
     let mut checks = vec![
         accounted(outcome),
@@ -161,13 +161,13 @@ fn fired(outcome: &Outcome) -> Check {
     Check { ok: made.ok.filter(|ok| *ok || outcome.interrupted.is_none()), ..made }
 }
 
-/// What must not grow.
+/// A figure that must not grow.
 pub(super) struct Figure {
     pub(super) name: &'static str,
     check: &'static str,
     pub(super) of: fn(&Sample) -> u64,
     pub(super) print: fn(u64) -> String,
-    /// By how much it may grow all the same.
+    /// The growth that is tolerated.
     allowed: f64,
 }
 
@@ -184,7 +184,7 @@ pub(super) const FIGURES: [Figure; 4] = [
         check: "threads_flat",
         of: |sample| sample.threads,
         print: count,
-        // The reaper starts with the first descriptor that it is given.
+        // The reaper starts with its first descriptor.
         allowed: 2.0,
     },
     Figure {
@@ -199,12 +199,12 @@ pub(super) const FIGURES: [Figure; 4] = [
         check: "rss_flat",
         of: |sample| sample.rss,
         print: bytes,
-        // Buffers that messages of up to half a mebibyte fill, late in some sessions.
+        // Buffers filled by messages of up to half a mebibyte, late in some sessions.
         allowed: 12.0 * 1024.0 * 1024.0,
     },
 ];
 
-/// The two processes that live all along, in the order of a sample.
+/// The two processes that live through the whole run, in the order of a sample.
 pub(super) const LIVING: [&str; 2] = ["steady provider", "steady consumer"];
 
 impl Figure {
@@ -246,7 +246,7 @@ fn flat(outcome: &Outcome, figure: &Figure) -> Check {
     Check { ok: made.ok.filter(|_| !cannot_tell), ..made }
 }
 
-/// Whether there is something to judge, as there must be unless it was ended early.
+/// Returns whether there is something to judge, as there must be unless the run was ended early.
 fn some(outcome: &Outcome, number: u64) -> bool {
     number > 0 || outcome.interrupted.is_some()
 }
@@ -262,7 +262,7 @@ mod tests {
     use crate::soak::protocol::{Books, Ledger, Served};
     use crate::stop::Why;
 
-    /// A soak in which all is well.
+    /// Returns a soak without failures.
     fn sound() -> Outcome {
         let ledger = |refused, failed| {
             let reasons = [("PeerGone", failed), ("Absent", refused)];
@@ -307,7 +307,7 @@ mod tests {
         }
     }
 
-    /// The checks that fail when this is changed.
+    /// Returns the checks that fail after this change.
     fn failing(change: impl FnOnce(&mut Outcome)) -> Vec<&'static str> {
         let mut outcome = sound();
         change(&mut outcome);
@@ -316,7 +316,7 @@ mod tests {
         failing.map(|check| check.name).collect()
     }
 
-    /// Lets a figure of the steady provider grow with each sample.
+    /// Makes a figure of the steady provider grow with each sample.
     fn leak(outcome: &mut Outcome, figure: fn(&mut Sample) -> &mut u64, by: u64) {
         for (times, (_, [provider, _])) in (0..).zip(&mut outcome.samples) {
             *figure(provider) += by * times;

@@ -20,16 +20,16 @@ use crate::args::SoakConsumer;
 use crate::exit::{Exit, Failure};
 use crate::out;
 
-/// A provider that nobody harms answers within this, on any machine.
+/// The time within which a provider without faults answers, on any machine.
 const STEADY: Duration = Duration::from_secs(30);
-/// Less than a provider is stopped for at times.
+/// Shorter than some stops of a provider.
 const FRAGILE: Duration = Duration::from_millis(150);
-/// For how long one takes no answers that does so on purpose: longer than a provider waits for it. And how seldom.
+/// How long a thread deliberately takes no answers, which is longer than a provider waits, and how rarely it does so.
 const DEAF: Duration = Duration::from_millis(4_500);
 const DEAF_ONCE_IN: u64 = 20_000;
 /// The longest message.
 const LONGEST: u64 = 512 << 10;
-/// The request from which on a planted defect shows, once.
+/// The request from which on an injected defect takes effect, once.
 const PLANTED: u64 = 5;
 
 pub(crate) fn run(run_dir: &RunDir, args: &SoakConsumer) -> Result<Exit, Failure> {
@@ -78,7 +78,7 @@ fn lock(books: &Mutex<Books>) -> MutexGuard<'_, Books> {
     books.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One thread's clients and books.
+/// One thread's clients and counters.
 struct Worker {
     random: Random,
     turns_deaf: bool,
@@ -121,7 +121,7 @@ impl Worker {
         }
     }
 
-    /// Sends what is longest, so that what grows with it has grown before anybody looks.
+    /// Sends the longest messages, so that buffers have grown before the first sample.
     fn warm_up(&mut self) {
         let longest = usize::try_from(LONGEST).unwrap_or(SHORTEST);
         self.steady.call(longest, LONGEST);
@@ -173,7 +173,7 @@ impl Letters {
     }
 }
 
-/// A thread's calls of one service.
+/// A thread's calls to one service.
 struct Line<S: Service> {
     client: Client<S>,
     letters: Letters,
@@ -181,7 +181,7 @@ struct Line<S: Service> {
     patience: Duration,
     books: Arc<Mutex<Books>>,
     ledger: fn(&mut Books) -> &mut Ledger,
-    /// How often the session's lanes have become larger and smaller, as seen last.
+    /// How often the session's lanes have grown and shrunk, when last checked.
     lanes: [u64; 2],
     plant: Option<Plant>,
 }
@@ -190,7 +190,7 @@ impl<S: Service<Request = Vec<u8>, Response = Vec<u8>>> Line<S> {
     fn step(&mut self, kind: u64, request: usize, answer: u64, burst: u64) {
         match kind {
             10..20 => self.burst(burst, Duration::ZERO),
-            // Now and then, and most of all when lanes have grown.
+            // Now and then, and especially after lanes have grown.
             0 | 20 => self.trim(),
             _ => self.call(request, answer),
         }
@@ -201,7 +201,7 @@ impl<S: Service<Request = Vec<u8>, Response = Vec<u8>>> Line<S> {
         change((self.ledger)(&mut lock(&self.books)))
     }
 
-    /// One call, and its answer.
+    /// Makes one call and checks its answer.
     fn call(&mut self, request: usize, answer: u64) {
         let letter = self.letters.next(answer);
         let bytes = letter.write(request);
@@ -229,7 +229,7 @@ impl<S: Service<Request = Vec<u8>, Response = Vec<u8>>> Line<S> {
         }
     }
 
-    /// Many requests in flight, whose answers come in any order. Takes none for a while first.
+    /// Sends many requests whose answers arrive in any order. Takes no answers for `deaf_for` first.
     fn burst(&mut self, requests: u64, deaf_for: Duration) {
         let Ok(session) = self.client.connect() else { return };
         let mut waiting: BTreeMap<Ticket, Letter> = BTreeMap::new();
@@ -263,7 +263,7 @@ impl<S: Service<Request = Vec<u8>, Response = Vec<u8>>> Line<S> {
                 Err(error) => break error,
             }
         };
-        // What is left was sent: for all that is known here, each may have run.
+        // The remaining requests were sent: as far as is known here, each may have been executed.
         for ticket in waiting.into_keys() {
             session.abandon(ticket);
             let mut books = lock(&self.books);
@@ -274,16 +274,16 @@ impl<S: Service<Request = Vec<u8>, Response = Vec<u8>>> Line<S> {
         }
     }
 
-    /// Makes the lanes small again.
+    /// Shrinks the lanes.
     fn trim(&mut self) {
         if let Some(session) = self.client.session() {
-            // It fails when the provider is gone: the next call tells.
+            // Fails if the provider is gone: the next call reports that.
             let _ = session.trim();
         }
         self.client.refresh();
     }
 
-    /// Counts how often the lanes of the session that there is have changed their sizes.
+    /// Counts how often the lanes of the current session have changed their sizes.
     fn note_lanes(&mut self) {
         let Some(session) = self.client.session() else {
             self.lanes = [0; 2];
@@ -294,7 +294,7 @@ impl<S: Service<Request = Vec<u8>, Response = Vec<u8>>> Line<S> {
             stats.requests.grows + stats.answers.grows,
             stats.requests.shrinks + stats.answers.shrinks,
         ];
-        // Of another session than last time when they are fewer.
+        // If there are fewer changes, this is another session than last time.
         let [grown, shrunk] = match seen.iter().zip(&self.lanes).all(|(now, last)| now >= last) {
             true => [seen[0] - self.lanes[0], seen[1] - self.lanes[1]],
             false => seen,
@@ -313,10 +313,10 @@ impl<S: Service<Request = Vec<u8>, Response = Vec<u8>>> Line<S> {
     }
 }
 
-/// Books what came for one of many requests.
+/// Counts the result of one of many requests.
 fn settle(ledger: &mut Ledger, letter: Option<Letter>, answer: Result<Vec<u8>, CallError>) {
     let Some(letter) = letter else {
-        // Nobody waits for it.
+        // Nothing waited for it.
         ledger.wrong += 1;
         return;
     };

@@ -1,4 +1,4 @@
-//! What is done to the processes, and how often it was seen to happen.
+//! The faults injected into the processes, and how often each was observed.
 
 use serde::Serialize;
 
@@ -12,16 +12,16 @@ pub(super) enum Fault {
     Kill(Role),
     /// SIGSTOP, and SIGCONT after this many milliseconds.
     Stop(Role, u64),
-    /// Its end, in order, and another start.
+    /// An orderly end and a restart.
     Restart(Role),
 }
 
-/// Stops are for so many milliseconds: some are longer than a provider waits for a client that takes nothing.
+/// The range of short stops in milliseconds. Long ones exceed the time that a provider waits for a client that takes nothing.
 const SHORT: (u64, u64) = (20, 400);
 const LONG: (u64, u64) = (1_500, 2_500);
 
 impl Fault {
-    /// The next fault, as the seed has it.
+    /// Returns the next fault, determined by the seed.
     pub(super) fn draw(random: &mut Random) -> Self {
         let consumer = Role::FragileConsumer(if random.below(2) == 0 { 1 } else { 2 });
         let short = random.between(SHORT.0, SHORT.1);
@@ -37,7 +37,7 @@ impl Fault {
         }
     }
 
-    /// One of each kind.
+    /// Returns one fault of each kind.
     pub(super) fn each() -> Vec<Self> {
         let (provider, [one, two]) = (Role::FragileProvider, [1, 2].map(Role::FragileConsumer));
         vec![
@@ -57,21 +57,21 @@ impl Fault {
     }
 }
 
-/// How often each fault was seen to have happened: not how often it was asked for.
+/// How often each fault was observed, rather than requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Fired {
     /// The process was reaped, and SIGKILL had ended it.
     pub(super) providers_killed: u64,
     pub(super) consumers_killed: u64,
-    /// Every thread was seen stopped.
+    /// Every thread was observed stopped.
     pub(super) providers_stopped: u64,
     pub(super) consumers_stopped: u64,
-    /// It ended in order, told everything, and another one came.
+    /// It ended in order, reported everything, and was replaced.
     pub(super) providers_restarted: u64,
     pub(super) consumers_restarted: u64,
     /// A provider closed the session of a client that took nothing.
     pub(super) clients_left_unread: u64,
-    /// Lanes became larger, or smaller, in the middle of a session.
+    /// Lanes grew, or shrank, within a session.
     pub(super) lanes_grown: u64,
     pub(super) lanes_shrunk: u64,
 }
@@ -101,7 +101,7 @@ impl Fired {
         }
     }
 
-    /// All of them, with what to call them.
+    /// Returns all of them with their names.
     pub(super) fn all(&self) -> [(&'static str, u64); 9] {
         [
             ("providers killed", self.providers_killed),

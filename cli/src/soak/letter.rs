@@ -1,14 +1,14 @@
-//! What the soak's processes send each other: numbered, and summed so that a damaged byte shows.
+//! The messages between the soak's processes: numbered, with a checksum that shows a damaged byte.
 
 /// The head of every request and answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Letter {
-    /// The consumer process, by the number that the soak gave it.
+    /// The consumer process, by its number in the soak.
     pub(super) who: u64,
     pub(super) thread: u64,
-    /// Counts the requests of a thread.
+    /// Numbers the requests of a thread.
     pub(super) sequence: u64,
-    /// How long the answer shall be, or is, in bytes.
+    /// The requested or actual length of the answer in bytes.
     pub(super) answer: u64,
 }
 
@@ -18,7 +18,7 @@ const SUM: usize = 8;
 pub(super) const SHORTEST: usize = HEAD + SUM;
 
 impl Letter {
-    /// The message, `len` bytes long: its head, bytes that no other message has, its sum.
+    /// Returns the message, `len` bytes long: its head, bytes that no other message has, and its checksum.
     pub(super) fn write(&self, len: usize) -> Vec<u8> {
         let body = len.max(SHORTEST) - SUM;
         let mut bytes = Vec::with_capacity(body + SUM);
@@ -36,7 +36,7 @@ impl Letter {
         bytes
     }
 
-    /// Reads a message; `None` when it is damaged.
+    /// Reads a message; returns `None` if it is damaged.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let (body, told) = bytes.split_last_chunk::<SUM>()?;
         let (fields, _) = body.as_chunks::<8>();
@@ -46,12 +46,12 @@ impl Letter {
         (u64::from_le_bytes(*told) == sum(body)).then_some(Self { who, thread, sequence, answer })
     }
 
-    /// The answer to this request.
+    /// Returns the answer to this request.
     pub(super) fn answered(&self) -> Vec<u8> {
         self.write(usize::try_from(self.answer).unwrap_or(SHORTEST))
     }
 
-    /// Whether these bytes are the answer to this request, and nothing else.
+    /// Returns whether these bytes are exactly the answer to this request.
     pub(super) fn is_answered_by(&self, bytes: &[u8]) -> bool {
         bytes.len() as u64 == self.answer && Self::read(bytes) == Some(*self)
     }

@@ -1,8 +1,8 @@
-//! `bellwire soak`: providers and consumers that are killed, stopped and restarted, and whose lanes change their sizes.
+//! `bellwire soak`: kills, stops and restarts providers and consumers whose lanes change their sizes.
 //!
-//! Two processes live all along: a provider and a consumer that nobody harms. Beside them there are a provider and two
-//! consumers that come to harm. All consumers call both providers. So the first two show whether others' troubles reach
-//! them, and whether anything is left behind.
+//! Two steady processes, a provider and a consumer, live through the whole run without faults. Faults hit a second provider
+//! and two more consumers. All consumers call both providers. So the steady processes show whether faults of others affect
+//! them, and whether anything is leaked.
 
 mod cast;
 mod checks;
@@ -30,15 +30,15 @@ use protocol::Said;
 use report::Report;
 use run::Run;
 
-/// How often a process tells its books.
+/// How often a process reports its counters.
 const TELL_EVERY: Duration = Duration::from_millis(100);
 
-/// What a process holds.
+/// The resources that a process holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 struct Sample {
     descriptors: u64,
     threads: u64,
-    /// Different memfds that are mapped, or that there are descriptors of.
+    /// Distinct memfds that are mapped or open.
     memfds: u64,
     /// Resident memory in bytes, shared memory included.
     rss: u64,
@@ -51,11 +51,11 @@ impl From<trial::Holdings> for Sample {
     }
 }
 
-/// What the soak waits for. Processes go by the number that they were given.
+/// What the soak waits for. Processes are identified by their numbers.
 #[derive(Debug)]
 enum Event {
     Said(u64, Said),
-    /// It closed its output.
+    /// The process closed its output.
     Ended(u64),
     /// It is time to stop.
     Stop,
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &Soak) -> Result<Exit, Failure> {
     let dir = private_dir()?;
     let mut report = Report::new(args);
     let outcome = Run::start(dir.path(), args, &stop, &mut report)?.finish(&mut report)?;
-    // Before the summary, which nobody may be there to read.
+    // Before the summary, since its reader may be gone.
     drop(dir);
     let holds = report.end(&outcome)?;
     Ok(match outcome.interrupted {
@@ -80,7 +80,7 @@ pub(crate) fn run(args: &Soak) -> Result<Exit, Failure> {
     })
 }
 
-/// A run dir for this soak alone, mode 0700.
+/// Creates a run dir for this soak alone, mode 0700.
 fn private_dir() -> Result<tempfile::TempDir, Failure> {
     let temp = std::env::temp_dir();
     // The path of a socket has at most 107 bytes.

@@ -1,4 +1,4 @@
-//! What the soak's processes tell the soak: one JSON object a line, on standard output. They end, in order, when their
+//! The messages from the soak's processes: one JSON object a line, on standard output. The processes end in order when their
 //! standard input does.
 
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use bellwire::{CallError, Executed, Service};
 use serde::{Deserialize, Serialize};
 
-/// The service whose provider is never harmed.
+/// The service whose provider gets no faults.
 #[derive(Debug)]
 pub(super) struct Steady;
 
@@ -26,16 +26,16 @@ impl Service for Fragile {
     type Response = Vec<u8>;
 }
 
-/// What a process says.
+/// A message from a process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Said {
     /// It provides, or begins to call.
     Ready,
-    /// A consumer's books, so far.
+    /// A consumer's counters so far.
     Books(Books),
-    /// A provider's books, so far.
+    /// A provider's counters so far.
     Served(Served),
-    /// What it said last is all: it ends now.
+    /// Its last report is final: it ends now.
     Done,
 }
 
@@ -50,22 +50,22 @@ pub(super) struct Books {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Ledger {
     pub(super) made: u64,
-    /// Answered, by what was asked for.
+    /// Answered correctly.
     pub(super) answered: u64,
-    /// Answered by anything else.
+    /// Answered with anything else.
     pub(super) wrong: u64,
-    /// Failed, and the handler did not run.
+    /// Failed, and the request was not executed.
     pub(super) refused: u64,
-    /// Failed, and the handler may have run.
+    /// Failed, and the request may have been executed.
     pub(super) failed: u64,
     pub(super) in_flight: u64,
-    /// Of the refused and the failed, by reason.
+    /// The refused and the failed calls, by reason.
     pub(super) reasons: BTreeMap<String, u64>,
-    /// Lanes that became larger.
+    /// How often lanes grew.
     pub(super) grown: u64,
-    /// Lanes that became smaller.
+    /// How often lanes shrank.
     pub(super) shrunk: u64,
-    /// Sessions that ended, or were left, with `made` other than the sum.
+    /// Sessions that ended, or were left, with a `made` that differs from the sum.
     pub(super) wrong_books: u64,
 }
 
@@ -79,11 +79,11 @@ pub(super) struct Served {
     pub(super) refused: u64,
     pub(super) lost: u64,
     pub(super) poisoned: u64,
-    /// Sessions closed since their client took nothing.
+    /// Sessions closed because their client took nothing.
     pub(super) unread: u64,
-    /// Requests that came damaged.
+    /// Requests that arrived damaged.
     pub(super) damaged: u64,
-    /// Requests whose number came before, or after a later one of the same thread.
+    /// Requests whose number had arrived before, or after a later one of the same thread.
     pub(super) repeated: u64,
     /// How often the handler ran, by consumer.
     pub(super) runs: BTreeMap<u64, u64>,
@@ -142,7 +142,7 @@ impl Books {
 }
 
 impl Served {
-    /// Of a server that has stopped.
+    /// Returns whether the figures of a stopped server add up.
     pub(super) fn reconciles(&self) -> bool {
         self.accepted == self.answered + self.refused + self.lost
     }

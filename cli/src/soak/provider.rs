@@ -19,17 +19,17 @@ use crate::exit::{Exit, Failure};
 use crate::out;
 use crate::provide::unserved;
 
-/// After how long a client that takes nothing is left. Of the steady provider: who is only slow on a busy machine must
-/// not be, and some turn deaf for longer. Of the other one: some stops are longer, most are shorter.
+/// How long a provider waits for a client that takes nothing. The steady provider: long enough for a client that is only slow
+/// on a busy machine, and shorter than the deliberate pauses. The other one: shorter than some stops and longer than most.
 const UNREAD: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(1)];
 /// How long a client may take for the handshake, on any machine.
 const HANDSHAKE: Duration = Duration::from_secs(30);
-/// Every so many calls a planted defect shows.
+/// The number of calls after which an injected defect takes effect again.
 const NOW_AND_THEN: u64 = 20;
 
 pub(crate) fn run(run_dir: &RunDir, args: &SoakProvider) -> Result<Exit, Failure> {
     trial::end_with_parent();
-    // One: with more, requests of one session run in any order, and their numbers tell nothing.
+    // One: with more, requests of one session run in any order, and their numbers prove nothing.
     let workers = usize::from(args.steady);
     let [unread, handshake_timeout] = match args.steady {
         true => [UNREAD[0], HANDSHAKE],
@@ -64,7 +64,7 @@ pub(crate) fn run(run_dir: &RunDir, args: &SoakProvider) -> Result<Exit, Failure
     Ok(Exit::Ok)
 }
 
-/// What the handler has seen.
+/// The handler's records.
 #[derive(Debug, Default)]
 struct Ledger {
     calls: u64,
@@ -127,7 +127,7 @@ fn answer(
 fn spoil(plant: Option<Plant>, answer: &mut [u8]) {
     match plant {
         Some(Plant::Descriptor) => {
-            // Its end is leaked on purpose.
+            // The descriptor is leaked on purpose.
             let _ = std::fs::File::open("/dev/null").map(std::mem::forget);
         }
         Some(Plant::Thread) => drop(thread::spawn(|| {

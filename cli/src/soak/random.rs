@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-/// Numbers that a seed decides: [SplitMix64](https://prng.di.unimi.it/splitmix64.c).
+/// Random numbers determined by a seed: [SplitMix64](https://prng.di.unimi.it/splitmix64.c).
 #[derive(Clone, Debug)]
 pub(super) struct Random(u64);
 
@@ -17,12 +17,12 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Below `bound`, which is not 0.
+    /// Returns a number below `bound`, which is not 0.
     pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound.max(1)
     }
 
-    /// From `least` up to and without `bound`.
+    /// Returns a number from `least` up to but excluding `bound`.
     pub(super) fn between(&mut self, least: u64, bound: u64) -> u64 {
         least + self.below(bound.saturating_sub(least))
     }

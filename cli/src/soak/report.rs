@@ -14,7 +14,7 @@ use crate::out::{
     self, Align, BAD, Cell, Column, FAINT, GOOD, TITLE, Table, WARN, bytes, count, wrapped,
 };
 
-/// Tells how it goes, to people as it does, or to a program at the end.
+/// Reports progress to people as it happens, or the result to a program at the end.
 pub(super) struct Report {
     seconds: u32,
     sessions: u16,
@@ -26,7 +26,7 @@ impl Report {
         Self { seconds: args.seconds, sessions: args.sessions, json: args.json }
     }
 
-    /// How often to tell: a log needs less than a terminal.
+    /// Returns how often to report: a log needs less than a terminal.
     pub(super) fn every(&self) -> Duration {
         Duration::from_secs(if out::is_terminal() { 1 } else { 10 })
     }
@@ -44,7 +44,7 @@ impl Report {
         Ok(stdout.flush()?)
     }
 
-    /// One line.
+    /// Prints one line.
     pub(super) fn progress(
         &self,
         elapsed: Duration,
@@ -79,7 +79,7 @@ impl Report {
         Ok(stdout.flush()?)
     }
 
-    /// The summary. Whether every check held.
+    /// Prints the summary and returns whether every check held.
     pub(super) fn end(&self, outcome: &Outcome) -> Result<bool, Failure> {
         let checks = checks::of(outcome);
         let holds = checks.iter().all(|check| check.ok != Some(false));

@@ -1,4 +1,5 @@
-//! The soak's course: rounds of faults, each followed by a calm in which everybody is there and is looked at.
+//! The soak's course: rounds of faults, each followed by a calm phase in which all processes run and the steady ones are
+//! sampled.
 
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver};
@@ -18,20 +19,20 @@ use crate::args::Soak;
 use crate::exit::{Exit, Failure};
 use crate::stop::{Stop, Why};
 
-/// How long faults come, one after the other: at least and at most. In between, a twelfth of the whole.
+/// The minimum and maximum duration of the faults of one round. In between, a twelfth of the whole run.
 const FAULTS: [Duration; 2] = [Duration::from_millis(800), Duration::from_millis(2_000)];
-/// How long everybody is there before the long-lived processes are looked at.
+/// How long all processes run before the steady ones are sampled.
 const CALM: Duration = Duration::from_millis(400);
-/// How long it may take until every session is open that there should be.
+/// How long it may take until every intended session is open.
 const WHOLE: Duration = Duration::from_secs(5);
-/// The first rounds, whose samples do not count: what grows with use has grown by then.
+/// The number of first rounds whose samples do not count: figures that grow with use have grown by then.
 const UNCOUNTED: u32 = 1;
-/// A run goes on for so many samples, should it have fewer when its time is over, but for no more than thrice its time.
+/// The minimum number of samples: a run with fewer continues after its time, up to thrice that.
 const SAMPLES: usize = 6;
-/// How long a process may take to start, or to end in order. Patient: the machine may be busy.
+/// How long a process may take to start, or to end in order. Generous, since the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// All that a soak found out.
+/// All results of a soak.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     pub(super) seed: u64,
@@ -39,18 +40,18 @@ pub(super) struct Outcome {
     pub(super) fired: Fired,
     /// The number of the steady consumer.
     pub(super) steady_who: u64,
-    /// Of the steady consumer.
+    /// Counters of the steady consumer.
     pub(super) steady: Books,
-    /// Of all others, as they said last.
+    /// Counters of all other consumers, as last reported.
     pub(super) fragile: Books,
     pub(super) provider: Served,
-    /// Of all providers that came to harm, as they said last.
+    /// Counters of all providers with faults, as last reported.
     pub(super) harmed: Served,
-    /// Books that did not add up, of any process at any time.
+    /// Reports that did not add up, of any process at any time.
     pub(super) unsound: u64,
-    /// Processes that ended in another way than they were asked to.
+    /// Processes that ended otherwise than requested.
     pub(super) trouble: Vec<String>,
-    /// At which second, and what the steady provider and the steady consumer held.
+    /// The second of each sample, and what the steady provider and the steady consumer held.
     pub(super) samples: Vec<(f64, [Sample; 2])>,
     pub(super) interrupted: Option<Why>,
 }
@@ -64,9 +65,9 @@ pub(super) struct Run<'a> {
     stop: Stop,
     began: Instant,
     told: Instant,
-    /// Faults that are due before any that chance brings.
+    /// Faults to inject before any random ones.
     due: Vec<Fault>,
-    /// Who ends now is not replaced.
+    /// Processes that end now are not replaced.
     is_ending: bool,
     outcome: Outcome,
 }
@@ -103,7 +104,7 @@ impl<'a> Run<'a> {
                 run.outcome.steady_who = who;
             }
             run.actors.push(Actor::start(role, who, &run.casting)?);
-            // Providers first: who calls finds somebody.
+            // Providers first, so that consumers find them.
             if !run.until(PATIENCE, report, Run::everybody_runs)? {
                 return Err(Failure::new(
                     Exit::Failed,
@@ -116,7 +117,7 @@ impl<'a> Run<'a> {
         Ok(run)
     }
 
-    /// Runs all rounds, and ends everything in order.
+    /// Runs all rounds and ends everything in order.
     pub(super) fn finish(mut self, report: &mut Report) -> Result<Outcome, Failure> {
         let whole = Duration::from_secs(self.casting.args.seconds.into());
         let mut round = 0;
@@ -151,7 +152,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Lets everybody come back, and looks at who lives all along.
+    /// Waits until all processes run again, and samples the steady ones.
     fn calm(&mut self, report: &mut Report, counts: bool) -> Result<(), Failure> {
         if !self.until(PATIENCE, report, |run| run.everybody_runs() || run.is_over())? {
             self.outcome.trouble.push("somebody did not come back".into());
@@ -172,7 +173,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// False when nobody is there to harm.
+    /// Injects a fault; returns false if there is no process for it.
     fn inject(&mut self, fault: Fault) -> Result<bool, Failure> {
         let now = Instant::now();
         let plant = self.casting.args.plant;
@@ -213,7 +214,7 @@ impl<'a> Run<'a> {
         Ok(true)
     }
 
-    /// Takes events, and does what is due, until `done` or for `limit`. Whether it is done.
+    /// Handles events and due actions until `done` or for `limit`. Returns whether it is done.
     fn until(
         &mut self,
         limit: Duration,
@@ -255,7 +256,7 @@ impl<'a> Run<'a> {
             Event::Said(who, said) => (who, Some(said)),
             Event::Ended(who) => (who, None),
         };
-        // Who was killed may be heard of yet.
+        // Messages of a killed process may still arrive.
         let Some(actor) = self.actors.iter_mut().find(|actor| actor.who == who) else { return };
         match event {
             Some(Said::Ready) => actor.state = State::Running,
@@ -273,7 +274,7 @@ impl<'a> Run<'a> {
     /// A process has closed its output.
     fn ended(&mut self, who: u64) {
         let Some(actor) = self.actors.iter_mut().find(|actor| actor.who == who) else { return };
-        // Who was killed has been waited for.
+        // A killed process has been waited for already.
         let Some(status) = actor.wait() else { return };
         let (role, was_asked) = (actor.role, matches!(actor.state, State::Ending(_)));
         let is_clean = status.success() && actor.is_done;
@@ -290,7 +291,7 @@ impl<'a> Run<'a> {
         self.account(role);
     }
 
-    /// Takes over the books of a process that has ended.
+    /// Adds the counters of a process that has ended.
     fn account(&mut self, role: Role) {
         let Some(actor) = self.actors.iter_mut().find(|actor| actor.role == role) else { return };
         let books = std::mem::take(&mut actor.books);
@@ -360,7 +361,7 @@ impl<'a> Run<'a> {
         !self.is_ending && self.actors.get(at).is_some_and(|actor| !actor.role.is_steady())
     }
 
-    /// Ends who calls, and then who provides.
+    /// Ends the consumers and then the providers.
     fn end(&mut self, report: &mut Report) -> Result<(), Failure> {
         self.is_ending = true;
         for is_consumer in [true, false] {
@@ -383,7 +384,7 @@ impl<'a> Run<'a> {
                 ours.into_iter().all(|actor| !matches!(actor.state, State::Ending(_)))
             };
             self.until(PATIENCE + CALM, report, gone)?;
-            // The end of all is no restart.
+            // The final end does not count as a restart.
             let now = self.outcome.fired;
             fired.lanes_grown = now.lanes_grown;
             fired.lanes_shrunk = now.lanes_shrunk;
@@ -397,7 +398,7 @@ impl<'a> Run<'a> {
         self.actors.iter().all(|actor| actor.state == State::Running)
     }
 
-    /// Whether every session is open that there should be: then samples can be compared.
+    /// Returns whether every intended session is open, so that samples are comparable.
     fn is_whole(&self) -> bool {
         let consumers = ROLES.into_iter().filter(|role| role.is_consumer()).count() as u64;
         let sessions = consumers * u64::from(self.casting.args.sessions);
@@ -405,7 +406,7 @@ impl<'a> Run<'a> {
         self.everybody_runs() && providers.all(|actor| actor.served.sessions == sessions)
     }
 
-    /// Whether there is no reason to go on.
+    /// Returns whether there is no reason to continue.
     fn is_over(&self) -> bool {
         let is_lost =
             |actor: &Actor| actor.role.is_steady() && matches!(actor.state, State::Away(_));

@@ -8,16 +8,16 @@ pub(super) struct Trend {
     pub(super) samples: usize,
     pub(super) first: f64,
     pub(super) last: f64,
-    /// By how much the line rises a second.
+    /// The rise of the line per second.
     pub(super) slope: f64,
     /// The standard error of the slope.
     pub(super) error: f64,
-    /// By how much the line rises from the first sample to the last.
+    /// The rise of the line from the first sample to the last.
     pub(super) growth: f64,
 }
 
 impl Trend {
-    /// The line through `(seconds, value)`; one that lies flat when there are fewer than three.
+    /// Fits a line to `(seconds, value)`; a flat one if there are fewer than three points.
     #[allow(clippy::cast_precision_loss, reason = "samples are few")]
     pub(super) fn of(points: &[(f64, f64)]) -> Self {
         let (Some(first), Some(last)) = (points.first(), points.last()) else {
@@ -38,7 +38,7 @@ impl Trend {
         Self { slope, error, growth: slope * (last.0 - first.0), ..flat }
     }
 
-    /// Whether it stays where it is: it grows by no more than `allowed` over all samples, or by no more than chance
+    /// Returns whether the figure does not grow: by no more than `allowed` over all samples, or by no more than chance
     /// explains (three standard errors).
     pub(super) fn is_flat(&self, allowed: f64) -> bool {
         self.growth <= allowed || self.slope <= 3.0 * self.error
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn what_ends_where_it_began_and_grew_in_between_is_told_by_the_slope() {
-        // Both end points agree; the rest does not.
+        // Both end points are equal; the others are not.
         let points: Vec<_> = (0..20).map(|at| (f64::from(at), f64::from(at % 19))).collect();
         let leak = Trend::of(&points);
         assert!((leak.first, leak.last) == (0.0, 0.0) && !leak.is_flat(4.0), "{leak:?}");

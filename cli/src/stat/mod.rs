@@ -1,4 +1,4 @@
-//! `bellwire stat`: what a provider has counted, and what a session with it starts with.
+//! `bellwire stat`: a provider's counters, and the initial terms of a session with it.
 
 mod provider;
 mod watch;
@@ -27,7 +27,7 @@ struct Report<'a> {
 struct Row {
     service: String,
     state: &'static str,
-    /// Of the provider.
+    /// The provider's process id.
     pid: Option<u32>,
     /// How long the handshake took.
     nanos: Option<u64>,
@@ -35,9 +35,9 @@ struct Row {
     request_lane: Option<u64>,
     answer_lane: Option<u64>,
     max_request: Option<u64>,
-    /// Why it is not open.
+    /// Why the session is not open.
     why: Option<String>,
-    /// The counters of this service, by their names.
+    /// This service's counters, by name.
     stats: Option<Map<String, Value>>,
     /// The server that it belongs to.
     server: Option<Server>,
@@ -49,22 +49,22 @@ struct Server {
     /// Seconds since 1970.
     started: f64,
     workers: u32,
-    /// What its reactor waits with, if it tells.
+    /// The wait mechanism of its reactor, if reported.
     backend: Option<&'static str>,
-    /// What it was asked to wait with.
+    /// The requested wait mechanism.
     backend_asked: Option<&'static str>,
     max_sessions: u64,
     max_in_flight: u64,
     /// Over all its services.
     total: Map<String, Value>,
-    /// By user, if it tells.
+    /// By user, if reported.
     incidents: Option<Vec<Incidents>>,
 }
 
-/// What was not put up with of a user, or lacked for it, by kind.
+/// A user's incidents, by kind.
 #[derive(Serialize)]
 struct Incidents {
-    /// All others together, if it is null.
+    /// All others together if null.
     user: Option<String>,
     #[serde(flatten)]
     counts: Map<String, Value>,
@@ -87,7 +87,7 @@ fn ask(asker: &Asker<'_>, args: &Stat) -> Result<Vec<Provider>, Failure> {
     }
 }
 
-/// The first trouble is the one that is told.
+/// Returns the exit status: that of the first problem.
 fn verdict(providers: &[Provider]) -> Exit {
     let verdicts = providers.iter().map(Provider::verdict);
     verdicts.into_iter().find(|exit| *exit != Exit::Ok).unwrap_or(Exit::Ok)
@@ -160,7 +160,7 @@ impl Incidents {
     }
 }
 
-/// The counters by their names, and what is in flight.
+/// Returns the counters by name, and the requests in flight.
 fn by_name(stats: &ServerStats) -> Map<String, Value> {
     let counters = ServerStats::NAMES.into_iter().zip(stats.values());
     let named = counters.map(|(name, value)| (name.to_owned(), value.into()));
@@ -195,7 +195,7 @@ fn tables(providers: &[Provider]) -> Result<(), Failure> {
     Ok(stdout.flush()?)
 }
 
-/// Who provides, and what a session starts with.
+/// Lists the providers, and the initial terms of a session.
 fn sessions(providers: &[Provider]) -> Table {
     let mut table = Table::new([
         Column::new("SERVICE", Align::Left),
@@ -230,7 +230,7 @@ fn sessions(providers: &[Provider]) -> Table {
     table
 }
 
-/// What was counted since the providers started.
+/// Lists the counters since the providers started.
 fn counters(providers: &[Provider]) -> Table {
     let mut table = Table::new([
         Column::new("SERVICE", Align::Left),
@@ -260,7 +260,7 @@ fn counters(providers: &[Provider]) -> Table {
     table
 }
 
-/// What the servers wait with, and by what each side of the open sessions is rung.
+/// Lists the servers' wait mechanisms, and the doorbells of both sides of the open sessions.
 fn doorbells(providers: &[Provider]) -> Table {
     let mut table = Table::new([
         Column::new("SERVICE", Align::Left),
@@ -287,7 +287,7 @@ fn doorbells(providers: &[Provider]) -> Table {
     table
 }
 
-/// What the servers did not put up with, or lacked, by user and kind; kinds that never happened are left out.
+/// Lists the servers' incidents by user and kind; kinds that never happened are left out.
 fn incidents(servers: &BTreeMap<u32, &ServerReport>) -> Table {
     let rows = || {
         servers
@@ -308,7 +308,7 @@ fn incidents(servers: &BTreeMap<u32, &ServerReport>) -> Table {
     table
 }
 
-/// What a reactor waits with; and what it was asked for, where that could not be had.
+/// Returns a reactor's wait mechanism, and the requested one if it was not available.
 fn waits_with(report: &ServerReport) -> Cell {
     let asked = report.backend_asked;
     match report.backend {
@@ -318,7 +318,7 @@ fn waits_with(report: &ServerReport) -> Cell {
     }
 }
 
-/// How many sessions there are of each kind that there is.
+/// Returns how many sessions there are of each kind that occurs.
 fn kinds<const N: usize>(kinds: [(&str, u64); N]) -> String {
     let there = kinds.into_iter().filter(|(_, sessions)| *sessions > 0);
     let told: Vec<_> =

@@ -9,27 +9,27 @@ use crate::config;
 use crate::exit::{Exit, Failure, chain};
 use crate::{ls, ping};
 
-/// What was found of one service.
+/// The findings about one service.
 pub(crate) struct Provider {
     pub(crate) service: ServiceName,
     pub(crate) found: Found,
-    /// Of the provider, as the kernel tells.
+    /// The provider's process id, from the kernel.
     pub(crate) pid: Option<u32>,
     /// How long the handshake took.
     pub(crate) took: Option<Duration>,
-    /// What a session starts with.
+    /// The initial terms of a session.
     pub(crate) terms: Option<Terms>,
-    /// What its server has counted; `None` when it was not asked, or knows no such question.
+    /// Its server's counters; `None` if they were not requested or the server does not support the request.
     pub(crate) report: Option<ServerReport>,
 }
 
-/// How a service answers.
+/// A service's answer.
 pub(crate) enum Found {
     Open,
-    /// The provider is alive, and refused; for its method alone, or not.
+    /// The provider is alive and refused, possibly only because of the method.
     Refused(RefuseCode, Box<str>),
     Absent,
-    /// There was no answer, or none that makes sense.
+    /// There was no valid answer.
     Failed(ErrorKind, String),
 }
 
@@ -37,12 +37,12 @@ pub(crate) enum Found {
 pub(crate) struct Asker<'a> {
     pub(crate) run_dir: &'a RunDir,
     pub(crate) timeout: Duration,
-    /// Opens a session for this method, in place of asking for counters.
+    /// Opens a session for this method instead of asking for counters.
     pub(crate) method: Option<u32>,
 }
 
 impl Asker<'_> {
-    /// Each service that somebody serves, or perhaps serves.
+    /// Returns each service that is served, or may be.
     pub(crate) fn all(&self) -> Result<Vec<Provider>, Failure> {
         let endpoints = self.run_dir.endpoints();
         let endpoints = endpoints.map_err(|error| ls::unlisted(self.run_dir, &error))?;
@@ -64,7 +64,7 @@ impl Asker<'_> {
                 let looked = observer.look();
                 Provider::observed(service, &observer, looked)
             }
-            // It may be older than the question: who provides it is told all the same.
+            // The provider may be too old for the request; its identity is reported anyway.
             Err(ConnectError::Refused { .. }) => {
                 let method = ping::method_of(service);
                 Provider::probed(service, probe(self.run_dir, service, method, &config))
@@ -103,14 +103,15 @@ impl Provider {
         }
     }
 
-    /// The counters of this service alone.
+    /// Returns the counters of this service alone.
     pub(crate) fn stats(&self) -> Option<&ServerStats> {
         let rows = self.report.as_ref()?.services.iter();
         rows.map(|row| (row.service, &row.stats))
             .find_map(|(service, stats)| (service == self.service).then_some(stats))
     }
 
-    /// A refusal for the method alone is an answer: the provider is there, and serves who knows its method.
+    /// Returns the exit status. A refusal because of the method alone counts as an answer: the provider is there and serves
+    /// clients that know its method.
     pub(crate) fn verdict(&self) -> Exit {
         match &self.found {
             Found::Open | Found::Refused(RefuseCode::Service, _) => Exit::Ok,

@@ -10,7 +10,7 @@ use crate::exit::{Exit, Failure};
 use crate::out::{self, Align, Cell, Column, Table, bytes, count, rate};
 use crate::stop::Stop;
 
-/// Looks again and again, and tells what came in between.
+/// Polls repeatedly and reports the changes in between.
 pub(super) fn run(asker: &Asker<'_>, args: &Stat) -> Result<Exit, Failure> {
     let stop = Stop::on_signals()?;
     let mut before: BTreeMap<ServiceName, (Instant, ServerStats)> = BTreeMap::new();
@@ -73,7 +73,7 @@ fn rates(
     Ok(stdout.flush()?)
 }
 
-/// What came in each second since; `None` at the first look, and when the provider was started anew.
+/// Returns the changes per second; `None` at the first poll and after a restart of the provider.
 #[allow(clippy::cast_precision_loss, reason = "three digits are printed")]
 fn per_second(
     stats: &ServerStats,

@@ -21,9 +21,9 @@ use crate::stop::{Stop, Why};
 use model::{Model, Sort};
 use view::View;
 
-/// How long a signal waits to be heeded.
+/// The maximum delay until a signal is handled.
 const SLICE: Duration = Duration::from_millis(250);
-/// How many lines a page has.
+/// The number of lines in a page.
 const PAGE: isize = 10;
 
 pub(crate) fn run(args: &Top) -> Result<Exit, Failure> {
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Top) -> Result<Exit, Failure> {
         let what = "standard output is no terminal";
         return Err(Failure::new(Exit::Failed, what).next("use --once or --json"));
     }
-    // Ctrl-C is a key while this runs.
+    // Ctrl-C is a key in this mode.
     let stop = Stop::on_termination()?;
     let mut terminal = ratatui::try_init()?;
     let ended = show(&mut terminal, args.interval, &mut scanner, &mut model, &stop);
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Top) -> Result<Exit, Failure> {
     ended
 }
 
-/// Looks at all sessions that there are.
+/// Scans all sessions.
 fn look(scanner: &mut Scanner, model: &mut Model) -> Result<(), Failure> {
     let Scan { sessions, denied, .. } = scanner.scan().map_err(|error| {
         let failure = Failure::of(Exit::Failed, "cannot look at sessions", &error);
@@ -98,7 +98,7 @@ fn show(
     }
 }
 
-/// Does what a key asks for. True when that is to end.
+/// Handles a key. Returns true if it ends the program.
 fn heed(key: KeyEvent, view: &mut View, model: &mut Model) -> bool {
     if key.kind == KeyEventKind::Release {
         return false;
@@ -124,7 +124,7 @@ fn heed(key: KeyEvent, view: &mut View, model: &mut Model) -> bool {
     false
 }
 
-/// Tells on stderr what was not seen.
+/// Reports on stderr what could not be seen.
 fn tell(note: Option<&String>) {
     if let Some(note) = note {
         let _ = writeln!(anstream::stderr(), "{note}");

@@ -5,29 +5,29 @@ use std::time::Instant;
 use bellwire::observe::{Counter, SeenEnd, SeenPage, SeenSession};
 use bellwire::{Latency, ServiceName};
 
-/// One session, and what it did since the last look.
+/// One session, and its activity since the last scan.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) seen: SeenSession,
     pub(super) calls: Option<f64>,
     pub(super) errors: Option<f64>,
-    /// Of the calls since the last look, or of all where it is new; empty where the client is not seen.
+    /// Latency of the calls since the last scan, or of all calls if the session is new; empty if the client is not visible.
     pub(super) latency: Latency,
     pub(super) in_flight: u64,
     pub(super) requests: Lane,
     pub(super) answers: Lane,
 }
 
-/// How much of a lane is in use.
+/// The used part of a lane.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Lane {
-    /// 0 where its owner is not seen.
+    /// 0 if its owner is not visible.
     pub(super) size: u64,
     pub(super) used: u64,
     pub(super) high_water: u64,
 }
 
-/// A service, over its sessions.
+/// A service, summed over its sessions.
 #[derive(Clone, Debug)]
 pub(super) struct ServiceRow {
     pub(super) service: ServiceName,
@@ -38,7 +38,7 @@ pub(super) struct ServiceRow {
     pub(super) in_flight: u64,
 }
 
-/// What the sessions are sorted by.
+/// The sort key of the sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sort {
     Calls,
@@ -49,7 +49,7 @@ pub(super) enum Sort {
     Service,
 }
 
-/// What is shown, and in which order.
+/// The shown rows and their order.
 #[derive(Debug)]
 pub(super) struct Model {
     before: HashMap<Key, Before>,
@@ -58,11 +58,11 @@ pub(super) struct Model {
     pub(super) sort: Sort,
     pub(super) is_reversed: bool,
     only: Option<ServiceName>,
-    /// What could not be looked into, for the operator.
+    /// What could not be inspected, for the operator.
     pub(super) note: Option<String>,
 }
 
-/// A session's number is unique in its server's process only, and a process id is used again.
+/// A session's number is unique only in its server's process, and process ids are reused.
 type Key = (ServiceName, u64, Option<u32>, u64);
 
 #[derive(Clone, Copy, Debug)]
@@ -86,7 +86,7 @@ impl Model {
         }
     }
 
-    /// Takes in what was seen.
+    /// Processes the scanned sessions.
     pub(super) fn update(&mut self, sessions: Vec<SeenSession>, now: Instant) {
         let mut after = HashMap::new();
         self.rows.clear();
@@ -103,7 +103,7 @@ impl Model {
         self.order();
     }
 
-    /// Sorts by this; largest first, but for names.
+    /// Sorts by this key: largest first, except for names.
     pub(super) fn sort_by(&mut self, sort: Sort) {
         (self.sort, self.is_reversed) = (sort, false);
         self.order();
@@ -131,9 +131,9 @@ impl Model {
         });
     }
 
-    /// Calls in each second, of all sessions.
+    /// Returns the calls per second of all sessions.
     pub(super) fn calls(&self) -> f64 {
-        // Of no rows the sum is -0.
+        // The sum of no rows is -0.
         self.rows.iter().filter_map(|row| row.calls).fold(0.0, |sum, calls| sum + calls)
     }
 }
@@ -168,7 +168,7 @@ impl Row {
         self.seen.server.as_ref().map(|end| end.pid)
     }
 
-    /// Of the fuller lane, how much is in use: 0 to 1.
+    /// Returns the used share of the fuller lane: 0 to 1.
     pub(super) fn share(&self) -> f64 {
         let share = |lane: &Lane| {
             if lane.size == 0 { 0.0 } else { whole(lane.used.min(lane.size)) / whole(lane.size) }
@@ -181,7 +181,7 @@ impl Lane {
     fn of(owner: Option<&SeenPage>, peer: Option<&SeenPage>) -> Self {
         let Some(page) = owner else { return Self::default() };
         let Some(counters) = &page.counters else { return Self::default() };
-        // The reader sees each record, the writer looks now and then.
+        // The reader sees each record; the writer checks only from time to time.
         let read = peer.and_then(|peer| peer.counters);
         let read = read.map_or(0, |counters| counters.of(Counter::PeerHighWater));
         Self {

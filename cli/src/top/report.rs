@@ -11,12 +11,12 @@ use super::view::{quantile, short};
 use crate::exit::Failure;
 use crate::out::{self, Align, Cell, Column, Table, rate};
 
-/// What was seen, for programs.
+/// The scan's result, for programs.
 #[derive(Serialize)]
 pub(super) struct Report {
     interval_seconds: f64,
     sessions: Vec<Session>,
-    /// What could not be looked into.
+    /// What could not be inspected.
     note: Option<String>,
 }
 
@@ -53,7 +53,7 @@ struct End {
     parks: u64,
     bytes_sent: u64,
     bytes_received: u64,
-    /// By their names; `None` where the end tells none.
+    /// Counters by name; `None` if the end has none.
     counters: Option<Map<String, Value>>,
 }
 
@@ -113,7 +113,7 @@ impl End {
     }
 }
 
-/// `HighWater`: `high_water`.
+/// Converts `HighWater` to `high_water`.
 fn snake(name: &str) -> String {
     let mut snake = String::new();
     for (at, char) in name.char_indices() {
@@ -125,7 +125,7 @@ fn snake(name: &str) -> String {
     snake
 }
 
-/// The same as a table.
+/// Prints the same as a table.
 pub(super) fn print(model: &Model) -> Result<(), Failure> {
     let right = |title| Column::new(title, Align::Right);
     let left = |title| Column::new(title, Align::Left);

@@ -20,11 +20,11 @@ impl Service for Even {
     type Response = u64;
 }
 
-/// Sessions are told apart by their process, their service and their number: one test at a time has some.
+/// Sessions are identified by process, service and number, so only one test at a time may have some.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Two sessions of this very process, one of which has called more.
-struct Stage {
+/// Two sessions of this process, one of which has more calls.
+struct Fixture {
     _server: Server,
     clients: [Client<Even>; 2],
     scanner: Scanner,
@@ -32,8 +32,8 @@ struct Stage {
     _alone: MutexGuard<'static, ()>,
 }
 
-impl Stage {
-    /// `None` where this system shows no sessions, which it says.
+impl Fixture {
+    /// Returns `None` if this system shows no sessions, and checks that it reports so.
     fn new() -> Option<Self> {
         let mut scanner = Scanner::default();
         if let Err(error) = scanner.scan() {
@@ -50,13 +50,13 @@ impl Stage {
             .unwrap();
         let server = builder.start().unwrap();
         let clients = [(); 2].map(|()| Client::new(&run_dir));
-        let mut stage = Self { _server: server, clients, scanner, _dir: dir, _alone: alone };
-        stage.call(1, 0);
-        stage.call(1, 0);
-        Some(stage)
+        let mut fixture = Self { _server: server, clients, scanner, _dir: dir, _alone: alone };
+        fixture.call(1, 0);
+        fixture.call(1, 0);
+        Some(fixture)
     }
 
-    /// Calls so often with an even number, and so often with an odd one: the first client twice as often.
+    /// Makes this many calls with an even and with an odd number; the first client makes twice as many.
     fn call(&mut self, even: usize, odd: usize) {
         let [busy, calm] = &mut self.clients;
         for (client, times) in [(busy, 2), (calm, 1)] {
@@ -89,13 +89,13 @@ fn press(code: KeyCode, view: &mut View, model: &mut Model) -> bool {
 
 #[test]
 fn a_screen_of_80_by_24_shows_services_and_sessions_whole() {
-    let Some(mut stage) = Stage::new() else { return };
+    let Some(mut fixture) = Fixture::new() else { return };
     let mut model = Model::new(None);
     let begun = Instant::now();
-    model.update(stage.seen(), begun);
-    // So many that some of them are timed, though nobody sleeps.
-    stage.call(200, 5);
-    model.update(stage.seen(), begun + std::time::Duration::from_secs(1));
+    model.update(fixture.seen(), begun);
+    // Enough that some of them are timed although no thread sleeps.
+    fixture.call(200, 5);
+    model.update(fixture.seen(), begun + std::time::Duration::from_secs(1));
     let lines = screen(&mut View::default(), &model);
     assert_eq!(lines.len(), 24);
     let summary = "bellwire top  1 services  2 sessions  615 calls/s";
@@ -119,12 +119,12 @@ fn a_screen_of_80_by_24_shows_services_and_sessions_whole() {
 
 #[test]
 fn keys_sort_and_move_and_q_quits() {
-    let Some(mut stage) = Stage::new() else { return };
+    let Some(mut fixture) = Fixture::new() else { return };
     let (mut model, mut view) = (Model::new(None), View::default());
     let begun = Instant::now();
-    model.update(stage.seen(), begun);
-    stage.call(20, 0);
-    model.update(stage.seen(), begun + std::time::Duration::from_secs(1));
+    model.update(fixture.seen(), begun);
+    fixture.call(20, 0);
+    model.update(fixture.seen(), begun + std::time::Duration::from_secs(1));
     let numbers =
         |model: &Model| -> Vec<u64> { model.rows.iter().map(|row| row.seen.number).collect() };
     let most_calls = numbers(&model);
@@ -160,22 +160,22 @@ fn keys_sort_and_move_and_q_quits() {
 
 #[test]
 fn a_session_that_is_over_leaves_the_screen_and_another_service_is_left_out() {
-    let Some(mut stage) = Stage::new() else { return };
+    let Some(mut fixture) = Fixture::new() else { return };
     let mut model = Model::new(Some(Client::<Even>::SERVICE));
-    model.update(stage.seen(), Instant::now());
+    model.update(fixture.seen(), Instant::now());
     assert_eq!(model.rows.len(), 2);
     model.update(Vec::new(), Instant::now());
     let lines = screen(&mut View::default(), &model);
     assert!(lines[0].contains("0 services  0 sessions"), "{lines:#?}");
     let mut model = Model::new(Some("another".parse().unwrap()));
-    model.update(stage.seen(), Instant::now());
+    model.update(fixture.seen(), Instant::now());
     assert!(model.rows.is_empty());
 }
 
 #[test]
 fn a_process_cannot_write_elsewhere_on_the_screen() {
-    let Some(mut stage) = Stage::new() else { return };
-    let mut seen = stage.seen();
+    let Some(mut fixture) = Fixture::new() else { return };
+    let mut seen = fixture.seen();
     if let Some(end) = &mut seen[0].client {
         end.command = "\u{1b}[2J\nevil".into();
     }

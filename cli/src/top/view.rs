@@ -10,11 +10,11 @@ use bellwire::observe::SeenEnd;
 use super::model::{Model, Row, Sort};
 use crate::out::{count, nanos, rate};
 
-/// The most services that have a line of their own.
+/// The maximum number of services with a line of their own.
 const MOST_SERVICES: usize = 4;
 const KEYS: &str = " q quit  sort: c calls r p99 e errors u use p peer s service  i invert ";
 
-/// What belongs to the screen alone.
+/// State of the screen only.
 #[derive(Default)]
 pub(super) struct View {
     pub(super) table: TableState,
@@ -42,7 +42,7 @@ impl View {
         frame.render_widget(keys_line, keys);
     }
 
-    /// Moves the mark by so many lines.
+    /// Moves the selection by `by` lines.
     pub(super) fn step(&mut self, by: isize, model: &Model) {
         let last = model.rows.len().saturating_sub(1);
         let at = self.table.selected().unwrap_or(0).saturating_add_signed(by);
@@ -140,7 +140,7 @@ fn session(row: &Row) -> Line_<'static> {
     ])
 }
 
-/// A process by its number and what it calls itself, which nobody may use to write elsewhere on the screen.
+/// Returns a process's number and name, without characters with which the name could write elsewhere on the screen.
 fn peer(end: Option<&SeenEnd>) -> String {
     let Some(end) = end else { return "?".to_owned() };
     format!("{} {}", end.pid, end.command.replace(char::is_control, "?"))
@@ -152,7 +152,7 @@ pub(super) fn quantile(latency: &Latency, per_mille: u64) -> String {
     told.unwrap_or("-".into())
 }
 
-/// A number and its unit, without what stands between them.
+/// Returns a number and its unit without the space between them.
 pub(super) fn short(text: impl AsRef<str>) -> String {
     text.as_ref().replace(' ', "")
 }

@@ -43,7 +43,7 @@ fn a_snapshot_is_printed_as_json() {
     assert_eq!((&snapshot["mode"], &snapshot["total"]), (&"v2".into(), &3.into()));
     let cron = &snapshot["cgroups"][2];
     assert_eq!((&cron["name"], &cron["orchestrator"]), (&"cron".into(), &"systemd".into()));
-    let hash = format!("{:#018x}", bellwire::cgroups::name_hash("cron"));
+    let hash = format!("{:#018x}", bellwire_cgroups::name_hash("cron"));
     assert_eq!(cron["name_hash"], hash);
     let options = cron["options"].as_array().unwrap();
     assert!(options.contains(&"leaf".into()) && options.contains(&"populated".into()), "{cron}");

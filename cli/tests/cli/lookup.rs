@@ -1,4 +1,4 @@
-//! What is known of processes and cgroups, over made-up ones.
+//! What is known of processes and cgroups, over synthetic ones.
 
 use std::fs;
 use std::io::Write;
@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use crate::support::{Ended, Place, Running, Signal, spawn};
 
-/// A made-up `/proc` and the provider of what is in it.
+/// A synthetic `/proc` and the provider of what is in it.
 struct Apps {
     place: Place,
     proc: PathBuf,
@@ -194,7 +194,7 @@ fn what_makes_no_sense_is_a_wrong_command_line() {
         &["get", "apps", "1", "--filter", "x"],
         &["get", "cgroups", "/"],
         &["get", "cgroups", "--json", "--format", "json"],
-        &["provide", "apps", "--made-up", "3"],
+        &["provide", "apps", "--synthetic", "3"],
     ] {
         assert_eq!(place.run(args).status, Some(2), "{args:?}");
     }

@@ -15,11 +15,11 @@ fn a_provider_tells_where_and_what_it_provides() {
 }
 
 #[test]
-fn made_up_cgroups_are_provided_when_asked_for() {
+fn synthetic_cgroups_are_provided_when_asked_for() {
     let place = Place::new();
-    let mut provider = place.start(&["provide", "cgroups", "--made-up", "70"]);
+    let mut provider = place.start(&["provide", "cgroups", "--synthetic", "70"]);
     let line = provider.stderr_until("providing");
-    assert!(line.contains("70 made-up cgroups, which do not change"), "{line}");
+    assert!(line.contains("70 synthetic cgroups, which do not change"), "{line}");
     let snapshot = place.run(&["get", "cgroups", "--format", "json"]).json();
     assert_eq!((&snapshot["total"], &snapshot["generation"]), (&70.into(), &1.into()));
 }

@@ -28,7 +28,7 @@ pub(crate) enum Signal {
     Kill,
 }
 
-/// A place of its own for one test: a run dir, a made-up cgroup hierarchy, temporary files.
+/// A place of its own for one test: a run dir, a synthetic cgroup hierarchy, temporary files.
 pub(crate) struct Place {
     dir: TempDir,
 }
@@ -100,7 +100,7 @@ impl Place {
         endpoints[0].address()
     }
 
-    /// Makes a cgroup of the made-up hierarchy: complete before it can be seen.
+    /// Makes a cgroup of the synthetic hierarchy: complete before it can be seen.
     pub(crate) fn cgroup(&self, path: &str) {
         let building = self.dir.path().join("building");
         fs::create_dir(&building).unwrap();
@@ -126,7 +126,7 @@ impl Place {
         Running::of(&mut self.command(args))
     }
 
-    /// A provider of the made-up hierarchy, that looks often and is ready.
+    /// A provider of the synthetic hierarchy, that looks often and is ready.
     pub(crate) fn provider(&self) -> Running {
         let root = self.root();
         let root = root.to_str().unwrap();

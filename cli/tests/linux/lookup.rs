@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use bellwire::apps::AppsLookup;
 use bellwire::{CallError, Client, ClientConfig, RunDir, Service};
+use bellwire_apps::AppsLookup;
 
 use crate::support::{Ended, Place, Running, Signal, shell};
 
@@ -325,7 +325,7 @@ fn a_provider_that_is_told_to_stop_in_a_batch_ends_with_the_item_at_hand() {
     let mut client = place.start(&["get", "apps", "1", "2", "--timeout", "60s"]);
     let held = gates.wait_at_first();
     provider.signal(Signal::Term);
-    // It answers what it can for a while, then says bye.
+    // It answers what it can for a while, then closes the lane.
     assert!(!client.end().success());
     drop(held);
     provider.all_ended();

@@ -13,7 +13,7 @@ pub struct ItemTooLarge {
     pub limit: usize,
 }
 
-/// Puts a batch together, item by item, in one buffer that is kept from batch to batch.
+/// Assembles a batch item by item, in a buffer that is reused for the next one.
 ///
 /// ```
 /// use bellwire_core::batch::{BatchBuilder, BatchView};
@@ -29,25 +29,26 @@ pub struct ItemTooLarge {
 #[derive(Debug)]
 pub struct BatchBuilder {
     bytes: Vec<u8>,
-    /// Where each item ends; empty while all have the same length.
+    /// The end of each item; empty while all have the same length.
     ends: Vec<u32>,
-    /// Each item's status; empty while all are Ok.
+    /// The status of each item; empty while all are Ok.
     statuses: Vec<u8>,
     count: u32,
-    /// Items that the batch will have room for, whatever they are.
+    /// The number of items for which room is reserved, whatever they are.
     promised: usize,
     stride: usize,
     limit: usize,
-    /// Up to this many bytes one more item of the same length needs no look: 0 unless all are alike, and Ok.
+    /// Up to this length, one more item of the same length needs no checks: 0 unless all are Ok and have the same
+    /// length.
     even_up_to: usize,
     finished: bool,
 }
 
-/// What an item takes in the tables at most: where it ends, and its status.
+/// The most bytes of an item in the tables: its end and its status.
 const ENTRY: usize = size_of::<u32>() + 1;
 
 impl BatchBuilder {
-    /// A builder of batches of at most `limit` bytes, head and tables included.
+    /// Creates a builder of batches of at most `limit` bytes, including head and tables.
     pub fn new(limit: usize) -> Self {
         let mut builder = Self {
             bytes: Vec::new(),
@@ -65,8 +66,8 @@ impl BatchBuilder {
         builder
     }
 
-    /// Begins a batch that will have `count` items and at most `limit` bytes: an item that does not fit can always be
-    /// replaced by an empty one. False when not even that is so.
+    /// Starts a batch of `count` items and at most `limit` bytes, in which an item that does not fit can always be
+    /// replaced by an empty one. Returns false when even that is impossible.
     pub fn begin(&mut self, count: usize, limit: usize) -> bool {
         self.clear();
         self.promised = count;
@@ -74,7 +75,7 @@ impl BatchBuilder {
         self.worst_len() <= self.limit
     }
 
-    /// Begins another batch; the buffers stay.
+    /// Starts another batch; keeps the buffers.
     #[inline]
     pub fn clear(&mut self) {
         self.promised = 0;
@@ -91,7 +92,7 @@ impl BatchBuilder {
     /// Adds the item that `encode` appends to the buffer.
     ///
     /// # Errors
-    /// [`ItemTooLarge`]: the item was left out; the batch is what it was before.
+    /// [`ItemTooLarge`]: the item was left out; the batch is unchanged.
     #[inline]
     pub fn push(&mut self, encode: impl FnOnce(&mut Vec<u8>)) -> Result<(), ItemTooLarge> {
         debug_assert!(!self.finished, "clear the batch first");
@@ -99,16 +100,16 @@ impl BatchBuilder {
         encode(&mut self.bytes);
         let end = self.bytes.len();
         if end <= self.even_up_to && end.wrapping_sub(start) == self.stride {
-            // As many as there are bytes: no count of them is too large.
+            // Each item takes at least a byte, so the count cannot overflow.
             self.count += 1;
             return Ok(());
         }
         self.note(start, Status::Ok)
     }
 
-    /// Adds up to `count` items of `len` bytes each, above 0, in one go: `fill` gets room for as many as fit, writes the
-    /// first ones and says how many. Returns how many were added: none unless all items before are Ok and have
-    /// that length.
+    /// Adds up to `count` items of `len` bytes each, above 0, together: `fill` receives room for as many as fit,
+    /// writes the first ones and returns how many. Returns how many were added: none unless all previous items are Ok
+    /// and have that length.
     pub fn extend(
         &mut self,
         len: usize,
@@ -128,16 +129,16 @@ impl BatchBuilder {
         if added > 0 {
             self.stride = len;
             self.even_up_to = most;
-            // As many as there are bytes: no count of them is too large.
+            // Each item takes at least a byte, so the count cannot overflow.
             self.count += u32::try_from(added).unwrap_or(u32::MAX);
         }
         added
     }
 
-    /// Adds an item with a status: with what `encode` appends, such as a reason.
+    /// Adds an item with a status and the bytes that `encode` appends, such as a reason.
     ///
     /// # Errors
-    /// As [`BatchBuilder::push`].
+    /// Like [`BatchBuilder::push`].
     pub fn push_with(
         &mut self,
         status: Status,
@@ -149,9 +150,9 @@ impl BatchBuilder {
         self.note(start, status)
     }
 
-    /// Counts the item whose bytes begin at `start`.
+    /// Counts the item whose bytes start at `start`.
     fn note(&mut self, start: usize, status: Status) -> Result<(), ItemTooLarge> {
-        // What was there is not the item's to take away.
+        // The item must not remove earlier bytes.
         let len = self.bytes.len().saturating_sub(start);
         if self.count == 0 {
             self.stride = len;
@@ -173,22 +174,22 @@ impl BatchBuilder {
         if fits { Ok(()) } else { Err(ItemTooLarge { len, limit: self.limit }) }
     }
 
-    /// The most bytes that leave room for the tables of the items that were promised.
+    /// Returns the most item bytes that leave room for the tables of the reserved items.
     fn most_even(&self) -> usize {
         self.limit.saturating_sub(ENTRY.saturating_mul(self.promised))
     }
 
-    /// How many items there are.
+    /// Returns the number of items.
     pub fn len(&self) -> usize {
         self.count as usize
     }
 
-    /// Whether there is no item.
+    /// Returns whether there are no items.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// How long the batch is by now, in bytes.
+    /// Returns the current length of the batch in bytes.
     #[inline]
     pub fn encoded_len(&self) -> usize {
         if self.finished {
@@ -197,21 +198,21 @@ impl BatchBuilder {
         self.bytes.len() + size_of::<u32>() * self.ends.len() + self.statuses.len()
     }
 
-    /// How long the batch can become without further bytes of items.
+    /// Returns the largest length of the batch without further item bytes.
     #[inline]
     fn worst_len(&self) -> usize {
         let tables = ENTRY.saturating_mul(self.promised);
         self.encoded_len().max(self.bytes.len().saturating_add(tables))
     }
 
-    /// Puts the finished batch into `bytes`, whose buffer is used for the next one.
+    /// Swaps the finished batch into `bytes`, whose buffer is reused for the next one.
     pub fn finish_into(&mut self, bytes: &mut Vec<u8>) {
         self.finish();
         core::mem::swap(&mut self.bytes, bytes);
         self.clear();
     }
 
-    /// The batch's bytes. Begin the next one by [`BatchBuilder::clear`].
+    /// Finishes the batch and returns its bytes. Start the next one with [`BatchBuilder::clear`].
     pub fn finish(&mut self) -> &[u8] {
         if !self.finished {
             self.finished = true;
@@ -231,7 +232,7 @@ impl BatchBuilder {
         &self.bytes
     }
 
-    /// Notes where the item that was appended ends, and all those before it if none was noted yet.
+    /// Records the end of the appended item, and those of all items before it if none was recorded yet.
     fn note_end(&mut self) {
         if self.ends.is_empty() {
             let (stride, count) = (self.stride, self.count as usize);

@@ -1,4 +1,4 @@
-//! Many items of one service in one message: put together in place, read in place, no allocation per item.
+//! Many items of one service in one message: assembled in place, read in place, without allocation per item.
 //!
 //! ```text
 //! 0x00  count    u32  items
@@ -10,8 +10,8 @@
 //!       statuses u8 × count, with flag 2: a Status each; without it, all are Ok
 //! ```
 //!
-//! A batch without ends whose stride is 0 has no items: every item takes at least one byte of the message, so that few
-//! bytes never stand for many items. The tables stand behind the items, so that items are written where they stay.
+//! A batch without ends whose stride is 0 has no items: every item takes at least one byte of the message, so a short
+//! message cannot claim many items. The tables follow the items, so that items are written at their final place.
 
 mod builder;
 mod view;

@@ -3,17 +3,17 @@ use core::iter::FusedIterator;
 use super::{BATCH_HEAD, ENDS, STATUSES};
 use crate::wire::Status;
 
-/// Why bytes are no batch.
+/// Why bytes are not a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BatchError {
-    /// There is no room for the head.
+    /// The bytes are too short for the head.
     #[error("{len} bytes hold no batch's head")]
     NoHead {
-        /// How many there are.
+        /// The number of bytes.
         len: usize,
     },
-    /// The head says what no batch does.
+    /// The head is invalid.
     #[error(
         "the batch's head has flags {flags:#x}, a stride of {stride} and {reserved:#x} behind them"
     )]
@@ -22,29 +22,29 @@ pub enum BatchError {
         flags: u32,
         /// The stride.
         stride: u32,
-        /// What should be 0.
+        /// The reserved field, which must be 0.
         reserved: u32,
     },
-    /// The items and tables do not fill the bytes.
+    /// The items and tables do not match the length.
     #[error("a batch of {count} items does not have {len} bytes")]
     Length {
-        /// How many items the head promises.
+        /// The number of items in the head.
         count: u32,
-        /// How many bytes there are.
+        /// The number of bytes.
         len: usize,
     },
-    /// An item ends before it begins, or behind the last one.
+    /// An item ends before it starts, or after the last byte of items.
     #[error("item {item} ends at byte {end}")]
     End {
-        /// Which item, from 0.
+        /// The index of the item.
         item: usize,
-        /// Where it ends, it says.
+        /// The end in the table.
         end: u32,
     },
-    /// A status that does not exist.
+    /// An unknown status.
     #[error("item {item} has status {status}, which does not exist")]
     Status {
-        /// Which item, from 0.
+        /// The index of the item.
         item: usize,
         /// The status.
         status: u8,
@@ -54,13 +54,13 @@ pub enum BatchError {
 /// One item of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Item<'a> {
-    /// How it went; Ok in requests.
+    /// The outcome; Ok in requests.
     pub status: Status,
-    /// Its bytes; a reason when the status is not Ok.
+    /// The item's bytes; a reason when the status is not Ok.
     pub bytes: &'a [u8],
 }
 
-/// A batch, checked once as a whole and read where it lies.
+/// A batch that was checked once as a whole, and is read in place.
 ///
 /// The bytes must be private memory, or memory that nobody can change any more: they are read twice.
 #[derive(Clone, Copy, Debug, Default)]
@@ -72,11 +72,11 @@ pub struct BatchView<'a> {
     statuses: &'a [u8],
 }
 
-/// The items of a batch, in their order.
+/// The items of a batch, in order.
 #[derive(Clone, Debug, Default)]
 pub struct Items<'a> {
     batch: BatchView<'a>,
-    /// All have the same length, not 0, and are Ok: `next` and `start` are not kept.
+    /// Whether all have the same length, not 0, and are Ok: `next` and `start` are unused then.
     is_even: bool,
     next: usize,
     rest: &'a [u8],
@@ -84,10 +84,10 @@ pub struct Items<'a> {
 }
 
 impl<'a> BatchView<'a> {
-    /// Checks that `bytes` are a whole batch and nothing else.
+    /// Checks that `bytes` are exactly one batch.
     ///
     /// # Errors
-    /// [`BatchError`] says what is wrong with them.
+    /// [`BatchError`] with the reason.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, BatchError> {
         let no_head = BatchError::NoHead { len: bytes.len() };
         let (head, body) = bytes.split_first_chunk::<BATCH_HEAD>().ok_or(no_head)?;
@@ -100,7 +100,7 @@ impl<'a> BatchView<'a> {
             return Err(BatchError::Head { flags, stride, reserved });
         }
         let length = BatchError::Length { count, len: bytes.len() };
-        // In 64 bits nothing of this overflows; a count is not believed before the tables were found.
+        // Nothing of this overflows 64 bits; the count is not trusted before the tables were located.
         let of_tables =
             u64::from(count) * (u64::from(varies) * 4 + u64::from(flags & STATUSES != 0));
         let of_items = (body.len() as u64).checked_sub(of_tables).ok_or(length)?;
@@ -120,28 +120,29 @@ impl<'a> BatchView<'a> {
         Ok(view)
     }
 
-    /// How many items there are.
+    /// Returns the number of items.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there is no item.
+    /// Returns whether there are no items.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Whether every item is Ok.
+    /// Returns whether every item is Ok.
     pub fn is_ok(&self) -> bool {
         self.statuses.is_empty()
     }
 
-    /// The items' bytes, one behind the other, and how many each has, above 0; `None` unless all have as many and are Ok.
+    /// Returns the consecutive bytes of the items and the length of each, above 0; `None` unless all have the same
+    /// length and are Ok.
     pub fn even(&self) -> Option<(&'a [u8], usize)> {
         let is_even = self.stride > 0 && self.statuses.is_empty();
         is_even.then_some((self.items, self.stride))
     }
 
-    /// The items, in their order.
+    /// Returns the items in order.
     pub fn iter(&self) -> Items<'a> {
         let is_even = self.even().is_some();
         Items { batch: *self, is_even, next: 0, rest: self.items, start: 0 }
@@ -149,7 +150,7 @@ impl<'a> BatchView<'a> {
 
     fn check_ends(&self) -> Result<(), BatchError> {
         if self.ends.is_empty() {
-            // Without items there are no bytes of items either.
+            // Without items, there are no item bytes.
             let len = BATCH_HEAD + self.items.len();
             let fits = self.count > 0 || self.items.is_empty();
             return if fits { Ok(()) } else { Err(BatchError::Length { count: 0, len }) };

@@ -1,6 +1,6 @@
-//! The loops that block, over any port.
+//! The loops that block, generic over the port.
 
-mod at_once;
+mod fast_path;
 mod wait;
 
 use alloc::vec::Vec;
@@ -9,75 +9,76 @@ use core::time::Duration;
 use crate::call::{Arrival, CallMachine, Outgoing, Reply, SubmitError, Ticket};
 use crate::lane::{Armed, Epoch, Growth, LaneStats, Lanes, PushError, Wake};
 use crate::resize::{self, FollowError, ResizeError, Shortage};
-use crate::sample::Asking;
+use crate::sample::ClientTrace;
 use crate::wire::CloseReason;
 use crate::{
-    Bell, Deadline, Executed, Geometry, Left, PeerFault, Port, Spin, SpinPolicy, Unread, probes,
+    Bell, Deadline, Executed, Geometry, Left, PeerFault, Port, Spin, SpinPolicy, StallDetector,
+    probes,
 };
 
 /// Why a blocking call ended without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallFailed {
-    /// It was not sent; the session is usable.
+    /// The request was not sent; the session is usable.
     #[error(transparent)]
     Submit(SubmitError),
-    /// The time was over.
+    /// The deadline passed.
     #[error("the deadline passed; {0}")]
     Deadline(Executed),
-    /// Another thread cancelled.
+    /// Another thread cancelled the call.
     #[error("the call was cancelled; {0}")]
     Cancelled(Executed),
-    /// The peer's process ended, or it closed the session.
+    /// The peer's process ended, or the peer closed the session.
     #[error("the peer is gone; {0}")]
     PeerGone(Executed),
-    /// The peer closed the session: this end took nothing for too long of what was written for it.
+    /// The peer closed the session because this end took nothing from its lane for too long.
     #[error(
         "the peer closed the session, since this end left its records unread for too long; {0}"
     )]
     Unread(Executed),
-    /// The peer lied; the session is poisoned.
+    /// The peer violated the protocol; the session is poisoned.
     #[error("the session is poisoned: {0}")]
     Peer(PeerFault),
-    /// This system lacks what it takes to go on reading the peer's lane, for now. Nothing is lost: look again.
+    /// This system lacks a resource to continue reading the peer's lane. Nothing is lost: try again.
     #[error("cannot follow the peer's lane: {0}")]
     Short(Shortage),
 }
 
-/// The calling end of a session: its machines and its port, and the only loops that block.
+/// The calling end of a session: its state machines, its port, and the only loops that block.
 #[derive(Debug)]
 pub struct Drive<P: Port> {
     port: P,
     lanes: Lanes,
     calls: CallMachine,
     spin: Spin,
-    /// What [`Lanes::exchanged`] said before the last wait.
+    /// The value of [`Lanes::exchanged`] before the last wait.
     exchanged: u64,
-    /// Set by the first lie; nothing is read from the peer's memory after it.
+    /// Set by the first protocol violation; after it, nothing is read from the peer's memory.
     poisoned: Option<PeerFault>,
     gone: bool,
     rings: u64,
     parks: u64,
-    /// How long a lane may be much too large.
+    /// How long the lane may be oversized before it shrinks.
     shrink_after: Duration,
     growth: Growth,
-    /// There are records that were seen and not taken: the last look took as many as one look takes.
+    /// Records were seen but not taken, because one poll takes a bounded number.
     unread: bool,
-    /// How often this end began to wait.
+    /// How many waits this end began.
     waits: u32,
-    /// Requests to trim that the peer has not answered; it answers them in their order.
+    /// Trim requests that the peer has not answered; it answers them in order.
     trims: u32,
-    trace: Asking,
+    trace: ClientTrace,
 }
 
-/// Switches and the like that one look takes.
+/// Records other than answers that one poll handles.
 const MOST_ARRIVALS: usize = 256;
 
-/// After this long, a lane that used less than a quarter of its ring becomes small again, unless told otherwise.
+/// Default time after which a lane that used less than a quarter of its ring shrinks.
 pub const SHRINK_AFTER: Duration = Duration::from_secs(30);
 
 impl<P: Port> Drive<P> {
-    /// Drives a session over `port`, whose lanes are empty and open.
+    /// Creates a driver for a session over `port`, whose lanes are empty and open.
     pub fn new(port: P, lanes: Lanes, spin: SpinPolicy) -> Self {
         Self {
             port,
@@ -94,28 +95,27 @@ impl<P: Port> Drive<P> {
             unread: false,
             waits: 0,
             trims: 0,
-            trace: Asking::nothing(),
+            trace: ClientTrace::nothing(),
         }
     }
 
-    /// Tells who the session is, for a tracer.
-    pub fn set_trace(&mut self, trace: Asking) {
+    /// Sets the identity of the session for tracers.
+    pub fn set_trace(&mut self, trace: ClientTrace) {
         self.trace = trace;
     }
 
-    /// Who the session is, for a tracer.
-    pub fn trace(&self) -> &Asking {
+    /// Returns the identity of the session for tracers.
+    pub fn trace(&self) -> &ClientTrace {
         &self.trace
     }
 
-    /// Sets how long the own lane may use less than a quarter of its ring before it becomes small again, at the
-    /// next send. Default: [`SHRINK_AFTER`].
+    /// Sets how long the own lane may use less than a quarter of its ring before it shrinks, at the next send.
+    /// Default: [`SHRINK_AFTER`].
     pub fn set_shrink_after(&mut self, span: Duration) {
         self.shrink_after = span;
     }
 
-    /// Sets whether the own lane becomes larger because it is full. A message that does not fit it makes it grow in
-    /// any case.
+    /// Sets when the own lane grows because it is full. A message that does not fit makes it grow in any case.
     pub fn set_growth(&mut self, growth: Growth) {
         self.growth = growth;
     }
@@ -125,65 +125,65 @@ impl<P: Port> Drive<P> {
         self.calls.set_window(requests);
     }
 
-    /// The transport's end.
+    /// Returns the transport's end.
     pub fn port(&self) -> &P {
         &self.port
     }
 
-    /// The transport's end, mutably.
+    /// Returns the transport's end, mutably.
     pub fn port_mut(&mut self) -> &mut P {
         &mut self.port
     }
 
-    /// Requests that wait for an answer.
+    /// Returns the number of requests that wait for an answer.
     pub fn in_flight(&self) -> usize {
         self.calls.in_flight()
     }
 
-    /// Whether this request waits for its answer.
+    /// Returns whether this request waits for its answer.
     pub fn is_waiting(&self, ticket: Ticket) -> bool {
         self.calls.is_waiting(ticket)
     }
 
-    /// The longest request that both ends allow, in bytes.
+    /// Returns the longest request that both ends allow, in bytes.
     pub fn max_message(&self) -> u64 {
         self.lanes.max_message()
     }
 
-    /// The longest request that a lane carries, in bytes; a longer one is [attached](Drive::submit_attached).
+    /// Returns the longest request that a lane carries, in bytes; a longer one is [attached](Drive::submit_attached).
     pub fn max_payload(&self) -> usize {
         self.lanes.max_payload()
     }
 
-    /// The epoch of the lane that this end writes.
+    /// Returns the epoch of the lane that this end writes.
     #[inline]
     pub fn lane_epoch(&self) -> Epoch {
         self.lanes.epoch()
     }
 
-    /// The lane that this end writes, and the one that it reads.
+    /// Returns the statistics of the lane that this end writes and of the one that it reads.
     pub fn lane_stats(&self) -> [LaneStats; 2] {
         [self.lanes.sent(), self.lanes.received()]
     }
 
-    /// How often this end rang its peer, and made a system call for it.
+    /// Returns how often this end rang its peer with a system call.
     pub fn rings(&self) -> u64 {
         self.rings
     }
 
-    /// How many answers came to requests that were given up, since this was asked last.
+    /// Returns how many answers to abandoned requests arrived since the last call, and resets the count.
     #[inline]
     pub fn take_dropped(&mut self) -> u64 {
         self.calls.take_dropped()
     }
 
-    /// How often this end slept.
+    /// Returns how often this end slept.
     #[inline]
     pub fn parks(&self) -> u64 {
         self.parks
     }
 
-    /// Why the session cannot be used any more; `None` while it can.
+    /// Returns why the session is no longer usable; `None` while it is.
     pub fn ended(&self) -> Option<CallFailed> {
         if let Some(fault) = self.poisoned {
             return Some(CallFailed::Peer(fault));
@@ -191,7 +191,8 @@ impl<P: Port> Drive<P> {
         (self.gone || self.calls.closed().is_some()).then(|| self.closed_by_peer(Executed::No))
     }
 
-    /// Ends the session for a lie that was found outside the lanes, for instance on the control socket.
+    /// Ends the session for a protocol violation that was found outside the lanes, for instance on the control
+    /// socket.
     pub fn poison(&mut self, fault: PeerFault) {
         self.poisoned.get_or_insert(fault);
     }
@@ -203,13 +204,14 @@ impl<P: Port> Drive<P> {
         }
     }
 
-    /// Looks whether the peer has taken nothing for `limit` of what was published for it: see [`Unread::look`].
+    /// Returns whether the peer has taken nothing for `limit` of what was published for it: see
+    /// [`StallDetector::look`].
     ///
     /// # Errors
-    /// [`CallFailed::Peer`] when the peer lies.
-    pub fn look_unread(
+    /// [`CallFailed::Peer`] when the peer violates the protocol.
+    pub fn check_stalled(
         &mut self,
-        unread: &mut Unread,
+        unread: &mut StallDetector,
         limit: Duration,
     ) -> Result<Left, CallFailed> {
         let (peer, now) = (self.port.peer(), self.port.now());
@@ -217,12 +219,12 @@ impl<P: Port> Drive<P> {
         left.map_err(|fault| poison(&mut self.poisoned, fault))
     }
 
-    /// Why the peer closed, when it said bye.
+    /// Returns why the peer closed its lane, if it did.
     pub fn closed(&self) -> Option<CloseReason> {
         self.calls.closed()
     }
 
-    /// Sends a request now and returns: the answer comes by [`Drive::try_reply`].
+    /// Sends a request and returns immediately: [`Drive::try_reply`] returns the answer.
     ///
     /// # Errors
     /// [`CallFailed`]; the handler will not run.
@@ -232,8 +234,8 @@ impl<P: Port> Drive<P> {
         Ok(ticket)
     }
 
-    /// Writes a request without publishing it: [`Drive::commit`] publishes all of them at once. A lane that is too
-    /// small for it grows.
+    /// Writes an unpublished request: [`Drive::commit`] publishes all of them together. A lane that is too small for
+    /// it grows.
     ///
     /// # Errors
     /// [`CallFailed`]; the handler will not run.
@@ -255,7 +257,7 @@ impl<P: Port> Drive<P> {
             match error {
                 SubmitError::Push(PushError::Grow { to }) => self.grow(to)?,
                 SubmitError::Push(PushError::Full { .. }) => match self.larger() {
-                    // Else it waits, as it would have without.
+                    // Otherwise the request waits, as it would have without growth.
                     Some(to) if self.grow(to).is_ok() => {}
                     _ => return Err(self.unsent(error)),
                 },
@@ -264,12 +266,12 @@ impl<P: Port> Drive<P> {
         }
     }
 
-    /// Sends a request in parts, through a lane that need not hold it: for requests that are longer than is good for
-    /// the caches, when the caller waits anyway. After [`PushError::Full`] go on with the same payload when there is
-    /// room, or [`Drive::break_off`].
+    /// Sends a request in parts through a lane that need not hold all of it: for a caller that waits anyway, and
+    /// requests too long for the caches. After [`PushError::Full`], continue with the same payload when there is
+    /// room, or call [`Drive::break_off`].
     ///
     /// # Errors
-    /// [`CallFailed`]; the handler will not run unless the request is sent to its end.
+    /// [`CallFailed`]; the handler will not run unless all of the request is sent.
     pub fn submit_in_parts<'a>(
         &mut self,
         payload: impl Into<Outgoing<'a>>,
@@ -280,14 +282,14 @@ impl<P: Port> Drive<P> {
         }
         let allowed = self.lanes.allows(payload.len() as u64);
         allowed.map_err(|error| self.unsent(SubmitError::Push(error)))?;
-        // The message that goes on was begun with its first part.
+        // The first part has already started the message.
         if !self.calls.is_sending() {
             self.trace.begin(|| self.port.now());
         }
         if let Some(wanted) = self.lanes.wanted_for_parts()
             && self.growth != Growth::Never
         {
-            // It goes through a smaller lane too, if there is no memory for a larger one.
+            // Without memory for a larger lane, the request goes through the smaller one.
             let _ = self.grow(wanted);
         }
         loop {
@@ -307,20 +309,20 @@ impl<P: Port> Drive<P> {
         }
     }
 
-    /// Gives up the request that is being sent in parts, if there is one: the handler will not run.
+    /// Gives up the request that is being sent in parts, if any: the handler will not run.
     pub fn break_off(&mut self) {
         self.calls.break_off();
     }
 
-    /// Whether an answer is arriving in parts: the buffer that was given must stay as it is.
+    /// Returns whether an answer is arriving in parts: the caller must pass the same buffer unchanged.
     pub fn is_arriving(&self) -> bool {
         self.calls.is_arriving()
     }
 
-    /// Checks that a request of `bytes` can be sent in a memfd of its own now: before one is made.
+    /// Checks that a request of `bytes` can be attached now; call it before creating the memfd.
     ///
     /// # Errors
-    /// [`CallFailed`] as of [`Drive::submit_attached`].
+    /// [`CallFailed`] as for [`Drive::submit_attached`].
     pub fn can_attach(&mut self, bytes: u64) -> Result<(), CallFailed> {
         if let Some(ended) = self.ended() {
             return Err(ended);
@@ -329,7 +331,7 @@ impl<P: Port> Drive<P> {
         can.map_err(|error| self.unsent(SubmitError::Push(error)))
     }
 
-    /// Sends a request of `bytes` in a memfd of its own, which `pass` passes when there is room for its record.
+    /// Sends a request of `bytes` in a memfd of its own. `pass` passes the memfd once there is room for its record.
     ///
     /// # Errors
     /// [`CallFailed`]; the handler will not run.
@@ -351,9 +353,9 @@ impl<P: Port> Drive<P> {
         Ok(ticket)
     }
 
-    /// Sends a request that the peer need not be woken for: it takes it when it is awake for something else. Whatever is
-    /// sent after it, and [`Drive::commit`], wakes the peer for both. `None` when there is no room for it now.
-    pub fn submit_unhurried(&mut self, payload: &[u8]) -> Option<Ticket> {
+    /// Sends a request without waking the peer, which takes it when something else wakes it. The next send, or
+    /// [`Drive::commit`], wakes the peer for both. Returns `None` when there is no room for it now.
+    pub fn submit_no_wake(&mut self, payload: &[u8]) -> Option<Ticket> {
         if self.ended().is_some() {
             return None;
         }
@@ -363,27 +365,27 @@ impl<P: Port> Drive<P> {
         Some(ticket)
     }
 
-    /// Publishes what was pushed and rings the peer if it asked for it.
+    /// Publishes the pushed records and rings the peer if it asked for it.
     #[inline]
     pub fn commit(&mut self) {
         self.publish();
-        if self.lanes.take_chores() && self.chores() {
-            self.tell_resized();
+        if self.lanes.take_maintenance() && self.maintenance() {
+            self.trace_resized();
             self.publish();
         }
     }
 
     #[cold]
-    fn chores(&mut self) -> bool {
+    fn maintenance(&mut self) -> bool {
         let (port, lanes) = (&mut self.port, &mut self.lanes);
         if self.growth != Growth::Never {
-            return resize::chores(port, lanes, self.shrink_after);
+            return resize::maintain(port, lanes, self.shrink_after);
         }
-        // No epoch is offered that nobody will use.
+        // Offer no epoch that will not be used.
         lanes.is_grown() && resize::shrink_idle(port, lanes, port.now(), self.shrink_after)
     }
 
-    /// The size that the lane should have instead of waiting for room.
+    /// Returns the size to grow the lane to instead of waiting for room.
     fn larger(&self) -> Option<Geometry> {
         match self.growth {
             Growth::Never => None,
@@ -392,17 +394,17 @@ impl<P: Port> Drive<P> {
         }
     }
 
-    /// Makes the own lane as small as it ever gets, and asks the peer to do the same with its own:
-    /// [`Drive::is_trimmed`] says when it has. What is in flight stays so.
+    /// Shrinks the own lane to its minimum and asks the peer to shrink its own: [`Drive::is_trimmed`] returns whether
+    /// it has. Requests in flight are unaffected.
     ///
     /// # Errors
-    /// [`CallFailed`]; the session is usable unless it is over.
+    /// [`CallFailed`]; the session remains usable unless it is over.
     pub fn trim(&mut self) -> Result<(), CallFailed> {
         if let Some(ended) = self.ended() {
             return Err(ended);
         }
         let shrunk = resize::shrink(&mut self.port, &mut self.lanes);
-        self.tell_resized();
+        self.trace_resized();
         shrunk.map_err(|error| self.unresized(error))?;
         let (own, peer) = (self.port.own(), self.port.peer());
         let asked = self.calls.ask_to_trim(&mut self.lanes, own, peer);
@@ -412,7 +414,7 @@ impl<P: Port> Drive<P> {
         Ok(())
     }
 
-    /// Whether the peer has answered every [`Drive::trim`].
+    /// Returns whether the peer has answered every [`Drive::trim`].
     pub fn is_trimmed(&self) -> bool {
         self.trims == 0
     }
@@ -427,12 +429,12 @@ impl<P: Port> Drive<P> {
     #[cold]
     fn grow(&mut self, to: Geometry) -> Result<(), CallFailed> {
         let grown = resize::grow(&mut self.port, &mut self.lanes, to);
-        self.tell_resized();
+        self.trace_resized();
         grown.map_err(|error| self.unresized(error))
     }
 
-    /// Tells a tracer which epoch of the own lane this end writes now.
-    fn tell_resized(&self) {
+    /// Traces the epoch that this end now writes.
+    fn trace_resized(&self) {
         let epoch = self.lanes.epoch();
         probes::lane_resized(self.trace.session(), 1, epoch.number, epoch.size.size());
     }
@@ -456,21 +458,21 @@ impl<P: Port> Drive<P> {
         }
     }
 
-    /// An answer, if one has arrived.
+    /// Returns an answer, if one has arrived.
     ///
     /// # Errors
-    /// [`CallFailed::Peer`] when the peer lies.
+    /// [`CallFailed::Peer`] when the peer violates the protocol.
     pub fn try_reply(&mut self, buffer: &mut Vec<u8>) -> Result<Option<Reply>, CallFailed> {
         if let Some(fault) = self.poisoned {
             return Err(CallFailed::Peer(fault));
         }
         self.unread = false;
-        // What is no answer is bounded: a peer that sends nothing else holds nobody up.
+        // Bound the records that are no answers: a peer that sends only those must not hold the caller up.
         for _ in 0..MOST_ARRIVALS {
             let (own, peer) = (self.port.own(), self.port.peer());
             let arrival = self.calls.next_reply(&mut self.lanes, own, peer, buffer);
-            // A caller that only takes answers sends nothing: a peer that waits for room would not be rung.
-            if self.lanes.owes_a_look() {
+            // A caller that only receives sends nothing, so nothing else rings a peer that waits for room.
+            if self.lanes.wake_check_due() {
                 self.commit();
             }
             match arrival.map_err(|fault| poison(&mut self.poisoned, fault))? {
@@ -501,13 +503,13 @@ impl<P: Port> Drive<P> {
         Ok(None)
     }
 
-    /// Asks to be rung for the next answer, and, with `room`, when there is room for a request that met a full lane: for
-    /// an event loop that is about to sleep. True when there is some already: do not sleep.
+    /// Requests a ring for the next answer and, with `room`, for room for a request that found the lane full: for an
+    /// event loop that is about to sleep. Returns true if either is already there: do not sleep then.
     ///
     /// # Errors
-    /// [`CallFailed::Peer`] when the peer lies.
+    /// [`CallFailed::Peer`] when the peer violates the protocol.
     pub fn arm(&mut self, room: bool) -> Result<bool, CallFailed> {
-        // With too many requests in flight it is an answer that makes room.
+        // At the limit of requests in flight, only an answer makes room.
         let space = room && !self.calls.is_at_limit();
         let armed = self.lanes.arm(self.port.own(), self.port.peer(), space);
         let (armed, wake) = armed.map_err(|fault| poison(&mut self.poisoned, fault))?;
@@ -515,13 +517,13 @@ impl<P: Port> Drive<P> {
         Ok(armed == Armed::Moved || self.unread || self.lanes.has_untaken())
     }
 
-    /// Waits for room for a request that met a full lane. Take answers by [`Drive::try_reply`] until there are
-    /// none first: a peer that cannot answer because nobody reads takes no requests either.
+    /// Waits for room for a request that found the lane full. First take answers with [`Drive::try_reply`] until
+    /// there are none: a peer that is blocked on its answers takes no requests.
     ///
     /// # Errors
     /// [`CallFailed`]; the session is usable after [`CallFailed::Deadline`] and [`CallFailed::Cancelled`].
     pub fn wait_for_room(&mut self, until: &mut Deadline) -> Result<(), CallFailed> {
-        // With too many requests in flight it is an answer that makes room, however empty the lane is.
+        // At the limit of requests in flight, only an answer makes room, however empty the lane is.
         let space = !self.calls.is_at_limit();
         let waited = self.wait(space, until, Executed::No);
         self.trace.waited_for_room(waited.is_ok());
@@ -531,8 +533,8 @@ impl<P: Port> Drive<P> {
     /// Waits for the next answer.
     ///
     /// # Errors
-    /// [`CallFailed`]; the session is usable after [`CallFailed::Deadline`] and [`CallFailed::Cancelled`],
-    /// and the requests stay in flight: [`Drive::abandon`] those that nobody wants.
+    /// [`CallFailed`]; the session is usable after [`CallFailed::Deadline`] and [`CallFailed::Cancelled`], and the
+    /// requests stay in flight: [`Drive::abandon`] those that you no longer need.
     pub fn wait_for_reply(
         &mut self,
         until: &mut Deadline,
@@ -549,7 +551,7 @@ impl<P: Port> Drive<P> {
         }
     }
 
-    /// Waits until the peer publishes something: look by [`Drive::try_reply`] before and after.
+    /// Waits until the peer publishes something: call [`Drive::try_reply`] before and after.
     ///
     /// # Errors
     /// [`CallFailed`]; the session is usable after [`CallFailed::Deadline`] and [`CallFailed::Cancelled`].
@@ -557,7 +559,7 @@ impl<P: Port> Drive<P> {
         self.wait(false, until, Executed::No)
     }
 
-    /// Forgets a request. False when it was not in flight.
+    /// Abandons a request. Returns false when it was not in flight.
     pub fn abandon(&mut self, ticket: Ticket) -> bool {
         let (own, peer) = (self.port.own(), self.port.peer());
         let known = self.calls.abandon(&mut self.lanes, own, peer, ticket);
@@ -565,12 +567,12 @@ impl<P: Port> Drive<P> {
         known
     }
 
-    /// Whether the handler may have run, now that the peer is gone.
+    /// Returns whether the handler may have run, now that the peer is gone.
     pub fn executed(&mut self, ticket: Ticket) -> Executed {
         self.calls.executed(&mut self.lanes, self.port.peer(), ticket)
     }
 
-    /// Gives a request up on a session that is over, and says whether its handler may have run.
+    /// Gives up a request on a session that is over, and returns whether its handler may have run.
     pub fn give_up(&mut self, ticket: Ticket) -> Executed {
         let executed = match self.poisoned {
             Some(_) => Executed::Maybe,
@@ -580,7 +582,7 @@ impl<P: Port> Drive<P> {
         executed
     }
 
-    /// Says bye: the peer sees it at once, whatever it waits for.
+    /// Closes the session: the peer sees it immediately, whatever it waits for.
     pub fn close(&mut self, reason: CloseReason) {
         let wake = self.lanes.close(self.port.own(), self.port.peer(), reason);
         self.rings += ring(&self.port, &self.trace, wake);
@@ -592,14 +594,14 @@ fn poison(poisoned: &mut Option<PeerFault>, fault: PeerFault) -> CallFailed {
     CallFailed::Peer(fault)
 }
 
-/// How many bells it rang.
+/// Rings the requested doorbells and returns how many it rang.
 #[inline]
-fn ring<P: Port>(port: &P, trace: &Asking, wake: Wake) -> u64 {
+fn ring<P: Port>(port: &P, trace: &ClientTrace, wake: Wake) -> u64 {
     if wake == Wake::default() { 0 } else { ring_out(port, trace, wake) }
 }
 
 #[cold]
-fn ring_out<P: Port>(port: &P, trace: &Asking, wake: Wake) -> u64 {
+fn ring_out<P: Port>(port: &P, trace: &ClientTrace, wake: Wake) -> u64 {
     if wake.data {
         probes::ring(trace.session(), Bell::Data.number());
         port.ring(Bell::Data);

@@ -5,11 +5,11 @@ use crate::lane::Armed;
 use crate::sync::Ordering;
 use crate::time::nanos;
 use crate::{
-    Deadline, Executed, Instant, Looks, OwnMemory, Park, PeerMemory, Port, Woken, Word, probes,
-    resize,
+    Deadline, Executed, Instant, OwnMemory, Park, PeerMemory, Port, SpinCounter, Woken, Word,
+    probes, resize,
 };
 
-/// Waits that may end before one looks at the clock.
+/// Waits between two readings of the clock.
 const WAITS_BEFORE_CLOCK: u32 = 64;
 
 /// How a wait ended.
@@ -19,8 +19,8 @@ enum Waited {
 }
 
 impl<P: Port> Drive<P> {
-    /// Spins, then parks, until the peer publishes, or makes room when `space` is asked for, or the wait is
-    /// over. `executed` goes into the error.
+    /// Spins, then parks, until the peer publishes, frees room (with `space`), or the wait is over. `executed` goes
+    /// into the error.
     pub(super) fn wait(
         &mut self,
         space: bool,
@@ -28,7 +28,7 @@ impl<P: Port> Drive<P> {
         executed: Executed,
     ) -> Result<(), CallFailed> {
         self.waits = self.waits.wrapping_add(1);
-        // A peer that publishes all the time and answers nothing ends every wait before it looks at the clock.
+        // A peer that keeps publishing but never answers would end every wait before the clock is read.
         if self.unread || self.waits.is_multiple_of(WAITS_BEFORE_CLOCK) {
             let now = self.port.now();
             if until.resolve(now).is_some_and(|until| now >= until) {
@@ -41,7 +41,7 @@ impl<P: Port> Drive<P> {
         let mut began = None;
         match self.spin_wait(space, until, &mut began)? {
             Waited::LookAgain => {
-                // A wait that was long enough to look at the clock is long enough for this.
+                // A wait long enough to read the clock is long enough for this too.
                 if let Some(now) = began {
                     self.shrink_idle(now);
                 }
@@ -70,7 +70,7 @@ impl<P: Port> Drive<P> {
                 }
                 continue;
             }
-            // What was published before the end is still read.
+            // Records published before the peer's end are still read.
             if self.lanes.moved(self.port.peer()) && woken == Woken::PeerGone {
                 self.gone = true;
                 return Ok(());
@@ -91,7 +91,7 @@ impl<P: Port> Drive<P> {
         woken
     }
 
-    /// `LookAgain` when something moved; `Over(Rung)` when the spin ran out.
+    /// Returns `LookAgain` when something moved; `Over(Rung)` when the spin ran out.
     fn spin_wait(
         &mut self,
         space: bool,
@@ -108,22 +108,22 @@ impl<P: Port> Drive<P> {
         if budget == 0 {
             return Ok(Waited::Over(Woken::Rung));
         }
-        let mut looks = Looks::new(budget);
+        let mut counter = SpinCounter::new(budget);
         loop {
             if self.lanes.moved(self.port.peer()) || (space && self.room()?) {
-                self.spin.hit(looks.spun());
-                *began = looks.began();
+                self.spin.hit(counter.spun());
+                *began = counter.began();
                 return Ok(Waited::LookAgain);
             }
-            self.lanes.claim(self.port.own());
+            self.lanes.prefetch(self.port.own());
             self.port.relax();
-            if !looks.count() {
+            if !counter.count() {
                 continue;
             }
             let now = self.port.now();
-            self.spin.shorten(&mut looks, now);
-            let ran_out = looks.tick(now);
-            *began = looks.began();
+            self.spin.shorten(&mut counter, now);
+            let ran_out = counter.tick(now);
+            *began = counter.began();
             if until.resolve(now).is_some_and(|until| now >= until) {
                 return Ok(Waited::Over(Woken::Deadline));
             }
@@ -132,13 +132,13 @@ impl<P: Port> Drive<P> {
                 return Ok(Waited::Over(Woken::Rung));
             }
             if self.spin.gives_way(now) {
-                self.port.give_way();
+                self.port.yield_now();
                 self.spin.gave_way(now, self.port.now());
             }
         }
     }
 
-    /// Tells the spin policy how a park went, from the peer's stamp, as far as it can be true.
+    /// Reports a park to the spin policy, with the peer's timestamp where it is plausible.
     fn learn(&mut self, began: Instant, now: Instant) {
         let rung = Instant::from_nanos(self.port.peer().load(Word::RungAt, Ordering::Relaxed));
         let honest = rung >= began && rung <= now;
@@ -151,7 +151,7 @@ impl<P: Port> Drive<P> {
         if self.lanes.is_grown()
             && resize::shrink_idle(&mut self.port, &mut self.lanes, now, self.shrink_after)
         {
-            self.tell_resized();
+            self.trace_resized();
             self.publish();
         }
     }

@@ -23,42 +23,42 @@ enum State {
 /// What the client does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientStep {
-    /// Verify and map the server's page, lane and board (descriptors 0 to 2; 3 is its eventfd, when it wants
-    /// to be rung by one), create the own memory, then send [`ClientHandshake::attach`] with page, lane and,
-    /// when asked to be rung by one, an eventfd.
+    /// Verify and map the server's page, lane and board (descriptors 0 to 2; 3 is its eventfd, if that is its
+    /// doorbell), create the own memory, then send [`ClientHandshake::attach`] with page, lane and, if that is the
+    /// own doorbell, an eventfd.
     Map(Welcome),
     /// Data may flow.
     Done(Welcome),
 }
 
 impl ClientHandshake {
-    /// Starts with `hello`, to be over at `deadline`. Send [`ClientHandshake::hello`] first.
+    /// Starts with `hello`, with the deadline of the whole handshake. Send [`ClientHandshake::hello`] first.
     pub fn new(hello: Hello, deadline: Instant) -> Self {
         Self { hello, deadline, state: State::AwaitWelcome }
     }
 
-    /// The first message; no descriptors.
+    /// Returns the first message; no descriptors.
     pub fn hello(&self) -> Message {
         Message::Hello(self.hello)
     }
 
-    /// When the handshake must be over.
+    /// Returns the deadline of the handshake.
     pub fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// Takes the time.
+    /// Checks the deadline.
     ///
     /// # Errors
-    /// [`HandshakeError::Deadline`] when it is over.
+    /// [`HandshakeError::Deadline`] when it has passed.
     pub fn on_time(&self, now: Instant) -> Result<(), HandshakeError> {
         if now < self.deadline { Ok(()) } else { Err(HandshakeError::Deadline) }
     }
 
-    /// Takes a message that came with `fds` descriptors.
+    /// Handles a message that came with `fds` descriptors.
     ///
     /// # Errors
-    /// [`HandshakeError`]; the handshake is over and the socket is to be closed.
+    /// [`HandshakeError`]; the handshake is over: close the socket.
     pub fn on_message(&mut self, bytes: &[u8], fds: usize) -> Result<ClientStep, HandshakeError> {
         let message = Message::parse(bytes, fds).inspect_err(|_| self.state = State::Over)?;
         let kind = message.kind();
@@ -85,7 +85,7 @@ impl ClientHandshake {
         }
     }
 
-    /// The second message, when the memory is mapped; `None` before that.
+    /// Returns the second message once the memory is mapped; `None` before that.
     pub fn attach(&mut self) -> Option<Message> {
         let State::Mapping(welcome) = self.state else { return None };
         self.state = State::AwaitReady(welcome);

@@ -7,8 +7,8 @@
 //!   ATTACH (page, lane, [eventfd]) ─────▶  verify, map
 //!          ◀─────────────────────── READY
 //! ```
-//! Every step has the one deadline of the whole handshake. Whoever drives a machine verifies and maps the
-//! memory between the steps; the machines decide what may come, with how many descriptors, and when.
+//! All steps share one deadline. The caller verifies and maps the memory between the steps; the state machines decide
+//! which messages are allowed, with how many descriptors, and when.
 
 mod client;
 mod server;
@@ -18,7 +18,7 @@ pub use server::{Admission, Rejection, ServerHandshake, ServerStep, Terms};
 
 use crate::wire::{ControlError, ControlKind, Refuse, SAMPLES, Versions};
 
-/// The features that this end knows: what HELLO offers, and what of an offer WELCOME accepts.
+/// The features that this end supports: HELLO offers them, and WELCOME accepts those of an offer.
 pub const FEATURES: u64 = if crate::probes::AVAILABLE { SAMPLES } else { 0 };
 
 /// Why a handshake failed.
@@ -28,7 +28,7 @@ pub enum HandshakeError {
     /// The peer's message cannot be parsed.
     #[error("the peer sent what is no handshake message: {0}")]
     Control(#[from] ControlError),
-    /// A message of a kind that has no place at this step.
+    /// A message of a kind that is not allowed at this step.
     #[error("the peer sent {kind:?} where it has no place")]
     Unexpected {
         /// Its kind.
@@ -39,31 +39,31 @@ pub enum HandshakeError {
     Descriptors {
         /// The message's kind.
         kind: ControlKind,
-        /// How many came.
+        /// The number received.
         found: usize,
-        /// How many belong to it.
+        /// The number expected.
         expected: usize,
     },
-    /// The server refused, and says why.
+    /// The server refused, with a reason.
     #[error("the server refused ({:?}): {}", .0.code, .0.reason())]
     Refused(Refuse),
     /// The two ends have no protocol version in common.
     #[error("this end speaks protocol versions {}-{}, the peer {}-{}", ours.min, ours.max, theirs.min, theirs.max)]
     Incompatible {
-        /// What this end speaks.
+        /// The versions that this end speaks.
         ours: Versions,
-        /// What the peer speaks.
+        /// The versions that the peer speaks.
         theirs: Versions,
     },
-    /// The peer agreed to what was not offered, or named another session.
+    /// The peer accepted something that was not offered, or named another session.
     #[error("the peer's {kind:?} does not fit what was agreed: {field}")]
     Terms {
         /// The message's kind.
         kind: ControlKind,
-        /// The field that does not fit.
+        /// The inconsistent field.
         field: &'static str,
     },
-    /// The peer was silent for too long.
+    /// The peer did not answer in time.
     #[error("the peer did not finish the handshake in time")]
     Deadline,
 }

@@ -12,7 +12,7 @@ use crate::{Geometry, Instant, Limits, ServiceName};
 /// The token of a client that has none.
 const NO_TOKEN: [u8; 16] = [0; 16];
 
-/// Whom an endpoint admits. The peer's user was checked before its first message was read.
+/// Which clients an endpoint admits. The peer's user was checked before its first message was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admission {
     /// The service of this endpoint.
@@ -21,7 +21,7 @@ pub struct Admission {
     pub method: u32,
     /// The token that clients must have; `None` admits any.
     pub token: Option<[u8; 16]>,
-    /// What the server puts up with.
+    /// The server's limits.
     pub limits: Limits,
 }
 
@@ -32,11 +32,11 @@ pub struct Terms {
     pub session: u64,
     /// The size of the server's lane; cut to the client's limit.
     pub lane: Geometry,
-    /// The size below which it never goes; cut likewise.
+    /// The minimum size of the server's lane; cut to the client's limit.
     pub least_lane: Geometry,
-    /// The doorbell that the server would like; a socket byte when the client cannot ring it.
+    /// The server's preferred doorbell; the socket when the client cannot ring it.
     pub doorbell: Doorbell,
-    /// The most items that it takes in one batch.
+    /// The most items that the server accepts in one batch.
     pub max_batch: u32,
 }
 
@@ -60,18 +60,18 @@ enum State {
 /// What the server does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerStep {
-    /// The client may come in: create memory for it and send [`ServerHandshake::welcome`], or refuse.
+    /// Admit the client: create memory for it and send [`ServerHandshake::welcome`], or refuse.
     Admit(Hello),
-    /// Verify and map the client's page and lane (descriptors 0 and 1; 2 is its eventfd when its HELLO asks
-    /// to be rung by one), then send [`ServerHandshake::ready`].
+    /// Verify and map the client's page and lane (descriptors 0 and 1; 2 is its eventfd if that is its doorbell),
+    /// then send [`ServerHandshake::ready`].
     Map(Hello, Welcome),
 }
 
-/// The client does not come in: why, and what to tell it.
+/// Why the client is not admitted, and the message for it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{error}")]
 pub struct Rejection {
-    /// What was wrong.
+    /// The reason.
     #[source]
     pub error: HandshakeError,
     /// The message to send before closing; no descriptors.
@@ -79,17 +79,17 @@ pub struct Rejection {
 }
 
 impl ServerHandshake {
-    /// Waits for a HELLO, to be over at `deadline`.
+    /// Waits for a HELLO, with the deadline of the whole handshake.
     pub fn new(admission: Admission, deadline: Instant) -> Self {
         Self { admission, deadline, state: State::AwaitHello }
     }
 
-    /// When the handshake must be over.
+    /// Returns the deadline of the handshake.
     pub fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// Takes a message that came with `fds` descriptors.
+    /// Handles a message that came with `fds` descriptors.
     ///
     /// # Errors
     /// [`Rejection`]; the handshake is over.
@@ -118,7 +118,7 @@ impl ServerHandshake {
         }
     }
 
-    /// The answer to an admitted HELLO; `None` at any other step.
+    /// Returns the answer to an admitted HELLO; `None` at any other step.
     pub fn welcome(&mut self, terms: Terms) -> Option<Welcome> {
         let State::Admitted(hello) = self.state else { return None };
         let doorbell = match terms.doorbell {
@@ -140,7 +140,7 @@ impl ServerHandshake {
         Some(welcome)
     }
 
-    /// The last message, when the client's memory is mapped; `None` at any other step.
+    /// Returns the last message once the client's memory is mapped; `None` at any other step.
     pub fn ready(&mut self) -> Option<Message> {
         let State::Mapping(welcome) = self.state else { return None };
         self.state = State::Over;

@@ -1,25 +1,24 @@
-//! Lanes: one direction's ring of records each, and the parking protocol between them.
+//! Lanes: one ring of records per direction, and the parking protocol between the two ends.
 //!
-//! # What orders what
-//! Publication is ordinary Release/Acquire: records are written, then `tail` is stored with Release; the
-//! reader loads it with Acquire and copies. `head` goes the other way likewise: the reader's copies
-//! happen before its Release store, the writer's Acquire load happens before it writes there again.
+//! # Memory ordering
+//! Publication is ordinary Release/Acquire. The writer writes records, then stores `tail` with Release; the reader
+//! loads `tail` with Acquire and copies. `head` works the same way in the other direction: the reader's copies happen
+//! before its Release store, and the writer's Acquire load happens before it overwrites them.
 //!
-//! Parking is the store-buffering pattern and needs a full fence on both sides: *store what the other
-//! looks for; fence; look*. The ringer stores `tail` (or `head`), fences and reads the peer's wish
-//! ([`Lanes::commit`]); the waiter stores its wish, fences and reads `tail` (or `head`) again
-//! ([`Lanes::arm`]). One of the two sees the other. An event index needs no clearing: the ringer rings
-//! only when its move crosses the position wished for.
+//! Parking is the store-buffering pattern and needs a full fence on both sides: *store, fence, load*. The ringer
+//! stores `tail` (or `head`), fences and loads the peer's event index ([`Lanes::commit`]). The waiter stores its
+//! event index, fences and loads `tail` (or `head`) again ([`Lanes::arm`]). At least one of the two sees the other's
+//! store. An event index needs no clearing, because the ringer rings only when its move crosses that position.
 
 //!
 //! # Epochs
-//! A lane goes on in another memfd by a switch record, the last one in the old memfd; positions go on counting.
-//! The sender passes the memfd, writes the record and everything after it in the new memory, and publishes all of
-//! it by the one store to `tail`. The receiver, at the record, maps that memory and goes on there. The words are in
-//! the page, which stays: nobody who waits notices. The rest of it is in [`crate::resize`].
+//! A Switch record is the last record in the old memfd; the lane goes on in another one, and positions keep counting.
+//! The sender passes the memfd, writes the Switch record, writes everything after it to the new memory, and publishes
+//! all of it with one store to `tail`. The receiver maps the new memory when it reads the record. The words are in
+//! the page, which stays, so a waiter is not affected. See [`crate::resize`].
 
-mod claim;
 mod epoch;
+mod prefetch;
 mod receiver;
 mod sender;
 mod sizing;
@@ -37,13 +36,13 @@ use crate::wire::{COUNTERS_AT, COUNTERS_LAYOUT, CloseReason, Counter, Header, Ki
 use crate::{Geometry, Instant, OwnMemory, PeerFault, PeerMemory, Word};
 use core::time::Duration;
 
-/// What a processor fetches at once, in bytes.
+/// Bytes in a cache line.
 const LINE: u64 = if cfg!(loom) { 16 } else { 64 };
 
-/// The value of a wish word that wishes nothing.
+/// The event index that never requests a ring.
 pub(crate) const DO_NOT_RING: u64 = u64::MAX;
 
-/// Which bells the peer wants to hear after a commit. Whoever holds a port rings them.
+/// Which doorbells the peer expects after a commit. The owner of the port rings them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use = "a peer that asked to be rung sleeps until it is"]
 pub struct Wake {
@@ -53,25 +52,25 @@ pub struct Wake {
     pub space: bool,
 }
 
-/// What [`Lanes::arm`] found.
+/// The outcome of [`Lanes::arm`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Armed {
-    /// Something moved meanwhile: do not sleep, look again.
+    /// A word moved meanwhile: do not sleep, check again.
     Moved,
-    /// Nothing moved: sleep unless the words move on from these values.
+    /// Nothing moved: sleep unless the words differ from these values.
     Sleep {
         /// The peer's `tail`.
         tail: u64,
-        /// The peer's `head`, when space is waited for.
+        /// The peer's `head`, if the caller waits for space.
         head: Option<u64>,
     },
 }
 
-/// Both lanes of a session, seen from one end: the own lane's writer and the peer's lane's reader.
+/// Both lanes of a session as one end sees them: it writes its own lane and reads the peer's.
 ///
-/// Positions are bytes since the session began. What the peer's words say is checked before it is used;
-/// after a [`PeerFault`] the session must not be used again.
+/// Positions are bytes since the session began. Every value of the peer's words is checked before use. After a
+/// [`PeerFault`] the session must not be used again.
 #[derive(Debug)]
 pub struct Lanes {
     sender: Sender,
@@ -79,25 +78,25 @@ pub struct Lanes {
 }
 
 impl Lanes {
-    /// Both lanes, empty, which keep their sizes: `own` is the one that this end writes, `peer` the one it reads.
+    /// Creates two empty lanes of fixed size: this end writes `own` and reads `peer`.
     pub fn new(own: Geometry, peer: Geometry) -> Self {
         Self::with_terms(LaneTerms::fixed(own), LaneTerms::fixed(peer))
     }
 
-    /// Both lanes, empty, on the terms of the handshake: `own` is the one that this end writes.
+    /// Creates two empty lanes on the terms of the handshake: this end writes `own` and reads `peer`.
     pub fn with_terms(own: LaneTerms, peer: LaneTerms) -> Self {
         Self { sender: Sender::new(own), receiver: Receiver::new(peer) }
     }
 
-    /// Stores the words of a new session: open, and not to be rung.
+    /// Stores the words of a new session: open, with no ring requested.
     pub fn open(own: &impl OwnMemory) {
         own.store(Word::WantData, DO_NOT_RING, Ordering::Relaxed);
         own.store(Word::WantSpace, DO_NOT_RING, Ordering::Relaxed);
         own.store(Word::State, SessionState::Open.word(None), Ordering::Relaxed);
-        own.tell(COUNTERS_AT, COUNTERS_LAYOUT);
+        own.export_counter(COUNTERS_AT, COUNTERS_LAYOUT);
     }
 
-    /// Writes a record, not yet visible to the peer: [`Lanes::commit`] publishes.
+    /// Writes a record that the peer does not see until [`Lanes::commit`].
     ///
     /// # Errors
     /// [`PushError`]: nothing of the record was written.
@@ -111,38 +110,38 @@ impl Lanes {
         self.sender.push(own, peer, header, payload)
     }
 
-    /// Writes a record, not yet visible to the peer, if it takes no more than that: no look at the peer, no pad, no other
-    /// lane. False when it does, and nothing was written: [`Lanes::push`] then.
+    /// Writes an unpublished record if it fits without loading the peer's `head`, padding or growing. Returns false,
+    /// and writes nothing, if it does not; use [`Lanes::push`] then.
     #[inline]
-    pub fn push_at_once<O: OwnMemory>(&mut self, own: &O, header: Header, payload: &[u8]) -> bool {
-        self.sender.push_at_once(own, header, payload)
+    pub fn try_push<O: OwnMemory>(&mut self, own: &O, header: Header, payload: &[u8]) -> bool {
+        self.sender.try_push(own, header, payload)
     }
 
-    /// Takes the next record, if it was published and is a message of `kind` that is whole and plain: no flag, and the
-    /// status Ok. `into` gets its id and length and says where its payload goes, exactly as long, or that it is left.
-    /// Says so to the peer before anything is done about it, as [`Lanes::take_before_acting`] does.
+    /// Takes the next record if it is a complete, plain message of `kind`: no flags, status Ok. `into` receives its
+    /// id and length and returns a buffer of exactly that length, or `None` to leave the record. Stores `head` before
+    /// the caller acts on the message, as [`Lanes::take_before_acting`] does.
     ///
-    /// Whatever else is there, lies among it, stays there for [`Lanes::peek`].
+    /// Any other record, or a protocol violation, stays for [`Lanes::peek`].
     #[inline(always)]
     #[allow(
         clippy::inline_always,
         reason = "the general way asks it too, and would share a copy with the short one"
     )]
-    pub fn take_at_once<'b, O: OwnMemory, P: PeerMemory>(
+    pub fn try_take<'b, O: OwnMemory, P: PeerMemory>(
         &mut self,
         own: &O,
         peer: &P,
         kind: Kind,
         into: impl FnOnce(u64, usize) -> Option<&'b mut [u8]>,
     ) -> Option<(u64, usize)> {
-        let taken = self.receiver.take_at_once(peer, kind, into);
+        let taken = self.receiver.try_take(peer, kind, into);
         if taken.is_some() {
             self.receiver.release(own);
         }
         taken
     }
 
-    /// Checks that both ends allow a message of this length, in bytes.
+    /// Checks that both ends allow a message of this length in bytes.
     ///
     /// # Errors
     /// [`PushError::TooLarge`].
@@ -150,11 +149,11 @@ impl Lanes {
         self.sender.allows(len)
     }
 
-    /// Writes the next part of a message that is sent in parts, of which `sent` bytes were written before: as much as
-    /// is good to write at once. Returns how much was written then; the last part is the one that reaches the end.
+    /// Writes the next part of a message after the `sent` bytes already written. Returns the bytes written in total;
+    /// the message is complete when that is its length.
     ///
     /// # Errors
-    /// [`PushError`]: nothing was written now.
+    /// [`PushError`]: this call wrote nothing.
     pub fn push_part<O: OwnMemory, P: PeerMemory>(
         &mut self,
         own: &O,
@@ -166,96 +165,96 @@ impl Lanes {
         self.sender.push_part(own, peer, header, payload, sent)
     }
 
-    /// Ends this lane: publishes its last record, then says so in the page. Nothing can follow.
+    /// Closes this lane: publishes its last record, then the state in the page. Nothing can follow.
     pub fn close<O: OwnMemory, P: PeerMemory>(
         &mut self,
         own: &O,
         peer: &P,
         reason: CloseReason,
     ) -> Wake {
-        self.push_bye(own, reason);
+        self.push_close(own, reason);
         let wake = self.commit(own, peer);
-        self.tell(own);
-        // Last: who sees it has all records before it, the bye among them. The fence in `commit` releases them.
+        self.export_counters(own);
+        // Last: an end that sees it also sees all records before it, including the Close record. The fence in
+        // `commit` releases them.
         own.store(Word::State, SessionState::Closed.word(Some(reason)), Ordering::Relaxed);
         wake
     }
 
-    /// Writes the last record of this lane, which always fits: nothing can follow it.
-    pub fn push_bye<O: OwnMemory>(&mut self, own: &O, reason: CloseReason) {
-        self.sender.push_bye(own, reason);
+    /// Writes the Close record. It always fits, because nothing can follow it.
+    pub fn push_close<O: OwnMemory>(&mut self, own: &O, reason: CloseReason) {
+        self.sender.push_close(own, reason);
     }
 
-    /// The next record of the peer's lane, if one was published; it stays there until [`Lanes::take`].
+    /// Returns the next published record of the peer's lane, which stays there until [`Lanes::take`].
     ///
     /// # Errors
-    /// [`PeerFault`] when the peer's words or the record's header are not what an honest peer writes.
+    /// [`PeerFault`] when the peer's words or the record's header are invalid.
     pub fn peek<P: PeerMemory>(&mut self, peer: &P) -> Result<Option<Record>, PeerFault> {
         self.receiver.peek(peer)
     }
 
-    /// Copies the start of a record's payload out: as many bytes as `into` holds, at most the record's.
+    /// Copies the start of a record's payload: as many bytes as `into` holds, at most the record's length.
     pub fn copy<P: PeerMemory>(&self, peer: &P, record: &Record, into: &mut [u8]) {
         self.receiver.copy(peer, record, into);
     }
 
-    /// Leaves a record behind: its room is the peer's again at the next commit.
+    /// Consumes a record. The next commit returns its space to the peer.
     pub fn take(&mut self, record: &Record) {
         self.receiver.take(record);
     }
 
-    /// Leaves a record behind and says so before anything is done about it: after a crash, the peer knows
-    /// from `head` whether a request can have reached a handler.
+    /// Consumes a record and publishes that before the caller acts on it: after a crash, `head` tells the peer
+    /// whether a handler can have received the request.
     pub fn take_before_acting<O: OwnMemory>(&mut self, own: &O, record: &Record) {
         self.receiver.take(record);
         self.receiver.release(own);
     }
 
-    /// Publishes what was pushed and gives back the room of what was taken.
+    /// Publishes the pushed records and returns the space of consumed ones.
     ///
-    /// A record published is looked up in the peer's wish at once. Room given back is looked up once per
-    /// quarter of the lane: a peer that waits for space needs at most half a lane, so it waits for a
-    /// position that lies at least a quarter behind the end of what it published, and the look-up there
-    /// finds it.
+    /// It checks the peer's event index for data after every publication, but for space only once per quarter of the
+    /// lane. That suffices: a waiting peer needs at most half a lane, so it asks for a position at least a quarter
+    /// before the end of what it published, and a later check finds it.
     #[inline]
     pub fn commit<O: OwnMemory, P: PeerMemory>(&mut self, own: &O, peer: &P) -> Wake {
         self.receiver.release(own);
         let published = self.sender.publish(own);
-        let look_space = self.receiver.owes_a_look();
+        let look_space = self.receiver.wake_check_due();
         if published.is_none() && !look_space {
             return Wake::default();
         }
-        // Partner: the fence in `arm`. Either the peer's second look sees what was stored above, or the
-        // loads below see its wish.
+        // Partner: the fence in `arm`. Either the peer's second load sees what was stored above, or the loads below
+        // see its event index.
         fence(Ordering::SeqCst);
         let data = published
             .is_some_and(|moved| moved.crosses(peer.load(Word::WantData, Ordering::Relaxed)));
         let space = self.receiver.looked(look_space, peer);
         if look_space {
-            self.tell(own);
+            self.export_counters(own);
         }
         Wake { data, space }
     }
 
-    /// Publishes records that the peer need not be woken for, and gives back room, without a look at its wishes: it sees them
-    /// when it is awake for something else. The next [`Lanes::commit`], or [`Lanes::arm`], rings for them too, if it has to.
+    /// Publishes records and returns space without waking the peer or loading its event indexes. The peer sees them
+    /// when something else wakes it. The next [`Lanes::commit`] or [`Lanes::arm`] rings for them too, if necessary.
     pub fn show<O: OwnMemory>(&mut self, own: &O) {
         self.receiver.release(own);
         self.sender.show(own);
     }
 
-    /// Whether so much room was given back that the next [`Lanes::commit`] looks for a peer that waits for it.
-    /// Who takes records without sending any commits when this says so.
+    /// Returns whether the next [`Lanes::commit`] would check for a peer that waits for space. An end that only
+    /// receives must commit when this is true.
     #[inline]
-    pub fn owes_a_look(&self) -> bool {
-        self.receiver.owes_a_look()
+    pub fn wake_check_due(&self) -> bool {
+        self.receiver.wake_check_due()
     }
 
-    /// Wishes to be rung when the peer publishes, and, with `space`, when it makes room for the record
-    /// that did not fit. Publishes and gives back room like [`Lanes::commit`] first.
+    /// Requests a ring when the peer publishes and, with `space`, when it frees room for the record that did not fit.
+    /// First publishes and returns space like [`Lanes::commit`].
     ///
     /// # Errors
-    /// [`PeerFault`] when the peer's words are lies.
+    /// [`PeerFault`] when the peer's words are invalid.
     pub fn arm<O: OwnMemory, P: PeerMemory>(
         &mut self,
         own: &O,
@@ -266,17 +265,17 @@ impl Lanes {
         let published = self.sender.publish(own);
         let tail = self.receiver.seen();
         own.store(Word::WantData, tail, Ordering::Relaxed);
-        let head = space.then(|| self.sender.wish());
-        if let Some(wish) = head {
-            own.store(Word::WantSpace, wish, Ordering::Relaxed);
+        let head = space.then(|| self.sender.event_index());
+        if let Some(event_index) = head {
+            own.store(Word::WantSpace, event_index, Ordering::Relaxed);
         }
-        // Partner: the fence in `commit`, on the peer's side, for the wishes; and, for what was published
+        // Partner: the fence in `commit`, on the peer's side, for the event indexes; and, for what was published
         // just above, the peer's fence here.
         fence(Ordering::SeqCst);
         let data = published
             .is_some_and(|moved| moved.crosses(peer.load(Word::WantData, Ordering::Relaxed)));
         let wake = Wake { data, space: self.receiver.looked(true, peer) };
-        self.tell(own);
+        self.export_counters(own);
         let moved = self.receiver.has_more(peer)? || (space && self.sender.has_room(peer)?);
         if moved {
             self.disarm(own);
@@ -285,10 +284,9 @@ impl Lanes {
         Ok((Armed::Sleep { tail, head: head.map(|_| self.sender.peer_head()) }, wake))
     }
 
-    /// Tells observers how the lanes are used: not with every record, but four times a lap of what is read, before each
-    /// sleep, and at the end.
+    /// Traces how the lanes are used: four times per lap of the receiving lane, before each sleep, and at the end.
     #[cold]
-    fn tell<O: OwnMemory>(&self, own: &O) {
+    fn export_counters<O: OwnMemory>(&self, own: &O) {
         let (sent, received) = (self.sender.stats(), self.receiver.stats());
         for (counter, value) in [
             (Counter::LaneFull, sent.full),
@@ -299,18 +297,18 @@ impl Lanes {
             (Counter::Attaches, sent.attaches),
             (Counter::Lane, self.sender.epoch().to_wire()),
         ] {
-            own.tell(counter.offset(), value);
+            own.export_counter(counter.offset(), value);
         }
     }
 
-    /// Takes both wishes back after a wait. Late rings are harmless: a waiter looks again.
+    /// Withdraws both event indexes after a wait. A late ring is harmless: a waiter checks again.
     pub fn disarm<O: OwnMemory>(&self, own: &O) {
         own.store(Word::WantData, DO_NOT_RING, Ordering::Relaxed);
         own.store(Word::WantSpace, DO_NOT_RING, Ordering::Relaxed);
     }
 
-    /// Looks at the peer's tail and leaves the records there, for who takes none now: a lie is noticed all the same, and
-    /// what was published counts as seen.
+    /// Loads and checks the peer's `tail` but leaves the records, for a caller that takes none now. What was
+    /// published counts as seen.
     ///
     /// # Errors
     /// [`PeerFault`].
@@ -318,57 +316,57 @@ impl Lanes {
         self.receiver.has_more(peer).map(|_| ())
     }
 
-    /// Whether the peer has published something that was not seen yet: one load, for spinning. With it the processor
-    /// fetches where the next record will lie: after the peer has written it and then `tail`, all of them come over
-    /// together instead of the record after `tail`. While nothing is written they are in the cache, and cheap to ask for.
+    /// Returns whether the peer has published something new: one load, for spinning. Also prefetches the lines of the
+    /// next record, so that they arrive together with `tail` and not after it. Until the peer writes them, they stay
+    /// in the cache and the prefetch is cheap.
     #[inline]
     pub fn moved<P: PeerMemory>(&self, peer: &P) -> bool {
         self.receiver.fetch(peer);
         peer.load(Word::Tail, Ordering::Relaxed) != self.receiver.seen()
     }
 
-    /// Gets hold of a few of the lines that the next record will lie in, before it is there, as far as they are free and not
-    /// yet had: for whoever waits for the peer, between two looks. Writing a long record then takes a fraction of the time.
+    /// Prefetches for writing a few free lines of the next record, for a waiting end to call between two polls.
+    /// Writing a long record then takes a fraction of the time.
     #[inline]
-    pub fn claim<O: OwnMemory>(&mut self, own: &O) {
-        self.sender.claim(own);
+    pub fn prefetch<O: OwnMemory>(&mut self, own: &O) {
+        self.sender.prefetch(own);
     }
 
-    /// Whether there are records of the peer that were seen and not taken, or a lie that was seen and not told.
+    /// Returns whether records of the peer, or a protocol violation, were seen but not taken.
     pub fn has_untaken(&self) -> bool {
         self.receiver.has_untaken()
     }
 
-    /// Whether the record that did not fit would fit now.
+    /// Returns whether the record that did not fit would fit now.
     ///
     /// # Errors
-    /// [`PeerFault`] when the peer's `head` is a lie.
+    /// [`PeerFault`] when the peer's `head` is invalid.
     pub fn has_room<P: PeerMemory>(&mut self, peer: &P) -> Result<bool, PeerFault> {
         self.sender.has_room(peer)
     }
 
-    /// Where the next pushed record will start: what [`Lanes::taken`] is compared with.
+    /// Returns the position of the next pushed record, for comparison with [`Lanes::taken`].
     pub fn position(&self) -> u64 {
         self.sender.position()
     }
 
-    /// How many bytes were written and taken, both ways: positions that only grow.
+    /// Returns the bytes written plus the bytes taken; never decreases.
     #[inline]
     pub fn exchanged(&self) -> u64 {
         self.sender.position().wrapping_add(self.receiver.position())
     }
 
-    /// How far the peer has taken this end's records, as it says, within what can be true.
+    /// Returns how far the peer has taken this end's records, according to its `head`.
     ///
     /// # Errors
-    /// [`PeerFault`] when it is a lie.
+    /// [`PeerFault`] when `head` is invalid.
     pub fn taken<P: PeerMemory>(&mut self, peer: &P) -> Result<u64, PeerFault> {
         self.sender.refresh_head(peer)?;
         Ok(self.sender.peer_head())
     }
 
-    /// Checks that a message of `bytes` can travel in a memfd of its own now, and its record be written: pass the
-    /// descriptor then, and [`Lanes::push_attached`].
+    /// Checks that an attachment of `bytes` and its record are possible now. Then pass the descriptor and call
+    /// [`Lanes::push_attached`].
     ///
     /// # Errors
     /// [`PushError::TooLarge`], [`PushError::Full`] until the peer has taken some, [`PushError::Peer`].
@@ -376,7 +374,7 @@ impl Lanes {
         self.sender.can_attach(peer, bytes)
     }
 
-    /// Writes the record of a message of `bytes` whose memfd was passed, after [`Lanes::can_attach`].
+    /// Writes the record of an attachment of `bytes` whose memfd was passed, after [`Lanes::can_attach`].
     ///
     /// # Errors
     /// None after a successful [`Lanes::can_attach`] without another push in between.
@@ -390,22 +388,22 @@ impl Lanes {
         self.sender.push_attached(own, peer, header, bytes)
     }
 
-    /// The epoch of the own lane.
+    /// Returns the epoch of the own lane.
     pub fn epoch(&self) -> Epoch {
         self.sender.epoch()
     }
 
-    /// The size that the own lane should have for a message in parts, if it is smaller.
+    /// Returns the size that the own lane should have for a message in parts, if it is smaller.
     pub fn wanted_for_parts(&self) -> Option<Geometry> {
         self.sender.wanted_for_parts()
     }
 
-    /// The epoch that was passed to the peer and is not used yet.
+    /// Returns the epoch that was passed to the peer but is not in use yet.
     pub fn offered(&self) -> Option<Epoch> {
         self.sender.offered()
     }
 
-    /// The epoch to pass for a lane of `size`, if one more is within what was agreed now.
+    /// Returns the epoch to pass for a lane of `size`, if the agreed limits allow one more now.
     ///
     /// # Errors
     /// [`PushError::Full`] until the peer has followed, [`PushError::TooLarge`], [`PushError::Peer`].
@@ -418,97 +416,97 @@ impl Lanes {
         Ok(self.sender.epoch().next(size))
     }
 
-    /// Notes that the memory of [`Lanes::next_epoch`] was passed to the peer.
+    /// Records that the memory of [`Lanes::next_epoch`] was passed to the peer.
     pub fn offer(&mut self, epoch: Epoch) {
         self.sender.offer(epoch);
     }
 
-    /// Writes the switch record into `own` as it is, and goes on in the epoch that was offered: from now on `own`
-    /// must be that memory. `None` when none was offered, or the lane is closed.
+    /// Writes the Switch record into the current memory and enters the offered epoch: from now on, `own` must be its
+    /// memory. Returns `None` when no epoch is offered or the lane is closed.
     pub fn switch<O: OwnMemory>(&mut self, own: &O) -> Option<Epoch> {
         self.sender.switch(own)
     }
 
-    /// The size that the own lane should have instead of waiting for room.
+    /// Returns the size to grow the own lane to instead of waiting for room.
     pub fn should_grow(&self) -> Option<Geometry> {
         self.sender.should_grow()
     }
 
-    /// The next larger size of the own lane that was agreed, if it is not the largest.
+    /// Returns the next larger size of the own lane, up to the agreed maximum.
     pub fn next_size(&self) -> Option<Geometry> {
         self.sender.next_size()
     }
 
-    /// Whether there is something to do that is not urgent: see [`chores`](crate::resize::chores). Once, until the
-    /// sender looks at its peer again.
+    /// Returns whether maintenance that is not urgent is due: see [`maintenance`](crate::resize::maintain). True
+    /// once, until the sender loads the peer's `head` again.
     #[inline]
-    pub fn take_chores(&mut self) -> bool {
-        self.sender.take_chores()
+    pub fn take_maintenance(&mut self) -> bool {
+        self.sender.take_maintenance()
     }
 
-    /// The epoch that should be passed before it is needed, if it is within what was agreed now: the lane was three
-    /// quarters full.
-    pub fn foresees<P: PeerMemory>(&mut self, peer: &P) -> Option<Epoch> {
-        self.sender.foresees(peer)
+    /// Returns the epoch to pass before it is needed, because the lane was three quarters full; `None` if the agreed
+    /// limits do not allow it now.
+    pub fn wants_pregrow<P: PeerMemory>(&mut self, peer: &P) -> Option<Epoch> {
+        self.sender.wants_pregrow(peer)
     }
 
-    /// The size that the own lane, which is grown, should have at once because much goes through it while much is on its way, if it
-    /// is smaller and the next epoch is within what was agreed now: ask now and then.
+    /// Returns the size that the own, grown lane should have because it is busy and deep, if it is smaller and the
+    /// agreed limits allow the next epoch now. Call it periodically.
     pub fn wanted_for_pace<P: PeerMemory>(&mut self, peer: &P, now: Instant) -> Option<Geometry> {
         self.sender.wanted_for_pace(peer, now)
     }
 
-    /// Whether the own lane is larger than the least that was agreed.
+    /// Returns whether the own lane is larger than the agreed minimum.
     pub fn is_grown(&self) -> bool {
         self.sender.is_grown()
     }
 
-    /// Whether the own lane is grown and has used less than a quarter of its ring for `span`, as far as it was
-    /// asked: ask now and then.
+    /// Returns whether the own lane is grown but used less than a quarter of its ring for `span`. Call it
+    /// periodically.
     pub fn is_idle(&mut self, now: Instant, span: Duration) -> bool {
         self.sender.is_idle(now, span)
     }
 
-    /// The least size that was agreed for the own lane.
+    /// Returns the agreed minimum size of the own lane.
     pub fn least(&self) -> Geometry {
         self.sender.terms().least
     }
 
-    /// The epoch that a switch record of the peer announces.
+    /// Returns the epoch that a Switch record of the peer announces.
     ///
     /// # Errors
-    /// [`PeerFault::Switch`] when no honest peer announces it.
+    /// [`PeerFault::Switch`] when it is invalid.
     pub fn announced(&self, switch: &Record) -> Result<Epoch, PeerFault> {
         self.receiver.epoch(switch)
     }
 
-    /// Leaves a switch record behind: the peer's lane goes on in `epoch`, whose memory is mapped.
+    /// Consumes a Switch record: the peer's lane goes on in `epoch`, whose memory is mapped.
     pub fn follow<O: OwnMemory>(&mut self, own: &O, switch: &Record, epoch: Epoch) {
         self.receiver.follow(own, switch, epoch);
     }
 
-    /// The longest message that both ends allow, in bytes.
+    /// Returns the longest message that both ends allow, in bytes.
     pub fn max_message(&self) -> u64 {
         self.sender.terms().message.bytes
     }
 
-    /// The longest message that this end takes, in bytes.
+    /// Returns the longest message that this end accepts, in bytes.
     pub fn max_received(&self) -> u64 {
         self.receiver.max_message()
     }
 
-    /// The longest payload of a record in the largest lane that both ends allow, in bytes. A longer message
-    /// travels in a memfd of its own.
+    /// Returns the longest payload of a record in the largest lane that both ends allow, in bytes. A longer message
+    /// is attached.
     pub fn max_payload(&self) -> usize {
         self.sender.terms().most.max_payload()
     }
 
-    /// What the own lane has carried.
+    /// Returns the statistics of the own lane.
     pub fn sent(&self) -> LaneStats {
         self.sender.stats()
     }
 
-    /// What the peer's lane has carried.
+    /// Returns the statistics of the peer's lane.
     pub fn received(&self) -> LaneStats {
         self.receiver.stats()
     }

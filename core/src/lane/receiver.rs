@@ -4,33 +4,33 @@ use crate::sync::Ordering;
 use crate::wire::{ALIGN, BATCH, HEADER, Header, Kind, MORE, record_len};
 use crate::{OwnMemory, PeerFault, PeerMemory, Word};
 
-/// A record that was published, its header copied out and checked.
+/// A published record whose header was copied and checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// What it is; never [`Kind::Pad`].
+    /// The kind of record; never [`Kind::Pad`].
     pub kind: Kind,
-    /// The status field, not yet interpreted.
+    /// The uninterpreted status field.
     pub status: u16,
-    /// What it answers, or its own number.
+    /// The id of the message: its own or, for an answer, the request's.
     pub id: u64,
-    /// The payload's length in bytes: it lies within what was published.
+    /// The payload's length in bytes; all of it is published.
     pub len: u32,
-    /// The message goes on in another record.
+    /// Whether the message continues in another record.
     pub more: bool,
-    /// The request is a batch.
+    /// Whether the request is a batch.
     pub batch: bool,
-    /// Where it starts.
+    /// The position of the header.
     pub(super) at: u64,
 }
 
 impl Record {
-    /// The record's position in the lane's stream of bytes, for messages about it.
+    /// Returns the record's position in the byte stream of the lane, for diagnostics.
     pub fn at(&self) -> u64 {
         self.at
     }
 }
 
-/// How far ahead of what is read the processor fetches, in bytes, where there is more to read.
+/// How far ahead of `head` to prefetch, in bytes, where more is published.
 const FETCHED: u64 = 4 * LINE;
 
 /// The reading end of a lane.
@@ -38,22 +38,22 @@ const FETCHED: u64 = 4 * LINE;
 pub(super) struct Receiver {
     ring: Ring,
     terms: LaneTerms,
-    /// Bytes taken.
+    /// Bytes consumed.
     head: u64,
-    /// The peer's `tail`, as last loaded and checked: at most `reach` past `head`.
+    /// The peer's `tail`, as last loaded and checked: at most `reach` after `head`.
     peer_tail: u64,
-    /// How far `tail` can be ahead: this epoch, and all those that the peer may have gone on in.
+    /// How far `tail` can be ahead: this epoch plus all later ones that the peer may have entered.
     reach: u64,
-    /// A header that was copied out and left for who asks for more than a plain message, and where it stands: no byte is
+    /// A copied header that is not a plain message, with its position: left for the slow path, so that no byte is
     /// read twice.
     left: Option<(u64, Header)>,
-    /// A `tail` that cannot be true, left for who tells of it: nothing is read after a lie.
+    /// An invalid `tail`, kept for the slow path to report: nothing is read after a protocol violation.
     lied: Option<u64>,
     /// The `head` that the peer can see.
     released: u64,
-    /// The `head` at which the peer's wish for space was looked at last.
+    /// The `head` at which the peer's event index for space was last checked.
     looked: u64,
-    /// The `head` from which it is to be looked at again.
+    /// The `head` from which it must be checked again.
     look_from: u64,
     stats: LaneStats,
 }
@@ -107,20 +107,20 @@ impl Receiver {
         }
     }
 
-    /// Has the processor fetch the next record's lines together: the copy of the payload would wait for the
-    /// length in the header first.
+    /// Prefetches the lines of the next record together; otherwise the copy of the payload waits for the length in
+    /// the header first.
     #[inline]
     pub(super) fn fetch<P: PeerMemory>(&self, peer: &P) {
         peer.will_read(self.ring.offset(self.head));
         peer.will_read(self.ring.offset(self.head + LINE));
     }
 
-    /// Whether there are records that were seen and not taken, or a lie that was seen and not told.
+    /// Returns whether records, or a protocol violation, were seen but not taken.
     pub(super) fn has_untaken(&self) -> bool {
         self.head < self.peer_tail || self.lied.is_some()
     }
 
-    /// Loads the peer's `tail` and checks it against this end's own counts.
+    /// Loads the peer's `tail` and checks it against this end's own positions.
     #[inline]
     pub(super) fn has_more<P: PeerMemory>(&mut self, peer: &P) -> Result<bool, PeerFault> {
         // Acquire: the records' bytes happen before the tail that covers them.
@@ -132,7 +132,7 @@ impl Receiver {
         }
     }
 
-    /// Takes note of a `tail` that an honest peer can have moved on to. False for any other.
+    /// Records a `tail` that a correct peer can have stored. Returns false for any other.
     #[inline]
     fn advance(&mut self, tail: u64) -> bool {
         let ahead = tail.wrapping_sub(self.head);
@@ -145,7 +145,7 @@ impl Receiver {
         is_honest
     }
 
-    /// What is wrong with this `tail`.
+    /// Returns what is invalid about this `tail`.
     #[cold]
     fn lie(&self, tail: u64) -> PeerFault {
         if tail < self.peer_tail {
@@ -157,15 +157,15 @@ impl Receiver {
         }
     }
 
-    /// Takes the next record if it is a message of `kind` that is whole and plain, with no flag and the status Ok: `into`
-    /// gets its id and length and says where its payload goes, or that it is left. What is left, or is anything else,
-    /// stands there as before, for [`Receiver::peek`] to judge.
+    /// Takes the next record if it is a complete, plain message of `kind` with no flags and status Ok. `into`
+    /// receives its id and length and returns a buffer, or `None` to leave the record. Whatever is not taken stays
+    /// for [`Receiver::peek`].
     #[inline(always)]
     #[allow(
         clippy::inline_always,
         reason = "the general way asks it too, and would share a copy with the short one"
     )]
-    pub(super) fn take_at_once<'b, P: PeerMemory>(
+    pub(super) fn try_take<'b, P: PeerMemory>(
         &mut self,
         peer: &P,
         kind: Kind,
@@ -210,7 +210,7 @@ impl Receiver {
         Some((id, len as usize))
     }
 
-    /// Copies the header at `head` out.
+    /// Copies the header at `head`.
     #[inline]
     fn read_header<P: PeerMemory>(&self, peer: &P) -> Header {
         let mut bytes = [0; HEADER];
@@ -218,7 +218,7 @@ impl Receiver {
         zerocopy::transmute!(bytes)
     }
 
-    /// Has the processor fetch the lines of the records after the next together: each of them alone would be waited for.
+    /// Prefetches the lines of the records after the next together, instead of one miss per line.
     fn fetch_more<P: PeerMemory>(&self, peer: &P) {
         let mut at = self.head + 2 * LINE;
         let end = self.peer_tail.min(self.head + FETCHED + LINE);
@@ -228,7 +228,7 @@ impl Receiver {
         }
     }
 
-    /// Copies the header at `head` out, once, and checks the copy.
+    /// Copies the header at `head` once, and checks the copy.
     #[inline]
     fn header<P: PeerMemory>(&self, peer: &P) -> Result<Record, PeerFault> {
         let at = self.head;
@@ -258,13 +258,13 @@ impl Receiver {
                 if u64::from(len) > limit {
                     return Err(PeerFault::MessageTooLong { at, len: len.into(), limit });
                 }
-                // Else a message need never end.
+                // Otherwise a message might never end.
                 more && len == 0
             }
-            // A record that does not fit before the lane's end is shorter than half of it. So a pad is never followed by
-            // another one, and what lies between them counts.
+            // A record that does not fit before the lane's end is shorter than half of it. So pads are never adjacent,
+            // and the record between two of them counts.
             Kind::Pad => record_len(len) != to_end || 2 * to_end >= self.ring.size(),
-            Kind::Switch | Kind::Attach | Kind::Cancel | Kind::Bye | Kind::Trim => len != 0,
+            Kind::Switch | Kind::Attach | Kind::Cancel | Kind::Close | Kind::Trim => len != 0,
         };
         if out_of_place {
             return Err(PeerFault::Unexpected { at, kind: header.kind });
@@ -272,12 +272,12 @@ impl Receiver {
         Ok(record)
     }
 
-    /// The longest message that this side takes, in bytes.
+    /// Returns the longest message that this end accepts, in bytes.
     pub(super) fn max_message(&self) -> u64 {
         self.terms.message.bytes
     }
 
-    /// The epoch that a switch record announces, checked.
+    /// Returns the checked epoch that a Switch record announces.
     pub(super) fn epoch(&self, record: &Record) -> Result<Epoch, PeerFault> {
         let terms = &self.terms;
         let fault = |why| PeerFault::Switch { at: record.at, id: record.id, why };
@@ -294,7 +294,7 @@ impl Receiver {
         Ok(epoch)
     }
 
-    /// Leaves the switch record behind and goes on in `epoch`, whose memory is mapped.
+    /// Consumes the Switch record and continues in `epoch`, whose memory is mapped.
     pub(super) fn follow<O: OwnMemory>(&mut self, own: &O, record: &Record, epoch: Epoch) {
         self.take(record);
         let (before, after) = (self.ring.epoch.size, epoch.size);
@@ -302,7 +302,7 @@ impl Receiver {
         self.stats.shrinks += u64::from(after < before);
         self.ring = Ring { epoch, base: self.head };
         self.reach = reach(&self.terms, &self.ring);
-        // The peer may wait for just this.
+        // The peer may be waiting for exactly this.
         self.look_from = 0;
         self.release(own);
     }
@@ -319,54 +319,55 @@ impl Receiver {
     pub(super) fn take(&mut self, record: &Record) {
         self.head = record.at + record_len(record.len);
         if record.kind == Kind::Attach {
-            // The peer may wait for one of few to be taken.
+            // The peer may wait until one of its few attachments is taken.
             self.look_from = 0;
             self.stats.attaches += 1;
         }
     }
 
-    /// Gives the room of what was taken back to the peer.
+    /// Returns the space of consumed records to the peer.
     #[inline]
     pub(super) fn release<O: OwnMemory>(&mut self, own: &O) {
         if self.head != self.released {
-            // Release: the copies of what was taken happen before the peer writes there again.
+            // Release: the copies of consumed records happen before the peer overwrites them.
             own.store(Word::Head, self.head, Ordering::Release);
             self.released = self.head;
         }
     }
 
-    /// Whether a quarter of the lane was taken since the peer's wish was looked at, or the peer was left an epoch
-    /// or a message of its own memory. Pads count, which are taken in passing and given back by the next release.
+    /// Returns whether the peer's event index must be checked: a quarter of the lane was consumed since the last
+    /// check, or an epoch or an attachment was released. Pads count: they are skipped in passing and released with
+    /// the next record.
     #[inline]
-    pub(super) fn owes_a_look(&self) -> bool {
+    pub(super) fn wake_check_due(&self) -> bool {
         self.head >= self.look_from
     }
 
-    /// Looks, after a fence, whether the peer wants to be rung for the room given back.
+    /// Checks, after a fence, whether the peer wants a ring for the space returned.
     #[inline]
     pub(super) fn looked<P: PeerMemory>(&mut self, look: bool, peer: &P) -> bool {
         if !look || self.released == self.looked {
             return false;
         }
-        let wish = peer.load(Word::WantSpace, Ordering::Relaxed);
-        let crosses = self.looked <= wish && wish < self.released;
+        let event_index = peer.load(Word::WantSpace, Ordering::Relaxed);
+        let crosses = self.looked <= event_index && event_index < self.released;
         self.looked = self.released;
         self.look_from = self.looked + self.ring.size() / 4;
         crosses
     }
 }
 
-/// The flags that a record of this kind may have.
+/// Returns the flags that a record of this kind may have.
 #[inline]
 const fn flags_of(kind: Kind) -> u8 {
     match kind {
         Kind::Request => MORE | BATCH,
         Kind::Response => MORE,
-        Kind::Attach | Kind::Pad | Kind::Switch | Kind::Cancel | Kind::Bye | Kind::Trim => 0,
+        Kind::Attach | Kind::Pad | Kind::Switch | Kind::Cancel | Kind::Close | Kind::Trim => 0,
     }
 }
 
-/// A lane that keeps its size has no other epochs.
+/// A lane of fixed size has no other epochs.
 fn reach(terms: &LaneTerms, ring: &Ring) -> u64 {
     let others = if terms.least == terms.most { 0 } else { terms.most.size() };
     ring.size() + others * MOST_OUTSTANDING as u64

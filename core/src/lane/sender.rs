@@ -1,8 +1,8 @@
-use super::claim::Claim;
 use super::epoch::{
     BUSY, DEEP, Epoch, LARGE_LANE, LaneStats, LaneTerms, MOST_ATTACHED, MOST_OUTSTANDING, Ring,
     STREAM_LANE, WORTH_LARGE,
 };
+use super::prefetch::LinePrefetcher;
 use super::sizing::{FULL_LIMIT, FULL_SHARE, Resize, longest, pages, quarter, step};
 use crate::sync::Ordering;
 use crate::wire::{
@@ -26,13 +26,13 @@ pub enum PushError {
         /// Whose limit it is.
         whose: Whose,
     },
-    /// The lane has to become this large first: [`grow`](crate::resize::grow) it and push again.
+    /// The lane must first grow to this size: [`grow`](crate::resize::grow) it and push again.
     #[error("the lane has to grow to {} bytes first", to.size())]
     Grow {
         /// The size that holds the message.
         to: Geometry,
     },
-    /// No lane that both ends allow carries it: it has to travel as a memfd of its own.
+    /// No lane that both ends allow holds the message: attach it.
     #[error("a message of {len} bytes is above the {limit} bytes of a record in the largest lane")]
     Attach {
         /// The message's length in bytes.
@@ -46,15 +46,15 @@ pub enum PushError {
         /// Bytes that the peer has to take first.
         missing: u64,
     },
-    /// The lane was closed by its own end.
+    /// This end has closed its lane.
     #[error("this end has closed its lane")]
     Closed,
-    /// The peer's `head` is a lie.
+    /// The peer's `head` is invalid.
     #[error(transparent)]
     Peer(#[from] PeerFault),
 }
 
-/// A move of `tail`: what was published before, and now.
+/// A move of `tail`: the previous value and the new one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moved {
     from: u64,
@@ -62,9 +62,9 @@ pub(super) struct Moved {
 }
 
 impl Moved {
-    /// Whether the move passes the position that the peer wished to be rung at.
-    pub(super) fn crosses(self, wish: u64) -> bool {
-        self.from <= wish && wish < self.to
+    /// Returns whether the move crosses the peer's event index.
+    pub(super) fn crosses(self, event_index: u64) -> bool {
+        self.from <= event_index && event_index < self.to
     }
 }
 
@@ -74,21 +74,22 @@ pub(super) struct Sender {
     ring: Ring,
     /// Bytes written, published or not. A multiple of `ALIGN`.
     written: u64,
-    /// How far the peer's wish was looked at: the `tail` that it can see, unless `shown` lies behind it.
+    /// The position up to which the peer's event index was checked: the `tail` that it can see, unless `shown` is
+    /// ahead.
     published: u64,
-    /// The `tail` that was last stored without a look at the peer's wish.
+    /// The `tail` that was last stored without checking the peer's event index.
     shown: u64,
     /// The peer's `head`, as last loaded and checked: at most `published`.
     peer_head: u64,
-    /// A record that ends past this looks at the peer's `head` first.
+    /// A record that ends after this position loads the peer's `head` first.
     look_at: u64,
-    /// The longest payload that goes into this epoch.
+    /// The longest payload of a record in this epoch.
     longest: usize,
-    /// The position that `head` must pass for the record that did not fit; only after `Full`.
-    wish: u64,
+    /// The position that `head` must cross for the record that did not fit; only after `Full`.
+    event_index: u64,
     /// Records written.
     records: u64,
-    claim: Claim,
+    prefetcher: LinePrefetcher,
     closed: bool,
     resize: Resize,
 }
@@ -103,9 +104,9 @@ impl Sender {
             peer_head: 0,
             look_at: step(&terms, terms.size),
             longest: longest(&terms, terms.size),
-            wish: 0,
+            event_index: 0,
             records: 0,
-            claim: Claim::default(),
+            prefetcher: LinePrefetcher::default(),
             closed: false,
             resize: Resize::new(terms),
         }
@@ -144,7 +145,7 @@ impl Sender {
         header: Header,
         payload: &[u8],
     ) -> Result<(), PushError> {
-        if self.push_at_once(own, header, payload) {
+        if self.try_push(own, header, payload) {
             return Ok(());
         }
         if payload.len() > self.longest {
@@ -163,10 +164,10 @@ impl Sender {
         Ok(())
     }
 
-    /// Writes a record that fits without a look at the peer, up to the next pad. False for all others, of which nothing
-    /// was written.
+    /// Writes a record that fits before the next pad without loading the peer's `head`. Returns false, and writes
+    /// nothing, for any other.
     #[inline]
-    pub(super) fn push_at_once<O: OwnMemory>(
+    pub(super) fn try_push<O: OwnMemory>(
         &mut self,
         own: &O,
         header: Header,
@@ -193,11 +194,11 @@ impl Sender {
         self.records += 1;
     }
 
-    /// See [`super::Lanes::claim`].
+    /// See [`super::Lanes::prefetch`].
     #[inline]
-    pub(super) fn claim<O: OwnMemory>(&mut self, own: &O) {
+    pub(super) fn prefetch<O: OwnMemory>(&mut self, own: &O) {
         let free = self.peer_head.max(self.ring.base) + self.ring.size();
-        self.claim.go_on(own, &self.ring, self.written, free);
+        self.prefetcher.advance(own, &self.ring, self.written, free);
     }
 
     /// Writes the next part of a message.
@@ -210,7 +211,7 @@ impl Sender {
         sent: usize,
     ) -> Result<usize, PushError> {
         self.allows(payload.len() as u64)?;
-        // Up to the lane's end rather than a pad, unless that is hardly worth a record.
+        // Fills the lane up to its end instead of padding, unless the remainder is too short to justify a record.
         let to_end = usize::try_from(self.ring.room_to_end(self.written)).unwrap_or(usize::MAX);
         let whole = self.ring.epoch.part();
         let part = if to_end >= whole / 4 { whole.min(to_end - HEADER) } else { whole };
@@ -221,8 +222,8 @@ impl Sender {
         Ok(end)
     }
 
-    /// Fills the lane up to its end. It counts as written even when the record after it has to wait: so a
-    /// waiter never waits for more than half a lane.
+    /// Pads the lane to its end. The pad counts as written even when the record after it has to wait, so a waiter
+    /// never waits for more than half a lane.
     #[cold]
     fn pad<O: OwnMemory, P: PeerMemory>(
         &mut self,
@@ -238,30 +239,30 @@ impl Sender {
         Ok(())
     }
 
-    /// The reserve holds the bye: 16 bytes always fit before the lane's end.
-    pub(super) fn push_bye<O: OwnMemory>(&mut self, own: &O, reason: CloseReason) {
+    /// The reserve holds the Close record: 16 bytes always fit before the lane's end.
+    pub(super) fn push_close<O: OwnMemory>(&mut self, own: &O, reason: CloseReason) {
         if !self.closed {
             self.closed = true;
-            let mut header = Header::new(Kind::Bye, Status::Ok, 0, 0);
+            let mut header = Header::new(Kind::Close, Status::Ok, 0, 0);
             header.status = (reason as u16).into();
             own.write(self.ring.offset(self.written), &header.to_bytes());
             self.written += ALIGN as u64;
         }
     }
 
-    /// Checks that `len` bytes and the reserve fit behind what was written.
+    /// Checks that `len` bytes and the reserve fit after `written`.
     #[inline]
     fn reserve<P: PeerMemory>(&mut self, peer: &P, len: u64) -> Result<(), PushError> {
         let end = self.written + len + SWITCH_RESERVE;
         if end > self.look_at { self.look(peer, end) } else { Ok(()) }
     }
 
-    /// Looks how far the peer is: four times a lap, and when the lane seems full.
+    /// Loads the peer's `head`: four times per lap, and when the lane seems full.
     #[cold]
     fn look<P: PeerMemory>(&mut self, peer: &P, end: u64) -> Result<(), PushError> {
         self.refresh_head(peer)?;
         let size = self.ring.size();
-        // What lies in an epoch that was left takes no room in this one.
+        // Records in an earlier epoch take no space in this one.
         let from = self.peer_head.max(self.ring.base);
         let used = end - from;
         let resize = &mut self.resize;
@@ -270,7 +271,7 @@ impl Sender {
         resize.depth = resize.depth.max(used);
         let is_read = self.peer_head >= self.ring.base;
         resize.foreseen |= is_read && used >= size / 4 * 3;
-        resize.has_chores |= resize.foreseen || self.ring.epoch.size > resize.terms.least;
+        resize.maintenance_due |= resize.foreseen || self.ring.epoch.size > resize.terms.least;
         if used > size {
             resize.met_full(self.records);
             return Err(self.full(end - size));
@@ -279,13 +280,13 @@ impl Sender {
         Ok(())
     }
 
-    /// The record has to wait until `head` reaches `needed`.
+    /// Returns `Full` for a record that waits until `head` reaches `needed`.
     fn full(&mut self, needed: u64) -> PushError {
-        self.wish = needed - 1;
+        self.event_index = needed - 1;
         PushError::Full { missing: needed - self.peer_head }
     }
 
-    /// Whether both ends allow a message of this length.
+    /// Checks that both ends allow a message of this length.
     pub(super) fn allows(&self, len: u64) -> Result<(), PushError> {
         let limit = self.resize.terms.message;
         if len > limit.bytes {
@@ -294,7 +295,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Why a message does not go into the lane as it is.
+    /// Returns why a message does not fit the lane as it is.
     #[cold]
     fn does_not_fit<P: PeerMemory>(&mut self, peer: &P, len: usize) -> PushError {
         let most = self.resize.terms.most;
@@ -312,7 +313,7 @@ impl Sender {
             }
             Some(to) => match self.can_offer(peer, to, bytes) {
                 Ok(()) => PushError::Grow { to },
-                // A lane takes more shared memory than the message alone.
+                // A lane takes more shared memory than an attachment.
                 Err(PushError::TooLarge { .. }) => attach,
                 Err(error) => error,
             },
@@ -320,7 +321,7 @@ impl Sender {
         }
     }
 
-    /// Whether one more epoch of that size is within what was agreed, now.
+    /// Checks that the agreed limits allow one more epoch of that size now.
     pub(super) fn can_offer<P: PeerMemory>(
         &mut self,
         peer: &P,
@@ -338,7 +339,7 @@ impl Sender {
         }
     }
 
-    /// Whether `bytes` more of shared memory are within what was agreed, now.
+    /// Checks that the agreed limits allow `bytes` more of shared memory now.
     fn can_share(&mut self, bytes: u64, len: u64) -> Result<(), PushError> {
         let limit = self.resize.terms.shared;
         let held = PAGE_SIZE as u64 + self.ring.size();
@@ -353,7 +354,7 @@ impl Sender {
         }
     }
 
-    /// Checks that a message of `bytes` can be passed in a memfd of its own, and its record written, now.
+    /// Checks that an attachment of `bytes` and its record are possible now.
     pub(super) fn can_attach<P: PeerMemory>(
         &mut self,
         peer: &P,
@@ -374,7 +375,7 @@ impl Sender {
         self.reserve(peer, HEADER as u64)
     }
 
-    /// Writes the record of a message that was passed, for which [`Sender::can_attach`] has found room.
+    /// Writes the record of a passed attachment, after [`Sender::can_attach`].
     pub(super) fn push_attached<O: OwnMemory, P: PeerMemory>(
         &mut self,
         own: &O,
@@ -388,19 +389,19 @@ impl Sender {
         Ok(())
     }
 
-    /// The epoch that was passed to the peer and is not used yet.
+    /// Returns the epoch that was passed to the peer but is not in use yet.
     pub(super) fn offered(&self) -> Option<Epoch> {
         self.resize.offered
     }
 
-    /// Notes that the memory of `epoch` was passed to the peer.
+    /// Records that the memory of `epoch` was passed to the peer.
     pub(super) fn offer(&mut self, epoch: Epoch) {
         self.resize.offered = Some(epoch);
         self.resize.foreseen = false;
     }
 
-    /// Writes the switch record, which always fits, and goes on in the epoch that was offered: whatever is
-    /// written from now on goes into that memory. `None` when there is none.
+    /// Writes the Switch record, which always fits, and enters the offered epoch: everything after it goes to that
+    /// memory. Returns `None` when no epoch is offered.
     pub(super) fn switch<O: OwnMemory>(&mut self, own: &O) -> Option<Epoch> {
         if self.closed {
             return None;
@@ -420,24 +421,24 @@ impl Sender {
         Some(next)
     }
 
-    /// The size that the lane should have soon, if another one: it is often full, or was three quarters full.
+    /// Returns the size to offer soon: the lane is often full, or was three quarters full.
     pub(super) fn advised(&self) -> Option<Geometry> {
         let size = self.ring.epoch.size;
         let most = self.resize.terms.most;
         let is_small = size < most && size.size() < FULL_LIMIT;
-        // A peer that has not come here yet gains nothing from the next one.
+        // A peer that has not reached this epoch does not benefit from the next one.
         let is_read = self.peer_head >= self.ring.base;
         (self.resize.foreseen && is_small && is_read).then(|| size.doubled())
     }
 
-    /// Whether there is something to do that is not urgent; until the next look.
+    /// Returns whether maintenance that is not urgent is due; true until the next load of `head`.
     #[inline]
-    pub(super) fn take_chores(&mut self) -> bool {
-        self.resize.has_chores && core::mem::take(&mut self.resize.has_chores)
+    pub(super) fn take_maintenance(&mut self) -> bool {
+        self.resize.maintenance_due && core::mem::take(&mut self.resize.maintenance_due)
     }
 
-    /// The epoch to offer early, if that is possible now.
-    pub(super) fn foresees<P: PeerMemory>(&mut self, peer: &P) -> Option<Epoch> {
+    /// Returns the epoch to offer early, if that is possible now.
+    pub(super) fn wants_pregrow<P: PeerMemory>(&mut self, peer: &P) -> Option<Epoch> {
         if self.resize.offered.is_some() {
             return None;
         }
@@ -445,16 +446,16 @@ impl Sender {
         self.can_offer_unasked(peer, size).then(|| self.ring.epoch.next(size))
     }
 
-    /// Whether one more epoch of that size is possible now. Whoever waits for room goes on waiting for the same.
+    /// Returns whether one more epoch of that size is possible now. Does not change what a waiter waits for.
     fn can_offer_unasked<P: PeerMemory>(&mut self, peer: &P, size: Geometry) -> bool {
-        let wish = self.wish;
+        let event_index = self.event_index;
         let offer = self.can_offer(peer, size, size.max_payload() as u64);
-        self.wish = wish;
+        self.event_index = event_index;
         offer.is_ok()
     }
 
-    /// The size that a grown lane should have at once because it is deep and busy, if that is possible now. One that is busy
-    /// is not idle, however little of it is in use.
+    /// Returns the size that a grown lane should have because it is deep and busy, if that is possible now. A busy
+    /// lane is not idle, however little of it is in use.
     pub(super) fn wanted_for_pace<P: PeerMemory>(
         &mut self,
         peer: &P,
@@ -477,7 +478,7 @@ impl Sender {
         is_possible.then_some(wanted)
     }
 
-    /// Whether the record that met a full lane should rather find a larger one, now.
+    /// Returns the size to grow to instead of waiting for room, if any.
     pub(super) fn should_grow(&self) -> Option<Geometry> {
         let advised = self.advised()?;
         let is_often = self.resize.full.count_ones() >= FULL_SHARE;
@@ -485,7 +486,7 @@ impl Sender {
             .then_some(advised)
     }
 
-    /// The size that the lane should have for a message in parts, if it is smaller.
+    /// Returns the size that the lane should have for a message in parts, if it is smaller.
     pub(super) fn wanted_for_parts(&self) -> Option<Geometry> {
         let size = self.ring.epoch.size;
         let is_worth = size >= STREAM_LANE && self.written - self.ring.base >= WORTH_LARGE;
@@ -494,18 +495,18 @@ impl Sender {
         (size < wanted).then_some(wanted)
     }
 
-    /// The next larger size that was agreed.
+    /// Returns the next larger size within the agreed limits.
     pub(super) fn next_size(&self) -> Option<Geometry> {
         let size = self.ring.epoch.size;
         (size < self.resize.terms.most).then(|| size.doubled())
     }
 
-    /// Whether the lane is larger than it needs to be when it is idle.
+    /// Returns whether the lane is larger than its idle size.
     pub(super) fn is_grown(&self) -> bool {
         self.ring.epoch.size > self.resize.terms.least
     }
 
-    /// Whether the lane has used less than a quarter of its ring for `span` now.
+    /// Returns whether the lane has used less than a quarter of its ring for `span`.
     pub(super) fn is_idle(&mut self, now: Instant, span: Duration) -> bool {
         let resize = &mut self.resize;
         if self.ring.epoch.size <= resize.terms.least {
@@ -517,9 +518,9 @@ impl Sender {
         now.since(*resize.since.get_or_insert(now)) >= span
     }
 
-    /// Loads the peer's `head` and checks that it is true to this end's own counts.
+    /// Loads the peer's `head` and checks it against this end's own positions.
     pub(super) fn refresh_head<P: PeerMemory>(&mut self, peer: &P) -> Result<(), PeerFault> {
-        // Acquire: the peer's copies of what it took happen before this end writes there again.
+        // Acquire: the peer's copies of consumed records happen before this end overwrites them.
         let now = peer.load(Word::Head, Ordering::Acquire);
         if now == self.peer_head {
             return Ok(());
@@ -539,7 +540,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Makes what was written visible. The caller fences and looks at the peer's wish.
+    /// Publishes what was written. The caller fences and checks the peer's event index.
     #[inline]
     pub(super) fn publish<O: OwnMemory>(&mut self, own: &O) -> Option<Moved> {
         if self.written == self.published {
@@ -552,27 +553,27 @@ impl Sender {
         Some(moved)
     }
 
-    /// Makes what was written visible and leaves the peer asleep: the next [`Sender::publish`] begins where the last one
-    /// ended, and so finds its wish.
+    /// Publishes what was written without waking the peer. The next [`Sender::publish`] starts where the last one
+    /// ended, so it still finds the peer's event index.
     pub(super) fn show<O: OwnMemory>(&mut self, own: &O) {
         // Release: as above.
         own.store(Word::Tail, self.written, Ordering::Release);
         self.shown = self.written;
     }
 
-    /// The position that the peer's `head` must pass for the record that did not fit.
-    pub(super) fn wish(&self) -> u64 {
-        self.wish
+    /// Returns the position that the peer's `head` must cross for the record that did not fit.
+    pub(super) fn event_index(&self) -> u64 {
+        self.event_index
     }
 
-    /// Whether the record that did not fit would fit now.
+    /// Returns whether the record that did not fit would fit now.
     pub(super) fn has_room<P: PeerMemory>(&mut self, peer: &P) -> Result<bool, PeerFault> {
         self.refresh_head(peer)?;
-        Ok(self.peer_head > self.wish)
+        Ok(self.peer_head > self.event_index)
     }
 }
 
-/// What the record of a payload that a lane can hold takes, in bytes: at most half a gibibyte.
+/// Returns the bytes that a record of `len` payload bytes takes: at most half a gibibyte.
 #[inline]
 fn record_of(payload: &[u8]) -> u64 {
     record_len(u32::try_from(payload.len()).unwrap_or(u32::MAX))

@@ -1,50 +1,50 @@
 use core::time::Duration;
 
 use crate::Instant;
-use crate::probes::{Cap, Wish};
+use crate::probes::{Cap, SamplingMask};
 
-/// How long the rate of messages is measured before the choice follows it.
+/// The window over which the rate of messages is measured.
 const WINDOW: Duration = Duration::from_millis(10);
-/// Samples that may be taken at once after a pause, as a part of a second's.
+/// The allowance after a pause, as a fraction of the samples per second.
 const BURST_PART: u64 = 100;
-/// More messages are never skipped on the average.
+/// The largest mean number of skipped messages.
 const MOST_SKIPPED: u64 = 1 << 20;
-/// Of more messages a second than may be sampled whatever their share, at most each so-many-th is. A sample takes
-/// microseconds: so it is a small part of the time of calls that take as long.
+/// If more messages arrive than the cap allows samples, at most one in this many is sampled. A sample takes
+/// microseconds, so this limits its share of the time of calls that take as long.
 const SHARE: u64 = 32;
 const SECOND: u64 = 1_000_000_000;
 
-/// Which messages are sampled: at random, and no more a second than the cap.
+/// Chooses at random which messages to sample, within a cap per second.
 ///
-/// A fixed step would meet the same message of every batch. So the number of messages that are skipped is drawn
-/// between 0 and twice the mean that the rate of messages asks for. A message that is skipped costs a comparison and a
-/// decrement; the clock is read at what may be a sample only.
+/// A fixed step would hit the same message of every batch. So the number of skipped messages is drawn between 0 and
+/// twice the mean that fits the message rate. A skipped message costs a comparison and a decrement; the clock is read
+/// only for a candidate.
 #[derive(Debug)]
 pub struct Chooser {
-    wish: Wish,
+    mask: SamplingMask,
     cap: Cap,
-    /// Samples a second, at most: what the cap allows at this rate of messages.
+    /// The most samples per second that the cap allows at this rate of messages.
     limit: u64,
-    /// Messages to skip yet.
+    /// Messages still to skip.
     skip: u64,
-    /// What `skip` was when `seen` was last brought up to date.
+    /// The value of `skip` when `seen` was last updated.
     drawn: u64,
-    /// Messages to skip on the average.
+    /// The mean number of messages to skip.
     mean: u64,
-    /// Messages since the window began.
+    /// Messages since the window started.
     seen: u64,
     began: Instant,
-    /// Samples that may be taken now, in parts of a second's nanoseconds.
+    /// Samples that may be taken now, in billionths of a sample.
     allowance: u64,
     refilled: Instant,
     random: u64,
 }
 
 impl Chooser {
-    /// One that draws from this seed.
+    /// Creates a chooser with this random seed.
     pub fn new(seed: u64) -> Self {
         Self {
-            wish: Wish::default(),
+            mask: SamplingMask::default(),
             cap: Cap::default(),
             limit: 0,
             skip: 0,
@@ -58,36 +58,36 @@ impl Chooser {
         }
     }
 
-    /// Whether this message is skipped; else the clock has to be looked at, and [`Chooser::choose`] asked.
+    /// Returns whether this message is skipped; otherwise, read the clock and call [`Chooser::choose`].
     #[inline]
-    pub fn skips(&mut self, wish: Wish) -> bool {
-        if self.skip == 0 || wish != self.wish {
+    pub fn skips(&mut self, mask: SamplingMask) -> bool {
+        if self.skip == 0 || mask != self.mask {
             return false;
         }
         self.skip -= 1;
         true
     }
 
-    /// Whether this message, which is not skipped, is sampled.
-    pub fn choose(&mut self, wish: Wish, now: Instant) -> bool {
+    /// Returns whether this message, which is not skipped, is sampled.
+    pub fn choose(&mut self, mask: SamplingMask, now: Instant) -> bool {
         self.count_skipped();
         self.seen += 1;
-        if wish != self.wish {
-            // What was to be skipped was drawn for another tracer.
-            let cap = wish.cap();
-            (self.wish, self.cap, self.limit, self.mean) = (wish, cap, cap.few, 0);
+        if mask != self.mask {
+            // The number to skip was drawn for another tracer.
+            let cap = mask.cap();
+            (self.mask, self.cap, self.limit, self.mean) = (mask, cap, cap.few, 0);
         }
         self.measure(now);
         let chosen = self.spend(now);
         if !chosen {
-            // Faster than was thought: do not read the clock for each message until the window is over.
+            // The rate is higher than estimated: do not read the clock for each message until the window ends.
             self.mean = (self.mean * 2 + 1).min(MOST_SKIPPED);
         }
         self.draw_skip();
         chosen
     }
 
-    /// After a pause: what was to be skipped at the rate before it may be much too much.
+    /// Handles a pause: the number to skip, drawn at the earlier rate, may be far too large.
     pub fn paused(&mut self, now: Instant) {
         self.count_skipped();
         if self.measure(now) {
@@ -98,7 +98,7 @@ impl Chooser {
         }
     }
 
-    /// Counts the messages that were skipped since this was last done.
+    /// Counts the messages skipped since the last call.
     fn count_skipped(&mut self) {
         self.seen += self.drawn - self.skip;
         self.drawn = self.skip;
@@ -109,7 +109,7 @@ impl Chooser {
         self.drawn = self.skip;
     }
 
-    /// Follows the rate of messages, once per window. True when it did.
+    /// Updates the measured rate once per window. Returns true when it did.
     fn measure(&mut self, now: Instant) -> bool {
         let nanos = crate::time::nanos(now.since(self.began));
         if now.since(self.began) < WINDOW {
@@ -125,7 +125,7 @@ impl Chooser {
         true
     }
 
-    /// Takes one sample of what is allowed, if there is one.
+    /// Takes one sample from the allowance, if there is one.
     fn spend(&mut self, now: Instant) -> bool {
         let most = SECOND.saturating_mul((self.limit / BURST_PART).max(1));
         let passed = crate::time::nanos(now.since(self.refilled));
@@ -140,9 +140,9 @@ impl Chooser {
         }
     }
 
-    /// Between 0 and twice the mean.
+    /// Draws between 0 and twice the mean.
     fn draw(&mut self) -> u64 {
-        // xorshift64*: good enough to meet no pattern, and not secret.
+        // xorshift64*: random enough to avoid patterns; not cryptographic.
         self.random ^= self.random >> 12;
         self.random ^= self.random << 25;
         self.random ^= self.random >> 27;

@@ -1,60 +1,60 @@
-//! Samples for a tracer: which messages are stamped, where the stamps travel, and what is told of them.
+//! Samples for a tracer: which messages are timestamped, how the timestamps travel, and what is traced.
 //!
-//! The sender of a sampled message writes an entry in the table in its page, before the store to Tail that publishes
-//! the message; whoever takes the message looks there under the position at which its last record ends. Neither looks
-//! unless a tracer is attached to the process. `docs/tracing.md` has the whole picture, `docs/wire.md` the table.
+//! Before the store to `tail` that publishes a sampled message, its sender writes an entry in the table in its page.
+//! The receiver looks the entry up by the position at which the message's last record ends. Both do so only while a
+//! tracer is attached to the process. `docs/tracing.md` explains the whole mechanism, `docs/wire.md` the table.
 
 mod chooser;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use bellwire_probes::{self as probes, Sample, Session, Wish};
+use bellwire_probes::{self as probes, Sample, SamplingMask, Session};
 
 pub use chooser::Chooser;
 
 use crate::wire::{Role, Stamps, sample_slot};
 use crate::{Instant, OwnMemory, PeerMemory, ServiceName};
 
-/// Sampled messages of which something is yet to come, at most: older ones are forgotten.
+/// The most incomplete samples kept; older ones are dropped.
 const MOST_AWAITED: usize = 64;
 
 /// The calling end's samples: requests that it sends, answers that it takes.
 #[derive(Debug)]
-pub struct Asking {
+pub struct ClientTrace {
     session: Session,
     outgoing: Outgoing,
     chooser: Chooser,
-    /// When the message began that waits for room.
+    /// When the message that waits for room was started.
     begun: Option<Instant>,
-    /// The next message is one that has waited for room: it was chosen or not.
+    /// Whether the next message has waited for room, and so was already chosen or skipped.
     is_retry: bool,
 }
 
-/// The serving end's samples: requests that it takes, answers that it sends to those.
+/// The serving end's samples: requests that it takes, and its answers to those.
 #[derive(Debug)]
-pub struct Answering {
+pub struct ServerTrace {
     session: Session,
     outgoing: Outgoing,
-    /// The answer that is being written, and when it began.
+    /// The answer that is being written, and when it was started.
     begun: Option<(u64, Instant)>,
-    /// Answers that were begun and wait for room.
+    /// Answers that were started and wait for room.
     owed: VecDeque<(u64, Instant)>,
-    /// Sampled requests that were not answered yet.
+    /// Sampled requests that are not answered yet.
     taken: VecDeque<u64>,
 }
 
-/// What one end stamps.
+/// The timestamps of one end.
 #[derive(Debug)]
 struct Outgoing {
-    /// Both ends know the table.
+    /// Whether both ends support the table.
     is_agreed: bool,
-    /// Messages that were written and not published: where they end, and when they were begun.
+    /// Unpublished messages: their end positions, and when they were started.
     unpublished: Vec<(u64, u64)>,
 }
 
-/// Who a session is, for a tracer: what the server calls it, when it made its page, and which process is at the other
-/// end.
+/// The identity of a session for a tracer: the server's number of it, when the server created its page, and the
+/// process at the other end.
 #[must_use]
 pub fn session(
     service: ServiceName,
@@ -66,8 +66,8 @@ pub fn session(
     Session::new(service.as_str().as_bytes(), number, created, role as u32, peer)
 }
 
-impl Asking {
-    /// Of a session whose ends have agreed on samples, or not; `seed` is any number.
+impl ClientTrace {
+    /// Creates the samples of a session; `is_agreed` is whether both ends support them, `seed` any number.
     pub fn new(session: Session, is_agreed: bool, seed: u64) -> Self {
         Self {
             session,
@@ -78,45 +78,45 @@ impl Asking {
         }
     }
 
-    /// Of no session: nothing is sampled.
+    /// Creates the samples of no session: nothing is sampled.
     pub fn nothing() -> Self {
         Self::new(Session::all(Role::Client as u32), false, 0)
     }
 
-    /// Who this is.
+    /// Returns the identity of the session.
     pub fn session(&self) -> &Session {
         &self.session
     }
 
-    /// A request begins, before it is written.
+    /// Starts a request, before it is written.
     #[inline]
     pub fn begin(&mut self, now: impl FnOnce() -> Instant) {
-        let wish = probes::wish();
-        if wish.is_sampling() && self.outgoing.is_agreed {
-            self.begin_wished(wish, now);
+        let mask = probes::sampling_mask();
+        if mask.is_sampling() && self.outgoing.is_agreed {
+            self.begin_masked(mask, now);
         }
     }
 
-    /// Not inlined: a request that nobody traces is to pay for the two tests above only.
+    /// Not inlined: an untraced request pays only for the two tests above.
     #[inline(never)]
-    fn begin_wished(&mut self, wish: Wish, now: impl FnOnce() -> Instant) {
-        if self.is_retry || !self.chooser.skips(wish) {
-            self.begin_chosen(wish, now);
+    fn begin_masked(&mut self, mask: SamplingMask, now: impl FnOnce() -> Instant) {
+        if self.is_retry || !self.chooser.skips(mask) {
+            self.begin_chosen(mask, now);
         } else if self.begun.is_some() {
             self.begun = None;
         }
     }
 
     #[cold]
-    fn begin_chosen(&mut self, wish: Wish, now: impl FnOnce() -> Instant) {
+    fn begin_chosen(&mut self, mask: SamplingMask, now: impl FnOnce() -> Instant) {
         if core::mem::take(&mut self.is_retry) {
             return;
         }
         let now = now();
-        self.begun = self.chooser.choose(wish, now).then_some(now);
+        self.begun = self.chooser.choose(mask, now).then_some(now);
     }
 
-    /// The request was written and ends at `end`.
+    /// Notes that the request was written and ends at `end`.
     #[inline]
     pub fn wrote(&mut self, end: u64) {
         if let Some(begun) = self.begun {
@@ -125,15 +125,15 @@ impl Asking {
         }
     }
 
-    /// The request that was begun was not written, and begins again at once.
+    /// Notes that the request was not written and is retried immediately.
     #[cold]
     pub fn begins_again(&mut self) {
-        self.is_retry = probes::wish().is_sampling() && self.outgoing.is_agreed;
+        self.is_retry = probes::sampling_mask().is_sampling() && self.outgoing.is_agreed;
     }
 
-    /// The request that was begun goes on after a wait for room, or does not.
+    /// Notes whether the request continues after a wait for room.
     pub fn waited_for_room(&mut self, goes_on: bool) {
-        if probes::wish().is_sampling() {
+        if probes::sampling_mask().is_sampling() {
             self.is_retry = goes_on;
             if !goes_on {
                 self.begun = None;
@@ -141,20 +141,20 @@ impl Asking {
         }
     }
 
-    /// This end has slept.
+    /// Notes that this end has slept.
     pub fn slept(&mut self, now: Instant) {
-        if probes::wish().is_sampling() && self.outgoing.is_agreed {
+        if probes::sampling_mask().is_sampling() && self.outgoing.is_agreed {
             self.chooser.paused(now);
         }
     }
 
-    /// What was written is about to be published.
+    /// Timestamps the written messages before they are published.
     #[inline]
     pub fn publish<O: OwnMemory>(&mut self, own: &O, now: impl FnOnce() -> Instant) {
         self.outgoing.publish(own, now);
     }
 
-    /// The answer to `id` was taken, `length` bytes that end at position `end()` of the peer's lane.
+    /// Traces that the answer to `id` was taken, with `length` bytes that end at position `end()` of the peer's lane.
     #[inline]
     pub fn took<P: PeerMemory>(
         &mut self,
@@ -173,8 +173,8 @@ impl Asking {
     }
 }
 
-impl Answering {
-    /// Of a session whose ends have agreed on samples, or not.
+impl ServerTrace {
+    /// Creates the samples of a session; `is_agreed` is whether both ends support them.
     pub fn new(session: Session, is_agreed: bool) -> Self {
         Self {
             session,
@@ -185,12 +185,12 @@ impl Answering {
         }
     }
 
-    /// Who this is.
+    /// Returns the identity of the session.
     pub fn session(&self) -> &Session {
         &self.session
     }
 
-    /// The request `id` was taken, `length` bytes that end at position `end()` of the peer's lane.
+    /// Traces that the request `id` was taken, with `length` bytes that end at position `end()` of the peer's lane.
     #[inline]
     pub fn took<P: PeerMemory>(
         &mut self,
@@ -209,7 +209,7 @@ impl Answering {
         }
     }
 
-    /// The answer to `id` begins, before it is written.
+    /// Starts the answer to `id`, before it is written.
     #[inline]
     pub fn begin(&mut self, id: u64, now: impl FnOnce() -> Instant) {
         if !self.taken.is_empty() {
@@ -225,7 +225,7 @@ impl Answering {
         }
     }
 
-    /// The answer that was begun was written and ends at `end`; `None` when it waits for room.
+    /// Notes that the answer was written and ends at `end`; `None` when it waits for room.
     #[inline]
     pub fn wrote(&mut self, end: Option<u64>) {
         if let Some(begun) = self.begun {
@@ -242,7 +242,7 @@ impl Answering {
         }
     }
 
-    /// The answer to `id` has waited for room, was written and ends at `end`.
+    /// Notes that the answer to `id`, which waited for room, was written and ends at `end`.
     pub fn wrote_owed(&mut self, id: u64, end: u64) {
         if let Some(at) = self.owed.iter().position(|(owed, _)| *owed == id)
             && let Some((_, begun)) = self.owed.remove(at)
@@ -251,7 +251,7 @@ impl Answering {
         }
     }
 
-    /// What was written is about to be published.
+    /// Timestamps the written messages before they are published.
     #[inline]
     pub fn publish<O: OwnMemory>(&mut self, own: &O, now: impl FnOnce() -> Instant) {
         self.outgoing.publish(own, now);
@@ -263,10 +263,10 @@ impl Outgoing {
         Self { is_agreed, unpublished: Vec::new() }
     }
 
-    /// Whether the peer's table is looked at.
+    /// Returns whether to read the peer's table.
     #[inline]
     fn is_reading(&self) -> bool {
-        probes::wish().is_sampling() && self.is_agreed
+        probes::sampling_mask().is_sampling() && self.is_agreed
     }
 
     #[cold]
@@ -290,14 +290,14 @@ impl Outgoing {
     }
 }
 
-/// `end`, if the peer's table seems to have something on the message that ends there: one load tells for nearly all that
-/// it has not.
+/// Returns `end` if the peer's table seems to describe the message that ends there: a single load rules out nearly
+/// all others.
 #[inline]
 fn stamped_end<P: PeerMemory>(peer: &P, end: u64) -> Option<u64> {
     (peer.stamped_end(sample_slot(end)) == end).then_some(end)
 }
 
-/// The sample of the message `id` that ends at `end`, which was taken now.
+/// Traces the sample of the message `id` that ends at `end`, which was taken now.
 #[cold]
 fn taken<P: PeerMemory>(
     peer: &P,
@@ -316,7 +316,7 @@ fn taken<P: PeerMemory>(
     })
 }
 
-/// Keeps one more, and forgets the oldest instead of growing.
+/// Adds one, and drops the oldest instead of growing.
 fn keep<T>(kept: &mut VecDeque<T>, one: T) {
     if kept.len() == MOST_AWAITED {
         kept.pop_front();

@@ -6,29 +6,29 @@ use std::sync::Mutex;
 
 use super::world::World;
 use super::{DRIVEN, Event, PEER, Sim, SimMemory, SimOwn, SimPeer};
-use crate::control::{self, Arrival, Control, Courier, Heard};
+use crate::control::{self, Arrival, Control, ControlTransport, Heard};
 use crate::lane::{Epoch, LaneTerms, Lanes, Wake};
 use crate::resize::{FollowError, Resource, Shortage};
 use crate::sync::Ordering;
 use crate::wire::{Attachment, MAX_CONTROL};
 use crate::{Bell, Instant, OwnMemory, Park, PeerFault, Port, Woken, Word};
 
-/// What an end can lack something for.
+/// An operation that can be made to fail for lack of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Act {
-    /// Making and passing the memory of a lane.
+    /// Creating and passing the memory of a lane.
     Offer,
     /// Mapping a lane that was passed.
     Follow,
-    /// Making and passing the memory of a message.
+    /// Creating and passing the memory of an attachment.
     Pass,
-    /// Mapping a message that was passed.
+    /// Mapping an attachment.
     Take,
 }
 
-/// One end of a simulated session: its memory, the control socket, the time and the peer's bell.
+/// One end of a simulated session: its memory, the control socket, the time and the peer's doorbell.
 ///
-/// A reference to it is a [`Port`], for all that does not block.
+/// A reference to it is a [`Port`] for everything that does not block.
 #[derive(Debug)]
 pub struct SimEnd {
     me: usize,
@@ -36,13 +36,13 @@ pub struct SimEnd {
     own: SimOwn,
     peer: SimPeer,
     control: Mutex<Control<Self>>,
-    /// The lane that was passed last.
+    /// The last lane that was passed.
     offered: Mutex<Option<(Epoch, SimMemory)>>,
     world: Arc<World>,
 }
 
 impl SimEnd {
-    /// The driven end and its peer.
+    /// Creates the driven end and its peer.
     pub(super) fn pair(sim: &Sim, world: &Arc<World>) -> [Self; 2] {
         let [a, b] = sim.terms();
         let [first, second] = [a.size, b.size].map(SimOwn::new);
@@ -62,64 +62,64 @@ impl SimEnd {
         [end(DRIVEN, [a, b], &first, &second, mine), end(PEER, [b, a], &second, &first, theirs)]
     }
 
-    /// The lanes of this end, as they are when a session begins: ask once.
+    /// Returns the initial lanes of this end: call it once.
     pub fn lanes(&self) -> Lanes {
         let [own, peer] = self.terms;
         Lanes::with_terms(own, peer)
     }
 
-    /// This end's memory.
+    /// Returns this end's memory.
     pub fn own(&self) -> &SimOwn {
         &self.own
     }
 
-    /// The other end's memory.
+    /// Returns the other end's memory.
     pub fn peer(&self) -> &SimPeer {
         &self.peer
     }
 
-    /// The virtual time.
+    /// Returns the virtual time.
     pub fn now(&self) -> Instant {
         self.world.now()
     }
 
-    /// Rings the other end, and stamps the page with the time.
+    /// Rings the other end, and stores the time in the page.
     pub fn ring(&self) {
         self.own.store(Word::RungAt, self.now().as_nanos(), Ordering::Relaxed);
         self.world.ring(1 - self.me);
     }
 
-    /// Rings the other end for each bell that it asked for.
+    /// Rings the other end for each doorbell that it requested.
     pub fn wake(&self, wake: Wake) {
         for _ in 0..u8::from(wake.data) + u8::from(wake.space) {
             self.ring();
         }
     }
 
-    /// How often this end was rung.
+    /// Returns how often this end was rung.
     pub fn rung(&self) -> u64 {
         self.world.rung(self.me)
     }
 
-    /// Lets this happen to the driven end in `span` from now.
+    /// Schedules an event at the driven end in `span` from now.
     pub fn after(&self, span: Duration, event: Event) {
         self.world.at(self.now().after(span), event);
     }
 
-    /// Lets these acts of this end fail for lack of `resource`; the session's first is number 0.
+    /// Makes these operations of this end fail for lack of `resource`; the session's first is number 0.
     pub fn runs_short(&self, act: Act, which: Range<u64>, resource: Resource) {
         self.world.runs_short(self.me, act, which, resource);
     }
 
-    /// How often this end tried to.
+    /// Returns how often this end attempted the operation.
     pub fn acts(&self, act: Act) -> u64 {
         self.world.acts(self.me, act)
     }
 
-    /// Passes a message in memory of its own, for the record that follows.
+    /// Passes an attachment for the record that follows.
     ///
     /// # Errors
-    /// [`Shortage`], when it is scripted.
+    /// [`Shortage`], if scripted.
     pub fn pass(&self, id: u64, payload: &[u8]) -> Result<(), Shortage> {
         let len = payload.len() as u64;
         self.world.act(self.me, Act::Pass, len)?;
@@ -127,10 +127,11 @@ impl SimEnd {
         control::pass_attachment(self, attachment, SimMemory::holding(payload))
     }
 
-    /// Takes the message `id`, which the peer passed.
+    /// Takes the attachment `id`, which the peer passed.
     ///
     /// # Errors
-    /// [`FollowError`]: the peer lied, or a shortage is scripted, after which the message is still there.
+    /// [`FollowError`]: the peer violated the protocol, or a shortage is scripted, after which the attachment is
+    /// still there.
     pub fn take(&self, id: u64) -> Result<Vec<u8>, FollowError> {
         self.world.act(self.me, Act::Take, 0)?;
         let mut control = self.control.lock().expect("no panic while it is locked");
@@ -142,15 +143,15 @@ impl SimEnd {
         Ok(memory.start(len))
     }
 
-    /// Takes in what the peer has sent over the control socket by now.
+    /// Receives what the peer has sent over the control socket so far.
     ///
     /// # Errors
-    /// [`FollowError`]: the peer sent what has no place there.
+    /// [`FollowError`]: the peer sent an unexpected message.
     pub fn take_control(&self) -> Result<Heard, FollowError> {
         self.control.lock().expect("no panic while it is locked").take_in(self)
     }
 
-    /// Sends anything over the control socket.
+    /// Sends any bytes over the control socket.
     pub fn post(&self, bytes: &[u8], memory: Vec<SimMemory>) {
         self.world.post(1 - self.me, bytes.to_vec(), memory);
     }
@@ -160,7 +161,7 @@ impl SimEnd {
     }
 }
 
-impl Courier for SimEnd {
+impl ControlTransport for SimEnd {
     type Memory = SimMemory;
     type Lent<'a> = SimMemory;
 

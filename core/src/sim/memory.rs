@@ -9,12 +9,12 @@ use crate::sync::{AtomicU64, Ordering};
 use crate::wire::{PAGE_SIZE, sample_offset};
 use crate::{Geometry, OwnMemory, PeerMemory, Word};
 
-/// The memory of a lane, or of one message: what a descriptor stands for between processes.
+/// The memory of a lane or an attachment: what a descriptor refers to between processes.
 #[derive(Clone)]
 pub struct SimMemory(Arc<Mutex<Box<[u8]>>>);
 
-/// What one end writes: a page of words, and a lane, which it replaces. Its peer goes on reading the lane before
-/// until it follows.
+/// The memory that one end writes: a page of words, and a replaceable lane. Its peer reads the previous lane until it
+/// follows.
 #[derive(Debug)]
 struct Side {
     words: Box<[AtomicU64]>,
@@ -22,34 +22,34 @@ struct Side {
     read: Mutex<SimMemory>,
 }
 
-/// A side's memory, as its owner has it.
+/// A side's memory as its owner sees it.
 #[derive(Clone, Debug)]
 pub struct SimOwn(Arc<Side>);
 
-/// A side's memory, as its owner's peer has it: to read.
+/// A side's memory as its peer sees it, read-only.
 #[derive(Clone, Debug)]
 pub struct SimPeer(Arc<Side>);
 
 impl SimMemory {
-    /// So many bytes, all zero.
+    /// Creates `len` zero bytes.
     pub fn new(len: u64) -> Self {
         let len = usize::try_from(len).expect("it fits the address space");
         Self(Arc::new(Mutex::new(vec![0; len].into())))
     }
 
-    /// Whole pages that begin with `bytes`.
+    /// Creates whole pages that start with `bytes`.
     pub fn holding(bytes: &[u8]) -> Self {
         let memory = Self::new(bytes.len().next_multiple_of(PAGE_SIZE) as u64);
         memory.write(0, bytes);
         memory
     }
 
-    /// How many bytes it has.
+    /// Returns the size in bytes.
     pub fn size(&self) -> u64 {
         self.0.lock().expect("no panic while it is locked").len() as u64
     }
 
-    /// Its first `len` bytes.
+    /// Returns its first `len` bytes.
     pub fn start(&self, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         self.read(0, &mut bytes);
@@ -77,7 +77,7 @@ impl SimOwn {
         Self(Arc::new(Side { words, written, read }))
     }
 
-    /// The same memory, to read.
+    /// Returns the same memory, read-only.
     pub fn shared(&self) -> SimPeer {
         SimPeer(Arc::clone(&self.0))
     }
@@ -89,7 +89,7 @@ impl SimOwn {
 }
 
 impl SimPeer {
-    /// A copy of the page, as an observer makes one.
+    /// Returns a copy of the page, as an observer makes one.
     pub fn page(&self) -> [u8; PAGE_SIZE] {
         let mut page = [0; PAGE_SIZE];
         for (into, word) in page.chunks_exact_mut(8).zip(&*self.0.words) {
@@ -130,7 +130,7 @@ impl OwnMemory for SimOwn {
         }
     }
 
-    fn tell(&self, offset: usize, value: u64) {
+    fn export_counter(&self, offset: usize, value: u64) {
         let word = self.0.words.get(offset / 8).expect("every counter lies in the page");
         word.store(value, Ordering::Relaxed);
     }

@@ -1,8 +1,8 @@
 //! The in-memory simulator: both ends of a session in one thread, with virtual time.
 //!
-//! One end is driven from outside, by a [`Drive`](crate::drive::Drive) or by hand, over a [`SimPort`]. The other is
-//! a [`Peer`]: a step that runs whenever the first one waits. Nothing here reads a clock, sleeps or starts a
-//! thread, so that a run is the same every time.
+//! One end is driven from outside, by a [`Drive`](crate::drive::Drive) or by hand, over a [`SimPort`]. The other is a
+//! [`Peer`]: a step that runs whenever the first one waits. Nothing here reads a clock, sleeps or starts a thread, so
+//! every run is identical.
 //!
 //! ```
 //! use bellwire_core::sim::{Sim, SimServer};
@@ -20,20 +20,20 @@
 //! assert_eq!((reply.ticket, &buffer[..reply.len]), (ticket, &b"hello"[..]));
 //! ```
 //!
-//! Lanes keep their sizes unless [`Sim::limits`] says otherwise. What an end passes to the other goes through a queue
-//! that stands for the control socket, as the bytes of its message and a [`SimMemory`] for the descriptor. An end can
-//! be made to lack memory or descriptors for its n-th act of a kind, by [`SimEnd::runs_short`].
+//! Lanes keep their sizes unless [`Sim::limits`] says otherwise. A queue stands for the control socket: it carries
+//! the bytes of a message, with a [`SimMemory`] for the descriptor. [`SimEnd::runs_short`] makes the n-th operation
+//! of a kind fail for lack of memory or descriptors.
 //!
 //! # What it finds
-//! A parked end runs again only when it is rung, when a word had moved before it slept (futex only), when
-//! its time comes or when a scripted [`Event`] happens. When nothing of that is left, [`SimPort::park`](crate::Port::park)
-//! panics with "deadlock": in a simulator that is a lost wake, found. A peer that never stops is found too.
+//! A parked end runs again only when it is rung, when a word had moved before it slept (futex only), at its deadline,
+//! or at a scripted [`Event`]. When none of these can happen any more, [`SimPort::park`](crate::Port::park) panics
+//! with "deadlock": the simulator has found a lost wake-up. It also detects a peer that never stops.
 //!
 //! # Limits
-//! The ends take turns, a step at a time, so no two accesses ever race: that is what the loom tests are for.
+//! The ends take turns, one step at a time, so no two accesses ever race; the loom tests cover races.
 //!
 //! # Panics
-//! Everything here panics on what it finds, and on accesses outside a lane or page.
+//! Everything here panics on an error that it finds, and on accesses outside a lane or page.
 #![allow(
     clippy::panic,
     clippy::expect_used,
@@ -62,27 +62,27 @@ use crate::lane::{LaneTerms, Lanes};
 use crate::wire::Doorbell;
 use crate::{Geometry, Limits};
 
-/// Which of a world's two ends is the driven one, and which the peer.
+/// Indexes of the two ends of a world: the driven one and its peer.
 const DRIVEN: usize = 0;
 const PEER: usize = 1;
 
-/// What a simulated session is like.
+/// The parameters of a simulated session.
 #[derive(Clone, Copy, Debug)]
 pub struct Sim {
-    /// The lane that the driven end writes, when the session opens. Default: [`Geometry::DEFAULT`].
+    /// The initial size of the driven end's lane. Default: [`Geometry::DEFAULT`].
     pub lane: Geometry,
-    /// The lane that the peer writes, when the session opens. Default: [`Geometry::DEFAULT`].
+    /// The initial size of the peer's lane. Default: [`Geometry::DEFAULT`].
     pub peer_lane: Geometry,
-    /// What the driven end and its peer put up with. Default: `None`, for lanes that keep their sizes.
+    /// The limits of the driven end and its peer. Default: `None`, for lanes that keep their sizes.
     pub limits: Option<[Limits; 2]>,
-    /// The size below which no lane goes. Default: [`Geometry::DEFAULT`], and no more than it opens with.
+    /// The minimum size of the lanes, at most their initial size. Default: [`Geometry::DEFAULT`].
     pub least: Geometry,
-    /// How the driven end is rung. Default: [`Doorbell::Futex`]; the others are rung by edge, whatever the
-    /// words hold.
+    /// The driven end's doorbell. Default: [`Doorbell::Futex`]; the others are edge-triggered, whatever the words
+    /// hold.
     pub doorbell: Doorbell,
-    /// How long after a ring the driven end runs again. Default: 25 µs.
+    /// The time from a ring until the driven end runs. Default: 25 µs.
     pub wake: Duration,
-    /// How long others run whom the driven end gives way to while it spins. Default: there are none.
+    /// How long other threads run when the spinning driven end yields. Default: zero, there are none.
     pub crowd: Duration,
 }
 
@@ -101,12 +101,12 @@ impl Default for Sim {
 }
 
 impl Sim {
-    /// Both ends at virtual time zero, to be driven by hand. They are rung into the void: nobody parks.
+    /// Creates both ends at virtual time zero, to be driven by hand. Rings have no effect, because neither end parks.
     pub fn ends(self) -> [SimEnd; 2] {
         SimEnd::pair(&self, &Arc::new(world::World::default()))
     }
 
-    /// The terms of the lane that each end writes.
+    /// Returns the terms of the lane that each end writes.
     fn terms(&self) -> [LaneTerms; 2] {
         let sizes = [self.lane, self.peer_lane];
         match self.limits {
@@ -121,7 +121,7 @@ impl Sim {
         }
     }
 
-    /// Opens a session at virtual time zero: the driven end's port, and its lanes for a
+    /// Opens a session at virtual time zero. Returns the driven end's port, and its lanes for a
     /// [`Drive`](crate::drive::Drive).
     pub fn start(self, peer: impl Peer + Send + 'static) -> (SimPort, Lanes) {
         let [driven, other] = self.ends();

@@ -9,17 +9,17 @@ use crate::wire::Status;
 /// What the peer does after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It goes on at once.
+    /// It continues immediately.
     Again,
-    /// It is busy until then: rings do not matter.
+    /// It is busy until then and ignores rings.
     Busy(Instant),
-    /// It has armed and parks until it is rung, or until then.
+    /// It is armed and parked until it is rung, or until then.
     Parked(Option<Instant>),
-    /// Its process ends: the driven end's waits say [`Woken::PeerGone`](crate::Woken::PeerGone) from now on.
+    /// Its process ends: the driven end's waits return [`Woken::PeerGone`](crate::Woken::PeerGone) from now on.
     Gone,
 }
 
-/// The end of a simulated session that is not driven: a closure, or a [`SimServer`].
+/// The other end of a simulated session: a closure, or a [`SimServer`].
 pub trait Peer {
     /// Runs for one step. Called while the driven end spins or is parked.
     fn step(&mut self, end: &SimEnd) -> Step;
@@ -31,7 +31,7 @@ impl<F: FnMut(&SimEnd) -> Step> Peer for F {
     }
 }
 
-/// A peer that serves requests by a handler, one after the other, and parks when there are none.
+/// A peer that serves requests with a handler, one after the other, and parks when there are none.
 #[derive(Debug)]
 pub struct SimServer<H> {
     handler: H,
@@ -40,12 +40,12 @@ pub struct SimServer<H> {
     stream_from: usize,
     shrink_after: Duration,
     serving: Option<Serving>,
-    /// The answer that is being worked out.
+    /// The answer that the handler is computing.
     answer: Option<(u64, Status, Vec<u8>)>,
 }
 
 impl<H: FnMut(&[u8]) -> (Status, Vec<u8>)> SimServer<H> {
-    /// A server whose handler takes no time.
+    /// Creates a server whose handler takes no time.
     pub fn new(handler: H) -> Self {
         Self {
             handler,
@@ -58,28 +58,28 @@ impl<H: FnMut(&[u8]) -> (Status, Vec<u8>)> SimServer<H> {
         }
     }
 
-    /// Lets the handler take this much virtual time for each request.
+    /// Makes the handler take this much virtual time for each request.
     #[must_use]
     pub fn taking(mut self, time: Duration) -> Self {
         self.takes = time;
         self
     }
 
-    /// Lets answers of so many bytes and more travel in memory of their own.
+    /// Attaches answers of at least this many bytes.
     #[must_use]
     pub fn attaching(mut self, from: usize) -> Self {
         self.attach_from = from;
         self
     }
 
-    /// Lets answers of so many bytes and more travel in parts.
+    /// Sends answers of at least this many bytes in parts.
     #[must_use]
     pub fn streaming(mut self, from: usize) -> Self {
         self.stream_from = from;
         self
     }
 
-    /// Lets a lane be much too large for this long.
+    /// Shrinks a lane that has been oversized for this long.
     #[must_use]
     pub fn shrinking_after(mut self, span: Duration) -> Self {
         self.shrink_after = span;

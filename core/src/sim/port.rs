@@ -10,9 +10,9 @@ use crate::sync::Ordering;
 use crate::wire::Doorbell;
 use crate::{Bell, Instant, Park, PeerMemory, Port, Woken, Word};
 
-/// What one look of a spinning end takes.
+/// The virtual time of one poll of a spinning end.
 const RELAX: Duration = Duration::from_nanos(20);
-/// A peer that takes so many steps during one wait, without time or the driven end moving, never stops.
+/// A peer that takes this many steps in one wait, without progress of time or of the driven end, never stops.
 const ENDLESS: u32 = 1_000_000;
 
 /// The driven end of a simulated session. The peer runs while this end spins or is parked.
@@ -20,19 +20,19 @@ pub struct SimPort {
     sim: Sim,
     end: SimEnd,
     other: Mutex<Other>,
-    /// How often this end had been rung when it last woke up.
+    /// The number of rings of this end when it last woke up.
     heard: u64,
     parks: u64,
     rings: Mutex<u64>,
     gave_way: Mutex<u64>,
 }
 
-/// The peer, and what it is doing.
+/// The peer and its state.
 struct Other {
     end: SimEnd,
     peer: Box<dyn Peer + Send>,
     doing: Step,
-    /// How often the peer had been rung when it last ran.
+    /// The number of rings of the peer when it last ran.
     heard: u64,
     steps: u64,
 }
@@ -44,42 +44,42 @@ impl SimPort {
         Self { sim, end, other: Mutex::new(other), heard: 0, parks: 0, rings, gave_way }
     }
 
-    /// This end.
+    /// Returns this end.
     pub fn end(&self) -> &SimEnd {
         &self.end
     }
 
-    /// Asks or tells the other end something.
+    /// Runs a closure on the other end.
     pub fn at_peer<R>(&self, ask: impl FnOnce(&SimEnd) -> R) -> R {
         ask(&self.other().end)
     }
 
-    /// How often this end rang the peer.
+    /// Returns how often this end rang the peer.
     pub fn rings(&self) -> u64 {
         *self.rings.lock().expect("no panic while it is locked")
     }
 
-    /// How often this end gave way to others.
+    /// Returns how often this end yielded.
     pub fn gave_way(&self) -> u64 {
         *self.gave_way.lock().expect("no panic while it is locked")
     }
 
-    /// How often this end parked.
+    /// Returns how often this end parked.
     pub fn parks(&self) -> u64 {
         self.parks
     }
 
-    /// How many steps the peer took.
+    /// Returns how many steps the peer took.
     pub fn steps(&self) -> u64 {
         self.other().steps
     }
 
-    /// Lets this happen in `span` from now.
+    /// Schedules an event in `span` from now.
     pub fn after(&self, span: Duration, event: Event) {
         self.end.after(span, event);
     }
 
-    /// Runs the peer until it has nothing to do at this time.
+    /// Runs the peer until it has nothing to do at the current time.
     pub fn run_peer(&self) {
         let mut steps = 0;
         while self.other().turn() {
@@ -88,7 +88,7 @@ impl SimPort {
         }
     }
 
-    /// Lets `span` pass for both ends.
+    /// Advances both ends by `span`.
     pub fn run_for(&self, span: Duration) {
         let over = self.end.now().after(span);
         self.run_peer();
@@ -100,7 +100,7 @@ impl SimPort {
         self.run_peer();
     }
 
-    /// When something happens by itself: the peer's time, or the script's.
+    /// Returns when the next timed event is: the peer's or the script's.
     fn next_time(&self) -> Option<Instant> {
         self.other().next_time().into_iter().chain(self.end.world().next_event()).min()
     }
@@ -109,7 +109,7 @@ impl SimPort {
         self.other.lock().expect("the peer's step does not reach its own port")
     }
 
-    /// Whether a futex would not sleep: a word's low half has moved on.
+    /// Returns whether a futex would not sleep: the low half of a word has moved.
     fn moved(&self, park: Park) -> bool {
         let low = |value: u64| value & 0xffff_ffff;
         let differs = |word, seen| low(self.end.peer().load(word, Ordering::Acquire)) != low(seen);
@@ -118,7 +118,7 @@ impl SimPort {
 }
 
 impl Other {
-    /// Takes a step if it is the peer's turn.
+    /// Runs a step if it is the peer's turn.
     fn turn(&mut self) -> bool {
         let now = self.end.now();
         let turn = match self.doing {
@@ -176,7 +176,7 @@ impl Port for SimPort {
         self.parks += 1;
         let world = self.end.world();
         if self.sim.doorbell == Doorbell::Futex {
-            // A futex forgets the rings that nobody slept through, and compares instead.
+            // A futex does not remember rings from before a sleep; it compares the word instead.
             self.heard = self.end.rung();
             if self.moved(park) {
                 return Woken::Rung;
@@ -223,7 +223,7 @@ impl Port for SimPort {
         (&self.end).follow(epoch)
     }
 
-    fn give_way(&self) {
+    fn yield_now(&self) {
         *self.gave_way.lock().expect("no panic while it is locked") += 1;
         self.end.world().advance(self.end.now().after(self.sim.crowd));
         self.other().turn();

@@ -11,11 +11,11 @@ use crate::resize::{self, FollowError, ResizeError};
 use crate::serve::{Flushed, Incoming, Passed, RespondError, ServeCounts, ServeMachine};
 use crate::wire::{CloseReason, Status};
 
-/// After this long, a server that lacked something tries again.
+/// How soon a server retries after a shortage.
 const RETRY: Duration = Duration::from_millis(1);
 
-/// The serving end of a simulated session as a server has it: it resizes its lane, follows the peer's, and attaches
-/// what no lane carries. What its peer lies about is a panic.
+/// The serving end of a simulated session, as in a server: it resizes its lane, follows the peer's, and attaches what
+/// no lane carries. It panics on a protocol violation of its peer.
 #[derive(Debug)]
 pub struct Serving {
     machine: ServeMachine,
@@ -24,7 +24,7 @@ pub struct Serving {
     attach_from: usize,
     stream_from: usize,
     shrink_after: Duration,
-    /// Answers that travel in memory of their own, and were not passed yet.
+    /// Attached answers that were not passed yet.
     kept: BTreeMap<u64, Vec<u8>>,
     /// A request whose memory could not be mapped.
     unmapped: Option<u64>,
@@ -33,16 +33,16 @@ pub struct Serving {
 /// What the peer sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// A request, and whether it came in memory of its own.
+    /// A request.
     Request {
-        /// What to answer it by.
+        /// The id to answer it with.
         id: u64,
-        /// What was asked.
+        /// The request's bytes.
         payload: Vec<u8>,
-        /// Whether it came in memory of its own.
+        /// Whether it was attached.
         attached: bool,
     },
-    /// Nobody wants this answer any more.
+    /// The peer no longer wants this answer.
     Cancel {
         /// The request.
         id: u64,
@@ -50,7 +50,7 @@ pub enum Taken {
 }
 
 impl Serving {
-    /// Over the lanes of a new session, with at most `limit` requests in flight.
+    /// Creates a server over the lanes of a new session, with at most `limit` requests in flight.
     pub fn new(end: &SimEnd, limit: u64) -> Self {
         Self {
             machine: ServeMachine::new(limit),
@@ -64,49 +64,49 @@ impl Serving {
         }
     }
 
-    /// Attaches answers of so many bytes and more.
+    /// Attaches answers of at least this many bytes.
     #[must_use]
     pub fn attaching(mut self, from: usize) -> Self {
         self.attach_from = from;
         self
     }
 
-    /// Sends answers of so many bytes and more in parts.
+    /// Sends answers of at least this many bytes in parts.
     #[must_use]
     pub fn streaming(mut self, from: usize) -> Self {
         self.stream_from = from;
         self
     }
 
-    /// Shrinks a lane that has been much too large for `span`.
+    /// Shrinks a lane that has been oversized for `span`.
     #[must_use]
     pub fn shrinking_after(mut self, span: Duration) -> Self {
         self.shrink_after = span;
         self
     }
 
-    /// The counters.
+    /// Returns the counters.
     pub fn counts(&self) -> ServeCounts {
         self.machine.counts()
     }
 
-    /// Why the peer closed, when it said bye.
+    /// Returns why the peer closed its lane, if it did.
     pub fn closed(&self) -> Option<CloseReason> {
         self.machine.closed()
     }
 
-    /// The lane that this end writes, and the one that it reads.
+    /// Returns the statistics of the lane that this end writes and of the one that it reads.
     pub fn lane_stats(&self) -> [LaneStats; 2] {
         [self.lanes.sent(), self.lanes.received()]
     }
 
-    /// Both lanes.
+    /// Returns both lanes.
     pub fn lanes(&mut self) -> &mut Lanes {
         &mut self.lanes
     }
 
-    /// What came next, if anything. Lanes are followed and trimmed on the way. `Err` is when to try again, after a
-    /// shortage.
+    /// Returns what the peer sent next, if anything; follows and trims lanes on the way. After a shortage, `Err` is
+    /// when to retry.
     pub fn next(&mut self, end: &SimEnd) -> Result<Option<Taken>, Step> {
         let again = Step::Busy(end.now().after(RETRY));
         if let Some(id) = self.unmapped.take() {
@@ -117,7 +117,7 @@ impl Serving {
             let incoming = machine.next(lanes, end.own(), end.peer(), buffer);
             let taken = match incoming.expect("the peer is honest") {
                 None => return Ok(None),
-                // The buffer stays as it is.
+                // The buffer stays unchanged.
                 Some(Incoming::Part) => continue,
                 Some(Incoming::GivenUp { .. }) => unreachable!("nobody gives up here"),
                 Some(Incoming::Request { id, len, .. }) => {
@@ -136,7 +136,7 @@ impl Serving {
                     continue;
                 }
                 Some(Incoming::Trim) => {
-                    // What cannot shrink now will when it is idle.
+                    // A lane that cannot shrink now will when it is idle.
                     let _ = resize::shrink(&mut { end }, &mut self.lanes);
                     let trimmed = self.machine.trimmed(&mut self.lanes, end.own(), end.peer());
                     trimmed.expect("the peer is honest");
@@ -158,7 +158,7 @@ impl Serving {
         }
     }
 
-    /// Answers a request. The lane grows for it; what this system lacks for it makes it [`Status::Short`].
+    /// Answers a request; the lane grows for the answer. On a shortage, the answer becomes [`Status::Short`].
     pub fn respond(&mut self, end: &SimEnd, id: u64, status: Status, payload: &[u8]) {
         let attach = status == Status::Ok && payload.len() >= self.attach_from;
         if !attach && payload.len() >= self.stream_from {
@@ -210,7 +210,7 @@ impl Serving {
         Ok(())
     }
 
-    /// Writes the answers that are owed, as far as there is room; true when none is left.
+    /// Writes the owed answers for which there is room; returns true when none is left.
     pub fn flush(&mut self, end: &SimEnd) -> bool {
         loop {
             let Self { machine, lanes, kept, .. } = self;
@@ -239,11 +239,11 @@ impl Serving {
         }
     }
 
-    /// Publishes, and does what is not urgent.
+    /// Publishes, and does maintenance.
     pub fn commit(&mut self, end: &SimEnd) {
         self.publish(end);
-        if self.lanes.take_chores()
-            && resize::chores(&mut { end }, &mut self.lanes, self.shrink_after)
+        if self.lanes.take_maintenance()
+            && resize::maintain(&mut { end }, &mut self.lanes, self.shrink_after)
         {
             self.publish(end);
         }
@@ -253,12 +253,12 @@ impl Serving {
         end.wake(self.lanes.commit(end.own(), end.peer()));
     }
 
-    /// Says bye.
+    /// Closes the session.
     pub fn close(&mut self, end: &SimEnd, reason: CloseReason) {
         end.wake(self.lanes.close(end.own(), end.peer(), reason));
     }
 
-    /// Parks until the peer publishes, or makes room for what is owed.
+    /// Parks until the peer publishes, or makes room for owed answers.
     pub fn park(&mut self, end: &SimEnd) -> Step {
         let blocked = self.machine.is_blocked();
         let armed = self.lanes.arm(end.own(), end.peer(), blocked);
@@ -267,7 +267,7 @@ impl Serving {
         if armed == Armed::Moved { Step::Again } else { Step::Parked(None) }
     }
 
-    /// Begins a step: takes the wishes back that were armed.
+    /// Starts a step: withdraws the armed event indexes.
     pub fn wake_up(&mut self, end: &SimEnd) {
         self.lanes.disarm(end.own());
         if self.lanes.is_grown() {

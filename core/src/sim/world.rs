@@ -8,16 +8,16 @@ use crate::Instant;
 use crate::resize::{Resource, Shortage};
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
 
-/// What happens to the driven end at a given time.
+/// A scripted event at the driven end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The peer's process ends: it runs no more, and every wait from now on says so.
+    /// The peer's process ends: it no longer runs, and every later wait reports it.
     PeerGone,
-    /// Another thread of the driven end's process cancels: one wait ends.
+    /// Another thread of the driven end's process cancels one wait.
     Cancel,
 }
 
-/// What both ends share beside their memory: the time, the bells and the script.
+/// The state that both ends share besides their memory: the time, the doorbells and the script.
 #[derive(Debug)]
 pub(super) struct World {
     now: AtomicU64,
@@ -26,15 +26,15 @@ pub(super) struct World {
     script: Mutex<Vec<(Instant, Event)>>,
     gone: AtomicBool,
     cancelled: AtomicBool,
-    /// What is on its way to each end over the control socket.
+    /// The messages in flight to each end over the control socket.
     control: [Mutex<VecDeque<Posted>>; 2],
     acts: [Mutex<Acts>; 2],
 }
 
-/// A message on the control socket, and what came with it.
+/// A message on the control socket with its memory.
 type Posted = (Vec<u8>, Vec<SimMemory>);
 
-/// What an end did, and where it lacks something.
+/// The operations of an end, and which of them fail.
 #[derive(Debug, Default)]
 struct Acts {
     done: Vec<Act>,
@@ -66,7 +66,7 @@ impl World {
         Instant::from_nanos(self.now.load(Ordering::Relaxed))
     }
 
-    /// Moves the time on, never back, and lets happen what was scripted up to then.
+    /// Advances the time, never backwards, and runs the events scripted until then.
     pub(super) fn advance(&self, to: Instant) {
         let now = self.now().max(to);
         self.now.store(now.as_nanos(), Ordering::Relaxed);
@@ -87,7 +87,7 @@ impl World {
         self.advance(self.now());
     }
 
-    /// When the script goes on.
+    /// Returns the time of the next scripted event.
     pub(super) fn next_event(&self) -> Option<Instant> {
         let script = self.script.lock().expect("no panic while it is locked");
         script.iter().map(|(when, _)| *when).min()
@@ -97,7 +97,7 @@ impl World {
         self.gone.load(Ordering::Relaxed)
     }
 
-    /// Whether somebody cancelled, once.
+    /// Returns whether a cancellation is pending, and consumes it.
     pub(super) fn take_cancel(&self) -> bool {
         self.cancelled.swap(false, Ordering::Relaxed)
     }
@@ -126,7 +126,7 @@ impl World {
         self.acts_of(end).count(act)
     }
 
-    /// Counts an act, for which `bytes` are needed, and lets it fail as scripted.
+    /// Counts an operation that needs `bytes`, and makes it fail if scripted.
     pub(super) fn act(&self, end: usize, act: Act, bytes: u64) -> Result<(), Shortage> {
         let mut acts = self.acts_of(end);
         let number = acts.count(act);

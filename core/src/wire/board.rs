@@ -40,18 +40,18 @@ pub enum BoardWord {
     State = 0x100,
 }
 
-/// What a board says of its service.
+/// The state of the service that a board reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u64)]
 pub enum BoardState {
     /// The provider runs.
     Serving = 1,
-    /// The provider stopped as planned and will publish nothing more here.
+    /// The provider was stopped regularly and will publish nothing more here.
     Stopped = 2,
 }
 
 impl BoardWord {
-    /// The word's offset in its board, in bytes.
+    /// Returns the word's offset in its board, in bytes.
     pub const fn offset(self) -> usize {
         self as usize
     }
@@ -63,7 +63,7 @@ impl BoardHeader {
     /// The layout that this version writes.
     pub const LAYOUT: u32 = 1;
 
-    /// A board's header as its server writes it.
+    /// Creates a board's header as its server writes it.
     pub fn new(pid: u32, created: u64, name: ServiceName) -> Self {
         Self {
             magic: Self::MAGIC,
@@ -75,7 +75,7 @@ impl BoardHeader {
         }
     }
 
-    /// Checks a server's board, copied out, for the service that was asked for.
+    /// Checks a copy of a server's board against the requested service.
     ///
     /// # Errors
     /// [`PageError`] names the first field that differs.

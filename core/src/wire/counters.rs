@@ -1,54 +1,56 @@
 use super::PAGE_SIZE;
 
-/// A counter in an end's page: what stands there is for observers, and no peer acts on it. The value is its offset in
-/// bytes; `docs/wire.md` says what each counts.
+/// A counter in an end's page, for observers; no peer acts on it. The value is its offset in bytes; `docs/wire.md`
+/// documents each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Counter {
     /// Requests sent (client) or taken (server).
     Requests = 0x408,
-    /// Of those, answered by their handler: without an error (client), or with one too (server).
+    /// Of `Requests`, those that their handler answered: without an error (client), or including errors (server).
     Answered = 0x410,
-    /// Answered without a handler having run.
+    /// Requests answered without running a handler.
     Refused = 0x418,
-    /// Ended in any other way; 0 of a server.
+    /// Requests that ended in any other way; 0 in a server's page.
     Failed = 0x420,
-    /// Answers by which a handler failed its request: among `Failed` (client), or `Answered` (server).
+    /// Requests that the handler failed: part of `Failed` (client) or `Answered` (server).
     Errors = 0x428,
-    /// Among `Failed`, those whose time was over; 0 of a server.
+    /// Of `Failed`, those whose deadline passed; 0 in a server's page.
     Late = 0x430,
-    /// Answers that came and were of no use: their request was given up, or they could not be read; 0 of a server.
+    /// Answers that were useless when they arrived: their request was abandoned, or they could not be read; 0 in a
+    /// server's page.
     Dropped = 0x438,
-    /// Calls that ended before their request was sent; 0 of a server.
+    /// Calls that ended before their request was sent; 0 in a server's page.
     Unsent = 0x440,
-    /// Among `Errors`, handlers that panicked; 0 of a client.
+    /// Of `Errors`, handlers that panicked; 0 in a client's page.
     Panics = 0x448,
-    /// Records that met a full lane.
+    /// Records that found the lane full.
     LaneFull = 0x450,
-    /// The most bytes of the own lane that were in use at once.
+    /// The most bytes of the own lane in use at once.
     HighWater = 0x458,
-    /// The same of the peer's lane, as this end saw it.
+    /// The most bytes of the peer's lane in use at once, as this end saw it.
     PeerHighWater = 0x460,
-    /// How often the own lane became larger.
+    /// How often the own lane grew.
     Grows = 0x468,
-    /// How often it became smaller.
+    /// How often the own lane shrank.
     Shrinks = 0x470,
-    /// Messages that this end sent in memory of their own.
+    /// Attachments that this end sent.
     Attaches = 0x478,
-    /// The epoch of the own lane, as in a switch record: its number low, its size in bytes high.
+    /// The epoch of the own lane, as in a Switch record: its number in the low half, its size in bytes in the high
+    /// half.
     Lane = 0x480,
 }
 
-/// Where the word stands that says which counters there are, in bytes.
+/// The offset of the word that identifies the set of counters, in bytes.
 pub const COUNTERS_AT: usize = 0x400;
-/// What stands there: the counters of this version. 0 where an end writes none.
+/// Its value for the counters of this version. 0 where an end writes none.
 pub const COUNTERS_LAYOUT: u64 = 1;
-/// Where the buckets of the latency of calls begin, in bytes: a client's page only.
+/// The offset of the buckets of call latencies, in bytes: only in a client's page.
 pub const LATENCY_AT: usize = 0x500;
-/// How many buckets there are.
+/// The number of buckets.
 pub const LATENCY_BUCKETS: usize = 96;
 
-/// Buckets for each doubling.
+/// Buckets per doubling.
 const STEPS: usize = 4;
 /// The first bucket ends at 1.25 times two to this power.
 const FIRST: usize = 6;
@@ -58,7 +60,7 @@ const _: () = assert!(LATENCY_AT + LATENCY_BUCKETS * 8 == super::SAMPLES_AT);
 const _: () = assert!(super::SAMPLES_AT < PAGE_SIZE);
 
 impl Counter {
-    /// All of them, in their order.
+    /// All counters, in order.
     pub const ALL: [Self; 16] = [
         Self::Requests,
         Self::Answered,
@@ -78,19 +80,19 @@ impl Counter {
         Self::Lane,
     ];
 
-    /// Its offset in a page, in bytes.
+    /// Returns its offset in a page, in bytes.
     pub const fn offset(self) -> usize {
         self as usize
     }
 }
 
-/// How long calls took: so many in each of [`LATENCY_BUCKETS`] spans, four to each doubling from 64 ns to 1 s. What took
-/// longer is in the last one.
+/// A histogram of call latencies with [`LATENCY_BUCKETS`] buckets, four per doubling from 64 ns to 1 s. The last
+/// bucket includes longer calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Latency(pub [u64; LATENCY_BUCKETS]);
 
 impl Latency {
-    /// The bucket of a call that took so many nanoseconds.
+    /// Returns the bucket of a call that took this many nanoseconds.
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "two bits are left of it")]
     pub fn bucket(nanos: u64) -> usize {
@@ -100,25 +102,25 @@ impl Latency {
         ((power - FIRST) * STEPS + step).min(LATENCY_BUCKETS - 1)
     }
 
-    /// Where a bucket stands in a page, in bytes; the last one's place for one that there is not.
+    /// Returns the offset of a bucket in a page, in bytes; that of the last one for a bucket out of range.
     pub const fn offset(bucket: usize) -> usize {
         let last = LATENCY_BUCKETS - 1;
         LATENCY_AT + 8 * if bucket < last { bucket } else { last }
     }
 
-    /// What a call in this bucket took at most, in nanoseconds, but for the last one.
+    /// Returns the upper bound of a bucket in nanoseconds; the last bucket has none.
     pub const fn upper(bucket: usize) -> u64 {
         let next = bucket + 1;
         ((STEPS + next % STEPS) as u64) << (next / STEPS + FIRST - 2)
     }
 
-    /// How many calls there are.
+    /// Returns the number of calls.
     pub fn count(&self) -> u64 {
         self.0.iter().fold(0, |sum, count| sum.wrapping_add(*count))
     }
 
-    /// What so many of a thousand calls took at most, in nanoseconds, rounded up by no more than a quarter; `None` when
-    /// there are none.
+    /// Returns the latency that `per_mille` of a thousand calls did not exceed, in nanoseconds, rounded up by at most
+    /// a quarter; `None` without calls.
     pub fn quantile(&self, per_mille: u64) -> Option<u64> {
         let count = u128::from(self.count());
         let wanted = (count * u128::from(per_mille.min(1000))).div_ceil(1000).max(1);
@@ -130,7 +132,7 @@ impl Latency {
         self.0.iter().enumerate().find(full).map(|(bucket, _)| Self::upper(bucket))
     }
 
-    /// Those that came since `before`; all of them where there are fewer now: it is another session's.
+    /// Returns the calls since `before`; all of them if there are fewer now, because it is then another session's.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let mut since = *self;
@@ -140,7 +142,7 @@ impl Latency {
         since
     }
 
-    /// Both together.
+    /// Returns the sum of both.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         let mut sum = *self;

@@ -1,5 +1,5 @@
-//! The bytes that cross between processes. `docs/wire.md` is the reference for every offset; the tests
-//! there and the assertions here hold the two together. All integers are little-endian.
+//! The bytes that cross between processes. `docs/wire.md` is the reference for every offset; its tests and the
+//! assertions here keep both consistent. All integers are little-endian.
 
 mod board;
 mod control;

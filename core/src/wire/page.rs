@@ -7,12 +7,12 @@ use crate::{ServiceName, Word};
 
 /// A page's size in bytes.
 pub const PAGE_SIZE: usize = 4096;
-/// Where the life word stands in a page, in bytes from its start.
+/// The offset of the life word in a page, in bytes.
 pub const LIFE_OFFSET: usize = 0x2c0;
-/// The bytes that are kept for it.
+/// The bytes reserved for it.
 pub const LIFE_SIZE: usize = 64;
 
-/// The constant first 128 bytes of a page. The peer copies them out once and checks the copy.
+/// The constant first 128 bytes of a page. The peer copies them once and checks the copy.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct PageHeader {
@@ -51,13 +51,13 @@ pub enum Role {
     Server = 2,
 }
 
-/// What a page says of its owner's end of the session (the `state` word, low 32 bits).
+/// The state of the page owner's end of the session (the `state` word, low 32 bits).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum SessionState {
     /// Data may flow.
     Open = 1,
-    /// The owner reads and writes nothing more; the high 32 bits hold a [`CloseReason`].
+    /// The owner no longer reads or writes; the high 32 bits hold a [`CloseReason`].
     Closed = 3,
 }
 
@@ -65,24 +65,24 @@ pub enum SessionState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum CloseReason {
-    /// It was dropped or stopped as planned.
+    /// It was dropped or stopped regularly.
     Normal = 1,
-    /// The peer wrote what an honest peer cannot write.
+    /// The peer violated the protocol.
     Poisoned = 2,
     /// The server is stopping.
     Stopping = 3,
-    /// The peer took nothing for too long of what was written for it.
+    /// The peer took nothing of what was written for it for too long.
     Unread = 4,
 }
 
-/// Why a page is not what the handshake announced.
+/// Why a page does not match the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PageError {
     /// The first eight bytes are not a page's.
     #[error("the peer's page does not start with the magic of a Bellwire page")]
     Magic,
-    /// The layout is another one.
+    /// The layout is not this version's.
     #[error("the peer's page has layout {found}, not {expected}")]
     Layout {
         /// The layout found.
@@ -101,12 +101,12 @@ pub enum PageError {
 impl PageHeader {
     /// The first eight bytes of every page.
     pub const MAGIC: [u8; 8] = *b"BWPAGE\r\n";
-    /// Where the time at which it was made stands, in bytes.
+    /// The offset of the creation time, in bytes.
     pub const CREATED: usize = offset_of!(Self, created);
     /// The layout that this version writes.
     pub const LAYOUT: u32 = 1;
 
-    /// A page's header as its owner writes it, before the memfd is sealed and sent.
+    /// Creates a page's header as its owner writes it, before the memfd is sealed and sent.
     pub fn new(
         role: Role,
         session: u64,
@@ -128,7 +128,7 @@ impl PageHeader {
         }
     }
 
-    /// Checks a peer's header, copied out of its page, against what the handshake agreed.
+    /// Checks a peer's header, copied from its page, against the handshake.
     ///
     /// # Errors
     /// [`PageError`] names the first field that differs.
@@ -157,17 +157,18 @@ impl PageHeader {
         }
     }
 
-    /// The process that wrote the page, as it says: for display, never for a decision.
+    /// Returns the process id that the page's owner wrote: for display, never for a decision.
     pub fn pid(&self) -> u32 {
         self.pid.get()
     }
 
-    /// When the page was made, in nanoseconds since 1970, as its owner says: to tell sessions apart for display.
+    /// Returns the creation time that the page's owner wrote, in nanoseconds since the Unix epoch: distinguishes
+    /// sessions for display.
     pub fn created(&self) -> u64 {
         self.created.get()
     }
 
-    /// Whose page it is and of which service, as an observer reads it; `None` when it is no page of this layout.
+    /// Returns the role and service of the page for an observer; `None` when it is not a page of this layout.
     pub fn owner(&self) -> Option<(Role, ServiceName)> {
         if self.magic != Self::MAGIC || self.layout.get() != Self::LAYOUT {
             return None;
@@ -180,19 +181,19 @@ impl PageHeader {
         Some((role, ServiceName::from_field(&self.name).ok()?))
     }
 
-    /// The session's number.
+    /// Returns the session's number.
     pub fn session(&self) -> u64 {
         self.session.get()
     }
 }
 
 impl SessionState {
-    /// The `state` word for this state and reason.
+    /// Returns the `state` word for this state and reason.
     pub fn word(self, reason: Option<CloseReason>) -> u64 {
         self as u64 | reason.map_or(0, |r| r as u64) << 32
     }
 
-    /// Parses a peer's `state` word; `None` for what no honest peer writes.
+    /// Parses a peer's `state` word; `None` when it is invalid.
     pub fn parse(word: u64) -> Option<(Self, Option<CloseReason>)> {
         let state = match word & 0xffff_ffff {
             1 => Self::Open,
@@ -208,7 +209,7 @@ impl SessionState {
 }
 
 impl CloseReason {
-    /// Parses a peer's reason; `None` for what no honest peer writes.
+    /// Parses a peer's reason; `None` when it is invalid.
     pub const fn parse(code: u64) -> Option<Self> {
         Some(match code {
             1 => Self::Normal,

@@ -7,17 +7,17 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub const ALIGN: usize = 16;
 /// A record header's size in bytes.
 pub const HEADER: usize = 16;
-/// [`HEADER`], as the type of a record's length.
+/// [`HEADER`] with the type of a record's length.
 pub(crate) const HEADER_U32: u32 = 16;
-/// Room in every lane for the record that ends it, a bye or a switch: more than either needs.
+/// Room reserved in every lane for its last record, a Close or a Switch record: more than either needs.
 pub const SWITCH_RESERVE: u64 = 32;
 
-/// The flag of a request or response that goes on in the next record of the same kind and id.
+/// The flag of a request or response that continues in the next record of the same kind and id.
 pub const MORE: u8 = 0x02;
-/// The flag of a request that is a [batch](crate::batch), in every part of it. Its answer is one too, if it is Ok.
+/// The flag of a request that is a [batch](crate::batch), in each of its parts. Its answer is one too, if it is Ok.
 pub const BATCH: u8 = 0x04;
 
-/// A record's header, as it stands in a lane.
+/// A record's header in a lane.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Header {
@@ -29,14 +29,15 @@ pub struct Header {
     pub flags: u8,
     /// A [`Status`]; 0 in requests.
     pub status: U16,
-    /// What a response answers. Requests count up from 1; 0 where no correlation is meant.
+    /// The id of the request or, in a response, of the request that it answers. Request ids increase from 1; 0 means
+    /// no correlation.
     pub id: U64,
 }
 
 const _: () =
     assert!(size_of::<Header>() == HEADER && HEADER == ALIGN && HEADER_U32 as usize == HEADER);
 
-/// What a record is.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
@@ -44,9 +45,9 @@ pub enum Kind {
     Request = 1,
     /// A response; the payload is the service's, or a reason in UTF-8 when the status is not [`Status::Ok`].
     Response = 2,
-    /// Nothing: the rest of the lane up to its end.
+    /// Padding: the rest of the lane up to its end.
     Pad = 3,
-    /// The lane goes on in another epoch: `id` holds its number (low half) and its size in bytes (high half). No
+    /// The lane continues in another epoch: `id` holds its number (low half) and its size in bytes (high half). No
     /// payload.
     Switch = 4,
     /// A request from a client, or a response from a server, whose payload is a memfd on the control socket.
@@ -54,9 +55,9 @@ pub enum Kind {
     /// The requester no longer wants the answer to `id`.
     Cancel = 6,
     /// The owner of the lane sends nothing more.
-    Bye = 7,
-    /// From a client: large messages are over, give back what memory can be given back. A server answers it by
-    /// the same when it has.
+    Close = 7,
+    /// From a client: large messages are over, free what memory can be freed. A server answers with the same kind
+    /// when it has done so.
     Trim = 8,
 }
 
@@ -78,11 +79,11 @@ pub enum Status {
     Cancelled = 5,
     /// The answer is larger than a limit; the handler ran.
     TooLarge = 6,
-    /// The handler panicked. It ran, in part.
+    /// The handler panicked, so it ran in part.
     Panicked = 7,
-    /// There is nothing to answer with yet: no snapshot was published.
+    /// There is no answer yet: no snapshot was published.
     NotYet = 8,
-    /// The handler ran, and the server lacked memory or descriptors to send its answer.
+    /// The handler ran, but the server lacked memory or descriptors to send its answer.
     Short = 9,
 }
 
@@ -96,7 +97,7 @@ impl Kind {
             4 => Self::Switch,
             5 => Self::Attach,
             6 => Self::Cancel,
-            7 => Self::Bye,
+            7 => Self::Close,
             8 => Self::Trim,
             _ => return None,
         })
@@ -121,15 +122,15 @@ impl Status {
         })
     }
 
-    /// Whether a handler ran, or may have run, when a response has this status.
+    /// Returns whether a handler ran, or may have run, when a response has this status.
     pub const fn ran(self) -> bool {
         matches!(self, Self::Ok | Self::Failed | Self::TooLarge | Self::Panicked | Self::Short)
     }
 }
 
 impl Header {
-    /// The header's bytes, put together in registers: copied out of the struct they would have to wait for its
-    /// fields to leave the store buffer one by one.
+    /// Assembles the header's bytes in registers. Copying them from the struct would wait for its fields to leave the
+    /// store buffer one by one.
     #[inline]
     pub fn to_bytes(self) -> [u8; HEADER] {
         let kind = u64::from(self.kind) << 32 | u64::from(self.flags) << 40;
@@ -137,13 +138,13 @@ impl Header {
         (u128::from(low) | u128::from(self.id.get()) << 64).to_le_bytes()
     }
 
-    /// Whether it is of this kind, without a flag, and its status is [`Status::Ok`].
+    /// Returns whether the header has this kind, no flags, and the status [`Status::Ok`].
     #[inline]
     pub fn is_plain(&self, kind: Kind) -> bool {
         self.kind == kind as u8 && self.flags == 0 && self.status.get() == Status::Ok as u16
     }
 
-    /// The header of one part of a message, the last one unless there is more.
+    /// Returns the header of one part of a message: the last one unless `more`.
     #[must_use]
     pub fn part(mut self, len: u32, more: bool) -> Self {
         self.len = len.into();
@@ -151,14 +152,14 @@ impl Header {
         self
     }
 
-    /// The header of a request that is a batch.
+    /// Returns the header of a request that is a batch.
     #[must_use]
     pub fn batch(mut self) -> Self {
         self.flags |= BATCH;
         self
     }
 
-    /// A header as its sender writes it.
+    /// Creates a header as its sender writes it.
     pub fn new(kind: Kind, status: Status, id: u64, len: u32) -> Self {
         Self {
             len: len.into(),
@@ -170,7 +171,7 @@ impl Header {
     }
 }
 
-/// The bytes that a record with this payload takes in a lane: header, payload, padding.
+/// Returns the bytes that a record with this payload takes in a lane: header, payload, padding.
 pub const fn record_len(payload: u32) -> u64 {
     HEADER as u64 + (payload as u64).next_multiple_of(ALIGN as u64)
 }

@@ -6,35 +6,35 @@ use super::{
 };
 use crate::{ServiceName, Word};
 
-/// What an observer reads in an end's page. All of it is what the page's owner says, and may be a lie.
+/// What an observer reads in an end's page. The page's owner wrote all of it, so it may be false.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SeenPage {
-    /// Whose page it is.
+    /// The end that owns the page.
     pub role: Role,
     /// The service.
     pub service: ServiceName,
     /// The session's number, unique in the server's process.
     pub session: u64,
-    /// The owner, as it sees itself.
+    /// The owner's process id, as it sees itself.
     pub pid: u32,
-    /// When the page was made, in nanoseconds since 1970.
+    /// When the page was created, in nanoseconds since the Unix epoch.
     pub created: u64,
     /// Bytes published in the owner's lane.
     pub tail: u64,
     /// Bytes taken from the peer's lane.
     pub head: u64,
-    /// The owner asks to be rung when the peer publishes: it sleeps, or is about to.
+    /// Whether the owner requests a ring when the peer publishes: it sleeps, or is about to.
     pub sleeps: bool,
-    /// The owner has closed its end, and why, if it said so.
+    /// Whether the owner has closed its end, with the reason if it is known.
     pub closed: Option<Option<CloseReason>>,
-    /// How the owner wants to be rung; `None` for a number of another version.
+    /// The owner's doorbell; `None` for one of another version.
     pub doorbell: Option<Doorbell>,
     /// How often it rang.
     pub rings: u64,
-    /// How often it parked; 0 of a server.
+    /// How often it parked; 0 for a server.
     pub parks: u64,
-    /// The counters; `None` where it writes none that this version knows.
+    /// The counters; `None` where the page has none that this version knows.
     pub counters: Option<Counters>,
 }
 
@@ -42,34 +42,34 @@ pub struct SeenPage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counters {
     values: [u64; Counter::ALL.len()],
-    /// How long a client's calls took.
+    /// The latencies of a client's calls.
     pub latency: Latency,
 }
 
 impl Counters {
-    /// The value of one of them.
+    /// Returns the value of a counter.
     pub fn of(&self, counter: Counter) -> u64 {
         let mut all = Counter::ALL.iter().zip(self.values);
         all.find(|(each, _)| **each == counter).map_or(0, |(_, value)| value)
     }
 
-    /// Requests that were neither answered nor given up.
+    /// Returns the requests that have not ended.
     pub fn in_flight(&self) -> u64 {
         let ended = [Counter::Answered, Counter::Refused, Counter::Failed];
-        // They are read one by one while the owner goes on counting.
+        // The counters are read one by one while the owner updates them.
         ended
             .iter()
             .fold(self.of(Counter::Requests), |left, ended| left.saturating_sub(self.of(*ended)))
     }
 
-    /// The size of the owner's lane in bytes.
+    /// Returns the size of the owner's lane in bytes.
     pub fn lane_size(&self) -> u64 {
         self.of(Counter::Lane) >> 32
     }
 }
 
 impl SeenPage {
-    /// Reads a copy of a page; `None` when it is none of this layout.
+    /// Parses a copy of a page; `None` when it does not have this layout.
     pub fn parse(page: &[u8; PAGE_SIZE]) -> Option<Self> {
         let (header, _) = PageHeader::read_from_prefix(page).ok()?;
         let (role, service) = header.owner()?;
@@ -96,7 +96,7 @@ impl SeenPage {
         })
     }
 
-    /// Bytes of the owner's lane that `peer` has not taken: what is in use of it.
+    /// Returns the bytes in use of the owner's lane: those that `peer` has not taken.
     pub fn in_use(&self, peer: &Self) -> u64 {
         self.tail.saturating_sub(peer.head)
     }
@@ -110,7 +110,7 @@ fn latency(page: &[u8; PAGE_SIZE]) -> Latency {
     Latency(latency)
 }
 
-/// The word at `offset`; 0 where the page ends.
+/// Returns the word at `offset`; 0 after the page's end.
 fn word(page: &[u8; PAGE_SIZE], offset: usize) -> u64 {
     let bytes = page.get(offset..).and_then(|rest| rest.first_chunk());
     bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))

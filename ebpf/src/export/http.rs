@@ -1,4 +1,4 @@
-//! As much HTTP as a scraper speaks: one request a connection, of at most 8 KiB, within 5 seconds.
+//! The part of HTTP that a scraper needs: one request per connection, of at most 8 KiB, within 5 seconds.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -8,20 +8,20 @@ use std::time::{Duration, Instant};
 
 use crate::signal::Event;
 
-/// A request is over by then, and its answer taken.
+/// The deadline of a request and its answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 const LONGEST: usize = 8192;
 const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// Answers requests by asking `tell` for the metrics, one connection after the other, as long as the program runs.
+/// Serves requests by asking `tell` for the metrics, one connection after the other, until the program ends.
 pub(super) fn serve(listener: TcpListener, tell: Sender<Event>) -> io::Result<()> {
     thread::Builder::new().name("http".to_owned()).spawn(move || {
         for stream in listener.incoming() {
             match stream {
-                // A client that is gone or speaks nonsense is its own affair.
+                // A client that is gone or sends garbage is ignored.
                 Ok(stream) => drop(answer(stream, &tell)),
-                // For want of descriptors, most likely: of other connections' making.
+                // Most likely out of descriptors, because of other connections.
                 Err(_) => thread::sleep(Duration::from_millis(100)),
             }
         }
@@ -53,7 +53,7 @@ fn metrics(tell: &Sender<Event>) -> io::Result<String> {
     told.recv().map_err(gone)
 }
 
-/// The head of a request: up to the empty line.
+/// Reads the head of a request, up to the empty line.
 fn read(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     let end = Instant::now() + PATIENCE;
     let mut head = Vec::new();

@@ -1,4 +1,4 @@
-//! Histograms as OpenMetrics 1.0 writes them.
+//! Histograms in the format of OpenMetrics 1.0.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,11 +8,11 @@ use crate::stage::{PARTS, REPLY_PARTS, Stage};
 use crate::tracer::{Counted, Key, Losses};
 
 const FAMILY: &str = "bellwire_call_stage_seconds";
-/// Buckets end below these powers of two, in nanoseconds: 256 ns to 17 s.
+/// The upper bounds of the buckets as powers of two, in nanoseconds: 256 ns to 17 s.
 const POWERS: std::ops::RangeInclusive<usize> = 8..=34;
 const NANOS: f64 = 1e-9;
 
-/// The whole exposition.
+/// Returns the whole exposition.
 pub(super) fn text(counted: &BTreeMap<Key, Counted>, losses: Losses) -> String {
     let mut text = format!(
         "# TYPE {FAMILY} histogram\n\
@@ -64,19 +64,19 @@ fn write_histogram(text: &mut String, labels: &str, histogram: &Histogram) {
     let powers = histogram.powers();
     let mut below: u64 = powers.iter().take(*POWERS.start()).sum();
     for power in POWERS {
-        // All values are whole: up to the last one below.
+        // All values are integers, so the bound is the last one below.
         let bound = ((1_u64 << power) - 1) as f64 * NANOS;
         let _ = writeln!(text, "{FAMILY}_bucket{{{labels},le=\"{bound:e}\"}} {below}");
         below += powers.get(power).copied().unwrap_or(0);
     }
-    // Counted while the program in the kernel counts: the buckets decide.
+    // Read while the kernel program counts: the buckets are authoritative.
     let count: u64 = powers.iter().sum();
     let _ = writeln!(text, "{FAMILY}_bucket{{{labels},le=\"+Inf\"}} {count}");
     let _ = writeln!(text, "{FAMILY}_count{{{labels}}} {count}");
     let _ = writeln!(text, "{FAMILY}_sum{{{labels}}} {:e}", histogram.sum as f64 * NANOS);
 }
 
-/// A label's value.
+/// Escapes a label's value.
 fn escape(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

@@ -1,4 +1,4 @@
-//! `export`: what was counted, as OpenMetrics over HTTP.
+//! `export`: serves the counts as OpenMetrics over HTTP.
 
 mod http;
 mod metrics;
@@ -28,7 +28,7 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Error> {
             outln!("listening on http://{address}/metrics");
         }
         while let Some(Event::Scrape(answer)) = waiter.next(None) {
-            // Who asked may have gone.
+            // The client may be gone.
             let _ = answer.send(metrics::text(&tracer.counted(), tracer.losses()));
         }
         tell_losses(tracer.losses());

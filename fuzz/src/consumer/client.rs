@@ -7,7 +7,7 @@ use bellwire_core::lane::{LaneTerms, Lanes, PushError};
 use bellwire_core::wire::CloseReason;
 use bellwire_core::{Deadline, PeerFault, SpinPolicy};
 
-use super::rig::{Rig, World};
+use super::harness::{Harness, World};
 
 /// Longer than a lane that keeps its size allows, and than the limit of one that grows.
 const LONG: usize = 48_000;
@@ -18,14 +18,14 @@ static BYTES: [u8; LONG] = [3; LONG];
 pub(super) fn run<'a>(world: &'a World<'a>, terms: LaneTerms, spins: bool) {
     let span = |micros| if spins { Duration::from_micros(micros) } else { Duration::ZERO };
     let spin = SpinPolicy { max: span(20), worth: span(20) };
-    let drive = Drive::new(Rig(world), Lanes::with_terms(terms, terms), spin);
+    let drive = Drive::new(Harness(world), Lanes::with_terms(terms, terms), spin);
     let mut client = Client {
         world,
         drive,
         tickets: Vec::new(),
         waiting: BTreeSet::new(),
         sending: None,
-        // As after a message of this length: the short way takes shorter ones.
+        // As after a message of this length: the fast path takes shorter ones.
         buffer: vec![0; 64],
     };
     while !world.script.is_over() && client.drive.ended().is_none() {
@@ -36,7 +36,7 @@ pub(super) fn run<'a>(world: &'a World<'a>, terms: LaneTerms, spins: bool) {
 
 struct Client<'a> {
     world: &'a World<'a>,
-    drive: Drive<Rig<'a>>,
+    drive: Drive<Harness<'a>>,
     tickets: Vec<Ticket>,
     /// The ids of those that wait for an answer.
     waiting: BTreeSet<u64>,
@@ -171,7 +171,7 @@ impl Client<'_> {
         None
     }
 
-    /// Nothing is read from the memory of a peer that has lied; anything else ends as usual.
+    /// Nothing is read from the memory of a peer that violated the protocol; anything else ends as usual.
     fn end(&mut self) {
         if let Some(CallFailed::Peer(lie)) = self.drive.ended() {
             self.world.is_over.set(true);

@@ -1,14 +1,14 @@
 //! The whole consumer of a peer's memory: each value that one end loads from it comes from the input.
 //!
-//! The first bytes say which end it is and what it agreed to; then come operations, and in between what the peer's
-//! memory says at each load. No value is said twice because it was said before: loading one again is
-//! loading another. What the end does is watched from both sides of its memory, and compared with the rules of
-//! `docs/wire.md`: so a lie that is not found out, a value that is used and was not checked, and a byte that is read
-//! a second time end the run, whether or not they would have done harm this time.
+//! The first bytes select the end and the agreed limits; then come operations, and in between the values of the
+//! peer's memory at each load. A value is never repeated just because it was loaded before: each load takes a new
+//! one. What the end does is watched from both sides of its memory, and compared with the rules of `docs/wire.md`: so
+//! an undetected violation, a value that is used unchecked, and a byte that is read a second time end the run,
+//! whether or not they would have done harm this time.
 
 mod client;
+mod harness;
 mod reading;
-mod rig;
 mod server;
 mod writing;
 
@@ -16,9 +16,9 @@ use bellwire_core::lane::LaneTerms;
 use bellwire_core::{Geometry, Limits};
 
 use crate::script::Script;
-use rig::World;
+use harness::World;
 
-/// Runs one end of a session against a peer that may say anything at any time.
+/// Runs one end of a session against a peer whose memory may hold any value at any time.
 pub fn run(input: &[u8]) {
     let script = Script::new(input);
     let which = script.byte();

@@ -15,7 +15,7 @@ pub(super) struct Reading {
     epoch: Epoch,
     /// The first position in it.
     base: u64,
-    /// Records before this were left behind.
+    /// Records before this were consumed.
     at: u64,
     /// The last tail that kept the rules.
     pub(super) tail: u64,
@@ -33,7 +33,7 @@ pub(super) struct Reading {
     arriving: Option<u64>,
     /// The highest id of a request that was served.
     pub(super) last_id: u64,
-    /// What the operation has to report: a lie was served.
+    /// What the operation has to report: a violation was served.
     pub(super) lie: Option<PeerFault>,
 }
 
@@ -138,7 +138,7 @@ impl Reading {
         };
         self.is_copied = false;
         match valid.kind {
-            // Nobody acts on it.
+            // No code acts on it.
             Kind::Pad => {
                 self.at += valid.size();
                 return;
@@ -162,7 +162,7 @@ impl Reading {
         self.message.extend_from_slice(bytes);
     }
 
-    /// The reader says how far it is.
+    /// The reader stores Head.
     pub(super) fn head_stored(&mut self, head: u64) {
         assert!(head >= self.released && head <= self.tail, "a head past what was published");
         if head != self.at {
@@ -173,7 +173,7 @@ impl Reading {
         self.released = head;
     }
 
-    /// The reader goes on in another epoch, before it says so.
+    /// The reader switches to another epoch, before it stores Head.
     pub(super) fn followed(&mut self, epoch: Epoch) {
         let switch = self.header.filter(|header| header.kind == Kind::Switch);
         let switch = switch.expect("an epoch is followed where no switch is");
@@ -185,7 +185,7 @@ impl Reading {
         self.base = self.at;
     }
 
-    /// Every record but a switch is left behind by the operation that reads it.
+    /// Every record but a switch is consumed by the operation that reads it.
     fn settle(&mut self) {
         if let Some(header) = self.header.filter(|header| header.kind != Kind::Switch) {
             self.leave(header);

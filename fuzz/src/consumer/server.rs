@@ -6,7 +6,7 @@ use bellwire_core::serve::{Flushed, Incoming, Passed, RespondError, ServeMachine
 use bellwire_core::wire::{CloseReason, Status};
 use bellwire_core::{Geometry, PeerFault};
 
-use super::rig::{Rig, World};
+use super::harness::{Harness, World};
 
 /// Requests in flight at most.
 const MOST: u64 = 4;
@@ -15,12 +15,12 @@ const MOST: u64 = 4;
 pub(super) fn run<'a>(world: &'a World<'a>, terms: LaneTerms) {
     let mut server = Server {
         world,
-        rig: Rig(world),
+        harness: Harness(world),
         lanes: Lanes::with_terms(terms, terms),
         serve: ServeMachine::new(MOST),
         requests: Vec::new(),
         last_id: 0,
-        // As after a message of this length: the short way takes shorter ones.
+        // As after a message of this length: the fast path takes shorter ones.
         buffer: vec![0; 64],
         passed: 0,
     };
@@ -34,16 +34,16 @@ pub(super) fn run<'a>(world: &'a World<'a>, terms: LaneTerms) {
         if lie.is_some() {
             break;
         }
-        let Server { rig, lanes, .. } = &mut server;
-        world.repeat(|| lanes.taken(rig).err());
+        let Server { harness, lanes, .. } = &mut server;
+        world.repeat(|| lanes.taken(harness).err());
     }
-    let Server { rig, lanes, .. } = &mut server;
-    let _ = lanes.close(rig, rig, CloseReason::Normal);
+    let Server { harness, lanes, .. } = &mut server;
+    let _ = lanes.close(harness, harness, CloseReason::Normal);
 }
 
 struct Server<'a> {
     world: &'a World<'a>,
-    rig: Rig<'a>,
+    harness: Harness<'a>,
     lanes: Lanes,
     serve: ServeMachine,
     /// Those that wait for their answer.
@@ -76,27 +76,27 @@ impl Server<'_> {
             }
             12 => {
                 let space = self.serve.is_blocked();
-                let (armed, _) = self.lanes.arm(&self.rig, &self.rig, space)?;
+                let (armed, _) = self.lanes.arm(&self.harness, &self.harness, space)?;
                 self.world.check(armed);
-                self.lanes.disarm(&self.rig);
+                self.lanes.disarm(&self.harness);
                 Ok(())
             }
             13 => {
                 let to = Geometry::new(1 << (12 + script.byte() % 4)).expect("a lane's size");
-                resized(resize::grow(&mut self.rig, &mut self.lanes, to))
+                resized(resize::grow(&mut self.harness, &mut self.lanes, to))
             }
-            14 => resized(resize::shrink(&mut self.rig, &mut self.lanes)),
+            14 => resized(resize::shrink(&mut self.harness, &mut self.lanes)),
             15 => {
                 self.serve.give_up_arriving();
                 Ok(())
             }
-            _ => self.lanes.look(&self.rig),
+            _ => self.lanes.look(&self.harness),
         }
     }
 
     fn next(&mut self) -> Result<(), PeerFault> {
-        let Self { lanes, serve, rig, buffer, .. } = self;
-        match serve.next(lanes, rig, rig, buffer)? {
+        let Self { lanes, serve, harness, buffer, .. } = self;
+        match serve.next(lanes, harness, harness, buffer)? {
             Some(Incoming::Request { id, len, .. }) => {
                 self.begin(id);
                 let reading = self.world.reading.borrow();
@@ -109,8 +109,8 @@ impl Server<'_> {
             }
             Some(Incoming::Switch(switch)) => self.follow(&switch),
             Some(Incoming::Trim) => {
-                resized(resize::shrink(&mut self.rig, &mut self.lanes))?;
-                self.serve.trimmed(&mut self.lanes, &self.rig, &self.rig)
+                resized(resize::shrink(&mut self.harness, &mut self.lanes))?;
+                self.serve.trimmed(&mut self.lanes, &self.harness, &self.harness)
             }
             Some(Incoming::Cancel { id }) => {
                 // That of a request that was broken off, too.
@@ -129,7 +129,7 @@ impl Server<'_> {
     }
 
     fn follow(&mut self, switch: &Record) -> Result<(), PeerFault> {
-        match resize::follow(&mut self.rig, &mut self.lanes, switch) {
+        match resize::follow(&mut self.harness, &mut self.lanes, switch) {
             Err(FollowError::Lied(lie)) => Err(lie),
             Ok(()) | Err(FollowError::Short(_)) => Ok(()),
         }
@@ -137,16 +137,16 @@ impl Server<'_> {
 
     fn respond(&mut self, len: usize) -> Result<(), PeerFault> {
         let Some(id) = self.requests.pop() else { return Ok(()) };
-        let Self { lanes, serve, rig, .. } = self;
+        let Self { lanes, serve, harness, .. } = self;
         let payload = vec![7; len];
-        match serve.respond(lanes, rig, rig, id, Status::Ok, &payload) {
+        match serve.respond(lanes, harness, harness, id, Status::Ok, &payload) {
             Ok(()) => {}
             Err(RespondError::Peer(lie)) => {
                 self.requests.push(id);
                 return Err(lie);
             }
             Err(RespondError::Grow(to)) => {
-                let grown = resize::grow(rig, lanes, to);
+                let grown = resize::grow(harness, lanes, to);
                 serve.respond_later(id, Status::Ok, &payload);
                 return resized(grown);
             }
@@ -157,13 +157,13 @@ impl Server<'_> {
 
     fn respond_attached(&mut self, bytes: u64) -> Result<(), PeerFault> {
         let Some(id) = self.requests.pop() else { return Ok(()) };
-        let Self { lanes, serve, rig, passed, .. } = self;
+        let Self { lanes, serve, harness, passed, .. } = self;
         let before = *passed;
         let pass = |_| {
             *passed += 1;
             Ok(())
         };
-        match serve.respond_attached(lanes, rig, rig, id, bytes, pass) {
+        match serve.respond_attached(lanes, harness, harness, id, bytes, pass) {
             Ok(how) => assert_eq!(self.passed - before, u64::from(how == Passed::Now)),
             Err(error) => {
                 self.requests.push(id);
@@ -176,9 +176,9 @@ impl Server<'_> {
     }
 
     fn flush(&mut self) -> Result<(), PeerFault> {
-        let Self { lanes, serve, rig, .. } = self;
-        match serve.flush(lanes, rig, rig, |_| Ok(()))? {
-            Flushed::Grow(to) => match resize::grow(rig, lanes, to) {
+        let Self { lanes, serve, harness, .. } = self;
+        match serve.flush(lanes, harness, harness, |_| Ok(()))? {
+            Flushed::Grow(to) => match resize::grow(harness, lanes, to) {
                 Err(ResizeError::Short(_)) => {
                     serve.cut_first();
                     Ok(())
@@ -194,10 +194,10 @@ impl Server<'_> {
     }
 
     fn commit(&mut self) {
-        let Self { lanes, rig, .. } = self;
-        let _ = lanes.commit(rig, rig);
-        if lanes.take_chores() && resize::chores(rig, lanes, Duration::from_micros(50)) {
-            let _ = lanes.commit(rig, rig);
+        let Self { lanes, harness, .. } = self;
+        let _ = lanes.commit(harness, harness);
+        if lanes.take_maintenance() && resize::maintain(harness, lanes, Duration::from_micros(50)) {
+            let _ = lanes.commit(harness, harness);
         }
     }
 }

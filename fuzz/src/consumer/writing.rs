@@ -4,7 +4,7 @@ use bellwire_core::wire::{HEADER, Kind, SWITCH_RESERVE};
 
 use crate::rules;
 
-/// What a writer has written and been told, and so what it may write next: see `docs/wire.md`, rules of a sender.
+/// What a writer has written and loaded, and so what it may write next: see `docs/wire.md`, rules of a sender.
 #[derive(Debug)]
 pub(super) struct Writing {
     epoch: Epoch,
@@ -21,7 +21,7 @@ pub(super) struct Writing {
     /// The epoch of the switch that was written last.
     switch: Option<u64>,
     is_closed: bool,
-    /// Lies that were served in this operation. One that is found out where it does no harm may be passed over.
+    /// Violations that were served in this operation. A harmless one may be ignored.
     pub(super) lies: Vec<PeerFault>,
 }
 
@@ -66,7 +66,7 @@ impl Writing {
             self.claimed(offset, bytes.len());
             return;
         }
-        assert!(!self.is_closed, "a record behind the bye");
+        assert!(!self.is_closed, "a record behind the close");
         assert!(self.switch.is_none(), "a record behind a switch, in the old epoch");
         let size = self.epoch.size.size();
         let at = (self.written - self.base) % size;
@@ -77,7 +77,7 @@ impl Writing {
         let record = 16 + u64::from(len).next_multiple_of(16);
         assert!(at + record <= size, "a record that wraps");
         let reserve = match kind {
-            Kind::Bye | Kind::Switch => 0,
+            Kind::Close | Kind::Switch => 0,
             _ => SWITCH_RESERVE,
         };
         let taken = self.head.max(self.base);
@@ -87,7 +87,7 @@ impl Writing {
         );
         assert!(record <= size / 2 - SWITCH_RESERVE, "a record or a pad too long");
         match kind {
-            Kind::Bye => self.is_closed = true,
+            Kind::Close => self.is_closed = true,
             Kind::Switch => {
                 self.switch = Some(u64::from_le_bytes(*bytes.last_chunk().expect("eight")));
             }
@@ -97,7 +97,7 @@ impl Writing {
         self.written += record;
     }
 
-    /// What lies in free room means nothing, and may be written at any time.
+    /// The contents of free room mean nothing, and may be written at any time.
     fn claimed(&self, offset: usize, len: usize) {
         let size = self.epoch.size.size();
         let at = (self.written - self.base) % size;

@@ -1,4 +1,4 @@
-//! Records and sessions: lanes that a real sender wrote, and what an honest peer's memory says meanwhile.
+//! Records and sessions: lanes that a real sender wrote, and the values of an honest peer's memory meanwhile.
 
 use std::cell::RefCell;
 
@@ -9,7 +9,7 @@ use bellwire_core::{Geometry, OwnMemory, PeerMemory, Word};
 
 pub(super) fn all() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     let mut seeds = vec![
-        ("record", "requests-and-a-bye", written(&[(Kind::Request, 40), (Kind::Request, 0)])),
+        ("record", "requests-and-a-close", written(&[(Kind::Request, 40), (Kind::Request, 0)])),
         ("record", "answers", written(&[(Kind::Response, 400), (Kind::Response, 7)])),
         ("record", "what-has-no-payload", written(&[(Kind::Cancel, 0), (Kind::Trim, 0)])),
         ("record", "a-pad", written(&[(Kind::Request, 1990), (Kind::Request, 1990)])),
@@ -33,7 +33,7 @@ fn written(records: &[(Kind, u32)]) -> Vec<u8> {
         tails.push(lanes.position() - from);
     }
     let from = lanes.position();
-    lanes.push_bye(&lane, CloseReason::Normal);
+    lanes.push_close(&lane, CloseReason::Normal);
     tails.push(lanes.position() - from);
 
     let mut input = 4000_u16.to_le_bytes().to_vec();
@@ -66,8 +66,8 @@ impl PeerMemory for Paper {
     fn read(&self, _: usize, _: &mut [u8]) {}
 }
 
-// What the target `consumer` reads, in the order in which the code asks: an operation with its arguments, then what
-// each load says.
+// What the target `consumer` reads, in the order in which the code asks: an operation with its arguments, then the
+// value of each load.
 const CLIENT: u8 = 0;
 const SERVER: u8 = 1;
 const FIXED: u8 = 2;
@@ -121,6 +121,6 @@ fn sessions() -> Vec<(&'static str, u8, Vec<u8>)> {
         ("a-request-in-another-epoch", SERVER, [&switch[..], &served].concat()),
         ("a-long-answer", SERVER, [&served[..7], &[7, 0x88, 0x13, 64, 0, 0, 11, 0, 0]].concat()),
         ("an-answer-in-parts", SERVER, [&served[..7], &[8, 0, 60, 10, 0, 10, 0, 10, 0]].concat()),
-        ("a-bye", SERVER, vec![0, more(1), 9, 0, 0, 0]),
+        ("a-close", SERVER, vec![0, more(1), 9, 0, 0, 0]),
     ]
 }

@@ -105,7 +105,7 @@ fn answers_that_met_a_full_lane_come_back() {
             for id in 1..=4 {
                 answer(&mut client, &mut calls, id, 16);
             }
-            // What was given back since the last look is looked for when an end arms; here nobody does.
+            // Room freed since the last check is checked for when an end arms; here no end does.
             client.commit();
             thread.join().unwrap();
         });

@@ -65,7 +65,7 @@ fn a_batch_rings_once_and_is_seen_whole() {
     }
 }
 
-/// Unbounded; 1 message that nobody is rung for, and a commit of nothing or of another message.
+/// Unbounded; 1 message published without a ring, and a commit of nothing or of another message.
 #[test]
 fn what_was_shown_is_seen_whole_and_rung_for_by_the_next_commit() {
     for (sleep, messages) in [(Sleep::Futex, 1), (Sleep::Eventfd, 1), (Sleep::Futex, 2)] {
@@ -87,8 +87,7 @@ fn what_was_shown_is_seen_whole_and_rung_for_by_the_next_commit() {
     }
 }
 
-/// Unbounded; 1 message each way. Who arms publishes, and
-/// rings for it: nobody commits here.
+/// Unbounded; 1 message each way. Arming publishes, and rings for it: no end commits here.
 #[test]
 fn what_is_published_by_arming_wakes() {
     for sleep in [Sleep::Futex, Sleep::Eventfd] {

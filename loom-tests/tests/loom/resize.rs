@@ -1,5 +1,5 @@
-//! Lanes that go on in other memory while their peer reads, sends or goes away. One epoch may be outstanding here, and
-//! one message in memory of its own.
+//! Lanes that switch to other memory while their peer reads, sends or goes away. One epoch may be outstanding here,
+//! and one message in memory of its own.
 
 use bellwire_core::call::CallMachine;
 use bellwire_core::lane::PushError;
@@ -25,14 +25,14 @@ fn fill(end: &mut End) -> u64 {
     sent
 }
 
-/// Takes a record that is there, as an end that never parks does: it looks for a waiter when that is owed.
+/// Takes a record that is there, as an end that never parks does: it checks for a waiter when due.
 fn poll(end: &mut End) -> u64 {
     let record = end.take().expect("published before");
     end.look_if_owed();
     record.id
 }
 
-/// Unbounded; 1 record in 128 bytes, 1 in 256, one commit each; nobody parks.
+/// Unbounded; 1 record in 128 bytes, 1 in 256, one commit each; no end parks.
 #[test]
 fn what_is_published_around_a_switch_is_seen_whole_or_not_at_all() {
     check(None, || {
@@ -98,8 +98,8 @@ fn a_lane_that_was_left_is_read_to_its_end() {
     });
 }
 
-/// Preemption bound 3; both lanes are full (3 records of 32 in 128 bytes), both ends need a larger one, and
-/// neither has read: nobody waits to send, and all arrives.
+/// Preemption bound 3; both lanes are full (3 records of 32 in 128 bytes), both ends need a larger one, and neither
+/// has read: no end waits to send, and all arrives.
 #[test]
 fn two_full_lanes_grow_at_once() {
     for sleep in BOTH {
@@ -162,8 +162,8 @@ fn two_ends_that_wait_for_each_other_to_follow_go_on() {
     }
 }
 
-/// Unbounded; the one epoch that may be outstanding is, with a record in it or none: who needs the next one parks for
-/// space, and is woken by a receiver that follows and never parks itself.
+/// Unbounded; the one epoch that may be outstanding is, with a record in it or none: the end that needs the next one
+/// parks for space, and is woken by a receiver that follows and never parks itself.
 #[test]
 fn who_waits_for_an_epoch_is_woken_when_the_other_is_followed() {
     for (sleep, records) in [(BOTH[0], 0), (BOTH[1], 0), (BOTH[0], 1), (BOTH[1], 1)] {
@@ -188,7 +188,7 @@ fn who_waits_for_an_epoch_is_woken_when_the_other_is_followed() {
 }
 
 /// Unbounded; the same for a message in memory of its own, behind another record, in a lane of 512 bytes that has a
-/// quarter to look at.
+/// quarter to check.
 #[test]
 fn who_waits_for_an_attachment_to_be_taken_is_woken() {
     for sleep in BOTH {
@@ -286,9 +286,9 @@ fn a_lane_shrinks_while_it_is_read() {
     });
 }
 
-/// Unbounded; a record that grows the lane, then the bye, against a peer that parks: both are read.
+/// Unbounded; a record that grows the lane, then the Close record, against a peer that parks: both are read.
 #[test]
-fn a_bye_right_after_a_switch_is_seen() {
+fn a_close_right_after_a_switch_is_seen() {
     for sleep in BOTH {
         check(None, move || {
             let (mut closing, mut waiting) = Session::resizing(128, 128, 256, sleep);
@@ -296,26 +296,26 @@ fn a_bye_right_after_a_switch_is_seen() {
                 while let Err(PushError::Grow { .. }) = closing.push(1, LARGE) {
                     closing.grow(256).unwrap();
                 }
-                closing.bye();
+                closing.close();
             });
             assert_eq!(waiting.receive().id, 1);
-            assert_eq!(waiting.receive().kind, Kind::Bye);
+            assert_eq!(waiting.receive().kind, Kind::Close);
             thread.join().unwrap();
             assert!(waiting.is_closed());
         });
     }
 }
 
-/// Unbounded; one end says bye while the other grows, and parks for an epoch that nobody will follow: the bye wakes
-/// it.
+/// Unbounded; one end closes the lane while the other grows, and parks for an epoch that will not be followed: the
+/// Close record wakes it.
 #[test]
-fn a_bye_wakes_who_waits_for_an_epoch() {
+fn a_close_wakes_who_waits_for_an_epoch() {
     for sleep in BOTH {
         check(None, move || {
             let (mut closing, mut waiting) = Session::resizing(128, 128, 512, sleep);
             waiting.send(1, LARGE);
-            let thread = thread::spawn(move || closing.bye());
-            let bye = loop {
+            let thread = thread::spawn(move || closing.close());
+            let close = loop {
                 if let Some(record) = waiting.take() {
                     break record;
                 }
@@ -323,7 +323,7 @@ fn a_bye_wakes_who_waits_for_an_epoch() {
                 assert!(full, "the only epoch is outstanding");
                 waiting.sleep(true);
             };
-            assert_eq!(bye.kind, Kind::Bye);
+            assert_eq!(close.kind, Kind::Close);
             thread.join().unwrap();
         });
     }

@@ -1,4 +1,4 @@
-//! Publication alone: nobody parks.
+//! Publication alone: no end parks.
 
 use bellwire_core::lane::PushError;
 use bellwire_loom_tests::{Session, Sleep, check};

@@ -1,4 +1,4 @@
-//! The bye, against a peer that is about to sleep.
+//! The Close record, against a peer that is about to sleep.
 
 use bellwire_core::lane::PushError;
 use bellwire_core::wire::Kind;
@@ -7,38 +7,38 @@ use loom::thread;
 
 /// Unbounded; the peer parks for data.
 #[test]
-fn a_bye_wakes_a_peer_that_waits_for_data() {
+fn a_close_wakes_a_peer_that_waits_for_data() {
     for sleep in [Sleep::Futex, Sleep::Eventfd] {
         check(None, move || {
             let (mut closing, mut waiting) = Session::ends(128, sleep);
-            let thread = thread::spawn(move || closing.bye());
-            assert_eq!(waiting.receive().kind, Kind::Bye);
+            let thread = thread::spawn(move || closing.close());
+            assert_eq!(waiting.receive().kind, Kind::Close);
             thread.join().unwrap();
         });
     }
 }
 
-/// Preemption bound 4; one message, then the bye, each committed.
+/// Preemption bound 4; one message, then the Close record, each committed.
 #[test]
-fn a_bye_comes_after_what_was_sent_before_it() {
+fn a_close_comes_after_what_was_sent_before_it() {
     for sleep in [Sleep::Futex, Sleep::Eventfd] {
         check(Some(4), move || {
             let (mut closing, mut waiting) = Session::ends(128, sleep);
             let thread = thread::spawn(move || {
                 closing.send(1, 16);
-                closing.bye();
+                closing.close();
             });
             assert_eq!(waiting.receive().id, 1);
-            assert_eq!(waiting.receive().kind, Kind::Bye);
+            assert_eq!(waiting.receive().kind, Kind::Close);
             thread.join().unwrap();
         });
     }
 }
 
-/// Unbounded; the peer's own lane is full and nobody will take from it: it parks for space, and the bye
-/// wakes it all the same.
+/// Unbounded; the peer's own lane is full and will not be read: it parks for space, and the Close record wakes it all
+/// the same.
 #[test]
-fn a_bye_wakes_a_peer_that_waits_for_space() {
+fn a_close_wakes_a_peer_that_waits_for_space() {
     for sleep in [Sleep::Futex, Sleep::Eventfd] {
         check(None, move || {
             let (mut closing, mut waiting) = Session::ends(128, sleep);
@@ -46,50 +46,50 @@ fn a_bye_wakes_a_peer_that_waits_for_space() {
                 waiting.push(id, 16).unwrap();
             }
             waiting.commit();
-            let thread = thread::spawn(move || closing.bye());
-            let bye = loop {
+            let thread = thread::spawn(move || closing.close());
+            let close = loop {
                 if let Some(record) = waiting.take() {
                     break record;
                 }
                 assert!(matches!(waiting.push(4, 16), Err(PushError::Full { .. })));
                 waiting.sleep(true);
             };
-            assert_eq!(bye.kind, Kind::Bye);
+            assert_eq!(close.kind, Kind::Close);
             thread.join().unwrap();
         });
     }
 }
 
-/// Unbounded; a full lane still has room for its bye, also while the peer takes from it.
+/// Unbounded; a full lane still has room for its Close record, also while the peer takes from it.
 #[test]
-fn a_full_lane_has_room_for_its_bye() {
+fn a_full_lane_has_room_for_its_close() {
     check(None, || {
         let (mut closing, mut waiting) = Session::ends(128, Sleep::Futex);
         for id in 1..=3 {
             closing.push(id, 16).unwrap();
         }
         closing.commit();
-        let thread = thread::spawn(move || closing.bye());
+        let thread = thread::spawn(move || closing.close());
         for id in 1..=3 {
             assert_eq!(waiting.receive().id, id);
         }
-        assert_eq!(waiting.receive().kind, Kind::Bye);
+        assert_eq!(waiting.receive().kind, Kind::Close);
         thread.join().unwrap();
     });
 }
 
-/// Unbounded; one message, then the bye: who sees the page closed has both, without waiting.
+/// Unbounded; one message, then the Close record: an end that sees the page closed has both, without waiting.
 #[test]
 fn who_sees_a_closed_page_has_every_record() {
     check(None, || {
         let (mut closing, mut waiting) = Session::ends(128, Sleep::Futex);
         let thread = thread::spawn(move || {
             closing.push(1, 16).unwrap();
-            closing.bye();
+            closing.close();
         });
         if waiting.is_closed() {
             assert_eq!(waiting.take().map(|record| record.id), Some(1));
-            assert_eq!(waiting.take().map(|record| record.kind), Some(Kind::Bye));
+            assert_eq!(waiting.take().map(|record| record.kind), Some(Kind::Close));
         }
         thread.join().unwrap();
         assert!(waiting.is_closed());

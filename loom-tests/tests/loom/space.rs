@@ -1,5 +1,5 @@
-//! Parking for space: the sender meets a full lane, and the receiver gives room back, looking at the
-//! sender's wish only once per quarter of the lane.
+//! Parking for space: the sender finds the lane full, and the receiver frees room, checking the sender's event index
+//! only once per quarter of the lane.
 
 use bellwire_core::lane::PushError;
 use bellwire_loom_tests::{End, Session, Sleep, check};
@@ -53,8 +53,8 @@ fn room_given_back_by_quarters_wakes_an_eventfd() {
     parked_for_space((Sleep::Eventfd, None), (128, 16, 16), 1);
 }
 
-/// Unbounded; lane 128, 6 records of 16 given back one by one: every other release looks at no
-/// wish, and the record needs what an unlooked-at release frees.
+/// Unbounded; lane 128, 6 records of 16 given back one by one: every other release skips the check, and the record
+/// needs the room that an unchecked release frees.
 #[test]
 fn releases_that_do_not_look_lose_no_wake_on_a_futex() {
     parked_for_space((Sleep::Futex, None), (128, 0, 0), 1);
@@ -83,9 +83,9 @@ fn one_release_of_everything_wakes() {
     }
 }
 
-/// Preemption bound 3; lane 256. The worst case of the quarter rule: the receiver has just looked (at 192),
-/// 144 bytes are published behind that, and the largest record needs only the first 16 of them: a look once
-/// per half lane would still do, a look once per three quarters would not.
+/// Preemption bound 3; lane 256. The worst case of the quarter rule: the receiver has just checked (at 192), 144
+/// bytes are published after that, and the largest record needs only the first 16 of them: a check once per half lane
+/// would still do, once per three quarters would not.
 #[test]
 fn a_look_comes_before_the_published_records_end() {
     for sleep in [Sleep::Futex, Sleep::Eventfd] {
@@ -112,8 +112,8 @@ fn a_look_comes_before_the_published_records_end() {
     }
 }
 
-/// Preemption bound 3; the receiver parks for data itself after each record, as a server does: what it gave
-/// back and did not look for is looked for when it arms. 3 records of 32 in a lane of 128, then 2 more.
+/// Preemption bound 3; the receiver parks for data itself after each record, as a server does: what it freed without
+/// a check is checked when it arms. 3 records of 32 in a lane of 128, then 2 more.
 #[test]
 fn both_ends_park_on_one_lane() {
     for sleep in [Sleep::Futex, Sleep::Eventfd] {

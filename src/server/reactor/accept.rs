@@ -1,28 +1,28 @@
-//! Accepting: how many at a time, and when not.
+//! Accepts clients: how many at a time, and when not.
 
 use std::time::Duration;
 
 use bellwire_core::Instant;
 
 use super::Reactor;
-use super::pace::LONGEST_SHARE;
+use super::poll_budget::LONGEST_SHARE;
 use crate::ServerStats;
-use crate::server::greeting::{Greeting, State, TurnedAway};
-use crate::server::incidents::Offence;
+use crate::server::handshake::{PendingHandshake, State, TurnedAway};
+use crate::server::incidents::IncidentCause;
 use crate::server::source::Source;
 use crate::transport::clock;
 use crate::transport::poll::{Interest, Trigger};
 use crate::transport::shortage;
 
-/// How long to accept nobody after the system had no descriptor left.
+/// How long to accept no client after the system had no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 impl Reactor {
-    /// A client waits at this endpoint. Of several endpoints the next one in turn is accepted at.
+    /// Notes that a client waits at this endpoint. Endpoints take turns.
     pub(super) fn await_at(&mut self, at: usize) {
-        let count = self.stations.len();
-        if let Some(station) = self.stations.get_mut(at) {
-            station.is_waited_at = true;
+        let count = self.listeners.len();
+        if let Some(listener) = self.listeners.get_mut(at) {
+            listener.is_waited_at = true;
         }
         let turn = |at: usize| (at + count - self.accepted_at - 1) % count;
         if self.waited_at.is_none_or(|other| turn(at) < turn(other)) {
@@ -30,74 +30,74 @@ impl Reactor {
         }
     }
 
-    /// Accepts who waits at an endpoint, for as long as a share is. One who has said HELLO takes longer: who waits behind it is
-    /// accepted when those who are in had their shares.
+    /// Accepts waiting connections at an endpoint, for one share. One that has already sent HELLO takes longer; the
+    /// ones after it are accepted once the existing clients had their shares.
     #[inline(never)]
     pub(super) fn accept_some(&mut self, at: usize) {
         self.accepted_at = at;
-        let began = self.pace.read();
+        let began = self.poll_budget.read();
         while self.accept(at) {
-            self.pace.count_slow(&self.clients);
-            if self.pace.read().since(began) >= LONGEST_SHARE {
+            self.poll_budget.count_slow(&self.clients);
+            if self.poll_budget.read().since(began) >= LONGEST_SHARE {
                 return;
             }
         }
     }
 
-    /// Whether somebody was accepted.
+    /// Accepts one client. Returns whether there was one.
     fn accept(&mut self, at: usize) -> bool {
         if let Some(until) = self.crowded_until(clock::now()) {
             self.pause_accepting(until);
             return false;
         }
-        let Some(station) = self.stations.get_mut(at) else { return false };
-        let channel = match station.endpoint.accept() {
+        let Some(listener) = self.listeners.get_mut(at) else { return false };
+        let channel = match listener.endpoint.accept() {
             Ok(Some(channel)) => channel,
             Ok(None) => return false,
             Err(error) => {
-                // Once for as long as it lasts, not at each try.
+                // Report it once per shortage, not at each attempt.
                 if !std::mem::replace(&mut self.cannot_accept, true) {
-                    let service = station.admission.service;
-                    self.note(at, service, None, Offence::Short(shortage::of(error)));
+                    let service = listener.admission.service;
+                    self.note(at, service, None, IncidentCause::Short(shortage::of(error)));
                 }
                 self.pause_accepting(clock::now().after(ACCEPT_PAUSE));
                 return false;
             }
         };
         self.cannot_accept = false;
-        station.queued += 1;
-        let news = ServerStats { backlog_peak: station.queued, ..ServerStats::default() };
+        listener.queued += 1;
+        let news = ServerStats { backlog_peak: listener.queued, ..ServerStats::default() };
         self.shared.stats().add(at, &news);
-        let admission = station.admission;
-        let has_room = self.seats.len() < self.config.max_sessions;
+        let admission = listener.admission;
+        let has_room = self.slots.len() < self.config.max_sessions;
         let session = self.next_session;
         self.next_session += 1;
         let held = self.held();
         let (config, quotas) = (&self.config, &mut self.quotas);
         let state = State { has_room, held };
-        match Greeting::begin(channel, session, admission, config, state, quotas) {
-            Ok(greeting) => self.seat(at, greeting),
+        match PendingHandshake::begin(channel, session, admission, config, state, quotas) {
+            Ok(handshake) => self.insert_slot(at, handshake),
             Err(turned_away) => self.reject(at, *turned_away),
         }
         true
     }
 
-    /// Begins to count anew who waits at an endpoint, where nobody did at the last look.
+    /// Restarts the backlog count of each endpoint whose backlog was empty at the last check.
     pub(super) fn recount_waiting(&mut self) {
         if self.accept_after.is_none() {
-            for station in &mut self.stations {
-                if !std::mem::take(&mut station.is_waited_at) {
-                    station.queued = 0;
+            for listener in &mut self.listeners {
+                if !std::mem::take(&mut listener.is_waited_at) {
+                    listener.queued = 0;
                 }
             }
         }
     }
 
-    /// The endpoints are readable and cannot be served now: look away until then.
+    /// Stops polling the endpoints until then: they are readable but cannot be served.
     fn pause_accepting(&mut self, until: Instant) {
         if self.accept_after.replace(until).is_none() {
-            for station in &self.stations {
-                let _ = self.poller.delete(&station.endpoint);
+            for listener in &self.listeners {
+                let _ = self.poller.delete(&listener.endpoint);
             }
         }
     }
@@ -106,30 +106,30 @@ impl Reactor {
         if self.accept_after.take().is_none() {
             return;
         }
-        for (at, station) in self.stations.iter().enumerate() {
+        for (at, listener) in self.listeners.iter().enumerate() {
             let interest = Interest::readable(Trigger::Level);
-            let _ = self.poller.add(&station.endpoint, Source::Station(at).token(), interest);
+            let _ = self.poller.add(&listener.endpoint, Source::Listener(at).token(), interest);
         }
     }
 
-    /// Counts a client that does not come in, and lets go of it.
-    pub(super) fn reject(&mut self, station: usize, turned_away: TurnedAway) {
-        let TurnedAway { channel, caller, offence } = turned_away;
+    /// Counts a client that was not let in, and drops it.
+    pub(super) fn reject(&mut self, listener: usize, turned_away: TurnedAway) {
+        let TurnedAway { channel, caller, cause } = turned_away;
         if let Some(caller) = &caller {
             self.reap_for(caller.user);
         }
         if let Some(channel) = channel {
             self.discard(channel);
         }
-        self.count(station, &ServerStats { turned_away: 1, ..ServerStats::default() });
-        if let (Some(offence), Some(at)) = (offence, self.stations.get(station)) {
+        self.count(listener, &ServerStats { turned_away: 1, ..ServerStats::default() });
+        if let (Some(cause), Some(at)) = (cause, self.listeners.get(listener)) {
             let service = at.admission.service;
-            self.note(station, service, caller, offence);
+            self.note(listener, service, caller, cause);
         }
     }
 
     pub(super) fn next_deadline(&mut self, now: Instant) -> Option<Instant> {
-        let (handshake, look) = (self.greeting_deadline(), self.quotas.next_look(now));
+        let (handshake, look) = (self.handshake_deadline(), self.quotas.next_look(now));
         let soon = [self.accept_after, self.retry_at, self.unread_at, handshake, look];
         let next = soon.into_iter().flatten().min();
         #[cfg(feature = "log")]
@@ -150,6 +150,6 @@ impl Reactor {
             self.end_unread(now);
         }
         self.quotas.reclaim(now);
-        self.expire_greetings(now);
+        self.expire_handshakes(now);
     }
 }

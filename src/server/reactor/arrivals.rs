@@ -1,4 +1,4 @@
-//! From a connection to an open session: the handshake, its deadline, and how many are in it at once.
+//! From a connection to an open session: the handshake, its deadline, and the limit on concurrent handshakes.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -7,28 +7,28 @@ use std::time::Duration;
 use bellwire_core::Instant;
 use bellwire_core::wire::RefuseCode;
 
-use super::ledger::{self, Account};
-use super::{Guest, Reactor, Seat};
-use crate::server::conversation::{Conversation, Ended};
-use crate::server::greeting::{Greeting, Progress};
+use super::metrics::{self, SessionGauges};
+use super::{Reactor, Slot, SlotState};
+use crate::server::handshake::{PendingHandshake, Progress};
+use crate::server::session::{Ended, ServerSession};
 use crate::server::source::{Place, Source};
 use crate::server::watch::Watch;
 use crate::transport::clock;
 use crate::transport::object::AsObject;
 use crate::transport::poll::{Interest, Trigger};
 
-/// Clients in the handshake at once.
+/// The most clients in the handshake at once.
 const MOST_GREETINGS: usize = 256;
-/// As few as this, and others are accepted again.
+/// Accepting resumes when so few are left.
 const FEW_GREETINGS: usize = 192;
-/// How long a client has before it gives its place in a full handshake to a newcomer.
+/// How long a client keeps its place when the handshake is full.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// Who is in the handshake, the longest first. All have the same time for it, so that the first deadline is the
-/// first's.
+/// Connections in the handshake, oldest first. All have the same time limit, so the first deadline is that of the
+/// first.
 #[derive(Default)]
 pub(super) struct Arrivals {
-    /// With those that have come in or were turned away meanwhile.
+    /// Includes those that have meanwhile completed the handshake or been rejected.
     order: VecDeque<(Instant, Place)>,
     count: usize,
 }
@@ -40,35 +40,35 @@ impl Arrivals {
 }
 
 impl Reactor {
-    pub(super) fn seat(&mut self, station: usize, greeting: Greeting) {
-        let caller = greeting.caller();
+    pub(super) fn insert_slot(&mut self, listener: usize, handshake: PendingHandshake) {
+        let caller = handshake.caller();
         self.reap_for(caller.user);
-        let entry = self.seats.vacant_entry();
-        let place = Place::new(entry.key(), greeting.session);
+        let entry = self.slots.vacant_entry();
+        let place = Place::new(entry.key(), handshake.session);
         let interest = Interest::readable(Trigger::Level);
         let token = Source::Socket(place).token();
-        if self.poller.add(greeting.arrived(), token, interest).is_err() {
+        if self.poller.add(handshake.arrived(), token, interest).is_err() {
             let reason = "the provider cannot watch another client";
-            return self.reject(station, *greeting.turn_away(RefuseCode::Resources, reason));
+            return self.reject(listener, *handshake.turn_away(RefuseCode::Resources, reason));
         }
         let client = self.clients.join(&caller);
-        entry.insert(Seat {
-            station,
+        entry.insert(Slot {
+            listener,
             client,
             is_heard: false,
-            is_deaf: false,
+            is_muted: false,
             is_stalled: false,
-            guest: Guest::Greeting(Box::new(greeting)),
+            state: SlotState::Handshake(Box::new(handshake)),
         });
         self.arrivals.order.push_back((clock::now(), place));
         self.arrivals.count += 1;
         self.on_socket(place);
     }
 
-    /// The client that has been in the handshake for longest, and since when.
+    /// Returns the connection that has been in the handshake for longest, and since when.
     fn longest_arriving(&mut self) -> Option<(Instant, Place)> {
         while let Some(&(since, place)) = self.arrivals.order.front() {
-            if self.is_greeting(place) {
+            if self.is_in_handshake(place) {
                 return Some((since, place));
             }
             self.arrivals.order.pop_front();
@@ -76,28 +76,28 @@ impl Reactor {
         None
     }
 
-    /// Of the client that has the most connections in the handshake, the one that has been in it for longest, and since
-    /// when: who comes with many gives a place up, not who comes with one.
+    /// Returns the oldest connection in the handshake of the client that has the most of them, and since when: so a
+    /// client with many connections loses a place, not one with a single connection.
     fn first_of_the_most(&mut self) -> Option<(Instant, Place)> {
         let mut counts = HashMap::<usize, (usize, Instant, Place)>::new();
         for &(since, place) in &self.arrivals.order {
-            if self.is_greeting(place)
-                && let Some(seat) = self.seats.get(place.slot)
+            if self.is_in_handshake(place)
+                && let Some(entry) = self.slots.get(place.slot)
             {
-                counts.entry(seat.client).or_insert((0, since, place)).0 += 1;
+                counts.entry(entry.client).or_insert((0, since, place)).0 += 1;
             }
         }
         let most = counts.into_values().max_by_key(|(count, ..)| *count);
         most.map(|(_, since, place)| (since, place))
     }
 
-    fn is_greeting(&self, place: Place) -> bool {
-        let seat = self.seats.get(place.slot);
-        self.sits(place) && matches!(seat, Some(Seat { guest: Guest::Greeting(_), .. }))
+    fn is_in_handshake(&self, place: Place) -> bool {
+        let entry = self.slots.get(place.slot);
+        self.is_current(place) && matches!(entry, Some(Slot { state: SlotState::Handshake(_), .. }))
     }
 
-    /// When somebody can be accepted again, if not now: too many are in the handshake. Who comes waits at the endpoint
-    /// until one of them is through, or gives its place up, so that a crowd of silent clients keeps nobody out.
+    /// Returns when connections can be accepted again, if too many are in the handshake now. Newcomers wait at the
+    /// endpoint until one completes or loses its place, so many silent clients keep nobody out.
     pub(super) fn crowded_until(&mut self, now: Instant) -> Option<Instant> {
         if self.arrivals.count < MOST_GREETINGS {
             return None;
@@ -113,10 +113,10 @@ impl Reactor {
     }
 
     fn turn_away(&mut self, place: Place, code: RefuseCode, reason: &str) {
-        let Seat { station, client, guest, .. } = self.seats.remove(place.slot);
+        let Slot { listener, client, state, .. } = self.slots.remove(place.slot);
         self.clients.leave(client);
-        if let Guest::Greeting(greeting) = guest {
-            self.reject(station, *greeting.turn_away(code, reason));
+        if let SlotState::Handshake(handshake) = state {
+            self.reject(listener, *handshake.turn_away(code, reason));
         }
         self.one_arrives_less();
     }
@@ -128,32 +128,31 @@ impl Reactor {
         }
     }
 
-    pub(super) fn greet(&mut self, slot: usize) {
-        let Some(seat) = self.seats.get_mut(slot) else { return };
-        let at = seat.station;
-        let Some(station) = self.stations.get(at) else { return };
-        let guest = std::mem::replace(&mut seat.guest, Guest::Gone);
-        let Guest::Greeting(greeting) = guest else { return };
-        let board = station.shelf.passed_board().as_object();
-        match greeting.advance(&self.config, board, &self.peers) {
-            Progress::Waiting(greeting) => seat.guest = Guest::Greeting(greeting),
+    pub(super) fn advance_handshake(&mut self, slot: usize) {
+        let Some(entry) = self.slots.get_mut(slot) else { return };
+        let at = entry.listener;
+        let Some(listener) = self.listeners.get(at) else { return };
+        let state = std::mem::replace(&mut entry.state, SlotState::Gone);
+        let SlotState::Handshake(handshake) = state else { return };
+        let board = listener.store.passed_board().as_object();
+        match handshake.advance(&self.config, board, &self.peers) {
+            Progress::Waiting(handshake) => entry.state = SlotState::Handshake(handshake),
             Progress::Arrived(mut arrived) => {
                 let process = arrived.process.take();
-                let observers = ledger::observers(&self.stations);
+                let observers = metrics::observers(&self.listeners);
                 let row = if arrived.is_observer { observers } else { at };
-                let attendance = station.shelf.attend();
+                let reader = listener.store.add_reader();
                 arrived.caller.watch = Watch::Server(Arc::clone(&self.shared.stop));
-                let client = seat.client;
-                let conversation =
-                    Conversation::new(*arrived, &self.config, row, client, attendance);
-                seat.guest = Guest::Open(Box::new(conversation));
+                let client = entry.client;
+                let session = ServerSession::new(*arrived, &self.config, row, client, reader);
+                entry.state = SlotState::Open(Box::new(session));
                 self.one_arrives_less();
                 self.open(slot);
                 self.watch_process(slot, process);
                 self.look_at_unwatched();
             }
             Progress::TurnedAway(turned_away) => {
-                let client = self.seats.remove(slot).client;
+                let client = self.slots.remove(slot).client;
                 self.clients.leave(client);
                 self.reject(at, *turned_away);
                 self.one_arrives_less();
@@ -164,15 +163,15 @@ impl Reactor {
     /// Watches a new session's doorbell and its client's process, and gives it its first turn.
     fn open(&mut self, slot: usize) {
         let poller = &mut self.poller;
-        let Some(Seat { station, guest: Guest::Open(conversation), .. }) = self.seats.get(slot)
+        let Some(Slot { listener, state: SlotState::Open(session), .. }) = self.slots.get(slot)
         else {
             return;
         };
-        let link = conversation.link();
-        if let Some(station) = self.stations.get(*station) {
-            station.shelf.watchers().join(link);
+        let link = session.link();
+        if let Some(listener) = self.listeners.get(*listener) {
+            listener.store.watchers().join(link);
         }
-        let place = Place::new(slot, conversation.session());
+        let place = Place::new(slot, session.id());
         let (rung, lasting) =
             (Interest::readable(Trigger::Edge), Interest::readable(Trigger::Level));
         let watched = match link.event() {
@@ -183,21 +182,21 @@ impl Reactor {
             Some(process) => poller.add(process, Source::Process(place).token(), lasting),
             None => Ok(()),
         });
-        let account = Account::of(conversation);
-        let client = conversation.client;
-        self.open_account(&account);
-        self.clients.heat(client, slot);
+        let counted = SessionGauges::of(session);
+        let client = session.client;
+        self.count_opened(&counted);
+        self.clients.activate(client, slot);
         if watched.is_err() {
             self.end(slot, Ended::Gone);
         }
     }
 
-    pub(super) fn greeting_deadline(&mut self) -> Option<Instant> {
+    pub(super) fn handshake_deadline(&mut self) -> Option<Instant> {
         let timeout = self.config.handshake_timeout;
         self.longest_arriving().map(|(since, _)| since.after(timeout))
     }
 
-    pub(super) fn expire_greetings(&mut self, now: Instant) {
+    pub(super) fn expire_handshakes(&mut self, now: Instant) {
         let timeout = self.config.handshake_timeout;
         while let Some((since, place)) = self.longest_arriving()
             && now >= since.after(timeout)

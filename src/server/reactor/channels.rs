@@ -1,65 +1,65 @@
-//! What comes on the sessions' control channels, and which of them are polled.
+//! The sessions' control channels: handles their events, and decides which are polled.
 
-use super::{Guest, Reactor, Seat};
-use crate::server::conversation::Ended;
+use super::{Reactor, Slot, SlotState};
+use crate::server::session::Ended;
 use crate::server::source::{Place, Source};
 use crate::transport::link::{Heard, Link};
 use crate::transport::poll::{Interest, Poller, Trigger};
 
 impl Reactor {
-    /// Something came on a channel, or may have.
+    /// Handles a channel on which something may have arrived.
     pub(super) fn hear(&mut self, place: Place) {
-        if let Some(seat) = self.seats.get_mut(place.slot)
-            && !std::mem::replace(&mut seat.is_heard, true)
+        if let Some(entry) = self.slots.get_mut(place.slot)
+            && !std::mem::replace(&mut entry.is_heard, true)
         {
-            self.clients.hear(seat.client, place);
+            self.clients.hear(entry.client, place);
         }
     }
 
     #[inline(never)]
     pub(super) fn on_socket(&mut self, place: Place) {
-        if !self.sits(place) {
+        if !self.is_current(place) {
             return;
         }
         let slot = place.slot;
-        let Some(seat) = self.seats.get_mut(slot) else { return };
-        seat.is_heard = false;
-        match &mut seat.guest {
-            Guest::Open(conversation) => match conversation.read_control() {
-                Ok(Heard::Nothing) => self.hear_again(place),
+        let Some(entry) = self.slots.get_mut(slot) else { return };
+        entry.is_heard = false;
+        match &mut entry.state {
+            SlotState::Open(session) => match session.read_control() {
+                Ok(Heard::Nothing) => self.unmute_socket(place),
                 Ok(Heard::Flood) => {
-                    self.hear_again(place);
+                    self.unmute_socket(place);
                     self.hear(place);
                 }
-                Ok(Heard::More) => self.turn_deaf(place),
+                Ok(Heard::More) => self.mute_socket(place),
                 Ok(Heard::End) | Err(Ended::Gone) => self.depart(slot),
                 Err(ended) => self.end(slot, ended),
             },
-            Guest::Greeting(_) => self.greet(slot),
-            Guest::Gone => {}
+            SlotState::Handshake(_) => self.advance_handshake(slot),
+            SlotState::Gone => {}
         }
     }
 
-    /// Nothing stays on the socket.
-    fn hear_again(&mut self, place: Place) {
-        let Some(seat) = self.seats.get_mut(place.slot) else { return };
-        if std::mem::take(&mut seat.is_deaf) && self.listen(place, true).is_err() {
+    /// Polls the socket again, now that it is empty.
+    fn unmute_socket(&mut self, place: Place) {
+        let Some(entry) = self.slots.get_mut(place.slot) else { return };
+        if std::mem::take(&mut entry.is_muted) && self.listen(place, true).is_err() {
             return self.end(place.slot, Ended::Gone);
         }
         self.go_on(place.slot);
     }
 
-    /// Something stays on the socket and would wake this thread again and again: listens to it no more. The record
-    /// that needs it has it received. A client of which nothing is heard otherwise is looked at by and by.
-    fn turn_deaf(&mut self, place: Place) {
-        let Some(seat) = self.seats.get_mut(place.slot) else { return };
-        let is_news = !std::mem::replace(&mut seat.is_deaf, true);
+    /// Stops polling a socket on which messages stay, which would wake this thread again and again. The record that
+    /// needs a message has it received. A client without another doorbell is checked every 50 ms.
+    fn mute_socket(&mut self, place: Place) {
+        let Some(entry) = self.slots.get_mut(place.slot) else { return };
+        let is_news = !std::mem::replace(&mut entry.is_muted, true);
         if is_news && self.listen(place, false).is_err() {
             return self.end(place.slot, Ended::Gone);
         }
-        let Some(conversation) = self.conversation(place.slot) else { return };
-        let comes_back = needs_channel(conversation.link());
-        if is_news || conversation.is_stalled() || conversation.has_moved() {
+        let Some(session) = self.session(place.slot) else { return };
+        let comes_back = needs_channel(session.link());
+        if is_news || session.is_stalled() || session.has_moved() {
             self.go_on(place.slot);
         }
         if comes_back {
@@ -67,26 +67,26 @@ impl Reactor {
         }
     }
 
-    /// Gives a session turns, also one that could not go on before.
+    /// Gives a session turns, even if it was stalled.
     fn go_on(&mut self, slot: usize) {
-        if let Some(conversation) = self.conversation(slot) {
-            conversation.resume();
-            self.heat(slot);
+        if let Some(session) = self.session(slot) {
+            session.resume();
+            self.activate(slot);
         }
     }
 
-    /// Whether to be told when something arrives on a session's channel.
+    /// Sets whether the poller reports what arrives on a session's channel.
     pub(super) fn listen(&mut self, place: Place, readable: bool) -> std::io::Result<()> {
-        let Some(Seat { guest: Guest::Open(conversation), .. }) = self.seats.get(place.slot) else {
+        let Some(Slot { state: SlotState::Open(session), .. }) = self.slots.get(place.slot) else {
             return Ok(());
         };
         let interest = Interest { readable, ..Interest::readable(Trigger::Level) };
         let token = Source::Socket(place).token();
-        Ok(self.poller.modify(conversation.link().arrived(), token, interest)?)
+        Ok(self.poller.modify(session.link().arrived(), token, interest)?)
     }
 }
 
-/// Whether what comes through the channel has to be heard: rings, or the client's end.
+/// Returns whether the channel carries needed events: rings, or the client's end.
 fn needs_channel(link: &Link) -> bool {
     link.event().is_none() || !Poller::HEARS_END
 }

@@ -1,4 +1,4 @@
-//! Whose sessions are polled: a client with many of them gets no more of a round than one with one.
+//! Fair queuing of clients: one with many sessions gets no more of a round than one with a single session.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -9,40 +9,40 @@ use crate::server::handler::Caller;
 use crate::server::source::Place;
 use crate::transport::peer::User;
 
-/// Sessions that are looked after at a time.
+/// Sessions maintained at a time.
 const MOST_SEEN: usize = 64;
 
-/// Who is one client: a process, as far as this process knows the user well; else all processes of a user.
+/// What counts as one client: a process of this user or of root; otherwise all processes of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Key {
     Process(u32),
     User(User),
 }
 
-/// The clients that have connections, and what is to be done for each.
+/// The clients that have connections, and the work pending for each.
 #[derive(Default)]
 pub(super) struct Clients {
     all: Slab<Client>,
     by_key: HashMap<Key, usize>,
-    /// Those with something to be done for them who had nothing at the last look: they go before the others, once, as the
-    /// new flows of FQ-CoDel (RFC 8290).
+    /// Clients with work that had none before: they go before the others, once, like the new flows of FQ-CoDel (RFC
+    /// 8290).
     new: VecDeque<usize>,
-    /// Those that had their share, in turn. Who has nothing to be done any more stays until its turn: it is not new before.
+    /// Clients that had their share, in turn. One without work stays until its turn comes and is not new before.
     old: VecDeque<usize>,
-    /// Sessions that are polled, of all clients.
+    /// The number of polled sessions of all clients.
     hot: usize,
-    /// Of those, in their order, the next one of [`Clients::some_hot`].
+    /// The position among those of the next [`Clients::some_hot`].
     seen: usize,
 }
 
-/// A client with something to be done for it.
+/// A client with pending work.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Busy {
     pub(super) client: usize,
     pub(super) user: User,
-    /// Its channels that have something.
+    /// The number of its channels with an event.
     pub(super) heard: usize,
-    /// Its sessions that are polled.
+    /// The number of its polled sessions.
     pub(super) hot: usize,
 }
 
@@ -50,16 +50,16 @@ struct Client {
     key: Key,
     user: User,
     connections: usize,
-    /// The slots of its sessions that are polled, and whose turn is next.
+    /// The slots of its polled sessions, and whose turn is next.
     hot: Vec<usize>,
     next: usize,
-    /// Its connections whose channels have something.
+    /// Its connections whose channels have an event.
     heard: VecDeque<Place>,
     is_busy: bool,
 }
 
 impl Clients {
-    /// Counts a connection, and says who its client is.
+    /// Counts a connection, and returns its client.
     pub(super) fn join(&mut self, caller: &Caller) -> usize {
         let user = caller.user;
         let key = match caller.pid {
@@ -78,7 +78,7 @@ impl Clients {
         self.all.get(at).map(|client| client.user)
     }
 
-    /// A connection is over, which is not polled any more.
+    /// Removes a connection that is over and no longer polled.
     pub(super) fn leave(&mut self, at: usize) {
         let Some(client) = self.all.get_mut(at) else { return };
         client.connections -= 1;
@@ -91,17 +91,17 @@ impl Clients {
     }
 
     /// Polls a session of the client from now on.
-    pub(super) fn heat(&mut self, at: usize, slot: usize) {
+    pub(super) fn activate(&mut self, at: usize, slot: usize) {
         let Some(client) = self.all.get_mut(at) else { return };
         client.hot.push(slot);
         self.hot += 1;
         self.make_busy(at);
     }
 
-    /// Polls a session of the client no more. The last one of its list takes its place there.
-    pub(super) fn cool(&mut self, at: usize, slot: usize) {
+    /// Stops polling a session of the client. The last session of the list takes its place.
+    pub(super) fn deactivate(&mut self, at: usize, slot: usize) {
         let Some(client) = self.all.get_mut(at) else { return };
-        // Mostly the one whose turn it was, or the last.
+        // Usually the one whose turn it was, or the last.
         let is_it = |place: &usize| client.hot.get(*place) == Some(&slot);
         let last = client.hot.len().checked_sub(1);
         let likely = client.next.checked_sub(1).filter(is_it).or(last.filter(is_it));
@@ -113,7 +113,7 @@ impl Clients {
         }
     }
 
-    /// Something came on the channel of a connection of the client.
+    /// Notes an event on the channel of one of the client's connections.
     pub(super) fn hear(&mut self, at: usize, place: Place) {
         if let Some(client) = self.all.get_mut(at) {
             client.heard.push_back(place);
@@ -129,19 +129,19 @@ impl Clients {
         }
     }
 
-    /// How many clients have something to be done for them, or had lately.
+    /// Returns how many clients have work, or had some lately.
     #[inline]
     pub(super) fn busy(&self) -> usize {
         self.new.len() + self.old.len()
     }
 
-    /// Whether anything is to be done for several clients.
+    /// Returns whether several clients have work.
     #[inline]
     pub(super) fn is_contended(&self) -> bool {
         self.busy() > 1
     }
 
-    /// The client that has its share now: each of the busy ones in turn, the new ones first.
+    /// Returns the client whose share is next: the busy ones in turn, new ones first.
     #[inline]
     pub(super) fn next(&mut self) -> Option<Busy> {
         loop {
@@ -164,12 +164,12 @@ impl Clients {
         }
     }
 
-    /// The next connection of the client that has something on its channel.
+    /// Returns the client's next connection with an event on its channel.
     pub(super) fn next_heard(&mut self, at: usize) -> Option<Place> {
         self.all.get_mut(at)?.heard.pop_front()
     }
 
-    /// The client's session whose turn it is, each in turn.
+    /// Returns the client's session whose turn it is.
     #[inline]
     pub(super) fn next_hot(&mut self, at: usize) -> Option<usize> {
         let client = self.all.get_mut(at)?;
@@ -181,36 +181,36 @@ impl Clients {
         Some(slot)
     }
 
-    /// How many sessions are polled, of all clients.
+    /// Returns how many sessions of all clients are polled.
     #[inline]
     pub(super) fn hot(&self) -> usize {
         self.hot
     }
 
-    /// All sessions that are polled, by client.
+    /// Returns all polled sessions by client.
     #[inline]
     pub(super) fn by_client(&self) -> impl Iterator<Item = &[usize]> {
         self.listed().filter_map(|at| Some(self.all.get(at)?.hot.as_slice()))
     }
 
-    /// The same, one by one.
+    /// Returns all polled sessions one by one.
     pub(super) fn all_hot(&self) -> impl Iterator<Item = usize> {
         self.by_client().flatten().copied()
     }
 
-    /// Some of the sessions that are polled, by their places, in turn: all of them when they are few.
+    /// Returns the positions of some polled sessions in turn, or of all when they are few.
     pub(super) fn some_hot(&mut self) -> Range<usize> {
         let from = if self.seen >= self.hot { 0 } else { self.seen };
         self.seen = self.hot.min(from + MOST_SEEN);
         from..self.seen
     }
 
-    /// The session that is polled at this place.
+    /// Returns the polled session at this position.
     pub(super) fn hot_at(&self, place: usize) -> Option<usize> {
         self.all_hot().nth(place)
     }
 
-    /// One of the sessions that are polled, of those that came last.
+    /// Returns one of the most recently added polled sessions.
     pub(super) fn any_hot(&self) -> Option<usize> {
         self.by_client().filter_map(|hot| hot.last().copied()).last()
     }
@@ -237,16 +237,16 @@ mod tests {
         Caller { pid: Some(pid), user: User::own(), session: 1, watch: Watch::Nothing }
     }
 
-    /// Two clients: the first with ten sessions that are polled, the second with one.
+    /// Returns two clients: the first with ten polled sessions, the second with one.
     fn two() -> (Clients, [usize; 2]) {
         let mut clients = Clients::default();
         let [many, one] = [1, 2].map(|pid| clients.join(&caller(pid)));
         for slot in 1..10 {
             assert_eq!(clients.join(&caller(1)), many);
-            clients.heat(many, slot);
+            clients.activate(many, slot);
         }
-        clients.heat(many, 0);
-        clients.heat(one, 100);
+        clients.activate(many, 0);
+        clients.activate(one, 100);
         (clients, [many, one])
     }
 
@@ -273,7 +273,7 @@ mod tests {
     fn who_has_nothing_to_be_done_for_it_is_passed_over() {
         let (mut clients, [many, one]) = two();
         assert_eq!(clients.next_hot(one), Some(100));
-        clients.cool(one, 100);
+        clients.deactivate(one, 100);
         assert_eq!(next_two(&mut clients), [many, many]);
         assert_eq!(clients.next().unwrap().client, many);
         assert!(!clients.is_contended());
@@ -300,7 +300,7 @@ mod tests {
             client
         };
         assert_eq!(heard(&mut clients), other);
-        // Again at once: the others have their turns first.
+        // Heard again immediately: the others have their turns first.
         assert_eq!([(); 3].map(|()| heard(&mut clients)), [many, one, other]);
     }
 
@@ -312,11 +312,11 @@ mod tests {
             let slot = clients.next_hot(many).unwrap();
             served.push(slot);
             if slot % 3 == 0 {
-                clients.cool(many, slot);
+                clients.deactivate(many, slot);
             }
         }
-        // One that was not the last to have its turn.
-        clients.cool(many, 1);
+        // A session that was not the last to have its turn.
+        clients.deactivate(many, 1);
         let mut left = [(); 5].map(|()| clients.next_hot(many).unwrap());
         left.sort_unstable();
         assert_eq!(left, [2, 4, 5, 7, 8]);
@@ -329,10 +329,10 @@ mod tests {
     fn all_that_are_polled_are_looked_after_a_few_at_a_time() {
         let mut clients = Clients::default();
         let at = clients.join(&caller(1));
-        (0..100).for_each(|slot| clients.heat(at, slot));
+        (0..100).for_each(|slot| clients.activate(at, slot));
         assert_eq!([0..64, 64..100, 0..64], [(); 3].map(|()| clients.some_hot()));
         assert!(clients.hot_at(70) == Some(70) && clients.hot_at(100).is_none());
-        (0..90).for_each(|slot| clients.cool(at, slot));
+        (0..90).for_each(|slot| clients.deactivate(at, slot));
         assert_eq!([0..10, 0..10], [(); 2].map(|()| clients.some_hot()));
     }
 
@@ -340,8 +340,8 @@ mod tests {
     fn nothing_is_left_of_a_client_that_is_gone() {
         let mut clients = Clients::default();
         let at = clients.join(&caller(1));
-        clients.heat(at, 3);
-        clients.cool(at, 3);
+        clients.activate(at, 3);
+        clients.deactivate(at, 3);
         clients.leave(at);
         assert!(clients.all.is_empty() && clients.by_key.is_empty() && clients.hot == 0);
         assert!(clients.next().is_none() && clients.busy() == 0);

@@ -1,62 +1,62 @@
-//! Stopping.
+//! Stops the reactor.
 
 use std::time::Duration;
 
 use bellwire_core::wire::{CloseReason, RefuseCode};
 
-use super::{Guest, Reactor, Seat};
+use super::{Reactor, Slot, SlotState};
 use crate::ServerStats;
 use crate::transport::clock;
 use crate::transport::poll::Events;
 
-/// How often the time is looked at while draining.
+/// How often the clock is read while draining.
 const DRAIN_SLICE: Duration = Duration::from_millis(5);
 
 impl Reactor {
-    /// Answers what was taken, refuses the rest, says bye.
+    /// Answers the requests that were taken, refuses the others, and closes every lane.
     pub(super) fn drain(mut self) {
-        let mut stations = std::mem::take(&mut self.stations);
-        for station in &stations {
-            let _ = self.poller.delete(&station.endpoint);
+        let mut listeners = std::mem::take(&mut self.listeners);
+        for listener in &listeners {
+            let _ = self.poller.delete(&listener.endpoint);
         }
-        let deadline = self.shared.stop.told().unwrap_or_else(clock::now);
+        let deadline = self.shared.stop.get().unwrap_or_else(clock::now);
         let mut events = Events::with_capacity(64);
         self.refuse_rest();
         while self.is_owing() && clock::now() < deadline {
-            // Sleeps until a worker is done; a client that makes room is looked for in slices.
+            // Sleep until a worker is done; a client that makes room is noticed at the end of a slice.
             let _ = self.poller.wait(&mut events, Some(DRAIN_SLICE));
             while self.take_done() {}
             self.refuse_rest();
         }
-        // Before anybody hears a bye: it is too late for what runs now.
+        // Before any client sees a Close record: handlers that still run are too late.
         self.workers.close();
-        for seat in std::mem::take(&mut self.seats).into_iter().map(|(_, seat)| seat) {
-            match seat.guest {
-                Guest::Open(conversation) => {
-                    self.close(*conversation, CloseReason::Stopping, ServerStats::default());
+        for entry in std::mem::take(&mut self.slots).into_iter().map(|(_, entry)| entry) {
+            match entry.state {
+                SlotState::Open(session) => {
+                    self.close(*session, CloseReason::Stopping, ServerStats::default());
                 }
-                Guest::Greeting(greeting) => {
+                SlotState::Handshake(handshake) => {
                     let reason = "the provider is stopping";
-                    let turned_away = greeting.turn_away(RefuseCode::Stopping, reason);
+                    let turned_away = handshake.turn_away(RefuseCode::Stopping, reason);
                     if let Some(channel) = turned_away.channel {
                         self.discard(channel);
                     }
                 }
-                Guest::Gone => {}
+                SlotState::Gone => {}
             }
         }
-        self.shared.tell_rest();
-        // After the byes: who looks at a board that says so finds its session closed.
-        for station in stations.drain(..) {
-            station.shelf.stop();
+        self.shared.report_suppressed();
+        // After the lanes are closed, so that a client whose board reports the stop finds its session closed.
+        for listener in listeners.drain(..) {
+            listener.store.stop();
         }
     }
 
     fn refuse_rest(&mut self) {
-        let slots: Vec<usize> = self.seats.iter().map(|(slot, _)| slot).collect();
+        let slots: Vec<usize> = self.slots.iter().map(|(slot, _)| slot).collect();
         for slot in slots {
-            if let Some(Seat { guest: Guest::Open(conversation), .. }) = self.seats.get_mut(slot)
-                && let Err(ended) = conversation.refuse_rest(slot, &self.workers, &mut self.scratch)
+            if let Some(Slot { state: SlotState::Open(session), .. }) = self.slots.get_mut(slot)
+                && let Err(ended) = session.refuse_rest(slot, &self.workers, &mut self.scratch)
             {
                 self.end(slot, ended);
             }
@@ -64,8 +64,8 @@ impl Reactor {
     }
 
     fn is_owing(&self) -> bool {
-        self.seats
+        self.slots
             .iter()
-            .any(|(_, seat)| matches!(&seat.guest, Guest::Open(open) if !open.is_drained()))
+            .any(|(_, entry)| matches!(&entry.state, SlotState::Open(open) if !open.is_drained()))
     }
 }

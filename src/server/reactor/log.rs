@@ -1,4 +1,4 @@
-//! Counters in the log, once in an interval.
+//! Logs counters at a fixed interval.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use super::Reactor;
 use crate::stats::{ServerStats, ServiceStats};
 use crate::transport::clock;
 
-/// When the next lines are due, and what the last ones said.
+/// When the next lines are due, and the counters of the last ones.
 pub(super) struct Log {
     every: Option<Duration>,
     due: Option<Instant>,
     told: Vec<ServiceStats>,
 }
 
-/// A line of counters: in all, and in brackets since the line before.
+/// A line of counters: totals and, in brackets, the differences from the line before.
 struct Line<'a> {
     now: &'a ServiceStats,
     before: ServerStats,
@@ -36,13 +36,13 @@ impl Log {
 }
 
 impl Reactor {
-    /// Logs what was counted, if it is time to.
+    /// Logs the counters if it is time to.
     pub(super) fn log_stats(&mut self, now: Instant) {
         let (Some(every), Some(due)) = (self.log.every, self.log.due) else { return };
         if now < due {
             return;
         }
-        self.settle_hot();
+        self.flush_all_stats();
         let rows = self.shared.stats().services.clone();
         let told = std::mem::take(&mut self.log.told);
         for row in &rows {
@@ -51,7 +51,7 @@ impl Reactor {
             log::info!(target: "bellwire", "{}", Line { now: row, before });
         }
         self.log.told = rows;
-        // A reactor that was late does not make up for it.
+        // A late reactor does not catch up.
         self.log.due = Some(now.after(every));
     }
 }

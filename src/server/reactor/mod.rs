@@ -1,16 +1,16 @@
 mod accept;
+mod active;
 mod arrivals;
 mod channels;
 mod clients;
 mod drain;
-mod hot;
-mod ledger;
+mod listeners;
 #[cfg(feature = "log")]
 mod log;
-mod pace;
+mod metrics;
 mod peers;
-mod place;
-mod unread;
+mod poll_budget;
+mod stalled_clients;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,14 +21,14 @@ use bellwire_core::wire::{CloseReason, Role};
 use bellwire_core::{Instant, Spin, Woken, probes};
 use slab::Slab;
 
-use super::conversation::{Conversation, Desk, Ended, Scratch};
-use super::greeting::Greeting;
 use super::handler::{Caller, Handler, Typed};
-use super::incidents::Offence;
+use super::handshake::PendingHandshake;
+use super::incidents::IncidentCause;
 use super::quotas::Quotas;
+use super::session::{Ended, Scratch, ServerSession, TurnContext};
 use super::source::{Place, Source};
 use super::workers::{Done, Workers};
-use super::{ServerConfig, Shared, Station, system};
+use super::{Listener, ServerConfig, Shared, system};
 use crate::report::{Layout, Observing, ServerReport};
 use crate::transport::notify::Notify;
 use crate::transport::object::AsObject;
@@ -39,114 +39,114 @@ use crate::transport::{clock, reaper};
 use crate::{ServeError, ServerStats};
 use arrivals::Arrivals;
 use clients::{Busy, Clients};
-use ledger::Account;
-use pace::{LONGEST_SHARE, Pace};
+use metrics::SessionGauges;
 pub(super) use peers::Peers;
+use poll_budget::{LONGEST_SHARE, PollBudget};
 
-/// The thread that holds all sessions of a server.
+/// The thread that owns all sessions of a server.
 ///
-/// A session is either *hot*, polled in turn with the other hot ones, or armed: its client will ring. Before
-/// the reactor sleeps it arms all of them, so an idle session costs nothing.
+/// A session is either *hot*, polled in turn with the other hot ones, or armed: its client will ring. The reactor
+/// arms all sessions before it sleeps, so an idle session costs nothing.
 pub(super) struct Reactor {
     config: ServerConfig,
-    stations: Vec<Station>,
+    listeners: Vec<Listener>,
     shared: Arc<Shared>,
     poller: Poller,
     workers: Workers,
-    seats: Slab<Seat>,
+    slots: Slab<Slot>,
     arrivals: Arrivals,
     peers: Peers,
     clients: Clients,
-    pace: Pace,
+    poll_budget: PollBudget,
     quotas: Quotas,
     scratch: Scratch,
     spin: Spin,
-    /// The most bytes that one session exchanged in a turn, since the last spin.
+    /// The most bytes that one session exchanged in a turn since the last spin.
     exchanged: u64,
-    /// Workers' answers that are not in their lanes yet.
+    /// Workers' answers that are not written to their lanes yet.
     done: VecDeque<Done>,
     next_session: u64,
-    /// Whose descriptors this thread has closed.
+    /// The user whose descriptors this thread has closed.
     reaps_for: Option<User>,
-    /// Where a client waits that is accepted next, and where one was accepted last.
+    /// The endpoint at which the next client waits, and the one last accepted at.
     waited_at: Option<usize>,
     accepted_at: usize,
-    /// No one is accepted before this.
+    /// No client is accepted before this time.
     accept_after: Option<Instant>,
-    /// The last try to accept somebody failed.
+    /// Whether the last attempt to accept failed.
     cannot_accept: bool,
-    /// Sessions that wait for this process to have descriptors or memory again, and when they are tried.
+    /// Stalled sessions, waiting for descriptors or memory, and when to retry them.
     stalled: Vec<Place>,
-    /// A client was rung since it was looked last who has.
+    /// Whether a client was rung since the descriptors were last polled.
     has_rung: bool,
     retry_at: Option<Instant>,
-    /// Sessions whose clients have left something unread, and when they are looked at.
+    /// Sessions whose clients have left something unread, and when to check them.
     unread: Vec<Place>,
     unread_at: Option<Instant>,
     #[cfg(feature = "log")]
     log: log::Log,
-    /// Answers who asks for counters.
+    /// Serves requests for counters.
     observing: Handler,
     notify: Option<Notify>,
 }
 
 /// One connection.
-struct Seat {
-    station: usize,
-    /// Whose it is, among [`Clients`].
+struct Slot {
+    listener: usize,
+    /// The index of its client in [`Clients`].
     client: usize,
-    /// Something came on its channel that was not looked at yet.
+    /// Whether an event on its channel has not been handled yet.
     is_heard: bool,
-    /// Its channel is not polled: something stays there.
-    is_deaf: bool,
-    /// It is among those that are tried again later.
+    /// Whether its channel is not polled, because messages stay there.
+    is_muted: bool,
+    /// Whether it is among the sessions to be retried.
     is_stalled: bool,
-    guest: Guest,
+    state: SlotState,
 }
 
-enum Guest {
-    Greeting(Box<Greeting>),
-    Open(Box<Conversation>),
-    /// Between two states, or over.
+enum SlotState {
+    Handshake(Box<PendingHandshake>),
+    Open(Box<ServerSession>),
+    /// In transition between two states, or over.
     Gone,
 }
 
 impl Reactor {
     pub(super) fn new(
         config: ServerConfig,
-        stations: Vec<Station>,
+        listeners: Vec<Listener>,
         quotas: Quotas,
         shared: Arc<Shared>,
     ) -> Result<Self, ServeError> {
         let chosen = Poller::choose(config.backend);
         let (mut poller, backend) = chosen.map_err(system("make what waits for clients"))?;
         watch(&mut poller, &*shared.bell, Source::Bell, Trigger::Edge)?;
-        for (at, station) in stations.iter().enumerate() {
-            station.shelf.connect(&shared.bell);
-            watch(&mut poller, &station.endpoint, Source::Station(at), Trigger::Level)?;
+        for (at, listener) in listeners.iter().enumerate() {
+            listener.store.connect(&shared.bell);
+            watch(&mut poller, &listener.endpoint, Source::Listener(at), Trigger::Level)?;
         }
-        let notify = place::notify(&stations, &mut poller);
+        let notify = listeners::notify(&listeners, &mut poller);
         let workers = Workers::start(config.workers, config.max_queued, Arc::clone(&shared.bell));
         let workers = workers.map_err(system("start a worker thread"))?;
         let spin = Spin::new(config.spin);
         let mut stats = shared.stats();
-        (stats.backend, stats.services) = (backend, ledger::rows(&stations));
+        (stats.backend, stats.services) = (backend, metrics::rows(&listeners));
         drop(stats);
         Ok(Self {
             #[cfg(feature = "log")]
             log: log::Log::new(config.stats_every),
             observing: observing(&config, &shared),
             config,
-            stations,
+            listeners,
             shared,
             poller,
             notify,
             workers,
-            seats: Slab::new(),
+            slots: Slab::new(),
             arrivals: Arrivals::default(),
             peers: Peers::default(),
             clients: Clients::default(),
-            pace: Pace::new(),
+            poll_budget: PollBudget::new(),
             quotas,
             scratch: Scratch::default(),
             spin,
@@ -166,24 +166,24 @@ impl Reactor {
         })
     }
 
-    /// Serves until it is told to stop.
+    /// Runs the server until it is stopped.
     pub(super) fn run(mut self) {
         let mut events = Events::with_capacity(256);
-        while self.shared.stop.told().is_none() {
+        while self.shared.stop.get().is_none() {
             let work = self.round();
-            // Also when there seems to be work and nothing comes of it.
-            if let Some(now) = self.pace.step(&self.clients) {
+            // Poll even if there is work, in case it makes no progress.
+            if let Some(now) = self.poll_budget.step(&self.clients) {
                 if std::mem::take(&mut self.has_rung) && self.clients.is_contended() {
-                    // A kernel that takes every halted processor of a virtual machine for busy puts the thread that was
-                    // woken on this one, where it would wait for the end of the slice.
+                    // In a virtual machine, a kernel that considers every halted processor busy places the woken
+                    // thread on this one, where it would wait for the end of the time slice.
                     thread::yield_now();
                 }
                 self.look_after_some(now);
                 // An interrupted wait is a wake-up without events.
                 let _ = self.poller.wait(&mut events, Some(Duration::ZERO));
-                self.attend(&events);
+                self.dispatch(&events);
                 self.expire(now);
-                // What the poll heard of, a worker's answer for one, is looked for before a sleep.
+                // Handle what the poll reported, for instance a worker's answer, before sleeping.
                 continue;
             }
             if work > 0 || self.spin_for_work() {
@@ -199,15 +199,15 @@ impl Reactor {
         self.drain();
     }
 
-    /// Gives every client its share, and accepts who waits. How much there was to do, in messages. Ends sooner when it is
-    /// due to look who has rung: the next round goes on with the next client.
+    /// Gives every client its share, and accepts waiting connections. Returns the amount of work in messages. Ends
+    /// early when the descriptors have to be polled: the next round continues with the next client.
     fn round(&mut self) -> usize {
         let mut work = usize::from(self.take_done());
         for _ in 0..self.clients.busy() {
             let Some(busy) = self.clients.next() else { break };
             work += self.share(&busy);
-            if self.pace.is_due() {
-                // Also when there seems to be nothing to do: others were not looked at.
+            if self.poll_budget.is_due() {
+                // Even without work, the remaining clients were not checked.
                 work = work.max(1);
                 break;
             }
@@ -220,12 +220,12 @@ impl Reactor {
         work
     }
 
-    /// Gives each of a client's sessions a turn, and deals in between with what came on its channels, as far as its share of
-    /// the time goes. How much there was to do.
+    /// Gives each of a client's sessions a turn and handles the events of its channels in between, until its share of
+    /// the time is used up. Returns the amount of work.
     #[inline]
     fn share(&mut self, &Busy { client, user, mut heard, mut hot }: &Busy) -> usize {
         self.reap_for(user);
-        let began = self.pace.read();
+        let began = self.poll_budget.read();
         let mut work = 0;
         loop {
             if hot > 0
@@ -233,40 +233,40 @@ impl Reactor {
             {
                 let done = self.turn_of(slot);
                 work += done;
-                self.pace.count(done, &self.clients);
+                self.poll_budget.count(done, &self.clients);
             }
             if heard > 0
                 && let Some(place) = self.clients.next_heard(client)
             {
                 self.on_socket(place);
                 work += 1;
-                self.pace.count_slow(&self.clients);
+                self.poll_budget.count_slow(&self.clients);
             }
-            if heard + hot <= 1 || self.pace.read().since(began) >= LONGEST_SHARE {
+            if heard + hot <= 1 || self.poll_budget.read().since(began) >= LONGEST_SHARE {
                 return work;
             }
             (heard, hot) = (heard.saturating_sub(1), hot.saturating_sub(1));
         }
     }
 
-    /// A turn, and what follows from it: the session is polled no more when nothing comes, and ends when its client has left.
+    /// Runs a turn and handles its outcome: a session without work is armed, and one whose client has left ends.
     #[inline]
     fn turn_of(&mut self, slot: usize) -> usize {
         match self.turn(slot) {
             Ok(0) if self.is_departed(slot) => {
-                self.cool(slot);
+                self.deactivate(slot);
                 self.part(slot);
                 1
             }
             Ok(0) => {
                 if self.is_cold(slot) {
-                    self.cool(slot);
+                    self.deactivate(slot);
                 }
                 0
             }
             Ok(done) => done,
             Err(ended) => {
-                self.cool(slot);
+                self.deactivate(slot);
                 self.end(slot, ended);
                 1
             }
@@ -274,29 +274,29 @@ impl Reactor {
     }
 
     fn turn(&mut self, slot: usize) -> Result<usize, Ended> {
-        let Some(Seat { station, guest: Guest::Open(conversation), .. }) = self.seats.get_mut(slot)
+        let Some(Slot { listener, state: SlotState::Open(session), .. }) = self.slots.get_mut(slot)
         else {
             return Err(Ended::Gone);
         };
-        if conversation.is_quiet() {
-            conversation.idle_turns = conversation.idle_turns.saturating_add(1);
+        if session.is_quiet() {
+            session.idle_turns = session.idle_turns.saturating_add(1);
             return Ok(0);
         }
-        let Some(station) = self.stations.get(*station) else { return Err(Ended::Gone) };
-        let is_observer = conversation.row == ledger::observers(&self.stations);
-        let handler = if is_observer { &self.observing } else { &station.handler };
+        let Some(listener) = self.listeners.get(*listener) else { return Err(Ended::Gone) };
+        let is_observer = session.row == metrics::observers(&self.listeners);
+        let handler = if is_observer { &self.observing } else { &listener.handler };
         let (workers, scratch) = (&self.workers, &mut self.scratch);
-        let (is_contended, is_slow) = (self.clients.is_contended(), self.pace.is_slow());
-        let (read, until) = (self.pace.read(), None);
-        let mut desk = Desk { handler, workers, scratch, slot, is_contended, is_slow, read, until };
-        let rings = conversation.rings();
-        let work = conversation.turn(&mut desk)?;
-        self.has_rung |= conversation.rings() != rings;
-        conversation.idle_turns =
-            if work > 0 { 0 } else { conversation.idle_turns.saturating_add(1) };
-        self.exchanged = self.exchanged.max(conversation.take_exchanged());
-        if conversation.is_stalled() {
-            let place = Place::new(slot, conversation.session());
+        let (is_contended, is_slow) = (self.clients.is_contended(), self.poll_budget.is_slow());
+        let (read, until) = (self.poll_budget.read(), None);
+        let mut context =
+            TurnContext { handler, workers, scratch, slot, is_contended, is_slow, read, until };
+        let rings = session.rings();
+        let work = session.turn(&mut context)?;
+        self.has_rung |= session.rings() != rings;
+        session.idle_turns = if work > 0 { 0 } else { session.idle_turns.saturating_add(1) };
+        self.exchanged = self.exchanged.max(session.take_exchanged());
+        if session.is_stalled() {
+            let place = Place::new(slot, session.id());
             self.stall(place);
         }
         Ok(work)
@@ -309,15 +309,13 @@ impl Reactor {
         let all = probes::Session::all(Role::Server as u32);
         probes::park_begin(&all, false);
         let _ = self.poller.sleep(events, began, until);
-        let woke = self.attend(events);
+        let woke = self.dispatch(events);
         let now = clock::now();
         let how = if woke.is_some() { Woken::Rung } else { Woken::Deadline };
         probes::park_end(&all, how.number(), nanos(now.since(began)));
         self.expire(now);
-        // What the first client to ring says of the time is believed as far as it can be true.
-        let rung = woke
-            .and_then(|slot| self.conversation(slot))
-            .map(|conversation| conversation.rung_at());
+        // Trust the timestamp of the first client that rang only as far as it is plausible.
+        let rung = woke.and_then(|slot| self.session(slot)).map(|session| session.rung_at());
         if let Some(rung) = rung {
             let honest = rung >= began && rung <= now;
             let span = |span| honest.then(|| nanos(span));
@@ -325,29 +323,29 @@ impl Reactor {
         }
     }
 
-    /// Deals with what was waited for. Returns the first session that was rung. What came on a channel is looked at in the
-    /// share of its client.
-    fn attend(&mut self, events: &Events) -> Option<usize> {
+    /// Dispatches events. Returns the first session that was rung. An event on a channel is handled in its client's
+    /// share.
+    fn dispatch(&mut self, events: &Events) -> Option<usize> {
         let mut first = None;
         for Event { token, readable, hung_up, .. } in events.iter() {
             match Source::parse(token) {
                 Some(Source::Bell) => self.spread_news(),
-                Some(Source::Station(at)) => self.await_at(at),
-                Some(Source::Doorbell(place)) if self.sits(place) => {
+                Some(Source::Listener(at)) => self.await_at(at),
+                Some(Source::Doorbell(place)) if self.is_current(place) => {
                     first = first.or(Some(place.slot));
-                    self.heat(place.slot);
+                    self.activate(place.slot);
                 }
-                // One that is not listened to has ended; the others are read to their end first.
-                Some(Source::Socket(place)) if self.sits(place) && hung_up && !readable => {
+                // A muted channel that hangs up has ended; the others are read to their end first.
+                Some(Source::Socket(place)) if self.is_current(place) && hung_up && !readable => {
                     self.depart(place.slot);
                 }
-                Some(Source::Socket(place)) if self.sits(place) => {
+                Some(Source::Socket(place)) if self.is_current(place) => {
                     self.hear(place);
-                    if first.is_none() && self.conversation(place.slot).is_some() {
+                    if first.is_none() && self.session(place.slot).is_some() {
                         first = Some(place.slot);
                     }
                 }
-                Some(Source::Process(place)) if self.sits(place) => self.depart(place.slot),
+                Some(Source::Process(place)) if self.is_current(place) => self.depart(place.slot),
                 Some(Source::Peer(pid)) => self.on_process(pid),
                 Some(Source::RunDir) => self.look_after_endpoints(),
                 _ => {}
@@ -357,60 +355,60 @@ impl Reactor {
         first
     }
 
-    fn sits(&self, place: Place) -> bool {
-        let session = match self.seats.get(place.slot).map(|seat| &seat.guest) {
-            Some(Guest::Open(conversation)) => conversation.session(),
-            Some(Guest::Greeting(greeting)) => greeting.session,
+    fn is_current(&self, place: Place) -> bool {
+        let session = match self.slots.get(place.slot).map(|entry| &entry.state) {
+            Some(SlotState::Open(session)) => session.id(),
+            Some(SlotState::Handshake(handshake)) => handshake.session,
             _ => return false,
         };
         Place::new(place.slot, session) == place
     }
 
-    /// The client is gone. What it has published is taken first, in turns like that of any other: the session ends with
-    /// the first turn that finds nothing.
+    /// Handles the end of a client: takes what it has published in ordinary turns. The session ends with the first
+    /// turn that finds nothing.
     fn depart(&mut self, slot: usize) {
-        let Some(conversation) = self.conversation(slot) else {
+        let Some(session) = self.session(slot) else {
             return self.end(slot, Ended::Gone);
         };
-        if conversation.depart()
-            && let Some(Seat { guest: Guest::Open(conversation), .. }) = self.seats.get(slot)
+        if session.depart()
+            && let Some(Slot { state: SlotState::Open(session), .. }) = self.slots.get(slot)
         {
-            // Ready from now on, both would wake this thread again and again.
-            let link = conversation.link();
+            // Both stay readable from now on and would wake this thread again and again.
+            let link = session.link();
             let _ = self.poller.delete(link.arrived());
             let _ = link.process().map(|process| self.poller.delete(process));
         }
-        self.heat(slot);
+        self.activate(slot);
     }
 
     fn is_departed(&mut self, slot: usize) -> bool {
-        self.conversation(slot).is_some_and(|conversation| conversation.is_departed())
+        self.session(slot).is_some_and(|session| session.is_departed())
     }
 
-    /// Ends the session of a client that is gone, when all that it published was taken.
+    /// Ends the session of a departed client once everything it published was taken.
     fn part(&mut self, slot: usize) {
-        // What waits for a worker is withdrawn with the session: no reason to take more of it.
+        // Jobs that wait for a worker are withdrawn with the session, so there is no reason to take more.
         let is_inline = self.workers.is_empty();
-        match self.conversation(slot) {
-            Some(conversation) if is_inline && conversation.is_at_limit() => {}
+        match self.session(slot) {
+            Some(session) if is_inline && session.is_at_limit() => {}
             _ => self.end(slot, Ended::Gone),
         }
     }
 
     fn end(&mut self, slot: usize, ended: Ended) {
-        if !self.seats.contains(slot) {
+        if !self.slots.contains(slot) {
             return;
         }
-        let Seat { client, guest, .. } = self.seats.remove(slot);
+        let Slot { client, state, .. } = self.slots.remove(slot);
         if let Some(user) = self.clients.user(client) {
             self.reap_for(user);
         }
-        let Guest::Open(conversation) = guest else { return self.clients.leave(client) };
-        if conversation.is_hot {
-            self.clients.cool(client, slot);
+        let SlotState::Open(session) = state else { return self.clients.leave(client) };
+        if session.is_hot {
+            self.clients.deactivate(client, slot);
         }
         self.clients.leave(client);
-        if conversation.is_left_unread {
+        if session.is_left_unread {
             self.unread.retain(|place| place.slot != slot);
         }
         let mut news = ServerStats::default();
@@ -418,56 +416,51 @@ impl Reactor {
             Ended::Gone => CloseReason::Normal,
             Ended::Poisoned(fault) => {
                 news.poisoned = 1;
-                self.note_end(&conversation, Offence::Lied(fault));
+                self.note_end(&session, IncidentCause::ProtocolViolation(fault));
                 CloseReason::Poisoned
             }
             Ended::Unread => {
                 news.unread = 1;
-                self.note_end(&conversation, Offence::Unread);
+                self.note_end(&session, IncidentCause::Unread);
                 CloseReason::Unread
             }
         };
-        let place = Place::new(slot, conversation.session());
-        self.leave_process(place, conversation.pid());
+        let place = Place::new(slot, session.id());
+        self.leave_process(place, session.pid());
         self.workers.withdraw_all(slot);
-        self.close(*conversation, reason, news);
+        self.close(*session, reason, news);
     }
 
-    /// Notes what ends a session, which is counted with the rest of it.
-    fn note_end(&self, conversation: &Conversation, offence: Offence) {
-        let (service, caller) = (conversation.service(), conversation.caller().unwatched());
-        self.shared.note(service, Some(caller), offence);
+    /// Records what ends a session; it is counted with the rest of it.
+    fn note_end(&self, session: &ServerSession, cause: IncidentCause) {
+        let (service, caller) = (session.service(), session.caller().unwatched());
+        self.shared.note(service, Some(caller), cause);
     }
 
-    /// `news` is counted with what the session has counted: who asks sees all of it or nothing.
-    fn close(
-        &mut self,
-        mut conversation: Conversation,
-        reason: CloseReason,
-        mut news: ServerStats,
-    ) {
-        if let Some(offence) = conversation.incident.take() {
-            let (service, caller) = (conversation.service(), conversation.caller().unwatched());
-            self.note(conversation.row, service, Some(caller), offence);
+    /// Counts `news` together with the session's own counters, so that an observer sees all of it or nothing.
+    fn close(&mut self, mut session: ServerSession, reason: CloseReason, mut news: ServerStats) {
+        if let Some(cause) = session.incident.take() {
+            let (service, caller) = (session.service(), session.caller().unwatched());
+            self.note(session.row, service, Some(caller), cause);
         }
-        let account = Account::of(&conversation);
-        let link = conversation.link();
-        // The client holds the same event for a while yet: it would go on waking this thread.
+        let counted = SessionGauges::of(&session);
+        let link = session.link();
+        // The client keeps the same event open for a while, which would keep waking this thread.
         if let Some(event) = link.event() {
             let _ = self.poller.delete(event);
         }
         if let Some(process) = link.process() {
             let _ = self.poller.delete(process);
         }
-        let (rest, channel) = conversation.close(reason);
+        let (rest, channel) = session.close(reason);
         news.add(&rest);
-        self.close_account(&account, &news);
+        self.count_closed(&counted, &news);
         if let Some(channel) = channel {
             self.discard(channel);
         }
     }
 
-    /// Whose descriptors are closed elsewhere from now on.
+    /// Closes this user's descriptors on the reaper from now on.
     #[inline]
     pub(super) fn reap_for(&mut self, user: User) {
         if self.reaps_for != Some(user) {
@@ -476,14 +469,14 @@ impl Reactor {
         }
     }
 
-    /// Closes a channel elsewhere: the client may have queued descriptors on it that block when they are closed.
-    /// Until then it must not wake this thread.
+    /// Hands a channel to the reaper: the client may have queued descriptors on it whose `close` blocks. Until it is
+    /// closed, it must not wake this thread.
     fn discard(&mut self, channel: Channel) {
         let _ = self.poller.delete(channel.arrived());
         channel.reap();
     }
 
-    /// Puts workers' answers into their lanes, for as long as a share is. Whether there were any.
+    /// Writes workers' answers to their lanes, for at most one share of time. Returns whether there were any.
     fn take_done(&mut self) -> bool {
         if self.workers.is_empty() {
             return false;
@@ -495,17 +488,17 @@ impl Reactor {
         while let Some(mut done) = self.done.pop_front() {
             any = true;
             let slot = done.slot;
-            // The seat may have been given to another client meanwhile.
-            if let Some(Seat { guest: Guest::Open(conversation), .. }) = self.seats.get_mut(slot)
-                && conversation.session() == done.session
+            // The slot may belong to another client by now.
+            if let Some(Slot { state: SlotState::Open(session), .. }) = self.slots.get_mut(slot)
+                && session.id() == done.session
             {
-                match conversation.answer(&mut done, &self.workers) {
-                    Ok(()) => self.heat(slot),
+                match session.answer(&mut done, &self.workers) {
+                    Ok(()) => self.activate(slot),
                     Err(ended) => self.end(slot, ended),
                 }
             }
-            self.pace.count_slow(&self.clients);
-            let now = self.pace.read();
+            self.poll_budget.count_slow(&self.clients);
+            let now = self.poll_budget.read();
             if now >= *until.get_or_insert(now.after(LONGEST_SHARE)) {
                 break;
             }
@@ -513,15 +506,15 @@ impl Reactor {
         any
     }
 
-    fn conversation(&mut self, slot: usize) -> Option<&mut Conversation> {
-        match self.seats.get_mut(slot) {
-            Some(Seat { guest: Guest::Open(conversation), .. }) => Some(conversation),
+    fn session(&mut self, slot: usize) -> Option<&mut ServerSession> {
+        match self.slots.get_mut(slot) {
+            Some(Slot { state: SlotState::Open(session), .. }) => Some(session),
             _ => None,
         }
     }
 }
 
-/// Answers who asks for counters: with those of the reactor's last sleep, or of half a millisecond ago.
+/// Creates the handler of requests for counters: those of the reactor's last sleep, or of half a millisecond ago.
 fn observing(config: &ServerConfig, shared: &Arc<Shared>) -> Handler {
     let (shared, config) = (Arc::clone(shared), config.clone());
     let answer = move |_: &Caller, asked: Layout| {

@@ -1,26 +1,26 @@
-//! Whose sessions are open: the clients' processes, whose ends are waited for.
+//! Watches the clients' processes for their end.
 //!
-//! A process is watched by one descriptor, however many sessions it has. Where descriptors are short, one that is not
-//! watched yet is not: its socket tells of its end, unless another process has a copy of that. Such sessions are looked
-//! at in turn when somebody else comes, since a reactor that sleeps is not to be woken for them.
+//! One descriptor watches a process, however many sessions it has. When descriptors are short, further processes are
+//! not watched: their sockets report their end, unless another process holds a copy. Such sessions are checked in
+//! turn when another client arrives, so as not to wake a sleeping reactor.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{Guest, Reactor, Seat};
+use super::{Reactor, Slot, SlotState};
+use crate::server::fd_budget::FdBudget;
 use crate::server::source::{Place, Source};
-use crate::server::thrift::Thrift;
 use crate::transport::object::AsObject;
 use crate::transport::peer::Process;
 use crate::transport::poll::{Interest, Trigger};
 
-/// Sessions without a watch that are looked at when one comes in.
+/// Unwatched sessions checked per arriving client.
 const MOST_LOOKED_AT: usize = 4;
 
-/// The processes that have sessions, and the sessions whose processes are not watched.
+/// The processes with sessions, and the sessions whose processes are not watched.
 #[derive(Default)]
 pub(in crate::server) struct Peers {
     watched: BTreeMap<u32, Peer>,
-    /// With those that are over by now.
+    /// Includes sessions that are over by now.
     unwatched: VecDeque<Place>,
 }
 
@@ -30,29 +30,30 @@ struct Peer {
 }
 
 impl Peers {
-    /// Whether a process is watched that has this number and is alive: who has connected by now is that one.
+    /// Returns whether a process with this number is watched and alive: a connected client with this pid is that
+    /// process.
     pub(in crate::server) fn watches(&self, pid: u32) -> bool {
         self.watched.get(&pid).is_some_and(|peer| !peer.process.has_exited())
     }
 
-    /// Descriptors that this takes.
+    /// Returns how many descriptors this holds.
     pub(super) fn held(&self) -> usize {
         self.watched.len()
     }
 }
 
 impl Reactor {
-    /// Has a session end with its client's process, which is watched already or by `process`.
+    /// Ends a session with its client's process, which is already watched or now watched through `process`.
     pub(super) fn watch_process(&mut self, slot: usize, process: Option<Process>) {
-        let Some(conversation) = self.conversation(slot) else { return };
-        if conversation.link().process().is_some() {
+        let Some(session) = self.session(slot) else { return };
+        if session.link().process().is_some() {
             return;
         }
-        let place = Place::new(slot, conversation.session());
-        let pid = conversation.pid();
+        let place = Place::new(slot, session.id());
+        let pid = session.pid();
         match (pid, process) {
             (Some(pid), Some(process)) => self.join_process(place, pid, process),
-            // Not one that is dead, whose number another process may have by now.
+            // Unless that process is dead and another one may have its number by now.
             (Some(pid), None) if self.peers.watches(pid) => self.share_watch(place, pid),
             _ => self.peers.unwatched.push_back(place),
         }
@@ -65,7 +66,7 @@ impl Reactor {
     }
 
     fn join_process(&mut self, place: Place, pid: u32, process: Process) {
-        // Another process had this number: its end was not heard of yet.
+        // Another process had this number; its end was not reported yet.
         self.bury(pid);
         let interest = Interest::readable(Trigger::Level);
         if self.poller.add(&process, Source::Peer(pid).token(), interest).is_err() {
@@ -74,25 +75,25 @@ impl Reactor {
         self.peers.watched.insert(pid, Peer { process, places: vec![place] });
     }
 
-    /// A process may have ended.
+    /// Handles an event of a process that may have ended.
     pub(super) fn on_process(&mut self, pid: u32) {
         if !self.peers.watches(pid) {
             self.bury(pid);
         }
     }
 
-    /// The process that had this number has ended, and its sessions with it.
+    /// Ends the sessions of the process that had this number.
     fn bury(&mut self, pid: u32) {
         let Some(peer) = self.peers.watched.remove(&pid) else { return };
         let _ = self.poller.delete(&peer.process);
         for place in peer.places {
-            if self.sits(place) {
+            if self.is_current(place) {
                 self.depart(place.slot);
             }
         }
     }
 
-    /// A session is over: its client's process need not be watched for it any more.
+    /// Stops watching a client's process for a session that is over.
     pub(super) fn leave_process(&mut self, place: Place, pid: Option<u32>) {
         let Some(pid) = pid else { return };
         let Some(peer) = self.peers.watched.get_mut(&pid) else { return };
@@ -106,20 +107,20 @@ impl Reactor {
         }
     }
 
-    /// Looks at some of the sessions whose processes are not watched.
+    /// Checks some of the sessions whose processes are not watched.
     pub(super) fn look_at_unwatched(&mut self) {
         for _ in 0..MOST_LOOKED_AT {
             let Some(place) = self.peers.unwatched.pop_front() else { return };
-            if !self.sits(place) {
+            if !self.is_current(place) {
                 continue;
             }
-            let Some(Seat { guest: Guest::Open(conversation), .. }) = self.seats.get(place.slot)
+            let Some(Slot { state: SlotState::Open(session), .. }) = self.slots.get(place.slot)
             else {
                 continue;
             };
-            let pid = conversation.pid();
-            // What it takes to look is closed again; without a descriptor nobody can.
-            let Some(process) = conversation.link().find_process() else {
+            let pid = session.pid();
+            // The check closes its descriptor again; without a descriptor, it is impossible.
+            let Some(process) = session.link().find_process() else {
                 return self.peers.unwatched.push_back(place);
             };
             if process.has_exited() {
@@ -128,7 +129,9 @@ impl Reactor {
             }
             match pid {
                 Some(pid) if self.peers.watches(pid) => self.share_watch(place, pid),
-                Some(pid) if Thrift::now(process.as_object(), self.held()).watches_processes() => {
+                Some(pid)
+                    if FdBudget::now(process.as_object(), self.held()).watches_processes() =>
+                {
                     self.join_process(place, pid, process);
                 }
                 _ => self.peers.unwatched.push_back(place),

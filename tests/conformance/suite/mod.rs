@@ -1,10 +1,10 @@
-//! What a session promises, whatever carries it: one suite, generic over the transport.
+//! What a session promises on any transport: one generic suite.
 //!
 //! Nothing here knows a transport: the tests of each crate that has one include this folder, implement
 //! [`Transport`], and name it in one line of [`conformance`].
 
+pub(crate) mod endpoints;
 pub(crate) mod promises;
-pub(crate) mod stage;
 
 use std::time::{Duration, Instant};
 
@@ -12,20 +12,20 @@ use bellwire_core::drive::Drive;
 use bellwire_core::lane::Lanes;
 use bellwire_core::{Geometry, Port, SpinPolicy};
 
-use stage::{Next, Script, Stage};
+use endpoints::{Endpoints, Next, Script};
 
 /// How to connect the two ends of a session, and what the suite cannot do through a [`Port`].
 pub(crate) trait Transport {
     type Port: Port;
 
-    /// Whether an end that wishes to be rung sleeps before the other one does anything else. Where two threads run, it
-    /// may see by itself what comes in that moment: then nobody rings it.
+    /// Whether an end that armed its doorbell sleeps before the other one does anything else. With two threads, it
+    /// may see by itself what comes in that moment, and is then not rung.
     const SLEEPS_AT_ONCE: bool = false;
 
     /// Opens a session whose serving end follows `script`.
     fn connect(lane: Geometry, script: Box<Script>) -> (Self::Port, Lanes);
 
-    /// Lets somebody cancel once the calling thread is parked.
+    /// Cancels from another thread once the calling thread is parked.
     fn cancel_when_parked(port: &Self::Port);
 
     /// Spends a cancellation.
@@ -34,7 +34,7 @@ pub(crate) trait Transport {
 
 /// A calling end that never spins, and a serving end that follows `script`.
 fn session<T: Transport>(
-    script: impl FnMut(&mut dyn Stage) -> Next + Send + 'static,
+    script: impl FnMut(&mut dyn Endpoints) -> Next + Send + 'static,
 ) -> Drive<T::Port> {
     session_in::<T>(Geometry::DEFAULT, SpinPolicy::NEVER, script)
 }
@@ -42,13 +42,13 @@ fn session<T: Transport>(
 fn session_in<T: Transport>(
     lane: Geometry,
     spin: SpinPolicy,
-    script: impl FnMut(&mut dyn Stage) -> Next + Send + 'static,
+    script: impl FnMut(&mut dyn Endpoints) -> Next + Send + 'static,
 ) -> Drive<T::Port> {
     let (port, lanes) = T::connect(lane, Box::new(script));
     Drive::new(port, lanes, spin)
 }
 
-/// Looks until it is true, where nothing tells that it is. Who meets the limit hangs.
+/// Polls until it is true, where no event signals it. A test that reaches the limit hangs.
 #[track_caller]
 pub(crate) fn until(what: &str, mut is_true: impl FnMut() -> bool) {
     let began = Instant::now();
@@ -95,9 +95,9 @@ macro_rules! each_promise {
             a_wait_for_room_ends_at_its_deadline,
             another_thread_cancels_a_parked_wait,
             an_abandoned_request_is_cancelled_and_its_answer_dropped,
-            a_bye_ends_a_wait_for_data,
-            a_bye_ends_a_wait_for_room,
-            what_was_published_before_the_bye_is_read,
+            a_close_ends_a_wait_for_data,
+            a_close_ends_a_wait_for_room,
+            what_was_published_before_the_close_is_read,
             a_peer_that_goes_ends_a_wait_for_data,
             a_peer_that_goes_ends_a_wait_for_room,
             what_was_published_before_the_end_is_read,

@@ -13,12 +13,12 @@ use bellwire_core::{
     Deadline, Executed, Geometry, PeerFault, PeerMemory, Port, SpinPolicy, Whose, Word,
 };
 
-use super::stage::{Next, Stage, Taken};
+use super::endpoints::{Endpoints, Next, Taken};
 use super::{Transport, session, session_in, until};
 
-/// What a wish word holds when nobody waits.
+/// What an event index holds when its end does not wait.
 const NOBODY: u64 = u64::MAX;
-/// Time enough to be parked, for who waits in vain.
+/// Long enough to park, for a wait in vain.
 const SHORT: Duration = Duration::from_millis(5);
 
 fn never() -> Deadline {
@@ -34,30 +34,30 @@ fn payload(seed: usize, len: usize) -> Vec<u8> {
 }
 
 /// Answers each request with itself.
-fn echo(stage: &mut dyn Stage) -> Next {
-    if !stage.flush() {
+fn echo(endpoints: &mut dyn Endpoints) -> Next {
+    if !endpoints.flush() {
         return Next::Park;
     }
-    while let Some(taken) = stage.take() {
+    while let Some(taken) = endpoints.take() {
         if let Taken::Request(id, payload) = taken {
-            stage.answer(id, &payload);
+            endpoints.answer(id, &payload);
         }
     }
     Next::Park
 }
 
 /// Takes what comes and answers nothing.
-fn swallow(stage: &mut dyn Stage) -> Next {
-    while stage.take().is_some() {}
+fn swallow(endpoints: &mut dyn Endpoints) -> Next {
+    while endpoints.take().is_some() {}
     Next::Park
 }
 
-fn caller_waits_for_data(stage: &dyn Stage) -> bool {
-    stage.load(Word::WantData) != NOBODY
+fn caller_waits_for_data(endpoints: &dyn Endpoints) -> bool {
+    endpoints.load(Word::WantData) != NOBODY
 }
 
-fn caller_waits_for_room(stage: &dyn Stage) -> bool {
-    stage.load(Word::WantSpace) != NOBODY
+fn caller_waits_for_room(endpoints: &dyn Endpoints) -> bool {
+    endpoints.load(Word::WantSpace) != NOBODY
 }
 
 fn wait<P: Port>(drive: &mut Drive<P>) -> Result<(Ticket, Vec<u8>), CallFailed> {
@@ -135,8 +135,8 @@ pub(crate) fn a_lane_wraps_many_times<T: Transport>() {
 pub(crate) fn answers_out_of_order_find_their_requests<T: Transport>() {
     const DEPTH: usize = 32;
     let mut waiting = Vec::new();
-    let mut drive = session::<T>(move |stage| {
-        while let Some(Taken::Request(id, payload)) = stage.take() {
+    let mut drive = session::<T>(move |endpoints| {
+        while let Some(Taken::Request(id, payload)) = endpoints.take() {
             waiting.push((id, payload));
         }
         if waiting.len() == DEPTH {
@@ -144,7 +144,7 @@ pub(crate) fn answers_out_of_order_find_their_requests<T: Transport>() {
             waiting.reverse();
             waiting.rotate_left(DEPTH / 2);
             for (id, payload) in waiting.drain(..) {
-                stage.answer(id, &payload);
+                endpoints.answer(id, &payload);
             }
         }
         Next::Park
@@ -167,13 +167,13 @@ pub(crate) fn answers_out_of_order_find_their_requests<T: Transport>() {
 
 pub(crate) fn an_answer_that_no_longer_fits_waits_for_room<T: Transport>() {
     // Small requests, answers of half a lane: each but the first finds the lane full.
-    let mut drive = session_in::<T>(tiny(), SpinPolicy::NEVER, |stage| {
-        if !stage.flush() {
+    let mut drive = session_in::<T>(tiny(), SpinPolicy::NEVER, |endpoints| {
+        if !endpoints.flush() {
             return Next::Park;
         }
-        while let Some(taken) = stage.take() {
+        while let Some(taken) = endpoints.take() {
             let Taken::Request(id, request) = taken else { panic!("{taken:?}") };
-            stage.answer(id, &payload(usize::from(request[0]), 1900));
+            endpoints.answer(id, &payload(usize::from(request[0]), 1900));
         }
         Next::Park
     });
@@ -187,10 +187,10 @@ pub(crate) fn an_answer_that_no_longer_fits_waits_for_room<T: Transport>() {
 
 pub(crate) fn a_full_lane_has_room_again<T: Transport>() {
     let mut served = false;
-    let mut drive = session_in::<T>(tiny(), SpinPolicy::NEVER, move |stage| {
+    let mut drive = session_in::<T>(tiny(), SpinPolicy::NEVER, move |endpoints| {
         // Does nothing until the caller parks for room.
-        served |= caller_waits_for_room(stage);
-        if served { echo(stage) } else { Next::Again }
+        served |= caller_waits_for_room(endpoints);
+        if served { echo(endpoints) } else { Next::Again }
     });
     let mut tickets = fill(&mut drive, &[7; 100]);
     assert!(tickets.len() > 20, "{}", tickets.len());
@@ -243,13 +243,13 @@ fn come<P: Port>(drive: &mut Drive<P>, sent: &mut Vec<(Ticket, Vec<u8>)>, buffer
 
 pub(crate) fn who_only_polls_gives_back_the_room_of_a_pad<T: Transport>() {
     // Answers are as long as their requests ask for.
-    let mut drive = session_in::<T>(tiny(), SpinPolicy::NEVER, |stage| {
-        if !stage.flush() {
+    let mut drive = session_in::<T>(tiny(), SpinPolicy::NEVER, |endpoints| {
+        if !endpoints.flush() {
             return Next::Park;
         }
-        while let Some(Taken::Request(id, request)) = stage.take() {
+        while let Some(Taken::Request(id, request)) = endpoints.take() {
             let len = u16::from_le_bytes(request.try_into().unwrap());
-            stage.answer(id, &payload(0, len.into()));
+            endpoints.answer(id, &payload(0, len.into()));
         }
         Next::Park
     });
@@ -263,7 +263,7 @@ pub(crate) fn who_only_polls_gives_back_the_room_of_a_pad<T: Transport>() {
         assert_eq!(reply.map(|reply| reply.len), Some(len));
     };
     let ask = |drive: &mut Drive<T::Port>, len: u16| drive.submit(&len.to_le_bytes()).unwrap();
-    // Half the lane, and that room is given back; then a little, which leaves less than half to the end.
+    // Half the lane, whose room is then freed; then a little, which leaves less than half to the end.
     ask(&mut drive, 2000);
     poll(&mut drive, 2000);
     ask(&mut drive, 496);
@@ -279,14 +279,14 @@ pub(crate) fn who_only_polls_gives_back_the_room_of_a_pad<T: Transport>() {
 
 pub(crate) fn a_wait_ends_at_its_deadline_and_the_answer_still_comes<T: Transport>() {
     let mut held = None;
-    let mut drive = session::<T>(move |stage| {
-        while let Some(Taken::Request(id, payload)) = stage.take() {
+    let mut drive = session::<T>(move |endpoints| {
+        while let Some(Taken::Request(id, payload)) = endpoints.take() {
             // The first waits until there is a second.
             match held.take() {
                 None => held = Some((id, payload)),
                 Some((first, held)) => {
-                    stage.answer(first, &held);
-                    stage.answer(id, &payload);
+                    endpoints.answer(first, &held);
+                    endpoints.answer(id, &payload);
                 }
             }
         }
@@ -329,15 +329,15 @@ pub(crate) fn another_thread_cancels_a_parked_wait<T: Transport>() {
 
 pub(crate) fn an_abandoned_request_is_cancelled_and_its_answer_dropped<T: Transport>() {
     let mut first = None;
-    let mut drive = session::<T>(move |stage| {
-        while let Some(taken) = stage.take() {
+    let mut drive = session::<T>(move |endpoints| {
+        while let Some(taken) = endpoints.take() {
             match taken {
                 Taken::Request(id, _) if first.is_none() => first = Some(id),
-                Taken::Request(id, payload) => stage.answer(id, &payload),
+                Taken::Request(id, payload) => endpoints.answer(id, &payload),
                 // Its answer is due all the same.
                 Taken::Cancel(id) => {
                     assert_eq!(Some(id), first);
-                    stage.answer(id, b"nobody wants this");
+                    endpoints.answer(id, b"nobody wants this");
                 }
             }
         }
@@ -350,13 +350,13 @@ pub(crate) fn an_abandoned_request_is_cancelled_and_its_answer_dropped<T: Transp
     assert_eq!(call(&mut drive, b"wanted"), b"wanted");
 }
 
-pub(crate) fn a_bye_ends_a_wait_for_data<T: Transport>() {
+pub(crate) fn a_close_ends_a_wait_for_data<T: Transport>() {
     let mut said = false;
-    let mut drive = session::<T>(move |stage| {
-        while stage.take().is_some() {}
-        if !said && caller_waits_for_data(stage) {
+    let mut drive = session::<T>(move |endpoints| {
+        while endpoints.take().is_some() {}
+        if !said && caller_waits_for_data(endpoints) {
             said = true;
-            stage.bye();
+            endpoints.close();
         }
         Next::Again
     });
@@ -366,17 +366,17 @@ pub(crate) fn a_bye_ends_a_wait_for_data<T: Transport>() {
     assert_eq!(drive.submit(b"more"), Err(CallFailed::PeerGone(Executed::No)));
 }
 
-pub(crate) fn a_bye_ends_a_wait_for_room<T: Transport>() {
+pub(crate) fn a_close_ends_a_wait_for_room<T: Transport>() {
     let mut said = false;
-    let mut drive = session_in::<T>(tiny(), SpinPolicy::NEVER, move |stage| {
-        if !said && caller_waits_for_room(stage) {
+    let mut drive = session_in::<T>(tiny(), SpinPolicy::NEVER, move |endpoints| {
+        if !said && caller_waits_for_room(endpoints) {
             said = true;
-            stage.bye();
+            endpoints.close();
         }
         Next::Again
     });
     fill(&mut drive, &[0; 100]);
-    // It says that something came: the bye, which is read with the answers.
+    // It reports that something came: the Close record, which is read with the answers.
     match drive.wait_for_room(&mut never()) {
         Ok(()) => assert_eq!(drive.try_reply(&mut Vec::new()), Ok(None)),
         Err(error) => assert_eq!(error, CallFailed::PeerGone(Executed::No)),
@@ -384,12 +384,12 @@ pub(crate) fn a_bye_ends_a_wait_for_room<T: Transport>() {
     assert_eq!(drive.ended(), Some(CallFailed::PeerGone(Executed::No)));
 }
 
-pub(crate) fn what_was_published_before_the_bye_is_read<T: Transport>() {
-    let mut drive = session::<T>(|stage| {
-        while let Some(Taken::Request(id, payload)) = stage.take() {
-            stage.answer(id, &payload);
+pub(crate) fn what_was_published_before_the_close_is_read<T: Transport>() {
+    let mut drive = session::<T>(|endpoints| {
+        while let Some(Taken::Request(id, payload)) = endpoints.take() {
+            endpoints.answer(id, &payload);
             if payload == b"last" {
-                stage.bye();
+                endpoints.close();
             }
         }
         Next::Park
@@ -403,19 +403,19 @@ pub(crate) fn what_was_published_before_the_bye_is_read<T: Transport>() {
 }
 
 pub(crate) fn a_peer_that_goes_ends_a_wait_for_data<T: Transport>() {
-    let mut drive = session::<T>(|stage| {
-        while stage.take().is_some() {}
-        if caller_waits_for_data(stage) { Next::Vanish } else { Next::Again }
+    let mut drive = session::<T>(|endpoints| {
+        while endpoints.take().is_some() {}
+        if caller_waits_for_data(endpoints) { Next::Vanish } else { Next::Again }
     });
     drive.submit(b"in vain").unwrap();
     assert_eq!(wait(&mut drive), Err(CallFailed::PeerGone(Executed::Maybe)));
     assert_eq!(drive.submit(b"more"), Err(CallFailed::PeerGone(Executed::No)));
-    assert_eq!(drive.closed(), None, "it did not say bye");
+    assert_eq!(drive.closed(), None, "it did not say close");
 }
 
 pub(crate) fn a_peer_that_goes_ends_a_wait_for_room<T: Transport>() {
-    let mut drive = session_in::<T>(tiny(), SpinPolicy::NEVER, |stage| {
-        if caller_waits_for_room(stage) { Next::Vanish } else { Next::Again }
+    let mut drive = session_in::<T>(tiny(), SpinPolicy::NEVER, |endpoints| {
+        if caller_waits_for_room(endpoints) { Next::Vanish } else { Next::Again }
     });
     fill(&mut drive, &[0; 100]);
     let gone = drive.wait_for_room(&mut never());
@@ -424,9 +424,9 @@ pub(crate) fn a_peer_that_goes_ends_a_wait_for_room<T: Transport>() {
 }
 
 pub(crate) fn what_was_published_before_the_end_is_read<T: Transport>() {
-    let mut drive = session::<T>(|stage| match stage.take() {
+    let mut drive = session::<T>(|endpoints| match endpoints.take() {
         Some(Taken::Request(id, payload)) => {
-            stage.answer(id, &payload);
+            endpoints.answer(id, &payload);
             Next::Vanish
         }
         _ => Next::Park,
@@ -436,7 +436,7 @@ pub(crate) fn what_was_published_before_the_end_is_read<T: Transport>() {
 }
 
 pub(crate) fn a_request_that_was_taken_may_have_run<T: Transport>() {
-    let mut drive = session::<T>(|stage| match stage.take() {
+    let mut drive = session::<T>(|endpoints| match endpoints.take() {
         Some(_) => Next::Vanish,
         None => Next::Park,
     });
@@ -446,12 +446,12 @@ pub(crate) fn a_request_that_was_taken_may_have_run<T: Transport>() {
 }
 
 pub(crate) fn a_request_that_was_not_taken_has_not_run<T: Transport>() {
-    let mut drive = session::<T>(|stage| {
+    let mut drive = session::<T>(|endpoints| {
         // Not before both are published.
-        if stage.load(Word::Tail) < 64 {
+        if endpoints.load(Word::Tail) < 64 {
             return Next::Again;
         }
-        stage.take().expect("the first of two");
+        endpoints.take().expect("the first of two");
         Next::Vanish
     });
     let taken = drive.submit(b"taken").unwrap();
@@ -463,19 +463,19 @@ pub(crate) fn a_request_that_was_not_taken_has_not_run<T: Transport>() {
 
 /// A serving end that stores a word once the caller waits, and the fault that the caller finds.
 fn lie<T: Transport>(
-    mut tell: impl FnMut(&mut dyn Stage) + Send + 'static,
+    mut tell: impl FnMut(&mut dyn Endpoints) + Send + 'static,
     is_expected: impl Fn(PeerFault) -> bool,
 ) {
     let mut told = false;
-    let mut drive = session::<T>(move |stage| {
-        while let Some(Taken::Request(id, payload)) = stage.take() {
+    let mut drive = session::<T>(move |endpoints| {
+        while let Some(Taken::Request(id, payload)) = endpoints.take() {
             if payload == b"honest" {
-                stage.answer(id, &payload);
+                endpoints.answer(id, &payload);
             }
         }
-        if !told && stage.counts().accepted == 2 && caller_waits_for_data(stage) {
+        if !told && endpoints.counts().accepted == 2 && caller_waits_for_data(endpoints) {
             told = true;
-            tell(stage);
+            tell(endpoints);
         }
         Next::Again
     });
@@ -492,9 +492,9 @@ fn lie<T: Transport>(
 
 pub(crate) fn a_tail_that_goes_back_poisons<T: Transport>() {
     lie::<T>(
-        |stage| {
-            stage.store(Word::Tail, 0);
-            stage.ring();
+        |endpoints| {
+            endpoints.store(Word::Tail, 0);
+            endpoints.ring();
         },
         |fault| matches!(fault, PeerFault::TailWentBack { now: 0, .. }),
     );
@@ -502,9 +502,9 @@ pub(crate) fn a_tail_that_goes_back_poisons<T: Transport>() {
 
 pub(crate) fn a_tail_beyond_the_lane_poisons<T: Transport>() {
     lie::<T>(
-        |stage| {
-            stage.store(Word::Tail, 1 << 40);
-            stage.ring();
+        |endpoints| {
+            endpoints.store(Word::Tail, 1 << 40);
+            endpoints.ring();
         },
         |fault| matches!(fault, PeerFault::TailTooFar { tail, .. } if tail == 1 << 40),
     );
@@ -512,9 +512,9 @@ pub(crate) fn a_tail_beyond_the_lane_poisons<T: Transport>() {
 
 pub(crate) fn a_misaligned_tail_poisons<T: Transport>() {
     lie::<T>(
-        |stage| {
-            stage.store(Word::Tail, 41);
-            stage.ring();
+        |endpoints| {
+            endpoints.store(Word::Tail, 41);
+            endpoints.ring();
         },
         |fault| fault == PeerFault::Misaligned { at: 41 },
     );
@@ -532,18 +532,18 @@ pub(crate) fn a_misaligned_head_poisons<T: Transport>() {
     head_lie::<T>(4096 - 8, |fault| matches!(fault, PeerFault::Misaligned { .. }));
 }
 
-/// The serving end lies about what it took, while the caller waits for room.
+/// The serving end stores a false Head while the caller waits for room.
 fn head_lie<T: Transport>(head: u64, is_expected: impl Fn(PeerFault) -> bool) {
     let mut told = false;
-    let mut drive = session_in::<T>(tiny(), SpinPolicy::NEVER, move |stage| {
-        if !told && caller_waits_for_room(stage) {
+    let mut drive = session_in::<T>(tiny(), SpinPolicy::NEVER, move |endpoints| {
+        if !told && caller_waits_for_room(endpoints) {
             told = true;
             // Honest first, so that there is something to go back from.
-            stage.store(Word::Head, 2048);
-        } else if told && stage.load(Word::Tail) > 4096 {
-            stage.store(Word::Head, head);
+            endpoints.store(Word::Head, 2048);
+        } else if told && endpoints.load(Word::Tail) > 4096 {
+            endpoints.store(Word::Head, head);
         }
-        stage.ring();
+        endpoints.ring();
         Next::Again
     });
     let room = drive.max_payload();
@@ -566,7 +566,7 @@ fn head_lie<T: Transport>(head: u64, is_expected: impl Fn(PeerFault) -> bool) {
 /// What a serving end counted, and how often it rang.
 type Books = (ServeCounts, u64);
 
-/// Tells the books of a serving end once it has answered so many requests.
+/// Reports the counters of a serving end once it has answered this many requests.
 struct Report {
     after: u64,
     tell: Option<Sender<Books>>,
@@ -578,11 +578,11 @@ impl Report {
         (Self { after: answers, tell: Some(tell) }, told)
     }
 
-    fn look(&mut self, stage: &dyn Stage) {
-        if stage.counts().answered == self.after
+    fn look(&mut self, endpoints: &dyn Endpoints) {
+        if endpoints.counts().answered == self.after
             && let Some(tell) = self.tell.take()
         {
-            tell.send((stage.counts(), stage.rings())).unwrap();
+            tell.send((endpoints.counts(), endpoints.rings())).unwrap();
         }
     }
 }
@@ -590,10 +590,10 @@ impl Report {
 pub(crate) fn hot_calls_ring_nobody<T: Transport>() {
     const CALLS: u64 = 2000;
     let (mut report, told) = Report::after(CALLS);
-    let mut drive = session::<T>(move |stage| {
-        echo(stage);
+    let mut drive = session::<T>(move |endpoints| {
+        echo(endpoints);
         // Never parks.
-        report.look(stage);
+        report.look(endpoints);
         Next::Again
     });
     let mut buffer = Vec::new();
@@ -613,7 +613,7 @@ pub(crate) fn hot_calls_ring_nobody<T: Transport>() {
     assert_eq!((drive.rings(), drive.parks(), rings), (0, 0, 0));
 }
 
-/// Waits until the serving end has asked to be rung for what comes next.
+/// Waits until the serving end has armed its doorbell for the next record.
 fn until_server_is_armed<P: Port>(drive: &Drive<P>) {
     let peer = |word| drive.port().peer().load(word, Ordering::Acquire);
     while peer(Word::WantData) == NOBODY {
@@ -626,17 +626,17 @@ pub(crate) fn parked_ends_are_rung_once_per_message_and_direction<T: Transport>(
     const CALLS: u64 = 200;
     let (mut report, told) = Report::after(CALLS);
     let mut held = None;
-    let mut drive = session::<T>(move |stage| {
+    let mut drive = session::<T>(move |endpoints| {
         if held.is_none() {
-            held = stage.take();
+            held = endpoints.take();
         }
         let Some(Taken::Request(id, payload)) = &held else { return Next::Park };
-        if !caller_waits_for_data(stage) {
+        if !caller_waits_for_data(endpoints) {
             return Next::Again;
         }
-        stage.answer(*id, payload);
+        endpoints.answer(*id, payload);
         held = None;
-        report.look(stage);
+        report.look(endpoints);
         Next::Park
     });
     for call_number in 0..CALLS {
@@ -649,7 +649,7 @@ pub(crate) fn parked_ends_are_rung_once_per_message_and_direction<T: Transport>(
     assert!(drive.parks() >= CALLS || !T::SLEEPS_AT_ONCE);
 }
 
-/// That each end was rung once for each of `count` messages, or saw it by itself before it slept.
+/// Checks that each end was rung once for each of `count` messages, or saw it by itself before it slept.
 fn assert_rings<T: Transport>(rings: [u64; 2], count: u64) {
     let least = if T::SLEEPS_AT_ONCE { count } else { 0 };
     assert!(rings.iter().all(|rings| (least..=count).contains(rings)), "{rings:?} of {count}");
@@ -659,21 +659,21 @@ pub(crate) fn a_batch_is_one_publication_and_one_ring<T: Transport>() {
     const BATCH: u64 = 50;
     let (mut report, told) = Report::after(BATCH);
     let mut taken = Vec::new();
-    let mut drive = session::<T>(move |stage| {
-        while let Some(Taken::Request(id, payload)) = stage.take() {
+    let mut drive = session::<T>(move |endpoints| {
+        while let Some(Taken::Request(id, payload)) = endpoints.take() {
             taken.push((id, payload));
         }
         if (taken.len() as u64) < BATCH {
             return Next::Park;
         }
-        if !caller_waits_for_data(stage) {
+        if !caller_waits_for_data(endpoints) {
             return Next::Again;
         }
         for (id, payload) in taken.drain(..) {
-            stage.prepare(id, &payload);
+            endpoints.prepare(id, &payload);
         }
-        stage.commit();
-        report.look(stage);
+        endpoints.commit();
+        report.look(endpoints);
         Next::Park
     });
     until_server_is_armed(&drive);

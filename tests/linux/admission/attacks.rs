@@ -1,6 +1,6 @@
 #![allow(unsafe_code, reason = "the attacks map memory by hand")]
-//! Everything that a process which was passed a page, a lane or a board can try to change it. It runs in a process of
-//! its own: one that died of a SIGBUS, or of anything else, would not be heard from.
+//! Everything that a process can try in order to change a page, lane or board that it was passed. It runs in a
+//! process of its own: one that died of a SIGBUS, for example, could not report.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, IoSlice, Seek, SeekFrom, Write};
@@ -17,7 +17,7 @@ use crate::support::house::{Dir, House};
 use crate::support::rogue::Rogue;
 use crate::support::services::Echo;
 
-/// What comes of an attack: an error, or nothing that anybody could see.
+/// The outcome of an attack: an error, or no visible effect.
 type Outcome = io::Result<()>;
 
 /// By name.
@@ -188,7 +188,7 @@ impl Target {
     }
 }
 
-/// Is let in as far as WELCOME, and attacks what it was passed: all of it, or what the line names.
+/// Gets as far as WELCOME, and attacks what it was passed: all of it, or what the line names.
 pub(super) fn play(mut parent: Parent) {
     parent.tell("ready");
     let rogue = Rogue::connect(&RunDir::from_environment(), "echo");

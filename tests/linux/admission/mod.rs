@@ -1,5 +1,6 @@
 #![allow(unsafe_code, reason = "a child changes its user")]
-//! Who is not let in, who does not own a name, and what nobody can write. Each refusal tells an operator what to do.
+//! Clients that are not admitted, providers that do not own a name, and memory that no peer can write. Each refusal
+//! tells an operator what to do.
 
 mod attacks;
 mod modes;
@@ -21,7 +22,8 @@ use crate::support::services::{Echo, echo};
 /// The user without rights.
 const NOBODY: u32 = 65534;
 
-/// Plays `admission PART [nobody|as=UID/GID/GROUP] [admit=MODE] [trust=UID]`: as told, and as that user if told so.
+/// Plays `admission PART [nobody|as=UID/GID/GROUP] [admit=MODE] [trust=UID]`: as the arguments say, and as that user
+/// if given.
 pub(crate) fn play(parent: Parent, role: &str) {
     let words: Vec<_> = role.split(' ').collect();
     let value = |name| words.iter().find_map(|word| word.strip_prefix(name));
@@ -44,7 +46,7 @@ pub(crate) fn play(parent: Parent, role: &str) {
     }
 }
 
-/// What the command takes, too.
+/// The command accepts the same.
 fn admission(mode: &str) -> Admission {
     match mode.split_once(':') {
         None if mode == "any" => Admission::Any,
@@ -64,7 +66,7 @@ fn become_user(uid: u32, gid: u32, groups: &[u32]) {
     assert_eq!(unsafe { libc::setresuid(uid, uid, uid) }, 0);
 }
 
-/// Tells what comes of each try to connect, and of each call.
+/// Reports the outcome of each attempt to connect, and of each call.
 fn connect(mut parent: Parent, trusted: &[User]) {
     let run_dir = RunDir::from_environment();
     parent.tell("ready");
@@ -83,7 +85,7 @@ fn connect(mut parent: Parent, trusted: &[User]) {
     }
 }
 
-/// Tells what comes of each try to take the name, and keeps it until it is told to let go.
+/// Reports the outcome of each attempt to take the name, and keeps it until told to release it.
 fn serve(mut parent: Parent, admission: &Admission) {
     let run_dir = RunDir::from_environment();
     let mut server = None;
@@ -123,7 +125,7 @@ fn users(uids: &[u32]) -> Vec<User> {
     uids.iter().copied().map(User::from).collect()
 }
 
-/// What a client's try to connect comes to.
+/// The outcome of a client's attempt to connect.
 fn settled(client: &mut Client<Echo>) -> State {
     let mut state = client.refresh();
     until("it is let in or not", || {

@@ -1,4 +1,5 @@
-//! Whom each admission admits, by what it makes of the socket and the run dir, and that a restart changes nothing of it.
+//! Whom each admission admits, by the modes that it sets on the socket and the run dir, and that a restart does not
+//! change that.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -40,7 +41,7 @@ fn rights(run_dir: &RunDir, name: &str) -> (u32, u32, u32) {
     (stat.mode() & 0o7777, stat.uid(), stat.gid())
 }
 
-/// What each of the five is told, as often as the provider is started: after a stop, and after a kill.
+/// The result for each of the five, for each start of the provider: after a stop, and after a kill.
 #[track_caller]
 fn admits(mode: &str, socket: (u32, u32), dir: (u32, u32), others: [&str; 3]) {
     if !is_root() {
@@ -91,7 +92,7 @@ fn anybody() {
     admits("any", (0o666, 2001), (0o755, 2001), ["Ok(", "Ok(", "Ok("]);
 }
 
-/// The files are what keeps others off first, and not what it rests on.
+/// File modes are the first barrier, but admission does not rely on them.
 #[test]
 fn who_is_not_in_the_group_is_refused_though_the_files_let_it_come() {
     if !is_root() {
@@ -107,7 +108,7 @@ fn who_is_not_in_the_group_is_refused_though_the_files_let_it_come() {
     says(&told(&run_dir, MEMBER), &["Ok("]);
 }
 
-/// It was there before: what its owner has decided stays, and a provider that nobody could reach does not start.
+/// The run dir existed before: its owner's modes stay, and a provider that no client could reach does not start.
 #[test]
 fn a_run_dir_that_those_who_are_admitted_cannot_pass_is_an_error_that_says_so() {
     if !is_root() {

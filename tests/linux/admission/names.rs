@@ -1,4 +1,4 @@
-//! What else stands where the endpoint belongs.
+//! Other files at the endpoint's path.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -14,7 +14,7 @@ fn path(run_dir: &RunDir, file: &str) -> PathBuf {
     run_dir.path().join(file)
 }
 
-/// Neither end uses what is there, and each says what to do. It stays as it is.
+/// Neither end uses the file, and each says what to do. The file is left untouched.
 #[track_caller]
 fn is_refused(make: impl FnOnce(&RunDir), client: &str, server: &str) {
     let dir = Dir::new();

@@ -17,7 +17,8 @@ fn can_unshare() -> bool {
     can
 }
 
-/// What it owns looks like anybody's: it takes no name, since whoever owned the run dir could take it away.
+/// Its own files appear to belong to an unmapped user: it takes no name, since the owner of the run dir could take it
+/// away.
 #[test]
 fn a_server_in_an_unmapped_user_namespace_trusts_no_run_dir() {
     if !can_unshare() {
@@ -36,12 +37,12 @@ fn a_client_in_an_unmapped_user_namespace_trusts_no_server() {
     let house = House::open();
     let mut client = start_unshared(&["--user"], "admission client", house.run_dir());
     says(&client.ask("connect"), &["belongs to uid 65534", "remove it, or list that user"]);
-    // Not even if it is told to trust that number: it is nobody's.
+    // Not even if configured to trust that uid: it is the overflow uid.
     says(&client.ask("call-trusting"), &["not a provider to trust", "it runs as uid 65534"]);
     assert_eq!(house.close().admitted, 0);
 }
 
-/// What the number of nobody stands for there is anybody: to list it admits nobody.
+/// The overflow uid stands for every unmapped user there: listing it admits no one.
 #[test]
 fn a_user_that_is_not_mapped_is_not_admitted_though_its_number_is() {
     if !can_unshare() || !is_root() {
@@ -59,7 +60,7 @@ fn a_user_that_is_not_mapped_is_not_admitted_though_its_number_is() {
     says(&good.ask("call"), &["Ok("]);
 }
 
-/// Nor does its group, whatever the files say; who reaches the socket where anybody may is not asked who it is.
+/// Nor does its group, whatever the file modes; where any user may reach the socket, the uid is not checked.
 #[test]
 fn one_that_is_not_mapped_is_admitted_where_anybody_is_and_nowhere_else() {
     if !can_unshare() || !is_root() {
@@ -78,7 +79,7 @@ fn one_that_is_not_mapped_is_admitted_where_anybody_is_and_nowhere_else() {
         says(&client.ask("call"), &[expected]);
         assert_eq!(server.ask("stop"), "stopped");
     }
-    // A group that is not mapped has no number to be given to.
+    // An unmapped group has no gid for chown.
     let role = "admission server admit=group:65534";
     let mut server = start_unshared(&options, role, &dir.run_dir);
     says(&server.ask("serve"), &["echo.sock"]);

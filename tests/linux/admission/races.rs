@@ -9,7 +9,7 @@ use crate::support::services::Echo;
 
 const RACES: u32 = 1000;
 
-/// What a crash left behind lies there at each start, which is what makes two owners where nothing prevents it.
+/// Each start finds the files of a crash, the situation that would create two owners without a lock.
 #[test]
 fn a_thousand_races_for_one_name_never_make_two_owners() {
     let dir = Dir::new();

@@ -9,7 +9,7 @@ use crate::support::child::Process;
 use crate::support::house::{Dir, House, patient};
 use crate::support::services::Echo;
 
-/// A house whose run dir and socket another user can reach: what is left is what the server says.
+/// A house whose run dir and socket another user can reach: only the server's own check remains.
 fn open_house(config: ServerConfig) -> House {
     let dir = Dir::new();
     set_mode(dir.run_dir.path(), 0o711);
@@ -26,7 +26,7 @@ fn a_client_of_another_user_does_not_come_near_the_socket() {
     let house = House::open();
     let mut nobody = Process::start("admission client nobody", house.run_dir());
     let advice = ["65534 may not connect to", "run the client as the provider's user"];
-    // In the run dir's way at first, then in the socket's own.
+    // First by the run dir's mode, then by the socket's own.
     says(&nobody.ask("connect"), &advice);
     set_mode(house.run_dir().path(), 0o711);
     says(&nobody.ask("connect"), &advice);
@@ -56,7 +56,7 @@ fn a_client_of_another_user_is_refused_and_told_what_to_do() {
 
 #[test]
 fn a_client_of_another_user_that_is_listed_is_served() {
-    // Or the refusals would show nothing.
+    // Otherwise the refusals would prove nothing.
     if !is_root() {
         return;
     }
@@ -90,7 +90,7 @@ fn a_client_with_a_wrong_token_is_refused_and_told_what_to_do() {
     assert_eq!(house.close().turned_away, 2);
 }
 
-/// The squatter was there first, in a run dir where anybody may make files.
+/// The squatter was there first, in a run dir where any user may create files.
 #[test]
 fn a_socket_squatted_by_another_user_is_refused_on_both_sides() {
     if !is_root() {
@@ -114,7 +114,7 @@ fn a_socket_squatted_by_another_user_is_refused_on_both_sides() {
     says(&refused, &["echo.sock is there and is no socket of this user: remove it"]);
 }
 
-/// The file is root's, as a client looks at it; who listens there is not.
+/// The file that a client checks is root's; the listening process is not.
 #[test]
 fn a_server_of_another_user_behind_a_socket_of_ours_is_refused() {
     if !is_root() {
@@ -138,7 +138,7 @@ fn a_server_of_another_user_behind_a_socket_of_ours_is_refused() {
 /// The usual layout: a daemon that runs as a user of its own, and plugins of root.
 #[test]
 fn a_client_of_root_trusts_the_owner_of_a_run_dir_that_nobody_else_can_change() {
-    // Below a directory that is root's: in one where anybody may make files, anybody could have made the run dir.
+    // Below a directory that is root's: in a world-writable one, any user could have made the run dir.
     if !is_root() || !Path::new("/run").is_dir() {
         return;
     }

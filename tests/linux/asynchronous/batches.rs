@@ -1,11 +1,11 @@
-//! Batches of tasks: they say what those of a thread say, and are dropped as calls are.
+//! Batches of tasks: they behave as those of a thread, and are dropped as calls are.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bellwire::{
-    AsyncClient, CallError, ClientConfig, Executed, Geometry, HandlerError, Limits, Server,
-    ServerConfig, Service, WhenFull,
+    AsyncClient, Backpressure, CallError, ClientConfig, Executed, Geometry, HandlerError, Limits,
+    Server, ServerConfig, Service,
 };
 use tokio::task::JoinSet;
 
@@ -170,14 +170,15 @@ fn a_batch_that_meets_a_full_lane_waits_in_line_or_fails_at_once() {
         let more = fill(&session).await;
         let sent = session.stats().made;
         let numbers = [7; 100];
-        let fails = session.when_full(WhenFull::Fail).call_batch(&numbers).await;
+        let fails = session.backpressure(Backpressure::Fail).call_batch(&numbers).await;
         assert!(matches!(fails, Err(CallError::WouldBlock)), "{fails:?}");
         let soon = Duration::from_millis(5);
-        let in_vain = session.when_full(WhenFull::Wait).call_batch_within(&numbers, soon).await;
+        let in_vain =
+            session.backpressure(Backpressure::Wait).call_batch_within(&numbers, soon).await;
         let not_sent = matches!(in_vain, Err(CallError::Deadline { executed: Executed::No }));
         assert!(not_sent, "{in_vain:?}");
         let waits = tokio::spawn({
-            let session = session.when_full(WhenFull::Wait);
+            let session = session.backpressure(Backpressure::Wait);
             async move { session.call_batch(&numbers).await }
         });
         house.release();
@@ -244,7 +245,7 @@ fn a_batch_of_an_idempotent_service_is_sent_again_to_the_successor() {
         let client = Arc::new(client::<Again>(&dir.run_dir));
         assert_eq!(in_short(client.call_batch(&[1, 2]).await.unwrap()), ["Ok(101)", "Ok(102)"]);
         let session = client.connect().await.unwrap();
-        // Nobody has told the client yet, or somebody has: it is one call either way.
+        // Whether the client has noticed yet or not, it is one call.
         first.stop();
         let second = serve(200);
         let again = tokio::spawn({

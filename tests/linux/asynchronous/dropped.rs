@@ -1,8 +1,8 @@
-//! Calls that nobody waits for any more.
+//! Calls that were dropped.
 
 use std::time::Duration;
 
-use bellwire::{CallError, Executed, ServerConfig, WhenFull};
+use bellwire::{Backpressure, CallError, Executed, ServerConfig};
 
 use super::{client, fill, in_each_runtime, settled, until};
 use crate::support::house::House;
@@ -75,7 +75,7 @@ fn a_call_ends_at_its_deadline_and_says_whether_it_may_have_run() {
         assert!(matches!(late, Err(CallError::Deadline { executed: Executed::Maybe })), "{late:?}");
         assert_eq!(house.arrivals.next(), 1);
         let mut held = fill(&session).await;
-        let in_line = session.when_full(WhenFull::Wait).call_within(&3, soon).await;
+        let in_line = session.backpressure(Backpressure::Wait).call_within(&3, soon).await;
         let in_vain = matches!(in_line, Err(CallError::Deadline { executed: Executed::No }));
         assert!(in_vain, "{in_line:?}");
         held.shutdown().await;

@@ -126,10 +126,11 @@ fn an_idle_session_wakes_nobody() {
     for pid in pids {
         crate::support::guard::until("both ends sleep", || kernel::is_asleep(pid));
     }
-    // On a busy machine a thread may be seen asleep on its way to sleep: the second look is at sleepers.
+    // On a busy machine a thread may look asleep while it is still going to sleep: the second reading sees only
+    // sleepers.
     let woken = (0..2).map(|_| {
         let before = pids.map(kernel::sleeps);
-        // That nothing happens is seen only by waiting.
+        // That nothing happens can only be shown by waiting.
         let span = Timespec { tv_sec: 2, tv_nsec: 0 };
         let slept = clock_nanosleep_relative(ClockId::Monotonic, &span);
         assert!(matches!(slept, NanosleepRelativeResult::Ok));

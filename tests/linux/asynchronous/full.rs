@@ -1,9 +1,9 @@
-//! Tasks that meet a full lane.
+//! Tasks that find the lane full.
 
 use std::pin::pin;
 use std::time::Duration;
 
-use bellwire::{AsyncClient, CallError, ClientConfig, Executed, Geometry, WhenFull};
+use bellwire::{AsyncClient, Backpressure, CallError, ClientConfig, Executed, Geometry};
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::{fill, in_each_runtime, settled, until};
@@ -12,7 +12,7 @@ use crate::support::services::Hold;
 
 const LEAST: u64 = 4096;
 
-/// A session with a provider whose only thread is held, and a full lane; and who waits for the answers.
+/// A session with a full lane, whose provider's only thread is held; and the task that waits for the answers.
 async fn full(house: &House) -> (bellwire::AsyncSession<Hold>, JoinSet<u64>) {
     let lane = Geometry::new(LEAST).unwrap();
     let config = ClientConfig { lane, max_learned_lane: lane, ..patient() };
@@ -33,16 +33,16 @@ fn tasks_wait_in_one_line_for_room_and_those_that_leave_it_let_the_others_go_on(
         let (session, calls) = full(&house).await;
         let sent = session.stats().made;
         let call = |who: u64| {
-            let session = session.when_full(WhenFull::Wait);
+            let session = session.backpressure(Backpressure::Wait);
             tokio::spawn(async move { session.call(&who).await })
         };
         let waiting: Vec<_> = (0..300).map(|nth| call(1 << 32 | nth)).collect();
-        let fails = session.when_full(WhenFull::Fail).call(&9).await;
+        let fails = session.backpressure(Backpressure::Fail).call(&9).await;
         assert!(matches!(fails, Err(CallError::WouldBlock)), "{fails:?}");
         for task in waiting.iter().step_by(2) {
             task.abort();
         }
-        // One that another thread polls just now would otherwise still find the room that is made below.
+        // A task that another thread is polling could otherwise still find the room that is made below.
         let leaving = waiting.iter().step_by(2);
         until("those who leave are gone", || leaving.clone().all(JoinHandle::is_finished)).await;
         assert_eq!(session.stats().made, sent, "nobody was sent");
@@ -62,7 +62,11 @@ fn tasks_wait_in_one_line_for_room_and_those_that_leave_it_let_the_others_go_on(
         let stats = settled(&session);
         assert_eq!((stats.made, stats.answered), (sent + 150, sent + 150));
         assert_eq!((stats.requests.size, stats.requests.grows), (LEAST, 0));
-        assert_eq!(session.when_full(WhenFull::Fail).call(&5).await.unwrap(), 5, "nobody waits");
+        assert_eq!(
+            session.backpressure(Backpressure::Fail).call(&5).await.unwrap(),
+            5,
+            "nobody waits"
+        );
         drop(session);
         house.close();
     });
@@ -75,9 +79,9 @@ fn calls_that_end_before_they_are_sent_are_counted() {
         let (session, calls) = full(&house).await;
         let before = session.stats();
         assert_eq!(before.unsent, 2, "the lane was found full twice");
-        let fails = session.when_full(WhenFull::Fail).call(&1).await;
+        let fails = session.backpressure(Backpressure::Fail).call(&1).await;
         assert!(matches!(fails, Err(CallError::WouldBlock)), "{fails:?}");
-        let patient = session.when_full(WhenFull::Wait);
+        let patient = session.backpressure(Backpressure::Wait);
         // Dropped after it was polled once.
         assert!(tokio::time::timeout(Duration::ZERO, patient.call(&2)).await.is_err());
         let soon = Duration::from_millis(5);
@@ -106,15 +110,15 @@ fn who_wants_to_grow_goes_on_though_others_wait() {
         let house = House::open();
         let (session, calls) = full(&house).await;
         let sent = session.stats().made;
-        let patient = session.when_full(WhenFull::Wait);
+        let patient = session.backpressure(Backpressure::Wait);
         let mut waits = pin!(async move { patient.call(&7).await });
-        // Polled once: before anybody wants to grow.
+        // Polled once, before any task wants to grow.
         assert!(tokio::time::timeout(Duration::ZERO, &mut waits).await.is_err());
         let grows = tokio::spawn({
-            let session = session.when_full(WhenFull::Grow);
+            let session = session.backpressure(Backpressure::Grow);
             async move { session.call(&8).await }
         });
-        // Who waited may be sent as soon as there is room.
+        // A waiting request may be sent as soon as there is room.
         until("it is sent", || session.stats().made > sent).await;
         assert_eq!((session.stats().requests.size, session.stats().requests.grows), (2 * LEAST, 1));
         house.release();

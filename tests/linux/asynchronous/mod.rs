@@ -11,7 +11,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use bellwire::{
-    AsyncClient, AsyncSession, CallError, Executed, RunDir, Service, SessionStats, WhenFull,
+    AsyncClient, AsyncSession, Backpressure, CallError, Executed, RunDir, Service, SessionStats,
 };
 use bellwire_memfd::clock;
 use tokio::runtime::{Builder, Runtime};
@@ -28,7 +28,7 @@ fn in_each_runtime(test: impl AsyncFn()) {
     for runtime in [current, several] {
         let runtime = runtime();
         runtime.block_on(async {
-            // Dropped by a panic if it hangs, which lets those go on whom it holds.
+            // Dropped by a panic if it hangs, which releases the handlers that it holds.
             let mut test = pin!(test());
             tokio::time::timeout(PATIENCE, &mut test).await.expect("it hangs");
         });
@@ -43,7 +43,7 @@ fn several() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// Looks until it is true, and lets others have their turns.
+/// Polls until it is true, and yields to other tasks.
 async fn until(what: &str, mut is_true: impl FnMut() -> bool) {
     let guard = patience();
     while !is_true() {
@@ -84,7 +84,7 @@ where
 async fn fill(session: &AsyncSession<Hold>) -> JoinSet<u64> {
     let mut calls = JoinSet::new();
     loop {
-        let (session, before) = (session.when_full(WhenFull::Fail), session.stats().made);
+        let (session, before) = (session.backpressure(Backpressure::Fail), session.stats().made);
         let call = tokio::spawn({
             let session = session.clone();
             async move { session.call(&before).await }
@@ -100,7 +100,7 @@ async fn fill(session: &AsyncSession<Hold>) -> JoinSet<u64> {
     }
 }
 
-/// A task that ends when nobody waits for it.
+/// A task that ends when it is dropped.
 struct Dropping(tokio::task::JoinHandle<Result<u64, CallError>>);
 
 impl Dropping {
@@ -115,7 +115,7 @@ impl Drop for Dropping {
     }
 }
 
-/// The books of a session that has nothing in flight.
+/// The counters of a session that has nothing in flight.
 #[track_caller]
 fn settled<S: Service>(session: &AsyncSession<S>) -> SessionStats
 where
@@ -126,13 +126,13 @@ where
     stats
 }
 
-/// A process that has called once, and does nothing any more.
+/// A process that has called once, and is idle.
 pub(crate) fn idle(mut parent: Parent) {
     let client = client::<Echo>(&RunDir::from_environment());
     let runtime = current();
     runtime.block_on(async {
         client.call(&vec![1]).await.unwrap();
-        // The runtime goes on, without anything to do.
+        // The runtime keeps running, idle.
         let waits = tokio::spawn(std::future::pending::<()>());
         parent.tell("ready");
         let hears = tokio::task::spawn_blocking(move || while parent.hear().is_some() {});

@@ -17,7 +17,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 #[test]
 fn a_call_that_is_sent_again_after_a_death_ends_at_the_deadline_of_the_first_try() {
     let dir = Dir::new();
-    // Its successor, by the same name, lets nobody in.
+    // Its successor, by the same name, admits no client.
     let listener = RogueListener::bind(&dir.run_dir, "echo");
     let config = ClientConfig { connect_timeout: PATIENCE, ..patient() };
     let mut client = Client::<Echo>::with_config(&dir.run_dir, config);

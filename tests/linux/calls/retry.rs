@@ -32,8 +32,8 @@ enum Ends {
     Lying,
 }
 
-/// A client whose provider ends as told in the middle of a call, when a successor is there already: what the
-/// client gets, and the books of the successor.
+/// A client whose provider ends in the given way in the middle of a call, when a successor is there already: what the
+/// client gets, and the counters of the successor.
 fn call_across<S: Service<Request = u64, Response = u64>>(
     ends: Ends,
 ) -> (Result<u64, CallError>, ServerStats) {
@@ -136,7 +136,7 @@ fn a_call_after_a_restart_runs_once_on_the_successor() {
     let mut builder = Server::builder(&dir.run_dir);
     builder.serve::<Echo>(echo).unwrap();
     let successor = builder.start().unwrap();
-    // The client has not looked since: it sends to the dead, and then to the living.
+    // The client has not polled since: it sends to the dead provider, and then to its successor.
     assert_eq!(client.call(&vec![2]).unwrap(), [2]);
     drop(client);
     let stats = successor.stop();

@@ -9,7 +9,7 @@ use crate::support::house::{House, patient};
 use crate::support::services::Echo;
 use crate::support::squeeze::forbid_here;
 
-/// It sleeps on the word that the answer moves, and looks at the others every 10 ms.
+/// It sleeps on the word that the answer changes, and polls the others every 10 ms.
 #[test]
 fn without_futex_waitv_an_answer_is_heard_at_once() {
     // Neither spins, so both sleep in each call.

@@ -10,7 +10,7 @@ use bellwire_memfd::region::{OwnRegion, PeerRegion};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::suite::Transport;
-use super::suite::stage::{Script, serve};
+use super::suite::endpoints::{Script, serve};
 use crate::support::parked::Thread;
 
 /// Both ends over sealed memfds, rung by futexes.

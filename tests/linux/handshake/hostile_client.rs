@@ -37,7 +37,7 @@ impl Siege {
         Rogue::connect(self.house.run_dir(), "echo")
     }
 
-    /// The good client still is served, and a new one is let in: the books tell how many rogues were not.
+    /// The good client still is served, and a new one is admitted: the counters show how many rogues were not.
     fn end(mut self, turned_away: u64) -> ServerStats {
         assert_eq!(self.good.call(&b"still here".to_vec()).unwrap(), b"still here");
         let mut late = self.house.client::<Moody>();
@@ -88,7 +88,7 @@ fn a_client_that_leaves_after_its_hello_is_no_lack_of_a_resource() {
         siege.rogue().send_bytes(&hello, &[]);
     }
     until("all have left", || siege.house.stats().turned_away == ROUNDS);
-    assert_eq!(siege.house.offences(), [], "leaving is no offence");
+    assert_eq!(siege.house.offences(), [], "leaving is no cause");
     siege.end(ROUNDS);
 }
 
@@ -337,7 +337,7 @@ fn refuses_attach(part: &str, alter: impl FnOnce(&mut Attaching)) {
 
 #[test]
 fn an_honest_attach_of_the_same_making_is_let_in() {
-    // Or the tests below would show nothing.
+    // Otherwise the tests below would prove nothing.
     let siege = Siege::begin();
     let rogue = siege.rogue();
     let (welcome, _fds) = rogue.enter();
@@ -523,7 +523,7 @@ fn the_servers_own_memory_sent_back_is_refused() {
     let siege = Siege::begin();
     let rogue = siege.rogue();
     let (welcome, fds) = rogue.enter();
-    // Sealed, allocated, of the right size; but it says that it is a server's.
+    // Sealed, allocated, of the right size; but its header says that it is a server's.
     rogue.attach(welcome.session, &[fds[0].as_fd(), fds[1].as_fd()]);
     rogue.is_refused(RefuseCode::Protocol, "role");
     siege.end(1);
@@ -619,7 +619,7 @@ fn three_hundred_half_open_handshakes_block_no_good_client() {
     let mut late = siege.house.client::<Moody>();
     assert_eq!(late.call(&Moody::ANSWER).unwrap(), b"fine");
     drop(late);
-    // Who has been silent longest has given its place away.
+    // The connection that was silent longest was evicted.
     halfway.remove(1).is_refused(RefuseCode::Quota, "in the handshake");
     drop(halfway);
     until("all have left", || siege.house.stats().turned_away == 300);
@@ -658,7 +658,7 @@ fn poisoned_once(mut siege: Siege) {
 
 #[test]
 fn a_rogue_that_is_honest_is_served() {
-    // Or a poisoned session would show nothing.
+    // Otherwise a poisoned session would prove nothing.
     let siege = Siege::begin();
     let mut rogue = siege.rogue().open();
     let header = bellwire_core::wire::Header::new(

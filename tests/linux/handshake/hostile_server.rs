@@ -1,4 +1,4 @@
-//! Each test is one fault of whoever answers at an endpoint, seen from a [`Client`] that goes on living.
+//! Each test is one fault of the process that answers at an endpoint, seen from a [`Client`] that goes on living.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -40,8 +40,8 @@ impl Meeting {
         Self { dir, listener, client, rogue }
     }
 
-    /// What the client makes of what was sent: a failure of this kind, whose reason holds `part`. It closes
-    /// the connection, and finds an honest provider when there is one.
+    /// How the client reacts to the message: a failure of this kind, whose reason contains `part`. It closes the
+    /// connection, and finds an honest provider when there is one.
     #[track_caller]
     fn fails(mut self, kind: ErrorKind, part: &str) {
         match self.client.refresh() {
@@ -119,7 +119,7 @@ fn fails_welcome(part: &str, alter: impl FnOnce(&mut Welcoming)) {
 
 #[test]
 fn an_honest_welcome_of_the_same_making_is_taken() {
-    // Or the tests below would show nothing.
+    // Otherwise the tests below would prove nothing.
     let mut meeting = Meeting::begin();
     welcoming(&meeting, |_| {});
     assert_eq!(meeting.client.refresh(), State::Connecting);
@@ -376,7 +376,7 @@ fn a_server_that_is_silent_at_any_step_is_waited_for_until_the_deadline() {
         let error = meeting.client.connect().map(|_| ()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Deadline, "{error}");
         assert_eq!(error.executed(), bellwire::Executed::No);
-        // What it says now comes too late.
+        // Its message now comes too late.
         meeting.goes_on();
     }
 }

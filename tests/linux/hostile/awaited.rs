@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bellwire::{Offence, ServerConfig};
+use bellwire::{IncidentCause, ServerConfig};
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{Header, Kind, Message, Status};
 use bellwire_core::{PeerMemory, Port, Word};
@@ -20,7 +20,7 @@ fn ask(rogue: &mut RogueSession, id: u64, what: &[u8]) {
     rogue.put(Header::new(Kind::Request, Status::Ok, id, len), what);
 }
 
-/// Asks for the first one after a generation.
+/// Requests the first snapshot after a generation.
 fn ask_after(rogue: &mut RogueSession, id: u64, generation: u64) {
     ask(rogue, id, &generation.to_le_bytes());
 }
@@ -50,7 +50,7 @@ fn one_that_waits_is_answered_by_the_next_publication() {
     let (message, fds) = rogue.control();
     assert!(matches!(message, Message::Attachment(it) if it.generation == 2), "{message:?}");
     assert_eq!(fds.len(), 1);
-    // One that is there already is passed at once.
+    // A snapshot that is there already is passed at once.
     ask_after(&mut rogue, 2, 1);
     assert_eq!(rogue.answer(RECORD), (Kind::Attach, Status::Ok, 2));
     drop(rogue);
@@ -116,7 +116,7 @@ fn one_that_waits_when_its_client_goes_is_no_loss() {
     assert_eq!((stats.accepted, stats.refused, stats.lost), (1, 1, 0));
 }
 
-/// Its answer may lie there until the reader comes for it, and nothing else may.
+/// Its answer may stay unread until the reader refreshes; nothing else may.
 #[test]
 fn its_answer_is_not_overdue_and_any_other_is() {
     let unread_timeout = Some(Duration::from_millis(20));
@@ -128,7 +128,7 @@ fn its_answer_is_not_overdue_and_any_other_is() {
     is_taken(&patient);
     house.numbers.publish(&numbers(2, 10)).unwrap();
     assert_eq!(patient.answer(RECORD), (Kind::Attach, Status::Ok, 2));
-    // Only then is it looked at: whoever is overdue later was not looked at before.
+    // Only now is it checked: a session that is overdue later was not checked before.
     patient.sees(Word::WantData, patient.tail);
     let mut deaf = Rogue::connect(house.run_dir(), "numbers").open();
     ask_after(&mut deaf, 1, 0);
@@ -136,12 +136,16 @@ fn its_answer_is_not_overdue_and_any_other_is() {
     ask(&mut deaf, 2, &[]);
     assert_eq!(deaf.answer(RECORD), (Kind::Attach, Status::Ok, 2));
     until("one is closed", || house.stats().unread > 0);
-    let bye = RECORD * 2;
-    assert_eq!(deaf.answer(bye).0, Kind::Bye);
-    assert_eq!(patient.link.peer().load(Word::Tail, Ordering::Acquire), bye, "it is told nothing");
+    let close = RECORD * 2;
+    assert_eq!(deaf.answer(close).0, Kind::Close);
+    assert_eq!(
+        patient.link.peer().load(Word::Tail, Ordering::Acquire),
+        close,
+        "it is told nothing"
+    );
     let stats = house.stats();
     assert_eq!((stats.unread, stats.sessions), (1, 1));
-    assert_eq!(house.offences(), [Offence::Unread]);
+    assert_eq!(house.offences(), [IncidentCause::Unread]);
     drop((patient, deaf));
     house.close();
 }

@@ -1,6 +1,6 @@
-//! A client that shares its page and its lane and writes what it likes there. Each test is one lie.
+//! A client that shares its page and its lane and writes arbitrary values there. Each test is one protocol violation.
 
-use bellwire::{Client, Offence, PeerFault, ServerConfig, ServerStats};
+use bellwire::{Client, IncidentCause, PeerFault, ServerConfig, ServerStats};
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{CloseReason, Header, Kind, Status};
 use bellwire_core::{Bell, Geometry, OwnMemory, PeerMemory, Port, Word};
@@ -14,16 +14,16 @@ fn request(id: u64, len: u32) -> Header {
     Header::new(Kind::Request, Status::Ok, id, len)
 }
 
-/// A lie that was found out.
+/// A violation that was detected.
 #[derive(Debug)]
 pub(crate) struct Caught {
-    /// What the server says that it was.
+    /// The fault that the server reports.
     pub(crate) fault: PeerFault,
     /// Its final counters.
     pub(crate) stats: ServerStats,
 }
 
-/// The server says that the lie was this one.
+/// The server reports this violation.
 macro_rules! is {
     ($caught:expr, $fault:pat) => {{
         let caught = $caught;
@@ -31,8 +31,8 @@ macro_rules! is {
     }};
 }
 
-/// Tells the lie on a session that was honest before. The server closes it, counts it as poisoned once, says for what,
-/// and goes on with its other sessions.
+/// Commits the violation on a session that was correct before. The server closes it, counts it as poisoned once,
+/// reports why, and continues with its other sessions.
 #[track_caller]
 pub(crate) fn poisons(lie: impl FnOnce(&mut RogueSession)) -> Caught {
     poisons_in(House::open(), lie)
@@ -52,13 +52,13 @@ pub(crate) fn poisons_in(house: House, lie: impl FnOnce(&mut RogueSession)) -> C
     assert_eq!(late.call(&vec![3]).unwrap(), [3]);
     drop((good, late));
     let offences = house.offences();
-    let [Offence::Lied(fault)] = offences[..] else { panic!("{offences:?}") };
+    let [IncidentCause::ProtocolViolation(fault)] = offences[..] else { panic!("{offences:?}") };
     let stats = house.close();
     assert_eq!((stats.admitted, stats.poisoned, stats.turned_away), (3, 1, 0), "{stats:?}");
     Caught { fault, stats }
 }
 
-/// A lie in a record's header, at the place where the next record belongs.
+/// A bad record header, at the position of the next record.
 #[track_caller]
 fn poisons_by_header(header: Header) -> Caught {
     poisons(|rogue| rogue.put(header, &[0; 16]))
@@ -76,7 +76,7 @@ fn a_tail_that_goes_back_to_nothing() {
 
 #[test]
 fn a_tail_beyond_the_lane() {
-    // It may be in a later lane, for all that the tail alone says: found out at the record that is not there.
+    // Judging by the tail alone it may be in a later lane: detected at the record that is not there.
     let beyond = 32 + Geometry::DEFAULT.size() + 16;
     is!(poisons(|rogue| rogue.set(Word::Tail, beyond)), PeerFault::UnknownKind { at: 32, kind: 0 });
     let largest = Geometry::LARGEST.size();
@@ -95,21 +95,21 @@ fn a_misaligned_tail() {
     is!(poisons(|rogue| rogue.set(Word::Tail, 40)), PeerFault::Misaligned { at: 40 });
 }
 
-/// A lie about what was taken of the server's lane, once it is full and the server looks.
+/// A false Head for the server's lane, once that is full and the server checks.
 #[track_caller]
 fn poisons_by_head(first: u64, then: u64) -> Caught {
     let lane = Geometry::new(4096).unwrap();
     let config = ServerConfig { lane, ..ServerConfig::default() };
     poisons_in(House::with(config), |rogue| {
         rogue.link.own().store(Word::Head, first, Ordering::Release);
-        // More than the lane and the one that it goes on in hold together.
+        // More than the lane and its next epoch hold together.
         for id in 2..16 {
             rogue.write(request(id, 1000), &[0; 1000]);
         }
         rogue.publish();
         if first != then {
-            let wish = || rogue.link.peer().load(Word::WantSpace, Ordering::Acquire);
-            until("the server waits for room", || wish() != u64::MAX);
+            let event_index = || rogue.link.peer().load(Word::WantSpace, Ordering::Acquire);
+            until("the server waits for room", || event_index() != u64::MAX);
             rogue.link.own().store(Word::Head, then, Ordering::Release);
             rogue.link.ring(Bell::Space);
         }
@@ -160,7 +160,7 @@ fn a_record_beyond_the_lanes_end() {
             rogue.take_answers();
             id += 1;
         }
-        // One that says it goes on past the end; all of that is published.
+        // A record that extends past the end; all of that is published.
         rogue.write(request(id, 1024), &[0; 1008]);
         rogue.tail += 16;
         rogue.publish();
@@ -242,18 +242,18 @@ fn a_pad_longer_than_the_lane() {
 }
 
 #[test]
-fn a_bye_with_a_reason_that_is_none() {
+fn a_close_with_a_reason_that_is_none() {
     poisons(|rogue| {
-        let mut header = Header::new(Kind::Bye, Status::Ok, 0, 0);
+        let mut header = Header::new(Kind::Close, Status::Ok, 0, 0);
         header.status = 99.into();
         rogue.put(header, &[]);
     });
 }
 
 #[test]
-fn a_bye_with_a_payload() {
+fn a_close_with_a_payload() {
     poisons(|rogue| {
-        let mut header = Header::new(Kind::Bye, Status::Ok, 0, 16);
+        let mut header = Header::new(Kind::Close, Status::Ok, 0, 16);
         header.status = (CloseReason::Normal as u16).into();
         rogue.put(header, &[0; 16]);
     });
@@ -267,7 +267,7 @@ fn what_follows_a_lie_is_not_run() {
         rogue.write(request(4, 0), &[]);
         rogue.publish();
     });
-    // Three of good clients, "hello", and the one before the lie.
+    // Three of good clients, "hello", and the one before the violation.
     assert_eq!(stats.accepted, 5);
 }
 

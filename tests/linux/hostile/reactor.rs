@@ -21,7 +21,8 @@ fn header(kind: Kind, id: u64, len: u32) -> Header {
     Header::new(kind, Status::Ok, id, len)
 }
 
-/// The server reads no requests while answers are owed, and looked at nothing: it took the lie for work, for ever.
+/// The server reads no requests while it owes answers, and validated nothing: it took the false Head for work, for
+/// ever.
 #[test]
 fn a_lie_told_while_answers_are_not_read_is_noticed() {
     let lane = Geometry::new(4096).unwrap();
@@ -39,7 +40,7 @@ fn a_lie_told_while_answers_are_not_read_is_noticed() {
     assert_eq!(house.client::<Echo>().call(&vec![3]).unwrap(), [3]);
 }
 
-/// Answers as many bytes as it is told.
+/// Answers with as many bytes as requested.
 struct Bytes;
 
 impl Service for Bytes {
@@ -74,7 +75,7 @@ fn a_kept_answer_that_no_lane_may_hold_comes_all_the_same() {
     server.stop();
 }
 
-/// A record refers to memory that never comes, behind rings that never end.
+/// A record refers to memory that never comes, behind an endless sequence of rings.
 #[test]
 fn rings_without_end_hide_no_missing_lane() {
     let house = House::open();

@@ -1,4 +1,4 @@
-//! A server that answers what was not asked. Its client gets a typed error, and lives.
+//! A server that sends wrong answers. Its client gets a typed error, and survives.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::thread;
@@ -25,7 +25,7 @@ fn response(id: u64, len: u32) -> Header {
     Header::new(Kind::Response, Status::Ok, id, len)
 }
 
-/// A session of an [`Echo`] client with a rogue, whose first call was answered honestly.
+/// A session of an [`Echo`] client with a rogue, whose first call was answered correctly.
 struct Meeting {
     client: Client<Echo>,
     rogue: RogueSession,
@@ -56,8 +56,8 @@ impl Meeting {
     }
 }
 
-/// Tells the lie while the requests 2 and 3 wait for their answers: the call fails with a fault that is as expected, the
-/// session is closed, and the client does not use it again.
+/// Commits the violation while the requests 2 and 3 wait for their answers: the call fails with the expected fault,
+/// the session is closed, and the client does not use it again.
 #[track_caller]
 pub(crate) fn lies(lie: impl FnOnce(&mut RogueSession), is_expected: impl Fn(PeerFault) -> bool) {
     let mut meeting = Meeting::begin();
@@ -76,7 +76,7 @@ pub(crate) fn lies(lie: impl FnOnce(&mut RogueSession), is_expected: impl Fn(Pee
     let CallError::PeerLied(fault) = error else { panic!("{error}") };
     assert!(is_expected(fault), "{fault}");
     assert_eq!((error.kind(), error.executed()), (ErrorKind::PeerLied, Executed::Maybe));
-    // The first lie is the last thing that was believed.
+    // The client uses nothing after the first violation.
     for again in [session.submit(&vec![]).unwrap_err(), session.call(&vec![]).unwrap_err()] {
         assert!(matches!(again, CallError::PeerLied(known) if known == fault), "{again}");
     }
@@ -210,7 +210,7 @@ fn a_head_that_goes_back_is_found_when_the_lane_is_full_again() {
     let published = meeting.rogue.link.peer().load(Word::Tail, Ordering::Acquire);
     assert!(published + SWITCH_RESERVE <= Geometry::DEFAULT.size());
     meeting.rogue.set(Word::Head, published);
-    // This one looks for room, and finds it.
+    // This one checks for room, and finds it.
     session.submit(&vec![0; 1000]).unwrap();
     meeting.rogue.set(Word::Head, 0);
     let error = fill(session);
@@ -221,13 +221,13 @@ fn a_head_that_goes_back_is_found_when_the_lane_is_full_again() {
 }
 
 #[test]
-fn a_bye_with_a_request_in_flight_is_no_lie() {
+fn a_close_with_a_request_in_flight_is_no_lie() {
     let mut meeting = Meeting::begin();
     let session = meeting.client.session().unwrap();
     session.submit(&vec![]).unwrap();
-    let mut bye = Header::new(Kind::Bye, Status::Ok, 0, 0);
-    bye.status = (CloseReason::Normal as u16).into();
-    meeting.rogue.put(bye, &[]);
+    let mut close = Header::new(Kind::Close, Status::Ok, 0, 0);
+    close.status = (CloseReason::Normal as u16).into();
+    meeting.rogue.put(close, &[]);
     let error = session.try_reply().unwrap_err();
     assert!(matches!(error, CallError::PeerGone { .. }), "{error}");
 }
@@ -291,7 +291,7 @@ const IMMUTABLE: SealFlags =
 
 type Found = Result<Refreshed, RefreshError<OutOfOrder>>;
 
-/// What a cache finds that is passed a snapshot by a rogue; and both, for what comes then.
+/// What a cache finds in a snapshot from a rogue; returns both for further steps.
 fn passes(alter: impl FnOnce(&mut Passed) + Send) -> (Found, SnapshotCache<Numbers>, RogueSession) {
     let dir = Dir::new();
     let listener = RogueListener::bind(&dir.run_dir, "numbers");
@@ -306,7 +306,7 @@ fn passes(alter: impl FnOnce(&mut Passed) + Send) -> (Found, SnapshotCache<Numbe
             rogue
         });
         let mut found = cache.refresh_within(PATIENCE);
-        // The rogue may not have told of it yet.
+        // The rogue may not have announced it yet.
         until("there is something", || {
             let empty = matches!(found, Ok(Refreshed::Empty));
             if empty {
@@ -339,7 +339,7 @@ fn pass(rogue: &mut RogueSession, alter: impl FnOnce(&mut Passed)) {
     rogue.put(Header::new(Kind::Attach, Status::Ok, 1, 0), &[]);
 }
 
-/// A snapshot that is refused by what it is made of: nothing is held, and the session is over.
+/// A snapshot that is refused for its memfd: nothing is held, and the session is over.
 #[track_caller]
 fn is_refused(part: &str, alter: impl FnOnce(&mut Passed) + Send) {
     let (found, cache, rogue) = passes(alter);
@@ -355,7 +355,7 @@ fn is_refused(part: &str, alter: impl FnOnce(&mut Passed) + Send) {
 
 #[test]
 fn an_honest_snapshot_of_the_same_making_is_taken() {
-    // Or the tests below would show nothing.
+    // Otherwise the tests below would prove nothing.
     let (found, cache, _rogue) = passes(|_| {});
     assert_eq!(found.unwrap(), Refreshed::Changed);
     assert_eq!(cache.current().unwrap().bytes(), numbers(5, 3));
@@ -395,7 +395,7 @@ fn a_snapshot_larger_than_it_says() {
 
 #[test]
 fn a_snapshot_above_the_readers_limit() {
-    // No lie: the session's limit allows it, and the cache does not.
+    // No violation: the session's limit allows it, but the cache's does not.
     let (found, cache, rogue) = passes(|passed| {
         passed.size = 2 << 20;
         passed.len = 2 << 20;
@@ -480,7 +480,7 @@ fn an_answer_in_the_lane_to_who_asked_for_a_memfd() {
 
 #[test]
 fn an_answer_that_there_is_no_time_now_is_asked_again() {
-    // A provider that stops, or whose socket is full, says so once; the next one is found all the same.
+    // A provider that stops, or whose socket is full, is reported once; the next one is found all the same.
     for status in [Status::Busy, Status::Stopping] {
         let dir = Dir::new();
         let listener = RogueListener::bind(&dir.run_dir, "numbers");
@@ -489,7 +489,7 @@ fn an_answer_that_there_is_no_time_now_is_asked_again() {
             let backoff = (Duration::from_micros(10), Duration::from_micros(100));
             let config = ClientConfig { backoff, ..patient() };
             let mut cache = SnapshotCache::<Numbers>::with_config(&run_dir, config);
-            // It is told once that there is nothing to be had, and then waits for it.
+            // It learns once that there is no snapshot, and then waits for one.
             let mut found = cache.wait_for_change(Some(PATIENCE)).unwrap();
             if found == Refreshed::Unavailable {
                 found = cache.wait_for_change(Some(PATIENCE)).unwrap();
@@ -502,7 +502,7 @@ fn an_answer_that_there_is_no_time_now_is_asked_again() {
         board.wake_all(BoardWord::Generation.offset());
         rogue.is_asked(1);
         rogue.put(Header::new(Kind::Response, status, 1, 0), &[]);
-        // It comes again by and by, and finds who is there then.
+        // It retries later, and finds the provider that is there then.
         rogue.is_left();
         drop((rogue, listener));
         let house = House::in_dir(dir, bellwire::ServerConfig::default());

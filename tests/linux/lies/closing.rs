@@ -19,8 +19,8 @@ use crate::support::memory::Draft;
 use crate::support::rogue::{Rogue, RogueListener, RogueSession, encode, welcome};
 use crate::support::services::{Echo, Hold};
 
-/// A rogue client gets as far as `prepare` says. Then the reactor is held, so that it comes across all that `act` does
-/// at once, and when no other descriptor of the socket is left: it closes it, or has it closed.
+/// A rogue client gets as far as `prepare` says. Then the reactor is held, so that it finds everything that `act`
+/// does at once, after no other descriptor of the socket is left: it closes the socket, or has it closed.
 #[track_caller]
 fn holds_up_no_reactor<T, K>(
     config: ServerConfig,
@@ -55,7 +55,7 @@ fn open(house: &House) -> RogueSession {
     connect(house).open()
 }
 
-/// Sends a message that says it has these descriptors, and lets go of them.
+/// Sends a message with these descriptors, and drops them.
 fn send(rogue: &Rogue, bytes: &[u8], fds: impl IntoIterator<Item = OwnedFd>) {
     let fds: Vec<_> = fds.into_iter().collect();
     rogue.send_bytes(bytes, &fds.iter().map(AsFd::as_fd).collect::<Vec<_>>());
@@ -138,14 +138,14 @@ rows! { holds_up_no_reactor {
         rogue.send_control(b"junk", &[]);
         control(rogue, &Passing::lane().message, 1)
     });
-    behind_a_bye(ServerConfig::default(), open, |_, mut rogue| {
-        let mut bye = Header::new(Kind::Bye, Status::Ok, 0, 0);
-        bye.status = 1.into();
-        rogue.put(bye, &[]);
+    behind_a_close(ServerConfig::default(), open, |_, mut rogue| {
+        let mut close = Header::new(Kind::Close, Status::Ok, 0, 0);
+        close.status = 1.into();
+        rogue.put(close, &[]);
         control(rogue, &Passing::lane().message, 1)
     });
     of_who_has_been_in_the_handshake_longest(ServerConfig { handshake_timeout: PATIENCE, ..ServerConfig::default() }, crowd, |house, mut crowd| {
-        // The newcomer is seen first, and takes the place of the oldest, on whose socket something lies unread.
+        // The newcomer is seen first, and takes the place of the oldest, whose socket holds unread data.
         crowd.push(connect(house));
         send(&crowd[0], b"nobody reads this", vec![lingering_socket()]);
         crowd
@@ -194,7 +194,7 @@ fn pass(mut rogue: RogueSession, mut passing: Passing) -> RogueSession {
     rogue
 }
 
-/// A client that is sent this with WELCOME says what is wrong, at once.
+/// A client that gets this with WELCOME reports the fault at once.
 #[track_caller]
 fn holds_up_no_client(doorbell: Doorbell, fds: fn(u64) -> Vec<OwnedFd>) {
     holds_up_no_client_with(doorbell, fds, &[]);
@@ -290,16 +290,17 @@ fn a_file_whose_server_never_answers_holds_up_no_client() {
     is_closed(silent);
 }
 
-/// What cannot be closed any more is somebody's.
+/// A descriptor that can no longer be closed is in use.
 #[test]
 fn whose_files_take_all_threads_of_the_reaper_comes_in_no_more_until_they_are_closed() {
     let dir = Dir::new();
-    // In a process of its own: a process has one reaper. Before there is the file: exec would close it, and wait.
+    // In a process of its own, since a process has one reaper. Before the file exists, since exec would close it, and
+    // wait.
     let _server = Process::start("server", &dir.run_dir);
     let Some(silent) = Silent::new(c"file") else { return };
     let mut good = Client::<Echo>::with_config(&dir.run_dir, patient());
     good.call(&vec![1]).unwrap();
-    // Nothing that is wrong by itself: messages for which no record asks.
+    // No violation in itself: messages that no record refers to.
     let attachment = Message::Attachment(Attachment { id: 1, generation: 0, len: 4096 });
     let sessions: Vec<_> = (0..20).map(|_| Rogue::connect(&dir.run_dir, "echo").open()).collect();
     for session in &sessions {

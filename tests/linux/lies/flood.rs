@@ -1,4 +1,5 @@
-//! What is no lie if it is done once: without end, or at the wrong moment, it disturbs nobody else.
+//! Actions that are no violation if done once: done endlessly, or at the wrong moment, they do not disturb other
+//! clients.
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -17,7 +18,7 @@ use crate::support::house::{Dir, House, patient};
 use crate::support::rogue::{Rogue, RogueListener, RogueSession, encode};
 use crate::support::services::Echo;
 
-/// A good client calls so often while the rogue goes on.
+/// How often a good client calls while the rogue continues.
 const CALLS: u64 = 200;
 
 /// The rogue does this over and over again, and the server's good client is served; in the end the rogue's session is
@@ -71,7 +72,7 @@ fn a_socket_rung_without_end() {
 }
 
 #[test]
-fn wishes_that_flicker() {
+fn event_indexes_that_flicker() {
     disturbs_nobody(|rogue, times| {
         for word in [Word::WantData, Word::WantSpace, Word::Doorbell, Word::RungAt, Word::Parks] {
             rogue.set(word, times.wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -117,7 +118,7 @@ fn a_payload_that_changes_while_it_is_read() {
     assert_eq!(house.close().poisoned, 0);
 }
 
-/// A server wakes its client, and moves what it may move, and answers nothing.
+/// A server wakes its client, changes every word that it may, and answers nothing.
 #[test]
 fn words_that_flicker_under_a_parked_client_extend_no_deadline() {
     let dir = Dir::new();
@@ -154,7 +155,7 @@ fn a_handshake_that_comes_a_thousand_times() {
     let mut good: Client<Echo> = house.client();
     for times in 0..1000_u64 {
         let rogue = Rogue::connect(house.run_dir(), "echo");
-        // It goes as far as nothing, HELLO, half a HELLO, WELCOME.
+        // The rogue stops after nothing, HELLO, half a HELLO, WELCOME.
         match times % 4 {
             0 => {}
             1 => rogue.send(&Message::Hello(rogue.hello), &[]),
@@ -223,7 +224,7 @@ fn a_client_that_sends_without_pause_leaves_the_others_their_turns() {
     rogue.write(Header::new(Kind::Switch, Status::Ok, epoch.to_wire(), 0), &[]);
     rogue.link.adopt(epoch);
     let base = rogue.tail;
-    // What was answered long ago is not wanted any more, again and again.
+    // Cancels requests that were answered long ago, again and again.
     let lap = Header::new(Kind::Cancel, Status::Ok, 1, 0).as_bytes().repeat(4096);
     for at in 0..1024 {
         rogue.link.own().write(at << 16, &lap);

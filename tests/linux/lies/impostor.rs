@@ -1,4 +1,4 @@
-//! Descriptors that are not what they are passed for.
+//! Descriptors that are not what the message says.
 
 use std::fs::File;
 use std::io::Write;
@@ -24,7 +24,7 @@ pub(super) fn unix_socket() -> OwnedFd {
     UnixStream::pair().unwrap().0.into()
 }
 
-/// Its `close` waits for longer than any test, or until somebody resets `SO_LINGER`: what was written is never read.
+/// Its `close` waits for longer than any test, or until `SO_LINGER` is reset: the written data is never read.
 pub(super) fn lingering_socket() -> OwnedFd {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

@@ -1,14 +1,14 @@
 //! Bad inputs by name: each row of a table is a test of its own, named by the fault.
 //!
-//! A row says what the hostile peer does and how that ends: with a typed error, on that session alone. Every server in
-//! these tests has a good client, and every client an honest server besides, that go on while the lie is told.
+//! A row says what the hostile peer does and how that ends: with a typed error, on that session alone. Every server
+//! in these tests also has a good client, and every client an honest server, that continue during the violation.
 //!
-//! | module | who lies to whom |
+//! | module | who attacks whom |
 //! | --- | --- |
 //! | `to_server` | a client to a real server: in the handshake, in its memory, on its control socket |
 //! | `to_client` | a server to a real client: likewise |
 //! | `closing` | descriptors whose `close` blocks, wherever a peer can put one |
-//! | `flood` | what is no lie if it is done once |
+//! | `flood` | actions that are no violation if done once |
 
 #[macro_use]
 mod table;

@@ -1,5 +1,5 @@
-//! Memory that is passed while a session goes on: a lane's next epoch, or a message. As each comes it is what an honest
-//! peer passes.
+//! Memory that is passed during a session: a lane's next epoch, or a message. Unmodified, each is what an honest peer
+//! passes.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -12,7 +12,7 @@ use super::impostor;
 use crate::support::memory::Draft;
 use crate::support::rogue::{RogueSession, encode};
 
-/// The seals of memory that nobody can write any more.
+/// The seals of memory that is write-sealed.
 pub(super) const IMMUTABLE: SealFlags =
     SealFlags::WRITE.union(SealFlags::SHRINK).union(SealFlags::GROW).union(SealFlags::SEAL);
 
@@ -67,7 +67,7 @@ impl Passing {
         self.message = Message::Lane(epoch);
     }
 
-    /// The epoch that both the message and the record say.
+    /// The epoch that both the message and the record name.
     pub(super) fn say_epoch(&mut self, number: u32, size: u64) {
         let epoch = Epoch { number, size: Geometry::new(size).unwrap() };
         self.announce_epoch(epoch);
@@ -80,7 +80,7 @@ impl Passing {
     }
 }
 
-/// Faults of memory that is passed while a session goes on, and how each is called: for whoever is lied to.
+/// Faults of memory that is passed during a session, and the name of each, for either end.
 macro_rules! passings {
     () => {
         pub(super) mod lane {
@@ -195,7 +195,7 @@ macro_rules! passings {
     };
 }
 
-/// What a client says was wrong; a server counts, and closes.
+/// The fault that a client reports; a server counts it, and closes.
 pub(super) mod why {
     pub(in crate::lies) const MISSING: &str = "its record came without it";
     pub(in crate::lies) const ONE_FD: &str = "one descriptor belongs to it";

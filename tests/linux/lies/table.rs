@@ -14,8 +14,8 @@ macro_rules! rows {
     };
 }
 
-/// The same table for everything that is no memory to map: the check gets what makes one of it, and the sentence or
-/// word that says what is wrong.
+/// The same table for everything that is not mapped memory: the check gets a function that makes one, and the
+/// sentence or word for the fault.
 macro_rules! impostors {
     ($check:path) => {
         rows! { $check {

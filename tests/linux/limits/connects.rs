@@ -32,7 +32,7 @@ fn thousands_of_connects_of_one_peer_hold_up_nobody_and_leave_nothing_behind() {
         thread::spawn(move || {
             while made.load(Ordering::Relaxed) < CONNECTS {
                 let rogue = Rogue::connect(&run_dir, "echo");
-                // Every other one says HELLO, has memory made for it, and goes.
+                // Every other connection sends HELLO, has memory made for it, and leaves.
                 if made.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) {
                     rogue.enter();
                 }

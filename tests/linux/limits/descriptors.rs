@@ -16,7 +16,7 @@ use crate::support::squeeze::be_humble;
 /// More than a session takes on either side.
 const ENOUGH: usize = 12;
 
-/// Serves, or calls, with as many free descriptors as it is told to leave.
+/// Serves, or calls, with the given number of free descriptors.
 pub(super) fn play(mut parent: Parent) {
     be_humble();
     let run_dir = RunDir::from_environment();
@@ -73,8 +73,8 @@ fn leave(free: usize, before: Rlimit) {
     setrlimit(Resource::Nofile, Rlimit { current: Some(limit), ..before }).unwrap();
 }
 
-/// Who connects is refused with a reason, or waits until its own deadline; who is in goes on; and when there are
-/// descriptors again everybody is let in.
+/// A new connection is refused with a reason, or waits until its own deadline; open sessions continue; and when there
+/// are descriptors again every client is admitted.
 #[track_caller]
 fn a_server_with_few_descriptors(doorbell: &str) {
     let dir = Dir::new();
@@ -120,7 +120,8 @@ fn a_server_with_few_descriptors_that_is_rung_by_sockets_does_too() {
     a_server_with_few_descriptors("socket");
 }
 
-/// Nobody is accepted, so nobody is refused either: the operator hears of it all the same, once for as long as it lasts.
+/// No connection is accepted, so none is refused either: the operator is still informed, once for as long as it
+/// lasts.
 #[test]
 fn a_server_without_a_descriptor_to_accept_with_says_so_once() {
     let dir = Dir::new();
@@ -168,13 +169,13 @@ fn a_client_with_few_descriptors_says_so_and_connects_later() {
     assert_eq!(house.close().poisoned, 0);
 }
 
-/// Too many of this user's descriptors are on their way: what brings memory in the handshake cannot be sent.
+/// Too many of this user's descriptors are in flight: the handshake's message with memory cannot be sent.
 #[test]
 fn a_handshake_with_too_many_descriptors_in_flight_says_so_and_succeeds_later() {
     let house = House::open();
     let mut client = Process::start("blob-client", house.run_dir());
     client.ask("in-flight");
-    // Of another service, whose name nobody provides: the house has no blobs.
+    // Of another service, which has no provider: the house has no blobs.
     let mut server = Process::start("blobs", house.run_dir());
     let told = client.ask("open");
     assert!(told.contains("System") && told.contains("in flight"), "{told}");

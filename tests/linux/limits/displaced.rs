@@ -1,9 +1,9 @@
-//! Somebody removes a provider's files, or its run dir, under it.
+//! A provider's files, or its run dir, are removed while it runs.
 
 use std::fs;
 use std::path::Path;
 
-use bellwire::{Client, Offence, RunDir, Server};
+use bellwire::{Client, IncidentCause, RunDir, Server};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::support::guard::until;
@@ -26,11 +26,11 @@ fn is_found(run_dir: &RunDir) -> bool {
 /// So often was the name taken again.
 fn taken_again(server: &Server) -> usize {
     let incidents = server.incidents();
-    let taken = |offence: &Offence| *offence == Offence::Displaced { why: None };
-    incidents.iter().filter(|incident| taken(&incident.offence)).count()
+    let taken = |cause: &IncidentCause| *cause == IncidentCause::Displaced { why: None };
+    incidents.iter().filter(|incident| taken(&incident.cause)).count()
 }
 
-/// It is found again after `harm`, says so, and its sessions go on.
+/// The provider is found again after `harm`, reports that, and its sessions continue.
 fn outlives(harm: impl FnOnce(&Path)) {
     let dir = Dir::new();
     let server = serve(&dir.run_dir);
@@ -128,7 +128,7 @@ fn another_provider_that_took_the_name_meanwhile_keeps_it() {
         server.incidents().iter().any(|incident| incident.to_string().contains("served by another"))
     });
     assert!(!run_dir.path().join("echo.sock").exists());
-    // Whoever stops removes his socket.
+    // A provider that stops removes its socket.
     drop(lock);
     fs::write(run_dir.path().join("socket"), "").unwrap();
     fs::remove_file(run_dir.path().join("socket")).unwrap();

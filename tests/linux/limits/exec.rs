@@ -11,7 +11,7 @@ use crate::support::house::{Dir, patient, serve_all};
 use crate::support::services::{Echo, Numbers, numbers};
 
 /// A provider and its client in one process, with everything that a session can hold; then another program lists what
-/// it was left.
+/// it inherited.
 pub(super) fn play(mut parent: Parent) {
     let run_dir = RunDir::from_environment();
     let mut builder = bellwire::Server::builder(&run_dir);

@@ -1,5 +1,5 @@
 #![allow(unsafe_code, reason = "fork")]
-//! The embedding process forks, and the child goes on in the same program.
+//! The embedding process forks, and the child continues in the same program.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -19,7 +19,7 @@ use crate::support::services::{Echo, Hold, Numbers, numbers};
 /// More than a reader copies: it is mapped.
 const MAPPED: u64 = 40_000;
 
-/// Forks; the child does this, and nothing else. How it ended.
+/// Forks; the child runs only this. Returns how it ended.
 fn fork(child: impl FnOnce()) -> Pid {
     // SAFETY: the child does what this test is about, and ends without going back.
     match unsafe { libc::fork() } {
@@ -35,7 +35,7 @@ fn fork(child: impl FnOnce()) -> Pid {
     }
 }
 
-/// What a child of fork does, and how it ends: 0 if all went as it has to, else a signal or a panic.
+/// What a child of fork does, and how it ends: 0 if all is right, else a signal or a panic.
 fn ends(child: impl FnOnce()) -> String {
     let pid = fork(child);
     let (_, status) = waitpid(Some(pid), WaitOptions::empty()).unwrap().unwrap();
@@ -105,18 +105,18 @@ impl Everything {
             assert!(forked, "{found:?}");
         }
         assert!(self.cache.wait_for_change(None).is_err());
-        // What nobody can change is there.
+        // Write-sealed memory is there.
         assert!(self.cache.current().unwrap().bytes() == numbers(1, MAPPED));
         assert!(matches!(self.publisher.publish(&[0; 8]), Err(PublishError::Forked)));
         let error = self.builder.serve::<Hold>(|_, number| Ok(number)).map(|_| ()).unwrap_err();
         assert!(error.to_string().contains("after the fork"));
         assert!(matches!(self.builder.start(), Err(ServeError::Forked)));
-        // Its own is as good as anybody's.
+        // Its own client works like any other.
         let mut own = Client::<Echo>::with_config(&self.run_dir, patient());
         assert_eq!(own.call(&vec![7; 100_000]).unwrap(), vec![7; 100_000]);
     }
 
-    /// All of it works, and is reached by others.
+    /// All of it works, and other processes reach it.
     fn works(&mut self) {
         for client in self.clients.iter_mut().chain([&mut self.fresh]) {
             assert_eq!(client.call(&vec![5]).unwrap(), [5]);
@@ -143,7 +143,7 @@ fn forked<T: std::fmt::Debug>(result: Result<T, CallError>) {
     assert!(error.to_string().contains("open the client after the fork"));
 }
 
-/// One that forks when it is told to.
+/// A provider that forks on command.
 pub(super) fn play(mut parent: Parent) {
     let mut everything = Everything::new();
     parent.tell("ready");
@@ -223,7 +223,7 @@ fn a_helper_of_a_provider_that_was_killed_keeps_no_successor_out_and_no_client_w
     let helper = Helper(Pid::from_raw(helper).unwrap());
     provider.kill();
     waiting.is_closed();
-    // Nobody listens, though the helper lives.
+    // No process listens, though the helper lives.
     let mut late = Client::<Echo>::with_config(&dir.run_dir, patient());
     assert_eq!(late.refresh(), State::Absent);
     // The endpoints that it had, one try each.

@@ -1,4 +1,4 @@
-//! A memory cgroup that is full: the kernel ends the process that is in it, and who is at the other end goes on.
+//! A memory cgroup that is full: the kernel ends the process in it, and its peer continues.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,8 @@ impl Drop for Cgroup {
     }
 }
 
-/// A provider whose cgroup is full while it answers: the kernel ends it. Its client is told, and finds the successor.
+/// A provider whose cgroup is full while it answers: the kernel ends it. Its client gets an error, and finds the
+/// successor.
 #[test]
 fn a_provider_whose_memory_cgroup_is_full_is_gone_and_its_client_goes_on() {
     let Some(cgroup) = Cgroup::with_limit(48 * MIB) else { return };
@@ -64,7 +65,7 @@ fn a_provider_whose_memory_cgroup_is_full_is_gone_and_its_client_goes_on() {
     assert!(kernel::fds(consumer.pid()) <= held + 1);
 }
 
-/// A client whose cgroup is full while it asks: its server frees its seat, and the others notice nothing.
+/// A client whose cgroup is full while it calls: its server frees its slot, and the others notice nothing.
 #[test]
 fn a_client_whose_memory_cgroup_is_full_is_gone_and_its_server_goes_on() {
     let Some(cgroup) = Cgroup::with_limit(32 * MIB) else { return };
@@ -85,7 +86,7 @@ fn a_client_whose_memory_cgroup_is_full_is_gone_and_its_server_goes_on() {
     provider.ask("stats");
 }
 
-/// Pages that another process allocated are its own charge: reading far more than the cgroup allows ends nobody.
+/// Pages that another process allocated are its own charge: reading far more than the cgroup allows ends no process.
 #[test]
 fn a_reader_is_not_charged_for_what_its_peer_allocated() {
     let Some(cgroup) = Cgroup::with_limit(24 * MIB) else { return };

@@ -1,5 +1,5 @@
-//! What a process lacks, and what interrupts it: each ends in a typed error, or is not noticed at all, and leaves no
-//! damage behind.
+//! Shortages and interruptions of a process: each ends in a typed error, or is not noticed at all, and does no
+//! lasting damage.
 
 mod connects;
 mod descriptors;

@@ -27,11 +27,11 @@ fn frugal() -> ServerConfig {
     }
 }
 
-/// Goes as far as WELCOME: what the server passed, or why it refused.
+/// Gets as far as WELCOME: returns what the server passed, or why it refused.
 fn enter(house: &House) -> Result<(Rogue, Vec<OwnedFd>), String> {
     use bellwire_core::wire::Message;
     let rogue = Rogue::connect(house.run_dir(), "echo");
-    // Who is over its quota may be refused before it has said a word.
+    // A user over its quota may be refused before the client has sent anything.
     let _ = pass::send(rogue.socket.as_fd(), &encode(&Message::Hello(rogue.hello), 0), &[]);
     match rogue.receive() {
         Some((Message::Welcome(_), fds)) => Ok((rogue, fds)),
@@ -42,7 +42,7 @@ fn enter(house: &House) -> Result<(Rogue, Vec<OwnedFd>), String> {
     }
 }
 
-/// Opens and closes sessions and keeps what `keep` makes of the memory that it was passed, until it is refused.
+/// Opens and closes sessions and keeps what `keep` makes of the passed memory, until it is refused.
 fn kept_until_refused<K>(house: &House, keep: impl Fn(OwnedFd) -> K) -> Vec<K> {
     let mut kept = Vec::new();
     for _ in 0..1000 {
@@ -135,7 +135,7 @@ fn requests_that_arrive_in_parts_are_bounded_for_all_sessions_of_a_user() {
         rogue.put(Header { flags: if more { MORE } else { 0 }, ..header }, &part);
         rogue.sees(bellwire_core::Word::Head, rogue.tail);
     };
-    // Almost half a megabyte each, the longest message that is allowed; twice what the user may have in all.
+    // Almost half a megabyte each, the longest message that is allowed; twice the user's quota in all.
     for _ in 0..120 {
         for rogue in &mut rogues {
             send(rogue, true);
@@ -170,7 +170,7 @@ fn requests_that_wait_for_a_worker_are_on_the_quota_of_their_user() {
     let mut other: Client<Echo> =
         house.client_with(ClientConfig { max_in_flight: 1000, ..patient() });
     let echo = other.session().unwrap();
-    // Above a quota that is used up the server answers at once, so that the lane empties.
+    // When the quota is used up the server answers at once, so that the lane empties.
     let submit = |_| {
         let mut ticket = Err(CallError::WouldBlock);
         until("there is room", || {

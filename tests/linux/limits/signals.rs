@@ -1,5 +1,5 @@
 #![allow(unsafe_code, reason = "a signal handler without SA_RESTART")]
-//! Signals during every wait that blocks: each returns `EINTR`, and nobody notices.
+//! Signals during every wait that blocks: each returns `EINTR`, with no visible effect.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,13 +29,13 @@ fn handle_without_restart() {
     // SAFETY: all zeroes is a valid value.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = count as *const () as usize;
-    // SAFETY: the handler does nothing that a handler may not.
+    // SAFETY: the handler does only what is async-signal-safe.
     let done = unsafe { libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()) };
     assert_eq!(done, 0);
 }
 
-/// Sends a signal to each other thread of this process, over and over, until told to stop. In which calls they slept
-/// then, by number.
+/// Sends a signal to each other thread of this process, repeatedly, until stopped. Returns the numbers of the calls
+/// in which they slept.
 fn bombard(over: &AtomicBool) -> BTreeMap<i64, u64> {
     let (process, own) = (std::process::id() as i32, crate::support::kernel::thread_id());
     let mut calls = BTreeMap::new();
@@ -144,7 +144,7 @@ fn nobody_notices(role: &str) {
     println!("{told}");
     let (taken, slept) = told.split_once(' ').unwrap();
     assert!(taken.parse::<u64>().unwrap() > 100, "{told}");
-    // Or it would show nothing: threads slept in these calls when the signal came.
+    // Otherwise the test would prove nothing: threads slept in these calls when the signal came.
     for call in [libc::SYS_epoll_pwait2, libc::SYS_futex_waitv] {
         let known = [call, libc::SYS_epoll_pwait, libc::SYS_epoll_wait, libc::SYS_futex];
         assert!(known.iter().any(|call| slept.contains(&format!("{call}: "))), "{told}");

@@ -45,10 +45,11 @@ fn an_idle_session_wakes_nobody() {
     for pid in pair.pids() {
         until("both ends sleep", || kernel::is_asleep(pid));
     }
-    // On a busy machine a thread may be seen asleep on its way to sleep: the second look is at sleepers.
+    // On a busy machine a thread may look asleep while it is still going to sleep: the second reading sees only
+    // sleepers.
     let woken = (0..2).map(|_| {
         let before = pair.pids().map(kernel::sleeps);
-        // That nothing happens is seen only by waiting, and for longer than any slice of time in the code.
+        // That nothing happens can only be shown by waiting, for longer than any time slice in the code.
         let span = Timespec { tv_sec: 2, tv_nsec: 0 };
         let slept = clock_nanosleep_relative(ClockId::Monotonic, &span);
         assert!(matches!(slept, NanosleepRelativeResult::Ok));
@@ -65,7 +66,7 @@ fn a_session_costs_five_descriptors_and_48_kib_and_gives_all_of_it_back() {
     let memory = pair.pids().map(kernel::memory);
     assert_eq!(pair.client.ask("open"), "opened");
     for (at, pid) in pair.pids().into_iter().enumerate() {
-        // What was refused or sent is closed by another thread. Two of the server's tell when memory is given back.
+        // Another thread closes what was refused or sent. Two of the server's descriptors detect released memory.
         until("no descriptor is on its way", || kernel::fds(pid) <= fds[at] + 5);
         let now = kernel::memory(pid);
         let new: BTreeMap<_, _> =
@@ -103,7 +104,7 @@ fn a_session_is_mapped_by_its_two_ends_alone_and_by_no_descriptor() {
 
 #[test]
 fn a_hundred_thousand_hot_calls_ring_less_than_once_in_a_thousand() {
-    /// Stretches of a thousand calls that nobody disturbed.
+    /// Stretches of a thousand undisturbed calls.
     const STRETCHES: usize = 100;
     /// Other tests keep every processor busy for a while.
     const LIMIT: Duration = Duration::from_secs(180);
@@ -118,7 +119,7 @@ fn a_hundred_thousand_hot_calls_ring_less_than_once_in_a_thousand() {
     let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
     let session = client.connect().unwrap();
     let (mut good, mut seen) = (0, Vec::new());
-    // Others use the machine too, and who was put off its processor has to be rung: such thousands do not count.
+    // Others use the machine too, and a preempted end has to be rung: such thousands do not count.
     let end = Instant::now() + LIMIT;
     while good < STRETCHES && Instant::now() < end {
         let before = (session.stats().rings, session.stats().parks);

@@ -17,7 +17,7 @@ fn a_watcher_is_told_of_a_death_though_the_endpoint_still_accepts() {
     let config = ClientConfig { connect_timeout: PATIENCE * 2, ..patient() };
     let mut cache = SnapshotCache::<Numbers>::with_config(&dir.run_dir, config);
     until("a board", || matches!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Empty));
-    // As while a process dies slowly: whoever connects finds a socket that nobody answers.
+    // As while a process dies slowly: a client that connects finds a socket that no process answers.
     let copies = kernel::copies(server.pid());
     server.kill();
     let begun = Instant::now();

@@ -1,8 +1,8 @@
 //! How soon a death is seen, while every processor is busy.
 //!
-//! Seconds on a clock say little on a machine that others use too. So an observer, a process that has nothing to do with
-//! Bellwire and waits for the same death by a pidfd, runs beside: what it takes is what this machine takes now to tell
-//! anybody. What is asserted is how much later Bellwire's ends are.
+//! Absolute times say little on a shared machine. So an observer, a process without Bellwire that waits for the same
+//! death by a pidfd, runs beside: its delay is what this machine needs now to notify any process. The test asserts
+//! how much later Bellwire's ends are.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -56,7 +56,7 @@ pub(crate) fn spin(mut parent: Parent, cpu: usize) {
     }
 }
 
-/// The role that tells when the processes that it is told of have died, in nanoseconds of the monotonic clock.
+/// The role that reports when the given processes have died, in nanoseconds of the monotonic clock.
 pub(crate) fn observe(mut parent: Parent) {
     parent.tell("ready");
     while let Some(pid) = parent.hear() {
@@ -67,7 +67,7 @@ pub(crate) fn observe(mut parent: Parent) {
     }
 }
 
-/// Several, so that what one of them met by chance says little.
+/// Several, so that a chance delay of one of them matters little.
 struct Observers([Process; 3]);
 
 impl Observers {
@@ -97,7 +97,7 @@ fn alone() -> MutexGuard<'static, ()> {
     SERIES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Nanoseconds from the kill on, by who saw it.
+/// Nanoseconds from the kill on, by observer.
 struct Latencies {
     kinds: Vec<(&'static str, Vec<u64>)>,
     observers: Vec<u64>,
@@ -109,7 +109,7 @@ impl Latencies {
         Self { kinds, observers: Vec::new() }
     }
 
-    /// Prints what was seen. In vain, with a reason, when a kind is much later than the observers.
+    /// Prints the delays. Fails, with a reason, when a kind is much later than the observers.
     fn judge(mut self) -> Result<(), String> {
         self.observers.sort_unstable();
         let mut text =
@@ -129,7 +129,7 @@ impl Latencies {
     }
 }
 
-/// Others use the machine too, and put one off its processor who has to be quick: the best of some tries.
+/// Others use the machine too, and may preempt a thread that has to be quick: the best of some tries.
 fn best_of_three(mut series: impl FnMut() -> Latencies) {
     let late: Vec<String> = (0..3).map_while(|_| series().judge().err()).collect();
     assert!(late.len() < 3, "{}", late.join("\n"));
@@ -150,7 +150,7 @@ fn rank(sorted: &[u64], percent: usize) -> u64 {
 
 /// One that waits for a provider, in a thread of its own.
 trait Survivor: Send {
-    /// Meets the provider that is there now.
+    /// Connects to the current provider.
     fn meet(&mut self);
     /// Waits until it is gone.
     fn outlive(&mut self);
@@ -237,9 +237,9 @@ struct Survivors {
 }
 
 enum Told {
-    /// Who has met the provider, in which thread.
+    /// Which client has connected to the provider, in which thread.
     Met(usize, i32),
-    /// Who saw it die, when.
+    /// Which client saw it die, and when.
     Saw(usize, u64),
 }
 
@@ -280,7 +280,7 @@ impl Survivors {
                     survivor.meet();
                     tell.send(Told::Met(at, kernel::thread_id())).unwrap();
                     survivor.outlive();
-                    // At the end of a test nobody listens any more.
+                    // At the end of a test the receiver is gone.
                     let _ = tell.send(Told::Saw(at, clock::now().as_nanos()));
                 }
             });
@@ -290,7 +290,7 @@ impl Survivors {
         Self { kinds, go, told }
     }
 
-    /// Lets all meet the provider, and waits until those who sleep do. Their threads.
+    /// Lets all meet the provider, and waits until the sleepers sleep. Returns their threads.
     fn meet(&self, server: &mut Process) -> Vec<i32> {
         self.go.iter().for_each(|go| go.send(()).unwrap());
         let mut threads = vec![0; self.kinds.len()];
@@ -311,7 +311,7 @@ impl Survivors {
     }
 }
 
-/// A provider that has a worker for each who is held, and one for the others.
+/// A provider with a worker for each held caller, and one for the others.
 fn provider(dir: &Dir) -> Process {
     Process::start(&format!("server {}", CALLERS + 1), &dir.run_dir)
 }
@@ -351,11 +351,11 @@ fn who_waits_for_a_provider_that_lives_and_does_nothing_is_not_woken() {
         let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
         line.unwrap().trim().parse::<u64>().unwrap()
     };
-    // One that was seen parked may yet be on its way to sleep: the second look is at sleepers.
+    // A thread that was seen parked may still be going to sleep: the second reading sees only sleepers.
     let woken: Vec<Vec<u64>> = (0..2)
         .map(|_| {
             let before: Vec<u64> = threads.iter().map(sleeps).collect();
-            // That nothing happens is seen only by waiting.
+            // That nothing happens can only be shown by waiting.
             let span = Timespec { tv_sec: 2, tv_nsec: 0 };
             let slept = clock_nanosleep_relative(ClockId::Monotonic, &span);
             assert!(matches!(slept, NanosleepRelativeResult::Ok));
@@ -366,7 +366,7 @@ fn who_waits_for_a_provider_that_lives_and_does_nothing_is_not_woken() {
     assert!(woken.contains(&quiet), "{:?}: {woken:?}", survivors.kinds);
 }
 
-/// A server in this process, whose held handlers all pass when it is told so.
+/// A server in this process, whose held handlers are all released on command.
 struct Hall {
     dir: Dir,
     server: Server,
@@ -418,8 +418,8 @@ pub(crate) fn wait_for_death(mut parent: Parent, words: &[&str]) {
     parent.hear();
 }
 
-/// The process's sessions: the endpoint that each met, and its socket, of which this process now has a copy. That keeps
-/// the socket open when the process dies.
+/// The process's sessions: the endpoint of each, and its socket, of which this process now has a copy. That keeps the
+/// socket open when the process dies.
 fn sockets(pid: u32) -> Vec<(PathBuf, OwnedFd)> {
     let copies = kernel::copies(pid).into_iter();
     copies.filter_map(|copy| Some((endpoint(&copy)?, copy))).collect()
@@ -449,8 +449,8 @@ fn closed(sockets: &[(PathBuf, OwnedFd)]) -> Vec<u64> {
     times.into_iter().flatten().collect()
 }
 
-/// The server closes its end on another thread, after it has given everything else back: that is what is seen here. The
-/// copies of the client's sockets keep the servers from any hang-up: they go by the process alone.
+/// The server closes its end on another thread, after it has released everything else: the test sees that close. The
+/// copies of the client's sockets prevent a hang-up: the servers rely on the process's death alone.
 #[test]
 fn a_clients_death_is_seen_as_soon_by_its_servers_as_the_kernel_tells_it() {
     let kinds = [

@@ -5,8 +5,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bellwire::{
-    CallError, Client, ClientConfig, Doorbell, Executed, Offence, RunDir, ServerConfig, Session,
-    WhenFull,
+    Backpressure, CallError, Client, ClientConfig, Doorbell, Executed, IncidentCause, RunDir,
+    ServerConfig, Session,
 };
 use bellwire_memfd::poll;
 use rustix::process::{Pid, Signal, kill_process};
@@ -68,7 +68,7 @@ fn flood(session: &mut Session<Echo>) -> u64 {
     sent
 }
 
-/// The role of a client that takes no answers until it is told to.
+/// The role of a client that takes no answers until told to.
 pub(crate) fn play_deaf(mut parent: Parent) {
     let mut client = Client::<Echo>::with_config(&RunDir::from_environment(), patient());
     client.connect().unwrap();
@@ -112,7 +112,7 @@ fn a_call_on_a_stopped_provider_ends_at_its_deadline_and_the_session_goes_on_wit
             assert!(begun.elapsed() >= SOON, "{doorbell:?}");
         }
         drop(stopped);
-        // The answers that come too late are nobody's.
+        // The answers that come too late are dropped.
         assert_eq!(client.call(&vec![3]).unwrap(), [3], "{doorbell:?}");
         assert_eq!(client.session().unwrap().stats().failed, 3);
     }
@@ -158,7 +158,7 @@ fn a_stopped_client_holds_up_no_other_and_costs_a_bounded_amount_of_memory() {
     }
     let grown = memory(server.pid()).saturating_sub(before);
     println!("{sent} requests of 1000 bytes, answers untaken: the server grew by {grown} KiB");
-    // Both lanes as large as filling makes them, 256 KiB each, epochs on the way, and one answer.
+    // Both lanes as large as fullness makes them, 256 KiB each, epochs in flight, and one answer.
     assert!(grown < 2 << 10, "{grown} KiB");
     let stats = parse_stats(&server.ask("stats"));
     assert_eq!((stats.sessions, stats.poisoned, stats.refused), (2, 0, 0));
@@ -184,7 +184,7 @@ fn a_stopped_client_is_closed_after_the_time_and_told_why_when_it_goes_on() {
     let stopped = Stopped::new(&deaf);
     until("its session is closed", || house.stats().unread == 1);
     assert_eq!(house.stats().sessions, 1);
-    assert_eq!(house.offences(), [Offence::Unread]);
+    assert_eq!(house.offences(), [IncidentCause::Unread]);
     assert_eq!(other.call(&vec![1]).unwrap(), [1]);
     drop(stopped);
     let told = deaf.ask("take");
@@ -281,7 +281,7 @@ fn an_event_loop_that_met_a_full_lane_is_told_of_room_before_any_answer() {
     for doorbell in [Doorbell::Eventfd, Doorbell::Socket] {
         let dir = Dir::new();
         let mut server = Process::start("server 1", &dir.run_dir);
-        let config = ClientConfig { doorbell, when_full: WhenFull::Fail, ..patient() };
+        let config = ClientConfig { doorbell, backpressure: Backpressure::Fail, ..patient() };
         let mut client = Client::<Hold>::with_config(&dir.run_dir, config);
         let session = client.connect().unwrap();
         session.submit(&0).unwrap();

@@ -1,4 +1,4 @@
-//! A peer that does not read its control socket is a trouble of its own session.
+//! A peer that does not read its control socket affects only its own session.
 
 use std::thread;
 
@@ -17,13 +17,13 @@ use crate::support::services::{Echo, Moody};
 const RINGS: u64 = 3000;
 
 impl RogueSession {
-    /// Says that it wants to be rung for the next record.
+    /// Arms its doorbell for the next record.
     fn wants_a_ring(&self) {
         let tail = self.link.peer().load(Word::Tail, Ordering::Acquire);
         self.link.own().store(Word::WantData, tail, Ordering::SeqCst);
     }
 
-    /// How often the peer has rung, as it says.
+    /// How often the peer has rung, by its own count.
     fn rung(&self) -> u64 {
         self.link.peer().load(Word::Rings, Ordering::Acquire)
     }

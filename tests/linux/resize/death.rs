@@ -1,4 +1,4 @@
-//! What was published arrives, whoever is gone by then.
+//! What was published arrives, whichever end is gone by then.
 
 use bellwire::{CallError, Client, ClientConfig};
 
@@ -28,7 +28,7 @@ fn a_large_answer_of_a_provider_that_was_killed_after_it_arrives() {
                 let session = client.session().unwrap();
                 let ticket =
                     session.submit(&request_by(50_000, How::Private, 8 << 20, how)).unwrap();
-                // It looks whether there is something, and takes nothing.
+                // It checks whether there is something, and takes nothing.
                 until("the answer is published", || session.arm().unwrap());
                 if zombie {
                     server.kill_unwaited();

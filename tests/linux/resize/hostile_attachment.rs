@@ -1,5 +1,5 @@
-//! A peer that passes a message which is not as it should be. Each test is one lie, told by a client to a server, and by
-//! a server to a client.
+//! A peer that passes a message which is not as it should be. Each test is one violation, by a client against a
+//! server, and by a server against a client.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -15,11 +15,11 @@ use crate::support::house::House;
 use crate::support::memory::{Draft, SEALS};
 use crate::support::rogue::{Rogue, RogueSession, encode};
 
-/// The seals of memory that nobody can write any more.
+/// The seals of memory that is write-sealed.
 const IMMUTABLE: SealFlags =
     SealFlags::WRITE.union(SealFlags::SHRINK).union(SealFlags::GROW).union(SealFlags::SEAL);
 
-/// A message in a memfd of its own. As it comes it is what an honest peer does.
+/// A message in a memfd of its own. Unmodified, it is what an honest peer sends.
 struct Passing {
     announced: Attachment,
     memory: Draft,
@@ -49,7 +49,7 @@ impl Passing {
     }
 }
 
-/// The session is poisoned for this, whoever says it.
+/// The session is poisoned for this, at either end.
 #[track_caller]
 fn is_a_lie(why: &str, alter: impl Fn(&mut Passing)) {
     let tell = |rogue: &mut RogueSession| {
@@ -71,7 +71,7 @@ fn names(fault: PeerFault, why: &str) -> bool {
 
 #[test]
 fn an_honest_message_of_the_same_making_is_taken() {
-    // Or the tests below would show nothing.
+    // Otherwise the tests below would prove nothing.
     let house = House::open();
     let mut rogue = Rogue::connect(house.run_dir(), "echo").open();
     Passing::honest().tell(&mut rogue);
@@ -95,7 +95,7 @@ fn a_message_with_no_descriptor_or_two() {
 
 #[test]
 fn a_message_that_its_sender_can_still_write() {
-    // What is enough for a lane, which is copied out, is not enough for a reference.
+    // Seals that suffice for a lane, which is copied out, do not suffice for a reference.
     is_a_lie("a seal is missing", |passing| passing.memory.seals = SEALS);
 }
 
@@ -155,7 +155,7 @@ fn more_messages_than_may_be_on_their_way() {
             let message = Message::Attachment(Attachment { id, generation: 0, len: 5000 });
             rogue.send_control(&encode(&message, 1), &[fd.as_fd()]);
         }
-        // A client that is rung by a futex looks at its socket when a record says so; one that is there takes one.
+        // A client that is rung by a futex reads its socket when a record says so; one that is there takes one.
         rogue.put(Header::new(Kind::Attach, Status::Ok, 3, 0), &[]);
     };
     poisons(too_many);

@@ -1,5 +1,5 @@
-//! A peer whose lane goes on where it cannot. Each test is one lie, told by a client to a server, and by a server to a
-//! client.
+//! A peer whose Switch leads to an invalid lane. Each test is one violation, by a client against a server, and by a
+//! server against a client.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -16,9 +16,9 @@ use crate::support::house::House;
 use crate::support::memory::Draft;
 use crate::support::rogue::{Rogue, RogueSession, encode};
 
-/// A lane that goes on. As it comes it is what an honest peer does.
+/// A lane that switches. Unmodified, it is what an honest peer does.
 struct Switching {
-    /// What the control socket says.
+    /// What the message on the control socket says.
     announced: Epoch,
     /// What the record says.
     record: u64,
@@ -81,7 +81,7 @@ fn response() -> Header {
     Header::new(Kind::Response, Status::Ok, 2, 0)
 }
 
-/// The session is poisoned for this, whoever says it.
+/// The session is poisoned for this, at either end.
 #[track_caller]
 fn is_a_lie(why: &str, alter: impl Fn(&mut Switching)) {
     poisons(|rogue| {
@@ -99,7 +99,7 @@ fn is_a_lie(why: &str, alter: impl Fn(&mut Switching)) {
     );
 }
 
-/// Whether this is the fault, in what the lane goes on in.
+/// Whether this is the fault, in the lane's next epoch.
 fn names(fault: PeerFault, why: &str) -> bool {
     match fault {
         PeerFault::Memory { what: "a lane", why: found }
@@ -111,7 +111,7 @@ fn names(fault: PeerFault, why: &str) -> bool {
 
 #[test]
 fn an_honest_switch_of_the_same_making_is_followed() {
-    // Or the tests below would show nothing.
+    // Otherwise the tests below would prove nothing.
     let house = House::open();
     let mut rogue = Rogue::connect(house.run_dir(), "echo").open();
     Switching::honest(request()).tell(&mut rogue);
@@ -151,7 +151,7 @@ fn an_epoch_that_comes_again() {
 #[test]
 fn an_epoch_that_comes_twice() {
     let twice = |rogue: &mut RogueSession, header: Header| {
-        // The second switch lies in the lane that the first leads to.
+        // The second switch is in the lane that the first leads to.
         let mut switching = Switching::honest(header);
         let again = Header::new(Kind::Switch, Status::Ok, switching.record, 0);
         switching.lane.bytes = again.as_bytes().to_vec();
@@ -179,7 +179,7 @@ fn a_ring_below_the_least() {
 #[test]
 fn a_ring_above_the_limit() {
     for large in [128 << 20, 1 << 30] {
-        // A server finds the message, a client that was told of it by the record finds that.
+        // A server finds the message; a client, to which the record refers it, finds the record.
         let above = Epoch { number: 2, size: size(large) };
         let switching = |header| {
             let mut switching = Switching::honest(header);
@@ -224,7 +224,7 @@ fn a_lane_without_all_its_pages() {
     is_a_lie("its pages are not allocated", |switching| switching.lane.sparse = true);
 }
 
-/// Its seals are those of a lane, and nobody can map it for reading.
+/// Its seals are those of a lane, and it cannot be mapped for reading.
 #[test]
 fn a_descriptor_that_can_only_be_written() {
     is_a_lie("it cannot be read", |switching| {
@@ -268,7 +268,7 @@ fn more_lanes_than_may_be_outstanding() {
     lies(
         |rogue| {
             too_many(rogue);
-            // A client that is rung by a futex looks at its socket when a record says so.
+            // A client that is rung by a futex reads its socket when a record says so.
             rogue.put(Header::new(Kind::Switch, Status::Ok, 0, 0).with_id(9 << 32 | 2), &[]);
         },
         |fault| names(fault, "too many lanes") || names(fault, "its size is no lane's"),

@@ -1,4 +1,4 @@
-//! What large messages needed is given back.
+//! Memory for large messages is released.
 
 use std::fs;
 
@@ -85,7 +85,7 @@ fn comes_back(settings: &str, how: How, by: By) {
     pair.trim();
     touch(&mut pair);
     for (pid, before) in pids.into_iter().zip(before) {
-        // Descriptors of what was received are closed by another thread.
+        // Another thread closes received descriptors.
         until("every descriptor is given back", || Shared::of(pid).fds == before.fds);
         let after = Shared::of(pid);
         let numbers = |shared: Shared| (shared.mapped, shared.maps, shared.held);

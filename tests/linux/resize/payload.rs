@@ -1,4 +1,4 @@
-//! Payloads in memfds of their own: who holds them, and when their memory is free again.
+//! Payloads in memfds of their own: which process holds them, and when their memory is free again.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -40,14 +40,14 @@ fn one_memfd_serves_all_sessions_that_it_is_sent_to() {
     for pid in &pids {
         assert_eq!(payloads(*pid), one);
     }
-    // Who drops it takes it from nobody.
+    // Dropping it does not affect other holders.
     assert_eq!(pair.client.ask("drop"), "done");
     assert_eq!(payloads(pair.client.pid()).len(), 0);
     assert_eq!(payloads(others[0].pid()), one);
     pair.call(100, 100, How::Private);
 }
 
-/// What a client passes, whoever it passes it to.
+/// What a client passes, to any receiver.
 #[test]
 fn a_request_in_a_memfd_is_passed_and_not_copied() {
     let sealed = request_by(3 << 20, How::Sealed, 8, How::Private);

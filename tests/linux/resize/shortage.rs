@@ -31,8 +31,8 @@ impl Pair {
     }
 }
 
-/// A sender that lacks something: said with what it was, and before the handler ran if the request needed it. Small
-/// messages go on through the lane as it is, and the same one goes through when there is enough again.
+/// A sender short of a resource: the error names it, and comes before the handler runs if the request needed it.
+/// Small messages continue through the lane as it is, and the failed one goes through when there is enough again.
 #[track_caller]
 fn is_short(end: End, settings: &str, [take, give]: [&str; 2], resource: &str) {
     let mut pair = Pair::open(settings, settings);
@@ -48,7 +48,7 @@ fn is_short(end: End, settings: &str, [take, give]: [&str; 2], resource: &str) {
                 assert!(said.starts_with("No Short"), "{said}");
                 assert!(said.contains(&format!("resource: {resource}")), "{said}");
             }
-            // What the server lacks is its operator's to know.
+            // A shortage of the server is reported to its operator.
             End::Server => assert_eq!(said, "Maybe Declined { status: Short }"),
         }
         pair.call(SMALL, SMALL, How::Private);
@@ -109,7 +109,8 @@ fn a_sender_at_its_limit_of_file_sizes() {
 
 #[test]
 fn a_sender_without_space_for_another_file() {
-    // `fallocate` says ENOSPC by a filter: a memfd lies on a mount of the kernel's own, which has no size to limit.
+    // A filter makes `fallocate` fail with ENOSPC: a memfd is on a mount of the kernel's own, which has no size
+    // limit.
     for end in [End::Client, End::Server] {
         is_short(end, WHOLE, ["no-space 100000", ""], "Memory");
     }
@@ -122,7 +123,7 @@ fn a_sender_with_too_many_descriptors_in_flight() {
     }
 }
 
-/// A lane of this message is more than what is left of the address space, and its buffers are not.
+/// A lane for this message exceeds the remaining address space, its buffers do not.
 const HUGE: usize = 10 << 20;
 const LITTLE: usize = 24 << 20;
 
@@ -154,7 +155,7 @@ fn a_sender_without_address_space() {
     pair.end();
 }
 
-/// A reader that has no descriptor left for a lane or a message has one kept for this moment.
+/// A reader that has no descriptor left for a lane or a message has a spare one.
 #[test]
 fn a_reader_at_its_limit_of_open_files_goes_on() {
     for end in [End::Client, End::Server] {
@@ -172,7 +173,7 @@ fn goes_on(end: End, settings: &str, doorbell: u64, count: fn(&Lane) -> u64) {
     let mut pair = Pair::open(&server, &format!("{settings} doorbell={doorbell}"));
     pair.call(SMALL, SMALL, How::Private);
     let sender = if end == End::Client { End::Server } else { End::Client };
-    // Again and again: what was taken is given back.
+    // Repeatedly: the spare is replaced.
     for round in 1..=4 {
         pair.tell(end, "no-files");
         let (request, answer) = Pair::sizes(sender, LARGE << round);
@@ -184,7 +185,7 @@ fn goes_on(end: End, settings: &str, doorbell: u64, count: fn(&Lane) -> u64) {
     pair.end();
 }
 
-/// A server that cannot map its client's lane comes back to it, and serves its other clients meanwhile.
+/// A server that cannot map its client's lane retries, and serves its other clients meanwhile.
 #[test]
 fn a_server_without_address_space_follows_later() {
     let mut pair = Pair::open(WHOLE, WHOLE);
@@ -204,7 +205,7 @@ fn a_server_without_address_space_follows_later() {
     assert_eq!((stats.admitted, stats.poisoned, stats.answered), (2, 0, 204), "{stats:?}");
 }
 
-/// A client that cannot map its provider's lane says so, and finds the answer when it looks again.
+/// A client that cannot map its provider's lane reports that, and finds the answer at its next poll.
 #[test]
 fn a_client_without_address_space_loses_nothing() {
     let mut pair = Pair::open(WHOLE, WHOLE);

@@ -26,7 +26,7 @@ fn clients_that_find_the_accept_queue_full_are_told_and_counted_and_let_in_later
     let held = thread::spawn(move || held.call(&7).unwrap());
     assert_eq!(arrivals.next(), 7);
 
-    // Nobody accepts now: the kernel queues as many as it was told, and one more.
+    // The server accepts no connection now: the kernel queues as many as the backlog, and one more.
     let client = |_| Client::<Echo>::with_config(&dir.run_dir, patient());
     let mut queued: Vec<_> = (0..=BACKLOG).map(client).collect();
     for client in &mut queued {
@@ -38,7 +38,7 @@ fn clients_that_find_the_accept_queue_full_are_told_and_counted_and_let_in_later
     assert_eq!((kind, told.crowded()), (ErrorKind::WouldBlock, 1), "{reason}");
     assert!(reason.contains("backlog"), "{reason}");
 
-    // Each tries again by itself, as long as it may, and none of them at the same time as all others.
+    // Each retries until its deadline, at different times.
     let late: Vec<_> = (0..CLIENTS)
         .map(|at| {
             let mut client = client(0);

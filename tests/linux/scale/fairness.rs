@@ -12,13 +12,13 @@ use crate::support::guard::{PATIENCE, until};
 use crate::support::house::{Dir, patient};
 
 const FLOODERS: u64 = 2;
-/// What the server takes at most from the flooders between a call of the quiet client and its handler: until it looks
-/// who has rung, and two rounds of turns.
+/// What the server takes at most from the flooders between a call of the quiet client and its handler: until it
+/// checks for rings, and two rounds of turns.
 const BOUND: u64 = 2048 + 4 * 64 * FLOODERS;
 /// Messages of the flooders after which a session without any is polled no more: its client has to ring.
 const UNTIL_COLD: u64 = 180_000;
 const COLD_CALLS: u64 = 8;
-/// What the server works on a message, so that it never catches up with the flooders, and never looks around.
+/// The server's work for a message, so that it never catches up with the flooders, and is never idle.
 const WORK: Duration = Duration::from_micros(2);
 const CALLS: u64 = 200;
 

@@ -6,7 +6,7 @@ use bellwire::{Client, ClientConfig, RunDir, State};
 use bellwire_memfd::clock;
 use rustix::thread::{ClockId, Timespec, clock_nanosleep_relative};
 
-use super::crowd;
+use super::many_clients;
 use crate::support::child::{Parent, Process};
 use crate::support::guard::until;
 use crate::support::house::{Dir, patient};
@@ -14,7 +14,7 @@ use crate::support::services::Echo;
 
 const PROCESSES: usize = 4;
 const EACH: usize = 250;
-/// Far more than it takes: what is asserted is that all come back, and none is forgotten. On an idle machine with two
+/// Far longer than it takes: the test asserts that all come back, and none is forgotten. On an idle machine with two
 /// processors it is less than 2 s.
 const SOON: Duration = Duration::from_secs(30);
 
@@ -45,7 +45,7 @@ impl Sheep {
     }
 }
 
-/// The role of one program with many clients, which all look for their provider every other millisecond.
+/// The role of one program with many clients, which all try to reach their provider every other millisecond.
 pub(super) fn play(mut parent: Parent, clients: usize) {
     let run_dir = RunDir::from_environment();
     let mut flock: Vec<Sheep> = (0..clients).map(|_| Sheep::new(&run_dir)).collect();
@@ -71,7 +71,7 @@ fn a_thousand_clients_of_a_provider_that_is_killed_are_all_served_again() {
     let role = format!("scale herd {EACH}");
     let mut herd: Vec<Process> =
         (0..PROCESSES).map(|_| Process::start(&role, &dir.run_dir)).collect();
-    assert_eq!(crowd::sessions(&mut first).0, PROCESSES * EACH);
+    assert_eq!(many_clients::sessions(&mut first).0, PROCESSES * EACH);
     herd.iter_mut().for_each(|flock| assert_eq!(flock.ask("watch"), "watching"));
 
     let killed = clock::now();
@@ -88,7 +88,7 @@ fn a_thousand_clients_of_a_provider_that_is_killed_are_all_served_again() {
     }
     let served = bellwire_core::Instant::from_nanos(last);
     let (after_kill, after_start) = (served.since(killed), served.since(back));
-    until("all are counted", || crowd::sessions(&mut second).0 == PROCESSES * EACH);
+    until("all are counted", || many_clients::sessions(&mut second).0 == PROCESSES * EACH);
     println!(
         "all served {after_kill:?} after the kill, {after_start:?} after the provider was back; {crowded} found the queue full"
     );

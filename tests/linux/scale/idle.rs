@@ -4,7 +4,7 @@ use std::fs;
 
 use rustix::thread::{ClockId, NanosleepRelativeResult, Timespec, clock_nanosleep_relative};
 
-use super::crowd;
+use super::many_clients;
 use crate::support::child::Process;
 use crate::support::guard::until;
 use crate::support::house::Dir;
@@ -36,9 +36,9 @@ fn ten_thousand_sessions_cost_a_server_no_thread_no_wake_up_and_fewer_descriptor
     let dir = Dir::new();
     let mut server = Process::start(&format!("scale server {FILES} {WORKERS}"), &dir.run_dir);
     let (pid, threads) = (server.pid(), 2 + WORKERS);
-    let mut clients = crowd::open(&dir, 4, SESSIONS);
-    until("all are counted", || crowd::sessions(&mut server).0 == SESSIONS);
-    let (_, by_socket) = crowd::sessions(&mut server);
+    let mut clients = many_clients::open(&dir, 4, SESSIONS);
+    until("all are counted", || many_clients::sessions(&mut server).0 == SESSIONS);
+    let (_, by_socket) = many_clients::sessions(&mut server);
     assert!((SESSIONS / 2..SESSIONS).contains(&by_socket), "{by_socket} are rung by their socket");
 
     let names = bellwires(pid);
@@ -50,7 +50,7 @@ fn ten_thousand_sessions_cost_a_server_no_thread_no_wake_up_and_fewer_descriptor
     assert!(memory.len() >= 4 * SESSIONS, "{} pieces of memory", memory.len());
     let each = bytes / SESSIONS as u64;
     assert!(each <= 48 << 10, "{each} bytes of shared memory a session");
-    // A thread may have been on its way to sleep: the second look is at sleepers.
+    // A thread may still have been going to sleep: the second reading sees only sleepers.
     let woken: Vec<u64> = (0..2).map(|_| woken(pid)).collect();
     assert!(woken.contains(&0), "{woken:?}");
     println!("{fds} descriptors, {by_socket} rung by socket, {each} B a session, {names:?}");
@@ -60,7 +60,7 @@ fn ten_thousand_sessions_cost_a_server_no_thread_no_wake_up_and_fewer_descriptor
     }
     drop(clients);
     until("nothing is left behind", || {
-        crowd::sessions(&mut server).0 == 0 && kernel::fds(pid) < 100
+        many_clients::sessions(&mut server).0 == 0 && kernel::fds(pid) < 100
     });
     assert!(kernel::memory(pid).len() < 100);
 }

@@ -1,10 +1,10 @@
 //! Many sessions: what they cost together, and what they do to each other.
 
 mod backlog;
-mod crowd;
 mod fairness;
 mod herd;
 mod idle;
+mod many_clients;
 mod unwatched;
 
 use crate::support::child::Parent;
@@ -13,9 +13,9 @@ use crate::support::child::Parent;
 pub(crate) fn play(parent: Parent, words: &str) {
     match words.split(' ').collect::<Vec<_>>()[..] {
         ["server", files, workers] => {
-            crowd::serve(parent, files.parse().unwrap(), workers.parse().unwrap());
+            many_clients::serve(parent, files.parse().unwrap(), workers.parse().unwrap());
         }
-        ["clients"] => crowd::call(parent),
+        ["clients"] => many_clients::call(parent),
         ["herd", clients] => herd::play(parent, clients.parse().unwrap()),
         ref part => panic!("no such part: {part:?}"),
     }

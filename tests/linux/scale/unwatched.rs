@@ -1,8 +1,8 @@
-//! A client's death where descriptors are too short to watch its process, and somebody else holds its socket open.
+//! A client's death when descriptors are too scarce to watch its process, and another process holds its socket open.
 
 use bellwire::Client;
 
-use super::crowd;
+use super::many_clients;
 use crate::support::child::Process;
 use crate::support::guard::until;
 use crate::support::house::{Dir, patient};
@@ -16,7 +16,7 @@ const FILES: u64 = 40;
 fn a_dead_client_whose_process_is_not_watched_is_found_when_others_come() {
     let dir = Dir::new();
     let mut server = Process::start(&format!("scale server {FILES} 0"), &dir.run_dir);
-    // Until no descriptor is left for the process of a client that comes then.
+    // Until no descriptor is left to watch the next client's process.
     let mut others: Vec<Client<Echo>> = Vec::new();
     while settled(server.pid()) < 28 {
         let mut client = Client::with_config(&dir.run_dir, patient());
@@ -27,15 +27,15 @@ fn a_dead_client_whose_process_is_not_watched_is_found_when_others_come() {
     let before = settled(server.pid());
     assert_eq!(victim.ask("open 1"), "opened");
     until("a session has its socket alone", || kernel::fds(server.pid()) == before + 1);
-    // Whoever has a copy of its socket keeps it from hanging up.
+    // A process with a copy of its socket prevents the hang-up.
     let _copies = kernel::copies(victim.pid());
     victim.kill();
     let all = others.len() + 1;
-    until("all are counted, the dead one too", || crowd::sessions(&mut server).0 == all);
+    until("all are counted, the dead one too", || many_clients::sessions(&mut server).0 == all);
 
     let mut late = Client::<Echo>::with_config(&dir.run_dir, patient());
     assert_eq!(late.call(&vec![2]).unwrap(), [2]);
-    until("it is found", || crowd::sessions(&mut server).0 == all);
+    until("it is found", || many_clients::sessions(&mut server).0 == all);
 }
 
 /// How many descriptors a process has that are not about to be closed: what came with a session is closed by a thread

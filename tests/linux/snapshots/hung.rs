@@ -1,4 +1,4 @@
-//! A provider that is there and does not answer: a look for a newer snapshot waits for nobody.
+//! A provider that is there and does not answer: a refresh does not wait for it.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ fn cache(dir: &Dir) -> SnapshotCache<Numbers> {
     SnapshotCache::with_config(&dir.run_dir, config)
 }
 
-/// Looks many times: all of it takes less than one wait would.
+/// Refreshes many times: all of it takes less than one wait would.
 #[track_caller]
 fn looks(cache: &mut SnapshotCache<Numbers>, finds: Refreshed) {
     let begun = Instant::now();
@@ -48,13 +48,13 @@ fn a_refresh_does_not_wait_for_a_stopped_provider_and_its_answer_is_taken_when_i
     let current = cache.current().unwrap();
     assert_eq!((current.generation(), current.bytes()), (1, &*numbers(1, 10)), "it stays");
     let age = current.age();
-    // Whoever is ready to wait is told at the end of that time.
+    // A reader with a timeout gets the result at the end of it.
     let short = Duration::from_millis(5);
     assert_eq!(cache.refresh_within(short).unwrap(), Refreshed::Pending);
     assert_eq!(cache.wait_for_change(Some(short)).unwrap(), Refreshed::Pending);
     assert!(cache.current().unwrap().age() > age);
     drop(stopped);
-    // What was asked for then is what comes now.
+    // The answer to the earlier request comes now.
     until("it is answered", || cache.refresh().unwrap() == Refreshed::Changed);
     assert_eq!(cache.current().unwrap().bytes(), numbers(2, 20));
 }
@@ -70,7 +70,7 @@ fn one_that_has_not_answered_in_time_is_unavailable_and_the_state_says_so() {
     assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
     server.ask("publish 2 20");
     let stopped = Stopped::new(&server);
-    // A watcher is told once.
+    // A watcher is notified once.
     assert_eq!(cache.wait_for_change(Some(PATIENCE)).unwrap(), Refreshed::Unavailable);
     let State::Unresponsive { waited } = cache.state() else { panic!("{:?}", cache.state()) };
     assert!(waited >= timeout);

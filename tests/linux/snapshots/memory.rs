@@ -1,4 +1,4 @@
-//! Whose memory a snapshot is, and what it costs to look at it.
+//! Whose memory a snapshot is, and what a refresh costs.
 
 use std::os::fd::OwnedFd;
 
@@ -134,7 +134,7 @@ fn a_refresh_that_finds_nothing_new_makes_no_system_call() {
 
 #[test]
 fn a_refresh_that_finds_something_new_makes_system_calls() {
-    // Or the test above would show nothing.
+    // Otherwise the test above would prove nothing.
     let house = House::open();
     house.numbers.publish(&numbers(1, 10)).unwrap();
     let mut reader = Process::start("reader", house.run_dir());

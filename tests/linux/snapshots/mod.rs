@@ -1,4 +1,4 @@
-//! What the kernel lets nobody do with published memory.
+//! What the kernel forbids every process to do with published memory.
 
 mod hung;
 mod memory;

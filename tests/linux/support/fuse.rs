@@ -1,4 +1,4 @@
-//! A file of FUSE whose server answers nothing once the file is open: what asks it waits until the mount is gone.
+//! A FUSE file whose server answers nothing once the file is open: every operation waits until the mount is gone.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -12,7 +12,7 @@ use rustix::io::{Errno, fcntl_dupfd_cloexec, read, write};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 use rustix::mount::{fsconfig_create, fsconfig_set_string, fsmount, fsopen};
 
-/// After so long whatever waits goes on: a test that fails ends all the same.
+/// After this time every waiting operation continues, so that a failing test ends.
 const LIMIT: Duration = Duration::from_secs(90);
 /// No other descriptor of a test has a number like this.
 const HIGH: i32 = 700;
@@ -38,7 +38,7 @@ impl Silent {
         let (gone, until) = channel();
         match mount(until).and_then(|mount| {
             let opened = openat(&mount, name, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-            // Behind the server's descriptor: a process that is killed closes that first, and nothing waits any more.
+            // After the server's descriptor: a killed process closes that first, and nothing waits any more.
             let file = fcntl_dupfd_cloexec(&opened, HIGH)?;
             drop(opened);
             Ok(Self { _gone: gone, file, _mount: mount })

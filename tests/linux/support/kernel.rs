@@ -1,4 +1,4 @@
-//! What the kernel tells of processes, and what it lets them have of their own.
+//! What the kernel reports of processes, and what it can isolate for them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -36,12 +36,12 @@ pub(crate) fn pidfd(pid: u32) -> OwnedFd {
     pidfd_open(Pid::from_raw(pid.cast_signed()).unwrap(), PidfdFlags::empty()).unwrap()
 }
 
-/// Copies of all descriptors of a process. What they name stays open when it dies.
+/// Copies of all descriptors of a process. The files stay open when it dies.
 pub(crate) fn copies(pid: u32) -> Vec<OwnedFd> {
     let pidfd = pidfd(pid);
     let links = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
     let numbers = links.map(|link| link.unwrap().file_name().to_str().unwrap().parse().unwrap());
-    // One may be closed while it is looked at.
+    // One may be closed while it is read.
     let copy = |fd: i32| pidfd_getfd(&pidfd, fd, PidfdGetfdFlags::empty()).ok();
     numbers.filter_map(copy).collect()
 }
@@ -68,7 +68,7 @@ pub(crate) fn memfds(pid: u32, name: &str) -> Vec<u64> {
     let name = format!("/memfd:{name}");
     let links = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
     let paths = links.map(|link| link.unwrap().path());
-    // Some are closed while they are looked at.
+    // Some are closed while they are read.
     let is_one = |path: &PathBuf| {
         fs::read_link(path).is_ok_and(|target| target.to_string_lossy().starts_with(&name))
     };

@@ -10,13 +10,13 @@ use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_sea
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use zerocopy::IntoBytes;
 
-/// A memfd in the making. As it comes it is what an honest peer sends.
+/// A builder of memfds. Unmodified, it makes what an honest peer sends.
 #[derive(Clone)]
 pub(crate) struct Draft {
     pub(crate) size: usize,
     pub(crate) seals: SealFlags,
     pub(crate) sparse: bool,
-    /// What stands at its start.
+    /// The bytes at its start.
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -57,7 +57,7 @@ impl Draft {
     }
 }
 
-/// Whether somebody who holds the descriptor can map it for writing.
+/// Whether a holder of the descriptor can map it for writing.
 pub(crate) fn maps_writable(fd: impl AsFd, flags: MapFlags) -> bool {
     let prot = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new mapping at an address of the kernel's choice, unmapped below and never used.

@@ -42,7 +42,7 @@ impl Pair {
         assert_eq!(self.client.ask(&told("call", request, answer, how)), "ok");
     }
 
-    /// The same, sent without waiting, so that the lanes grow for it. What was said when it failed.
+    /// The same, sent without waiting, so that the lanes grow for it. Returns the error if it failed.
     pub(crate) fn try_submit(&mut self, request: usize, answer: usize, how: How) -> String {
         self.client.ask(&told("submit", request, answer, how))
     }
@@ -71,9 +71,9 @@ impl Pair {
     }
 }
 
-/// What a client is told to do.
+/// A command to a client.
 pub(crate) fn told(way: &str, request: usize, answer: usize, how: How) -> String {
-    // Whoever asks for a payload in a memfd sends one.
+    // A request for a payload in a memfd is itself in one.
     let by = if how == How::Kept { How::Private } else { how };
     format!("{way} {request} {answer} {} {}", how as u64, by as u64)
 }
@@ -84,7 +84,7 @@ fn open(dir: &Dir, settings: &str) -> Process {
     client
 }
 
-/// The lanes of requests and of answers, as another process told.
+/// The lanes of requests and of answers, as another process reported them.
 fn parse_lanes(line: &str) -> [Lane; 2] {
     let numbers: Vec<u64> = line.split(' ').map(|number| number.parse().unwrap()).collect();
     [0, 6].map(|at| {

@@ -1,4 +1,4 @@
-//! A peer that speaks the protocol by hand, and says what it likes.
+//! A peer that speaks the protocol by hand, and sends arbitrary messages.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -29,7 +29,7 @@ const MAX_FDS: usize = 16;
 pub(crate) struct Rogue {
     pub(crate) socket: OwnedFd,
     pub(crate) service: ServiceName,
-    /// What a client said; of a rogue that is no server, what it would say.
+    /// The client's parameters; for a rogue client, its own.
     pub(crate) hello: Hello,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct RogueSession {
     pub(crate) link: Link,
     /// The page that tells of snapshots; a server's only.
     pub(crate) board: Option<OwnRegion>,
-    /// Where the next record goes.
+    /// The position of the next record.
     pub(crate) tail: u64,
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn welcome(session: u64) -> Welcome {
     }
 }
 
-/// A message's bytes, that says it has `fds` descriptors.
+/// A message's bytes, whose header says `fds` descriptors.
 pub(crate) fn encode(message: &Message, fds: usize) -> Vec<u8> {
     let mut bytes = [0; MAX_CONTROL];
     let len = message.encode(u16::try_from(fds).unwrap(), &mut bytes);
@@ -123,7 +123,7 @@ impl Rogue {
         }
     }
 
-    /// Says an honest HELLO, and gives the server's WELCOME.
+    /// Sends an honest HELLO, and returns the server's WELCOME.
     pub(crate) fn enter(&self) -> (Welcome, Vec<OwnedFd>) {
         self.send(&Message::Hello(self.hello), &[]);
         match self.receive() {
@@ -268,7 +268,7 @@ impl RogueSession {
         });
     }
 
-    /// Waits until an echo has answered all that was sent, and gives the room back.
+    /// Waits until an echo has answered all that was sent, and frees the room.
     pub(crate) fn take_answers(&self) {
         super::guard::until("the answers come", || {
             self.link.peer().load(Word::Tail, Ordering::Acquire) >= self.tail
@@ -315,7 +315,7 @@ impl RogueSession {
         self.link.peer().load(Word::Tail, Ordering::Acquire) >= requests * record_len(0)
     }
 
-    /// Waits for so many requests without a payload, and says that they were taken.
+    /// Waits for this many requests without a payload, and stores Head behind them.
     pub(crate) fn is_asked(&self, requests: u64) {
         super::guard::until("the client asks", || self.has_asked(requests));
         self.set(Word::Head, self.link.peer().load(Word::Tail, Ordering::Acquire));
@@ -327,7 +327,7 @@ impl RogueSession {
         super::guard::until("the client leaves", || self.link.peer_gone());
     }
 
-    /// The peer closes this session because of what this end did, and lets go of its socket.
+    /// The peer closes this session because of this end's action, and closes its socket.
     #[track_caller]
     pub(crate) fn is_poisoned(&mut self) {
         let closed = SessionState::Closed.word(Some(CloseReason::Poisoned));

@@ -14,7 +14,7 @@ use super::shared::roles::{self, serve};
 use super::squeeze::{Squeeze, be_humble};
 use crate::processes::{latency, stopped};
 
-/// Plays a role until the parent is gone, or says that it is enough.
+/// Plays a role until the parent is gone, or ends it.
 pub(crate) fn play(role: &str, parent: Parent) {
     let (name, words) = role.split_once(' ').unwrap_or((role, ""));
     match name {
@@ -71,6 +71,6 @@ fn read_without_system_calls(mut parent: Parent) {
         let _ = rustix::io::write(std::io::stderr(), told.as_bytes());
         // Not even to end is allowed.
     });
-    // Panics either way, and ends the process with it: the kernel ended the thread.
+    // Panics either way, which ends the process: the kernel ended the thread.
     reader.join().unwrap();
 }

@@ -1,5 +1,5 @@
 #![allow(unsafe_code, reason = "a seccomp filter is installed by a bare system call")]
-//! Takes from a process what it needs, and gives it back.
+//! Takes resources from a process, and returns them.
 
 use std::io::IoSlice;
 use std::mem::{MaybeUninit, offset_of};
@@ -20,7 +20,7 @@ pub(crate) struct Squeeze {
     files: Option<Rlimit>,
     size: Option<Rlimit>,
     space: Option<Rlimit>,
-    /// Descriptors on their way, which nobody receives.
+    /// Descriptors in flight, which are never received.
     in_flight: Option<(OwnedFd, OwnedFd)>,
 }
 
@@ -102,7 +102,7 @@ fn address_space() -> u64 {
 }
 
 /// From now on `fallocate(2)` of more bytes fails with `ENOSPC`, in this process and for ever. The kernel's own mount
-/// that memfds lie on has no size that could be limited.
+/// for memfds has no size limit to set.
 fn refuse_to_allocate(above: u32) {
     let more = BPF_JMP | BPF_JGT | BPF_K;
     let len = offset_of!(libc::seccomp_data, args) + 3 * size_of::<u64>();

@@ -12,10 +12,10 @@ use rustix::thread::futex::{WaitvFlags, waitv};
 use rustix::time::ClockId;
 
 const PAGE: usize = 4096;
-/// Far longer than a wake takes.
+/// Much longer than a wake takes.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What wakes a peer that sleeps.
+/// Checks what wakes a sleeping peer.
 pub(super) fn checks() -> Vec<Check> {
     let mut group = Group::new("doorbells");
     let sandbox = "a sandbox (seccomp) may forbid it: allow futex(2)";
@@ -29,7 +29,7 @@ pub(super) fn checks() -> Vec<Check> {
     group.into_checks()
 }
 
-/// A thread parks on words through a read-only map; the last is woken through the owner's map.
+/// Parks a thread on words through a read-only map and wakes the last one through the owner's map.
 fn wake(offsets: &'static [usize]) -> Tried {
     let (own, fd) = OwnRegion::create("bellwire-doctor", PAGE, |_| {})?;
     let peer = PeerRegion::verify_and_map(fd, PAGE)?;
@@ -42,7 +42,7 @@ fn wake(offsets: &'static [usize]) -> Tried {
     let begun = Instant::now();
     let last = *offsets.last().ok_or("no word")?;
     let mut rung = Instant::now();
-    // Until there is somebody to wake.
+    // Until there is a thread to wake.
     while !own.wake_one(last) && begun.elapsed() < PATIENCE {
         thread::yield_now();
         rung = Instant::now();
@@ -59,7 +59,7 @@ fn wake(offsets: &'static [usize]) -> Tried {
 }
 
 fn several() -> Tried {
-    // No words are an error of the caller where the call exists.
+    // A call without words is an error of the caller if the call exists.
     match waitv(&[], WaitvFlags::empty(), None, ClockId::Monotonic) {
         Err(Errno::INVAL) => {}
         Err(error) => return Err(error.into()),
@@ -79,7 +79,7 @@ fn edge() -> Tried {
         if rings(PATIENCE)? != 1 {
             return Err("a ring was not seen".into());
         }
-        // It was not read: only the edge may report it.
+        // The event was not read: only a new edge may report it.
         if rings(Duration::ZERO)? != 0 {
             return Err("one ring was seen twice".into());
         }

@@ -8,11 +8,11 @@ use rustix::process::{Resource, getrlimit};
 const FDS_PER_SESSION: u64 = 3;
 /// Maps that one session takes in a process, at most.
 const MAPS_PER_SESSION: u64 = 6;
-/// Fewer sessions than this deserve a word of advice.
+/// Below this number of sessions the check gives advice.
 const FEW: u64 = 1000;
 const MIB: u64 = 1 << 20;
 
-/// Limits that bite. None of them keeps Bellwire from working.
+/// Checks limits that may be too low. None of them prevents Bellwire from working.
 pub(super) fn checks() -> Vec<Check> {
     let mut group = Group::new("limits");
     group.optional("open files", "", Ok(open_files()));
@@ -77,8 +77,8 @@ fn file_size() -> Finding {
     }
 }
 
-/// The tightest memory limit of the cgroups that this process is in. Past it, allocating shared memory is
-/// not refused: the process is killed.
+/// Returns the lowest memory limit of the cgroups that contain this process. Beyond it the kernel does not refuse an
+/// allocation of shared memory but kills the process.
 fn memory_cgroup() -> Finding {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let limits = own.lines().flat_map(|line| {
@@ -98,7 +98,7 @@ fn memory_cgroup() -> Finding {
             })
         })
     });
-    // v1 says "no limit" with a number near 2^63.
+    // v1 reports "no limit" as a number near 2^63.
     match limits.filter(|limit| *limit < 1 << 60).min() {
         None => Finding::ok("no limit"),
         Some(limit) if limit >= 128 * MIB => Finding::ok(format!("{} MiB", limit / MIB)),

@@ -14,7 +14,7 @@ const PAGE: usize = 4096;
 const SIZE: u64 = 2 * PAGE as u64;
 const NAME: &str = "bellwire-doctor";
 
-/// Sealed memory: all of Bellwire's messages lie in it.
+/// Checks sealed memory, which holds all of Bellwire's messages.
 pub(super) fn checks() -> Vec<Check> {
     let mut group = Group::new("sealed memory");
     group.required(
@@ -70,13 +70,13 @@ fn create() -> Tried {
     Ok(Finding::ok("made with sealing allowed"))
 }
 
-/// Adds a seal and tries what it forbids, before and after.
+/// Adds a seal and tries the forbidden operation before and after.
 fn seal(
     seal: SealFlags,
     forbidden: &str,
     attempt: impl Fn(&OwnedFd) -> Result<(), Errno>,
 ) -> Tried {
-    // What is forbidden has to work unsealed, or its failure proves nothing.
+    // The operation has to work unsealed, or its failure proves nothing.
     attempt(&make()?)?;
     let fd = make()?;
     fcntl_add_seals(&fd, seal)?;
@@ -90,7 +90,7 @@ fn seal(
     }
 }
 
-/// Punching a hole is a write, too: it zeroes what lies there.
+/// Punching a hole is a write too: it zeroes the bytes.
 fn future_write() -> Tried {
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     seal(SealFlags::FUTURE_WRITE, "written", write)?;
@@ -103,7 +103,7 @@ fn write(fd: &OwnedFd) -> Result<(), Errno> {
     pwrite(fd, b"x", 0).map(drop)
 }
 
-/// The library's own code: map, seal, pass, verify, map read-only.
+/// Runs the library's own code: map, seal, pass, verify, map read-only.
 fn owner_alone_writes() -> Tried {
     let (own, fd) = OwnRegion::create(NAME, PAGE, |_| {})?;
     if write(&fd) != Err(Errno::PERM) {

@@ -1,6 +1,6 @@
-//! Tries each kernel feature that this transport uses, and looks for limits that bite.
+//! Tries each kernel feature that this transport uses, and looks for limits that are too low.
 //!
-//! Features are tried, not guessed from a version number. Nothing is changed.
+//! It tries features instead of guessing from a version number, and changes nothing.
 
 mod doorbells;
 mod limits;
@@ -19,8 +19,8 @@ pub use shared::shared_memory;
 
 use crate::peer::{self, User};
 
-/// All checks, in the order in which they are best read. `child` is a program that ends at once by itself: how the end
-/// of a process shows is tried with it.
+/// Returns all checks, in reading order. `child` is a program that exits immediately by itself; it shows how the end of a
+/// process is reported.
 pub fn checks(run_dir: &Path, child: &mut Command) -> Vec<Check> {
     [
         memory::checks(),
@@ -33,23 +33,23 @@ pub fn checks(run_dir: &Path, child: &mut Command) -> Vec<Check> {
     .concat()
 }
 
-/// The system that runs here and its release, such as `Linux 6.18.0`.
+/// Returns the running system and its release, such as `Linux 6.18.0`.
 pub fn system() -> String {
     let system = rustix::system::uname();
     format!("{} {}", system.sysname().to_string_lossy(), system.release().to_string_lossy())
 }
 
-/// The user of this name.
+/// Returns the user of this name.
 pub fn user_named(name: &str) -> Option<User> {
     uzers::get_user_by_name(name).map(|user| user.uid().into())
 }
 
-/// The group of this name.
+/// Returns the group of this name.
 pub fn group_named(name: &str) -> Option<peer::Group> {
     uzers::get_group_by_name(name).map(|group| group.gid().into())
 }
 
-/// What a user is called, if it has a name here.
+/// Returns a user's name, if it has one here.
 pub fn account(user: User) -> Option<String> {
     uzers::get_user_by_uid(user.uid()).map(|user| user.name().to_string_lossy().into_owned())
 }

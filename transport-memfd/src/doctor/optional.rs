@@ -9,10 +9,10 @@ use bellwire_core::doctor::{Check, Finding, Group, Tried};
 use io_uring::{IoUring, opcode};
 use rustix::thread::{CapabilitySet, capabilities};
 
-/// Far longer than a wake takes.
+/// Much longer than a wake takes.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What no session needs.
+/// Checks features that no session requires.
 pub(super) fn checks() -> Vec<Check> {
     let mut group = Group::new("optional");
     group.optional(
@@ -33,7 +33,7 @@ pub(super) fn checks() -> Vec<Check> {
     group.into_checks()
 }
 
-/// Sets up what a reactor would wait with, and has it see two rings.
+/// Sets up the ring that a reactor would wait with, and checks that it sees two rings of a doorbell.
 fn ring() -> Tried {
     let (mut poller, in_use) = Poller::choose(Backend::IoUring)?;
     if let Some(why) = in_use.why_not {

@@ -10,7 +10,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Who is at the other end, and what it passes.
+/// Checks peer credentials and descriptor passing.
 pub(super) fn checks(child: &mut Command) -> Vec<Check> {
     let mut group = Group::new("peers");
     group.required(

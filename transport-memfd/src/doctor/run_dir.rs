@@ -8,7 +8,7 @@ use crate::peer::own_uid;
 use bellwire_core::ServiceName;
 use bellwire_core::doctor::{Check, Finding, Group, Tried};
 
-/// The place where providers and clients meet.
+/// Checks the directory in which providers and clients meet.
 pub(super) fn checks(run_dir: &Path) -> Vec<Check> {
     let mut group = Group::new("run dir");
     let advice = "name a directory of your own with --run-dir DIR or BELLWIRE_RUN_DIR";
@@ -59,7 +59,7 @@ fn absent(path: &Path) -> Finding {
     )
 }
 
-/// A socket's path holds the run dir and up to `/cgroups-snapshot.sock` and the like.
+/// Checks the length: a socket's path holds the run dir and up to `/cgroups-snapshot.sock` and the like.
 fn length(path: &Path) -> Finding {
     let room = MAX_PATH.saturating_sub(path.as_os_str().len() + "/.sock".len());
     if room >= "cgroups-snapshot".len() {

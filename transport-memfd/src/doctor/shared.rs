@@ -3,11 +3,11 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
-/// How the kernel spells this library's memfds.
+/// The prefix of this library's memfds as the kernel shows it.
 const NAME: &str = "/memfd:bellwire-";
 
-/// The shared memory of this library that this process has mapped or open: the size of each memfd in bytes, by its
-/// inode, which is the same in each process that has it.
+/// Returns the shared memory of this library that this process has mapped or open: the size of each memfd in bytes, by its
+/// inode, which is the same in all processes.
 ///
 /// # Errors
 /// When `/proc/self` cannot be read ([`proc(5)`](https://man7.org/linux/man-pages/man5/proc.5.html)).
@@ -15,7 +15,7 @@ pub fn shared_memory() -> io::Result<BTreeMap<u64, u64>> {
     let mut held = mapped(&fs::read_to_string("/proc/self/maps")?);
     for entry in fs::read_dir("/proc/self/fd")? {
         let path = entry?.path();
-        // The directory's own descriptor is gone by now.
+        // The directory's own descriptor is closed by now.
         let Ok(target) = fs::read_link(&path) else { continue };
         if target.to_string_lossy().starts_with(NAME)
             && let Ok(file) = fs::metadata(&path)
@@ -26,7 +26,7 @@ pub fn shared_memory() -> io::Result<BTreeMap<u64, u64>> {
     Ok(held)
 }
 
-/// From the lines of proc_pid_maps(5): `start-end perms offset dev inode path`.
+/// Parses lines of proc_pid_maps(5): `start-end perms offset dev inode path`.
 fn mapped(maps: &str) -> BTreeMap<u64, u64> {
     let mut held = BTreeMap::new();
     for line in maps.lines().filter(|line| line.contains(NAME)) {

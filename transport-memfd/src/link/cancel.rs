@@ -1,4 +1,4 @@
-//! Ending a wait from another thread.
+//! Cancels a wait from another thread.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -15,7 +15,7 @@ pub struct Canceller(pub(super) Arc<Cancel>);
 #[derive(Default)]
 pub(super) struct Cancel {
     pub(super) word: CancelWord,
-    // For waits on descriptors, which no futex ends; made when somebody asks for a canceller.
+    // For waits on descriptors, which no futex ends; created with the first canceller.
     pub(super) eventfd: OnceLock<Eventfd>,
 }
 
@@ -30,8 +30,8 @@ impl Canceller {
 }
 
 impl Cancel {
-    /// Whether there are cancellers. If not, what the last one did is seen from now on: the fence pairs with the Release
-    /// that its end counts down with.
+    /// Returns whether there are cancellers. If not, the effects of the last one are visible from now on: the fence pairs
+    /// with the Release decrement when it was dropped.
     pub(super) fn is_held(self: &Arc<Self>) -> bool {
         let held = Arc::strong_count(self) > 1;
         fence(Ordering::Acquire);
@@ -40,7 +40,7 @@ impl Cancel {
 
     pub(super) fn make_eventfd(&self) -> Result<(), Errno> {
         if self.eventfd.get().is_none() {
-            // Somebody else's, made meanwhile, does as well.
+            // If another thread was faster, its eventfd is used.
             let _ = self.eventfd.set(Eventfd::create()?);
         }
         Ok(())

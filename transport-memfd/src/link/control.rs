@@ -1,14 +1,14 @@
-//! What a [`Link`] does on its control socket once the handshake is over. What the messages mean is
-//! [`bellwire_core::control`]'s business; this moves them, and their descriptors.
+//! What a [`Link`] does on its control socket after the handshake. [`bellwire_core::control`] defines what the messages mean;
+//! this module moves them and their descriptors.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use bellwire_core::control::{self, Arrival, Courier};
+use bellwire_core::control::{self, Arrival, ControlTransport};
 use bellwire_core::lane::Epoch;
 use bellwire_core::resize::{FollowError, Resource, Shortage};
 use bellwire_core::wire::{Attachment, MAX_CONTROL};
 use bellwire_core::{Limits, PeerFault};
-use bellwire_transport::OverQuota;
+use bellwire_shm::OverQuota;
 use rustix::io::Errno;
 
 use super::Link;
@@ -21,22 +21,22 @@ use crate::{reaper, spare};
 
 pub use bellwire_core::control::Heard;
 
-/// More descriptors than any message has: a count that is off is told by the core.
+/// More descriptors than any message has: the core reports a wrong count.
 const MAX_FDS: usize = 16;
 
-/// The control socket, and what was taken off it.
+/// The control socket and the messages taken off it.
 #[derive(Debug)]
 pub(super) struct Control {
-    // Before the socket: what was taken off it is closed first.
+    // Before the socket: messages taken off it are dropped first.
     taken: control::Control<Socket>,
     socket: Socket,
 }
 
-/// The control socket. Dropped, it is closed on the reaper thread if anything lies in it that nobody verified: closing
-/// that may block.
+/// The control socket. On drop it is closed on the reaper thread if it holds anything unverified, since closing that may
+/// block.
 #[derive(Debug)]
 struct Socket {
-    // A child that held on to it would hide the end of this process.
+    // A child of fork that kept it open would hide the end of this process.
     kept: Option<Kept>,
     fd: Option<OwnedFd>,
     home: Home,
@@ -47,13 +47,13 @@ impl Control {
         Self { taken: control::Control::new(limits), socket: Socket::new(socket) }
     }
 
-    /// Gives the socket away.
+    /// Takes the socket out.
     pub(super) fn into_socket(mut self) -> Option<OwnedFd> {
         self.socket.kept = None;
         self.socket.fd.take()
     }
 
-    /// Takes in what has come, for a wait.
+    /// Processes pending messages, for a wait.
     pub(super) fn hear(&mut self) -> Heard {
         self.taken.hear(&self.socket)
     }
@@ -83,7 +83,7 @@ impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.fd {
             Some(socket) => socket.as_fd(),
-            // Only `into_socket` takes it, and nobody has this after that. It is no socket: every use fails.
+            // Only `into_socket` takes it, and the value is gone after that. CWD is not a socket: every use fails.
             None => rustix::fs::CWD,
         }
     }
@@ -102,14 +102,14 @@ impl Drop for Socket {
     }
 }
 
-impl Courier for Socket {
+impl ControlTransport for Socket {
     type Memory = OwnedFd;
     type Lent<'a> = BorrowedFd<'a>;
 
     fn send(&self, message: &[u8], memory: Option<BorrowedFd<'_>>) -> Result<(), Shortage> {
         let short = |resource, code| Err(Shortage { resource, bytes: 0, code });
         match pass::send(self.as_fd(), message, memory.as_slice()) {
-            // Nobody will read what comes either: the next wait says that the peer is gone.
+            // Nobody will read later messages either: the next wait reports that the peer is gone.
             Ok(()) | Err(SendError::Gone) => Ok(()),
             Err(SendError::WouldBlock) => {
                 short(Resource::ControlSocket, Errno::AGAIN.raw_os_error())
@@ -148,17 +148,16 @@ impl Courier for Socket {
 }
 
 impl Link {
-    /// Takes in what the peer has sent by now: rings are only rings, memory is kept for the record that refers to
-    /// it.
+    /// Processes the peer's messages so far: rings need no more, and memory is kept for the record that refers to it.
     ///
     /// # Errors
-    /// [`FollowError`]: the peer sent what has no place here, or this process has no descriptor left; the message
-    /// is still there then.
+    /// [`FollowError`]: the peer sent a message that is not allowed here, or this process has no descriptor left; then the
+    /// message stays in the socket.
     pub fn take_control(&mut self) -> Result<Heard, FollowError> {
         self.control.taken.take_in(&self.control.socket)
     }
 
-    /// Puts memory that will be passed on the quota of the peer's user, if there is one. What to pass.
+    /// Charges memory to the quota of the peer's user, if there is one, and returns the descriptor to pass.
     ///
     /// # Errors
     /// [`Shortage`]: the user has too much already.
@@ -168,10 +167,10 @@ impl Link {
         sealed.lend(lender).map_err(over)
     }
 
-    /// Passes a message of its own memory, for the attach record `id`.
+    /// Passes a message in memory of its own, for the attach record `id`.
     ///
     /// # Errors
-    /// [`Shortage`]: it was not passed.
+    /// [`Shortage`]: the message was not passed.
     pub fn pass_attachment(
         &self,
         id: u64,
@@ -185,7 +184,7 @@ impl Link {
     /// Takes the memory of the attach record `id`, checks it and maps it.
     ///
     /// # Errors
-    /// [`FollowError`]; after a shortage the message is lost, and the session is usable.
+    /// [`FollowError`]; after a shortage the message is lost, but the session remains usable.
     pub fn take_attachment(&mut self, id: u64) -> Result<(Attachment, SnapshotMap), FollowError> {
         let Control { taken, socket } = &mut self.control;
         let (attachment, fd) = taken.take_attachment(socket, id)?;

@@ -16,7 +16,7 @@ use bellwire_core::wire::{Doorbell, PAGE_SIZE};
 use bellwire_core::{
     Bell, Instant, Limits, OwnMemory, Park, PeerFault, PeerMemory, Port, Woken, Word,
 };
-use bellwire_transport::Lender;
+use bellwire_shm::Lender;
 use rustix::io::Errno;
 
 use crate::doorbell::Event;
@@ -31,12 +31,12 @@ use control::Control;
 pub use control::Heard;
 
 /// The memory that this end writes.
-pub type OwnEnd = bellwire_transport::OwnEnd<OwnRegion>;
+pub type OwnEnd = bellwire_shm::OwnEnd<OwnRegion>;
 
 /// The memory that the peer writes.
-pub type PeerEnd = bellwire_transport::PeerEnd<PeerRegion>;
+pub type PeerEnd = bellwire_shm::PeerEnd<PeerRegion>;
 
-/// What a [`Link`] is made of, when the handshake is done.
+/// The parts of a [`Link`] after the handshake.
 #[derive(Debug)]
 pub struct Parts {
     /// This end's memory.
@@ -45,46 +45,47 @@ pub struct Parts {
     pub peer: PeerEnd,
     /// The control socket.
     pub channel: Channel,
-    /// The doorbell that this end wants to be rung by.
+    /// The doorbell that this end wants the peer to ring.
     pub doorbell: Doorbell,
     /// The eventfd that the peer rings, for [`Doorbell::Eventfd`].
     pub own_event: Option<Event>,
-    /// The eventfd that the peer wants to be rung by. Only ever that of a trusted peer: see [`Event`].
+    /// The eventfd that the peer wants to be rung by. It must be a trusted peer's: see [`Event`].
     pub peer_event: Option<Event>,
     /// The peer's process.
     pub process: Option<Process>,
-    /// What the peer was told that this end puts up with.
+    /// The limits of this end that the peer was told.
     pub limits: Limits,
-    /// What to call the memfds of the own lane, for whoever looks into `/proc/PID/maps`; at most 249 bytes.
+    /// The name for the own lane's memfds, visible in `/proc/PID/maps`; at most 249 bytes.
     pub lane_name: String,
-    /// Whether the peer keeps no way to write what it attaches. Seals show it here, so that nothing depends on this.
+    /// Whether the peer keeps no way to write its attachments. On Linux seals prove it, so nothing depends on this.
     pub trusts_peer: bool,
 }
 
-/// Why no [`Link`] was made of its parts. The caller is at fault.
+/// Why no [`Link`] could be created from its parts. The caller is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
     /// A page is too small for its words.
     #[error("a page has 4096 bytes, not {size}")]
     PageSize {
-        /// The size given.
+        /// The given size.
         size: usize,
     },
-    /// The doorbell is an eventfd and there is none.
+    /// The doorbell is an eventfd, but the parts contain none.
     #[error("this end wants to be rung by an eventfd, and none was made: create one first")]
     NoEventfd,
-    /// The descriptor that ends a wait on descriptors could not be made. This system is at fault.
+    /// The descriptor that cancels a wait on descriptors could not be created. This system is at fault.
     #[error("cannot make a descriptor to cancel with: {source}; raise RLIMIT_NOFILE")]
     Cancel {
-        /// What the kernel said.
+        /// The error from the kernel.
         source: Errno,
     },
 }
 
 /// One end of a session.
 ///
-/// A futex session holds two descriptors, the socket and the peer's pidfd, and the peer's eventfd if it has one. One thread at a time uses it.
+/// A futex session holds two descriptors, the socket and the peer's pidfd, plus the peer's eventfd if it has one. Only one
+/// thread at a time may use it.
 #[derive(Debug)]
 pub struct Link {
     own: OwnEnd,
@@ -97,18 +98,18 @@ pub struct Link {
     cancel: Arc<Cancel>,
     lane_name: Box<str>,
     lender: Option<Lender>,
-    // The own lane's next epoch, passed and not written yet.
+    // The own lane's next epoch, passed but not written yet.
     offered: Option<OwnRegion>,
-    // What an event loop polls, once it has asked for it.
+    // The descriptor for event loops, created on the first request.
     gathered: OnceLock<Epoll>,
     home: Home,
 }
 
 impl Link {
-    /// Puts the parts together, and says in the own page which doorbell this end wants.
+    /// Creates a link from its parts and writes the wanted doorbell to the own page.
     ///
     /// # Errors
-    /// [`LinkError`] when the parts do not belong together.
+    /// [`LinkError`] when the parts do not fit together.
     pub fn new(parts: Parts) -> Result<Self, LinkError> {
         for size in [parts.own.page.size(), parts.peer.page.size()] {
             if size < PAGE_SIZE {
@@ -135,15 +136,15 @@ impl Link {
         Ok(link)
     }
 
-    /// Puts memory that is made for the peer from now on, or passed to it, on its user's quota.
+    /// Charges memory that is created for the peer or passed to it from now on to its user's quota.
     #[must_use]
     pub fn on_quota_of(mut self, lender: Lender) -> Self {
         self.lender = Some(lender);
         self
     }
 
-    /// Changes the doorbell that this end wants to be rung by. The peer may ring by the old one for a
-    /// moment: look at its words again after this and before sleeping, which parking does by itself.
+    /// Changes the doorbell that this end wants to be rung by. The peer may ring the old one for a moment: check its words
+    /// again after this call and before sleeping, as parking does.
     ///
     /// # Errors
     /// [`LinkError::NoEventfd`] when the link has none, [`LinkError::Cancel`] at the limit of open files.
@@ -151,56 +152,56 @@ impl Link {
         if doorbell == Doorbell::Eventfd && self.own_event.is_none() {
             return Err(LinkError::NoEventfd);
         }
-        // Whoever holds a canceller already can end this kind of wait too.
+        // An existing canceller must be able to end this kind of wait too.
         if doorbell != Doorbell::Futex && Arc::strong_count(&self.cancel) > 1 {
             self.cancel.make_eventfd().map_err(|source| LinkError::Cancel { source })?;
         }
         self.doorbell = doorbell;
         self.own.store(Word::Doorbell, u64::from(doorbell as u32), Ordering::Release);
-        // Pairs with the fence in a publisher between its `tail` and its look at what this end wants.
+        // Pairs with the fence in a publisher between its `tail` store and its load of what this end wants.
         fence(Ordering::SeqCst);
         Ok(())
     }
 
-    /// The doorbell that this end wants to be rung by.
+    /// Returns the doorbell that this end wants the peer to ring.
     pub fn doorbell(&self) -> Doorbell {
         self.doorbell
     }
 
-    /// Whether this is the process that opened the session: a child of fork has nothing of it.
+    /// Returns whether this is the process that opened the session; in a child of fork the session does not work.
     pub fn is_here(&self) -> bool {
         self.home.is_here()
     }
 
-    /// The control socket.
+    /// Returns the control socket.
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.control.as_fd()
     }
 
-    /// Readable as long as there is a message on the control socket, or the other end is closed.
+    /// Returns a descriptor that is readable while the control socket holds a message or the other end is closed.
     pub fn arrived(&self) -> BorrowedFd<'_> {
         self.control.as_fd()
     }
 
-    /// The peer's process.
+    /// Returns the peer's process.
     pub fn process(&self) -> Option<&Process> {
         self.process.as_ref()
     }
 
-    /// The peer's process, for a link that was made without it: a descriptor more.
+    /// Opens the peer's process, for a link that was created without it; costs one descriptor.
     pub fn find_process(&self) -> Option<Process> {
         peer::peer_pidfd(self.socket()).map(Process::from)
     }
 
-    /// The eventfd that the peer rings, for an event loop that gathers those of many links itself.
+    /// Returns the eventfd that the peer rings, for an event loop that polls those of many links itself.
     pub fn event(&self) -> Option<&Event> {
         self.own_event.as_ref()
     }
 
-    /// A handle that wakes the thread that is parked here.
+    /// Returns a handle that wakes the thread that is parked here.
     ///
     /// # Errors
-    /// A link that is rung by a descriptor needs one more to be cancelled: `EMFILE` at the limit.
+    /// A link with a descriptor as doorbell needs one more for cancellation: `EMFILE` at the limit.
     pub fn canceller(&self) -> Result<Canceller, Errno> {
         if self.doorbell != Doorbell::Futex {
             self.cancel.make_eventfd()?;
@@ -208,7 +209,7 @@ impl Link {
         Ok(Canceller(Arc::clone(&self.cancel)))
     }
 
-    /// Resets the cancellation, and says whether there was one.
+    /// Resets the cancellation and returns whether there was one.
     pub fn take_cancel(&self) -> bool {
         if let Some(eventfd) = self.cancel.eventfd.get() {
             eventfd.drain();
@@ -216,22 +217,22 @@ impl Link {
         self.cancel.word.take()
     }
 
-    /// Unmaps everything and gives the control socket back, for who closes it elsewhere: a peer may have queued
-    /// descriptors on it that block when they are closed.
+    /// Unmaps everything and returns the control socket, for a caller that closes it elsewhere: the peer may have queued
+    /// descriptors on it whose close blocks.
     pub fn into_channel(self) -> Option<Channel> {
         self.control.into_socket().map(Channel::from)
     }
 
-    /// What the peer did on the control socket that has no place there, found while this end waited.
+    /// Returns the peer's protocol violation on the control socket, if this end found one while it waited.
     pub fn fault(&self) -> Option<PeerFault> {
         self.control.fault()
     }
 
-    /// A descriptor that an event loop can poll for reading: ready when there may be data or space, or the
-    /// peer is gone; call [`Link::acknowledge`] then, before looking. `None` when the doorbell is a futex.
+    /// Returns a descriptor that an event loop can poll for reading. It is ready when there may be data or space, or the peer
+    /// is gone; then call [`Link::acknowledge`] before checking. Returns `None` if the doorbell is a futex.
     ///
     /// # Errors
-    /// For an eventfd link the first call makes an epoll instance: `EMFILE` at the limit.
+    /// For an eventfd link the first call creates an epoll instance: `EMFILE` at the limit.
     pub fn pollable(&self) -> Result<Option<BorrowedFd<'_>>, Errno> {
         match (self.doorbell, &self.own_event) {
             (Doorbell::Eventfd, Some(eventfd)) => {
@@ -246,7 +247,7 @@ impl Link {
         }
     }
 
-    /// Takes note of the rings so far, so that [`Link::pollable`] is ready again only for new ones.
+    /// Consumes the rings so far, so that [`Link::pollable`] becomes ready only for new ones.
     pub fn acknowledge(&mut self) {
         match self.doorbell {
             Doorbell::Futex => {}
@@ -261,12 +262,11 @@ impl Link {
         }
     }
 
-    /// One descriptor for all that may happen. A peer that reads the eventfd, which it shares, takes only
-    /// its own ring away.
+    /// Returns one descriptor for all events. A peer that reads the shared eventfd only takes its own ring away.
     fn gather(&self, eventfd: &Event) -> Result<Epoll, Errno> {
         let gathered = Epoll::create()?;
         gathered.add(eventfd, 0, Interest::readable(Trigger::Level))?;
-        // Of the socket only the hang-up: control messages are read when a record says so.
+        // Only the hang-up of the socket: control messages are read when a record asks for it.
         let quiet = Interest { readable: false, writable: false, trigger: Trigger::Level };
         gathered.add(&self.control, 1, quiet)?;
         if let Some(process) = &self.process {
@@ -298,7 +298,7 @@ impl Port for Link {
         &self.peer
     }
 
-    fn give_way(&self) {
+    fn yield_now(&self) {
         std::thread::yield_now();
     }
 
@@ -315,7 +315,7 @@ impl Port for Link {
         match (wanted.ok().and_then(Doorbell::parse), &self.peer_event) {
             (Some(Doorbell::Eventfd), Some(eventfd)) => eventfd.ring(),
             (Some(Doorbell::Socket), _) => self.control.ring(),
-            // Also what a peer gets that asks for nonsense, or for an eventfd that it never sent.
+            // Also for a peer that asks for an invalid doorbell, or for an eventfd that it never sent.
             _ => self.ring_futex(bell),
         }
     }

@@ -13,14 +13,14 @@ use crate::life::{LIFE_OFFSET, LifeState, life_state};
 use crate::region::PeerRegion;
 use crate::{clock, poll};
 
-/// How long a futex wait may overlook the peer's death when the peer has no life word.
+/// How long a futex wait may miss the peer's death when the peer has no life word.
 const DEATH_SLICE: Duration = Duration::from_millis(100);
-/// The same when it has one. The peer writes its life word and can fake it, so it is not relied on alone.
+/// The same when it has a life word. The peer writes that word and can fake it, so this end does not rely on it alone.
 const ARMED_SLICE: Duration = Duration::from_secs(60);
 
 impl Link {
-    /// Sleeps until the low half of the word at `offset` of `board`, which the same peer writes, moves on from
-    /// `seen`, the peer dies, or the wait is over. One `FUTEX_WAKE` of the peer wakes every watcher.
+    /// Sleeps until the low half of the word at `offset` of `board`, which the same peer writes, differs from `seen`, the
+    /// peer dies, or the wait is over. One `FUTEX_WAKE` by the peer wakes every watcher.
     pub fn watch(
         &self,
         board: &PeerRegion,
@@ -58,8 +58,8 @@ impl Link {
         }
     }
 
-    /// Whether the peer's process ended, or it closed the session or its socket. Does not block. What it
-    /// published before is still there to be read.
+    /// Returns whether the peer's process ended, or it closed the session or its socket. Does not block. Records that it
+    /// published before remain readable.
     pub fn peer_gone(&self) -> bool {
         !self.is_here()
             || self.peer.says_closed()
@@ -67,7 +67,7 @@ impl Link {
             || self.process_gone()
     }
 
-    /// What the kernel has noted of the peer's serving thread: one load, no system call.
+    /// Returns what the kernel has recorded about the peer's serving thread: one load, no system call.
     #[inline]
     pub fn life(&self) -> LifeState {
         self.peer.page.word(LIFE_OFFSET).map_or(LifeState::Unarmed, |word| life_state(word.load()))
@@ -80,7 +80,7 @@ impl Link {
                 return reason;
             }
             let state = self.life();
-            // An honest peer that is alive changes its life word only by dying or leaving.
+            // A correct peer that is alive changes its life word only by dying or leaving.
             let armed = state == LifeState::Alive;
             if (!armed || looks > 0) && self.peer_gone() {
                 return self.last_look(park);
@@ -95,7 +95,7 @@ impl Link {
                 Woke::LookAgain if !armed || self.life() == LifeState::Alive => {
                     return self.reason(park).unwrap_or_else(|| spurious(park));
                 }
-                // It left its life word: go on by time slices.
+                // The peer released its life word: continue with time slices.
                 Woke::LookAgain => {}
             }
         }
@@ -111,7 +111,7 @@ impl Link {
         let expecting = |word: Word, seen| page.word(word.offset()).map(|word| (word, low(seen)));
         let tail = expecting(Word::Tail, park.tail);
         let head = park.head.and_then(|seen| expecting(Word::Head, seen));
-        // Each word more costs the best part of a microsecond, in a call that sleeps.
+        // Each further word costs almost a microsecond in a call that sleeps.
         let cancel = self.cancel.is_held().then(|| (self.cancel.word.word(), 0));
         if cancel.is_none() && self.cancel.word.is_set() {
             return Woke::LookAgain;
@@ -142,24 +142,24 @@ impl Link {
         }
         let socket = self.control.as_fd();
         if !is_clear && self.reason(park).is_none() {
-            // A message that cannot be taken in, for lack of descriptors, keeps the socket readable: waiting for
-            // that would spin, and behind it a ring is not seen. So look at the words in short slices.
+            // A message that cannot be received for lack of descriptors keeps the socket readable: waiting for the socket
+            // would spin, and a ring behind the message is not seen. So check the words in short slices.
             let (until, is_slice) = sliced(park.until, clock::now().after(BLOCKED_SLICE));
             let quiet = Park { until: Some(until), ..*park };
             let bells = [poll::hung_up(socket), poll::hung_up(socket)];
             let woken = self.park_on_fds(&quiet, bells, || {});
             return if is_slice && woken == Woken::Deadline { Woken::Rung } else { woken };
         }
-        // What rang is taken off the socket before the next sleep.
+        // Ring messages are taken off the socket before the next sleep.
         self.park_on_fds(park, [poll::readable(socket), poll::hung_up(socket)], || {})
     }
 
-    /// Sleeps until the bell, the hang-up, the end of the process, or a cancellation.
+    /// Sleeps until the bell rings, the socket hangs up, the process ends, or the wait is cancelled.
     fn park_on_fds(&self, park: &Park, [bell, socket]: [PollFd<'_>; 2], rung: impl Fn()) -> Woken {
         if let Some(reason) = self.reason(park) {
             return reason;
         }
-        // That it hung up or ended is told by the wait itself.
+        // The wait itself reports a hang-up or the end of the process.
         if self.peer.says_closed() {
             return self.last_look(park);
         }
@@ -181,7 +181,7 @@ impl Link {
         if ready.any() { spurious(park) } else { Woken::Deadline }
     }
 
-    /// Why there is no need to sleep, if so. Data before death: what was published is read first.
+    /// Returns a reason not to sleep, if there is one. Data comes before death: published records are read first.
     fn reason(&self, park: &Park) -> Option<Woken> {
         if self.cancel.word.is_set() {
             Some(Woken::Cancelled)
@@ -192,7 +192,7 @@ impl Link {
         }
     }
 
-    /// The peer is gone. Whatever it published before it went is visible by now: look once more.
+    /// The peer is gone. Whatever it published before is visible by now: check once more.
     fn last_look(&self, park: &Park) -> Woken {
         self.reason(park).unwrap_or(Woken::PeerGone)
     }
@@ -202,20 +202,20 @@ impl Link {
         poll::wait(&mut polls, Some(clock::now())).is_ok_and(poll::Ready::any)
     }
 
-    /// The peer's process to be polled; where there is none, the socket once more.
+    /// Returns the peer's process for polling; without one, the socket again.
     fn poll_process(&self) -> PollFd<'_> {
         let process = self.process.as_ref().map(|process| poll::readable(process.as_fd()));
         process.unwrap_or_else(|| poll::hung_up(self.control.as_fd()))
     }
 }
 
-/// A wake without anything that was waited for. A peer that keeps ringing does not extend a deadline.
+/// Handles a wake without the expected event. A peer that keeps ringing does not extend a deadline.
 fn spurious(park: &Park) -> Woken {
     let over = park.until.is_some_and(|until| until <= clock::now());
     if over { Woken::Deadline } else { Woken::Rung }
 }
 
-/// The half of a word that a futex compares.
+/// Returns the half of a word that a futex compares.
 #[allow(clippy::cast_possible_truncation, reason = "the low half is what is meant")]
 const fn low(word: u64) -> u32 {
     word as u32

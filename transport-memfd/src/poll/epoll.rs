@@ -15,10 +15,10 @@ use crate::clock;
 
 pub(super) use rustix::event::epoll::Event as RawEvent;
 
-/// From here on a deadline is left to the [`Alarm`]: the kernel makes and cancels a timer for each wait that has a timeout,
-/// whether it comes to it or not.
+/// A deadline further away than this uses the [`Alarm`]: the kernel sets and cancels a timer for each wait with a timeout,
+/// even if it does not expire.
 const FAR: Duration = Duration::from_millis(100);
-/// The alarm's token: no other may be the same.
+/// The alarm's token, which no other descriptor may use.
 const ALARM: u64 = u64::MAX;
 
 /// An [`epoll(7)`](https://man7.org/linux/man-pages/man7/epoll.7.html) instance, `CLOEXEC`.
@@ -28,8 +28,8 @@ pub struct Epoll {
     alarm: Option<Alarm>,
 }
 
-/// A timer among what is waited for, which many waits have in common. It stays set when a wait ends before it, and is set
-/// again only for an earlier time, or once it has rung: then a wait may end with nothing.
+/// A timer in the epoll set, shared by many waits. It stays set when a wait ends early, and is set again only for an earlier
+/// time or once it has expired. So a wait may end without an event.
 #[derive(Debug)]
 struct Alarm {
     timer: OwnedFd,
@@ -37,7 +37,7 @@ struct Alarm {
 }
 
 impl Epoll {
-    /// A new one, empty. It takes two descriptors, or one where a timer cannot be had.
+    /// Creates an empty instance. It takes two descriptors, or one where no timer is available.
     ///
     /// # Errors
     /// `EMFILE` and `ENFILE` at the limit of open files.
@@ -47,7 +47,7 @@ impl Epoll {
         Ok(Self { epoll, alarm })
     }
 
-    /// Watches `fd`. It is forgotten when the last copy of its description is closed: delete what a peer
+    /// Watches `fd`. The kernel forgets it when the last copy of its description is closed, so delete descriptors that a peer
     /// shares.
     ///
     /// # Errors
@@ -56,7 +56,7 @@ impl Epoll {
         epoll::add(&self.epoll, fd, EventData::new_u64(token), flags(interest))
     }
 
-    /// Watches `fd`, which is watched already, for something else.
+    /// Changes what an already watched `fd` is watched for.
     ///
     /// # Errors
     /// `ENOENT` when it is not watched.
@@ -72,11 +72,11 @@ impl Epoll {
         epoll::delete(&self.epoll, fd)
     }
 
-    /// Waits until something is ready or `timeout` is over (`None`: for ever), and says how many events
-    /// there are. A signal ends the wait with none.
+    /// Waits until something is ready or `timeout` is over (`None`: forever), and returns the number of events. A signal ends
+    /// the wait with none.
     ///
     /// # Errors
-    /// None that a correct program sees.
+    /// None in a correct program.
     pub fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) -> Result<usize, Errno> {
         events.clear();
         events.raw.reserve(events.most);
@@ -88,10 +88,10 @@ impl Epoll {
         }
     }
 
-    /// Waits until something is ready or, now that it is `now`, `until` is over. It may end earlier with no event.
+    /// Waits until something is ready or `until` has passed; `now` is the current time. It may end earlier without an event.
     ///
     /// # Errors
-    /// None that a correct program sees.
+    /// None in a correct program.
     pub fn sleep(
         &mut self,
         events: &mut Events,
@@ -107,7 +107,7 @@ impl Epoll {
         self.wait(events, timeout)
     }
 
-    /// Whether the alarm was among the events, where it is no more.
+    /// Removes the alarm from the events and returns whether it was among them.
     #[inline]
     fn hear_alarm(&mut self, events: &mut Events) -> bool {
         let Some(alarm) = &mut self.alarm else { return false };
@@ -123,13 +123,13 @@ impl Alarm {
     fn watched_by(epoll: &OwnedFd) -> Result<Self, Errno> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        // By its edge: it is never read.
+        // Edge-triggered: it is never read.
         let edge = EventFlags::IN | EventFlags::ET;
         epoll::add(epoll, &timer, EventData::new_u64(ALARM), edge)?;
         Ok(Self { timer, rings_at: None })
     }
 
-    /// Has a wait, now that it is `now`, end at `at` or before.
+    /// Sets the alarm so that a wait ends at `at` or before; `now` is the current time.
     fn set(&mut self, now: Instant, at: Instant) -> Result<(), Errno> {
         if self.rings_at.is_some_and(|rings_at| now < rings_at && rings_at <= at) {
             return Ok(());

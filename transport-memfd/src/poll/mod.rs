@@ -18,17 +18,17 @@ pub use uring::Uring;
 
 use crate::clock;
 
-/// The most descriptors that one [`wait_readable`] takes.
+/// The maximum number of descriptors for one [`wait_readable`].
 pub const MAX_FDS: usize = 64;
 
-/// What waits for many things, by the name that every transport has for it: epoll or io_uring behind one seam.
+/// Waits for many descriptors, with epoll or io_uring; every transport has a type of this name.
 ///
-/// It belongs to the thread that made it.
+/// It belongs to the thread that created it.
 #[derive(Debug)]
 pub enum Poller {
-    /// By [`epoll(7)`](https://man7.org/linux/man-pages/man7/epoll.7.html).
+    /// [`epoll(7)`](https://man7.org/linux/man-pages/man7/epoll.7.html).
     Epoll(Epoll),
-    /// By [`io_uring(7)`](https://man7.org/linux/man-pages/man7/io_uring.7.html).
+    /// [`io_uring(7)`](https://man7.org/linux/man-pages/man7/io_uring.7.html).
     #[cfg(feature = "io-uring")]
     Uring(Box<Uring>),
 }
@@ -36,26 +36,26 @@ pub enum Poller {
 /// When a descriptor that stays ready is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Trigger {
-    /// At each wait.
+    /// At each wait while it stays ready.
     Level,
-    /// Once for each thing that happens; the descriptor need not be read.
+    /// Once for each event; the descriptor need not be read.
     Edge,
 }
 
 /// A descriptor that is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Event {
-    /// What it was added with.
+    /// The token passed to `add`.
     pub token: u64,
-    /// It can be read; a pidfd whose process ended counts.
+    /// It can be read; also set for a pidfd whose process ended.
     pub readable: bool,
     /// It can be written.
     pub writable: bool,
-    /// The other end hung up, or it failed.
+    /// The other end hung up, or the descriptor failed.
     pub hung_up: bool,
 }
 
-/// What to hear about a descriptor besides that its other end hung up, which is always reported.
+/// What to report about a descriptor, besides a hang-up, which is always reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Interest {
     /// Report when it can be read.
@@ -69,32 +69,32 @@ pub struct Interest {
 /// Room for the events of one wait, reused from one to the next.
 #[derive(Default)]
 pub struct Events {
-    /// As epoll gives them.
+    /// From epoll, in its format.
     raw: Vec<epoll::RawEvent>,
-    /// As they are, from io_uring.
+    /// From io_uring, converted.
     #[cfg(feature = "io-uring")]
     found: Vec<Event>,
     most: usize,
 }
 
-/// Which of the descriptors of one wait were ready, by their place in it. Empty after the deadline.
+/// Which of the descriptors of one wait were ready, by position. Empty after the deadline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ready(u64);
 
 impl Interest {
-    /// Readable, with this trigger.
+    /// Reports readable, with this trigger.
     pub const fn readable(trigger: Trigger) -> Self {
         Self { readable: true, writable: false, trigger }
     }
 }
 
 impl Events {
-    /// Room for `most` events per wait.
+    /// Creates room for `most` events per wait.
     pub fn with_capacity(most: usize) -> Self {
         Self { most: most.max(1), ..Self::default() }
     }
 
-    /// The events of the last wait.
+    /// Returns the events of the last wait.
     pub fn iter(&self) -> impl Iterator<Item = Event> + '_ {
         let events = self.raw.iter().map(epoll::event);
         #[cfg(feature = "io-uring")]
@@ -116,10 +116,10 @@ impl fmt::Debug for Events {
 }
 
 impl Poller {
-    /// Whether it tells that a peer has hung up also while nothing else of its channel is asked for.
+    /// Whether a peer's hang-up is reported even if nothing else about its channel is of interest.
     pub const HEARS_END: bool = true;
 
-    /// A new one, empty, that waits with what is `wanted` where that can be had, and what that is.
+    /// Creates an empty poller with the `wanted` backend where available, and returns which backend it uses.
     ///
     /// # Errors
     /// `EMFILE` and `ENFILE` at the limit of open files.
@@ -148,7 +148,7 @@ impl Poller {
         }
     }
 
-    /// Watches `fd`, which is watched already, for something else.
+    /// Changes what an already watched `fd` is watched for.
     ///
     /// # Errors
     /// `ENOENT` when it is not watched.
@@ -160,7 +160,7 @@ impl Poller {
         }
     }
 
-    /// Stops watching `fd`, and lets go of it: its last owner may close it.
+    /// Stops watching `fd` and releases it: its last owner may close it.
     ///
     /// # Errors
     /// `ENOENT` when it is not watched.
@@ -172,8 +172,8 @@ impl Poller {
         }
     }
 
-    /// Waits until something is ready or `timeout` is over (`None`: for ever), and says how many events
-    /// there are. A signal ends the wait with none.
+    /// Waits until something is ready or `timeout` is over (`None`: forever), and returns the number of events. A signal ends
+    /// the wait with none.
     ///
     /// # Errors
     /// None that a correct program sees.
@@ -185,8 +185,8 @@ impl Poller {
         }
     }
 
-    /// Waits until something is ready or, now that it is `now`, `until` is over (`None`: for ever), and says how many events
-    /// there are. It may end earlier with none. For who waits often and has a deadline that is seldom met.
+    /// Waits until something is ready or `until` has passed (`None`: forever), and returns the number of events; `now` is the
+    /// current time. It may end earlier without an event. For callers that wait often with a deadline that rarely expires.
     ///
     /// # Errors
     /// As [`Poller::wait`].
@@ -204,7 +204,7 @@ impl Poller {
     }
 }
 
-/// What waits with io_uring, or why that cannot be had.
+/// Returns an io_uring poller, or why it is not available.
 #[cfg(feature = "io-uring")]
 fn try_uring() -> Result<Poller, &'static str> {
     Uring::create().map(|uring| Poller::Uring(Box::new(uring))).map_err(uring::why_not)
@@ -216,18 +216,18 @@ fn try_uring() -> Result<Poller, &'static str> {
 }
 
 impl Ready {
-    /// Whether the descriptor at `place` was ready.
+    /// Returns whether the descriptor at `place` was ready.
     pub const fn is(self, place: usize) -> bool {
         place < MAX_FDS && self.0 & (1 << place) != 0
     }
 
-    /// Whether any was.
+    /// Returns whether any was ready.
     pub const fn any(self) -> bool {
         self.0 != 0
     }
 }
 
-/// Sleeps until one of `fds` can be read, was hung up, or `deadline`. Signals do not end it.
+/// Sleeps until one of `fds` can be read or was hung up, or until `deadline`. Signals do not end it.
 ///
 /// [`ppoll(2)`](https://man7.org/linux/man-pages/man2/ppoll.2.html).
 ///
@@ -238,7 +238,7 @@ pub fn wait_readable(fds: &[BorrowedFd<'_>], deadline: Option<Instant>) -> Resul
     wait(&mut polls, deadline)
 }
 
-/// The same for who only wants to know whether any is ready: by the name that every transport has.
+/// Same as [`wait_readable`], but returns only whether any is ready; every transport has a function of this name.
 ///
 /// # Errors
 /// As [`wait_readable`].
@@ -246,17 +246,17 @@ pub fn wait_any(fds: &[BorrowedFd<'_>], deadline: Option<Instant>) -> Result<boo
     wait_readable(fds, deadline).map(Ready::any)
 }
 
-/// A descriptor to wait for until it can be read.
+/// Creates an entry that waits until the descriptor can be read.
 pub(crate) fn readable(fd: BorrowedFd<'_>) -> PollFd<'_> {
     PollFd::from_borrowed_fd(fd, PollFlags::IN | PollFlags::RDHUP)
 }
 
-/// A descriptor to wait for until its other end hangs up, whatever can be read.
+/// Creates an entry that waits until the other end hangs up, whatever can be read.
 pub(crate) fn hung_up(fd: BorrowedFd<'_>) -> PollFd<'_> {
     PollFd::from_borrowed_fd(fd, PollFlags::RDHUP)
 }
 
-/// Sleeps until one of `polls` has what it waits for, or `deadline`.
+/// Sleeps until one of `polls` has its event, or until `deadline`.
 pub(crate) fn wait(polls: &mut [PollFd<'_>], deadline: Option<Instant>) -> Result<Ready, Errno> {
     if polls.len() > MAX_FDS {
         return Err(Errno::INVAL);
@@ -265,7 +265,7 @@ pub(crate) fn wait(polls: &mut [PollFd<'_>], deadline: Option<Instant>) -> Resul
         let left = clock::left(deadline).map(clock::span);
         match poll(polls, left.as_ref()) {
             Ok(_) => break,
-            // The deadline is a point in time: what is left of it is computed anew.
+            // The deadline is absolute: the next round computes the remaining time.
             Err(Errno::INTR) => {}
             Err(error) => return Err(error),
         }

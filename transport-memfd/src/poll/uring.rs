@@ -19,35 +19,35 @@ use rustix::io::Errno;
 use super::{Event, Events, Interest, Trigger};
 use crate::clock;
 
-/// Requests that are handed to the kernel at once. More of them go in several steps.
+/// How many requests fit into the submission queue. More are submitted in several steps.
 const SUBMISSIONS: u32 = 256;
-/// What the kernel has ready before it keeps the rest to itself until there is room again.
+/// How many completions fit into the ring before the kernel holds back the rest.
 const COMPLETIONS: u32 = 1024;
-/// `IORING_ENTER_GETEVENTS`: runs what the kernel has put off for this thread, and waits where that is asked for.
+/// `IORING_ENTER_GETEVENTS`: runs the work that the kernel deferred for this thread, and waits if requested.
 const GET_EVENTS: u32 = 1 << 0;
-/// `IORING_ENTER_EXT_ARG`: there is a limit to the wait.
+/// `IORING_ENTER_EXT_ARG`: the wait has a limit.
 const EXT_ARG: u32 = 1 << 3;
-/// `IORING_ENTER_NO_IOWAIT`, Linux 6.15: a server without work does not show as one that waits for a disk.
+/// `IORING_ENTER_NO_IOWAIT`, Linux 6.15: an idle server does not show up as waiting for a disk.
 const NO_IOWAIT: u32 = 1 << 7;
-/// What a removal completes with, should it fail: no watch has it.
+/// The token with which a failed removal completes; no watch uses it.
 const REMOVAL: u64 = u64::MAX;
 
-/// An [`io_uring(7)`](https://man7.org/linux/man-pages/man7/io_uring.7.html) instance that polls descriptors,
-/// `CLOEXEC`. It belongs to the thread that made it.
+/// An [`io_uring(7)`](https://man7.org/linux/man-pages/man7/io_uring.7.html) instance that polls descriptors, `CLOEXEC`. It
+/// belongs to the thread that created it.
 ///
-/// An edge is a multishot poll, which stays with the kernel. A level is a poll for once: what it reported is polled
-/// again by the next wait, which tells at once that it is still ready. All of that is handed over by the one call that
-/// waits. A completion queue that is full loses nothing: what the kernel cannot keep ends the poll that it came from,
-/// and that is begun again, and reports what is ready by then.
+/// An edge trigger is a multishot poll, which stays in the kernel. A level trigger is a one-shot poll: the next wait polls a
+/// reported descriptor again and immediately reports it if it is still ready. The one call that waits also submits all of
+/// this. A full completion queue loses nothing: an event that the kernel cannot store ends its poll, which is started again
+/// and reports what is ready by then.
 pub struct Uring {
     ring: IoUring,
-    /// By the number of the descriptor.
+    /// Indexed by descriptor number.
     watches: Vec<Option<Watch>>,
-    /// To be polled from the next wait on.
+    /// Polled again from the next wait on.
     resting: Vec<Key>,
     generation: u32,
     enter_flags: u32,
-    /// Only the thread that made it may enter the kernel with it.
+    /// Only the thread that created it may enter the kernel with it.
     thread: PhantomData<*const ()>,
 }
 
@@ -55,11 +55,11 @@ pub struct Uring {
 struct Watch {
     token: u64,
     interest: Interest,
-    /// Tells its completions from those of an earlier watch of the same number.
+    /// Distinguishes its completions from those of an earlier watch of the same number.
     generation: u32,
 }
 
-/// A watch, as a completion names it.
+/// Identifies a watch in a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Key {
     fd: RawFd,
@@ -67,16 +67,16 @@ struct Key {
 }
 
 impl Uring {
-    /// A new one, empty.
+    /// Creates an empty instance.
     ///
     /// # Errors
-    /// `ENOSYS` and `EPERM` where the kernel, a sandbox or the operator allows no io_uring, `EINVAL` before Linux 6.1,
-    /// `EMFILE` and `ENFILE` at the limit of open files, `ENOMEM`.
+    /// `ENOSYS` and `EPERM` where the kernel, a sandbox or the operator forbids io_uring, `EINVAL` before Linux 6.1, `EMFILE`
+    /// and `ENFILE` at the limit of open files, `ENOMEM`.
     pub fn create() -> Result<Self, Errno> {
         Self::with_completions(COMPLETIONS)
     }
 
-    /// With room for so many completions, rounded up to a power of two.
+    /// Creates an instance with room for `completions`, rounded up to a power of two.
     ///
     /// # Errors
     /// As [`Uring::create`].
@@ -96,8 +96,8 @@ impl Uring {
         Ok(Self { ring, watches, resting, generation: 0, enter_flags, thread: PhantomData })
     }
 
-    /// Watches `fd` from the next wait on, instead of what was watched under its number. Delete it before it is closed:
-    /// this holds it open.
+    /// Watches `fd` from the next wait on and replaces an earlier watch of its number. Delete it before closing it: the watch
+    /// holds it open.
     ///
     /// # Errors
     /// `EBADF` for a number that no process can have.
@@ -117,7 +117,7 @@ impl Uring {
         Ok(())
     }
 
-    /// Watches `fd`, which is watched already, for something else.
+    /// Changes what an already watched `fd` is watched for.
     ///
     /// # Errors
     /// `ENOENT` when it is not watched.
@@ -127,7 +127,7 @@ impl Uring {
         self.add(fd, token, interest)
     }
 
-    /// Stops watching `fd`, and lets go of it.
+    /// Stops watching `fd` and releases it.
     ///
     /// # Errors
     /// `ENOENT` when it is not watched.
@@ -135,12 +135,12 @@ impl Uring {
         if !self.forget(fd.as_fd().as_raw_fd())? {
             return Err(Errno::NOENT);
         }
-        // The kernel lets go of a file when the poll of it has completed, which this thread has to do.
+        // The kernel releases a file when its poll has completed, and this thread has to run that completion.
         self.enter(0, None)
     }
 
-    /// Waits until something is ready or `timeout` is over (`None`: for ever), and says how many events
-    /// there are. A signal ends the wait with none. One call of
+    /// Waits until something is ready or `timeout` is over (`None`: forever), and returns the number of events. A signal ends
+    /// the wait with none. Usually one call of
     /// [`io_uring_enter(2)`](https://man7.org/linux/man-pages/man2/io_uring_enter.2.html), as a rule.
     ///
     /// # Errors
@@ -158,7 +158,7 @@ impl Uring {
             self.harvest(events);
             match entered {
                 Err(Errno::INTR | Errno::TIME) => break,
-                // The kernel wants room for what has completed, which there is now.
+                // The kernel needed room for completions, and there is room now.
                 Ok(()) | Err(Errno::BUSY) => {}
                 Err(error) if events.found.is_empty() => return Err(error),
                 Err(_) => break,
@@ -175,7 +175,7 @@ impl Uring {
         self.watches.get(usize::try_from(fd).ok()?)?.as_ref()
     }
 
-    /// Whether it was watched.
+    /// Removes the watch and returns whether there was one.
     fn forget(&mut self, fd: RawFd) -> Result<bool, Errno> {
         let slot = usize::try_from(fd).ok().and_then(|at| self.watches.get_mut(at));
         let Some(Watch { generation, .. }) = slot.and_then(Option::take) else { return Ok(false) };
@@ -189,7 +189,7 @@ impl Uring {
         Ok(true)
     }
 
-    /// Polls what rests.
+    /// Polls the descriptors in `resting` again.
     fn begin_resting(&mut self) -> Result<(), Errno> {
         while let Some(key) = self.resting.pop() {
             let Some(Watch { interest, generation, .. }) = self.watch(key.fd) else { continue };
@@ -217,7 +217,7 @@ impl Uring {
         Ok(())
     }
 
-    /// Hands over what was pushed, and waits until `want` completions are there.
+    /// Submits the queued requests and waits for `want` completions.
     fn enter(&mut self, want: u32, until: Option<Instant>) -> Result<(), Errno> {
         let pushed = u32::try_from(self.ring.submission().len()).unwrap_or(u32::MAX);
         let left = clock::left(until).map(Timespec::from);
@@ -228,7 +228,7 @@ impl Uring {
         entered.map(drop).map_err(|error| errno(&error))
     }
 
-    /// Takes what has completed, as far as there is room for it.
+    /// Takes as many completions as there is room for.
     fn harvest(&mut self, events: &mut Events) {
         let Self { ring, watches, resting, .. } = self;
         for completion in ring.completion() {
@@ -251,10 +251,10 @@ impl Uring {
 }
 
 impl Drop for Uring {
-    /// Lets go of what is still watched: the kernel would do so later, on a thread of its own.
+    /// Removes the remaining watches: otherwise the kernel would do so later, on a thread of its own.
     fn drop(&mut self) {
         let all = self.ring.submitter().register_sync_cancel(None, CancelBuilder::any());
-        // That there is nothing to cancel is an error.
+        // Having nothing to cancel is an error too.
         if all.is_ok() {
             let _ = self.enter(0, None);
         }
@@ -286,7 +286,7 @@ impl Key {
     }
 }
 
-/// Why there is no io_uring, for the operator.
+/// Returns why io_uring is not available, for the operator.
 pub(super) fn why_not(error: Errno) -> &'static str {
     match error {
         Errno::NOSYS => "this kernel has no io_uring, or a sandbox (seccomp) hides it",
@@ -308,10 +308,10 @@ fn mask(interest: Interest) -> u32 {
     flags.bits().into()
 }
 
-/// What a completion tells, and whether to poll the descriptor again.
+/// Returns the event of a completion and whether to poll the descriptor again.
 fn event(token: u64, result: i32) -> (Option<Event>, bool) {
     let Ok(bits) = u16::try_from(result) else {
-        // Removed, or no memory at the moment: nothing is known of the descriptor.
+        // Removed, or no memory at the moment: the descriptor's state is unknown.
         let again = [Errno::CANCELED, Errno::NOMEM, Errno::AGAIN]
             .iter()
             .any(|error| error.raw_os_error() == -result);

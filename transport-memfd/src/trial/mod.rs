@@ -1,4 +1,4 @@
-//! What a trial does to a process, and what it asks of it: signals that stop it, its figures in `/proc`.
+//! Controls and inspects the processes of a trial: signals that stop them, figures from `/proc`.
 
 pub mod plain;
 mod usage;
@@ -13,27 +13,27 @@ use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal
 
 pub use usage::{Usage, usage};
 
-/// What a process holds.
+/// The resources that a process holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holdings {
     /// Descriptors, or handles.
     pub descriptors: u64,
     /// Threads.
     pub threads: u64,
-    /// Different memfds that are mapped, or that there are descriptors of.
+    /// Distinct memfds that are mapped or open.
     pub memfds: u64,
     /// Resident memory in bytes, shared memory included.
     pub rss: u64,
 }
 
-/// Whether processes can be stopped and looked at here.
+/// Whether processes can be stopped and inspected here.
 pub const IS_POSSIBLE: bool = true;
 
-/// This very program, also when its file was replaced meanwhile.
+/// This program, even if its file was replaced meanwhile.
 pub const PROGRAM: &str = "/proc/self/exe";
 
-/// Becomes another program, as [`execvp(3)`](https://man7.org/linux/man-pages/man3/exec.3.html) does it. Returns only when
-/// that fails, and says why.
+/// Replaces this program by another one, as [`execvp(3)`](https://man7.org/linux/man-pages/man3/exec.3.html) does. Returns
+/// only on failure, with the reason.
 pub fn exec(command: &mut Command) -> io::Error {
     command.exec()
 }
@@ -46,15 +46,15 @@ pub fn stop(pid: u32) -> io::Result<()> {
     signal(pid, Signal::STOP)
 }
 
-/// Lets a stopped process go on.
+/// Resumes a stopped process.
 ///
 /// # Errors
-/// As of [`stop`].
+/// As [`stop`].
 pub fn go_on(pid: u32) -> io::Result<()> {
     signal(pid, Signal::CONT)
 }
 
-/// Whether every thread of the process is stopped.
+/// Returns whether every thread of the process is stopped.
 pub fn is_stopped(pid: u32) -> bool {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
     let stopped = |task: io::Result<fs::DirEntry>| {
@@ -66,22 +66,22 @@ pub fn is_stopped(pid: u32) -> bool {
     tasks.into_iter().all(stopped)
 }
 
-/// Whether SIGKILL ended it.
+/// Returns whether SIGKILL ended the process.
 pub fn was_killed(status: ExitStatus) -> bool {
     status.signal() == Some(Signal::KILL.as_raw())
 }
 
-/// Keeps Ctrl-C from the processes that this command starts: who starts them ends them.
+/// Shields the processes that this command starts from Ctrl-C: the starting process ends them.
 pub fn keep_signals_off(command: &mut Command) {
     command.process_group(0);
 }
 
-/// Lets this process end with the one that started it, even when it is stopped.
+/// Makes this process end with its parent, even when it is stopped.
 pub fn end_with_parent() {
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
 }
 
-/// What the process holds now.
+/// Returns the resources that the process holds now.
 ///
 /// # Errors
 /// There is no such process, or it is another user's.
@@ -101,7 +101,7 @@ pub fn holdings(pid: u32) -> io::Result<Holdings> {
     }
     for entry in fs::read_dir(format!("{proc}/fd"))?.flatten() {
         let path = entry.path();
-        // Some are closed while they are looked at.
+        // Some descriptors are closed during the scan.
         let is_memfd =
             |path| fs::read_link(path).is_ok_and(|to| to.to_string_lossy().contains("/memfd:"));
         if is_memfd(&path) {

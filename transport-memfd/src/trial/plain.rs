@@ -1,6 +1,6 @@
-//! What a service without shared memory does: requests and responses over `SOCK_SEQPACKET`, a server with epoll.
+//! A service without shared memory: requests and responses over `SOCK_SEQPACKET`, and a server with epoll.
 //!
-//! What the library's reactor is measured against. Not the library's protocol.
+//! Benchmarks compare the library's reactor with it. It does not speak the library's protocol.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,12 +16,12 @@ use rustix::net::{
 
 /// The longest message.
 pub const MAX_MESSAGE: usize = 4096;
-/// Events of one wait.
+/// Maximum events per wait.
 const EVENTS: usize = 256;
-/// What the listening socket is known by.
+/// The token of the listening socket.
 const LISTENER: u64 = u64::MAX;
 
-/// A server that answers each request with the request itself.
+/// A server that echoes each request.
 #[derive(Debug)]
 pub struct Server {
     listener: OwnedFd,
@@ -34,10 +34,10 @@ pub struct Server {
 pub struct Client(OwnedFd);
 
 impl Server {
-    /// Listens at a path where there is nothing yet.
+    /// Listens at a path that does not exist yet.
     ///
     /// # Errors
-    /// Of the calls that it takes; `EADDRINUSE` when something is there.
+    /// Those of its system calls; `EADDRINUSE` when the path exists.
     pub fn bind(path: &Path) -> io::Result<Self> {
         let listener = seqpacket(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
         bind(&listener, &SocketAddrUnix::new(path)?)?;
@@ -47,10 +47,10 @@ impl Server {
         Ok(Self { listener, epoll, clients: Vec::new() })
     }
 
-    /// Serves until `stops`, which is looked at now and then.
+    /// Serves until `stops` returns true; checks it from time to time.
     ///
     /// # Errors
-    /// Of `epoll_wait(2)`.
+    /// Those of `epoll_wait(2)`.
     pub fn serve(&mut self, stops: impl Fn() -> bool) -> io::Result<()> {
         let slice = crate::clock::span(Duration::from_millis(200));
         let mut events = Vec::with_capacity(EVENTS);
@@ -80,7 +80,7 @@ impl Server {
         }
     }
 
-    /// One request: what else is there, the next wait tells.
+    /// Answers one request; the next wait reports further ones.
     fn answer(&mut self, at: usize) {
         let Some(slot) = self.clients.get_mut(at) else { return };
         let Some(client) = slot else { return };
@@ -100,17 +100,17 @@ impl Client {
     /// Connects to the server at this path.
     ///
     /// # Errors
-    /// Of the calls that it takes; `ENOENT` and `ECONNREFUSED` when nobody listens there.
+    /// Those of its system calls; `ENOENT` and `ECONNREFUSED` when nobody listens there.
     pub fn connect(path: &Path) -> io::Result<Self> {
         let socket = seqpacket(SocketFlags::CLOEXEC)?;
         connect(&socket, &SocketAddrUnix::new(path)?)?;
         Ok(Self(socket))
     }
 
-    /// Sends a request and sleeps until the response is there; its length.
+    /// Sends a request, sleeps until the response arrives, and returns its length.
     ///
     /// # Errors
-    /// Of the calls that it takes; [`io::ErrorKind::UnexpectedEof`] when the server is gone.
+    /// Those of its system calls; [`io::ErrorKind::UnexpectedEof`] when the server is gone.
     pub fn call(&mut self, request: &[u8], response: &mut [u8]) -> io::Result<usize> {
         write(&self.0, request)?;
         loop {

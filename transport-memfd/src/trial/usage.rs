@@ -2,25 +2,25 @@ use std::fs;
 use std::io;
 use std::time::Duration;
 
-/// What a process has used since it began. Threads that have ended do not count.
+/// What a process has used since it began. Ended threads do not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Time on a processor, to the nanosecond.
+    /// CPU time, to the nanosecond.
     pub cpu: Duration,
-    /// Of all its time on a processor that in the kernel, in parts of a thousand. By the clock's ticks: over less than a
-    /// second it means little.
+    /// The share of CPU time spent in the kernel, in thousandths. Measured in clock ticks: over less than a second it means
+    /// little.
     pub kernel: u32,
-    /// How often a thread of it gave a processor away, by itself or not.
+    /// Context switches of its threads, voluntary or not.
     pub switches: u64,
     /// Resident memory now in bytes, shared memory included.
     pub rss: u64,
 }
 
-/// What the process has used, from
-/// [`/proc/PID/task/TID/schedstat`, `stat` and `status`](https://man7.org/linux/man-pages/man5/proc.5.html).
+/// Returns what the process has used, from [`/proc/PID/task/TID/schedstat`, `stat` and
+/// `status`](https://man7.org/linux/man-pages/man5/proc.5.html).
 ///
 /// # Errors
-/// There is no such process, or the kernel keeps no such books.
+/// There is no such process, or the kernel does not keep these statistics.
 pub fn usage(pid: u32) -> io::Result<Usage> {
     let mut usage = Usage::default();
     for task in fs::read_dir(format!("/proc/{pid}/task"))?.flatten() {
@@ -37,7 +37,7 @@ pub fn usage(pid: u32) -> io::Result<Usage> {
     let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     usage.rss = number(rss.and_then(|line| line.split_whitespace().next())) << 10;
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // After the name, which may hold anything: state is the third field, utime the fourteenth.
+    // After the name, which may contain anything: state is the third field, utime the fourteenth.
     let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11);
     let (user, kernel) = (number(fields.next()), number(fields.next()));
     let share = (kernel * 1000).checked_div(user + kernel).unwrap_or(0);

@@ -230,7 +230,7 @@ fn a_full_backlog_is_busy() {
     assert!(limited || matches!(error, ConnectError::Busy { .. }), "{error}");
 }
 
-/// Both have no lock that somebody holds; on one of them somebody listens.
+/// Neither has a held lock; on one of them a process listens.
 #[test]
 fn a_live_squatter_is_told_from_a_stale_socket() {
     let dir = tempfile::tempdir().unwrap();
@@ -247,7 +247,7 @@ fn a_live_squatter_is_told_from_a_stale_socket() {
         eprintln!("skipped in part: only root can give files away");
         return;
     }
-    // Who holds the lock is not who has the socket.
+    // The holder of the lock is not the owner of the socket.
     let endpoint = Endpoint::bind(dir.path(), service("a")).unwrap();
     assert_eq!(states()[0], Liveness::Alive(Some(std::process::id())));
     std::os::unix::fs::chown(endpoint.path(), Some(65534), None).unwrap();
@@ -258,7 +258,7 @@ fn a_live_squatter_is_told_from_a_stale_socket() {
 fn a_dropped_endpoint_does_not_remove_its_successors_socket() {
     let dir = tempfile::tempdir().unwrap();
     let first = Endpoint::bind(dir.path(), service("a")).unwrap();
-    // Somebody removes both files by hand: the name is free again.
+    // Both files are removed by hand: the name is free again.
     fs::remove_file(first.path()).unwrap();
     fs::remove_file(lock_path(dir.path(), service("a"))).unwrap();
     let second = Endpoint::bind(dir.path(), service("a")).unwrap();

@@ -1,4 +1,4 @@
-//! A FUSE file whose server never answers, in place of whatever a peer passes or has mapped.
+//! A FUSE file whose server never answers, in place of the memory that a peer passes or has mapped.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::channel;
@@ -91,7 +91,7 @@ fn one_that_is_mapped_and_named_like_a_page_is_no_page() {
     const NAME: &str = "server-fuse-1";
     let Some(silent) = Silent::new(c"memfd:bellwire-page-server-fuse-1") else { return };
     let prot = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new map, which nobody touches.
+    // SAFETY: a new map, which is never accessed.
     let map = unsafe {
         mmap(std::ptr::null_mut(), 4096, prot, MapFlags::SHARED, silent.as_fd(), 0).unwrap()
     };
@@ -104,7 +104,7 @@ fn one_that_is_mapped_and_named_like_a_page_is_no_page() {
     let (pid, name, object) = (std::process::id(), NAME.to_owned(), (1, 1));
     let page = PageMap { pid, is_owner: true, name, object, range };
     let error = returns(move || View::open(&page).unwrap_err());
-    // SAFETY: nobody has a reference into it.
+    // SAFETY: no reference into it exists.
     unsafe { munmap(map, 4096).unwrap() };
     assert!(matches!(error, ObserveError::Gone | ObserveError::Denied { .. }), "{error}");
 }

@@ -125,7 +125,7 @@ fn no_safe_function_reaches_a_life_word_that_is_held() {
         bytes
     };
     let held = bytes();
-    // Where the C library would write when the lock is let go.
+    // Where the C library would write when the lock is released.
     let victim = Box::new(7_u64);
     let at = (&raw const *victim).addr() as u64;
     for offset in (0..PAGE_SIZE).step_by(8) {
@@ -144,7 +144,7 @@ fn no_safe_function_reaches_a_life_word_that_is_held() {
     for slot in 0..2 * SAMPLE_SLOTS {
         link.stamp(slot, [at; 4]);
     }
-    (0..PAGE_SIZE).step_by(8).for_each(|offset| link.tell(offset, at));
+    (0..PAGE_SIZE).step_by(8).for_each(|offset| link.export_counter(offset, at));
     assert_eq!(bytes(), held);
     drop(lock);
     assert_eq!((*victim, state(&peer)), (7, LifeState::Unarmed));
@@ -206,7 +206,7 @@ fn a_parked_link_sees_the_death_of_the_thread_at_the_other_end() {
         });
         told.recv().unwrap();
         let park = |tail| Park { tail, head: None, until: None };
-        // No ring came for it: what woke it is the death.
+        // No ring came for it: the death woke it.
         assert_eq!(client.park(park(0)), Woken::Rung);
         client.park(park(16))
     });

@@ -105,8 +105,8 @@ fn another_thread_cancels_a_park() {
     }
 }
 
-/// The canceller's word is waited on only while there is one: the last one's end must not hide what it did, until the wait
-/// looks for the peer's death.
+/// The canceller's word is waited on only while there is one: the end of the last one must not hide its cancel until
+/// the wait checks for the peer's death.
 #[test]
 fn who_cancels_and_is_gone_is_heard_at_once() {
     let mut late = 0;
@@ -222,7 +222,7 @@ fn lanes_that_a_peer_keeps_are_on_its_users_quota() {
     }
     assert_eq!(grow(&mut kept, 6).unwrap_err().resource, Resource::Quota);
     assert_eq!(quota.held(), 1 << 20);
-    // One of them is mapped on, and another one on its way.
+    // One of them stays mapped, and another one is in flight.
     let map = PeerRegion::verify_and_map(kept.remove(0), 256 << 10).unwrap();
     let (here, there) = socket_pair();
     pass::send(here.as_fd(), &[1], &[kept.remove(0).as_fd()]).unwrap();

@@ -182,7 +182,7 @@ fn a_message_that_is_refused_is_not_left() {
     assert_eq!(pass::receive_or_leave(b.as_fd(), &mut bytes, 4).err(), Some(ReceiveError::Closed));
 }
 
-/// That the peer went is told once, before what it sent, and can come between the two looks.
+/// The peer's end is reported once, before what it sent, and can come between the two polls.
 #[test]
 fn a_message_is_received_once_though_its_sender_goes_in_the_middle() {
     let mut bytes = [0; 64];

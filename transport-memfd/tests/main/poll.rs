@@ -121,7 +121,7 @@ fn a_sleep_ends_at_its_deadline_whatever_those_before_it_had() {
             bell.ring();
             assert_eq!(bench.sleep(clock::now().after(within)), 1, "for {within:?}");
         };
-        // One that was never met, and is later than the next.
+        // One that was never reached, and is later than the next.
         rung(bench, Duration::from_secs(20));
         bench.sleeps_for(Duration::from_millis(150));
         // One that is earlier than the next, and passes before it.
@@ -204,7 +204,7 @@ fn what_is_deleted_is_told_no_more_and_let_go_of() {
         assert_eq!(bench.readable(), [1]);
         hear(&ours);
         assert_eq!(bench.readable(), [0; 0]);
-        // Rung and not yet told.
+        // Rung and not yet reported.
         bell.ring();
         bench.poller.delete(&bell).unwrap();
         bench.poller.delete(&ours).unwrap();
@@ -327,7 +327,7 @@ fn the_end_of_a_process_is_told_until_it_is_deleted() {
     });
 }
 
-/// More than either backend tells at once, and more than a ring of completions holds.
+/// More than either backend reports at once, and more than a completion queue holds.
 #[test]
 fn thousands_of_events_at_once_are_all_told_and_edges_only_once() {
     const MANY: usize = 3000;
@@ -353,7 +353,7 @@ fn thousands_of_events_at_once_are_all_told_and_edges_only_once() {
             }
             let edges = told.iter().step_by(2).filter(|count| **count != 1).count();
             assert!(edges < MANY / 10, "round {round}: {edges} edges were told again");
-            // What is told again because something had no room comes to an end.
+            // Repeated reports, caused by a full queue, come to an end.
             while !bench.look().is_empty() {}
         }
     });

@@ -16,7 +16,7 @@ fn a_lingering_socket_holds_nobody_up() {
     assert!(poll::wait_readable(&[reader.as_fd()], patience()).unwrap().is(0));
 }
 
-/// It lies unread on another socket, and would be closed with that one, as it is.
+/// It is unread on another socket, and would be closed with that socket.
 #[test]
 fn a_lingering_socket_that_is_queued_holds_nobody_up() {
     for before in [0, 1, 10] {

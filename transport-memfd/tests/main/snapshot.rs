@@ -54,7 +54,7 @@ fn an_empty_snapshot_is_one() {
     assert!(SnapshotMap::verify_and_map(fd, 0, 0).unwrap().is_empty());
 }
 
-/// A pipe has hold of the pages that were spliced into it, as reclaim has of those that it looks at.
+/// A pipe pins the pages that were spliced into it, as reclaim does those that it scans.
 #[test]
 fn pages_that_somebody_else_has_hold_of_for_a_while_are_sealed_then() {
     const HELD: Duration = Duration::from_millis(400);

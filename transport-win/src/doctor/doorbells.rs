@@ -9,10 +9,10 @@ use crate::doorbell::Event;
 use crate::poll::{self, Events, Interest, Poller, Trigger};
 use crate::{OsError, clock};
 
-/// Far longer than a wake takes.
+/// Much longer than a wake takes.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What wakes a peer that sleeps.
+/// Checks what wakes a sleeping peer.
 pub(super) fn checks() -> Vec<Check> {
     let mut group = Group::new("doorbells");
     group.required("event", "close some handles, or free some memory", wake());
@@ -25,7 +25,7 @@ pub(super) fn checks() -> Vec<Check> {
     group.into_checks()
 }
 
-/// A thread waits for an event and is woken through a handle that only rings it.
+/// Waits for an event in a thread, and wakes it through a handle that can only ring.
 fn wake() -> Tried {
     let event = Event::create()?;
     let bell = Event::from_peer(event.for_peer()?)?;
@@ -48,7 +48,7 @@ fn await_ring(event: &Event) -> Result<Option<usize>, OsError> {
     poll::wait(&[event.as_handle()], Some(clock::now().after(PATIENCE)))
 }
 
-/// Who could wait for it could take a ring away from who it is for.
+/// Checks that the handle cannot wait: a peer that could would take rings from the thread that they are for.
 fn only_rings() -> Tried {
     let event = Event::create()?;
     let bell = event.for_peer()?;

@@ -14,10 +14,10 @@ use windows_sys::Win32::System::SystemInformation::{GlobalMemoryStatusEx, MEMORY
 use crate::OsError;
 
 const MIB: u64 = 1 << 20;
-/// Less than this deserves a word of advice.
+/// Below this limit the check gives advice.
 const LITTLE: u64 = 128 * MIB;
 
-/// Limits that bite. None of them keeps Bellwire from working.
+/// Checks limits that may be too low. None of them prevents Bellwire from working.
 pub(super) fn checks() -> Vec<Check> {
     let mut group = Group::new("limits");
     group.optional("committed memory", "", committed());
@@ -25,7 +25,7 @@ pub(super) fn checks() -> Vec<Check> {
     group.into_checks()
 }
 
-/// Sections are charged to the paging file when they are made.
+/// Checks committed memory: sections are charged to the paging file when they are created.
 fn committed() -> Tried {
     let length = u32::try_from(size_of::<MEMORYSTATUSEX>())?;
     let mut status = MEMORYSTATUSEX { dwLength: length, ..MEMORYSTATUSEX::default() };
@@ -42,7 +42,7 @@ fn committed() -> Tried {
     })
 }
 
-/// A job may limit how much its processes commit: past it making memory fails, and a session keeps the lanes it has.
+/// Checks the job's limit on committed memory: beyond it memory cannot be created, and a session keeps its lanes.
 fn job() -> Tried {
     let mut limits = JOBOBJECT_EXTENDED_LIMIT_INFORMATION::default();
     let length = u32::try_from(size_of::<JOBOBJECT_EXTENDED_LIMIT_INFORMATION>())?;

@@ -15,7 +15,7 @@ use crate::{OsError, section};
 const PAGE: usize = 4096;
 const NAME: &str = "bellwire-doctor";
 
-/// Sections whose handles only read: all of Bellwire's messages lie in them.
+/// Checks sections with read-only handles, which hold all of Bellwire's messages.
 pub(super) fn checks() -> Vec<Check> {
     let mut group = Group::new("section objects");
     group.required(
@@ -46,7 +46,7 @@ fn create() -> Tried {
     Ok(Finding::ok("over the paging file, all of it committed, without a name to be taken"))
 }
 
-/// The library's own code: map, give up the right to write, pass, examine, map read-only.
+/// Runs the library's own code: map, give up the right to write, pass, examine, map read-only.
 fn owner_alone_writes() -> Tried {
     let (own, handle) = region()?;
     let peer = PeerRegion::verify_and_map(handle, PAGE)?;
@@ -59,13 +59,13 @@ fn owner_alone_writes() -> Tried {
 
 fn only_reads() -> Tried {
     let (_own, handle) = region()?;
-    // What is refused has to be the writing, or the refusal proves nothing.
+    // Reading has to work, or the refusal to write proves nothing.
     Mapping::new(handle.as_handle(), false)?;
     refused(Mapping::new(handle.as_handle(), true).map(drop), "could be mapped for writing")?;
     Ok(Finding::ok("it maps for reading, and for writing it is refused"))
 }
 
-/// For a section without a list of rights the system grants a duplicate whatever it asks for.
+/// Checks that the section has an access control list: without one the system grants a duplicate any requested right.
 fn no_more_rights() -> Tried {
     let (_own, handle) = region()?;
     duplicate(&handle, Access::Only(SECTION_MAP_READ))?;
@@ -105,7 +105,7 @@ fn snapshot() -> Tried {
     Ok(Finding::ok("no view and no handle is left that writes it"))
 }
 
-/// That something was refused, for want of a right.
+/// Checks that a call was refused for lack of access rights.
 fn refused(tried: Result<(), OsError>, otherwise: &str) -> Result<(), Box<dyn Error>> {
     match tried {
         Err(error) if error.code() == ERROR_ACCESS_DENIED => Ok(()),

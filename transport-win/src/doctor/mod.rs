@@ -1,6 +1,6 @@
-//! Tries each part of Windows that this transport uses, and looks for limits that bite.
+//! Tries each Windows feature that this transport uses, and looks for limits that are too low.
 //!
-//! What is there is tried, not guessed from a version number. Nothing is changed.
+//! It tries features instead of guessing from a version number, and changes nothing.
 
 mod doorbells;
 mod limits;
@@ -18,8 +18,8 @@ use bellwire_core::doctor::Check;
 pub use shared::shared_memory;
 pub use system::{account, group_named, system, user_named};
 
-/// All checks, in the order in which they are best read. `child` is a program that ends at once by itself: how the end
-/// of a process shows is tried with it.
+/// Returns all checks, in reading order. `child` is a program that exits immediately by itself; it shows how the end of a
+/// process is reported.
 pub fn checks(run_dir: &Path, child: &mut Command) -> Vec<Check> {
     [
         memory::checks(),

@@ -15,7 +15,7 @@ use crate::{clock, poll};
 const PATIENCE: Duration = Duration::from_secs(5);
 const SERVICE: ServiceName = ServiceName::constant("doctor");
 
-/// Who is at the other end, and what it passes.
+/// Checks peer credentials and handle passing.
 pub(super) fn checks(child: &mut Command) -> Vec<Check> {
     let mut group = Group::new("peers");
     let blocked = "something blocks named pipes or OpenProcess: look at the rules of the sandbox or the security software";

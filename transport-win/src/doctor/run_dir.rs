@@ -4,7 +4,7 @@ use std::path::Path;
 
 use bellwire_core::doctor::{Check, Finding, Group, Tried};
 
-/// The place where providers and clients meet.
+/// Checks the directory in which providers and clients meet.
 pub(super) fn checks(run_dir: &Path) -> Vec<Check> {
     let mut group = Group::new("run dir");
     let advice = "name a directory of your own with --run-dir DIR or BELLWIRE_RUN_DIR";
@@ -12,7 +12,7 @@ pub(super) fn checks(run_dir: &Path) -> Vec<Check> {
     group.into_checks()
 }
 
-/// It holds lock files only: who may connect is a matter of the pipe.
+/// Checks the directory. It only holds lock files; the pipe controls who may connect.
 fn directory(path: &Path) -> Tried {
     let shown = path.display();
     match fs::symlink_metadata(path) {

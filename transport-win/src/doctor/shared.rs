@@ -15,10 +15,10 @@ use windows_sys::Win32::System::ProcessStatus::K32GetMappedFileNameW;
 use crate::OsError;
 use crate::handle::own_process;
 
-/// The sections of the paging file that this process has mapped: the size of each view in bytes, by a number.
+/// Returns the sections of the paging file that this process has mapped: the size of each view in bytes, by a number.
 ///
-/// Windows numbers no sections: the numbers are those of views, and differ from one process to the next. What other
-/// libraries have mapped is among them; it does not change by what this one does.
+/// Windows does not number sections: the numbers identify views and differ between processes. The result includes sections
+/// that other libraries have mapped; this library does not change those.
 ///
 /// # Errors
 /// None.
@@ -40,12 +40,12 @@ pub fn shared_memory() -> io::Result<BTreeMap<u64, u64>> {
     Ok(held)
 }
 
-/// A view's number: user addresses have 47 bits, and are multiples of 64 KiB.
+/// Returns a view's number: user addresses have 47 bits and are multiples of 64 KiB.
 fn number(base: usize) -> u64 {
     u64::from(std::process::id()) << 32 | (base as u64 >> 16)
 }
 
-/// What lies at and behind an address; `None` behind the last one.
+/// Returns the region at and behind an address; `None` behind the last one.
 fn query(at: usize) -> Option<MEMORY_BASIC_INFORMATION> {
     let mut found = MEMORY_BASIC_INFORMATION::default();
     let size = size_of::<MEMORY_BASIC_INFORMATION>();
@@ -55,7 +55,7 @@ fn query(at: usize) -> Option<MEMORY_BASIC_INFORMATION> {
 }
 
 fn is_of_a_file(base: usize) -> bool {
-    // The name itself is of no interest, and may be cut off.
+    // The name does not matter and may be truncated.
     let mut name = [0_u16; 8];
     // SAFETY: `name` is a live local of the length given; the address is only looked up, not used.
     let len = unsafe {

@@ -11,10 +11,10 @@ use windows_sys::Win32::System::SystemInformation::OSVERSIONINFOW;
 
 use crate::peer::{Group, User};
 
-/// The longest name of an account or a domain, in UTF-16 units, its final zero included.
+/// The longest name of an account or a domain in UTF-16 units, including its final zero.
 const LONGEST: u32 = 257;
 
-/// The system that runs here and its release, such as `Windows 10.0.22631`; Wine says so.
+/// Returns the running system and its release, such as `Windows 10.0.22631`; names Wine if it is Wine.
 pub fn system() -> String {
     let length = u32::try_from(size_of::<OSVERSIONINFOW>()).unwrap_or(0);
     let mut version = OSVERSIONINFOW { dwOSVersionInfoSize: length, ..OSVERSIONINFOW::default() };
@@ -26,17 +26,17 @@ pub fn system() -> String {
     format!("Windows {major}.{minor}.{dwBuildNumber}{wine}")
 }
 
-/// The user of this name: none, users go by their SID here.
+/// Returns the user of this name: none, since users are identified by their SID on Windows.
 pub const fn user_named(_: &str) -> Option<User> {
     None
 }
 
-/// The group of this name: none, and no group is admitted here.
+/// Returns the group of this name: none, since no group is admitted on Windows.
 pub const fn group_named(_: &str) -> Option<Group> {
     None
 }
 
-/// What a user is called, if it has a name here.
+/// Returns a user's name, if it has one here.
 pub fn account(user: User) -> Option<String> {
     let sid = user.words();
     let (mut name, mut domain) = ([0_u16; LONGEST as usize], [0_u16; LONGEST as usize]);
@@ -58,7 +58,7 @@ pub fn account(user: User) -> Option<String> {
     (done != 0).then(|| String::from_utf16_lossy(name))
 }
 
-/// `None` on a real Windows.
+/// Returns Wine's version; `None` on a real Windows.
 fn wine_version() -> Option<String> {
     // SAFETY: the name ends with a zero; the module is in every process, and is not unloaded.
     let module = unsafe { GetModuleHandleA(c"ntdll.dll".as_ptr().cast()) };

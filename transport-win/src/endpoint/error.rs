@@ -1,4 +1,4 @@
-//! Why a name is not taken or not reached.
+//! Why a name could not be taken or reached.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::peer::Sid;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunDirError {
-    /// There is something else by that name; a link counts.
+    /// Something else has that name, possibly a link.
     #[error("{} is not a directory: remove it or name another run directory", .path.display())]
     NotADirectory {
         /// The path.
@@ -23,19 +23,19 @@ pub enum RunDirError {
     System {
         /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The error from the system.
         source: io::Error,
     },
 }
 
-/// Why a service's name was not taken.
+/// Why a service's name could not be taken.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
     /// The run directory is not usable.
     #[error(transparent)]
     RunDir(#[from] RunDirError),
-    /// Another process, or another endpoint of this one, serves that name now.
+    /// Another process, or another endpoint of this one, serves that name.
     #[error("{service} is served by another process: it holds {}", .lock.display())]
     Taken {
         /// The service.
@@ -43,14 +43,14 @@ pub enum BindError {
         /// The lock file that is held.
         lock: PathBuf,
     },
-    /// The pipe is there although nobody holds the lock: a process that is not ours made it, or clients of a
-    /// predecessor have not noticed its end.
+    /// The pipe exists although no process holds the lock: an unrelated process created it, or clients of a predecessor have
+    /// not noticed its end.
     #[error("{pipe} is there and is not ours: end the processes that hold it, or try again soon")]
     Squatted {
         /// The pipe's name.
         pipe: String,
     },
-    /// Groups cannot be told of who connects here.
+    /// The groups of a connecting user are not known on Windows.
     #[error("a group cannot be admitted on Windows: list its users, or admit anybody")]
     NoGroups,
     /// The system refused.
@@ -58,7 +58,7 @@ pub enum BindError {
     System {
         /// The file or the pipe concerned.
         at: String,
-        /// What the system said.
+        /// The error from the system.
         source: OsError,
     },
 }
@@ -67,13 +67,13 @@ pub enum BindError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// Nobody serves it now: a state rather than a failure. Try again later.
+    /// Nobody serves it now. This is a state rather than a failure: try again later.
     #[error("nobody serves {service} now")]
     Absent {
         /// The service.
         service: ServiceName,
     },
-    /// The pipe belongs to somebody whom nothing makes trustworthy.
+    /// The pipe belongs to a user who is not trusted.
     #[error(
         "{pipe} belongs to {owner}, neither this process's user nor the system: not connecting"
     )]
@@ -89,7 +89,7 @@ pub enum ConnectError {
         /// The pipe's name.
         pipe: String,
     },
-    /// As many connections wait to be accepted as may. Try again soon.
+    /// The queue of connections that wait for accept is full. Try again soon.
     #[error("{service} has too many connections waiting: try again")]
     Busy {
         /// The service.
@@ -100,7 +100,7 @@ pub enum ConnectError {
     System {
         /// The pipe's name.
         pipe: String,
-        /// What the system said.
+        /// The error from the system.
         source: OsError,
     },
 }
@@ -111,12 +111,12 @@ pub enum ConnectError {
 pub struct ListError {
     /// The directory.
     pub path: PathBuf,
-    /// What the system said.
+    /// The error from the system.
     pub source: io::Error,
 }
 
 impl ConnectError {
-    /// Whether whoever has the name is not to be trusted.
+    /// Returns whether an untrusted process has the name.
     pub const fn is_impostor(&self) -> bool {
         matches!(self, Self::Squatted { .. })
     }

@@ -1,5 +1,5 @@
 #![allow(unsafe_code, reason = "named pipes; every handle is owned at once")]
-//! Instances of a pipe: those that listen, and a client's end of one.
+//! Instances of a pipe: those that listen, and a client's end.
 
 use std::fmt::Write as _;
 use std::os::windows::io::{AsHandle, AsRawHandle, FromRawHandle, OwnedHandle};
@@ -27,29 +27,29 @@ use crate::peer::Sid;
 use crate::security::Descriptor;
 use crate::{OsError, clock};
 
-/// What each direction of a pipe holds before a sender is told to wait, in bytes.
+/// How many bytes each direction of a pipe holds before a sender has to wait.
 const BUFFER: u32 = 16 << 10;
-/// Whole messages, and nobody from another machine.
+/// Whole messages; no remote clients.
 const MODE: NAMED_PIPE_MODE =
     PIPE_TYPE_MESSAGE | PIPE_READMODE_MESSAGE | PIPE_WAIT | PIPE_REJECT_REMOTE_CLIENTS;
-/// What a client does with its end. Without `FILE_APPEND_DATA`, which on a pipe is the right to make another
-/// instance: a client could serve in the server's name.
+/// A client's access to its end. Without `FILE_APPEND_DATA`, which on a pipe is the right to create another instance: with it
+/// a client could impersonate the server.
 const CLIENT_RIGHTS: u32 = FILE_GENERIC_READ | (FILE_GENERIC_WRITE & !FILE_APPEND_DATA);
-/// How long one wait for a free instance overlooks that the service has stopped.
+/// How long one wait for a free instance may miss that the service has stopped.
 const BUSY_SLICE: u32 = 50;
 
 const _: () = assert!(MODE & PIPE_REJECT_REMOTE_CLIENTS != 0);
 
-/// Who may do what with the pipe, as text.
+/// The pipe's access rights, as text.
 #[derive(Debug)]
 pub(super) struct Rights(String);
 
-/// An instance of the pipe that nobody was seen to connect to yet.
+/// An instance of the pipe to which no client is known to have connected yet.
 #[derive(Debug)]
 pub(super) struct Listening {
-    // `None` once somebody has it.
+    // `None` once a client has it.
     handle: Option<OwnedHandle>,
-    // Allocated on its own: the system writes there until somebody connects. `None` when somebody was faster.
+    // Allocated separately: the system writes there until a client connects. `None` if a client connected first.
     overlapped: Option<NonNull<OVERLAPPED>>,
 }
 
@@ -57,8 +57,8 @@ pub(super) struct Listening {
 unsafe impl Send for Listening {}
 
 impl Rights {
-    /// The pipe belongs to this user, who may do everything; those admitted may connect. Nobody is denied for
-    /// having logged on over the network: a local client in a remote shell has. The mode keeps machines apart.
+    /// Creates the rights: the pipe belongs to this user, who may do everything; the admitted users may connect. There is no
+    /// entry against network logons, since a local client in a remote shell has one; the pipe mode rejects remote clients.
     pub(super) fn new(own: Sid, admitted: &[Sid]) -> Self {
         let mut text = format!("O:{own}D:P(A;;GA;;;{own})");
         for user in admitted {
@@ -111,19 +111,19 @@ impl Listening {
         }
     }
 
-    /// Whether the wait for somebody is over, well or badly.
+    /// Returns whether the wait for a client is over, successfully or not.
     pub(super) fn is_over(&self) -> bool {
         self.overlapped.is_none() || self.result() != Err(ERROR_IO_INCOMPLETE)
     }
 
-    /// The instance, if somebody has connected to it.
+    /// Returns the instance if a client has connected to it.
     pub(super) fn into_connected(mut self) -> Option<OwnedHandle> {
         let connected = self.overlapped.is_none() || self.result().is_ok();
         self.close();
         self.handle.take().filter(|_| connected)
     }
 
-    /// How the wait for somebody ended; `ERROR_IO_INCOMPLETE` when it has not.
+    /// Returns how the wait for a client ended; `ERROR_IO_INCOMPLETE` if it has not.
     fn result(&self) -> Result<(), u32> {
         let Some(overlapped) = self.overlapped else { return Ok(()) };
         let mut len = 0;
@@ -141,8 +141,8 @@ impl Listening {
         let Some(overlapped) = self.overlapped else { return };
         // SAFETY: as in `result`.
         let _ = unsafe { CancelIoEx(self.raw(), overlapped.as_ptr()) };
-        // It was cancelled, or is over already, but the memory is the system's until that is told. It is not waited for
-        // by the event, which is that of all instances and may be set for another one.
+        // The wait was cancelled or is over, but the memory belongs to the system until it reports so. The event does not
+        // help: all instances share it, and it may be set for another one.
         while self.result() == Err(ERROR_IO_INCOMPLETE) {
             std::thread::yield_now();
         }
@@ -161,7 +161,7 @@ impl Drop for Listening {
 /// Opens a client's end.
 pub(super) fn open(pipe: &str) -> Result<OwnedHandle, OsError> {
     let name = wide(pipe);
-    // The server may learn who this is, and not act as it.
+    // The server may identify this client but not impersonate it.
     let flags = FILE_FLAG_OVERLAPPED | SECURITY_SQOS_PRESENT | SECURITY_IDENTIFICATION;
     // SAFETY: `name` ends with a zero and lives until the call is over.
     let handle = unsafe {
@@ -188,7 +188,7 @@ pub(super) fn open(pipe: &str) -> Result<OwnedHandle, OsError> {
     if done == 0 { Err(OsError::last()) } else { Ok(handle) }
 }
 
-/// Waits a moment for an instance that nobody is connected to.
+/// Waits a moment for a free instance.
 pub(super) fn wait_for_instance(pipe: &str, deadline: Option<Instant>) -> Result<(), OsError> {
     let name = wide(pipe);
     let millis = clock::left(deadline).clamp(1, BUSY_SLICE);
@@ -197,7 +197,7 @@ pub(super) fn wait_for_instance(pipe: &str, deadline: Option<Instant>) -> Result
         return Ok(());
     }
     match OsError::last() {
-        // Whoever tries to open it sees.
+        // The next attempt to open it will show.
         error if [ERROR_SEM_TIMEOUT, ERROR_FILE_NOT_FOUND].contains(&error.code()) => Ok(()),
         error => Err(error),
     }

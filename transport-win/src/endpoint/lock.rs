@@ -1,4 +1,4 @@
-//! Lock files: who owns a name, and which names there are.
+//! Lock files: who owns a name, and which names exist.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
@@ -21,24 +21,24 @@ use super::pipe_name;
 use crate::peer::User;
 use crate::{OsError, security};
 
-/// A lister may have a lock file open for a moment: so often is it tried again, that far apart.
+/// How often a lock is tried, `LOCK_PAUSE` apart: a lister may have the file open for a moment.
 const LOCK_TRIES: u32 = 5;
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
-/// Whether somebody serves an endpoint.
+/// Whether a process serves an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Liveness {
-    /// A process holds its lock; the pid, where it can be told.
+    /// A process holds its lock; its pid, if known.
     Alive(Option<u32>),
-    /// Nobody does.
+    /// No process serves it.
     Stale,
-    /// Something else has its name: never here, where the pipe's owner tells.
+    /// The name is taken by something else. Never on Windows, where the pipe's owner shows that.
     Squatted,
-    /// It cannot be told from here.
+    /// This process cannot find out.
     Unknown,
 }
 
-/// What stands in a run directory for one service.
+/// A run directory's entry for one service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointInfo {
     /// The service.
@@ -47,17 +47,17 @@ pub struct EndpointInfo {
     pub path: PathBuf,
     /// The pipe's name.
     pub pipe: String,
-    /// Whether somebody serves it.
+    /// Whether a process serves it.
     pub liveness: Liveness,
 }
 
 impl EndpointInfo {
-    /// What clients connect to: the pipe's name.
+    /// Returns the pipe's name, to which clients connect.
     pub fn address(&self) -> String {
         self.pipe.clone()
     }
 
-    /// Whom the lock file belongs to, where that may be asked.
+    /// Returns the lock file's owner, if this process may query it.
     pub fn owner(&self) -> Option<User> {
         let everybody = FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE;
         let mut options = OpenOptions::new();
@@ -65,18 +65,18 @@ impl EndpointInfo {
         security::owner_of_file(file.as_handle()).ok()
     }
 
-    /// Permission bits: there are none. The pipe has a list of rights, which admits its owner and the listed users.
+    /// Returns the permission bits: none. The pipe's access control list admits its owner and the listed users.
     pub const fn permissions(&self) -> Option<u32> {
         None
     }
 }
 
-/// The path of a service's lock file.
+/// Returns the path of a service's lock file.
 pub fn lock_path(run_dir: &Path, service: ServiceName) -> PathBuf {
     run_dir.join(format!("{service}.lock"))
 }
 
-/// Lists the endpoints of a run directory, by name.
+/// Lists the endpoints of a run directory by name.
 ///
 /// # Errors
 /// [`ListError`] when the directory cannot be read.
@@ -99,7 +99,7 @@ fn service_of(path: &Path) -> Option<ServiceName> {
 }
 
 fn liveness(lock: &Path) -> Liveness {
-    // Whoever holds it lets nobody else write.
+    // The holder of the lock lets nobody else write.
     let Err(error) = OpenOptions::new().write(true).open(lock) else { return Liveness::Stale };
     match OsError::from(error).code() {
         ERROR_FILE_NOT_FOUND => Liveness::Stale,
@@ -123,12 +123,12 @@ pub(super) fn lock(path: &Path, service: ServiceName) -> Result<File, BindError>
             .open(path);
         match file {
             Ok(mut file) => {
-                // For whoever lists the directory.
+                // For listers of the directory.
                 let _ = writeln!(file, "{}", std::process::id());
                 return Ok(file);
             }
             Err(error) => match OsError::from(error) {
-                // One that is being removed may not be opened either.
+                // A file that is being removed may not be opened either.
                 source
                     if [ERROR_SHARING_VIOLATION, ERROR_ACCESS_DENIED].contains(&source.code()) =>
                 {

@@ -1,4 +1,4 @@
-//! The name: a pipe for each service, and a lock file in the run directory.
+//! Endpoint names: a pipe for each service, and a lock file in the run directory.
 
 mod error;
 mod instance;
@@ -26,27 +26,27 @@ pub use error::{BindError, ConnectError, ListError, RunDirError};
 use instance::{Listening, Rights};
 pub use lock::{EndpointInfo, Liveness, list, lock_path};
 
-/// How many connections may wait to be accepted: each costs a handle.
+/// How many connections may wait for accept; each costs a handle.
 const BACKLOG: usize = 4;
-/// The name of a service, held by this process: `\\.\pipe\bellwire-{hash of the run directory}-{service}`
-/// ([named pipes](https://learn.microsoft.com/en-us/windows/win32/ipc/named-pipes)).
+/// The name of a service, held by this process: `\\.\pipe\bellwire-{hash of the run directory}-{service}` ([named
+/// pipes](https://learn.microsoft.com/en-us/windows/win32/ipc/named-pipes)).
 ///
-/// Whoever holds `{service}.lock` in the run directory owns the name. The system removes that file with the
-/// last handle, however the process ends: a crash leaves nothing behind.
+/// The process that holds `{service}.lock` in the run directory owns the name. The system removes that file with its last
+/// handle, however the process ends: a crash leaves nothing behind.
 #[derive(Debug)]
 pub struct Endpoint {
     listening: RefCell<Vec<Listening>>,
-    /// Set as long as somebody waits to be accepted.
+    /// Set while a client waits for accept.
     arrived: Event,
     rights: Rights,
     service: ServiceName,
     pipe: String,
-    // Held until the pipe is gone.
+    // Held until the pipe is closed.
     _lock: File,
 }
 
-/// Where endpoints are when nothing says otherwise: `bellwire` below `LOCALAPPDATA`; without that below the directory for
-/// temporary files.
+/// Returns the default run directory: `bellwire` below `LOCALAPPDATA`, or below the directory for temporary files without
+/// that.
 pub fn default_run_dir() -> PathBuf {
     let local = std::env::var_os("LOCALAPPDATA").filter(|local| !local.is_empty());
     local.map_or_else(std::env::temp_dir, PathBuf::from).join("bellwire")
@@ -54,11 +54,10 @@ pub fn default_run_dir() -> PathBuf {
 
 /// Creates the run directory if it is missing.
 ///
-/// Who may connect is a matter of the pipe, whose owner and whose list of rights are checked: the directory
-/// holds lock files only.
+/// The pipe controls who may connect, and its owner and access control list are checked: the directory only holds lock files.
 ///
 /// # Errors
-/// [`RunDirError`] says what is wrong and how to mend it.
+/// [`RunDirError`] says what is wrong and how to fix it.
 pub fn prepare_run_dir(path: &Path) -> Result<(), RunDirError> {
     let system = |source| RunDirError::System { path: path.to_owned(), source };
     match fs::create_dir(path) {
@@ -71,12 +70,12 @@ pub fn prepare_run_dir(path: &Path) -> Result<(), RunDirError> {
     Err(RunDirError::NotADirectory { path: path.to_owned() })
 }
 
-/// The name of a service's pipe.
+/// Returns the name of a service's pipe.
 ///
 /// # Errors
-/// When the run directory is not there.
+/// When the run directory does not exist.
 pub fn pipe_name(run_dir: &Path, service: ServiceName) -> io::Result<String> {
-    // One directory, one name: letter case, links and dots are gone from here on.
+    // Canonical, so that one directory has one name whatever its letter case, links and dots.
     let path = fs::canonicalize(run_dir)?;
     let bytes: Vec<u8> = path.as_os_str().encode_wide().flat_map(u16::to_le_bytes).collect();
     let mut name = String::from(r"\\.\pipe\bellwire-");
@@ -89,7 +88,7 @@ pub fn pipe_name(run_dir: &Path, service: ServiceName) -> io::Result<String> {
 }
 
 impl Endpoint {
-    /// Whether clients find it by its name: as long as it is there.
+    /// Returns whether clients find it by its name: always, while it exists.
     pub const fn is_in_place(&self) -> bool {
         true
     }
@@ -97,16 +96,15 @@ impl Endpoint {
     /// Takes the name again.
     ///
     /// # Errors
-    /// None: it is never lost.
+    /// None: the name is never lost.
     pub const fn take_place(&mut self) -> Result<(), BindError> {
         Ok(())
     }
 
-    /// Takes the name and listens. Besides this user those who are admitted may connect; nobody from another
-    /// machine.
+    /// Takes the name and listens. This user and the admitted users may connect, but nobody from another machine.
     ///
     /// # Errors
-    /// [`BindError`]; [`BindError::Taken`] when somebody serves it already.
+    /// [`BindError`]; [`BindError::Taken`] when the service is already served.
     pub fn bind_admitting(
         run_dir: &Path,
         service: ServiceName,
@@ -135,14 +133,14 @@ impl Endpoint {
         })?;
         let listening = RefCell::new(vec![first]);
         let endpoint = Self { listening, arrived, rights, service, pipe, _lock: lock };
-        // Fewer do as well.
+        // Fewer instances suffice.
         let _ = endpoint.refill();
-        // Somebody may have connected to the first one already.
+        // A client may have connected to the first one already.
         endpoint.look_again();
         Ok(endpoint)
     }
 
-    /// For systems where a number of connections may wait: here who comes waits for an instance of the pipe.
+    /// Limits the connections that wait for accept, on other systems: on Windows a client waits for an instance of the pipe.
     ///
     /// # Errors
     /// None.
@@ -150,11 +148,11 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Accepts a connection that waits; `None` when none does. Does not wait: [`Endpoint::as_handle`] is ready
-    /// as long as there is one, and any other handle ends a wait for it.
+    /// Accepts a waiting connection; returns `None` if there is none. Does not wait: [`Endpoint::as_handle`] is ready while
+    /// there is one, and a wait for it can include other handles.
     ///
     /// # Errors
-    /// At the limit of handles or memory. Errors of a connection that went away meanwhile are passed over.
+    /// At the limit of handles or memory. Connections that were closed meanwhile are skipped without an error.
     pub fn accept(&self) -> Result<Option<Channel>, OsError> {
         let connected = self.connected();
         let refilled = self.refill();
@@ -165,7 +163,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether a pipe of this name could be made once more as if it were the first: only where the system does not heed
+    /// Returns whether another first instance of this pipe could be created, which is possible only where the system ignores
     /// `FILE_FLAG_FIRST_PIPE_INSTANCE`.
     #[cfg(feature = "doctor")]
     pub(crate) fn could_be_made_again(&self) -> Result<bool, OsError> {
@@ -178,17 +176,17 @@ impl Endpoint {
         }
     }
 
-    /// The service.
+    /// Returns the service.
     pub fn service(&self) -> ServiceName {
         self.service
     }
 
-    /// The pipe's name.
+    /// Returns the pipe's name.
     pub fn pipe(&self) -> &str {
         &self.pipe
     }
 
-    /// Takes an instance that somebody has connected to.
+    /// Takes an instance to which a client has connected.
     fn connected(&self) -> Option<OwnedHandle> {
         let mut listening = self.listening.borrow_mut();
         loop {
@@ -199,18 +197,18 @@ impl Endpoint {
         }
     }
 
-    /// Has the event say whether somebody waits. Due after instances were made: the start of an overlapped operation takes
-    /// its event's ring away, whoever that was for
+    /// Updates the event to show whether a client waits. Needed after instances were created: starting an overlapped
+    /// operation resets its event, even if it was set for another one
     /// ([OVERLAPPED](https://learn.microsoft.com/en-us/windows/win32/api/minwinbase/ns-minwinbase-overlapped)).
     fn look_again(&self) {
-        // In this order: one that connects after the reset sets the event, and one before it is seen.
+        // In this order: a connection after the reset sets the event, and an earlier one is found.
         self.arrived.reset();
         if self.listening.borrow().iter().any(Listening::is_over) {
             self.arrived.ring();
         }
     }
 
-    /// Makes instances until there are as many as should be. An error only if there is none at all.
+    /// Creates instances up to the intended number. Fails only if there is none at all.
     fn refill(&self) -> Result<(), OsError> {
         let mut listening = self.listening.borrow_mut();
         while listening.len() < BACKLOG {
@@ -230,18 +228,18 @@ impl AsHandle for Endpoint {
     }
 }
 
-/// `None`: the system's accounts trust no user by the place of a run directory.
+/// Returns `None`: the system's accounts trust no user because of a run directory's location.
 pub fn owner_trusted_by_root(_: &Path) -> Option<User> {
     None
 }
 
-/// Connects to a service whose pipe belongs to this user, to the system or its administrators, or to one of
-/// `trusted`. While as many connections wait as may, it tries again until `deadline`.
+/// Connects to a service whose pipe belongs to this user, to the system or its administrators, or to one of `trusted`. While
+/// the queue of waiting connections is full, it retries until `deadline`.
 ///
-/// The caller still checks the [`credentials`](peer::credentials) of whoever answers.
+/// The caller still checks the [`credentials`](peer::credentials) of the peer.
 ///
 /// # Errors
-/// [`ConnectError`]; [`ConnectError::Absent`] when nobody serves it.
+/// [`ConnectError`]; [`ConnectError::Absent`] when no process serves it.
 pub fn connect_trusting(
     run_dir: &Path,
     service: ServiceName,

@@ -1,15 +1,15 @@
 #![allow(unsafe_code, reason = "says whose attachments may be mapped rather than copied")]
-//! What a [`Link`] does on its pipe once the handshake is over. What the messages mean is
-//! [`bellwire_core::control`]'s business; this moves them, and their handles.
+//! What a [`Link`] does on its pipe after the handshake. [`bellwire_core::control`] defines what the messages mean; this
+//! module moves them and their handles.
 
 use std::os::windows::io::{AsHandle, BorrowedHandle, OwnedHandle};
 
 use bellwire_core::PeerFault;
-use bellwire_core::control::{self, Arrival, Courier};
+use bellwire_core::control::{self, Arrival, ControlTransport};
 use bellwire_core::lane::Epoch;
 use bellwire_core::resize::{FollowError, Resource, Shortage};
 use bellwire_core::wire::{Attachment, MAX_CONTROL};
-use bellwire_transport::OverQuota;
+use bellwire_shm::OverQuota;
 use windows_sys::Win32::Foundation::ERROR_BROKEN_PIPE;
 
 use super::Link;
@@ -20,17 +20,17 @@ use crate::{OsError, reaper};
 
 pub use bellwire_core::control::Heard;
 
-/// More handles than any message has: a count that is off is told by the core.
+/// More handles than any message has: the core reports a wrong count.
 const MAX_HANDLES: usize = 16;
 
-impl Courier for Link {
+impl ControlTransport for Link {
     type Memory = OwnedHandle;
     type Lent<'a> = BorrowedHandle<'a>;
 
     fn send(&self, message: &[u8], memory: Option<BorrowedHandle<'_>>) -> Result<(), Shortage> {
         let none = OsError::new(0);
         match self.channel.send(message, memory.as_slice()) {
-            // Nobody will read what comes either: the next wait says that the peer is gone.
+            // Nobody will read later messages either: the next wait reports that the peer is gone.
             Ok(()) | Err(SendError::Gone) => Ok(()),
             Err(SendError::WouldBlock) => Err(short(Resource::ControlSocket, 0, none)),
             Err(SendError::Handle { source }) => Err(short(Resource::Descriptors, 0, source)),
@@ -50,7 +50,7 @@ impl Courier for Link {
             Err(ReceiveError::TooManyHandles { count, .. }) => Arrival::TooMany { count },
             Err(ReceiveError::TooLong { .. }) => Arrival::TooLong,
             Err(ReceiveError::TooShort) => return Err(lied(0, "it is cut off").into()),
-            // What a client had offered and nobody had taken yet went with it.
+            // Handles that a client had offered and the server had not taken are lost with the client.
             Err(ReceiveError::Handle { .. }) if self.peer_gone() => Arrival::End,
             Err(ReceiveError::NoHandle | ReceiveError::Handle { .. }) => {
                 return Err(lied(1, "it names what is no handle").into());
@@ -73,7 +73,8 @@ impl Courier for Link {
         true
     }
 
-    /// What a client offered and nobody took goes with it: see [`crate::pass`].
+    /// Returns an error if handles were lost: those that a client offered and the server did not take end with the client.
+    /// See [`crate::pass`].
     fn lost(&self) -> Option<Shortage> {
         let broken = || short(Resource::Other, 0, OsError::new(ERROR_BROKEN_PIPE));
         self.peer_gone().then(broken)
@@ -81,17 +82,16 @@ impl Courier for Link {
 }
 
 impl Link {
-    /// Takes in what the peer has sent by now: rings are only rings, memory is kept for the record that refers to
-    /// it.
+    /// Processes the peer's messages so far: rings need no more, and memory is kept for the record that refers to it.
     ///
     /// # Errors
-    /// [`FollowError`]: the peer sent what has no place here, or this process cannot have a handle more; the
-    /// message is still there then.
+    /// [`FollowError`]: the peer sent a message that is not allowed here, or this process cannot open another handle; then
+    /// the message is kept.
     pub fn take_control(&self) -> Result<Heard, FollowError> {
         self.control.borrow_mut().take_in(self)
     }
 
-    /// Puts memory that will be passed on the quota of the peer's user, if there is one. What to pass.
+    /// Charges memory to the quota of the peer's user, if there is one, and returns the handle to pass.
     ///
     /// # Errors
     /// [`Shortage`]: the user has too much already.
@@ -101,10 +101,10 @@ impl Link {
         sealed.lend(lender).map_err(over)
     }
 
-    /// Passes a message of its own memory, for the attach record `id`.
+    /// Passes a message in memory of its own, for the attach record `id`.
     ///
     /// # Errors
-    /// [`Shortage`]: it was not passed.
+    /// [`Shortage`]: the message was not passed.
     pub fn pass_attachment(
         &self,
         id: u64,
@@ -115,10 +115,10 @@ impl Link {
         control::pass_attachment(self, attachment, self.lend(sealed)?)
     }
 
-    /// Takes the memory of the attach record `id`, checks it and maps it; that of a peer that is not trusted is copied.
+    /// Takes the memory of the attach record `id`, checks it and maps it, or copies it if the peer is not trusted.
     ///
     /// # Errors
-    /// [`FollowError`]; after a shortage the message is lost, and the session is usable.
+    /// [`FollowError`]; after a shortage the message is lost, but the session remains usable.
     pub fn take_attachment(&self, id: u64) -> Result<(Attachment, SnapshotMap), FollowError> {
         let (attachment, section) = self.control.borrow_mut().take_attachment(self, id)?;
         let len = usize::try_from(attachment.len).unwrap_or(usize::MAX);
@@ -163,7 +163,7 @@ impl Link {
         control::ring(self);
     }
 
-    /// Takes in what has come, for a wait. A fault ends the session at the next look.
+    /// Processes pending messages, for a wait. A fault ends the session at the next check.
     pub(super) fn hear(&self) -> Heard {
         self.control.borrow_mut().hear(self)
     }

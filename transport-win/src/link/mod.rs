@@ -15,7 +15,7 @@ use bellwire_core::wire::{Doorbell, PAGE_SIZE};
 use bellwire_core::{
     Bell, Instant, Limits, OwnMemory, Park, PeerFault, PeerMemory, Port, Woken, Word,
 };
-use bellwire_transport::Lender;
+use bellwire_shm::Lender;
 
 use crate::doorbell::{Cancel, Event};
 use crate::handle::{Access, duplicate};
@@ -28,12 +28,12 @@ use crate::{OsError, clock, peer};
 pub use control::Heard;
 
 /// The memory that this end writes.
-pub type OwnEnd = bellwire_transport::OwnEnd<OwnRegion>;
+pub type OwnEnd = bellwire_shm::OwnEnd<OwnRegion>;
 
 /// The memory that the peer writes.
-pub type PeerEnd = bellwire_transport::PeerEnd<PeerRegion>;
+pub type PeerEnd = bellwire_shm::PeerEnd<PeerRegion>;
 
-/// What a [`Link`] is made of, when the handshake is done.
+/// The parts of a [`Link`] after the handshake.
 #[derive(Debug)]
 pub struct Parts {
     /// This end's memory.
@@ -42,45 +42,46 @@ pub struct Parts {
     pub peer: PeerEnd,
     /// The control pipe.
     pub channel: Channel,
-    /// The doorbell that this end wants to be rung by: [`Doorbell::Socket`] is the pipe, everything else the event.
+    /// The doorbell that this end wants the peer to ring: [`Doorbell::Socket`] is the pipe, every other value the event.
     pub doorbell: Doorbell,
-    /// The event that the peer rings, where it was given one.
+    /// The event that the peer rings, if it was given one.
     pub own_event: Option<Event>,
     /// The event that the peer wants to be rung by.
     pub peer_event: Option<Event>,
-    /// The peer's process, where [`Channel::process`] does not hold it already.
+    /// The peer's process, if [`Channel::process`] does not hold it already.
     pub process: Option<Process>,
-    /// What the peer was told that this end puts up with.
+    /// The limits of this end that the peer was told.
     pub limits: Limits,
-    /// For systems where memory has a name.
+    /// For systems on which memory has a name.
     pub lane_name: String,
-    /// Whether the peer is trusted to keep no way to write what it attaches: nothing shows that here. True only of one that
-    /// may write this process's memory anyway: of its user, or the system. What another one attaches is copied.
+    /// Whether the peer is trusted to keep no way to write its attachments, which nothing proves on Windows. True only for a
+    /// peer that may write this process's memory anyway: one of its user, or the system. Attachments of other peers are
+    /// copied.
     pub trusts_peer: bool,
 }
 
-/// Why no [`Link`] was made of its parts. The caller is at fault.
+/// Why no [`Link`] could be created from its parts. The caller is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
     /// A page is too small for its words.
     #[error("a page has 4096 bytes, not {size}")]
     PageSize {
-        /// The size given.
+        /// The given size.
         size: usize,
     },
-    /// The event that ends a wait could not be made. This system is at fault.
+    /// The event that cancels a wait could not be created. This system is at fault.
     #[error("cannot make an event to wait for: {source}")]
     Event {
-        /// What the system said.
+        /// The error from the system.
         source: OsError,
     },
 }
 
 /// One end of a session.
 ///
-/// It holds five handles, and one more when it can be cancelled: the pipe, the event of its reads, the two
-/// doorbells and the peer's process. One thread at a time uses it.
+/// It holds five handles, plus one when it can be cancelled: the pipe, the event of its reads, the two doorbells and the
+/// peer's process. Only one thread at a time may use it.
 #[derive(Debug)]
 pub struct Link {
     own: OwnEnd,
@@ -93,11 +94,11 @@ pub struct Link {
     cancel: Cancel,
     control: RefCell<Control<Self>>,
     trusts_peer: bool,
-    // On whose quota memory is that is made for the peer.
+    // The quota to which memory for the peer is charged.
     lender: Option<Lender>,
-    // The own lane's next epoch, passed and not written yet.
+    // The own lane's next epoch, passed but not written yet.
     offered: Option<OwnRegion>,
-    // What rings the own event for everything else that may happen, once an event loop has asked for it.
+    // Rings the own event for everything else that may happen; created on an event loop's first request.
     gathered: OnceCell<RefCell<Poller>>,
 }
 
@@ -106,15 +107,15 @@ pub struct Link {
 pub struct Canceller(Cancel);
 
 impl Link {
-    /// Whether this is the process that opened the session: there is no fork.
+    /// Returns whether this is the process that opened the session: always, since there is no fork.
     pub const fn is_here(&self) -> bool {
         true
     }
 
-    /// Puts the parts together, and says in the own page that this end wants to be rung by its event.
+    /// Creates a link from its parts and writes the wanted doorbell, the event, to the own page.
     ///
     /// # Errors
-    /// [`LinkError`] when the parts do not belong together.
+    /// [`LinkError`] when the parts do not fit together.
     pub fn new(parts: Parts) -> Result<Self, LinkError> {
         for size in [parts.own.page.size(), parts.peer.page.size()] {
             if size < PAGE_SIZE {
@@ -131,7 +132,7 @@ impl Link {
             _ => Doorbell::Eventfd,
         };
         own.store(Word::Doorbell, u64::from(doorbell as u32), Ordering::Release);
-        // Pairs with the fence in a publisher between its `tail` and its look at what this end wants.
+        // Pairs with the fence in a publisher between its `tail` store and its load of what this end wants.
         fence(Ordering::SeqCst);
         Ok(Self {
             own,
@@ -150,49 +151,49 @@ impl Link {
         })
     }
 
-    /// Puts memory that is made for the peer from now on, or passed to it, on its user's quota.
+    /// Charges memory that is created for the peer or passed to it from now on to its user's quota.
     #[must_use]
     pub fn on_quota_of(mut self, lender: Lender) -> Self {
         self.lender = Some(lender);
         self
     }
 
-    /// The doorbell that this end wants to be rung by.
+    /// Returns the doorbell that this end wants the peer to ring.
     pub fn doorbell(&self) -> Doorbell {
         self.doorbell
     }
 
-    /// The control pipe.
+    /// Returns the control pipe.
     pub fn channel(&self) -> &Channel {
         &self.channel
     }
 
-    /// Ready as long as there is a message in the control pipe, or it is closed.
+    /// Returns a handle that is ready while the control pipe holds a message or is closed.
     pub fn arrived(&self) -> BorrowedHandle<'_> {
         self.channel.arrived()
     }
 
-    /// The peer's process.
+    /// Returns the peer's process.
     pub fn process(&self) -> Option<&Process> {
         self.channel.process().or(self.process.as_ref())
     }
 
-    /// The peer's process, for a link that was made without it: a handle more.
+    /// Opens the peer's process, for a link that was created without it; costs one handle.
     pub fn find_process(&self) -> Option<Process> {
         peer::watch(&self.channel)
     }
 
-    /// The event that the peer rings, for an event loop that gathers those of many links itself.
+    /// Returns the event that the peer rings, for an event loop that polls those of many links itself.
     pub fn event(&self) -> Option<&Event> {
         Some(&self.own_event)
     }
 
-    /// The event that the peer is rung by.
+    /// Returns the event that this end rings for the peer.
     pub(crate) fn peer_event(&self) -> Option<&Arc<Event>> {
         self.peer_event.as_ref()
     }
 
-    /// A handle that wakes the thread that is parked here.
+    /// Returns a handle that wakes the thread that is parked here.
     ///
     /// # Errors
     /// The first one costs an event: at the limit of handles or memory.
@@ -201,41 +202,41 @@ impl Link {
         Ok(Canceller(self.cancel.clone()))
     }
 
-    /// Resets the cancellation, and says whether there was one.
+    /// Resets the cancellation and returns whether there was one.
     pub fn take_cancel(&self) -> bool {
         self.cancel.take()
     }
 
-    /// What the peer did on the pipe that has no place there, found while this end waited.
+    /// Returns the peer's protocol violation on the pipe, if this end found one while it waited.
     pub fn fault(&self) -> Option<PeerFault> {
         self.control.borrow().fault()
     }
 
-    /// Unmaps everything and gives the control pipe back.
+    /// Unmaps everything and returns the control pipe.
     pub fn into_channel(self) -> Option<Channel> {
         Some(self.channel)
     }
 
-    /// What the system notes of the peer's life by itself: nothing.
+    /// Returns what the system has recorded about the peer's life: nothing on Windows.
     pub fn life(&self) -> LifeState {
         LifeState::Unarmed
     }
 
-    /// A handle that an event loop can wait for: ready when there may be data or space, or the peer is gone; call
-    /// [`Link::acknowledge`] then, before looking. The wait itself may take that away (auto-reset).
+    /// Returns a handle that an event loop can wait for. It is ready when there may be data or space, or the peer is gone;
+    /// then call [`Link::acknowledge`] before checking. The wait itself may reset it (auto-reset).
     ///
     /// # Errors
-    /// The first call has the system's thread pool wait for the peer's end: at the limit of handles or memory.
+    /// The first call makes the system's thread pool wait for the peer's end: at the limit of handles or memory.
     pub fn pollable(&self) -> Result<Option<BorrowedHandle<'_>>, OsError> {
         if self.gathered.get().is_none() {
             let gathered = self.gather()?;
-            // Nobody was faster: one thread at a time uses the link.
+            // It cannot have been set meanwhile: only one thread at a time uses the link.
             let _ = self.gathered.set(RefCell::new(gathered));
         }
         Ok(Some(self.own_event.as_handle()))
     }
 
-    /// Takes note of the rings so far, so that [`Link::pollable`] is ready again only for new ones.
+    /// Consumes the rings so far, so that [`Link::pollable`] becomes ready only for new ones.
     pub fn acknowledge(&self) {
         self.own_event.drain();
         self.hear();
@@ -244,7 +245,7 @@ impl Link {
         }
     }
 
-    /// Has the pool ring the own event for what comes through the pipe, and for the peer's end.
+    /// Makes the pool ring the own event for messages in the pipe and for the peer's end.
     fn gather(&self) -> Result<Poller, OsError> {
         let bell = Event::of(duplicate(&self.own_event, Access::Same)?);
         let mut gathered = Poller::ringing(bell);
@@ -271,7 +272,7 @@ impl Port for Link {
         &self.peer
     }
 
-    fn give_way(&self) {
+    fn yield_now(&self) {
         std::thread::yield_now();
     }
 
@@ -279,13 +280,13 @@ impl Port for Link {
         clock::now()
     }
 
-    /// One event for data and space: whoever is rung looks for both.
+    /// Rings one event for data and space: a woken peer checks both.
     fn ring(&self, _bell: Bell) {
         self.own.rings(clock::now());
         let wanted = u32::try_from(self.peer.load(Word::Doorbell, Ordering::Acquire));
         match (wanted.ok().and_then(Doorbell::parse), &self.peer_event) {
             (Some(Doorbell::Socket), _) | (_, None) => self.ring_pipe(),
-            // Also what a peer gets that asks for nonsense.
+            // Also for a peer that asks for an invalid doorbell.
             (_, Some(event)) => event.ring(),
         }
     }

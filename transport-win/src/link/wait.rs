@@ -1,4 +1,4 @@
-//! How a [`Link`] waits for its peer: on all its handles at once, and never past the peer's end.
+//! How a [`Link`] waits for its peer: on all its handles together, and never past the peer's end.
 
 use std::os::windows::io::AsHandle;
 
@@ -11,10 +11,10 @@ use crate::peer::Process;
 use crate::region::PeerRegion;
 use crate::{clock, poll};
 
-/// The most handles that a park waits for: the bell, the cancellation, the process and the pipe.
+/// The maximum number of handles that a park waits for: the bell, the cancellation, the process and the pipe.
 const MOST: usize = 4;
 
-/// What a wait ended by.
+/// What ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     Bell,
@@ -24,8 +24,8 @@ enum Source {
 }
 
 impl Link {
-    /// Sleeps until the word at `offset` of `board`, which the same peer writes, moves on from `seen`, the peer
-    /// dies, or the wait is over. The peer rings this link's event after it has moved the word.
+    /// Sleeps until the word at `offset` of `board`, which the same peer writes, differs from `seen`, the peer dies, or the
+    /// wait is over. The peer rings this link's event after it has changed the word.
     pub fn watch(
         &self,
         board: &PeerRegion,
@@ -36,8 +36,8 @@ impl Link {
         self.sleep(|| board.load_u64(offset, Ordering::Acquire) != seen, until)
     }
 
-    /// Whether the peer's process ended, or it closed the session or its pipe. Does not wait. What it
-    /// published before is still there to be read.
+    /// Returns whether the peer's process ended, or it closed the session or its pipe. Does not wait. Records that it
+    /// published before remain readable.
     pub fn peer_gone(&self) -> bool {
         self.peer.says_closed()
             || self.process().is_some_and(Process::has_exited)
@@ -48,8 +48,8 @@ impl Link {
         self.sleep(|| park.has_moved(&self.peer), park.until)
     }
 
-    /// Sleeps until something has moved, or the wait is over. Data before death: what was published is read first. A
-    /// ring for what was seen before is slept over: whoever waits stays armed.
+    /// Sleeps until a word has changed or the wait is over. Data comes before death: published records are read first. A ring
+    /// for an earlier change does not end the sleep: the waiting end stays armed.
     fn sleep(&self, moved: impl Fn() -> bool, until: Option<Instant>) -> Woken {
         let reason = || {
             if self.cancel.is_set() {
@@ -64,8 +64,8 @@ impl Link {
             if let Some(reason) = reason() {
                 return reason;
             }
-            // What is in the pipe is taken out here: left there it would end the wait at once. It may have been the
-            // ring for what has just moved: the word is looked at again.
+            // Messages in the pipe are taken out here: left there they would end the wait immediately. One may be the ring
+            // for the latest change, so the word is checked again.
             let heard = self.hear();
             if let Some(reason) = reason() {
                 return reason;
@@ -82,14 +82,14 @@ impl Link {
             };
             let woke = self.wait(wake, heard != Heard::More);
             if woke == Some(Source::Cancel) && !self.cancel.is_set() {
-                // What is left of a cancellation that was taken. One that comes now has set its word before.
+                // Clears what is left of a consumed cancellation. A new one has already set its word.
                 self.cancel.settle();
             }
             if let Some(reason) = reason() {
                 return reason;
             }
             if woke == Some(Source::Process) || self.peer_gone() {
-                // Whatever it published before it went is visible by now: look once more.
+                // Whatever the peer published before is visible by now: check once more.
                 return reason().unwrap_or(Woken::PeerGone);
             }
             // A peer that keeps ringing does not extend a deadline.
@@ -99,14 +99,14 @@ impl Link {
         }
     }
 
-    /// Waits for whatever may happen; `None` at the deadline.
+    /// Waits for any event; returns `None` at the deadline.
     fn wait(&self, until: Option<Instant>, with_pipe: bool) -> Option<Source> {
         let bell = (Source::Bell, self.own_event.as_handle());
         let mut sources = [bell; MOST];
         let others = [
             (Source::Cancel, self.cancel.event().map(AsHandle::as_handle)),
             (Source::Process, self.process().map(AsHandle::as_handle)),
-            // One that nothing is taken out of stays ready.
+            // If no message is taken out, the pipe stays ready.
             (Source::Pipe, with_pipe.then(|| self.channel.arrived())),
         ];
         let mut used = 1;
@@ -116,7 +116,7 @@ impl Link {
             used += 1;
         }
         let handles = sources.map(|(_, handle)| handle);
-        // It fails for a handle that is none, and these are all open.
+        // Fails only for an invalid handle, and these are all open.
         let woke = poll::wait(handles.get(..used).unwrap_or(&handles), until).ok().flatten();
         woke.and_then(|at| sources.get(at)).map(|(source, _)| *source)
     }

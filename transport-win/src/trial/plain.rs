@@ -1,4 +1,4 @@
-//! What the library's reactor is measured against on Linux. There is no such socket here.
+//! The baseline with which Linux benchmarks compare the reactor. Windows has no such socket.
 
 use std::io;
 use std::path::Path;

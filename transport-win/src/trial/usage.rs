@@ -4,17 +4,17 @@ use std::time::Duration;
 /// What a process has used since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Time on a processor.
+    /// CPU time.
     pub cpu: Duration,
-    /// Of that the time in the kernel, in parts of a thousand.
+    /// The share of CPU time spent in the kernel, in thousandths.
     pub kernel: u32,
-    /// How often a thread of it gave a processor away, by itself or not.
+    /// Context switches of its threads, voluntary or not.
     pub switches: u64,
     /// Resident memory now in bytes, shared memory included.
     pub rss: u64,
 }
 
-/// What the process has used.
+/// Returns what the process has used.
 ///
 /// # Errors
 /// Always: [`io::ErrorKind::Unsupported`].

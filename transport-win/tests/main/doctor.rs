@@ -25,7 +25,7 @@ fn all_that_is_required_is_here() {
     for check in &checks {
         println!("{}: {}, {}", check.name, check.outcome.as_str(), check.detail);
         assert!(!check.is_fatal(), "{check:?}");
-        assert_eq!(check.outcome == Outcome::Ok, check.remedy.is_none(), "{check:?}");
+        assert_eq!(check.outcome == Outcome::Ok, check.hint.is_none(), "{check:?}");
     }
     assert!(std::fs::read_dir(dir.path()).unwrap().next().is_none(), "it changes nothing");
 }
@@ -36,7 +36,7 @@ fn a_process_that_does_not_end_is_missed() {
     let dir = tempfile::tempdir().unwrap();
     let checks = doctor::checks(dir.path(), &mut waits);
     let check = checks.iter().find(|check| check.name == "end of a process").unwrap();
-    assert!(check.is_fatal() && check.remedy.is_some(), "{check:?}");
+    assert!(check.is_fatal() && check.hint.is_some(), "{check:?}");
 }
 
 #[test]

@@ -72,7 +72,7 @@ fn two_processes_know_each_other() {
     let credentials = peer::credentials(&server).unwrap();
     assert_eq!(credentials.pid, child.pid());
     assert!(credentials.user().is_own() && credentials.is_among(&[]));
-    server.send(b"bye", &[]).unwrap();
+    server.send(b"close", &[]).unwrap();
     assert!(child.wait());
 }
 

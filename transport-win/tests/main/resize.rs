@@ -117,8 +117,8 @@ fn an_epoch_that_was_offered_early_is_the_one_that_is_used() {
         // Three quarters of the lane, published at once.
         push_until(&link, &mut lanes, &mut id, 1000, |sent| sent == 13);
         let wake = lanes.commit(link.own(), link.peer());
-        assert!(lanes.take_chores());
-        assert!(!resize::chores(&mut link, &mut lanes, Duration::MAX), "nothing to publish");
+        assert!(lanes.take_maintenance());
+        assert!(!resize::maintain(&mut link, &mut lanes, Duration::MAX), "nothing to publish");
         let offered = lanes.offered().expect("it is foreseen");
         ring(&link, wake);
         // The peer has it, and uses the old lane on.

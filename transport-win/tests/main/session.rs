@@ -237,7 +237,7 @@ fn serve(mut link: Link) {
         }
         let wake = lanes.commit(link.own(), link.peer());
         ring(&link, wake);
-        if lanes.take_chores() && resize::chores(&mut link, &mut lanes, SHRINK_AFTER) {
+        if lanes.take_maintenance() && resize::maintain(&mut link, &mut lanes, SHRINK_AFTER) {
             continue;
         }
         let (armed, wake) = lanes.arm(link.own(), link.peer(), machine.is_blocked()).unwrap();

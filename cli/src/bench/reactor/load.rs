@@ -1,4 +1,4 @@
-//! A process of the benchmark that calls.
+//! A load process of the benchmark.
 
 use std::io::BufRead;
 use std::path::Path;
@@ -14,9 +14,9 @@ use crate::bench::args::BenchLoad;
 use crate::exit::{Exit, Failure, chain};
 use crate::out;
 
-/// Threads of one process, where calls are paced; each has its own sessions.
+/// The number of threads of one process for paced calls; each has its own sessions.
 const MOST_THREADS: usize = 50;
-/// A busy machine must not end a call or a handshake.
+/// Long enough that a busy machine does not fail a call or a handshake.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One session, of either kind.
@@ -25,15 +25,15 @@ enum Caller {
     Plain(plain::Client),
 }
 
-/// What one thread has seen.
+/// The results of one thread.
 struct Seen {
     calls: u64,
-    /// There always is one: its bounds are right.
+    /// Always `Some`: the bounds are valid.
     took: Option<Histogram<u64>>,
     failed: Option<String>,
 }
 
-/// Of nanoseconds, up to 100 s.
+/// Creates a histogram of nanoseconds, up to 100 s.
 pub(super) fn histogram() -> Result<Histogram<u64>, CreationError> {
     Histogram::new_with_bounds(1, 100_000_000_000, 3)
 }
@@ -95,7 +95,7 @@ fn follow(order: &Order, callers: &mut [Caller]) -> Done {
     }
 }
 
-/// One call after the other, on each session in turn.
+/// Calls each session in turn, one call after the other.
 fn closed(callers: &mut [Caller], until: Instant) -> Seen {
     let mut seen = Seen::new();
     loop {
@@ -108,12 +108,12 @@ fn closed(callers: &mut [Caller], until: Instant) -> Seen {
     }
 }
 
-/// So many a second on each session. Who is late by more than a call leaves out what it has missed.
+/// Calls each session `rate` times a second. After a delay of more than a call, the missed calls are skipped.
 fn paced(callers: &mut [Caller], rate: u32, number: u32, until: Instant) -> Seen {
     let mut seen = Seen::new();
     let share = u32::try_from(callers.len()).unwrap_or(u32::MAX);
     let gap = Duration::from_secs(1) / rate.saturating_mul(share).max(1);
-    // Not all at once.
+    // Spread over the interval instead of all together.
     let mut due =
         Instant::now() + (Duration::from_secs(1) / rate).mul_f64(f64::from(number % 50) / 50.0);
     loop {
@@ -164,7 +164,7 @@ impl Seen {
         Self { calls: 0, took: histogram().ok(), failed: None }
     }
 
-    /// Makes a call; when it ended. `None` when it failed.
+    /// Makes a call and returns when it ended; `None` if it failed.
     fn call(&mut self, caller: &mut Caller) -> Option<Instant> {
         let begun = Instant::now();
         match caller.call() {

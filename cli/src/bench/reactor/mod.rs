@@ -1,11 +1,11 @@
-//! `bellwire bench reactor`: what a server costs by what it waits with.
+//! `bellwire bench reactor`: the cost of a server by the mechanism with which it waits.
 
 pub(crate) mod load;
 mod protocol;
 mod report;
 pub(crate) mod server;
-mod stage;
 mod tally;
+mod testbed;
 
 use std::io::{IsTerminal, Write};
 use std::num::NonZero;
@@ -20,12 +20,12 @@ use crate::out::rate;
 use crate::stop::Stop;
 use protocol::Load;
 use report::Report;
-use stage::Stage;
 use tally::{Row, Sample};
+use testbed::Testbed;
 
-/// Up to so many calls a second in all are asked for in any case; more only where they can be had.
+/// Paced loads up to this many calls a second in all are always measured; larger ones only if the machine can reach them.
 const MOST_PACED: u64 = 200_000;
-/// What its directories are called, to begin with.
+/// The prefix of its directories' names.
 const PREFIX: &str = "bellwire-bench-";
 
 pub(crate) fn run(args: &Reactor) -> Result<Exit, Failure> {
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &Reactor) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// All that is measured with one number of sessions.
+/// Measures everything with one number of sessions.
 fn rows(args: &Reactor, sessions: u32, stop: &Stop, report: &mut Report) -> Result<(), Failure> {
     let (dir, _owned) = private_dir()?;
     let mut stages = Vec::new();
@@ -62,14 +62,14 @@ fn rows(args: &Reactor, sessions: u32, stop: &Stop, report: &mut Report) -> Resu
         if stop.requested().is_some() {
             return Ok(());
         }
-        match Stage::set(subject, sessions, args, dir.path())? {
-            Ok(stage) => stages.push(stage),
+        match Testbed::set(subject, sessions, args, dir.path())? {
+            Ok(testbed) => stages.push(testbed),
             Err(why) => report.note(format!("{} is left out: {why}", subject.as_str())),
         }
     }
-    for stage in &stages {
-        if let Some(short) = stage.short() {
-            report.note(format!("{}: {short}", stage.subject.as_str()));
+    for testbed in &stages {
+        if let Some(short) = testbed.short() {
+            report.note(format!("{}: {short}", testbed.subject.as_str()));
         }
     }
     let Some(closed) = row(&mut stages, Load::Closed, args, sessions, stop)? else { return Ok(()) };
@@ -85,7 +85,7 @@ fn rows(args: &Reactor, sessions: u32, stop: &Stop, report: &mut Report) -> Resu
     Ok(())
 }
 
-/// Why so many calls a second are not asked for, when one call after the other makes `most`.
+/// Returns why a paced load cannot be reached, if one call after the other yields at most `most`.
 #[allow(clippy::cast_precision_loss, reason = "a rate with three digits")]
 fn out_of_reach(wanted: u64, most: f64) -> Option<String> {
     let wanted = (wanted > MOST_PACED && wanted as f64 > most).then_some(wanted as f64)?;
@@ -98,15 +98,15 @@ fn out_of_reach(wanted: u64, most: f64) -> Option<String> {
     ))
 }
 
-/// All rounds with one load. `None` when they are to stop.
+/// Measures all rounds with one load; returns `None` if the run was stopped.
 fn row(
-    stages: &mut [Stage],
+    stages: &mut [Testbed],
     load: Load,
     args: &Reactor,
     sessions: u32,
     stop: &Stop,
 ) -> Result<Option<Row>, Failure> {
-    let mut row = Row::new(sessions, load, stages.iter().map(|stage| stage.subject));
+    let mut row = Row::new(sessions, load, stages.iter().map(|testbed| testbed.subject));
     for round in 0..args.rounds {
         progress(&format!("{sessions} sessions, {load}: round {} of {}", round + 1, args.rounds));
         let samples = one_round(stages, load, args, round)?;
@@ -118,9 +118,9 @@ fn row(
     Ok(Some(row))
 }
 
-/// Measures each once, another one first each round.
+/// Measures each server once; each round begins with another one.
 fn one_round(
-    stages: &mut [Stage],
+    stages: &mut [Testbed],
     load: Load,
     args: &Reactor,
     round: u32,
@@ -129,14 +129,14 @@ fn one_round(
     let first = usize::try_from(round).unwrap_or(0);
     for turn in 0..stages.len() {
         let at = (first + turn) % stages.len();
-        if let (Some(stage), Some(sample)) = (stages.get_mut(at), samples.get_mut(at)) {
-            *sample = stage.measure(load, args.window)?;
+        if let (Some(testbed), Some(sample)) = (stages.get_mut(at), samples.get_mut(at)) {
+            *sample = testbed.measure(load, args.window)?;
         }
     }
     Ok(samples)
 }
 
-/// Where people look at standard error.
+/// Shows progress if standard error is a terminal.
 fn progress(text: &str) {
     let mut stderr = std::io::stderr();
     if stderr.is_terminal() {
@@ -151,7 +151,7 @@ fn erase_progress() {
 
 /// A run dir for this benchmark alone, mode 0700.
 ///
-/// It goes with what is returned. What a run has left that was killed goes now.
+/// It is removed when the returned value is dropped. Directories of earlier killed runs are removed now.
 fn private_dir() -> Result<(tempfile::TempDir, Owned), Failure> {
     let temp = std::env::temp_dir();
     // The path of a socket has at most 107 bytes.

@@ -1,14 +1,14 @@
-//! What the processes of the benchmark tell each other: one JSON object a line.
+//! The messages between the processes of the benchmark: one JSON object a line.
 
 use std::fmt;
 
 use bellwire::Service;
 use serde::{Deserialize, Serialize};
 
-/// Bytes of a request, and of its answer.
+/// The length of a request and of its answer in bytes.
 pub(super) const LEN: usize = 64;
 
-/// What the servers serve.
+/// The benchmark's service.
 #[derive(Debug)]
 pub(super) struct Mirror;
 
@@ -18,46 +18,46 @@ impl Service for Mirror {
     type Response = [u8; LEN];
 }
 
-/// How calls follow each other.
+/// The schedule of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Load {
-    /// One after the other, on one session after the other.
+    /// One call after the other, on one session after the other.
     Closed,
-    /// So many a second on each session.
+    /// This many calls a second on each session.
     Paced { rate: u32 },
 }
 
-/// What a server says once it serves.
+/// A server's message when it serves.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Serving {
-    /// Why it does not wait with what it was asked to.
+    /// Why it does not use the requested wait mechanism.
     pub(super) why_not: Option<String>,
 }
 
-/// What a caller says once it is connected.
+/// A load process's message when it is connected.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Connected {
     pub(super) sessions: usize,
-    /// Why there are not more.
+    /// Why there are not more sessions.
     pub(super) short: Option<String>,
 }
 
-/// What a caller is to do.
+/// An order to a load process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Order {
     pub(super) load: Load,
     pub(super) millis: u64,
 }
 
-/// What a caller has done.
+/// The result of a load process.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Done {
     pub(super) calls: u64,
     pub(super) nanos: u64,
-    /// How many calls took so many nanoseconds, to within a thousandth.
+    /// How many calls took how many nanoseconds, to within a thousandth.
     pub(super) took: Vec<(u64, u64)>,
-    /// Why it could not go on.
+    /// Why it had to stop.
     pub(super) failed: Option<String>,
 }
 

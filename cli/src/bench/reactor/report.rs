@@ -7,7 +7,7 @@ use crate::bench::args::{Reactor, Subject};
 use crate::exit::Failure;
 use crate::out::{self, Align, Cell, Column, FAINT, TITLE, Table, bytes, nanos, rate};
 
-/// What is compared, where both were measured.
+/// The compared pairs, if both were measured.
 const RATIOS: [(Subject, Subject); 3] = [
     (Subject::IoUring, Subject::Epoll),
     (Subject::Epoll, Subject::Seqpacket),

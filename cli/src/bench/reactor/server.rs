@@ -14,7 +14,7 @@ use crate::exit::{Exit, Failure};
 use crate::out;
 use crate::provide::unserved;
 
-/// A busy machine must not end a handshake.
+/// Long enough that a busy machine does not fail a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(60);
 
 pub(crate) fn run(run_dir: &RunDir, args: &BenchServer) -> Result<Exit, Failure> {
@@ -48,7 +48,7 @@ pub(crate) fn run(run_dir: &RunDir, args: &BenchServer) -> Result<Exit, Failure>
     let server = builder.start().map_err(failed)?;
     let why_not = server.backend().why_not.map(str::to_owned);
     out::json_line(&Serving { why_not })?;
-    // Until there is nobody to serve for.
+    // Until the benchmark ends.
     let _ = end.recv();
     Ok(Exit::Ok)
 }

@@ -9,15 +9,15 @@ use crate::bench::args::Subject;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sample {
     pub(super) calls_per_second: f64,
-    /// Nanoseconds of the server's, for each call.
+    /// The server's CPU nanoseconds per call.
     pub(super) cpu: f64,
-    /// How often a thread of the server's gave its processor away, for each call.
+    /// Context switches of the server's threads per call.
     pub(super) switches: f64,
     pub(super) p50: f64,
     pub(super) p99: f64,
     /// Bytes.
     pub(super) rss: f64,
-    /// Of the server's time since it began that in the kernel.
+    /// The share of the server's CPU time, since it began, that was spent in the kernel.
     pub(super) kernel: f64,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Spread {
     pub(super) max: f64,
 }
 
-/// One load, and what it costs each server.
+/// One load and its cost for each server.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) sessions: u32,
@@ -75,20 +75,20 @@ impl Row {
         Self { sessions, load, columns: subjects.map(|subject| (subject, Vec::new())).collect() }
     }
 
-    /// One round, in the order of the columns.
+    /// Adds one round, in the order of the columns.
     pub(super) fn add(&mut self, samples: Vec<Sample>) {
         for ((_, column), sample) in self.columns.iter_mut().zip(samples) {
             column.push(sample);
         }
     }
 
-    /// Calls a second of the fastest round of any server.
+    /// Returns the calls a second of the fastest round of any server.
     pub(super) fn most_calls(&self) -> f64 {
         let samples = self.columns.iter().flat_map(|(_, samples)| samples);
         samples.map(|sample| sample.calls_per_second).fold(0.0, f64::max)
     }
 
-    /// How many times as much one server's processors worked as another's, in each round.
+    /// Returns, for each round, the ratio of one server's CPU time to another's.
     pub(super) fn ratio(&self, of: Subject, to: Subject) -> Option<Spread> {
         let column = |wanted| {
             self.columns.iter().find(|(subject, _)| *subject == wanted).map(|(_, column)| column)

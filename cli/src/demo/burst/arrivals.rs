@@ -4,17 +4,17 @@ use serde::{Deserialize, Serialize};
 
 use super::message::{Message, Stream};
 
-/// What came, of a known number of messages. One end counts requests like this, the other answers.
+/// The arrivals of a known number of messages. One end counts requests with it, the other answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(in super::super) struct Arrivals {
-    /// All that came.
+    /// All arrivals.
     pub(in super::super) messages: u64,
     pub(in super::super) bytes: u64,
-    /// Came again.
+    /// Messages that arrived again.
     pub(in super::super) repeated: u64,
-    /// Came after one that was sent later.
+    /// Messages that arrived after one that was sent later.
     pub(in super::super) reordered: u64,
-    /// Are not what was sent.
+    /// Messages that differ from what was sent.
     pub(in super::super) damaged: u64,
 }
 
@@ -25,12 +25,12 @@ pub(super) struct Sequences(BTreeMap<Stream, Sequence>);
 #[derive(Debug, Default)]
 struct Sequence {
     last: u64,
-    /// Below `last`, and did not come yet.
+    /// Below `last` and not arrived yet.
     missing: BTreeSet<u64>,
 }
 
 impl Arrivals {
-    /// Counts a message of a session; `None` is one that is damaged.
+    /// Counts a message of a session; `None` is a damaged one.
     pub(super) fn count(&mut self, of: &mut Sequences, bytes: usize, message: Option<&Message>) {
         self.messages += 1;
         self.bytes += bytes as u64;
@@ -49,7 +49,7 @@ impl Arrivals {
         }
     }
 
-    /// How many of those that were sent did not come whole.
+    /// Returns how many of the sent messages did not arrive intact.
     pub(in super::super) fn lost(&self, sent: u64) -> u64 {
         sent.saturating_sub(self.messages - self.repeated - self.damaged)
     }

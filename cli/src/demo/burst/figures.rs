@@ -4,20 +4,20 @@ use serde::{Deserialize, Serialize};
 use super::arrivals::Arrivals;
 use super::held::Memory;
 
-/// What the burst brought, as the consumer saw it.
+/// The burst's figures, as the consumer saw them.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(in super::super) struct Burst {
     pub(in super::super) seconds: f64,
     pub(in super::super) snapshots: Vec<Shown>,
     pub(in super::super) sent: Sent,
     pub(in super::super) answers: Arrivals,
-    /// Answers of a run of the handler that was not the one for their request: it ran too often, or too rarely.
+    /// Answers from another handler run than their request's: the handler ran too often or too rarely.
     pub(in super::super) out_of_turn: u64,
     pub(in super::super) lanes: Vec<LaneSpan>,
     pub(in super::super) shared: Shared,
 }
 
-/// A snapshot that was asked for and has come, complete.
+/// A requested snapshot that has arrived, complete.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(in super::super) struct Shown {
     pub(in super::super) cgroups: usize,
@@ -37,7 +37,7 @@ pub(in super::super) struct Sent {
     pub(in super::super) attached: u64,
 }
 
-/// The bellwire memory of both processes together.
+/// Bellwire's memory of both processes together.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(in super::super) struct Shared {
     pub(in super::super) before: Memory,
@@ -56,7 +56,7 @@ pub(in super::super) struct LaneSpan {
     pub(in super::super) last: u64,
 }
 
-/// A lane that went on in another epoch.
+/// A lane that continued in another epoch.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(in super::super) struct LaneChange {
     pub(in super::super) session: String,

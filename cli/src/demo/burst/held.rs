@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(in super::super) struct Held(BTreeMap<u64, u64>);
 
-/// Shared memory. Where the system numbers it alike for all processes, each piece counts once, however many have it.
+/// Shared memory. If the system numbers it alike for all processes, each piece counts once, however many have it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(in super::super) struct Memory {
     pub(in super::super) pieces: usize,

@@ -3,17 +3,17 @@ use bellwire::{Geometry, LaneStats, SessionStats};
 use super::figures::{LaneChange, LaneSpan};
 use crate::out;
 
-/// Messages that callers wait for and that are longer go in parts. The defaults of both ends.
+/// Longer messages that callers wait for are sent in parts. This is the default of both ends.
 const IN_PARTS: usize = 64 << 10;
 
-/// What this end did last, on which a lane may have changed its size.
+/// This end's last action, which may have changed a lane's size.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Cause {
-    /// A call with a request of this many bytes, and an answer as long.
+    /// A call with a request and an answer of this many bytes each.
     Call(usize),
-    /// A request of this many bytes, not waited for.
+    /// A submitted request of this many bytes, not waited for.
     Submit(usize),
-    /// An answer of this many bytes to such a request.
+    /// An answer of this many bytes to a submitted request.
     Answer(usize),
     Trim,
 }
@@ -47,7 +47,7 @@ impl Watch {
         Self { session, lanes }
     }
 
-    /// The lanes that have another size than at the last look.
+    /// Returns the lanes whose size has changed since the last check.
     pub(super) fn look(&mut self, stats: &SessionStats, cause: Cause) -> Vec<LaneChange> {
         let session = self.session;
         let now = [stats.requests, stats.answers];
@@ -80,7 +80,7 @@ impl Watch {
     }
 }
 
-/// Why a lane changed its size, as far as it shows from here.
+/// Returns why a lane changed its size, as far as this end knows.
 fn why(from: u64, to: u64, cause: Cause) -> String {
     let fits = |len| Geometry::new(from).is_ok_and(|lane| len <= lane.max_payload());
     match cause {

@@ -15,11 +15,11 @@ use crate::out;
 /// How long an answer, or room for a request, may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// One session of the burst: numbers what it sends, and checks what comes back.
+/// One session of the burst: numbers the messages that it sends and checks the answers.
 pub(super) struct Line {
     name: &'static str,
     client: Client<DemoBurst>,
-    /// The last sequence number of messages made for this session.
+    /// The last sequence number used in this session.
     sequence: u64,
     sent: Sent,
     answers: Arrivals,
@@ -30,11 +30,11 @@ pub(super) struct Line {
     watch: Watch,
 }
 
-/// The answer that a request asks for. Its run is the request's place among all of the session.
+/// The expected answer to a request. Its run is the request's place among all of the session.
 type Expected = Message;
 
 impl Line {
-    /// Opens the session. It is the only one: nothing here connects again.
+    /// Opens the session. It is the only one: nothing here reconnects.
     pub(super) fn connect(name: &'static str, run_dir: &RunDir) -> Result<Self, Failure> {
         let config = ClientConfig { timeout: PATIENCE, ..ClientConfig::default() };
         let mut client = Client::with_config(run_dir, config);
@@ -59,19 +59,19 @@ impl Line {
         }
     }
 
-    /// Calls with `len` bytes, and as many back.
+    /// Calls with a request and an answer of `len` bytes each.
     fn call(&mut self, len: usize) -> Result<(), Trouble> {
         let (request, expected) = self.request(len)?;
         self.call_with(&request, &expected)
     }
 
-    /// A message in a memfd of its own, for several sessions.
+    /// Creates a message in a memfd of its own, for several sessions.
     pub(super) fn attached(len: usize) -> Result<Payload, Trouble> {
         let message = Message { stream: Stream::Attached, sequence: 1, answer: len, run: 0 };
         Ok(message.build(0, len)?)
     }
 
-    /// Calls with such a message; the answer comes in a memfd of its own too.
+    /// Calls with such a message; the answer too arrives in a memfd of its own.
     pub(super) fn call_attached(&mut self, request: &Payload) -> Result<(), Trouble> {
         self.sent.attached += 1;
         let run = self.sent.messages + 1;
@@ -80,7 +80,7 @@ impl Line {
         self.call_with(request, &expected)
     }
 
-    /// Sends so many requests of `len` bytes, each as soon as there is room, and takes all their answers.
+    /// Sends `requests` requests of `len` bytes, each as soon as there is room, and takes all answers.
     fn send_ahead(&mut self, requests: u64, len: usize) -> Result<(), Trouble> {
         for _ in 0..requests {
             let (request, expected) = self.request(len)?;
@@ -100,7 +100,7 @@ impl Line {
         Ok(())
     }
 
-    /// Makes the lanes small again.
+    /// Shrinks the lanes.
     pub(super) fn trim(&mut self) -> Result<(), Trouble> {
         session(&mut self.client)?.trim()?;
         self.tell_changes(Cause::Trim)
@@ -121,7 +121,7 @@ impl Line {
         Some(SessionFigures::new(self.name, &stats))
     }
 
-    /// The next request, and the answer to it.
+    /// Returns the next request and the expected answer.
     fn request(&mut self, len: usize) -> Result<(Payload, Expected), Trouble> {
         self.sequence += 1;
         let (stream, sequence) = (Stream::Own, self.sequence);
@@ -143,7 +143,7 @@ impl Line {
         self.sent.longest = self.sent.longest.max(request.len());
     }
 
-    /// The lane is full: answers make room, and the provider does.
+    /// Waits when the lane is full: taking answers, and the provider's progress, make room.
     fn make_room(&mut self, len: usize) -> Result<(), Trouble> {
         if self.in_flight.is_empty() {
             std::thread::yield_now();
@@ -160,7 +160,7 @@ impl Line {
         let answer = answer?;
         match expected {
             Some((_, expected)) => self.check(&expected, &answer),
-            // Nobody asked for it, or it was answered before.
+            // Nothing waited for it, or it was answered before.
             None => self.answers.count_again(answer.len()),
         }
         self.tell_changes(Cause::Answer(len))
@@ -176,7 +176,7 @@ impl Line {
         self.out_of_turn += u64::from(right.is_some_and(|message| message.run != expected.run));
     }
 
-    /// Tells which lanes have another size now.
+    /// Reports which lanes have changed their size.
     fn tell_changes(&mut self, cause: Cause) -> Result<(), Trouble> {
         let stats = session(&mut self.client)?.stats();
         for change in self.watch.look(&stats, cause) {
@@ -186,7 +186,7 @@ impl Line {
     }
 }
 
-/// The session that was opened at the start.
+/// Returns the session that was opened at the start.
 fn session(client: &mut Client<DemoBurst>) -> Result<&mut Session<DemoBurst>, Trouble> {
     client.session().ok_or_else(|| Trouble::Wrong("the session is over".into()))
 }

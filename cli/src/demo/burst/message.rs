@@ -1,6 +1,6 @@
 use bellwire::{Payload, Service, Shortage};
 
-/// The service of the burst's messages. Not idempotent: a request that may have run is never sent again.
+/// The service of the burst's messages. Not idempotent: a request that may have been executed is never sent again.
 pub(super) struct DemoBurst;
 
 impl Service for DemoBurst {
@@ -9,24 +9,24 @@ impl Service for DemoBurst {
     type Response = Payload;
 }
 
-/// What a message says of itself; the rest of it is a pattern that no other message has.
+/// A message's header; the rest of it is a pattern that no other message has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Message {
     pub(super) stream: Stream,
     /// Counted from 1 in each stream of a session.
     pub(super) sequence: u64,
-    /// How long the answer shall be, or this answer is, in bytes.
+    /// The requested length of the answer, or this answer's length, in bytes.
     pub(super) answer: usize,
-    /// In an answer: how often the handler has run for the session, this run included.
+    /// In an answer: how often the handler has run for the session, including this run.
     pub(super) run: u64,
 }
 
 /// Messages that are numbered together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stream {
-    /// Made for one session.
+    /// Created for one session.
     Own = 1,
-    /// The same memfd goes to several sessions; so does its answer's length.
+    /// The same memfd goes to several sessions; so does the length of its answer.
     Attached = 2,
 }
 
@@ -36,7 +36,7 @@ const HEADER: usize = 5 * WORD;
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Message {
-    /// The message, with `len` bytes in all, in a memfd of its own from `attach_from` bytes on.
+    /// Returns the message of `len` bytes in all, in a memfd of its own from `attach_from` bytes on.
     pub(super) fn build(&self, attach_from: usize, len: usize) -> Result<Payload, Shortage> {
         Payload::build_from(attach_from, len.max(HEADER), |bytes| {
             let Some((header, body)) = bytes.split_at_mut_checked(HEADER) else { return };
@@ -49,7 +49,7 @@ impl Message {
         })
     }
 
-    /// What the bytes say, if they are as they were built.
+    /// Returns the header if the bytes are intact.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let (header, body) = bytes.split_at_checked(HEADER)?;
         let mut words = header.chunks_exact(WORD).map(word);
@@ -75,7 +75,7 @@ impl Message {
     }
 }
 
-/// A pattern that differs in each word and with each seed.
+/// Fills the bytes with a pattern that differs in each word and with each seed.
 fn fill(bytes: &mut [u8], seed: u64) {
     let mut word = seed.wrapping_mul(GOLDEN) | 1;
     let mut words = bytes.chunks_exact_mut(WORD);

@@ -1,8 +1,8 @@
-//! The burst in the middle of the demo: snapshots and messages that grow four orders of magnitude and become small
-//! again, on sessions that stay open.
+//! The burst in the middle of the demo: snapshots and messages that grow by four orders of magnitude and shrink again, on
+//! sessions that stay open.
 //!
-//! The consumer tells the provider what to publish by the service demo-stage and sends its messages by the service
-//! demo-burst, on two sessions. Both ends check each message and count what came.
+//! The consumer orders snapshots through the service demo-phase and sends messages through the service demo-burst, on two
+//! sessions. Both ends check and count each message.
 
 mod arrivals;
 mod figures;
@@ -10,14 +10,14 @@ mod held;
 mod lane;
 mod line;
 mod message;
+mod phase;
 mod served;
-mod stage;
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bellwire::cgroups::{CgroupsSnapshot, Index};
 use bellwire::{Current, RunDir, SnapshotCache};
+use bellwire_cgroups::{CgroupsSnapshot, Index};
 
 use super::protocol::FromConsumer;
 use super::tally::Tally;
@@ -27,22 +27,22 @@ pub(super) use arrivals::Arrivals;
 pub(super) use figures::{Burst, LaneChange, LaneSpan, SessionFigures, Shown};
 use held::Memory;
 use line::Line;
+use phase::PhaseClient;
+pub(super) use phase::{DemoPhase, Order, Phase, answer};
 pub(super) use served::Handler;
-use stage::StageClient;
-pub(super) use stage::{DemoStage, Order, Stage, answer};
 
-/// How many cgroups the burst's snapshots have.
+/// The numbers of cgroups in the burst's snapshots.
 pub(super) const SNAPSHOTS: [usize; 3] = [16, 100_000, 16];
 /// The longest message of the burst, in bytes.
 pub(super) const LONGEST: usize = 16 << 20;
 /// How long a snapshot may take. An unoptimized build on a busy machine needs many seconds for a large one.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How long memory may take to be given back at the end, and how often that is looked at.
+/// How long the release of memory may take at the end, and how often it is checked.
 const REST: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How messages grow on the first session, and what the second one gets of that.
+/// How messages grow on the first session, and how much of that the second one gets.
 const GROWTH: [Step; 9] = [
     Step::Calls(64, 64),
     Step::Calls(64, 8 << 10),
@@ -55,13 +55,13 @@ const GROWTH: [Step; 9] = [
     Step::Calls(2, LONGEST),
 ];
 const SECOND: [Step; 2] = [Step::Ahead(4096, 64), Step::Ahead(16, 1 << 20)];
-/// The message in a memfd of its own that both sessions get, in bytes.
+/// The size in bytes of the message in a memfd of its own that both sessions get.
 const ATTACHED: usize = 4 << 20;
 
-/// So many messages of so many bytes, both ways.
+/// A number of messages of a size in bytes, both ways.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Each when the last one was answered.
+    /// Each after the previous answer.
     Calls(u64, usize),
     /// Each as soon as there is room for it.
     Ahead(u64, usize),
@@ -70,7 +70,7 @@ enum Step {
 /// The consumer's sessions for the burst.
 pub(super) struct BurstClient {
     lines: [Line; 2],
-    stage: StageClient,
+    phase: PhaseClient,
     done: Option<Burst>,
 }
 
@@ -78,10 +78,10 @@ impl BurstClient {
     /// Opens the sessions.
     pub(super) fn connect(run_dir: &RunDir) -> Result<Self, Failure> {
         let lines = [Line::connect("burst", run_dir)?, Line::connect("burst 2", run_dir)?];
-        Ok(Self { lines, stage: StageClient::connect(run_dir)?, done: None })
+        Ok(Self { lines, phase: PhaseClient::connect(run_dir)?, done: None })
     }
 
-    /// The whole phase. What goes wrong is counted as an error; the checks find what is missing then.
+    /// Runs the whole phase. A failure is counted as an error; the checks then find what is missing.
     pub(super) fn run(
         &mut self,
         cache: &mut SnapshotCache<CgroupsSnapshot>,
@@ -107,10 +107,10 @@ impl BurstClient {
         }
     }
 
-    /// What it brought, once it ran, and the sessions as they are now.
+    /// Returns its figures, if it ran, and the sessions as they are now.
     pub(super) fn end(mut self) -> (Option<Burst>, Vec<SessionFigures>) {
         let [first, second] = &mut self.lines;
-        let sessions = [first.figures(), second.figures(), self.stage.figures()];
+        let sessions = [first.figures(), second.figures(), self.phase.figures()];
         (self.done, sessions.into_iter().flatten().collect())
     }
 
@@ -122,10 +122,10 @@ impl BurstClient {
     ) -> Result<(), Trouble> {
         let [few, many, few_again] = SNAPSHOTS;
         burst.snapshots.push(self.show(1, few, cache, tally)?);
-        burst.shared.before = self.stage.held()?;
+        burst.shared.before = self.phase.held()?;
         burst.snapshots.push(self.show(2, many, cache, tally)?);
         self.messages()?;
-        burst.shared.most = self.stage.held()?;
+        burst.shared.most = self.phase.held()?;
         for line in &mut self.lines {
             line.trim()?;
         }
@@ -134,11 +134,12 @@ impl BurstClient {
         Ok(())
     }
 
-    /// What is held when the provider has seen that what it passed was given back, which it watches until then.
+    /// Waits until the provider, which watches the memory that it passed, has seen its return, and returns what is still
+    /// held.
     fn rest(&mut self, before: Memory) -> Result<Memory, Trouble> {
         let until = Instant::now() + REST;
         loop {
-            let now = self.stage.held()?;
+            let now = self.phase.held()?;
             if now.pieces <= before.pieces || Instant::now() >= until {
                 return Ok(now);
             }
@@ -146,14 +147,14 @@ impl BurstClient {
         }
     }
 
-    /// Has this machine's cgroups published again, and waits for them.
+    /// Makes the provider publish this machine's cgroups again, and waits for them.
     fn back(
         &mut self,
         cache: &mut SnapshotCache<CgroupsSnapshot>,
         tally: &mut Tally,
     ) -> Result<(), Trouble> {
         let begun = cache.current().map_or(0, Current::generation);
-        self.stage.order(Stage::Real)?;
+        self.phase.order(Phase::Real)?;
         next(cache, tally, Instant::now() + PATIENCE, |generation, _| generation > begun)?;
         Ok(())
     }
@@ -167,7 +168,7 @@ impl BurstClient {
         second.call_attached(&shared)
     }
 
-    /// Has made-up cgroups published, and waits until all of them were seen.
+    /// Makes the provider publish synthetic cgroups, and waits until all of them were seen.
     fn show(
         &mut self,
         seed: u64,
@@ -175,10 +176,10 @@ impl BurstClient {
         cache: &mut SnapshotCache<CgroupsSnapshot>,
         tally: &mut Tally,
     ) -> Result<Shown, Trouble> {
-        let expected = stage::made_up(cgroups, seed);
+        let expected = phase::synthetic(cgroups, seed);
         let begun = Instant::now();
-        self.stage.order(Stage::Show { cgroups, seed })?;
-        let same = |_, index: &Index| stage::is_exactly(index.view(), &expected);
+        self.phase.order(Phase::Show { cgroups, seed })?;
+        let same = |_, index: &Index| phase::is_exactly(index.view(), &expected);
         let (generation, bytes) = next(cache, tally, begun + PATIENCE, same)?;
         let nanos = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let shown = Shown { cgroups, generation, bytes, nanos };
@@ -187,7 +188,7 @@ impl BurstClient {
     }
 }
 
-/// Waits for the snapshot that is meant; each that comes is checked. Its generation and length in bytes.
+/// Waits for the intended snapshot and checks each one that arrives. Returns its generation and its length in bytes.
 fn next(
     cache: &mut SnapshotCache<CgroupsSnapshot>,
     tally: &mut Tally,
@@ -216,9 +217,9 @@ fn next(
 /// Why the phase ended early.
 #[derive(Debug)]
 enum Trouble {
-    /// A message failed, or something did not come.
+    /// A message failed, or an expected one did not arrive.
     Wrong(String),
-    /// Nobody reads what the consumer says.
+    /// Nobody reads the consumer's output.
     Output(Failure),
 }
 

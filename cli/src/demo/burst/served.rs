@@ -6,7 +6,7 @@ use bellwire::{HandlerError, Payload, ServeError, ServerBuilder};
 use super::arrivals::{Arrivals, Sequences};
 use super::message::{DemoBurst, Message, Stream};
 
-/// The provider's end of the burst: answers each request with a message as long as it asks for, and counts.
+/// The provider's end of the burst: answers each request with a message of the requested length, and counts.
 #[derive(Clone, Debug, Default)]
 pub(in super::super) struct Handler(Arc<Mutex<Inner>>);
 
@@ -23,14 +23,14 @@ struct Session {
 }
 
 impl Handler {
-    /// Has a server serve it.
+    /// Adds it to a server.
     pub(in super::super) fn join(&self, builder: &mut ServerBuilder) -> Result<(), ServeError> {
         let handler = self.clone();
         builder.serve::<DemoBurst>(move |caller, request| handler.run(caller.session, &request))?;
         Ok(())
     }
 
-    /// The requests that it ran for.
+    /// Returns the requests that it ran for.
     pub(in super::super) fn arrivals(&self) -> Arrivals {
         self.lock().arrivals
     }
@@ -53,7 +53,7 @@ impl Handler {
 }
 
 impl Inner {
-    /// How often it has run for the session now.
+    /// Counts a message and returns how often the handler has run for the session.
     fn note(&mut self, session: u64, bytes: usize, message: Option<&Message>) -> u64 {
         let session = self.sessions.entry(session).or_default();
         session.runs += 1;

@@ -1,4 +1,5 @@
-//! The layouts. Each begins with the same eight bytes, so that any version can tell what it was sent.
+//! The layouts of control messages. All start with the same eight bytes, so that every version can identify a
+//! message.
 
 use core::mem::size_of;
 
@@ -36,7 +37,7 @@ struct RawLimits {
 #[repr(C)]
 struct RawHello {
     prefix: Prefix,
-    // The versions stand at the same place in every version of HELLO.
+    // The versions are at the same offset in every version of HELLO.
     min: U16,
     max: U16,
     method: U32,
@@ -176,8 +177,8 @@ impl Message {
     /// Parses a message that came with `fds` descriptors.
     ///
     /// # Errors
-    /// [`ControlError`] says what is wrong; nothing of a malformed message is used. A HELLO of a foreign
-    /// version is [`ControlError::Version`], whatever follows the version fields.
+    /// [`ControlError`] with the reason; nothing of a malformed message is used. A HELLO of a foreign version is
+    /// [`ControlError::Version`], whatever follows the version fields.
     pub fn parse(bytes: &[u8], fds: usize) -> Result<Self, ControlError> {
         let short = ControlError::Length { len: bytes.len(), expected: size_of::<Prefix>() };
         let (prefix, _) = Prefix::read_from_prefix(bytes).map_err(|_| short)?;
@@ -262,7 +263,7 @@ impl Refuse {
         let bad_reason = ControlError::Field { field: "reason" };
         let text = raw.reason.get(..usize::from(raw.reason_len.get())).ok_or(bad_reason)?;
         let text = core::str::from_utf8(text).map_err(|_| bad_reason)?;
-        // It is shown on operators' terminals: no control characters.
+        // It is shown on operators' terminals: allow no control characters.
         if text.chars().any(char::is_control) {
             return Err(bad_reason);
         }
@@ -281,7 +282,7 @@ impl RawLimits {
         }
     }
 
-    /// The least size of a lane that opens with `size`, and the limits.
+    /// Returns the minimum size of a lane that opens with `size`, and the limits.
     fn parse(&self, size: Geometry) -> Result<(Geometry, Limits), ControlError> {
         let field = |field| ControlError::Field { field };
         let least = Geometry::new(self.least_lane.get().into());

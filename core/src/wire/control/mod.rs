@@ -13,7 +13,7 @@ pub const MAX_CONTROL: usize = 512;
 /// The longest sentence in a REFUSE, in bytes.
 const MAX_REASON: usize = 256;
 
-/// A range of protocol versions, both ends included.
+/// An inclusive range of protocol versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Versions {
     /// The oldest.
@@ -22,7 +22,7 @@ pub struct Versions {
     pub max: u16,
 }
 
-/// What wakes a parked peer. The waiter chooses; its page's `doorbell` word says which.
+/// What wakes a parked peer. The waiter chooses it; its page's `doorbell` word names it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum Doorbell {
@@ -35,7 +35,7 @@ pub enum Doorbell {
     Socket = 3,
 }
 
-/// The method that asks any endpoint for its server's counters, instead of calling its service.
+/// The method that requests a server's counters from any endpoint, instead of calling its service.
 pub const STATS_METHOD: u32 = u32::MAX;
 
 /// The kind of a control message.
@@ -44,19 +44,19 @@ pub const STATS_METHOD: u32 = u32::MAX;
 pub enum ControlKind {
     /// Client to server, first.
     Hello = 1,
-    /// Server to client: come in, here is my memory.
+    /// Server to client: admitted, with the server's memory.
     Welcome = 2,
-    /// Server to client: stay out, and why.
+    /// Server to client: not admitted, with the reason.
     Refuse = 3,
-    /// Client to server: here is my memory.
+    /// Client to server: the client's memory.
     Attach = 4,
-    /// Server to client: your memory is as it should be; data may flow.
+    /// Server to client: the client's memory is valid; data may flow.
     Ready = 5,
-    /// Either way, later: the memfd of an attach record.
+    /// Either direction, later: the memfd of an Attach record.
     Attachment = 6,
-    /// Either way, later: a doorbell of kind [`Doorbell::Socket`].
+    /// Either direction, later: a doorbell of kind [`Doorbell::Socket`].
     Ring = 7,
-    /// Either way, later: the memfd in which a lane goes on.
+    /// Either direction, later: the memfd in which a lane continues.
     Lane = 8,
 }
 
@@ -69,15 +69,15 @@ pub enum RefuseCode {
     Incompatible = 1,
     /// The peer's user is not admitted.
     Credentials = 2,
-    /// The token is another one.
+    /// The token differs.
     Token = 3,
-    /// Another service, or another method of it, is served here.
+    /// This endpoint serves another service, or another method of it.
     Service = 4,
-    /// A quota is used up.
+    /// A quota is exhausted.
     Quota = 5,
     /// The server is stopping.
     Stopping = 6,
-    /// The client broke the protocol, or its memory is not as it should be.
+    /// The client violated the protocol, or its memory is invalid.
     Protocol = 7,
     /// The server lacks a resource, for instance descriptors.
     Resources = 8,
@@ -90,21 +90,22 @@ pub struct Hello {
     pub versions: Versions,
     /// Feature bits; none are defined in version 1.
     pub features: u64,
-    /// The service asked for.
+    /// The requested service.
     pub service: ServiceName,
     /// The method number that the client will call.
     pub method: u32,
-    /// What `BELLWIRE_TOKEN` holds as 32 hexadecimal digits, the first byte first; zeroes when there is none.
+    /// The value of `BELLWIRE_TOKEN` (32 hexadecimal digits) as bytes, the first byte first; zeroes when there is
+    /// none.
     pub token: [u8; 16],
     /// The size of the client's lane.
     pub lane: Geometry,
-    /// The size below which the client's lane never goes.
+    /// The minimum size of the client's lane.
     pub least_lane: Geometry,
-    /// What the client puts up with.
+    /// The client's limits.
     pub limits: Limits,
-    /// The doorbell that the client wants to be rung by.
+    /// The client's doorbell.
     pub doorbell: Doorbell,
-    /// Whether the client may be handed an eventfd to ring the server with.
+    /// Whether the client can receive an eventfd to ring the server with.
     pub rings_eventfd: bool,
 }
 
@@ -112,21 +113,21 @@ pub struct Hello {
 /// [`Welcome::doorbell`] is [`Doorbell::Eventfd`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Welcome {
-    /// The version that both will speak.
+    /// The protocol version of the session.
     pub version: u16,
-    /// Feature bits that both have.
+    /// The feature bits that both ends have.
     pub features: u64,
     /// The session's number, unique within the server's process.
     pub session: u64,
     /// The size of the server's lane.
     pub lane: Geometry,
-    /// The size below which the server's lane never goes.
+    /// The minimum size of the server's lane.
     pub least_lane: Geometry,
-    /// What the server puts up with.
+    /// The server's limits.
     pub limits: Limits,
-    /// The doorbell that the server wants to be rung by.
+    /// The server's doorbell.
     pub doorbell: Doorbell,
-    /// The most items that the server takes in one [batch](crate::batch).
+    /// The most items that the server accepts in one [batch](crate::batch).
     pub max_batch: u32,
 }
 
@@ -140,7 +141,7 @@ pub struct Refuse {
     reason: Box<str>,
 }
 
-/// ATTACH: the client's memory. Descriptors: page, lane, and its eventfd when it asked to be rung by one.
+/// ATTACH: the client's memory. Descriptors: page, lane, and its eventfd when that is its doorbell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attach {
     /// The session's number, as in WELCOME.
@@ -154,18 +155,18 @@ pub struct Ready {
     pub session: u64,
 }
 
-/// ATTACHMENT: the memfd of the attach record that follows in the lane. One descriptor.
+/// ATTACHMENT: the memfd of the Attach record that follows in the lane. One descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attachment {
-    /// The request that it is, or answers.
+    /// The id of the request, or of the request that it answers.
     pub id: u64,
     /// The generation of a snapshot; 0 for any other message.
     pub generation: u64,
-    /// Its length in bytes; the memfd is that, rounded up to whole pages.
+    /// The length in bytes; the memfd's size is this, rounded up to whole pages.
     pub len: u64,
 }
 
-/// A control message, parsed.
+/// A parsed control message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// See [`Hello`].
@@ -182,7 +183,7 @@ pub enum Message {
     Attachment(Attachment),
     /// One ring of the doorbell.
     Ring,
-    /// LANE: the memfd of this epoch of the sender's lane; the switch record follows, at once or later. One
+    /// LANE: the memfd of this epoch of the sender's lane; the Switch record follows, immediately or later. One
     /// descriptor.
     Lane(Epoch),
 }
@@ -191,7 +192,7 @@ pub enum Message {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlError {
-    /// The message is shorter or longer than its kind is.
+    /// The message has the wrong length for its kind.
     #[error("the control message has {len} bytes where {expected} belong")]
     Length {
         /// The length found.
@@ -202,34 +203,34 @@ pub enum ControlError {
     /// The first four bytes are not those of a control message.
     #[error("the control message does not start with \"BWC1\": this is not a Bellwire peer")]
     Magic,
-    /// The kind is not known.
+    /// The kind is unknown.
     #[error("the control message has the unknown kind {kind}")]
     Kind {
         /// The kind found.
         kind: u16,
     },
-    /// A field holds a value that it cannot have.
+    /// A field holds an invalid value.
     #[error("the control message has an invalid {field}")]
     Field {
         /// The field.
         field: &'static str,
     },
-    /// The service's name is none.
+    /// The service's name is invalid.
     #[error("the control message names no valid service: {0}")]
     Name(NameError),
-    /// A common version cannot be found in HELLO, so that the rest was not read.
+    /// HELLO has no common version, so the rest was not read.
     #[error("the peer speaks protocol versions {} to {}", .0.min, .0.max)]
     Version(Versions),
 }
 
 impl Versions {
-    /// The newest version that both ranges hold.
+    /// Returns the newest version in both ranges.
     pub fn common(self, other: Self) -> Option<u16> {
         let newest = self.max.min(other.max);
         (newest >= self.min.max(other.min)).then_some(newest)
     }
 
-    /// The range.
+    /// Returns the range.
     pub fn range(self) -> RangeInclusive<u16> {
         self.min..=self.max
     }
@@ -264,7 +265,7 @@ impl RefuseCode {
 }
 
 impl Refuse {
-    /// A refusal with a sentence for the operator, cut to 255 bytes.
+    /// Creates a refusal with a sentence for the operator, cut to 255 bytes.
     pub fn new(code: RefuseCode, reason: &str) -> Self {
         let mut cut = reason.len().min(MAX_REASON - 1);
         while !reason.is_char_boundary(cut) {
@@ -274,14 +275,14 @@ impl Refuse {
         Self { code, versions: PROTOCOL, reason }
     }
 
-    /// The sentence for the operator; what is not UTF-8 or not printable was refused when parsing.
+    /// Returns the sentence for the operator; parsing rejects text that is not UTF-8 or not printable.
     pub fn reason(&self) -> &str {
         &self.reason
     }
 }
 
 impl Message {
-    /// The message's kind.
+    /// Returns the message's kind.
     pub const fn kind(&self) -> ControlKind {
         match self {
             Self::Hello(_) => ControlKind::Hello,

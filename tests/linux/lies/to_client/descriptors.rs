@@ -1,4 +1,4 @@
-//! Memory that a server passes while its session goes on. The client says what was wrong with it.
+//! Memory that a server passes during a session. The client reports its fault.
 
 use std::os::fd::OwnedFd;
 

@@ -21,8 +21,8 @@ fn response(id: u64, len: u32) -> Header {
     Header::new(Kind::Response, Status::Ok, id, len)
 }
 
-/// Tells the lie while the requests 2 and 3 wait: the call fails with this fault and may have run, the session is not
-/// used again, and another client's, with an honest server, goes on.
+/// Commits the violation while the requests 2 and 3 wait: the call fails with this fault and may have run, the
+/// session is not used again, and another client's session, with an honest server, continues.
 #[track_caller]
 fn fails(lie: impl FnOnce(&mut RogueSession), is_expected: impl Fn(PeerFault) -> bool) {
     let house = House::open();

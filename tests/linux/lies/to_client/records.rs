@@ -39,7 +39,7 @@ fn with_status(kind: Kind, status: u16) -> Header {
     header
 }
 
-/// A part of the answer 2, and what is said behind it.
+/// A part of the answer 2, and the record that follows.
 #[track_caller]
 fn after_a_part(part: &str, next: Header) {
     are_a_lie(part, &[response(2, 16).part(16, true), next]);
@@ -59,7 +59,7 @@ mod lengths {
         a_pad_that_ends_before_the_lane("kind 3", Header::new(Kind::Pad, Status::Ok, 0, 16));
         a_switch_with_a_payload("kind 4", Header::new(Kind::Switch, Status::Ok, 0, 16));
         an_attachment_with_a_payload("kind 5", Header::new(Kind::Attach, Status::Ok, 2, 16));
-        a_bye_with_a_payload("kind 7", Header { len: 16.into(), ..with_status(Kind::Bye, 1) });
+        a_close_with_a_payload("kind 7", Header { len: 16.into(), ..with_status(Kind::Close, 1) });
         a_trim_with_a_payload("kind 8", Header::new(Kind::Trim, Status::Ok, 0, 16));
         a_part_without_bytes("kind 2", response(2, 0).part(0, true));
     } }
@@ -96,9 +96,9 @@ mod places {
         a_cancellation_to_a_client("kind 6", empty(Kind::Cancel, 2));
         a_switch_to_nothing("its size is no lane's", empty(Kind::Switch, 0));
         a_switch_to_the_end_of_numbers("its size is no lane's", empty(Kind::Switch, u64::MAX));
-        a_bye_without_a_reason("kind 7", with_status(Kind::Bye, 0));
-        a_bye_with_the_first_reason_that_is_none("kind 7", with_status(Kind::Bye, 5));
-        a_bye_with_the_last_reason("kind 7", with_status(Kind::Bye, u16::MAX));
+        a_close_without_a_reason("kind 7", with_status(Kind::Close, 0));
+        a_close_with_the_first_reason_that_is_none("kind 7", with_status(Kind::Close, 5));
+        a_close_with_the_last_reason("kind 7", with_status(Kind::Close, u16::MAX));
         the_first_status_that_is_none("kind 2", with_status(Kind::Response, 10));
         the_last_status("kind 2", with_status(Kind::Response, u16::MAX));
         an_attachment_with_a_status_that_is_none("kind 5", with_status(Kind::Attach, 10));

@@ -1,4 +1,4 @@
-//! What a server says, and passes, before the session is open.
+//! What a server sends and passes before the session is open.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -17,8 +17,8 @@ const NO_MEMFD: &str = "is no memfd";
 const A_SEAL: &str = "lacks";
 const HUGE: &str = "huge pages";
 
-/// The client says that the provider lied, and how; it uses nothing of it, and another client, of an honest server,
-/// goes on.
+/// The client reports the provider's violation, and which one; it uses nothing from it, and another client, of an
+/// honest server, continues.
 #[track_caller]
 fn fails(part: &str, act: impl FnOnce(&Rogue)) {
     let house = House::open();
@@ -40,9 +40,9 @@ fn fails(part: &str, act: impl FnOnce(&Rogue)) {
     house.close();
 }
 
-/// What a server sends with WELCOME. As it comes it is what an honest one sends.
+/// What a server sends with WELCOME. Unmodified, it is what an honest one sends.
 struct Welcoming {
-    /// The message, to be changed where it lies.
+    /// The message, to be changed in place.
     bytes: Vec<u8>,
     page: Draft,
     lane: Draft,

@@ -5,7 +5,7 @@ use bellwire_core::{Geometry, Word};
 
 use super::fails;
 
-/// What the honest answer before each lie takes.
+/// The size of the honest answer before each violation.
 const HONEST: u64 = 32;
 const REACH: u64 = Geometry::DEFAULT.size() + 4 * Geometry::LARGE.size();
 

@@ -1,4 +1,4 @@
-//! Memory that a client passes while its session goes on. The server closes it, whatever was wrong.
+//! Memory that a client passes during a session. The server closes it, whatever its fault.
 
 use std::os::fd::OwnedFd;
 

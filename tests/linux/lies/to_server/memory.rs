@@ -14,7 +14,7 @@ const NO_MEMFD: &str = "is no memfd";
 const A_SEAL: &str = "lacks";
 const HUGE: &str = "huge pages";
 
-/// What is wrong with the one or the other.
+/// The fault of one or the other.
 macro_rules! faults {
     ($which:ident) => {
         rows! { is_refused_at_attach {

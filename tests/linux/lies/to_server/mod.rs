@@ -10,7 +10,7 @@ mod words;
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use bellwire::{Client, Offence, RefuseCode};
+use bellwire::{Client, IncidentCause, RefuseCode};
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{Header, Kind, Role, Status};
 use bellwire_core::{PeerMemory, Port, Word};
@@ -36,23 +36,23 @@ fn is_closed(rogue: &RogueSession) -> bool {
     rogue.link.peer().load(Word::State, Ordering::Acquire) & 0xffff_ffff == 3
 }
 
-/// The client is refused for what it does after it connected, with this code and a sentence that holds `part`. The
-/// server's other session goes on, and another client is let in.
+/// The client is refused for what it does after it connected, with this code and a sentence that contains `part`. The
+/// server's other session continues, and another client is admitted.
 #[track_caller]
 fn is_refused(code: RefuseCode, part: &str, act: impl FnOnce(&Rogue)) {
     let offences = turns_away(act, |rogue| rogue.is_refused(code, part));
-    let told = |offence: &Offence| matches!(offence, Offence::Refused { code: c, reason } if *c == code && reason.contains(part));
-    assert!(matches!(&offences[..], [offence] if told(offence)), "{offences:?}");
+    let told = |cause: &IncidentCause| matches!(cause, IncidentCause::Refused { code: c, reason } if *c == code && reason.contains(part));
+    assert!(matches!(&offences[..], [cause] if told(cause)), "{offences:?}");
 }
 
-/// The client is sent away without a word: what it sent cannot be received at all.
+/// The connection is closed without a reply: the client's message cannot be received at all.
 #[track_caller]
 fn is_dropped(act: impl FnOnce(&Rogue)) {
     assert_eq!(turns_away(act, Rogue::is_closed), []);
 }
 
 #[track_caller]
-fn turns_away(act: impl FnOnce(&Rogue), is_seen: impl FnOnce(&Rogue)) -> Vec<Offence> {
+fn turns_away(act: impl FnOnce(&Rogue), is_seen: impl FnOnce(&Rogue)) -> Vec<IncidentCause> {
     let house = House::open();
     let mut good: Client<Echo> = house.client();
     let rogue = Rogue::connect(house.run_dir(), "echo");
@@ -68,7 +68,7 @@ fn turns_away(act: impl FnOnce(&Rogue), is_seen: impl FnOnce(&Rogue)) -> Vec<Off
     offences
 }
 
-/// What a client sends with ATTACH. As it comes it is what an honest one sends.
+/// What a client sends with ATTACH. Unmodified, it is what an honest one sends.
 struct Attaching {
     page: Draft,
     lane: Draft,

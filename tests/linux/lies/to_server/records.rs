@@ -43,13 +43,13 @@ fn flagged(kind: Kind, flags: u8) -> Header {
     Header { flags, ..Header::new(kind, Status::Ok, 2, len) }
 }
 
-fn bye(reason: u16) -> Header {
-    let mut header = empty(Kind::Bye, 0);
+fn close(reason: u16) -> Header {
+    let mut header = empty(Kind::Close, 0);
     header.status = reason.into();
     header
 }
 
-/// A part of the request 2, and what is said behind it.
+/// A part of the request 2, and the record that follows.
 #[track_caller]
 fn after_a_part(next: Header) {
     are_a_lie(&[request(2, 16).part(16, true), next]);
@@ -74,7 +74,7 @@ mod lengths {
         a_switch_with_a_payload(Header::new(Kind::Switch, Status::Ok, 0, 16));
         an_attachment_with_a_payload(Header::new(Kind::Attach, Status::Ok, 2, 16));
         a_cancellation_with_a_payload(Header::new(Kind::Cancel, Status::Ok, 1, 1));
-        a_bye_with_a_payload(Header { len: 16.into(), ..bye(1) });
+        a_close_with_a_payload(Header { len: 16.into(), ..close(1) });
         a_trim_with_a_payload(Header::new(Kind::Trim, Status::Ok, 0, 16));
         a_part_without_bytes(request(2, 0).part(0, true));
     } }
@@ -101,12 +101,12 @@ mod kinds_and_flags {
         a_cancellation_that_goes_on(flagged(Kind::Cancel, MORE));
         an_attachment_that_goes_on(flagged(Kind::Attach, MORE));
         a_switch_that_goes_on(flagged(Kind::Switch, MORE));
-        a_bye_that_goes_on(Header { flags: MORE, ..bye(1) });
+        a_close_that_goes_on(Header { flags: MORE, ..close(1) });
         a_trim_that_goes_on(flagged(Kind::Trim, MORE));
         a_cancellation_of_a_batch(flagged(Kind::Cancel, BATCH));
         an_attachment_that_is_a_batch(flagged(Kind::Attach, BATCH));
         a_switch_that_is_a_batch(flagged(Kind::Switch, BATCH));
-        a_bye_that_is_a_batch(Header { flags: BATCH, ..bye(1) });
+        a_close_that_is_a_batch(Header { flags: BATCH, ..close(1) });
         a_trim_that_is_a_batch(flagged(Kind::Trim, BATCH));
         a_batch_with_another_flag(flagged(Kind::Request, BATCH | 1));
     } }
@@ -122,9 +122,9 @@ mod places {
         a_switch_to_nothing(empty(Kind::Switch, 0));
         a_switch_to_the_epoch_that_is_there(empty(Kind::Switch, 16 << 42 | 1));
         a_switch_to_the_end_of_numbers(empty(Kind::Switch, u64::MAX));
-        a_bye_without_a_reason(bye(0));
-        a_bye_with_the_first_reason_that_is_none(bye(5));
-        a_bye_with_the_last_reason(bye(u16::MAX));
+        a_close_without_a_reason(close(0));
+        a_close_with_the_first_reason_that_is_none(close(5));
+        a_close_with_the_last_reason(close(u16::MAX));
     } }
 }
 
@@ -220,7 +220,7 @@ mod changes {
         a_number(15, 0x80);
     } }
 
-    /// One byte of the header of an honest record is another now and then, until a read meets it.
+    /// One byte of an honest record's header changes now and then, until a read hits the wrong one.
     #[track_caller]
     fn while_it_is_read(byte: usize, lie: u8) {
         poisons(|rogue| {

@@ -10,7 +10,7 @@ use crate::support::guard::until;
 use crate::support::house::House;
 use crate::support::rogue::RogueSession;
 
-/// What the honest record before each lie takes.
+/// The size of the honest record before each violation.
 const HONEST: u64 = 32;
 /// How far a tail may be ahead: the lane, and four of the largest that was agreed.
 const REACH: u64 = Geometry::DEFAULT.size() + 4 * Geometry::LARGE.size();
@@ -53,7 +53,7 @@ fn act(tell: impl FnOnce()) {
     tell();
 }
 
-/// The word is one of the two by turns, without end.
+/// The word alternates between the two, endlessly.
 #[track_caller]
 fn flickers(word: Word, values: [u64; 2]) {
     poisons(|rogue| {
@@ -66,19 +66,19 @@ fn flickers(word: Word, values: [u64; 2]) {
     });
 }
 
-/// A server whose lane is full looks at what the client says that it took.
+/// A server whose lane is full checks the client's Head.
 #[track_caller]
 fn head(lie: impl Fn(u64) -> u64) {
     fills(0, |rogue| lie(rogue.link.peer().load(Word::Tail, Ordering::Acquire)));
 }
 
-/// It is told the one first, and then the other.
+/// It sees one value first, and then the other.
 #[track_caller]
 fn two_heads(first: u64, then: u64) {
     fills(first, |_| then);
 }
 
-/// Asks for more than a lane that is full holds, and lies when the server waits for room.
+/// Requests more than a full lane holds, and stores a false Head when the server waits for room.
 #[track_caller]
 fn fills(first: u64, lie: impl FnOnce(&RogueSession) -> u64) {
     let lane = Geometry::new(4096).unwrap();
@@ -89,8 +89,8 @@ fn fills(first: u64, lie: impl FnOnce(&RogueSession) -> u64) {
             rogue.write(request(id, 1000), &[0; 1000]);
         }
         rogue.publish();
-        let wish = || rogue.link.peer().load(Word::WantSpace, Ordering::Acquire);
-        until("the server waits for room", || wish() != u64::MAX);
+        let event_index = || rogue.link.peer().load(Word::WantSpace, Ordering::Acquire);
+        until("the server waits for room", || event_index() != u64::MAX);
         rogue.link.own().store(Word::Head, lie(rogue), Ordering::Release);
         rogue.link.ring(Bell::Space);
     });

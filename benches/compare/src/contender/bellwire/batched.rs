@@ -1,0 +1,164 @@
+//! One way, in batches: messages wait at the sending end until they fill one, as in a buffer.
+
+use bellwire::{CallError, Client, RunDir, Server, ServerConfig, Service};
+
+use super::{ANSWERS_WITHIN, connected, counters_of, session_of};
+use crate::Outcome;
+use crate::contender::{self, About, Contender, Counters};
+use crate::handler::Handler;
+use crate::load::{Load, Place, Work};
+use crate::measure::Measure;
+
+/// A batch has as many messages as fit into this many bytes.
+const BATCH: usize = 32 << 10;
+/// Batches whose answers have not been taken yet.
+const MOST_IN_FLIGHT: u32 = 3;
+
+/// This project, where a stream is sent in batches.
+pub(in crate::contender) struct Batched;
+
+/// Takes messages of a fixed length, in batches, and answers each by a byte: items of equal length are adjacent,
+/// empty ones are not.
+struct SinkBatch<const N: usize>;
+
+macro_rules! fixed {
+    ($($size:literal),*) => {$(
+        impl Service for SinkBatch<$size> {
+            const NAME: &'static str = concat!("bench-sink-batch-", $size);
+            type Request = [u8; $size];
+            type Response = u8;
+        }
+    )*};
+}
+
+fixed!(64, 1024);
+
+/// The server.
+pub(in crate::contender) struct Running {
+    _server: Server,
+}
+
+impl contender::Server for Running {}
+
+impl Contender for Batched {
+    const NAME: &'static str = "bellwire-batches";
+    type Server = Running;
+
+    fn about() -> About {
+        About {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            settings: format!(
+                "as bellwire; messages collected into batches of {} KiB, up to {MOST_IN_FLIGHT} on their way",
+                BATCH >> 10
+            ),
+        }
+    }
+
+    fn refuses(load: &Load) -> Option<&'static str> {
+        match load.work {
+            Work::Stream { size: 64 | 1024 } => None,
+            Work::Stream { .. } => Some("a message is as long as a batch"),
+            _ => Some("messages wait until they fill a batch"),
+        }
+    }
+
+    fn serve(place: &Place, _: &Load, handler: Handler) -> Outcome<Running> {
+        let run_dir = RunDir::new(place.dir());
+        let mut builder = Server::builder_with(&run_dir, ServerConfig::default());
+        builder.serve_batches::<SinkBatch<64>>(move |_, items, answers| {
+            answers.extend(items.iter().map(|item| taken(handler, item)));
+        })?;
+        builder.serve_batches::<SinkBatch<1024>>(move |_, items, answers| {
+            answers.extend(items.iter().map(|item| taken(handler, item)));
+        })?;
+        Ok(Running { _server: builder.start()? })
+    }
+
+    fn measure(place: &Place, load: &Load, measure: Measure<'_>) -> Outcome<()> {
+        let run_dir = RunDir::new(place.dir());
+        match load.work {
+            Work::Stream { size: 64 } => measure.run(|| Sender::<64>::new(&run_dir, load)),
+            _ => measure.run(|| Sender::<1024>::new(&run_dir, load)),
+        }
+    }
+}
+
+fn taken(handler: Handler, message: &[u8]) -> u8 {
+    handler.take(message);
+    0
+}
+
+struct Sender<const N: usize>
+where
+    SinkBatch<N>: Service<Request = [u8; N], Response = u8>,
+{
+    client: Client<SinkBatch<N>>,
+    waiting: Vec<[u8; N]>,
+    in_flight: u32,
+}
+
+impl<const N: usize> Sender<N>
+where
+    SinkBatch<N>: Service<Request = [u8; N], Response = u8>,
+{
+    fn new(run_dir: &RunDir, load: &Load) -> Outcome<Self> {
+        let waiting = Vec::with_capacity(BATCH / N);
+        Ok(Self { client: connected(run_dir, load)?, waiting, in_flight: 0 })
+    }
+
+    fn send(&mut self) -> Outcome<()> {
+        if self.in_flight == MOST_IN_FLIGHT {
+            self.take()?;
+        }
+        // A preempted server has read none of them yet: with the loss at the lane's end they may fill it.
+        loop {
+            match session_of(&mut self.client)?.submit_batch(&self.waiting) {
+                Ok(_) => break,
+                Err(CallError::WouldBlock) if self.in_flight > 0 => self.take()?,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.waiting.clear();
+        self.in_flight += 1;
+        Ok(())
+    }
+
+    /// Waits for the answers to one batch.
+    fn take(&mut self) -> Outcome<()> {
+        let session = session_of(&mut self.client)?;
+        let (_, replies) = session.wait_batch(ANSWERS_WITHIN)?;
+        for reply in replies? {
+            reply?;
+        }
+        self.in_flight -= 1;
+        Ok(())
+    }
+}
+
+impl<const N: usize> contender::Client for Sender<N>
+where
+    SinkBatch<N>: Service<Request = [u8; N], Response = u8>,
+{
+    #[inline]
+    fn post(&mut self, message: &[u8]) -> Outcome<()> {
+        self.waiting.push(message.try_into()?);
+        if self.waiting.len() == BATCH / N {
+            self.send()?;
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self) -> Outcome<()> {
+        if !self.waiting.is_empty() {
+            self.send()?;
+        }
+        while self.in_flight > 0 {
+            self.take()?;
+        }
+        Ok(())
+    }
+
+    fn counters(&mut self) -> Counters {
+        counters_of(&mut self.client)
+    }
+}

@@ -1,0 +1,217 @@
+//! Bellwire, as its documentation advises: its defaults, arrays for what has a fixed length, plain bytes for the
+//! rest.
+
+mod batched;
+mod batches;
+mod calls;
+mod snapshot;
+mod stream;
+
+use std::time::Duration;
+
+use bellwire::{Backpressure, HandlerError, Session};
+use bellwire::{Client, ClientConfig, Payload, Publisher, RunDir, Server, ServerConfig, Service};
+use bellwire_cgroups::CgroupsSnapshot;
+
+pub(super) use batched::Batched;
+
+use super::{About, Contender, Counters};
+use crate::Outcome;
+use crate::handler::Handler;
+use crate::load::{Load, Place, Work};
+use crate::measure::Measure;
+
+/// How long an answer is waited for.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+
+/// This project.
+pub(super) struct Bellwire;
+
+/// Echoes messages of a fixed length.
+struct Echo<const N: usize>;
+/// Echoes messages of any length.
+struct EchoBytes;
+/// Answers items.
+struct Items;
+/// Takes messages of a fixed length, with empty answers.
+struct Sink<const N: usize>;
+/// Takes messages of any length.
+struct SinkBytes;
+
+macro_rules! fixed {
+    ($($size:literal),*) => {$(
+        impl Service for Echo<$size> {
+            const NAME: &'static str = concat!("bench-echo-", $size);
+            type Request = [u8; $size];
+            type Response = [u8; $size];
+        }
+
+        impl Service for Sink<$size> {
+            const NAME: &'static str = concat!("bench-sink-", $size);
+            type Request = [u8; $size];
+            type Response = ();
+        }
+    )*};
+}
+
+fixed!(8, 16, 64, 1024);
+
+impl Service for EchoBytes {
+    const NAME: &'static str = "bench-echo-bytes";
+    type Request = Payload;
+    type Response = Payload;
+}
+
+impl Service for SinkBytes {
+    const NAME: &'static str = "bench-sink-bytes";
+    type Request = Payload;
+    type Response = ();
+}
+
+impl Service for Items {
+    const NAME: &'static str = "bench-items";
+    type Request = u64;
+    type Response = u64;
+}
+
+/// The server, and what it publishes.
+pub(super) struct Running {
+    server: Server,
+    publisher: Publisher<CgroupsSnapshot>,
+}
+
+impl Contender for Bellwire {
+    const NAME: &'static str = "bellwire";
+    type Server = Running;
+
+    fn about() -> About {
+        let spin = ClientConfig::default().spin.max;
+        About {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            settings: format!(
+                "the library's defaults: handlers on the reactor's thread, lanes of 16 KiB that grow, futex for the \
+                 client and eventfd for the server, spin of at most {} µs; a \
+                 pipeline's lane grows at once (Backpressure::Grow)",
+                spin.as_micros()
+            ),
+        }
+    }
+
+    fn refuses(_: &Load) -> Option<&'static str> {
+        None
+    }
+
+    fn serve(place: &Place, _: &Load, handler: Handler) -> Outcome<Running> {
+        let run_dir = RunDir::new(place.dir());
+        let mut builder = Server::builder_with(&run_dir, ServerConfig::default());
+        builder.serve::<Echo<8>>(move |_, bytes| Ok(echo(handler, bytes)))?;
+        builder.serve::<Echo<64>>(move |_, bytes| Ok(echo(handler, bytes)))?;
+        builder.serve::<Echo<1024>>(move |_, bytes| Ok(echo(handler, bytes)))?;
+        builder.serve::<EchoBytes>(move |_, bytes| echo_bytes(handler, &bytes))?;
+        builder.serve_batches::<Items>(move |_, items, answers| {
+            answers.extend(items.iter().map(|item| handler.item(*item)));
+        })?;
+        builder.serve::<Sink<16>>(move |_, bytes| taken(handler, &bytes))?;
+        builder.serve::<Sink<64>>(move |_, bytes| taken(handler, &bytes))?;
+        builder.serve::<Sink<1024>>(move |_, bytes| taken(handler, &bytes))?;
+        builder.serve::<SinkBytes>(move |_, bytes| taken(handler, &bytes))?;
+        let publisher = builder.publish::<CgroupsSnapshot>()?;
+        Ok(Running { server: builder.start()?, publisher })
+    }
+
+    fn measure(place: &Place, load: &Load, measure: Measure<'_>) -> Outcome<()> {
+        let run_dir = RunDir::new(place.dir());
+        match load.work {
+            Work::Batches { .. } => {
+                measure.run(|| batches::Caller::new(connected(&run_dir, load)?))
+            }
+            Work::Refresh { .. } | Work::LookUp { .. } => {
+                measure.run(|| Ok(snapshot::Reader::new(&run_dir)))
+            }
+            Work::Stream { size } | Work::OneWay { size } => match size {
+                16 => measure.run(|| fixed_stream::<16>(&run_dir, load)),
+                64 => measure.run(|| fixed_stream::<64>(&run_dir, load)),
+                1024 => measure.run(|| fixed_stream::<1024>(&run_dir, load)),
+                _ => measure.run(|| stream::Sender::<SinkBytes>::new(connected(&run_dir, load)?)),
+            },
+            Work::Calls { size: 8, .. } => measure.run(|| fixed::<8>(&run_dir, load)),
+            Work::Calls { size: 64, .. } | Work::Connect => {
+                measure.run(|| fixed::<64>(&run_dir, load))
+            }
+            Work::Calls { size: 1024, .. } => measure.run(|| fixed::<1024>(&run_dir, load)),
+            Work::Calls { .. } | Work::Grow { .. } => {
+                measure.run(|| calls::Caller::<EchoBytes>::new(connected(&run_dir, load)?))
+            }
+        }
+    }
+}
+
+impl super::Server for Running {
+    fn counters(&self) -> Counters {
+        let stats = self.server.stats();
+        counted(stats.rings, stats.parks)
+    }
+
+    fn publish(&mut self, snapshot: &[u8]) -> Outcome<()> {
+        self.publisher.publish(snapshot)?;
+        Ok(())
+    }
+}
+
+fn fixed<const N: usize>(run_dir: &RunDir, load: &Load) -> Outcome<calls::Caller<Echo<N>>>
+where
+    Echo<N>: Service<Request = [u8; N], Response = [u8; N]>,
+{
+    calls::Caller::new(connected(run_dir, load)?)
+}
+
+fn fixed_stream<const N: usize>(run_dir: &RunDir, load: &Load) -> Outcome<stream::Sender<Sink<N>>>
+where
+    Sink<N>: Service<Request = [u8; N], Response = ()>,
+{
+    stream::Sender::new(connected(run_dir, load)?)
+}
+
+/// With the library's defaults, but for a pipeline: its lane is to have room for all that is in flight.
+fn connected<S: Service>(run_dir: &RunDir, load: &Load) -> Outcome<Client<S>> {
+    let backpressure = if load.depth() > 1 { Backpressure::Grow } else { Backpressure::default() };
+    let config = ClientConfig { backpressure, ..ClientConfig::default() };
+    let mut client = Client::with_config(run_dir, config);
+    client.connect()?;
+    Ok(client)
+}
+
+fn echo<const N: usize>(handler: Handler, mut bytes: [u8; N]) -> [u8; N] {
+    handler.answer(&mut bytes);
+    bytes
+}
+
+fn taken(handler: Handler, bytes: &[u8]) -> Result<(), HandlerError> {
+    handler.take(bytes);
+    Ok(())
+}
+
+fn echo_bytes(handler: Handler, request: &Payload) -> Result<Payload, HandlerError> {
+    Ok(Payload::build(request.len(), |bytes| {
+        bytes.copy_from_slice(request);
+        handler.answer(bytes);
+    })?)
+}
+
+/// A ring is one system call, and so is a park.
+fn counted(rings: u64, parks: u64) -> Counters {
+    Counters { wakes: Some(rings), parks: Some(parks), system_calls: Some(rings + parks) }
+}
+
+/// The open session of a client that has connected.
+#[inline]
+fn session_of<S: Service>(client: &mut Client<S>) -> Outcome<&mut Session<S>> {
+    client.session().ok_or_else(|| "the session is gone".into())
+}
+
+fn counters_of<S: Service>(client: &mut Client<S>) -> Counters {
+    client.session().map_or_else(Counters::default, |session| {
+        let stats = session.stats();
+        counted(stats.rings, stats.parks)
+    })
+}

@@ -1,0 +1,191 @@
+//! How an end learns that there is something for it.
+
+use std::time::Duration;
+
+use ::iceoryx2::port::listener::{Listener, ListenerWaitError};
+use ::iceoryx2::port::notifier::Notifier;
+use ::iceoryx2::prelude::Node;
+use rustix::thread::sched_yield;
+
+use super::{Ipc, name, problem};
+use crate::Outcome;
+use crate::clock;
+use crate::contender::Counters;
+use crate::load::{Load, Place};
+
+/// How long an answer is waited for.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+/// How often a polling end polls before it reads the clock.
+const LOOKS: u32 = 1 << 20;
+/// The clients that one server wakes.
+const CLIENTS: usize = 8;
+
+/// The event of a server: something was sent to it.
+const REQUESTS: &str = "requested";
+
+/// How one connection, or a server, waits and wakes.
+pub(super) trait Wait: Sized + 'static {
+    /// For the client with this id.
+    fn of_client(node: &Node<Ipc>, place: &Place, load: &Load, id: u128) -> Outcome<Self>;
+    fn of_server(node: &Node<Ipc>, place: &Place, load: &Load) -> Outcome<Self>;
+
+    /// Tells the server that there is something for it.
+    fn ring_server(&mut self) -> Outcome<()>;
+    /// Tells the client with this id.
+    fn ring_client(&mut self, node: &Node<Ipc>, place: &Place, id: u128) -> Outcome<()>;
+
+    /// Passes the time until the next look. `since` is when the answer began to be waited for: 0 at first.
+    fn pause(&mut self, looks: &mut u32, since: &mut u64) -> Outcome<()>;
+
+    /// Wakes a server.
+    fn wake_to_end(place: &Place) -> Outcome<()>;
+
+    fn counters(&self) -> Counters;
+}
+
+/// Polls again, at once, or as soon as others on its processor have run.
+pub(super) struct Polling {
+    yields: bool,
+}
+
+impl Wait for Polling {
+    fn of_client(_: &Node<Ipc>, _: &Place, load: &Load, _: u128) -> Outcome<Self> {
+        Ok(Self::client(load))
+    }
+
+    fn of_server(_: &Node<Ipc>, _: &Place, load: &Load) -> Outcome<Self> {
+        Ok(Self::server(load))
+    }
+
+    #[inline]
+    fn ring_server(&mut self) -> Outcome<()> {
+        Ok(())
+    }
+
+    #[inline]
+    fn ring_client(&mut self, _: &Node<Ipc>, _: &Place, _: u128) -> Outcome<()> {
+        Ok(())
+    }
+
+    #[inline]
+    fn pause(&mut self, looks: &mut u32, since: &mut u64) -> Outcome<()> {
+        *looks += 1;
+        if self.yields {
+            sched_yield();
+        }
+        if *looks < LOOKS { Ok(()) } else { late(looks, since) }
+    }
+
+    fn wake_to_end(_: &Place) -> Outcome<()> {
+        Ok(())
+    }
+
+    fn counters(&self) -> Counters {
+        let none = if self.yields { None } else { Some(0) };
+        Counters { wakes: Some(0), parks: Some(0), system_calls: none }
+    }
+}
+
+impl Polling {
+    /// Clients share a processor with each other.
+    pub(super) fn client(load: &Load) -> Self {
+        Self { yields: load.same_cpu || load.clients > 1 }
+    }
+
+    pub(super) fn server(load: &Load) -> Self {
+        Self { yields: load.same_cpu }
+    }
+}
+
+#[cold]
+fn late(looks: &mut u32, since: &mut u64) -> Outcome<()> {
+    *looks = 0;
+    let now = clock::now();
+    if *since == 0 {
+        *since = now;
+    }
+    let waited = Duration::from_nanos(now - *since);
+    if waited < ANSWERS_WITHIN { Ok(()) } else { Err("no answer within 10 s".into()) }
+}
+
+/// Sleeps in its listener.
+pub(super) struct Listening {
+    listener: Listener<Ipc>,
+    server: Option<Notifier<Ipc>>,
+    clients: Vec<(u128, Notifier<Ipc>)>,
+    rings: u64,
+    parks: u64,
+}
+
+impl Wait for Listening {
+    fn of_client(node: &Node<Ipc>, place: &Place, _: &Load, id: u128) -> Outcome<Self> {
+        let listener = listener(node, place, &id.to_string())?;
+        let server = Some(notifier(node, place, REQUESTS)?);
+        Ok(Self { listener, server, clients: Vec::new(), rings: 0, parks: 0 })
+    }
+
+    fn of_server(node: &Node<Ipc>, place: &Place, _: &Load) -> Outcome<Self> {
+        let listener = listener(node, place, REQUESTS)?;
+        Ok(Self { listener, server: None, clients: Vec::new(), rings: 0, parks: 0 })
+    }
+
+    #[inline]
+    fn ring_server(&mut self) -> Outcome<()> {
+        if let Some(server) = &self.server {
+            self.rings += 1;
+            server.notify().map_err(problem("notify the server"))?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn ring_client(&mut self, node: &Node<Ipc>, place: &Place, id: u128) -> Outcome<()> {
+        let known = self.clients.iter().position(|(known, _)| *known == id);
+        if known.is_none() {
+            // The oldest may be gone.
+            if self.clients.len() == CLIENTS {
+                self.clients.remove(0);
+            }
+            self.clients.push((id, notifier(node, place, &id.to_string())?));
+        }
+        let at = known.unwrap_or(self.clients.len() - 1);
+        if let Some((_, client)) = self.clients.get(at) {
+            self.rings += 1;
+            client.notify().map_err(problem("notify a client"))?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn pause(&mut self, _: &mut u32, _: &mut u64) -> Outcome<()> {
+        self.parks += 1;
+        match self.listener.blocking_wait(|_| ()) {
+            // The caller polls, and calls this again.
+            Ok(_) | Err(ListenerWaitError::InterruptSignal) => Ok(()),
+            Err(error) => Err(problem("wait for an event")(error)),
+        }
+    }
+
+    fn wake_to_end(place: &Place) -> Outcome<()> {
+        let node = super::node()?;
+        notifier(&node, place, REQUESTS)?.notify().map_err(problem("notify the server"))?;
+        Ok(())
+    }
+
+    fn counters(&self) -> Counters {
+        let calls = self.rings + self.parks;
+        Counters { wakes: Some(self.rings), parks: Some(self.parks), system_calls: Some(calls) }
+    }
+}
+
+fn listener(node: &Node<Ipc>, place: &Place, what: &str) -> Outcome<Listener<Ipc>> {
+    let builder = node.service_builder(&name(place, what)?).event();
+    let event = builder.open_or_create().map_err(problem("open an event service"))?;
+    event.listener_builder().create().map_err(problem("create a listener"))
+}
+
+fn notifier(node: &Node<Ipc>, place: &Place, what: &str) -> Outcome<Notifier<Ipc>> {
+    let builder = node.service_builder(&name(place, what)?).event();
+    let event = builder.open_or_create().map_err(problem("open an event service"))?;
+    event.notifier_builder().create().map_err(problem("create a notifier"))
+}

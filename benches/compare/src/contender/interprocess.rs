@@ -1,0 +1,88 @@
+//! [interprocess](https://docs.rs/interprocess): its local sockets, whose bytes are framed as those of the other streams.
+
+use std::io::{self, IoSlice, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use ::interprocess::TryClone;
+use ::interprocess::local_socket::traits::{Listener as _, Stream as _};
+use ::interprocess::local_socket::{GenericNamespaced, ListenerOptions, Name, Stream, ToNsName};
+
+use super::About;
+use super::streams::{Ends, Wire};
+use crate::Outcome;
+use crate::load::{Load, Place};
+
+/// Its local sockets.
+pub(super) struct Interprocess;
+
+impl Wire for Interprocess {
+    const NAME: &'static str = "interprocess";
+    type From = Socket;
+    type To = Socket;
+
+    fn about() -> About {
+        About {
+            version: "2.4".to_owned(),
+            settings: "local sockets in the namespace (abstract Unix sockets); both ends block, default buffers, a \
+                       thread for each connection"
+                .to_owned(),
+        }
+    }
+
+    fn listen(
+        place: &Place,
+        _: &Load,
+    ) -> Outcome<impl FnMut() -> Outcome<Ends<Self>> + Send + 'static> {
+        let listener = ListenerOptions::new().name(name(place)?).create_sync()?;
+        Ok(move || both(listener.accept()?))
+    }
+
+    fn connect(place: &Place, _: &Load) -> Outcome<Ends<Self>> {
+        both(Stream::connect(name(place)?)?)
+    }
+
+    fn set_nonblocking(from: &Self::From, _: &Self::To) -> Outcome<()> {
+        Ok(from.0.set_nonblocking(true)?)
+    }
+}
+
+fn name(place: &Place) -> Outcome<Name<'static>> {
+    Ok(place.name().to_ns_name::<GenericNamespaced>()?)
+}
+
+fn both(stream: Stream) -> Outcome<(Socket, Socket)> {
+    Ok((Socket(stream.try_clone()?), Socket(stream)))
+}
+
+/// A stream that also gives access to its descriptor, for any socket beneath.
+pub(super) struct Socket(Stream);
+
+impl Read for Socket {
+    #[inline]
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.0.read(into)
+    }
+}
+
+impl Write for Socket {
+    #[inline]
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        self.0.write(from)
+    }
+
+    #[inline]
+    fn write_vectored(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.write_vectored(from)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        let Stream::UdSocket(socket) = &self.0;
+        socket.as_fd()
+    }
+}

@@ -1,0 +1,215 @@
+//! The contenders: Bellwire and what else carries messages between two processes.
+//!
+//! Each is one file with a [`Contender`]. Its server runs in one process and its clients in others; the harness
+//! starts them, says what to send, checks every answer and holds the clock. `docs/benchmarks.md` says how to add one.
+
+mod arrivals;
+mod bellwire;
+mod iceoryx2;
+mod interprocess;
+mod ipc_channel;
+mod mqueue;
+mod seqpacket;
+mod slot;
+mod streams;
+
+use ::bellwire_cgroups::View;
+use zerocopy::IntoBytes;
+
+use crate::Outcome;
+use crate::handler::Handler;
+use crate::load::{Load, Place};
+use crate::measure::Measure;
+use crate::serve::{self, Serve};
+
+/// A way to carry messages.
+pub(crate) trait Contender: 'static {
+    /// What it is called on the command line and in reports: `a-z`, `0-9` and `-`.
+    const NAME: &'static str;
+
+    /// The other end, which runs until it is dropped.
+    type Server: Server;
+
+    /// Which version this is, and how it is set up.
+    fn about() -> About;
+
+    /// Why it cannot do `load`; `None` if it can. A report shows the sentence.
+    fn refuses(load: &Load) -> Option<&'static str>;
+
+    /// Starts the other end, in the process and on the processor that it has to itself. It returns once clients
+    /// can connect. Threads that it starts inherit the processor.
+    ///
+    /// Each request goes to [`Handler::answer`], which turns the bytes into those of the answer in place; each
+    /// message of a one-way load to [`Handler::take`], from one thread.
+    fn serve(place: &Place, load: &Load, handler: Handler) -> Outcome<Self::Server>;
+
+    /// Runs a measuring process: hands `measure` a function that opens a connection.
+    fn measure(place: &Place, load: &Load, measure: Measure<'_>) -> Outcome<()>;
+}
+
+/// A running server, in the hands of the harness.
+pub(crate) trait Server {
+    /// What it has counted so far.
+    fn counters(&self) -> Counters {
+        Counters::default()
+    }
+
+    /// Publishes the next generation of a snapshot: these bytes. Clients that refresh from now on get them.
+    fn publish(&mut self, _snapshot: &[u8]) -> Outcome<()> {
+        Err("this server publishes nothing".into())
+    }
+}
+
+/// One connection, of the measuring end. Calls of its methods are what the clock times; they are compiled into the
+/// loops around them. Only the methods for loads that the contender supports have to be there.
+pub(crate) trait Client {
+    /// Sends `request` and waits for its answer, which it puts at the start of `answer`. The answer's length.
+    fn call(&mut self, _request: &[u8], _answer: &mut [u8]) -> Outcome<usize> {
+        Err("this client makes no calls".into())
+    }
+
+    /// Sends `request`. Others may be in flight, fewer than the load's `depth`. It may wait for room.
+    fn submit(&mut self, _request: &[u8]) -> Outcome<()> {
+        Err("this client keeps nothing in flight".into())
+    }
+
+    /// Waits for the answer to the oldest request that was submitted. Its length.
+    fn reply(&mut self, _answer: &mut [u8]) -> Outcome<usize> {
+        Err("this client keeps nothing in flight".into())
+    }
+
+    /// Calls with all of `items` in one message. As bytes, little-endian, unless the contender has batches of its
+    /// own.
+    #[inline]
+    fn batch(&mut self, items: &[u64], answers: &mut [u64]) -> Outcome<usize> {
+        self.submit_batch(items)?;
+        self.batch_reply(answers)
+    }
+
+    /// [`submit`](Client::submit) with all of `items` in one message.
+    #[inline]
+    fn submit_batch(&mut self, items: &[u64]) -> Outcome<()> {
+        self.submit(items.as_bytes())
+    }
+
+    /// [`reply`](Client::reply) to the oldest batch. The number of its items.
+    #[inline]
+    fn batch_reply(&mut self, answers: &mut [u64]) -> Outcome<usize> {
+        Ok(self.reply(answers.as_mut_bytes())? / size_of::<u64>())
+    }
+
+    /// Sends `message`, which gets no answer. It may wait for room, and it may keep the message until
+    /// [`settle`](Client::settle).
+    fn post(&mut self, _message: &[u8]) -> Outcome<()> {
+        Err("this client sends nothing one way".into())
+    }
+
+    /// Ensures that everything posted has been sent, and takes the answers, if any.
+    fn settle(&mut self) -> Outcome<()> {
+        Ok(())
+    }
+
+    /// Gets the newest snapshot if it is newer than the one held, and validates it, as Bellwire's reader does: with
+    /// [`Snapshot::update`](::bellwire::Snapshot::update) against the one held. Whether it was newer.
+    fn refresh(&mut self) -> Outcome<bool> {
+        Err("this client reads no snapshots".into())
+    }
+
+    /// The snapshot held: its bytes and its index.
+    fn snapshot(&self) -> Outcome<View<'_>> {
+        Err("this client reads no snapshots".into())
+    }
+
+    /// Releases what a large message needed, so that the next large one finds the connection in its initial state.
+    fn trim(&mut self) -> Outcome<()> {
+        Ok(())
+    }
+
+    /// What this end has counted so far.
+    fn counters(&mut self) -> Counters {
+        Counters::default()
+    }
+}
+
+const _: () =
+    assert!(cfg!(target_endian = "little"), "items lie in messages as they lie in memory");
+
+/// The most items of a batch.
+pub(crate) const ITEMS: usize = 1_000;
+
+/// What a report says about a contender.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(crate) struct About {
+    /// The version of what carries the messages.
+    pub(crate) version: String,
+    /// How it is set up, as its documentation advises.
+    pub(crate) settings: String,
+}
+
+/// What a contender counts by itself; `None` for what it does not count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(crate) struct Counters {
+    /// How often this end woke the other: each is a system call.
+    pub(crate) wakes: Option<u64>,
+    /// How often it slept.
+    pub(crate) parks: Option<u64>,
+    /// System calls that it made for messages, as far as they are known.
+    pub(crate) system_calls: Option<u64>,
+}
+
+/// A contender without its types.
+#[derive(Clone, Copy)]
+pub(crate) struct Entry {
+    pub(crate) name: &'static str,
+    pub(crate) about: fn() -> About,
+    pub(crate) refuses: fn(&Load) -> Option<&'static str>,
+    pub(crate) serve: fn(&Serve<'_>) -> Outcome<()>,
+    pub(crate) measure: fn(&Place, &Load, Measure<'_>) -> Outcome<()>,
+}
+
+/// All of them, Bellwire first.
+pub(crate) const ALL: &[Entry] = &[
+    Entry::of::<bellwire::Bellwire>(),
+    Entry::of::<bellwire::Batched>(),
+    Entry::of::<iceoryx2::Requests>(),
+    Entry::of::<iceoryx2::Events>(),
+    Entry::of::<iceoryx2::Topics>(),
+    Entry::of::<seqpacket::Seqpacket>(),
+    Entry::of::<streams::Streams<streams::UnixStream>>(),
+    Entry::of::<streams::Buffered>(),
+    Entry::of::<streams::Streams<streams::Tcp>>(),
+    Entry::of::<streams::Streams<streams::Fifo>>(),
+    Entry::of::<slot::Slot>(),
+    Entry::of::<mqueue::Mqueue>(),
+    Entry::of::<ipc_channel::IpcChannel>(),
+    Entry::of::<streams::Streams<interprocess::Interprocess>>(),
+];
+
+impl Entry {
+    const fn of<C: Contender>() -> Self {
+        Self {
+            name: C::NAME,
+            about: C::about,
+            refuses: C::refuses,
+            serve: serve::run::<C>,
+            measure: C::measure,
+        }
+    }
+
+    /// The one with this name.
+    pub(crate) fn named(name: &str) -> Option<&'static Self> {
+        ALL.iter().find(|entry| entry.name == name)
+    }
+}
+
+impl Counters {
+    /// What was counted since `before`, or by both ends.
+    pub(crate) fn with(self, other: Self, each: fn(u64, u64) -> u64) -> Self {
+        let both = |one: Option<u64>, other: Option<u64>| Some(each(one?, other?));
+        Self {
+            wakes: both(self.wakes, other.wakes),
+            parks: both(self.parks, other.parks),
+            system_calls: both(self.system_calls, other.system_calls),
+        }
+    }
+}

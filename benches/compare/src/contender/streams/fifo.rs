@@ -1,0 +1,77 @@
+//! Named pipes, fifo(7): one each way, created by the client.
+
+use std::fs::{File, OpenOptions, remove_file};
+use std::path::PathBuf;
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::pipe::fcntl_setpipe_size;
+
+use super::{Ends, Wire, linux};
+use crate::Outcome;
+use crate::contender::About;
+use crate::contender::arrivals::{Arrivals, announce, create, new_name};
+use crate::load::{Load, Place};
+
+/// The most that a user's pipe may hold, unless the administrator has said otherwise: pipe(7).
+const LARGEST: usize = 1 << 20;
+
+/// Pipes.
+pub(in crate::contender) struct Fifo;
+
+impl Wire for Fifo {
+    const NAME: &'static str = "pipe";
+    type From = File;
+    type To = File;
+
+    fn about() -> About {
+        let settings = "named pipes of 64 KiB, of up to 1 MiB where what is in flight is more; both ends block, a \
+                        thread for each connection";
+        About { version: linux(), settings: settings.to_owned() }
+    }
+
+    fn listen(
+        place: &Place,
+        load: &Load,
+    ) -> Outcome<impl FnMut() -> Outcome<Ends<Self>> + Send + 'static> {
+        let (mut arrivals, place, load) = (Arrivals::new(place)?, place.clone(), *load);
+        Ok(move || {
+            let (requests, answers) = paths(&place, &arrivals.next()?);
+            let from = File::open(&requests)?;
+            let to = OpenOptions::new().write(true).open(&answers)?;
+            enlarge(&to, &load);
+            remove_file(requests)?;
+            remove_file(answers)?;
+            Ok((from, to))
+        })
+    }
+
+    fn connect(place: &Place, load: &Load) -> Outcome<Ends<Self>> {
+        let name = new_name()?;
+        let (requests, answers) = paths(place, &name);
+        create(&requests)?;
+        create(&answers)?;
+        announce(place, &name)?;
+        let to = OpenOptions::new().write(true).open(requests)?;
+        enlarge(&to, load);
+        Ok((File::open(answers)?, to))
+    }
+
+    fn set_nonblocking(from: &Self::From, to: &Self::To) -> Outcome<()> {
+        for end in [from, to] {
+            fcntl_setfl(end, fcntl_getfl(end)? | OFlags::NONBLOCK)?;
+        }
+        Ok(())
+    }
+}
+
+fn paths(place: &Place, name: &str) -> (PathBuf, PathBuf) {
+    (place.file(&format!("{name}.requests")), place.file(&format!("{name}.answers")))
+}
+
+/// If that is not allowed, its size stays.
+fn enlarge(pipe: &File, load: &Load) {
+    let wanted = load.depth() * (load.longest() + size_of::<u32>());
+    if wanted > 64 << 10 {
+        let _ = fcntl_setpipe_size(pipe, wanted.min(LARGEST).next_power_of_two());
+    }
+}

@@ -1,0 +1,122 @@
+//! Messages in streams of bytes, each after its length of 4 bytes: Unix sockets, TCP, pipes.
+//!
+//! Both ends block. A thread for each connection reads as much as there is, answers every whole message in place, and
+//! sends all of these answers with one write.
+
+mod buffered;
+mod fifo;
+mod frames;
+mod sockets;
+
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::thread;
+
+pub(super) use buffered::Buffered;
+pub(super) use fifo::Fifo;
+pub(super) use frames::Frames;
+pub(super) use sockets::{Tcp, UnixStream};
+
+use super::{About, Contender, Server};
+use crate::Outcome;
+use crate::handler::Handler;
+use crate::load::{Load, Place, Work};
+use crate::measure::Measure;
+
+/// Where a connection is read and where it is written.
+pub(super) type Ends<W> = (<W as Wire>::From, <W as Wire>::To);
+
+/// A kind of stream.
+pub(super) trait Wire: 'static {
+    const NAME: &'static str;
+
+    /// The end that is read.
+    type From: Read + AsFd + Send + 'static;
+    /// The end that is written.
+    type To: Write + AsFd + Send + 'static;
+
+    fn about() -> About;
+
+    /// Accepts connections, one after the other.
+    fn listen(
+        place: &Place,
+        load: &Load,
+    ) -> Outcome<impl FnMut() -> Outcome<Ends<Self>> + Send + 'static>;
+
+    fn connect(place: &Place, load: &Load) -> Outcome<Ends<Self>>;
+
+    /// Makes reads and writes return where they would wait.
+    fn set_nonblocking(from: &Self::From, to: &Self::To) -> Outcome<()>;
+}
+
+/// Messages in a kind of stream.
+pub(super) struct Streams<W>(std::marker::PhantomData<W>);
+
+/// The threads of a server, which end with its process.
+pub(super) struct Listening;
+
+impl Server for Listening {}
+
+impl<W: Wire> Contender for Streams<W> {
+    const NAME: &'static str = W::NAME;
+    type Server = Listening;
+
+    fn about() -> About {
+        W::about()
+    }
+
+    fn refuses(load: &Load) -> Option<&'static str> {
+        match load.work {
+            Work::Refresh { .. } => Some("copies snapshots as seqpacket does"),
+            Work::LookUp { .. } => Some("finds things in the same index as bellwire"),
+            _ => None,
+        }
+    }
+
+    fn serve(place: &Place, load: &Load, handler: Handler) -> Outcome<Listening> {
+        let mut accept = W::listen(place, load)?;
+        let is_one_way = is_one_way(load);
+        thread::Builder::new().name(W::NAME.to_owned()).spawn(move || {
+            while let Ok((from, to)) = accept() {
+                let serve = move || match is_one_way {
+                    true => frames::take(from, handler),
+                    false => frames::answer(from, to, handler),
+                };
+                // Without a thread the stream is closed, and the client reports that.
+                let _ = thread::Builder::new().spawn(serve);
+            }
+        })?;
+        Ok(Listening)
+    }
+
+    fn measure(place: &Place, load: &Load, measure: Measure<'_>) -> Outcome<()> {
+        measure.run(|| connect::<W>(place, load))
+    }
+}
+
+/// A connection of the measuring end.
+fn connect<W: Wire>(place: &Place, load: &Load) -> Outcome<Frames<W::From, W::To>> {
+    let (from, to) = W::connect(place, load)?;
+    // The messages in flight may exceed what the kernel holds: then each end could wait for the other to read.
+    let is_deep = load.depth() > 1 && load.depth() * load.longest() > HELD;
+    if is_deep {
+        W::set_nonblocking(&from, &to)?;
+    }
+    Ok(Frames::new(from, to))
+}
+
+/// What any of these streams holds in each direction.
+const HELD: usize = 32 << 10;
+
+fn is_one_way(load: &Load) -> bool {
+    matches!(load.work, Work::Stream { .. } | Work::OneWay { .. })
+}
+
+/// The kernel's version.
+pub(in crate::contender) fn linux() -> String {
+    format!("Linux {}", rustix::system::uname().release().to_string_lossy())
+}
+
+fn ended() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the other end has closed the stream")
+}

@@ -1,0 +1,218 @@
+//! Which floor of `bellwire_floor` stands beside a scenario.
+
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::{Duration, Instant};
+
+use bellwire_cgroups::{self as cgroups, CgroupEntry, Meta, Mode, synthetic};
+use bellwire_floor::fresh::Pages;
+use bellwire_floor::pingpong::{Link, PingPong};
+use bellwire_floor::reads::{Found, Words};
+use bellwire_floor::{Cpus, bulk, copy, epoll, eventfd, futex, handover, hot, ns_each};
+
+use crate::Outcome;
+
+/// The machine's own time for something similar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Two processes that spin, and copy this many bytes each way.
+    Hot { size: usize },
+    /// Half of that.
+    Half { size: usize },
+    /// Two processes that spin: one copies messages in, the other out.
+    Copy { size: usize },
+    /// That of 4 008 bytes, of which an item has 8.
+    CopyItems,
+    /// That of large messages, in pieces that stay in the caches.
+    Bulk { size: usize },
+    /// That of a snapshot's bytes.
+    Snapshot { cgroups: usize },
+    /// Two processes that sleep by futex(2), so many ns between two round trips.
+    Futex { gap: u64 },
+    /// The same on one processor, without a gap.
+    FutexSameCpu,
+    /// A Unix socket connected and accepted, and two pages and two lanes of the default size handed over.
+    Connect,
+    /// Two words of private memory, loaded with Acquire.
+    TwoLoads,
+    /// Names, paths and ids of so many cgroups, compared at known positions.
+    Found { cgroups: usize },
+}
+
+/// Bytes of the ring: what the lanes of a stream grow to.
+const RING: usize = 256 << 10;
+/// What a session's page and lane have.
+const PAGE: usize = 4 << 10;
+const LANE: usize = 16 << 10;
+/// Items of the average batch, and their bytes.
+const ITEMS: u64 = 501;
+
+/// Measures for about so long what one operation takes, ns.
+type Measure = Box<dyn FnMut(Duration) -> Outcome<f64>>;
+
+/// A floor that is running.
+pub(crate) struct Floor {
+    sample: Measure,
+}
+
+impl Kind {
+    /// That of a stream of such messages.
+    pub(crate) fn of_stream(size: usize) -> Self {
+        if size < 32 << 10 { Self::Copy { size } } else { Self::Bulk { size } }
+    }
+
+    /// Starts it.
+    pub(crate) fn start(self, cpus: Cpus) -> Outcome<Floor> {
+        let sample: Measure = match self {
+            Self::Hot { size } | Self::Half { size } => {
+                let mut floor = hot::Bare::start(cpus, size)?;
+                let part = if matches!(self, Self::Half { .. }) { 0.5 } else { 1.0 };
+                Box::new(move |span| Ok(part * in_time(span, 16, |n| Ok(floor.round_trips(n)?))?))
+            }
+            Self::Copy { size } => copies(cpus, size, 1)?,
+            Self::CopyItems => {
+                let size = usize::try_from(ITEMS)? * size_of::<u64>();
+                copies(cpus, size, ITEMS)?
+            }
+            Self::Bulk { size } => bulks(cpus, size)?,
+            Self::Snapshot { cgroups } => bulks(cpus, snapshot_len(cgroups)?)?,
+            Self::Futex { gap } => spaced(futex::Floor::start(cpus)?, gap),
+            Self::FutexSameCpu => in_a_row(futex::Floor::start(Cpus::same()?)?),
+            Self::Connect => connect(cpus)?,
+            Self::TwoLoads => {
+                let words = Words::new();
+                Box::new(move |span| in_time(span, 1_000, |n| Ok(words.loads(n))))
+            }
+            Self::Found { cgroups } => {
+                let keys = |cgroup: CgroupEntry| {
+                    [cgroup.name.into(), cgroup.path.into(), cgroup.id.to_le_bytes().into()]
+                };
+                let groups = synthetic::entries(cgroups, 7).into_iter().map(keys).collect();
+                let mut found = Found::new(groups, 7);
+                let mut compared = move |n| Ok(found.compare(n).ok_or("two copies differ")?);
+                // One pass, so that the caches hold as much of it as they can.
+                compared(3 * u64::try_from(cgroups)?)?;
+                Box::new(move |span| in_time(span, 1_000, &mut compared))
+            }
+        };
+        Ok(Floor { sample })
+    }
+
+    /// The machine's time by other means that sleep, besides the floor of the ratios.
+    pub(crate) fn others(self, cpus: Cpus) -> Outcome<Vec<(&'static str, Floor)>> {
+        let [by_eventfd, by_epoll] = match self {
+            Self::Futex { gap } => {
+                [spaced(eventfd::Floor::start(cpus)?, gap), spaced(epoll::Floor::start(cpus)?, gap)]
+            }
+            Self::FutexSameCpu => {
+                let cpus = Cpus::same()?;
+                [in_a_row(eventfd::Floor::start(cpus)?), in_a_row(epoll::Floor::start(cpus)?)]
+            }
+            _ => return Ok(Vec::new()),
+        };
+        let named = [("bare eventfd, read", by_eventfd), ("bare eventfd, epoll", by_epoll)];
+        Ok(named.map(|(name, sample)| (name, Floor { sample })).into())
+    }
+
+    /// In a few words.
+    pub(crate) fn about(self) -> &'static str {
+        match self {
+            Self::Hot { .. } => "two processes spin, and copy the bytes each way",
+            Self::Half { .. } => "half of: two processes spin, and copy the bytes each way",
+            Self::Copy { .. } => "plain copy from process to process, one way",
+            Self::CopyItems => "plain copy of the items from process to process, one way",
+            Self::Bulk { .. } | Self::Snapshot { .. } => {
+                "plain copy of the bytes from process to process, one way, in pieces"
+            }
+            Self::Futex { .. } => "bare futex ping-pong with the same gaps, median",
+            Self::FutexSameCpu => "bare futex ping-pong on one processor",
+            Self::Connect => "bare socket connected and accepted, and the same regions handed over",
+            Self::TwoLoads => "two loads of one's own memory with Acquire",
+            Self::Found { .. } => {
+                "the same names, paths and ids compared where they are known to lie, in one's own memory"
+            }
+        }
+    }
+}
+
+impl Floor {
+    /// What one operation takes, ns, over about so long.
+    pub(crate) fn sample(&mut self, span: Duration) -> Outcome<f64> {
+        (self.sample)(span)
+    }
+}
+
+/// Bytes of a snapshot of so many cgroups.
+fn snapshot_len(cgroups: usize) -> Outcome<usize> {
+    Ok(cgroups::encode(&synthetic::entries(cgroups, 7), Meta::now(Mode::V2))?.len())
+}
+
+fn copies(cpus: Cpus, size: usize, per: u64) -> Outcome<Measure> {
+    let mut floor = copy::Floor::start(cpus, copy::Shape::new(size, 1).ring(RING))?;
+    Ok(Box::new(move |span| {
+        #[expect(clippy::cast_precision_loss, reason = "a small number")]
+        let per = per as f64;
+        Ok(in_time(span, 64, |n| Ok(floor.messages(n)?))? / per)
+    }))
+}
+
+fn bulks(cpus: Cpus, size: usize) -> Outcome<Measure> {
+    let mut floor = bulk::Floor::start(cpus, bulk::Shape::new(size))?;
+    Ok(Box::new(move |span| in_time(span, 4, |n| Ok(floor.messages(n)?))))
+}
+
+/// Round trips with a sleep of so many ns before each: their median.
+fn spaced<L: Link + 'static>(mut floor: PingPong<L>, gap: u64) -> Measure {
+    Box::new(move |span| {
+        let trips = span.as_nanos() / u128::from(gap + 50_000);
+        let gap = Duration::from_nanos(gap);
+        let mut took = floor.spaced(u64::try_from(trips)?.max(4), gap)?;
+        took.sort_unstable();
+        Ok(took.get(took.len() / 2).map_or(f64::NAN, |took| ns_each(*took, 1)))
+    })
+}
+
+fn in_a_row<L: Link + 'static>(mut floor: PingPong<L>) -> Measure {
+    Box::new(move |span| in_time(span, 16, |n| Ok(floor.round_trips(n)?)))
+}
+
+/// The sockets in this process, and the regions as the floor hands them over, one after the other.
+fn connect(cpus: Cpus) -> Outcome<Measure> {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("bare.sock");
+    let listener = UnixListener::bind(&path)?;
+    let mut pages = handover::Floor::start(cpus, PAGE, Pages::Small)?;
+    let mut lanes = handover::Floor::start(cpus, LANE, Pages::Small)?;
+    Ok(Box::new(move |span| {
+        let (_keep, each) = (&dir, span / 3);
+        let sockets = in_time(each, 4, |n| {
+            let mut took = Duration::ZERO;
+            for _ in 0..n {
+                let began = Instant::now();
+                let pair = (UnixStream::connect(&path)?, listener.accept()?);
+                took += began.elapsed();
+                drop(pair);
+            }
+            Ok(took)
+        })?;
+        let page = in_time(each, 4, |n| Ok(pages.acknowledged(n)?))?;
+        let lane = in_time(each, 4, |n| Ok(lanes.acknowledged(n)?))?;
+        Ok(sockets + 2.0 * page + 2.0 * lane)
+    }))
+}
+
+/// Finds how many operations take about `span`, beginning with `few`; what one of the last series took, ns.
+fn in_time(
+    span: Duration,
+    few: u64,
+    mut operations: impl FnMut(u64) -> Outcome<Duration>,
+) -> Outcome<f64> {
+    let mut n = few;
+    loop {
+        let took = operations(n)?;
+        if took * 2 >= span {
+            return Ok(ns_each(took, n));
+        }
+        let more = span.as_nanos() / took.as_nanos().max(1);
+        n = n.saturating_mul(u64::try_from(more)?.clamp(2, 64));
+    }
+}

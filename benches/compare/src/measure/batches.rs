@@ -1,0 +1,146 @@
+//! Batches of items from a fixed seed, every item checked.
+
+use std::collections::VecDeque;
+
+use super::Operations;
+use crate::Outcome;
+use crate::contender::{Client, Counters, ITEMS};
+use crate::handler::answer_of_item;
+
+const SEED: u64 = 0x2545_f491_4f6c_dd1d;
+
+/// The source of the items of batches, and the expected results.
+struct Source {
+    items: Vec<u64>,
+    answers: Vec<u64>,
+    /// Chooses lengths and starts; each end of a batch has its own, in step.
+    sent: u64,
+    taken: u64,
+}
+
+impl Source {
+    fn new() -> Self {
+        let mut random = SEED;
+        let items = (0..2 * ITEMS).map(|_| next(&mut random)).collect();
+        Self { items, answers: vec![0; ITEMS], sent: SEED, taken: SEED }
+    }
+
+    #[inline]
+    fn next(&mut self) -> &[u64] {
+        batch(&self.items, &mut self.sent)
+    }
+
+    /// Whether `len` answers are those to the oldest batch that was not checked yet.
+    #[inline]
+    fn check(&mut self, len: usize) -> Outcome<()> {
+        let items = batch(&self.items, &mut self.taken);
+        let answers = self.answers.get(..len).unwrap_or_default();
+        let mut differ = u64::from(items.len() != answers.len());
+        for (item, answer) in items.iter().zip(answers) {
+            differ |= answer_of_item(*item) ^ answer;
+        }
+        if differ == 0 {
+            return Ok(());
+        }
+        let due = items.len();
+        Err(format!("the answers to a batch are wrong: {len} where {due} were due, or another value: do not use these figures").into())
+    }
+}
+
+/// 2 to 1 000 items.
+#[inline]
+fn batch<'a>(items: &'a [u64], random: &mut u64) -> &'a [u64] {
+    let random = next(random);
+    let len = 2 + (random >> 32) % (ITEMS as u64 - 1);
+    let from = (random & 0xffff_ffff) % ITEMS as u64;
+    let (from, len) = (usize::try_from(from).unwrap_or(0), usize::try_from(len).unwrap_or(2));
+    items.get(from..from + len).unwrap_or_default()
+}
+
+#[inline]
+fn next(random: &mut u64) -> u64 {
+    *random ^= *random << 13;
+    *random ^= *random >> 7;
+    *random ^= *random << 17;
+    *random
+}
+
+/// One in flight.
+pub(super) struct Alone<C> {
+    client: C,
+    source: Source,
+}
+
+impl<C: Client> Alone<C> {
+    pub(super) fn new(client: C) -> Self {
+        Self { client, source: Source::new() }
+    }
+}
+
+impl<C: Client> Operations for Alone<C> {
+    #[inline]
+    fn steps(&mut self, steps: u64) -> Outcome<u64> {
+        let mut done = 0;
+        for _ in 0..steps {
+            let Source { items, answers, sent, .. } = &mut self.source;
+            let batch = batch(items, sent);
+            done += batch.len() as u64;
+            let len = self.client.batch(batch, answers)?;
+            self.source.check(len)?;
+        }
+        Ok(done)
+    }
+
+    fn counters(&mut self) -> Counters {
+        self.client.counters()
+    }
+}
+
+/// So many in flight.
+pub(super) struct Pipeline<C> {
+    client: C,
+    source: Source,
+    depth: usize,
+    in_flight: VecDeque<usize>,
+}
+
+impl<C: Client> Pipeline<C> {
+    pub(super) fn new(client: C, depth: usize) -> Self {
+        Self { client, source: Source::new(), depth, in_flight: VecDeque::new() }
+    }
+
+    #[inline]
+    fn take(&mut self) -> Outcome<u64> {
+        let len = self.client.batch_reply(&mut self.source.answers)?;
+        self.source.check(len)?;
+        Ok(self.in_flight.pop_front().unwrap_or(0) as u64)
+    }
+}
+
+impl<C: Client> Operations for Pipeline<C> {
+    /// Items of batches that were answered.
+    #[inline]
+    fn steps(&mut self, steps: u64) -> Outcome<u64> {
+        let mut done = 0;
+        for _ in 0..steps {
+            if self.in_flight.len() == self.depth {
+                done += self.take()?;
+            }
+            let batch = self.source.next();
+            self.in_flight.push_back(batch.len());
+            self.client.submit_batch(batch)?;
+        }
+        Ok(done)
+    }
+
+    fn finish(&mut self) -> Outcome<()> {
+        while !self.in_flight.is_empty() {
+            self.take()?;
+        }
+        Ok(())
+    }
+
+    fn counters(&mut self) -> Counters {
+        self.client.counters()
+    }
+}

@@ -1,0 +1,122 @@
+//! How the clock is held against operations.
+
+use std::hint::spin_loop;
+
+use rustix::thread::{NanosleepRelativeResult, Timespec, nanosleep};
+
+use super::Operations;
+use crate::Outcome;
+use crate::clock::{self, Usage};
+use crate::hist;
+use crate::order::{Done, Pace};
+
+/// Minimum time between clock reads, as far as the operations' own length allows, ns.
+const STRETCH: u64 = 1_000_000;
+/// From this time on an operation that is due later is slept for, below it is spun for, ns.
+const WORTH_SLEEPING: u64 = 70_000;
+
+/// Operations one after the other, for about `millis`: at least one step.
+pub(super) fn row(operations: &mut impl Operations, millis: u64) -> Outcome<Done> {
+    if is_prepared(operations) {
+        return each(operations, millis, Pace::Max);
+    }
+    let span = millis * 1_000_000;
+    let before = Usage::of_this_process()?;
+    let began = clock::now();
+    let (mut done, mut steps, mut last) = (0, 1, began);
+    loop {
+        done += operations.steps(steps)?;
+        let now = clock::now();
+        if now - began >= span {
+            operations.finish()?;
+            return Ok(Done {
+                operations: done,
+                ns: now - began,
+                span: (began, now),
+                usage: Usage::of_this_process()?.since(before),
+                ..Done::default()
+            });
+        }
+        // Stretches grow towards the length at which a clock read is negligible, and not beyond what is left.
+        let each = ((now - last) / steps).max(1);
+        let left = (span - (now - began)).min(STRETCH);
+        steps = (left / each).clamp(1, steps * 4);
+        last = now;
+    }
+}
+
+/// Operations for about `millis`, each timed: at least one.
+pub(super) fn each(operations: &mut impl Operations, millis: u64, pace: Pace) -> Outcome<Done> {
+    let mut took = hist::new();
+    let mut done = Done::default();
+    // What is before and after it, histograms for instance, is not the contender's.
+    let before = Usage::of_this_process()?;
+    let began = clock::now();
+    let end = began + millis * 1_000_000;
+    let mut due = began;
+    done.span.0 = began;
+    loop {
+        operations.prepare()?;
+        let start = begin(pace, &mut due, &mut done.paced_ns)?;
+        let count = operations.steps(1)?;
+        let now = clock::now();
+        took.saturating_record((now - start) / count.max(1));
+        done.operations += count;
+        done.ns += now - start;
+        if now >= end {
+            done.span.1 = now;
+            operations.finish()?;
+            done.usage = Usage::of_this_process()?.since(before);
+            done.took = hist::counts(&took);
+            return Ok(done);
+        }
+    }
+}
+
+/// Waits until the next operation is to begin, and returns the time from which it is timed: when it was due, if the
+/// one before was late; else now, since the delay of this thread's wake-up is not measured.
+#[inline]
+fn begin(pace: Pace, due: &mut u64, paced_ns: &mut u64) -> Outcome<u64> {
+    match pace {
+        Pace::Max => Ok(clock::now()),
+        Pace::Gap(gap) => {
+            sleep(gap)?;
+            Ok(clock::now())
+        }
+        Pace::Rate(rate) => {
+            let this = *due;
+            *due += 1_000_000_000 / rate.max(1);
+            let now = clock::now();
+            if now >= this {
+                return Ok(this);
+            }
+            if this - now > WORTH_SLEEPING {
+                sleep(this - now)?;
+                return Ok(clock::now());
+            }
+            let mut at = now;
+            while at < this {
+                spin_loop();
+                at = clock::now();
+            }
+            *paced_ns += at - now;
+            Ok(at)
+        }
+    }
+}
+
+/// Sleeps for `ns`, or a little longer.
+fn sleep(ns: u64) -> Outcome<()> {
+    let time = Timespec {
+        tv_sec: i64::try_from(ns / 1_000_000_000)?,
+        tv_nsec: i64::try_from(ns % 1_000_000_000)?,
+    };
+    match nanosleep(&time) {
+        NanosleepRelativeResult::Err(error) => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+fn is_prepared<O: Operations>(_: &O) -> bool {
+    O::IS_PREPARED
+}

@@ -1,0 +1,118 @@
+//! The coordinator's orders to its processes, and their replies: JSON over the control socket, in pieces.
+
+use bellwire_floor::process::{Child, MESSAGE_LIMIT, Peer};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::Outcome;
+use crate::clock::Usage;
+use crate::contender::Counters;
+use crate::sink::Received;
+
+/// The messages between clients and coordinator around [`Order::One`].
+pub(crate) const WORD: &[u8] = b"word";
+
+/// What a measuring process is to do.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Order {
+    /// Operations for so long, in a row, the clock read before and after some of them.
+    Row { millis: u64 },
+    /// Operations for so long, each timed.
+    Each { millis: u64, pace: Pace },
+    /// One operation, timed, of all clients together: each sends [`WORD`] when it is ready and when it is done, and
+    /// continues when it receives the same.
+    One,
+}
+
+/// When the next operation begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Pace {
+    /// When the one before has ended.
+    Max,
+    /// So many a second.
+    Rate(u64),
+    /// So many ns of sleep after the one before has ended.
+    Gap(u64),
+}
+
+/// What a measuring process has done.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Done {
+    pub(crate) operations: u64,
+    /// The time that they took together, ns.
+    pub(crate) ns: u64,
+    /// When the first began and the last ended.
+    pub(crate) span: (u64, u64),
+    /// How often an operation took so many ns, where each was timed.
+    pub(crate) took: Vec<(u64, u64)>,
+    pub(crate) usage: Usage,
+    /// Of the time on the processor, what went into spinning until the next operation was due, ns.
+    pub(crate) paced_ns: u64,
+    pub(crate) counters: Counters,
+}
+
+/// What a server is to do.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ServerOrder {
+    Usage,
+    /// Publish the next generation.
+    Publish,
+    /// Wait for the end of a stream.
+    Received,
+}
+
+/// What a server says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ServerSays {
+    Usage(Usage, Counters),
+    Published,
+    Received(Received),
+}
+
+/// An answer, or the sentence why there is none.
+type Answer<T> = Result<T, String>;
+
+/// Sends a message to a process.
+pub(crate) fn tell(child: &Child, order: &impl Serialize) -> Outcome<()> {
+    Ok(child.send(&serde_json::to_vec(order)?)?)
+}
+
+/// Waits for its reply.
+pub(crate) fn hear<T: DeserializeOwned>(child: &Child) -> Outcome<T> {
+    let head = child.receive()?;
+    let mut left = head.try_into().map(u64::from_le_bytes).map_err(|_| "not a length")?;
+    let mut text = Vec::new();
+    while left > 0 {
+        let piece = child.receive()?;
+        left = left.saturating_sub(piece.len() as u64);
+        text.extend(piece);
+    }
+    let answer: Answer<T> = serde_json::from_slice(&text)?;
+    answer.map_err(Into::into)
+}
+
+/// Sends an order and waits for the reply.
+pub(crate) fn ask<T: DeserializeOwned>(child: &Child, order: &impl Serialize) -> Outcome<T> {
+    tell(child, order)?;
+    hear(child)
+}
+
+/// Executes orders until told to end.
+pub(crate) fn obey<O: DeserializeOwned, T: Serialize>(
+    peer: &Peer,
+    mut each: impl FnMut(O) -> Outcome<T>,
+) -> Outcome<()> {
+    while let Some(order) = peer.receive()? {
+        let answer: Answer<T> = each(serde_json::from_slice(&order)?).map_err(|e| e.to_string());
+        let text = serde_json::to_vec(&answer)?;
+        peer.send(&(text.len() as u64).to_le_bytes())?;
+        for piece in text.chunks(MESSAGE_LIMIT) {
+            peer.send(piece)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,129 @@
+//! A page for readers who did not see the run.
+
+use std::fmt::Write;
+
+use super::model::{Measured, Report};
+use super::plots::Picture;
+use super::table::{count, floor, time};
+
+/// With links to the pictures beside it. Writing into a string cannot fail.
+pub(crate) fn text(report: &Report, pictures: &[Picture]) -> String {
+    let mut text = String::from("# Bellwire beside its floor and its alternatives\n\n");
+    head(&mut text, report);
+    for measured in &report.scenarios {
+        scenario(&mut text, measured);
+    }
+    if !pictures.is_empty() {
+        text.push_str("## Pictures\n\n");
+    }
+    for picture in pictures {
+        let _ = writeln!(text, "![{}]({})\n", picture.about, picture.file);
+    }
+    text
+}
+
+fn head(text: &mut String, report: &Report) {
+    let system = &report.system;
+    let _ = writeln!(
+        text,
+        "Made by `{}` on {}, in {:.0} s.\n",
+        report.command, report.began, report.took_s
+    );
+    if report.quick {
+        text.push_str("**Made in a hurry (`--quick`): these figures tell nothing.**\n\n");
+    }
+    text.push_str("| system | |\n| --- | --- |\n");
+    let (ours, theirs) = system.pinned;
+    for (name, value) in [
+        ("kernel", system.kernel.clone()),
+        ("processor", format!("{}, {} CPUs", system.cpu, system.cpus)),
+        ("pinned", format!("measuring end to CPU {ours}, server to CPU {theirs}")),
+        ("governor", system.governor.clone()),
+        ("virtualised", system.virtualised.clone()),
+        ("mitigations", system.mitigations.clone()),
+        ("memory", format!("{} MiB", system.memory_mib)),
+        ("load before", system.load.clone()),
+        ("compiler", format!("{}, {}", system.rustc, system.profile)),
+        ("commit", system.commit.clone()),
+    ] {
+        let _ = writeln!(text, "| {name} | {value} |");
+    }
+    text.push_str("\n| contender | version | settings |\n| --- | --- | --- |\n");
+    for (name, about) in &report.contenders {
+        let _ = writeln!(text, "| {name} | {} | {} |", about.version, about.settings);
+    }
+    let _ = writeln!(
+        text,
+        "\nFigures are medians of up to {} rounds, the least and the most beside them. A ratio is of two samples of one \
+         round. `docs/benchmarks.md` says what an operation is, what is inside the clock, and which samples count.\n",
+        report.rounds
+    );
+    let unstable = report.unstable();
+    if !unstable.is_empty() {
+        text.push_str("Not stable, and not to be quoted:\n\n");
+        for line in unstable {
+            let _ = writeln!(text, "- {line}");
+        }
+        text.push('\n');
+    }
+}
+
+fn scenario(text: &mut String, measured: &Measured) {
+    let _ = writeln!(
+        text,
+        "## {}\n\nOne operation: {}. Floor: {}.\n",
+        measured.name, measured.about, measured.floor
+    );
+    let first = measured.main_rows().next().map(|row| row.contender.clone()).unwrap_or_default();
+    let _ = writeln!(
+        text,
+        "| contender | time | a second | by the floor | by {first} | p50 | p99 | p99.9 | CPU, client | CPU, server | sleeps | \
+         system calls | placement | rounds |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+    );
+    for row in &measured.rows {
+        let latency = |of: fn(&super::model::Latency) -> u64| {
+            #[expect(clippy::cast_precision_loss, reason = "below 2^53 ns")]
+            row.latency.as_ref().map(|latency| time(of(latency) as f64)).unwrap_or_default()
+        };
+        let by_first = measured
+            .rows
+            .iter()
+            .find(|other| other.contender == first && other.placement == row.placement)
+            .and_then(|first| first.ahead_of.get(&row.contender))
+            .map(|ratio| format!("×{:.2}", ratio.median));
+        let _ = writeln!(
+            text,
+            "| {}{} | {} ({} to {}) | {} | {} | {} | {} | {} | {} | {} | {} | {:.2} | {} | {} | {}{} |",
+            row.contender,
+            if row.stable || !row.is_main { "" } else { " **unstable**" },
+            time(row.ns.median),
+            time(row.ns.min),
+            time(row.ns.max),
+            count(measured.a_second(row)),
+            floor(row),
+            by_first.unwrap_or_default(),
+            latency(|latency| latency.p50),
+            latency(|latency| latency.p99),
+            latency(|latency| latency.p999),
+            time(row.cpu_client_ns),
+            time(row.cpu_server_ns),
+            row.sleeps,
+            row.system_calls.map(|calls| format!("{calls:.2}")).unwrap_or_default(),
+            row.placement,
+            row.rounds,
+            lost(row.is_main, row.lost.moved + row.lost.crowded),
+        );
+    }
+    for (name, ns) in &measured.other_floors {
+        let (median, min, max) = (time(ns.median), time(ns.min), time(ns.max));
+        let _ = writeln!(text, "\nBeside it, {name}: {median} ({min} to {max}).");
+    }
+    for (contender, why) in &measured.refused {
+        let _ = writeln!(text, "\n{contender} is left out: {why}.");
+    }
+    text.push('\n');
+}
+
+fn lost(is_main: bool, lost: usize) -> String {
+    if is_main && lost > 0 { format!(", {lost} samples lost") } else { String::new() }
+}

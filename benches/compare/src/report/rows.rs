@@ -1,0 +1,133 @@
+//! From the samples of the rounds to the rows of a report.
+
+use std::collections::BTreeMap;
+
+use bellwire_floor::placement::Placement;
+
+use super::model::{Latency, Lost, Measured, Row};
+use crate::hist;
+use crate::order::Pace;
+use crate::run::{Kept, Plan, Rounds};
+use crate::scenario::Scenario;
+use crate::spread::Spread;
+
+/// Rounds that a row has at least, to be published.
+pub(crate) const ROUNDS: usize = 5;
+
+/// The result of a scenario's rounds.
+pub(crate) fn measured(
+    scenario: &Scenario,
+    plan: &Plan,
+    rounds: &[(&'static str, Rounds)],
+    refused: BTreeMap<String, String>,
+) -> Measured {
+    let (mut rows, mut missing) = (Vec::new(), BTreeMap::new());
+    for (name, of) in rounds {
+        if of.kept.is_empty() {
+            missing.insert((*name).to_owned(), of.lost);
+        }
+        for (at, (placement, kept)) in by_placement(&of.kept).into_iter().enumerate() {
+            if let Some(mut row) = row(name, placement, &kept, of.lost) {
+                row.is_main = at == 0;
+                row.stable = kept.len() >= ROUNDS.min(plan.rounds) && row.ns.is_stable();
+                row.ahead_of = ahead_of(&kept, rounds, name);
+                rows.push(row);
+            }
+        }
+    }
+    Measured {
+        name: scenario.name.clone(),
+        group: scenario.group.to_owned(),
+        about: scenario.about(),
+        unit: scenario.unit.to_owned(),
+        bytes: scenario.bytes(),
+        rate: match scenario.pace {
+            Pace::Rate(rate) => Some(rate),
+            _ => None,
+        },
+        floor: scenario.floor.about().to_owned(),
+        other_floors: BTreeMap::new(),
+        rows,
+        refused,
+        missing,
+    }
+}
+
+/// The samples of each placement, the largest group first.
+fn by_placement(kept: &[Kept]) -> Vec<(Option<Placement>, Vec<&Kept>)> {
+    let mut groups: BTreeMap<Option<Placement>, Vec<&Kept>> = BTreeMap::new();
+    for sample in kept {
+        groups.entry(sample.placement).or_default().push(sample);
+    }
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    groups.sort_by_key(|(_, kept)| std::cmp::Reverse(kept.len()));
+    groups
+}
+
+fn row(name: &str, placement: Option<Placement>, kept: &[&Kept], lost: Lost) -> Option<Row> {
+    let samples: Vec<f64> = kept.iter().map(|kept| kept.sample.ns).collect();
+    let floor_ratios: Vec<f64> = kept.iter().map(|kept| kept.sample.ns / kept.floor).collect();
+    let middle = |each: &dyn Fn(&Kept) -> Option<f64>| {
+        Spread::of(kept.iter().filter_map(|kept| each(kept))).map(|spread| spread.median)
+    };
+    let [client, server] =
+        [0, 1].map(|end| middle(&|kept| kept.sample.cpu_ns.get(end).copied()).unwrap_or_default());
+    Some(Row {
+        contender: name.to_owned(),
+        placement: placement.map_or_else(|| "any".to_owned(), |placement| placement.to_string()),
+        is_main: false,
+        stable: false,
+        rounds: kept.len(),
+        lost,
+        ns: Spread::of(samples.iter().copied())?,
+        samples,
+        floor_ns: Spread::of(kept.iter().map(|kept| kept.floor)),
+        to_floor: Spread::of(floor_ratios.iter().copied()),
+        floor_ratios,
+        ahead_of: BTreeMap::new(),
+        latency: latency(kept),
+        cpu_client_ns: client,
+        cpu_server_ns: server,
+        sleeps: middle(&|kept| Some(kept.sample.sleeps)).unwrap_or_default(),
+        wakes: middle(&|kept| kept.sample.wakes),
+        parks: middle(&|kept| kept.sample.parks),
+        system_calls: middle(&|kept| kept.sample.system_calls),
+    })
+}
+
+/// Round by round, where the other one's sample is of the same placement.
+fn ahead_of(
+    kept: &[&Kept],
+    rounds: &[(&'static str, Rounds)],
+    name: &str,
+) -> BTreeMap<String, Spread> {
+    let mut all = BTreeMap::new();
+    for (other, theirs) in rounds.iter().filter(|(other, _)| *other != name) {
+        let ratios = kept.iter().filter_map(|mine| {
+            let same =
+                |theirs: &&Kept| (theirs.round, theirs.placement) == (mine.round, mine.placement);
+            Some(theirs.kept.iter().find(same)?.sample.ns / mine.sample.ns)
+        });
+        if let Some(spread) = Spread::of(ratios) {
+            all.insert((*other).to_owned(), spread);
+        }
+    }
+    all
+}
+
+fn latency(kept: &[&Kept]) -> Option<Latency> {
+    let mut all = hist::new();
+    for kept in kept {
+        hist::add(&mut all, &kept.sample.took);
+    }
+    let at = |quantile| all.value_at_quantile(quantile);
+    (!all.is_empty()).then(|| Latency {
+        count: all.len(),
+        p50: at(0.5),
+        p90: at(0.9),
+        p99: at(0.99),
+        p999: at(0.999),
+        max: all.max(),
+        counts: hist::counts(&all),
+    })
+}

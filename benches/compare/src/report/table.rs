@@ -1,0 +1,103 @@
+//! Lines for a terminal, and the numbers of all reports.
+
+use std::fmt::Write;
+
+use super::model::{Measured, Report, Row};
+
+/// All scenarios, a line for each contender.
+pub(crate) fn text(report: &Report) -> String {
+    let mut text = String::new();
+    for measured in &report.scenarios {
+        scenario(&mut text, measured);
+    }
+    text
+}
+
+/// Writing into a string cannot fail.
+fn scenario(text: &mut String, measured: &Measured) {
+    let _ = writeln!(text, "{}: {}", measured.name, measured.about);
+    let width = measured.main_rows().map(|row| row.contender.len()).max().unwrap_or(0);
+    for row in measured.main_rows() {
+        let ahead = measured.ahead(row);
+        let _ = writeln!(
+            text,
+            "  {:<width$}  {:>9} [{} to {}]  {:>9}/s  floor {:<22} {}  {}{}",
+            row.contender,
+            time(row.ns.median),
+            time(row.ns.min),
+            time(row.ns.max),
+            count(measured.a_second(row)),
+            floor(row),
+            cpu(row),
+            ahead,
+            if row.stable { "" } else { "  UNSTABLE" },
+        );
+    }
+    for (name, ns) in &measured.other_floors {
+        let (median, min, max) = (time(ns.median), time(ns.min), time(ns.max));
+        let _ = writeln!(text, "  {name}: {median} [{min} to {max}]");
+    }
+    for (contender, lost) in &measured.missing {
+        let (moved, crowded) = (lost.moved, lost.crowded);
+        let _ = writeln!(
+            text,
+            "  {contender:<width$}  no round counts: {moved} samples moved, {crowded} crowded  UNSTABLE"
+        );
+    }
+    for (contender, why) in &measured.refused {
+        let _ = writeln!(text, "  {contender:<width$}  left out: {why}");
+    }
+}
+
+impl Measured {
+    /// How the first contender compares with this one.
+    pub(crate) fn ahead(&self, row: &Row) -> String {
+        let Some(first) = self.main_rows().next() else { return String::new() };
+        match first.ahead_of.get(&row.contender) {
+            Some(ratio) => format!("{} takes 1/{:.2}", first.contender, ratio.median),
+            None => String::new(),
+        }
+    }
+}
+
+/// The ratio to the floor, with its ends.
+pub(crate) fn floor(row: &Row) -> String {
+    row.to_floor.map_or_else(
+        || "none".to_owned(),
+        |ratio| format!("×{:.2} [{:.2} to {:.2}]", ratio.median, ratio.min, ratio.max),
+    )
+}
+
+/// Processor time of both ends.
+pub(crate) fn cpu(row: &Row) -> String {
+    format!("CPU {} + {}", time(row.cpu_client_ns), time(row.cpu_server_ns))
+}
+
+/// A time with three digits and its unit.
+pub(crate) fn time(ns: f64) -> String {
+    let (value, unit) = match ns {
+        ns if ns < 1e3 => (ns, "ns"),
+        ns if ns < 1e6 => (ns / 1e3, "µs"),
+        ns if ns < 1e9 => (ns / 1e6, "ms"),
+        ns => (ns / 1e9, "s"),
+    };
+    format!("{} {unit}", digits(value))
+}
+
+/// A number with three digits.
+pub(crate) fn count(value: f64) -> String {
+    match value {
+        value if value < 1e3 => digits(value),
+        value if value < 1e6 => format!("{} k", digits(value / 1e3)),
+        value if value < 1e9 => format!("{} M", digits(value / 1e6)),
+        value => format!("{} G", digits(value / 1e9)),
+    }
+}
+
+fn digits(value: f64) -> String {
+    match value {
+        value if value < 10.0 => format!("{value:.2}"),
+        value if value < 100.0 => format!("{value:.1}"),
+        value => format!("{value:.0}"),
+    }
+}

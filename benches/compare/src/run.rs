@@ -1,0 +1,176 @@
+//! The rounds: each contender in turn, its floor beside it, the placement probed before and after.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bellwire_floor::placement::{Lost as LostTo, Placement, Probe, agreed};
+use bellwire_floor::{Cpus, Prober};
+
+use crate::Outcome;
+use crate::contender::Entry;
+use crate::floors::Floor;
+use crate::progress::Progress;
+use crate::report::model::{Lost, Measured};
+use crate::report::rows;
+use crate::scenario::{Scenario, Wants};
+use crate::spread::Spread;
+use crate::testbed::{Sample, Testbed};
+
+/// Samples that a round takes until one counts.
+const TRIES: usize = 8;
+/// How long a floor's sample is: as long as a short one of a contender.
+const FLOOR: Duration = Duration::from_millis(5);
+
+/// Options of the command line for all scenarios.
+pub(crate) struct Plan {
+    pub(crate) contenders: Vec<&'static Entry>,
+    pub(crate) rounds: usize,
+    /// The length of a sample, overriding the scenario's.
+    pub(crate) millis: Option<u64>,
+    /// One round, short, wherever the processors are.
+    pub(crate) quick: bool,
+    pub(crate) cpus: Cpus,
+    /// For tests: the contender whose server falsifies one answer in this many.
+    pub(crate) falsify: Option<(String, u64)>,
+}
+
+/// A sample that counts.
+pub(crate) struct Kept {
+    pub(crate) round: usize,
+    pub(crate) placement: Option<Placement>,
+    pub(crate) floor: f64,
+    pub(crate) sample: Sample,
+}
+
+/// What the rounds of one contender gave.
+#[derive(Default)]
+pub(crate) struct Rounds {
+    pub(crate) kept: Vec<Kept>,
+    pub(crate) lost: Lost,
+}
+
+/// Measures one scenario with all contenders.
+pub(crate) fn measure(
+    plan: &Plan,
+    scenario: &Scenario,
+    prober: &mut Option<Prober>,
+    progress: &Progress,
+) -> Outcome<Measured> {
+    let cpus = Cpus {
+        peer: if scenario.load.same_cpu { plan.cpus.client } else { plan.cpus.peer },
+        ..plan.cpus
+    };
+    let (mut stages, mut refused) = (Vec::new(), BTreeMap::new());
+    for &entry in &plan.contenders {
+        progress.say(&format!("{}: {} starts", scenario.name, entry.name));
+        match (entry.refuses)(&scenario.load) {
+            Some(why) => drop(refused.insert(entry.name.to_owned(), why.to_owned())),
+            None => {
+                let mut scenario = scenario.clone();
+                let falsify = plan.falsify.as_ref().filter(|(name, _)| name == entry.name);
+                scenario.load.falsify = falsify.map_or(0, |(_, often)| *often);
+                stages.push((Testbed::set(entry, &scenario, cpus)?, Rounds::default()));
+            }
+        }
+    }
+    let mut floor = scenario.floor.start(plan.cpus)?;
+    let others = scenario.floor.others(plan.cpus)?.into_iter();
+    let mut others: Vec<_> = others.map(|(name, floor)| (name, floor, Vec::new())).collect();
+    let wants = if plan.quick { Wants::Nothing } else { scenario.wants };
+    let prober = prober.as_mut().filter(|_| wants != Wants::Nothing);
+    let mut beside = Beside { floor: &mut floor, prober, wants };
+    for round in 0..plan.rounds {
+        for turn in 0..stages.len() {
+            let at = (round + turn) % stages.len();
+            let Some((testbed, rounds)) = stages.get_mut(at) else { continue };
+            let (name, of) = (testbed.entry.name, plan.rounds);
+            progress.say(&format!("{}: round {} of {of}, {name}", scenario.name, round + 1));
+            let millis = plan.millis.unwrap_or(scenario.millis);
+            beside.round(round, testbed, scenario, millis, rounds)?;
+        }
+        for (name, floor, samples) in &mut others {
+            progress.say(&format!(
+                "{}: round {} of {}, {name}",
+                scenario.name,
+                round + 1,
+                plan.rounds
+            ));
+            samples.push(floor.sample(FLOOR)?);
+        }
+    }
+    let rounds = stages.into_iter().map(|(testbed, rounds)| (testbed.entry.name, rounds));
+    let mut measured = rows::measured(scenario, plan, &rounds.collect::<Vec<_>>(), refused);
+    let spread =
+        |(name, _, samples): (&str, _, Vec<f64>)| Some((name.to_owned(), Spread::of(samples)?));
+    measured.other_floors = others.into_iter().filter_map(spread).collect();
+    Ok(measured)
+}
+
+/// The floor beside each sample.
+struct Beside<'a> {
+    floor: &'a mut Floor,
+    prober: Option<&'a mut Prober>,
+    wants: Wants,
+}
+
+impl Beside<'_> {
+    /// Takes samples until one counts, but not for ever.
+    fn round(
+        &mut self,
+        round: usize,
+        testbed: &mut Testbed,
+        scenario: &Scenario,
+        millis: u64,
+        rounds: &mut Rounds,
+    ) -> Outcome<()> {
+        for _ in 0..TRIES {
+            let mut probes: Vec<Probe> = Vec::new();
+            probes.extend(self.look()?);
+            // Whichever comes second finds the machine warmer.
+            let is_first = round.is_multiple_of(2);
+            let before = if is_first { Some(self.floor_sample(&mut probes)?) } else { None };
+            let sample = testbed.measure(scenario, millis)?;
+            probes.extend(self.look()?);
+            let floor = match before {
+                Some(floor) => floor,
+                None => self.floor_sample(&mut probes)?,
+            };
+            let placement = match self.verdict(&probes, &sample) {
+                Ok(placement) => placement,
+                Err(LostTo::Moved) => {
+                    rounds.lost.moved += 1;
+                    continue;
+                }
+                Err(LostTo::Crowded) => {
+                    rounds.lost.crowded += 1;
+                    continue;
+                }
+            };
+            rounds.kept.push(Kept { round, placement, floor, sample });
+            return Ok(());
+        }
+        Ok(())
+    }
+
+    /// Where the sample was taken, if it counts.
+    fn verdict(&self, probes: &[Probe], sample: &Sample) -> Result<Option<Placement>, LostTo> {
+        if self.prober.is_none() {
+            return Ok(None);
+        }
+        let placement = agreed(probes)?;
+        if self.wants == Wants::Quiet && sample.crowded {
+            return Err(LostTo::Crowded);
+        }
+        Ok(Some(placement))
+    }
+
+    fn floor_sample(&mut self, probes: &mut Vec<Probe>) -> Outcome<f64> {
+        let floor = self.floor.sample(FLOOR)?;
+        probes.extend(self.look()?);
+        Ok(floor)
+    }
+
+    fn look(&mut self) -> Outcome<Option<Probe>> {
+        Ok(self.prober.as_mut().map(|prober| prober.probe()).transpose()?)
+    }
+}

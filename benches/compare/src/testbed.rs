@@ -1,0 +1,290 @@
+//! The processes of one contender and one scenario, and one sample of them.
+
+use std::time::{Duration, Instant};
+
+use bellwire::doctor::scratch::{self, Owned};
+use bellwire_floor::Cpus;
+use bellwire_floor::process::Child;
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::Outcome;
+use crate::clock::Usage;
+use crate::contender::{Counters, Entry};
+use crate::load::Place;
+use crate::order::{Done, Order, ServerOrder, ServerSays, WORD, ask, hear, tell};
+use crate::roles;
+use crate::scenario::{Clock, Scenario};
+use crate::sink::Received;
+
+/// Before each sample, so that both ends are awake and warm, ms.
+const WARM: u64 = 2;
+
+/// They are stopped except while they are measured, whatever they do while they wait.
+pub(crate) struct Testbed {
+    pub(crate) entry: &'static Entry,
+    // In this order: clients end before their server, and that before its directory goes.
+    clients: Vec<Child>,
+    server: Child,
+    _dir: TempDir,
+    _owned: Owned,
+}
+
+/// One sample. Counts are of both ends.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sample {
+    /// What one operation took, ns.
+    pub(crate) ns: f64,
+    pub(crate) operations: u64,
+    /// How often each took so many ns, where they were timed.
+    pub(crate) took: Vec<(u64, u64)>,
+    /// Time on a processor of one operation, ns: of the measuring ends, and of the server.
+    pub(crate) cpu_ns: [f64; 2],
+    /// Of one operation.
+    pub(crate) sleeps: f64,
+    pub(crate) wakes: Option<f64>,
+    pub(crate) parks: Option<f64>,
+    pub(crate) system_calls: Option<f64>,
+    /// Whether something else took a processor away from it.
+    pub(crate) crowded: bool,
+}
+
+/// The prefix of its directories' names.
+const PREFIX: &str = "bellwire-bench-";
+
+/// A directory of its own. The leftovers of a killed run are removed now.
+fn private_dir() -> Outcome<(TempDir, Owned)> {
+    scratch::sweep(&std::env::temp_dir(), PREFIX);
+    loop {
+        let dir = tempfile::Builder::new().prefix(PREFIX).tempdir()?;
+        if let Some(owned) = scratch::own(dir.path())? {
+            return Ok((dir, owned));
+        }
+    }
+}
+
+impl Testbed {
+    /// Starts them; they are stopped when it returns.
+    pub(crate) fn set(entry: &'static Entry, scenario: &Scenario, cpus: Cpus) -> Outcome<Self> {
+        let (dir, owned) = private_dir()?;
+        let (place, load) = (Place::new(dir.path()), &scenario.load);
+        let server = roles::server(entry, &place, load, cpus.peer)?;
+        let clients = (0..load.clients).map(|_| roles::client(entry, &place, load, cpus.client));
+        let clients = clients.collect::<Outcome<_>>()?;
+        let testbed = Self { entry, clients, server, _dir: dir, _owned: owned };
+        testbed.signal(Signal::STOP)?;
+        Ok(testbed)
+    }
+
+    /// Lets them go on, measures, and stops them again.
+    pub(crate) fn measure(&mut self, scenario: &Scenario, millis: u64) -> Outcome<Sample> {
+        self.signal(Signal::CONT)?;
+        let sample = self.sample(scenario, millis);
+        self.signal(Signal::STOP)?;
+        sample.map_err(|error| format!("{}, {}: {error}", self.entry.name, scenario.name).into())
+    }
+
+    fn sample(&mut self, scenario: &Scenario, millis: u64) -> Outcome<Sample> {
+        // The second reading shows the cost of a reading.
+        let (look, before) = (self.usage()?.0, self.usage()?);
+        let Scenario { clock, pace, .. } = *scenario;
+        let row = Order::Row { millis };
+        let each = Order::Each { millis, pace };
+        let mut sum = self.warm_up(scenario)?;
+        let mut sample = match clock {
+            Clock::Row => self.all(row, &mut sum).map(|done| of_row(&done))?,
+            Clock::RowThenEach => {
+                let mut sample = of_row(&self.all(row, &mut sum)?);
+                let timed = self.all(each, &mut sum)?;
+                sample.took = timed.into_iter().flat_map(|done| done.took).collect();
+                sample
+            }
+            Clock::Each => of_each(self.all(each, &mut sum)?),
+            Clock::Received | Clock::OneWay => self.received(clock, row, each, &mut sum)?,
+            Clock::Together => self.together(millis, &mut sum)?,
+        };
+        let after = self.usage()?;
+        sum.server(before.0.since(look), before, after).tell(&mut sample, self.clients.len());
+        Ok(sample)
+    }
+
+    /// What is before the sample does not count, but it is part of what the server's counters and usage are of.
+    fn warm_up(&mut self, scenario: &Scenario) -> Outcome<Sum> {
+        let mut sum = Sum::default();
+        match (scenario.clock, scenario.pace) {
+            (Clock::Together, _) => {}
+            (Clock::OneWay, pace) => {
+                self.all(Order::Each { millis: WARM, pace }, &mut sum)?;
+                self.wait_for_stream()?;
+            }
+            (Clock::Received, _) => {
+                self.all(Order::Row { millis: WARM }, &mut sum)?;
+                self.wait_for_stream()?;
+            }
+            (Clock::Each, pace) => {
+                self.all(Order::Each { millis: WARM, pace }, &mut sum)?;
+            }
+            _ => {
+                self.all(Order::Row { millis: WARM }, &mut sum)?;
+            }
+        }
+        Ok(sum)
+    }
+
+    /// Has all clients do the same at the same time.
+    fn all(&mut self, order: Order, sum: &mut Sum) -> Outcome<Vec<Done>> {
+        self.clients.iter().try_for_each(|client| tell(client, &order))?;
+        let done: Vec<Done> = self.clients.iter().map(hear).collect::<Outcome<_>>()?;
+        done.iter().for_each(|done| sum.add(done));
+        Ok(done)
+    }
+
+    fn received(
+        &mut self,
+        clock: Clock,
+        row: Order,
+        each: Order,
+        sum: &mut Sum,
+    ) -> Outcome<Sample> {
+        self.all(if clock == Clock::OneWay { each } else { row }, sum)?;
+        let Received { operations, ns, took, .. } = self.wait_for_stream()?;
+        let mut sample = Sample { operations, took, ns: per(ns, operations), ..Sample::default() };
+        if clock == Clock::OneWay {
+            sample.ns = median(&sample.took);
+        }
+        Ok(sample)
+    }
+
+    fn wait_for_stream(&mut self) -> Outcome<Received> {
+        let ServerSays::Received(received) = ask(&self.server, &ServerOrder::Received)? else {
+            return Err("the server answered something else".into());
+        };
+        if received.wrong > 0 {
+            let (wrong, all) = (received.wrong, received.operations);
+            return Err(format!("{wrong} of {all} messages arrived falsified, lost or out of order: do not use these figures").into());
+        }
+        Ok(received)
+    }
+
+    /// For so long: the server publishes, then all clients refresh.
+    fn together(&mut self, millis: u64, sum: &mut Sum) -> Outcome<Sample> {
+        let mut sample = Sample::default();
+        let (mut ns, mut spans) = (0, Vec::new());
+        let began = Instant::now();
+        while spans.is_empty() || began.elapsed() < Duration::from_millis(millis) {
+            let ServerSays::Published = ask(&self.server, &ServerOrder::Publish)? else {
+                return Err("the server answered something else".into());
+            };
+            let done = self.one(sum)?;
+            sample.operations += done.len() as u64;
+            let began = done.iter().map(|done| done.span.0).min().unwrap_or(0);
+            let ended = done.iter().map(|done| done.span.1).max().unwrap_or(0);
+            ns += ended - began;
+            spans.extend(done.into_iter().flat_map(|done| done.took));
+        }
+        sample.ns = per(ns, sample.operations);
+        sample.took = spans;
+        Ok(sample)
+    }
+
+    /// One operation of each, which all begin at the start word. No client reports its own before all have ended
+    /// theirs.
+    fn one(&mut self, sum: &mut Sum) -> Outcome<Vec<Done>> {
+        self.clients.iter().try_for_each(|client| tell(client, &Order::One))?;
+        for _ in ["ready", "done"] {
+            self.clients.iter().try_for_each(|client| client.receive().map(drop))?;
+            self.clients.iter().try_for_each(|client| client.send(WORD))?;
+        }
+        let done: Vec<Done> = self.clients.iter().map(hear).collect::<Outcome<_>>()?;
+        done.iter().for_each(|done| sum.add(done));
+        Ok(done)
+    }
+
+    fn usage(&self) -> Outcome<(Usage, Counters)> {
+        match ask(&self.server, &ServerOrder::Usage)? {
+            ServerSays::Usage(usage, counters) => Ok((usage, counters)),
+            _ => Err("the server answered something else".into()),
+        }
+    }
+
+    fn signal(&self, signal: Signal) -> Outcome<()> {
+        for child in self.clients.iter().chain([&self.server]) {
+            let pid = i32::try_from(child.pid())?;
+            kill_process(Pid::from_raw(pid).ok_or("no process")?, signal)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Testbed {
+    fn drop(&mut self) {
+        // A stopped process does not read the order to end.
+        let _ = self.signal(Signal::CONT);
+    }
+}
+
+/// What the clients and the server have used and counted together, warm-up included.
+#[derive(Default)]
+struct Sum {
+    operations: u64,
+    clients: Usage,
+    paced_ns: u64,
+    counters: Option<Counters>,
+    server: (Usage, Counters),
+}
+
+impl Sum {
+    fn add(&mut self, done: &Done) {
+        self.operations += done.operations;
+        self.clients = self.clients.and(done.usage);
+        self.paced_ns += done.paced_ns;
+        let so_far = self.counters.map(|counters| counters.with(done.counters, u64::wrapping_add));
+        self.counters = Some(so_far.unwrap_or(done.counters));
+    }
+
+    fn server(mut self, look: Usage, before: (Usage, Counters), after: (Usage, Counters)) -> Self {
+        let usage = after.0.since(before.0).since(look);
+        self.server = (usage, after.1.with(before.1, u64::saturating_sub));
+        self
+    }
+
+    fn tell(&self, sample: &mut Sample, clients: usize) {
+        let each = |count: u64| per(count, self.operations);
+        let (server, server_counters) = self.server;
+        let counters = self.counters.unwrap_or_default();
+        let both = counters.with(server_counters, u64::wrapping_add);
+        sample.cpu_ns =
+            [each(self.clients.cpu_ns.saturating_sub(self.paced_ns)), each(server.cpu_ns)];
+        sample.sleeps = each(self.clients.sleeps + server.sleeps);
+        sample.wakes = both.wakes.map(each);
+        sample.parks = both.parks.map(each);
+        sample.system_calls = both.system_calls.or(counters.system_calls).map(each);
+        // Its control thread may have taken the processor from it as it was asked, before and after.
+        sample.crowded = clients == 1 && (self.clients.preempted > 0 || server.preempted > 1);
+    }
+}
+
+/// Clients that work at the same time take less time together.
+fn of_row(done: &[Done]) -> Sample {
+    let rate: f64 = done.iter().map(|done| 1.0 / per(done.ns, done.operations)).sum();
+    let operations = done.iter().map(|done| done.operations).sum();
+    Sample { ns: 1.0 / rate, operations, ..Sample::default() }
+}
+
+fn of_each(done: Vec<Done>) -> Sample {
+    let operations = done.iter().map(|done| done.operations).sum();
+    let took: Vec<_> = done.into_iter().flat_map(|done| done.took).collect();
+    Sample { ns: median(&took), operations, took, ..Sample::default() }
+}
+
+/// The value in the middle.
+fn median(took: &[(u64, u64)]) -> f64 {
+    let mut hist = crate::hist::new();
+    crate::hist::add(&mut hist, took);
+    per(hist.value_at_quantile(0.5), 1)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+fn per(count: u64, operations: u64) -> f64 {
+    count as f64 / operations.max(1) as f64
+}

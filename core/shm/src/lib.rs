@@ -1,0 +1,28 @@
+//! What Bellwire's transports have in common on every operating system.
+//!
+//! ```text
+//! range     bytes that one process writes while another reads them
+//! end       the memory of one end of a session, for the core: a page and a lane
+//! observe   what an observer finds out about sessions of other processes
+//! quota     what the peers of each user make this process hold
+//! reaper    the thread that closes what a peer sent and nobody verified
+//! ```
+//!
+//! This crate makes no system call. A transport maps the memory, justifies its use, and closes handles.
+
+#[cfg(target_endian = "big")]
+compile_error!("the words of a page are little-endian");
+
+mod end;
+mod observe;
+mod quota;
+mod range;
+mod reaper;
+
+pub use end::{OwnEnd, PeerEnd};
+pub use observe::{ObserveError, PageMap};
+pub use quota::{
+    Charge, Gauge, Lender, Lent, Loan, MemoryPool, OverQuota, OverQuotaReason, Pressure, Quota,
+};
+pub use range::{OwnRange, PeerRange};
+pub use reaper::{Reaper, reap_for};

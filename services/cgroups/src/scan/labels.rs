@@ -1,0 +1,97 @@
+//! Properties of a cgroup that its path shows besides its orchestrator.
+
+use crate::Orchestrator;
+
+use super::orchestrator::{Label, components};
+
+type Labels = Vec<(String, String)>;
+
+/// Returns the labels of a path: `unit` and `slice` of systemd; `container_id`, `pod_uid` and `qos`; `pod_id` of podman;
+/// `machine`. Each from the innermost component.
+pub(super) fn labels(path: &str) -> Labels {
+    let mut labels = Labels::new();
+    for (component, found) in components(path) {
+        match found {
+            Some((orchestrator, label)) => workload(orchestrator, &label, &mut labels),
+            None if component.ends_with(".slice") => put(&mut labels, "slice", component),
+            None => put(&mut labels, "unit", component),
+        }
+    }
+    labels
+}
+
+fn workload(orchestrator: Orchestrator, label: &Label<'_>, labels: &mut Labels) {
+    match (orchestrator, label) {
+        // A container's monitor is not a container.
+        (_, Label::Id(prefix, _)) if prefix.ends_with("conmon") => {}
+        (_, Label::Id("podman_pod", id)) => put(labels, "pod_id", id),
+        (_, Label::Id(_, id)) => put(labels, "container_id", id),
+        (Orchestrator::K8s, Label::Named("k8s_pod", uid)) => put(labels, "pod_uid", uid),
+        (Orchestrator::K8s, Label::Named(_, qos)) => put(labels, "qos", qos),
+        (Orchestrator::K8s, Label::Plain(slice)) => {
+            let class = slice.rsplit('-').next().filter(|class| QOS.contains(class));
+            class.into_iter().for_each(|class| put(labels, "qos", class));
+        }
+        (_, Label::Named(prefix, name)) if !prefix.contains("monitor") => {
+            put(labels, "machine", name);
+        }
+        _ => {}
+    }
+}
+
+const QOS: [&str; 3] = ["burstable", "besteffort", "guaranteed"];
+
+fn put(labels: &mut Labels, name: &str, value: &str) {
+    match labels.iter_mut().find(|(known, _)| known == name) {
+        Some((_, known)) => value.clone_into(known),
+        None => labels.push((name.to_owned(), value.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(path: &str) -> String {
+        let told = labels(path).into_iter().map(|(name, value)| format!("{name}={value}"));
+        told.collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn a_path_tells_units_containers_pods_and_machines() {
+        let id = "c".repeat(64);
+        let uid = "2ca4a155-3599-498d-bb9d-4446693fa3ea";
+        let pod = format!("kubepods-burstable-pod{}.slice", uid.replace('-', "_"));
+        for (path, wanted) in [
+            ("/".into(), String::new()),
+            ("/custom/x".into(), String::new()),
+            ("/system.slice/cron.service".into(), "slice=system.slice unit=cron.service".into()),
+            (
+                "/user.slice/user-1000.slice/session-3.scope".into(),
+                "slice=user-1000.slice unit=session-3.scope".into(),
+            ),
+            (format!("/docker/{id}"), format!("container_id={id}")),
+            (
+                format!("/system.slice/docker-{id}.scope"),
+                format!("slice=system.slice container_id={id}"),
+            ),
+            (
+                format!("/kubepods.slice/kubepods-burstable.slice/{pod}/cri-containerd-{id}.scope"),
+                format!("qos=burstable pod_uid={uid} container_id={id}"),
+            ),
+            (
+                format!("/kubepods/besteffort/pod{uid}/{id}"),
+                format!("qos=besteffort pod_uid={uid} container_id={id}"),
+            ),
+            (
+                "/machine.slice/machine-qemu\\x2d3\\x2dweb.scope".into(),
+                "slice=machine.slice machine=web".into(),
+            ),
+            ("/lxc/web/init.scope".into(), "machine=web unit=init.scope".into()),
+            ("/lxc.monitor.web".into(), String::new()),
+            (format!("/machine.slice/libpod-conmon-{id}.scope"), "slice=machine.slice".into()),
+        ] {
+            assert_eq!(told(&path), wanted, "{path}");
+        }
+    }
+}

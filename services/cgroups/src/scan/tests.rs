@@ -1,0 +1,498 @@
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::{CgroupEntry, Index, MAX_PATH, Mode, Options, Orchestrator, encode, name_hash};
+use cap_fs_ext::{DirExt, MetadataExt};
+use cap_std::ambient_authority;
+use cap_std::fs::Dir;
+use tempfile::TempDir;
+
+use super::identity::Identity;
+use super::*;
+
+fn id(digit: char) -> String {
+    digit.to_string().repeat(64)
+}
+
+fn inode(dir: &Path) -> u64 {
+    Dir::open_ambient_dir(dir, ambient_authority()).unwrap().dir_metadata().unwrap().ino()
+}
+
+/// A hierarchy of plain directories and files.
+struct Tree(TempDir);
+
+impl Tree {
+    fn v2() -> Self {
+        let tree = Self(tempfile::tempdir().unwrap());
+        tree.file("cgroup.controllers", "cpu memory\n");
+        tree
+    }
+
+    fn v1(hierarchies: &[&str]) -> Self {
+        let tree = Self(tempfile::tempdir().unwrap());
+        for hierarchy in hierarchies {
+            tree.file(&format!("{hierarchy}/cgroup.procs"), "1\n");
+        }
+        tree
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.0.path().join(path)
+    }
+
+    fn file(&self, path: &str, content: &str) {
+        let path = self.path(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+
+    fn v2_cgroup(&self, path: &str, populated: bool, controllers: &str) {
+        let events = format!("populated {}\nfrozen 0\n", u8::from(populated));
+        self.file(&format!("{path}/cgroup.events"), &events);
+        self.file(&format!("{path}/cgroup.controllers"), controllers);
+    }
+
+    fn v1_cgroup(&self, path: &str, processes: &str) {
+        self.file(&format!("{path}/cgroup.procs"), processes);
+    }
+
+    fn inode(&self, path: &str) -> u64 {
+        inode(&self.path(path))
+    }
+
+    /// Creates a symbolic link, if this user may.
+    fn link(&self, target: &str, path: &str) {
+        let dir = Dir::open_ambient_dir(self.0.path(), ambient_authority()).unwrap();
+        // For systems on which links to files and to directories differ: find out which is meant.
+        if let Err(error) = DirExt::symlink(&dir, target, path) {
+            eprintln!("without a link: {error}");
+        }
+    }
+
+    /// Returns whether an open directory can be removed, as a cgroup can.
+    fn lets_go_of_what_is_open(&self) -> bool {
+        let path = self.path("open");
+        fs::create_dir(&path).unwrap();
+        let open = Dir::open_ambient_dir(&path, ambient_authority()).unwrap();
+        let removed = fs::remove_dir(&path).is_ok();
+        drop(open);
+        removed
+    }
+
+    fn scan(&self) -> Scan {
+        self.scan_within(Limits::default())
+    }
+
+    fn scan_within(&self, limits: Limits) -> Scan {
+        let scan = Scanner::new(self.0.path()).with_limits(limits).scan().unwrap();
+        let bytes = encode(&scan.entries, scan.meta()).unwrap();
+        assert_eq!(Index::validate(&bytes).unwrap().view().len(), scan.entries.len());
+        scan
+    }
+}
+
+fn at<'a>(scan: &'a Scan, path: &str) -> &'a CgroupEntry {
+    scan.entries.iter().find(|entry| entry.path == path).unwrap_or_else(|| {
+        let found: Vec<&str> = scan.entries.iter().map(|entry| entry.path.as_str()).collect();
+        panic!("no {path} in {found:?}")
+    })
+}
+
+fn paths(scan: &Scan) -> Vec<&str> {
+    scan.entries.iter().map(|entry| entry.path.as_str()).collect()
+}
+
+#[test]
+fn a_v2_tree_is_read() {
+    let tree = Tree::v2();
+    tree.v2_cgroup("system.slice", true, "cpu memory\n");
+    tree.v2_cgroup("system.slice/ssh.service", true, "");
+    tree.v2_cgroup("system.slice/idle.service", false, "memory\n");
+    tree.v2_cgroup("system.slice/dead.service", false, "\n");
+    let scan = tree.scan();
+    assert_eq!(scan.mode, Mode::V2);
+    assert_eq!(scan.skipped, Skipped::default());
+    let expected = [
+        "/",
+        "/system.slice",
+        "/system.slice/dead.service",
+        "/system.slice/idle.service",
+        "/system.slice/ssh.service",
+    ];
+    assert_eq!(paths(&scan), expected);
+
+    let root = at(&scan, "/");
+    assert_eq!(root.options, Options::ROOT | Options::UNIFIED | Options::POPULATED);
+    assert_eq!((root.id, root.name.as_str(), root.enabled), (tree.inode(""), "root", true));
+    let slice = at(&scan, "/system.slice");
+    assert_eq!(slice.options, Options::UNIFIED | Options::POPULATED);
+    let ssh = at(&scan, "/system.slice/ssh.service");
+    let service = Options::UNIFIED | Options::LEAF | Options::SYSTEM_SERVICE;
+    assert_eq!(ssh.options, service | Options::POPULATED);
+    assert_eq!((ssh.id, ssh.name.as_str()), (tree.inode("system.slice/ssh.service"), "ssh"));
+    assert!(ssh.enabled);
+    let idle = at(&scan, "/system.slice/idle.service");
+    assert_eq!((idle.options, idle.enabled), (service, true));
+    let dead = at(&scan, "/system.slice/dead.service");
+    assert_eq!((dead.options, dead.enabled), (service, false));
+}
+
+#[test]
+fn a_cgroup_in_several_v1_hierarchies_is_one_item() {
+    let tree = Tree::v1(&["cpu,cpuacct", "memory", "systemd", "pids"]);
+    tree.link("cpu,cpuacct", "cpu");
+    let docker = format!("docker/{}", id('a'));
+    for hierarchy in ["memory", "pids", "cpu,cpuacct"] {
+        tree.v1_cgroup(&format!("{hierarchy}/docker"), "");
+        tree.v1_cgroup(&format!("{hierarchy}/{docker}"), "17\n");
+    }
+    tree.v1_cgroup("systemd/user.slice", "");
+    let scan = tree.scan();
+    assert_eq!(scan.mode, Mode::V1);
+    assert_eq!(paths(&scan), ["/", "/docker", &format!("/{docker}"), "/user.slice"]);
+
+    let container = at(&scan, &format!("/{docker}"));
+    assert_eq!(container.id, tree.inode(&format!("cpu,cpuacct/{docker}")));
+    assert_eq!(container.options, Options::LEGACY | Options::POPULATED | Options::LEAF);
+    assert_eq!(container.name, "docker_aaaaaaaaaaaa");
+    assert_eq!(container.orchestrator, Orchestrator::Docker);
+    // Its own `cgroup.procs` is empty, and its child's is not.
+    assert!(at(&scan, "/docker").options.contains(Options::POPULATED));
+    // Only in a hierarchy without controllers, and empty.
+    let slice = at(&scan, "/user.slice");
+    assert_eq!(slice.options, Options::LEGACY | Options::LEAF | Options::SECONDARY);
+    assert_eq!(slice.id << 8 >> 8, tree.inode("systemd/user.slice"));
+    assert_ne!(slice.id >> 56, 0);
+    assert!(!slice.enabled);
+}
+
+#[test]
+fn in_a_hybrid_tree_the_unified_hierarchy_gives_the_ids_if_it_is_used() {
+    let tree = Tree::v1(&["memory", "systemd"]);
+    tree.file("unified/cgroup.controllers", "");
+    tree.v1_cgroup("memory/a.slice", "");
+    let scan = tree.scan();
+    assert_eq!(scan.mode, Mode::Hybrid);
+    assert_eq!(at(&scan, "/").id, tree.inode("memory"));
+    assert_eq!(at(&scan, "/a.slice").id, tree.inode("memory/a.slice"));
+
+    tree.v2_cgroup("unified/b.slice", true, "");
+    let scan = tree.scan();
+    assert_eq!(at(&scan, "/").id, tree.inode("unified"));
+    let both = Options::UNIFIED | Options::LEGACY;
+    assert!(at(&scan, "/").options.contains(both));
+    assert_eq!(at(&scan, "/b.slice").id, tree.inode("unified/b.slice"));
+    let a = at(&scan, "/a.slice");
+    assert_eq!(a.id, 1 << 56 | tree.inode("memory/a.slice"));
+    assert!(a.options.contains(Options::SECONDARY) && a.enabled);
+}
+
+#[test]
+fn ids_do_not_change_when_a_cgroup_appears_in_a_hierarchy_that_had_none() {
+    let tree = Tree::v1(&["memory", "systemd"]);
+    tree.file("unified/cgroup.controllers", "");
+    tree.v1_cgroup("memory/a.slice", "");
+    let mut scanner = Scanner::new(tree.0.path());
+    let before = at(&scanner.scan().unwrap(), "/a.slice").id;
+    tree.v2_cgroup("unified/b.slice", true, "");
+    let scan = scanner.scan().unwrap();
+    assert_eq!(at(&scan, "/a.slice").id, before);
+    assert!(at(&scan, "/b.slice").options.contains(Options::SECONDARY));
+}
+
+#[test]
+fn a_unified_hierarchy_alone_in_its_directory_is_v2() {
+    let tree = Tree(tempfile::tempdir().unwrap());
+    tree.file("unified/cgroup.controllers", "cpu\n");
+    tree.v2_cgroup("unified/a", true, "cpu\n");
+    let scan = tree.scan();
+    assert_eq!((scan.mode, paths(&scan)), (Mode::V2, vec!["/", "/a"]));
+}
+
+#[test]
+fn a_root_without_a_hierarchy_is_an_error() {
+    let empty = tempfile::tempdir().unwrap();
+    let error = Scanner::new(empty.path()).scan().unwrap_err();
+    assert!(matches!(error, ScanError::NoHierarchy { .. }), "{error}");
+    let error = Scanner::new(&empty.path().join("absent")).scan().unwrap_err();
+    assert!(matches!(error, ScanError::Root { .. }), "{error}");
+}
+
+#[test]
+fn symbolic_links_are_not_followed() {
+    let tree = Tree::v2();
+    tree.v2_cgroup("a", true, "");
+    tree.link("..", "a/up");
+    tree.link("a", "b");
+    assert_eq!(paths(&tree.scan()), ["/", "/a"]);
+}
+
+#[test]
+fn names_that_a_snapshot_cannot_carry_are_counted() {
+    let tree = Tree::v2();
+    tree.v2_cgroup("good", true, "");
+    let mut bad = 0;
+    // For systems on which names are bytes.
+    if let Ok(name) = serde_json::from_str::<OsString>(r#"{"Unix": [98, 97, 100, 255]}"#) {
+        fs::create_dir(tree.0.path().join(name)).unwrap();
+        bad += 1;
+    }
+    // Windows has no such names.
+    bad += u32::from(fs::create_dir(tree.path("bad\x1b[31m")).is_ok());
+    let scan = tree.scan();
+    assert_eq!(paths(&scan), ["/", "/good"]);
+    assert_eq!((scan.skipped.bad_name, scan.meta().skipped), (bad, bad));
+}
+
+#[test]
+fn limits_are_kept_and_counted() {
+    let tree = Tree::v2();
+    for path in ["a", "a/b", "a/b/c", "d"] {
+        tree.v2_cgroup(path, true, "");
+    }
+    let scan = tree.scan_within(Limits { items: 100, depth: 2 });
+    assert_eq!(paths(&scan), ["/", "/a", "/a/b", "/d"]);
+    assert_eq!(scan.skipped.too_deep, 1);
+    let scan = tree.scan_within(Limits { items: 2, depth: 100 });
+    assert_eq!(scan.entries.len(), 2);
+    assert_eq!(scan.skipped.too_many, scan.meta().skipped);
+    assert!(scan.skipped.too_many > 0);
+}
+
+#[test]
+fn a_path_longer_than_a_snapshot_carries_is_counted() {
+    let tree = Tree::v2();
+    // Level by level, since the whole exceeds the length limit of a path.
+    let level = "l".repeat(250);
+    let mut dir = Dir::open_ambient_dir(tree.0.path(), ambient_authority()).unwrap();
+    for _ in 0..=MAX_PATH / 251 {
+        dir = match dir.create_dir(&level).and_then(|()| dir.open_dir(&level)) {
+            Ok(dir) => dir,
+            Err(error) => return eprintln!("skipped: no paths of this length here: {error}"),
+        };
+    }
+    let scan = tree.scan();
+    assert_eq!(scan.skipped.too_long, 1);
+    assert!(scan.entries.iter().all(|entry| entry.path.len() <= MAX_PATH));
+}
+
+#[test]
+fn names_are_cut_at_their_limit() {
+    let long = format!("/{}", "é".repeat(300));
+    let identity = Identity::of(&long);
+    assert_eq!(identity.name.len(), 254);
+    assert!(long.ends_with(&identity.name[..10]));
+}
+
+#[test]
+fn real_paths_are_recognized() {
+    use Orchestrator::*;
+    let a = id('a');
+    let pods = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod";
+    let uid = "2ca4a155-3599-498d-bb9d-4446693fa3ea";
+    let escaped = uid.replace('-', "_");
+    let kind = "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice";
+    let table: &[(String, Orchestrator, &str)] = &[
+        ("/".into(), Unknown, "root"),
+        ("/process_api/0f".into(), Unknown, "process_api_0f"),
+        (format!("/custom/{a}"), Unknown, &format!("custom_{a}")),
+        ("/init.scope".into(), Systemd, "init.scope"),
+        ("/system.slice".into(), Systemd, "system.slice"),
+        ("/system.slice/sshd.service".into(), Systemd, "sshd"),
+        ("/system.slice/system-getty.slice/getty@tty1.service".into(), Systemd, "getty@tty1"),
+        ("/user.slice/user-1000.slice/session-3.scope".into(), Systemd, "session-3.scope"),
+        ("/system.slice/dev-disk-by\\x2duuid.swap".into(), Systemd, "dev-disk-by-uuid.swap"),
+        ("/system.slice/ns.service/child/x".into(), Systemd, "ns_child_x"),
+        ("/docker".into(), Docker, "docker"),
+        (format!("/docker/{a}"), Docker, "docker_aaaaaaaaaaaa"),
+        (format!("/system.slice/docker-{a}.scope"), Docker, "docker_aaaaaaaaaaaa"),
+        (
+            format!("/docker/{a}/system.slice/x.service"),
+            Docker,
+            "docker_aaaaaaaaaaaa_system.slice_x.service",
+        ),
+        (format!("/docker/{}/docker/{a}", id('b')), Docker, "docker_aaaaaaaaaaaa"),
+        (format!("/ecs/5e2f/{a}"), Docker, "docker_aaaaaaaaaaaa"),
+        ("/system.slice/docker.service".into(), Systemd, "docker"),
+        ("/kubepods".into(), K8s, "kubepods"),
+        ("/kubepods/burstable".into(), K8s, "kubepods_burstable"),
+        ("/kubepods.slice".into(), K8s, "kubepods"),
+        ("/kubepods.slice/kubepods-besteffort.slice".into(), K8s, "kubepods-besteffort"),
+        (format!("{pods}{escaped}.slice"), K8s, &format!("k8s_pod_{uid}")),
+        (format!("{pods}{}.slice", "8".repeat(32)), K8s, &format!("k8s_pod_{}", "8".repeat(32))),
+        (format!("{pods}{escaped}.slice/cri-containerd-{a}.scope"), K8s, "k8s_cntr_aaaaaaaaaaaa"),
+        (format!("{pods}{escaped}.slice/crio-{a}.scope"), K8s, "k8s_cntr_aaaaaaaaaaaa"),
+        (format!("{pods}{escaped}.slice/crio-conmon-{a}.scope"), K8s, "k8s_conmon_aaaaaaaaaaaa"),
+        (format!("{pods}{escaped}.slice/docker-{a}.scope"), K8s, "k8s_cntr_aaaaaaaaaaaa"),
+        (format!("/kubepods/besteffort/pod{uid}"), K8s, &format!("k8s_pod_{uid}")),
+        (format!("/kubepods/besteffort/pod{uid}/{a}"), K8s, "k8s_cntr_aaaaaaaaaaaa"),
+        (
+            format!(
+                "/docker/{}{kind}/kubelet-kubepods-besteffort-pod{escaped}.slice/cri-containerd-{a}.scope",
+                id('b')
+            ),
+            K8s,
+            "k8s_cntr_aaaaaaaaaaaa",
+        ),
+        (
+            format!(
+                "/system.slice/containerd.service/kubepods-burstable-pod{escaped}.slice:cri-containerd:{a}"
+            ),
+            K8s,
+            "k8s_cntr_aaaaaaaaaaaa",
+        ),
+        ("/system.slice/kubelet.service".into(), Systemd, "kubelet"),
+        ("/machine.slice".into(), Systemd, "machine.slice"),
+        ("/machine.slice/machine-qemu\\x2d3\\x2dweb\\x2d1.scope".into(), Kvm, "qemu_web-1"),
+        (
+            "/machine.slice/machine-qemu\\x2d3\\x2dweb.scope/libvirt/emulator".into(),
+            Kvm,
+            "qemu_web_libvirt_emulator",
+        ),
+        ("/machine/vdesk.libvirt-qemu".into(), Kvm, "qemu_vdesk"),
+        ("/machine/qemu-12-vdesk.libvirt-qemu/vcpu0".into(), Kvm, "qemu_vdesk_vcpu0"),
+        ("/libvirt/qemu/vm1".into(), Kvm, "qemu_vm1"),
+        ("/qemu.slice/100.scope".into(), Kvm, "qemu_100"),
+        ("/system.slice/libvirtd.service".into(), Systemd, "libvirtd"),
+        ("/lxc/web".into(), Lxc, "lxc_web"),
+        ("/lxc/101/ns".into(), Lxc, "lxc_101_ns"),
+        ("/lxc.payload.focal".into(), Lxc, "lxc_focal"),
+        (
+            "/lxc.payload.focal/system.slice/avahi-daemon.service".into(),
+            Lxc,
+            "lxc_focal_system.slice_avahi-daemon.service",
+        ),
+        ("/lxc.payload/c1".into(), Lxc, "lxc_c1"),
+        ("/lxc.monitor.focal".into(), Lxc, "lxc_monitor_focal"),
+        ("/machine/lxc-1268-sl.libvirt-lxc".into(), Lxc, "lxc_sl"),
+        ("/machine.slice/machine-lxc\\x2d1268\\x2dsl.scope".into(), Lxc, "lxc_sl"),
+        (format!("/machine.slice/libpod-{a}.scope"), Podman, "podman_aaaaaaaaaaaa"),
+        (
+            format!("/machine.slice/libpod-{a}.scope/container"),
+            Podman,
+            "podman_aaaaaaaaaaaa_container",
+        ),
+        (format!("/machine.slice/libpod-conmon-{a}.scope"), Podman, "podman_conmon_aaaaaaaaaaaa"),
+        (format!("/libpod_parent/libpod-{a}"), Podman, "podman_aaaaaaaaaaaa"),
+        ("/libpod_parent".into(), Podman, "libpod_parent"),
+        (format!("/machine.slice/machine-libpod_pod_{a}.slice"), Podman, "podman_pod_aaaaaaaaaaaa"),
+        (
+            format!("/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{a}.scope"),
+            Podman,
+            "podman_aaaaaaaaaaaa",
+        ),
+        ("/machine.slice/machine-rawhide.scope".into(), Nspawn, "nspawn_rawhide"),
+        (
+            "/machine.slice/machine-dev\\x2dweb.scope/payload".into(),
+            Nspawn,
+            "nspawn_dev-web_payload",
+        ),
+        (
+            "/machine.slice/systemd-nspawn@arch\\x2d1.service/payload/init.scope".into(),
+            Nspawn,
+            "nspawn_arch-1_payload_init.scope",
+        ),
+    ];
+    for (path, orchestrator, name) in table {
+        let identity = Identity::of(path);
+        let found = (identity.orchestrator, identity.name.as_str());
+        assert_eq!(found, (*orchestrator, *name), "{path}");
+    }
+    for known in Orchestrator::ALL {
+        assert!(table.iter().any(|(_, orchestrator, _)| *orchestrator == known), "{known}");
+    }
+}
+
+#[test]
+fn what_lies_inside_an_owner_is_nested() {
+    assert!(!Identity::of("/lxc/web").nested);
+    assert!(Identity::of("/lxc/web/init.scope").nested);
+    assert!(!Identity::of("/user.slice/user-1.slice").nested);
+    assert!(Identity::of("/system.slice/a.service").system_service);
+    assert!(!Identity::of("/system.slice/a.service/b.service").system_service);
+}
+
+#[test]
+fn escapes_that_make_no_name_stay() {
+    let name = |unit: &str| Identity::of(&format!("/system.slice/{unit}.service")).name;
+    assert_eq!(name("a\\x1bb"), "a\\x1bb");
+    assert_eq!(name("a\\xffb"), "a\\xffb");
+    assert_eq!(name("a\\xzzb\\x2"), "a\\xzzb\\x2");
+    assert_eq!(name("\\xc3\\xa9"), "é");
+}
+
+#[test]
+fn cgroups_that_come_and_go_do_not_disturb_a_scan() {
+    let tree = Tree::v2();
+    tree.v2_cgroup("steady", true, "");
+    if !tree.lets_go_of_what_is_open() {
+        return eprintln!("skipped: what is open cannot be removed here");
+    }
+    let stop = std::sync::Mutex::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !*stop.lock().unwrap() {
+                for number in 0..20 {
+                    fs::create_dir_all(tree.path(&format!("brief{number}/inner"))).unwrap();
+                }
+                for number in 0..20 {
+                    fs::remove_dir_all(tree.path(&format!("brief{number}"))).unwrap();
+                }
+            }
+        });
+        // Checked after the other thread was told to stop: it must not outlive a failure.
+        let scans: Vec<Scan> = (0..200).map(|_| tree.scan()).collect();
+        *stop.lock().unwrap() = true;
+        for scan in &scans {
+            at(scan, "/steady");
+            assert_eq!(scan.meta().skipped, 0, "{:?}", scan.skipped);
+        }
+    });
+}
+
+/// A cgroup of the machine this test runs on, removed at the end.
+struct RealCgroup(PathBuf);
+
+impl Drop for RealCgroup {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn the_machines_own_hierarchy_is_read() {
+    let root = Path::new(Scanner::ROOT);
+    let mut scanner = Scanner::new(root);
+    let before = match scanner.scan() {
+        Ok(scan) => scan,
+        Err(error) => return eprintln!("skipped: {error}"),
+    };
+    at(&before, "/");
+
+    let unit = format!("bellwire-test-{}.service", std::process::id());
+    let parents = ["unified", "", "memory"].map(|hierarchy| root.join(hierarchy));
+    let made = parents.iter().find_map(|parent| {
+        let dir = parent.join(&unit);
+        let hierarchy = parent.join("cgroup.procs").exists();
+        (hierarchy && fs::create_dir(&dir).is_ok()).then(|| RealCgroup(dir))
+    });
+    let Some(made) = made else {
+        return eprintln!("skipped: this user may not make a cgroup below {}", root.display());
+    };
+    let inode = inode(&made.0);
+    let scan = scanner.scan().unwrap();
+    let bytes = encode(&scan.entries, scan.meta()).unwrap();
+    let index = Index::validate(&bytes).unwrap();
+    let name = unit.strip_suffix(".service").unwrap();
+    let found = index.view().find_by_name(name_hash(name), name).unwrap();
+    assert_eq!(found.path, format!("/{unit}"));
+    assert_eq!(found.id << 8 >> 8, inode);
+    assert_eq!(found.orchestrator, Orchestrator::Systemd);
+    assert!(found.options.contains(Options::LEAF));
+    assert!(!found.options.contains(Options::POPULATED));
+
+    drop(made);
+    let scan = scanner.scan().unwrap();
+    assert!(scan.entries.iter().all(|entry| entry.name != name));
+}

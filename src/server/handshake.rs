@@ -1,0 +1,388 @@
+//! The accepting edge: runs the server's half of the handshake over a real channel.
+
+use bellwire_core::handshake::{Admission, Rejection, ServerHandshake, ServerStep, Terms};
+use bellwire_core::lane::Lanes;
+use bellwire_core::sample::{self, ServerTrace};
+use bellwire_core::wire::{
+    Doorbell, Hello, Message, PAGE_SIZE, Refuse, RefuseCode, Role, SAMPLES, STATS_METHOD, Welcome,
+};
+use bellwire_core::{ServiceName, probes};
+
+use super::ServerConfig;
+use super::fd_budget::FdBudget;
+use super::handler::Caller;
+use super::incidents::IncidentCause;
+use super::quotas::{Quotas, Share};
+use super::reactor::Peers;
+use super::watch::Watch;
+use crate::connect::{
+    OwnMemoryMaker, client_lane, lane_size, memory_name, page_header, server_lane,
+};
+use crate::control::{self, Incoming};
+use crate::learned;
+use crate::transport::doorbell::{self, Event};
+use crate::transport::life::{self, LifeLock};
+use crate::transport::link::{Link, OwnEnd, Parts, PeerEnd};
+use crate::transport::object::{AsObject, Borrowed};
+use crate::transport::pass::{Channel, SendError};
+use crate::transport::peer::{self, Credentials, Process, User};
+use crate::transport::region::{PeerRegion, RegionError};
+use crate::transport::{clock, reaper};
+
+/// A client in the handshake. Allocates nothing for it before its HELLO is admitted.
+pub(super) struct PendingHandshake {
+    channel: Channel,
+    credentials: Credentials,
+    machine: ServerHandshake,
+    pub(super) session: u64,
+    fd_budget: FdBudget,
+    /// The share of its user's sessions.
+    share: Share,
+    own: Option<Own>,
+}
+
+/// The memory that the server created for the client, between WELCOME and ATTACH.
+struct Own {
+    end: OwnEnd,
+    event: Option<Event>,
+    doorbell: Doorbell,
+}
+
+/// The state of the server when a client arrives.
+#[derive(Clone, Copy)]
+pub(super) struct State {
+    /// Whether there is room for another session.
+    pub(super) has_room: bool,
+    /// The approximate number of descriptors that the server holds.
+    pub(super) held: usize,
+}
+
+/// A client that completed the handshake.
+pub(super) struct Arrived {
+    pub(super) link: Link,
+    pub(super) lanes: Lanes,
+    pub(super) share: Share,
+    pub(super) caller: Caller,
+    pub(super) service: ServiceName,
+    /// The client's doorbell.
+    pub(super) rings_by: Doorbell,
+    /// Whether it requests counters.
+    pub(super) is_observer: bool,
+    pub(super) trace: ServerTrace,
+    /// Reports the death of this thread to a client parked on a futex.
+    pub(super) life: Option<LifeLock>,
+    /// Its process, if it is not watched yet.
+    pub(super) process: Option<Process>,
+}
+
+/// How far a client has got.
+pub(super) enum Progress {
+    Waiting(Box<PendingHandshake>),
+    Arrived(Box<Arrived>),
+    TurnedAway(Box<TurnedAway>),
+}
+
+/// A client that was not let in.
+pub(super) struct TurnedAway {
+    /// The channel to drop and then close where closing may block: the client may have queued descriptors on it.
+    /// `None` when it is closed already.
+    pub(super) channel: Option<Channel>,
+    pub(super) caller: Option<Caller>,
+    /// `None` when the client merely went away.
+    pub(super) cause: Option<IncidentCause>,
+}
+
+impl PendingHandshake {
+    /// Checks the peer of a new connection. A rejected peer was already sent the reason.
+    pub(super) fn begin(
+        channel: Channel,
+        session: u64,
+        admission: Admission,
+        config: &ServerConfig,
+        state: State,
+        quotas: &mut Quotas,
+    ) -> Result<Self, Box<TurnedAway>> {
+        let State { has_room, held } = state;
+        let credentials = match peer::credentials(&channel) {
+            Ok(credentials) if config.admission.admits(&credentials, &channel) => credentials,
+            found => {
+                let reason = match &found {
+                    Ok(credentials) => format!(
+                        "{} is not admitted: run the client as {}, or have the provider admit it (bellwire provide --admit); it admits {} besides",
+                        credentials.user(),
+                        User::own(),
+                        config.admission,
+                    ),
+                    Err(error) => format!("the provider cannot tell who the client is: {error}"),
+                };
+                let caller = found.ok().map(|credentials| caller(&credentials, session));
+                let refusal = Refuse::new(RefuseCode::Credentials, &reason);
+                return Err(TurnedAway::refused(channel, caller, &refusal));
+            }
+        };
+        // The pending `close` of descriptors that this user sent cannot be completed, so accept no more from it.
+        if reaper::is_stuck_by(credentials.user()) {
+            let reason = format!(
+                "what clients of {} sent earlier cannot be closed: end the programs whose files do not answer",
+                credentials.user()
+            );
+            let caller = Some(caller(&credentials, session));
+            let refusal = Refuse::new(RefuseCode::Quota, &reason);
+            return Err(TurnedAway::refused(channel, caller, &refusal));
+        }
+        if !has_room {
+            let reason = format!(
+                "all {} sessions are in use: close some, or raise max_sessions",
+                config.max_sessions
+            );
+            let caller = Some(caller(&credentials, session));
+            let refusal = Refuse::new(RefuseCode::Quota, &reason);
+            return Err(TurnedAway::refused(channel, caller, &refusal));
+        }
+        let user = credentials.user();
+        let share = match quotas.share(user) {
+            Ok(share) => share,
+            Err(sessions) => {
+                let reason = format!(
+                    "{user} has {sessions} sessions, as many as one user may: close some, or raise max_sessions_per_user"
+                );
+                let caller = Some(caller(&credentials, session));
+                let refusal = Refuse::new(RefuseCode::Quota, &reason);
+                return Err(TurnedAway::refused(channel, caller, &refusal));
+            }
+        };
+        let machine = ServerHandshake::new(admission, clock::now().after(config.handshake_timeout));
+        let fd_budget = FdBudget::now(channel.arrived(), held);
+        Ok(Self { channel, credentials, machine, session, fd_budget, share, own: None })
+    }
+
+    /// Returns the channel, which is readable when a message has arrived.
+    pub(super) fn arrived(&self) -> Borrowed<'_> {
+        self.channel.arrived()
+    }
+
+    /// Advances as far as possible without blocking.
+    pub(super) fn advance(
+        mut self,
+        config: &ServerConfig,
+        board: Borrowed<'_>,
+        peers: &Peers,
+    ) -> Progress {
+        loop {
+            let incoming = match Incoming::receive(&self.channel) {
+                Ok(Some(incoming)) => incoming,
+                Ok(None) => return Progress::Waiting(Box::new(self)),
+                Err(_) => return self.drop_out(),
+            };
+            let step = self.machine.on_message(incoming.bytes(), incoming.objects());
+            let refusal = match step {
+                Ok(ServerStep::Admit(hello)) => match self.welcome(&hello, config, board) {
+                    Ok(()) => continue,
+                    Err(refusal) => refusal,
+                },
+                Ok(ServerStep::Map(hello, welcome)) => {
+                    match self.map_memory(&hello, &welcome, incoming) {
+                        Ok((peer, event)) => {
+                            return self.arrive(&hello, &welcome, peer, event, peers);
+                        }
+                        Err(refusal) => refusal,
+                    }
+                }
+                Err(Rejection { refuse, .. }) => refuse,
+            };
+            return Progress::TurnedAway(self.refuse(&refusal));
+        }
+    }
+
+    /// Rejects a client that went away or sent an unreadable message.
+    fn drop_out(self) -> Progress {
+        let (caller, channel) = (Some(self.caller()), Some(self.channel));
+        Progress::TurnedAway(Box::new(TurnedAway { channel, caller, cause: None }))
+    }
+
+    /// Rejects a client whose time is over.
+    #[must_use]
+    pub(super) fn turn_away(self, code: RefuseCode, reason: &str) -> Box<TurnedAway> {
+        self.refuse(&Refuse::new(code, reason))
+    }
+
+    fn refuse(self, refusal: &Refuse) -> Box<TurnedAway> {
+        let caller = Some(self.caller());
+        TurnedAway::refused(self.channel, caller, refusal)
+    }
+
+    pub(super) fn caller(&self) -> Caller {
+        caller(&self.credentials, self.session)
+    }
+
+    fn welcome(
+        &mut self,
+        hello: &Hello,
+        config: &ServerConfig,
+        board: Borrowed<'_>,
+    ) -> Result<(), Refuse> {
+        // Some systems identify a peer reliably only after it has sent something.
+        let confirmed = self.credentials.confirm(&mut self.channel);
+        self.credentials =
+            confirmed.map_err(|error| Refuse::new(RefuseCode::Credentials, &error.to_string()))?;
+        let by_event = config.doorbell != Doorbell::Socket
+            && hello.rings_eventfd
+            && self.fd_budget.makes_events();
+        // Falls back to the socket when there is no event.
+        let event = if by_event { Event::create().ok() } else { None };
+        let wanted = if event.is_some() { Doorbell::Eventfd } else { Doorbell::Socket };
+        let ringer = event.as_ref().map(Event::for_peer).transpose();
+        let ringer = ringer.map_err(|error| lacking(&error))?;
+        let most = config.max_learned_lane.min(config.limits.max_lane);
+        let lane = learned::opening(hello.service, Role::Server, config.lane, most);
+        let terms = Terms {
+            session: self.session,
+            lane,
+            least_lane: config.lane,
+            doorbell: wanted,
+            max_batch: config.max_batch,
+        };
+        let Some(welcome) = self.machine.welcome(terms) else {
+            return Err(Refuse::new(RefuseCode::Protocol, "WELCOME out of order"));
+        };
+        let maker = OwnMemoryMaker {
+            role: Role::Server,
+            session: self.session,
+            service: hello.service,
+            lane: welcome.lane,
+        };
+        let lender = self.share.lender(self.fd_budget.watches_memory());
+        let (end, page, lane) = maker.make(Some(&lender)).map_err(|error| match error {
+            RegionError::Quota(error) => Refuse::new(RefuseCode::Quota, &error.to_string()),
+            error => lacking(&error),
+        })?;
+        let mut objects = vec![page.as_object(), lane.as_object(), board];
+        objects.extend(ringer.as_ref().map(AsObject::as_object));
+        let message = Message::Welcome(welcome);
+        match control::send(&self.channel, &message, &objects) {
+            // The client has left; the next receive reports that.
+            Ok(()) | Err(SendError::Gone) => {}
+            Err(error) => return Err(lacking(&error)),
+        }
+        self.own = Some(Own { end, event, doorbell: welcome.doorbell });
+        Ok(())
+    }
+
+    fn arrive(
+        mut self,
+        hello: &Hello,
+        welcome: &Welcome,
+        peer: PeerEnd,
+        peer_event: Option<Event>,
+        peers: &Peers,
+    ) -> Progress {
+        let (Some(own), Some(ready)) = (self.own.take(), self.machine.ready()) else {
+            return self.drop_out();
+        };
+        let caller = self.caller();
+        // Without the life word, the client notices this process's death only by polling descriptors. The word's list
+        // holds addresses of this process, which other users must not learn. It is set before READY, because the
+        // client may park immediately, and one that finds it unset does not check it again for a whole slice.
+        let is_kin = caller.user.is_own() || caller.user.is_system();
+        let life = if is_kin { life::hold(&own.end.page) } else { None };
+        if control::send(&self.channel, &ready, &[]).is_err() {
+            return self.drop_out();
+        }
+        let pid = caller.pid;
+        let is_watched = pid.is_some_and(|pid| peers.watches(pid));
+        let spares = is_watched || !self.fd_budget.watches_processes();
+        let process = if spares { None } else { peer::watch(&self.channel) };
+        // A process without a pid here cannot be recognised again: its session watches it alone.
+        let (process, own_process) = if pid.is_some() { (process, None) } else { (None, process) };
+        let created = own.end.created();
+        let parts = Parts {
+            own: own.end,
+            peer,
+            channel: self.channel,
+            doorbell: own.doorbell,
+            own_event: own.event,
+            peer_event,
+            process: own_process,
+            limits: welcome.limits,
+            lane_name: memory_name("lane", Role::Server, hello.service, self.session),
+            trusts_peer: self.credentials.is_among(&[]),
+        };
+        // The parts were made to fit; if they did not, the client would see the socket close.
+        let lender = self.share.lender(self.fd_budget.watches_memory());
+        let Ok(link) = Link::new(parts).map(|link| link.on_quota_of(lender)) else {
+            let (channel, caller, cause) = (None, Some(caller), None);
+            let turned_away = TurnedAway { channel, caller, cause };
+            return Progress::TurnedAway(Box::new(turned_away));
+        };
+        let lanes = Lanes::with_terms(server_lane(hello, welcome), client_lane(hello, welcome));
+        let number = self.session;
+        let session = sample::session(hello.service, number, created, Role::Server, pid);
+        probes::session_opened(&session);
+        let trace = ServerTrace::new(session, welcome.features & SAMPLES != 0);
+        let (service, is_observer) = (hello.service, hello.method == STATS_METHOD);
+        Progress::Arrived(Box::new(Arrived {
+            link,
+            lanes,
+            share: self.share,
+            caller,
+            service,
+            rings_by: hello.doorbell,
+            is_observer,
+            trace,
+            life,
+            process,
+        }))
+    }
+
+    fn map_memory(
+        &self,
+        hello: &Hello,
+        welcome: &Welcome,
+        incoming: Incoming,
+    ) -> Result<(PeerEnd, Option<Event>), Refuse> {
+        let mut objects = incoming.received.into_objects();
+        let mut region = |size| {
+            let missing = || Refuse::new(RefuseCode::Protocol, "a descriptor is missing");
+            let memory = objects.next().ok_or_else(missing)?;
+            PeerRegion::verify_and_map(memory, size).map_err(|error| broken(&error))
+        };
+        let page = region(PAGE_SIZE)?;
+        let lane = region(lane_size(hello.lane))?;
+        let size = crate::connect::lane_field(hello.lane);
+        let checked = page_header(&page).check(Role::Client, welcome.session, size, hello.service);
+        checked.map_err(|error| broken(&error))?;
+        let ringer = objects.next();
+        let event = if doorbell::may_ring(&self.credentials) {
+            ringer.map(Event::from_peer).transpose().map_err(|error| broken(&error))?
+        } else {
+            reaper::reap_all(ringer);
+            None
+        };
+        Ok((PeerEnd { page, lane }, event))
+    }
+}
+
+impl TurnedAway {
+    fn refused(channel: Channel, caller: Option<Caller>, refusal: &Refuse) -> Box<Self> {
+        // A client that does not read it learns nothing, but that is no reason to wait.
+        let _ = control::send(&channel, &Message::Refuse(refusal.clone()), &[]);
+        let (code, reason) = (refusal.code, refusal.reason().into());
+        let cause = Some(IncidentCause::Refused { code, reason });
+        Box::new(Self { channel: Some(channel), caller, cause })
+    }
+}
+
+fn caller(credentials: &Credentials, session: u64) -> Caller {
+    Caller { pid: credentials.pid(), user: credentials.user(), session, watch: Watch::Nothing }
+}
+
+fn lacking(error: &dyn std::error::Error) -> Refuse {
+    Refuse::new(RefuseCode::Resources, &format!("the provider lacks a resource: {error}"))
+}
+
+fn broken(error: &dyn std::error::Error) -> Refuse {
+    Refuse::new(
+        RefuseCode::Protocol,
+        &format!("the client's memory is not as it should be: {error}"),
+    )
+}

@@ -1,0 +1,178 @@
+//! Decides which sessions are polled, for how long, and when their clients have to ring instead.
+
+use std::time::Duration;
+
+use bellwire_core::{Instant, SpinCounter};
+
+use super::{Listener, Reactor, Slot, SlotState};
+use crate::server::source::Place;
+use crate::transport::clock;
+
+/// Rounds without work after which a session is armed while others are busy: for a single session, and for one among
+/// many, all of which a round polls.
+const ROUNDS_BEFORE_COLD: u32 = 4096;
+const LEAST_BEFORE_COLD: u32 = 256;
+/// How soon a stalled session is retried.
+const RETRY_AFTER: Duration = Duration::from_millis(50);
+
+impl Reactor {
+    /// Polls a session from now on.
+    pub(super) fn activate(&mut self, slot: usize) {
+        let Some(session) = self.session(slot) else { return };
+        if !session.is_hot {
+            session.is_hot = true;
+            session.idle_turns = 0;
+            session.disarm();
+            let client = session.client;
+            self.clients.activate(client, slot);
+        }
+    }
+
+    /// Returns whether a session was without work long enough and could be armed: then it is no longer hot.
+    pub(super) fn is_cold(&mut self, slot: usize) -> bool {
+        let hot = u32::try_from(self.clients.hot()).unwrap_or(u32::MAX);
+        let rounds = (ROUNDS_BEFORE_COLD / hot.max(1)).max(LEAST_BEFORE_COLD);
+        let Some(session) = self.session(slot) else { return true };
+        if session.idle_turns < rounds || !matches!(session.arm(), Ok(false)) {
+            return false;
+        }
+        self.note_unread(slot, clock::now());
+        true
+    }
+
+    /// Stops polling a session.
+    pub(super) fn deactivate(&mut self, slot: usize) {
+        self.flush_stats(slot);
+        if let Some(session) = self.session(slot) {
+            session.is_hot = false;
+            let client = session.client;
+            self.clients.deactivate(client, slot);
+        }
+    }
+
+    /// Polls the hot sessions for a bounded time. Returns true when there is work.
+    pub(super) fn spin_for_work(&mut self) -> bool {
+        if self.clients.hot() == 0 {
+            return false;
+        }
+        self.spin.exchanged(std::mem::take(&mut self.exchanged));
+        let budget = self.spin.budget();
+        if budget == 0 {
+            return false;
+        }
+        let mut counter = SpinCounter::new(budget);
+        loop {
+            if self.look_around() {
+                self.spin.hit(counter.spun());
+                return true;
+            }
+            std::hint::spin_loop();
+            if !counter.count() {
+                continue;
+            }
+            let has_done = self.workers.has_done() || self.listeners.iter().any(Listener::has_news);
+            if has_done || self.shared.stop.get().is_some() {
+                self.spread_news();
+                return true;
+            }
+            let now = clock::now();
+            self.spin.shorten(&mut counter, now);
+            if counter.tick(now) {
+                self.spin.ran_out();
+                return false;
+            }
+            if self.spin.gives_way(now) {
+                std::thread::yield_now();
+                self.spin.gave_way(now, clock::now());
+            }
+        }
+    }
+
+    /// Gives a turn to sessions whose clients may await the new snapshot: they did not ring for it.
+    pub(super) fn spread_news(&mut self) {
+        for at in 0..self.listeners.len() {
+            if !self.listeners.get(at).is_some_and(|listener| listener.store.take_news()) {
+                continue;
+            }
+            let readers = self.slots.iter_mut().filter(|(_, entry)| entry.listener == at);
+            let moved = readers.filter_map(|(slot, entry)| match &mut entry.state {
+                SlotState::Open(open) => open.hear_news().then_some(slot),
+                _ => None,
+            });
+            for slot in moved.collect::<Vec<_>>() {
+                self.activate(slot);
+            }
+        }
+    }
+
+    /// Returns whether a hot session has moved. The sessions before it prefetch until the next poll.
+    #[inline]
+    fn look_around(&mut self) -> bool {
+        for sessions in self.clients.by_client() {
+            for &slot in sessions {
+                let Some(Slot { state: SlotState::Open(session), .. }) = self.slots.get_mut(slot)
+                else {
+                    continue;
+                };
+                if session.has_moved() {
+                    return true;
+                }
+                session.prefetch();
+            }
+        }
+        false
+    }
+
+    /// Flushes counters and shrinks lanes that have been oversized for long, for some of the hot sessions at a time.
+    /// An idle session costs nothing, and keeps its lane until it is used or trimmed.
+    pub(super) fn look_after_some(&mut self, now: Instant) {
+        for place in self.clients.some_hot() {
+            let Some(slot) = self.clients.hot_at(place) else { return };
+            self.flush_stats(slot);
+            if let Some(session) = self.session(slot) {
+                session.tend(now);
+            }
+        }
+    }
+
+    /// Schedules the retry of a session that waits for descriptors or memory.
+    pub(super) fn stall(&mut self, place: Place) {
+        if let Some(entry) = self.slots.get_mut(place.slot)
+            && !std::mem::replace(&mut entry.is_stalled, true)
+        {
+            self.stalled.push(place);
+            self.retry_at.get_or_insert_with(|| clock::now().after(RETRY_AFTER));
+        }
+    }
+
+    /// Has the stalled sessions retried, each in its client's share.
+    pub(super) fn retry_stalled(&mut self) {
+        self.retry_at = None;
+        for place in std::mem::take(&mut self.stalled) {
+            if self.is_current(place)
+                && let Some(entry) = self.slots.get_mut(place.slot)
+            {
+                entry.is_stalled = false;
+                self.hear(place);
+            }
+        }
+    }
+
+    /// Arms all hot sessions. Returns true when one of them has work already.
+    pub(super) fn arm_all(&mut self, now: Instant) -> bool {
+        let mut moved = false;
+        for slot in self.clients.all_hot() {
+            if let Some(Slot { state: SlotState::Open(session), .. }) = self.slots.get_mut(slot) {
+                // A session that is over is handled in its turn.
+                moved |= session.arm().unwrap_or(true);
+            }
+        }
+        if !moved {
+            while let Some(slot) = self.clients.any_hot() {
+                self.deactivate(slot);
+                self.note_unread(slot, now);
+            }
+        }
+        moved
+    }
+}

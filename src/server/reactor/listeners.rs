@@ -1,0 +1,62 @@
+//! Watches the names of the endpoints, and takes a name again when it was removed or replaced.
+
+use super::{Reactor, watch};
+use crate::server::Listener;
+use crate::server::incidents::IncidentCause;
+use crate::server::source::Source;
+use crate::transport::notify::Notify;
+use crate::transport::poll::{Poller, Trigger};
+
+/// Watches the run dir, which all endpoints share, if this system supports it.
+pub(super) fn notify(listeners: &[Listener], poller: &mut Poller) -> Option<Notify> {
+    let run_dir = listeners.first()?.run_dir.path();
+    let notify = Notify::watch(run_dir)?;
+    if !listeners.iter().all(|listener| listener.endpoint.is_in_place()) {
+        // A file system that identifies a file by other means than its descriptor reports no events.
+        return None;
+    }
+    watch(poller, &notify, Source::RunDir, Trigger::Level).ok()?;
+    Some(notify)
+}
+
+impl Reactor {
+    /// Handles a change in the run dir, or of it: takes each lost name again. If that fails, the next change triggers
+    /// a retry.
+    pub(super) fn look_after_endpoints(&mut self) {
+        // Repeat after taking a name: the run dir may be a new one, which must be watched before it is checked.
+        let _ = self.take_places() && self.take_places();
+    }
+
+    /// Takes lost names again; returns true if one was.
+    fn take_places(&mut self) -> bool {
+        if let Some(notify) = &self.notify {
+            notify.take();
+        }
+        let mut any = false;
+        for (at, listener) in self.listeners.iter_mut().enumerate() {
+            if listener.endpoint.is_in_place() {
+                listener.is_displaced = false;
+                continue;
+            }
+            let _ = self.poller.delete(&listener.endpoint);
+            let taken = listener.endpoint.take_place();
+            any |= taken.is_ok();
+            // It can serve without its backlog, too.
+            let _ = listener.endpoint.set_backlog(self.config.backlog);
+            // During an accept pause, the end of the pause resumes polling of all endpoints.
+            if self.accept_after.is_none() {
+                let source = Source::Listener(at);
+                let _ = watch(&mut self.poller, &listener.endpoint, source, Trigger::Level);
+            }
+            let why = taken.err().map(|error| error.to_string().into());
+            let was_displaced = std::mem::replace(&mut listener.is_displaced, why.is_some());
+            if !was_displaced || why.is_none() {
+                let (service, cause) =
+                    (listener.admission.service, IncidentCause::Displaced { why });
+                self.shared.stats().add(at, &cause.kind().one());
+                self.shared.note(service, None, cause);
+            }
+        }
+        any
+    }
+}

@@ -1,0 +1,121 @@
+//! The server's counters, updated as sessions open, work and close: summing all sessions at each sleep would cost
+//! more the more idle ones there are.
+
+use bellwire_core::ServiceName;
+use bellwire_core::wire::Doorbell;
+
+use super::{Reactor, Slot, SlotState};
+use crate::server::incidents::IncidentCause;
+use crate::server::session::ServerSession;
+use crate::server::{Caller, Listener};
+use crate::stats::{ServerStats, ServiceStats};
+
+/// The name under which the sessions of observers are counted.
+const OBSERVERS: ServiceName = ServiceName::constant("bellwire-stats");
+
+/// The gauges of a session while it is open.
+pub(super) struct SessionGauges {
+    row: usize,
+    held: ServerStats,
+}
+
+/// Returns a row for each service, and a last one for observers.
+pub(super) fn rows(listeners: &[Listener]) -> Vec<ServiceStats> {
+    let services = listeners.iter().map(|listener| listener.admission.service);
+    let row = |service| ServiceStats { service, stats: ServerStats::default() };
+    services.chain([OBSERVERS]).map(row).collect()
+}
+
+/// Returns the row of observers.
+pub(super) const fn observers(listeners: &[Listener]) -> usize {
+    listeners.len()
+}
+
+impl SessionGauges {
+    pub(super) fn of(session: &ServerSession) -> Self {
+        let [socket_rung, by_futex, by_eventfd, by_socket] = [
+            session.is_rung_by_socket(),
+            session.rings_by() == Doorbell::Futex,
+            session.rings_by() == Doorbell::Eventfd,
+            session.rings_by() == Doorbell::Socket,
+        ]
+        .map(u64::from);
+        let held = ServerStats {
+            sessions: 1,
+            socket_rung,
+            clients_by_futex: by_futex,
+            clients_by_eventfd: by_eventfd,
+            clients_by_socket: by_socket,
+            ..ServerStats::default()
+        };
+        Self { row: session.row, held }
+    }
+}
+
+impl Reactor {
+    /// Adds counts to the service in this row.
+    pub(super) fn count(&self, row: usize, news: &ServerStats) {
+        self.shared.stats().add(row, news);
+    }
+
+    /// Records an incident, and counts it for the service in this row.
+    pub(super) fn note(
+        &self,
+        row: usize,
+        service: ServiceName,
+        caller: Option<Caller>,
+        cause: IncidentCause,
+    ) {
+        let kind = cause.kind();
+        self.shared.note(service, caller, cause);
+        self.count(row, &kind.one());
+    }
+
+    /// Counts an opened session.
+    pub(super) fn count_opened(&mut self, SessionGauges { row, held }: &SessionGauges) {
+        self.count(*row, &ServerStats { admitted: 1, ..*held });
+    }
+
+    /// Flushes a session's counters. Only a hot session counts anything, so this is due when it stops being hot.
+    pub(super) fn flush_stats(&mut self, slot: usize) {
+        let Some(Slot { state: SlotState::Open(session), .. }) = self.slots.get_mut(slot) else {
+            return;
+        };
+        let row = session.row;
+        if let Some(row) = self.shared.stats().services.get_mut(row) {
+            session.flush_stats(&mut row.stats);
+        }
+        if let Some(cause) = session.incident.take() {
+            let (service, caller) = (session.service(), session.caller().unwatched());
+            self.note(row, service, Some(caller), cause);
+        }
+    }
+
+    /// Adds the remaining counters of a closed session, with its unanswered requests as lost.
+    pub(super) fn count_closed(
+        &mut self,
+        SessionGauges { row, held }: &SessionGauges,
+        news: &ServerStats,
+    ) {
+        let mut stats = self.shared.stats();
+        stats.add(*row, news);
+        stats.add(*row, &ServerStats::default().since(held));
+    }
+
+    /// Flushes the counters of the hot sessions; the others have nothing new.
+    #[cfg(feature = "log")]
+    pub(super) fn flush_all_stats(&mut self) {
+        for slot in self.clients.all_hot().collect::<Vec<_>>() {
+            self.flush_stats(slot);
+        }
+    }
+
+    /// Returns approximately how many descriptors the sessions hold: a socket each, an event for most, a watch per
+    /// process, and what a handshake needs temporarily.
+    pub(super) fn held(&self) -> usize {
+        let total = self.shared.stats().total();
+        let of_sessions = 2 * total.sessions - total.socket_rung;
+        let arriving = 6 * self.arrivals.count();
+        usize::try_from(of_sessions).unwrap_or(usize::MAX) + self.peers.held() + arriving
+    }
+}

@@ -1,0 +1,106 @@
+//! Limits how long a busy reactor works before it polls its descriptors, and before the next client has its share.
+
+use std::time::Duration;
+
+use bellwire_core::Instant;
+
+use super::clients::Clients;
+use crate::server::session::SLOW;
+use crate::transport::clock;
+
+/// How long the reactor works for one client in a round while other clients have work or may have. It finishes what
+/// it has begun.
+pub(super) const LONGEST_SHARE: Duration = Duration::from_micros(50);
+/// The reactor polls after this time, or after so many messages: less than one system call per thousand hot calls,
+/// and a bound on how long a session that rings waits for others. Sooner when many sessions are polled.
+const POLL_EVERY: Duration = Duration::from_micros(500);
+const POLL_EVERY_OF_MANY: Duration = Duration::from_micros(100);
+const POLL_AFTER: usize = 2048;
+/// Rounds, or messages, before the clock is read; with slow messages, it is read after each.
+const ROUNDS_BEFORE_CLOCK: u32 = 32;
+const WORK_BEFORE_CLOCK: usize = 16;
+
+/// The work since the last poll.
+pub(super) struct PollBudget {
+    polled: Instant,
+    work: usize,
+    /// When the clock was read, and the work since then.
+    read: Instant,
+    unseen: usize,
+    rounds: u32,
+    /// Whether messages have recently been slow.
+    is_slow: bool,
+    /// Whether the descriptors have to be polled.
+    is_due: bool,
+}
+
+impl PollBudget {
+    pub(super) fn new() -> Self {
+        let now = clock::now();
+        Self {
+            polled: now,
+            work: 0,
+            read: now,
+            unseen: 0,
+            rounds: 0,
+            is_slow: false,
+            is_due: false,
+        }
+    }
+
+    /// Returns whether messages have recently been so slow that the clock is read after each.
+    pub(super) fn is_slow(&self) -> bool {
+        self.is_slow
+    }
+
+    /// Returns when the clock was last read.
+    pub(super) fn read(&self) -> Instant {
+        self.read
+    }
+
+    /// Counts the work of a turn, in messages.
+    #[inline]
+    pub(super) fn count(&mut self, work: usize, clients: &Clients) {
+        self.unseen += work;
+        let is_timed = self.is_slow || clients.is_contended();
+        if self.unseen >= WORK_BEFORE_CLOCK || (is_timed && work > 0) {
+            self.look(clients);
+        }
+    }
+
+    /// Counts a slow operation.
+    pub(super) fn count_slow(&mut self, clients: &Clients) {
+        self.unseen += 1;
+        self.look(clients);
+    }
+
+    /// Counts a round. Returns the time when the descriptors have to be polled.
+    #[inline]
+    pub(super) fn step(&mut self, clients: &Clients) -> Option<Instant> {
+        self.rounds += 1;
+        if self.rounds >= ROUNDS_BEFORE_CLOCK {
+            self.look(clients);
+        }
+        if !std::mem::take(&mut self.is_due) {
+            return None;
+        }
+        (self.polled, self.work) = (self.read, 0);
+        Some(self.read)
+    }
+
+    /// Returns whether the descriptors have to be polled.
+    #[inline]
+    pub(super) fn is_due(&self) -> bool {
+        self.is_due
+    }
+
+    fn look(&mut self, clients: &Clients) {
+        let now = clock::now();
+        let messages = u32::try_from(self.unseen).unwrap_or(u32::MAX);
+        self.is_slow = now.since(self.read) > SLOW * messages;
+        self.work += std::mem::take(&mut self.unseen);
+        (self.read, self.rounds) = (now, 0);
+        let every = if clients.hot() > 1 { POLL_EVERY_OF_MANY } else { POLL_EVERY };
+        self.is_due = self.work >= POLL_AFTER || now.since(self.polled) >= every;
+    }
+}

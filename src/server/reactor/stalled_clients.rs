@@ -1,0 +1,54 @@
+//! Ends sessions of clients that take nothing of what was published for them: stopped, hanging, or never reading.
+
+use bellwire_core::{Instant, Left};
+
+use super::Reactor;
+use crate::server::session::Ended;
+use crate::server::source::Place;
+
+impl Reactor {
+    /// Checks, when a session is armed, whether its client has left anything unread, and if so schedules another
+    /// check.
+    pub(super) fn note_unread(&mut self, slot: usize, now: Instant) {
+        let Some(limit) = self.config.unread_timeout else { return };
+        let Some(session) = self.session(slot) else { return };
+        if session.is_left_unread {
+            return;
+        }
+        // A protocol violation is handled in its next turn; with a limit of zero, the session ends with the reactor's
+        // next check.
+        let due = match session.check_stalled(now, limit) {
+            Ok(Left::Until(due)) => due,
+            Ok(Left::TooLong) => now,
+            Ok(Left::Nothing) | Err(_) => return,
+        };
+        session.is_left_unread = true;
+        let place = Place::new(slot, session.id());
+        self.unread.push(place);
+        self.unread_at.get_or_insert(due);
+    }
+
+    /// Ends the sessions whose clients have taken nothing for too long. Checks all of them together, so that many
+    /// cost no more wake-ups than one.
+    pub(super) fn end_unread(&mut self, now: Instant) {
+        self.unread_at = None;
+        let Some(limit) = self.config.unread_timeout else { return };
+        let mut next: Option<Instant> = None;
+        for place in std::mem::take(&mut self.unread) {
+            if !self.is_current(place) {
+                continue;
+            }
+            let Some(session) = self.session(place.slot) else { continue };
+            match session.check_stalled(now, limit) {
+                Ok(Left::Nothing) => session.is_left_unread = false,
+                Ok(Left::Until(due)) => {
+                    next = Some(next.map_or(due, |next| next.min(due)));
+                    self.unread.push(place);
+                }
+                Ok(Left::TooLong) => self.end(place.slot, Ended::Unread),
+                Err(ended) => self.end(place.slot, ended),
+            }
+        }
+        self.unread_at = next.map(|next| next.max(now.after(limit / 4)));
+    }
+}

@@ -1,0 +1,744 @@
+mod answers;
+mod snapshots;
+mod stats;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bellwire_core::lane::{Armed, Lanes, PushError, Record, Wake};
+use bellwire_core::resize::{self, FollowError, ResizeError, Resource, Shortage};
+use bellwire_core::sample::ServerTrace;
+use bellwire_core::serve::{Incoming, ServeMachine};
+use bellwire_core::sync::Ordering;
+use bellwire_core::wire::{CloseReason, Doorbell, Role, Status};
+use bellwire_core::{
+    Bell, Instant, Left, PeerFault, PeerMemory, Port, ServiceName, StallDetector, Word, probes,
+};
+
+use crate::publisher::ReaderGuard;
+use crate::server::ServerConfig;
+use crate::server::handler::{Answer, Caller, Handler, Request, Room};
+use crate::server::handshake::Arrived;
+use crate::server::incidents::IncidentCause;
+use crate::server::quotas::Share;
+use crate::server::workers::{Done, Job, JobPayload, Workers};
+use crate::transport::clock;
+use crate::transport::life::LifeLock;
+use crate::transport::link::{Heard, Link};
+use crate::transport::memory::{Charge, OverQuota};
+use crate::transport::pass::Channel;
+use crate::{Payload, ServerStats, learned, payload};
+use answers::Attachable;
+use snapshots::Awaited;
+use stats::FlushedStats;
+
+/// The most requests that one turn takes, so that a busy session does not starve others.
+const MOST_PER_TURN: usize = 64;
+/// How long a turn continues after its first messages when handlers are slow.
+const LONGEST_TURN: Duration = Duration::from_micros(50);
+/// Above this, the clock is read after each message.
+pub(super) const SLOW: Duration = Duration::from_micros(20);
+/// The most answers published together, so that the first does not wait for all.
+const MOST_UNPUBLISHED: usize = 8;
+
+/// Bytes that a session must have exchanged before trimming it frees the shared buffers.
+const WORTH_RELEASING: u64 = 64 << 10;
+
+/// Bytes that a request waiting for a worker takes besides its payload.
+const JOB: usize = 256;
+
+/// Requests refused at a time.
+const MOST_REFUSED: usize = 1024;
+
+/// The server's end of an open session.
+pub(super) struct ServerSession {
+    link: Link,
+    lanes: Lanes,
+    serve: ServeMachine,
+    caller: Caller,
+    service: ServiceName,
+    /// Attached answers that wait for room, by request.
+    waiting: VecDeque<(u64, Attachable)>,
+    /// A request that is arriving in parts, charged to the user's quota.
+    arriving: Vec<u8>,
+    arriving_charge: Charge,
+    /// The charge of answers that wait for room.
+    owed_charge: Charge,
+    share: Share,
+    /// The length in bytes of the last attached answer, if it exceeded the user's quota.
+    over_quota: Option<u64>,
+    max_batch: usize,
+    attach_from: usize,
+    stream_from: usize,
+    shrink_after: Duration,
+    /// The epoch whose size was recorded for later sessions.
+    noted: u32,
+    /// Whether reading waits for descriptors, memory or the user's quota; retried every 50 ms.
+    is_stalled: bool,
+    /// Whether the client is gone. What it published before is still taken.
+    is_departed: bool,
+    /// Whether its jobs are held back until the client has taken answers.
+    is_held: bool,
+    /// Consecutive turns that found no work.
+    pub(super) idle_turns: u32,
+    /// Whether the reactor polls it; otherwise, it is armed and will ring.
+    pub(super) is_hot: bool,
+    rings: u64,
+    /// The value of [`Lanes::exchanged`] when it was last read.
+    exchanged: u64,
+    /// The same at the last trim, less the bytes attached since.
+    trimmed: u64,
+    /// The client's doorbell as of the handshake; the client writes it to its page only later.
+    rings_by: Doorbell,
+    flushed_stats: FlushedStats,
+    /// The row of its service's counters.
+    pub(super) row: usize,
+    /// The index of its client.
+    pub(super) client: usize,
+    /// An incident to report when the counters are flushed.
+    pub(super) incident: Option<IncidentCause>,
+    /// Whether this process lacks a resource to follow the client; already reported.
+    is_short: bool,
+    unread: StallDetector,
+    /// Whether the reactor checks periodically if the client has taken anything.
+    pub(super) is_left_unread: bool,
+    awaited: Awaited,
+    /// Counts the session among the service's readers.
+    _reader: ReaderGuard,
+    trace: ServerTrace,
+    /// Reports the death of this thread to a client parked on a futex. Dropped before the page that contains it.
+    _life: Option<LifeLock>,
+}
+
+/// Buffers shared by all sessions of a reactor.
+#[derive(Default)]
+pub(super) struct Scratch {
+    pub(super) request: Vec<u8>,
+    pub(super) answer: Answer,
+}
+
+/// Handler, workers and buffers for one turn of a session.
+pub(super) struct TurnContext<'a> {
+    pub(super) handler: &'a Handler,
+    pub(super) workers: &'a Workers,
+    pub(super) scratch: &'a mut Scratch,
+    pub(super) slot: usize,
+    /// Whether other sessions wait: then the clock is read after each message.
+    pub(super) is_contended: bool,
+    /// Whether messages are slow: then the clock is read after each message, until one is not.
+    pub(super) is_slow: bool,
+    /// When the clock was last read.
+    pub(super) read: Instant,
+    /// The end of the turn, once the clock has been read for it.
+    pub(super) until: Option<Instant>,
+}
+
+impl TurnContext<'_> {
+    /// Reads the clock and returns whether a turn may continue. Without contention, a turn calls it only after several
+    /// messages.
+    fn has_time(&mut self) -> bool {
+        let now = clock::now();
+        let read = std::mem::replace(&mut self.read, now);
+        // If the clock is read rarely, the last reading is too old.
+        let began = if self.is_contended || self.is_slow { read } else { now };
+        self.is_slow &= now.since(read) >= SLOW;
+        now < *self.until.get_or_insert(began.after(LONGEST_TURN))
+    }
+}
+
+/// Why a session is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// The client closed the session, or died.
+    Gone,
+    /// The client broke the protocol.
+    Poisoned(PeerFault),
+    /// The client took nothing for too long.
+    Unread,
+}
+
+impl From<PeerFault> for Ended {
+    fn from(fault: PeerFault) -> Self {
+        Self::Poisoned(fault)
+    }
+}
+
+impl ServerSession {
+    pub(super) fn new(
+        arrived: Arrived,
+        config: &ServerConfig,
+        row: usize,
+        client: usize,
+        reader: ReaderGuard,
+    ) -> Self {
+        let Arrived { link, lanes, share, caller, service, rings_by, trace, life, .. } = arrived;
+        Self {
+            arriving_charge: Charge::none(&share.quota),
+            owed_charge: Charge::none(&share.quota),
+            share,
+            over_quota: None,
+            serve: ServeMachine::new(config.max_in_flight),
+            noted: lanes.epoch().number,
+            link,
+            lanes,
+            caller,
+            service,
+            waiting: VecDeque::new(),
+            arriving: Vec::new(),
+            max_batch: usize::try_from(config.max_batch).unwrap_or(usize::MAX),
+            attach_from: config.attach_from.unwrap_or(usize::MAX),
+            stream_from: config.stream_from.unwrap_or(usize::MAX),
+            shrink_after: config.shrink_after,
+            is_stalled: false,
+            is_departed: false,
+            is_held: false,
+            idle_turns: 0,
+            is_hot: true,
+            rings: 0,
+            exchanged: 0,
+            trimmed: 0,
+            rings_by,
+            flushed_stats: FlushedStats::default(),
+            row,
+            client,
+            incident: None,
+            is_short: false,
+            unread: StallDetector::default(),
+            is_left_unread: false,
+            awaited: Awaited::default(),
+            _reader: reader,
+            trace,
+            _life: life,
+        }
+    }
+
+    pub(super) fn link(&self) -> &Link {
+        &self.link
+    }
+
+    pub(super) fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    pub(super) fn service(&self) -> ServiceName {
+        self.service
+    }
+
+    pub(super) fn id(&self) -> u64 {
+        self.caller.session
+    }
+
+    /// Returns the client's process id, if the system reports it.
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.caller.pid
+    }
+
+    /// Returns whether the client rings on its control socket.
+    pub(super) fn is_rung_by_socket(&self) -> bool {
+        self.link.doorbell() == Doorbell::Socket
+    }
+
+    /// Returns the client's doorbell.
+    pub(super) fn rings_by(&self) -> Doorbell {
+        self.rings_by
+    }
+
+    /// Takes the requests that have arrived, answers them or queues them for a worker, and publishes the answers.
+    /// Returns the number of messages taken; answers that were sent count as one.
+    pub(super) fn turn(&mut self, context: &mut TurnContext<'_>) -> Result<usize, Ended> {
+        let (mut taken, mut unpublished) = (0, 0);
+        if self.is_departed {
+            self.serve.forget_answers();
+            self.waiting.clear();
+            self.owed_charge.clear();
+        }
+        let was_blocked = self.serve.is_blocked();
+        let written = self.lanes.position();
+        if was_blocked {
+            self.flush()?;
+        }
+        let flushed = self.lanes.position() != written;
+        if self.has_news() && self.take_news(context.handler)? {
+            unpublished += 1;
+        }
+        let passed = unpublished;
+        if let Some(bytes) = self.over_quota {
+            self.is_stalled |= self.share.is_paused(bytes, clock::now());
+        }
+        if self.is_stalled {
+            // No more requests are taken now, but a protocol violation must be noticed.
+            self.lanes.look(self.link.peer())?;
+        }
+        let has_workers = !context.workers.is_empty();
+        while taken < MOST_PER_TURN && !self.is_stalled {
+            if has_workers && !context.workers.has_room(context.slot) {
+                // As when the session is stalled.
+                self.lanes.look(self.link.peer())?;
+                break;
+            }
+            let incoming = match self.try_next(context.scratch) {
+                Some((id, len)) => Incoming::Request { id, len, batch: false },
+                // The last answer is not published yet: publish it before polling again.
+                None if self.is_quiet() => break,
+                None => match self.next(context.scratch)? {
+                    Some(incoming) => incoming,
+                    None => break,
+                },
+            };
+            taken += 1;
+            match incoming {
+                Incoming::Request { id, len, batch: false } => self.request(id, len, context)?,
+                Incoming::Request { id, len, batch: true } => self.batch(id, len, context)?,
+                Incoming::Cancel { id } => self.cancel(id, context)?,
+                Incoming::Attached { id } => self.attached(id, context)?,
+                Incoming::Switch(switch) => {
+                    if !self.follow(&switch)? {
+                        break;
+                    }
+                }
+                Incoming::Trim => self.trim(context.scratch)?,
+                Incoming::Part => self.charge_arriving(),
+                Incoming::GivenUp { id } => self.respond(id, Status::Busy, &[])?,
+            }
+            unpublished += 1;
+            if unpublished == MOST_UNPUBLISHED {
+                unpublished = 0;
+                self.commit();
+                if !context.has_time() {
+                    break;
+                }
+            } else if (context.is_contended || context.is_slow) && !context.has_time() {
+                break;
+            }
+        }
+        if unpublished > 0 || was_blocked {
+            self.commit();
+        }
+        self.hold_workers(context.slot, context.workers);
+        if self.serve.closed().is_some() {
+            return Err(Ended::Gone);
+        }
+        Ok(taken + passed + usize::from(flushed))
+    }
+
+    /// Writes a worker's answer to the lane.
+    pub(super) fn answer(&mut self, done: &mut Done, workers: &Workers) -> Result<(), Ended> {
+        self.deliver(done.id, done.status, &mut done.answer)?;
+        self.commit();
+        self.hold_workers(done.slot, workers);
+        Ok(())
+    }
+
+    /// While an answer waits for room, no other is computed: a client that does not read makes the server keep only a
+    /// few.
+    #[inline]
+    fn hold_workers(&mut self, slot: usize, workers: &Workers) {
+        let is_blocked = self.serve.is_blocked();
+        if self.is_held != is_blocked && !workers.is_empty() {
+            self.is_held = is_blocked;
+            workers.hold(slot, is_blocked);
+        }
+    }
+
+    /// Receives what is on the control socket. Returns [`Heard::More`] when messages stay there, for lack of a
+    /// descriptor or because enough are pending already.
+    pub(super) fn read_control(&mut self) -> Result<Heard, Ended> {
+        match self.link.take_control() {
+            Ok(heard) => Ok(heard),
+            Err(FollowError::Lied(fault)) => Err(fault.into()),
+            Err(FollowError::Short(shortage)) => {
+                self.note_short(shortage);
+                Ok(Heard::More)
+            }
+        }
+    }
+
+    /// Reports, once per shortage, that this process cannot follow the client.
+    #[cold]
+    fn note_short(&mut self, shortage: Shortage) {
+        if !std::mem::replace(&mut self.is_short, true) {
+            self.incident.get_or_insert(IncidentCause::Short(shortage));
+        }
+    }
+
+    /// Returns whether the session waits for descriptors or memory.
+    pub(super) fn is_stalled(&self) -> bool {
+        self.is_stalled
+    }
+
+    /// Resumes a stalled session.
+    pub(super) fn resume(&mut self) {
+        self.is_stalled = false;
+    }
+
+    /// Marks the client as gone. Returns true the first time.
+    pub(super) fn depart(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_departed, true)
+    }
+
+    /// Returns whether the client is gone and nothing more will be taken.
+    pub(super) fn is_departed(&self) -> bool {
+        self.is_departed
+    }
+
+    /// Returns whether requests may remain that are not taken until a worker is done.
+    pub(super) fn is_at_limit(&self) -> bool {
+        self.serve.is_at_limit()
+    }
+
+    /// Shrinks a lane that has been oversized for long.
+    pub(super) fn tend(&mut self, now: Instant) {
+        if self.lanes.is_grown()
+            && resize::shrink_idle(&mut self.link, &mut self.lanes, now, self.shrink_after)
+        {
+            self.publish();
+        }
+    }
+
+    /// Returns whether a turn would find no work: one load, for sessions polled in passing.
+    #[inline]
+    pub(super) fn is_quiet(&self) -> bool {
+        let is_held_up =
+            self.serve.is_blocked() || self.is_stalled || self.is_departed || self.has_news();
+        !is_held_up && !self.lanes.has_untaken() && !self.lanes.moved(self.link.peer())
+    }
+
+    /// Returns whether the client published something new, or made the room that is awaited.
+    #[inline]
+    pub(super) fn has_moved(&mut self) -> bool {
+        (self.lanes.moved(self.link.peer()) && !self.is_stalled)
+            || (self.serve.is_blocked() && self.lanes.has_room(self.link.peer()).unwrap_or(true))
+    }
+
+    /// Prefetches the lane for the next answer, between two polls.
+    #[inline]
+    pub(super) fn prefetch(&mut self) {
+        self.lanes.prefetch(self.link.own());
+    }
+
+    /// Arms the session so that the client rings. Returns true when there is work already.
+    pub(super) fn arm(&mut self) -> Result<bool, Ended> {
+        let blocked = self.serve.is_blocked();
+        let (armed, wake) = self.lanes.arm(self.link.own(), self.link.peer(), blocked)?;
+        self.ring(wake);
+        Ok(armed == Armed::Moved)
+    }
+
+    /// Disarms the session: this end polls it again.
+    pub(super) fn disarm(&self) {
+        self.lanes.disarm(self.link.own());
+    }
+
+    /// Returns whether the client has taken nothing for `limit` of what was published for it.
+    pub(super) fn check_stalled(&mut self, now: Instant, limit: Duration) -> Result<Left, Ended> {
+        if self.may_leave_the_rest()? {
+            return Ok(Left::Nothing);
+        }
+        Ok(self.unread.look(&mut self.lanes, self.link.peer(), now, limit)?)
+    }
+
+    /// Returns when the client last rang, according to its timestamp.
+    pub(super) fn rung_at(&self) -> Instant {
+        Instant::from_nanos(self.link.peer().load(Word::RungAt, Ordering::Relaxed))
+    }
+
+    /// Returns how often the client was rung.
+    #[inline]
+    pub(super) fn rings(&self) -> u64 {
+        self.rings
+    }
+
+    /// Returns whether nothing is owed to the client any more.
+    pub(super) fn is_drained(&self) -> bool {
+        self.serve.counts().in_flight() == 0 && !self.serve.is_blocked()
+    }
+
+    /// Refuses the requests that the client has published and that were not taken.
+    pub(super) fn refuse_rest(
+        &mut self,
+        slot: usize,
+        workers: &Workers,
+        scratch: &mut Scratch,
+    ) -> Result<(), Ended> {
+        self.flush()?;
+        self.stop_awaiting(None, Status::Stopping)?;
+        // Bounded: a stopping reactor reads the clock in between.
+        for _ in 0..MOST_REFUSED {
+            match self.next(scratch)? {
+                Some(Incoming::Request { id, .. }) => self.respond(id, Status::Stopping, &[])?,
+                Some(Incoming::GivenUp { id }) => self.respond(id, Status::Stopping, &[])?,
+                Some(Incoming::Attached { id }) => {
+                    self.receive(id)?;
+                    self.respond(id, Status::Stopping, &[])?;
+                }
+                Some(Incoming::Switch(switch)) => {
+                    if !self.follow(&switch)? {
+                        break;
+                    }
+                }
+                Some(Incoming::Trim) => self.trim(scratch)?,
+                Some(Incoming::Cancel { .. } | Incoming::Part) => {}
+                None => break,
+            }
+        }
+        self.commit();
+        self.hold_workers(slot, workers);
+        Ok(())
+    }
+
+    /// Closes the lane: the client sees it immediately, whatever it waits for. Returns the counters since the last
+    /// flush, with unanswered requests counted as lost, and the channel to close.
+    pub(super) fn close(mut self, reason: CloseReason) -> (ServerStats, Option<Channel>) {
+        // A client need not cancel its request for the next snapshot before it leaves: that one is not lost.
+        let _ = self.stop_awaiting(None, Status::Cancelled);
+        let wake = self.lanes.close(self.link.own(), self.link.peer(), reason);
+        self.ring(wake);
+        probes::session_closed(self.trace.session(), reason as u64);
+        let lost = self.serve.counts().in_flight();
+        let mut news = ServerStats { lost, ..ServerStats::default() };
+        self.flush_stats(&mut news);
+        (news, self.link.into_channel())
+    }
+
+    /// Returns the next request, if it is a plain one.
+    #[inline]
+    fn try_next(&mut self, scratch: &mut Scratch) -> Option<(u64, usize)> {
+        let (own, peer) = (self.link.own(), self.link.peer());
+        let request = self.serve.try_next(&mut self.lanes, own, peer, &mut scratch.request);
+        if let Some((id, len)) = request {
+            self.trace.took(peer, id, len, || self.lanes.received().bytes, || self.link.now());
+        }
+        request
+    }
+
+    /// Returns what the client sent next. A request that arrives in parts takes the shared buffer with it until it is
+    /// complete: other sessions have turns in between.
+    #[inline]
+    fn next(&mut self, scratch: &mut Scratch) -> Result<Option<Incoming>, Ended> {
+        let was_arriving = self.serve.is_arriving();
+        let buffer = if was_arriving { &mut self.arriving } else { &mut scratch.request };
+        let (own, peer) = (self.link.own(), self.link.peer());
+        let incoming = self.serve.next(&mut self.lanes, own, peer, buffer)?;
+        if let Some((id, len)) = incoming.as_ref().and_then(Incoming::request) {
+            let end = || self.lanes.received().bytes;
+            self.trace.took(peer, id, len, end, || self.link.now());
+        }
+        if was_arriving != self.serve.is_arriving() {
+            std::mem::swap(&mut self.arriving, &mut scratch.request);
+            if was_arriving {
+                self.arriving = Vec::new();
+                self.arriving_charge.clear();
+            }
+        }
+        Ok(incoming)
+    }
+
+    /// Charges the received bytes of a request in parts. Above the user's quota, its rest is skipped.
+    fn charge_arriving(&mut self) {
+        let bytes = if self.serve.is_arriving() { self.arriving.len() as u64 } else { 0 };
+        if let Err(over) = self.arriving_charge.resize(bytes) {
+            self.note_over_quota(&over);
+            self.serve.give_up_arriving();
+            self.arriving = Vec::new();
+            self.arriving_charge.clear();
+        }
+    }
+
+    fn request(&mut self, id: u64, len: usize, context: &mut TurnContext<'_>) -> Result<(), Ended> {
+        let handler = match context.handler {
+            Handler::Snapshot(store) => return self.snapshot(id, len, context, &store.clone()),
+            Handler::Call(handler) => handler,
+        };
+        let Scratch { request, answer } = context.scratch;
+        if context.workers.is_empty() {
+            answer.clear();
+            let status = handler.call(&self.caller, Request::Buffer(request, len), answer);
+            if len >= payload::WORTH_KEEPING {
+                payload::refill(request);
+            }
+            return self.deliver(id, status, answer);
+        }
+        let request = take_away(request, len);
+        self.submit(id, JobPayload::Bytes(request), len, context)
+    }
+
+    /// Handles many requests in one message.
+    fn batch(&mut self, id: u64, len: usize, context: &mut TurnContext<'_>) -> Result<(), Ended> {
+        let Handler::Call(handler) = context.handler else {
+            return self.respond(id, Status::Malformed, b"a snapshot is asked for alone");
+        };
+        let bytes = usize::try_from(self.lanes.max_message()).unwrap_or(usize::MAX);
+        let room = Room { bytes, items: self.max_batch };
+        let Scratch { request, answer } = context.scratch;
+        if context.workers.is_empty() {
+            answer.clear();
+            let batch = request.get(..len).unwrap_or_default();
+            let status = handler.call_batch(&self.caller, batch, room, answer);
+            return self.deliver(id, status, answer);
+        }
+        let batch = take_away(request, len);
+        self.submit(id, JobPayload::Batch(batch, room), len, context)
+    }
+
+    /// Handles an attached request.
+    fn attached(&mut self, id: u64, context: &mut TurnContext<'_>) -> Result<(), Ended> {
+        let Some(request) = self.receive(id)? else {
+            // It reached no handler and may be sent again.
+            return self.respond(id, Status::Busy, &[]);
+        };
+        let handler = match context.handler {
+            Handler::Snapshot(store) => return self.pass_newest(id, &store.clone()),
+            Handler::Call(handler) => handler,
+        };
+        if context.workers.is_empty() {
+            let answer = &mut context.scratch.answer;
+            answer.clear();
+            let status = handler.call(&self.caller, Request::Mapped(request), answer);
+            let delivered = self.deliver(id, status, answer);
+            answer.clear();
+            return delivered;
+        }
+        let len = request.len();
+        self.submit(id, JobPayload::Mapped(request), len, context)
+    }
+
+    /// Queues a request of `len` bytes for a worker.
+    fn submit(
+        &mut self,
+        id: u64,
+        request: JobPayload,
+        len: usize,
+        context: &TurnContext<'_>,
+    ) -> Result<(), Ended> {
+        let Handler::Call(handler) = context.handler else { return Ok(()) };
+        let charge = match self.share.quota.charge((len + JOB) as u64) {
+            Ok(charge) => charge,
+            Err(over) => {
+                self.note_over_quota(&over);
+                return self.respond(id, Status::Busy, &[]);
+            }
+        };
+        let (slot, caller, handler) = (context.slot, self.caller.unwatched(), handler.clone());
+        let client = self.client;
+        context.workers.submit(Job { client, slot, id, caller, handler, request, charge });
+        Ok(())
+    }
+
+    #[cold]
+    fn note_over_quota(&mut self, over: &OverQuota) {
+        let shortage = Shortage { resource: Resource::Quota, bytes: over.bytes, code: 0 };
+        self.incident.get_or_insert(IncidentCause::Short(shortage));
+    }
+
+    /// Returns the memory of a request; `None` when it cannot be mapped now.
+    fn receive(&mut self, id: u64) -> Result<Option<Payload>, Ended> {
+        match self.link.take_attachment(id) {
+            Ok((_, map)) => Ok(Some(Payload::mapped(map))),
+            Err(FollowError::Lied(fault)) => Err(fault.into()),
+            Err(FollowError::Short(shortage)) => {
+                self.incident.get_or_insert(IncidentCause::Short(shortage));
+                Ok(None)
+            }
+        }
+    }
+
+    /// Continues in the client's next epoch. Returns false when this process lacks a resource for that now.
+    fn follow(&mut self, switch: &Record) -> Result<bool, Ended> {
+        match resize::follow(&mut self.link, &mut self.lanes, switch) {
+            Ok(()) => {
+                self.is_short = false;
+                let peer = self.lanes.received();
+                probes::lane_resized(self.trace.session(), 2, peer.epoch, peer.size);
+                Ok(true)
+            }
+            Err(FollowError::Lied(fault)) => Err(fault.into()),
+            Err(FollowError::Short(shortage)) => {
+                self.note_short(shortage);
+                self.is_stalled = true;
+                Ok(false)
+            }
+        }
+    }
+
+    /// Frees what large messages needed, and reports it to the client. Keeps what cannot be freed now.
+    fn trim(&mut self, scratch: &mut Scratch) -> Result<(), Ended> {
+        let shrunk = resize::shrink(&mut self.link, &mut self.lanes);
+        if let Err(ResizeError::Push(PushError::Peer(fault))) = shrunk {
+            return Err(fault.into());
+        }
+        // Other sessions use these buffers too: free them only if this session made them large.
+        let exchanged = self.lanes.exchanged();
+        let since = exchanged.wrapping_sub(std::mem::replace(&mut self.trimmed, exchanged));
+        if since >= WORTH_RELEASING {
+            *scratch = Scratch::default();
+            payload::release_buffers();
+        }
+        let (own, peer) = (self.link.own(), self.link.peer());
+        Ok(self.serve.trimmed(&mut self.lanes, own, peer)?)
+    }
+
+    fn cancel(&mut self, id: u64, context: &TurnContext<'_>) -> Result<(), Ended> {
+        if !self.stop_awaiting(Some(id), Status::Cancelled)?
+            && context.workers.withdraw(context.slot, id)
+        {
+            self.respond(id, Status::Cancelled, &[])?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn commit(&mut self) {
+        self.publish();
+        if self.lanes.take_maintenance()
+            && resize::maintain(&mut self.link, &mut self.lanes, self.shrink_after)
+        {
+            self.publish();
+        }
+        if self.lanes.epoch().number != self.noted {
+            self.note_size();
+        }
+    }
+
+    #[inline]
+    fn publish(&mut self) {
+        self.trace.publish(self.link.own(), || self.link.now());
+        let wake = self.lanes.commit(self.link.own(), self.link.peer());
+        self.serve.counts().export(self.link.own());
+        self.ring(wake);
+    }
+
+    /// Records the lane's size for later sessions.
+    #[cold]
+    fn note_size(&mut self) {
+        let epoch = self.lanes.epoch();
+        self.noted = epoch.number;
+        probes::lane_resized(self.trace.session(), 1, epoch.number, epoch.size.size());
+        learned::note(self.service, Role::Server, epoch.size);
+        if self.lanes.is_grown() && self.lanes.next_size().is_none() {
+            self.incident.get_or_insert(IncidentCause::AtLimit { bytes: epoch.size.size() });
+        }
+    }
+
+    fn ring(&mut self, wake: Wake) {
+        if wake.data {
+            self.rings += 1;
+            probes::ring(self.trace.session(), Bell::Data.number());
+            self.link.ring(Bell::Data);
+        }
+        if wake.space {
+            self.rings += 1;
+            probes::ring(self.trace.session(), Bell::Space.number());
+            self.link.ring(Bell::Space);
+        }
+    }
+}
+
+/// Takes the first bytes out of a shared buffer, for a worker.
+fn take_away(buffer: &mut Vec<u8>, len: usize) -> Vec<u8> {
+    if len < payload::WORTH_KEEPING {
+        return buffer.get(..len).unwrap_or_default().to_vec();
+    }
+    let mut taken = std::mem::take(buffer);
+    taken.truncate(len);
+    taken
+}

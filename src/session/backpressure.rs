@@ -1,0 +1,142 @@
+//! What happens to a request when the lane is full.
+
+use std::ops::{Deref, DerefMut};
+
+use bellwire_core::Deadline;
+use bellwire_core::call::Ticket;
+use bellwire_core::lane::Growth;
+
+use super::{Outgoing, Session};
+use crate::{CallError, Service};
+
+/// What to do with a request when the lane is full because the provider has not taken enough of the earlier ones. Set
+/// for a whole client in [`ClientConfig::backpressure`](crate::ClientConfig::backpressure), for single calls with
+/// [`Session::backpressure`].
+///
+/// | | `call`, `call_bytes`, `call_batch` | `submit`, `submit_bytes`, `submit_batch` | `call_many` |
+/// | --- | --- | --- | --- |
+/// | `Adapt` | waits, at most until its deadline | fails | takes answers, and waits for more or for room |
+/// | `Wait` | as `Adapt` | waits, at most for the session's configured time | as `Adapt` |
+/// | `Fail` | fails | fails | fails only that request, and continues |
+/// | `Grow` | the lane grows; at its maximum, waits | grows; at its maximum, fails | grows; at its maximum, as `Adapt` |
+///
+/// A request fails immediately with [`CallError::WouldBlock`], or with [`CallError::Deadline`] after waiting in vain;
+/// no handler runs for it. Answers that arrive while a request waits for room are kept as pending replies.
+///
+/// A request that does not fit even an empty lane is handled separately: the lane grows for it, or it is attached.
+/// With `Wait`, it goes through the lane in parts instead, unless
+/// [`ClientConfig::stream_from`](crate::ClientConfig::stream_from) is `None`; only a [`Payload`](crate::Payload)
+/// built in a memfd is attached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Backpressure {
+    /// Calls wait and `submit` fails. The lane grows, up to 1 MiB, when it is often full, or when it carries 64 MiB a
+    /// second with more than 32 KiB in use.
+    #[default]
+    Adapt,
+    /// Waits for room. The lane keeps its size.
+    Wait,
+    /// Fails immediately with [`CallError::WouldBlock`]. The lane keeps its size, unless it is too small for the
+    /// request.
+    Fail,
+    /// The lane doubles each time it is full, up to the smaller of both ends' [`Limits`](crate::Limits). It may be
+    /// four sizes ahead of its reader. Without memory or descriptors for more, it counts as at its maximum.
+    Grow,
+}
+
+impl Backpressure {
+    pub(crate) fn growth(self) -> Growth {
+        match self {
+            Self::Adapt => Growth::Often,
+            Self::Wait | Self::Fail => Growth::Never,
+            Self::Grow => Growth::AtOnce,
+        }
+    }
+}
+
+/// A session with a different [`Backpressure`]. Dropping this restores the session's own.
+#[derive(Debug)]
+pub struct Choice<'a, S: Service> {
+    session: &'a mut Session<S>,
+    before: Backpressure,
+}
+
+impl<S: Service> Deref for Choice<'_, S> {
+    type Target = Session<S>;
+
+    fn deref(&self) -> &Session<S> {
+        self.session
+    }
+}
+
+impl<S: Service> DerefMut for Choice<'_, S> {
+    fn deref_mut(&mut self) -> &mut Session<S> {
+        self.session
+    }
+}
+
+impl<S: Service> Drop for Choice<'_, S> {
+    fn drop(&mut self) {
+        self.session.set_when_full(self.before);
+    }
+}
+
+impl<S: Service> Session<S> {
+    /// Returns this session with a different [`Backpressure`] for the calls made through the returned value.
+    ///
+    /// ```
+    /// # use bellwire::{CallError, Client, RunDir, Server, Service, Backpressure};
+    /// # struct Increment;
+    /// # impl Service for Increment {
+    /// #     const NAME: &'static str = "increment";
+    /// #     type Request = u64;
+    /// #     type Response = u64;
+    /// # }
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # let run_dir = RunDir::new(dir.path());
+    /// # let mut builder = Server::builder(&run_dir);
+    /// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
+    /// # let server = builder.start()?;
+    /// # let mut client = Client::<Increment>::new(&run_dir);
+    /// let session = client.connect()?;
+    /// match session.backpressure(Backpressure::Fail).call(&41) {
+    ///     Err(CallError::WouldBlock) => println!("the provider does not keep up"),
+    ///     answer => assert_eq!(answer?, 42),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn backpressure(&mut self, backpressure: Backpressure) -> Choice<'_, S> {
+        let before = self.backpressure;
+        self.set_when_full(backpressure);
+        Choice { session: self, before }
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(crate) fn chosen_when_full(&self) -> Backpressure {
+        self.backpressure
+    }
+
+    fn set_when_full(&mut self, backpressure: Backpressure) {
+        self.backpressure = backpressure;
+        self.drive.set_growth(backpressure.growth());
+    }
+
+    /// Sends a request without waiting for its answer here.
+    pub(super) fn submit_alone(&mut self, request: Outgoing<'_>) -> Result<Ticket, CallError> {
+        match self.backpressure {
+            Backpressure::Wait => self.submit_waiting(request, &mut Deadline::within(self.timeout)),
+            _ => Ok(self.submit_now(request)?),
+        }
+    }
+
+    /// Returns the length in bytes above which a request is sent in parts when its caller waits.
+    pub(super) fn parts_from(&self) -> usize {
+        match self.backpressure {
+            Backpressure::Wait if self.stream_from < usize::MAX => {
+                self.stream_from.min(self.drive.lane_epoch().size.max_payload())
+            }
+            _ => self.stream_from,
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Counts the outcome of each request of a session, and reports it to observers and tracers.
+
+use bellwire_core::call::Ticket;
+use bellwire_core::counters::{CallCounts, Outcome};
+use bellwire_core::drive::Drive;
+use bellwire_core::wire::Latency;
+use bellwire_core::{Port, probes};
+
+use super::Session;
+use crate::transport::link::Link;
+use crate::{CallError, Service, SessionStats};
+
+impl<S: Service> Session<S> {
+    /// Returns the counters of this end.
+    pub fn stats(&self) -> SessionStats {
+        let [requests, answers] = self.drive.lane_stats();
+        let CallCounts { made, answered, refused, failed, errors, late, dropped, unsent } =
+            self.calls.counts();
+        SessionStats {
+            made,
+            answered,
+            refused,
+            failed,
+            // A prefetched snapshot is counted when a caller asks for it.
+            in_flight: (self.drive.in_flight() + self.pending_replies.len())
+                .saturating_sub(usize::from(self.is_prefetching())) as u64,
+            errors,
+            late,
+            dropped,
+            unsent,
+            rings: self.drive.rings(),
+            parks: self.drive.parks(),
+            doorbell: self.drive.port().doorbell(),
+            requests,
+            answers,
+        }
+    }
+
+    /// Returns the latencies of the calls that were timed: every call that slept, and one in 64 of the others, which
+    /// counts as 64.
+    pub fn latency(&self) -> Latency {
+        self.calls.latency()
+    }
+
+    /// Counts a written request.
+    #[inline]
+    pub(super) fn sent(&mut self, ticket: Ticket) {
+        let (parks, port) = (self.drive.parks(), self.drive.port());
+        self.calls.sent(port.own(), ticket.id(), parks, || port.now());
+        if self.drive.lane_epoch().number != self.noted {
+            self.note_size();
+        }
+    }
+
+    /// Counts a finished request.
+    #[inline]
+    pub(super) fn ended(&mut self, ticket: Ticket, outcome: Outcome) {
+        let port = self.drive.port();
+        self.calls.ended(port.own(), ticket.id(), outcome, || port.now());
+    }
+
+    /// Counts an answer to a waiting request, by its outcome.
+    #[inline]
+    pub(super) fn count_answer(&mut self, ticket: Ticket, failed: Option<&CallError>) {
+        let outcome = match failed {
+            None => Outcome::Answered,
+            Some(error) => {
+                trace_failed(&self.drive, ticket.id(), error);
+                match error {
+                    CallError::Handler { .. } => Outcome::Error,
+                    CallError::Declined { status } => (*status).into(),
+                    _ => Outcome::Unused,
+                }
+            }
+        };
+        self.ended(ticket, outcome);
+    }
+
+    /// Counts an abandoned request without an answer.
+    #[cold]
+    pub(super) fn book_given_up(&mut self, ticket: Ticket, error: &CallError) {
+        trace_failed(&self.drive, ticket.id(), error);
+        let is_late = matches!(error, CallError::Deadline { .. });
+        self.ended(ticket, if is_late { Outcome::Late } else { Outcome::Failed });
+    }
+
+    /// Counts a call that ended before its request was sent.
+    #[cold]
+    pub(crate) fn not_sent(&mut self, error: &CallError) {
+        trace_failed(&self.drive, 0, error);
+        self.calls.unsent(self.drive.port().own());
+    }
+
+    /// Counts answers that arrived for abandoned requests.
+    #[inline]
+    pub(super) fn note_dropped(&mut self) {
+        let dropped = self.drive.take_dropped();
+        self.calls.dropped(self.drive.port().own(), dropped);
+    }
+}
+
+/// Traces a failed call; `sequence` is 0 for a request that was not sent.
+#[cold]
+pub(super) fn trace_failed(drive: &Drive<Link>, sequence: u64, error: &CallError) {
+    let kind = error.kind().code().into();
+    probes::call_failed(drive.trace().session(), sequence, kind);
+}

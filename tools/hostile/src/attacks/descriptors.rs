@@ -1,0 +1,50 @@
+use std::io::IoSlice;
+use std::os::fd::AsFd;
+
+use bellwire_core::lane::Epoch;
+use bellwire_core::wire::{Attachment, Message};
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+
+use crate::wire::{CONSTANT, SEALS, Session, Target, memfd, pause, send};
+
+/// Four lanes and four attachments that no record refers to.
+pub(super) fn queued(target: &Target) {
+    let (Ok(lane), Ok(attachment)) =
+        (memfd(4_096, &[], SEALS, false), memfd(4_096, &[], CONSTANT, false))
+    else {
+        return;
+    };
+    let fill = |session: &Session| {
+        let mut epoch = Epoch::first(target.lane);
+        for _ in 0..4 {
+            epoch = epoch.next(bellwire_core::Geometry::SMALLEST);
+            send(&session.socket, &Message::Lane(epoch), &[lane.as_fd()]);
+            let message = Attachment { id: 1, generation: 0, len: 4_096 };
+            send(&session.socket, &Message::Attachment(message), &[attachment.as_fd()]);
+        }
+        session.publish();
+    };
+    let mut sessions = Vec::new();
+    loop {
+        if sessions.len() < 1_000 {
+            sessions.extend(target.open("echo").inspect(fill));
+        } else {
+            pause::<()>();
+        }
+        sessions.retain(|session| !session.is_closed());
+    }
+}
+
+/// A message without bytes looks like the end of the socket.
+pub(super) fn empty(target: &Target) {
+    let mut sessions = target.sessions("echo", 100);
+    loop {
+        for session in &sessions {
+            let mut control = SendAncillaryBuffer::default();
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            while sendmsg(&session.socket, &[IoSlice::new(&[])], &mut control, flags).is_ok() {}
+        }
+        target.reopen("echo", &mut sessions);
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,302 @@
+//! A client that speaks the wire protocol by hand, and sends arbitrary messages.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+use bellwire_core::lane::Epoch;
+use bellwire_core::sync::Ordering;
+use bellwire_core::wire::{
+    Attach, Doorbell, Header, Hello, Kind, MAX_CONTROL, Message, PAGE_SIZE, PROTOCOL, PageHeader,
+    Role, Status, record_len,
+};
+use bellwire_core::{Geometry, Limits, ServiceName, Word};
+use bellwire_memfd::pass::{self, ReceiveError};
+use bellwire_memfd::region::{OwnRegion, PeerRegion};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use zerocopy::IntoBytes;
+
+/// The seals of a page or a lane.
+pub const SEALS: SealFlags =
+    SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
+/// The seals of an attachment.
+pub const CONSTANT: SealFlags =
+    SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::WRITE).union(SealFlags::SEAL);
+
+/// The server, and this client's HELLO.
+#[derive(Clone, Debug)]
+pub struct Target {
+    run_dir: PathBuf,
+    /// The size of the lane that sessions open with.
+    pub lane: Geometry,
+}
+
+/// An open session.
+#[derive(Debug)]
+pub struct Session {
+    /// The control socket.
+    pub socket: OwnedFd,
+    /// The server's page, lane and board.
+    pub theirs: Vec<OwnedFd>,
+    page: OwnRegion,
+    lane: OwnRegion,
+    peer: PeerRegion,
+    /// The position of the next record.
+    pub tail: u64,
+    /// The last request's number.
+    pub id: u64,
+    base: u64,
+    epoch: Epoch,
+}
+
+impl Target {
+    /// The server whose endpoints are there.
+    pub fn new(run_dir: PathBuf) -> Self {
+        Self { run_dir, lane: Geometry::DEFAULT }
+    }
+
+    /// The same with another lane to begin with.
+    #[must_use]
+    pub fn with_lane(&self, size: u64) -> Self {
+        Self { lane: Geometry::new(size).unwrap_or(self.lane), ..self.clone() }
+    }
+
+    /// Connects, and sends nothing.
+    pub fn connect(&self, service: &str) -> Option<OwnedFd> {
+        let flags = SocketFlags::CLOEXEC;
+        let kind = SocketType::SEQPACKET;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).or_pause()?;
+        let path = self.run_dir.join(service).with_extension("sock");
+        rustix::net::connect(&socket, &SocketAddrUnix::new(&path).ok()?).or_pause()?;
+        Some(socket)
+    }
+
+    /// Connects, and sends HELLO.
+    pub fn hello(&self, name: &str) -> Option<OwnedFd> {
+        let socket = self.connect(name)?;
+        let hello = Hello {
+            versions: PROTOCOL,
+            features: 0,
+            service: service(name)?,
+            method: 1,
+            token: [0; 16],
+            lane: self.lane,
+            least_lane: Geometry::SMALLEST,
+            limits: Limits::default(),
+            doorbell: Doorbell::Futex,
+            rings_eventfd: false,
+        };
+        send(&socket, &Message::Hello(hello), &[]).then_some(socket)
+    }
+
+    /// Gets as far as WELCOME: the socket, the session's number, and what came with it.
+    pub fn enter(&self, service: &str) -> Option<(OwnedFd, u64, Vec<OwnedFd>)> {
+        let socket = self.hello(service)?;
+        match await_message(&socket) {
+            Ok((Message::Welcome(welcome), fds)) => Some((socket, welcome.session, fds)),
+            _ => pause(),
+        }
+    }
+
+    /// The constant part of a page, as an honest client writes it.
+    pub fn page_header(&self, name: &str, session: u64) -> Option<PageHeader> {
+        let lane = u32::try_from(self.lane.size()).ok()?;
+        Some(PageHeader::new(Role::Client, session, std::process::id(), lane, 1, service(name)?))
+    }
+
+    /// Opens a session; after a while `None` where the server, or this system, does not want to.
+    pub fn open(&self, name: &str) -> Option<Session> {
+        let (socket, session, theirs) = self.enter(name)?;
+        let header = self.page_header(name, session)?;
+        let start = |page: &OwnRegion| {
+            page.write(0, header.as_bytes());
+            for (word, value) in [
+                (Word::WantData, u64::MAX),
+                (Word::WantSpace, u64::MAX),
+                (Word::State, 1),
+                (Word::Doorbell, Doorbell::Futex as u64),
+            ] {
+                page.store_u64(word.offset(), value, Ordering::Relaxed);
+            }
+        };
+        let (page, page_fd) = OwnRegion::create("hostile-page", PAGE_SIZE, start).ok()?;
+        let size = usize::try_from(self.lane.size()).ok()?;
+        let (lane, lane_fd) = OwnRegion::create("hostile-lane", size, |_| {}).ok()?;
+        let attach = Message::Attach(Attach { session });
+        if !send(&socket, &attach, &[page_fd.as_fd(), lane_fd.as_fd()]) {
+            return pause();
+        }
+        let Ok((Message::Ready(_), _)) = await_message(&socket) else { return pause() };
+        let peer = theirs.first()?.try_clone().ok()?;
+        let peer = PeerRegion::verify_and_map(peer, PAGE_SIZE).ok()?;
+        let (tail, id, base, epoch) = (0, 0, 0, Epoch::first(self.lane));
+        Some(Session { socket, theirs, page, lane, peer, tail, id, base, epoch })
+    }
+
+    /// So many sessions, or as many as there are to be had.
+    pub fn sessions(&self, service: &str, count: usize) -> Vec<Session> {
+        (0..count).filter_map(|_| self.open(service)).collect()
+    }
+
+    /// Reopens the sessions that the server has closed.
+    pub fn reopen(&self, service: &str, sessions: &mut Vec<Session>) {
+        let before = sessions.len();
+        sessions.retain(|session| !session.is_closed());
+        sessions.extend(self.sessions(service, before - sessions.len()));
+    }
+}
+
+impl Session {
+    /// Writes a record where the next one belongs, and a pad before it where it must; false where there is no room for it.
+    pub fn put(&mut self, header: Header, payload: &[u8]) -> bool {
+        let size = self.epoch.size.size();
+        let need = 16 + (payload.len() as u64).next_multiple_of(16);
+        let left = size - (self.tail - self.base) % size;
+        let pad = if need > left { left } else { 0 };
+        let head = self.word(Word::Head).max(self.base);
+        if self.tail + pad + need + 32 > head + size {
+            return false;
+        }
+        if pad > 0 {
+            self.write(Header::new(Kind::Pad, Status::Ok, 0, low(pad - 16)), &[]);
+            self.tail += pad - 16;
+        }
+        self.write(header, payload);
+        true
+    }
+
+    /// Writes a record where the next one belongs, whatever is there.
+    pub fn write(&mut self, header: Header, payload: &[u8]) {
+        let at = usize::try_from((self.tail - self.base) % self.epoch.size.size()).unwrap_or(0);
+        self.lane.write(at, &header.to_bytes());
+        self.lane.write(at + 16, payload);
+        self.tail += record_len(low(payload.len() as u64));
+    }
+
+    /// Writes the next request.
+    pub fn request(&mut self, payload: &[u8]) -> bool {
+        let header = Header::new(Kind::Request, Status::Ok, self.id + 1, low(payload.len() as u64));
+        let fits = self.put(header, payload);
+        self.id += u64::from(fits);
+        fits
+    }
+
+    /// Publishes what was written, and rings.
+    pub fn publish(&self) {
+        self.set(Word::Tail, self.tail);
+        send(&self.socket, &Message::Ring, &[]);
+    }
+
+    /// Stores Head behind all answers.
+    pub fn take(&self) {
+        self.set(Word::Head, self.word(Word::Tail));
+    }
+
+    /// Stores a word of the own page.
+    pub fn set(&self, word: Word, value: u64) {
+        self.page.store_u64(word.offset(), value, Ordering::Release);
+    }
+
+    /// Loads a word of the server's page.
+    pub fn word(&self, word: Word) -> u64 {
+        self.peer.load_u64(word.offset(), Ordering::Acquire)
+    }
+
+    /// Whether the server has closed the session.
+    pub fn is_closed(&self) -> bool {
+        self.word(Word::State) & 0xffff_ffff == 3
+    }
+
+    /// Takes everything off the socket: what the server passed.
+    pub fn passed(&self) -> Vec<OwnedFd> {
+        std::iter::from_fn(|| receive(&self.socket).ok()).flat_map(|(_, fds)| fds).collect()
+    }
+
+    /// Switches to a new epoch of that size, once the server has reached this one.
+    pub fn switch(&mut self, size: u64) -> Option<()> {
+        if self.word(Word::Head) < self.base {
+            return None;
+        }
+        let next = self.epoch.next(Geometry::new(size).ok()?);
+        let made = OwnRegion::create("hostile-lane", usize::try_from(size).ok()?, |_| {});
+        let (lane, fd) = made.ok()?;
+        let before = self.tail;
+        if !self.put(Header::new(Kind::Switch, Status::Ok, next.to_wire(), 0), &[]) {
+            return None;
+        }
+        if !send(&self.socket, &Message::Lane(next), &[fd.as_fd()]) {
+            self.tail = before;
+            return None;
+        }
+        (self.base, self.epoch, self.lane) = (self.tail, next, lane);
+        Some(())
+    }
+}
+
+/// Sends a message whose header has the right descriptor count.
+pub fn send(socket: &OwnedFd, message: &Message, fds: &[BorrowedFd<'_>]) -> bool {
+    let mut bytes = [0; MAX_CONTROL];
+    let len = message.encode(u16::try_from(fds.len()).unwrap_or(0), &mut bytes);
+    bytes.get(..len).is_some_and(|bytes| pass::send(socket.as_fd(), bytes, fds).is_ok())
+}
+
+/// A memfd with these bytes at its start. A sparse one has the requested number of pages, but beyond its end.
+///
+/// # Errors
+/// The system refuses.
+pub fn memfd(size: u64, bytes: &[u8], seals: SealFlags, sparse: bool) -> io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let fd = rustix::fs::memfd_create("hostile", flags)?;
+    rustix::fs::ftruncate(&fd, size)?;
+    let (mode, from) =
+        if sparse { (FallocateFlags::KEEP_SIZE, size) } else { (FallocateFlags::empty(), 0) };
+    rustix::fs::fallocate(&fd, mode, from, size)?;
+    rustix::io::pwrite(&fd, bytes, 0)?;
+    rustix::fs::fcntl_add_seals(&fd, seals)?;
+    Ok(fd)
+}
+
+/// Lets some time pass, and has nothing.
+pub fn pause<T>() -> Option<T> {
+    thread::sleep(Duration::from_millis(1));
+    None
+}
+
+/// Failures are retried after a pause.
+trait OrPause<T> {
+    fn or_pause(self) -> Option<T>;
+}
+
+impl<T, E> OrPause<T> for Result<T, E> {
+    fn or_pause(self) -> Option<T> {
+        self.ok().or_else(pause)
+    }
+}
+
+/// The next message, which may take two seconds to come.
+fn await_message(socket: &OwnedFd) -> Result<(Message, Vec<OwnedFd>), ReceiveError> {
+    let patience = Timespec { tv_sec: 2, tv_nsec: 0 };
+    let _ = poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&patience));
+    receive(socket)
+}
+
+fn receive(socket: &OwnedFd) -> Result<(Message, Vec<OwnedFd>), ReceiveError> {
+    let mut bytes = [0; MAX_CONTROL];
+    let received = pass::receive(socket.as_fd(), &mut bytes, 16)?;
+    let count = received.count();
+    let message = Message::parse(bytes.get(..received.len).unwrap_or_default(), count);
+    let message = message.map_err(|_| ReceiveError::Closed)?;
+    Ok((message, received.into_objects().collect()))
+}
+
+fn service(name: &str) -> Option<ServiceName> {
+    name.parse().ok()
+}
+
+fn low(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}

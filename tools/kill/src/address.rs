@@ -1,0 +1,96 @@
+//! Where a victim is killed: a phase, a number of system calls, and a depth after the last of them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::phase::{PHASES, Phase};
+
+/// A point to kill at. Its text replays it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Address {
+    pub(crate) phase: &'static Phase,
+    /// System calls of the watched thread that are over, counted from the gate.
+    pub(crate) calls: usize,
+    pub(crate) depth: Depth,
+}
+
+/// How far after a system call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Depth {
+    /// So many instructions, or up to the next system call if it comes first.
+    Instructions(u64),
+    /// Asleep in the next system call.
+    Asleep,
+}
+
+/// What is wrong with an address.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum AddressError {
+    #[error(
+        "an address is PHASE:CALLS:INSTRUCTIONS or PHASE:CALLS:asleep, such as client/write:0:137"
+    )]
+    Form,
+    #[error("there is no phase {0:?}: {all}", all = names())]
+    Phase(String),
+}
+
+fn names() -> String {
+    PHASES.iter().map(|phase| phase.name).collect::<Vec<_>>().join(", ")
+}
+
+const ASLEEP: &str = "asleep";
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:", self.phase, self.calls)?;
+        match self.depth {
+            Depth::Instructions(count) => count.fmt(f),
+            Depth::Asleep => f.write_str(ASLEEP),
+        }
+    }
+}
+
+impl FromStr for Address {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let mut parts = text.split(':');
+        let (Some(name), Some(calls), Some(depth), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(AddressError::Form);
+        };
+        let phase = Phase::named(name).ok_or_else(|| AddressError::Phase(name.to_owned()))?;
+        let calls = calls.parse().map_err(|_| AddressError::Form)?;
+        let depth = match depth {
+            ASLEEP => Depth::Asleep,
+            count => Depth::Instructions(count.parse().map_err(|_| AddressError::Form)?),
+        };
+        Ok(Self { phase, calls, depth })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Address, AddressError};
+
+    #[test]
+    fn an_address_is_read_as_it_is_written() {
+        for text in ["client/write:0:137", "server/park:3:asleep"] {
+            assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused() {
+        for text in
+            ["client/write", "client/write:0:137:1", "client/write:x:1", "client/write:1:-1"]
+        {
+            assert_eq!(text.parse::<Address>(), Err(AddressError::Form), "{text}");
+        }
+        assert_eq!(
+            "client/sing:0:0".parse::<Address>(),
+            Err(AddressError::Phase("client/sing".to_owned()))
+        );
+    }
+}

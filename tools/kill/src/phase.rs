@@ -1,0 +1,164 @@
+//! What is killed, and when.
+
+use std::fmt;
+
+use bellwire::Doorbell;
+use serde::{Deserialize, Serialize};
+
+/// Which peer is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Side {
+    Client,
+    Server,
+}
+
+/// What the victim does once it is watched. Its peer, the survivor, does the other half.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) enum Scenario {
+    /// A server takes its names and starts.
+    Bind,
+    /// A session is opened.
+    Open,
+    /// A short request and its answer.
+    Call,
+    /// The same, by a client that is rung by an eventfd.
+    Eventfd,
+    /// The same, by a client that is rung on its socket.
+    Socket,
+    /// A few requests in flight together, and their answers.
+    Burst,
+    /// The victim's lane grows: for its request, or its answer.
+    Grow,
+    /// The survivor's lane grows, and the victim follows.
+    Follow,
+    /// A request and its answer, each in a memfd of its own.
+    Attach,
+    /// A server publishes a snapshot that the survivor waits for.
+    Publish,
+    /// A snapshot is passed and taken.
+    Fetch,
+    /// The victim closes.
+    Close,
+}
+
+/// Which part of a scenario's trace a phase is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Part {
+    All,
+    /// Up to the first message of the handshake: sent by a client, received by a server.
+    Connect,
+    /// All after it.
+    Handshake,
+    /// From the wake-up on, until something is written or taken.
+    Wake,
+    /// Up to the store to Tail.
+    Write,
+    /// Tail is stored, and no ring was sent.
+    Publish,
+    /// From the count of the ring to the end of its system call.
+    Ring,
+    /// From there to sleep.
+    Park,
+}
+
+/// A phase of a session's life, on one side.
+#[derive(Debug)]
+pub(crate) struct Phase {
+    pub(crate) name: &'static str,
+    pub(crate) side: Side,
+    pub(crate) scenario: Scenario,
+    pub(crate) part: Part,
+}
+
+const fn phase(name: &'static str, side: Side, scenario: Scenario, part: Part) -> Phase {
+    Phase { name, side, scenario, part }
+}
+
+/// Every phase.
+pub(crate) static PHASES: [Phase; 32] = {
+    use Side::{Client, Server};
+    [
+        phase("client/connect", Client, Scenario::Open, Part::Connect),
+        phase("client/handshake", Client, Scenario::Open, Part::Handshake),
+        phase("client/write", Client, Scenario::Call, Part::Write),
+        phase("client/publish", Client, Scenario::Call, Part::Publish),
+        phase("client/ring", Client, Scenario::Call, Part::Ring),
+        phase("client/park", Client, Scenario::Call, Part::Park),
+        phase("client/wake", Client, Scenario::Call, Part::Wake),
+        phase("client/eventfd", Client, Scenario::Eventfd, Part::All),
+        phase("client/socket", Client, Scenario::Socket, Part::All),
+        phase("client/burst", Client, Scenario::Burst, Part::All),
+        phase("client/resize", Client, Scenario::Grow, Part::All),
+        phase("client/follow", Client, Scenario::Follow, Part::All),
+        phase("client/attach", Client, Scenario::Attach, Part::All),
+        phase("client/snapshot", Client, Scenario::Fetch, Part::All),
+        phase("client/close", Client, Scenario::Close, Part::All),
+        phase("server/bind", Server, Scenario::Bind, Part::All),
+        phase("server/connect", Server, Scenario::Open, Part::Connect),
+        phase("server/handshake", Server, Scenario::Open, Part::Handshake),
+        phase("server/wake", Server, Scenario::Call, Part::Wake),
+        phase("server/write", Server, Scenario::Call, Part::Write),
+        phase("server/publish", Server, Scenario::Call, Part::Publish),
+        phase("server/ring", Server, Scenario::Call, Part::Ring),
+        phase("server/park", Server, Scenario::Call, Part::Park),
+        phase("server/eventfd", Server, Scenario::Eventfd, Part::All),
+        phase("server/socket", Server, Scenario::Socket, Part::All),
+        phase("server/burst", Server, Scenario::Burst, Part::All),
+        phase("server/resize", Server, Scenario::Grow, Part::All),
+        phase("server/follow", Server, Scenario::Follow, Part::All),
+        phase("server/attach", Server, Scenario::Attach, Part::All),
+        phase("server/snapshot", Server, Scenario::Publish, Part::All),
+        phase("server/pass", Server, Scenario::Fetch, Part::All),
+        phase("server/close", Server, Scenario::Close, Part::All),
+    ]
+};
+
+impl Phase {
+    pub(crate) fn named(name: &str) -> Option<&'static Self> {
+        PHASES.iter().find(|phase| phase.name == name)
+    }
+}
+
+impl Scenario {
+    /// How many requests go from the client to the server's handler.
+    pub(crate) fn requests(self) -> u64 {
+        match self {
+            Self::Burst => 4,
+            Self::Grow | Self::Follow | Self::Attach => 1,
+            short if short.is_short_call() => 1,
+            _ => 0,
+        }
+    }
+
+    /// Whether it is one short request, by whatever doorbell.
+    pub(crate) fn is_short_call(self) -> bool {
+        matches!(self, Self::Call | Self::Eventfd | Self::Socket)
+    }
+
+    /// The doorbell of a client.
+    pub(crate) fn doorbell(self) -> Doorbell {
+        match self {
+            Self::Eventfd => Doorbell::Eventfd,
+            Self::Socket => Doorbell::Socket,
+            _ => Doorbell::Futex,
+        }
+    }
+
+    pub(crate) fn calls(self) -> bool {
+        self.requests() > 0
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name)
+    }
+}
+
+impl PartialEq for Phase {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Phase {}

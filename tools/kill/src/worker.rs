@@ -1,0 +1,153 @@
+//! One processor's share of the points.
+
+use std::collections::HashMap;
+use std::io::{Write, stdout};
+use std::time::Duration;
+
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+
+use crate::address::{Address, Depth};
+use crate::args::Args;
+use crate::error::{Error, Result, io, system};
+use crate::phase::Phase;
+use crate::random::Random;
+use crate::testbed::{Outcome, Testbed, Traces};
+use crate::trace::{Span, draw};
+
+/// What a worker reports.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Report {
+    /// It begins with a phase: how many system calls and instructions the phase has.
+    Phase {
+        phase: String,
+        calls: usize,
+        instructions: u64,
+    },
+    Killed {
+        address: String,
+        published: bool,
+    },
+    /// The scenario was over before the address was reached.
+    Past {
+        address: String,
+    },
+    Found {
+        address: String,
+        what: String,
+    },
+}
+
+/// Kills at points `index`, `index + of`, … and reports each.
+pub(crate) fn run(args: &Args, seed: u64, index: u64, of: u64) -> Result<()> {
+    pin(index)?;
+    let mut worker = Worker {
+        testbed: None,
+        traces: Traces::new(),
+        spans: HashMap::new(),
+        patience: Duration::from_secs(args.patience),
+    };
+    let phases = args.phases();
+    let mut last = None;
+    for point in (index..args.points).step_by(usize::try_from(of).unwrap_or(1)) {
+        let at = usize::try_from(point).unwrap_or(0) % phases.len();
+        let Some(phase) = phases.get(at).copied() else { break };
+        let mut address =
+            args.only.unwrap_or(Address { phase, calls: 0, depth: Depth::Instructions(0) });
+        let result = worker.visit(args, Random::new(seed, point), &mut address);
+        let name = address.to_string();
+        let report = match result {
+            Ok(Outcome::Killed { published }) => Report::Killed { address: name, published },
+            Ok(Outcome::Past) => Report::Past { address: name },
+            Err(Error::Survivor(what)) => {
+                // Its state is unknown: the next victims get other survivors.
+                worker.traces = worker.testbed.take().map(Testbed::into_traces).unwrap_or_default();
+                Report::Found { address: name, what }
+            }
+            Err(error) => return Err(error),
+        };
+        tell(&report)?;
+        last = Some(address);
+    }
+    if let (Some(testbed), Some(address)) = (&mut worker.testbed, last)
+        && let Err(Error::Survivor(what)) = testbed.prove_all()
+    {
+        tell(&Report::Found { address: address.to_string(), what })?;
+    }
+    Ok(())
+}
+
+struct Worker {
+    testbed: Option<Testbed>,
+    traces: Traces,
+    spans: HashMap<&'static str, Vec<Span>>,
+    patience: Duration,
+}
+
+impl Worker {
+    /// Draws a point, unless one is given, and kills there.
+    fn visit(&mut self, args: &Args, mut random: Random, address: &mut Address) -> Result<Outcome> {
+        let testbed = match &mut self.testbed {
+            Some(testbed) => testbed,
+            none => none.insert(Testbed::set_up(std::mem::take(&mut self.traces), self.patience)?),
+        };
+        if args.only.is_none() {
+            let phase = address.phase;
+            let spans = match self.spans.get(phase.name) {
+                Some(spans) => spans,
+                None => self.spans.entry(phase.name).or_insert(look(testbed, phase)?),
+            };
+            *address = draw(phase, spans, &mut random).ok_or_else(|| empty(phase))?;
+        }
+        testbed.kill_at(*address)
+    }
+}
+
+/// How often to retry for a phase: on a busy machine a victim may find its answer before it has armed its doorbell.
+const MORE_LOOKS: u32 = 4;
+
+/// Where a phase is, from one victim that is not killed.
+fn look(testbed: &mut Testbed, phase: &'static Phase) -> Result<Vec<Span>> {
+    let mut spans = testbed.trace(phase)?.spans(phase);
+    for _ in 0..MORE_LOOKS {
+        if spans.is_ok() {
+            break;
+        }
+        testbed.forget(phase);
+        spans = testbed.trace(phase)?.spans(phase);
+    }
+    let spans = spans?;
+    let calls = spans.iter().filter(|span| span.is_behind_call()).count();
+    let instructions = spans.iter().map(Span::len).sum();
+    tell(&Report::Phase { phase: phase.name.to_owned(), calls, instructions })?;
+    Ok(spans)
+}
+
+fn empty(phase: &Phase) -> Error {
+    Error::NoPhase { phase: phase.name, why: "it has no instruction".to_owned() }
+}
+
+/// All of a worker's processes share one processor: a switch between two of them is cheap, a wake-up across
+/// processors is not.
+fn pin(index: u64) -> Result<()> {
+    let here = Pid::from_raw(0);
+    let allowed = sched_getaffinity(here).map_err(system("ask for the processors"))?;
+    let cpus: Vec<usize> =
+        (0..CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap_or(false)).collect();
+    let at = usize::try_from(index).unwrap_or(0) % cpus.len().max(1);
+    let mut set = CpuSet::new();
+    if let Some(cpu) = cpus.get(at) {
+        set.set(*cpu).map_err(system("choose a processor"))?;
+        sched_setaffinity(here, &set).map_err(system("stay on a processor"))?;
+    }
+    Ok(())
+}
+
+fn tell(report: &Report) -> Result<()> {
+    let nonsense = |source| Error::Line { whom: "the summary", source };
+    let mut text = serde_json::to_vec(report).map_err(nonsense)?;
+    text.push(b'\n');
+    let mut out = stdout().lock();
+    out.write_all(&text).and_then(|()| out.flush()).map_err(io("tell of a point"))
+}

@@ -1,0 +1,194 @@
+//! Run the fuzz targets, each for so many seconds; and show that they find injected faults.
+//!
+//! The targets are in `fuzz/`, laid out as cargo-fuzz has them, and [`build`] builds them as it does. [`campaign`]
+//! runs them, [`report`] reads what libFuzzer prints, [`planted`] faults double fetches.
+
+mod build;
+mod campaign;
+mod planted;
+mod report;
+
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use self::build::Build;
+use self::campaign::{Event, Finding, Run};
+use self::planted::{Garden, PLANTS, Plant};
+use crate::error::Error;
+use crate::paint::Paint;
+use crate::root::target_dir;
+
+/// How to run the fuzz targets.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// The targets; all when none is named.
+    targets: Vec<String>,
+    /// How long each target runs.
+    #[arg(long, value_name = "N", default_value_t = 60)]
+    seconds: u32,
+    /// How many targets run at the same time; one for each processor by default.
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
+    /// Then inject double fetches into a copy of core, one at a time: each must be found within 10 000 executions.
+    #[arg(long)]
+    planted: bool,
+    /// Print the targets and do not run them.
+    #[arg(long)]
+    list: bool,
+}
+
+/// Runs the targets and prints what became of them; `true` when no guarantee was broken, and every injected fault was
+/// found.
+pub(crate) fn run(root: &Path, args: &Args, paint: Paint) -> Result<bool, Error> {
+    let all = targets(root)?;
+    if args.list {
+        all.iter().for_each(|target| println!("{target}"));
+        return Ok(true);
+    }
+    if let Some(name) = args.targets.iter().find(|name| !all.contains(name)) {
+        return Err(Error::NoTarget { name: name.clone(), known: all.join(", ") });
+    }
+    let names: Vec<&str> = if args.targets.is_empty() { &all } else { &args.targets }
+        .iter()
+        .map(String::as_str)
+        .collect();
+    let start = Instant::now();
+    let build = Build { root: root.to_path_buf(), target: target_dir(root).join("fuzz") };
+    build.build(&names)?;
+    println!("built in {}; each runs for {} s", seconds(start.elapsed()), args.seconds);
+
+    let runs: Vec<Run> = names.iter().map(|name| plan(&build, name, args.seconds)).collect();
+    let tell = |event: Event<'_>| print_event(&event, paint);
+    let mut findings = campaign::run_all(&runs, jobs(args), tell)?;
+    findings.sort_by(|a, b| a.target.cmp(&b.target));
+    print_table(&findings, paint);
+    let missed = if args.planted { look_for_faults(&build, paint)? } else { 0 };
+    print_summary(&findings, args.planted.then_some(missed), start.elapsed());
+    Ok(missed == 0 && findings.iter().all(|finding| finding.passed))
+}
+
+/// The names of the targets: those of their files.
+fn targets(root: &Path) -> Result<Vec<String>, Error> {
+    let dir = root.join("fuzz/fuzz_targets");
+    let mut names = Vec::new();
+    for entry in fs::read_dir(&dir).map_err(Error::file("read", &dir))? {
+        let path = entry.map_err(Error::file("read", &dir))?.path();
+        names.extend(path.file_stem().map(|stem| stem.to_string_lossy().into_owned()));
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn jobs(args: &Args) -> usize {
+    let processors = || thread::available_parallelism().map_or(1, usize::from);
+    args.jobs.unwrap_or_else(processors).max(1)
+}
+
+fn plan(build: &Build, target: &str, seconds: u32) -> Run {
+    // A session of more operations finds nothing that a shorter one does not, and takes longer. The others' longest
+    // inputs are a lane, and some items.
+    let longest = if target == "consumer" { 1024 } else { 4608 };
+    let fuzz = build.root.join("fuzz");
+    Run {
+        target: target.to_owned(),
+        program: build.program(target),
+        corpora: vec![build.target.join("corpus").join(target), fuzz.join("seeds").join(target)],
+        artifacts: fuzz.join("artifacts").join(target),
+        log: build.target.join("logs").join(target),
+        options: vec![
+            format!("-max_total_time={seconds}"),
+            format!("-max_len={longest}"),
+            "-len_control=0".to_owned(),
+            "-timeout=25".to_owned(),
+        ],
+    }
+}
+
+fn print_event(event: &Event<'_>, paint: Paint) {
+    match event {
+        Event::Progress(runs) => {
+            for (target, (progress, took)) in *runs {
+                println!(
+                    "  {target:<10} {:>6}  {} executions, {} edges, {} inputs",
+                    seconds(*took),
+                    progress.executions,
+                    progress.coverage,
+                    progress.corpus
+                );
+            }
+        }
+        Event::Over(finding) if finding.passed => {
+            println!("{}  {}", paint.green("ok    "), finding.target);
+        }
+        Event::Over(finding) => print_failure(finding, paint),
+    }
+}
+
+fn print_failure(finding: &Finding, paint: Paint) {
+    let Finding { target, progress, .. } = finding;
+    println!("{}  {target}  {}", paint.red("BROKEN"), progress.panic.join("\n        "));
+    if let Some(artifact) = &progress.artifact {
+        println!("        again: cargo run --package bellwire-fuzz --bin {target} -- {artifact}");
+        println!(
+            "        when it is mended, keep that file in fuzz/seeds/{target}/ under the name of the fault"
+        );
+    }
+}
+
+fn print_table(findings: &[Finding], paint: Paint) {
+    let head = "target      outcome  executions   a second     edges  new inputs";
+    println!("\n{}", paint.bold(head));
+    for Finding { target, progress, passed, took } in findings {
+        let outcome = if *passed { paint.green("ok     ") } else { paint.red("BROKEN ") };
+        let rate = u128::from(progress.executions) * 1000 / took.as_millis().max(1);
+        println!(
+            "{target:<10}  {outcome}  {:>10}  {rate:>9}  {:>8}  {:>10}",
+            progress.executions, progress.coverage, progress.new
+        );
+    }
+}
+
+/// Searches for every injected fault; returns how many were missed.
+fn look_for_faults(build: &Build, paint: Paint) -> Result<usize, Error> {
+    println!("\n{}", paint.bold("planted double fetches, each looked for without a seed"));
+    let garden = Garden::new(build, &build.target.with_file_name("fuzz-planted"))?;
+    let mut missed = 0;
+    for plant in &PLANTS {
+        let (finding, why) = garden.look_for(plant)?;
+        print_plant(plant, &finding, why.as_deref(), paint);
+        missed += usize::from(why.is_some());
+    }
+    Ok(missed)
+}
+
+fn print_plant(plant: &Plant, finding: &Finding, why: Option<&str>, paint: Paint) {
+    let executions = finding.progress.executions;
+    match why {
+        None => println!(
+            "{}  {:<50} {executions:>6} executions: {}",
+            paint.green("found "),
+            plant.about,
+            finding.progress.panic.get(1).map_or("", String::as_str)
+        ),
+        Some(why) => println!("{}  {}: {why}", paint.red("MISSED"), plant.about),
+    }
+}
+
+fn print_summary(findings: &[Finding], missed: Option<usize>, took: Duration) {
+    let executions: u64 = findings.iter().map(|finding| finding.progress.executions).sum();
+    let broken = findings.iter().filter(|finding| !finding.passed).count();
+    let planted = missed.map_or_else(String::new, |missed| {
+        format!("; {} of {} double fetches found", PLANTS.len() - missed, PLANTS.len())
+    });
+    println!(
+        "\nsummary: {} targets, {executions} executions, {broken} broken{planted}; {}",
+        findings.len(),
+        seconds(took)
+    );
+}
+
+fn seconds(duration: Duration) -> String {
+    format!("{:.1} s", duration.as_secs_f64())
+}

@@ -1,0 +1,170 @@
+//! Injects double fetches into a copy of core. The fuzzer must find each, without seeds, within a number of
+//! executions.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::build::Build;
+use super::campaign::{self, Finding, Run};
+use crate::error::Error;
+
+/// The most executions that an injected fault may take to be found.
+pub(super) const EXECUTIONS: u64 = 10_000;
+/// The target that must find them.
+const TARGET: &str = "consumer";
+
+/// A change that loads what was checked a second time, and uses that.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plant {
+    pub(super) about: &'static str,
+    file: &'static str,
+    from: &'static str,
+    to: &'static str,
+}
+
+/// Every injected fault; each is searched for alone.
+pub(super) const PLANTS: [Plant; 5] = [
+    Plant {
+        about: "Tail is checked, and loaded again to be used",
+        file: "core/src/lane/receiver.rs",
+        from: "self.fetch(peer);",
+        to: "self.peer_tail = peer.load(Word::Tail, Ordering::Acquire);
+            self.fetch(peer);",
+    },
+    Plant {
+        about: "Head is checked, and loaded again to be used",
+        file: "core/src/lane/sender.rs",
+        from: "self.peer_head = now;",
+        to: "self.peer_head = peer.load(Word::Head, Ordering::Acquire);",
+    },
+    Plant {
+        about: "a header is checked, and copied again to be used",
+        file: "core/src/lane/receiver.rs",
+        from: "let id = header.id.get();",
+        to: "let header = self.read_header(peer);
+        let (id, len) = (header.id.get(), header.len.get());",
+    },
+    Plant {
+        about: "a payload's length is taken from the lane again",
+        file: "core/src/lane/receiver.rs",
+        from: "self.head += record;",
+        to: "self.head += record_len(self.read_header(peer).len.get());",
+    },
+    Plant {
+        about: "a payload is copied twice",
+        file: "core/src/lane/receiver.rs",
+        from: "peer.read(self.ring.offset(self.head) + HEADER, into);",
+        to: "peer.read(self.ring.offset(self.head) + HEADER, into);
+        peer.read(self.ring.offset(self.head) + HEADER, into);",
+    },
+];
+
+impl Plant {
+    /// Its file's text as it is in the workspace at `root`, and with the fault.
+    fn apply(&self, root: &Path) -> Result<(String, String), Error> {
+        let file = root.join(self.file);
+        let text = fs::read_to_string(&file).map_err(Error::file("read", &file))?;
+        if text.matches(self.from).count() != 1 {
+            return Err(Error::Plant { about: self.about, file });
+        }
+        let changed = text.replace(self.from, self.to);
+        Ok((text, changed))
+    }
+}
+
+/// A copy of the workspace in which one fault after the other is built and searched for.
+#[derive(Debug)]
+pub(super) struct Garden {
+    root: PathBuf,
+    build: Build,
+}
+
+impl Garden {
+    /// Copies the workspace of `build` to `dir`; what was built there before stays.
+    pub(super) fn new(build: &Build, dir: &Path) -> Result<Self, Error> {
+        let files = Command::new("git")
+            .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+            .current_dir(&build.root)
+            .output()
+            .map_err(|source| Error::Spawn { program: "git".to_owned(), source })?;
+        for file in String::from_utf8_lossy(&files.stdout).split_terminator('\0') {
+            let (from, to) = (build.root.join(file), dir.join(file));
+            // What was removed, and not yet from the index.
+            if from.is_file() {
+                copy(&from, &to)?;
+            }
+        }
+        let copy = Build { root: dir.to_path_buf(), target: dir.join("target") };
+        copy.seed(&build.target)?;
+        Ok(Self { root: build.root.clone(), build: copy })
+    }
+
+    /// Builds the fault, and searches for it without a seed. `None` when it was found, else why it was not.
+    pub(super) fn look_for(&self, plant: &Plant) -> Result<(Finding, Option<String>), Error> {
+        let (text, changed) = plant.apply(&self.root)?;
+        let planted = self.build.root.join(plant.file);
+        let write = |text: &str| fs::write(&planted, text).map_err(Error::file("write", &planted));
+        write(&changed)?;
+        let built = self.build.build_quietly(TARGET);
+        write(&text)?;
+        built?.map_err(|log| Error::PlantBuild { about: plant.about, log })?;
+        self.campaign()
+    }
+
+    fn campaign(&self) -> Result<(Finding, Option<String>), Error> {
+        let dir = self.build.root.join("campaign");
+        if dir.exists() {
+            fs::remove_dir_all(&dir).map_err(Error::file("remove", &dir))?;
+        }
+        let run = Run {
+            target: TARGET.to_owned(),
+            program: self.build.program(TARGET),
+            corpora: vec![dir.join("corpus")],
+            artifacts: dir.join("artifacts"),
+            log: dir.join("log"),
+            // The seed is the same each time: found is found.
+            options: vec![
+                format!("-runs={EXECUTIONS}"),
+                "-seed=1".to_owned(),
+                "-len_control=0".to_owned(),
+                "-max_len=512".to_owned(),
+            ],
+        };
+        let finding = campaign::run(&run, |_, _| {})?;
+        let why = match (finding.passed, finding.progress.panic.is_empty()) {
+            (true, _) => Some(format!("it was not found in {EXECUTIONS} executions")),
+            (false, true) => Some(format!("the run failed otherwise: see {}", run.log.display())),
+            (false, false) => None,
+        };
+        Ok((finding, why))
+    }
+}
+
+/// Copies a file unless it is the same: cargo goes by its time.
+fn copy(from: &Path, to: &Path) -> Result<(), Error> {
+    let bytes = fs::read(from).map_err(Error::file("read", from))?;
+    if fs::read(to).is_ok_and(|found| found == bytes) {
+        return Ok(());
+    }
+    if let Some(dir) = to.parent() {
+        fs::create_dir_all(dir).map_err(Error::file("create", dir))?;
+    }
+    fs::write(to, bytes).map_err(Error::file("write", to))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::PLANTS;
+
+    #[test]
+    fn every_plant_has_its_place() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        for plant in PLANTS {
+            let (text, changed) = plant.apply(&root).unwrap();
+            assert_ne!(text, changed, "{}", plant.about);
+        }
+    }
+}

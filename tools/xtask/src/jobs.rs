@@ -1,0 +1,402 @@
+use std::fmt::{self, Display, Formatter};
+use std::io::{self, Read, Write, stdout};
+use std::path::Path;
+use std::process::{ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::error::Error;
+use crate::paint::Paint;
+
+/// One check: the script `ci/{name}`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Job {
+    pub(crate) name: &'static str,
+    about: &'static str,
+    /// Whether it has to pass before a change is proposed; the others run by name, or with all.
+    is_required: bool,
+}
+
+const fn required(name: &'static str, about: &'static str) -> Job {
+    Job { name, about, is_required: true }
+}
+
+const fn further(name: &'static str, about: &'static str) -> Job {
+    Job { name, about, is_required: false }
+}
+
+/// What names every job.
+pub(crate) const ALL: &str = "all";
+
+/// Every check, those first that a change needs before it is proposed.
+pub(crate) const JOBS: [Job; 18] = [
+    required("fmt", "the code is formatted"),
+    required("rules", "the rules of this repository that no lint knows"),
+    required("clippy", "lints for every target, with and without loom; warnings are errors"),
+    required("tree", "what the embedded library depends on, counted"),
+    required("test", "unit, integration and documentation tests"),
+    required("doc", "the documentation builds; warnings are errors"),
+    required("loom", "the lanes and the parking protocol, every interleaving"),
+    required("proof", "every test that the threat model names was run, and passed"),
+    further("mutants", "the loom tests notice every weakened ordering"),
+    further("kill", "a peer that is killed at any point; injected faults are found"),
+    further("fuzz", "what a peer may send, and what its memory may say"),
+    further("budget", "what the hot paths cost: instructions, allocations, ratios"),
+    further("sanitizers", "the tests with AddressSanitizer and ThreadSanitizer"),
+    further("soak", "processes killed, stopped and restarted for a minute; nothing lost or left"),
+    further("hostile", "what a peer can make a server hold, in a memory cgroup of 64 MiB"),
+    further("trace", "the tracer: lints, tests as root, and a static build"),
+    further("windows", "core for Windows and for no operating system at all"),
+    further("wine", "the Windows transport, facade and command: lints, and tests under Wine"),
+];
+
+/// What to run, and how.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// Names out of [`JOBS`], or [`ALL`]; those that are required when empty.
+    pub(crate) jobs: Vec<String>,
+    /// Go on after a failure.
+    pub(crate) keep_going: bool,
+    /// When to stop, from now.
+    pub(crate) within: Option<Duration>,
+}
+
+/// Prints the jobs.
+pub(crate) fn list() {
+    for job in JOBS {
+        let by_default = if job.is_required { ' ' } else { '+' };
+        println!("{by_default} {:<10}  ci/{:<10}  {}", job.name, job.name, job.about);
+    }
+}
+
+/// Runs `ci/check`; `true` when it passed.
+pub(crate) fn check(root: &Path) -> Result<bool, Error> {
+    let script = root.join("ci/check");
+    let spawn = |source| Error::Spawn { program: script.display().to_string(), source };
+    Ok(Command::new(&script).current_dir(root).status().map_err(spawn)?.success())
+}
+
+/// Runs the jobs of `plan` in order and prints how each went; `true` when all passed.
+pub(crate) fn run(root: &Path, plan: &Plan, paint: Paint) -> Result<bool, Error> {
+    let start = Instant::now();
+    let mut reports: Vec<Report> = Vec::new();
+    for job in JOBS.into_iter().filter(|job| plan.names(job)) {
+        let left = plan.within.map(|within| within.saturating_sub(start.elapsed()));
+        let stop = !plan.keep_going && reports.iter().any(|report| report.outcome.is_failure());
+        let report = if stop || left.is_some_and(|left| left.is_zero()) {
+            Report { job, outcome: Outcome::NotRun, took: Duration::ZERO, note: String::new() }
+        } else {
+            println!("\n{}", paint.bold(&format!("==> {}: {}", job.name, job.about)));
+            let report = run_one(root, job, left, paint)?;
+            println!(
+                "{}",
+                paint.bold(&format!(
+                    "<== {}: {}, {}",
+                    job.name,
+                    report.outcome,
+                    seconds(report.took)
+                ))
+            );
+            report
+        };
+        reports.push(report);
+    }
+    print_summary(&reports, start.elapsed(), paint);
+    Ok(reports.iter().all(|report| report.outcome == Outcome::Passed))
+}
+
+impl Plan {
+    fn names(&self, job: &Job) -> bool {
+        let is_named = |name: &String| name == job.name || name == ALL;
+        if self.jobs.is_empty() { job.is_required } else { self.jobs.iter().any(is_named) }
+    }
+}
+
+/// How a job went.
+#[derive(Debug)]
+struct Report {
+    job: Job,
+    outcome: Outcome,
+    took: Duration,
+    note: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Passed,
+    Failed,
+    OutOfTime,
+    NotRun,
+}
+
+impl Outcome {
+    fn is_failure(self) -> bool {
+        matches!(self, Self::Failed | Self::OutOfTime)
+    }
+
+    fn painted(self, paint: Paint) -> String {
+        let text = format!("{self:<11}");
+        match self {
+            Self::Passed => paint.green(&text),
+            Self::Failed | Self::OutOfTime => paint.red(&text),
+            Self::NotRun => paint.yellow(&text),
+        }
+    }
+}
+
+impl Display for Outcome {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Passed => "ok",
+            Self::Failed => "FAILED",
+            Self::OutOfTime => "OUT OF TIME",
+            Self::NotRun => "not run",
+        })
+    }
+}
+
+/// What timeout(1) answers when it had to end its command, and when that took a SIGKILL.
+const ENDED_BY_TIMEOUT: [i32; 2] = [124, 137];
+
+/// Runs one script, and passes on what it prints.
+fn run_one(root: &Path, job: Job, limit: Option<Duration>, paint: Paint) -> Result<Report, Error> {
+    let start = Instant::now();
+    let script = root.join("ci").join(job.name);
+    // timeout(1) ends the script's whole process group, cargo and the tests included.
+    let mut command = match limit {
+        None => Command::new(&script),
+        Some(limit) => {
+            let mut command = Command::new("timeout");
+            command.arg("--kill-after=10").arg(limit.as_secs().max(1).to_string()).arg(&script);
+            command
+        }
+    };
+    if paint.is_on() {
+        // The script's output goes through this program: cargo cannot see the terminal by itself.
+        command.env("CARGO_TERM_COLOR", "always");
+    }
+    let spawn = |source| Error::Spawn { program: script.display().to_string(), source };
+    let mut child = command
+        .current_dir(root)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(spawn)?;
+    let mut notes = Notes::default();
+    if let Some(output) = child.stdout.take() {
+        pass_on(output, &mut notes)?;
+    }
+    let wait = |source| Error::Wait { program: script.display().to_string(), source };
+    let status = child.wait().map_err(wait)?;
+    let timed =
+        limit.is_some() && status.code().is_some_and(|code| ENDED_BY_TIMEOUT.contains(&code));
+    let outcome = match status.success() {
+        true => Outcome::Passed,
+        false if timed => Outcome::OutOfTime,
+        false => Outcome::Failed,
+    };
+    Ok(Report { job, outcome, took: start.elapsed(), note: notes.finish() })
+}
+
+/// Copies `output` to the standard output as it comes, and passes it to `notes` too.
+fn pass_on(mut output: ChildStdout, notes: &mut Notes) -> Result<(), Error> {
+    let mut buffer = [0; 4096];
+    loop {
+        let read = match output.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(read) => buffer.get(..read).unwrap_or_default(),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error.into()),
+        };
+        let mut out = stdout().lock();
+        out.write_all(read)?;
+        out.flush()?;
+        notes.read(read);
+    }
+}
+
+/// What the summary says about a job beside its outcome: the sum of its `test result:` lines, or its last
+/// `summary:` line.
+#[derive(Debug, Default)]
+struct Notes {
+    line: Vec<u8>,
+    tests: Option<[u64; 3]>,
+    summary: String,
+}
+
+impl Notes {
+    fn read(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            if byte == b'\n' {
+                self.end_line();
+            } else {
+                self.line.push(byte);
+            }
+        }
+    }
+
+    fn end_line(&mut self) {
+        let line = std::mem::take(&mut self.line);
+        let line = String::from_utf8_lossy(&line);
+        if let Some(summary) = line.strip_prefix("summary: ") {
+            summary.trim().clone_into(&mut self.summary);
+        } else if let Some(result) = line.strip_prefix("test result: ") {
+            let sum = self.tests.get_or_insert_default();
+            for (total, kind) in sum.iter_mut().zip(["passed", "failed", "ignored"]) {
+                *total += count(result, kind);
+            }
+        }
+    }
+
+    fn finish(mut self) -> String {
+        self.end_line();
+        match self.tests {
+            _ if !self.summary.is_empty() => self.summary,
+            Some([passed, failed, ignored]) => {
+                format!("{passed} tests passed, {failed} failed, {ignored} ignored")
+            }
+            None => String::new(),
+        }
+    }
+}
+
+/// The number before `kind` in a line such as `ok. 3 passed; 0 failed; 1 ignored; …`.
+fn count(result: &str, kind: &str) -> u64 {
+    let part = result.split([';', '.']).map(str::trim).find_map(|part| part.strip_suffix(kind));
+    part.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
+}
+
+fn print_summary(reports: &[Report], took: Duration, paint: Paint) {
+    println!("\n{}", paint.bold("job         outcome          time  "));
+    for Report { job, outcome, took, note } in reports {
+        let line =
+            format!("{:<10}  {}  {:>8}  {note}", job.name, outcome.painted(paint), seconds(*took));
+        println!("{}", line.trim_end());
+    }
+    let failed: Vec<String> = reports
+        .iter()
+        .filter(|report| report.outcome.is_failure())
+        .map(|report| format!("ci/{}", report.job.name))
+        .collect();
+    let not_run = reports.iter().filter(|report| report.outcome == Outcome::NotRun).count();
+    if !failed.is_empty() {
+        println!(
+            "{}; again, alone: {}",
+            paint.red(&format!("{} failed", failed.len())),
+            failed.join(", ")
+        );
+    }
+    if not_run > 0 {
+        println!("{}", paint.yellow(&format!("{not_run} not run")));
+    }
+    if failed.is_empty() && not_run == 0 {
+        println!("{} in {}", paint.green("all passed"), seconds(took));
+    }
+}
+
+fn seconds(duration: Duration) -> String {
+    format!("{:.1} s", duration.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+    use std::time::Duration;
+
+    use super::{ALL, JOBS, Job, Notes, Outcome, Plan, Report, run, run_one};
+    use crate::paint::Paint;
+
+    fn notes(output: &str) -> String {
+        let mut notes = Notes::default();
+        notes.read(output.as_bytes());
+        notes.finish()
+    }
+
+    /// A checkout whose `ci/` holds every job; `script` gives the text of each.
+    fn checkout(script: impl Fn(&str) -> String) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("ci")).unwrap();
+        for job in JOBS {
+            let path = root.path().join("ci").join(job.name);
+            fs::write(&path, format!("#!/bin/sh\n{}\n", script(job.name))).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        root
+    }
+
+    fn plan(jobs: &[&str], keep_going: bool) -> Plan {
+        Plan { jobs: jobs.iter().map(|&job| job.to_owned()).collect(), keep_going, within: None }
+    }
+
+    fn one(root: &Path, job: Job, limit: Option<Duration>) -> Report {
+        run_one(root, job, limit, Paint::for_stdout()).unwrap()
+    }
+
+    #[test]
+    fn every_job_has_a_script_that_runs() {
+        let ci = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ci");
+        for job in JOBS {
+            let mode = fs::metadata(ci.join(job.name)).unwrap().permissions().mode();
+            assert_ne!(mode & 0o111, 0, "ci/{} is not executable", job.name);
+        }
+    }
+
+    #[test]
+    fn the_test_results_of_all_binaries_are_summed() {
+        let output = "running 3 tests\n\
+            test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s\n\
+            test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out";
+        assert_eq!(notes(output), "7 tests passed, 2 failed, 1 ignored");
+    }
+
+    #[test]
+    fn a_summary_line_goes_before_test_results() {
+        assert_eq!(notes("test result: ok. 3 passed; 0 failed\nsummary: 21 crates\n"), "21 crates");
+        assert_eq!(notes("nothing to say\n"), "");
+    }
+
+    #[test]
+    fn a_failure_stops_the_run_and_is_what_the_run_answers() {
+        let root = checkout(|job| match job {
+            "rules" => "exit 1".to_owned(),
+            job => format!("touch ran-{job}"),
+        });
+        assert!(!run(root.path(), &plan(&[], false), Paint::for_stdout()).unwrap());
+        assert!(root.path().join("ran-fmt").exists());
+        assert!(!root.path().join("ran-clippy").exists());
+    }
+
+    #[test]
+    fn keep_going_runs_the_rest_and_still_fails() {
+        let root = checkout(|job| match job {
+            "rules" => "exit 1".to_owned(),
+            job => format!("touch ran-{job}"),
+        });
+        assert!(!run(root.path(), &plan(&[ALL], true), Paint::for_stdout()).unwrap());
+        assert!(root.path().join("ran-windows").exists());
+    }
+
+    #[test]
+    fn without_a_name_what_a_change_needs_is_run() {
+        let root = checkout(|job| format!("touch ran-{job}"));
+        assert!(run(root.path(), &plan(&[], false), Paint::for_stdout()).unwrap());
+        assert!(root.path().join("ran-proof").exists());
+        assert!(!root.path().join("ran-mutants").exists());
+    }
+
+    #[test]
+    fn only_the_jobs_named_are_run() {
+        let root = checkout(|job| format!("touch ran-{job}"));
+        assert!(run(root.path(), &plan(&["doc"], false), Paint::for_stdout()).unwrap());
+        assert!(root.path().join("ran-doc").exists());
+        assert!(!root.path().join("ran-fmt").exists());
+    }
+
+    #[test]
+    fn a_job_that_hangs_is_ended_at_the_limit() {
+        let root = checkout(|_| "exec sleep 600".to_owned());
+        let report = one(root.path(), JOBS[0], Some(Duration::from_secs(1)));
+        assert_eq!(report.outcome, Outcome::OutOfTime);
+    }
+}

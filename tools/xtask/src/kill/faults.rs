@@ -1,0 +1,280 @@
+//! Bugs that the harness must find: each is one that a kill at the right instruction shows, and a test that kills now
+//! and then does not.
+
+/// A bug, as changes of the text of the library. All of them are built into one harness, and one at a time is there.
+#[derive(Debug)]
+pub(crate) struct Plant {
+    pub(crate) name: &'static str,
+    edits: &'static [Edit],
+}
+
+/// One change of one file. What is to be replaced stands there exactly once.
+#[derive(Debug)]
+struct Edit {
+    /// From the root of the workspace.
+    file: &'static str,
+    from: &'static str,
+    /// `PLANTED` in it is true when the bug is there.
+    to: &'static str,
+}
+
+const fn plant(name: &'static str, edits: &'static [Edit]) -> Plant {
+    Plant { name, edits }
+}
+
+const fn edit(file: &'static str, from: &'static str, to: &'static str) -> Edit {
+    Edit { file, from, to }
+}
+
+/// Tells the planted harness which bug is there, by its number; 0 for none.
+pub(crate) const CHOICE: &str = "BELLWIRE_PLANT";
+
+/// What chooses a bug when the program starts. Victims are copies of that program.
+static CHOOSING: [Edit; 2] = [
+    edit(
+        "core/src/lib.rs",
+        "pub mod call;\n",
+        "static PLANT: core::sync::atomic::AtomicUsize = core::sync::atomic::AtomicUsize::new(0);\n\
+         /// Chooses a bug.\npub fn plant(number: usize) {\n    \
+         PLANT.store(number, core::sync::atomic::Ordering::Relaxed);\n}\n\
+         /// Whether this bug is there.\n#[inline]\npub fn planted(number: usize) -> bool {\n    \
+         PLANT.load(core::sync::atomic::Ordering::Relaxed) == number\n}\n\npub mod call;\n",
+    ),
+    edit(
+        "tools/kill/src/main.rs",
+        "fn main() -> ExitCode {\n",
+        "fn main() -> ExitCode {\n    let plant = std::env::var(\"BELLWIRE_PLANT\").ok();\n    \
+         bellwire_core::plant(plant.and_then(|plant| plant.parse().ok()).unwrap_or(0));\n",
+    ),
+];
+
+/// Every bug.
+pub(crate) static PLANTS: [Plant; 12] = [
+    plant(
+        "a record is published before it is written",
+        &[edit(
+            "core/src/lane/sender.rs",
+            "        own.write(at, &header.to_bytes());\n        own.write(at + HEADER, payload);\n",
+            "        if PLANTED {\n            \
+             own.store(Word::Tail, self.written + record, Ordering::Release);\n        }\n        \
+             own.write(at, &header.to_bytes());\n        own.write(at + HEADER, payload);\n",
+        )],
+    ),
+    plant(
+        "the store to Tail has no Release: a header is written behind it",
+        &[edit(
+            "core/src/lane/sender.rs",
+            "        own.write(at, &header.to_bytes());\n        own.write(at + HEADER, payload);\n",
+            "        if PLANTED {\n            own.write(at + HEADER, payload);\n            \
+             own.store(Word::Tail, self.written + record, Ordering::Relaxed);\n            \
+             own.write(at, &header.to_bytes());\n        } else {\n            \
+             own.write(at, &header.to_bytes());\n            own.write(at + HEADER, payload);\n        }\n",
+        )],
+    ),
+    plant(
+        "a socket is never closed",
+        &[edit(
+            "src/server/reactor/mod.rs",
+            "        channel.reap();\n",
+            "        if PLANTED {\n            std::mem::forget(channel);\n        } else {\n            \
+             channel.reap();\n        }\n",
+        )],
+    ),
+    plant(
+        "a switch is published before the descriptor of its lane",
+        &[edit(
+            "core/src/resize.rs",
+            "        port.offer(epoch)?;\n        lanes.offer(epoch);\n    }\n    let epoch = lanes.switch",
+            "        if PLANTED {\n            lanes.offer(epoch);\n            \
+             let _ = lanes.switch(port.own());\n            \
+             let _ = lanes.commit(port.own(), port.peer());\n            port.offer(epoch)?;\n            \
+             port.adopt(epoch);\n            return Ok(epoch);\n        }\n        \
+             port.offer(epoch)?;\n        lanes.offer(epoch);\n    }\n    let epoch = lanes.switch",
+        )],
+    ),
+    plant(
+        "an attachment's record is published before its descriptor",
+        &[
+            edit(
+                "src/server/session/answers.rs",
+                "        let pass = |id| what.pass(&self.link, id);\n",
+                "        let pass = |id| if PLANTED { Ok(()) } else { what.pass(&self.link, id) };\n",
+            ),
+            edit(
+                "src/server/session/answers.rs",
+                "            Ok(Passed::Now | Passed::Never) => self.trace",
+                "            Ok(Passed::Now | Passed::Never) if PLANTED => {\n                \
+                 let wake = self.lanes.commit(self.link.own(), self.link.peer());\n                \
+                 let _ = what.pass(&self.link, id);\n                self.ring(wake);\n            }\n            \
+                 Ok(Passed::Now | Passed::Never) => self.trace",
+            ),
+        ],
+    ),
+    plant(
+        "a lane that was left stays mapped",
+        &[edit(
+            "transport-memfd/src/link/control.rs",
+            "        self.peer.lane = lane?;\n",
+            "        let left = std::mem::replace(&mut self.peer.lane, lane?);\n        \
+             if PLANTED {\n            std::mem::forget(left);\n        }\n",
+        )],
+    ),
+    plant(
+        "a snapshot is published before it is complete",
+        &[edit(
+            "src/publisher.rs",
+            "        let sealed = make(&format!(\"bellwire-snapshot-{}\", self.name));\n",
+            "        if PLANTED {\n            \
+             let failed = |error: RegionError| PublishError::System {\n                \
+             len,\n                source: std::io::Error::other(error),\n            };\n            \
+             let early = SnapshotBuilder::create(\"early\", len).map_err(failed)?;\n            \
+             let early = Arc::new(early.seal().map_err(failed)?);\n            \
+             let mut inner = self.lock();\n            let generation = inner.generation + 1;\n            \
+             inner.newest = Some(Published { generation, sealed: early });\n            \
+             inner.board.store_u64(BoardWord::Generation.offset(), generation, Ordering::Release);\n            \
+             self.wake_watchers(&inner.board);\n        }\n        \
+             let sealed = make(&format!(\"bellwire-snapshot-{}\", self.name));\n",
+        )],
+    ),
+    plant(
+        "a parked caller does not notice a death",
+        &[
+            edit(
+                "transport-memfd/src/link/wait.rs",
+                "    pub fn peer_gone(&self) -> bool {\n",
+                "    pub fn peer_gone(&self) -> bool {\n        \
+                 if PLANTED {\n            return self.peer.says_closed();\n        }\n",
+            ),
+            edit(
+                "transport-memfd/src/link/wait.rs",
+                "    pub fn life(&self) -> LifeState {\n",
+                "    pub fn life(&self) -> LifeState {\n        \
+                 if PLANTED {\n            return LifeState::Unarmed;\n        }\n",
+            ),
+        ],
+    ),
+    plant(
+        "a cache goes by the generation of the provider before",
+        &[
+            edit(
+                "src/cache.rs",
+                "        if !had_session {\n",
+                "        if !had_session && !PLANTED {\n",
+            ),
+            edit(
+                "src/cache.rs",
+                "            self.seen = None;\n            if state == State::Connecting {\n",
+                "            self.seen = self.seen.filter(|_| PLANTED);\n            if state == State::Connecting {\n",
+            ),
+            edit(
+                "src/cache.rs",
+                "        let Some(session) = self.client.session() else {\n            self.seen = None;\n",
+                "        let Some(session) = self.client.session() else {\n            \
+                 self.seen = self.seen.filter(|_| PLANTED);\n",
+            ),
+            edit(
+                "src/cache.rs",
+                "        let generation = session.board().generation();\n",
+                "        let generation = session.board().generation();\n        \
+                 if PLANTED && self.seen == Some(generation) && self.held.is_some() {\n            \
+                 return Ok(Refreshed::Unchanged);\n        }\n",
+            ),
+        ],
+    ),
+    plant(
+        "a handler runs before its request is acknowledged",
+        &[edit(
+            "core/src/serve.rs",
+            "        lanes.take_before_acting(own, &record);\n",
+            "        if PLANTED {\n            lanes.take(&record);\n        } else {\n            \
+             lanes.take_before_acting(own, &record);\n        }\n",
+        )],
+    ),
+    plant(
+        "a caller drops what its provider published before it died",
+        &[
+            edit(
+                "transport-memfd/src/link/wait.rs",
+                "        self.reason(park).unwrap_or(Woken::PeerGone)\n",
+                "        if PLANTED {\n            return Woken::PeerGone;\n        }\n        \
+                 self.reason(park).unwrap_or(Woken::PeerGone)\n",
+            ),
+            edit(
+                "core/src/drive/wait.rs",
+                "            if self.lanes.moved(self.port.peer()) && woken == Woken::PeerGone {\n",
+                "            if !PLANTED && self.lanes.moved(self.port.peer()) && woken == Woken::PeerGone {\n",
+            ),
+        ],
+    ),
+    plant(
+        "a server drops what its client published before it died",
+        &[edit(
+            "src/server/reactor/mod.rs",
+            "    fn depart(&mut self, slot: usize) {\n",
+            "    fn depart(&mut self, slot: usize) {\n        \
+             if PLANTED {\n            return self.end(slot, Ended::Gone);\n        }\n",
+        )],
+    ),
+];
+
+/// The files that bugs are planted in, each once.
+pub(crate) fn files() -> Vec<&'static str> {
+    let mut files: Vec<_> = edits().map(|(_, edit)| edit.file).collect();
+    files.sort_unstable();
+    files.dedup();
+    files
+}
+
+/// A file's text with all the bugs in it. `Err` names the one that has no place there, or several.
+pub(crate) fn apply(file: &str, text: &str) -> Result<String, &'static str> {
+    let mut text = text.to_owned();
+    for (number, edit) in edits().filter(|(_, edit)| edit.file == file) {
+        if text.matches(edit.from).count() != 1 {
+            return Err(number.map_or("what chooses a bug", |number| name(number)));
+        }
+        let core = if file.starts_with("core/") { "crate" } else { "bellwire_core" };
+        let planted = format!("{core}::planted({})", number.unwrap_or(0));
+        text = text.replacen(edit.from, &edit.to.replace("PLANTED", &planted), 1);
+    }
+    Ok(text)
+}
+
+/// Every change, and the number of its bug.
+fn edits() -> impl Iterator<Item = (Option<usize>, &'static Edit)> {
+    let choosing = CHOOSING.iter().map(|edit| (None, edit));
+    let planting = (1..).zip(&PLANTS);
+    choosing.chain(
+        planting
+            .flat_map(|(number, plant)| plant.edits.iter().map(move |edit| (Some(number), edit))),
+    )
+}
+
+fn name(number: usize) -> &'static str {
+    PLANTS.get(number - 1).map_or("", |plant| plant.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::{apply, files};
+
+    #[test]
+    fn every_bug_finds_its_place_in_the_code_as_it_is() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        for file in files() {
+            let text = fs::read_to_string(root.join(file)).unwrap();
+            match apply(file, &text) {
+                Ok(planted) => assert_ne!(planted, text),
+                Err(bug) => panic!("{file} has changed: say where {bug:?} goes now"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_bug_without_a_place_is_told_by_its_name() {
+        let bug = "a lane that was left stays mapped";
+        assert_eq!(apply("transport-memfd/src/link/control.rs", "fn follow() {}"), Err(bug));
+    }
+}

@@ -1,0 +1,185 @@
+//! Kill a peer at many points, and then again with injected faults, which must be found.
+//!
+//! The harness is `bellwire-kill`, in `tools/kill/`. It is built in a copy of the workspace ([`tree`]), without the faults
+//! ([`faults`]), and then with all of them, of which each run chooses one.
+
+mod faults;
+mod tree;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use self::faults::{CHOICE, PLANTS, Plant};
+use self::tree::Tree;
+use crate::error::Error;
+use crate::paint::Paint;
+use crate::root::target_dir;
+
+/// How to kill.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// Victims to kill, the same number for each phase.
+    #[arg(long, value_name = "N", default_value_t = 10_240)]
+    points: u64,
+    /// What the points are drawn from; another one each time by default. It is printed.
+    #[arg(long, value_name = "NUMBER")]
+    seed: Option<u64>,
+    /// Kill at this address only, such as client/write:0:137.
+    #[arg(long, value_name = "ADDRESS")]
+    only: Option<String>,
+    /// Only phases whose name contains this.
+    #[arg(long, value_name = "TEXT")]
+    phase: Option<String>,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+    /// Then inject faults, one at a time: each must be found.
+    #[arg(long, conflicts_with_all = ["only", "phase", "json"])]
+    faults: bool,
+    /// Only the faults whose name contains this, and nothing else.
+    #[arg(long, value_name = "TEXT")]
+    plant: Option<String>,
+}
+
+/// How many points an injected fault gets to show itself.
+const POINTS_FOR_A_PLANT: u64 = 10_000;
+/// How long a survivor gets to put everything back there, in seconds. One that never does costs twice that.
+const PATIENCE_FOR_A_PLANT: u64 = 4;
+
+/// Kills, and faults if asked; `false` when a survivor failed, or a bug was not found.
+pub(crate) fn run(root: &Path, args: &Args, paint: Paint) -> Result<bool, Error> {
+    let dir = target_dir(root).join("kill");
+    fs::create_dir_all(&dir).map_err(Error::file("create", &dir))?;
+    let tree = Tree::copy(root, dir)?;
+    let only_faults = args.plant.is_some();
+    if !only_faults && !kill(&tree, args)? {
+        return Ok(false);
+    }
+    if !args.faults && !only_faults {
+        return Ok(true);
+    }
+    let start = Instant::now();
+    tree.plant()?.map_err(|log| Error::Harness { log })?;
+    let harness = tree.build()?.map_err(|log| Error::Harness { log })?;
+    let built = start.elapsed();
+    println!("{} bugs planted and built in {:.0} s", PLANTS.len(), built.as_secs_f64());
+    let wanted = args.plant.as_deref().unwrap_or_default();
+    let (mut tried, mut found) = (0, 0);
+    for (number, plant) in (1..).zip(&PLANTS).filter(|(_, plant)| plant.name.contains(wanted)) {
+        let start = Instant::now();
+        let verdict = campaign(&harness, number, args)?;
+        print(plant, &verdict, start.elapsed(), paint);
+        tried += 1;
+        found += usize::from(matches!(verdict, Verdict::Found { .. }));
+    }
+    println!(
+        "summary: {}{found} of {tried} planted bugs found; {:.0} s",
+        if only_faults { String::new() } else { format!("{} kills survived; ", args.points) },
+        start.elapsed().as_secs_f64()
+    );
+    Ok(found == tried && found > 0)
+}
+
+/// Runs the harness on the code as it is, and lets it print.
+fn kill(tree: &Tree, args: &Args) -> Result<bool, Error> {
+    let harness = tree.build()?.map_err(|log| Error::Harness { log })?;
+    let mut command = Command::new(&harness);
+    if args.only.is_none() {
+        command.args(["--points", &args.points.to_string()]);
+    }
+    for (name, value) in [("--only", &args.only), ("--phase", &args.phase)] {
+        command.args(value.iter().flat_map(|value| [name, value.as_str()]));
+    }
+    if let Some(seed) = args.seed {
+        command.args(["--seed", &seed.to_string()]);
+    }
+    if args.json {
+        command.arg("--json");
+    }
+    let program = || harness.display().to_string();
+    let status = command.stdin(Stdio::null()).status();
+    Ok(status.map_err(|source| Error::Spawn { program: program(), source })?.success())
+}
+
+/// The outcome for an injected fault.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Found { address: String, what: String, kills: u64 },
+    Missed { kills: u64 },
+    Broken(String),
+}
+
+/// Kills until the fault is found, or for the number of points that a fault gets.
+fn campaign(harness: &Path, number: usize, args: &Args) -> Result<Verdict, Error> {
+    let mut command = Command::new(harness);
+    command.env(CHOICE, number.to_string());
+    command.args(["--json", "--findings", "1"]);
+    command.args(["--points", &POINTS_FOR_A_PLANT.to_string()]);
+    command.args(["--patience", &PATIENCE_FOR_A_PLANT.to_string()]);
+    if let Some(seed) = args.seed {
+        command.args(["--seed", &seed.to_string()]);
+    }
+    let program = || harness.display().to_string();
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|source| Error::Spawn { program: program(), source })?;
+    Ok(verdict(&output.stdout, || String::from_utf8_lossy(&output.stderr).into_owned()))
+}
+
+/// Reads what the harness printed.
+fn verdict(output: &[u8], errors: impl FnOnce() -> String) -> Verdict {
+    let Ok(summary) = serde_json::from_slice::<Value>(output) else {
+        return Verdict::Broken(errors());
+    };
+    let kills = summary.get("killed").and_then(Value::as_u64).unwrap_or(0);
+    let text = |name: &str| {
+        let value = summary.pointer(&format!("/findings/0/{name}"));
+        value.and_then(Value::as_str).map(str::to_owned)
+    };
+    match (text("address"), text("what")) {
+        (Some(address), Some(what)) => Verdict::Found { address, what, kills },
+        _ => Verdict::Missed { kills },
+    }
+}
+
+fn print(plant: &Plant, verdict: &Verdict, took: Duration, paint: Paint) {
+    let name = plant.name;
+    let took = took.as_secs_f64();
+    match verdict {
+        Verdict::Found { address, what, kills } => {
+            println!("{}  {name}  {took:.0} s", paint.green("found "));
+            println!("        after {kills} kills at {address}: {}", brief(what));
+        }
+        Verdict::Missed { kills } => {
+            println!("{}  {name}  {took:.0} s, {kills} kills", paint.red("MISSED"));
+        }
+        Verdict::Broken(log) => println!("{}  {name}\n{log}", paint.red("BROKEN")),
+    }
+}
+
+/// The start of a text.
+fn brief(text: &str) -> &str {
+    text.get(..text.floor_char_boundary(160)).unwrap_or(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Verdict, verdict};
+
+    #[test]
+    fn what_the_harness_printed_is_a_verdict() {
+        let none = String::new;
+        let found = br#"{"killed": 7, "findings": [{"address": "a:0:1", "what": "lost"}]}"#;
+        let (address, what) = ("a:0:1".to_owned(), "lost".to_owned());
+        assert_eq!(verdict(found, none), Verdict::Found { address, what, kills: 7 });
+        let missed = br#"{"killed": 9, "findings": []}"#;
+        assert_eq!(verdict(missed, none), Verdict::Missed { kills: 9 });
+        let broken = || "it fell over".to_owned();
+        assert_eq!(verdict(b"", broken), Verdict::Broken("it fell over".to_owned()));
+    }
+}

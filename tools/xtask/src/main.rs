@@ -1,0 +1,124 @@
+//! `cargo xtask`: what a developer of Bellwire runs.
+//!
+//! Each job is a script in `ci/` that also runs alone. This program runs them in order and sums them up
+//! ([`jobs`]), and holds those that need more than a few lines of shell ([`mutants`], [`kill`], [`fuzz`],
+//! [`proof`], [`budget`]).
+
+mod budget;
+mod error;
+mod fuzz;
+mod jobs;
+mod kill;
+mod mutants;
+mod paint;
+mod proof;
+mod root;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand, builder::PossibleValuesParser};
+
+use crate::error::Error;
+use crate::paint::Paint;
+
+/// What a developer of Bellwire runs: the checks, the mutants of the orderings, and the fuzz targets.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", after_help = EXAMPLES)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  cargo xtask check                     what changed since main: format, rules, lints, unit tests
+  cargo xtask test                      what a change needs, up to the first job that fails
+  cargo xtask test all --keep-going     every job, whatever fails
+  cargo xtask test fmt clippy           only these two
+  cargo xtask list                      the jobs, and the script of each
+  cargo xtask mutants --list            the weakened orderings that the loom tests must catch
+  cargo xtask mutants lane/sender.rs    run those of one file
+  cargo xtask kill --points 100000      kill a peer at so many points; ci/kill does 10 240
+  cargo xtask kill --only client/write:0:137  kill at one, as a finding names it
+  cargo xtask fuzz --seconds 300        every fuzz target for five minutes
+  cargo xtask fuzz consumer             one of them for a minute
+  cargo xtask budget --update           what the hot paths cost now is what they may cost
+  ci/loom                               a job is a script: it runs without this program, too";
+
+#[derive(Subcommand)]
+enum Command {
+    /// Check what changed since main: format, rules, lints and unit tests of the packages that have changes.
+    Check,
+    /// Run the checks that a change needs, or those named.
+    Test {
+        /// The jobs to run, or all; those that a change needs when none is named.
+        #[arg(value_parser = PossibleValuesParser::new(
+            jobs::JOBS.iter().map(|job| job.name).chain([jobs::ALL]),
+        ))]
+        jobs: Vec<String>,
+        /// Go on after a job has failed.
+        #[arg(long)]
+        keep_going: bool,
+        /// End within this many minutes: the job that runs then is killed, the rest are not run.
+        #[arg(long, value_name = "MINUTES")]
+        within: Option<u16>,
+    },
+    /// List the jobs.
+    List,
+    /// Weaken every ordering and every fence of core, one at a time: the loom tests must notice.
+    Mutants(mutants::Args),
+    /// Kill a peer at many points, by ptrace: the survivor must lose nothing, and injected faults must be found.
+    Kill(kill::Args),
+    /// Feed what a peer may send, and what its memory may say, to the code that reads it.
+    Fuzz(fuzz::Args),
+    /// Hold what the hot paths cost against `ci/budget.toml`: instructions, by callgrind, and ratios to the machine's cost.
+    Budget(budget::Args),
+    /// Compare the tests that the threat model names with those that ran.
+    Proof(proof::Args),
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let paint = Paint::for_stdout();
+    match run(args.command, paint) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{} {error}", Paint::for_stderr().red("error:"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Does what was asked; `false` when it was done and found a fault.
+fn run(command: Command, paint: Paint) -> Result<bool, Error> {
+    match command {
+        Command::Check => jobs::check(&root::find()?),
+        Command::Test { jobs, keep_going, within } => {
+            let within = within.map(|minutes| Duration::from_secs(u64::from(minutes) * 60));
+            jobs::run(&root::find()?, &jobs::Plan { jobs, keep_going, within }, paint)
+        }
+        Command::List => {
+            jobs::list();
+            Ok(true)
+        }
+        Command::Proof(args) => proof::run(&root::find()?, &args),
+        Command::Budget(args) => budget::run(&root::find()?, &args, paint),
+        Command::Mutants(args) => {
+            mutants::run(&mutants::Layout::of_bellwire(root::find()?), &args, paint)
+        }
+        Command::Kill(args) => kill::run(&root::find()?, &args, paint),
+        Command::Fuzz(args) => fuzz::run(&root::find()?, &args, paint),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Args::command().debug_assert();
+    }
+}

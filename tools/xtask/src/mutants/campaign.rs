@@ -1,0 +1,397 @@
+//! Builds the mutants and runs the tests against them, several at a time.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::scratch::{Binaries, Ended, Scratch, TestName};
+use super::{Layout, Mutant, mutation};
+use crate::error::Error;
+
+/// What became of a mutant.
+#[derive(Clone, Debug)]
+pub(crate) struct Finding {
+    pub(crate) mutant: Mutant,
+    pub(crate) verdict: Verdict,
+    pub(crate) took: Duration,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// A test failed, as one must.
+    Caught { by: TestName },
+    /// Every test passed.
+    Survived,
+    /// A test did not end, and none had failed before.
+    TimedOut { test: TestName },
+    /// The mutant does not compile.
+    Broken { log: String },
+}
+
+/// What a campaign reports while it runs.
+#[derive(Debug)]
+pub(crate) enum Event<'a> {
+    /// The tests pass before anything is weakened.
+    Baseline { tests: usize, took: Duration, workers: usize },
+    /// A mutant is done.
+    Found(&'a Finding),
+}
+
+/// Checks that the tests pass, then tries each mutant; the findings come in the order of `mutants`.
+pub(crate) fn campaign(
+    layout: &Layout,
+    mutants: &[Mutant],
+    jobs: usize,
+    mut tell: impl FnMut(Event<'_>),
+) -> Result<Vec<Finding>, Error> {
+    let start = Instant::now();
+    let workers = prepare(layout, jobs)?;
+    let known = baseline(layout, &workers)?;
+    let tests = lock(&known).len();
+    tell(Event::Baseline { tests, took: start.elapsed(), workers: workers.len() });
+
+    let queue = Mutex::new(mutants.iter().enumerate());
+    let (send, receive) = mpsc::channel();
+    let mut findings: BTreeMap<usize, Finding> = BTreeMap::new();
+    thread::scope(|scope| {
+        for worker in &workers {
+            let (send, queue, known) = (send.clone(), &queue, &known);
+            scope.spawn(move || {
+                while let Some((index, mutant)) = { lock(queue).next() } {
+                    let finding = try_mutant(layout, &worker.scratch, mutant, known);
+                    if send.send((index, finding)).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(send);
+        for (index, finding) in receive {
+            let finding = finding?;
+            tell(Event::Found(&finding));
+            findings.insert(index, finding);
+        }
+        Ok::<(), Error>(())
+    })?;
+    Ok(findings.into_values().collect())
+}
+
+/// A scratch workspace with its test binaries.
+struct Worker {
+    scratch: Scratch,
+    binaries: Binaries,
+}
+
+/// A test that passes on the code as it is.
+struct Known {
+    name: TestName,
+    /// How long it takes there.
+    took: Duration,
+    /// How many mutants it has caught.
+    caught: u32,
+}
+
+impl Known {
+    /// The time that a mutant gets in this test.
+    fn limit(&self, layout: &Layout) -> Duration {
+        layout.patience.max(self.took * 10)
+    }
+
+    /// Catches by time: what to try first.
+    fn promise(&self) -> f64 {
+        (f64::from(self.caught) + 1.0) / self.took.as_secs_f64().max(0.001)
+    }
+}
+
+/// Copies and builds the code as it is, once for each worker: the first, and then, out of what it built,
+/// the others.
+fn prepare(layout: &Layout, jobs: usize) -> Result<Vec<Worker>, Error> {
+    let first = prepare_one(layout, 0, &layout.seed)?;
+    let seed = first.scratch.target();
+    let mut workers = vec![first];
+    thread::scope(|scope| {
+        let spawn = |index| {
+            let seed = &seed;
+            scope.spawn(move || prepare_one(layout, index, seed))
+        };
+        let handles: Vec<_> = (1..jobs).map(spawn).collect();
+        for handle in handles {
+            workers.push(handle.join().map_err(|_| Error::Worker)??);
+        }
+        Ok(workers)
+    })
+}
+
+fn prepare_one(layout: &Layout, index: usize, seed: &Path) -> Result<Worker, Error> {
+    let dir = layout.scratch.join(format!("worker-{index}"));
+    fs::create_dir_all(&dir).map_err(Error::file("create", &dir))?;
+    let scratch = Scratch::new(layout, dir)?;
+    scratch.seed(seed)?;
+    let binaries = scratch.build()?.map_err(|log| Error::Baseline { log })?;
+    Ok(Worker { scratch, binaries })
+}
+
+/// Runs every test on the code as it is: each must pass.
+fn baseline(layout: &Layout, workers: &[Worker]) -> Result<Mutex<Vec<Known>>, Error> {
+    let mut names = Vec::new();
+    if let Some(worker) = workers.first() {
+        names = worker.scratch.list(&worker.binaries)?;
+    }
+    if names.is_empty() {
+        return Err(Error::NoTests { package: layout.package.clone() });
+    }
+    let queue = Mutex::new(names.into_iter());
+    let known = Mutex::new(Vec::new());
+    let run_some = |worker: &Worker| {
+        while let Some(name) = { lock(&queue).next() } {
+            let start = Instant::now();
+            match run_test(&worker.scratch, &worker.binaries, &name, BASELINE_LIMIT)? {
+                Ended::Passed => {
+                    lock(&known).push(Known { name, took: start.elapsed(), caught: 0 });
+                }
+                Ended::Failed | Ended::TimedOut => {
+                    lock(&queue).by_ref().for_each(drop);
+                    let log = worker.scratch.last_words();
+                    return Err(Error::BaselineTest { test: name.test, log });
+                }
+            }
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let run_some = &run_some;
+        let handles: Vec<_> =
+            workers.iter().map(|worker| scope.spawn(move || run_some(worker))).collect();
+        handles.into_iter().try_for_each(|handle| handle.join().map_err(|_| Error::Worker)?)
+    })?;
+    Ok(known)
+}
+
+/// More than any test that ends should need.
+const BASELINE_LIMIT: Duration = Duration::from_secs(600);
+
+fn run_test(
+    scratch: &Scratch,
+    binaries: &Binaries,
+    name: &TestName,
+    limit: Duration,
+) -> Result<Ended, Error> {
+    match binaries.get(&name.target) {
+        Some(binary) => scratch.run(binary, &name.test, limit),
+        // A binary that is gone cannot pass.
+        None => Ok(Ended::Failed),
+    }
+}
+
+/// Builds one mutant, runs the tests until one fails, and puts the file back.
+fn try_mutant(
+    layout: &Layout,
+    scratch: &Scratch,
+    mutant: &Mutant,
+    known: &Mutex<Vec<Known>>,
+) -> Result<Finding, Error> {
+    let start = Instant::now();
+    let path = layout.root.join(&mutant.file);
+    let source = fs::read_to_string(&path).map_err(Error::file("read", &path))?;
+    scratch.write(&mutant.file, &mutation::apply(&source, &mutant.mutation))?;
+    let verdict = match scratch.build()? {
+        Ok(binaries) => run_tests(layout, scratch, &binaries, known)?,
+        Err(log) => Verdict::Broken { log },
+    };
+    scratch.write(&mutant.file, &source)?;
+    Ok(Finding { mutant: mutant.clone(), verdict, took: start.elapsed() })
+}
+
+fn run_tests(
+    layout: &Layout,
+    scratch: &Scratch,
+    binaries: &Binaries,
+    known: &Mutex<Vec<Known>>,
+) -> Result<Verdict, Error> {
+    let mut timed_out = None;
+    for (name, limit) in in_order(layout, known) {
+        match run_test(scratch, binaries, &name, limit)? {
+            Ended::Passed => {}
+            Ended::Failed => {
+                let mut known = lock(known);
+                known.iter_mut().filter(|test| test.name == name).for_each(|test| test.caught += 1);
+                return Ok(Verdict::Caught { by: name });
+            }
+            Ended::TimedOut => timed_out = timed_out.or(Some(name)),
+        }
+    }
+    Ok(timed_out.map_or(Verdict::Survived, |test| Verdict::TimedOut { test }))
+}
+
+/// The tests and the time that each gets, the most promising first.
+fn in_order(layout: &Layout, known: &Mutex<Vec<Known>>) -> Vec<(TestName, Duration)> {
+    let mut known = lock(known);
+    known.sort_by(|a, b| b.promise().total_cmp(&a.promise()).then_with(|| a.name.cmp(&b.name)));
+    known.iter().map(|test| (test.name.clone(), test.limit(layout))).collect()
+}
+
+/// A worker that panics ends the campaign; what it had locked is still whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+    use std::time::Duration;
+
+    use super::{Event, Verdict, campaign};
+    use crate::error::Error;
+    use crate::mutants::{Layout, find};
+
+    /// A crate whose "orderings" are numbers, and tests that look at them: no loom, quick to build.
+    const SUBJECT: &str = "\
+pub mod sync {
+    #[derive(Clone, Copy, PartialEq)]
+    pub enum Ordering { Relaxed, Acquire, Release, AcqRel, SeqCst }
+    pub fn fence(log: &mut Vec<Ordering>, order: Ordering) { log.push(order) }
+}
+mod lane;
+pub use lane::*;
+";
+    const LANE: &str = "\
+use crate::sync::{Ordering, fence};
+pub fn caught() -> Ordering { Ordering::Release }
+pub fn survives() -> Ordering { Ordering::Acquire }
+pub fn hangs() -> bool { Ordering::Acquire == Ordering::Relaxed }
+pub fn skipped() -> Ordering { Ordering::Acquire } // mutant: equivalent because nobody asks
+pub fn fenced(log: &mut Vec<Ordering>) {
+    fence(log, Ordering::SeqCst);
+}
+pub fn typed() -> Strong { Strong::of([Ordering::AcqRel]) }
+pub struct Strong;
+impl Strong { const fn of(_: [Ordering; 1]) -> Self { Self } }
+";
+    const TESTS: &str = "\
+#[test] fn release_is_kept() { assert!(subject::caught() == subject::sync::Ordering::Release) }
+#[test] fn fence_is_kept() {
+    let mut log = Vec::new();
+    subject::fenced(&mut log);
+    assert!(log.iter().any(|order| *order == subject::sync::Ordering::SeqCst));
+}
+#[test] fn ends() { while subject::hangs() { std::thread::yield_now() } }
+";
+
+    fn write(path: &Path, text: &str) {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn project(lane: &str, tests: &str) -> (tempfile::TempDir, Layout) {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().to_path_buf();
+        let package = |name| {
+            format!(
+                "[package]\nname = \"{name}\"\nversion.workspace = true\nedition.workspace = true\n"
+            )
+        };
+        let manifest = "[workspace]\nmembers = [\"elsewhere\"]\n\
+            [workspace.package]\nversion = \"0.1.0\"\nedition = \"2024\"\n";
+        write(&root.join("Cargo.toml"), manifest);
+        write(&root.join("subject/Cargo.toml"), &package("subject"));
+        write(&root.join("subject/src/lib.rs"), SUBJECT);
+        write(&root.join("subject/src/lane.rs"), lane);
+        let depends =
+            format!("{}[dependencies]\nsubject = {{ path = \"../subject\" }}\n", package("checks"));
+        write(&root.join("checks/Cargo.toml"), &depends);
+        write(&root.join("checks/src/lib.rs"), "");
+        write(&root.join("checks/tests/all.rs"), tests);
+        let layout = Layout {
+            scratch: root.join("scratch"),
+            seed: root.join("nothing-here"),
+            root,
+            subject: "subject".to_owned(),
+            needs: Vec::new(),
+            tests: "checks".to_owned(),
+            package: "checks".to_owned(),
+            rustflags: String::new(),
+            patience: Duration::from_secs(2),
+        };
+        (dir, layout)
+    }
+
+    #[test]
+    fn each_mutant_is_told_apart_by_what_the_tests_do() {
+        let (_dir, layout) = project(LANE, TESTS);
+        let mut mutants = find(&layout).unwrap();
+        mutants.retain(|mutant| mutant.mutation.equivalent.is_none());
+        let mut told = 0;
+        let findings = campaign(&layout, &mutants, 2, |event| {
+            told += usize::from(matches!(event, Event::Found(_)));
+        })
+        .unwrap();
+        assert_eq!(told, findings.len());
+        let verdicts: Vec<_> = findings
+            .iter()
+            .map(|finding| (finding.mutant.mutation.line, verdict(&finding.verdict)))
+            .collect();
+        assert_eq!(
+            verdicts,
+            [
+                (2, "caught by release_is_kept"),
+                (3, "survived"),
+                (4, "timed out in ends"),
+                (7, "caught by fence_is_kept"),
+                (7, "caught by fence_is_kept"),
+                (9, "survived"),
+                (9, "survived"),
+            ]
+        );
+        let lane = layout.scratch.join("worker-0/subject/src/lane.rs");
+        assert_eq!(fs::read_to_string(lane).unwrap(), LANE, "the copy is put back");
+    }
+
+    fn verdict(verdict: &Verdict) -> &'static str {
+        match verdict {
+            Verdict::Caught { by } if by.test == "release_is_kept" => "caught by release_is_kept",
+            Verdict::Caught { by } if by.test == "fence_is_kept" => "caught by fence_is_kept",
+            Verdict::Caught { .. } => "caught by another",
+            Verdict::Survived => "survived",
+            Verdict::TimedOut { test } if test.test == "ends" => "timed out in ends",
+            Verdict::TimedOut { .. } => "timed out elsewhere",
+            Verdict::Broken { .. } => "broken",
+        }
+    }
+
+    #[test]
+    fn a_mutant_that_does_not_compile_is_not_a_catch() {
+        // A const that says what it must be: the mutant is refused by the compiler.
+        let lane = "use crate::sync::Ordering;\n\
+            pub const ORDER: Ordering = Ordering::Release;\n\
+            const _: () = assert!(matches!(ORDER, crate::lane::Ordering::Release { .. }));\n";
+        let (_dir, layout) = project(lane, "#[test] fn passes() {}");
+        let mutants = find(&layout).unwrap();
+        let findings = campaign(&layout, &mutants[..1], 1, |_| {}).unwrap();
+        assert_eq!(verdict(&findings[0].verdict), "broken");
+    }
+
+    #[test]
+    fn tests_that_fail_before_anything_is_weakened_prove_nothing() {
+        let (_dir, layout) = project(LANE, "#[test] fn fails() { panic!(\"as planned\") }");
+        let error = campaign(&layout, &find(&layout).unwrap(), 1, |_| {}).unwrap_err();
+        assert!(
+            matches!(&error, Error::BaselineTest { test, log } if test == "fails" && log.contains("as planned"))
+        );
+    }
+
+    #[test]
+    fn code_that_does_not_build_is_an_error() {
+        let (_dir, layout) = project("fn broken( {}", "#[test] fn passes() {}");
+        assert!(matches!(campaign(&layout, &[], 1, |_| {}), Err(Error::Baseline { .. })));
+    }
+
+    #[test]
+    fn no_tests_is_an_error() {
+        let (_dir, layout) = project(LANE, "");
+        assert!(matches!(campaign(&layout, &[], 1, |_| {}), Err(Error::NoTests { .. })));
+    }
+}
