@@ -251,7 +251,7 @@ impl PendingHandshake {
             service: hello.service,
             lane: welcome.lane,
         };
-        let lender = self.share.lender(self.fd_budget.watches_memory());
+        let lender = self.share.lender(self.fd_budget);
         let (end, page, lane) = maker.make(Some(&lender)).map_err(|error| match error {
             RegionError::Quota(error) => Refuse::new(RefuseCode::Quota, &error.to_string()),
             error => lacking(&error),
@@ -308,7 +308,7 @@ impl PendingHandshake {
             trusts_peer: self.credentials.is_among(&[]),
         };
         // The parts were made to fit; if they did not, the client would see the socket close.
-        let lender = self.share.lender(self.fd_budget.watches_memory());
+        let lender = self.share.lender(self.fd_budget);
         let Ok(link) = Link::new(parts).map(|link| link.on_quota_of(lender)) else {
             let (channel, caller, cause) = (None, Some(caller), None);
             let turned_away = TurnedAway { channel, caller, cause };

@@ -8,6 +8,7 @@ use bellwire_core::sync::{AtomicU64, Ordering};
 use bellwire_core::{Geometry, Instant, Limits};
 
 use super::ServerConfig;
+use super::fd_budget::FdBudget;
 use crate::transport::memory::{self, Lender, MemoryPool, Quota};
 use crate::transport::peer::User;
 
@@ -174,7 +175,9 @@ impl Share {
     }
 
     /// Returns the lender that charges a session's memory to its user.
-    pub(super) fn lender(&self, is_watching: bool) -> Lender {
+    pub(super) fn lender(&self, fd_budget: FdBudget) -> Lender {
+        // Unwatched memory is charged for a minute after its session: a user that opens ten a second would exceed the quota.
+        let is_watching = fd_budget.watches_memory(self.sessions() + self.quota.kept());
         Lender { quota: Arc::clone(&self.quota), is_watching }
     }
 }

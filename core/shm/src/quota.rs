@@ -186,6 +186,11 @@ impl Quota {
             && self.pool.limit.saturating_sub(self.pool.held.load(Ordering::Relaxed)) >= bytes
     }
 
+    /// Returns how many pieces of memory the user's peers still had when last checked, although this process no longer uses them.
+    pub fn kept(&self) -> usize {
+        self.kept.load(Ordering::Relaxed)
+    }
+
     /// Returns whether nothing is held.
     pub fn is_idle(&self) -> bool {
         self.held() == 0
