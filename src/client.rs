@@ -398,8 +398,12 @@ impl<S: Service> Client<S> {
                 self.phase = Phase::Ready(Box::new(session));
             }
             Err(error) => {
-                self.backoff.failed(now);
-                self.crowded += u64::from(matches!(error, ConnectError::Busy));
+                let is_full = matches!(error, ConnectError::Busy);
+                // A call goes on waiting for room in the backlog.
+                if !is_full || patience <= now {
+                    self.backoff.failed(now);
+                }
+                self.crowded += u64::from(is_full);
                 self.phase = Phase::Without(error);
             }
         }
@@ -419,10 +423,9 @@ impl<S: Service> Client<S> {
             self.advance(deadline);
             let connecting = match &self.phase {
                 Phase::Ready(_) => return Ok(()),
-                // The provider's backlog is full: spread out the retries of its many clients.
+                // The provider's backlog is full, and the kernel has had it wait for room.
                 Phase::Without(ConnectError::Busy) if clock::now() < deadline => {
-                    let next = self.next_try().unwrap_or(deadline).min(deadline);
-                    if self.sleep(Some(next)) {
+                    if self.cancel.take() {
                         return Err(CallError::Cancelled { executed: Executed::No });
                     }
                     continue;

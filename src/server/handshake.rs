@@ -211,6 +211,11 @@ impl PendingHandshake {
         TurnedAway::refused(self.channel, caller, refusal)
     }
 
+    /// Returns whether the client's HELLO has not been admitted yet.
+    pub(super) fn is_silent(&self) -> bool {
+        self.own.is_none()
+    }
+
     pub(super) fn caller(&self) -> Caller {
         caller(&self.credentials, self.session)
     }

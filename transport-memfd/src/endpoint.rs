@@ -8,12 +8,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bellwire_core::{Instant, ServiceName};
-use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, Stat};
+use rustix::fs::{
+    AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, Stat, fcntl_getfl, fcntl_setfl,
+};
 use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Pid, getpid};
 
 use crate::admission::Admission;
+use crate::clock;
 use crate::fork::Kept;
 use crate::pass::Channel;
 use crate::peer::{self, User};
@@ -24,6 +28,8 @@ pub const BACKLOG: u32 = 4096;
 pub const MAX_PATH: usize = 107;
 /// How often a lock is tried, `LOCK_PAUSE` apart: a lister may hold it for a moment.
 const LOCK_TRIES: u32 = 5;
+/// How long a client waits for room in a full backlog at a time: so late it sees that its call was cancelled.
+const BUSY_SLICE: Duration = Duration::from_millis(100);
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
 /// Why a run directory is not used.
@@ -549,8 +555,8 @@ pub fn connect(run_dir: &Path, service: ServiceName) -> Result<Channel, ConnectE
 
 /// Connects to a service whose socket belongs to this user, to root, or to one of `owners`.
 ///
-/// Does not block: `until` is for systems where a connection may have to wait. The channel is non-blocking and `CLOEXEC`. The
-/// caller still checks the [`credentials`](crate::peer::credentials) of the peer.
+/// Blocks only while the backlog is full, for 100 ms and until `until` at most, and not at all without it. The channel is
+/// non-blocking and `CLOEXEC`. The caller still checks the [`credentials`](crate::peer::credentials) of the peer.
 ///
 /// # Errors
 /// [`ConnectError`]; [`ConnectError::Absent`] when no process serves it.
@@ -560,7 +566,6 @@ pub fn connect_trusting(
     owners: &[User],
     until: Option<Instant>,
 ) -> Result<Channel, ConnectError> {
-    let _ = until;
     let path = socket_path(run_dir, service);
     let system = |source| match source {
         Errno::ACCESS | Errno::PERM => {
@@ -589,11 +594,39 @@ pub fn connect_trusting(
     match rustix::net::connect(channel.arrived(), &address) {
         Ok(()) => Ok(channel),
         Err(Errno::NOENT | Errno::CONNREFUSED) => Err(ConnectError::Absent { service }),
-        Err(Errno::AGAIN) => Err(ConnectError::Busy { service }),
+        Err(Errno::AGAIN) => match connect_waiting(&channel, &address, until) {
+            Ok(()) => Ok(channel),
+            Err(Errno::AGAIN | Errno::INTR) => Err(ConnectError::Busy { service }),
+            Err(Errno::NOENT | Errno::CONNREFUSED) => Err(ConnectError::Absent { service }),
+            Err(source) => Err(system(source)),
+        },
         // A socket of another type is never an endpoint.
         Err(Errno::PROTOTYPE) => Err(ConnectError::NotASocket { path }),
         Err(source) => Err(system(source)),
     }
+}
+
+/// Connects, and waits in the kernel's queue for room in the backlog, until `until` or [`BUSY_SLICE`]: a client that retried
+/// instead would lose each place to one that retries faster.
+///
+/// # Errors
+/// `EAGAIN` when there was none.
+fn connect_waiting(
+    channel: &Channel,
+    address: &SocketAddrUnix,
+    until: Option<Instant>,
+) -> Result<(), Errno> {
+    let left = until.unwrap_or_default().since(clock::now()).min(BUSY_SLICE);
+    if left < Duration::from_millis(1) {
+        return Err(Errno::AGAIN);
+    }
+    let socket = channel.arrived();
+    let flags = fcntl_getfl(socket)?;
+    set_socket_timeout(socket, Timeout::Send, Some(left))?;
+    fcntl_setfl(socket, flags - OFlags::NONBLOCK)?;
+    let connected = rustix::net::connect(socket, address);
+    fcntl_setfl(socket, flags)?;
+    connected
 }
 
 /// Lists the endpoints of a run directory by name, and other objects that have an endpoint's name.

@@ -46,7 +46,7 @@ impl Reactor {
 
     /// Accepts one client. Returns whether there was one.
     fn accept(&mut self, at: usize) -> bool {
-        if let Some(until) = self.crowded_until(clock::now()) {
+        if let Some(until) = self.handshakes_full_until(clock::now()) {
             self.pause_accepting(until);
             return false;
         }

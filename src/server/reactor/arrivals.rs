@@ -18,11 +18,14 @@ use crate::transport::object::AsObject;
 use crate::transport::poll::{Interest, Trigger};
 
 /// The most clients in the handshake at once.
-const MOST_GREETINGS: usize = 256;
+const MOST_HANDSHAKES: usize = 256;
 /// Accepting resumes when so few are left.
-const FEW_GREETINGS: usize = 192;
-/// How long a client keeps its place when the handshake is full.
+const FEW_HANDSHAKES: usize = 192;
+/// How long a connection keeps its place when the handshake is full.
 const GRACE: Duration = Duration::from_millis(100);
+/// The same for one that has not sent HELLO, of a client with a quarter of all places or more. Clients send HELLO before they are
+/// accepted: behind silent connections a newcomer would wait for all that fit the backlog, at 2 560 a second.
+const GRACE_OF_SILENT: Duration = Duration::from_millis(10);
 
 /// Connections in the handshake, oldest first. All have the same time limit, so the first deadline is that of the
 /// first.
@@ -76,8 +79,8 @@ impl Reactor {
         None
     }
 
-    /// Returns the oldest connection in the handshake of the client that has the most of them, and since when: so a
-    /// client with many connections loses a place, not one with a single connection.
+    /// Returns the oldest connection in the handshake of the client that has the most of them, and until when it keeps its
+    /// place: so a client with many connections loses a place, not one with a single connection.
     fn first_of_the_most(&mut self) -> Option<(Instant, Place)> {
         let mut counts = HashMap::<usize, (usize, Instant, Place)>::new();
         for &(since, place) in &self.arrivals.order {
@@ -88,7 +91,12 @@ impl Reactor {
             }
         }
         let most = counts.into_values().max_by_key(|(count, ..)| *count);
-        most.map(|(_, since, place)| (since, place))
+        let (count, since, place) = most?;
+        let slot = self.slots.get(place.slot)?;
+        let is_silent = matches!(&slot.state, SlotState::Handshake(open) if open.is_silent());
+        let many = count >= MOST_HANDSHAKES / 4;
+        let grace = if many && is_silent { GRACE_OF_SILENT } else { GRACE };
+        Some((since.after(grace), place))
     }
 
     fn is_in_handshake(&self, place: Place) -> bool {
@@ -98,12 +106,11 @@ impl Reactor {
 
     /// Returns when connections can be accepted again, if too many are in the handshake now. Newcomers wait at the
     /// endpoint until one completes or loses its place, so many silent clients keep nobody out.
-    pub(super) fn crowded_until(&mut self, now: Instant) -> Option<Instant> {
-        if self.arrivals.count < MOST_GREETINGS {
+    pub(super) fn handshakes_full_until(&mut self, now: Instant) -> Option<Instant> {
+        if self.arrivals.count < MOST_HANDSHAKES {
             return None;
         }
-        let (since, place) = self.first_of_the_most()?;
-        let until = since.after(GRACE);
+        let (until, place) = self.first_of_the_most()?;
         if now < until {
             return Some(until);
         }
@@ -123,7 +130,7 @@ impl Reactor {
 
     fn one_arrives_less(&mut self) {
         self.arrivals.count -= 1;
-        if self.arrivals.count == FEW_GREETINGS {
+        if self.arrivals.count == FEW_HANDSHAKES {
             self.resume_accepting();
         }
     }
