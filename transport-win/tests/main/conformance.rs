@@ -15,7 +15,7 @@ use bellwire_win::region::PeerRegion;
 
 use crate::support::{Pair, pair};
 use suite::Transport;
-use suite::stage::{Script, serve};
+use suite::endpoints::{Script, serve};
 pub(crate) use suite::until;
 
 suite::conformance! {
