@@ -12,7 +12,7 @@ use rustix::fs::{
     AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, Stat, fcntl_getfl, fcntl_setfl,
 };
 use rustix::io::Errno;
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::sockopt::{Timeout, set_socket_send_buffer_size, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Pid, getpid};
 
@@ -28,6 +28,9 @@ pub const BACKLOG: u32 = 4096;
 pub const MAX_PATH: usize = 107;
 /// How often a lock is tried, `LOCK_PAUSE` apart: a lister may hold it for a moment.
 const LOCK_TRIES: u32 = 5;
+/// What a session's client may leave unread on its control socket, in bytes; the kernel doubles it and counts some 770 for a message
+/// (`SO_SNDBUF`, [socket(7)](https://man7.org/linux/man-pages/man7/socket.7.html)).
+const SEND_BUFFER: usize = 64 << 10;
 /// How long a client waits for room in a full backlog at a time: so late it sees that its call was cancelled.
 const BUSY_SLICE: Duration = Duration::from_millis(100);
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
@@ -508,7 +511,11 @@ impl Endpoint {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         loop {
             match Channel::open(|| rustix::net::accept_with(&self.socket, flags)) {
-                Ok(connection) => return Ok(Some(connection)),
+                Ok(connection) => {
+                    // Without it the kernel's default holds, which is more.
+                    let _ = set_socket_send_buffer_size(connection.arrived(), SEND_BUFFER);
+                    return Ok(Some(connection));
+                }
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(error) => return Err(error),

@@ -33,6 +33,7 @@ pub struct Target {
     run_dir: PathBuf,
     /// The size of the lane that sessions open with.
     pub lane: Geometry,
+    doorbell: Doorbell,
 }
 
 /// An open session.
@@ -56,13 +57,19 @@ pub struct Session {
 impl Target {
     /// The server whose endpoints are there.
     pub fn new(run_dir: PathBuf) -> Self {
-        Self { run_dir, lane: Geometry::DEFAULT }
+        Self { run_dir, lane: Geometry::DEFAULT, doorbell: Doorbell::Futex }
     }
 
     /// The same with another lane to begin with.
     #[must_use]
     pub fn with_lane(&self, size: u64) -> Self {
         Self { lane: Geometry::new(size).unwrap_or(self.lane), ..self.clone() }
+    }
+
+    /// The same with another doorbell of the client's.
+    #[must_use]
+    pub fn with_doorbell(&self, doorbell: Doorbell) -> Self {
+        Self { doorbell, ..self.clone() }
     }
 
     /// Connects, and sends nothing.
@@ -87,7 +94,7 @@ impl Target {
             lane: self.lane,
             least_lane: Geometry::SMALLEST,
             limits: Limits::default(),
-            doorbell: Doorbell::Futex,
+            doorbell: self.doorbell,
             rings_eventfd: false,
         };
         send(&socket, &Message::Hello(hello), &[]).then_some(socket)
@@ -118,7 +125,7 @@ impl Target {
                 (Word::WantData, u64::MAX),
                 (Word::WantSpace, u64::MAX),
                 (Word::State, 1),
-                (Word::Doorbell, Doorbell::Futex as u64),
+                (Word::Doorbell, self.doorbell as u64),
             ] {
                 page.store_u64(word.offset(), value, Ordering::Relaxed);
             }

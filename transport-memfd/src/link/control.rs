@@ -9,6 +9,7 @@ use bellwire_core::resize::{FollowError, Resource, Shortage};
 use bellwire_core::wire::{Attachment, MAX_CONTROL};
 use bellwire_core::{Limits, PeerFault};
 use bellwire_shm::OverQuota;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::Link;
@@ -62,8 +63,13 @@ impl Control {
         self.taken.fault()
     }
 
+    /// Rings by the socket, unless a quarter of its buffer is unread: the peer is woken by that already, and one that never reads
+    /// would have the kernel hold more and more for this process.
     pub(super) fn ring(&self) {
-        control::ring(&self.socket);
+        let mut socket = [PollFd::new(&self.socket, PollFlags::OUT)];
+        if poll(&mut socket, Some(&Timespec::default())) != Ok(0) {
+            control::ring(&self.socket);
+        }
     }
 }
 

@@ -306,6 +306,22 @@ fn a_peer_that_keeps_ringing_extends_no_deadline() {
 }
 
 #[test]
+fn rings_that_nobody_reads_stop() {
+    let (waiter, ringer) = links(Doorbell::Socket, Doorbell::Futex);
+    let unread = || {
+        let flags = rustix::net::RecvFlags::DONTWAIT;
+        let next = || rustix::net::recv(waiter.socket(), &mut [0_u8; 64], flags).ok();
+        std::iter::from_fn(next).take_while(|(_, len)| *len > 0).count()
+    };
+    (0..1000).for_each(|_| ringer.ring(Bell::Data));
+    // A quarter of what fits.
+    let rings = unread();
+    assert!((1..150).contains(&rings), "{rings}");
+    ringer.ring(Bell::Data);
+    assert_eq!(unread(), 1, "what was read makes room");
+}
+
+#[test]
 fn a_canceller_works_on_after_the_doorbell_changed() {
     let (mut waiter, _ringer) = links(Doorbell::Futex, Doorbell::Futex);
     let canceller = waiter.canceller().unwrap();

@@ -38,7 +38,7 @@ const fn queued(name: &'static str, about: &'static str, run: fn(&Target)) -> At
 }
 
 /// All of them.
-pub static ATTACKS: [Attack; 27] = [
+pub static ATTACKS: [Attack; 28] = [
     attack(
         "sessions-kept",
         "opens and closes sessions, keeps the server's pages and lanes",
@@ -81,6 +81,7 @@ pub static ATTACKS: [Attack; 27] = [
         "1 000 sessions with eight descriptors each on the socket",
         descriptors::queued,
     ),
+    attack("rings", "1 000 sessions rung by socket that read no ring", unread::rings),
     attack("empty-messages", "control messages without a byte, without pause", descriptors::empty),
 ];
 

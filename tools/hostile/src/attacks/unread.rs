@@ -1,3 +1,6 @@
+use bellwire_core::Word;
+use bellwire_core::wire::Doorbell;
+
 use crate::services::MOST;
 use crate::wire::{Target, pause};
 
@@ -11,5 +14,21 @@ pub(super) fn run(target: &Target) {
         }
         target.reopen("blob", &mut sessions);
         pause::<()>();
+    }
+}
+
+/// Takes every answer and is rung for each by the control socket, which it never reads.
+pub(super) fn rings(target: &Target) {
+    let target = target.with_doorbell(Doorbell::Socket);
+    let mut sessions = target.sessions("echo", 1_000);
+    loop {
+        for session in &mut sessions {
+            session.set(Word::WantData, session.word(Word::Tail));
+            session.take();
+            if session.request(&[]) {
+                session.publish();
+            }
+        }
+        target.reopen("echo", &mut sessions);
     }
 }
