@@ -28,7 +28,7 @@ pub const BACKLOG: u32 = 4096;
 pub const MAX_PATH: usize = 107;
 /// How often a lock is tried, `LOCK_PAUSE` apart: a lister may hold it for a moment.
 const LOCK_TRIES: u32 = 5;
-/// What a session's client may leave unread on its control socket, in bytes; the kernel doubles it and counts some 770 for a message
+/// What a session's client may leave unread on its control socket, in bytes; the kernel doubles it and counts its own structures, too
 /// (`SO_SNDBUF`, [socket(7)](https://man7.org/linux/man-pages/man7/socket.7.html)).
 const SEND_BUFFER: usize = 64 << 10;
 /// How long a client waits for room in a full backlog at a time: so late it sees that its call was cancelled.
