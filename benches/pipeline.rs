@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use bellwire::{Client, ClientConfig, Geometry, Session};
+use bellwire::{Client, Geometry, Session};
 
 use crate::provider::{Add, Echo, Provider, Wait};
 use crate::ratios::Outcome;
@@ -23,7 +23,8 @@ pub fn sixteen(cpus: Cpus) -> Outcome {
     let mut prober = Prober::start(cpus)?;
     let mut floor = pipeline::Floor::start(cpus, 64, DEPTH as usize)?;
     let lane = Geometry::DEFAULT;
-    let config = ClientConfig { max_in_flight: DEPTH as usize, lane, ..provider.config() };
+    let config =
+        provider.config().max_in_flight(DEPTH as usize).lane(provider.config().lane.size(lane));
     let mut client = provider.client_with::<Echo<64>>(config);
     let report = Ratio::new("pipeline, 16 in flight, 64 B / bare rings").run(
         40,

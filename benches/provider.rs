@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use bellwire::{
-    Client, ClientConfig, Geometry, Payload, RunDir, Server, ServerConfig, Service, SnapshotCache,
-    SpinPolicy,
+    Client, ClientConfig, Geometry, LaneConfig, Payload, RunDir, Server, ServerConfig, Service,
+    SnapshotCache, SpinPolicy,
 };
 use bellwire_cgroups::{CgroupsSnapshot, Meta, Mode, encode, synthetic};
 use tempfile::TempDir;
@@ -133,8 +133,8 @@ impl Provider {
 
     /// A connected client with the configuration that the library chooses.
     pub fn plain_client<S: Service>(&self) -> Client<S> {
-        let config = ClientConfig { timeout: Duration::from_secs(30), ..ClientConfig::default() };
-        self.client_with(ClientConfig { spin: self.wait.policy(), ..config })
+        let config = ClientConfig::default().timeout(Duration::from_secs(30));
+        self.client_with(config.spin(self.wait.policy()))
     }
 
     pub fn client_with<S: Service>(&self, config: ClientConfig) -> Client<S> {
@@ -175,12 +175,10 @@ impl Provider {
 
     pub fn config(&self) -> ClientConfig {
         let lane = Geometry::new(256 << 10).expect("a power of two");
-        ClientConfig {
-            spin: self.wait.policy(),
-            lane,
-            timeout: Duration::from_secs(30),
-            ..ClientConfig::default()
-        }
+        ClientConfig::default()
+            .spin(self.wait.policy())
+            .timeout(Duration::from_secs(30))
+            .lane(LaneConfig::default().size(lane))
     }
 }
 
@@ -192,7 +190,7 @@ pub fn serve(peer: &mut Peer) -> RoleResult {
         "spin-long" => Wait::SpinLong,
         _ => Wait::Spin,
     };
-    let config = ServerConfig { spin: wait.policy(), ..ServerConfig::default() };
+    let config = ServerConfig::default().spin(wait.policy());
     let mut builder = Server::builder_with(&run_dir, config);
     builder.serve::<Echo<64>>(|_, bytes| Ok(bytes))?.serve::<Echo<1024>>(|_, bytes| Ok(bytes))?;
     builder.serve_batches::<Add>(|_, numbers, answers| {

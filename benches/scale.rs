@@ -240,10 +240,7 @@ pub fn crowd(peer: &mut Peer) -> RoleResult {
     peer.ready()?;
     while let Some(message) = peer.receive()? {
         for _ in 0..std::str::from_utf8(&message)?.parse()? {
-            let config = ClientConfig {
-                connect_timeout: Duration::from_secs(30),
-                ..ClientConfig::default()
-            };
+            let config = ClientConfig::default().connect_timeout(Duration::from_secs(30));
             let mut client = Client::with_config(&run_dir, config);
             client.connect()?;
             clients.push(client);

@@ -1,4 +1,4 @@
-//! Compiles the programs that run in the kernel, and their skeleton. Wants clang.
+//! Compiles the kernel programs and generates their skeleton. Needs clang.
 
 use std::path::PathBuf;
 

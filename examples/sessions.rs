@@ -40,7 +40,8 @@ fn serve(
     workers: usize,
 ) -> Result<(), Box<dyn Error>> {
     let max_sessions = sessions + 1;
-    let config = ServerConfig { doorbell, workers, max_sessions, ..ServerConfig::default() };
+    let config =
+        ServerConfig::default().doorbell(doorbell).workers(workers).max_sessions(max_sessions);
     let mut builder = Server::builder_with(run_dir, config);
     builder.serve::<Echo>(|_, request| Ok(request))?;
     let server = builder.start()?;
@@ -61,8 +62,7 @@ fn measure(args: &[String], sessions: usize) -> Result<(), Box<dyn Error>> {
     let ready = server.stdout.take().ok_or("no output")?;
     BufReader::new(ready).read_line(&mut String::new())?;
     let run_dir = RunDir::new(dir.path());
-    let config =
-        ClientConfig { connect_timeout: Duration::from_secs(10), ..ClientConfig::default() };
+    let config = ClientConfig::default().connect_timeout(Duration::from_secs(10));
     let pids = [server.id(), std::process::id()];
     let mut clients = Vec::with_capacity(sessions);
     let mut open = || -> Result<(), Box<dyn Error>> {

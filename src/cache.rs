@@ -114,9 +114,9 @@ impl<T: Snapshot> SnapshotCache<T> {
     }
 
     /// Creates a cache with a configuration other than the default.
-    pub fn with_config(run_dir: &RunDir, config: ClientConfig) -> Self {
+    pub fn with_config(run_dir: &RunDir, mut config: ClientConfig) -> Self {
         let timeout = config.timeout;
-        let config = ClientConfig { limits: limits_for::<T>(config.limits), ..config };
+        config.lane.limits = limits_for::<T>(config.lane.limits);
         Self {
             client: Client::with_config(run_dir, config),
             held: None,

@@ -289,7 +289,7 @@ impl<S: Service> Client<S> {
         }
         self.lost();
         // After a protocol violation, do not retry with this provider or its successor.
-        let lied = matches!(error, CallError::PeerLied(_));
+        let lied = matches!(error, CallError::ProtocolViolation(_));
         if lied || (error.executed() == Executed::Maybe && !S::IDEMPOTENT) {
             return Err(error);
         }

@@ -4,19 +4,19 @@ use std::borrow::Cow;
 use std::io;
 use std::time::Duration;
 
-use bellwire_core::call::MAX_WINDOW;
-use bellwire_core::drive::{Drive, SHRINK_AFTER};
-use bellwire_core::handshake::{ClientHandshake, ClientStep, FEATURES, HandshakeError};
+use bellwire_core::drive::CallDriver;
+use bellwire_core::handshake::{ClientHandshake, ClientStep, HandshakeError};
 use bellwire_core::lane::{LaneTerms, Lanes};
-use bellwire_core::sample::{self, ClientTrace};
 use bellwire_core::wire::{
     Doorbell, Hello, Message, PAGE_SIZE, PROTOCOL, PageHeader, Role, SAMPLES, Welcome,
 };
-use bellwire_core::{Geometry, Instant, Limits, ServiceName, SpinPolicy, probes};
+use bellwire_core::{Geometry, Instant, Limits, ServiceName, SpinPolicy};
+use bellwire_probes as probes;
 use zerocopy::IntoBytes;
 
 use crate::board::Board;
 use crate::control::{self, Incoming};
+use crate::trace::{self, ClientTrace};
 use crate::transport::doorbell::{self, Event};
 use crate::transport::endpoint;
 use crate::transport::link::{Link, OwnEnd, Parts, PeerEnd};
@@ -26,103 +26,15 @@ use crate::transport::pass::{Channel, ReceiveError, SendError};
 use crate::transport::peer::{self, Credentials, User};
 use crate::transport::region::{OwnRegion, PeerRegion, RegionError, VerifyError};
 use crate::transport::{clock, poll};
-use crate::{Backpressure, ConnectError, RunDir, Token, learned};
+use crate::{ClientConfig, ConnectError, LaneConfig, RunDir, Token, learned};
 
-/// The configuration of a client.
-#[derive(Clone, Debug)]
-pub struct ClientConfig {
-    /// How long a call waits for its answer. Default: 5 s.
-    pub timeout: Duration,
-    /// How long opening a session may take. Default: 2 s.
-    pub connect_timeout: Duration,
-    /// What to do with a request when the lane is full. Default: [`Backpressure::Adapt`]. For single calls:
-    /// [`Session::backpressure`](crate::Session::backpressure).
-    pub backpressure: Backpressure,
-    /// The most requests of a session in flight, counted from the oldest unanswered one: 1 to 65 536, the default.
-    /// Any more find no room. A small number keeps latency low and caches warm during
-    /// [`Session::call_many`](crate::Session::call_many). The provider has its own limit:
-    /// [`ServerConfig::max_in_flight`](crate::ServerConfig::max_in_flight).
-    pub max_in_flight: usize,
-    /// The initial and idle size of the lane for requests. Default: 16 KiB, which carries requests of up to 8 144
-    /// bytes; a longer one makes it grow.
-    pub lane: Geometry,
-    /// The largest lane with which a new session opens after earlier ones had to grow. Default: 256 KiB.
-    pub max_learned_lane: Geometry,
-    /// The limits of this end; the provider's own limits apply too.
-    pub limits: Limits,
-    /// Requests of at least this many bytes are attached, whatever the lane's size. `None`, the default: only those
-    /// that no lane within the limits carries, and [`Payload`](crate::Payload)s that were built in a memfd.
-    pub attach_from: Option<usize>,
-    /// Blocking calls send requests longer than this many bytes in parts, through a lane that need not hold all of
-    /// them, which is faster. `None`: never. Default: 48 KiB.
-    pub stream_from: Option<usize>,
-    /// How long the lane may use less than a quarter of its ring before it shrinks, at the next send. A busy and deep
-    /// lane keeps its size. Default: 30 s.
-    pub shrink_after: Duration,
-    /// How long the provider may stall, taking nothing of what this end has published, before a
-    /// [`Client`](crate::Client) closes the session and reconnects: the provider is stopped, hangs, or has slower
-    /// handlers. Checked when a call ends at its deadline and by [`Client::refresh`](crate::Client::refresh); counted
-    /// from the first check that finds it so. `None`, the default: never; calls still end at their own deadlines.
-    pub unread_timeout: Option<Duration>,
-    /// How long to spin for an answer before parking. Default: adaptive, at most 60 µs.
-    pub spin: SpinPolicy,
-    /// The doorbell on which the provider wakes this end. Default: a futex. For an event loop, use
-    /// [`Doorbell::Eventfd`], which costs one more descriptor, or two once it is polled. On Windows, it is always an
-    /// event.
-    pub doorbell: Doorbell,
-    /// The token to present; a server that has a token accepts only the same one. Default: the environment variable
-    /// `BELLWIRE_TOKEN`, if it is set.
-    pub token: Option<Token>,
-    /// Users, besides this one and root or the system, whose providers are trusted. A client of root also trusts the
-    /// owner of the run directory, if only root and that owner can replace what is in it. Default: none.
-    ///
-    /// A user who can create files in the run directory can take a service's name before its provider does. Such a
-    /// squatter could answer in its place and read the requests. So, before it sends anything, a client checks who
-    /// owns the socket and as which user the process behind it runs. List the user of a provider, not users that
-    /// merely share the run directory; a user that the user namespace does not map is never trusted, listed or not.
-    /// On the other side, [`ServerConfig::admission`](crate::ServerConfig::admission) decides.
-    pub trusted: Vec<User>,
-    /// The longest delay before reconnecting, initially and at most. Default: 20 ms and 1 s. The delay is random,
-    /// below a bound that doubles with each failure.
-    pub backoff: (Duration, Duration),
-}
-
-/// Messages longer than this are sent in parts: 48 KiB.
-pub(crate) const STREAM_FROM: usize = 48 << 10;
-
-/// The largest lane with which sessions open after earlier ones had to grow: 256 KiB.
-pub(crate) const LEARNED_LANE: Geometry = match Geometry::new(256 << 10) {
-    Ok(size) => size,
-    Err(_) => Geometry::DEFAULT,
-};
-
-impl Default for ClientConfig {
-    fn default() -> Self {
-        Self {
-            timeout: Duration::from_secs(5),
-            connect_timeout: Duration::from_secs(2),
-            backpressure: Backpressure::default(),
-            max_in_flight: MAX_WINDOW,
-            lane: Geometry::DEFAULT,
-            max_learned_lane: LEARNED_LANE,
-            limits: Limits::default(),
-            attach_from: None,
-            stream_from: Some(STREAM_FROM),
-            shrink_after: SHRINK_AFTER,
-            unread_timeout: None,
-            spin: SpinPolicy::default(),
-            doorbell: Doorbell::Futex,
-            token: Token::by_default(),
-            trusted: Vec::new(),
-            backoff: (Duration::from_millis(20), Duration::from_secs(1)),
-        }
-    }
-}
+/// The calling end of a session.
+pub(crate) type Driver = CallDriver<Link, ClientTrace>;
 
 /// The result of opening a session.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    pub(crate) drive: Drive<Link>,
+    pub(crate) drive: Driver,
     pub(crate) board: Board,
     pub(crate) pid: Option<u32>,
     /// The most items that the provider accepts in one batch.
@@ -178,17 +90,17 @@ impl Connecting {
         let credentials =
             peer::credentials(&channel).map_err(system("read the provider's credentials"))?;
         check_provider(&credentials, &trusted)?;
-        let most = config.max_learned_lane.min(config.limits.max_lane);
-        let lane = learned::opening(service, Role::Client, config.lane, most);
+        let LaneConfig { size, limits, shrink_after, .. } = config.lane;
+        let lane = learned::opening(service, Role::Client, &config.lane);
         let hello = Hello {
             versions: PROTOCOL,
-            features: FEATURES,
+            features: trace::FEATURES,
             service,
             method,
             token: config.token.map_or([0; 16], Token::bytes),
             lane,
-            least_lane: config.lane,
-            limits: Limits { max_lane: config.limits.max_lane.max(config.lane), ..config.limits },
+            least_lane: size,
+            limits: Limits { max_lane: limits.max_lane.max(size), ..limits },
             doorbell: doorbell::choose(config.doorbell, &credentials),
             rings_eventfd: doorbell::may_ring(&credentials),
         };
@@ -201,7 +113,7 @@ impl Connecting {
             credentials,
             spin: config.spin,
             hello,
-            shrink_after: config.shrink_after,
+            shrink_after,
             mapped: None,
         })
     }
@@ -310,14 +222,14 @@ impl Connecting {
         let link = Link::new(parts).map_err(protocol)?;
         let lanes =
             Lanes::with_terms(client_lane(&self.hello, welcome), server_lane(&self.hello, welcome));
-        let mut drive = Drive::new(link, lanes, self.spin);
-        drive.set_shrink_after(self.shrink_after);
         let (number, pid) = (welcome.session, self.credentials.pid());
-        let session = sample::session(self.service, number, created, Role::Client, pid);
+        let session = trace::session(self.service, number, created, Role::Client, pid);
         probes::session_opened(&session);
         probes::capped(&session);
         let seed = clock::now().as_nanos() ^ u64::from(std::process::id()).rotate_left(32);
-        drive.set_trace(ClientTrace::new(session, welcome.features & SAMPLES != 0, seed));
+        let trace = ClientTrace::new(session, welcome.features & SAMPLES != 0, seed);
+        let mut drive = CallDriver::observed(link, lanes, self.spin, trace);
+        drive.set_shrink_after(self.shrink_after);
         Ok(Opened { drive, board: mapped.board, pid, max_batch: welcome.max_batch })
     }
 }

@@ -115,7 +115,7 @@ pub enum CallError {
     },
     /// The provider violated the protocol. The session is poisoned.
     #[error("the provider broke the protocol, the session is closed: {0}")]
-    PeerLied(#[from] PeerFault),
+    ProtocolViolation(#[from] PeerFault),
     /// The handler answered with an error.
     #[error("the provider's handler failed: {reason}")]
     Handler {
@@ -154,7 +154,7 @@ impl CallError {
             Self::Cancelled { .. } => ErrorKind::Cancelled,
             Self::PeerGone { .. } => ErrorKind::PeerGone,
             Self::Unread { .. } => ErrorKind::Unread,
-            Self::PeerLied(_) => ErrorKind::PeerLied,
+            Self::ProtocolViolation(_) => ErrorKind::ProtocolViolation,
             Self::Handler { .. } => ErrorKind::Handler,
             Self::Declined { status: Status::Stopping } => ErrorKind::Stopping,
             Self::Declined { status: Status::TooLarge } => ErrorKind::TooLarge,
@@ -191,7 +191,9 @@ impl CallError {
             | Self::PeerGone { executed }
             | Self::Unread { executed } => *executed,
             Self::Declined { status } => ran(*status),
-            Self::PeerLied(_) | Self::Handler { .. } | Self::Malformed(_) => Executed::Maybe,
+            Self::ProtocolViolation(_) | Self::Handler { .. } | Self::Malformed(_) => {
+                Executed::Maybe
+            }
         }
     }
 }
@@ -199,7 +201,7 @@ impl CallError {
 impl CallError {
     /// Returns whether every further call on the session fails too.
     pub(crate) fn is_of_session(&self) -> bool {
-        matches!(self, Self::PeerGone { .. } | Self::Unread { .. } | Self::PeerLied(_))
+        matches!(self, Self::PeerGone { .. } | Self::Unread { .. } | Self::ProtocolViolation(_))
     }
 }
 
@@ -249,16 +251,20 @@ impl From<CallFailed> for CallError {
             }
             CallFailed::Short(shortage) => Self::Short { shortage, executed: Executed::Maybe },
             CallFailed::Submit(SubmitError::Push(PushError::Peer(fault)))
-            | CallFailed::Peer(fault) => Self::PeerLied(fault),
+            | CallFailed::Peer(fault) => Self::ProtocolViolation(fault),
             CallFailed::Submit(SubmitError::Closed | SubmitError::Push(PushError::Closed)) => {
                 Self::PeerGone { executed: Executed::No }
             }
-            CallFailed::Submit(_) => Self::WouldBlock,
+            CallFailed::Submit(
+                SubmitError::Window
+                | SubmitError::Push(
+                    PushError::Full { .. } | PushError::Grow { .. } | PushError::Attach { .. },
+                ),
+            ) => Self::WouldBlock,
             CallFailed::Deadline(executed) => Self::Deadline { executed },
             CallFailed::Cancelled(executed) => Self::Cancelled { executed },
             CallFailed::PeerGone(executed) => Self::PeerGone { executed },
             CallFailed::Unread(executed) => Self::Unread { executed },
-            _ => Self::PeerGone { executed: Executed::Maybe },
         }
     }
 }
@@ -330,7 +336,7 @@ impl ConnectError {
             Self::Busy => ErrorKind::WouldBlock,
             Self::Refused { .. } | Self::Impostor { .. } => ErrorKind::Refused,
             Self::Incompatible { .. } => ErrorKind::Incompatible,
-            Self::Protocol { .. } => ErrorKind::PeerLied,
+            Self::Protocol { .. } => ErrorKind::ProtocolViolation,
             Self::Deadline => ErrorKind::Deadline,
             Self::Closed => ErrorKind::PeerGone,
             Self::Cancelled => ErrorKind::Cancelled,

@@ -6,6 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bellwire_core::wire::Role;
 use bellwire_core::{Geometry, ServiceName};
 
+use crate::LaneConfig;
+
 /// The most services remembered; later ones are not.
 const MOST_SERVICES: usize = 256;
 
@@ -22,15 +24,11 @@ pub(crate) fn note(service: ServiceName, role: Role, size: Geometry) {
     }
 }
 
-/// Returns the size to open a lane with: the configured or the last recorded one, at most `most`.
-pub(crate) fn opening(
-    service: ServiceName,
-    role: Role,
-    configured: Geometry,
-    most: Geometry,
-) -> Geometry {
+/// Returns the size to open a lane with: the configured or the last recorded one, within the configured maximum.
+pub(crate) fn opening(service: ServiceName, role: Role, config: &LaneConfig) -> Geometry {
+    let most = config.max_learned.min(config.limits.max_lane);
     let learned = lock().get(&(service, role == Role::Server)).copied();
-    learned.map_or(configured, |learned| learned.min(most).max(configured))
+    learned.map_or(config.size, |learned| learned.min(most).max(config.size))
 }
 
 /// No code that holds this lock can panic during a change.

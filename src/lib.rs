@@ -84,6 +84,7 @@ mod backoff;
 mod board;
 mod cache;
 mod client;
+mod config;
 mod connect;
 mod control;
 #[cfg(feature = "doctor")]
@@ -103,6 +104,7 @@ mod service;
 mod session;
 mod stats;
 mod token;
+mod trace;
 mod transport;
 
 pub use bellwire_core::call::Ticket;
@@ -118,7 +120,7 @@ pub use bellwire_core::{
 pub use asynchronous::{AsyncClient, AsyncSession};
 pub use cache::{Current, RefreshError, Refreshed, SnapshotCache};
 pub use client::{Canceller, Client, State};
-pub use connect::ClientConfig;
+pub use config::{ClientConfig, LaneConfig, ServerConfig};
 pub use error::{CallError, ConnectError, PublishError, ServeError};
 pub use lookup::Lookup;
 pub use payload::Payload;
@@ -128,7 +130,7 @@ pub use report::{Observer, ServerReport};
 pub use run_dir::RunDir;
 pub use server::{
     Answers, Caller, Incident, IncidentCause, IncidentCounts, IncidentKind, Server, ServerBuilder,
-    ServerConfig, UserIncidents,
+    UserIncidents,
 };
 pub use service::{HandlerError, Malformed, Message, Service};
 pub use session::{Backpressure, Choice, Replies, Session};

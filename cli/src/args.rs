@@ -15,8 +15,7 @@ use bellwire_cgroups::scan::Limits;
 
 /// Run, watch and check Bellwire services on this machine.
 ///
-/// Bellwire is shared-memory IPC between the processes of one machine. A provider and its clients meet in a
-/// run dir.
+/// Bellwire is shared-memory IPC between the processes of one machine. Clients find providers in a run dir.
 #[derive(Debug, Parser)]
 #[command(name = "bellwire", version, after_help = EXIT_CODES, after_long_help = EXIT_CODES)]
 #[command(propagate_version = true, max_term_width = 100)]
@@ -24,48 +23,48 @@ pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,
 
-    /// The directory in which providers and clients meet [env: BELLWIRE_RUN_DIR] [default: bellwire below
-    /// XDG_RUNTIME_DIR, else /run/bellwire; on Windows below LOCALAPPDATA]
+    /// The directory in which providers listen and clients look for them [env: BELLWIRE_RUN_DIR] [default: bellwire in
+    /// XDG_RUNTIME_DIR, or /run/bellwire if that is not set; on Windows in LOCALAPPDATA]
     #[arg(long, global = true, value_name = "DIR")]
     run_dir: Option<PathBuf>,
 
-    /// A file with the token of the providers, 32 hexadecimal digits, in place of the one in BELLWIRE_TOKEN
+    /// A file with the token of the providers, 32 hexadecimal digits; overrides BELLWIRE_TOKEN
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
 
-    /// A user, besides this one and root, whose providers are trusted, by its name or number; may be given more than once
+    /// A user, by name or number, whose providers are trusted in addition to this user's and root's; can be repeated
     #[arg(long, global = true, value_name = "USER", value_parser = user)]
     pub(crate) trust: Vec<User>,
 
-    /// When to use colours; NO_COLOR is respected
+    /// When to use colors; NO_COLOR is respected
     #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
-    #[arg(hide_possible_values = true, help = "When to use colours: auto, always or never")]
+    #[arg(hide_possible_values = true, help = "When to use colors: auto, always or never")]
     pub(crate) color: Color,
 }
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0    done; every check held; a reader of our output stopped reading
-  1    something failed, or a check did not hold
+  0    success; also if the reader of the output closed the pipe
+  1    something failed, or a check failed
   2    the command line is wrong
-  3    nobody provides the service, or there is no run dir
-  4    the provider refused, or speaks no common protocol version
-  5    the time was over
-  6    the provider went away or broke a rule
+  3    no process provides the service, or there is no run dir
+  4    the provider refused the session, or supports no common protocol version
+  5    timeout
+  6    the provider exited or violated the protocol
   7    another process provides the service already
-  8    get: something asked for is not known, or too large to be told
-  9    get: something asked for is not known yet; ask again later
-  10   provide: this system does not have what the service tells of
-  130  SIGINT (Ctrl-C) ended it early; 143: SIGTERM did
+  8    get: a requested item is not known, or is too large for a message
+  9    get: a requested item is not known yet; try again later
+  10   provide: this system does not have what the service reports
+  130  SIGINT (Ctrl-C) ended the command early; 143: SIGTERM did
 
 Examples:
-  bellwire demo                       see it work, in two processes of its own
-  bellwire doctor                     does this machine have what it takes?
+  bellwire demo                       run a demo between two processes
+  bellwire doctor                     check whether Bellwire works on this machine
   bellwire provide cgroups            serve this machine's cgroups...
-  bellwire get cgroups                ...and look at them from another process
-  bellwire ls                         who serves what
-  bellwire stat                       what each of them has counted
-  bellwire top                        all sessions of this machine, live";
+  bellwire get cgroups                ...and print them in another process
+  bellwire ls                         list the services and their providers
+  bellwire stat                       print the counters of each provider
+  bellwire top                        show all sessions of this machine, live";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -79,17 +78,17 @@ pub(crate) enum Command {
     Export(Export),
     Doctor(Doctor),
     Soak(Soak),
-    /// Measure what real processes cost each other: `reactor` here, the rest by bellwire-bench, where it is installed
+    /// Run benchmarks between real processes: `reactor` is built in, all others need bellwire-bench to be installed
     #[command(disable_help_flag = true)]
     Bench {
-        /// Its command and options; `bellwire bench --help` lists them
+        /// The benchmark and its options; see `bellwire bench --help`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
     },
-    /// Show where the time of messages goes, in running processes: bellwire-trace, where it is installed
+    /// Show where the time of messages goes in running processes; needs bellwire-trace to be installed
     #[command(disable_help_flag = true)]
     Trace {
-        /// Its command and options; `bellwire trace help` lists them
+        /// The command of bellwire-trace and its options; see `bellwire trace help`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
     },
@@ -111,7 +110,7 @@ Examples:
     /// The server process of a benchmark
     #[command(hide = true)]
     BenchServer(BenchServer),
-    /// A process of a benchmark that calls
+    /// A client process of a benchmark
     #[command(hide = true)]
     BenchLoad(BenchLoad),
     /// A provider process of the soak
@@ -122,16 +121,16 @@ Examples:
     SoakConsumer(SoakConsumer),
 }
 
-/// See it work: a provider and a consumer process, cgroups that come and go, figures each second
+/// Run a demo: a provider and a consumer process, cgroups that come and go, and figures each second
 ///
-/// Starts two processes that meet in a private run dir, makes cgroups come and go where it may (names
-/// bellwire-demo-…; synthetic cgroups where there are none), and checks every answer. Halfway comes a burst: a snapshot of 100 000 synthetic cgroups,
-/// and messages of up to 16 MiB, for which lanes grow and then shrink again while their sessions go on.
-/// Removes all that it made, also at Ctrl-C.
+/// Starts two processes in a private run dir, creates and removes cgroups if permitted (names bellwire-demo-…; synthetic
+/// cgroups on a system without cgroups), and checks every answer. Halfway there is a burst: a snapshot of 100 000
+/// synthetic cgroups, and messages of up to 16 MiB, for which lanes grow and then shrink again without a new session.
+/// Removes everything that it created, also after Ctrl-C.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Each rate is per second of that activity: of every 50 ms the consumer calls for 20 ms, refreshes
-for 10, looks up for 10 and sleeps for 10. RTT is the time of one call of 64 bytes each way.
+Each rate is per second of its activity: in every 50 ms the consumer calls for 20 ms, refreshes for
+10 ms, looks up for 10 ms and sleeps for 10 ms. RTT is the time of a call with 64 bytes each way.
 
 Examples:
   bellwire demo
@@ -139,35 +138,35 @@ Examples:
   bellwire demo --seconds 2 --json | jq .checks
   bellwire demo --json | jq '.lane_changes, .consumer.sessions'")]
 pub(crate) struct Demo {
-    /// How long to measure
+    /// How long to measure, in seconds
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub(crate) seconds: u32,
     /// Print one JSON object at the end, and nothing else
     #[arg(long)]
     pub(crate) json: bool,
-    /// How many cgroups to have at most at a time; 0 makes none
+    /// The maximum number of cgroups at a time; 0 creates none
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u16).range(..=1_000))]
     pub(crate) cgroups: u16,
 }
 
-/// What can be provided and looked at.
+/// What can be provided and printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Subject {
-    /// The machine's cgroups, as the service cgroups-snapshot
+    /// This machine's cgroups: the service cgroups-snapshot
     Cgroups,
-    /// What a cgroup is, by its path, as the service cgroups-lookup
+    /// Information about a cgroup by its path: the service cgroups-lookup
     CgroupsLookup,
-    /// Who a process is, by its pid, as the service apps-lookup
+    /// Information about a process by its pid: the service apps-lookup
     Apps,
 }
 
 /// Provide a service until Ctrl-C (SIGINT) or SIGTERM
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-cgroups: publishes a snapshot when something changed, and tells on stderr what it does.
-A system that knows no cgroups, such as Windows, gets 1000 synthetic ones, and a warning.
-cgroups-lookup, apps: answer what they are asked, from /sys/fs/cgroup and /proc. A system that
-has neither has no such service: exit code 10.
+cgroups: publishes a snapshot after each change, and reports on stderr. On a system without
+cgroups, such as Windows, it provides 1000 synthetic ones, with a warning.
+cgroups-lookup, apps: answer requests from /sys/fs/cgroup and /proc. On a system without
+these the command fails with exit code 10.
 
 Examples:
   bellwire provide cgroups
@@ -180,35 +179,35 @@ pub(crate) struct Provide {
     /// What to provide
     #[arg(value_enum, value_name = "SUBJECT")]
     pub(crate) subject: Subject,
-    /// Where the cgroup hierarchies are mounted, or /proc for apps [default: /sys/fs/cgroup, or /proc]
+    /// The mount point of the cgroup hierarchies or, for apps, of proc [default: /sys/fs/cgroup, or /proc]
     #[arg(long, value_name = "DIR")]
     pub(crate) root: Option<PathBuf>,
-    /// Provide so many synthetic cgroups, which do not change, instead of this machine's
+    /// Provide this many synthetic cgroups, which do not change, instead of this machine's
     #[arg(long, value_name = "N", conflicts_with = "root")]
     pub(crate) synthetic: Option<usize>,
-    /// How often to look for changes; cgroups-lookup: how old an answer may be
+    /// How often to scan for changes; cgroups-lookup: the maximum age of an answer
     #[arg(long, default_value = "1s", value_name = "TIME", value_parser = positive_duration)]
     pub(crate) interval: Duration,
-    /// Leave out what is beyond so many cgroups
+    /// The maximum number of cgroups; further ones are left out
     #[arg(long, default_value_t = Limits::default().items, value_name = "N")]
     pub(crate) max_cgroups: usize,
-    /// Leave out what is deeper than this below a hierarchy's root
+    /// The maximum depth below the root of a hierarchy; deeper cgroups are left out
     #[arg(long, default_value_t = Limits::default().depth, value_name = "LEVELS")]
     pub(crate) max_depth: usize,
-    /// Who is admitted besides this user and root: same-user, group:GROUP, user:USER[,USER...] or any, by name or number;
-    /// sets the group and the mode of the socket, and of the run dir if it is made
+    /// Whose clients are admitted in addition to this user's and root's: same-user, group:GROUP, user:USER[,USER...] or any, by
+    /// name or number; sets the group and the mode of the socket, and of the run dir if it is created
     #[arg(long, default_value = "same-user", value_name = "WHO", value_parser = admission)]
     pub(crate) admit: Admission,
-    /// Tell of every generation
+    /// Report every generation
     #[arg(long, short)]
     pub(crate) verbose: bool,
 }
 
-/// Print a provider's snapshot, or what it knows of processes or cgroups
+/// Print a provider's snapshot, or its information about processes or cgroups
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Exit codes: 3 nobody provides it, 4 refused, 5 provided but nothing published or answered in time;
-apps, cgroups-lookup: 8 something is unknown or too large, 9 something is not known yet.
+Exit codes: 3 no provider, 4 refused, 5 nothing published or answered in time;
+apps, cgroups-lookup: 8 an item is unknown or too large, 9 an item is not known yet.
 
 Examples:
   bellwire get apps 1 $$
@@ -222,25 +221,25 @@ pub(crate) struct Get {
     /// What to print
     #[arg(value_enum, value_name = "SUBJECT")]
     pub(crate) subject: Subject,
-    /// apps: pids; cgroups-lookup: paths; - reads them from stdin, one a line
+    /// apps: pids; cgroups-lookup: paths; - reads them from stdin, one per line
     #[arg(value_name = "PID|PATH", required_if_eq_any = [("subject", "apps"), ("subject", "cgroups-lookup")])]
     pub(crate) keys: Vec<String>,
-    /// Go on: print what changed as soon as it did, and wait for a provider that is away
+    /// Print every change until SIGINT, and wait for a provider that is absent
     #[arg(long, short)]
     pub(crate) watch: bool,
-    /// How to print it; JSON is one object a line, with --watch one for each change
+    /// The output format; JSON is one object per line, with --watch one for each change
     #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) format: Format,
     /// The same as --format json
     #[arg(long, conflicts_with = "format")]
     pub(crate) json: bool,
-    /// How long to wait for the first snapshot, or the answers [default: 2s; with --watch no limit]
+    /// How long to wait for the first snapshot or the answers [default: 2s; with --watch no limit]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
-    /// Only cgroups whose name or path contains this
+    /// Print only cgroups whose name or path contains this text
     #[arg(long, value_name = "TEXT")]
     pub(crate) filter: Option<String>,
-    /// Only cgroups that this runs; may be repeated
+    /// Print only cgroups of this orchestrator; can be repeated
     #[arg(long, value_enum, value_name = "WHO")]
     pub(crate) orchestrator: Vec<RunBy>,
 }
@@ -269,13 +268,13 @@ impl ValueEnum for RunBy {
     }
 }
 
-/// Measure how soon a service answers
+/// Measure the latency of a service
 ///
-/// Services that this command knows (cgroups-snapshot, demo-ping) are called, on one session. Any other is
-/// measured by handshakes: connect, HELLO, and WELCOME with memory of both ends and READY, or REFUSE.
+/// Services that this command knows (cgroups-snapshot, demo-ping) are measured by calls on one session. All others are
+/// measured by handshakes: connect, HELLO, and WELCOME with the memory of both ends and READY, or REFUSE.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Exit code 0 when all were answered, 1 when some were, else that of the last failure.
+Exit code 0 if all tries were answered, 1 if some were, otherwise that of the last failure.
 
 Examples:
   bellwire ping cgroups-snapshot
@@ -285,44 +284,44 @@ pub(crate) struct Ping {
     /// The service's name: a-z, 0-9 and -
     #[arg(value_name = "SERVICE")]
     pub(crate) service: ServiceName,
-    /// How many; 0 goes on until SIGINT
+    /// The number of tries; 0 continues until SIGINT
     #[arg(long, short, default_value_t = 5, value_name = "N")]
     pub(crate) count: u64,
-    /// How far apart
+    /// The time between two tries
     #[arg(long, short, default_value = "1s", value_name = "TIME", value_parser = duration)]
     pub(crate) interval: Duration,
     /// How long to wait for each answer
     #[arg(long, default_value = "2s", value_name = "TIME", value_parser = positive_duration)]
     pub(crate) timeout: Duration,
-    /// Measure handshakes with this method number, even of a service that could be called
+    /// Measure handshakes with this method number, even if the service is known
     #[arg(long, value_name = "N")]
     pub(crate) method: Option<u32>,
 }
 
-/// List the endpoints of the run dir: who serves what
+/// List the endpoints in the run dir: the services and their providers
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-\"stale\" is what a killed provider left behind: its next start takes the name over. \"squatted\" is what
-is not as it should be: somebody listens without holding the lock, or it is no socket at all: remove it.
-Exit code 0 when there is a run dir, even an empty one; 3 when there is none.
+\"stale\" is the endpoint of a killed provider: the next provider replaces it. \"squatted\" is an invalid
+endpoint: a process listens on it without holding the lock, or it is not a socket. Remove it.
+Exit code 0 if there is a run dir, even an empty one; 3 if there is none.
 
 Examples:
   bellwire ls
   bellwire --run-dir /run/mine ls --format json | jq '.endpoints[] | select(.state == \"alive\").pid'")]
 pub(crate) struct Ls {
-    /// How to print it
+    /// The output format
     #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) format: Format,
 }
 
-/// Ask each provider what it has counted, and what a session with it starts with
+/// Print the counters of each provider, and the initial parameters of a session with it
 ///
-/// Any provider answers, whatever it serves. Tells who provides a service, how soon the session was open, the generation
-/// of the newest snapshot (0: none was published), the sizes of both lanes and the longest request that both ends
-/// allow; and the counters of the service since its provider started. docs/operating.md says what they mean.
+/// Every provider answers, whatever it serves. Prints who provides a service, how long the session took to open, the
+/// generation of the newest snapshot (0 if none was published), the sizes of both lanes, the longest request that both
+/// ends allow, and the counters of the service since its provider started. docs/operating.md explains them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Exit code 0 when each answered; 3 nobody provides it, 4 refused, 5 no answer in time.
+Exit code 0 if every provider answered; 3 no provider, 4 refused, 5 no answer in time.
 
 Examples:
   bellwire stat
@@ -331,22 +330,22 @@ Examples:
   bellwire stat --format openmetrics
   bellwire stat --format json | jq '.services[] | select(.state == \"open\").stats.accepted'")]
 pub(crate) struct Stat {
-    /// The service's name [default: each that somebody serves]
+    /// The service's name [default: all services that have a provider]
     #[arg(value_name = "SERVICE")]
     pub(crate) service: Option<ServiceName>,
-    /// Go on: tell what came since the last look, until SIGINT
+    /// Print the changes since the last query at every interval, until SIGINT
     #[arg(long, short)]
     pub(crate) watch: bool,
-    /// How far apart the looks are, with --watch
+    /// The time between two queries, with --watch
     #[arg(long, short, default_value = "1s", value_name = "TIME", value_parser = positive_duration)]
     pub(crate) interval: Duration,
-    /// How to print it; JSON is one object a line
+    /// The output format; JSON is one object per line
     #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) format: StatFormat,
     /// How long to wait for each answer
     #[arg(long, default_value = "2s", value_name = "TIME", value_parser = positive_duration)]
     pub(crate) timeout: Duration,
-    /// Ask for this method number of the service, instead of for counters
+    /// Query this method number of the service, instead of the counters
     #[arg(long, value_name = "N", conflicts_with = "watch")]
     pub(crate) method: Option<u32>,
 }
@@ -359,20 +358,20 @@ pub(crate) enum StatFormat {
     Table,
     /// For programs
     Json,
-    /// For Prometheus and its like: the text format of OpenMetrics 1.0
+    /// The text format of OpenMetrics 1.0, for Prometheus and other scrapers
     Openmetrics,
 }
 
-/// Watch the sessions of all processes, live, without their help
+/// Show the sessions of all processes, live, without their cooperation
 ///
-/// Finds sessions by the names of their memory and reads what each end counts in its page. It takes no run dir and no
-/// running service to answer, and changes nothing; on Linux it takes root, or the same user where
-/// kernel.yama.ptrace_scope is 0. Not available on Windows.
+/// Finds sessions by the names of their memory, and reads the counters in the page of each end. It needs neither a run dir
+/// nor an answer of a provider, and changes nothing. On Linux it needs root, or the same user if kernel.yama.ptrace_scope
+/// is 0. Not available on Windows.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Keys: q quits; c, r, e, u, p, s sort by calls/s, p99, errors, use, peer, service; i turns the order round;
-up, down, PgUp, PgDn, Home, End move. CALLS/S, ERR/S and the latencies are of the last interval; a
-latency is of the calls that were timed, rounded up by at most a quarter: docs/operating.md.
+Keys: q quits; c, r, e, u, p, s sort by calls/s, p99, errors, use, peer, service; i inverts the
+order; up, down, PgUp, PgDn, Home, End move. CALLS/S, ERR/S and latencies are of the last interval.
+Latencies are those of the timed calls, rounded up by at most a quarter: docs/operating.md.
 
 Examples:
   bellwire top
@@ -380,31 +379,31 @@ Examples:
   bellwire top --once
   bellwire top --json | jq '.sessions[] | select(.in_flight > 0)'")]
 pub(crate) struct Top {
-    /// Only sessions of this service
+    /// Show only sessions of this service
     #[arg(long, value_name = "SERVICE")]
     pub(crate) service: Option<ServiceName>,
-    /// How often to look
+    /// The time between two scans
     #[arg(long, short, default_value = "1s", value_name = "TIME", value_parser = positive_duration)]
     pub(crate) interval: Duration,
-    /// Look twice, one interval apart, print one table and end
+    /// Scan twice, one interval apart, print one table and exit
     #[arg(long)]
     pub(crate) once: bool,
-    /// The same as one JSON object
+    /// The same, but print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Serve the counters of all providers over HTTP, for Prometheus and its like
+/// Serve the counters of all providers over HTTP, for Prometheus and other scrapers
 ///
-/// Each GET of /metrics asks the providers of the run dir and answers with the text format of OpenMetrics 1.0. There is
-/// no encryption and no authentication: listen on a local address.
+/// Each GET of /metrics queries the providers in the run dir, and responds in the text format of OpenMetrics 1.0. There is
+/// no encryption and no authentication: listen on a loopback address.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   bellwire export --listen 127.0.0.1:9464
   curl --silent http://127.0.0.1:9464/metrics")]
 pub(crate) struct Export {
-    /// Where to listen; port 0 takes a free one, and tells which
+    /// The address to listen on; port 0 selects a free port, which is printed
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) listen: SocketAddr,
     /// How long to wait for each provider
@@ -412,12 +411,12 @@ pub(crate) struct Export {
     pub(crate) timeout: Duration,
 }
 
-/// Try each feature of this system that Bellwire uses, and look for limits that bite
+/// Check each feature of this system that Bellwire uses, and the limits that may be too low
 ///
-/// Features are tried, not guessed from a version number. Changes nothing.
+/// Tries the features, instead of deriving them from a version number. Changes nothing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Exit code 0 when all that is required works, else 1. What is optional never counts.
+Exit code 0 if everything required works, otherwise 1. Optional features do not count.
 
 Examples:
   bellwire doctor
@@ -428,43 +427,44 @@ pub(crate) struct Doctor {
     pub(crate) json: bool,
 }
 
-/// Kill, stop and restart providers and consumers at random, and check every answer and what is left behind
+/// Kill, stop and restart providers and consumers at random, and check every answer and for leaks
 ///
-/// Two processes live all along, and nobody harms them; a provider and two consumers come to harm beside them.
-/// At the end every call must be accounted for, every answer right, and what the first two hold must not have
-/// grown. Uses a private run dir; removes all that it made, also at Ctrl-C.
+/// A steady provider and a steady consumer run all the time without faults; faults are injected into another provider and
+/// two other consumers. At the end every call must be accounted for, every answer must be correct, and the resources of
+/// the steady processes must not have grown. Uses a private run dir; removes everything that it created, also after
+/// Ctrl-C.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A seed decides which faults come, and in which order. Exit code 1 when a check does not hold.
+The seed determines the faults and their order. Exit code 1 if a check fails.
 
 Examples:
   bellwire soak
   bellwire soak --seconds 3600 --sessions 32
   bellwire soak --seed 7 --json | jq '.checks, .faults'")]
 pub(crate) struct Soak {
-    /// For how long
+    /// How long to run, in seconds
     #[arg(long, default_value_t = 60, value_name = "N", value_parser = clap::value_parser!(u32).range(10..=604_800))]
     pub(crate) seconds: u32,
-    /// How many sessions each consumer has with each provider
+    /// The number of sessions of each consumer with each provider
     #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) sessions: u16,
-    /// How far apart faults are, on average
+    /// The average time between two faults
     #[arg(long, default_value = "300ms", value_name = "TIME", value_parser = positive_duration)]
     pub(crate) kill_every: Duration,
-    /// What chance begins with [default: another one each time]
+    /// The seed of the random numbers [default: another one each time]
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
     /// Print one JSON object at the end, and nothing else
     #[arg(long)]
     pub(crate) json: bool,
-    /// A defect to plant, for tests of the soak itself
+    /// A defect to inject, for tests of the soak itself
     #[arg(long, hide = true)]
     pub(crate) plant: Option<Plant>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct SoakProvider {
-    /// Provide the service whose provider nobody harms.
+    /// Provide the service of the steady provider, into which no faults are injected.
     #[arg(long)]
     pub(crate) steady: bool,
     #[arg(long)]
@@ -473,7 +473,7 @@ pub(crate) struct SoakProvider {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct SoakConsumer {
-    /// Take no answers for a while, now and then.
+    /// Sometimes take no answers for a while.
     #[arg(long)]
     pub(crate) turns_deaf: bool,
     #[arg(long)]
@@ -488,7 +488,7 @@ pub(crate) struct SoakConsumer {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoProvider {
-    /// Where the cgroup hierarchies are mounted; without it, synthetic cgroups.
+    /// The mount point of the cgroup hierarchies; without it, synthetic cgroups.
     #[arg(long)]
     pub(crate) root: Option<PathBuf>,
     #[arg(long, value_parser = positive_duration)]
@@ -496,14 +496,14 @@ pub(crate) struct DemoProvider {
 }
 
 impl Get {
-    /// How to print it.
+    /// Returns the output format.
     pub(crate) fn format(&self) -> Format {
         if self.json { Format::Json } else { self.format }
     }
 }
 
 impl Args {
-    /// Ends the program as for a wrong command line.
+    /// Exits the program as for a wrong command line.
     pub(crate) fn refuse(why: impl std::fmt::Display) -> ! {
         Self::command().error(clap::error::ErrorKind::ValueValidation, why).exit()
     }
@@ -516,16 +516,15 @@ impl Args {
     }
 }
 
-/// `250ms`, `2s`, `1m 30s`; a bare number is seconds, as with ping(8).
+/// Parses `250ms`, `2s` or `1m 30s`; a number without a unit is in seconds, as in ping(8).
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     if let Ok(seconds) = text.parse::<f64>() {
         return Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string());
     }
-    humantime::parse_duration(text)
-        .map_err(|error| format!("{error}; write it like 250ms, 2s or 1m"))
+    humantime::parse_duration(text).map_err(|error| format!("{error}; write it as 250ms, 2s or 1m"))
 }
 
-/// A user by its number or its name.
+/// Parses a user, by its number or its name.
 fn user(text: &str) -> Result<User, String> {
     let number = text.parse().ok();
     number.or_else(|| doctor::user_named(text)).ok_or_else(|| format!("there is no user {text}"))
@@ -543,7 +542,7 @@ fn admission(text: &str) -> Result<Admission, String> {
             let group = number.or_else(|| doctor::group_named(group));
             group.map(Admission::Group).ok_or_else(|| format!("there is no such group: {text}"))
         }
-        _ => Err("say same-user, group:GROUP, user:USER[,USER...] or any".into()),
+        _ => Err("must be same-user, group:GROUP, user:USER[,USER...] or any".into()),
     }
 }
 
@@ -559,7 +558,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn the_command_line_is_valid() {
         Args::command().debug_assert();
     }
 

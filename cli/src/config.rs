@@ -44,9 +44,9 @@ fn given() -> &'static Given {
 
 pub(crate) fn client() -> ClientConfig {
     let Given { token, trusted } = given();
-    ClientConfig { token: *token, trusted: trusted.clone(), ..ClientConfig::default() }
+    ClientConfig::default().token(*token).trusted(trusted.clone())
 }
 
 pub(crate) fn server() -> ServerConfig {
-    ServerConfig { token: given().token, ..ServerConfig::default() }
+    ServerConfig::default().token(given().token)
 }

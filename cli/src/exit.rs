@@ -58,7 +58,7 @@ impl From<ErrorKind> for Exit {
             ErrorKind::Refused | ErrorKind::Incompatible => Self::Refused,
             ErrorKind::Deadline => Self::Deadline,
             ErrorKind::PeerGone
-            | ErrorKind::PeerLied
+            | ErrorKind::ProtocolViolation
             | ErrorKind::Handler
             | ErrorKind::Malformed
             | ErrorKind::Stopping => Self::Provider,
@@ -79,7 +79,7 @@ pub(crate) const fn hint(kind: ErrorKind) -> Option<&'static str> {
         }
         ErrorKind::Incompatible => Some("upgrade the older of the two"),
         ErrorKind::PeerGone => Some("try again: `bellwire ls` shows whether another one runs"),
-        ErrorKind::PeerLied | ErrorKind::Malformed => {
+        ErrorKind::ProtocolViolation | ErrorKind::Malformed => {
             Some("the provider and this command differ: upgrade the older of the two")
         }
         ErrorKind::System => Some("`bellwire doctor` shows what this machine lacks"),

@@ -91,7 +91,7 @@ fn table(endpoints: &[Endpoint]) -> Table {
             _ => FAINT,
         };
         let pid = endpoint.pid.map_or("-".into(), |pid| pid.to_string());
-        let told = |text: Option<&String>| text.map_or("-", String::as_str).to_owned();
+        let or_dash = |text: Option<&String>| text.map_or("-", String::as_str).to_owned();
         let mode = endpoint.mode.as_ref();
         // Users who may write the socket may connect.
         let style = if mode.is_none_or(|mode| mode == "0600") { FAINT } else { BAD };
@@ -99,8 +99,8 @@ fn table(endpoints: &[Endpoint]) -> Table {
             Cell::new(&endpoint.service),
             Cell::new(endpoint.state).style(state),
             Cell::new(pid),
-            Cell::new(told(mode)).style(style),
-            Cell::new(told(endpoint.owner.as_ref().or(endpoint.user.as_ref()))),
+            Cell::new(or_dash(mode)).style(style),
+            Cell::new(or_dash(endpoint.owner.as_ref().or(endpoint.user.as_ref()))),
             Cell::new(&endpoint.address).style(FAINT),
         ]);
     }

@@ -100,7 +100,6 @@ impl<'a> From<&'a Vec<u8>> for Outgoing<'a> {
 
 /// Why a request was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum SubmitError {
     /// The lane did not accept it.
     #[error(transparent)]
@@ -402,7 +401,7 @@ impl CallMachine {
     #[inline(always)]
     #[allow(
         clippy::inline_always,
-        reason = "the general way asks it too, and would share a copy with the short one"
+        reason = "also called by the slow path; otherwise LLVM emits one shared, outlined copy"
     )]
     pub fn try_reply_fast<O: OwnMemory, P: PeerMemory>(
         &mut self,
@@ -414,18 +413,18 @@ impl CallMachine {
         if self.closed.is_some() || self.arriving.is_some() {
             return None;
         }
-        let taken = lanes.try_take(own, peer, Kind::Response, |id, len| {
-            let into = buffer.get_mut(..len)?;
-            let slot = self.slot(id)?;
-            if !matches!(slot, Slot::Waiting(_)) {
-                return None;
-            }
-            *slot = Slot::Done;
-            self.in_flight -= 1;
-            self.pop_done();
-            Some(into)
-        });
-        taken.map(|(id, len)| (Ticket(id), len))
+        let plain = lanes.peek_plain(peer, Kind::Response)?;
+        let (id, len) = (plain.id(), plain.len());
+        let (Some(into), Some(slot @ Slot::Waiting(_))) = (buffer.get_mut(..len), self.slot(id))
+        else {
+            lanes.leave_plain(&plain);
+            return None;
+        };
+        *slot = Slot::Done;
+        self.in_flight -= 1;
+        self.pop_done();
+        lanes.take_plain(own, peer, &plain, into);
+        Some((Ticket(id), len))
     }
 
     /// Abandons a request: its answer is dropped if it arrives. Notifies the peer, which then need not run the

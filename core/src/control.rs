@@ -43,7 +43,7 @@ pub trait ControlTransport {
     ///
     /// # Errors
     /// [`FollowError::Short`]: the message does not fit into this process now, and remains in the socket.
-    /// [`FollowError::Lied`]: the message carries an object that cannot be memory of the peer.
+    /// [`FollowError::Peer`]: the message carries an object that cannot be memory of the peer.
     fn receive(&self, into: &mut [u8; MAX_CONTROL]) -> Result<Arrival<Self::Memory>, FollowError>;
 
     /// Closes unchecked memory, in a place where closing may block.
@@ -189,7 +189,7 @@ impl<C: ControlTransport> Control<C> {
             match self.take_in(transport) {
                 Ok(Heard::Flood) => {}
                 Ok(heard) => return heard,
-                Err(FollowError::Lied(fault)) => {
+                Err(FollowError::Peer(fault)) => {
                     self.fault.get_or_insert(fault);
                     return Heard::End;
                 }
@@ -253,7 +253,7 @@ impl<C: ControlTransport> Control<C> {
         match &mapped {
             Ok(_) => drop(memory),
             Err(FollowError::Short(_)) => self.mailbox.put_back(epoch, memory),
-            Err(FollowError::Lied(_)) => C::close(Vec::from([memory])),
+            Err(FollowError::Peer(_)) => C::close(Vec::from([memory])),
         }
         mapped
     }

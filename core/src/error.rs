@@ -44,7 +44,7 @@ pub enum ErrorKind {
     /// The peer's process ended or its session closed.
     PeerGone = 8,
     /// The peer violated the protocol; the session is poisoned.
-    PeerLied = 9,
+    ProtocolViolation = 9,
     /// The service's handler answered with an error.
     Handler = 10,
     /// A message could not be decoded.
@@ -76,7 +76,7 @@ impl ErrorKind {
             | Self::Forked => Fault::Caller,
             Self::Incompatible
             | Self::PeerGone
-            | Self::PeerLied
+            | Self::ProtocolViolation
             | Self::Handler
             | Self::Malformed => Fault::Peer,
             Self::System => Fault::System,

@@ -6,7 +6,7 @@
 //! (feature `sim`) and under loom.
 //!
 //! ```text
-//! wire, geometry → memory → lane → call, serve, handshake → port, resize, control, drive
+//! wire, geometry → memory → lane → call, serve, handshake → port, resize, control → end → drive
 //! ```
 //!
 //! | module | holds |
@@ -19,9 +19,9 @@
 //! | [`call`], [`serve`] | requests in flight, at either end |
 //! | [`counters`] | counts and latencies of requests |
 //! | [`handshake`] | how a session opens |
-//! | [`sample`] | which messages are stamped for a tracer |
 //! | [`port`] | what a transport provides |
-//! | [`drive`] | the only loops that block, over any port |
+//! | [`end`] | one end of a session over any port: its lanes, its state, how it grows and closes |
+//! | [`drive`] | an end with the calling or the serving machine; the only loops that block |
 //! | [`doctor`] | what the doctor reports about a machine |
 #![cfg_attr(not(any(loom, test, feature = "sim")), no_std)]
 
@@ -34,6 +34,7 @@ pub mod control;
 pub mod counters;
 pub mod doctor;
 pub mod drive;
+pub mod end;
 mod error;
 mod geometry;
 pub mod handshake;
@@ -42,9 +43,9 @@ mod limits;
 pub mod mailbox;
 mod memory;
 mod name;
+mod observer;
 pub mod port;
 pub mod resize;
-pub mod sample;
 pub mod serve;
 #[cfg(feature = "sim")]
 pub mod sim;
@@ -55,12 +56,12 @@ mod time;
 pub mod wire;
 
 pub use backend::{Backend, InUse};
-pub use bellwire_probes as probes;
 pub use error::{ErrorKind, Executed, Fault, PeerFault};
 pub use geometry::{Geometry, GeometryError};
 pub use limits::{Limit, Limits, Whose};
 pub use memory::{OwnMemory, PeerMemory, Word};
 pub use name::{NameError, ServiceName};
+pub use observer::Observer;
 pub use port::{Bell, Park, Port, Woken};
 pub use spin::{Spin, SpinCounter, SpinPolicy};
 pub use stall::{Left, StallDetector};

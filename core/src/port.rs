@@ -74,7 +74,7 @@ impl Woken {
 
 /// What a transport provides to one end of a session: memory, a clock and a doorbell.
 ///
-/// [`Drive`](crate::drive::Drive) is the only caller of [`Port::park`], the only call here that blocks.
+/// [`CallDriver`](crate::drive::CallDriver) is the only caller of [`Port::park`], the only call here that blocks.
 pub trait Port {
     /// This end's memory.
     type Own: OwnMemory;

@@ -69,7 +69,7 @@ pub enum ResizeError {
 pub enum FollowError {
     /// The peer violated the protocol; the session is poisoned.
     #[error(transparent)]
-    Lied(#[from] PeerFault),
+    Peer(#[from] PeerFault),
     /// This system lacks a resource. Nothing was lost: retry later.
     #[error(transparent)]
     Short(#[from] Shortage),

@@ -269,7 +269,7 @@ impl ServeMachine {
     #[inline(always)]
     #[allow(
         clippy::inline_always,
-        reason = "the general way asks it too, and would share a copy with the short one"
+        reason = "also called by the slow path; otherwise LLVM emits one shared, outlined copy"
     )]
     pub fn try_next<O: OwnMemory, P: PeerMemory>(
         &mut self,
@@ -282,12 +282,15 @@ impl ServeMachine {
         if is_held_up || self.is_blocked() {
             return None;
         }
-        lanes.try_take(own, peer, Kind::Request, |id, len| {
-            let into = buffer.get_mut(..len)?;
-            self.begin(id).ok()?;
-            self.counts.accepted += 1;
-            Some(into)
-        })
+        let plain = lanes.peek_plain(peer, Kind::Request)?;
+        let (id, len) = (plain.id(), plain.len());
+        let Some(into) = buffer.get_mut(..len).filter(|_| self.begin(id).is_ok()) else {
+            lanes.leave_plain(&plain);
+            return None;
+        };
+        self.counts.accepted += 1;
+        lanes.take_plain(own, peer, &plain, into);
+        Some((id, len))
     }
 
     /// Answers a request if that takes nothing but a record in the lane. Returns false, and writes nothing,

@@ -160,7 +160,7 @@ fn epoch(number: u32) -> Epoch {
 
 fn why(error: FollowError) -> &'static str {
     match error {
-        FollowError::Lied(PeerFault::Control { why, .. } | PeerFault::Memory { why, .. }) => why,
+        FollowError::Peer(PeerFault::Control { why, .. } | PeerFault::Memory { why, .. }) => why,
         other => panic!("{other}"),
     }
 }
@@ -231,7 +231,7 @@ fn what_comes_with_a_lie_is_closed_where_that_may_block() {
     assert_eq!(why(control.take_in(&wire).unwrap_err()), "longer than any message");
     wire.add(Step::TooMany(17));
     let error = control.take_in(&wire).unwrap_err();
-    assert!(matches!(error, FollowError::Lied(PeerFault::Control { fds: 17, .. })), "{error}");
+    assert!(matches!(error, FollowError::Peer(PeerFault::Control { fds: 17, .. })), "{error}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use bellwire_core::drive::{CallFailed, Drive};
+use bellwire_core::drive::{CallDriver, CallFailed};
 use bellwire_core::lane::{Epoch, Lanes, PushError};
 use bellwire_core::resize::{self, ResizeError, Resource};
 use bellwire_core::sim::{Act, Event, Serving, SimEnd, SimPort, Step, Taken};
@@ -29,7 +29,7 @@ const STEPS: [Steps; 5] =
 
 /// Sends a record of 3000 bytes as far as `steps`, through an epoch of 8 KiB.
 fn send_large(end: &SimEnd, lanes: &mut Lanes, kind: Kind, id: u64, steps: Steps) {
-    let mut port = end;
+    let mut port = end.clone();
     if steps < Steps::Offered {
         return;
     }
@@ -52,7 +52,7 @@ fn send_large(end: &SimEnd, lanes: &mut Lanes, kind: Kind, id: u64, steps: Steps
 }
 
 /// Returns the answers that arrive before its end.
-fn answers(drive: &mut Drive<SimPort>) -> (Vec<u64>, CallFailed) {
+fn answers(drive: &mut CallDriver<SimPort>) -> (Vec<u64>, CallFailed) {
     let mut buffer = Vec::new();
     let mut ids = Vec::new();
     loop {
@@ -112,7 +112,7 @@ fn a_server_that_dies_at_any_step_of_following() {
             for _ in 0..records {
                 let record = lanes.peek(end.peer()).unwrap().unwrap();
                 if record.kind == Kind::Switch {
-                    resize::follow(&mut { end }, lanes, &record).unwrap();
+                    resize::follow(&mut end.clone(), lanes, &record).unwrap();
                 } else {
                     lanes.take_before_acting(end.own(), &record);
                 }
@@ -172,12 +172,12 @@ fn a_caller_that_dies_at_any_step_of_its_switch() {
         // From here on end 0 no longer runs.
         let mut serving = Serving::new(server, 10);
         let mut taken = Vec::new();
-        while let Ok(Some(Taken::Request { id, payload: bytes, .. })) = serving.next(server) {
+        while let Ok(Some(Taken::Request { id, payload: bytes, .. })) = serving.take() {
             assert_eq!(bytes, payload(id, bytes.len()));
             taken.push(id);
             // Its answers go nowhere, and grow the lane all the same.
-            serving.respond(server, id, Status::Ok, &payload(id, 10_000));
-            serving.commit(server);
+            serving.respond(id, Status::Ok, &payload(id, 10_000));
+            serving.commit();
         }
         let arrived = steps == Steps::Published;
         assert_eq!(taken, if arrived { vec![1, 2] } else { vec![1] }, "{steps:?}");
@@ -273,13 +273,13 @@ fn a_drive_that_closes_after_it_grew() {
     let mut serving = None;
     let server = move |end: &SimEnd| {
         let serving = serving.get_or_insert_with(|| Serving::new(end, 100));
-        serving.wake_up(end);
-        while let Ok(Some(Taken::Request { id, payload, .. })) = serving.next(end) {
-            serving.respond(end, id, Status::Ok, &payload);
+        serving.wake_up();
+        while let Ok(Some(Taken::Request { id, payload, .. })) = serving.take() {
+            serving.respond(id, Status::Ok, &payload);
         }
-        serving.commit(end);
+        serving.commit();
         tell.send((serving.counts().accepted, serving.closed())).unwrap();
-        if serving.closed().is_some() { Step::Parked(None) } else { serving.park(end) }
+        if serving.closed().is_some() { Step::Parked(None) } else { serving.park() }
     };
     let mut drive = drive_in(growing(), server);
     for len in [100, 5000, 50_000] {

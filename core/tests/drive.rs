@@ -5,7 +5,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use bellwire_core::call::SubmitError;
-use bellwire_core::drive::{CallFailed, Drive};
+use bellwire_core::drive::{CallDriver, CallFailed};
 use bellwire_core::lane::{Lanes, PushError};
 use bellwire_core::sim::{Event, Peer, Sim, SimEnd, SimPort, SimServer, Step};
 use bellwire_core::sync::{AtomicU64, Ordering};
@@ -22,13 +22,13 @@ fn never() -> Deadline {
     Deadline::NEVER
 }
 
-fn drive(peer: impl Peer + Send + 'static, spin: SpinPolicy) -> Drive<SimPort> {
+fn drive(peer: impl Peer + Send + 'static, spin: SpinPolicy) -> CallDriver<SimPort> {
     drive_in(Sim::default(), peer, spin)
 }
 
-fn drive_in(sim: Sim, peer: impl Peer + Send + 'static, spin: SpinPolicy) -> Drive<SimPort> {
+fn drive_in(sim: Sim, peer: impl Peer + Send + 'static, spin: SpinPolicy) -> CallDriver<SimPort> {
     let (port, lanes) = sim.start(peer);
-    Drive::new(port, lanes, spin)
+    CallDriver::new(port, lanes, spin)
 }
 
 fn echo(takes: Duration) -> SimServer<impl FnMut(&[u8]) -> (Status, Vec<u8>)> {
@@ -40,7 +40,7 @@ fn idle() -> impl Peer + Send + 'static {
     |_: &SimEnd| Step::Parked(None)
 }
 
-fn call(drive: &mut Drive<SimPort>, payload: &[u8]) -> Vec<u8> {
+fn call(drive: &mut CallDriver<SimPort>, payload: &[u8]) -> Vec<u8> {
     let ticket = drive.submit(payload).unwrap();
     let mut buffer = Vec::new();
     let reply = drive.wait_for_reply(&mut never(), &mut buffer).unwrap();
@@ -49,11 +49,11 @@ fn call(drive: &mut Drive<SimPort>, payload: &[u8]) -> Vec<u8> {
     buffer
 }
 
-fn wait(drive: &mut Drive<SimPort>, until: Deadline) -> CallFailed {
+fn wait(drive: &mut CallDriver<SimPort>, until: Deadline) -> CallFailed {
     drive.wait_for_reply(&mut { until }, &mut Vec::new()).unwrap_err()
 }
 
-fn now(drive: &Drive<SimPort>) -> Duration {
+fn now(drive: &CallDriver<SimPort>) -> Duration {
     drive.port().now().since(Instant::default())
 }
 
@@ -464,7 +464,7 @@ fn spinning_stops_when_it_does_not_pay_and_starts_again_when_it_does() {
         Step::Parked(None)
     };
     let mut drive = drive(peer, SpinPolicy::default());
-    let parks_of = |drive: &mut Drive<SimPort>, calls: u32| {
+    let parks_of = |drive: &mut CallDriver<SimPort>, calls: u32| {
         let (parks, began) = (drive.parks(), now(drive));
         for _ in 0..calls {
             call(drive, b"");

@@ -7,7 +7,7 @@ use bellwire_core::handshake::{
 use bellwire_core::lane::Epoch;
 use bellwire_core::wire::{
     Attach, Attachment, ControlError, ControlKind, Doorbell, Hello, Message, PROTOCOL, Ready,
-    Refuse, RefuseCode, Versions, Welcome,
+    Refuse, RefuseCode, SAMPLES, Versions, Welcome,
 };
 use bellwire_core::{Geometry, Instant, Limits};
 
@@ -36,7 +36,13 @@ fn hello() -> Hello {
 
 fn admission() -> Admission {
     let token = Some([9; 16]);
-    Admission { service: hello().service, method: 2, token, limits: limits(1 << 16) }
+    Admission {
+        service: hello().service,
+        method: 2,
+        token,
+        limits: limits(1 << 16),
+        features: SAMPLES,
+    }
 }
 
 fn offer() -> Terms {

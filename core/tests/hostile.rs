@@ -500,7 +500,7 @@ fn follow(
     switch: &bellwire_core::lane::Record,
 ) -> Result<(), PeerFault> {
     match resize::follow(harness, lanes, switch) {
-        Err(FollowError::Lied(fault)) => Err(fault),
+        Err(FollowError::Peer(fault)) => Err(fault),
         Ok(()) | Err(FollowError::Short(_)) => Ok(()),
     }
 }

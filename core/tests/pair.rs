@@ -64,18 +64,18 @@ impl Pair {
     }
 
     pub(crate) fn grow(&mut self, from: usize, to: Geometry) -> Result<(), ResizeError> {
-        resize::grow(&mut { &self.ends[from] }, &mut self.lanes[from], to)
+        resize::grow(&mut self.ends[from], &mut self.lanes[from], to)
     }
 
     pub(crate) fn shrink(&mut self, from: usize) -> Result<(), ResizeError> {
-        resize::shrink(&mut { &self.ends[from] }, &mut self.lanes[from])
+        resize::shrink(&mut self.ends[from], &mut self.lanes[from])
     }
 
     /// Runs maintenance.
     pub(crate) fn maintenance(&mut self, from: usize) -> bool {
         let span = Duration::from_secs(30);
         self.lanes[from].take_maintenance()
-            && resize::maintain(&mut { &self.ends[from] }, &mut self.lanes[from], span)
+            && resize::maintain(&mut self.ends[from], &mut self.lanes[from], span)
     }
 
     pub(crate) fn commit(&mut self, from: usize) -> Wake {
@@ -100,7 +100,7 @@ impl Pair {
     }
 
     pub(crate) fn follow(&mut self, at: usize, switch: &Record) -> Result<(), FollowError> {
-        resize::follow(&mut { &self.ends[at] }, &mut self.lanes[at], switch)
+        resize::follow(&mut self.ends[at], &mut self.lanes[at], switch)
     }
 
     /// Takes the next record and checks it, following switches. Returns its id and length.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bellwire_core::call::{Arrival, CallMachine, SubmitError};
-use bellwire_core::drive::{CallFailed, Drive};
+use bellwire_core::drive::{CallDriver, CallFailed};
 use bellwire_core::lane::{FULL_LIMIT, LaneTerms, Lanes, PushError};
 use bellwire_core::resize::Resource;
 use bellwire_core::serve::{Incoming, ServeMachine};
@@ -15,7 +15,7 @@ use crate::pair::{Pair, growing, limited, payload, size};
 use crate::resize::{Dice, call, drive_in, echo};
 
 /// Waits for room: everything else that comes meanwhile is an answer that is kept.
-fn submit_in_parts(drive: &mut Drive<SimPort>, message: &[u8]) -> u64 {
+fn submit_in_parts(drive: &mut CallDriver<SimPort>, message: &[u8]) -> u64 {
     loop {
         match drive.submit_in_parts(message) {
             Ok(ticket) => return ticket.id(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bellwire_core::call::SubmitError;
-use bellwire_core::drive::{CallFailed, Drive};
+use bellwire_core::drive::{CallDriver, CallFailed};
 use bellwire_core::lane::{Armed, Epoch, FULL_LIMIT, MOST_ATTACHED, MOST_OUTSTANDING, PushError};
 use bellwire_core::resize::ResizeError;
 use bellwire_core::sim::{Act, Peer, Serving, Sim, SimEnd, SimPort, SimServer, Step, Taken};
@@ -20,13 +20,13 @@ pub(crate) fn echo() -> SimServer<impl FnMut(&[u8]) -> (Status, Vec<u8>)> {
     SimServer::new(|request: &[u8]| (Status::Ok, request.to_vec()))
 }
 
-pub(crate) fn drive_in(sim: Sim, peer: impl Peer + Send + 'static) -> Drive<SimPort> {
+pub(crate) fn drive_in(sim: Sim, peer: impl Peer + Send + 'static) -> CallDriver<SimPort> {
     let (port, lanes) = sim.start(peer);
-    Drive::new(port, lanes, SpinPolicy::NEVER)
+    CallDriver::new(port, lanes, SpinPolicy::NEVER)
 }
 
 /// Calls an echo, and checks what comes back.
-pub(crate) fn call(drive: &mut Drive<SimPort>, id: u64, len: usize) {
+pub(crate) fn call(drive: &mut CallDriver<SimPort>, id: u64, len: usize) {
     let ticket = drive.submit(&payload(id, len)).unwrap();
     let mut buffer = Vec::new();
     let reply = drive.wait_for_reply(&mut { Deadline::NEVER }, &mut buffer).unwrap();
@@ -105,13 +105,13 @@ pub(crate) fn shuffling(mut dice: Dice, hold: usize) -> impl FnMut(&SimEnd) -> S
     let mut held: Vec<(u64, Vec<u8>)> = Vec::new();
     move |end: &SimEnd| {
         let serving = serving.get_or_insert_with(|| Serving::new(end, hold as u64 + 1));
-        serving.wake_up(end);
-        serving.flush(end);
-        match serving.next(end) {
+        serving.wake_up();
+        serving.flush();
+        match serving.take() {
             Ok(Some(Taken::Request { id, payload, .. })) => {
                 held.push((id, payload));
                 if held.len() < hold && dice.roll(8) > 0 {
-                    serving.commit(end);
+                    serving.commit();
                     return Step::Again;
                 }
             }
@@ -120,12 +120,12 @@ pub(crate) fn shuffling(mut dice: Dice, hold: usize) -> impl FnMut(&SimEnd) -> S
         }
         if !held.is_empty() {
             let (id, asked) = held.swap_remove(dice.roll(held.len()));
-            serving.respond(end, id, Status::Ok, &answer(&asked));
-            serving.commit(end);
+            serving.respond(id, Status::Ok, &answer(&asked));
+            serving.commit();
             return Step::Again;
         }
-        serving.commit(end);
-        if serving.closed().is_some() { Step::Parked(None) } else { serving.park(end) }
+        serving.commit();
+        if serving.closed().is_some() { Step::Parked(None) } else { serving.park() }
     }
 }
 
@@ -148,7 +148,7 @@ fn answer(request: &[u8]) -> Vec<u8> {
 /// `pause` it waits for an answer before that; with 1 / `trim` it trims first. Returns how often either end had a
 /// shortage.
 pub(crate) fn pipeline(
-    drive: &mut Drive<SimPort>,
+    drive: &mut CallDriver<SimPort>,
     dice: &mut Dice,
     (requests, window, most): (u64, usize, usize),
     (pause, trim): (usize, usize),
@@ -316,7 +316,7 @@ fn an_epoch_that_was_offered_and_not_used_counts_as_outstanding() {
     }
     let next = pair.epoch(0).size.doubled();
     let epoch = pair.lanes[0].next_epoch(pair.ends[0].peer(), next).unwrap();
-    bellwire_core::Port::offer(&mut { &pair.ends[0] }, epoch).unwrap();
+    bellwire_core::Port::offer(&mut pair.ends[0].clone(), epoch).unwrap();
     pair.lanes[0].offer(epoch);
     let full = pair.lanes[0].next_epoch(pair.ends[0].peer(), next);
     assert!(matches!(full, Err(PushError::Full { missing: 16 })), "{full:?}");
@@ -548,7 +548,7 @@ fn who_never_waits_shrinks_too_within_a_quarter_of_the_lane() {
     drive.set_shrink_after(10 * MILLI);
     let mut buffer = Vec::new();
     let mut sent = 0;
-    let mut poll = |drive: &mut Drive<SimPort>, len: usize| {
+    let mut poll = |drive: &mut CallDriver<SimPort>, len: usize| {
         drive.submit(&payload(0, len)).unwrap();
         drive.port().run_for(MILLI);
         drive.try_reply(&mut buffer).unwrap().unwrap();

@@ -99,7 +99,7 @@ fn an_answer_that_cannot_be_mapped_is_told_and_read_later() {
         let tickets: Vec<_> =
             [1, 9, 2].map(|len| drive.submit(&vec![0; len]).unwrap()).into_iter().collect();
         let mut buffer = Vec::new();
-        let mut next = |drive: &mut bellwire_core::drive::Drive<SimPort>| {
+        let mut next = |drive: &mut bellwire_core::drive::CallDriver<SimPort>| {
             let reply = drive.wait_for_reply(&mut { Deadline::NEVER }, &mut buffer)?;
             assert_eq!(reply.status, Status::Ok);
             assert_eq!(&buffer[..reply.len], &payload(7, reply.len));

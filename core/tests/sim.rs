@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bellwire_core::drive::Drive;
+use bellwire_core::drive::CallDriver;
 use bellwire_core::lane::Lanes;
 use bellwire_core::sim::{Event, Sim, SimEnd, Step};
 use bellwire_core::wire::{Doorbell, Header, Kind, Status};
@@ -38,7 +38,7 @@ fn a_peer_that_publishes_without_ringing_loses_a_wake() {
         Step::Parked(None)
     };
     let (port, lanes) = Sim::default().start(peer);
-    let mut drive = Drive::new(port, lanes, SpinPolicy::NEVER);
+    let mut drive = CallDriver::new(port, lanes, SpinPolicy::NEVER);
     drive.submit(b"x").unwrap();
     let _ = drive.wait_for_reply(&mut never(), &mut Vec::new());
 }

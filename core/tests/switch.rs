@@ -41,7 +41,7 @@ fn found(pair: &mut Pair) -> PeerFault {
     match pair.peek(1) {
         Err(fault) => fault,
         Ok(record) => match pair.follow(1, &record.unwrap()) {
-            Err(FollowError::Lied(fault)) => fault,
+            Err(FollowError::Peer(fault)) => fault,
             other => panic!("{other:?}"),
         },
     }
@@ -159,7 +159,7 @@ fn a_switch_to_other_memory_than_was_passed() {
 #[test]
 fn an_attachment_without_its_memory_or_with_another() {
     let pair = pair();
-    let missing = FollowError::Lied(PeerFault::Memory {
+    let missing = FollowError::Peer(PeerFault::Memory {
         what: "a message",
         why: "its record came without it",
     });
@@ -169,10 +169,10 @@ fn an_attachment_without_its_memory_or_with_another() {
         pair.ends[0].post(&encode(&message, 1), vec![SimMemory::new(bytes)]);
     };
     post(2, 100, 4096);
-    assert!(matches!(pair.ends[1].take(1), Err(FollowError::Lied(PeerFault::Memory { .. }))));
+    assert!(matches!(pair.ends[1].take(1), Err(FollowError::Peer(PeerFault::Memory { .. }))));
     assert_eq!(pair.ends[1].take(2).unwrap(), vec![0; 100]);
     post(3, 5000, 4096);
-    assert!(matches!(pair.ends[1].take(3), Err(FollowError::Lied(PeerFault::Memory { .. }))));
+    assert!(matches!(pair.ends[1].take(3), Err(FollowError::Peer(PeerFault::Memory { .. }))));
 }
 
 /// Whatever is wrong on the control socket is found at the next look, or the next switch.
@@ -195,7 +195,7 @@ fn a_control_socket_with_what_has_no_place_there() {
         }
         put(&mut pair, switch(2, 16_384), &[]);
         let fault = match pair.ends[1].take_control() {
-            Err(FollowError::Lied(fault)) => fault,
+            Err(FollowError::Peer(fault)) => fault,
             _ => found(&mut pair),
         };
         assert_eq!(why(fault), expected);
@@ -209,7 +209,7 @@ fn a_lie_about_a_lane_poisons_the_session_for_good() {
     let lies: [(Lie, u64, u64, &str); 4] = [
         (|_| {}, 2, 8192, "came without it"),
         (
-            |mut end| end.offer(Epoch { number: 2, size: size(16_384) }).unwrap(),
+            |end| end.clone().offer(Epoch { number: 2, size: size(16_384) }).unwrap(),
             2,
             8192,
             "another epoch",

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use bellwire_core::drive::{CallFailed, Drive};
+use bellwire_core::drive::{CallDriver, CallFailed};
 use bellwire_core::lane::{Armed, Epoch, LaneTerms, Lanes, PushError};
 use bellwire_core::resize::{self, FollowError, Shortage};
 use bellwire_core::serve::{Flushed, Incoming, RespondError, ServeMachine};
@@ -188,7 +188,7 @@ fn end(shared: &[Arc<Shared>; 2], me: usize) -> End {
 
 fn call(shared: &[Arc<Shared>; 2], terms: LaneTerms) {
     let lanes = Lanes::with_terms(terms, terms);
-    let mut drive = Drive::new(end(shared, 0), lanes, SpinPolicy::NEVER);
+    let mut drive = CallDriver::new(end(shared, 0), lanes, SpinPolicy::NEVER);
     let (mut buffer, mut until) = (Vec::new(), Deadline::NEVER);
     let (mut asked, mut answered) = (0, 0);
     while answered < CALLS {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* What the programs use of the kernel's types, and no more: offsets are put right when they are loaded (CO-RE). */
+/* The kernel types that the programs use, with only the fields that they use: CO-RE relocates the offsets at load time. */
 #ifndef BELLWIRE_KERNEL_H
 #define BELLWIRE_KERNEL_H
 
@@ -77,14 +77,14 @@ struct task_struct {
 	struct pid *thread_pid;
 } __attribute__((preserve_access_index));
 
-/* bpf_tracing.h asks by this whether the names are those of the kernel. */
+/* Tells bpf_tracing.h to use the kernel's names of the registers. */
 #define __VMLINUX_H__
 
 #if defined(__TARGET_ARCH_x86)
 struct pt_regs {
 	unsigned long r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip;
 } __attribute__((preserve_access_index));
-/* Those that hold arguments are among the first. */
+/* The registers before orig_ax, among which are all that hold arguments. */
 #define REGISTERS 15
 #elif defined(__TARGET_ARCH_arm64)
 struct user_pt_regs {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Histograms in memory that bellwire-trace maps, and which of them a session has. */
+/* The histograms, in memory that bellwire-trace maps, and the map from sessions to histograms. */
 #ifndef BELLWIRE_STATS_H
 #define BELLWIRE_STATS_H
 
-/* Set before the programs are loaded: each session is counted by itself, not all of a service together. */
+/* Set before the programs are loaded: count each session separately, not all sessions of a service together. */
 const volatile bool by_session = false;
 
-/* In a map of its own: a variable would be written to the kernel, all zeroes of it, when the programs are loaded. */
+/* A map and not a global variable, whose initial zeroes would be copied to the kernel when the programs are loaded. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -17,7 +17,7 @@ struct {
 
 __u32 next_session = 1;
 
-/* Which entry of stats a session or a service has. */
+/* The entry in stats of a session or a service. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, SESSIONS);
@@ -25,12 +25,12 @@ struct {
 	__type(value, __u32);
 } sessions SEC(".maps");
 
-/* Entries of stats whose session was closed, the longest ago first. */
+/* Entries in stats whose session was closed, least recently closed first. */
 struct {
 	__uint(type, BPF_MAP_TYPE_QUEUE);
 	__uint(max_entries, SESSIONS);
 	__type(value, __u32);
-} freed SEC(".maps");
+} closed_slots SEC(".maps");
 
 static __always_inline __u32 bucket(__u64 value)
 {
@@ -48,53 +48,53 @@ static __always_inline __u32 bucket(__u64 value)
 	return at < BUCKETS ? at : BUCKETS - 1;
 }
 
-/* In a function of its own, which is verified once. */
+/* Not inlined, so that it is verified only once. */
 __attribute__((noinline)) int count(__u32 slot, __u32 stage, __u64 nanos)
 {
 	struct session_stats *session = bpf_map_lookup_elem(&stats, &slot);
 	__u32 at = bucket(nanos);
-	if (!session || stage >= STAGES || at >= BUCKETS)
+	if (!session || stage >= STAGE_COUNT || at >= BUCKETS)
 		return 0;
 	struct total *total = &session->totals[stage];
 	__sync_fetch_and_add(&total->sum, nanos);
 	__sync_fetch_and_add(&session->buckets[stage].counts[at], 1);
-	/* Two at once may lose the smaller of two new largest values. */
+	/* A race between two new maxima may lose the larger one. */
 	if (nanos > total->max)
 		total->max = nanos;
 	return 0;
 }
 
-/* In a function of its own, which is verified once, and not for each stage. */
+/* Not inlined, so that it is verified only once and not for each stage. */
 __attribute__((noinline)) int clear_stage(__u32 slot, __u32 stage)
 {
 	struct session_stats *session = bpf_map_lookup_elem(&stats, &slot);
-	if (!session || stage >= STAGES)
+	if (!session || stage >= STAGE_COUNT)
 		return 0;
 	session->totals[stage].sum = 0;
 	session->totals[stage].max = 0;
-	/* Volatile, lest the compiler calls memset(), which is not there. */
+	/* Volatile, so that the compiler does not emit a call of memset(), which BPF lacks. */
 	volatile __u64 *buckets = session->buckets[stage].counts;
 	for (__u32 at = 0; at < BUCKETS; at++)
 		buckets[at] = 0;
 	return 0;
 }
 
-/* A place that nobody had yet, or else that of the session that was closed the longest ago. 0: there is none. */
-static __always_inline __u32 fresh_slot(void)
+/* An unused entry or else that of the least recently closed session; 0 if there is none. */
+static __always_inline __u32 alloc_slot(void)
 {
 	__u32 slot = 0;
 	if (next_session < SESSIONS)
 		slot = __sync_fetch_and_add(&next_session, 1);
 	if (slot && slot < SESSIONS)
 		return slot;
-	if (bpf_map_pop_elem(&freed, &slot) || slot >= SESSIONS)
+	if (bpf_map_pop_elem(&closed_slots, &slot) || slot >= SESSIONS)
 		return 0;
-	for (__u32 stage = 0; stage < STAGES; stage++)
+	for (__u32 stage = 0; stage < STAGE_COUNT; stage++)
 		clear_stage(slot, stage);
 	return slot;
 }
 
-static __always_inline void name_stats(struct stats_key *key, const struct session_record *record)
+static __always_inline void fill_stats_key(struct stats_key *key, const struct session_record *record)
 {
 	if (by_session) {
 		key->session.number = record->number;
@@ -103,18 +103,19 @@ static __always_inline void name_stats(struct stats_key *key, const struct sessi
 	__builtin_memcpy(key->service, record->service, NAME);
 }
 
-static __always_inline __u32 slot_of(const struct session_record *record, __u32 server, __u32 client)
+static __always_inline __u32 session_slot(const struct session_record *record, __u32 server,
+					  __u32 client)
 {
 	struct stats_key key = {};
-	name_stats(&key, record);
+	fill_stats_key(&key, record);
 	__u32 *known = bpf_map_lookup_elem(&sessions, &key);
 	if (known)
 		return *known;
-	__u32 slot = fresh_slot();
+	__u32 slot = alloc_slot();
 	if (!slot || slot >= SESSIONS)
 		return 0;
 	if (bpf_map_update_elem(&sessions, &key, &slot, BPF_NOEXIST)) {
-		bpf_map_push_elem(&freed, &slot, 0);
+		bpf_map_push_elem(&closed_slots, &slot, 0);
 		known = bpf_map_lookup_elem(&sessions, &key);
 		return known ? *known : 0;
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Joins the samples of both ends of a session with the scheduler's events: docs/tracing.md. */
+/* Joins the samples of both ends of a session with events of the scheduler: docs/tracing.md. */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
@@ -10,68 +10,68 @@
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
-/* Calls whose answer is awaited. */
+/* The maximum number of calls whose reply has not been sampled yet. */
 #define CALLS 16384
 #define SECOND 1000000000LL
-/* Namespaces of process ids are not nested deeper: MAX_PID_NS_LEVEL of the kernel. */
+/* MAX_PID_NS_LEVEL of the kernel: the maximum nesting of pid namespaces. */
 #define MAX_LEVEL 32
-/* PROC_PID_INIT_INO: the inode of the host's namespace. */
+/* PROC_PID_INIT_INO of the kernel: the inode of the initial pid namespace. */
 #define FIRST_PID_NAMESPACE 0xeffffffcU
 
 /* Set before the programs are loaded. */
 const volatile __u32 only_pid = 0;
 const volatile char only_service[NAME] = {};
-/* A call that took as long is told; all ones: none is. */
+/* Calls of at least this duration are reported as events; none if all bits are set. */
 const volatile __u64 slow = ~0ULL;
-/* The pid namespace of the tracer, in which it names processes. */
+/* The pid namespace of the tracer: pids are reported as seen there. */
 const volatile __u32 pid_namespace = 0;
 
 struct losses losses;
 
-/* Threads that have taken samples, by a hash of their number: one that meets another's place takes it. No helper is called
- * to find one, since the scheduler waits meanwhile; and what the waking processor writes stands apart from what the
- * woken one does, so that neither waits for the other's cache line. Each line has the number, too: a second one, which
- * is in no cache as a rule, costs as much as all the rest. */
+/* Threads that have taken samples, in two arrays that are indexed by a hash of the tid; on a collision the later thread
+ * replaces the earlier one. Plain arrays need no map lookup in the scheduler's hot path. The waking CPU and the CPU of the
+ * woken thread write to different arrays, to avoid false sharing. Each entry repeats the tid: reading it from another
+ * cache line, which is usually not cached, would double the cost. */
 #define THREAD_BITS 12
 #define THREADS (1 << THREAD_BITS)
 
 struct {
 	__u32 tid;
-	__u32 by;
-	__u64 at;
+	__u32 waker;
+	__u64 time;
 	char comm[COMM];
-} __attribute__((aligned(64))) wakings[THREADS];
+} __attribute__((aligned(64))) wakeups[THREADS];
 
 struct {
 	__u32 tid;
-	/* It did not leave its processor by itself: when it comes back, it was not woken. */
+	/* It was preempted: the next switch to it does not follow a wakeup. */
 	__u32 preempted;
 	__u64 on_cpu;
 } __attribute__((aligned(64))) switches[THREADS];
 
-/* Requests that were taken, until their answers are. */
+/* Requests that the server has received, until the client receives the reply. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, CALLS);
 	__type(key, struct call_key);
-	__type(value, struct way);
+	__type(value, struct direction);
 } calls SEC(".maps");
 
-/* What the clock of the server's time namespace is ahead, by its process. */
+/* The offset of the monotonic clock in the server's time namespace, by pid. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1024);
 	__type(key, __u32);
 	__type(value, __s64);
-} clocks SEC(".maps");
+} clock_offsets SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 20);
 } events SEC(".maps");
 
-/* What the tracer calls a thread: its number in the tracer's namespace, or else in the host's. */
-static __always_inline __u32 own_pid(struct task_struct *task)
+/* The pid of a task in the tracer's pid namespace or, if it has none there, in the initial one. */
+static __always_inline __u32 tracer_pid(struct task_struct *task)
 {
 	if (pid_namespace == FIRST_PID_NAMESPACE)
 		return task->pid;
@@ -95,12 +95,12 @@ SEC("tp_btf/sched_waking")
 int BPF_PROG(on_waking, struct task_struct *task)
 {
 	__u32 slot = thread_slot(task->pid);
-	if (wakings[slot].tid != task->pid)
+	if (wakeups[slot].tid != task->pid)
 		return 0;
-	wakings[slot].at = bpf_ktime_get_ns();
+	wakeups[slot].time = bpf_ktime_get_ns();
 	if (slow != ~0ULL) {
-		wakings[slot].by = own_pid(bpf_get_current_task_btf());
-		bpf_get_current_comm(wakings[slot].comm, COMM);
+		wakeups[slot].waker = tracer_pid(bpf_get_current_task_btf());
+		bpf_get_current_comm(wakeups[slot].comm, COMM);
 	}
 	return 0;
 }
@@ -109,13 +109,13 @@ SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
 	if (preempt) {
-		__u32 left = prev->pid, place = thread_slot(left);
-		if (switches[place].tid == left)
-			switches[place].preempted = 1;
+		__u32 prev_tid = prev->pid, prev_slot = thread_slot(prev_tid);
+		if (switches[prev_slot].tid == prev_tid)
+			switches[prev_slot].preempted = 1;
 	}
-	__u32 came = next->pid, slot = thread_slot(came);
-	/* The idle one has no number. */
-	if (!came || switches[slot].tid != came)
+	__u32 next_tid = next->pid, slot = thread_slot(next_tid);
+	/* The idle task has pid 0. */
+	if (!next_tid || switches[slot].tid != next_tid)
 		return 0;
 	if (switches[slot].preempted)
 		switches[slot].preempted = 0;
@@ -124,14 +124,14 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	return 0;
 }
 
-/* What the clock of this task's time namespace is ahead of the host's. A task that ends has none: zeroes are read then. */
+/* The offset of the monotonic clock in this task's time namespace. 0 for an exiting task, which has no namespaces. */
 static __always_inline __s64 clock_offset(struct task_struct *task)
 {
 	struct time_namespace *time_ns = task->nsproxy->time_ns;
 	return time_ns->offsets.monotonic.tv_sec * SECOND + time_ns->offsets.monotonic.tv_nsec;
 }
 
-static __always_inline bool is_wanted(const struct session_record *record)
+static __always_inline bool matches_service(const struct session_record *record)
 {
 	if (!only_service[0])
 		return true;
@@ -144,10 +144,10 @@ static __always_inline bool is_wanted(const struct session_record *record)
 	return true;
 }
 
-/* Of `message` and `reply`. */
+/* The arguments of the probes `message` and `reply`. */
 enum { SESSION, SEQUENCE, SENT, PUBLISHED, RECEIVED, LENGTH, SAMPLE_ARGS };
 
-/* All arguments at once: bpf_usdt_arg() looks for the note and reads the registers for each of them anew. */
+/* Reads all arguments at once: bpf_usdt_arg() would look up the spec and read the registers again for each argument. */
 static __always_inline int sample_args(struct pt_regs *ctx, __u64 args[SAMPLE_ARGS])
 {
 	int id = __bpf_usdt_spec_id(ctx);
@@ -157,7 +157,7 @@ static __always_inline int sample_args(struct pt_regs *ctx, __u64 args[SAMPLE_AR
 		return -1;
 	for (int arg = 0; arg < SAMPLE_ARGS; arg++) {
 		__u64 at = spec->args[arg].reg_off / sizeof(__u64);
-		/* The notes of the library have nothing else: docs/tracing.md. */
+		/* All arguments of the library's probes are in registers: docs/tracing.md. */
 		if (spec->args[arg].arg_type != BPF_USDT_ARG_REG || at >= REGISTERS)
 			return -1;
 		args[arg] = registers[at];
@@ -165,55 +165,57 @@ static __always_inline int sample_args(struct pt_regs *ctx, __u64 args[SAMPLE_AR
 	return 0;
 }
 
-/* One end's part of a sample. The peer's two times stay as the peer told them. */
+/* Reads one end's half of a sample. The two times from the peer are not yet corrected for its time namespace. */
 static __always_inline int read_sample(struct pt_regs *ctx, struct session_record *record,
-				       struct call_key *key, struct way *way, __s64 ahead)
+				       struct call_key *key, struct direction *direction, __s64 offset)
 {
 	__u64 args[SAMPLE_ARGS];
 	if (sample_args(ctx, args) || bpf_probe_read_user(record, sizeof(*record), (void *)args[SESSION])) {
 		__sync_fetch_and_add(&losses.unread, 1);
 		return -1;
 	}
-	if (!is_wanted(record))
+	if (!matches_service(record))
 		return -1;
 	struct task_struct *task = bpf_get_current_task_btf();
 	key->session.number = record->number;
 	key->session.created = record->created;
 	key->sequence = args[SEQUENCE];
-	way->sent = args[SENT];
-	way->published = args[PUBLISHED];
-	way->received = args[RECEIVED] - ahead;
-	way->length = args[LENGTH];
-	way->pid = own_pid(task->group_leader);
-	way->tid = own_pid(task);
-	bpf_get_current_comm(way->comm, sizeof(way->comm));
+	direction->sent = args[SENT];
+	direction->published = args[PUBLISHED];
+	direction->received = args[RECEIVED] - offset;
+	direction->length = args[LENGTH];
+	direction->pid = tracer_pid(task->group_leader);
+	direction->tid = tracer_pid(task);
+	bpf_get_current_comm(direction->comm, sizeof(direction->comm));
 	__u32 slot = thread_slot(task->pid);
-	if (wakings[slot].tid == task->pid && switches[slot].tid == task->pid) {
-		way->waking = wakings[slot].at;
-		way->on_cpu = switches[slot].on_cpu;
-		way->waker = wakings[slot].by;
-		__builtin_memcpy(way->waker_comm, wakings[slot].comm, COMM);
+	if (wakeups[slot].tid == task->pid && switches[slot].tid == task->pid) {
+		direction->waking = wakeups[slot].time;
+		direction->on_cpu = switches[slot].on_cpu;
+		direction->waker = wakeups[slot].waker;
+		__builtin_memcpy(direction->waker_comm, wakeups[slot].comm, COMM);
 	} else {
-		wakings[slot].at = 0;
-		wakings[slot].tid = task->pid;
+		wakeups[slot].time = 0;
+		wakeups[slot].tid = task->pid;
 		switches[slot].preempted = 0;
 		switches[slot].tid = task->pid;
 	}
 	return 0;
 }
 
-/* A thread that was woken for something else was awake for this. */
-static __always_inline bool settle(struct way *way, __s64 ahead)
+/* Corrects the peer's times, and drops a wakeup that this message did not cause: the thread was awake when it arrived.
+ * Returns whether the times are in order. */
+static __always_inline bool normalize_times(struct direction *direction, __s64 offset)
 {
-	way->sent -= ahead;
-	way->published -= ahead;
-	if (way->waking < way->published || way->on_cpu < way->waking || way->received < way->on_cpu) {
-		way->waking = 0;
-		way->on_cpu = 0;
-		way->waker = 0;
-		way->waker_comm[0] = 0;
+	direction->sent -= offset;
+	direction->published -= offset;
+	if (direction->waking < direction->published || direction->on_cpu < direction->waking ||
+	    direction->received < direction->on_cpu) {
+		direction->waking = 0;
+		direction->on_cpu = 0;
+		direction->waker = 0;
+		direction->waker_comm[0] = 0;
 	}
-	return way->sent <= way->published && way->published <= way->received;
+	return direction->sent <= direction->published && direction->published <= direction->received;
 }
 
 SEC("usdt")
@@ -221,17 +223,17 @@ int on_message(struct pt_regs *ctx)
 {
 	struct session_record record;
 	struct call_key key = {};
-	struct way way = {};
-	__s64 ahead = clock_offset(bpf_get_current_task_btf());
-	if (read_sample(ctx, &record, &key, &way, ahead))
+	struct direction direction = {};
+	__s64 offset = clock_offset(bpf_get_current_task_btf());
+	if (read_sample(ctx, &record, &key, &direction, offset))
 		return 0;
-	if (ahead)
-		bpf_map_update_elem(&clocks, &way.pid, &ahead, BPF_ANY);
-	bpf_map_update_elem(&calls, &key, &way, BPF_ANY);
+	if (offset)
+		bpf_map_update_elem(&clock_offsets, &direction.pid, &offset, BPF_ANY);
+	bpf_map_update_elem(&calls, &key, &direction, BPF_ANY);
 	return 0;
 }
 
-/* Either end leaves: what was counted stays until its place is needed. */
+/* Either end closes the session: its counts stay until another session needs the entry. */
 SEC("usdt")
 int on_closed(struct pt_regs *ctx)
 {
@@ -241,38 +243,41 @@ int on_closed(struct pt_regs *ctx)
 	bpf_usdt_arg(ctx, 0, &session);
 	if (bpf_probe_read_user(&record, sizeof(record), (void *)session))
 		return 0;
-	name_stats(&key, &record);
+	fill_stats_key(&key, &record);
 	__u32 *known = bpf_map_lookup_elem(&sessions, &key);
 	if (!known)
 		return 0;
 	__u32 slot = *known;
-	/* Of two ends one succeeds. */
+	/* Both ends get here: only one of them deletes the key. */
 	if (slot && !bpf_map_delete_elem(&sessions, &key))
-		bpf_map_push_elem(&freed, &slot, 0);
+		bpf_map_push_elem(&closed_slots, &slot, 0);
 	return 0;
 }
 
-static __always_inline void count_way(__u32 slot, const struct way *way, const __u32 stages[4])
+static __always_inline void count_direction(__u32 slot, const struct direction *direction,
+					    const __u32 stages[4])
 {
-	count(slot, stages[0], way->published - way->sent);
-	if (way->waking) {
-		count(slot, stages[1], way->waking - way->published);
-		count(slot, stages[2], way->on_cpu - way->waking);
-		count(slot, stages[3], way->received - way->on_cpu);
+	count(slot, stages[0], direction->published - direction->sent);
+	if (direction->waking) {
+		count(slot, stages[1], direction->waking - direction->published);
+		count(slot, stages[2], direction->on_cpu - direction->waking);
+		count(slot, stages[3], direction->received - direction->on_cpu);
 	} else {
-		count(slot, stages[1], way->received - way->published);
+		count(slot, stages[1], direction->received - direction->published);
 	}
 }
 
-static __always_inline void tell(const struct call_key *key, const struct session_record *record,
-				 const struct way *request, const struct way *reply)
+static __always_inline void report_call(const struct call_key *key,
+					const struct session_record *record,
+					const struct direction *request,
+					const struct direction *reply)
 {
 	struct call_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 	if (!event) {
 		__sync_fetch_and_add(&losses.dropped, 1);
 		return;
 	}
-	event->kind = A_CALL;
+	event->kind = CALL_EVENT;
 	event->session = key->session;
 	event->sequence = key->sequence;
 	__builtin_memcpy(event->service, record->service, NAME);
@@ -284,46 +289,46 @@ static __always_inline void tell(const struct call_key *key, const struct sessio
 SEC("usdt")
 int on_reply(struct pt_regs *ctx)
 {
-	static const __u32 there[] = { SEND, PUBLISH, WAKE, ON_CPU };
-	static const __u32 back[] = { REPLY_SEND, REPLY_PUBLISH, REPLY_WAKE, REPLY_ON_CPU };
+	static const __u32 request_stages[] = { SEND, PUBLISH, WAKE, ON_CPU };
+	static const __u32 reply_stages[] = { REPLY_SEND, REPLY_PUBLISH, REPLY_WAKE, REPLY_ON_CPU };
 	struct session_record record;
 	struct call_key key = {};
-	struct way reply = {};
-	__s64 ahead = clock_offset(bpf_get_current_task_btf());
-	if (read_sample(ctx, &record, &key, &reply, ahead))
+	struct direction reply = {};
+	__s64 offset = clock_offset(bpf_get_current_task_btf());
+	if (read_sample(ctx, &record, &key, &reply, offset))
 		return 0;
-	struct way *taken = bpf_map_lookup_elem(&calls, &key);
-	if (!taken) {
+	struct direction *stored = bpf_map_lookup_elem(&calls, &key);
+	if (!stored) {
 		__sync_fetch_and_add(&losses.unmatched, 1);
 		return 0;
 	}
-	struct way request = *taken;
+	struct direction request = *stored;
 	bpf_map_delete_elem(&calls, &key);
-	/* Only here are both ends known as the tracer calls them: `peer` is what the other process calls it. */
+	/* Only here are the pids of both ends known in the tracer's namespace: `peer` is a pid in the other end's namespace. */
 	if (only_pid && request.pid != only_pid && reply.pid != only_pid)
 		return 0;
-	__s64 *server_ahead = bpf_map_lookup_elem(&clocks, &request.pid);
-	bool ordered = settle(&request, ahead);
-	ordered &= settle(&reply, server_ahead ? *server_ahead : 0);
+	__s64 *server_offset = bpf_map_lookup_elem(&clock_offsets, &request.pid);
+	bool ordered = normalize_times(&request, offset);
+	ordered &= normalize_times(&reply, server_offset ? *server_offset : 0);
 	if (!ordered || reply.sent < request.received) {
 		__sync_fetch_and_add(&losses.disordered, 1);
 		return 0;
 	}
-	__u32 slot = slot_of(&record, request.pid, reply.pid);
-	count_way(slot, &request, there);
-	count_way(slot, &reply, back);
+	__u32 slot = session_slot(&record, request.pid, reply.pid);
+	count_direction(slot, &request, request_stages);
+	count_direction(slot, &reply, reply_stages);
 	count(slot, RECEIVE, reply.sent - request.received);
 	count(slot, REPLY, reply.received - reply.sent);
 	__u64 call = reply.received - request.sent;
 	count(slot, CALL, call);
 	if (call >= slow)
-		tell(&key, &record, &request, &reply);
+		report_call(&key, &record, &request, &reply);
 	return 0;
 }
 
-/* What happens beside the calls, told apart by the cookie. */
+/* An event of a session; the cookie is its kind. */
 SEC("usdt")
-int on_note(struct pt_regs *ctx)
+int on_event(struct pt_regs *ctx)
 {
 	struct session_record record;
 	long session = 0, args[3] = {};
@@ -336,10 +341,10 @@ int on_note(struct pt_regs *ctx)
 		return 0;
 	}
 	struct task_struct *task = bpf_get_current_task_btf();
-	__u32 pid = own_pid(task->group_leader);
-	if (!is_wanted(&record) || (only_pid && pid != only_pid && record.peer != only_pid))
+	__u32 pid = tracer_pid(task->group_leader);
+	if (!matches_service(&record) || (only_pid && pid != only_pid && record.peer != only_pid))
 		return 0;
-	struct note_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	struct session_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 	if (!event) {
 		__sync_fetch_and_add(&losses.dropped, 1);
 		return 0;
@@ -352,13 +357,13 @@ int on_note(struct pt_regs *ctx)
 	event->role = record.role;
 	__builtin_memcpy(event->args, args, sizeof(event->args));
 	event->pid = pid;
-	event->tid = own_pid(task);
+	event->tid = tracer_pid(task);
 	bpf_get_current_comm(event->comm, sizeof(event->comm));
 	bpf_ringbuf_submit(event, 0);
 	return 0;
 }
 
-/* The rate is chosen by being attached: nothing to do. */
+/* Empty: attaching to the probe is what selects the sampling rate. */
 SEC("usdt")
 int on_rate(struct pt_regs *ctx)
 {

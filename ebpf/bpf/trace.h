@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* What the programs in the kernel and bellwire-trace have in common. src/histogram.rs has the same buckets. */
+/* Definitions that the kernel programs and bellwire-trace share. src/histogram.rs has the same buckets. */
 #ifndef BELLWIRE_TRACE_H
 #define BELLWIRE_TRACE_H
 
-/* Sessions that are told apart; entry 0 counts those beyond. */
+/* The maximum number of sessions that are counted separately; entry 0 counts all others. */
 #define SESSIONS 256
 #define NAME 64
 #define COMM 16
 
-/* A power of two has this many buckets. */
+/* The number of buckets per power of two, and its binary logarithm. */
 #define SUB_BITS 3
 #define SUBS (1 << SUB_BITS)
 /* Up to 2^40 ns, 18 minutes. */
 #define BUCKETS (SUBS * 38)
 
-/* What is told of a call: six stages of the request's way, the same of the answer's, and the whole. */
+/* The stages of the latency of a call: four of the request, the server's, the reply as a whole, its four, and the call. */
 enum stage {
 	SEND,
 	PUBLISH,
@@ -27,10 +27,10 @@ enum stage {
 	REPLY_WAKE,
 	REPLY_ON_CPU,
 	CALL,
-	STAGES,
+	STAGE_COUNT,
 };
 
-/* The session's record of docs/tracing.md. */
+/* The session's record: docs/tracing.md. */
 struct session_record {
 	char service[NAME];
 	__u64 number;
@@ -44,7 +44,7 @@ struct session_key {
 	__u64 created;
 };
 
-/* What is counted together: a session, or with zeroes for its number and time all of a service. */
+/* What is counted together: one session or, if its number and time are zero, all sessions of a service. */
 struct stats_key {
 	struct session_key session;
 	char service[NAME];
@@ -55,11 +55,11 @@ struct call_key {
 	__u64 sequence;
 };
 
-/* One direction of a call, by the host's monotonic clock. */
-struct way {
+/* One direction of a call: the request or the reply. Times are of the host's monotonic clock. */
+struct direction {
 	__u64 sent;
 	__u64 published;
-	/* 0: the thread was awake. */
+	/* 0 if the thread was awake. */
 	__u64 waking;
 	__u64 on_cpu;
 	__u64 received;
@@ -72,9 +72,9 @@ struct way {
 	char waker_comm[COMM];
 };
 
-/* What an event is of. */
-enum kind {
-	A_CALL,
+/* The kind of an event. */
+enum event_kind {
+	CALL_EVENT,
 	LANE_FULL,
 	LANE_RESIZED,
 	SESSION_OPENED,
@@ -82,20 +82,20 @@ enum kind {
 	CALL_FAILED,
 };
 
-/* A call, as snoop and record get it. */
+/* A call, for snoop and record. */
 struct call_event {
 	__u64 kind;
 	struct session_key session;
 	__u64 sequence;
 	char service[NAME];
-	struct way request;
-	struct way reply;
+	struct direction request;
+	struct direction reply;
 };
 
-/* What happened beside the calls: the arguments after the session, as docs/tracing.md has them. */
-struct note_event {
+/* What happened to a session. The arguments are those after the session in docs/tracing.md. */
+struct session_event {
 	__u64 kind;
-	/* By the host's monotonic clock. */
+	/* Of the host's monotonic clock. */
 	__u64 at;
 	struct session_key session;
 	char service[NAME];
@@ -120,19 +120,19 @@ struct session_stats {
 	struct stats_key key;
 	__u32 server;
 	__u32 client;
-	struct total totals[STAGES];
-	struct buckets buckets[STAGES];
+	struct total totals[STAGE_COUNT];
+	struct buckets buckets[STAGE_COUNT];
 };
 
-/* What was not counted, and why. */
+/* How many sampled messages and events were lost, by reason. */
 struct losses {
 	/* Calls whose times are not in order. */
 	__u64 disordered;
 	/* Answers whose request was not seen. */
 	__u64 unmatched;
-	/* Events for which there was no room. */
+	/* Events for which the ring buffer had no room. */
 	__u64 dropped;
-	/* Records that could not be read. */
+	/* Session records that could not be read. */
 	__u64 unread;
 };
 

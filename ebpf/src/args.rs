@@ -18,21 +18,21 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Say whether tracing is possible here, and what to do if not
+    /// Check whether tracing is possible here, and print what to do if not
     Doctor(DoctorArgs),
     /// List the processes that can be traced, and their sessions
     List(ListArgs),
     /// Print histograms of the time that calls take, as a whole or by stage
     Hist(HistArgs),
-    /// Print the share that each stage has in the time of a call
+    /// Print the share of each stage in the time of a call
     Breakdown(BreakdownArgs),
-    /// Show the sessions, the busiest first, until q or Ctrl-C
+    /// Show the sessions, busiest first, until q or Ctrl-C
     Top(TopArgs),
-    /// Print each slow call, with its stages and who woke whom
+    /// Print each slow call, with its stages and the threads that woke the receivers
     Snoop(SnoopArgs),
-    /// Write the calls into a trace that ui.perfetto.dev opens
+    /// Write the calls to a trace file for ui.perfetto.dev
     Record(RecordArgs),
-    /// Serve histograms to a scraper, as OpenMetrics over HTTP
+    /// Serve histograms as OpenMetrics over HTTP, for a scraper
     Export(ExportArgs),
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct DoctorArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
-    /// This process only
+    /// List this process only
     #[arg(short, long, value_name = "PID")]
     pub(crate) pid: Option<u32>,
     /// Print JSON
@@ -56,27 +56,27 @@ pub(crate) struct ListArgs {
     pub(crate) json: bool,
 }
 
-/// What is traced.
+/// What to trace.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Scope {
-    /// Calls of which this process is one end
+    /// Only calls from or to this process
     #[arg(short, long, value_name = "PID")]
     pub(crate) pid: Option<u32>,
-    /// Calls of this service
+    /// Only calls of this service
     #[arg(short, long, value_name = "SERVICE")]
     pub(crate) service: Option<String>,
-    /// This program or shared library, and whoever runs it from now on; instead of what runs now
+    /// Trace the processes that run this program or shared library, also later ones, instead of all running processes
     #[arg(long, value_name = "FILE")]
     pub(crate) exe: Vec<PathBuf>,
-    /// How many messages a second are sampled at most, per session and direction
+    /// The maximum number of messages per second that are sampled, per session and direction
     #[arg(long, value_enum, default_value = "2000")]
     pub(crate) rate: Rate,
-    /// Print JSON, one object a line
+    /// Print JSON, one object per line
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// A cap of the library's sampling.
+/// The maximum sampling rate of the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Rate {
     #[value(name = "2000")]
@@ -89,13 +89,13 @@ pub(crate) enum Rate {
     All,
 }
 
-/// How long, in the manner of vmstat(8) and bcc.
+/// When and how often results are printed, in the manner of vmstat(8) and bcc.
 #[derive(Clone, Copy, Debug, clap::Args)]
-pub(crate) struct Pace {
-    /// Seconds between two outputs; until SIGINT when it is left out
+pub(crate) struct Schedule {
+    /// Seconds between two outputs; without it, one output at SIGINT
     #[arg(value_parser = seconds)]
     pub(crate) interval: Option<Duration>,
-    /// How many outputs
+    /// The number of outputs; unlimited by default
     pub(crate) count: Option<u64>,
 }
 
@@ -104,11 +104,11 @@ pub(crate) struct HistArgs {
     #[command(flatten)]
     pub(crate) scope: Scope,
     #[command(flatten)]
-    pub(crate) pace: Pace,
-    /// This stage; may be given several times, `call` is all of them together
+    pub(crate) schedule: Schedule,
+    /// Show this stage; can be repeated. `call` is all stages together
     #[arg(short = 'S', long, value_enum)]
     pub(crate) stage: Vec<Stage>,
-    /// Each session by itself, not all of a service together
+    /// Show each session separately, not all sessions of a service together
     #[arg(long)]
     pub(crate) by_session: bool,
 }
@@ -118,8 +118,8 @@ pub(crate) struct BreakdownArgs {
     #[command(flatten)]
     pub(crate) scope: Scope,
     #[command(flatten)]
-    pub(crate) pace: Pace,
-    /// Each session by itself, not all of a service together
+    pub(crate) schedule: Schedule,
+    /// Show each session separately, not all sessions of a service together
     #[arg(long)]
     pub(crate) by_session: bool,
     /// Print stacks with their time in nanoseconds, for flame graphs
@@ -131,10 +131,10 @@ pub(crate) struct BreakdownArgs {
 pub(crate) struct SnoopArgs {
     #[command(flatten)]
     pub(crate) scope: Scope,
-    /// Calls that took as long: 250us, 1ms, 2s
+    /// Only calls that took at least this long: 250us, 1ms, 2s
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = time)]
     pub(crate) over: Duration,
-    /// Stop after so many calls
+    /// Stop after this many calls
     #[arg(short = 'n', long, value_name = "N")]
     pub(crate) count: Option<u64>,
 }
@@ -144,13 +144,13 @@ pub(crate) struct TopArgs {
     #[command(flatten)]
     pub(crate) scope: Scope,
     #[command(flatten)]
-    pub(crate) pace: Pace,
-    /// What comes first
+    pub(crate) schedule: Schedule,
+    /// Sort the sessions by this value, largest first
     #[arg(long, value_enum, default_value_t = Sort::Calls)]
     pub(crate) sort: Sort,
 }
 
-/// An order of sessions: the largest first.
+/// The value by which sessions are sorted, largest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Sort {
     Calls,
@@ -163,13 +163,13 @@ pub(crate) enum Sort {
 pub(crate) struct RecordArgs {
     #[command(flatten)]
     pub(crate) scope: Scope,
-    /// For how many seconds; until SIGINT when it is left out
+    /// Record for this many seconds; without it, until SIGINT
     #[arg(value_parser = seconds)]
     pub(crate) seconds: Option<Duration>,
-    /// Where to write it
+    /// The file to write
     #[arg(short, long, value_name = "FILE", default_value = "bellwire-trace.json")]
     pub(crate) output: PathBuf,
-    /// Only calls that took as long: 250us, 1ms, 2s
+    /// Only calls that took at least this long: 250us, 1ms, 2s
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = time)]
     pub(crate) over: Duration,
 }
@@ -178,19 +178,19 @@ pub(crate) struct RecordArgs {
 pub(crate) struct ExportArgs {
     #[command(flatten)]
     pub(crate) scope: Scope,
-    /// Address and port; port 0 takes a free one. There is no access control: keep to 127.0.0.1
+    /// The address and port to listen on; port 0 selects a free one. There is no access control: use a loopback address
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9464")]
     pub(crate) listen: SocketAddr,
-    /// Each session by itself, not all of a service together
+    /// Show each session separately, not all sessions of a service together
     #[arg(long)]
     pub(crate) by_session: bool,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| format!("{text:?} is no number of seconds"))?;
+    let seconds: f64 = text.parse().map_err(|_| format!("{text:?} is not a number of seconds"))?;
     match Duration::try_from_secs_f64(seconds) {
         Ok(span) if span >= Duration::from_millis(1) => Ok(span),
-        _ => Err("an interval has a millisecond at least".to_owned()),
+        _ => Err("an interval is at least one millisecond".to_owned()),
     }
 }
 

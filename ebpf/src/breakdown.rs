@@ -4,12 +4,12 @@ use serde::Serialize;
 
 use crate::args::BreakdownArgs;
 use crate::error::Error;
-use crate::hist::{each_interval, heading, tell_losses};
+use crate::hist::{each_interval, heading, report_losses};
 use crate::histogram::Histogram;
 use crate::out::outln;
 use crate::signal::Waiter;
-use crate::stage::{PARTS, REPLY_PARTS, Stage};
-use crate::tracer::{self, Counted, Key, Wanted};
+use crate::stage::{CALL_STAGES, REPLY_STAGES, Stage};
+use crate::tracer::{self, Counts, Key, Options};
 
 #[derive(Serialize)]
 struct Row {
@@ -37,36 +37,36 @@ struct Table<'a> {
 
 pub(crate) fn run(args: &BreakdownArgs) -> Result<(), Error> {
     let waiter = Waiter::on_signals()?;
-    let wanted = Wanted { by_session: args.by_session, ..Wanted::default() };
-    tracer::trace(&args.scope, wanted, |tracer| {
-        each_interval(tracer, &args.pace, &waiter, |counted| {
-            for (key, counted) in counted {
+    let options = Options { by_session: args.by_session, ..Options::default() };
+    tracer::trace(&args.scope, options, |tracer| {
+        each_interval(tracer, &args.schedule, &waiter, |counts| {
+            for (key, counts) in counts {
                 if args.folded {
-                    print_folded(key, counted)?;
+                    print_folded(key, counts)?;
                 } else if args.scope.json {
-                    outln!("{}", serde_json::to_string(&table(key, counted))?);
+                    outln!("{}", serde_json::to_string(&table(key, counts))?);
                 } else {
-                    print(key, counted)?;
+                    print(key, counts)?;
                 }
             }
             Ok(())
         })?;
-        tell_losses(tracer.losses());
+        report_losses(tracer.losses());
         Ok(())
     })
 }
 
-/// Returns the histogram of a stage, empty if nothing was counted.
-fn of(counted: &Counted, stage: Stage) -> Histogram {
-    counted.stages.get(stage.index()).cloned().unwrap_or_default()
+/// Returns the histogram of a stage, empty if there is none.
+fn histogram_of(counts: &Counts, stage: Stage) -> Histogram {
+    counts.stages.get(stage.index()).cloned().unwrap_or_default()
 }
 
-fn table<'a>(key: &'a Key, counted: &Counted) -> Table<'a> {
-    let calls = of(counted, Stage::Call);
-    let all = PARTS.into_iter().chain(REPLY_PARTS).chain([Stage::Call]);
+fn table<'a>(key: &'a Key, counts: &Counts) -> Table<'a> {
+    let calls = histogram_of(counts, Stage::Call);
+    let all = CALL_STAGES.into_iter().chain(REPLY_STAGES).chain([Stage::Call]);
     #[expect(clippy::cast_precision_loss, reason = "a share to three digits")]
     let rows = all.map(|stage| {
-        let histogram = of(counted, stage);
+        let histogram = histogram_of(counts, stage);
         Row {
             stage,
             count: histogram.count,
@@ -81,15 +81,15 @@ fn table<'a>(key: &'a Key, counted: &Counted) -> Table<'a> {
     Table {
         service: &key.service,
         session: key.session.map(|(number, _)| number),
-        server: counted.server,
-        client: counted.client,
+        server: counts.server,
+        client: counts.client,
         calls: calls.count,
         stages: rows.collect(),
     }
 }
 
-fn print(key: &Key, counted: &Counted) -> Result<(), Error> {
-    let table = table(key, counted);
+fn print(key: &Key, counts: &Counts) -> Result<(), Error> {
+    let table = table(key, counts);
     outln!("\n{}, {} calls, in microseconds", heading(key), table.calls);
     outln!(
         "{:<15} {:>8} {:>10} {:>10} {:>10} {:>10} {:>7}",
@@ -116,10 +116,10 @@ fn print(key: &Key, counted: &Counted) -> Result<(), Error> {
 }
 
 /// Prints one line for each leaf, as input for a flame graph.
-fn print_folded(key: &Key, counted: &Counted) -> Result<(), Error> {
-    let leaves = PARTS.into_iter().filter(|stage| *stage != Stage::Reply).chain(REPLY_PARTS);
+fn print_folded(key: &Key, counts: &Counts) -> Result<(), Error> {
+    let leaves = CALL_STAGES.into_iter().filter(|stage| *stage != Stage::Reply).chain(REPLY_STAGES);
     for stage in leaves {
-        let total = of(counted, stage).sum;
+        let total = histogram_of(counts, stage).sum;
         if total > 0 {
             let session =
                 key.session.map_or_else(String::new, |(number, _)| format!(";session {number}"));

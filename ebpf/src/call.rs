@@ -1,12 +1,12 @@
-//! Events that the kernel programs report: single calls, and what happens besides.
+//! The events that the kernel programs report: single calls, and what happens to sessions.
 
 use serde::Serialize;
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
-/// `struct way` of `bpf/trace.h`.
+/// `struct direction` of `bpf/trace.h`.
 #[derive(Clone, Copy, FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
-struct Way {
+struct RawDirection {
     sent: u64,
     published: u64,
     waking: u64,
@@ -24,20 +24,20 @@ struct Way {
 /// `struct call_event` of `bpf/trace.h`.
 #[derive(Clone, Copy, FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
-struct CallEvent {
+struct RawCallEvent {
     kind: u64,
     number: u64,
     created: u64,
     sequence: u64,
     service: [u8; 64],
-    request: Way,
-    reply: Way,
+    request: RawDirection,
+    reply: RawDirection,
 }
 
-/// `struct note_event` of `bpf/trace.h`.
+/// `struct session_event` of `bpf/trace.h`.
 #[derive(Clone, Copy, FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
-struct NoteEvent {
+struct RawSessionEvent {
     kind: u64,
     at: u64,
     number: u64,
@@ -50,11 +50,12 @@ struct NoteEvent {
     comm: [u8; 16],
 }
 
-/// `A_CALL` of `bpf/trace.h`.
-const A_CALL: u64 = 0;
+/// `CALL_EVENT` of `bpf/trace.h`.
+const CALL_EVENT: u64 = 0;
 
-/// Events besides calls: `enum kind` of `bpf/trace.h`, the probe, and its arguments after the session.
-pub(crate) const NOTES: [(u64, &str, &[&str]); 5] = [
+/// The events of sessions: the value in `enum event_kind` of `bpf/trace.h`, the probe, and its arguments after the
+/// session.
+pub(crate) const SESSION_PROBES: [(u64, &str, &[&str]); 5] = [
     (1, "lane_full", &["missing"]),
     (2, "lane_resized", &["whose", "epoch", "size"]),
     (3, "session_opened", &[]),
@@ -62,10 +63,10 @@ pub(crate) const NOTES: [(u64, &str, &[&str]); 5] = [
     (5, "call_failed", &["sequence", "kind"]),
 ];
 
-/// An event.
-pub(crate) enum Told {
+/// An event that the kernel programs report.
+pub(crate) enum TraceEvent {
     Call(Box<Call>),
-    Note(Note),
+    Session(SessionEvent),
 }
 
 /// A call and its stages.
@@ -74,9 +75,9 @@ pub(crate) struct Call {
     pub(crate) service: String,
     pub(crate) session: u64,
     pub(crate) sequence: u64,
-    /// When the server created the session's page, in nanoseconds since 1970.
+    /// When the server created the session's page, in nanoseconds since the Unix epoch.
     pub(crate) created: u64,
-    /// When it was sent, in nanoseconds of the host's monotonic clock.
+    /// When the request was sent, in nanoseconds of the host's monotonic clock.
     pub(crate) sent_ns: u64,
     pub(crate) total_ns: u64,
     pub(crate) request: Direction,
@@ -102,11 +103,11 @@ pub(crate) struct Direction {
 
 /// Something that happened to a session.
 #[derive(Debug)]
-pub(crate) struct Note {
+pub(crate) struct SessionEvent {
     pub(crate) probe: &'static str,
     /// The probe's arguments after the session, by name.
     pub(crate) args: Vec<(&'static str, u64)>,
-    /// In nanoseconds of the host's monotonic clock.
+    /// When it happened, in nanoseconds of the host's monotonic clock.
     pub(crate) at: u64,
     pub(crate) service: String,
     pub(crate) session: u64,
@@ -115,17 +116,17 @@ pub(crate) struct Note {
     pub(crate) comm: String,
 }
 
-impl Told {
-    /// Parses an event's bytes. Returns `None` if they are of another version of the programs.
+impl TraceEvent {
+    /// Parses the bytes of an event. Returns `None` if they are from another version of the programs.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let (kind, _) = u64::read_from_prefix(bytes).ok()?;
-        if kind == A_CALL {
-            let (event, _) = CallEvent::read_from_prefix(bytes).ok()?;
+        if kind == CALL_EVENT {
+            let (event, _) = RawCallEvent::read_from_prefix(bytes).ok()?;
             return Some(Self::Call(Box::new(Call::of(&event))));
         }
-        let (event, _) = NoteEvent::read_from_prefix(bytes).ok()?;
-        let (_, probe, names) = NOTES.into_iter().find(|(number, ..)| *number == kind)?;
-        Some(Self::Note(Note {
+        let (event, _) = RawSessionEvent::read_from_prefix(bytes).ok()?;
+        let (_, probe, names) = SESSION_PROBES.into_iter().find(|(number, ..)| *number == kind)?;
+        Some(Self::Session(SessionEvent {
             probe,
             args: names.iter().copied().zip(event.args).collect(),
             at: event.at,
@@ -139,8 +140,8 @@ impl Told {
 }
 
 impl Call {
-    fn of(event: &CallEvent) -> Self {
-        let CallEvent { request, reply, .. } = event;
+    fn of(event: &RawCallEvent) -> Self {
+        let RawCallEvent { request, reply, .. } = event;
         Self {
             service: text(&event.service),
             session: event.number,
@@ -156,31 +157,31 @@ impl Call {
 }
 
 impl Direction {
-    fn of(way: &Way) -> Self {
-        let slept = way.waking > 0;
-        let noticed = if slept { way.waking } else { way.received };
+    fn of(raw: &RawDirection) -> Self {
+        let slept = raw.waking > 0;
+        let detected = if slept { raw.waking } else { raw.received };
         Self {
-            send_ns: way.published.saturating_sub(way.sent),
-            publish_ns: noticed.saturating_sub(way.published),
-            wake_ns: slept.then(|| way.on_cpu.saturating_sub(way.waking)),
-            on_cpu_ns: slept.then(|| way.received.saturating_sub(way.on_cpu)),
-            length: way.length,
-            receiver: text(&way.comm),
-            receiver_pid: way.pid,
-            receiver_tid: way.tid,
-            waker: slept.then(|| text(&way.waker_comm)),
-            waker_tid: slept.then_some(way.waker),
+            send_ns: raw.published.saturating_sub(raw.sent),
+            publish_ns: detected.saturating_sub(raw.published),
+            wake_ns: slept.then(|| raw.on_cpu.saturating_sub(raw.waking)),
+            on_cpu_ns: slept.then(|| raw.received.saturating_sub(raw.on_cpu)),
+            length: raw.length,
+            receiver: text(&raw.comm),
+            receiver_pid: raw.pid,
+            receiver_tid: raw.tid,
+            waker: slept.then(|| text(&raw.waker_comm)),
+            waker_tid: slept.then_some(raw.waker),
         }
     }
 
-    /// Returns the total time.
+    /// Returns the total time of this direction.
     pub(crate) fn total_ns(&self) -> u64 {
-        let slept = self.wake_ns.unwrap_or(0) + self.on_cpu_ns.unwrap_or(0);
-        self.send_ns + self.publish_ns + slept
+        let asleep = self.wake_ns.unwrap_or(0) + self.on_cpu_ns.unwrap_or(0);
+        self.send_ns + self.publish_ns + asleep
     }
 }
 
-/// Returns a text that ends at the first zero, without terminal control characters.
+/// Returns the text up to the first NUL, without terminal control characters.
 pub(crate) fn text(bytes: &[u8]) -> String {
     let bytes = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
     printable(bytes)

@@ -16,14 +16,14 @@ const SYS_ADMIN: u32 = 21;
 const PERFMON: u32 = 38;
 const BPF: u32 = 39;
 
-/// Cookies of uprobes, which distinguish the probes: Linux 5.15.
+/// BPF cookies of uprobes, by which a program distinguishes the probes: Linux 5.15.
 const OLDEST: (u32, u32) = (5, 15);
 
 #[derive(Serialize)]
 struct Check {
     name: &'static str,
     ok: bool,
-    /// Without it less is visible, but tracing works.
+    /// Tracing works without it, but shows less.
     optional: bool,
     found: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -31,8 +31,15 @@ struct Check {
 }
 
 pub(crate) fn run(args: &DoctorArgs) -> Result<(), Error> {
-    let checks =
-        [kernel(), types(), capabilities(), lockdown(), uprobes(), others(), targets(args.pid)?];
+    let checks = [
+        kernel(),
+        types(),
+        capabilities(),
+        lockdown(),
+        uprobes(),
+        other_users(),
+        targets(args.pid)?,
+    ];
     if args.json {
         outln!("{}", serde_json::to_string(&checks)?);
     } else {
@@ -50,7 +57,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<(), Error> {
     }
     match checks.iter().filter(|check| !check.ok && !check.optional).count() {
         0 => Ok(()),
-        missing => Err(Error::Unfit { missing }),
+        failed => Err(Error::ChecksFailed { failed }),
     }
 }
 
@@ -68,15 +75,14 @@ fn kernel() -> Check {
 
 fn types() -> Check {
     let path = Path::new("/sys/kernel/btf/vmlinux");
-    let found =
-        if path.exists() { "the kernel tells its types" } else { "no /sys/kernel/btf/vmlinux" };
+    let found = if path.exists() { "type information" } else { "no /sys/kernel/btf/vmlinux" };
     check("BTF", path.exists(), found.to_owned(), "a kernel built with CONFIG_DEBUG_INFO_BTF=y")
 }
 
 fn capabilities() -> Check {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let held = held(&status);
-    let has = |capability: u32| held >> capability & 1 == 1 || held >> SYS_ADMIN & 1 == 1;
+    let mask = effective_capabilities(&status);
+    let has = |capability: u32| mask >> capability & 1 == 1 || mask >> SYS_ADMIN & 1 == 1;
     let missing: Vec<&str> = [(BPF, "CAP_BPF"), (PERFMON, "CAP_PERFMON")]
         .into_iter()
         .filter(|(capability, _)| !has(*capability))
@@ -92,7 +98,7 @@ fn capabilities() -> Check {
 }
 
 /// Returns the effective capabilities in `/proc/PID/status`.
-fn held(status: &str) -> u64 {
+fn effective_capabilities(status: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
@@ -101,14 +107,14 @@ fn lockdown() -> Check {
     let text = fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
     let confidential = text.contains("[confidentiality]");
     let found = match text.trim() {
-        "" => "the kernel has none, or hides it".to_owned(),
+        "" => "none, or the kernel does not show it".to_owned(),
         text => text.to_owned(),
     };
     check(
         "lockdown",
         !confidential,
         found,
-        "boot without lockdown=confidentiality: it forbids reading memory by BPF",
+        "boot without lockdown=confidentiality: it does not allow BPF programs to read memory",
     )
 }
 
@@ -119,10 +125,10 @@ fn uprobes() -> Check {
 }
 
 /// Checks whether other users' processes can be inspected.
-fn others() -> Check {
+fn other_users() -> Check {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let visible = held(&status) >> SYS_PTRACE & 1 == 1;
-    let found = if visible { "can be listed and attached to" } else { "are not seen" };
+    let visible = effective_capabilities(&status) >> SYS_PTRACE & 1 == 1;
+    let found = if visible { "can be listed and attached to" } else { "are not visible" };
     let hint = "run as root, or as the user of the processes, or name their files with --exe";
     Check {
         optional: true,
@@ -136,19 +142,19 @@ fn targets(pid: Option<u32>) -> Result<Check, Error> {
     let processes: usize = found.iter().map(|file| file.pids.len()).sum();
     let text = format!("{processes} processes with probes, {} files", found.len());
     let hint = "start one, built with Bellwire's feature `probes` (the default)";
-    // A machine without a traceable process passes, unless a process was named.
+    // A machine without a traceable process passes, unless a process was given.
     let optional = pid.is_none();
     Ok(Check { optional, ..check("targets", processes > 0, text, hint) })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{BPF, PERFMON, held};
+    use super::{BPF, PERFMON, effective_capabilities};
 
     #[test]
     fn capabilities_are_read_from_the_effective_mask() {
         let status = "Name:\tx\nCapPrm:\tffffffffffffffff\nCapEff:\t000000c000000000\n";
-        assert_eq!(held(status), 1 << BPF | 1 << PERFMON);
-        assert_eq!(held(""), 0);
+        assert_eq!(effective_capabilities(status), 1 << BPF | 1 << PERFMON);
+        assert_eq!(effective_capabilities(""), 0);
     }
 }

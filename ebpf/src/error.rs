@@ -2,13 +2,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// The exit status for "cannot run here", as in automake's and bcc's tests.
+/// The exit status for "cannot run here", as in the tests of automake and bcc.
 const SKIPPED: u8 = 77;
 
-/// Why a command did not do its job.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// The kernel rejected a program.
+    /// The kernel refused an operation.
     #[error("cannot {what}: {source}; `bellwire-trace doctor` says what is missing")]
     Kernel { what: &'static str, source: libbpf_rs::Error },
     /// No process, or none of the requested ones, uses the library.
@@ -17,16 +17,16 @@ pub(crate) enum Error {
         .pid.map_or_else(String::new, |pid| format!(" {pid}"))
     )]
     NoTarget { pid: Option<u32> },
-    /// Something is missing, as the report says.
-    #[error("tracing is not possible here: {missing} of the checks above failed")]
-    Unfit { missing: usize },
+    /// Checks of `doctor` failed, as its report shows.
+    #[error("tracing is not possible here: {failed} of the checks above failed")]
+    ChecksFailed { failed: usize },
     /// A file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read { path: PathBuf, source: std::io::Error },
     /// A file cannot be written.
     #[error("cannot write {}: {source}", path.display())]
     Write { path: PathBuf, source: std::io::Error },
-    /// The address cannot be bound.
+    /// The address cannot be listened on.
     #[error("cannot listen at {address}: {source}")]
     Listen { address: SocketAddr, source: std::io::Error },
     /// An error of output or signals.
@@ -42,7 +42,7 @@ impl Error {
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Self::Kernel { source, .. } if is_refusal(source) => ExitCode::from(SKIPPED),
-            Self::Unfit { .. } => ExitCode::from(SKIPPED),
+            Self::ChecksFailed { .. } => ExitCode::from(SKIPPED),
             _ => ExitCode::FAILURE,
         }
     }

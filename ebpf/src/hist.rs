@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::args::{HistArgs, Pace};
+use crate::args::{HistArgs, Schedule};
 use crate::error::Error;
 use crate::histogram::Histogram;
-use crate::out::{outln, tell};
+use crate::out::{errln, outln};
 use crate::signal::Waiter;
 use crate::stage::Stage;
-use crate::tracer::{self, Counted, Key, Losses, Tracer, Wanted};
+use crate::tracer::{self, Counts, Key, Losses, Options, Tracer};
 
-/// The length of the longest bar in characters.
+/// The length of the longest bar, in characters.
 const BAR: usize = 40;
 
 #[derive(Serialize)]
@@ -34,12 +34,12 @@ struct Line<'a> {
 pub(crate) fn run(args: &HistArgs) -> Result<(), Error> {
     let waiter = Waiter::on_signals()?;
     let stages = if args.stage.is_empty() { vec![Stage::Call] } else { args.stage.clone() };
-    let wanted = Wanted { by_session: args.by_session, ..Wanted::default() };
-    tracer::trace(&args.scope, wanted, |tracer| {
-        each_interval(tracer, &args.pace, &waiter, |counted| {
-            for (key, counted) in counted {
+    let options = Options { by_session: args.by_session, ..Options::default() };
+    tracer::trace(&args.scope, options, |tracer| {
+        each_interval(tracer, &args.schedule, &waiter, |counts| {
+            for (key, counts) in counts {
                 for stage in &stages {
-                    let Some(histogram) = counted.stages.get(stage.index()) else { continue };
+                    let Some(histogram) = counts.stages.get(stage.index()) else { continue };
                     if args.scope.json {
                         print_json(key, *stage, histogram)?;
                     } else {
@@ -49,48 +49,47 @@ pub(crate) fn run(args: &HistArgs) -> Result<(), Error> {
             }
             Ok(())
         })?;
-        tell_losses(tracer.losses());
+        report_losses(tracer.losses());
         Ok(())
     })
 }
 
-/// Shows the counts of each interval, until there were enough intervals or a signal arrives.
+/// Shows the counts of each interval until the requested number of intervals has passed or a signal arrives.
 pub(crate) fn each_interval(
     tracer: &Tracer<'_>,
-    pace: &Pace,
+    schedule: &Schedule,
     waiter: &Waiter,
-    mut show: impl FnMut(&BTreeMap<Key, Counted>) -> Result<(), Error>,
+    mut show: impl FnMut(&BTreeMap<Key, Counts>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     // The first output contains everything since the attach.
     let mut before = BTreeMap::new();
     let mut shown = 0;
     loop {
-        let stopped = waiter.is_over(pace.interval);
-        let now = tracer.counted();
-        let fresh = now.iter().map(|(key, counted)| (key.clone(), since(counted, before.get(key))));
-        let fresh: BTreeMap<Key, Counted> = fresh
-            .filter(|(_, counted)| counted.stages.iter().any(|stage| stage.count > 0))
-            .collect();
+        let stopped = waiter.stops_within(schedule.interval);
+        let now = tracer.counts();
+        let fresh = now.iter().map(|(key, counts)| (key.clone(), since(counts, before.get(key))));
+        let fresh: BTreeMap<Key, Counts> =
+            fresh.filter(|(_, counts)| counts.stages.iter().any(|stage| stage.count > 0)).collect();
         show(&fresh)?;
         before = now;
         shown += 1;
-        if stopped || pace.count.is_some_and(|count| shown >= count) {
+        if stopped || schedule.count.is_some_and(|count| shown >= count) {
             return Ok(());
         }
     }
 }
 
-fn since(now: &Counted, before: Option<&Counted>) -> Counted {
+fn since(now: &Counts, before: Option<&Counts>) -> Counts {
     let Some(before) = before else { return now.clone() };
     let stages = now.stages.iter().zip(&before.stages);
-    Counted { stages: stages.map(|(now, then)| now.since(then)).collect(), ..*now }
+    Counts { stages: stages.map(|(now, then)| now.since(then)).collect(), ..*now }
 }
 
-/// Reports what could not be counted, if anything.
-pub(crate) fn tell_losses(losses: Losses) {
+/// Prints a warning about what could not be counted, if anything.
+pub(crate) fn report_losses(losses: Losses) {
     if losses != Losses::default() {
         let Losses { disordered, unmatched, dropped, unread } = losses;
-        tell!(
+        errln!(
             "not counted: {unmatched} answers whose request was not seen, {disordered} calls whose times are not in \
              order, {dropped} events without room, {unread} records that could not be read"
         );

@@ -1,12 +1,12 @@
-//! The buckets of `bpf/trace.h`: eight for each power of two, so that a percentile is off by at most an eighth.
+//! Histograms with the buckets of `bpf/trace.h`: eight per power of two, so a percentile is off by at most an eighth.
 
-/// A power of two has 2 to the power of this many buckets.
+/// The binary logarithm of the number of buckets per power of two.
 const SUB_BITS: u32 = 3;
 const SUBS: usize = 1 << SUB_BITS;
 /// The number of buckets.
 pub(crate) const BUCKETS: usize = SUBS * 38;
 
-/// Times of one stage, in nanoseconds.
+/// The times of one stage, in nanoseconds.
 #[derive(Clone, Debug)]
 pub(crate) struct Histogram {
     pub(crate) count: u64,
@@ -27,10 +27,10 @@ impl Histogram {
         Self { count: buckets.iter().sum(), sum, max, buckets: buckets.to_vec() }
     }
 
-    /// Returns the counts since `earlier`. The maximum is that of all time, unless it can be bounded more closely.
+    /// Returns the counts since `earlier`. The maximum is the all-time one, unless the buckets bound it more closely.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         let buckets: Vec<u64> =
-            // Smaller than before while its slot is given to another session.
+            // A count may decrease when the slot is reused for another session.
             self.buckets.iter().zip(&earlier.buckets).map(|(now, then)| now.saturating_sub(*then)).collect();
         let last = buckets.iter().rposition(|count| *count > 0);
         let bound = last.map_or(0, |at| start(at + 1).saturating_sub(1));
@@ -42,8 +42,8 @@ impl Histogram {
         }
     }
 
-    /// Returns the value below which this part of all values lies, in nanoseconds: the middle of its bucket.
-    pub(crate) fn quantile(&self, part: f64) -> u64 {
+    /// Returns a quantile in nanoseconds: the middle of its bucket.
+    pub(crate) fn quantile(&self, quantile: f64) -> u64 {
         let total: u64 = self.buckets.iter().sum();
         #[expect(
             clippy::cast_possible_truncation,
@@ -51,7 +51,7 @@ impl Histogram {
             clippy::cast_precision_loss,
             reason = "a rank among counts far below 2^52"
         )]
-        let rank = ((total as f64 * part).ceil() as u64).max(1);
+        let rank = ((total as f64 * quantile).ceil() as u64).max(1);
         let mut seen = 0;
         for (at, count) in self.buckets.iter().enumerate() {
             seen += count;
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_touch_and_grow_by_an_eighth() {
+    fn buckets_are_contiguous_and_grow_by_an_eighth() {
         for at in 0..BUCKETS - 1 {
             let (from, to) = (start(at), start(at + 1));
             assert!(from < to, "{at}");
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_those_of_the_bucket_in_which_they_fall() {
+    fn a_quantile_is_the_middle_of_its_bucket() {
         let histogram = of(&[(8, 50), (80, 49), (160, 1)], u64::MAX);
         assert_eq!(histogram.quantile(0.5), 8);
         assert!((start(80)..start(81)).contains(&histogram.quantile(0.9)));
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_since_has_a_largest_value_of_its_own() {
+    fn counts_since_an_earlier_time_have_their_own_maximum() {
         let earlier = of(&[(200, 1)], start(200));
         let later = of(&[(200, 1), (40, 3)], start(200));
         let since = later.since(&earlier);

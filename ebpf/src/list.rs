@@ -18,11 +18,11 @@ struct Process {
 }
 
 pub(crate) fn run(args: &ListArgs) -> Result<(), Error> {
-    let everyone = processes::pids()?;
-    let wanted: Vec<u32> = args.pid.map_or_else(|| everyone.clone(), |pid| vec![pid]);
-    let sessions = sessions::open(&everyone);
+    let all_pids = processes::pids()?;
+    let requested: Vec<u32> = args.pid.map_or_else(|| all_pids.clone(), |pid| vec![pid]);
+    let sessions = sessions::open(&all_pids);
     let mut found: Vec<Process> = Vec::new();
-    for file in processes::traceable(&wanted) {
+    for file in processes::traceable(&requested) {
         for &pid in &file.pids {
             let is_end = |session: &&Session| [session.server, session.client].contains(&Some(pid));
             found.push(Process {

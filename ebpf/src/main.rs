@@ -32,7 +32,7 @@ use clap::Parser;
 
 use args::{Args, Command};
 use error::Error;
-use out::tell;
+use out::errln;
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -48,10 +48,10 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        // The reader of the output has read enough.
+        // The reader closed the pipe: it has read enough.
         Err(Error::Io(error)) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
-            tell!("bellwire-trace: {error}");
+            errln!("bellwire-trace: {error}");
             error.exit_code()
         }
     }

@@ -1,4 +1,4 @@
-//! Finds the probes of an ELF file.
+//! Finds the probes of an ELF file, in its `stapsdt` notes.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -10,7 +10,7 @@ use object::read::elf::{FileHeader, SectionHeader};
 
 /// The owner name of a probe's note.
 const OWNER: &[u8] = b"stapsdt";
-/// Three addresses precede the texts.
+/// The size of the three addresses that precede the texts.
 const ADDRESSES: usize = 24;
 
 /// Returns the names of this provider's probes, in file order; none if it is not a 64-bit ELF file.

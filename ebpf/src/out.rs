@@ -1,6 +1,6 @@
-//! Output whose reader may stop reading.
+//! Output to a reader that may close its end.
 
-/// Prints a line, and returns from the calling function on an error.
+/// Prints a line to standard output, and returns from the calling function on an error.
 macro_rules! outln {
     ($($arg:tt)*) => {
         std::io::Write::write_fmt(&mut std::io::stdout(), format_args!("{}\n", format_args!($($arg)*)))?
@@ -8,10 +8,10 @@ macro_rules! outln {
 }
 pub(crate) use outln;
 
-/// Prints a message for the user on stderr. If that is closed, the user does not want messages.
-macro_rules! tell {
+/// Prints a message for the user on stderr. An error is ignored: if stderr is closed, the user wants no messages.
+macro_rules! errln {
     ($($arg:tt)*) => {{
         let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{}\n", format_args!($($arg)*)));
     }};
 }
-pub(crate) use tell;
+pub(crate) use errln;

@@ -29,15 +29,15 @@ pub(crate) struct Map {
 /// A program or shared library with probes, and the processes that have it mapped.
 #[derive(Debug)]
 pub(crate) struct Traceable {
-    /// As seen by the process.
+    /// Its path as seen by the process.
     pub(crate) name: PathBuf,
-    /// An open file, which works even if the process has its own root or mounts.
+    /// The open file, which is valid even if the process has its own root or mounts.
     pub(crate) file: File,
     pub(crate) probes: Vec<String>,
     pub(crate) pids: Vec<u32>,
 }
 
-/// Returns the processes that this one can see, in order.
+/// Returns the pids of the processes that /proc shows, in order.
 pub(crate) fn pids() -> Result<Vec<u32>, Error> {
     let path = PathBuf::from("/proc");
     let entries = fs::read_dir(&path).map_err(|source| Error::Read { path, source })?;
@@ -53,7 +53,7 @@ pub(crate) fn pid_namespace() -> u32 {
     u32::try_from(inode).unwrap_or(0)
 }
 
-/// Returns the process's mappings; none if it is gone or belongs to another user.
+/// Returns the process's mappings; none if it has exited or belongs to another user.
 pub(crate) fn maps(pid: u32) -> Vec<Map> {
     let text = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
     text.lines().filter_map(parse).collect()
@@ -86,7 +86,7 @@ pub(crate) fn traceable(pids: &[u32]) -> Vec<Traceable> {
             if !map.is_executable || !map.name.starts_with('/') {
                 continue;
             }
-            let found = files.entry(map.file.clone()).or_insert_with(|| look(pid, &map));
+            let found = files.entry(map.file.clone()).or_insert_with(|| open_traceable(pid, &map));
             if let Some(found) = found
                 && found.pids.last() != Some(&pid)
             {
@@ -97,11 +97,12 @@ pub(crate) fn traceable(pids: &[u32]) -> Vec<Traceable> {
     files.into_values().flatten().collect()
 }
 
-fn look(pid: u32, map: &Map) -> Option<Traceable> {
+/// Opens the file of a mapping; `None` if it has no probes.
+fn open_traceable(pid: u32, map: &Map) -> Option<Traceable> {
     let process = Path::new("/proc").join(pid.to_string());
     let path = match map.name.strip_suffix(DELETED) {
         None => process.join("root").join(Path::new(&map.name).strip_prefix("/").ok()?),
-        // The file was replaced since the process started, as an update does.
+        // The file was replaced after the process started, for instance by an update.
         Some(_) => process.join("map_files").join(&map.range),
     };
     let file = File::open(path).ok()?;

@@ -1,8 +1,8 @@
 //! `record`: a trace in the Trace Event Format, which <https://ui.perfetto.dev> and chrome://tracing open.
 //!
-//! A call is a nestable asynchronous slice of the client, which contains its stages; the server's work for it is a slice of
-//! the server. Calls overlap, so slices of threads would not do. Full lanes, resizes, sessions that open and close and calls
-//! that fail are instants of their thread.
+//! A call is a nestable asynchronous slice of the client, which contains its stages; the server's work for it is a slice
+//! of the server. Calls overlap, so they cannot be slices of threads. Full lanes, resizes, sessions that open and close,
+//! and calls that fail are instants of their thread.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -13,13 +13,13 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::args::RecordArgs;
-use crate::call::{Call, Direction, Note, Told};
+use crate::call::{Call, Direction, SessionEvent, TraceEvent};
 use crate::error::Error;
-use crate::hist::tell_losses;
+use crate::hist::report_losses;
 use crate::out::outln;
 use crate::processes;
 use crate::signal::Waiter;
-use crate::tracer::{self, Wanted};
+use crate::tracer::{self, Options};
 
 /// Counts of what was written.
 #[derive(Debug, Default, Serialize)]
@@ -35,27 +35,28 @@ pub(crate) fn run(args: &RecordArgs) -> Result<(), Error> {
     let path = &args.output;
     let unwritten = |source| Error::Write { path: path.clone(), source };
     let mut trace = Trace::new(BufWriter::new(File::create(path).map_err(unwritten)?));
-    let wanted = Wanted { slow: Some(args.over), notes: true, ..Wanted::default() };
+    let options = Options { slow: Some(args.over), session_events: true, ..Options::default() };
     let mut summary = Summary { file: path.display().to_string(), ..Summary::default() };
-    tracer::trace(&args.scope, wanted, |tracer| {
+    tracer::trace(&args.scope, options, |tracer| {
         let end = args.seconds.map(|span| Instant::now() + span);
         let mut written = Ok(());
-        let tell = |told| {
-            written = match &told {
-                Told::Call(call) => trace.call(call),
-                Told::Note(note) => trace.note(note),
+        let write_event = |event| {
+            let (result, count) = match &event {
+                TraceEvent::Call(call) => (trace.call(call), &mut summary.calls),
+                TraceEvent::Session(event) => (trace.session_event(event), &mut summary.notes),
             };
-            let counted =
-                if matches!(told, Told::Call(_)) { &mut summary.calls } else { &mut summary.notes };
-            *counted += 1;
+            *count += 1;
+            written = result;
             written.is_ok()
         };
-        let is_over =
-            || end.is_some_and(|end| Instant::now() >= end) || waiter.is_over(Some(Duration::ZERO));
-        tracer.listen(tell, is_over)?;
+        let should_stop = || {
+            end.is_some_and(|end| Instant::now() >= end)
+                || waiter.stops_within(Some(Duration::ZERO))
+        };
+        tracer.poll_events(write_event, should_stop)?;
         written.map_err(unwritten)?;
         summary.dropped = tracer.losses().dropped;
-        tell_losses(tracer.losses());
+        report_losses(tracer.losses());
         Ok(())
     })?;
     trace.finish().map_err(unwritten)?;
@@ -70,10 +71,10 @@ pub(crate) fn run(args: &RecordArgs) -> Result<(), Error> {
     Ok(())
 }
 
-/// A file of events, one a line. Perfetto reads a file whose end is missing too.
+/// A file of events, one per line. Perfetto also reads a truncated file.
 struct Trace<W: Write> {
     out: W,
-    /// Processes and threads whose names were written.
+    /// The processes and threads whose names were written.
     named: BTreeSet<(u32, Option<u32>)>,
     has_events: bool,
 }
@@ -96,40 +97,40 @@ impl<W: Write> Trace<W> {
         let track = Track { pid: client.receiver_pid, tid: client.receiver_tid, id: &id };
         let end = call.sent_ns + call.total_ns;
         self.slice(&track, &call.service, call.sent_ns, end, &args, |trace| {
-            let there = trace.way(&track, call.sent_ns, &call.request, "")?;
-            let answered = there + call.receive_ns;
-            trace.stage(&track, "receive", there, answered, &json!({}))?;
-            trace.way(&track, answered, &call.reply, "reply/").map(drop)
+            let received = trace.direction(&track, call.sent_ns, &call.request, "")?;
+            let replied = received + call.receive_ns;
+            trace.stage(&track, "receive", received, replied, &json!({}))?;
+            trace.direction(&track, replied, &call.reply, "reply/").map(drop)
         })?;
-        let there = call.sent_ns + call.request.total_ns();
+        let received = call.sent_ns + call.request.total_ns();
         let track = Track { pid: server.receiver_pid, tid: server.receiver_tid, id: &id };
         let args = json!({ "session": call.session, "sequence": call.sequence, "client": client.receiver_pid });
-        self.slice(&track, &call.service, there, there + call.receive_ns, &args, |_| Ok(()))
+        self.slice(&track, &call.service, received, received + call.receive_ns, &args, |_| Ok(()))
     }
 
-    /// Writes the stages of one direction, which begins at `from`. Returns when it ends.
-    fn way(
+    /// Writes the stages of one direction, which begins at `from`. Returns the time at which it ends.
+    fn direction(
         &mut self,
         track: &Track<'_>,
         from: u64,
-        way: &Direction,
+        direction: &Direction,
         prefix: &str,
     ) -> io::Result<u64> {
-        let waker = way.waker.as_ref().map_or_else(
+        let waker = direction.waker.as_ref().map_or_else(
             || json!({}),
-            |waker| json!({ "waker": waker, "waker_tid": way.waker_tid }),
+            |waker| json!({ "waker": waker, "waker_tid": direction.waker_tid }),
         );
         let stages = [
-            ("send", Some(way.send_ns), json!({})),
-            ("publish", Some(way.publish_ns), json!({})),
-            ("wake", way.wake_ns, waker),
-            ("on-CPU", way.on_cpu_ns, json!({})),
+            ("send", Some(direction.send_ns), json!({})),
+            ("publish", Some(direction.publish_ns), json!({})),
+            ("wake", direction.wake_ns, waker),
+            ("on-CPU", direction.on_cpu_ns, json!({})),
         ];
         let mut at = from;
-        for (name, took, args) in stages {
-            if let Some(took) = took {
-                self.stage(track, &format!("{prefix}{name}"), at, at + took, &args)?;
-                at += took;
+        for (name, duration, args) in stages {
+            if let Some(duration) = duration {
+                self.stage(track, &format!("{prefix}{name}"), at, at + duration, &args)?;
+                at += duration;
             }
         }
         Ok(at)
@@ -167,15 +168,15 @@ impl<W: Write> Trace<W> {
         self.event(&event("e", to))
     }
 
-    fn note(&mut self, note: &Note) -> io::Result<()> {
-        self.name(note.pid, note.tid, &note.comm)?;
+    fn session_event(&mut self, event: &SessionEvent) -> io::Result<()> {
+        self.name(event.pid, event.tid, &event.comm)?;
         let mut args: Map<String, Value> =
-            note.args.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
-        args.insert("service".to_owned(), json!(note.service));
-        args.insert("session".to_owned(), json!(note.session));
+            event.args.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
+        args.insert("service".to_owned(), json!(event.service));
+        args.insert("session".to_owned(), json!(event.session));
         self.event(&json!({
-            "ph": "i", "s": "t", "cat": "session", "name": note.probe, "pid": note.pid, "tid": note.tid,
-            "ts": micros(note.at), "args": args,
+            "ph": "i", "s": "t", "cat": "session", "name": event.probe, "pid": event.pid, "tid": event.tid,
+            "ts": micros(event.at), "args": args,
         }))
     }
 
@@ -207,22 +208,22 @@ impl<W: Write> Trace<W> {
     }
 }
 
-/// The track on which a slice is shown.
+/// The track that shows a slice.
 struct Track<'a> {
     pid: u32,
     tid: u32,
     id: &'a str,
 }
 
-/// Returns an id that no other call has: each server numbers its sessions.
+/// Returns an id that is unique among all calls: session numbers are unique only per server.
 fn identity(call: &Call) -> String {
     format!("{:x}-{:x}-{:x}", call.created, call.session, call.sequence)
 }
 
-/// The format counts in microseconds; the fraction keeps nanoseconds, for a hundred years.
+/// Converts to the microseconds of the format. The fraction keeps nanoseconds for an uptime of up to a hundred years.
 #[expect(
     clippy::cast_precision_loss,
-    reason = "the fraction's last digit may be off for what is up that long"
+    reason = "the last digit of the fraction may be off after such an uptime"
 )]
 fn micros(nanos: u64) -> f64 {
     nanos as f64 / 1e3

@@ -1,4 +1,4 @@
-//! Open sessions, found by the memory that both ends have mapped; this asks and attaches to no process.
+//! Open sessions, found in `/proc` by the memory that both ends have mapped, without attaching to any process.
 
 use std::collections::BTreeMap;
 

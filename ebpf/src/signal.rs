@@ -9,24 +9,24 @@ use signal_hook::iterator::Signals;
 /// What ended a wait.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// It is time to detach.
+    /// The program is to detach and exit.
     Stop,
-    /// A scraper asks for the metrics, as text.
+    /// A scraper requests the metrics, as text.
     Scrape(Sender<String>),
 }
 
-/// Waits that SIGINT and SIGTERM end, so that the programs are detached.
+/// Waits for events. SIGINT and SIGTERM are such events, so that the programs are detached before the exit.
 pub(crate) struct Waiter {
-    tell: Sender<Event>,
-    told: Receiver<Event>,
+    sender: Sender<Event>,
+    receiver: Receiver<Event>,
 }
 
 impl Waiter {
-    /// Makes the two signals end a wait from now on; the second one ends the program.
+    /// Makes the two signals end a wait from now on; the second signal exits the program.
     pub(crate) fn on_signals() -> io::Result<Self> {
         let mut signals = Signals::new([SIGINT, SIGTERM])?;
-        let (tell, told) = channel();
-        let stop = tell.clone();
+        let (sender, receiver) = channel();
+        let stop = sender.clone();
         thread::Builder::new().name("signals".to_owned()).spawn(move || {
             for (at, _) in signals.forever().enumerate() {
                 if at > 0 || stop.send(Event::Stop).is_err() {
@@ -34,15 +34,15 @@ impl Waiter {
                 }
             }
         })?;
-        Ok(Self { tell, told })
+        Ok(Self { sender, receiver })
     }
 
     /// Makes the key `q` end a wait too.
     pub(crate) fn on_key(&self) -> io::Result<()> {
-        let tell = self.tell.clone();
+        let sender = self.sender.clone();
         thread::Builder::new().name("keys".to_owned()).spawn(move || {
             for key in io::stdin().lock().bytes() {
-                if matches!(key, Ok(b'q' | b'Q')) && tell.send(Event::Stop).is_err() {
+                if matches!(key, Ok(b'q' | b'Q')) && sender.send(Event::Stop).is_err() {
                     return;
                 }
             }
@@ -51,12 +51,12 @@ impl Waiter {
     }
 
     /// Returns a sender for threads that produce events.
-    pub(crate) fn teller(&self) -> Sender<Event> {
-        self.tell.clone()
+    pub(crate) fn sender(&self) -> Sender<Event> {
+        self.sender.clone()
     }
 
-    /// Waits for this long, or forever without a limit. Returns true if the program shall stop.
-    pub(crate) fn is_over(&self, span: Option<Duration>) -> bool {
+    /// Waits for this long, or forever without a limit. Returns true as soon as the program is to stop.
+    pub(crate) fn stops_within(&self, span: Option<Duration>) -> bool {
         let end = span.map(|span| Instant::now() + span);
         loop {
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
@@ -69,16 +69,16 @@ impl Waiter {
         }
     }
 
-    /// Returns the next event; `None` if there was none within this time.
+    /// Returns the next event; `None` on a timeout.
     pub(crate) fn next(&self, span: Option<Duration>) -> Option<Event> {
         match span {
-            Some(span) => match self.told.recv_timeout(span) {
+            Some(span) => match self.receiver.recv_timeout(span) {
                 Ok(event) => Some(event),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => Some(Event::Stop),
             },
-            // The other end lives as long as this one, so there is no error.
-            None => self.told.recv().ok().or(Some(Event::Stop)),
+            // `self` holds a sender, so the channel is never disconnected.
+            None => self.receiver.recv().ok().or(Some(Event::Stop)),
         }
     }
 }

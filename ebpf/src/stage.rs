@@ -1,7 +1,7 @@
 use clap::ValueEnum;
 use serde::Serialize;
 
-/// What is told of a call: `enum stage` of `bpf/trace.h`, in its order.
+/// A stage of the latency of a call, or the whole call: `enum stage` of `bpf/trace.h`, in the same order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Stage {
@@ -18,19 +18,19 @@ pub(crate) enum Stage {
     Call,
 }
 
-/// The number of stages.
-pub(crate) const STAGES: usize = Stage::Call as usize + 1;
+/// The number of stages, with [`Stage::Call`].
+pub(crate) const STAGE_COUNT: usize = Stage::Call as usize + 1;
 
-/// The stages that make up a call; [`Stage::Reply`] is the sum of its four.
-pub(crate) const PARTS: [Stage; 6] =
+/// The stages that make up a call; [`Stage::Reply`] is the sum of [`REPLY_STAGES`].
+pub(crate) const CALL_STAGES: [Stage; 6] =
     [Stage::Send, Stage::Publish, Stage::Wake, Stage::OnCpu, Stage::Receive, Stage::Reply];
 
 /// The stages of the reply.
-pub(crate) const REPLY_PARTS: [Stage; 4] =
+pub(crate) const REPLY_STAGES: [Stage; 4] =
     [Stage::ReplySend, Stage::ReplyPublish, Stage::ReplyWake, Stage::ReplyOnCpu];
 
 impl Stage {
-    /// Returns its place among the histograms of a session.
+    /// Returns its index among the histograms of a session.
     pub(crate) fn index(self) -> usize {
         self as usize
     }

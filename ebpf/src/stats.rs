@@ -1,4 +1,4 @@
-//! The counters of the kernel programs: a BPF map that is mapped here and read without system calls.
+//! The counters of the kernel programs: a BPF map that is memory-mapped here and read without system calls.
 #![allow(unsafe_code, reason = "maps memory that the kernel writes, and reads it")]
 
 use std::io;
@@ -11,8 +11,8 @@ use zerocopy::FromBytes;
 
 use crate::call;
 use crate::histogram::{BUCKETS, Histogram};
-use crate::stage::STAGES;
-use crate::tracer::{Counted, Key};
+use crate::stage::STAGE_COUNT;
+use crate::tracer::{Counts, Key};
 
 /// `SESSIONS` of `bpf/trace.h`.
 pub(crate) const SLOTS: usize = 256;
@@ -27,8 +27,8 @@ struct SessionStats {
     service: [u8; NAME],
     server: u32,
     client: u32,
-    totals: [Total; STAGES],
-    buckets: [[u64; BUCKETS]; STAGES],
+    totals: [Total; STAGE_COUNT],
+    buckets: [[u64; BUCKETS]; STAGE_COUNT],
 }
 
 /// `struct total` of `bpf/trace.h`.
@@ -48,9 +48,9 @@ pub(crate) struct Stats {
 impl Stats {
     const LEN: usize = SLOTS * size_of::<SessionStats>();
 
-    /// Maps it. The BPF map has [`SLOTS`] entries.
+    /// Maps the BPF map, which has [`SLOTS`] entries.
     pub(crate) fn map(map: impl AsFd) -> io::Result<Self> {
-        // SAFETY: at an address that the kernel chooses; nothing that is in use is replaced.
+        // SAFETY: the kernel chooses the address, so no existing mapping is replaced.
         let start =
             unsafe { mmap(ptr::null_mut(), Self::LEN, ProtFlags::READ, MapFlags::SHARED, map, 0) }?;
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::InvalidData)?;
@@ -58,8 +58,8 @@ impl Stats {
     }
 
     /// Returns the counts of an entry; `None` if it is empty.
-    pub(crate) fn read(&self, slot: usize) -> Option<(Key, Counted)> {
-        let totals: [Total; STAGES] = self.field(slot, offset_of!(SessionStats, totals));
+    pub(crate) fn read(&self, slot: usize) -> Option<(Key, Counts)> {
+        let totals: [Total; STAGE_COUNT] = self.field(slot, offset_of!(SessionStats, totals));
         if totals.iter().all(|total| total.sum == 0) {
             return None;
         }
@@ -68,14 +68,15 @@ impl Stats {
         let created = self.field(slot, offset_of!(SessionStats, created));
         let server = self.field(slot, offset_of!(SessionStats, server));
         let client = self.field(slot, offset_of!(SessionStats, client));
-        let buckets: [[u64; BUCKETS]; STAGES] = self.field(slot, offset_of!(SessionStats, buckets));
+        let buckets: [[u64; BUCKETS]; STAGE_COUNT] =
+            self.field(slot, offset_of!(SessionStats, buckets));
         let stages = totals.iter().zip(&buckets);
         let stages = stages.map(|(total, of)| Histogram::new(total.sum, total.max, of));
         let key = Key {
             service: if slot == 0 { "(others)".to_owned() } else { call::text(&service) },
             session: (created > 0).then_some((number, created)),
         };
-        Some((key, Counted { server, client, stages: stages.collect() }))
+        Some((key, Counts { server, client, stages: stages.collect() }))
     }
 
     /// Reads the field at `offset` in an entry.
@@ -83,15 +84,15 @@ impl Stats {
         let at = slot * size_of::<SessionStats>() + offset;
         assert!(at + size_of::<T>() <= Self::LEN && at.is_multiple_of(align_of::<T>()));
         let field = self.start.as_ptr().wrapping_add(at).cast::<T>();
-        // SAFETY: aligned and inside the map, as was just looked at; any bytes make one. Volatile, since the kernel
-        // writes meanwhile.
+        // SAFETY: aligned and inside the map, as was just checked, and any bytes are a valid `T`. Volatile, since the
+        // kernel writes it concurrently.
         unsafe { field.read_volatile() }
     }
 }
 
 impl Drop for Stats {
     fn drop(&mut self) {
-        // SAFETY: it is mapped, so long, and nobody reads it any more.
+        // SAFETY: this is the address and the length of the mapping, which is not used any more.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), Self::LEN) };
     }
 }

@@ -8,14 +8,14 @@ use std::time::Duration;
 use rustix::termios::{self, LocalModes, OptionalActions, Termios};
 use serde::Serialize;
 
-use crate::args::{Pace, Sort, TopArgs};
+use crate::args::{Schedule, Sort, TopArgs};
 use crate::error::Error;
-use crate::hist::{each_interval, tell_losses};
+use crate::hist::{each_interval, report_losses};
 use crate::histogram::Histogram;
 use crate::out::outln;
 use crate::signal::Waiter;
-use crate::stage::{PARTS, Stage};
-use crate::tracer::{self, Counted, Key, Wanted};
+use crate::stage::{CALL_STAGES, Stage};
+use crate::tracer::{self, Counts, Key, Options};
 
 /// The default interval.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -42,17 +42,17 @@ struct Row {
 
 pub(crate) fn run(args: &TopArgs) -> Result<(), Error> {
     let waiter = Waiter::on_signals()?;
-    let interval = args.pace.interval.unwrap_or(INTERVAL);
-    let pace = Pace { interval: Some(interval), ..args.pace };
-    let wanted = Wanted { by_session: true, ..Wanted::default() };
-    tracer::trace(&args.scope, wanted, |tracer| {
-        let is_live = !args.scope.json && io::stdout().is_terminal();
-        let mut screen = is_live.then(Screen::enter).transpose()?;
+    let interval = args.schedule.interval.unwrap_or(INTERVAL);
+    let schedule = Schedule { interval: Some(interval), ..args.schedule };
+    let options = Options { by_session: true, ..Options::default() };
+    tracer::trace(&args.scope, options, |tracer| {
+        let is_terminal = !args.scope.json && io::stdout().is_terminal();
+        let mut screen = is_terminal.then(Screen::enter).transpose()?;
         if screen.as_ref().is_some_and(|screen| screen.keys.is_some()) {
             waiter.on_key()?;
         }
-        let shown = each_interval(tracer, &pace, &waiter, |counted| {
-            let rows = rows(counted, interval, args.sort);
+        let shown = each_interval(tracer, &schedule, &waiter, |counts| {
+            let rows = rows(counts, interval, args.sort);
             match &mut screen {
                 _ if args.scope.json => {
                     for row in &rows {
@@ -66,14 +66,14 @@ pub(crate) fn run(args: &TopArgs) -> Result<(), Error> {
         });
         drop(screen);
         shown?;
-        tell_losses(tracer.losses());
+        report_losses(tracer.losses());
         Ok(())
     })
 }
 
-fn rows(counted: &BTreeMap<Key, Counted>, interval: Duration, sort: Sort) -> Vec<Row> {
+fn rows(counts: &BTreeMap<Key, Counts>, interval: Duration, sort: Sort) -> Vec<Row> {
     let mut rows: Vec<Row> =
-        counted.iter().map(|(key, counted)| Row::of(key, counted, interval)).collect();
+        counts.iter().map(|(key, counts)| Row::of(key, counts, interval)).collect();
     rows.sort_by_key(|row| {
         std::cmp::Reverse(match sort {
             Sort::Calls => row.calls,
@@ -87,17 +87,17 @@ fn rows(counted: &BTreeMap<Key, Counted>, interval: Duration, sort: Sort) -> Vec
 
 impl Row {
     #[expect(clippy::cast_precision_loss, reason = "figures of a few digits")]
-    fn of(key: &Key, counted: &Counted, interval: Duration) -> Self {
+    fn of(key: &Key, counts: &Counts, interval: Duration) -> Self {
         let none = Histogram::default();
-        let of = |stage: Stage| counted.stages.get(stage.index()).unwrap_or(&none);
+        let of = |stage: Stage| counts.stages.get(stage.index()).unwrap_or(&none);
         let call = of(Stage::Call);
-        let slowest = PARTS.into_iter().max_by_key(|stage| of(*stage).sum);
+        let slowest = CALL_STAGES.into_iter().max_by_key(|stage| of(*stage).sum);
         let share = slowest.map_or(0, |stage| of(stage).sum) as f64 / call.sum.max(1) as f64;
         Self {
             service: key.service.clone(),
             session: key.session.map_or(0, |(number, _)| number),
-            server: counted.server,
-            client: counted.client,
+            server: counts.server,
+            client: counts.client,
             calls: call.count,
             calls_per_second: call.count as f64 / interval.as_secs_f64(),
             p50_ns: call.quantile(0.5),
@@ -136,7 +136,7 @@ fn table(rows: &[Row]) -> String {
     text
 }
 
-/// The terminal, until it is restored.
+/// The terminal in the alternate screen; dropping this restores it.
 struct Screen {
     /// The terminal's original key settings; `None` if the input is not a terminal.
     keys: Option<Termios>,
@@ -147,7 +147,7 @@ impl Screen {
         let keys = termios::tcgetattr(io::stdin()).ok();
         if let Some(before) = &keys {
             let mut now = before.clone();
-            // Keys arrive immediately and are not echoed. Signals still work.
+            // Keys arrive immediately and are not echoed; Ctrl-C still raises a signal.
             now.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
             termios::tcsetattr(io::stdin(), OptionalActions::Now, &now)?;
         }
@@ -157,9 +157,9 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Draws as many lines and columns as the terminal has.
+    /// Draws as many lines and columns as fit on the terminal.
     fn draw(&self, text: &str) -> io::Result<()> {
-        // A terminal that does not know its size says 0.
+        // A terminal that does not know its size reports 0.
         let size = termios::tcgetwinsize(io::stdout())
             .ok()
             .filter(|size| size.ws_row > 1 && size.ws_col > 0);
@@ -176,7 +176,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // A terminal that is gone need not be restored.
+        // A terminal that was closed need not be restored.
         let _ = write(LEAVE);
         if let Some(before) = &self.keys {
             let _ = termios::tcsetattr(io::stdin(), OptionalActions::Now, before);

@@ -27,41 +27,41 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, OpenObject, RingBufferBuilder, UsdtOpts};
 
 use crate::args::{Rate, Scope};
-use crate::call::{self, Told};
+use crate::call::{self, TraceEvent};
 use crate::error::Error;
 use crate::histogram::Histogram;
 use crate::links;
-use crate::out::tell;
+use crate::out::errln;
 use crate::processes::{self, PROVIDER, Traceable};
 use crate::stats::{self, Stats};
 use skeleton::{TraceSkel, TraceSkelBuilder, types};
 
 type Links = Vec<Link>;
 
-/// What is traced, until it is dropped.
+/// Traces until it is dropped.
 pub(crate) struct Tracer<'a> {
     skel: TraceSkel<'a>,
     stats: Stats,
     links: Links,
 }
 
-/// What a command needs besides the common counts.
+/// What a command needs in addition to the common counts.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct Options {
     /// Counts each session separately, not all of a service together.
     pub(crate) by_session: bool,
     /// Reports calls of at least this duration as events.
     pub(crate) slow: Option<Duration>,
-    /// Reports what happens besides calls as events.
-    pub(crate) notes: bool,
+    /// Reports what happens to sessions as events.
+    pub(crate) session_events: bool,
 }
 
 /// The counts of one session, or of several together.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Counted {
+pub(crate) struct Counts {
     pub(crate) server: u32,
     pub(crate) client: u32,
-    /// One for each [`Stage`](crate::stage::Stage).
+    /// One histogram for each [`Stage`](crate::stage::Stage).
     pub(crate) stages: Vec<Histogram>,
 }
 
@@ -69,12 +69,12 @@ pub(crate) struct Counted {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     pub(crate) service: String,
-    /// The session's number and the creation time of its server's page; `None` for a whole service, and for sessions that had
-    /// no slot of their own.
+    /// The session's number and the creation time of its server's page; `None` for a whole service, and for sessions that
+    /// got no slot of their own.
     pub(crate) session: Option<(u64, u64)>,
 }
 
-/// What was not counted.
+/// How many sampled messages and events were lost, and why.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Losses {
     pub(crate) disordered: u64,
@@ -86,16 +86,16 @@ pub(crate) struct Losses {
 /// Attaches, runs `watch`, and detaches.
 pub(crate) fn trace<T>(
     scope: &Scope,
-    wanted: Wanted,
+    options: Options,
     watch: impl FnOnce(&Tracer<'_>) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    // Only libbpf's errors are useful, and those are returned.
+    // Of libbpf's messages only the errors are useful, and those are returned.
     libbpf_rs::set_print(None);
     let mut object = MaybeUninit::uninit();
-    let mut tracer = Tracer::load(&mut object, scope, wanted)?;
-    let left_out = tracer.attach(scope, wanted)?;
-    tell!("attached. Ctrl-C ends it.");
-    left_out.iter().for_each(|line| tell!("{line}"));
+    let mut tracer = Tracer::load(&mut object, scope, options)?;
+    let left_out = tracer.attach(scope, options)?;
+    errln!("attached. Ctrl-C ends it.");
+    left_out.iter().for_each(|line| errln!("{line}"));
     let watched = watch(&tracer);
     tracer.detach();
     watched
@@ -105,34 +105,34 @@ impl<'a> Tracer<'a> {
     fn load(
         object: &'a mut MaybeUninit<OpenObject>,
         scope: &Scope,
-        wanted: Wanted,
+        options: Options,
     ) -> Result<Self, Error> {
         let kernel = |what| move |source| Error::Kernel { what, source };
         let builder = TraceSkelBuilder::default();
         let mut open = builder.open(object).map_err(kernel("open the programs"))?;
-        open.progs.on_closed.set_autoload(wanted.by_session);
-        open.progs.on_note.set_autoload(wanted.notes);
+        open.progs.on_closed.set_autoload(options.by_session);
+        open.progs.on_event.set_autoload(options.session_events);
         open.progs.on_rate.set_autoload(scope.rate != Rate::Default);
         if let Some(settings) = &mut open.maps.rodata_data {
             settings.only_pid = scope.pid.unwrap_or(0);
             settings.pid_namespace = processes::pid_namespace();
-            settings.by_session = wanted.by_session;
+            settings.by_session = options.by_session;
             let service = scope.service.as_deref().unwrap_or("");
-            // The last one stays zero.
+            // The last byte stays zero.
             let last = settings.only_service.len() - 1;
             for (to, from) in settings.only_service.iter_mut().take(last).zip(service.bytes()) {
                 *to = from.cast_signed();
             }
             let nanos = |slow: Duration| u64::try_from(slow.as_nanos()).unwrap_or(u64::MAX);
-            settings.slow = wanted.slow.map_or(u64::MAX, nanos);
+            settings.slow = options.slow.map_or(u64::MAX, nanos);
         }
         let skel = open.load().map_err(kernel("load the programs into the kernel"))?;
         let stats = Stats::map(skel.maps.stats.as_fd()).map_err(Error::Io)?;
         Ok(Self { skel, stats, links: Vec::new() })
     }
 
-    /// Attaches the programs and returns remarks about files that were left out.
-    fn attach(&mut self, scope: &Scope, wanted: Wanted) -> Result<Vec<String>, Error> {
+    /// Attaches the programs, and returns warnings about files that were left out.
+    fn attach(&mut self, scope: &Scope, options: Options) -> Result<Vec<String>, Error> {
         let kernel = |what| move |source| Error::Kernel { what, source };
         let targets = targets(scope)?;
         let progs = &self.skel.progs;
@@ -142,7 +142,7 @@ impl<'a> Tracer<'a> {
         let mut left_out = Vec::new();
         let mut refused = None;
         for target in &targets {
-            match self.attach_to(target, scope, wanted) {
+            match self.attach_to(target, scope, options) {
                 Ok(links) => self.links.extend(links),
                 Err(error) => {
                     left_out.push(format!("left out: {}: {error}", target.name.display()));
@@ -150,22 +150,22 @@ impl<'a> Tracer<'a> {
                 }
             }
         }
-        // A named file must be attached; of the files found, some may be of another version.
+        // Attaching to a file that was named must succeed; some of the files that were found may be of another version.
         match refused {
             Some(error) if !scope.exe.is_empty() || left_out.len() == targets.len() => Err(error),
             _ => Ok(left_out),
         }
     }
 
-    fn attach_to(&self, target: &Target, scope: &Scope, wanted: Wanted) -> Result<Links, Error> {
+    fn attach_to(&self, target: &Target, scope: &Scope, options: Options) -> Result<Links, Error> {
         let progs = &self.skel.progs;
-        // Through the open file: the process by which it was found may end at any time.
+        // Through the open file: the process in which it was found may exit at any time.
         let file = format!("/proc/self/fd/{}", target.file.as_raw_fd());
         let attach = |program: &libbpf_rs::ProgramMut<'_>, probe: &str, cookie: u64| {
             // All processes, including later ones. The programs skip those that were not requested.
-            let anyone = -1;
+            let all_processes = -1;
             let opts = UsdtOpts { cookie, ..UsdtOpts::default() };
-            let link = program.attach_usdt_with_opts(anyone, &file, PROVIDER, probe, opts);
+            let link = program.attach_usdt_with_opts(all_processes, &file, PROVIDER, probe, opts);
             link.map_err(|source| Error::Kernel { what: "attach to the probes", source })
         };
         let mut links = Links::new();
@@ -175,32 +175,35 @@ impl<'a> Tracer<'a> {
             Rate::High => links.push(attach(&progs.on_rate, "rate_50000", 0)?),
             Rate::All => links.push(attach(&progs.on_rate, "rate_all", 0)?),
         }
-        if wanted.by_session {
+        if options.by_session {
             links.push(attach(&progs.on_closed, "session_closed", 0)?);
         }
-        for (cookie, probe, _) in call::NOTES.into_iter().filter(|_| wanted.notes) {
-            links.push(attach(&progs.on_note, probe, cookie)?);
+        if options.session_events {
+            for (cookie, probe, _) in call::SESSION_PROBES {
+                links.push(attach(&progs.on_event, probe, cookie)?);
+            }
         }
         links.push(attach(&progs.on_reply, "reply", 0)?);
         links.push(attach(&progs.on_message, "message", 0)?);
         Ok(links)
     }
 
-    /// Detaches all links together, so that the kernel lets them wait for the same grace period. libbpf does the bookkeeping
-    /// without a lock, so it closes the links one after the other; each stays attached until its last descriptor is closed.
+    /// Detaches all links together, so that all of them wait for the same grace period of the kernel. libbpf is not
+    /// thread-safe here, so it closes the links one after the other; each stays attached until its last descriptor is
+    /// closed, in a thread of its own.
     fn detach(&mut self) {
-        // Without the duplicates libbpf closes the last descriptors, which only takes longer.
-        let held = links::hold().unwrap_or_default();
+        // If the duplication fails, libbpf closes the last descriptors, which only takes longer.
+        let duplicates = links::duplicate_all().unwrap_or_default();
         self.links.clear();
         std::thread::scope(|scope| {
-            for link in held {
+            for link in duplicates {
                 scope.spawn(move || drop(link));
             }
         });
     }
 
     /// Returns the counts so far, by session or by service. Reads mapped memory, without a system call.
-    pub(crate) fn counted(&self) -> BTreeMap<Key, Counted> {
+    pub(crate) fn counts(&self) -> BTreeMap<Key, Counts> {
         (0..stats::SLOTS).filter_map(|slot| self.stats.read(slot)).collect()
     }
 
@@ -211,24 +214,24 @@ impl<'a> Tracer<'a> {
         Losses { disordered, unmatched, dropped, unread }
     }
 
-    /// Passes each event to `tell`, which decides whether to continue, until then or until `is_over`.
-    pub(crate) fn listen(
+    /// Passes each event to `on_event`, until that returns false or `should_stop` returns true.
+    pub(crate) fn poll_events(
         &self,
-        mut tell: impl FnMut(Told) -> bool,
-        mut is_over: impl FnMut() -> bool,
+        mut on_event: impl FnMut(TraceEvent) -> bool,
+        mut should_stop: impl FnMut() -> bool,
     ) -> Result<(), Error> {
         let kernel = |what| move |source| Error::Kernel { what, source };
-        let goes_on = std::cell::Cell::new(true);
+        let continues = std::cell::Cell::new(true);
         let mut builder = RingBufferBuilder::new();
-        let hand = |bytes: &[u8]| {
-            if let Some(told) = Told::parse(bytes).filter(|_| goes_on.get()) {
-                goes_on.set(tell(told));
+        let on_bytes = |bytes: &[u8]| {
+            if let Some(event) = TraceEvent::parse(bytes).filter(|_| continues.get()) {
+                continues.set(on_event(event));
             }
             0
         };
-        builder.add(&self.skel.maps.events, hand).map_err(kernel("open the ring of events"))?;
-        let ring = builder.build().map_err(kernel("open the ring of events"))?;
-        while goes_on.get() && !is_over() {
+        builder.add(&self.skel.maps.events, on_bytes).map_err(kernel("open the ring buffer"))?;
+        let ring = builder.build().map_err(kernel("open the ring buffer"))?;
+        while continues.get() && !should_stop() {
             match ring.poll(Duration::from_millis(100)) {
                 Ok(()) => {}
                 Err(error) if error.kind() == libbpf_rs::ErrorKind::Interrupted => {}
@@ -245,7 +248,7 @@ struct Target {
     file: File,
 }
 
-/// Returns the targets, including those of the other ends, whose half of a sample is needed.
+/// Returns the targets, including the files of the peers, which report the other half of each sample.
 fn targets(scope: &Scope) -> Result<Vec<Target>, Error> {
     if !scope.exe.is_empty() {
         let open = |path: &PathBuf| match File::open(path) {
@@ -255,8 +258,8 @@ fn targets(scope: &Scope) -> Result<Vec<Target>, Error> {
         return scope.exe.iter().map(open).collect();
     }
     let found = processes::traceable(&processes::pids()?);
-    let is_asked_for = |file: &Traceable| scope.pid.is_none_or(|pid| file.pids.contains(&pid));
-    if !found.iter().any(is_asked_for) {
+    let is_requested = |file: &Traceable| scope.pid.is_none_or(|pid| file.pids.contains(&pid));
+    if !found.iter().any(is_requested) {
         return Err(Error::NoTarget { pid: scope.pid });
     }
     Ok(found.into_iter().map(|Traceable { name, file, .. }| Target { name, file }).collect())

@@ -1,4 +1,4 @@
-//! Which ends are told apart, and how they are woken.
+//! Sessions are distinguished, and wakeups by every doorbell are seen.
 
 use crate::support::process::Process;
 use crate::support::tracer::{Tracer, number, stage};
@@ -36,7 +36,7 @@ fn a_server_that_is_rung_by_the_socket_shows_when_it_is_woken() {
 }
 
 #[test]
-fn two_sessions_are_told_apart() {
+fn two_sessions_are_distinguished() {
     let dir = tempfile::tempdir().unwrap();
     let server = Process::start("server", dir.path());
     let mut clients = [Process::start("client", dir.path()), Process::start("client", dir.path())];
@@ -53,14 +53,14 @@ fn two_sessions_are_told_apart() {
 }
 
 #[test]
-fn a_tracer_that_is_there_before_the_processes_sees_all_calls() {
+fn a_tracer_that_attaches_before_the_processes_start_sees_all_calls() {
     let dir = tempfile::tempdir().unwrap();
     let Some(tracer) = Tracer::start(&["breakdown", "-s", "nap", "--by-session"]) else { return };
     let server = Process::start("server", dir.path());
     let mut client = Process::start("client", dir.path());
     client.ask("calls 9 0");
     let (tables, _) = tracer.finish();
-    // Other tests run the same service at the same time.
+    // Other tests run the same service concurrently.
     let table = tables.iter().find(|table| table["server"] == server.pid()).unwrap();
     assert_eq!(table["calls"], 9, "{table:#}");
 }
@@ -77,7 +77,7 @@ fn another_service_is_left_out() {
 }
 
 #[test]
-fn snoop_tells_of_slow_calls_only_and_names_the_wakers() {
+fn snoop_prints_only_slow_calls_and_names_the_wakers() {
     let dir = tempfile::tempdir().unwrap();
     let server = Process::start("server", dir.path());
     let mut client = Process::start("client", dir.path());
@@ -95,7 +95,7 @@ fn snoop_tells_of_slow_calls_only_and_names_the_wakers() {
         assert_eq!(call["reply"]["receiver_pid"], client.pid());
         assert_eq!(call["request"]["length"], 1000);
     }
-    // The client slept: somebody woke it, the server's reactor. A timer may have been first in one of them.
+    // The client slept until the server's reactor woke it. In one of the calls a timer may have been first.
     let woken = |call: &&serde_json::Value| call["reply"]["waker"] == "bellwire-reacto";
     assert!(calls.iter().any(|call| woken(&call)), "{calls:#?}");
 }

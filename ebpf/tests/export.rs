@@ -1,4 +1,4 @@
-//! Scraped as Prometheus does it.
+//! `export`, scraped as by Prometheus.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,18 +9,18 @@ use openmetrics_parser::{MetricNumber, OpenMetricsValue};
 use crate::support::process::Process;
 use crate::support::tracer::Tracer;
 
-/// Sends this, and returns the answer's head and body.
-fn ask(address: &str, request: &str) -> (String, String) {
+/// Sends a request, and returns the head and the body of the response.
+fn send(address: &str, request: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    let (head, body) = response.split_once("\r\n\r\n").unwrap();
     (head.to_owned(), body.to_owned())
 }
 
 fn get(address: &str, path: &str) -> (String, String) {
-    ask(address, &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n"))
+    send(address, &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n"))
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn a_scrape_has_the_histograms_of_every_stage() {
     assert_eq!(receive.buckets.last().map(|bucket| count(bucket.count)), Some(25.0));
     assert!(exposition.families.contains_key("bellwire_trace_lost"));
 
-    // It counts on.
+    // The counts are cumulative.
     client.ask("calls 5 0");
     let (_, body) = get(&address, "/metrics");
     assert!(
@@ -65,8 +65,8 @@ fn a_scrape_has_the_histograms_of_every_stage() {
     );
 
     assert!(get(&address, "/").0.starts_with("HTTP/1.1 404 "));
-    assert!(ask(&address, "POST /metrics HTTP/1.1\r\n\r\n").0.starts_with("HTTP/1.1 405 "));
-    // Who says nothing, or nonsense without end, gets nothing; the next one is served.
+    assert!(send(&address, "POST /metrics HTTP/1.1\r\n\r\n").0.starts_with("HTTP/1.1 405 "));
+    // A client that sends nothing, or endless garbage, gets no response; the next one is served.
     drop(TcpStream::connect(&address).unwrap());
     let mut endless = TcpStream::connect(&address).unwrap();
     let _ = endless.write_all(&[b'x'; 100_000]);

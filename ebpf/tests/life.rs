@@ -1,4 +1,4 @@
-//! What is left behind when either side goes.
+//! What remains after the tracer or the traced process exits.
 
 use std::fs;
 use std::process::Command;
@@ -18,7 +18,7 @@ fn a_tracer_that_is_killed_leaves_its_target_as_it_was() {
     client.ask("calls 10 0");
     tracer.kill();
     client.ask("calls 10 0");
-    // The next one finds nothing in its way.
+    // The next tracer works as well.
     let Some(tracer) = Tracer::start(&["breakdown", "-p", &pid]) else { return };
     client.ask("calls 10 0");
     let (tables, status) = tracer.finish();
@@ -45,7 +45,7 @@ fn a_target_that_is_killed_leaves_the_tracer_working() {
 }
 
 #[test]
-fn sessions_that_come_and_go_cost_the_tracer_nothing() {
+fn sessions_that_come_and_go_cost_the_tracer_no_resources() {
     let dir = tempfile::tempdir().unwrap();
     let server = Process::start("server", dir.path());
     let mut client = Process::start("client", dir.path());
@@ -53,31 +53,31 @@ fn sessions_that_come_and_go_cost_the_tracer_nothing() {
         return;
     };
     client.ask("churn 10 0");
-    let before = held(tracer.pid());
-    // One a second for an hour.
+    let before = descriptors_and_maps(tracer.pid());
+    // As many as one per second for an hour.
     client.ask("churn 3600 0");
-    assert_eq!(held(tracer.pid()), before);
+    assert_eq!(descriptors_and_maps(tracer.pid()), before);
     let (tables, status) = tracer.finish();
     assert!(status.success());
     let calls: u64 = tables.iter().map(|table| table["calls"].as_u64().unwrap()).sum();
     assert_eq!(calls, 3610, "{tables:#?}");
 }
 
-/// Descriptors and maps of a process.
-fn held(pid: u32) -> (usize, usize) {
+/// The number of descriptors and of maps of a process.
+fn descriptors_and_maps(pid: u32) -> (usize, usize) {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap().lines().count();
     (descriptors, maps)
 }
 
 #[test]
-fn a_session_that_was_closed_gives_its_place_to_a_new_one() {
+fn a_new_session_reuses_the_slot_of_a_closed_one() {
     let dir = tempfile::tempdir().unwrap();
     let server = Process::start("server", dir.path());
     let mut client = Process::start("client", dir.path());
     let args = ["breakdown", "--by-session", "-p", &server.pid().to_string()];
     let Some(tracer) = Tracer::start(&args) else { return };
-    // More than there are places for.
+    // More than the tracer has slots for.
     client.ask("churn 600 0");
     client.ask("calls 7 0");
     let (tables, status) = tracer.finish();
@@ -87,8 +87,8 @@ fn a_session_that_was_closed_gives_its_place_to_a_new_one() {
     assert_eq!(last["calls"], 7, "{last:#}");
 }
 
-/// Whatever ends it: no program, no link, no map, no event of the kernel's own list, and no count in the target.
-fn leaves_nothing(end: impl FnOnce(Tracer)) {
+/// However the tracer exits, it leaves no program, link, map or event in `uprobe_events`, and no count in a semaphore.
+fn leaves_nothing(stop: impl FnOnce(Tracer)) {
     let dir = tempfile::tempdir().unwrap();
     let file = copy_of_program(dir.path());
     let mut server = Process::start_by(Command::new(&file), "server", dir.path());
@@ -98,20 +98,20 @@ fn leaves_nothing(end: impl FnOnce(Tracer)) {
     let args = ["record", "--output", "/dev/null"];
     let Some(tracer) = Tracer::start_on(&file, &args) else { return };
     client.ask("calls 10 0");
-    // `message` and `reply` have one word, and a tracer attaches to each.
+    // `message` and `reply` share a semaphore, and the tracer attaches to both.
     assert_eq!(words.each_ref().map(Semaphore::count), [2, 2]);
     let held = kernel_objects(tracer.pid());
     for kind in ["prog_id", "link_id", "map_id"] {
         assert!(held.iter().any(|(of, _)| of == kind), "{kind}: {held:?}");
     }
-    end(tracer);
-    // The kernel takes back by itself, after a grace period.
+    stop(tracer);
+    // The kernel releases the objects after a grace period.
     wait_until(|| held.iter().all(|(kind, id)| !exists(kind, *id)));
     wait_until(|| words.each_ref().map(Semaphore::count) == [0, 0]);
     let events = fs::read_to_string("/sys/kernel/tracing/uprobe_events").unwrap_or_default();
     assert!(!events.contains(file.to_str().unwrap()), "{events}");
     client.ask("calls 10 0");
-    server.ask("well?");
+    server.ask("admitted");
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn a_tracer_that_is_interrupted_leaves_nothing_in_the_kernel() {
     leaves_nothing(|tracer| assert!(tracer.finish().1.success()));
 }
 
-/// What a process holds of BPF, by its descriptors: kinds and ids.
+/// The BPF objects of which a process has descriptors: kinds and ids.
 fn kernel_objects(pid: u32) -> Vec<(String, u32)> {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap();
     let mut held = Vec::new();

@@ -1,4 +1,4 @@
-//! The tracer, attached to processes whose delays are made on purpose.
+//! Tests of the tracer, attached to processes with deliberate delays.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -9,8 +9,8 @@
 
 mod ends;
 mod export;
+mod false_times;
 mod life;
-mod lying;
 mod namespaces;
 mod record;
 mod rights;

@@ -1,4 +1,4 @@
-//! Processes in namespaces of their own.
+//! Processes in their own namespaces.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use crate::support::tracer::{TRACER, Tracer, number, skip, stage};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// `unshare` with these options, before whose program its arguments come; `None`, and says why, where it may not.
+/// An `unshare` command with these options; `None`, with a message, if that is not permitted.
 fn unshare(options: &[&str]) -> Option<Command> {
     let trial = Command::new("unshare").args(options).arg("true").output().unwrap();
     if !trial.status.success() {
@@ -22,22 +22,22 @@ fn unshare(options: &[&str]) -> Option<Command> {
     Some(command)
 }
 
-/// A process whose program nobody else can see: in a file system that is mounted for it alone.
+/// A process whose program is invisible to others: in a file system that is mounted only in its mount namespace.
 fn contained(role: &str, run_dir: &Path) -> Option<Process> {
-    let place = run_dir.join("place");
-    std::fs::create_dir_all(&place).unwrap();
+    let mount_point = run_dir.join("place");
+    std::fs::create_dir_all(&mount_point).unwrap();
     let options = ["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
     let mut command = unshare(&options)?;
     let enter = "mount -t tmpfs none \"$0\" && cp \"$1\" \"$0/plugin\" && plugin=\"$0/plugin\" && \
                  shift && exec \"$plugin\" \"$@\"";
-    command.args(["sh", "-c", enter]).arg(&place).arg(program());
+    command.args(["sh", "-c", enter]).arg(&mount_point).arg(program());
     Some(Process::start_by(command, role, run_dir))
 }
 
-/// Calls by processes whose program is found where they have mounted it, seen by a tracer that these words start.
+/// Traces calls to a server by the given tracer command.
 fn traced(server: &Process, client: &mut Process, mut tracer: Command) -> Option<Vec<Value>> {
     tracer.args(["breakdown", "--json", "--rate", "all", "--pid"]);
-    tracer.arg(server.player().to_string());
+    tracer.arg(server.role_pid().to_string());
     let tracer = Tracer::start_by(tracer)?;
     client.ask("calls 20 0");
     let (tables, status) = tracer.finish();
@@ -53,8 +53,8 @@ fn a_server_in_a_container_is_seen() {
     let Some(tables) = traced(&server, &mut client, Command::new(TRACER)) else { return };
     assert_eq!(tables.len(), 1, "{tables:#?}");
     assert_eq!(tables[0]["calls"], 20);
-    // As the host counts processes.
-    assert_eq!(tables[0]["server"], server.player());
+    // Pids of the host.
+    assert_eq!(tables[0]["server"], server.role_pid());
     assert_eq!(tables[0]["client"], client.pid());
 }
 
@@ -66,11 +66,11 @@ fn both_ends_in_containers_of_their_own_are_seen() {
     let Some(tables) = traced(&server, &mut client, Command::new(TRACER)) else { return };
     assert_eq!(tables.len(), 1, "{tables:#?}");
     assert_eq!(tables[0]["calls"], 20);
-    assert_eq!(tables[0]["client"], client.player());
+    assert_eq!(tables[0]["client"], client.role_pid());
 }
 
 #[test]
-fn a_tracer_in_a_container_counts_processes_as_its_neighbours_do() {
+fn a_tracer_in_a_container_reports_the_pids_of_its_namespace() {
     let dir = tempfile::tempdir().unwrap();
     let file = copy_of_program(dir.path());
     let options = ["--pid", "--fork", "--kill-child", "--mount-proc"];
@@ -79,7 +79,7 @@ fn a_tracer_in_a_container_counts_processes_as_its_neighbours_do() {
     let server = Process::start_by(command, "server", dir.path());
     let mut client = Process::start_by(Command::new(&file), "client", dir.path());
     let mut inside = Command::new("nsenter");
-    inside.args(["--pid", "--mount", "--target"]).arg(server.player().to_string());
+    inside.args(["--pid", "--mount", "--target"]).arg(server.role_pid().to_string());
     // The first process of its namespace.
     inside.args([TRACER, "breakdown", "--json", "--rate", "all", "--pid", "1", "--exe"]).arg(&file);
     let Some(tracer) = Tracer::start_by(inside) else { return };
@@ -102,7 +102,7 @@ fn a_program_that_was_replaced_is_still_seen() {
     assert_eq!(tables[0]["calls"], 20);
 }
 
-/// Calls with each end in such a time namespace, or in that of the host.
+/// Traces calls between ends in the given time namespaces; an empty slice is the host's.
 fn in_time(server: &[&str], client: &[&str]) {
     let dir = tempfile::tempdir().unwrap();
     let start = |role: &str, options: &[&str]| {
@@ -115,18 +115,18 @@ fn in_time(server: &[&str], client: &[&str]) {
     };
     let Some(server) = start("server", server) else { return };
     let Some(mut client) = start("client", client) else { return };
-    let pid = server.player().to_string();
+    let pid = server.role_pid().to_string();
     let Some(tracer) = Tracer::start(&["breakdown", "-p", &pid]) else { return };
     client.ask("rested 20 2000");
-    let (tables, status, told) = tracer.finish_and_tell();
+    let (tables, status, messages) = tracer.finish_with_messages();
     assert!(status.success());
-    // All are in order, and none is as long as the clocks are apart.
-    assert_eq!(tables.len(), 1, "{told}");
+    // The times of all calls are in order, and no call takes as long as the offset of the clocks.
+    assert_eq!(tables.len(), 1, "{messages}");
     let call = stage(&tables[0], "call");
-    assert_eq!(number(call, "count"), 20, "{told}: {call}");
+    assert_eq!(number(call, "count"), 20, "{messages}: {call}");
     assert!(number(call, "max_ns") < 500 * SECOND, "{call}");
     assert!(number(stage(&tables[0], "receive"), "total_ns") >= 20 * 2_000_000);
-    // Both slept: the scheduler's clock agrees with those of both.
+    // Both ends slept: the scheduler's times agree with the corrected times of both.
     assert!(number(stage(&tables[0], "wake"), "count") > 10, "{:#}", tables[0]);
     assert!(number(stage(&tables[0], "reply-wake"), "count") > 10, "{:#}", tables[0]);
 }

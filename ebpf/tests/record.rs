@@ -1,4 +1,4 @@
-//! A trace that ui.perfetto.dev opens: what its importer asks of the Trace Event Format.
+//! `record`: the trace meets the requirements of Perfetto's importer for the Trace Event Format.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::support::process::Process;
 use crate::support::tracer::Tracer;
 
-/// One asynchronous slice, and those inside it.
+/// An asynchronous slice.
 #[derive(Debug)]
 struct Slice {
     name: String,
@@ -17,7 +17,7 @@ struct Slice {
     args: Value,
 }
 
-/// The slices of each track: a process and an id. Fails where Perfetto would drop or misplace an event.
+/// The slices of each track, which is a process and an id. Panics where Perfetto would drop or misplace an event.
 fn slices(events: &[Value]) -> HashMap<(u64, String), Vec<Slice>> {
     let mut open: HashMap<(u64, String), Vec<Slice>> = HashMap::new();
     let mut closed: HashMap<(u64, String), Vec<Slice>> = HashMap::new();
@@ -34,7 +34,7 @@ fn slices(events: &[Value]) -> HashMap<(u64, String), Vec<Slice>> {
             continue;
         }
         assert!(event["cat"].is_string(), "{event}");
-        // An "id" by itself belongs to no process: both ends of a call would be on one track, and not nest.
+        // A plain "id" is global: both ends of a call would share a track, on which their slices do not nest.
         let track =
             (event["pid"].as_u64().unwrap(), event["id2"]["local"].as_str().unwrap().to_owned());
         let stack = open.entry(track.clone()).or_default();
@@ -90,7 +90,7 @@ fn a_trace_has_each_call_with_its_stages_on_both_ends() {
             ("nap", Some(server.pid().into()))
         );
         let stages = track.iter().filter(|slice| slice.depth == 1);
-        // They follow each other from the call's begin to its end.
+        // They are contiguous from the begin of the call to its end.
         let mut at = call.from;
         for stage in stages {
             assert!((stage.from - at).abs() < 0.002, "{track:#?}");
@@ -113,7 +113,7 @@ fn a_trace_has_each_call_with_its_stages_on_both_ends() {
 }
 
 #[test]
-fn a_trace_without_calls_is_one_all_the_same() {
+fn a_trace_without_calls_is_valid() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("trace.json");
     let args = ["record", "-s", "nobody", "--output", file.to_str().unwrap(), "0.01"];
@@ -145,6 +145,6 @@ fn a_lane_that_grows_is_seen_on_both_ends() {
     assert!(!grown.is_empty());
     assert!(grown.iter().all(|(_, size)| size.is_power_of_two()), "{grown:?}");
     assert!(grown.is_sorted_by(|one, next| one.0 < next.0 && one.1 < next.1), "{grown:?}");
-    // The server has followed, and says the same.
+    // The server has followed, and reports the same epochs.
     assert_eq!(epochs(server.pid(), 2), grown);
 }

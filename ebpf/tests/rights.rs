@@ -1,4 +1,4 @@
-//! What a tracer may do, and what it says when it may not.
+//! The permissions of the tracer, and its messages without them.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::support::tracer::{SKIPPED, TRACER, Tracer, skip};
 /// A user without rights: `nobody`.
 const NOBODY: &str = "65534";
 
-/// A place that everybody may enter, with a copy of the tracer in it.
+/// A directory that all users may access, with a copy of the tracer in it.
 fn public() -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o777)).unwrap();
@@ -21,7 +21,7 @@ fn public() -> (tempfile::TempDir, PathBuf) {
     (dir, tracer)
 }
 
-/// Runs something as that user, with these capabilities; `None`, and says why, where that is not permitted.
+/// A command that runs a program as `nobody` with these capabilities; `None`, with a message, if that is not permitted.
 fn as_nobody(capabilities: &str, program: &Path) -> Option<Command> {
     let mut command = Command::new("setpriv");
     command.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"]);
@@ -47,16 +47,16 @@ fn check<'a>(checks: &'a [Value], name: &str) -> &'a Value {
 }
 
 #[test]
-fn who_may_not_trace_is_told_what_to_do() {
+fn a_user_without_permission_gets_advice() {
     let (dir, tracer) = public();
     let file = copy_of_program(dir.path());
     for args in ["hist", "breakdown", "top", "snoop", "record", "export"] {
         let Some(mut command) = as_nobody("", &tracer) else { return };
         let output =
             command.current_dir(dir.path()).args([args, "--exe"]).arg(&file).output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(SKIPPED), "{args}: {told}");
-        assert!(told.contains("bellwire-trace doctor"), "{args}: {told}");
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(SKIPPED), "{args}: {message}");
+        assert!(message.contains("bellwire-trace doctor"), "{args}: {message}");
     }
     let Some(mut command) = as_nobody("", &tracer) else { return };
     let output = command.args(["doctor", "--json"]).output().unwrap();
@@ -135,11 +135,11 @@ fn processes_and_their_sessions_are_listed() {
 }
 
 #[test]
-fn a_reader_that_has_read_enough_ends_it_well() {
+fn a_closed_pipe_ends_the_tracer_successfully() {
     let dir = tempfile::tempdir().unwrap();
     let server = Process::start("server", dir.path());
     let mut client = Process::start("client", dir.path());
     let pid = server.pid().to_string();
     let Some(tracer) = Tracer::start(&["snoop", "--over", "0s", "-p", &pid]) else { return };
-    assert!(tracer.end_unread(|| drop(client.ask("calls 2 0"))).success());
+    assert!(tracer.close_output(|| drop(client.ask("calls 2 0"))).success());
 }

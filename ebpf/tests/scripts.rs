@@ -1,4 +1,4 @@
-//! The scripts for bpftrace, as they are shipped.
+//! The bpftrace scripts, as shipped.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -13,18 +13,18 @@ use crate::support::semaphore::{self, Semaphore};
 use crate::support::tracer::{Tracer, skip};
 use crate::support::wait_until;
 
-/// How long bpftrace may take to print what it has.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// After which it is given up.
-const LONG: Duration = Duration::from_secs(30);
+/// How long bpftrace may take to print its maps after a signal.
+const SIGNAL_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long to wait for a line of bpftrace.
+const LINE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a script prints of a server whose client is told `order`, once it is attached to these probes. What it prints
-/// before its end has this `word`: one that is interrupted as it gets its events may lose them.
-fn run(script: &str, probes: [&str; 2], order: &str, word: Option<&str>) -> Option<String> {
+/// Runs a script on a server, waits until it is attached to these probes, and sends `command` to the client. Returns what
+/// the script prints. Waits for `expected` in the output first, since bpftrace may lose events if it is interrupted early.
+fn run(script: &str, probes: [&str; 2], command: &str, expected: Option<&str>) -> Option<String> {
     let dir = tempfile::tempdir().unwrap();
     let server = Process::start("server", dir.path());
     let mut client = Process::start("client", dir.path());
-    // Whether it may.
+    // Skips the test if tracing is not permitted.
     drop(Tracer::start(&["hist"])?);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(script);
     let child = Command::new("bpftrace")
@@ -37,42 +37,43 @@ fn run(script: &str, probes: [&str; 2], order: &str, word: Option<&str>) -> Opti
         skip("bpftrace is not installed");
         return None;
     };
-    let words = probes.map(|probe| semaphore::of(server.pid(), &program(), probe));
+    let semaphores = probes.map(|probe| semaphore::of(server.pid(), &program(), probe));
     let pid = child.id();
     let mut is_gone = || child.try_wait().unwrap().is_some();
-    wait_until(|| words.iter().all(Semaphore::is_armed) || is_gone());
-    // The kernel sets a breakpoint before bpftrace gives it a program.
+    wait_until(|| semaphores.iter().all(Semaphore::is_armed) || is_gone());
+    // The kernel sets the breakpoint before bpftrace attaches a program to it.
     wait_until(|| waits_for_events(pid) || is_gone());
-    let (tell, lines) = channel::<String>();
+    let (sender, lines) = channel::<String>();
     let stdout = BufReader::new(child.stdout.take().unwrap());
     let reader = std::thread::spawn(move || {
-        stdout.lines().map_while(Result::ok).for_each(|line| drop(tell.send(line)));
+        stdout.lines().map_while(Result::ok).for_each(|line| drop(sender.send(line)));
     });
-    client.ask(order);
+    client.ask(command);
     let mut printed = String::new();
-    while word.is_some_and(|word| !printed.contains(word)) {
-        let line = lines.recv_timeout(LONG).unwrap_or_else(|_| panic!("not told: {printed}"));
+    while expected.is_some_and(|expected| !printed.contains(expected)) {
+        let line = lines.recv_timeout(LINE_TIMEOUT);
+        let line = line.unwrap_or_else(|_| panic!("not printed: {printed}"));
         printed.extend([line.as_str(), "\n"]);
     }
-    // It forgets a signal that comes early: another one then.
+    // bpftrace ignores an early signal: send another one.
     let pid = Pid::from_child(&child);
-    let mut told = None;
+    let mut signaled = None;
     wait_until(|| {
-        if told.is_none_or(|told: Instant| told.elapsed() > PATIENCE) {
-            told = Some(Instant::now());
+        if signaled.is_none_or(|signaled: Instant| signaled.elapsed() > SIGNAL_TIMEOUT) {
+            signaled = Some(Instant::now());
             let _ = kill_process(pid, Signal::INT);
         }
         child.try_wait().unwrap().is_some()
     });
     let output = child.wait_with_output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
+    let messages = String::from_utf8_lossy(&output.stderr);
     reader.join().unwrap();
     lines.iter().for_each(|line| printed.extend([line.as_str(), "\n"]));
-    assert!(!printed.is_empty(), "{told}");
+    assert!(!printed.is_empty(), "{messages}");
     Some(printed)
 }
 
-/// Whether a process sleeps in `epoll_wait` or, where that is all there is, `epoll_pwait`.
+/// Whether a process sleeps in `epoll_wait` or, on architectures without it, in `epoll_pwait`.
 fn waits_for_events(pid: u32) -> bool {
     let call = if cfg!(target_arch = "x86_64") { "232 " } else { "22 " };
     let now = std::fs::read_to_string(format!("/proc/{pid}/syscall"));
@@ -98,7 +99,7 @@ fn sessions_that_end_are_counted() {
     else {
         return;
     };
-    // The last one may still be closing.
+    // The last session may still be closing.
     let count = printed.lines().find_map(|line| line.strip_prefix("@closed[nap, 1]: ")).unwrap();
     assert!(count.parse::<u32>().unwrap() >= 4, "{printed}");
 }

@@ -1,4 +1,4 @@
-//! Each stage, with a delay that is made there on purpose.
+//! Each stage, with a deliberate delay in it.
 
 use std::process::Command;
 
@@ -10,14 +10,14 @@ use crate::support::tracer::{Tracer, number, stage};
 const CALLS: u64 = 30;
 const MILLISECOND: u64 = 1_000_000;
 
-/// The one table that is printed about calls between these two.
+/// Traces calls between these two processes, and returns the only table that is printed.
 #[track_caller]
-fn traced(server: &mut Process, client: &mut Process, orders: &str) -> Option<Value> {
-    // A thread's first sample tells nobody when it was woken.
+fn traced(server: &mut Process, client: &mut Process, command: &str) -> Option<Value> {
+    // The first sample of a thread has no wakeup.
     client.ask("calls 3 0");
     let tracer = Tracer::start(&["breakdown", "-p", &server.pid().to_string()])?;
     client.ask("calls 3 0");
-    client.ask(orders);
+    client.ask(command);
     let (mut tables, status) = tracer.finish();
     assert!(status.success());
     assert_eq!(tables.len(), 1, "{tables:?}");
@@ -33,12 +33,12 @@ fn a_slow_handler_shows_in_receive() {
     let dir = tempfile::tempdir().unwrap();
     let mut server = Process::start("server", dir.path());
     let mut client = Process::start("client", dir.path());
-    let orders = format!("calls {CALLS} 5000");
-    let Some(table) = traced(&mut server, &mut client, &orders) else { return };
+    let command = format!("calls {CALLS} 5000");
+    let Some(table) = traced(&mut server, &mut client, &command) else { return };
     let [receive, call] = ["receive", "call"].map(|name| stage(&table, name));
     assert_eq!(number(call, "count"), CALLS + 3);
     assert!(number(receive, "p50_ns") > 4 * MILLISECOND, "{table:#}");
-    // The handler slept for 5 ms in each, by the clock that the times are of.
+    // The handler slept for 5 ms in each call, by the same clock.
     assert!(number(receive, "total_ns") >= CALLS * 5 * MILLISECOND, "{table:#}");
 }
 
@@ -47,8 +47,8 @@ fn the_stages_add_up_to_the_call() {
     let dir = tempfile::tempdir().unwrap();
     let mut server = Process::start("server", dir.path());
     let mut client = Process::start("client", dir.path());
-    let orders = format!("calls {CALLS} 200");
-    let Some(table) = traced(&mut server, &mut client, &orders) else { return };
+    let command = format!("calls {CALLS} 200");
+    let Some(table) = traced(&mut server, &mut client, &command) else { return };
     let total = |name| number(stage(&table, name), "total_ns");
     let parts: u64 =
         ["send", "publish", "wake", "on-cpu", "receive", "reply"].map(total).iter().sum();
@@ -63,7 +63,7 @@ fn a_full_lane_shows_in_send() {
     let mut server = Process::start("server", dir.path());
     let mut client = Process::start("client", dir.path());
     let Some(table) = traced(&mut server, &mut client, "full 10 3000") else { return };
-    // Room comes when the server has slept for a request at least.
+    // There is no room until the server has slept for at least one request.
     let send = stage(&table, "send");
     assert!(number(send, "max_ns") > 2 * MILLISECOND, "{table:#}");
 }
@@ -71,7 +71,7 @@ fn a_full_lane_shows_in_send() {
 #[test]
 fn a_busy_processor_shows_in_wake() {
     let dir = tempfile::tempdir().unwrap();
-    // Both on one processor, and the server the last to get it.
+    // All on one CPU, and the server with the lowest priority.
     let mut pinned = Command::new("taskset");
     pinned.args(["--cpu-list", "0", "nice", "--adjustment=19"]).arg(program());
     let mut server = Process::start_by(pinned, "server", dir.path());
@@ -81,7 +81,7 @@ fn a_busy_processor_shows_in_wake() {
         pinned.args(["--cpu-list", "0"]).arg(program());
         Process::start_by(pinned, "hog", dir.path())
     });
-    // Some of them are let in at once all the same.
+    // Some calls may get the CPU immediately nevertheless.
     let Some(table) = traced(&mut server, &mut client, "calls 60 1000") else { return };
     let wake = stage(&table, "wake");
     assert!(number(wake, "count") > 0, "{table:#}");

@@ -1,4 +1,4 @@
-//! A live table, on a terminal and off it.
+//! `top`: the live table, with and without a terminal.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -11,7 +11,7 @@ use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use crate::support::process::{Process, program};
 use crate::support::tracer::{TRACER, Tracer};
 
-/// The tracer on a terminal, and the two sides of it.
+/// The tracer on a pseudoterminal, with both sides of that.
 struct Terminal {
     child: Child,
     keys: File,
@@ -41,7 +41,7 @@ impl Terminal {
         Self { child, keys: File::from(outside), inside, shown: String::new() }
     }
 
-    /// Reads on until this is shown.
+    /// Reads until this text is shown.
     #[track_caller]
     fn wait_for(&mut self, text: &str) {
         let mut bytes = [0; 4096];
@@ -53,12 +53,12 @@ impl Terminal {
 }
 
 #[test]
-fn a_key_ends_it_and_gives_the_terminal_back() {
+fn a_key_ends_it_and_restores_the_terminal() {
     let dir = tempfile::tempdir().unwrap();
     let server = Process::start("server", dir.path());
     let mut client = Process::start("client", dir.path());
     let pid = server.pid().to_string();
-    // Whether it may.
+    // Skips the test if tracing is not permitted.
     let Some(tracer) = Tracer::start(&["top", "-p", &pid]) else { return };
     drop(tracer);
     let file = program();

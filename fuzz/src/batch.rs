@@ -1,32 +1,32 @@
-//! Batches: the bytes of a message.
+//! Batches: arbitrary bytes of a message.
 
 use bellwire_core::batch::{BATCH_HEAD, BatchBuilder, BatchView};
 use bellwire_core::wire::Status;
 
-/// Parses a batch, and compares it with what the rules say; a valid one is rebuilt to the same bytes.
+/// Parses a batch, compares the result with a second implementation of the rules, and rebuilds a valid batch.
 pub fn run(input: &[u8]) {
     let expected = items(input);
     let Ok(view) = BatchView::parse(input) else {
-        return assert_eq!(expected, None, "a sound batch is refused");
+        return assert_eq!(expected, None, "a valid batch is rejected");
     };
     let found: Vec<(Status, &[u8])> = view.iter().map(|item| (item.status, item.bytes)).collect();
     assert_eq!(Some(&found), expected.as_ref());
     assert_eq!(view.len(), found.len());
     let of_items: usize = found.iter().map(|(_, bytes)| bytes.len()).sum();
     assert!(BATCH_HEAD + of_items <= input.len());
-    assert!(found.len() <= input.len(), "few bytes stand for many items");
+    assert!(found.len() <= input.len(), "more items than bytes");
 
     let mut builder = BatchBuilder::new(usize::MAX);
     for (status, bytes) in &found {
         builder.push_with(*status, |into| into.extend_from_slice(bytes)).unwrap();
     }
     let again = builder.finish();
-    assert!(again.len() <= input.len(), "the writer knows the shortest form");
+    assert!(again.len() <= input.len(), "the writer uses the shortest form");
     let view = BatchView::parse(again).unwrap();
     assert!(view.iter().map(|item| (item.status, item.bytes)).eq(found));
 }
 
-/// The rules of `docs/wire.md` about batches, written down a second time.
+/// A second implementation of the rules of `docs/wire.md` about batches.
 fn items(input: &[u8]) -> Option<Vec<(Status, &[u8])>> {
     let word = |at: usize| Some(u32::from_le_bytes(*input.get(at..)?.first_chunk()?));
     let (count, stride, flags, zero) = (word(0)?, word(4)?, word(8)?, word(12)?);
@@ -36,8 +36,8 @@ fn items(input: &[u8]) -> Option<Vec<(Status, &[u8])>> {
     }
     let count = u128::from(count);
     let tables = count * if has_ends { 4 } else { 0 } + count * u128::from(has_statuses);
-    let behind_items = (input.len() as u128).checked_sub(tables).filter(|end| *end >= 16)?;
-    let of_items = behind_items - 16;
+    let items_end = (input.len() as u128).checked_sub(tables).filter(|end| *end >= 16)?;
+    let of_items = items_end - 16;
     if !has_ends && (of_items != count * u128::from(stride) || (stride == 0 && count > 0)) {
         return None;
     }

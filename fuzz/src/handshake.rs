@@ -8,13 +8,13 @@ use bellwire_core::{Geometry, Instant, Limits, ServiceName};
 
 use crate::script::Script;
 
-/// Opens a session between both machines over a socket that may change, replace or add messages. Whatever it does, a
-/// client that is not admitted gets no session, memory is mapped only on terms that both agreed to, and an ended
-/// handshake stays ended. When it does nothing, both ends agree.
+/// Runs both state machines of the handshake over a socket that may change or replace messages. Whatever it does, a
+/// client that is not admitted gets no session, memory is mapped only on terms that both ends agreed to, and a finished
+/// handshake accepts no message. If the socket changes nothing, both ends agree.
 pub fn run(input: &[u8]) {
     let script = Script::new(input);
     let (admission, hello) = (admission(&script), hello(&script));
-    let mut wire = Wire { script: &script, is_honest: true };
+    let mut wire = Wire { script: &script, is_unchanged: true };
     let mut server = ServerHandshake::new(admission, Instant::from_nanos(1));
     let mut client = ClientHandshake::new(hello, Instant::from_nanos(1));
 
@@ -23,14 +23,14 @@ pub fn run(input: &[u8]) {
         Ok(ServerStep::Admit(admitted)) => admitted,
         Ok(step) => panic!("{step:?} comes first"),
         Err(rejection) => {
-            assert!(!wire.is_honest || !fits(&admission, &hello), "{rejection}");
+            assert!(!wire.is_unchanged || !fits(&admission, &hello), "{rejection}");
             assert_over(&mut server, &bytes, fds);
             return refused(&mut wire, &mut client, rejection.refuse);
         }
     };
     assert!(fits(&admission, &admitted) && fds == 0);
     let terms = terms(&script);
-    let Some(welcome) = server.welcome(terms) else { panic!("an admitted client gets an answer") };
+    let Some(welcome) = server.welcome(terms) else { panic!("an admitted client gets WELCOME") };
     assert!(server.welcome(terms).is_none() && server.ready().is_none());
     assert!(welcome.lane <= admitted.limits.max_lane && welcome.least_lane <= welcome.lane);
     assert!(welcome.doorbell != Doorbell::Eventfd || admitted.rings_eventfd);
@@ -39,9 +39,9 @@ pub fn run(input: &[u8]) {
     let (bytes, fds) = wire.pass(&Message::Welcome(welcome), 3 + eventfd);
     let agreed = match client.on_message(&bytes, fds) {
         Ok(ClientStep::Map(agreed)) => agreed,
-        Ok(ClientStep::Done(_)) => panic!("nothing was mapped yet"),
+        Ok(ClientStep::Done(_)) => panic!("the handshake ended before the memory was mapped"),
         Err(error) => {
-            assert!(!wire.is_honest, "{error}");
+            assert!(!wire.is_unchanged, "{error}");
             assert!(client.on_message(&bytes, fds).is_err() && client.attach().is_none());
             return;
         }
@@ -58,7 +58,7 @@ pub fn run(input: &[u8]) {
         }
         Ok(step) => panic!("{step:?} comes once"),
         Err(rejection) => {
-            assert!(!wire.is_honest, "{rejection}");
+            assert!(!wire.is_unchanged, "{rejection}");
             assert_over(&mut server, &bytes, fds);
             return refused(&mut wire, &mut client, rejection.refuse);
         }
@@ -68,56 +68,56 @@ pub fn run(input: &[u8]) {
     match client.on_message(&bytes, fds) {
         Ok(ClientStep::Done(on)) => assert_eq!((on, fds), (agreed, 0)),
         Ok(step) => panic!("{step:?} comes once"),
-        Err(error) => assert!(!wire.is_honest, "{error}"),
+        Err(error) => assert!(!wire.is_unchanged, "{error}"),
     }
-    assert!(client.on_message(&bytes, fds).is_err(), "what is over stays over");
+    assert!(client.on_message(&bytes, fds).is_err(), "a finished handshake accepts no message");
     assert_over(&mut server, &bytes, fds);
-    assert!(!wire.is_honest || agreed == welcome);
+    assert!(!wire.is_unchanged || agreed == welcome);
 }
 
-/// The socket.
+/// The socket, which may change each message.
 struct Wire<'a> {
     script: &'a Script<'a>,
-    /// So far it has passed everything on unchanged.
-    is_honest: bool,
+    /// It has passed on all messages so far unchanged.
+    is_unchanged: bool,
 }
 
 impl Wire<'_> {
     fn pass(&mut self, message: &Message, fds: usize) -> (Vec<u8>, usize) {
         let mut bytes = [0; MAX_CONTROL];
         let len = message.encode(fds as u16, &mut bytes);
-        let honest = bytes[..len].to_vec();
-        let (passed, with) = match self.script.byte() % 16 {
-            // Some bits of one byte.
+        let original = bytes[..len].to_vec();
+        let (passed, passed_fds) = match self.script.byte() % 16 {
+            // Changes some bits of one byte.
             0..=5 => {
-                let mut changed = honest.clone();
+                let mut changed = original.clone();
                 let at = usize::from(self.script.u16()) % len;
                 changed[at] ^= self.script.byte();
                 (changed, fds)
             }
-            // Another message altogether.
+            // Replaces the message.
             6 => (self.script.sized().to_vec(), usize::from(self.script.byte() % 8)),
-            7 => (honest.clone(), usize::from(self.script.byte() % 8)),
-            8 => (honest[..usize::from(self.script.u16()) % len].to_vec(), fds),
-            _ => (honest.clone(), fds),
+            7 => (original.clone(), usize::from(self.script.byte() % 8)),
+            8 => (original[..usize::from(self.script.u16()) % len].to_vec(), fds),
+            _ => (original.clone(), fds),
         };
-        self.is_honest &= passed == honest && with == fds;
-        (passed, with)
+        self.is_unchanged &= passed == original && passed_fds == fds;
+        (passed, passed_fds)
     }
 }
 
 fn refused(wire: &mut Wire<'_>, client: &mut ClientHandshake, refuse: Refuse) {
     let (bytes, fds) = wire.pass(&Message::Refuse(refuse), 0);
     match client.on_message(&bytes, fds) {
-        // A refusal may have been replaced by anything.
-        Ok(_) => assert!(!wire.is_honest),
+        // The socket may have replaced the refusal by any message.
+        Ok(_) => assert!(!wire.is_unchanged),
         Err(error) => assert!(!error.to_string().is_empty()),
     }
 }
 
 fn assert_over(server: &mut ServerHandshake, bytes: &[u8], fds: usize) {
     assert!(server.welcome(DEFAULT_TERMS).is_none() && server.ready().is_none());
-    assert!(server.on_message(bytes, fds).is_err(), "what is over stays over");
+    assert!(server.on_message(bytes, fds).is_err(), "a finished handshake accepts no message");
 }
 
 fn assert_agreed(welcome: &Welcome, hello: &Hello, fds: usize) {
@@ -126,9 +126,9 @@ fn assert_agreed(welcome: &Welcome, hello: &Hello, fds: usize) {
     assert!(hello.rings_eventfd || !eventfd);
     assert!((hello.versions.min..=hello.versions.max).contains(&welcome.version));
     assert_eq!(welcome.features & !hello.features, 0);
-    for (lane, theirs) in [(welcome.lane, &hello.limits), (hello.lane, &welcome.limits)] {
-        assert!(lane <= theirs.max_lane);
-        assert!(lane.size() + 4096 <= theirs.max_shared_bytes_per_session);
+    for (lane, peer_limits) in [(welcome.lane, &hello.limits), (hello.lane, &welcome.limits)] {
+        assert!(lane <= peer_limits.max_lane);
+        assert!(lane.size() + 4096 <= peer_limits.max_shared_bytes_per_session);
     }
     assert!(welcome.least_lane <= welcome.lane);
 }
@@ -158,6 +158,7 @@ fn admission(script: &Script<'_>) -> Admission {
         method: u32::from(method % 4),
         token: (token % 4 != 0).then_some([token % 4; 16]),
         limits: limits(script),
+        features: 1,
     }
 }
 

@@ -1,6 +1,6 @@
-//! What the fuzzer feeds: one function a target, from bytes to nothing or a panic.
+//! The fuzz targets: one function for each, which takes the input and returns, or panics.
 //!
-//! Each takes any bytes, handles them as this library handles a peer's bytes, and panics when a guarantee was broken.
+//! Each takes arbitrary bytes, handles them as this library handles a peer's bytes, and panics if a guarantee is broken.
 //! `cargo xtask fuzz` runs them under libFuzzer, and `tests/replay.rs` runs the seeds through them on any toolchain.
 //! `fuzz/README.md` says how.
 #![allow(
@@ -9,7 +9,7 @@
     clippy::panic,
     clippy::indexing_slicing,
     clippy::cast_possible_truncation,
-    reason = "a target reports what it finds by panicking"
+    reason = "a target reports a finding by a panic"
 )]
 
 pub mod batch;
@@ -30,10 +30,10 @@ pub mod seeds;
 #[cfg(feature = "facade")]
 pub mod snapshot;
 
-/// A target: what it is called, and what it does with an input.
+/// A target: its name and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// Every target, by name.
+/// All targets, sorted by name.
 pub const TARGETS: &[Target] = &[
     ("batch", batch::run),
     ("consumer", consumer::run),
@@ -51,7 +51,7 @@ pub const TARGETS: &[Target] = &[
     ("snapshot", snapshot::run),
 ];
 
-/// Makes a program of a target: libFuzzer's when built for fuzzing, else one that runs the files it is given.
+/// Defines the program of a target: a libFuzzer target if built for fuzzing, or else a program that runs the given files.
 #[macro_export]
 macro_rules! target {
     ($run:path) => {

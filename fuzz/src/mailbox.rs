@@ -9,8 +9,8 @@ use bellwire_core::{Geometry, Limits};
 
 use crate::script::Script;
 
-/// Passes messages to a mailbox and takes what they brought. No descriptor is lost, used twice or kept beyond the
-/// limits, whatever comes.
+/// Passes arbitrary messages to a mailbox, and takes lanes and attachments from it. No descriptor is lost, used twice or
+/// kept beyond the limits.
 pub fn run(input: &[u8]) {
     let script = Script::new(input);
     let limits = Limits {
@@ -18,7 +18,7 @@ pub fn run(input: &[u8]) {
         max_lane: Geometry::new(32 << 10).expect("a power of two"),
         max_shared_bytes_per_session: 200_000,
     };
-    let mut owner = Owner {
+    let mut model = Model {
         mailbox: Mailbox::new(limits),
         limits,
         sent: 0,
@@ -26,27 +26,27 @@ pub fn run(input: &[u8]) {
         lanes: Vec::new(),
         is_poisoned: false,
     };
-    while !script.is_over() && !owner.is_poisoned {
-        owner.act(&script);
+    while !script.is_over() && !model.is_poisoned {
+        model.act(&script);
     }
-    let rest = owner.mailbox.drain();
-    owner.leaves(rest);
-    assert!(owner.held.is_empty(), "descriptors {:?} were lost", owner.held);
+    let rest = model.mailbox.drain();
+    model.remove(rest);
+    assert!(model.held.is_empty(), "descriptors {:?} were lost", model.held);
 }
 
-/// The mailbox, and what must be in it.
-struct Owner {
+/// The mailbox, and a model of its contents.
+struct Model {
     mailbox: Mailbox<u32>,
     limits: Limits,
-    /// Descriptors sent so far: each has its number.
+    /// The number of descriptors sent so far; each descriptor is represented by its number.
     sent: u32,
     held: BTreeSet<u32>,
-    /// The epochs whose memory lies there, in their order.
+    /// The epochs whose memory the mailbox holds, in order.
     lanes: Vec<Epoch>,
     is_poisoned: bool,
 }
 
-impl Owner {
+impl Model {
     fn act(&mut self, script: &Script<'_>) {
         match script.byte() % 8 {
             0 => {
@@ -63,7 +63,7 @@ impl Owner {
             6 => match self.mailbox.attachment(script.byte().into()) {
                 Ok(Some((attachment, fd))) => {
                     assert!(attachment.len <= self.limits.max_message);
-                    self.leaves(vec![fd]);
+                    self.remove(vec![fd]);
                 }
                 Ok(None) => assert!(!self.mailbox.has_attachment()),
                 Err(_) => assert!(self.mailbox.has_attachment()),
@@ -71,7 +71,7 @@ impl Owner {
             _ => {
                 self.is_poisoned = self.mailbox.give_up(script.byte().into()).is_err();
                 let unwanted = self.mailbox.unwanted();
-                self.leaves(unwanted);
+                self.remove(unwanted);
             }
         }
         assert!(self.held.len() <= MOST_OUTSTANDING + 2 * MOST_ATTACHED + 1024);
@@ -88,21 +88,21 @@ impl Owner {
         self.sent += fds.len() as u32;
         self.held.extend(&fds);
         match self.mailbox.take_in(bytes, fds.clone()) {
-            Ok(()) => match Message::parse(bytes, fds.len()).expect("it was understood") {
+            Ok(()) => match Message::parse(bytes, fds.len()).expect("the mailbox has parsed it") {
                 Message::Ring => assert!(fds.is_empty()),
                 Message::Lane(epoch) => {
                     assert!(epoch.size <= self.limits.max_lane);
                     self.lanes.push(epoch);
-                    assert!(self.lanes.len() <= MOST_OUTSTANDING, "more lanes than may be");
+                    assert!(self.lanes.len() <= MOST_OUTSTANDING, "more lanes than the limit");
                     let bytes: u64 = self.lanes.iter().map(|epoch| epoch.size.size()).sum();
                     assert!(bytes <= self.limits.max_shared_bytes_per_session);
                 }
                 Message::Attachment(_) => {}
-                message => panic!("{message:?} has no place on an open session"),
+                message => panic!("{message:?} is not allowed in an open session"),
             },
             Err(rejected) => {
-                assert_eq!(rejected.descriptors.len(), fds.len(), "all of them come back");
-                self.leaves(rejected.descriptors);
+                assert_eq!(rejected.descriptors.len(), fds.len(), "all descriptors are returned");
+                self.remove(rejected.descriptors);
                 self.is_poisoned = true;
             }
         }
@@ -111,12 +111,12 @@ impl Owner {
     fn ask_for_lane(&mut self, epoch: Epoch, then: u8) {
         match self.mailbox.lane(epoch) {
             Ok(Some(fd)) => {
-                assert_eq!(self.lanes.first(), Some(&epoch), "lanes come in their order");
+                assert_eq!(self.lanes.first(), Some(&epoch), "lanes come in order");
                 if then & 1 == 0 {
                     self.mailbox.put_back(epoch, fd);
                 } else {
                     self.lanes.remove(0);
-                    self.leaves(vec![fd]);
+                    self.remove(vec![fd]);
                 }
             }
             Ok(None) => assert!(self.lanes.is_empty()),
@@ -127,10 +127,10 @@ impl Owner {
         }
     }
 
-    /// These left the mailbox: they were there, and are not any more.
-    fn leaves(&mut self, fds: Vec<u32>) {
+    /// Removes descriptors that the mailbox gave out, which it must have held.
+    fn remove(&mut self, fds: Vec<u32>) {
         for fd in fds {
-            assert!(self.held.remove(&fd), "descriptor {fd} came out twice");
+            assert!(self.held.remove(&fd), "descriptor {fd} was given out twice");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The messages that every program has: bytes that a peer sent, as each type that this library decodes.
+//! Messages: arbitrary bytes, decoded as each type for which this library implements `Message`.
 
 use bellwire::Message;
 
-/// Decodes the bytes as every type. What was decoded is encoded again, and is the same.
+/// Decodes the bytes as every type, and encodes a valid value again to the same bytes.
 pub fn run(input: &[u8]) {
     decode::<()>(input, input.is_empty());
     decode::<Vec<u8>>(input, true);
@@ -16,7 +16,7 @@ pub fn run(input: &[u8]) {
 }
 
 fn decode<T: Message>(input: &[u8], is_valid: bool) {
-    // In a buffer that is longer, as the one that a session keeps.
+    // `take` gets a longer buffer, like the one that a session keeps.
     let mut buffer = [input, &[0xff; 24]].concat();
     for decoded in [T::decode(input), T::take(&mut buffer, input.len())] {
         assert_eq!(decoded.is_ok(), is_valid);

@@ -1,4 +1,4 @@
-//! What an observer maps of sessions that are not its own: a page of each end, with arbitrary contents.
+//! The memory of a session that an observer maps: a page of each end, with arbitrary contents.
 
 use bellwire_core::ServiceName;
 use bellwire_core::wire::{
@@ -7,9 +7,10 @@ use bellwire_core::wire::{
 
 use crate::script::Script;
 
-/// Reads the pages of two ends, compares each with a second reading of docs/wire.md, and derives a report from both.
+/// Parses the pages of two ends, compares each with a second implementation of docs/wire.md, and computes from both.
 ///
-/// The input is pieces of pages: which page and which word in two bytes, then bytes with their length. The rest is zero.
+/// The input consists of pieces of pages: two bytes select the page and the word, then come the length and the bytes. All
+/// other bytes of the pages are zero.
 pub fn run(input: &[u8]) {
     let script = Script::new(input);
     let mut pages = [[0; PAGE_SIZE]; 2];
@@ -52,12 +53,12 @@ fn seen(page: &[u8; PAGE_SIZE]) -> Option<SeenPage> {
     assert_eq!((found.rings, found.parks), (word(0x308), word(0x310)));
     assert_eq!(found.counters.is_some(), word(0x400) == 1);
     if let Some(counters) = &found.counters {
-        counted(counters, word);
+        check_counters(counters, word);
     }
     seen
 }
 
-/// `None` for a word that no honest end writes, and one that is open.
+/// `None` for an open session, and for a word that no well-behaved end writes.
 fn closed(state: u64) -> Option<Option<CloseReason>> {
     let reason = match state >> 32 {
         0 => None,
@@ -70,7 +71,7 @@ fn closed(state: u64) -> Option<Option<CloseReason>> {
     (state as u32 == 3).then_some(reason)
 }
 
-fn counted(counters: &Counters, word: impl Fn(usize) -> u64) {
+fn check_counters(counters: &Counters, word: impl Fn(usize) -> u64) {
     for (nth, counter) in Counter::ALL.into_iter().enumerate() {
         assert_eq!(counters.of(counter), word(0x408 + 8 * nth), "{counter:?}");
     }

@@ -8,7 +8,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::script::Script;
 
-/// Parses what a page or board holds, a name or a size, and compares it with what an honest peer would write.
+/// Parses a page, a board, a name or a size, and compares it with what a well-behaved peer would write.
 pub fn run(input: &[u8]) {
     let script = Script::new(input);
     match script.byte() % 6 {
@@ -29,9 +29,9 @@ fn page(script: &Script<'_>) {
     let header = PageHeader::read_from_bytes(&bytes).expect("it has that size");
     if header.check(role, session, size, name).is_ok() {
         let created = u64::from_le_bytes(*bytes[0x20..].first_chunk().unwrap());
-        let mut honest = PageHeader::new(role, session, header.pid(), size, created, name);
-        honest.as_mut_bytes()[0x68..].copy_from_slice(&bytes[0x68..]);
-        assert_eq!(honest.as_bytes(), bytes);
+        let mut expected = PageHeader::new(role, session, header.pid(), size, created, name);
+        expected.as_mut_bytes()[0x68..].copy_from_slice(&bytes[0x68..]);
+        assert_eq!(expected.as_bytes(), bytes);
     }
 }
 
@@ -41,9 +41,10 @@ fn board(script: &Script<'_>) {
     let header = BoardHeader::read_from_bytes(&bytes).expect("it has that size");
     if header.check(name).is_ok() {
         let number = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().unwrap());
-        let mut honest = BoardHeader::new((number(0x0c) & 0xffff_ffff) as u32, number(0x10), name);
-        honest.as_mut_bytes()[0x58..].copy_from_slice(&bytes[0x58..]);
-        assert_eq!(honest.as_bytes(), bytes);
+        let pid = (number(0x0c) & 0xffff_ffff) as u32;
+        let mut expected = BoardHeader::new(pid, number(0x10), name);
+        expected.as_mut_bytes()[0x58..].copy_from_slice(&bytes[0x58..]);
+        assert_eq!(expected.as_bytes(), bytes);
     }
 }
 

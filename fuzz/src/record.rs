@@ -1,4 +1,4 @@
-//! Record headers in a lane of 4 KiB: the longest message, then tails, then the lane's bytes as they lie there.
+//! Record headers in a lane of 4 KiB: the maximum length of a message, then tails, then the bytes of the lane.
 
 use std::cell::Cell;
 
@@ -12,7 +12,8 @@ use crate::script::Script;
 
 const SIZE: u64 = 4096;
 
-/// Reads a lane's records, and compares each, or the detected violation, with the rules.
+/// Reads the records of a lane, and compares each record, or the detected violation, with a second implementation of the
+/// rules.
 pub fn run(input: &[u8]) {
     let script = Script::new(input);
     let limit = u64::from(script.u16()) % 4080;
@@ -20,14 +21,14 @@ pub fn run(input: &[u8]) {
     let mut lane = [0; SIZE as usize];
     let bytes = script.bytes(SIZE as usize);
     lane[..bytes.len()].copy_from_slice(bytes);
-    let peer = Still { tail: Cell::new(0), lane };
+    let peer = StaticPeer { tail: Cell::new(0), lane };
 
     let size = Geometry::SMALLEST;
     let terms = LaneTerms { message: Limit::smaller(limit, limit), ..LaneTerms::fixed(size) };
     let mut lanes = Lanes::with_terms(LaneTerms::fixed(size), terms);
     let mut model = Model { head: 0, tail: 0, limit };
     for tail in tails {
-        // A tail is eight bytes, of which a lane this small needs few: the others as the highest of these say.
+        // A small lane needs only the low bytes of a tail; the highest bit of the input selects a tail with high bits.
         peer.tail.set(if tail & 0x8000 == 0 { model.tail + tail % (2 * SIZE) } else { tail << 49 });
         loop {
             let expected = model.next(&peer);
@@ -48,20 +49,20 @@ pub fn run(input: &[u8]) {
                 }
                 (Ok(None), Ok(None)) => break,
                 (Err(found), Err(expected)) => return assert_eq!(found, expected),
-                (found, expected) => panic!("{found:?} where {expected:?} belongs"),
+                (found, expected) => panic!("{found:?} instead of {expected:?}"),
             };
             let from = (model.head % SIZE) as usize + 16;
             let mut payload = vec![0; record.len as usize + 8];
             lanes.copy(&peer, &record, &mut payload);
             assert_eq!(payload[..record.len as usize], lane[from..][..record.len as usize]);
-            assert_eq!(payload[record.len as usize..], [0; 8], "no more than the record has");
+            assert_eq!(payload[record.len as usize..], [0; 8], "no more than the record is copied");
             lanes.take(&record);
             model.head += 16 + u64::from(record.len).next_multiple_of(16);
         }
     }
 }
 
-/// What a reader must find.
+/// A model of the reader.
 struct Model {
     head: u64,
     tail: u64,
@@ -69,8 +70,8 @@ struct Model {
 }
 
 impl Model {
-    /// The next record that is no pad.
-    fn next(&mut self, peer: &Still) -> Result<Option<rules::Valid>, PeerFault> {
+    /// The next record that is not a pad.
+    fn next(&mut self, peer: &StaticPeer) -> Result<Option<rules::Valid>, PeerFault> {
         loop {
             if self.head == self.tail {
                 let now = peer.tail.get();
@@ -98,12 +99,12 @@ impl Model {
 }
 
 /// A peer whose lane does not change.
-struct Still {
+struct StaticPeer {
     tail: Cell<u64>,
     lane: [u8; SIZE as usize],
 }
 
-impl PeerMemory for Still {
+impl PeerMemory for StaticPeer {
     fn load(&self, word: Word, _: Ordering) -> u64 {
         if word == Word::Tail { self.tail.get() } else { 0 }
     }

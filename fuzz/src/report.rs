@@ -1,24 +1,24 @@
-//! A server's counters: a report, as an observer decodes it.
+//! Reports of a server's counters, as an observer decodes them.
 
 use std::time::SystemTime;
 
 use bellwire::{Backend, Message, ServerReport, ServerStats, ServiceName, User};
 
-/// Before the counters.
+/// The length of the header before the counters.
 const HEAD: usize = 48;
 const NAME: usize = 64;
-/// More counters in a row, and rows, are not believed.
-const MOST: usize = 4096;
+/// The maximum number of rows, and of counters in a row.
+const MAX_ROWS: usize = 4096;
 
-/// Decodes a report and compares it with a second reading of docs/wire.md.
+/// Decodes a report, and compares it with a second implementation of docs/wire.md.
 pub fn run(input: &[u8]) {
     let decoded = ServerReport::decode(input);
     let Some(read) = Reading::of(input) else {
-        let malformed = decoded.expect_err("the rules forbid it");
+        let malformed = decoded.expect_err("the report is invalid");
         assert!(malformed.at <= input.len() && malformed.len == input.len(), "{malformed}");
         return;
     };
-    let report = decoded.expect("the rules allow it");
+    let report = decoded.expect("the report is valid");
     assert_eq!((report.pid, report.workers), (read.u32(0x04), read.u32(0x10)));
     let since = report.started.duration_since(SystemTime::UNIX_EPOCH).expect("not before 1970");
     assert_eq!(since.as_nanos(), u128::from(read.u64(0x08)));
@@ -45,16 +45,16 @@ pub fn run(input: &[u8]) {
     assert_eq!(ServerReport::decode(&again), Ok(report));
 }
 
-/// The rules of docs/wire.md about a report, written down a second time.
+/// A second implementation of the rules of docs/wire.md about a report.
 struct Reading<'a> {
     bytes: &'a [u8],
     rows: usize,
-    /// Counters in a row.
+    /// The number of counters in a row.
     columns: usize,
 }
 
 impl<'a> Reading<'a> {
-    /// `None` unless the bytes keep the rules.
+    /// `None` if the bytes break the rules.
     fn of(bytes: &'a [u8]) -> Option<Self> {
         if bytes.len() < HEAD {
             return None;
@@ -62,9 +62,9 @@ impl<'a> Reading<'a> {
         let mut read = Self { bytes, rows: 0, columns: 0 };
         (read.rows, read.columns) = (read.u32(0x28) as usize, read.u32(0x2c) as usize);
         let (rows, columns) = (read.rows, read.columns);
-        let are_believed = rows <= MOST && columns <= MOST;
-        let end = HEAD + 8 * columns + rows.min(MOST) * read.row();
-        let fits = are_believed
+        let in_limits = rows <= MAX_ROWS && columns <= MAX_ROWS;
+        let end = HEAD + 8 * columns + rows.min(MAX_ROWS) * read.row();
+        let fits = in_limits
             && match read.u32(0) {
                 1 => bytes.len() == end,
                 2 => bytes.get(end..).is_some_and(are_incidents),
@@ -93,17 +93,17 @@ impl<'a> Reading<'a> {
         u64::from_le_bytes(*self.bytes[at..].first_chunk().unwrap())
     }
 
-    /// Those that the writer had and this version knows stand in their order; the rest is 0.
+    /// Checks the counters: those that the writer and this version both know are in order, all others are 0.
     fn counters(&self, found: &ServerStats, at: usize) {
         for (nth, value) in found.values().into_iter().enumerate() {
-            let told = if nth < self.columns { self.u64(at + 8 * nth) } else { 0 };
-            assert_eq!(value, told, "{}", ServerStats::NAMES[nth]);
+            let expected = if nth < self.columns { self.u64(at + 8 * nth) } else { 0 };
+            assert_eq!(value, expected, "{}", ServerStats::NAMES[nth]);
         }
     }
 }
 
-/// Whether these bytes are incidents by user, and nothing follows: how many users, how many kinds; each user as text, with
-/// its length before it, and a count of each kind.
+/// Whether these bytes are the incidents by user, and nothing follows: the numbers of users and of kinds; for each user
+/// its name, with its length before it, and a count of each kind.
 fn are_incidents(bytes: &[u8]) -> bool {
     let number =
         |bytes: &[u8]| bytes.first_chunk().map(|number| u32::from_le_bytes(*number) as usize);
@@ -111,8 +111,8 @@ fn are_incidents(bytes: &[u8]) -> bool {
         return false;
     };
     let mut rest = &bytes[8..];
-    let are_whole = users <= MOST
-        && kinds <= MOST
+    let are_complete = users <= MAX_ROWS
+        && kinds <= MAX_ROWS
         && (0..users).all(|_| {
             let Some(len) = number(rest) else { return false };
             let Some(text) = rest.get(4..).and_then(|rest| rest.get(..len)) else { return false };
@@ -123,7 +123,7 @@ fn are_incidents(bytes: &[u8]) -> bool {
             rest = next.unwrap_or_default();
             is_user && next.is_some()
         });
-    are_whole && rest.is_empty()
+    are_complete && rest.is_empty()
 }
 
 fn backend(code: u8) -> Option<Backend> {

@@ -1,9 +1,9 @@
-//! The rules of `docs/wire.md` about a record's header, written down a second time: what the code must find.
+//! A second implementation of the rules of `docs/wire.md` about record headers: what the code must find.
 
 use bellwire_core::PeerFault;
 use bellwire_core::wire::Kind;
 
-/// A header that keeps the rules.
+/// A valid header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Valid {
     pub(crate) kind: Kind,
@@ -14,22 +14,22 @@ pub(crate) struct Valid {
     pub(crate) len: u32,
 }
 
-/// Where a header was found.
+/// The position of a header, and the limits that apply there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) at: u64,
-    /// From there to where the peer has published.
+    /// The bytes from there to the published tail.
     pub(crate) published: u64,
-    /// From there to the lane's end.
+    /// The bytes from there to the end of the lane.
     pub(crate) to_end: u64,
     /// The lane's size.
     pub(crate) size: u64,
-    /// The longest message.
+    /// The maximum length of a message.
     pub(crate) limit: u64,
 }
 
 impl Valid {
-    /// What the record takes in its lane, in bytes.
+    /// The size of the record in its lane, in bytes.
     pub(crate) fn size(&self) -> u64 {
         16 + u64::from(self.len).next_multiple_of(16)
     }
@@ -67,7 +67,7 @@ pub(crate) fn header(bytes: &[u8; 16], place: Place) -> Result<Valid, PeerFault>
     if fits { Ok(valid) } else { Err(PeerFault::Unexpected { at, kind: code }) }
 }
 
-/// Rule 1 of a reader, for a tail that is not what it was.
+/// Rule 1 of a reader, for a tail that has changed.
 pub(crate) fn tail(now: u64, seen: u64, head: u64, reach: u64) -> Result<u64, PeerFault> {
     if now < seen {
         return Err(PeerFault::TailWentBack { seen, now });

@@ -1,6 +1,6 @@
 use std::cell::Cell;
 
-/// An input, read from its start to its end. After its end it yields zeroes.
+/// A cursor over an input. Past the end it returns zeroes.
 pub(crate) struct Script<'a> {
     rest: Cell<&'a [u8]>,
 }
@@ -10,7 +10,7 @@ impl<'a> Script<'a> {
         Self { rest: Cell::new(input) }
     }
 
-    /// Whether nothing is left.
+    /// Whether the end is reached.
     pub(crate) fn is_over(&self) -> bool {
         self.rest.get().is_empty()
     }
@@ -34,19 +34,19 @@ impl<'a> Script<'a> {
         u64::from_le_bytes(self.array())
     }
 
-    /// The next `len` bytes, or as many as are left.
+    /// Reads the next `len` bytes, or all that are left.
     pub(crate) fn bytes(&self, len: usize) -> &'a [u8] {
         let (taken, rest) = self.rest.get().split_at(len.min(self.rest.get().len()));
         self.rest.set(rest);
         taken
     }
 
-    /// Bytes that begin with their length, in two bytes.
+    /// Reads a length of two bytes, and that many bytes.
     pub(crate) fn sized(&self) -> &'a [u8] {
         self.bytes(self.u16().into())
     }
 
-    /// All that is left.
+    /// Reads all bytes that are left.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest.replace(&[])
     }

@@ -1,7 +1,7 @@
-//! Where the fuzzer begins: what an honest peer sends, as each target takes it.
+//! The seeds of the fuzzer: what a well-behaved peer sends, as an input of each target.
 //!
 //! `cargo run -p bellwire-fuzz --bin seeds` writes them to `fuzz/seeds/`, and `tests/replay.rs` checks that they are
-//! there. Inputs that once broke a guarantee are beside them, each under the name of its fault.
+//! there. Inputs that once broke a guarantee are in the same folders, each named after its fault.
 
 mod sessions;
 
@@ -19,15 +19,15 @@ use zerocopy::IntoBytes;
 pub struct Seed {
     /// The target's name.
     pub target: &'static str,
-    /// The file's.
+    /// The name of its file.
     pub name: String,
-    /// What the target is given.
+    /// The input.
     pub bytes: Vec<u8>,
 }
 
 const NAME: ServiceName = ServiceName::constant("cgroups-snapshot");
 
-/// Every seed that is made of what an honest peer sends.
+/// All seeds that consist of what a well-behaved peer sends.
 pub fn all() -> Vec<Seed> {
     let mut seeds = Vec::new();
     let mut add = |target, name: &str, bytes: Vec<u8>| {
@@ -134,7 +134,7 @@ fn pages() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Pieces of pages, as `observe` puts them together: the client's is the first.
+/// Pieces of pages, as inputs of `observe`: the first page is the client's.
 fn observed() -> Vec<(&'static str, Vec<u8>)> {
     let piece = |second: bool, at: u16, bytes: &[u8]| {
         let place = (u16::from(second) << 15) | (at / 8);
@@ -153,7 +153,7 @@ fn observed() -> Vec<(&'static str, Vec<u8>)> {
         word(false, 0x288, Doorbell::Futex as u64),
         word(false, 0x308, 3),
         word(false, 0x400, 1),
-        // Made, answered, refused, failed; the lane; some latencies.
+        // The counters of requests made, answered, refused and failed; the lane; some latencies.
         piece(false, 0x408, &[9_u64, 5, 1, 2].map(u64::to_le_bytes).concat()),
         word(false, 0x480, (16 << 42) | 1),
         piece(false, 0x500, &[64_u64, 1, 0, 7].map(u64::to_le_bytes).concat()),
@@ -184,7 +184,7 @@ fn batches() -> Vec<(&'static str, Vec<u8>)> {
 
 fn mailboxes() -> Vec<(&'static str, Vec<u8>)> {
     vec![
-        // Passed, then asked for, each in its order.
+        // Passed and then asked for, in order.
         ("a-lane-is-asked-for", vec![1, 2, 1, 5, 2, 1, 1]),
         ("a-lane-is-put-back", vec![1, 2, 1, 5, 2, 1, 0, 5, 2, 1, 1]),
         ("attachments-are-asked-for", vec![3, 1, 0, 4, 3, 2, 0, 4, 6, 1, 6, 2]),
@@ -194,15 +194,15 @@ fn mailboxes() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Both ends' words as `handshake` reads them, and then what happens on the way: 15 is nothing.
+/// The parameters of both ends as inputs of `handshake`, and then what happens to each message in transit: 15 is nothing.
 fn handshakes() -> Vec<(&'static str, Vec<u8>)> {
     let admission = [1, 2, 0, 0, 10, 0, 0, 8, 0];
     let hello = [1, 2, 0, 1, 0, 2, 1, 10, 0, 0, 8, 0];
-    let honest = [&[15][..], &[7, 0, 0, 0, 0, 0, 0, 0, 2, 1, 1, 15, 15, 15]].concat();
+    let unchanged = [&[15][..], &[7, 0, 0, 0, 0, 0, 0, 0, 2, 1, 1, 15, 15, 15]].concat();
     let with = |changed: &[u8]| [&admission[..], &hello, changed].concat();
     let replaced = [&[6][..], &sized(&encoded(&messages()[0].1, 0)), &[0]].concat();
     vec![
-        ("honest", with(&honest)),
+        ("honest", with(&unchanged)),
         ("another-token", [&admission[..], &[1, 3], &hello[2..], &[15, 15]].concat()),
         ("a-bit-of-hello", with(&[0, 8, 0, 1])),
         ("two-descriptors", with(&[7, 2, 15])),
@@ -230,7 +230,7 @@ fn facade() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     let snapshot = |count| {
         let scanned_at = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1 << 30);
         let meta = Meta { scanned_at, mode: Mode::V2, skipped: 1 };
-        encode(&synthetic::entries(count, 7), meta).expect("made to be encoded")
+        encode(&synthetic::entries(count, 7), meta).expect("valid entries")
     };
     vec![
         ("snapshot", "empty", snapshot(0)),
@@ -253,7 +253,7 @@ fn facade() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     ]
 }
 
-/// As `Script::sized` reads it.
+/// Bytes after their length, as `Script::sized` reads them.
 fn sized(bytes: &[u8]) -> Vec<u8> {
     [&(bytes.len() as u16).to_le_bytes(), bytes].concat()
 }

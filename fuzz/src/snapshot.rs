@@ -1,8 +1,8 @@
-//! Snapshots of cgroups: the bytes as they lie in the memfd.
+//! Snapshots of cgroups: arbitrary bytes in the memfd.
 
 use bellwire_cgroups::{Cgroup, CgroupEntry, Index, encode, name_hash, same_content};
 
-/// Validates a snapshot. One that is sound is indexed right, and its writer would have written just these bytes.
+/// Validates a snapshot. A valid one is indexed correctly, and its writer would have written the same bytes.
 pub fn run(input: &[u8]) {
     let index = match Index::validate(input) {
         Ok(index) => index,
@@ -26,8 +26,8 @@ pub fn run(input: &[u8]) {
         assert!(at == 0 || all[at - 1].path < cgroup.path, "paths ascend");
     }
     let entries: Vec<CgroupEntry> = all.iter().map(|cgroup| CgroupEntry::from(*cgroup)).collect();
-    let again = encode(&entries, view.meta()).expect("a reader takes what a writer refuses");
-    // The time has one encoding too, so all bytes are the same.
-    assert_eq!(again, input, "another snapshot says the same");
+    let again = encode(&entries, view.meta()).expect("the reader accepts what the writer rejects");
+    // The encoding of the time is unique too, so all bytes are the same.
+    assert_eq!(again, input, "the same contents have another encoding");
     assert!(same_content(&again, input));
 }

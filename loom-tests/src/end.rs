@@ -2,8 +2,9 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use bellwire_core::call::{Arrival, CallMachine, Reply, SubmitError, Ticket};
-use bellwire_core::lane::{Armed, Epoch, LaneTerms, Lanes, PushError, Record, Wake};
-use bellwire_core::resize::{self, FollowError, ResizeError, Shortage};
+use bellwire_core::end;
+use bellwire_core::lane::{Armed, Epoch, Growth, LaneTerms, Lanes, PushError, Record};
+use bellwire_core::resize::{FollowError, ResizeError, Shortage};
 use bellwire_core::serve::{Flushed, Incoming, RespondError, ServeMachine};
 use bellwire_core::sync::{AtomicU64, Ordering};
 use bellwire_core::wire::{CloseReason, Header, Kind, SessionState, Status};
@@ -27,11 +28,8 @@ pub struct Session {
 /// The memory of an epoch of a lane, on its way.
 type Passed = (Epoch, Rc<Lane>);
 
-/// One end: its lanes, and what a transport gives to it.
-pub struct End {
-    port: EndPort,
-    lanes: Lanes,
-}
+/// One end, with what a transport gives to it.
+pub struct End(end::End<EndPort>);
 
 /// An end's memory, and everything that the two ends share.
 struct EndPort {
@@ -79,7 +77,11 @@ impl Session {
             Lanes::open(&own);
             let peer = Peer::new(&session, 1 - me, &memory[1 - me]);
             let port = EndPort { session: Rc::clone(&session), me, own, peer, offered: None };
-            End { port, lanes: Lanes::with_terms(terms[me], terms[1 - me]) }
+            let lanes = Lanes::with_terms(terms[me], terms[1 - me]);
+            let mut end = end::End::new(port, lanes, ());
+            // A lane grows only where a model says so.
+            end.set_growth(Growth::Never);
+            End(end)
         };
         (end(0), end(1))
     }
@@ -98,54 +100,55 @@ impl Session {
 impl End {
     /// What the ends share.
     pub fn session(&self) -> Rc<Session> {
-        Rc::clone(&self.port.session)
+        Rc::clone(&self.0.port().session)
     }
 
     /// Writes a request numbered `id`, each byte of its payload the low byte of `id`.
     pub fn push(&mut self, id: u64, len: usize) -> Result<(), PushError> {
         let payload = vec![low_byte(id); len];
         let header = Header::new(Kind::Request, Status::Ok, id, u32::try_from(len).unwrap());
-        self.lanes.push(&self.port.own, &self.port.peer, header, &payload)
+        let (lanes, own, peer) = self.0.parts();
+        lanes.push(own, peer, header, &payload)
     }
 
     /// Writes the record of a message in memory of its own, which no end fetches here.
     pub fn push_attached(&mut self, id: u64) -> Result<(), PushError> {
-        self.lanes.can_attach(&self.port.peer, 1)?;
-        let header = Header::new(Kind::Attach, Status::Ok, id, 0);
-        self.lanes.push_attached(&self.port.own, &self.port.peer, header, 1)
+        let (lanes, own, peer) = self.0.parts();
+        lanes.can_attach(peer, 1)?;
+        lanes.push_attached(own, peer, Header::new(Kind::Attach, Status::Ok, id, 0), 1)
     }
 
     /// Lets the own lane go on with room for `to` bytes.
     pub fn grow(&mut self, to: u32) -> Result<(), ResizeError> {
-        resize::grow(&mut self.port, &mut self.lanes, Geometry::tiny(to))
+        self.0.grow(Geometry::tiny(to))
     }
 
     /// Lets the own lane go on in its least size.
     pub fn shrink(&mut self) -> Result<(), ResizeError> {
-        resize::shrink(&mut self.port, &mut self.lanes)
+        self.0.shrink()
     }
 
     /// The epoch of the own lane.
     pub fn epoch(&self) -> u32 {
-        self.lanes.epoch().number
+        self.0.lanes().epoch().number
     }
 
     /// Publishes and frees, and rings if the peer armed its doorbell.
     pub fn commit(&mut self) {
-        let wake = self.lanes.commit(&self.port.own, &self.port.peer);
-        self.port.wake(wake);
+        self.0.commit();
         // As a waiting end does: it may not write what the peer still reads.
-        self.lanes.prefetch(&self.port.own);
+        self.0.prefetch();
     }
 
     /// Publishes without a ring.
     pub fn show(&mut self) {
-        self.lanes.show(&self.port.own);
+        let (lanes, own, _) = self.0.parts();
+        lanes.show(own);
     }
 
     /// Commits if a peer may wait for the freed room, as a receive-only end does.
     pub fn look_if_owed(&mut self) {
-        if self.lanes.wake_check_due() {
+        if self.0.lanes().wake_check_due() {
             self.commit();
         }
     }
@@ -155,13 +158,11 @@ impl End {
         loop {
             let error = match self.push(id, len) {
                 Ok(()) => break,
-                Err(PushError::Grow { to }) => {
-                    match resize::grow(&mut self.port, &mut self.lanes, to) {
-                        Ok(()) => continue,
-                        Err(ResizeError::Push(error)) => error,
-                        Err(error) => panic!("{error}"),
-                    }
-                }
+                Err(PushError::Grow { to }) => match self.0.grow(to) {
+                    Ok(()) => continue,
+                    Err(ResizeError::Push(error)) => error,
+                    Err(error) => panic!("{error}"),
+                },
                 Err(error) => error,
             };
             assert!(matches!(error, PushError::Full { .. }), "{error}");
@@ -174,13 +175,14 @@ impl End {
     /// waits for that is rung.
     pub fn peek(&mut self) -> Option<Record> {
         loop {
-            let record = self.lanes.peek(&self.port.peer).expect("an honest peer")?;
+            let (lanes, _, peer) = self.0.parts();
+            let record = lanes.peek(peer).expect("an honest peer")?;
             if record.kind == Kind::Switch {
                 self.follow(&record);
                 continue;
             }
             let mut payload = vec![0xee; record.len as usize];
-            self.lanes.copy(&self.port.peer, &record, &mut payload);
+            lanes.copy(peer, &record, &mut payload);
             if record.kind == Kind::Request {
                 assert!(payload.iter().all(|byte| *byte == low_byte(record.id)), "{payload:?}");
             }
@@ -189,14 +191,14 @@ impl End {
     }
 
     fn follow(&mut self, switch: &Record) {
-        resize::follow(&mut self.port, &mut self.lanes, switch).expect("an honest peer");
+        self.0.follow(switch).expect("an honest peer");
         self.commit();
     }
 
     /// Takes the next record, if there is one, without giving its room back yet.
     pub fn take(&mut self) -> Option<Record> {
         let record = self.peek()?;
-        self.lanes.take(&record);
+        self.0.parts().0.take(&record);
         Some(record)
     }
 
@@ -213,13 +215,12 @@ impl End {
 
     /// Closes: ends the lane with a Close record and sets the state in the page.
     pub fn close(&mut self) {
-        let wake = self.lanes.close(&self.port.own, &self.port.peer, CloseReason::Normal);
-        self.port.wake(wake);
+        self.0.close(CloseReason::Normal);
     }
 
     /// Whether the peer's page has the closed state, loaded as a transport does.
     pub fn is_closed(&self) -> bool {
-        let state = SessionState::parse(self.port.peer.load(Word::State, Ordering::Acquire));
+        let state = SessionState::parse(self.0.port().peer.load(Word::State, Ordering::Acquire));
         state.is_some_and(|(state, _)| state == SessionState::Closed)
     }
 
@@ -230,9 +231,8 @@ impl End {
 
     /// Like [`End::sleep`], waiting for the cancel word too when `cancellable`. True when it was set.
     pub fn sleep_or_cancel(&mut self, space: bool, cancellable: bool) -> bool {
-        let EndPort { session, me, own, peer, .. } = &self.port;
-        let (armed, wake) = self.lanes.arm(own, peer, space).expect("an honest peer");
-        self.port.wake(wake);
+        let armed = self.0.arm(space).expect("an honest peer");
+        let EndPort { session, me, .. } = self.0.port();
         let cancel = &session.cancel;
         if let Armed::Sleep { tail, head } = armed {
             let theirs = &session.sides[1 - me];
@@ -242,7 +242,7 @@ impl End {
                 words.push((cancel, 0));
             }
             session.bells[*me].sleep(&words);
-            self.lanes.disarm(own);
+            self.0.disarm();
         }
         cancellable && cancel.load(Ordering::Relaxed) != 0
     }
@@ -254,10 +254,10 @@ impl End {
         payload: &[u8],
     ) -> Result<Ticket, SubmitError> {
         let ticket = loop {
-            let (own, peer) = (&self.port.own, &self.port.peer);
-            match calls.submit(&mut self.lanes, own, peer, payload) {
+            let (lanes, own, peer) = self.0.parts();
+            match calls.submit(lanes, own, peer, payload) {
                 Err(SubmitError::Push(PushError::Grow { to })) => {
-                    resize::grow(&mut self.port, &mut self.lanes, to).expect("there is memory");
+                    self.0.grow(to).expect("there is memory");
                 }
                 sent => break sent?,
             }
@@ -269,8 +269,8 @@ impl End {
     /// The next answer of a call machine.
     pub fn reply(&mut self, calls: &mut CallMachine, buffer: &mut Vec<u8>) -> Option<Reply> {
         loop {
-            let (own, peer) = (&self.port.own, &self.port.peer);
-            let arrival = calls.next_reply(&mut self.lanes, own, peer, buffer);
+            let (lanes, own, peer) = self.0.parts();
+            let arrival = calls.next_reply(lanes, own, peer, buffer);
             match arrival.expect("an honest peer")? {
                 Arrival::Reply(reply) => return Some(reply),
                 Arrival::Switch(switch) => self.follow(&switch),
@@ -282,8 +282,8 @@ impl End {
     /// The next request of a serve machine.
     pub fn incoming(&mut self, serve: &mut ServeMachine, buffer: &mut Vec<u8>) -> Option<Incoming> {
         loop {
-            let (own, peer) = (&self.port.own, &self.port.peer);
-            let incoming = serve.next(&mut self.lanes, own, peer, buffer);
+            let (lanes, own, peer) = self.0.parts();
+            let incoming = serve.next(lanes, own, peer, buffer);
             match incoming.expect("an honest peer")? {
                 Incoming::Switch(switch) => self.follow(&switch),
                 incoming => return Some(incoming),
@@ -294,11 +294,11 @@ impl End {
     /// Answers a request, and publishes the answer if it found room. The lane grows by need.
     pub fn respond(&mut self, serve: &mut ServeMachine, id: u64, payload: &[u8]) {
         loop {
-            let (own, peer) = (&self.port.own, &self.port.peer);
-            match serve.respond(&mut self.lanes, own, peer, id, Status::Ok, payload) {
+            let (lanes, own, peer) = self.0.parts();
+            match serve.respond(lanes, own, peer, id, Status::Ok, payload) {
                 Ok(()) => break,
                 Err(RespondError::Grow(to)) => {
-                    if resize::grow(&mut self.port, &mut self.lanes, to).is_err() {
+                    if self.0.grow(to).is_err() {
                         serve.respond_later(id, Status::Ok, payload);
                         break;
                     }
@@ -312,26 +312,15 @@ impl End {
     /// Writes the answers still owed, as far as there is room, and publishes them. True when none is left.
     pub fn flush(&mut self, serve: &mut ServeMachine) -> bool {
         let flushed = loop {
-            let (own, peer) = (&self.port.own, &self.port.peer);
-            let flushed = serve.flush(&mut self.lanes, own, peer, |_| Ok(()));
+            let (lanes, own, peer) = self.0.parts();
+            let flushed = serve.flush(lanes, own, peer, |_| Ok(()));
             match flushed.expect("an honest peer") {
-                Flushed::Grow(to) if resize::grow(&mut self.port, &mut self.lanes, to).is_ok() => {}
+                Flushed::Grow(to) if self.0.grow(to).is_ok() => {}
                 flushed => break flushed,
             }
         };
         self.commit();
         flushed == Flushed::Done
-    }
-}
-
-impl EndPort {
-    fn wake(&self, wake: Wake) {
-        if wake.data {
-            self.ring(Bell::Data);
-        }
-        if wake.space {
-            self.ring(Bell::Space);
-        }
     }
 }
 

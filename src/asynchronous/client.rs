@@ -66,7 +66,7 @@ where
             other => other,
         };
         let (timeout, connect_timeout) = (config.timeout, config.connect_timeout);
-        let client = Client::with_config(run_dir, ClientConfig { doorbell, ..config });
+        let client = Client::with_config(run_dir, config.doorbell(doorbell));
         let session = Mutex::new(None);
         Self { opening: Turn::new(client), session, timeout, connect_timeout }
     }
@@ -216,7 +216,7 @@ where
     ) -> Result<AsyncSession<S>, CallError> {
         self.lose(lost);
         // After a protocol violation, do not retry with this provider or its successor.
-        let lied = matches!(error, CallError::PeerLied(_));
+        let lied = matches!(error, CallError::ProtocolViolation(_));
         if lied || (error.executed() == Executed::Maybe && !S::IDEMPOTENT) {
             return Err(error);
         }

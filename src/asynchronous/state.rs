@@ -123,7 +123,7 @@ impl<S: Service> State<S> {
     /// Returns why nothing can be sent or answered any more.
     fn why_over(&self, executed: Executed) -> CallError {
         match self.over {
-            Some(CallError::PeerLied(fault)) => CallError::PeerLied(fault),
+            Some(CallError::ProtocolViolation(fault)) => CallError::ProtocolViolation(fault),
             Some(CallError::Unread { .. }) => CallError::Unread { executed },
             Some(CallError::PeerGone { .. }) => CallError::PeerGone { executed },
             _ => CallError::Cancelled { executed },

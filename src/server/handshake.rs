@@ -1,12 +1,12 @@
 //! The accepting edge: runs the server's half of the handshake over a real channel.
 
+use bellwire_core::ServiceName;
 use bellwire_core::handshake::{Admission, Rejection, ServerHandshake, ServerStep, Terms};
 use bellwire_core::lane::Lanes;
-use bellwire_core::sample::{self, ServerTrace};
 use bellwire_core::wire::{
     Doorbell, Hello, Message, PAGE_SIZE, Refuse, RefuseCode, Role, SAMPLES, STATS_METHOD, Welcome,
 };
-use bellwire_core::{ServiceName, probes};
+use bellwire_probes as probes;
 
 use super::ServerConfig;
 use super::fd_budget::FdBudget;
@@ -20,6 +20,7 @@ use crate::connect::{
 };
 use crate::control::{self, Incoming};
 use crate::learned;
+use crate::trace::{self, ServerTrace};
 use crate::transport::doorbell::{self, Event};
 use crate::transport::life::{self, LifeLock};
 use crate::transport::link::{Link, OwnEnd, Parts, PeerEnd};
@@ -238,12 +239,11 @@ impl PendingHandshake {
         let wanted = if event.is_some() { Doorbell::Eventfd } else { Doorbell::Socket };
         let ringer = event.as_ref().map(Event::for_peer).transpose();
         let ringer = ringer.map_err(|error| lacking(&error))?;
-        let most = config.max_learned_lane.min(config.limits.max_lane);
-        let lane = learned::opening(hello.service, Role::Server, config.lane, most);
+        let lane = learned::opening(hello.service, Role::Server, &config.lane);
         let terms = Terms {
             session: self.session,
             lane,
-            least_lane: config.lane,
+            least_lane: config.lane.size,
             doorbell: wanted,
             max_batch: config.max_batch,
         };
@@ -321,7 +321,7 @@ impl PendingHandshake {
         };
         let lanes = Lanes::with_terms(server_lane(hello, welcome), client_lane(hello, welcome));
         let number = self.session;
-        let session = sample::session(hello.service, number, created, Role::Server, pid);
+        let session = trace::session(hello.service, number, created, Role::Server, pid);
         probes::session_opened(&session);
         let trace = ServerTrace::new(session, welcome.features & SAMPLES != 0);
         let (service, is_observer) = (hello.service, hello.method == STATS_METHOD);

@@ -23,23 +23,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use bellwire_core::drive::SHRINK_AFTER;
-use bellwire_core::wire::{Doorbell, STATS_METHOD};
-use bellwire_core::{Backend, Geometry, InUse, Limits, ServiceName, SpinPolicy};
+use bellwire_core::wire::STATS_METHOD;
+use bellwire_core::{InUse, Limits, ServiceName};
 
 use crate::cache::Fetch;
-use crate::connect::{LEARNED_LANE, STREAM_FROM};
 use crate::publisher::{SnapshotStore, limits_for};
 use crate::stats::Published;
-use crate::transport::admission::Admission;
 use crate::transport::clock;
 use crate::transport::doorbell::Event;
 use crate::transport::endpoint::{BindError, Endpoint};
 use crate::transport::fork::Home;
 use crate::transport::memory;
 use crate::{
-    Client, HandlerError, Publisher, RunDir, ServeError, ServerStats, Service, ServiceStats,
-    Snapshot, Token,
+    Client, HandlerError, Publisher, RunDir, ServeError, ServerConfig, ServerStats, Service,
+    ServiceStats, Snapshot, Token, trace,
 };
 use batch::TypedBatch;
 use handler::{Call, Handler, Typed};
@@ -47,127 +44,6 @@ use incidents::Incidents;
 use quotas::Quotas;
 use reactor::Reactor;
 use watch::StopBy;
-
-/// The configuration of a server.
-#[derive(Clone, Debug)]
-pub struct ServerConfig {
-    /// Threads that run handlers. Default: 0, which runs handlers on the reactor thread: fastest, and right if none
-    /// of them blocks. With workers, a slow handler delays only its own session.
-    ///
-    /// The reactor thread finishes a batch before another session has its turn: one of
-    /// [`max_batch`](ServerConfig::max_batch) items that take 10 µs each delays all sessions for 1.3 s.
-    /// [`max_batch`](ServerConfig::max_batch) items that take 10 µs each holds up everybody for most of a second.
-    pub workers: usize,
-    /// The initial and idle size of the lane for answers. Default: 16 KiB, which carries answers of up to 8 144
-    /// bytes; a longer one makes it grow.
-    pub lane: Geometry,
-    /// The largest lane with which a new session opens after earlier ones had to grow. Default: 256 KiB.
-    pub max_learned_lane: Geometry,
-    /// The limits of this end for each session; the client's own limits apply too.
-    pub limits: Limits,
-    /// Answers of at least this many bytes are attached, whatever the lane's size. `None`, the default: only those
-    /// that no lane within the limits carries, and [`Payload`](crate::Payload)s that were built in a memfd.
-    pub attach_from: Option<usize>,
-    /// Answers longer than this many bytes are sent in parts, through a lane that need not hold all of them, which is
-    /// faster. `None`: never. Default: 48 KiB.
-    pub stream_from: Option<usize>,
-    /// How long a lane may use less than a quarter of its ring before it shrinks, at the next answer. A busy and deep
-    /// lane keeps its size. Default: 30 s.
-    pub shrink_after: Duration,
-    /// How long to spin for requests before sleeping. Default: adaptive, at most 60 µs.
-    pub spin: SpinPolicy,
-    /// The doorbell on which clients wake a sleeping reactor. Default: an eventfd per session while less than half of
-    /// this process's descriptors (`RLIMIT_NOFILE`) are in use, and the control socket above that:
-    /// [`ServerStats::socket_rung`] counts those sessions. [`Doorbell::Socket`] never spends a descriptor on it. A
-    /// futex cannot wake the reactor and is treated as an eventfd.
-    pub doorbell: Doorbell,
-    /// How the reactor waits. If it is unavailable, the server falls back to what is available, and
-    /// [`Server::backend`] reports that. Default: the one that measures better.
-    pub backend: Backend,
-    /// The token that clients must have; `None` admits any client. Default: the environment variable
-    /// `BELLWIRE_TOKEN`, if it is set.
-    pub token: Option<Token>,
-    /// The users to admit besides this one and root or the system. Default: none. On Linux, this sets the group and
-    /// mode of the socket at each start, and of the run dir if the server creates it; an existing run dir must let
-    /// them pass.
-    pub admission: Admission,
-    /// The most sessions at once; more are refused. Default: 16 384, or as many as the kernel's limit of mappings
-    /// allows: 15 358 with the usual `vm.max_map_count` of Linux.
-    pub max_sessions: usize,
-    /// The most sessions of one user at once; more are refused. Default: three quarters of `max_sessions`.
-    pub max_sessions_per_user: Option<usize>,
-    /// The most memory that all clients together may make this process hold, in bytes. It covers pages and lanes for
-    /// them; snapshots and messages passed to them, even after the session for as long as a client keeps them;
-    /// requests that arrive in parts or wait for a worker; and answers that wait for room. The server refuses what
-    /// exceeds it: the session, the larger lane, the request or the answer. It lowers the limits of a session that
-    /// would leave nothing for others. Default: a quarter of the memory available to this process, by its memory
-    /// cgroup or the machine.
-    pub max_memory: Option<u64>,
-    /// The same for the clients of one user. Default: three quarters of `max_memory`.
-    pub max_memory_per_user: Option<u64>,
-    /// Requests of one session that may be in flight. Default: 1 024.
-    pub max_in_flight: u64,
-    /// Requests of all sessions that may wait for a worker. Beyond that, each session has at most one waiting; its
-    /// other requests stay in its lane. Default: 65 536.
-    pub max_queued: usize,
-    /// The most items in one batch. Clients learn it in the handshake and send no more:
-    /// [`Session::max_batch`](crate::Session::max_batch). A batch is decoded as a whole and its answer assembled as a
-    /// whole, so each worker, or the reactor, holds this many requests and answers in memory. Default: 131 072: 1 MiB
-    /// for items of 8 bytes, 38 MiB for answers of 300; longer batches are no faster.
-    pub max_batch: u32,
-    /// How long a client may stall, taking nothing of what was published for it, before the server closes its session
-    /// with [`CloseReason::Unread`](bellwire_core::wire::CloseReason::Unread). Taking one record is enough. The time
-    /// counts from when the reactor first notices and is checked in steps of a quarter; a client that has taken
-    /// everything is never closed for this. `None`: never. Default: 60 s.
-    ///
-    /// What was published stays readable if the client resumes; answers that found no room are dropped.
-    pub unread_timeout: Option<Duration>,
-    /// Clients that may wait to be accepted at each endpoint; any more find it full and retry. Default: 4 096, which
-    /// Linux cuts to `net.core.somaxconn`. [`ServerStats::backlog_peak`] is the most that have waited.
-    pub backlog: u32,
-    /// How long a client may take for the handshake. Default: 2 s.
-    pub handshake_timeout: Duration,
-    /// How long [`Server::stop`] waits for handlers, and for clients to make room for their last answers. After that,
-    /// [`Caller::is_abandoned`] returns true to a handler that still runs, and a batch ends with its current item.
-    /// Default: 1 s.
-    pub drain_timeout: Duration,
-    /// How often to log the counters of each service: a line of level *info* and target `bellwire` that begins with
-    /// `[STATS]`, through the [`log`](https://docs.rs/log) facade. Default: `None`, never, which wakes no thread.
-    #[cfg(feature = "log")]
-    pub stats_every: Option<Duration>,
-}
-
-impl Default for ServerConfig {
-    fn default() -> Self {
-        Self {
-            workers: 0,
-            lane: Geometry::DEFAULT,
-            max_learned_lane: LEARNED_LANE,
-            limits: Limits::default(),
-            attach_from: None,
-            stream_from: Some(STREAM_FROM),
-            shrink_after: SHRINK_AFTER,
-            spin: SpinPolicy::default(),
-            doorbell: Doorbell::Eventfd,
-            backend: Backend::Auto,
-            token: Token::by_default(),
-            admission: Admission::SameUser,
-            max_sessions: 16_384,
-            max_sessions_per_user: None,
-            max_memory: None,
-            max_memory_per_user: None,
-            max_in_flight: 1024,
-            max_queued: 65_536,
-            max_batch: 131_072,
-            unread_timeout: Some(Duration::from_secs(60)),
-            backlog: 4096,
-            handshake_timeout: Duration::from_secs(2),
-            drain_timeout: Duration::from_secs(1),
-            #[cfg(feature = "log")]
-            stats_every: None,
-        }
-    }
-}
 
 /// Collects the services of a [`Server`].
 ///
@@ -428,7 +304,7 @@ impl ServerBuilder {
         const { assert!(S::METHOD != STATS_METHOD, "this method asks any server for its counters") };
         let store = store(Client::<S>::SERVICE)?;
         let handler = Handler::Call(handler);
-        let limits = self.quotas.bound(self.config.limits);
+        let limits = self.quotas.bound(self.config.lane.limits);
         self.open(Client::<S>::SERVICE, S::METHOD, handler, store, limits)?;
         Ok(self)
     }
@@ -440,7 +316,7 @@ impl ServerBuilder {
     pub fn publish<T: Snapshot>(&mut self) -> Result<Publisher<T>, ServeError> {
         let name = Client::<Fetch<T>>::SERVICE;
         let store = store(name)?;
-        let limits = limits_for::<T>(self.quotas.bound(self.config.limits));
+        let limits = limits_for::<T>(self.quotas.bound(self.config.lane.limits));
         let handler = Handler::Snapshot(Arc::clone(&store));
         self.open(name, T::METHOD, handler, Arc::clone(&store), limits)?;
         Ok(Publisher::new(store))
@@ -500,7 +376,9 @@ impl ServerBuilder {
         let endpoint = Endpoint::bind_admitting(dir, service, admission).map_err(failed)?;
         endpoint.set_backlog(self.config.backlog).map_err(system("listen for clients"))?;
         let token = self.config.token.map(Token::bytes);
-        let admission = bellwire_core::handshake::Admission { service, method, token, limits };
+        let features = trace::FEATURES;
+        let admission =
+            bellwire_core::handshake::Admission { service, method, token, limits, features };
         let run_dir = self.run_dir.clone();
         self.listeners.push(Listener {
             run_dir,

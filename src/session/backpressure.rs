@@ -25,7 +25,7 @@ use crate::{CallError, Service};
 ///
 /// A request that does not fit even an empty lane is handled separately: the lane grows for it, or it is attached.
 /// With `Wait`, it goes through the lane in parts instead, unless
-/// [`ClientConfig::stream_from`](crate::ClientConfig::stream_from) is `None`; only a [`Payload`](crate::Payload)
+/// [`LaneConfig::stream_from`](crate::LaneConfig::stream_from) is `None`; only a [`Payload`](crate::Payload)
 /// built in a memfd is attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Backpressure {

@@ -2,14 +2,14 @@
 
 use bellwire_core::call::{self, Reply, SubmitError, Ticket};
 use bellwire_core::counters::Outcome;
-use bellwire_core::drive::{CallFailed, Drive};
+use bellwire_core::drive::CallFailed;
 use bellwire_core::lane::PushError;
 use bellwire_core::resize::FollowError;
 use bellwire_core::{Deadline, Executed, Whose};
 use std::time::Duration;
 
 use super::{Answer, Backpressure, Body, Outgoing, Session, check};
-use crate::transport::link::Link;
+use crate::connect::Driver;
 use crate::{CallError, Malformed, Message, Payload, Service, payload};
 
 impl<S: Service> Session<S> {
@@ -370,7 +370,7 @@ impl<S: Service> Session<S> {
     /// Waits for the provider. First reports a protocol violation on the control socket.
     pub(super) fn wait_by(
         &mut self,
-        wait: impl FnOnce(&mut Drive<Link>) -> Result<(), CallFailed>,
+        wait: impl FnOnce(&mut Driver) -> Result<(), CallFailed>,
     ) -> Result<(), CallError> {
         let waited = wait(&mut self.drive);
         self.check_link()?;
@@ -430,7 +430,7 @@ impl<S: Service> Session<S> {
         let body = match self.drive.port_mut().take_attachment(reply.ticket.id()) {
             Ok((attachment, map)) => Body::Mapped(attachment.generation, map),
             Err(FollowError::Short(shortage)) => Body::Lost(shortage),
-            Err(FollowError::Lied(fault)) => {
+            Err(FollowError::Peer(fault)) => {
                 self.drive.poison(fault);
                 let error = fault.into();
                 if reply.is_wanted {

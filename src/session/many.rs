@@ -147,9 +147,9 @@ impl<S: Service> Session<S> {
                 CallError::PeerGone { executed: self.drive.give_up(ticket) }
             }
             CallError::Unread { .. } => CallError::Unread { executed: self.drive.give_up(ticket) },
-            CallError::PeerLied(fault) => {
+            CallError::ProtocolViolation(fault) => {
                 self.drive.give_up(ticket);
-                CallError::PeerLied(*fault)
+                CallError::ProtocolViolation(*fault)
             }
             error => {
                 self.drive.abandon(ticket);

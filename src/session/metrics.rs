@@ -1,13 +1,13 @@
 //! Counts the outcome of each request of a session, and reports it to observers and tracers.
 
+use bellwire_core::Port;
 use bellwire_core::call::Ticket;
 use bellwire_core::counters::{CallCounts, Outcome};
-use bellwire_core::drive::Drive;
 use bellwire_core::wire::Latency;
-use bellwire_core::{Port, probes};
+use bellwire_probes as probes;
 
 use super::Session;
-use crate::transport::link::Link;
+use crate::connect::Driver;
 use crate::{CallError, Service, SessionStats};
 
 impl<S: Service> Session<S> {
@@ -101,7 +101,7 @@ impl<S: Service> Session<S> {
 
 /// Traces a failed call; `sequence` is 0 for a request that was not sent.
 #[cold]
-pub(super) fn trace_failed(drive: &Drive<Link>, sequence: u64, error: &CallError) {
+pub(super) fn trace_failed(drive: &Driver, sequence: u64, error: &CallError) {
     let kind = error.kind().code().into();
-    probes::call_failed(drive.trace().session(), sequence, kind);
+    probes::call_failed(drive.observer().session(), sequence, kind);
 }

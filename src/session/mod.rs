@@ -21,12 +21,12 @@ use std::time::Duration;
 use bellwire_core::batch::BatchBuilder;
 use bellwire_core::call::{Reply, Ticket};
 use bellwire_core::counters::{CallCounters, Outcome};
-use bellwire_core::drive::Drive;
 use bellwire_core::wire::{CloseReason, Role, Status};
-use bellwire_core::{Deadline, Executed, Left, StallDetector, probes};
+use bellwire_core::{Deadline, Executed, Left};
+use bellwire_probes as probes;
 
 use crate::board::Board;
-use crate::connect::Opened;
+use crate::connect::{Driver, Opened};
 use crate::transport::link::{Canceller, Link};
 use crate::transport::object::Borrowed;
 use crate::transport::snapshot::SnapshotMap;
@@ -42,11 +42,11 @@ const MAX_REASON: usize = 4096;
 /// unless the provider sleeps and has to be rung. A request that does not fit makes the lane grow; one that fits no
 /// lane, or a [`Payload`] built in a memfd, is passed instead of copied.
 ///
-/// After [`CallError::PeerGone`], [`CallError::Unread`] or [`CallError::PeerLied`], a session stays closed: open
+/// After [`CallError::PeerGone`], [`CallError::Unread`] or [`CallError::ProtocolViolation`], a session stays closed: open
 /// another one, or let a [`Client`](crate::Client) do so.
 #[derive(Debug)]
 pub struct Session<S: Service> {
-    drive: Drive<Link>,
+    drive: Driver,
     board: Board,
     /// The request being encoded.
     outbox: Vec<u8>,
@@ -75,7 +75,6 @@ pub struct Session<S: Service> {
     calls: CallCounters,
     /// The request for a snapshot.
     asked: Option<Asked>,
-    unread: StallDetector,
     unread_timeout: Option<Duration>,
     /// The reason to close with when the session is dropped.
     close: CloseReason,
@@ -122,8 +121,8 @@ impl<S: Service> Session<S> {
     pub(crate) fn new(opened: Opened, config: &ClientConfig) -> Self {
         let [requests, _] = opened.drive.lane_stats();
         let mut drive = opened.drive;
-        let attach_from = config.attach_from.unwrap_or(usize::MAX);
-        let stream_from = config.stream_from.unwrap_or(usize::MAX);
+        let attach_from = config.lane.attach_from.unwrap_or(usize::MAX);
+        let stream_from = config.lane.stream_from.unwrap_or(usize::MAX);
         drive.set_growth(config.backpressure.growth());
         drive.set_window(config.max_in_flight);
         Self {
@@ -146,7 +145,6 @@ impl<S: Service> Session<S> {
             noted: requests.epoch,
             calls: CallCounters::default(),
             asked: None,
-            unread: StallDetector::default(),
             unread_timeout: config.unread_timeout,
             close: CloseReason::Normal,
             service: PhantomData,
@@ -343,7 +341,7 @@ impl<S: Service> Session<S> {
     /// provider has done its part, at most for the session's configured time. Requests in flight are unaffected.
     ///
     /// An oversized lane also shrinks by itself after
-    /// [`ClientConfig::shrink_after`](crate::ClientConfig::shrink_after), but only while the session is used.
+    /// [`LaneConfig::shrink_after`](crate::LaneConfig::shrink_after), but only while the session is used.
     ///
     /// # Errors
     /// [`CallError`]; the session is usable unless the provider is gone or violated the protocol.
@@ -370,7 +368,7 @@ impl<S: Service> Session<S> {
     /// if an answer has already arrived: do not sleep then.
     ///
     /// # Errors
-    /// [`CallError::PeerLied`].
+    /// [`CallError::ProtocolViolation`].
     pub fn arm(&mut self) -> Result<bool, CallError> {
         self.arm_with(false)
     }
@@ -379,7 +377,7 @@ impl<S: Service> Session<S> {
     /// last failed with [`CallError::WouldBlock`]. Call it only after that error.
     ///
     /// # Errors
-    /// [`CallError::PeerLied`].
+    /// [`CallError::ProtocolViolation`].
     pub fn arm_for_room(&mut self) -> Result<bool, CallError> {
         self.arm_with(true)
     }
@@ -466,7 +464,7 @@ impl<S: Service> Session<S> {
     pub(crate) fn is_left_unread(&mut self) -> bool {
         let Some(limit) = self.unread_timeout else { return false };
         // A protocol violation is reported by the next call.
-        matches!(self.drive.check_stalled(&mut self.unread, limit), Ok(Left::TooLong))
+        matches!(self.drive.check_stalled(limit), Ok(Left::TooLong))
     }
 
     /// Sets the reason with which the session closes when it is dropped next.
@@ -491,7 +489,7 @@ impl<S: Service> Drop for Session<S> {
             self.drive.close(self.close);
         }
         let reason = if is_open { self.close as u64 } else { 0 };
-        probes::session_closed(self.drive.trace().session(), reason);
+        probes::session_closed(self.drive.observer().session(), reason);
     }
 }
 

@@ -63,7 +63,7 @@ fn allocations(client: &mut Client<Double>, items: u64) -> u64 {
 fn measure(serve: impl FnOnce(&mut ServerBuilder), workers: usize) -> [u64; 3] {
     let dir = tempfile::tempdir().unwrap();
     let run_dir = RunDir::new(dir.path());
-    let config = ServerConfig { workers, ..ServerConfig::default() };
+    let config = ServerConfig::default().workers(workers);
     let mut builder = Server::builder_with(&run_dir, config);
     serve(&mut builder);
     let server = builder.start().unwrap();

@@ -23,7 +23,7 @@ fn setups() -> impl Iterator<Item = Setup> {
     ];
     let all = styles.into_iter().flat_map(|style| [(style, 0), (style, 1)]);
     all.map(|(style, workers)| {
-        let config = ServerConfig { workers, max_batch: MOST, ..ServerConfig::default() };
+        let config = ServerConfig::default().workers(workers).max_batch(MOST);
         Setup::with(config, patient(), style)
     })
 }

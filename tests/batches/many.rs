@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bellwire::{CallError, ClientConfig, Executed, Geometry, ServerConfig, Status};
+use bellwire::{CallError, Executed, Geometry, LaneConfig, ServerConfig, Status};
 
 use super::{Doubler, Setup, declined, double, failed, in_short};
 use crate::support::house::{House, patient};
@@ -11,7 +11,7 @@ use crate::support::services::Hold;
 #[test]
 fn many_calls_get_each_its_own_answer() {
     for workers in [0, 2] {
-        let mut setup = Setup::by_item(ServerConfig { workers, ..ServerConfig::default() });
+        let mut setup = Setup::by_item(ServerConfig::default().workers(workers));
         let requests: Vec<u64> = (0..50_000).map(|nth| nth * 7 % 101).collect();
         let mut answers: Vec<Option<Result<usize, String>>> = vec![None; requests.len()];
         let each = |nth: usize, answer| {
@@ -43,8 +43,8 @@ fn no_calls_at_all_are_over_at_once() {
 #[test]
 fn a_lane_that_holds_few_requests_holds_nobody_up() {
     let lane = Geometry::new(4096).unwrap();
-    let client = ClientConfig { lane, ..patient() };
-    let config = ServerConfig { lane, max_in_flight: 3, ..ServerConfig::default() };
+    let client = patient().lane(patient().lane.size(lane));
+    let config = ServerConfig::default().max_in_flight(3).lane(LaneConfig::default().size(lane));
     let mut setup = Setup::with(config, client, |builder| {
         builder.serve::<Doubler>(|_, number| double(number)).unwrap();
     });
@@ -123,7 +123,7 @@ fn each_call_that_a_handler_fails_fails_alone() {
 #[test]
 fn calls_that_nobody_answers_end_at_their_deadline() {
     let house = House::open();
-    let config = ClientConfig { timeout: Duration::from_millis(20), ..patient() };
+    let config = patient().timeout(Duration::from_millis(20));
     let mut client = house.client_with::<Hold>(config);
     let session = client.session().unwrap();
     let mut told = 0;
@@ -138,8 +138,8 @@ fn calls_that_nobody_answers_end_at_their_deadline() {
 
 #[test]
 fn no_more_requests_are_in_flight_than_the_client_is_configured_for() {
-    let house = House::with(ServerConfig { workers: 1, ..ServerConfig::default() });
-    let config = ClientConfig { max_in_flight: 3, ..patient() };
+    let house = House::with(ServerConfig::default().workers(1));
+    let config = patient().max_in_flight(3);
     let mut client = house.client_with::<Hold>(config);
     let session = client.session().unwrap();
     for at in 0..3 {

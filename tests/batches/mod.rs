@@ -60,7 +60,8 @@ impl Setup {
         serve: impl FnOnce(&mut bellwire::ServerBuilder),
     ) -> Self {
         let dir = Dir::new();
-        let config = ServerConfig { max_learned_lane: config.lane, ..config };
+        let lane = config.lane.clone().max_learned(config.lane.size);
+        let config = config.lane(lane);
         let mut builder = Server::builder_with(&dir.run_dir, config);
         serve(&mut builder);
         let server = builder.start().unwrap();

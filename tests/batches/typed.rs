@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use bellwire::{
-    Answers, CallError, Client, ClientConfig, HandlerError, Limits, Malformed, Message, Server,
-    ServerBuilder, ServerConfig, Service, Session, Status,
+    Answers, CallError, Client, HandlerError, Limits, Malformed, Message, Server, ServerBuilder,
+    ServerConfig, Service, Session, Status,
 };
 
 use super::{Doubler, Setup, declined, double, failed, in_short};
@@ -34,7 +34,7 @@ fn each_item_of_a_batch_gets_the_answer_that_it_would_get_alone() {
     let requests = [0, 3, 150, 99, 250, 1];
     let wanted = [Ok(0), Ok(6), failed(150), Ok(198), declined(Status::Panicked), Ok(2)];
     for workers in [0, 2] {
-        let mut setup = Setup::by_item(ServerConfig { workers, ..ServerConfig::default() });
+        let mut setup = Setup::by_item(ServerConfig::default().workers(workers));
         let replies = setup.session().call_batch(&requests).unwrap();
         assert_eq!(replies.len(), requests.len());
         assert_eq!(in_short(replies), wanted);
@@ -113,8 +113,8 @@ fn an_answer_that_has_no_room_in_the_message_fails_alone() {
     for style in STYLES {
         for workers in [0, 1] {
             let limits = Limits { max_message: 400, ..Limits::default() };
-            let client = ClientConfig { limits, ..patient() };
-            let config = ServerConfig { workers, ..ServerConfig::default() };
+            let client = patient().lane(patient().lane.limits(limits));
+            let config = ServerConfig::default().workers(workers);
             let mut setup = Setup::with(config, client, style);
             let replies = in_short(setup.session().call_batch(&[90, 95, 5, 90, 6]).unwrap());
             let none = declined(Status::TooLarge);
@@ -139,7 +139,7 @@ fn a_request_that_has_no_room_in_the_message_fails_alone() {
     ];
     for style in styles {
         let limits = Limits { max_message: 100, ..Limits::default() };
-        let client = ClientConfig { limits, ..patient() };
+        let client = patient().lane(patient().lane.limits(limits));
         let setup = Setup::with(ServerConfig::default(), client.clone(), style);
         let mut other = Client::<Bytes>::with_config(&setup._dir.run_dir, client);
         let session = other.connect().unwrap();

@@ -53,7 +53,7 @@ impl Ward {
 
     /// With one worker.
     fn new(is_whole: bool) -> Self {
-        Self::with(ServerConfig { workers: 1, ..ServerConfig::default() }, is_whole)
+        Self::with(ServerConfig::default().workers(1), is_whole)
     }
 
     fn client(&self) -> Client<Patient> {
@@ -132,7 +132,7 @@ fn a_handler_is_told_that_its_request_was_cancelled_and_the_session_goes_on() {
 fn a_handler_is_told_that_the_server_has_waited_long_enough() {
     for (workers, is_whole) in [(0, false), (0, true), (1, false), (1, true)] {
         let drain_timeout = Duration::from_millis(10);
-        let config = ServerConfig { workers, drain_timeout, ..ServerConfig::default() };
+        let config = ServerConfig::default().workers(workers).drain_timeout(drain_timeout);
         let ward = Ward::with(config, is_whole);
         let mut client = ward.client();
         let session = client.connect().unwrap();
@@ -159,11 +159,7 @@ fn a_handler_is_told_that_the_server_has_waited_long_enough() {
 
 #[test]
 fn a_batch_is_handled_to_its_end_while_the_server_waits() {
-    let house = House::with(ServerConfig {
-        workers: 1,
-        drain_timeout: PATIENCE,
-        ..ServerConfig::default()
-    });
+    let house = House::with(ServerConfig::default().workers(1).drain_timeout(PATIENCE));
     let mut client = house.client::<Hold>();
     let session = client.session().unwrap();
     session.submit_batch(&[1, 2, 3]).unwrap();

@@ -2,9 +2,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use bellwire::{
-    CallError, Client, ClientConfig, Doorbell, ErrorKind, Executed, ServerConfig, State,
-};
+use bellwire::{CallError, Client, Doorbell, ErrorKind, Executed, ServerConfig, State};
 
 use crate::support::guard::until;
 use crate::support::house::{Dir, House, patient, reconcile_session};
@@ -13,14 +11,14 @@ use crate::support::services::{Echo, Hold};
 use crate::support::transport::endpoint::Endpoint;
 
 fn with_worker() -> House {
-    House::with(ServerConfig { workers: 1, ..ServerConfig::default() })
+    House::with(ServerConfig::default().workers(1))
 }
 
 #[test]
 fn another_thread_cancels_a_parked_call_and_only_that() {
     for doorbell in [Doorbell::Futex, Doorbell::Eventfd, Doorbell::Socket] {
         let house = with_worker();
-        let mut client = house.client_with::<Hold>(ClientConfig { doorbell, ..patient() });
+        let mut client = house.client_with::<Hold>(patient().doorbell(doorbell));
         let canceller = client.canceller().unwrap();
         let caller = Thread::this();
         let from_elsewhere = thread::spawn(move || {

@@ -1,6 +1,6 @@
 //! A request that finds room is encoded once, on the fast path and on the slow path.
 
-use bellwire::{Backpressure, Client, ClientConfig, Malformed, Message, Server, Service};
+use bellwire::{Backpressure, Client, Malformed, Message, Server, Service};
 use bellwire_core::sync::{AtomicU64, Ordering};
 
 use crate::support::guard::PATIENCE;
@@ -42,7 +42,8 @@ fn a_request_that_finds_room_is_encoded_once_whichever_way_it_goes() {
     let _server = builder.start().unwrap();
     let requests: Vec<_> = LENGTHS.iter().map(|len| Counted(vec![7; *len])).collect();
     for backpressure in [Backpressure::Adapt, Backpressure::Grow, Backpressure::Wait] {
-        let config = ClientConfig { attach_from: Some(100_000), backpressure, ..patient() };
+        let config =
+            patient().backpressure(backpressure).lane(patient().lane.attach_from(Some(100_000)));
         let mut client = Client::<Mirror>::with_config(&dir.run_dir, config);
         let session = client.connect().unwrap();
         let before = ENCODED.load(Ordering::Relaxed);

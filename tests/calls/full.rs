@@ -29,7 +29,9 @@ struct Slow {
 fn config(backpressure: Backpressure) -> ClientConfig {
     let lane = Geometry::new(LEAST).unwrap();
     let limits = Limits { max_lane: Geometry::new(MOST).unwrap(), ..Limits::default() };
-    ClientConfig { lane, max_learned_lane: lane, limits, backpressure, ..patient() }
+    patient()
+        .backpressure(backpressure)
+        .lane(patient().lane.size(lane).max_learned(lane).limits(limits))
 }
 
 impl Slow {
@@ -118,7 +120,7 @@ fn who_wants_to_fail_does_so_at_once_and_the_lane_keeps_its_size() {
 
 #[test]
 fn who_wants_to_wait_waits_to_his_deadline_and_the_lane_keeps_its_size() {
-    let mut slow = Slow::with(ClientConfig { timeout: SOON, ..config(Backpressure::Wait) });
+    let mut slow = Slow::with(config(Backpressure::Wait).timeout(SOON));
     slow.fill(|session, number| session.backpressure(Backpressure::Fail).submit(&number));
     let parks = slow.lane().2;
     let session = slow.session();
@@ -194,7 +196,8 @@ fn who_wants_to_grow_does_so_to_the_limit_and_then_waits_or_fails() {
 #[test]
 fn a_growing_lane_is_at_most_four_sizes_ahead_of_its_reader() {
     let limits = Limits::default();
-    let mut slow = Slow::with(ClientConfig { limits, ..config(Backpressure::Grow) });
+    let mut slow =
+        Slow::with(config(Backpressure::Grow).lane(config(Backpressure::Grow).lane.limits(limits)));
     slow.fill(|session, number| session.submit(&number));
     let (size, grows, _) = slow.lane();
     assert_eq!((size, grows), (LEAST << 4, 4));

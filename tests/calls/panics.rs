@@ -76,7 +76,7 @@ fn goes_on<S: Service<Request = Brittle, Response = Back>>(client: &mut Client<S
 fn a_message_that_panics_fails_its_call_and_nothing_else() {
     for workers in [0, 2] {
         let dir = Dir::new();
-        let config = ServerConfig { workers, ..ServerConfig::default() };
+        let config = ServerConfig::default().workers(workers);
         let mut builder = Server::builder_with(&dir.run_dir, config);
         builder.serve::<ByItem>(|_, request| Ok(Back(request.0))).unwrap();
         builder
@@ -108,7 +108,7 @@ impl Drop for Bomb {
 fn a_panic_whose_payload_panics_when_it_is_dropped_fails_its_call_and_nothing_else() {
     for workers in [0, 2] {
         let dir = Dir::new();
-        let config = ServerConfig { workers, ..ServerConfig::default() };
+        let config = ServerConfig::default().workers(workers);
         let mut builder = Server::builder_with(&dir.run_dir, config);
         builder
             .serve::<ByItem>(|_, request| {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bellwire::{CallError, Client, ClientConfig, Doorbell, ServerConfig, Session, Ticket};
+use bellwire::{CallError, Client, Doorbell, ServerConfig, Session, Ticket};
 use bellwire_core::Geometry;
 
 use crate::support::child::Process;
@@ -87,8 +87,8 @@ fn take(
 #[test]
 fn an_answer_to_any_request_is_waited_for_and_no_longer_than_asked() {
     for doorbell in [Doorbell::Futex, Doorbell::Eventfd, Doorbell::Socket] {
-        let house = House::with(ServerConfig { workers: 1, ..ServerConfig::default() });
-        let mut client = house.client_with::<Hold>(ClientConfig { doorbell, ..patient() });
+        let house = House::with(ServerConfig::default().workers(1));
+        let mut client = house.client_with::<Hold>(patient().doorbell(doorbell));
         let session = client.session().unwrap();
         let sent = [1, 2].map(|number| session.submit(&number).unwrap());
         let early = session.wait_reply(Duration::from_millis(5));
@@ -108,7 +108,7 @@ fn an_answer_to_any_request_is_waited_for_and_no_longer_than_asked() {
 
 #[test]
 fn a_batch_that_did_not_come_in_time_is_still_on_its_way() {
-    let house = House::with(ServerConfig { workers: 1, ..ServerConfig::default() });
+    let house = House::with(ServerConfig::default().workers(1));
     let mut client = house.client_with::<Hold>(patient());
     let session = client.session().unwrap();
     let sent = session.submit_batch(&[1, 2]).unwrap();

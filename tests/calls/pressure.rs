@@ -4,8 +4,8 @@ use std::thread;
 use std::time::Duration;
 
 use bellwire::{
-    CallError, ErrorKind, Geometry, IncidentCause, Limits, RefuseCode, ServerConfig, Session,
-    SpinPolicy,
+    CallError, ErrorKind, Geometry, IncidentCause, LaneConfig, Limits, RefuseCode, ServerConfig,
+    Session, SpinPolicy,
 };
 
 use crate::support::guard::until;
@@ -14,7 +14,7 @@ use crate::support::services::{Echo, Hold, Moody};
 
 #[test]
 fn a_slow_handler_holds_up_no_other_session_when_there_are_workers() {
-    let house = House::with(ServerConfig { workers: 2, ..ServerConfig::default() });
+    let house = House::with(ServerConfig::default().workers(2));
     let mut slow = house.client::<Hold>();
     let mut quick = house.client::<Echo>();
     let held = slow.session().unwrap().submit(&1).unwrap();
@@ -61,7 +61,9 @@ fn play_deaf(house: &House, session: &mut Session<Echo>) -> u64 {
 fn eager() -> ServerConfig {
     let long = Duration::from_millis(1);
     let limits = Limits { max_lane: Geometry::DEFAULT, ..Limits::default() };
-    ServerConfig { spin: SpinPolicy { max: long, worth: long }, limits, ..ServerConfig::default() }
+    ServerConfig::default()
+        .spin(SpinPolicy { max: long, worth: long })
+        .lane(LaneConfig::default().limits(limits))
 }
 
 #[test]
@@ -127,7 +129,7 @@ fn a_call_waits_for_room_and_puts_earlier_answers_by() {
 
 #[test]
 fn a_client_at_its_limit_of_requests_holds_up_nobody_else() {
-    let config = ServerConfig { workers: 2, max_in_flight: 1, ..eager() };
+    let config = eager().workers(2).max_in_flight(1);
     let house = House::with(config);
     let mut greedy = house.client::<Hold>();
     let session = greedy.session().unwrap();
@@ -158,7 +160,7 @@ fn a_server_that_chooses_says_what_its_reactor_waits_with() {
 
 #[test]
 fn one_session_too_many_is_refused_with_the_limit_and_a_freed_seat_is_given_away() {
-    let house = House::with(ServerConfig { max_sessions: 2, ..ServerConfig::default() });
+    let house = House::with(ServerConfig::default().max_sessions(2));
     let (first, mut second) = (house.client::<Echo>(), house.client::<Echo>());
     let mut third = bellwire::Client::<Echo>::new(house.run_dir());
     let error = third.call(&vec![1]).unwrap_err();
@@ -177,7 +179,7 @@ fn one_session_too_many_is_refused_with_the_limit_and_a_freed_seat_is_given_away
 
 #[test]
 fn many_sessions_from_many_threads_each_get_their_own_answers() {
-    let house = House::with(ServerConfig { workers: 2, ..ServerConfig::default() });
+    let house = House::with(ServerConfig::default().workers(2));
     thread::scope(|scope| {
         for thread in 0..4_u8 {
             let house = &house;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bellwire::{Client, Geometry, Limits, Server, ServerConfig, Service};
+use bellwire::{Client, Geometry, LaneConfig, Limits, Server, ServerConfig, Service};
 use bellwire_core::sync::{AtomicUsize, Ordering};
 
 use crate::support::guard::{PATIENCE, until};
@@ -11,7 +11,7 @@ use crate::support::services::Hold;
 
 #[test]
 fn above_the_limit_of_all_sessions_each_has_one_request_queued_and_nobody_is_kept_awake() {
-    let house = House::with(ServerConfig { workers: 1, max_queued: 3, ..ServerConfig::default() });
+    let house = House::with(ServerConfig::default().workers(1).max_queued(3));
     let mut greedy = house.client::<Hold>();
     let session = greedy.session().unwrap();
     session.submit(&1).unwrap();
@@ -67,7 +67,7 @@ fn workers_get_ahead_of_a_client_that_does_not_read_by_few_answers() {
     let dir = Dir::new();
     let ran = Arc::new(AtomicUsize::new(0));
     let limits = Limits { max_lane: Geometry::DEFAULT, ..Limits::default() };
-    let config = ServerConfig { workers: 2, limits, ..ServerConfig::default() };
+    let config = ServerConfig::default().workers(2).lane(LaneConfig::default().limits(limits));
     let mut builder = Server::builder_with(&dir.run_dir, config);
     let counted = Arc::clone(&ran);
     let answer = move |len: u64| {

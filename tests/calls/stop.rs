@@ -13,13 +13,13 @@ use crate::support::services::{Echo, Hold, Numbers, numbers};
 
 #[test]
 fn a_server_that_stops_answers_what_it_took_and_refuses_the_rest() {
-    let house = House::with(ServerConfig {
-        // Two are held, one echoes.
-        workers: 3,
-        max_in_flight: 2,
-        drain_timeout: PATIENCE,
-        ..ServerConfig::default()
-    });
+    let house = House::with(
+        ServerConfig::default()
+            // Two are held, one echoes.
+            .workers(3)
+            .max_in_flight(2)
+            .drain_timeout(PATIENCE),
+    );
     let mut hold = house.client::<Hold>();
     let mut echo = house.client::<Echo>();
     let session = hold.session().unwrap();
@@ -61,11 +61,7 @@ fn a_server_that_stops_answers_what_it_took_and_refuses_the_rest() {
 
 #[test]
 fn a_server_that_stops_says_close_to_a_parked_client() {
-    let house = House::with(ServerConfig {
-        workers: 1,
-        drain_timeout: Duration::ZERO,
-        ..ServerConfig::default()
-    });
+    let house = House::with(ServerConfig::default().workers(1).drain_timeout(Duration::ZERO));
     let run_dir = house.run_dir().clone();
     let (tell, told) = channel();
     let caller = thread::spawn(move || {

@@ -5,7 +5,7 @@ use bellwire_core::lane::{Armed, Lanes};
 use bellwire_core::sim::{Event, Sim, SimEnd, SimPort, Step as SimStep};
 
 use super::suite::Transport;
-use super::suite::endpoints::{Next, Script, Serving, Step};
+use super::suite::endpoints::{Next, Script, Serving};
 
 /// Both ends in this thread, in virtual time.
 pub(crate) struct Simulator;
@@ -19,22 +19,12 @@ impl Transport for Simulator {
         let mut serving = None;
         let sim = Sim { lane, peer_lane: lane, ..Sim::default() };
         sim.start(move |end: &SimEnd| {
-            let serving = serving.get_or_insert_with(|| Serving::new(end.lanes()));
-            let (own, peer) = (end.own(), end.peer());
-            serving.disarm(own);
-            let mut step = Step { serving, own, peer, due: Vec::new() };
-            let next = script(&mut step);
-            for wake in step.due {
-                end.wake(wake);
-            }
-            match next {
+            let serving = serving.get_or_insert_with(|| Serving::new(end.clone(), end.lanes()));
+            match serving.step(&mut *script) {
                 Next::Again => SimStep::Again,
                 Next::Vanish => SimStep::Gone,
-                Next::Park => {
-                    let (armed, wake) = serving.arm(own, peer);
-                    end.wake(wake);
-                    if armed == Armed::Moved { SimStep::Again } else { SimStep::Parked(None) }
-                }
+                Next::Park if serving.arm() == Armed::Moved => SimStep::Again,
+                Next::Park => SimStep::Parked(None),
             }
         })
     }

@@ -125,7 +125,7 @@ fn a_client_that_hangs_up_at_any_point_is_forgotten() {
 #[test]
 fn a_client_that_stays_silent_is_turned_away_in_time() {
     let handshake_timeout = Duration::from_millis(20);
-    let house = House::with(ServerConfig { handshake_timeout, ..ServerConfig::default() });
+    let house = House::with(ServerConfig::default().handshake_timeout(handshake_timeout));
     let rogue = connect(house.run_dir());
     is_refused(&rogue, RefuseCode::Protocol, "not finished in time");
     house.close();
@@ -177,12 +177,12 @@ fn fails(answer: &[u8], kind: ErrorKind, part: &str) {
 
 #[test]
 fn a_provider_that_answers_with_no_message_is_none() {
-    fails(b"HTTP/1.1 400 Bad Request\r\n\r\n", ErrorKind::PeerLied, "not a Bellwire peer");
+    fails(b"HTTP/1.1 400 Bad Request\r\n\r\n", ErrorKind::ProtocolViolation, "not a Bellwire peer");
 }
 
 #[test]
 fn a_provider_that_says_hello_too_breaks_the_handshake() {
-    fails(&encode(&Message::Hello(hello())), ErrorKind::PeerLied, "");
+    fails(&encode(&Message::Hello(hello())), ErrorKind::ProtocolViolation, "");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::support::services::{Echo, Hold, echo};
 /// Runs `test` with each backend that this build and this kernel have.
 fn each(test: impl Fn(ServerConfig)) {
     for backend in [Backend::Epoll, Backend::IoUring] {
-        let config = || ServerConfig { backend, ..ServerConfig::default() };
+        let config = || ServerConfig::default().backend(backend);
         let house = House::with(config());
         let in_use = house.backend();
         house.close();
@@ -36,7 +36,7 @@ fn calls_are_answered_hot_and_parked() {
     each(|config| {
         for spin in [SpinPolicy::default(), SpinPolicy::NEVER] {
             let backend = config.backend;
-            let house = House::with(ServerConfig { spin, ..config.clone() });
+            let house = House::with(config.clone().spin(spin));
             assert_eq!(house.backend(), InUse { backend, why_not: None });
             let mut client = house.client::<Echo>();
             for at in 0..1000_u32 {
@@ -52,7 +52,7 @@ fn calls_are_answered_hot_and_parked() {
 #[test]
 fn a_worker_that_is_done_wakes_the_reactor() {
     each(|config| {
-        let house = House::with(ServerConfig { workers: 2, ..config });
+        let house = House::with(config.workers(2));
         let run_dir = house.run_dir().clone();
         let (tell, told) = channel();
         let caller = thread::spawn(move || {
@@ -72,7 +72,7 @@ fn a_worker_that_is_done_wakes_the_reactor() {
 #[test]
 fn a_client_that_is_killed_frees_its_seat() {
     each(|config| {
-        let house = House::with(ServerConfig { workers: 2, ..config });
+        let house = House::with(config.workers(2));
         let mut other = house.client::<Echo>();
         let mut victim = Process::start("client", house.run_dir());
         victim.tell("hold 5");
@@ -90,7 +90,7 @@ fn a_client_that_is_killed_frees_its_seat() {
 fn seats_and_descriptors_are_used_again() {
     each(|config| {
         for doorbell in [Doorbell::Eventfd, Doorbell::Socket] {
-            let house = House::with(ServerConfig { doorbell, ..config.clone() });
+            let house = House::with(config.clone().doorbell(doorbell));
             for round in 0..100_u8 {
                 let mut pair = [house.client::<Echo>(), house.client::<Echo>()];
                 for client in &mut pair {
@@ -111,7 +111,7 @@ fn hundreds_of_clients_that_ring_at_once_are_all_answered() {
     const ROUNDS: u8 = 20;
     each(|config| {
         let spin = SpinPolicy::NEVER;
-        let house = House::with(ServerConfig { spin, handshake_timeout: PATIENCE, ..config });
+        let house = House::with(config.spin(spin).handshake_timeout(PATIENCE));
         let run_dir = house.run_dir();
         thread::scope(|scope| {
             for _ in 0..THREADS {
@@ -182,7 +182,7 @@ fn a_server_that_is_killed_is_gone_for_its_clients() {
 pub(crate) fn serve(mut parent: Parent, backend: &str) {
     let all = [Backend::Epoll, Backend::IoUring];
     let backend = all.into_iter().find(|known| known.as_str() == backend).unwrap();
-    let config = ServerConfig { backend, ..ServerConfig::default() };
+    let config = ServerConfig::default().backend(backend);
     let mut builder = Server::builder_with(&RunDir::from_environment(), config);
     builder.serve::<Echo>(echo).unwrap();
     let _server = builder.start().unwrap();
@@ -192,7 +192,7 @@ pub(crate) fn serve(mut parent: Parent, backend: &str) {
 
 #[test]
 fn what_this_system_does_not_have_is_replaced_and_said() {
-    let config = ServerConfig { backend: Backend::ThreadPool, ..ServerConfig::default() };
+    let config = ServerConfig::default().backend(Backend::ThreadPool);
     let house = House::with(config);
     assert_eq!(house.client::<Echo>().call(&vec![1]).unwrap(), [1]);
     let in_use = house.backend();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bellwire::{Geometry, Limits, Server, ServerConfig};
+use bellwire::{Geometry, LaneConfig, Limits, Server, ServerConfig};
 use bellwire_core::sync::{AtomicU64, Ordering};
 use bellwire_core::wire::{Header, Kind, Status};
 use bellwire_core::{OwnMemory, PeerMemory, Port, Word};
@@ -22,7 +22,7 @@ fn what_a_client_published_before_it_was_gone_reaches_the_handler() {
     let counts = Arc::clone(&runs);
     // The answers to all of them do not fit the lane, and no reader makes room.
     let limits = Limits { max_lane: Geometry::DEFAULT, ..Limits::default() };
-    let config = ServerConfig { limits, ..ServerConfig::default() };
+    let config = ServerConfig::default().lane(LaneConfig::default().limits(limits));
     let mut builder = Server::builder_with(&dir.run_dir, config);
     builder
         .serve::<Echo>(move |_, _| {

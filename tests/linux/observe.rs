@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bellwire::observe::{Counter, Counters, Scanner, SeenSession};
-use bellwire::{CallError, Client, ClientConfig, Doorbell, Service, Session};
+use bellwire::{CallError, Client, Doorbell, Service, Session};
 
 use crate::support::child::Process;
 use crate::support::guard::until;
@@ -115,7 +115,7 @@ fn what_waits_and_what_ended_badly_is_seen_while_it_lasts() {
 fn lanes_that_grow_and_fill_are_seen() {
     let dir = Dir::new();
     let server = Process::start("server 0", &dir.run_dir);
-    let config = ClientConfig { stream_from: None, ..patient() };
+    let config = patient().lane(patient().lane.stream_from(None));
     let mut client = Client::<Echo>::with_config(&dir.run_dir, config);
     for len in [10, 100_000, 10] {
         assert_eq!(client.call(&vec![3; len]).unwrap().len(), len);

@@ -2,7 +2,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use bellwire::{CallError, Client, ClientConfig, Executed, ServerConfig, State};
+use bellwire::{CallError, Client, Executed, ServerConfig, State};
 
 use crate::support::child::Process;
 use crate::support::guard::until;
@@ -69,7 +69,7 @@ fn a_provider_that_comes_back_is_found_by_refresh() {
     let dir = Dir::new();
     let mut server = Process::start("server", &dir.run_dir);
     let backoff = (Duration::from_micros(10), Duration::from_micros(100));
-    let config = ClientConfig { backoff, ..patient() };
+    let config = patient().backoff(backoff);
     let mut client = Client::<Echo>::with_config(&dir.run_dir, config);
     assert_eq!(client.call(&vec![1]).unwrap(), [1]);
     assert_eq!(client.refresh(), State::Ready);
@@ -84,7 +84,7 @@ fn a_provider_that_comes_back_is_found_by_refresh() {
 
 #[test]
 fn a_client_killed_in_mid_call_frees_its_seat_and_disturbs_nobody() {
-    let house = House::with(ServerConfig { workers: 2, ..ServerConfig::default() });
+    let house = House::with(ServerConfig::default().workers(2));
     let mut other = house.client::<Echo>();
     let mut victim = Process::start("client", house.run_dir());
     victim.tell("hold 5");

@@ -1,6 +1,6 @@
 use bellwire::{
-    CallError, Client, ClientConfig, ErrorKind, Executed, Fault, Geometry, Limits, ServeError,
-    Server, Service, Session, State, Status, Whose,
+    CallError, Client, ErrorKind, Executed, Fault, Geometry, Limits, ServeError, Server, Service,
+    Session, State, Status, Whose,
 };
 
 use crate::support::child::Process;
@@ -114,7 +114,7 @@ fn a_request_too_large_for_the_lane_makes_it_grow_up_to_the_limit() {
     let dir = Dir::new();
     let mut server = Process::start("server", &dir.run_dir);
     let limits = Limits { max_message: 100_000, ..Limits::default() };
-    let config = ClientConfig { limits, ..patient() };
+    let config = patient().lane(patient().lane.limits(limits));
     let mut client = Client::<Echo>::with_config(&dir.run_dir, config);
     let limit = client.connect().unwrap().max_request();
     assert_eq!(limit, 100_000);

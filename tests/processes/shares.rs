@@ -16,7 +16,7 @@ fn workers_take_turns_by_client_however_many_sessions_one_has() {
     const SESSIONS: u64 = 10;
     const EACH: u64 = 5;
     const OWN: u64 = 1000;
-    let house = House::with(ServerConfig { workers: 1, ..ServerConfig::default() });
+    let house = House::with(ServerConfig::default().workers(1));
     let mut own = house.client::<Hold>();
     let session = own.session().unwrap();
     session.submit(&OWN).unwrap();

@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bellwire::{
-    CallError, Caller, Client, ClientConfig, Doorbell, Executed, Geometry, HandlerError, Limits,
-    Payload, RunDir, Server, ServerConfig, ServerStats, Service, Session, SessionStats, Ticket,
+    CallError, Caller, Client, ClientConfig, Doorbell, Executed, Geometry, HandlerError,
+    LaneConfig, Limits, Payload, RunDir, Server, ServerConfig, ServerStats, Service, Session,
+    SessionStats, Ticket,
 };
 
 use crate::support::child::{Parent, Process};
@@ -87,26 +88,27 @@ impl Plan {
         let [ours, theirs] = [limits(), limits()];
         // Each doorbell comes in its turn.
         let doorbells = [Doorbell::Futex, Doorbell::Eventfd, Doorbell::Socket];
-        let client = ClientConfig {
-            lane: dice.pick(&lanes).min(theirs.max_lane),
-            limits: ours,
-            attach_from: dice.pick(&attach),
-            stream_from: dice.pick(&stream),
-            shrink_after: dice.pick(&spans),
-            doorbell: doorbells[seed as usize % 3],
-            ..patient()
-        };
-        let server = ServerConfig {
-            lane: dice.pick(&lanes).min(ours.max_lane),
-            limits: theirs,
-            attach_from: dice.pick(&attach),
-            stream_from: dice.pick(&stream),
-            shrink_after: dice.pick(&spans),
-            doorbell: dice.pick(&[Doorbell::Eventfd, Doorbell::Eventfd, Doorbell::Socket]),
+        let client = patient().doorbell(doorbells[seed as usize % 3]).lane(
+            patient()
+                .lane
+                .size(dice.pick(&lanes).min(theirs.max_lane))
+                .limits(ours)
+                .attach_from(dice.pick(&attach))
+                .stream_from(dice.pick(&stream))
+                .shrink_after(dice.pick(&spans)),
+        );
+        let server = ServerConfig::default()
+            .doorbell(dice.pick(&[Doorbell::Eventfd, Doorbell::Eventfd, Doorbell::Socket]))
             // Answers of workers come in any order.
-            workers: if seed % 8 == 7 { 2 } else { 0 },
-            ..ServerConfig::default()
-        };
+            .workers(if seed % 8 == 7 { 2 } else { 0 })
+            .lane(
+                LaneConfig::default()
+                    .size(dice.pick(&lanes).min(ours.max_lane))
+                    .limits(theirs)
+                    .attach_from(dice.pick(&attach))
+                    .stream_from(dice.pick(&stream))
+                    .shrink_after(dice.pick(&spans)),
+            );
         Self { seed, client, server }
     }
 
@@ -308,10 +310,10 @@ impl<'a> ClientPlan<'a> {
     fn trim(&mut self) {
         self.session.trim().unwrap();
         let stats = self.session.stats();
-        assert_eq!(stats.requests.size, self.plan.client.lane.size(), "{stats:?}");
+        assert_eq!(stats.requests.size, self.plan.client.lane.size.size(), "{stats:?}");
         // Answers in flight may have made it large again.
         if self.in_flight.is_empty() {
-            assert_eq!(stats.answers.size, self.plan.server.lane.size(), "{stats:?}");
+            assert_eq!(stats.answers.size, self.plan.server.lane.size.size(), "{stats:?}");
         }
     }
 

@@ -1,8 +1,6 @@
 use std::time::Duration;
 
-use bellwire::{
-    CallError, ClientConfig, RefreshError, Refreshed, RunDir, ServerConfig, SnapshotCache, State,
-};
+use bellwire::{CallError, RefreshError, Refreshed, RunDir, ServerConfig, SnapshotCache, State};
 
 use crate::support::guard::{PATIENCE, until};
 use crate::support::house::{Dir, House, patient};
@@ -10,7 +8,7 @@ use crate::support::services::{Numbers, OutOfOrder, numbers};
 
 fn cache(run_dir: &RunDir) -> SnapshotCache<Numbers> {
     let backoff = (Duration::from_micros(10), Duration::from_micros(100));
-    SnapshotCache::with_config(run_dir, ClientConfig { backoff, ..patient() })
+    SnapshotCache::with_config(run_dir, patient().backoff(backoff))
 }
 
 #[test]

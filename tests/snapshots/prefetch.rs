@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use bellwire::{ClientConfig, Refreshed, RunDir, ServerConfig, SnapshotCache, State};
+use bellwire::{Refreshed, RunDir, ServerConfig, SnapshotCache, State};
 
 use crate::support::guard::{PATIENCE, until};
 use crate::support::house::{House, patient};
@@ -37,7 +37,7 @@ fn holds(cache: &SnapshotCache<Numbers>, generation: u64) {
 #[test]
 fn whoever_keeps_up_finds_the_next_one_though_the_provider_has_no_time() {
     // Without workers a handler holds the reactor up.
-    let house = House::with(ServerConfig { workers: 0, ..ServerConfig::default() });
+    let house = House::with(ServerConfig::default().workers(0));
     let mut cache = keeps_up(&house);
     let generation = publish(&house);
     let mut hold = house.client::<Hold>();
@@ -112,12 +112,12 @@ fn a_provider_that_stops_owes_nothing_to_whoever_has_asked_ahead() {
 }
 
 fn fresh(run_dir: &RunDir) -> SnapshotCache<Numbers> {
-    SnapshotCache::with_config(run_dir, ClientConfig { timeout: PATIENCE, ..patient() })
+    SnapshotCache::with_config(run_dir, patient().timeout(PATIENCE))
 }
 
 #[test]
 fn a_provider_that_takes_one_request_at_a_time_serves_whoever_asks_ahead() {
-    let house = House::with(ServerConfig { max_in_flight: 1, ..ServerConfig::default() });
+    let house = House::with(ServerConfig::default().max_in_flight(1));
     let mut cache = keeps_up(&house);
     for generation in 3..20 {
         house.numbers.publish(&numbers(generation, 3)).unwrap();

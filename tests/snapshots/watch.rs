@@ -2,7 +2,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use bellwire::{CallError, ClientConfig, RefreshError, Refreshed, SnapshotCache};
+use bellwire::{CallError, RefreshError, Refreshed, SnapshotCache};
 
 use crate::support::child::Process;
 use crate::support::guard::PATIENCE;
@@ -117,7 +117,7 @@ fn a_watch_ends_at_its_time_with_what_is_there() {
 fn another_thread_cancels_a_parked_watcher_and_one_that_waits_for_a_provider() {
     let house = House::open();
     let backoff = (PATIENCE, PATIENCE);
-    let config = ClientConfig { backoff, ..patient() };
+    let config = patient().backoff(backoff);
     let mut cache = SnapshotCache::<Numbers>::with_config(house.run_dir(), config);
     assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Empty);
     let canceller = cache.canceller().unwrap();

@@ -4,8 +4,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::SystemTime;
 
 use bellwire::{
-    Client, ClientConfig, ErrorKind, Incident, IncidentCause, IncidentKind, Observer, Server,
-    ServerConfig, Token, User,
+    Client, ClientConfig, ErrorKind, Incident, IncidentCause, IncidentKind, LaneConfig, Observer,
+    Server, ServerConfig, Token, User,
 };
 
 use crate::support::guard::{PATIENCE, until};
@@ -16,7 +16,8 @@ use crate::support::services::{Echo, echo};
 fn server(dir: &Dir, config: ServerConfig) -> (Server, Receiver<Incident>) {
     let (tell, told) = channel();
     // All tests of this process provide the same services: one must not learn from another.
-    let config = ServerConfig { max_learned_lane: config.lane, ..config };
+    let lane = config.lane.clone().max_learned(config.lane.size);
+    let config = config.lane(lane);
     let mut builder = Server::builder_with(&dir.run_dir, config);
     builder.serve::<Echo>(echo).unwrap();
     builder.on_incident(move |incident| tell.send(incident.clone()).unwrap());
@@ -24,7 +25,7 @@ fn server(dir: &Dir, config: ServerConfig) -> (Server, Receiver<Incident>) {
 }
 
 fn with_token(token: u8) -> ClientConfig {
-    ClientConfig { token: Token::new([token; 16]), ..patient() }
+    patient().token(Token::new([token; 16]))
 }
 
 fn is_refused(dir: &Dir, config: ClientConfig) {
@@ -36,7 +37,7 @@ fn is_refused(dir: &Dir, config: ClientConfig) {
 fn a_refusal_is_told_at_once_with_its_time_and_counted_by_kind_and_user() {
     let dir = Dir::new();
     let before = SystemTime::now();
-    let config = ServerConfig { token: Token::new([1; 16]), ..ServerConfig::default() };
+    let config = ServerConfig::default().token(Token::new([1; 16]));
     let (server, told) = server(&dir, config);
     is_refused(&dir, with_token(2));
     // While the server runs, and before any query.
@@ -67,7 +68,7 @@ fn a_refusal_is_told_at_once_with_its_time_and_counted_by_kind_and_user() {
 #[test]
 fn a_flood_of_refusals_is_told_in_part_and_counted_in_full() {
     let dir = Dir::new();
-    let config = ServerConfig { token: Token::new([1; 16]), ..ServerConfig::default() };
+    let config = ServerConfig::default().token(Token::new([1; 16]));
     let (server, told) = server(&dir, config);
     for _ in 0..100 {
         is_refused(&dir, with_token(2));
@@ -88,7 +89,7 @@ fn a_flood_of_refusals_is_told_in_part_and_counted_in_full() {
 #[test]
 fn a_listener_that_panics_ends_nothing() {
     let dir = Dir::new();
-    let config = ServerConfig { token: Token::new([1; 16]), ..ServerConfig::default() };
+    let config = ServerConfig::default().token(Token::new([1; 16]));
     let mut builder = Server::builder_with(&dir.run_dir, config);
     builder.serve::<Echo>(echo).unwrap();
     builder.on_incident(|_| panic!("on purpose"));
@@ -103,8 +104,8 @@ fn a_listener_that_panics_ends_nothing() {
 #[test]
 fn a_lane_that_has_grown_to_its_limit_is_told_once() {
     let dir = Dir::new();
-    let mut config = ServerConfig { stream_from: None, ..ServerConfig::default() };
-    config.limits.max_lane = bellwire::Geometry::new(64 * 1024).unwrap();
+    let mut config = ServerConfig::default().lane(LaneConfig::default().stream_from(None));
+    config.lane.limits.max_lane = bellwire::Geometry::new(64 * 1024).unwrap();
     let (server, told) = server(&dir, config);
     let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
     let long = vec![7; 30_000];

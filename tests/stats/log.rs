@@ -61,8 +61,7 @@ fn lines() -> Receiver<(Level, String)> {
 fn counters_are_logged_once_in_an_interval_also_of_a_server_at_rest() {
     let lines = lines();
     let dir = Dir::new();
-    let config =
-        ServerConfig { stats_every: Some(Duration::from_millis(20)), ..ServerConfig::default() };
+    let config = ServerConfig::default().stats_every(Some(Duration::from_millis(20)));
     let mut builder = bellwire::Server::builder_with(&dir.run_dir, config);
     builder.serve::<Logged>(|_, number| Ok(number)).unwrap();
     let server = builder.start().unwrap();

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use bellwire::{CallError, Client, ClientConfig, Executed, Limits, ServerConfig, SnapshotCache};
+use bellwire::{CallError, Client, Executed, LaneConfig, Limits, ServerConfig, SnapshotCache};
 
 use super::agree;
 use crate::support::child::Process;
@@ -10,7 +10,7 @@ use crate::support::parked::Thread;
 use crate::support::services::{Echo, Hold, Moody, MoodyBytes, MoodyNumber, Numbers};
 
 fn with_worker() -> House {
-    House::with(ServerConfig { workers: 1, ..ServerConfig::default() })
+    House::with(ServerConfig::default().workers(1))
 }
 
 #[test]
@@ -18,7 +18,9 @@ fn each_way_to_end_is_counted_on_both_ends() {
     for workers in [0, 2] {
         // Too little for a rambling answer.
         let limits = Limits { max_message: 64 << 10, ..Limits::default() };
-        let house = House::with(ServerConfig { workers, limits, ..ServerConfig::default() });
+        let house = House::with(
+            ServerConfig::default().workers(workers).lane(LaneConfig::default().limits(limits)),
+        );
         let mut client = house.client::<Moody>();
         for (mood, times) in
             [(Moody::ANSWER, 5), (Moody::FAIL, 3), (Moody::PANIC, 2), (Moody::RAMBLE, 1)]
@@ -97,7 +99,7 @@ fn an_answer_that_was_not_taken_is_in_flight_until_it_is_abandoned() {
 #[test]
 fn batches_growth_and_attachments_are_counted_alike() {
     let house = House::open();
-    let config = ClientConfig { attach_from: Some(100_000), ..patient() };
+    let config = patient().lane(patient().lane.attach_from(Some(100_000)));
     let mut client = house.client_with::<Echo>(config);
     let session = client.session().unwrap();
     for _ in 0..3 {
@@ -125,10 +127,11 @@ fn batches_growth_and_attachments_are_counted_alike() {
 #[test]
 fn calls_that_are_not_sent_are_counted_apart() {
     let house = with_worker();
-    let config = ClientConfig {
-        limits: Limits { max_lane: bellwire::Geometry::DEFAULT, ..Limits::default() },
-        ..patient()
-    };
+    let config = patient().lane(
+        patient()
+            .lane
+            .limits(Limits { max_lane: bellwire::Geometry::DEFAULT, ..Limits::default() }),
+    );
     let mut client = house.client_with::<Hold>(config);
     let session = client.session().unwrap();
     let mut made = 0;

@@ -4,8 +4,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use bellwire::{
-    CallError, Client, ClientConfig, Doorbell, Geometry, HandlerError, LaneStats, Limits, Payload,
-    RunDir, Server, ServerConfig, Service, Session, SessionStats,
+    CallError, Client, ClientConfig, Doorbell, Geometry, HandlerError, LaneConfig, LaneStats,
+    Limits, Payload, RunDir, Server, ServerConfig, Service, Session, SessionStats,
 };
 
 use super::child::Parent;
@@ -126,38 +126,30 @@ impl Settings {
         number.unwrap_or(otherwise)
     }
 
-    fn shrink_after(&self, otherwise: Duration) -> Duration {
-        self.number("shrink_ms").map_or(otherwise, Duration::from_millis)
+    fn lane_config(&self, config: &LaneConfig, learned: Geometry) -> LaneConfig {
+        let shrink = self.number("shrink_ms").map_or(config.shrink_after, Duration::from_millis);
+        LaneConfig::default()
+            .size(self.lane("lane", config.size))
+            .max_learned(self.lane("learned", learned))
+            .limits(self.limits())
+            .attach_from(self.threshold("attach", config.attach_from))
+            .stream_from(self.threshold("stream", config.stream_from))
+            .shrink_after(shrink)
     }
 
     pub(crate) fn client(&self) -> ClientConfig {
         let config = patient();
-        ClientConfig {
-            lane: self.lane("lane", config.lane),
-            max_learned_lane: self.lane("learned", config.max_learned_lane),
-            limits: self.limits(),
-            attach_from: self.threshold("attach", config.attach_from),
-            stream_from: self.threshold("stream", config.stream_from),
-            shrink_after: self.shrink_after(config.shrink_after),
-            doorbell: self.doorbell(config.doorbell),
-            ..config
-        }
+        let lane = self.lane_config(&config.lane, config.lane.max_learned);
+        let doorbell = self.doorbell(config.doorbell);
+        config.doorbell(doorbell).lane(lane)
     }
 
     pub(crate) fn server(&self) -> ServerConfig {
         let config = ServerConfig::default();
-        let lane = self.lane("lane", config.lane);
-        ServerConfig {
-            lane,
-            max_learned_lane: self.lane("learned", lane),
-            limits: self.limits(),
-            attach_from: self.threshold("attach", config.attach_from),
-            stream_from: self.threshold("stream", config.stream_from),
-            shrink_after: self.shrink_after(config.shrink_after),
-            doorbell: self.doorbell(config.doorbell),
-            workers: self.number("workers").unwrap_or(0) as usize,
-            ..config
-        }
+        let lane = self.lane_config(&config.lane, self.lane("lane", config.lane.size));
+        let doorbell = self.doorbell(config.doorbell);
+        let workers = self.number("workers").unwrap_or(0) as usize;
+        config.doorbell(doorbell).workers(workers).lane(lane)
     }
 }
 

@@ -1,6 +1,6 @@
 use bellwire::{
-    Client, ClientConfig, Geometry, InUse, IncidentCause, Publisher, RunDir, Server, ServerConfig,
-    ServerStats, Service,
+    Client, ClientConfig, Geometry, InUse, IncidentCause, LaneConfig, Publisher, RunDir, Server,
+    ServerConfig, ServerStats, Service,
 };
 use tempfile::TempDir;
 
@@ -35,7 +35,7 @@ impl Dir {
 impl House {
     pub(crate) fn open() -> Self {
         // A client of another thread may be kept from running for seconds, under Wine above all.
-        Self::with(ServerConfig { handshake_timeout: PATIENCE, ..ServerConfig::default() })
+        Self::with(ServerConfig::default().handshake_timeout(PATIENCE))
     }
 
     pub(crate) fn with(config: ServerConfig) -> Self {
@@ -45,7 +45,8 @@ impl House {
     pub(crate) fn in_dir(dir: Dir, config: ServerConfig) -> Self {
         let (gate, arrivals) = Gate::with_channel();
         // All tests of this process provide the same services: one must not learn from another.
-        let config = ServerConfig { max_learned_lane: config.lane, ..config };
+        let lane = config.lane.clone().max_learned(config.lane.size);
+        let config = config.lane(lane);
         let mut builder = Server::builder_with(&dir.run_dir, config);
         let numbers = serve_all(&mut builder, &gate);
         let server = builder.start().unwrap();
@@ -152,5 +153,8 @@ pub(crate) fn reconcile_session<S: Service>(session: &bellwire::Session<S>) {
 pub(crate) fn patient() -> ClientConfig {
     let max_learned_lane = Geometry::DEFAULT;
     let (timeout, connect_timeout) = (PATIENCE, PATIENCE);
-    ClientConfig { timeout, connect_timeout, max_learned_lane, ..ClientConfig::default() }
+    ClientConfig::default()
+        .timeout(timeout)
+        .connect_timeout(connect_timeout)
+        .lane(LaneConfig::default().max_learned(max_learned_lane))
 }

@@ -9,7 +9,7 @@ use super::gate::Gate;
 use super::guard::PATIENCE;
 use super::house::{patient, serve_all};
 use super::services::{Echo, Numbers, numbers};
-use bellwire::{Client, ClientConfig, RunDir, Server, ServerConfig, ServerStats, SnapshotCache};
+use bellwire::{Client, RunDir, Server, ServerConfig, ServerStats, SnapshotCache};
 
 /// Plays a role until the parent is gone, or ends it.
 pub(crate) fn play(role: &str, parent: Parent) {
@@ -30,7 +30,7 @@ pub(crate) fn serve(mut parent: Parent, workers: usize) {
     let voice = parent.voice();
     let gate = Gate::new(move |who| voice.tell(&format!("came {who}")));
     let run_dir = RunDir::from_environment();
-    let config = ServerConfig { workers, ..ServerConfig::default() };
+    let config = ServerConfig::default().workers(workers);
     let mut builder = Server::builder_with(&run_dir, config);
     let publisher = serve_all(&mut builder, &gate);
     let server = builder.start().unwrap();
@@ -149,8 +149,7 @@ fn call(mut parent: Parent) {
 /// Waits for changes, and reports each.
 fn watch(parent: Parent) {
     let run_dir = RunDir::from_environment();
-    let config =
-        ClientConfig { backoff: (Duration::from_millis(1), Duration::from_millis(5)), ..patient() };
+    let config = patient().backoff((Duration::from_millis(1), Duration::from_millis(5)));
     let mut cache = SnapshotCache::<Numbers>::with_config(&run_dir, config);
     let _ = cache.refresh_within(PATIENCE).unwrap();
     parent.tell("ready");

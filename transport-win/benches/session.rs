@@ -6,11 +6,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bellwire_core::call::SubmitError;
-use bellwire_core::drive::{CallFailed, Drive};
-use bellwire_core::lane::{Armed, Lanes, PushError, Wake};
-use bellwire_core::serve::{Flushed, Incoming, ServeMachine};
+use bellwire_core::drive::{CallDriver, CallFailed, Responded, ServeDriver};
+use bellwire_core::lane::{Armed, Lanes, PushError};
+use bellwire_core::serve::Incoming;
 use bellwire_core::wire::{CloseReason, Doorbell, MAX_CONTROL, PAGE_SIZE, Status};
-use bellwire_core::{Bell, Deadline, Geometry, Limits, Park, Port, SpinPolicy, Woken};
+use bellwire_core::{Deadline, Geometry, Limits, Park, Port, SpinPolicy, Woken};
 use bellwire_win::doorbell::Event;
 use bellwire_win::endpoint::{self, Endpoint};
 use bellwire_win::link::{Link, OwnEnd, Parts, PeerEnd};
@@ -33,7 +33,7 @@ const BATCH: u32 = 32;
 
 /// The calling end.
 pub(crate) struct Session {
-    drive: Drive<Link>,
+    drive: CallDriver<Link>,
     buffer: Vec<u8>,
 }
 
@@ -46,7 +46,7 @@ impl Session {
             HOT => SpinPolicy { max: SPIN, worth: SPIN },
             _ => SpinPolicy::NEVER,
         };
-        Self { drive: Drive::new(link(channel), lanes(), spin), buffer: Vec::new() }
+        Self { drive: CallDriver::new(link(channel), lanes(), spin), buffer: Vec::new() }
     }
 
     /// Sends a request and waits for its answer, which is the same.
@@ -117,54 +117,41 @@ fn accept(endpoint: &Endpoint) -> Channel {
 }
 
 /// Answers each request with what it is, or with nothing, until the client is gone.
-fn answer(mut link: Link, spin: Duration) {
-    let (mut lanes, mut machine, mut buffer) = (lanes(), ServeMachine::new(u64::MAX), Vec::new());
-    let mut active = clock::now();
+fn answer(link: Link, spin: Duration) {
+    let mut driver = ServeDriver::<Link>::new(link, lanes(), u64::MAX, ());
+    let (mut buffer, mut active) = (Vec::new(), clock::now());
     loop {
-        lanes.disarm(link.own());
+        driver.end().disarm();
         let mut taken = 0;
-        while taken < BATCH && is_flushed(&mut machine, &mut lanes, &link) {
-            let next = machine.next(&mut lanes, link.own(), link.peer(), &mut buffer).unwrap();
-            let Some(incoming) = next else { break };
+        while taken < BATCH {
+            driver.flush().unwrap();
+            if driver.is_blocked() {
+                break;
+            }
+            let Some(incoming) = driver.next(&mut buffer).unwrap() else { break };
             if let Incoming::Request { id, len, .. } = incoming {
                 let answer = if buffer[0] == ONE_WAY { &[] } else { &buffer[..len] };
-                let (own, peer) = (link.own(), link.peer());
-                machine.respond(&mut lanes, own, peer, id, Status::Ok, answer).unwrap();
+                if !driver.try_respond(id, Status::Ok, answer) {
+                    assert_eq!(driver.respond(id, Status::Ok, answer), Ok(Responded::Done));
+                }
             }
             taken += 1;
         }
-        let wake = lanes.commit(link.own(), link.peer());
-        ring(&link, wake);
+        driver.commit();
         if taken > 0 {
             active = clock::now();
             continue;
         }
         if !spin.is_zero() && clock::now().since(active) < spin {
-            link.relax();
+            driver.end().port().relax();
             continue;
         }
-        let (armed, wake) = lanes.arm(link.own(), link.peer(), machine.is_blocked()).unwrap();
-        ring(&link, wake);
-        let Armed::Sleep { tail, head } = armed else { continue };
-        if link.park(Park { tail, head, until: None }) == Woken::PeerGone {
+        let Armed::Sleep { tail, head } = driver.arm().unwrap() else { continue };
+        let park = Park { tail, head, until: None };
+        if driver.end_mut().port_mut().park(park) == Woken::PeerGone {
             return;
         }
         active = clock::now();
-    }
-}
-
-/// Whether no answer is owed any more.
-fn is_flushed(machine: &mut ServeMachine, lanes: &mut Lanes, link: &Link) -> bool {
-    let pass = |_| unreachable!("no answer is attached");
-    machine.flush(lanes, link.own(), link.peer(), pass).unwrap() == Flushed::Done
-}
-
-fn ring(link: &Link, wake: Wake) {
-    if wake.data {
-        link.ring(Bell::Data);
-    }
-    if wake.space {
-        link.ring(Bell::Space);
     }
 }
 

@@ -7,7 +7,8 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
 use bellwire::{
-    Client, ClientConfig, Geometry, RunDir, Server, ServerConfig, Service, Session, SpinPolicy,
+    Client, ClientConfig, Geometry, LaneConfig, RunDir, Server, ServerConfig, Service, Session,
+    SpinPolicy,
 };
 
 use crate::{callgrind, tell};
@@ -71,7 +72,10 @@ fn client(run_dir: &RunDir) -> Client<Echo> {
     // Large enough for all that is in flight, small enough for some laps.
     let lane = Geometry::new(16 << 10).unwrap();
     let timeout = Duration::from_secs(60);
-    Client::with_config(run_dir, ClientConfig { spin, lane, timeout, ..ClientConfig::default() })
+    Client::with_config(
+        run_dir,
+        ClientConfig::default().spin(spin).timeout(timeout).lane(LaneConfig::default().size(lane)),
+    )
 }
 
 fn call(session: &mut Session<Echo>) {
@@ -133,8 +137,7 @@ impl Provider {
 
 /// Provides until the other end of the standard input is closed.
 pub fn serve(run_dir: &str) {
-    let config =
-        ServerConfig { spin: SpinPolicy { max: SPIN, worth: SPIN }, ..ServerConfig::default() };
+    let config = ServerConfig::default().spin(SpinPolicy { max: SPIN, worth: SPIN });
     let mut builder = Server::builder_with(&RunDir::new(run_dir), config);
     builder.serve::<Echo>(|_, bytes| Ok(bytes)).unwrap();
     let server = builder.start().unwrap();

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use bellwire::{
-    CallError, Client, ClientConfig, Geometry, RunDir, Server, ServerConfig, Service, SpinPolicy,
+    CallError, Client, LaneConfig, ClientConfig, Geometry, RunDir, Server, ServerConfig, Service, SpinPolicy,
 };
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tempfile::TempDir;
@@ -71,7 +71,7 @@ impl Load {
 /// The server's process: until the other end of its standard input is gone.
 pub fn serve(load: Load, dir: &Path) {
     pin(usize::from(load != Load::ParkedTogether));
-    let config = ServerConfig { spin: load.spin(), ..ServerConfig::default() };
+    let config = ServerConfig::default().spin(load.spin());
     let mut builder = Server::builder_with(&RunDir::new(dir), config);
     builder.serve::<Echo>(|_, request| Ok(request)).unwrap();
     builder.serve::<Sink>(|_, _| Ok(())).unwrap();
@@ -99,7 +99,7 @@ impl Pair {
             .unwrap();
         pin(0);
         let lane = Geometry::new(256 << 10).unwrap();
-        let config = ClientConfig { spin: load.spin(), lane, ..ClientConfig::default() };
+        let config = ClientConfig::default().spin(load.spin()).lane(LaneConfig::default().size(lane));
         let run_dir = RunDir::new(dir.path());
         let mut echo = Client::with_config(&run_dir, config.clone());
         let mut sink = Client::with_config(&run_dir, config);

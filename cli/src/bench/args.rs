@@ -6,7 +6,7 @@ use clap::{Subcommand, ValueEnum};
 
 use crate::args::{duration, positive_duration};
 
-/// What this command measures itself
+/// The benchmarks that are built in
 #[derive(Debug, clap::Parser)]
 #[command(bin_name = "bellwire bench")]
 pub(crate) struct Bench {
@@ -19,31 +19,32 @@ pub(crate) enum What {
     Reactor(Reactor),
 }
 
-/// Compare what a server can wait with: epoll and io_uring, and beside them plain SOCK_SEQPACKET with epoll
+/// Compare the backends of a server, epoll and io_uring, with each other and with plain SOCK_SEQPACKET and epoll
 ///
-/// Starts a server of each kind and processes that call it, each number of sessions anew. In turns, round by round, each
-/// server gets the same load: 64 bytes there and back, as fast as one call after the other goes on all sessions (closed),
-/// and paced, so many calls a second on each of them: as long as that is not more in all than this machine makes without a
-/// pause, and than 200 000. What is left out is said below the table. CPU is that of the server alone.
+/// For each number of sessions, starts a server of each kind and the processes that call it. In each round every server
+/// in turn gets the same load of calls with 64 bytes each way: closed, with one call after the other on all sessions,
+/// and paced, with a fixed rate on each session. A paced load is left out, with a note below the table, if it is above
+/// 200 000 calls per second and above the rate of the closed load. CPU is that of the server alone.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Figures are medians of the rounds, with the least and the most; ratios are of one round's two figures.
+Figures are medians of the rounds, with the minimum and the maximum; ratios are of figures of the
+same round.
 
 Examples:
   bellwire bench reactor
   bellwire bench reactor --sessions 100 --rounds 15 --json | jq '.rows[].ratios'")]
 pub(crate) struct Reactor {
-    /// Numbers of sessions to measure with
+    /// The numbers of sessions to measure with
     #[arg(long, value_delimiter = ',', default_value = "1,100,1000,10000", value_name = "N,N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) sessions: Vec<u32>,
-    /// How often to measure each
+    /// The number of rounds
     #[arg(long, default_value_t = 7, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(crate) rounds: u32,
-    /// How long each measurement lasts
+    /// The duration of each measurement
     #[arg(long, default_value = "500ms", value_name = "TIME", value_parser = positive_duration)]
     pub(crate) window: Duration,
-    /// Calls a second on each session, where they are paced
+    /// Calls per second on each session, for the paced load
     #[arg(long, default_value_t = 1_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) rate: u32,
     /// How long the servers may spin before they sleep [default: the library's]
@@ -54,7 +55,7 @@ pub(crate) struct Reactor {
     pub(crate) json: bool,
 }
 
-/// What is measured.
+/// The kind of server that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Subject {
     Epoll,
@@ -71,7 +72,7 @@ pub(crate) struct BenchServer {
     pub(crate) sessions: usize,
     #[arg(long, value_parser = duration)]
     pub(crate) spin: Option<Duration>,
-    /// Where the plain server listens.
+    /// The socket of the plain server.
     #[arg(long)]
     pub(crate) socket: PathBuf,
 }
@@ -95,7 +96,7 @@ impl Subject {
         }
     }
 
-    /// On a command line.
+    /// Its name on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Epoll => "epoll",
@@ -104,7 +105,7 @@ impl Subject {
         }
     }
 
-    /// Of the library's server; `None` for the plain one.
+    /// The backend of the library's server; `None` for the plain one.
     pub(crate) fn backend(self) -> Option<Backend> {
         match self {
             Self::Epoll => Some(Backend::Epoll),

@@ -79,7 +79,7 @@ fn private_dir() -> Result<tempfile::TempDir, Failure> {
     let short = Path::new("/tmp");
     let parent = if temp.as_os_str().len() > 60 && short.is_dir() { short } else { &temp };
     tempfile::Builder::new().prefix("bellwire-demo-").tempdir_in(parent).map_err(|error| {
-        Failure::of(Exit::Failed, "cannot make a private run dir", &error)
+        Failure::of(Exit::Failed, "cannot create a private run dir", &error)
             .next("name a writable directory in TMPDIR")
     })
 }

@@ -76,7 +76,7 @@ impl Run {
         })?;
         let mut ends = Vec::new();
         if seen != Some(provider.pid()) {
-            ends.push(format!("the consumer met process {seen:?} instead of the provider"));
+            ends.push(format!("the consumer reached process {seen:?} instead of the provider"));
         }
         let outcome = Outcome {
             seconds: Vec::new(),
@@ -212,7 +212,7 @@ impl Run {
             Event::Ended(Who::Provider) => self.provider_ended = true,
             Event::Ended(Who::Consumer) => self.consumer_ended = true,
             Event::Garbled(who, why) => {
-                outcome.ends.push(format!("the {} said what is no message: {why}", who.name()));
+                outcome.ends.push(format!("the {} sent an invalid message: {why}", who.name()));
             }
             Event::Stop => outcome.interrupted = self.stop.requested(),
             Event::Consumer(FromConsumer::Ready { .. })

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::Duration;
 
-use bellwire::{CallError, Client, ClientConfig, Lookup, RunDir, Service, Status};
+use bellwire::{CallError, Client, Lookup, RunDir, Service, Status};
 use bellwire_apps::{App, AppsLookup};
 use bellwire_cgroups::{CgroupDetails, CgroupsLookup};
 use serde::Serialize;
@@ -31,7 +31,7 @@ pub(super) fn apps(run_dir: &RunDir, args: &Get) -> Result<Exit, Failure> {
     let pids = keys(args)?;
     let pid = |key: &String| match key.parse() {
         Ok(pid) => pid,
-        Err(_) => Args::refuse(format_args!("{key:?} is no pid")),
+        Err(_) => Args::refuse(format_args!("{key:?} is not a pid")),
     };
     let pids: Vec<u32> = pids.iter().map(pid).collect();
     let found = ask::<AppsLookup>(run_dir, args, &pids)?;
@@ -145,7 +145,7 @@ where
     S: Service<Response = Lookup<S::Known>> + Known,
 {
     let timeout = args.timeout.unwrap_or(PATIENCE);
-    let config = ClientConfig { timeout, connect_timeout: timeout, ..config::client() };
+    let config = config::client().timeout(timeout).connect_timeout(timeout);
     let mut client = Client::<S>::with_config(run_dir, config);
     let session = client.connect().map_err(|error| unanswered::<S>(run_dir, error))?;
     let mut found = Vec::with_capacity(keys.len());
@@ -169,7 +169,7 @@ fn unanswered<S: Known>(run_dir: &RunDir, error: CallError) -> Failure {
         CallError::Absent { service } => {
             let dir = run_dir.path().display();
             Failure::new(Exit::Absent, format!("nobody provides {service} in {dir}")).next(format!(
-                "start `bellwire provide {}` with the same --run-dir, or look with `bellwire ls`",
+                "start `bellwire provide {}` with the same --run-dir, or check with `bellwire ls`",
                 S::SUBJECT
             ))
         }

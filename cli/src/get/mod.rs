@@ -113,7 +113,7 @@ fn nothing(cache: &Cache, run_dir: &RunDir, waited: Duration) -> Failure {
             format!("nobody provides {name} in {dir} (waited {waited})"),
         )
         .next(
-            "start `bellwire provide cgroups` with the same --run-dir, or look with `bellwire ls`",
+            "start `bellwire provide cgroups` with the same --run-dir, or check with `bellwire ls`",
         ),
     }
 }

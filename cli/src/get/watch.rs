@@ -22,7 +22,7 @@ pub(super) fn run(
 ) -> Result<Exit, Failure> {
     let canceller = cache
         .canceller()
-        .map_err(|error| Failure::of(Exit::Failed, "cannot make this wait end", &error))?;
+        .map_err(|error| Failure::of(Exit::Failed, "cannot create a canceller", &error))?;
     stop.on_request(move || canceller.cancel());
     let limit = args.timeout.map(|timeout| (Instant::now() + timeout, timeout));
     let mut printer = Printer::new(selection, args.format());
@@ -32,12 +32,12 @@ pub(super) fn run(
         match found {
             Ok(Refreshed::Changed) => printer.changed(cache)?,
             Err(RefreshError::Call(CallError::Cancelled { .. })) => {}
-            Err(error @ RefreshError::Malformed { .. }) => provider.tell_bad(&error.to_string()),
+            Err(error @ RefreshError::Malformed { .. }) => provider.report_bad(&error.to_string()),
             Err(error) if printer.printed.is_none() => return Err(unfetched(&error)),
-            Err(error) => provider.tell_bad(&error.to_string()),
+            Err(error) => provider.report_bad(&error.to_string()),
             Ok(_) => {}
         }
-        provider.look(&cache.state(), printer.printed.is_some());
+        provider.report_state(&cache.state(), printer.printed.is_some());
         if let Some((_, waited)) = limit.filter(|(until, _)| Instant::now() >= *until)
             && printer.printed.is_none()
         {
@@ -94,61 +94,63 @@ impl<'a> Printer<'a> {
 /// The last reported state of the provider.
 #[derive(Default)]
 struct Provider {
-    told: Option<Told>,
+    reported: Option<Reported>,
     bad: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Eq)]
-enum Told {
-    There,
-    Away,
+enum Reported {
+    Present,
+    Absent,
     Silent,
     Refusing(String),
 }
 
 impl Provider {
     /// Reports when the provider appears or disappears.
-    fn look(&mut self, state: &State, has_snapshot: bool) {
+    fn report_state(&mut self, state: &State, has_snapshot: bool) {
         let now = match state {
-            State::Ready => Told::There,
+            State::Ready => Reported::Present,
             State::Connecting => return,
-            State::Unresponsive { .. } => Told::Silent,
+            State::Unresponsive { .. } => Reported::Silent,
             State::Refused { reason, .. } | State::Failed { reason, .. } => {
-                Told::Refusing(reason.to_string())
+                Reported::Refusing(reason.to_string())
             }
-            State::Incompatible { .. } => Told::Refusing("no common protocol version".into()),
-            _ => Told::Away,
+            State::Incompatible { .. } => Reported::Refusing("no common protocol version".into()),
+            _ => Reported::Absent,
         };
-        if self.told.as_ref() == Some(&now) {
+        if self.reported.as_ref() == Some(&now) {
             return;
         }
         let name = CgroupsSnapshot::NAME;
         let kept = if has_snapshot { ", the last snapshot stays" } else { "" };
-        match (&self.told, &now) {
-            (None, Told::There) => {}
-            (_, Told::There) => say(format_args!("{GOOD}the provider of {name} is back{GOOD:#}")),
-            (None, Told::Away) => {
+        match (&self.reported, &now) {
+            (None, Reported::Present) => {}
+            (_, Reported::Present) => {
+                say(format_args!("{GOOD}the provider of {name} is back{GOOD:#}"));
+            }
+            (None, Reported::Absent) => {
                 say(format_args!("{WARN}waiting for a provider of {name}{WARN:#}"));
             }
-            (_, Told::Away) => {
+            (_, Reported::Absent) => {
                 say(format_args!("{WARN}the provider of {name} went away{WARN:#}{kept}; waiting"));
             }
-            (_, Told::Silent) => {
+            (_, Reported::Silent) => {
                 say(format_args!(
                     "{WARN}the provider of {name} does not answer{WARN:#}{kept}; waiting"
                 ));
             }
-            (_, Told::Refusing(why)) => {
+            (_, Reported::Refusing(why)) => {
                 say(format_args!(
                     "{WARN}no session with the provider{WARN:#}{kept}: {why}; trying again"
                 ));
             }
         }
-        self.told = Some(now);
+        self.reported = Some(now);
     }
 
     /// Reports a snapshot that is not printed, once.
-    fn tell_bad(&mut self, why: &str) {
+    fn report_bad(&mut self, why: &str) {
         if self.bad.as_deref() != Some(why) {
             say(format_args!("{BAD}{why}{BAD:#}"));
             self.bad = Some(why.to_owned());

@@ -1,4 +1,4 @@
-//! Output for people and programs: colours, tables, numbers.
+//! Output for people and programs: colors, tables, numbers.
 
 mod number;
 mod table;
@@ -22,7 +22,7 @@ pub(crate) const WARN: Style = AnsiColor::Yellow.on_default();
 pub(crate) const FAINT: Style = Style::new().dimmed();
 pub(crate) const TITLE: Style = Style::new().bold();
 
-/// When to use colours.
+/// When to use colors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Color {
     /// On a terminal, unless NO_COLOR is set
@@ -34,7 +34,7 @@ pub(crate) enum Color {
     Never,
 }
 
-/// How to print what was found.
+/// The output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Format {
     /// Aligned columns, for people
@@ -56,7 +56,7 @@ impl Color {
     }
 }
 
-/// Returns standard output, buffered, without colours where they do not belong. Flush it.
+/// Returns standard output, buffered, without colors unless they are enabled. Flush it.
 pub(crate) fn stdout() -> BufWriter<AutoStream<StdoutLock<'static>>> {
     BufWriter::new(AutoStream::auto(io::stdout().lock()))
 }

@@ -46,9 +46,9 @@ pub(super) fn known(
         let limits = Limits {
             max_message: len,
             max_shared_bytes_per_session: len.saturating_mul(2),
-            ..config.limits
+            ..config.lane.limits
         };
-        let config = ClientConfig { limits, ..config.clone() };
+        let config = config.clone().lane(config.lane.clone().limits(limits));
         let client = Client::<Fetch>::with_config(run_dir, config);
         let what = "each passes the descriptor of the newest snapshot";
         let is_right = |_: &(), snapshot: &Payload| snapshot.is_mapped();

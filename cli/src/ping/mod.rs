@@ -36,13 +36,11 @@ enum Way {
 
 pub(crate) fn run(run_dir: &RunDir, args: &Ping) -> Result<Exit, Failure> {
     let stop = Stop::on_signals()?;
-    let config = ClientConfig {
-        timeout: args.timeout,
-        connect_timeout: args.timeout,
+    let config = config::client()
+        .timeout(args.timeout)
+        .connect_timeout(args.timeout)
         // Each ping is a separate try.
-        backoff: (Duration::ZERO, Duration::ZERO),
-        ..config::client()
-    };
+        .backoff((Duration::ZERO, Duration::ZERO));
     let caller = match args.method {
         Some(_) => None,
         None => call::known(args.service, run_dir, &config),
@@ -147,7 +145,7 @@ fn unanswered(run_dir: &RunDir, args: &Ping, error: &ConnectError) -> Failure {
     }
     let (service, dir) = (args.service, run_dir.path().display());
     Failure::new(Exit::Absent, format!("nobody provides {service} in {dir}"))
-        .next("look who is there with `bellwire ls`, or name another --run-dir")
+        .next("list the providers with `bellwire ls`, or name another --run-dir")
 }
 
 fn print(line: &str) -> Result<(), Failure> {

@@ -5,7 +5,7 @@ use std::thread::{self, JoinHandle};
 
 use bellwire::ServerBuilder;
 
-use super::tell;
+use super::log;
 use crate::out::WARN;
 
 /// How many incidents wait to be printed if nobody reads stderr; further ones are only counted in `stat`.
@@ -16,12 +16,12 @@ pub(super) struct Incidents(Option<JoinHandle<()>>);
 
 impl Incidents {
     pub(super) fn print(builder: &mut ServerBuilder) -> Self {
-        let (told, incidents) = sync_channel(MOST_WAITING);
-        builder.on_incident(move |incident| drop(told.try_send(incident.clone())));
+        let (sender, incidents) = sync_channel(MOST_WAITING);
+        builder.on_incident(move |incident| drop(sender.try_send(incident.clone())));
         let print = move || {
             for incident in incidents {
                 let at = humantime::format_rfc3339_millis(incident.at);
-                tell(format_args!("{at} {WARN}{incident}{WARN:#}"));
+                log(format_args!("{at} {WARN}{incident}{WARN:#}"));
             }
         };
         let thread = thread::Builder::new().name("bellwire-incidents".into());

@@ -5,11 +5,11 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use bellwire::{Answers, RunDir, Server, ServerConfig, Service};
+use bellwire::{Answers, RunDir, Server, Service};
 use bellwire_apps::AppsLookup;
 use bellwire_cgroups::CgroupsLookup;
 
-use super::{Incidents, place, tell, unserved};
+use super::{Incidents, log, place, unserved};
 use crate::args::{Args, Provide};
 use crate::config;
 use crate::exit::{Exit, Failure, chain};
@@ -41,9 +41,9 @@ pub(super) fn apps(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure> {
     };
     serve::<AppsLookup>(run_dir, args, handler, || {
         let name = AppsLookup::NAME;
-        tell(format_args!("{GOOD}providing{GOOD:#} {name} at {}: {what}", place(run_dir, name)));
+        log(format_args!("{GOOD}providing{GOOD:#} {name} at {}: {what}", place(run_dir, name)));
         if hides {
-            tell(format_args!(
+            log(format_args!(
                 "{WARN}incomplete{WARN:#}: this system hides other users' processes from this one (hidepid): \
                  run as root, or as the group that it makes an exception of"
             ));
@@ -67,8 +67,8 @@ pub(super) fn cgroups(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure>
     serve::<CgroupsLookup>(run_dir, args, handler, || {
         let (name, root) = (CgroupsLookup::NAME, root.display());
         let place = place(run_dir, name);
-        tell(format_args!(
-            "{GOOD}providing{GOOD:#} {name} at {place}: {count} cgroups of {root}, read anew after {age}"
+        log(format_args!(
+            "{GOOD}providing{GOOD:#} {name} at {place}: {count} cgroups of {root}, cached for {age}"
         ));
     })
 }
@@ -82,7 +82,7 @@ fn serve<S: Service>(
 ) -> Result<Exit, Failure> {
     let stop = Stop::on_signals()?;
     let admission = args.admit.clone();
-    let config = ServerConfig { workers: WORKERS, admission, ..config::server() };
+    let config = config::server().workers(WORKERS).admission(admission);
     let mut builder = Server::builder_with(run_dir, config);
     let incidents = Incidents::print(&mut builder);
     let served = builder.serve_batches::<S>(move |_, requests, answers| handler(requests, answers));
@@ -93,7 +93,7 @@ fn serve<S: Service>(
     let stats = server.stop();
     incidents.finish();
     let (clients, answered) = (stats.admitted, stats.answered);
-    tell(format_args!("stopped: {clients} sessions served, {answered} requests answered"));
+    log(format_args!("stopped: {clients} sessions served, {answered} requests answered"));
     Ok(Exit::Ok)
 }
 

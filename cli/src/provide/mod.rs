@@ -8,9 +8,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use bellwire::{
-    EndpointInfo, Liveness, RunDir, ServeError, Server, ServerConfig, ServiceName, Snapshot,
-};
+use bellwire::{EndpointInfo, Liveness, RunDir, ServeError, Server, ServiceName, Snapshot};
 use bellwire_cgroups::CgroupsSnapshot;
 
 use crate::args::{Provide, Subject};
@@ -32,7 +30,7 @@ pub(crate) fn run(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure> {
 
 fn cgroups(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure> {
     let stop = Stop::on_signals()?;
-    let config = ServerConfig { admission: args.admit.clone(), ..config::server() };
+    let config = config::server().admission(args.admit.clone());
     let mut builder = Server::builder_with(run_dir, config);
     let incidents = Incidents::print(&mut builder);
     let publisher =
@@ -154,7 +152,7 @@ impl Say {
         let what = match origin {
             Origin::Hierarchy(root) => {
                 let (root, interval) = (root.display(), span(interval));
-                format!("{cgroups} cgroups of {root} ({mode}), looked at every {interval}")
+                format!("{cgroups} cgroups of {root} ({mode}), scanned every {interval}")
             }
             Origin::Asked | Origin::NoCgroups => {
                 format!("{cgroups} synthetic cgroups, which do not change")
@@ -162,12 +160,12 @@ impl Say {
         };
         let name = CgroupsSnapshot::NAME;
         let place = place(run_dir, name);
-        tell(format_args!("{GOOD}providing{GOOD:#} {name} at {place}: {what}"));
+        log(format_args!("{GOOD}providing{GOOD:#} {name} at {place}: {what}"));
         if matches!(origin, Origin::NoCgroups) {
-            tell(format_args!("{WARN}made up{WARN:#}: this system knows no cgroups"));
+            log(format_args!("{WARN}synthetic{WARN:#}: this system has no cgroups"));
         }
         if let Some(skipped) = first.map(|fed| fed.skipped).filter(|skipped| *skipped > 0) {
-            tell(format_args!("{WARN}incomplete{WARN:#}: {skipped} directories could not be read"));
+            log(format_args!("{WARN}incomplete{WARN:#}: {skipped} directories could not be read"));
         }
     }
 
@@ -175,26 +173,26 @@ impl Say {
         if self.verbose {
             let Fed { generation, cgroups, bytes, took, .. } = fed;
             let (bytes, took) = (count(*bytes as u64), span(*took));
-            tell(format_args!(
+            log(format_args!(
                 "generation {generation}: {cgroups} cgroups, {bytes} bytes, {FAINT}scanned and published in {took}{FAINT:#}"
             ));
         }
     }
 
     fn failing(self, why: &str) {
-        tell(format_args!("{WARN}the last snapshot stays{WARN:#}: {why}"));
+        log(format_args!("{WARN}the last snapshot stays{WARN:#}: {why}"));
     }
 
     fn recovered(self) {
-        tell(format_args!("{GOOD}scanning again{GOOD:#}"));
+        log(format_args!("{GOOD}scanning again{GOOD:#}"));
     }
 
     fn end(self, clients: u64, answered: u64) {
-        tell(format_args!("stopped: {clients} sessions served, {answered} snapshots passed"));
+        log(format_args!("stopped: {clients} sessions served, {answered} snapshots passed"));
     }
 }
 
-fn tell(what: std::fmt::Arguments<'_>) {
+fn log(what: std::fmt::Arguments<'_>) {
     // An operator who closed stderr does not want messages.
     let _ = writeln!(anstream::stderr().lock(), "{what}");
 }

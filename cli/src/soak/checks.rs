@@ -34,14 +34,14 @@ pub(super) fn of(outcome: &Outcome) -> Vec<Check> {
     ];
     checks.extend(FIGURES.map(|figure| flat(outcome, &figure)));
     let trouble = match outcome.trouble.first() {
-        Some(first) => format!("every process ended as it was asked to; {first}"),
-        None => "every process ended as it was asked to".into(),
+        Some(first) => format!("every process exited as requested; {first}"),
+        None => "every process exited as requested".into(),
     };
     checks.push(check(
         "ended_in_order",
         trouble,
         outcome.trouble.is_empty(),
-        "look at standard error for what the process said",
+        "see the messages of the process on standard error",
     ));
     checks
 }
@@ -56,13 +56,13 @@ fn accounted(outcome: &Outcome) -> Check {
     check(
         "calls_accounted",
         format!(
-            "{made} calls made = {answered} answered + {refused} refused + {failed} failed with a reason + {wrong} wrong + {open} open when their caller was killed"
+            "{made} calls made = {answered} answered + {refused} refused + {failed} failed with a reason + {wrong} wrong + {open} in flight when their caller was killed"
         ),
         *unsound == 0
             && total.is_sound()
             && steady.total().in_flight == 0
             && some(outcome, total.made),
-        "a call was lost, or ended twice: run the same seed again, and look which thread's books break first",
+        "a call was lost, or ended twice: run the same seed again, and find the thread whose counters break first",
     )
 }
 
@@ -74,7 +74,7 @@ fn right(outcome: &Outcome) -> Check {
         "answers_right",
         format!("{} answers were wrong, by checksum, number and length", count(wrong)),
         wrong == 0 && each.iter().all(|ledger| some(outcome, ledger.answered)),
-        "an answer was damaged, mixed up or not there at all: run the same seed again",
+        "an answer was damaged, swapped or missing: run the same seed again",
     )
 }
 
@@ -84,13 +84,13 @@ fn unharmed(outcome: &Outcome) -> Check {
     check(
         "others_unharmed",
         format!(
-            "of {} calls between the two processes that nobody harmed, {} were not answered {:?}",
+            "of {} calls between the two steady processes, {} were not answered {:?}",
             count(ledger.made),
             count(not),
             ledger.reasons,
         ),
         not == 0 && some(outcome, ledger.made),
-        "one session's trouble reached another: look at what the steady provider's reactor did then",
+        "a fault affected another session: see what the steady provider's reactor did at that time",
     )
 }
 
@@ -102,13 +102,13 @@ fn ran_once(outcome: &Outcome) -> Check {
     check(
         "handlers_ran_once",
         format!(
-            "{} runs for {} answers; {} requests came twice or out of turn",
+            "{} runs for {} answers; {} requests arrived twice or out of order",
             count(runs),
             count(ledger.answered),
             count(repeated),
         ),
         repeated == 0 && bounds.contains(&runs) && some(outcome, runs),
-        "a request was sent again though its handler may have run: look at what Executed said",
+        "a request was sent again although its handler may have run: check the value of Executed",
     )
 }
 
@@ -128,7 +128,7 @@ fn honest(outcome: &Outcome) -> Check {
             count(damaged),
         ),
         poisoned == 0 && damaged == 0 && odd.is_empty(),
-        "an honest peer's bytes were taken for a lie, or changed on the way: run the same seed again",
+        "valid bytes were taken for a protocol violation, or corrupted: run the same seed again",
     )
 }
 
@@ -140,11 +140,11 @@ fn reconciled(outcome: &Outcome) -> Check {
     check(
         "counters_reconcile",
         format!(
-            "the steady provider took {accepted} = {answered} answered + {refused} refused + {lost} of clients that died; {} sessions' books were wrong",
+            "the steady provider took {accepted} = {answered} answered + {refused} refused + {lost} of clients that died; the counters of {} sessions were wrong",
             count(wrong),
         ),
         provider.reconciles() && wrong == 0 && some(outcome, provider.accepted),
-        "look at the counters in src/stats.rs",
+        "check the counters in src/stats.rs",
     )
 }
 
@@ -153,10 +153,10 @@ fn fired(outcome: &Outcome) -> Check {
     let missing: Vec<_> =
         all.iter().filter(|(_, times)| *times == 0).map(|(fault, _)| *fault).collect();
     let text = match missing.is_empty() {
-        true => format!("each of {} kinds of fault was seen to happen", all.len()),
-        false => format!("never seen to happen: {}", missing.join(", ")),
+        true => format!("each of {} kinds of fault was observed", all.len()),
+        false => format!("never observed: {}", missing.join(", ")),
     };
-    let next = "run for longer, or with a shorter --kill-every; else the soak itself is broken";
+    let next = "run for longer, or with a shorter --kill-every; otherwise the soak is broken";
     let made = check("faults_fired", text, missing.is_empty(), next);
     Check { ok: made.ok.filter(|ok| *ok || outcome.interrupted.is_none()), ..made }
 }
@@ -233,17 +233,17 @@ fn flat(outcome: &Outcome, figure: &Figure) -> Check {
         "{} grew by {provider} in the steady provider and {consumer} in the steady consumer, by the line through {samples} samples",
         figure.name,
     );
-    let is_told = samples >= 3;
-    let ok = is_told && trends.iter().all(|trend| trend.is_flat(figure.allowed));
-    let next = match is_told {
+    let has_samples = samples >= 3;
+    let ok = has_samples && trends.iter().all(|trend| trend.is_flat(figure.allowed));
+    let next = match has_samples {
         true => {
-            "something is left behind: run for longer with the same seed, and look at /proc/PID meanwhile"
+            "a resource is leaked: run for longer with the same seed, and watch /proc/PID meanwhile"
         }
         false => "three samples are needed: run for longer",
     };
     let made = check(figure.check, text, ok, next);
-    let cannot_tell = outcome.interrupted.is_some() && !is_told;
-    Check { ok: made.ok.filter(|_| !cannot_tell), ..made }
+    let is_undecided = outcome.interrupted.is_some() && !has_samples;
+    Check { ok: made.ok.filter(|_| !is_undecided), ..made }
 }
 
 /// Returns whether there is something to judge, as there must be unless the run was ended early.
@@ -377,7 +377,7 @@ mod tests {
         assert_eq!(failing(|outcome| outcome.provider.poisoned += 1), ["peers_honest"]);
         assert_eq!(failing(|outcome| outcome.harmed.damaged += 1), ["peers_honest"]);
         let odd = |outcome: &mut Outcome| {
-            outcome.fragile.fragile.reasons.insert("PeerLied".into(), 1);
+            outcome.fragile.fragile.reasons.insert("ProtocolViolation".into(), 1);
         };
         assert_eq!(failing(odd), ["peers_honest"]);
     }

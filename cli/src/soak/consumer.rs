@@ -94,7 +94,11 @@ impl Worker {
         let backoff = (Duration::from_millis(1), Duration::from_millis(20));
         let config = |timeout| {
             let connect_timeout = ClientConfig::default().connect_timeout.max(timeout);
-            ClientConfig { doorbell, backoff, timeout, connect_timeout, ..ClientConfig::default() }
+            ClientConfig::default()
+                .doorbell(doorbell)
+                .backoff(backoff)
+                .timeout(timeout)
+                .connect_timeout(connect_timeout)
         };
         let who = args.who;
         Self {

@@ -38,12 +38,12 @@ impl Letter {
 
     /// Reads a message; returns `None` if it is damaged.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
-        let (body, told) = bytes.split_last_chunk::<SUM>()?;
+        let (body, found) = bytes.split_last_chunk::<SUM>()?;
         let (fields, _) = body.as_chunks::<8>();
         let [who, thread, sequence, answer, ..] = fields else { return None };
         let [who, thread, sequence, answer] =
             [who, thread, sequence, answer].map(|field| u64::from_le_bytes(*field));
-        (u64::from_le_bytes(*told) == sum(body)).then_some(Self { who, thread, sequence, answer })
+        (u64::from_le_bytes(*found) == sum(body)).then_some(Self { who, thread, sequence, answer })
     }
 
     /// Returns the answer to this request.

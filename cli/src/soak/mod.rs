@@ -86,7 +86,7 @@ fn private_dir() -> Result<tempfile::TempDir, Failure> {
     // The path of a socket has at most 107 bytes.
     let parent = if temp.as_os_str().len() > 60 { Path::new("/tmp") } else { &temp };
     tempfile::Builder::new().prefix("bellwire-soak-").tempdir_in(parent).map_err(|error| {
-        Failure::of(Exit::Failed, "cannot make a private run dir", &error)
+        Failure::of(Exit::Failed, "cannot create a private run dir", &error)
             .next("name a writable directory in TMPDIR")
     })
 }

@@ -36,8 +36,10 @@ pub(crate) fn run(run_dir: &RunDir, args: &SoakProvider) -> Result<Exit, Failure
         false => [UNREAD[1], ServerConfig::default().handshake_timeout],
     };
     let unread_timeout = Some(unread);
-    let config =
-        ServerConfig { workers, unread_timeout, handshake_timeout, ..ServerConfig::default() };
+    let config = ServerConfig::default()
+        .workers(workers)
+        .unread_timeout(unread_timeout)
+        .handshake_timeout(handshake_timeout);
     let mut builder = Server::builder_with(run_dir, config);
     let ledger = Arc::new(Mutex::new(Ledger::default()));
     let (theirs, plant) = (Arc::clone(&ledger), args.plant);

@@ -152,9 +152,9 @@ fn held(outcome: &Outcome) -> Table {
             let values = outcome.samples.iter();
             let values: Vec<u64> =
                 values.filter_map(|(_, held)| held.get(at)).map(figure.of).collect();
-            let told = [values.first(), values.last(), values.iter().min(), values.iter().max()]
+            let figures = [values.first(), values.last(), values.iter().min(), values.iter().max()]
                 .map(|value| value.map_or_else(|| "-".into(), |value| (figure.print)(*value)));
-            let cells = [who.to_owned(), figure.name.to_owned()].into_iter().chain(told);
+            let cells = [who.to_owned(), figure.name.to_owned()].into_iter().chain(figures);
             table.row(cells.map(Cell::new).collect::<Vec<_>>());
         }
     }

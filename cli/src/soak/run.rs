@@ -64,7 +64,7 @@ pub(super) struct Run<'a> {
     events: Receiver<Event>,
     stop: Stop,
     began: Instant,
-    told: Instant,
+    reported_at: Instant,
     /// Faults to inject before any random ones.
     due: Vec<Fault>,
     /// Processes that end now are not replaced.
@@ -92,7 +92,7 @@ impl<'a> Run<'a> {
             events,
             stop: stop.clone(),
             began: now,
-            told: now,
+            reported_at: now,
             due: Fault::each(),
             is_ending: false,
             outcome: Outcome { seed, ..Outcome::default() },
@@ -155,7 +155,7 @@ impl<'a> Run<'a> {
     /// Waits until all processes run again, and samples the steady ones.
     fn calm(&mut self, report: &mut Report, counts: bool) -> Result<(), Failure> {
         if !self.until(PATIENCE, report, |run| run.everybody_runs() || run.is_over())? {
-            self.outcome.trouble.push("somebody did not come back".into());
+            self.outcome.trouble.push("a process or a session was not restored in time".into());
         }
         self.until(CALM, report, Run::is_over)?;
         self.until(WHOLE, report, |run| run.is_whole() || run.is_over())?;
@@ -228,11 +228,11 @@ impl<'a> Run<'a> {
             if now >= until {
                 return Ok(false);
             }
-            if now - self.told >= report.every() {
-                self.told = now;
-                self.tell(report)?;
+            if now - self.reported_at >= report.every() {
+                self.reported_at = now;
+                self.report_progress(report)?;
             }
-            let due = self.next_due().min(until).min(self.told + report.every());
+            let due = self.next_due().min(until).min(self.reported_at + report.every());
             if let Ok(event) = self.events.recv_timeout(due.saturating_duration_since(now)) {
                 self.take(event);
             }
@@ -240,7 +240,7 @@ impl<'a> Run<'a> {
         Ok(true)
     }
 
-    fn tell(&self, report: &Report) -> Result<(), Failure> {
+    fn report_progress(&self, report: &Report) -> Result<(), Failure> {
         let mut books = self.outcome.fragile.clone();
         self.actors.iter().for_each(|actor| books.add(&actor.books));
         let held = self.outcome.samples.last().map(|(_, held)| *held);

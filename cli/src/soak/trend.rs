@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_where_it_began_and_grew_in_between_is_told_by_the_slope() {
+    fn a_rise_that_falls_back_to_its_start_shows_in_the_slope() {
         // Both end points are equal; the others are not.
         let points: Vec<_> = (0..20).map(|at| (f64::from(at), f64::from(at % 19))).collect();
         let leak = Trend::of(&points);
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_shrinks_is_no_leak_and_few_samples_tell_nothing() {
+    fn a_shrinking_figure_is_not_a_leak_and_few_samples_decide_nothing() {
         assert!(line(|at| -at).is_flat(0.0));
         assert!(Trend::of(&[(0.0, 0.0), (1.0, 9.0)]).is_flat(0.0));
         assert_eq!(Trend::of(&[]), Trend::default());

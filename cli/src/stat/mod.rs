@@ -215,16 +215,16 @@ fn sessions(providers: &[Provider]) -> Table {
             Found::Failed(..) => BAD,
         };
         let row = Row::of(provider);
-        let told = |value: Option<String>| Cell::new(value.unwrap_or("-".into()));
+        let or_dash = |value: Option<String>| Cell::new(value.unwrap_or("-".into()));
         table.row([
             Cell::new(row.service),
             Cell::new(row.state).style(style),
-            told(row.pid.map(|pid| pid.to_string())),
-            told(provider.took.map(span)),
-            told(row.generation.map(|generation| generation.to_string())),
-            told(row.request_lane.map(bytes)),
-            told(row.answer_lane.map(bytes)),
-            told(row.max_request.map(bytes)),
+            or_dash(row.pid.map(|pid| pid.to_string())),
+            or_dash(provider.took.map(span)),
+            or_dash(row.generation.map(|generation| generation.to_string())),
+            or_dash(row.request_lane.map(bytes)),
+            or_dash(row.answer_lane.map(bytes)),
+            or_dash(row.max_request.map(bytes)),
         ]);
     }
     table
@@ -321,7 +321,7 @@ fn waits_with(report: &ServerReport) -> Cell {
 /// Returns how many sessions there are of each kind that occurs.
 fn kinds<const N: usize>(kinds: [(&str, u64); N]) -> String {
     let there = kinds.into_iter().filter(|(_, sessions)| *sessions > 0);
-    let told: Vec<_> =
+    let parts: Vec<_> =
         there.map(|(kind, sessions)| format!("{kind} {}", count(sessions))).collect();
-    if told.is_empty() { "-".into() } else { told.join(", ") }
+    if parts.is_empty() { "-".into() } else { parts.join(", ") }
 }

@@ -1,8 +1,8 @@
 use std::time::Duration;
 
 use bellwire::{
-    CallError, ClientConfig, ConnectError, ErrorKind, Liveness, Observer, Probe, RefuseCode,
-    RunDir, ServerReport, ServerStats, ServiceName, Terms, probe,
+    CallError, ConnectError, ErrorKind, Liveness, Observer, Probe, RefuseCode, RunDir,
+    ServerReport, ServerStats, ServiceName, Terms, probe,
 };
 
 use crate::config;
@@ -51,11 +51,7 @@ impl Asker<'_> {
     }
 
     pub(crate) fn one(&self, service: ServiceName) -> Provider {
-        let config = ClientConfig {
-            timeout: self.timeout,
-            connect_timeout: self.timeout,
-            ..config::client()
-        };
+        let config = config::client().timeout(self.timeout).connect_timeout(self.timeout);
         if let Some(method) = self.method {
             return Provider::probed(service, probe(self.run_dir, service, method, &config));
         }

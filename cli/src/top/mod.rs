@@ -29,13 +29,13 @@ const PAGE: isize = 10;
 pub(crate) fn run(args: &Top) -> Result<Exit, Failure> {
     let mut scanner = Scanner::default();
     let mut model = Model::new(args.service);
-    look(&mut scanner, &mut model)?;
+    scan(&mut scanner, &mut model)?;
     if args.once || args.json {
         let stop = Stop::on_signals()?;
         if stop.sleep_until(Instant::now() + args.interval) {
             return Ok(stop.requested().map_or(Exit::Ok, Why::exit));
         }
-        look(&mut scanner, &mut model)?;
+        scan(&mut scanner, &mut model)?;
         if args.json {
             out::json_line(&report::Report::of(&model, args.interval))?;
         } else {
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Top) -> Result<Exit, Failure> {
         return Ok(Exit::Ok);
     }
     if !out::is_terminal() {
-        let what = "standard output is no terminal";
+        let what = "standard output is not a terminal";
         return Err(Failure::new(Exit::Failed, what).next("use --once or --json"));
     }
     // Ctrl-C is a key in this mode.
@@ -56,15 +56,15 @@ pub(crate) fn run(args: &Top) -> Result<Exit, Failure> {
 }
 
 /// Scans all sessions.
-fn look(scanner: &mut Scanner, model: &mut Model) -> Result<(), Failure> {
+fn scan(scanner: &mut Scanner, model: &mut Model) -> Result<(), Failure> {
     let Scan { sessions, denied, .. } = scanner.scan().map_err(|error| {
-        let failure = Failure::of(Exit::Failed, "cannot look at sessions", &error);
+        let failure = Failure::of(Exit::Failed, "cannot observe sessions", &error);
         match error {
             ObserveError::Unavailable => failure.next("ask the providers: bellwire stat"),
             _ => failure,
         }
     })?;
-    model.note = denied.map(|(pages, error)| format!("{pages} pages not seen: {error}"));
+    model.note = denied.map(|(pages, error)| format!("{pages} pages could not be read: {error}"));
     model.update(sessions, Instant::now());
     Ok(())
 }
@@ -84,7 +84,7 @@ fn show(
         let left = due.saturating_duration_since(Instant::now());
         if event::poll(left.min(SLICE))?
             && let Event::Key(key) = event::read()?
-            && heed(key, &mut view, model)
+            && handle_key(key, &mut view, model)
         {
             return Ok(Exit::Ok);
         }
@@ -92,14 +92,14 @@ fn show(
             return Ok(why.exit());
         }
         if Instant::now() >= due {
-            look(scanner, model)?;
+            scan(scanner, model)?;
             due = Instant::now() + interval;
         }
     }
 }
 
 /// Handles a key. Returns true if it ends the program.
-fn heed(key: KeyEvent, view: &mut View, model: &mut Model) -> bool {
+fn handle_key(key: KeyEvent, view: &mut View, model: &mut Model) -> bool {
     if key.kind == KeyEventKind::Release {
         return false;
     }
@@ -124,8 +124,8 @@ fn heed(key: KeyEvent, view: &mut View, model: &mut Model) -> bool {
     false
 }
 
-/// Reports on stderr what could not be seen.
-fn tell(note: Option<&String>) {
+/// Reports on stderr which sessions could not be observed.
+fn print_note(note: Option<&String>) {
     if let Some(note) = note {
         let _ = writeln!(anstream::stderr(), "{note}");
     }

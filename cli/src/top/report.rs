@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::model::{Lane, Model, Row};
-use super::tell;
+use super::print_note;
 use super::view::{quantile, short};
 use crate::exit::Failure;
 use crate::out::{self, Align, Cell, Column, Table, rate};
@@ -141,7 +141,7 @@ pub(super) fn print(model: &Model) -> Result<(), Failure> {
         right("ERR/S"),
     ]);
     for row in &model.rows {
-        let told =
+        let per_second =
             |value: Option<f64>| Cell::new(value.map_or("-".into(), |value| short(rate(value))));
         let peer = |end: Option<&SeenEnd>| match end {
             Some(end) => Cell::new(format!("{} {}", end.pid, end.command)),
@@ -151,17 +151,17 @@ pub(super) fn print(model: &Model) -> Result<(), Failure> {
             Cell::new(row.seen.service.to_string()),
             peer(row.seen.client.as_ref()),
             peer(row.seen.server.as_ref()),
-            told(row.calls),
+            per_second(row.calls),
             Cell::new(quantile(&row.latency, 500)),
             Cell::new(quantile(&row.latency, 990)),
             Cell::new(format!("{:.0}%", row.share() * 100.0)),
             Cell::new(row.in_flight.to_string()),
-            told(row.errors),
+            per_second(row.errors),
         ]);
     }
     let mut stdout = out::stdout();
     table.print(&mut stdout, out::width())?;
     stdout.flush()?;
-    tell(model.note.as_ref());
+    print_note(model.note.as_ref());
     Ok(())
 }

@@ -7,7 +7,7 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::heed;
+use super::handle_key;
 use super::model::{Model, Sort};
 use super::view::View;
 
@@ -84,7 +84,7 @@ fn screen(view: &mut View, model: &Model) -> Vec<String> {
 }
 
 fn press(code: KeyCode, view: &mut View, model: &mut Model) -> bool {
-    heed(KeyEvent::new(code, KeyModifiers::NONE), view, model)
+    handle_key(KeyEvent::new(code, KeyModifiers::NONE), view, model)
 }
 
 #[test]
@@ -155,7 +155,11 @@ fn keys_sort_and_move_and_q_quits() {
     }
     assert!(press(KeyCode::Char('q'), &mut view, &mut model));
     assert!(press(KeyCode::Esc, &mut view, &mut model));
-    assert!(heed(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL), &mut view, &mut model));
+    assert!(handle_key(
+        KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL),
+        &mut view,
+        &mut model
+    ));
 }
 
 #[test]

@@ -126,17 +126,17 @@ impl View {
 }
 
 fn session(row: &Row) -> Line_<'static> {
-    let told = |value: Option<f64>| value.map_or("-".into(), |value| short(rate(value)));
+    let per_second = |value: Option<f64>| value.map_or("-".into(), |value| short(rate(value)));
     Line_::new([
         Cell::from(row.seen.service.to_string()),
         Cell::from(peer(row.seen.client.as_ref())),
         Cell::from(peer(row.seen.server.as_ref())),
-        right(told(row.calls), 7),
+        right(per_second(row.calls), 7),
         right(quantile(&row.latency, 500), 6),
         right(quantile(&row.latency, 990), 6),
         right(format!("{:.0}%", row.share() * 100.0), 4),
         right(row.in_flight.to_string(), 4),
-        right(told(row.errors), 5),
+        right(per_second(row.errors), 5),
     ])
 }
 
@@ -148,8 +148,8 @@ fn peer(end: Option<&SeenEnd>) -> String {
 
 pub(super) fn quantile(latency: &Latency, per_mille: u64) -> String {
     #[allow(clippy::cast_precision_loss, reason = "three digits are shown")]
-    let told = latency.quantile(per_mille).map(|at_most| short(nanos(at_most as f64)));
-    told.unwrap_or("-".into())
+    let text = latency.quantile(per_mille).map(|at_most| short(nanos(at_most as f64)));
+    text.unwrap_or("-".into())
 }
 
 /// Returns a number and its unit without the space between them.

@@ -344,8 +344,7 @@ fn batches_cost_a_provider_no_more_memory_than_their_limit_allows() {
     let before = peak();
     let run_dir = RunDir::new(place.run_dir());
     let patience = Duration::from_secs(60);
-    let config =
-        || ClientConfig { timeout: patience, connect_timeout: patience, ..ClientConfig::default() };
+    let config = || ClientConfig::default().timeout(patience).connect_timeout(patience);
     let open = || Client::<AppsLookup>::with_config(&run_dir, config());
     let pids: Vec<u32> = (0..2 << 20).collect();
     let mut greedy = [open(), open()];

@@ -21,7 +21,7 @@ fn serve(place: &Place, config: ServerConfig) -> Server {
 /// A client that is rung so, with an open session that its server has counted.
 fn client(place: &Place, server: &Server, doorbell: Doorbell) -> Client<Doubled> {
     let before = server.stats().admitted;
-    let config = ClientConfig { doorbell, ..ClientConfig::default() };
+    let config = ClientConfig::default().doorbell(doorbell);
     let mut client = Client::with_config(&RunDir::new(place.run_dir()), config);
     assert_eq!(client.call(&21).unwrap(), 42);
     while server.stats().admitted == before {
@@ -42,7 +42,7 @@ fn last_row(place: &Place) -> String {
 #[test]
 fn it_says_by_what_each_side_of_the_sessions_is_rung() {
     let place = Place::new();
-    let server = serve(&place, ServerConfig { backend: Backend::Epoll, ..ServerConfig::default() });
+    let server = serve(&place, ServerConfig::default().backend(Backend::Epoll));
     let doorbells = [Doorbell::Futex, Doorbell::Futex, Doorbell::Eventfd, Doorbell::Socket];
     let clients = doorbells.map(|doorbell| client(&place, &server, doorbell));
     let row = last_row(&place);
@@ -78,11 +78,7 @@ fn it_says_by_what_each_side_of_the_sessions_is_rung() {
 #[test]
 fn it_says_what_the_reactor_waits_with_and_what_could_not_be_had() {
     let place = Place::new();
-    let config = ServerConfig {
-        backend: Backend::IoUring,
-        doorbell: Doorbell::Socket,
-        ..ServerConfig::default()
-    };
+    let config = ServerConfig::default().backend(Backend::IoUring).doorbell(Doorbell::Socket);
     let server = serve(&place, config);
     let _client = client(&place, &server, Doorbell::Futex);
     // A machine may forbid it.
@@ -99,7 +95,7 @@ fn it_says_what_the_reactor_waits_with_and_what_could_not_be_had() {
     drop(server);
 
     // The thread pool is for Windows: what was asked for cannot be had.
-    let config = ServerConfig { backend: Backend::ThreadPool, ..ServerConfig::default() };
+    let config = ServerConfig::default().backend(Backend::ThreadPool);
     let _server = serve(&place, config);
     let row = last_row(&place);
     assert!(row.contains("  epoll, not thread pool  "), "{row}");

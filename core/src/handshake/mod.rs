@@ -16,10 +16,7 @@ mod server;
 pub use client::{ClientHandshake, ClientStep};
 pub use server::{Admission, Rejection, ServerHandshake, ServerStep, Terms};
 
-use crate::wire::{ControlError, ControlKind, Refuse, SAMPLES, Versions};
-
-/// The features that this end supports: HELLO offers them, and WELCOME accepts those of an offer.
-pub const FEATURES: u64 = if crate::probes::AVAILABLE { SAMPLES } else { 0 };
+use crate::wire::{ControlError, ControlKind, Refuse, Versions};
 
 /// Why a handshake failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

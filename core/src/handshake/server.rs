@@ -2,7 +2,7 @@ use alloc::format;
 
 use subtle::ConstantTimeEq;
 
-use super::{FEATURES, HandshakeError, descriptors};
+use super::{HandshakeError, descriptors};
 use crate::wire::{
     ControlError, ControlKind, Doorbell, Hello, Message, PROTOCOL, Ready, Refuse, RefuseCode,
     STATS_METHOD, Welcome,
@@ -23,6 +23,8 @@ pub struct Admission {
     pub token: Option<[u8; 16]>,
     /// The server's limits.
     pub limits: Limits,
+    /// The features that the server supports: WELCOME accepts those that HELLO offers.
+    pub features: u64,
 }
 
 /// What the server offers an admitted client.
@@ -128,7 +130,7 @@ impl ServerHandshake {
         let lane = hello.limits.opening(terms.lane);
         let welcome = Welcome {
             version: PROTOCOL.common(hello.versions)?,
-            features: hello.features & FEATURES,
+            features: hello.features & self.admission.features,
             session: terms.session,
             lane,
             least_lane: terms.least_lane.min(lane),

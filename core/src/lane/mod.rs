@@ -24,7 +24,7 @@ mod sender;
 mod sizing;
 
 pub use epoch::{Epoch, LaneStats, LaneTerms, MOST_ATTACHED, MOST_OUTSTANDING};
-pub use receiver::Record;
+pub use receiver::{Plain, Record};
 pub use sender::PushError;
 pub use sizing::{FULL_LIMIT, Growth};
 
@@ -117,28 +117,40 @@ impl Lanes {
         self.sender.try_push(own, header, payload)
     }
 
-    /// Takes the next record if it is a complete, plain message of `kind`: no flags, status Ok. `into` receives its
-    /// id and length and returns a buffer of exactly that length, or `None` to leave the record. Stores `head` before
-    /// the caller acts on the message, as [`Lanes::take_before_acting`] does.
-    ///
-    /// Any other record, or a protocol violation, stays for [`Lanes::peek`].
+    /// Returns the next record if it is a complete, plain message of `kind`: no flags, status Ok. Then either
+    /// [take](Lanes::take_plain) or [leave](Lanes::leave_plain) it. Any other record, or a protocol violation, stays for
+    /// [`Lanes::peek`].
     #[inline(always)]
     #[allow(
         clippy::inline_always,
-        reason = "the general way asks it too, and would share a copy with the short one"
+        reason = "also called by the slow path; otherwise LLVM emits one shared, outlined copy"
     )]
-    pub fn try_take<'b, O: OwnMemory, P: PeerMemory>(
+    pub fn peek_plain<P: PeerMemory>(&mut self, peer: &P, kind: Kind) -> Option<Plain> {
+        self.receiver.peek_plain(peer, kind)
+    }
+
+    /// Copies the payload of a plain message into `into`, which has its length, and stores `head` before the caller acts
+    /// on it, as [`Lanes::take_before_acting`] does.
+    #[inline(always)]
+    #[allow(
+        clippy::inline_always,
+        reason = "also called by the slow path; otherwise LLVM emits one shared, outlined copy"
+    )]
+    pub fn take_plain<O: OwnMemory, P: PeerMemory>(
         &mut self,
         own: &O,
         peer: &P,
-        kind: Kind,
-        into: impl FnOnce(u64, usize) -> Option<&'b mut [u8]>,
-    ) -> Option<(u64, usize)> {
-        let taken = self.receiver.try_take(peer, kind, into);
-        if taken.is_some() {
-            self.receiver.release(own);
-        }
-        taken
+        plain: &Plain,
+        into: &mut [u8],
+    ) {
+        self.receiver.take_plain(peer, plain, into);
+        self.receiver.release(own);
+    }
+
+    /// Leaves a plain message for [`Lanes::peek`].
+    #[inline]
+    pub fn leave_plain(&mut self, plain: &Plain) {
+        self.receiver.leave_plain(plain);
     }
 
     /// Checks that both ends allow a message of this length in bytes.

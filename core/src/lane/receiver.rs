@@ -1,7 +1,7 @@
 use super::LINE;
 use super::epoch::{Epoch, LaneStats, LaneTerms, MOST_OUTSTANDING, Ring};
 use crate::sync::Ordering;
-use crate::wire::{ALIGN, BATCH, HEADER, Header, Kind, MORE, record_len};
+use crate::wire::{ALIGN, BATCH, HEADER, Header, Kind, MORE, Status, record_len};
 use crate::{OwnMemory, PeerFault, PeerMemory, Word};
 
 /// A published record whose header was copied and checked.
@@ -56,6 +56,34 @@ pub(super) struct Receiver {
     /// The `head` from which it must be checked again.
     look_from: u64,
     stats: LaneStats,
+}
+
+/// A complete, plain message that is next in the peer's lane: what its header says, which is checked.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "it is taken or left"]
+pub struct Plain {
+    kind: Kind,
+    id: u64,
+    len: u32,
+}
+
+impl Plain {
+    /// Returns the request's number.
+    #[inline]
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Returns the length of the payload in bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Returns whether it has no payload.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 }
 
 impl Receiver {
@@ -157,20 +185,14 @@ impl Receiver {
         }
     }
 
-    /// Takes the next record if it is a complete, plain message of `kind` with no flags and status Ok. `into`
-    /// receives its id and length and returns a buffer, or `None` to leave the record. Whatever is not taken stays
-    /// for [`Receiver::peek`].
+    /// Returns the next record if it is a complete, plain message of `kind` with no flags and status Ok:
+    /// [`Receiver::take_plain`] or [`Receiver::leave_plain`] it. Any other stays for [`Receiver::peek`].
     #[inline(always)]
     #[allow(
         clippy::inline_always,
-        reason = "the general way asks it too, and would share a copy with the short one"
+        reason = "also called by the slow path; otherwise LLVM emits one shared, outlined copy"
     )]
-    pub(super) fn try_take<'b, P: PeerMemory>(
-        &mut self,
-        peer: &P,
-        kind: Kind,
-        into: impl FnOnce(u64, usize) -> Option<&'b mut [u8]>,
-    ) -> Option<(u64, usize)> {
+    pub(super) fn peek_plain<P: PeerMemory>(&mut self, peer: &P, kind: Kind) -> Option<Plain> {
         if self.head == self.peer_tail {
             if self.lied.is_some() {
                 return None;
@@ -192,22 +214,35 @@ impl Receiver {
         let header = self.read_header(peer);
         let len = header.len.get();
         let room = self.ring.room_to_end(self.head).min(self.peer_tail - self.head);
-        let record = record_len(len);
-        let is_plain =
-            header.is_plain(kind) && record <= room && u64::from(len) <= self.terms.message.bytes;
-        let id = header.id.get();
-        let into = if is_plain { into(id, len as usize) } else { None };
-        let Some(into) = into else {
-            self.left = Some((self.head, header));
-            return None;
-        };
+        let is_plain = header.is_plain(kind)
+            && record_len(len) <= room
+            && u64::from(len) <= self.terms.message.bytes;
+        if is_plain {
+            return Some(Plain { kind, id: header.id.get(), len });
+        }
+        self.left = Some((self.head, header));
+        None
+    }
+
+    /// Copies the payload of the message that [`Receiver::peek_plain`] returned, and consumes it.
+    #[inline(always)]
+    #[allow(
+        clippy::inline_always,
+        reason = "also called by the slow path; otherwise LLVM emits one shared, outlined copy"
+    )]
+    pub(super) fn take_plain<P: PeerMemory>(&mut self, peer: &P, plain: &Plain, into: &mut [u8]) {
         peer.read(self.ring.offset(self.head) + HEADER, into);
-        self.head += record;
+        self.head += record_len(plain.len);
         let next = self.head + FETCHED;
         if next < self.peer_tail {
             peer.will_read(self.ring.offset(next));
         }
-        Some((id, len as usize))
+    }
+
+    /// Leaves the message for [`Receiver::peek`], which uses the copy of its header.
+    #[inline]
+    pub(super) fn leave_plain(&mut self, plain: &Plain) {
+        self.left = Some((self.head, Header::new(plain.kind, Status::Ok, plain.id, plain.len)));
     }
 
     /// Copies the header at `head`.

@@ -14,7 +14,6 @@ use core::time::Duration;
 
 /// Why a record was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum PushError {
     /// The message is longer than a limit.
     #[error("a message of {len} bytes is above {whose} limit of {limit} bytes")]

@@ -26,16 +26,19 @@ pub enum Act {
     Take,
 }
 
-/// One end of a simulated session: its memory, the control socket, the time and the peer's doorbell.
+/// One end of a simulated session: its memory, the control socket, the time and the peer's doorbell. Clones share it.
 ///
-/// A reference to it is a [`Port`] for everything that does not block.
+/// It is a [`Port`] for everything that does not block.
+#[derive(Clone, Debug)]
+pub struct SimEnd(Arc<Inner>);
+
 #[derive(Debug)]
-pub struct SimEnd {
+struct Inner {
     me: usize,
     terms: [LaneTerms; 2],
     own: SimOwn,
     peer: SimPeer,
-    control: Mutex<Control<Self>>,
+    control: Mutex<Control<SimEnd>>,
     /// The last lane that was passed.
     offered: Mutex<Option<(Epoch, SimMemory)>>,
     world: Arc<World>,
@@ -49,14 +52,16 @@ impl SimEnd {
         Lanes::open(&first);
         Lanes::open(&second);
         let limits = sim.limits.unwrap_or_default();
-        let end = |me, terms, own: &SimOwn, peer: &SimOwn, limits| Self {
-            me,
-            terms,
-            own: own.clone(),
-            peer: peer.shared(),
-            control: Mutex::new(Control::new(limits)),
-            offered: Mutex::new(None),
-            world: Arc::clone(world),
+        let end = |me, terms, own: &SimOwn, peer: &SimOwn, limits| {
+            Self(Arc::new(Inner {
+                me,
+                terms,
+                own: own.clone(),
+                peer: peer.shared(),
+                control: Mutex::new(Control::new(limits)),
+                offered: Mutex::new(None),
+                world: Arc::clone(world),
+            }))
         };
         let [mine, theirs] = limits;
         [end(DRIVEN, [a, b], &first, &second, mine), end(PEER, [b, a], &second, &first, theirs)]
@@ -64,29 +69,29 @@ impl SimEnd {
 
     /// Returns the initial lanes of this end: call it once.
     pub fn lanes(&self) -> Lanes {
-        let [own, peer] = self.terms;
+        let [own, peer] = self.0.terms;
         Lanes::with_terms(own, peer)
     }
 
     /// Returns this end's memory.
     pub fn own(&self) -> &SimOwn {
-        &self.own
+        &self.0.own
     }
 
     /// Returns the other end's memory.
     pub fn peer(&self) -> &SimPeer {
-        &self.peer
+        &self.0.peer
     }
 
     /// Returns the virtual time.
     pub fn now(&self) -> Instant {
-        self.world.now()
+        self.0.world.now()
     }
 
     /// Rings the other end, and stores the time in the page.
     pub fn ring(&self) {
-        self.own.store(Word::RungAt, self.now().as_nanos(), Ordering::Relaxed);
-        self.world.ring(1 - self.me);
+        self.0.own.store(Word::RungAt, self.now().as_nanos(), Ordering::Relaxed);
+        self.0.world.ring(1 - self.0.me);
     }
 
     /// Rings the other end for each doorbell that it requested.
@@ -98,22 +103,22 @@ impl SimEnd {
 
     /// Returns how often this end was rung.
     pub fn rung(&self) -> u64 {
-        self.world.rung(self.me)
+        self.0.world.rung(self.0.me)
     }
 
     /// Schedules an event at the driven end in `span` from now.
     pub fn after(&self, span: Duration, event: Event) {
-        self.world.at(self.now().after(span), event);
+        self.0.world.at(self.now().after(span), event);
     }
 
     /// Makes these operations of this end fail for lack of `resource`; the session's first is number 0.
     pub fn runs_short(&self, act: Act, which: Range<u64>, resource: Resource) {
-        self.world.runs_short(self.me, act, which, resource);
+        self.0.world.runs_short(self.0.me, act, which, resource);
     }
 
     /// Returns how often this end attempted the operation.
     pub fn acts(&self, act: Act) -> u64 {
-        self.world.acts(self.me, act)
+        self.0.world.acts(self.0.me, act)
     }
 
     /// Passes an attachment for the record that follows.
@@ -122,7 +127,7 @@ impl SimEnd {
     /// [`Shortage`], if scripted.
     pub fn pass(&self, id: u64, payload: &[u8]) -> Result<(), Shortage> {
         let len = payload.len() as u64;
-        self.world.act(self.me, Act::Pass, len)?;
+        self.0.world.act(self.0.me, Act::Pass, len)?;
         let attachment = Attachment { id, generation: 0, len };
         control::pass_attachment(self, attachment, SimMemory::holding(payload))
     }
@@ -133,8 +138,8 @@ impl SimEnd {
     /// [`FollowError`]: the peer violated the protocol, or a shortage is scripted, after which the attachment is
     /// still there.
     pub fn take(&self, id: u64) -> Result<Vec<u8>, FollowError> {
-        self.world.act(self.me, Act::Take, 0)?;
-        let mut control = self.control.lock().expect("no panic while it is locked");
+        self.0.world.act(self.0.me, Act::Take, 0)?;
+        let mut control = self.0.control.lock().expect("no panic while it is locked");
         let (attachment, memory) = control.take_attachment(self, id)?;
         let len = usize::try_from(attachment.len).expect("at most the limit");
         if memory.size() != attachment.len.next_multiple_of(crate::wire::PAGE_SIZE as u64) {
@@ -148,16 +153,16 @@ impl SimEnd {
     /// # Errors
     /// [`FollowError`]: the peer sent an unexpected message.
     pub fn take_control(&self) -> Result<Heard, FollowError> {
-        self.control.lock().expect("no panic while it is locked").take_in(self)
+        self.0.control.lock().expect("no panic while it is locked").take_in(self)
     }
 
     /// Sends any bytes over the control socket.
     pub fn post(&self, bytes: &[u8], memory: Vec<SimMemory>) {
-        self.world.post(1 - self.me, bytes.to_vec(), memory);
+        self.0.world.post(1 - self.0.me, bytes.to_vec(), memory);
     }
 
     pub(super) fn world(&self) -> &World {
-        &self.world
+        &self.0.world
     }
 }
 
@@ -171,7 +176,7 @@ impl ControlTransport for SimEnd {
     }
 
     fn receive(&self, into: &mut [u8; MAX_CONTROL]) -> Result<Arrival<SimMemory>, FollowError> {
-        let Some((bytes, memory)) = self.world.receive(self.me) else {
+        let Some((bytes, memory)) = self.0.world.receive(self.0.me) else {
             return Ok(Arrival::Nothing);
         };
         let Some(start) = into.get_mut(..bytes.len()) else { return Ok(Arrival::TooLong) };
@@ -182,20 +187,20 @@ impl ControlTransport for SimEnd {
     fn close(_: Vec<SimMemory>) {}
 }
 
-impl Port for &SimEnd {
+impl Port for SimEnd {
     type Own = SimOwn;
     type Peer = SimPeer;
 
     fn own(&self) -> &SimOwn {
-        &self.own
+        &self.0.own
     }
 
     fn peer(&self) -> &SimPeer {
-        &self.peer
+        &self.0.peer
     }
 
     fn now(&self) -> Instant {
-        self.world.now()
+        self.0.world.now()
     }
 
     fn ring(&self, _bell: Bell) {
@@ -207,30 +212,30 @@ impl Port for &SimEnd {
     }
 
     fn offer(&mut self, epoch: Epoch) -> Result<(), Shortage> {
-        self.world.act(self.me, Act::Offer, epoch.size.size())?;
+        self.0.world.act(self.0.me, Act::Offer, epoch.size.size())?;
         let memory = SimMemory::new(epoch.size.size());
-        control::pass_lane(*self, epoch, memory.clone())?;
-        *self.offered.lock().expect("no panic while it is locked") = Some((epoch, memory));
+        control::pass_lane(self, epoch, memory.clone())?;
+        *self.0.offered.lock().expect("no panic while it is locked") = Some((epoch, memory));
         Ok(())
     }
 
     fn adopt(&mut self, epoch: Epoch) {
-        let offered = self.offered.lock().expect("no panic while it is locked").take();
+        let offered = self.0.offered.lock().expect("no panic while it is locked").take();
         let (passed, memory) = offered.expect("an epoch is offered before it is adopted");
         assert_eq!(passed, epoch, "the epoch that was offered last is adopted");
-        self.own.adopt(memory);
+        self.0.own.adopt(memory);
     }
 
     fn follow(&mut self, epoch: Epoch) -> Result<(), FollowError> {
-        let mut control = self.control.lock().expect("no panic while it is locked");
-        let lane = control.follow(*self, epoch, |memory| {
+        let mut control = self.0.control.lock().expect("no panic while it is locked");
+        let lane = control.follow(self, epoch, |memory| {
             if memory.size() != epoch.size.size() {
                 return Err(PeerFault::Memory { what: "a lane", why: "it has another size" }.into());
             }
-            self.world.act(self.me, Act::Follow, epoch.size.size())?;
+            self.0.world.act(self.0.me, Act::Follow, epoch.size.size())?;
             Ok(memory.clone())
         })?;
-        self.peer.follow(lane);
+        self.0.peer.follow(lane);
         Ok(())
     }
 }

@@ -1,18 +1,18 @@
 //! The in-memory simulator: both ends of a session in one thread, with virtual time.
 //!
-//! One end is driven from outside, by a [`Drive`](crate::drive::Drive) or by hand, over a [`SimPort`]. The other is a
+//! One end is driven from outside, by a [`CallDriver`](crate::drive::CallDriver) or by hand, over a [`SimPort`]. The other is a
 //! [`Peer`]: a step that runs whenever the first one waits. Nothing here reads a clock, sleeps or starts a thread, so
 //! every run is identical.
 //!
 //! ```
 //! use bellwire_core::sim::{Sim, SimServer};
 //! use bellwire_core::wire::Status;
-//! use bellwire_core::drive::Drive;
+//! use bellwire_core::drive::CallDriver;
 //! use bellwire_core::{Deadline, SpinPolicy};
 //!
 //! let echo = SimServer::new(|request: &[u8]| (Status::Ok, request.to_vec()));
 //! let (port, lanes) = Sim::default().start(echo);
-//! let mut drive = Drive::new(port, lanes, SpinPolicy::NEVER);
+//! let mut drive = CallDriver::new(port, lanes, SpinPolicy::NEVER);
 //! let ticket = drive.submit(b"hello").unwrap();
 //! let mut buffer = Vec::new();
 //! let mut until = Deadline::NEVER;
@@ -122,7 +122,7 @@ impl Sim {
     }
 
     /// Opens a session at virtual time zero. Returns the driven end's port, and its lanes for a
-    /// [`Drive`](crate::drive::Drive).
+    /// [`CallDriver`](crate::drive::CallDriver).
     pub fn start(self, peer: impl Peer + Send + 'static) -> (SimPort, Lanes) {
         let [driven, other] = self.ends();
         let lanes = driven.lanes();

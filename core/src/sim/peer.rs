@@ -3,7 +3,7 @@ use core::time::Duration;
 
 use super::{Serving, SimEnd, Taken};
 use crate::Instant;
-use crate::drive::SHRINK_AFTER;
+use crate::end::SHRINK_AFTER;
 use crate::wire::Status;
 
 /// What the peer does after a step.
@@ -95,13 +95,13 @@ impl<H: FnMut(&[u8]) -> (Status, Vec<u8>)> Peer for SimServer<H> {
                 .streaming(self.stream_from)
                 .shrinking_after(self.shrink_after)
         });
-        serving.wake_up(end);
+        serving.wake_up();
         if let Some((id, status, payload)) = self.answer.take() {
-            serving.respond(end, id, status, &payload);
+            serving.respond(id, status, &payload);
         }
-        serving.flush(end);
-        serving.commit(end);
-        match serving.next(end) {
+        serving.flush();
+        serving.commit();
+        match serving.take() {
             Ok(Some(Taken::Request { id, payload, .. })) => {
                 let (status, answer) = (self.handler)(&payload);
                 self.answer = Some((id, status, answer));
@@ -109,7 +109,7 @@ impl<H: FnMut(&[u8]) -> (Status, Vec<u8>)> Peer for SimServer<H> {
             }
             Ok(Some(Taken::Cancel { .. })) => Step::Again,
             Ok(None) if serving.closed().is_some() => Step::Parked(None),
-            Ok(None) => serving.park(end),
+            Ok(None) => serving.park(),
             Err(step) => step,
         }
     }

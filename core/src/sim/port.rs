@@ -212,15 +212,15 @@ impl Port for SimPort {
     }
 
     fn offer(&mut self, epoch: Epoch) -> Result<(), Shortage> {
-        (&self.end).offer(epoch)
+        self.end.offer(epoch)
     }
 
     fn adopt(&mut self, epoch: Epoch) {
-        (&self.end).adopt(epoch);
+        self.end.adopt(epoch);
     }
 
     fn follow(&mut self, epoch: Epoch) -> Result<(), FollowError> {
-        (&self.end).follow(epoch)
+        self.end.follow(epoch)
     }
 
     fn yield_now(&self) {

@@ -1,31 +1,25 @@
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::{SimEnd, Step};
-use crate::Port;
-use crate::drive::SHRINK_AFTER;
-use crate::lane::{Armed, LaneStats, Lanes, PushError};
-use crate::resize::{self, FollowError, ResizeError};
-use crate::serve::{Flushed, Incoming, Passed, RespondError, ServeCounts, ServeMachine};
+use crate::drive::{Attachable, Responded, ServeDriver};
+use crate::lane::{Armed, LaneStats};
+use crate::resize::{FollowError, Shortage};
+use crate::serve::{Incoming, ServeCounts};
 use crate::wire::{CloseReason, Status};
 
 /// How soon a server retries after a shortage.
 const RETRY: Duration = Duration::from_millis(1);
 
-/// The serving end of a simulated session, as in a server: it resizes its lane, follows the peer's, and attaches what
-/// no lane carries. It panics on a protocol violation of its peer.
+/// The serving end of a simulated session: a [`ServeDriver`] that takes its own buffers along. It panics on a protocol
+/// violation of its peer.
 #[derive(Debug)]
 pub struct Serving {
-    machine: ServeMachine,
-    lanes: Lanes,
+    driver: ServeDriver<SimEnd, Attached>,
     buffer: Vec<u8>,
     attach_from: usize,
     stream_from: usize,
-    shrink_after: Duration,
-    /// Attached answers that were not passed yet.
-    kept: BTreeMap<u64, Vec<u8>>,
     /// A request whose memory could not be mapped.
     unmapped: Option<u64>,
 }
@@ -49,17 +43,28 @@ pub enum Taken {
     },
 }
 
+/// An answer to attach.
+#[derive(Debug)]
+struct Attached(Vec<u8>);
+
+impl Attachable<SimEnd> for Attached {
+    fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn pass(&self, end: &SimEnd, id: u64) -> Result<(), Shortage> {
+        end.pass(id, &self.0)
+    }
+}
+
 impl Serving {
     /// Creates a server over the lanes of a new session, with at most `limit` requests in flight.
     pub fn new(end: &SimEnd, limit: u64) -> Self {
         Self {
-            machine: ServeMachine::new(limit),
-            lanes: end.lanes(),
+            driver: ServeDriver::new(end.clone(), end.lanes(), limit, ()),
             buffer: Vec::new(),
             attach_from: usize::MAX,
             stream_from: usize::MAX,
-            shrink_after: SHRINK_AFTER,
-            kept: BTreeMap::new(),
             unmapped: None,
         }
     }
@@ -81,65 +86,58 @@ impl Serving {
     /// Shrinks a lane that has been oversized for `span`.
     #[must_use]
     pub fn shrinking_after(mut self, span: Duration) -> Self {
-        self.shrink_after = span;
+        self.driver.end_mut().set_shrink_after(span);
         self
     }
 
     /// Returns the counters.
     pub fn counts(&self) -> ServeCounts {
-        self.machine.counts()
+        self.driver.counts()
     }
 
     /// Returns why the peer closed its lane, if it did.
     pub fn closed(&self) -> Option<CloseReason> {
-        self.machine.closed()
+        self.driver.closed()
     }
 
     /// Returns the statistics of the lane that this end writes and of the one that it reads.
     pub fn lane_stats(&self) -> [LaneStats; 2] {
-        [self.lanes.sent(), self.lanes.received()]
-    }
-
-    /// Returns both lanes.
-    pub fn lanes(&mut self) -> &mut Lanes {
-        &mut self.lanes
+        let lanes = self.driver.end().lanes();
+        [lanes.sent(), lanes.received()]
     }
 
     /// Returns what the peer sent next, if anything; follows and trims lanes on the way. After a shortage, `Err` is
     /// when to retry.
-    pub fn next(&mut self, end: &SimEnd) -> Result<Option<Taken>, Step> {
-        let again = Step::Busy(end.now().after(RETRY));
+    pub fn take(&mut self) -> Result<Option<Taken>, Step> {
         if let Some(id) = self.unmapped.take() {
-            return self.take_attached(end, id).map(Some).ok_or(again);
+            return self.take_attached(id).map(Some);
         }
         loop {
-            let Self { machine, lanes, buffer, .. } = self;
-            let incoming = machine.next(lanes, end.own(), end.peer(), buffer);
-            let taken = match incoming.expect("the peer is honest") {
+            let incoming = self.driver.next(&mut self.buffer).expect("the peer is honest");
+            let taken = match incoming {
                 None => return Ok(None),
                 // The buffer stays unchanged.
                 Some(Incoming::Part) => continue,
                 Some(Incoming::GivenUp { .. }) => unreachable!("nobody gives up here"),
                 Some(Incoming::Request { id, len, .. }) => {
-                    let payload = buffer.get(..len).expect("the payload was copied there").to_vec();
+                    let payload =
+                        self.buffer.get(..len).expect("the payload was copied there").to_vec();
                     Taken::Request { id, payload, attached: false }
                 }
-                Some(Incoming::Attached { id }) => self.take_attached(end, id).ok_or(again)?,
+                Some(Incoming::Attached { id }) => self.take_attached(id)?,
                 Some(Incoming::Cancel { id }) => Taken::Cancel { id },
                 Some(Incoming::Switch(switch)) => {
-                    match resize::follow(&mut { end }, lanes, &switch) {
+                    match self.driver.follow(&switch) {
                         Ok(()) => {}
-                        Err(FollowError::Short(_)) => return Err(again),
-                        Err(FollowError::Lied(fault)) => panic!("the peer lied: {fault}"),
+                        Err(FollowError::Short(_)) => return Err(self.retry()),
+                        Err(FollowError::Peer(fault)) => panic!("the peer lied: {fault}"),
                     }
-                    self.publish(end);
+                    self.driver.commit();
                     continue;
                 }
                 Some(Incoming::Trim) => {
                     // A lane that cannot shrink now will when it is idle.
-                    let _ = resize::shrink(&mut { end }, &mut self.lanes);
-                    let trimmed = self.machine.trimmed(&mut self.lanes, end.own(), end.peer());
-                    trimmed.expect("the peer is honest");
+                    self.driver.trim().expect("the peer is honest");
                     continue;
                 }
             };
@@ -147,131 +145,74 @@ impl Serving {
         }
     }
 
-    fn take_attached(&mut self, end: &SimEnd, id: u64) -> Option<Taken> {
-        match end.take(id) {
-            Ok(payload) => Some(Taken::Request { id, payload, attached: true }),
+    fn retry(&self) -> Step {
+        Step::Busy(self.driver.end().port().now().after(RETRY))
+    }
+
+    fn take_attached(&mut self, id: u64) -> Result<Taken, Step> {
+        match self.driver.end().port().take(id) {
+            Ok(payload) => Ok(Taken::Request { id, payload, attached: true }),
             Err(FollowError::Short(_)) => {
                 self.unmapped = Some(id);
-                None
+                Err(self.retry())
             }
-            Err(FollowError::Lied(fault)) => panic!("the peer lied: {fault}"),
+            Err(FollowError::Peer(fault)) => panic!("the peer lied: {fault}"),
         }
     }
 
     /// Answers a request; the lane grows for the answer. On a shortage, the answer becomes [`Status::Short`].
-    pub fn respond(&mut self, end: &SimEnd, id: u64, status: Status, payload: &[u8]) {
-        let attach = status == Status::Ok && payload.len() >= self.attach_from;
-        if !attach && payload.len() >= self.stream_from {
-            self.machine.respond_in_parts(id, status, Box::new(payload.to_vec()));
-            self.flush(end);
-            return;
-        }
-        let (mut status, mut payload, mut attach) = (status, payload, attach);
-        loop {
-            let responded = if attach {
-                self.attach(end, id, payload)
-            } else {
-                let Self { machine, lanes, .. } = self;
-                machine.respond(lanes, end.own(), end.peer(), id, status, payload)
-            };
-            match responded {
-                Ok(()) => return,
-                Err(RespondError::Peer(fault)) => panic!("the peer lied: {fault}"),
-                Err(RespondError::Attach) => attach = true,
-                Err(RespondError::Short(_)) => {
-                    (status, payload, attach) = (Status::Short, &[], false);
-                }
-                Err(RespondError::Grow(to)) => {
-                    match resize::grow(&mut { end }, &mut self.lanes, to) {
-                        Ok(()) => {}
-                        Err(ResizeError::Short(_)) => (status, payload) = (Status::Short, &[]),
-                        Err(ResizeError::Push(PushError::TooLarge { .. })) => {
-                            (status, payload) = (Status::TooLarge, &[]);
-                        }
-                        Err(ResizeError::Push(_)) => {
-                            return self.machine.respond_later(id, status, payload);
-                        }
-                    }
-                }
-            }
+    pub fn respond(&mut self, id: u64, status: Status, payload: &[u8]) {
+        if self.try_respond(id, status, payload).is_none() {
+            // An answer without a payload needs nothing that could be lacking.
+            self.try_respond(id, Status::Short, &[]).expect("an empty answer is written or kept");
         }
     }
 
-    fn attach(&mut self, end: &SimEnd, id: u64, payload: &[u8]) -> Result<(), RespondError> {
-        let Self { machine, lanes, .. } = self;
-        let bytes = payload.len() as u64;
-        let pass = |id| end.pass(id, payload);
-        match machine.respond_attached(lanes, end.own(), end.peer(), id, bytes, pass)? {
-            Passed::Later => {
-                self.kept.insert(id, payload.to_vec());
+    fn try_respond(&mut self, id: u64, status: Status, payload: &[u8]) -> Option<()> {
+        let driver = &mut self.driver;
+        let mut responded = Ok(Responded::Attach);
+        if status != Status::Ok || payload.len() < self.attach_from {
+            if payload.len() >= self.stream_from {
+                driver.respond_in_parts(id, status, Box::new(payload.to_vec())).expect("honest");
+                return Some(());
             }
-            Passed::Now | Passed::Never => {}
+            if driver.try_respond(id, status, payload) {
+                return Some(());
+            }
+            responded = driver.respond(id, status, payload);
         }
-        Ok(())
+        if responded == Ok(Responded::Attach) {
+            responded = driver.attach(id, Attached(payload.to_vec()));
+        }
+        (responded.expect("the peer is honest") == Responded::Done).then_some(())
     }
 
     /// Writes the owed answers for which there is room; returns true when none is left.
-    pub fn flush(&mut self, end: &SimEnd) -> bool {
-        loop {
-            let Self { machine, lanes, kept, .. } = self;
-            let pass = |id| end.pass(id, &kept.remove(&id).expect("it was kept"));
-            let flushed = machine.flush(lanes, end.own(), end.peer(), pass);
-            let to = match flushed.expect("the peer is honest") {
-                Flushed::Done => {
-                    self.kept.clear();
-                    return true;
-                }
-                Flushed::Grow(to) => Some(to),
-                Flushed::Part => {
-                    self.publish(end);
-                    continue;
-                }
-                Flushed::Blocked => self.lanes.should_grow(),
-            };
-            let Some(to) = to else { return false };
-            match resize::grow(&mut { end }, &mut self.lanes, to) {
-                Ok(()) => {}
-                Err(ResizeError::Short(_)) if matches!(flushed, Ok(Flushed::Grow(_))) => {
-                    self.machine.cut_first();
-                }
-                Err(_) => return false,
-            }
-        }
+    pub fn flush(&mut self) -> bool {
+        self.driver.flush().expect("the peer is honest");
+        !self.driver.is_blocked()
     }
 
     /// Publishes, and does maintenance.
-    pub fn commit(&mut self, end: &SimEnd) {
-        self.publish(end);
-        if self.lanes.take_maintenance()
-            && resize::maintain(&mut { end }, &mut self.lanes, self.shrink_after)
-        {
-            self.publish(end);
-        }
-    }
-
-    fn publish(&mut self, end: &SimEnd) {
-        end.wake(self.lanes.commit(end.own(), end.peer()));
+    pub fn commit(&mut self) {
+        self.driver.commit();
     }
 
     /// Closes the session.
-    pub fn close(&mut self, end: &SimEnd, reason: CloseReason) {
-        end.wake(self.lanes.close(end.own(), end.peer(), reason));
+    pub fn close(&mut self, reason: CloseReason) {
+        self.driver.end_mut().close(reason);
     }
 
     /// Parks until the peer publishes, or makes room for owed answers.
-    pub fn park(&mut self, end: &SimEnd) -> Step {
-        let blocked = self.machine.is_blocked();
-        let armed = self.lanes.arm(end.own(), end.peer(), blocked);
-        let (armed, wake) = armed.expect("the peer is honest");
-        end.wake(wake);
+    pub fn park(&mut self) -> Step {
+        let armed = self.driver.arm().expect("the peer is honest");
         if armed == Armed::Moved { Step::Again } else { Step::Parked(None) }
     }
 
     /// Starts a step: withdraws the armed event indexes.
-    pub fn wake_up(&mut self, end: &SimEnd) {
-        self.lanes.disarm(end.own());
-        if self.lanes.is_grown() {
-            resize::shrink_idle(&mut { end }, &mut self.lanes, Port::now(&end), self.shrink_after);
-        }
+    pub fn wake_up(&mut self) {
+        let now = self.driver.end().port().now();
+        self.driver.end().disarm();
+        self.driver.end_mut().shrink_idle(now);
     }
 }

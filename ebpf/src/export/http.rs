@@ -8,20 +8,20 @@ use std::time::{Duration, Instant};
 
 use crate::signal::Event;
 
-/// The deadline of a request and its answer.
-const PATIENCE: Duration = Duration::from_secs(5);
-const LONGEST: usize = 8192;
-const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-const TEXT: &str = "text/plain; charset=utf-8";
+/// The timeout of a request, and of its response.
+const TIMEOUT: Duration = Duration::from_secs(5);
+const MAX_REQUEST: usize = 8192;
+const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const TEXT_TYPE: &str = "text/plain; charset=utf-8";
 
-/// Serves requests by asking `tell` for the metrics, one connection after the other, until the program ends.
-pub(super) fn serve(listener: TcpListener, tell: Sender<Event>) -> io::Result<()> {
+/// Serves requests, one connection after the other, until the program exits. Requests the metrics by events.
+pub(super) fn serve(listener: TcpListener, events: Sender<Event>) -> io::Result<()> {
     thread::Builder::new().name("http".to_owned()).spawn(move || {
         for stream in listener.incoming() {
             match stream {
-                // A client that is gone or sends garbage is ignored.
-                Ok(stream) => drop(answer(stream, &tell)),
-                // Most likely out of descriptors, because of other connections.
+                // The error of a client that disconnects or sends garbage is ignored.
+                Ok(stream) => drop(respond(stream, &events)),
+                // Most likely this process is out of descriptors.
                 Err(_) => thread::sleep(Duration::from_millis(100)),
             }
         }
@@ -29,15 +29,15 @@ pub(super) fn serve(listener: TcpListener, tell: Sender<Event>) -> io::Result<()
     Ok(())
 }
 
-fn answer(mut stream: TcpStream, tell: &Sender<Event>) -> io::Result<()> {
-    stream.set_write_timeout(Some(PATIENCE))?;
+fn respond(mut stream: TcpStream, events: &Sender<Event>) -> io::Result<()> {
+    stream.set_write_timeout(Some(TIMEOUT))?;
     let request = read(&mut stream)?;
     let mut words = request.split(|byte| *byte == b' ');
     let (method, path) = (words.next(), words.next());
     let (status, kind, body) = match (method, path) {
-        (Some(b"GET"), Some(b"/metrics")) => ("200 OK", METRICS, metrics(tell)?),
-        (Some(b"GET"), Some(_)) => ("404 Not Found", TEXT, "there is /metrics\n".to_owned()),
-        _ => ("405 Method Not Allowed", TEXT, "GET only\n".to_owned()),
+        (Some(b"GET"), Some(b"/metrics")) => ("200 OK", METRICS_TYPE, metrics(events)?),
+        (Some(b"GET"), Some(_)) => ("404 Not Found", TEXT_TYPE, "there is /metrics\n".to_owned()),
+        _ => ("405 Method Not Allowed", TEXT_TYPE, "GET only\n".to_owned()),
     };
     let length = body.len();
     write!(
@@ -46,21 +46,20 @@ fn answer(mut stream: TcpStream, tell: &Sender<Event>) -> io::Result<()> {
     )
 }
 
-fn metrics(tell: &Sender<Event>) -> io::Result<String> {
-    let (answer, told) = channel();
-    let gone = |_| io::Error::from(io::ErrorKind::BrokenPipe);
-    tell.send(Event::Scrape(answer)).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
-    told.recv().map_err(gone)
+fn metrics(events: &Sender<Event>) -> io::Result<String> {
+    let (sender, receiver) = channel();
+    events.send(Event::Scrape(sender)).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
+    receiver.recv().map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))
 }
 
 /// Reads the head of a request, up to the empty line.
 fn read(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     let mut head = Vec::new();
     let mut bytes = [0; 1024];
     while !head.windows(4).any(|four| four == b"\r\n\r\n") {
         let left = end.saturating_duration_since(Instant::now());
-        if head.len() > LONGEST || left.is_zero() {
+        if head.len() > MAX_REQUEST || left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
         stream.set_read_timeout(Some(left))?;

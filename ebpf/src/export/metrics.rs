@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use crate::histogram::Histogram;
-use crate::stage::{PARTS, REPLY_PARTS, Stage};
-use crate::tracer::{Counted, Key, Losses};
+use crate::stage::{CALL_STAGES, REPLY_STAGES, Stage};
+use crate::tracer::{Counts, Key, Losses};
 
 const FAMILY: &str = "bellwire_call_stage_seconds";
 /// The upper bounds of the buckets as powers of two, in nanoseconds: 256 ns to 17 s.
@@ -13,15 +13,15 @@ const POWERS: std::ops::RangeInclusive<usize> = 8..=34;
 const NANOS: f64 = 1e-9;
 
 /// Returns the whole exposition.
-pub(super) fn text(counted: &BTreeMap<Key, Counted>, losses: Losses) -> String {
+pub(super) fn text(counts: &BTreeMap<Key, Counts>, losses: Losses) -> String {
     let mut text = format!(
         "# TYPE {FAMILY} histogram\n\
          # HELP {FAMILY} Where the time of sampled calls went; the stage call is all of it.\n"
     );
-    for (key, counted) in counted {
-        let labels = labels(key, counted);
-        for stage in PARTS.into_iter().chain(REPLY_PARTS).chain([Stage::Call]) {
-            if let Some(histogram) = counted.stages.get(stage.index()) {
+    for (key, counts) in counts {
+        let labels = labels(key, counts);
+        for stage in CALL_STAGES.into_iter().chain(REPLY_STAGES).chain([Stage::Call]) {
+            if let Some(histogram) = counts.stages.get(stage.index()) {
                 write_histogram(
                     &mut text,
                     &format!("{labels},stage=\"{}\"", stage.name()),
@@ -47,10 +47,10 @@ pub(super) fn text(counted: &BTreeMap<Key, Counted>, losses: Losses) -> String {
     text
 }
 
-fn labels(key: &Key, counted: &Counted) -> String {
+fn labels(key: &Key, counts: &Counts) -> String {
     let mut labels = format!("service=\"{}\"", escape(&key.service));
     if let Some((number, created)) = key.session {
-        let Counted { server, client, .. } = counted;
+        let Counts { server, client, .. } = counts;
         let _ = write!(
             labels,
             ",session=\"{number}\",created=\"{created}\",server=\"{server}\",client=\"{client}\""
@@ -69,7 +69,7 @@ fn write_histogram(text: &mut String, labels: &str, histogram: &Histogram) {
         let _ = writeln!(text, "{FAMILY}_bucket{{{labels},le=\"{bound:e}\"}} {below}");
         below += powers.get(power).copied().unwrap_or(0);
     }
-    // Read while the kernel program counts: the buckets are authoritative.
+    // The kernel program updates the counts meanwhile: the buckets are authoritative.
     let count: u64 = powers.iter().sum();
     let _ = writeln!(text, "{FAMILY}_bucket{{{labels},le=\"+Inf\"}} {count}");
     let _ = writeln!(text, "{FAMILY}_count{{{labels}}} {count}");

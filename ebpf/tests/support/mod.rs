@@ -1,4 +1,4 @@
-pub(crate) mod lies;
+pub(crate) mod false_times;
 pub(crate) mod process;
 pub(crate) mod roles;
 pub(crate) mod semaphore;
@@ -6,12 +6,12 @@ pub(crate) mod tracer;
 
 use std::time::{Duration, Instant};
 
-/// Waits for what has to come, and fails when it does not.
+/// Waits for a condition, and panics after a timeout.
 #[track_caller]
-pub(crate) fn wait_until(mut is_so: impl FnMut() -> bool) {
+pub(crate) fn wait_until(mut condition: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(30);
-    while !is_so() {
-        assert!(Instant::now() < end, "it does not come to pass");
+    while !condition() {
+        assert!(Instant::now() < end, "the condition does not become true");
         std::thread::yield_now();
     }
 }

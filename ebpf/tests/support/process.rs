@@ -1,4 +1,4 @@
-//! Processes of their own: this test binary again, running one test as the body of a role.
+//! Child processes of the tests: this test binary again, running a single test that executes a role.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,46 +8,46 @@ use std::process::{Child, Command, Stdio};
 
 use super::roles;
 
-/// Which role a process plays; empty in the test process itself.
+/// Carries the role to a child process; not set in the test process itself.
 const ROLE: &str = "BELLWIRE_TRACED_ROLE";
 
-/// A process that plays a role. It is told lines and answers each by one. It ends with its teller.
+/// A child process that executes a role. It answers each line from the test by one line, and is killed with the test.
 pub(crate) struct Process {
     child: Child,
     lines: BufReader<UnixStream>,
 }
 
-/// This program: the file that is traced.
+/// The path of this program: the file that is traced.
 pub(crate) fn program() -> PathBuf {
     std::env::current_exe().unwrap()
 }
 
-/// A copy of it: who attaches to that file attaches to nobody else's processes.
+/// Copies this program: a tracer that attaches to the copy attaches to no other test's processes.
 pub(crate) fn copy_of_program(dir: &Path) -> PathBuf {
     let copy = dir.join("program");
     copy_to(&program(), &copy);
     copy
 }
 
-/// Copies a program in a process of its own: one that another test starts would inherit the descriptor that writes it, and
-/// the copy could not be run meanwhile.
+/// Copies a program by a child process. A descriptor of this process that writes the copy could be inherited by a child
+/// of another test, and executing the copy would then fail with ETXTBSY.
 pub(crate) fn copy_to(from: &Path, to: &Path) {
     assert!(Command::new("cp").args([from, to]).status().unwrap().success());
 }
 
 impl Process {
-    /// Starts one in this run dir, and waits until it says that it is ready.
+    /// Starts a role in this run dir, and waits until it is ready.
     pub(crate) fn start(role: &str, run_dir: &Path) -> Self {
         Self::start_by(Command::new(program()), role, run_dir)
     }
 
-    /// Starts one by way of another program, whose last argument is this one's path.
+    /// Starts a role by a command whose last argument is the path of this program.
     pub(crate) fn start_by(mut command: Command, role: &str, run_dir: &Path) -> Self {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let child = command
             .args([
                 "--exact",
-                "support::process::plays_its_role",
+                "support::process::executes_its_role",
                 "--nocapture",
                 "--test-threads=1",
             ])
@@ -58,7 +58,7 @@ impl Process {
             .spawn()
             .unwrap();
         let mut process = Self { child, lines: BufReader::new(ours) };
-        assert_eq!(process.hear(), "ready");
+        assert_eq!(process.read_line(), "ready");
         process
     }
 
@@ -66,27 +66,27 @@ impl Process {
         self.child.id()
     }
 
-    /// The process that plays the role, where another one started it and waits for it.
-    pub(crate) fn player(&self) -> u32 {
-        last(self.pid())
+    /// The pid of the process that executes the role, if another program started it and waits for it.
+    pub(crate) fn role_pid(&self) -> u32 {
+        last_descendant(self.pid())
     }
 
-    /// Says something and waits for the answer.
+    /// Sends a line and waits for the answer.
     #[track_caller]
     pub(crate) fn ask(&mut self, line: &str) -> String {
         writeln!(self.lines.get_mut(), "{line}").unwrap();
-        self.hear()
+        self.read_line()
     }
 
     #[track_caller]
-    fn hear(&mut self) -> String {
+    fn read_line(&mut self) -> String {
         let mut line = String::new();
         let len = self.lines.read_line(&mut line).unwrap();
         assert!(len > 0, "the process ended");
         line.trim_end().to_owned()
     }
 
-    /// Ends it by SIGKILL and waits until it is gone.
+    /// Kills it by SIGKILL, and waits for its exit.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -100,8 +100,8 @@ impl Drop for Process {
     }
 }
 
-/// The last of those that started each other, from this one on.
-pub(crate) fn last(mut pid: u32) -> u32 {
+/// Follows the chain of first children from `pid`, and returns the last one.
+pub(crate) fn last_descendant(mut pid: u32) -> u32 {
     loop {
         let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
         match children.split_whitespace().next() {
@@ -111,17 +111,17 @@ pub(crate) fn last(mut pid: u32) -> u32 {
     }
 }
 
-/// The body of every child process; in the test process there is no role to play.
+/// The body of every child process. Returns at once in the test process, which has no role.
 #[test]
-fn plays_its_role() {
+fn executes_its_role() {
     let Ok(role) = std::env::var(ROLE) else { return };
-    let talk = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned().unwrap());
-    let mut tell = talk.try_clone().unwrap();
-    let mut play = roles::begin(&role);
-    writeln!(tell, "ready").unwrap();
-    for line in BufReader::new(talk).lines() {
+    let input = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned().unwrap());
+    let mut output = input.try_clone().unwrap();
+    let mut execute = roles::begin(&role);
+    writeln!(output, "ready").unwrap();
+    for line in BufReader::new(input).lines() {
         let Ok(line) = line else { return };
-        let answer = play(&line);
-        writeln!(tell, "{answer}").unwrap();
+        let answer = execute(&line);
+        writeln!(output, "{answer}").unwrap();
     }
 }

@@ -1,16 +1,16 @@
-//! What the processes do.
+//! The roles of the child processes.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use bellwire::{
-    CallError, Client, ClientConfig, Doorbell, Geometry, Limits, RunDir, Server, ServerConfig,
-    Service, SpinPolicy,
+    CallError, Client, ClientConfig, Doorbell, Geometry, LaneConfig, Limits, RunDir, Server,
+    ServerConfig, Service, SpinPolicy,
 };
 
-use super::lies;
+use super::false_times;
 
-/// Sleeps for so many microseconds, and answers.
+/// Sleeps for the requested number of microseconds, and responds.
 struct Nap;
 
 impl Service for Nap {
@@ -19,29 +19,29 @@ impl Service for Nap {
     type Response = u64;
 }
 
-/// A role: what it answers to each line.
-pub(crate) type Play = Box<dyn FnMut(&str) -> String>;
+/// A role: maps each line from the test to an answer.
+pub(crate) type Role = Box<dyn FnMut(&str) -> String>;
 
-/// Begins a role. `server` and `client` are followed by how they want to be rung: `futex`, `eventfd` or `socket`.
-/// They sleep whenever they wait, so that somebody wakes them.
-pub(crate) fn begin(role: &str) -> Play {
+/// Begins a role. `server` and `client` are followed by their doorbell: `futex`, `eventfd` or `socket`. They never spin,
+/// so that every wait is a sleep.
+pub(crate) fn begin(role: &str) -> Role {
     let (role, doorbell) = role.split_once(' ').unwrap_or((role, "futex"));
     let doorbell = match doorbell {
         "futex" => Doorbell::Futex,
         "eventfd" => Doorbell::Eventfd,
         "socket" => Doorbell::Socket,
-        other => panic!("no doorbell: {other}"),
+        other => panic!("unknown doorbell: {other}"),
     };
     match role {
         "server" => server(doorbell),
         "client" => client(doorbell),
         "hog" => hog(),
-        other => panic!("no role: {other}"),
+        other => panic!("unknown role: {other}"),
     }
 }
 
-fn server(doorbell: Doorbell) -> Play {
-    let config = ServerConfig { doorbell, spin: SpinPolicy::NEVER, ..ServerConfig::default() };
+fn server(doorbell: Doorbell) -> Role {
+    let config = ServerConfig::default().doorbell(doorbell).spin(SpinPolicy::NEVER);
     let mut builder = Server::builder_with(&RunDir::from_environment(), config);
     builder
         .serve::<Nap>(|_, request| {
@@ -54,18 +54,23 @@ fn server(doorbell: Doorbell) -> Play {
     Box::new(move |_| format!("{}", server.stats().admitted))
 }
 
-/// `calls N MICROS`: so many calls, each of which sleeps so long. `rested N MICROS`: the same, each to a server that
-/// fell asleep. `full N MICROS`: the same, each into a full lane.
-/// `churn N`: so many sessions, one call each. `grow N`: so many calls, each twice as long as the one before. `lie N`: so many pairs of calls, the second of each with false times.
-fn client(doorbell: Doorbell) -> Play {
+/// Commands: `calls N MICROS` makes N calls whose handler sleeps for MICROS; `rested N MICROS` does the same, each time
+/// after the server fell asleep; `full N MICROS` does the same, each time with a full lane; `churn N` opens N sessions,
+/// each for one call; `grow N` makes N calls, each twice as long as the previous one; `false-times N` makes N pairs of
+/// calls, the second of each with false times.
+fn client(doorbell: Doorbell) -> Role {
     let lane = Geometry::new(4096).unwrap();
-    // It may not grow: a lane that is full stays so.
+    // The lane must not grow, so that a full lane stays full.
     let limits = Limits { max_lane: lane, ..Limits::default() };
     let spin = SpinPolicy::NEVER;
-    let config = ClientConfig { doorbell, lane, spin, ..ClientConfig::default() };
+    let config = ClientConfig::default()
+        .doorbell(doorbell)
+        .spin(spin)
+        .lane(LaneConfig::default().size(lane));
     let run_dir = RunDir::from_environment();
     let mut growing = Client::<Nap>::with_config(&run_dir, config.clone());
-    let config = ClientConfig { limits, ..config };
+    let lane = config.lane.clone().limits(limits);
+    let config = config.lane(lane);
     let open = move || Client::<Nap>::with_config(&run_dir, config.clone());
     let mut client = open();
     Box::new(move |line| {
@@ -80,9 +85,9 @@ fn client(doorbell: Doorbell) -> Play {
                 "rested" => rested(&mut client, &request),
                 "full" => full(&mut client, &request),
                 "grow" => grow(&mut growing, at),
-                "lie" => lie(&mut client, at),
+                "false-times" => call_with_false_times(&mut client, at),
                 "churn" => drop(open().call(&request).unwrap()),
-                other => panic!("no such order: {other}"),
+                other => panic!("unknown command: {other}"),
             }
         }
         "done".to_owned()
@@ -95,13 +100,13 @@ fn nap(micros: u64) -> Vec<u8> {
     request
 }
 
-/// A call after a rest in which the server falls asleep.
+/// Makes a call after a pause in which the server falls asleep.
 fn rested(client: &mut Client<Nap>, request: &Vec<u8>) {
     std::thread::sleep(Duration::from_millis(3));
     client.call(request).unwrap();
 }
 
-/// Fills the lane, makes a call that has to wait for room, and takes all answers.
+/// Fills the lane, makes a call that has to wait for room, and receives all answers.
 fn full(client: &mut Client<Nap>, request: &Vec<u8>) {
     let session = client.connect().unwrap();
     let mut sent = 0;
@@ -122,18 +127,18 @@ fn full(client: &mut Client<Nap>, request: &Vec<u8>) {
     }
 }
 
-/// A call that is twice as long as the one before.
+/// Makes a call that is twice as long as the previous one.
 fn grow(client: &mut Client<Nap>, at: u64) {
     client.call(&vec![0; 1000 << at]).unwrap();
 }
 
-/// Makes a call that keeps the server busy, and one that waits in the lane meanwhile, whose times become lies.
-fn lie(client: &mut Client<Nap>, at: u64) {
+/// Makes a call that keeps the server busy, and one that waits in the lane meanwhile and whose times are then falsified.
+fn call_with_false_times(client: &mut Client<Nap>, at: u64) {
     let session = client.connect().unwrap();
     for micros in [5000, 0] {
         session.submit(&nap(micros)).unwrap();
     }
-    lies::tell(usize::try_from(at).unwrap());
+    false_times::write(usize::try_from(at).unwrap());
     let mut left = 2;
     while left > 0 {
         if let Some((_, answer)) = session.try_reply().unwrap() {
@@ -144,8 +149,8 @@ fn lie(client: &mut Client<Nap>, at: u64) {
     }
 }
 
-/// Keeps its processor busy.
-fn hog() -> Play {
+/// Keeps a CPU busy.
+fn hog() -> Role {
     std::thread::spawn(|| {
         loop {
             std::hint::spin_loop();

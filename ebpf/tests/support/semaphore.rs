@@ -1,4 +1,4 @@
-//! The word of a process in which the kernel counts who is attached.
+//! The semaphore of a probe: a word in a process in which the kernel counts the attached tracers.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -8,14 +8,14 @@ use object::elf::FileHeader64;
 use object::read::elf::{ElfFile, SectionHeader};
 use object::{Endianness, Object};
 
-/// A probe's semaphore, and its nop.
+/// A probe's semaphore, and the nop of the probe.
 pub(crate) struct Semaphore {
     memory: File,
     address: u64,
     nop: u64,
 }
 
-/// That of this probe in this process, which runs this file.
+/// Finds the semaphore of a probe in a process that runs this file.
 pub(crate) fn of(pid: u32, file: &Path, probe: &str) -> Semaphore {
     let memory = File::open(format!("/proc/{pid}/mem")).unwrap();
     let base = base(pid, file);
@@ -30,7 +30,7 @@ impl Semaphore {
         u16::from_le_bytes(word)
     }
 
-    /// Whether the nop is a breakpoint: a tracer may hold the semaphore for a while before.
+    /// Whether a breakpoint has replaced the nop, which may happen some time after the increment of the semaphore.
     pub(crate) fn is_armed(&self) -> bool {
         let mut first = [0];
         self.memory.read_exact_at(&mut first, self.nop).unwrap();
@@ -39,14 +39,14 @@ impl Semaphore {
     }
 }
 
-/// Where the file is loaded: its first map.
+/// The address at which the file is loaded: that of its first map.
 fn base(pid: u32, file: &Path) -> u64 {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
     let first = maps.lines().find(|line| line.ends_with(file.to_str().unwrap())).unwrap();
     u64::from_str_radix(first.split('-').next().unwrap(), 16).unwrap()
 }
 
-/// The first word of the note, and the third.
+/// The addresses of the nop and of the semaphore: the first and the third word of the note.
 fn linked_at(file: &Path, probe: &str) -> [u64; 2] {
     let names = format!("bellwire\0{probe}\0");
     let bytes = std::fs::read(file).unwrap();

@@ -1,4 +1,4 @@
-//! The tracer itself, as its users run it.
+//! The tracer as a child process, run as its users run it.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -6,16 +6,16 @@ use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
 
 use serde_json::Value;
 
-use super::process::{last, program};
+use super::process::{last_descendant, program};
 
-/// The program.
+/// The path of the tracer.
 pub(crate) const TRACER: &str = env!("CARGO_BIN_EXE_bellwire-trace");
-/// What it says when everything is attached.
+/// What it prints once everything is attached.
 const ATTACHED: &[u8] = b"attached. Ctrl-C ends it.\n";
-/// The exit status of what is not permitted or not supported.
+/// The exit status if tracing is not permitted or not supported.
 pub(crate) const SKIPPED: i32 = 77;
 
-/// Says why a test does not run here; fails where all of them are wanted.
+/// Prints why a test does not run here; panics if all tests are required to run.
 #[track_caller]
 pub(crate) fn skip(why: &str) {
     let required = std::env::var("BELLWIRE_TRACE_TESTS").is_ok_and(|how| how == "require");
@@ -23,7 +23,7 @@ pub(crate) fn skip(why: &str) {
     eprintln!("skipped: {why}");
 }
 
-/// A tracer that is attached.
+/// An attached tracer.
 pub(crate) struct Tracer {
     child: Child,
     stdout: BufReader<ChildStdout>,
@@ -31,29 +31,29 @@ pub(crate) struct Tracer {
 }
 
 impl Tracer {
-    /// Attaches to this test's program, and waits until it is. `None`, and says why, where that is not permitted.
+    /// Attaches to this test's program, and waits for that. `None`, with a message, if that is not permitted.
     pub(crate) fn start(args: &[&str]) -> Option<Self> {
         Self::start_on(&program(), args)
     }
 
-    /// Attaches to this file.
+    /// Attaches to the processes that run this file.
     pub(crate) fn start_on(file: &Path, args: &[&str]) -> Option<Self> {
         let mut command = Command::new(TRACER);
         command.args(args).args(["--json", "--rate", "all", "--exe"]).arg(file);
         Self::start_by(command)
     }
 
-    /// Attaches as the command says.
+    /// Starts the tracer by this command, and waits until it is attached.
     pub(crate) fn start_by(mut command: Command) -> Option<Self> {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (stdout, stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
         let mut tracer = Self { child, stdout: BufReader::new(stdout), stderr };
-        // Told when everything is attached; nothing when it failed.
-        let mut told = [0; ATTACHED.len()];
-        if tracer.stderr.read_exact(&mut told).is_ok() && told == *ATTACHED {
+        // The first line on success; an error message otherwise.
+        let mut first = [0; ATTACHED.len()];
+        if tracer.stderr.read_exact(&mut first).is_ok() && first == *ATTACHED {
             return Some(tracer);
         }
-        let mut error = String::from_utf8_lossy(&told).into_owned();
+        let mut error = String::from_utf8_lossy(&first).into_owned();
         tracer.stderr.read_to_string(&mut error).unwrap();
         let status = tracer.child.wait().unwrap();
         assert_eq!(status.code(), Some(SKIPPED), "{error}");
@@ -65,35 +65,35 @@ impl Tracer {
         self.child.id()
     }
 
-    /// The next line that it prints.
+    /// Reads the next line that it prints.
     pub(crate) fn line(&mut self) -> Value {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
         serde_json::from_str(&line).unwrap()
     }
 
-    /// Interrupts it, and returns what it printed, and whether it ended well.
+    /// Interrupts it, and returns the lines that it printed and its exit status.
     pub(crate) fn finish(self) -> (Vec<Value>, ExitStatus) {
-        let (lines, status, _) = self.finish_and_tell();
+        let (lines, status, _) = self.finish_with_messages();
         (lines, status)
     }
 
-    /// The same, and what it said beside that.
-    pub(crate) fn finish_and_tell(mut self) -> (Vec<Value>, ExitStatus, String) {
+    /// The same, with its messages on stderr.
+    pub(crate) fn finish_with_messages(mut self) -> (Vec<Value>, ExitStatus, String) {
         self.signal(rustix::process::Signal::INT);
         let mut lines = Vec::new();
         for line in (&mut self.stdout).lines() {
             lines.push(serde_json::from_str(&line.unwrap()).unwrap());
         }
-        // Shown when the test fails.
-        let mut told = String::new();
-        self.stderr.read_to_string(&mut told).unwrap();
-        eprint!("{told}");
-        (lines, self.child.wait().unwrap(), told)
+        // The test harness shows it if the test fails.
+        let mut messages = String::new();
+        self.stderr.read_to_string(&mut messages).unwrap();
+        eprint!("{messages}");
+        (lines, self.child.wait().unwrap(), messages)
     }
 
-    /// Waits until it ends, though nobody reads what it prints.
-    pub(crate) fn end_unread(mut self, meanwhile: impl FnOnce()) -> ExitStatus {
+    /// Closes the read end of its standard output, and waits for its exit.
+    pub(crate) fn close_output(mut self, meanwhile: impl FnOnce()) -> ExitStatus {
         let mut other = Command::new("true").stdout(Stdio::piped()).spawn().unwrap();
         drop(std::mem::replace(&mut self.stdout, BufReader::new(other.stdout.take().unwrap())));
         other.wait().unwrap();
@@ -101,16 +101,17 @@ impl Tracer {
         self.child.wait().unwrap()
     }
 
-    /// Ends it as nobody wants to be ended.
+    /// Kills it by SIGKILL.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
     fn signal(&self, signal: rustix::process::Signal) {
-        // Another program may have started it.
-        let pid = i32::try_from(last(self.pid())).ok().and_then(rustix::process::Pid::from_raw);
-        rustix::process::kill_process(pid.unwrap(), signal).unwrap();
+        // Another program may have started the tracer.
+        let pid = i32::try_from(last_descendant(self.pid())).unwrap();
+        let pid = rustix::process::Pid::from_raw(pid).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
     }
 }
 
@@ -121,13 +122,13 @@ impl Drop for Tracer {
     }
 }
 
-/// A stage of a table of `breakdown`.
+/// Finds a stage in a table of `breakdown`.
 pub(crate) fn stage<'a>(table: &'a Value, name: &str) -> &'a Value {
     let stages = table["stages"].as_array().unwrap();
     stages.iter().find(|stage| stage["stage"] == name).unwrap()
 }
 
-/// A number of a stage.
+/// Reads a number of a stage.
 pub(crate) fn number(stage: &Value, name: &str) -> u64 {
     stage[name].as_u64().unwrap()
 }

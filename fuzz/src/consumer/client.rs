@@ -2,30 +2,30 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bellwire_core::call::{Reply, SubmitError, Ticket};
-use bellwire_core::drive::{CallFailed, Drive};
+use bellwire_core::drive::{CallDriver, CallFailed};
 use bellwire_core::lane::{LaneTerms, Lanes, PushError};
 use bellwire_core::wire::CloseReason;
 use bellwire_core::{Deadline, PeerFault, SpinPolicy};
 
 use super::harness::{Harness, World};
 
-/// Longer than a lane that keeps its size allows, and than the limit of one that grows.
+/// Longer than the maximum for a lane of fixed size, and than the limit of a lane that grows.
 const LONG: usize = 48_000;
-/// What requests are made of.
+/// The contents of requests.
 static BYTES: [u8; LONG] = [3; LONG];
 
-/// The calling end: what a program does with a session, in any order.
+/// The client end: runs the operations of a client on a session, in any order.
 pub(super) fn run<'a>(world: &'a World<'a>, terms: LaneTerms, spins: bool) {
     let span = |micros| if spins { Duration::from_micros(micros) } else { Duration::ZERO };
     let spin = SpinPolicy { max: span(20), worth: span(20) };
-    let drive = Drive::new(Harness(world), Lanes::with_terms(terms, terms), spin);
+    let drive = CallDriver::new(Harness(world), Lanes::with_terms(terms, terms), spin);
     let mut client = Client {
         world,
         drive,
         tickets: Vec::new(),
         waiting: BTreeSet::new(),
         sending: None,
-        // As after a message of this length: the fast path takes shorter ones.
+        // As after a message of this length: the fast path is used only for shorter ones.
         buffer: vec![0; 64],
     };
     while !world.script.is_over() && client.drive.ended().is_none() {
@@ -36,9 +36,9 @@ pub(super) fn run<'a>(world: &'a World<'a>, terms: LaneTerms, spins: bool) {
 
 struct Client<'a> {
     world: &'a World<'a>,
-    drive: Drive<Harness<'a>>,
+    drive: CallDriver<Harness<'a>>,
     tickets: Vec<Ticket>,
-    /// The ids of those that wait for an answer.
+    /// The ids of the requests that are not answered yet.
     waiting: BTreeSet<u64>,
     /// The length of the request that is being sent in parts.
     sending: Option<usize>,
@@ -49,18 +49,18 @@ impl Client<'_> {
     fn operate(&mut self) {
         self.world.begin();
         let failed = self.act();
-        let lie = match self.drive.ended() {
-            Some(CallFailed::Peer(lie)) => Some(lie),
+        let violation = match self.drive.ended() {
+            Some(CallFailed::Peer(violation)) => Some(violation),
             _ => None,
         };
-        if let Some(CallFailed::Peer(told)) = failed {
-            assert_eq!(Some(told), lie, "what is told ends the session");
+        if let Some(CallFailed::Peer(reported)) = failed {
+            assert_eq!(Some(reported), violation, "a violation that is reported ends the session");
         }
-        self.world.end(lie);
-        if lie.is_none() {
+        self.world.end(violation);
+        if violation.is_none() {
             let drive = &mut self.drive;
             self.world.repeat(|| match drive.can_attach(0) {
-                Err(CallFailed::Peer(lie)) => Some(lie),
+                Err(CallFailed::Peer(violation)) => Some(violation),
                 _ => None,
             });
         }
@@ -158,38 +158,40 @@ impl Client<'_> {
         self.tickets.iter().rev().nth(which % self.tickets.len().max(1)).copied()
     }
 
-    /// The answer is one that was asked for, and has the bytes that were read.
+    /// Checks that the answer belongs to a request, and has the bytes that were read.
     fn check(&mut self, reply: Reply) -> Option<CallFailed> {
-        assert!(self.tickets.contains(&reply.ticket), "an answer to nothing");
+        assert!(self.tickets.contains(&reply.ticket), "an answer to a request that was not sent");
         assert_eq!(self.waiting.remove(&reply.ticket.id()), reply.is_wanted);
         assert!(reply.is_wanted || reply.attached);
         if !reply.attached {
             let reading = self.world.reading.borrow();
             let answer = &self.buffer[..reply.len];
-            assert_eq!(answer, reading.message(), "another answer than was read");
+            assert_eq!(answer, reading.message(), "other bytes than were read");
         }
         None
     }
 
-    /// Nothing is read from the memory of a peer that violated the protocol; anything else ends as usual.
+    /// Closes the session. After a protocol violation, checks first that the peer's memory is not read any more.
     fn end(&mut self) {
-        if let Some(CallFailed::Peer(lie)) = self.drive.ended() {
+        if let Some(CallFailed::Peer(violation)) = self.drive.ended() {
             self.world.is_over.set(true);
-            let told = |failed: Option<CallFailed>| assert_eq!(failed, Some(CallFailed::Peer(lie)));
-            told(self.drive.submit(&[]).err());
-            told(self.drive.try_reply(&mut self.buffer).err());
+            let check = |failed: Option<CallFailed>| {
+                assert_eq!(failed, Some(CallFailed::Peer(violation)));
+            };
+            check(self.drive.submit(&[]).err());
+            check(self.drive.try_reply(&mut self.buffer).err());
             let mut until = Deadline::NEVER;
-            told(self.drive.wait_for_reply(&mut until, &mut self.buffer).err());
-            self.give_up(lie);
+            check(self.drive.wait_for_reply(&mut until, &mut self.buffer).err());
+            self.give_up(violation);
             self.world.is_over.set(false);
         }
         self.drive.close(CloseReason::Normal);
     }
 
-    fn give_up(&mut self, lie: PeerFault) {
+    fn give_up(&mut self, violation: PeerFault) {
         for ticket in &self.tickets {
             let executed = self.drive.give_up(*ticket);
-            assert_eq!(executed, bellwire_core::Executed::Maybe, "{lie}");
+            assert_eq!(executed, bellwire_core::Executed::Maybe, "{violation}");
         }
         assert_eq!(self.drive.in_flight(), 0);
     }

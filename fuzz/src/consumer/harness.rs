@@ -10,17 +10,17 @@ use super::reading::Reading;
 use super::writing::Writing;
 use crate::script::Script;
 
-/// The peer of one end of a session: its values come from the input, and their use is checked.
+/// The simulated peer of one end of a session: the values of its memory come from the input, and their use is checked.
 pub(super) struct World<'a> {
     pub(super) script: Script<'a>,
     pub(super) reading: RefCell<Reading>,
     pub(super) writing: RefCell<Writing>,
-    /// Requests that may be answered, where this end is the client.
+    /// The ids of requests that the peer may answer, if this end is the client.
     pub(super) asked: RefCell<Vec<u64>>,
     now: Cell<u64>,
-    /// The peer repeats its last valid value.
+    /// Loads of Head return the last valid value again.
     is_repeating: Cell<bool>,
-    /// The peer's memory may not be read any more.
+    /// The peer's memory must not be read any more.
     pub(super) is_over: Cell<bool>,
 }
 
@@ -46,12 +46,12 @@ impl<'a> World<'a> {
         self.writing.borrow_mut().begin();
     }
 
-    /// Ends an operation, which detected this violation or none: it must be one that was served, and each harmful one
-    /// must be detected.
+    /// Ends an operation that has reported this protocol violation, or none. Checks that it was injected, and that no
+    /// harmful violation was missed.
     pub(super) fn end(&self, found: Option<PeerFault>) {
         let (reading, writing) = (self.reading.borrow(), self.writing.borrow());
         let Some(found) = found else {
-            assert_eq!(reading.lie, None, "a lie was not noticed");
+            assert_eq!(reading.violation, None, "a protocol violation was not detected");
             return;
         };
         let is_of_a_value = match found {
@@ -64,37 +64,41 @@ impl<'a> World<'a> {
             | PeerFault::UnknownKind { .. }
             | PeerFault::UnknownFlags { .. } => true,
             // Other violations are in records that are valid in themselves.
-            _ => reading.lie.is_some(),
+            _ => reading.violation.is_some(),
         };
-        let was_told = reading.lie == Some(found) || writing.lies.contains(&found);
-        assert!(was_told || !is_of_a_value, "{found:?} was not told, but {:?}", reading.lie);
+        let was_injected = reading.violation == Some(found) || writing.violations.contains(&found);
+        assert!(
+            was_injected || !is_of_a_value,
+            "{found:?} is reported instead of {:?}",
+            reading.violation
+        );
     }
 
-    /// After an operation that loaded Head: has `look` load it again, which is what it was. Only an end that accepted
-    /// a false Head finds that it went back.
-    pub(super) fn repeat(&self, look: impl FnOnce() -> Option<PeerFault>) {
+    /// After an operation that loaded Head: runs `reload`, which loads the last valid Head again. Only an end that
+    /// accepted an invalid Head then reports that it went back.
+    pub(super) fn repeat(&self, reload: impl FnOnce() -> Option<PeerFault>) {
         if self.writing.borrow().is_loaded {
             self.is_repeating.set(true);
-            let found = look();
-            assert_eq!(found, None, "a head was used that was not checked");
+            let found = reload();
+            assert_eq!(found, None, "an unchecked head was used");
             self.is_repeating.set(false);
         }
     }
 
-    /// This end goes to sleep with the value that it was served.
+    /// Checks the values with which this end goes to sleep.
     pub(super) fn check(&self, armed: Armed) {
         if let Armed::Sleep { tail, head } = armed {
-            self.sleeps(tail, head);
+            self.check_sleep(tail, head);
         }
     }
 
-    fn sleeps(&self, tail: u64, head: Option<u64>) {
-        assert_eq!(tail, self.reading.borrow().tail, "it sleeps on another tail than it checked");
+    fn check_sleep(&self, tail: u64, head: Option<u64>) {
+        assert_eq!(tail, self.reading.borrow().tail, "it sleeps on an unchecked tail");
         let checked = self.writing.borrow().head;
-        assert!(head.is_none_or(|head| head == checked), "it sleeps on another head");
+        assert!(head.is_none_or(|head| head == checked), "it sleeps on an unchecked head");
     }
 
-    fn short(&self, epoch: Epoch) -> Result<(), Shortage> {
+    fn allocate(&self, epoch: Epoch) -> Result<(), Shortage> {
         let bytes = epoch.size.size();
         match self.script.byte() % 8 {
             7 => Err(Shortage { resource: Resource::Memory, bytes, code: 12 }),
@@ -145,7 +149,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Any header at all, or one that an honest peer could write, or nearly.
+    /// Returns an arbitrary header, or one that a well-behaved peer could write, or nearly so.
     fn header(&self) -> [u8; 16] {
         let tag = self.script.byte();
         if tag >= 240 {
@@ -202,7 +206,7 @@ impl<'a> World<'a> {
     }
 }
 
-/// Payloads are cut out of it, at a place that comes from the input: no loop for the fuzzer to count.
+/// The source of payloads, which start at an offset from the input. A constant, so that the fuzzer sees no loop.
 static BYTES: [u8; 256 + (32 << 10)] = {
     let mut bytes = [0; 256 + (32 << 10)];
     let mut at = 0;
@@ -220,7 +224,7 @@ impl PeerMemory for Harness<'_> {
         match word {
             Word::Tail => {
                 let tail = world.tail();
-                // A relaxed load is a hint: it is compared, and nothing follows from it.
+                // A relaxed load is a hint, on which no access depends.
                 if order == Ordering::Acquire {
                     world.reading.borrow_mut().tail_loaded(tail);
                 }
@@ -260,7 +264,7 @@ impl OwnMemory for Harness<'_> {
     fn store(&self, word: Word, value: u64, order: Ordering) {
         match word {
             Word::Tail | Word::Head => {
-                assert_eq!(order, Ordering::Release, "{word:?} publishes");
+                assert_eq!(order, Ordering::Release, "{word:?} needs a release store");
                 if word == Word::Tail {
                     self.0.writing.borrow_mut().tail_stored(value);
                 } else {
@@ -298,7 +302,7 @@ impl<'a> Port for Harness<'a> {
 
     fn park(&mut self, park: Park) -> Woken {
         let world = self.0;
-        world.sleeps(park.tail, park.head);
+        world.check_sleep(park.tail, park.head);
         let [how, long] = world.script.array();
         world.now.set(world.now.get() + (u64::from(long) << 16));
         match how % 16 {
@@ -311,7 +315,7 @@ impl<'a> Port for Harness<'a> {
     }
 
     fn offer(&mut self, epoch: Epoch) -> Result<(), Shortage> {
-        self.0.short(epoch)
+        self.0.allocate(epoch)
     }
 
     fn adopt(&mut self, epoch: Epoch) {
@@ -319,7 +323,7 @@ impl<'a> Port for Harness<'a> {
     }
 
     fn follow(&mut self, epoch: Epoch) -> Result<(), FollowError> {
-        self.0.short(epoch)?;
+        self.0.allocate(epoch)?;
         self.0.reading.borrow_mut().followed(epoch);
         Ok(())
     }

@@ -1,10 +1,9 @@
-//! The whole consumer of a peer's memory: each value that one end loads from it comes from the input.
+//! All code that reads a peer's memory: each value that one end loads from it comes from the input.
 //!
-//! The first bytes select the end and the agreed limits; then come operations, and in between the values of the
-//! peer's memory at each load. A value is never repeated just because it was loaded before: each load takes a new
-//! one. What the end does is watched from both sides of its memory, and compared with the rules of `docs/wire.md`: so
-//! an undetected violation, a value that is used unchecked, and a byte that is read a second time end the run,
-//! whether or not they would have done harm this time.
+//! The first bytes select the end and the agreed limits; operations follow, each with the values that it loads from the
+//! peer's memory. Each load takes a new value, even of a word that was loaded before. The loads and stores of the end are
+//! checked against the rules of `docs/wire.md`: an undetected violation, a value that is used without a check, or a byte
+//! that is read twice fails the run, whether or not it did harm this time.
 
 mod client;
 mod harness;

@@ -4,37 +4,37 @@ use bellwire_core::wire::Kind;
 
 use crate::rules::{self, Place, Valid};
 
-/// What a reader has been given of its peer's lane, and so what it may do next.
+/// A model of a reader: which values of its peer's lane it was served, and what it may do next.
 ///
-/// It knows the values that were served and nothing of the code: a header is read once, where the one before ended,
-/// and only if the tail that was checked covers it; its payload is read once, as far as the header said that was
-/// served. A value that is loaded a second time is another one, so what the code checked and what it uses differ.
+/// The model knows the served values, and nothing of the code. A header is read once, where the previous record ended,
+/// and only if the checked tail covers it; its payload is read once, up to the length in the served header. A second
+/// load returns another value, so that the code would use a value that it has not checked.
 #[derive(Debug)]
 pub(super) struct Reading {
     terms: LaneTerms,
     epoch: Epoch,
-    /// The first position in it.
+    /// The first position in the epoch.
     base: u64,
     /// Records before this were consumed.
     at: u64,
-    /// The last tail that kept the rules.
+    /// The last valid tail.
     pub(super) tail: u64,
     released: u64,
-    /// The header that was served at `at`, in this operation.
+    /// The header that was served at `at`.
     header: Option<Valid>,
-    /// It is of an operation before, which did not follow that switch.
+    /// The header is from a previous operation, which did not follow that switch.
     is_kept: bool,
     is_copied: bool,
-    /// The message whose last part was served last, as far as it was read.
+    /// The bytes that were read of the current message.
     message: Vec<u8>,
-    /// Some of it was not read.
+    /// A part of the message was not read.
     has_holes: bool,
-    /// The message that goes on.
+    /// The id of the message of which more parts will come.
     arriving: Option<u64>,
     /// The highest id of a request that was served.
     pub(super) last_id: u64,
-    /// What the operation has to report: a violation was served.
-    pub(super) lie: Option<PeerFault>,
+    /// The injected protocol violation, which the operation must report.
+    pub(super) violation: Option<PeerFault>,
 }
 
 impl Reading {
@@ -53,17 +53,17 @@ impl Reading {
             has_holes: false,
             arriving: None,
             last_id: 0,
-            lie: None,
+            violation: None,
         }
     }
 
-    /// A new operation: the header of a switch that was not followed was kept, or may be read again.
+    /// Begins an operation. The reader may keep the header of a switch that was not followed, or read it again.
     pub(super) fn begin(&mut self) {
-        self.settle();
+        self.finish_record();
         self.is_kept = self.header.is_some();
     }
 
-    /// Where the next header is, in bytes from the epoch's start.
+    /// The offset of the next header in the lane.
     pub(super) fn offset(&self) -> u64 {
         (self.at - self.base) % self.epoch.size.size()
     }
@@ -81,43 +81,43 @@ impl Reading {
         self.arriving
     }
 
-    /// The whole of the message that was served last, if all of it was read.
+    /// The last message, all of which must have been read.
     pub(super) fn message(&self) -> &[u8] {
         assert!(!self.has_holes, "a part of the message was never read");
         &self.message
     }
 
     pub(super) fn tail_loaded(&mut self, now: u64) {
-        self.assert_trusting();
-        self.settle();
+        self.assert_no_violation();
+        self.finish_record();
         if now != self.tail {
             let others =
                 if self.terms.least == self.terms.most { 0 } else { self.terms.most.size() };
             let reach = self.epoch.size.size() + others * MOST_OUTSTANDING as u64;
             match rules::tail(now, self.tail, self.at, reach) {
                 Ok(tail) => self.tail = tail,
-                Err(lie) => self.lie = Some(lie),
+                Err(violation) => self.violation = Some(violation),
             }
         }
     }
 
-    /// Before a read: whether it is one of a header, and not of a payload.
+    /// Before a read: returns whether it reads a header, and not a payload.
     pub(super) fn is_header(&mut self, offset: usize, len: usize) -> bool {
-        self.assert_trusting();
+        self.assert_no_violation();
         let size = self.epoch.size.size();
         assert!(offset as u64 + len as u64 <= size, "a read outside the lane");
         let Some(header) = self.header else {
             assert_eq!((offset as u64, len), (self.offset(), 16), "a header is read first");
-            assert!(self.at < self.tail, "a header is read that was not published");
+            assert!(self.at < self.tail, "an unpublished header is read");
             return true;
         };
         if offset as u64 == self.offset() + 16 && len > 0 && header.len > 0 {
-            assert!(len <= header.len as usize, "more is read than the header said");
+            assert!(len <= header.len as usize, "more is read than the length in the header");
             assert!(!self.is_copied, "a payload is read twice");
             return false;
         }
         let again = self.offset();
-        self.settle();
+        self.finish_record();
         if std::mem::take(&mut self.is_kept) {
             self.header = None;
             return self.is_header(offset, len);
@@ -134,11 +134,11 @@ impl Reading {
         let place = Place { at: self.at, published, to_end, size, limit };
         let valid = match rules::header(bytes, place) {
             Ok(valid) => valid,
-            Err(lie) => return self.lie = Some(lie),
+            Err(violation) => return self.violation = Some(violation),
         };
         self.is_copied = false;
         match valid.kind {
-            // No code acts on it.
+            // The reader skips it.
             Kind::Pad => {
                 self.at += valid.size();
                 return;
@@ -164,11 +164,11 @@ impl Reading {
 
     /// The reader stores Head.
     pub(super) fn head_stored(&mut self, head: u64) {
-        assert!(head >= self.released && head <= self.tail, "a head past what was published");
+        assert!(head >= self.released && head <= self.tail, "a head beyond the published tail");
         if head != self.at {
             let header = self.header.expect("a head where no record ends");
             assert_eq!(head, self.at + header.size(), "a head where no record ends");
-            self.leave(header);
+            self.advance(header);
         }
         self.released = head;
     }
@@ -176,23 +176,23 @@ impl Reading {
     /// The reader switches to another epoch, before it stores Head.
     pub(super) fn followed(&mut self, epoch: Epoch) {
         let switch = self.header.filter(|header| header.kind == Kind::Switch);
-        let switch = switch.expect("an epoch is followed where no switch is");
-        assert_eq!(epoch.to_wire(), switch.id, "another epoch is followed than was announced");
+        let switch = switch.expect("an epoch is followed without a switch");
+        assert_eq!(epoch.to_wire(), switch.id, "the epoch differs from the announced one");
         assert_eq!(epoch.number, self.epoch.number.wrapping_add(1), "not the next epoch");
         assert!((self.terms.least..=self.terms.most).contains(&epoch.size), "not agreed");
-        self.leave(switch);
+        self.advance(switch);
         self.epoch = epoch;
         self.base = self.at;
     }
 
-    /// Every record but a switch is consumed by the operation that reads it.
-    fn settle(&mut self) {
+    /// Consumes the current record unless it is a switch: any other record is consumed by the operation that reads it.
+    fn finish_record(&mut self) {
         if let Some(header) = self.header.filter(|header| header.kind != Kind::Switch) {
-            self.leave(header);
+            self.advance(header);
         }
     }
 
-    fn leave(&mut self, header: Valid) {
+    fn advance(&mut self, header: Valid) {
         if matches!(header.kind, Kind::Request | Kind::Response) {
             self.arriving = header.more.then_some(header.id);
             self.has_holes |= header.len > 0 && !self.is_copied;
@@ -202,9 +202,9 @@ impl Reading {
         self.is_kept = false;
     }
 
-    fn assert_trusting(&self) {
-        if let Some(lie) = self.lie {
-            panic!("the peer's memory is read on after a lie: {lie}");
+    fn assert_no_violation(&self) {
+        if let Some(violation) = self.violation {
+            panic!("the peer's memory is read after a protocol violation: {violation}");
         }
     }
 }

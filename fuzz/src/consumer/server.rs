@@ -1,8 +1,11 @@
+use std::cell::Cell;
+use std::rc::Rc;
 use std::time::Duration;
 
-use bellwire_core::lane::{LaneTerms, Lanes, PushError, Record};
-use bellwire_core::resize::{self, FollowError, ResizeError};
-use bellwire_core::serve::{Flushed, Incoming, Passed, RespondError, ServeMachine};
+use bellwire_core::drive::{Attachable, Responded, ServeDriver};
+use bellwire_core::lane::{LaneTerms, Lanes, PushError};
+use bellwire_core::resize::{FollowError, ResizeError, Shortage};
+use bellwire_core::serve::Incoming;
 use bellwire_core::wire::{CloseReason, Status};
 use bellwire_core::{Geometry, PeerFault};
 
@@ -13,45 +16,60 @@ const MOST: u64 = 4;
 
 /// The serving end: what a reactor does with a session, in any order.
 pub(super) fn run<'a>(world: &'a World<'a>, terms: LaneTerms) {
+    let lanes = Lanes::with_terms(terms, terms);
+    let mut driver = ServeDriver::new(Harness(world), lanes, MOST, ());
+    driver.end_mut().set_shrink_after(Duration::from_micros(50));
     let mut server = Server {
         world,
-        harness: Harness(world),
-        lanes: Lanes::with_terms(terms, terms),
-        serve: ServeMachine::new(MOST),
+        driver,
         requests: Vec::new(),
         last_id: 0,
         // As after a message of this length: the fast path takes shorter ones.
         buffer: vec![0; 64],
-        passed: 0,
+        attached: 0,
+        passed: Rc::default(),
     };
-    while !world.script.is_over() && server.serve.closed().is_none() {
+    while !world.script.is_over() && server.driver.closed().is_none() {
         world.begin();
-        let lie = server.act().err();
-        world.end(lie);
-        let in_flight = server.serve.counts().in_flight();
+        let violation = server.act().err();
+        assert_eq!(server.driver.end().fault(), violation, "what is reported ends the session");
+        world.end(violation);
+        let in_flight = server.driver.counts().in_flight();
         assert_eq!(in_flight, server.requests.len() as u64);
         assert!(in_flight <= MOST, "more requests than may be in flight");
-        if lie.is_some() {
+        assert!(server.passed.get() <= server.attached, "an answer was passed twice");
+        if violation.is_some() {
             break;
         }
-        let Server { harness, lanes, .. } = &mut server;
-        world.repeat(|| lanes.taken(harness).err());
+        world.repeat(|| server.driver.end_mut().taken().err());
     }
-    let Server { harness, lanes, .. } = &mut server;
-    let _ = lanes.close(harness, harness, CloseReason::Normal);
+    server.driver.end_mut().close(CloseReason::Normal);
 }
 
 struct Server<'a> {
     world: &'a World<'a>,
-    harness: Harness<'a>,
-    lanes: Lanes,
-    serve: ServeMachine,
+    driver: ServeDriver<Harness<'a>, Attached>,
     /// Those that wait for their answer.
     requests: Vec<u64>,
     last_id: u64,
     buffer: Vec<u8>,
-    /// Answers that were passed in memory of their own.
-    passed: u64,
+    /// Answers in memory of their own, and how many were passed.
+    attached: u64,
+    passed: Rc<Cell<u64>>,
+}
+
+/// An answer of this many bytes in memory of its own; counts that it is passed.
+struct Attached(u64, Rc<Cell<u64>>);
+
+impl Attachable<Harness<'_>> for Attached {
+    fn len(&self) -> u64 {
+        self.0
+    }
+
+    fn pass(&self, _: &Harness<'_>, _: u64) -> Result<(), Shortage> {
+        self.1.set(self.1.get() + 1);
+        Ok(())
+    }
 }
 
 impl Server<'_> {
@@ -62,41 +80,37 @@ impl Server<'_> {
             6 => self.respond(usize::from(script.byte())),
             7 => self.respond(usize::from(script.u16())),
             8 => {
-                if let Some(id) = self.requests.pop() {
-                    let payload = vec![7; usize::from(script.u16())];
-                    self.serve.respond_in_parts(id, Status::Ok, Box::new(payload));
-                }
-                Ok(())
+                let Some(id) = self.requests.pop() else { return Ok(()) };
+                let payload = vec![7; usize::from(script.u16())];
+                self.driver.respond_in_parts(id, Status::Ok, Box::new(payload)).map(drop)
             }
-            9 => self.respond_attached(u64::from(script.u16()) * 4),
-            10 => self.flush(),
+            9 => self.attach(u64::from(script.u16()) * 4),
+            10 => self.driver.flush().map(drop),
             11 => {
-                self.commit();
-                Ok(())
+                self.driver.commit();
+                self.driver.end().fault().map_or(Ok(()), Err)
             }
             12 => {
-                let space = self.serve.is_blocked();
-                let (armed, _) = self.lanes.arm(&self.harness, &self.harness, space)?;
+                let armed = self.driver.arm()?;
                 self.world.check(armed);
-                self.lanes.disarm(&self.harness);
+                self.driver.end().disarm();
                 Ok(())
             }
             13 => {
                 let to = Geometry::new(1 << (12 + script.byte() % 4)).expect("a lane's size");
-                resized(resize::grow(&mut self.harness, &mut self.lanes, to))
+                resized(self.driver.end_mut().grow(to))
             }
-            14 => resized(resize::shrink(&mut self.harness, &mut self.lanes)),
+            14 => resized(self.driver.end_mut().shrink()),
             15 => {
-                self.serve.give_up_arriving();
+                self.driver.give_up_arriving();
                 Ok(())
             }
-            _ => self.lanes.look(&self.harness),
+            _ => self.driver.end_mut().look(),
         }
     }
 
     fn next(&mut self) -> Result<(), PeerFault> {
-        let Self { lanes, serve, harness, buffer, .. } = self;
-        match serve.next(lanes, harness, harness, buffer)? {
+        match self.driver.next(&mut self.buffer)? {
             Some(Incoming::Request { id, len, .. }) => {
                 self.begin(id);
                 let reading = self.world.reading.borrow();
@@ -107,11 +121,11 @@ impl Server<'_> {
                 self.begin(id);
                 Ok(())
             }
-            Some(Incoming::Switch(switch)) => self.follow(&switch),
-            Some(Incoming::Trim) => {
-                resized(resize::shrink(&mut self.harness, &mut self.lanes))?;
-                self.serve.trimmed(&mut self.lanes, &self.harness, &self.harness)
-            }
+            Some(Incoming::Switch(switch)) => match self.driver.follow(&switch) {
+                Err(FollowError::Peer(violation)) => Err(violation),
+                Ok(()) | Err(FollowError::Short(_)) => Ok(()),
+            },
+            Some(Incoming::Trim) => self.driver.trim(),
             Some(Incoming::Cancel { id }) => {
                 // That of a request that was broken off, too.
                 let last = self.world.reading.borrow().last_id;
@@ -128,83 +142,43 @@ impl Server<'_> {
         self.requests.push(id);
     }
 
-    fn follow(&mut self, switch: &Record) -> Result<(), PeerFault> {
-        match resize::follow(&mut self.harness, &mut self.lanes, switch) {
-            Err(FollowError::Lied(lie)) => Err(lie),
-            Ok(()) | Err(FollowError::Short(_)) => Ok(()),
-        }
-    }
-
     fn respond(&mut self, len: usize) -> Result<(), PeerFault> {
         let Some(id) = self.requests.pop() else { return Ok(()) };
-        let Self { lanes, serve, harness, .. } = self;
         let payload = vec![7; len];
-        match serve.respond(lanes, harness, harness, id, Status::Ok, &payload) {
-            Ok(()) => {}
-            Err(RespondError::Peer(lie)) => {
-                self.requests.push(id);
-                return Err(lie);
-            }
-            Err(RespondError::Grow(to)) => {
-                let grown = resize::grow(harness, lanes, to);
-                serve.respond_later(id, Status::Ok, &payload);
-                return resized(grown);
-            }
-            Err(_) => serve.respond_later(id, Status::TooLarge, &[]),
+        if self.driver.try_respond(id, Status::Ok, &payload) {
+            return Ok(());
         }
-        Ok(())
+        let responded = self.driver.respond(id, Status::Ok, &payload);
+        self.or_again(id, responded)
     }
 
-    fn respond_attached(&mut self, bytes: u64) -> Result<(), PeerFault> {
+    fn attach(&mut self, bytes: u64) -> Result<(), PeerFault> {
         let Some(id) = self.requests.pop() else { return Ok(()) };
-        let Self { lanes, serve, harness, passed, .. } = self;
-        let before = *passed;
-        let pass = |_| {
-            *passed += 1;
-            Ok(())
+        self.attached += 1;
+        let responded = self.driver.attach(id, Attached(bytes, Rc::clone(&self.passed)));
+        self.or_again(id, responded)
+    }
+
+    /// A request that was not answered can be answered again.
+    fn or_again(
+        &mut self,
+        id: u64,
+        responded: Result<Responded, PeerFault>,
+    ) -> Result<(), PeerFault> {
+        let is_counted = match responded {
+            Ok(responded) => responded == Responded::Done,
+            Err(_) => self.driver.counts().in_flight() == self.requests.len() as u64,
         };
-        match serve.respond_attached(lanes, harness, harness, id, bytes, pass) {
-            Ok(how) => assert_eq!(self.passed - before, u64::from(how == Passed::Now)),
-            Err(error) => {
-                self.requests.push(id);
-                if let RespondError::Peer(lie) = error {
-                    return Err(lie);
-                }
-            }
+        if !is_counted {
+            self.requests.push(id);
         }
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<(), PeerFault> {
-        let Self { lanes, serve, harness, .. } = self;
-        match serve.flush(lanes, harness, harness, |_| Ok(()))? {
-            Flushed::Grow(to) => match resize::grow(harness, lanes, to) {
-                Err(ResizeError::Short(_)) => {
-                    serve.cut_first();
-                    Ok(())
-                }
-                grown => resized(grown),
-            },
-            Flushed::Done => {
-                assert!(!serve.is_blocked());
-                Ok(())
-            }
-            Flushed::Part | Flushed::Blocked => Ok(()),
-        }
-    }
-
-    fn commit(&mut self) {
-        let Self { lanes, harness, .. } = self;
-        let _ = lanes.commit(harness, harness);
-        if lanes.take_maintenance() && resize::maintain(harness, lanes, Duration::from_micros(50)) {
-            let _ = lanes.commit(harness, harness);
-        }
+        responded.map(drop)
     }
 }
 
 fn resized(resized: Result<(), ResizeError>) -> Result<(), PeerFault> {
     match resized {
-        Err(ResizeError::Push(PushError::Peer(lie))) => Err(lie),
+        Err(ResizeError::Push(PushError::Peer(violation))) => Err(violation),
         _ => Ok(()),
     }
 }

@@ -4,25 +4,26 @@ use bellwire_core::wire::{HEADER, Kind, SWITCH_RESERVE};
 
 use crate::rules;
 
-/// What a writer has written and loaded, and so what it may write next: see `docs/wire.md`, rules of a sender.
+/// A model of a writer: what it has written and loaded, and what it may write next, by the rules of a sender in
+/// `docs/wire.md`.
 #[derive(Debug)]
 pub(super) struct Writing {
     epoch: Epoch,
-    /// The first position in it.
+    /// The first position in the epoch.
     base: u64,
     written: u64,
     pub(super) published: u64,
-    /// The last head of the peer that kept the rules.
+    /// The last valid head of the peer.
     pub(super) head: u64,
-    /// It was loaded in this operation.
+    /// Head was loaded in this operation.
     pub(super) is_loaded: bool,
-    /// Where the payload of the header that was written last belongs, and its length.
+    /// The offset and the length of the payload of the last header.
     payload: Option<(u64, u32)>,
-    /// The epoch of the switch that was written last.
+    /// The epoch of the last switch.
     switch: Option<u64>,
     is_closed: bool,
-    /// Violations that were served in this operation. A harmless one may be ignored.
-    pub(super) lies: Vec<PeerFault>,
+    /// The protocol violations that were injected in this operation. The writer may ignore a harmless one.
+    pub(super) violations: Vec<PeerFault>,
 }
 
 impl Writing {
@@ -37,13 +38,13 @@ impl Writing {
             payload: None,
             switch: None,
             is_closed: false,
-            lies: Vec::new(),
+            violations: Vec::new(),
         }
     }
 
-    /// A new operation.
+    /// Begins an operation.
     pub(super) fn begin(&mut self) {
-        self.lies.clear();
+        self.violations.clear();
         self.is_loaded = false;
     }
 
@@ -52,7 +53,7 @@ impl Writing {
         if now != self.head {
             match rules::head(now, self.head, self.published) {
                 Ok(head) => self.head = head,
-                Err(lie) => self.lies.push(lie),
+                Err(violation) => self.violations.push(violation),
             }
         }
     }
@@ -63,17 +64,17 @@ impl Writing {
             return;
         }
         if bytes.len() < HEADER {
-            self.claimed(offset, bytes.len());
+            self.check_prefetch(offset, bytes.len());
             return;
         }
-        assert!(!self.is_closed, "a record behind the close");
-        assert!(self.switch.is_none(), "a record behind a switch, in the old epoch");
+        assert!(!self.is_closed, "a record after the close");
+        assert!(self.switch.is_none(), "a record after a switch, in the old epoch");
         let size = self.epoch.size.size();
         let at = (self.written - self.base) % size;
         let bytes: &[u8; HEADER] = bytes.try_into().expect("a header is next");
-        assert_eq!(offset as u64, at, "a header where none belongs");
+        assert_eq!(offset as u64, at, "a header at the wrong offset");
         let len = u32::from_le_bytes(*bytes.first_chunk().expect("four of sixteen"));
-        let kind = Kind::parse(bytes[4]).expect("a kind that there is");
+        let kind = Kind::parse(bytes[4]).expect("a valid kind");
         let record = 16 + u64::from(len).next_multiple_of(16);
         assert!(at + record <= size, "a record that wraps");
         let reserve = match kind {
@@ -81,10 +82,7 @@ impl Writing {
             _ => SWITCH_RESERVE,
         };
         let taken = self.head.max(self.base);
-        assert!(
-            self.written + record + reserve - taken <= size,
-            "what was not read is overwritten"
-        );
+        assert!(self.written + record + reserve - taken <= size, "unread bytes are overwritten");
         assert!(record <= size / 2 - SWITCH_RESERVE, "a record or a pad too long");
         match kind {
             Kind::Close => self.is_closed = true,
@@ -97,19 +95,19 @@ impl Writing {
         self.written += record;
     }
 
-    /// The contents of free room mean nothing, and may be written at any time.
-    fn claimed(&self, offset: usize, len: usize) {
+    /// The writer may write to free space at any time, to prefetch its cache lines.
+    fn check_prefetch(&self, offset: usize, len: usize) {
         let size = self.epoch.size.size();
         let at = (self.written - self.base) % size;
         let ahead = (offset as u64 + size - at) % size;
         let taken = self.head.max(self.base);
         let end = self.written + ahead + len as u64;
-        assert!(end - taken <= size, "what was not read is claimed");
+        assert!(end - taken <= size, "a prefetch overwrites unread bytes");
     }
 
     pub(super) fn tail_stored(&mut self, tail: u64) {
         assert!(self.payload.is_none(), "a record is published before it is written");
-        assert_eq!(tail, self.written, "what is published is what was written");
+        assert_eq!(tail, self.written, "the published tail is the end of the written records");
         self.published = tail;
     }
 

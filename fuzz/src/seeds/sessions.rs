@@ -1,4 +1,4 @@
-//! Records and sessions: lanes that a real sender wrote, and the values of an honest peer's memory meanwhile.
+//! Seeds of records and sessions: lanes that the real sender wrote, and the memory of a well-behaved peer at each load.
 
 use std::cell::RefCell;
 
@@ -20,9 +20,9 @@ pub(super) fn all() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     seeds
 }
 
-/// What a sender writes, as the target `record` takes it.
+/// The lane that a sender writes, as an input of the target `record`.
 fn written(records: &[(Kind, u32)]) -> Vec<u8> {
-    let lane = Paper(RefCell::new(vec![0; 4096]));
+    let lane = LocalLane(RefCell::new(vec![0; 4096]));
     let mut lanes = Lanes::new(Geometry::SMALLEST, Geometry::SMALLEST);
     let mut tails = Vec::new();
     for (id, (kind, len)) in (1..).zip(records) {
@@ -46,10 +46,10 @@ fn written(records: &[(Kind, u32)]) -> Vec<u8> {
     input
 }
 
-/// A lane to be written.
-struct Paper(RefCell<Vec<u8>>);
+/// A lane in local memory.
+struct LocalLane(RefCell<Vec<u8>>);
 
-impl OwnMemory for Paper {
+impl OwnMemory for LocalLane {
     fn store(&self, _: Word, _: u64, _: Ordering) {}
 
     fn write(&self, offset: usize, bytes: &[u8]) {
@@ -57,8 +57,8 @@ impl OwnMemory for Paper {
     }
 }
 
-impl PeerMemory for Paper {
-    /// The peer takes nothing.
+impl PeerMemory for LocalLane {
+    /// The peer consumes nothing.
     fn load(&self, _: Word, _: Ordering) -> u64 {
         0
     }
@@ -66,33 +66,33 @@ impl PeerMemory for Paper {
     fn read(&self, _: usize, _: &mut [u8]) {}
 }
 
-// What the target `consumer` reads, in the order in which the code asks: an operation with its arguments, then the
-// value of each load.
+// Inputs of the target `consumer`, in the order in which it reads them: an operation with its arguments, then the value
+// of each load.
 const CLIENT: u8 = 0;
 const SERVER: u8 = 1;
 const FIXED: u8 = 2;
 
-/// The peer does not want to be rung.
-const NO_WISH: u8 = 0;
-/// Nothing new.
-const SEEN: u8 = 0;
+/// The event index of a peer that does not want to be rung.
+const NO_RING: u8 = 0;
+/// A word that has not changed.
+const UNCHANGED: u8 = 0;
 
-/// So many blocks of 16 bytes were published.
+/// `blocks` blocks of 16 bytes were published.
 const fn more(blocks: u8) -> u8 {
     31 + blocks
 }
 
-/// A client's request of so many bytes.
+/// A client's request of `len` bytes.
 const fn submit(len: u8) -> [u8; 3] {
-    [0, len, NO_WISH]
+    [0, len, NO_RING]
 }
 
-/// A response of so many bytes to the oldest request but `which`, and the first byte of its payload.
+/// A response of `len` bytes, to the request at index `which`, and the first byte of its payload.
 const fn response(len: u8, which: u8) -> [u8; 5] {
     [0, len, 1, which, b'r']
 }
 
-/// A request of so many bytes with the next id.
+/// A request of `len` bytes with the next id.
 const fn request(len: u8) -> [u8; 5] {
     [1, len, 1, 0, b'q']
 }
@@ -100,10 +100,11 @@ const fn request(len: u8) -> [u8; 5] {
 fn sessions() -> Vec<(&'static str, u8, Vec<u8>)> {
     let call = [&submit(5)[..], &[6, more(2)], &response(8, 0)].concat();
     let two = [&submit(1)[..], &submit(2), &[6, more(4)], &response(8, 1), &[6], &response(9, 0)];
-    let waits = [&submit(9)[..], &[9, 100, 0, SEEN, SEEN, 5, 1, SEEN, more(2)], &response(3, 0)];
-    let served = [&[0, more(2)][..], &request(8), &[6, 20, 11, NO_WISH]].concat();
+    let wait = [9, 100, 0, UNCHANGED, UNCHANGED, 5, 1, UNCHANGED, more(2)];
+    let waits = [&submit(9)[..], &wait, &response(3, 0)];
+    let served = [&[0, more(2)][..], &request(8), &[6, 20, 11, NO_RING]].concat();
     let part = [1, 16, 0, 0, b'p'];
-    let parts = [&[0, more(4)][..], &part, &[0], &[1, 16, 1, 0, b'e'], &[6, 3, 11, NO_WISH]];
+    let parts = [&[0, more(4)][..], &part, &[0], &[1, 16, 1, 0, b'e'], &[6, 3, 11, NO_RING]];
     let switch = [0, more(1), 4, 1, 1, 0, 0];
     vec![
         ("a-call", CLIENT, call.clone()),
@@ -113,7 +114,7 @@ fn sessions() -> Vec<(&'static str, u8, Vec<u8>)> {
         ("a-call-that-spins", CLIENT | 4, waits.concat()),
         ("a-long-request", CLIENT, vec![3, 0x88, 0x13, 64, 0, 0, 0, 0, 0]),
         ("a-request-in-parts", CLIENT, vec![4, 0x30, 0x75, 0, 0, 64, 0, 0, 64, 0, 0, 64, 0, 0]),
-        ("an-attached-request", CLIENT, vec![5, 0, 8, 0, 0, 0, NO_WISH]),
+        ("an-attached-request", CLIENT, vec![5, 0, 8, 0, 0, 0, NO_RING]),
         ("an-answer-in-another-epoch", CLIENT, [&submit(5)[..], &[6], &switch[1..], &[0]].concat()),
         ("a-request-is-served", SERVER, served.clone()),
         ("requests-are-served", SERVER | FIXED, [&served[..], &served, &served].concat()),

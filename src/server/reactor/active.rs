@@ -5,6 +5,7 @@ use std::time::Duration;
 use bellwire_core::{Instant, SpinCounter};
 
 use super::{Listener, Reactor, Slot, SlotState};
+use crate::server::session::Schedule;
 use crate::server::source::Place;
 use crate::transport::clock;
 
@@ -19,9 +20,8 @@ impl Reactor {
     /// Polls a session from now on.
     pub(super) fn activate(&mut self, slot: usize) {
         let Some(session) = self.session(slot) else { return };
-        if !session.is_hot {
-            session.is_hot = true;
-            session.idle_turns = 0;
+        if session.schedule == Schedule::Armed {
+            session.schedule = Schedule::Active { idle_turns: 0 };
             session.disarm();
             let client = session.client;
             self.clients.activate(client, slot);
@@ -33,7 +33,9 @@ impl Reactor {
         let hot = u32::try_from(self.clients.hot()).unwrap_or(u32::MAX);
         let rounds = (ROUNDS_BEFORE_COLD / hot.max(1)).max(LEAST_BEFORE_COLD);
         let Some(session) = self.session(slot) else { return true };
-        if session.idle_turns < rounds || !matches!(session.arm(), Ok(false)) {
+        let is_busy =
+            matches!(session.schedule, Schedule::Active { idle_turns } if idle_turns < rounds);
+        if is_busy || !matches!(session.arm(), Ok(false)) {
             return false;
         }
         self.note_unread(slot, clock::now());
@@ -44,7 +46,7 @@ impl Reactor {
     pub(super) fn deactivate(&mut self, slot: usize) {
         self.flush_stats(slot);
         if let Some(session) = self.session(slot) {
-            session.is_hot = false;
+            session.schedule = Schedule::Armed;
             let client = session.client;
             self.clients.deactivate(client, slot);
         }

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bellwire_core::Instant;
+use bellwire_core::end::Why;
 use bellwire_core::wire::RefuseCode;
 
 use super::metrics::{self, SessionGauges};
 use super::{Reactor, Slot, SlotState};
 use crate::server::handshake::{PendingHandshake, Progress};
-use crate::server::session::{Ended, ServerSession};
+use crate::server::session::ServerSession;
 use crate::server::source::{Place, Source};
 use crate::server::watch::Watch;
 use crate::transport::clock;
@@ -194,7 +195,7 @@ impl Reactor {
         self.count_opened(&counted);
         self.clients.activate(client, slot);
         if watched.is_err() {
-            self.end(slot, Ended::Gone);
+            self.end(slot, Why::Gone);
         }
     }
 

@@ -1,7 +1,8 @@
 //! The sessions' control channels: handles their events, and decides which are polled.
 
+use bellwire_core::end::Why;
+
 use super::{Reactor, Slot, SlotState};
-use crate::server::session::Ended;
 use crate::server::source::{Place, Source};
 use crate::transport::link::{Heard, Link};
 use crate::transport::poll::{Interest, Poller, Trigger};
@@ -32,8 +33,8 @@ impl Reactor {
                     self.hear(place);
                 }
                 Ok(Heard::More) => self.mute_socket(place),
-                Ok(Heard::End) | Err(Ended::Gone) => self.depart(slot),
-                Err(ended) => self.end(slot, ended),
+                Ok(Heard::End) => self.depart(slot),
+                Err(why) => self.end(slot, why),
             },
             SlotState::Handshake(_) => self.advance_handshake(slot),
             SlotState::Gone => {}
@@ -44,7 +45,7 @@ impl Reactor {
     fn unmute_socket(&mut self, place: Place) {
         let Some(entry) = self.slots.get_mut(place.slot) else { return };
         if std::mem::take(&mut entry.is_muted) && self.listen(place, true).is_err() {
-            return self.end(place.slot, Ended::Gone);
+            return self.end(place.slot, Why::Gone);
         }
         self.go_on(place.slot);
     }
@@ -55,7 +56,7 @@ impl Reactor {
         let Some(entry) = self.slots.get_mut(place.slot) else { return };
         let is_news = !std::mem::replace(&mut entry.is_muted, true);
         if is_news && self.listen(place, false).is_err() {
-            return self.end(place.slot, Ended::Gone);
+            return self.end(place.slot, Why::Gone);
         }
         let Some(session) = self.session(place.slot) else { return };
         let comes_back = needs_channel(session.link());

@@ -56,9 +56,9 @@ impl Reactor {
         let slots: Vec<usize> = self.slots.iter().map(|(slot, _)| slot).collect();
         for slot in slots {
             if let Some(Slot { state: SlotState::Open(session), .. }) = self.slots.get_mut(slot)
-                && let Err(ended) = session.refuse_rest(slot, &self.workers, &mut self.scratch)
+                && let Err(why) = session.refuse_rest(slot, &self.workers, &mut self.scratch)
             {
-                self.end(slot, ended);
+                self.end(slot, why);
             }
         }
     }

@@ -17,15 +17,17 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use bellwire_core::end::Why;
 use bellwire_core::wire::{CloseReason, Role};
-use bellwire_core::{Instant, Spin, Woken, probes};
+use bellwire_core::{Instant, Spin, Woken};
+use bellwire_probes as probes;
 use slab::Slab;
 
 use super::handler::{Caller, Handler, Typed};
 use super::handshake::PendingHandshake;
 use super::incidents::IncidentCause;
 use super::quotas::Quotas;
-use super::session::{Ended, Scratch, ServerSession, TurnContext};
+use super::session::{Schedule, Scratch, ServerSession, TurnContext};
 use super::source::{Place, Source};
 use super::workers::{Done, Workers};
 use super::{Listener, ServerConfig, Shared, system};
@@ -99,7 +101,7 @@ struct Slot {
     is_heard: bool,
     /// Whether its channel is not polled, because messages stay there.
     is_muted: bool,
-    /// Whether it is among the sessions to be retried.
+    /// Whether it is in [`Reactor::stalled`], to be retried.
     is_stalled: bool,
     state: SlotState,
 }
@@ -265,24 +267,24 @@ impl Reactor {
                 0
             }
             Ok(done) => done,
-            Err(ended) => {
+            Err(why) => {
                 self.deactivate(slot);
-                self.end(slot, ended);
+                self.end(slot, why);
                 1
             }
         }
     }
 
-    fn turn(&mut self, slot: usize) -> Result<usize, Ended> {
+    fn turn(&mut self, slot: usize) -> Result<usize, Why> {
         let Some(Slot { listener, state: SlotState::Open(session), .. }) = self.slots.get_mut(slot)
         else {
-            return Err(Ended::Gone);
+            return Err(Why::Gone);
         };
         if session.is_quiet() {
-            session.idle_turns = session.idle_turns.saturating_add(1);
+            session.count_turn(0);
             return Ok(0);
         }
-        let Some(listener) = self.listeners.get(*listener) else { return Err(Ended::Gone) };
+        let Some(listener) = self.listeners.get(*listener) else { return Err(Why::Gone) };
         let is_observer = session.row == metrics::observers(&self.listeners);
         let handler = if is_observer { &self.observing } else { &listener.handler };
         let (workers, scratch) = (&self.workers, &mut self.scratch);
@@ -293,7 +295,7 @@ impl Reactor {
         let rings = session.rings();
         let work = session.turn(&mut context)?;
         self.has_rung |= session.rings() != rings;
-        session.idle_turns = if work > 0 { 0 } else { session.idle_turns.saturating_add(1) };
+        session.count_turn(work);
         self.exchanged = self.exchanged.max(session.take_exchanged());
         if session.is_stalled() {
             let place = Place::new(slot, session.id());
@@ -368,7 +370,7 @@ impl Reactor {
     /// turn that finds nothing.
     fn depart(&mut self, slot: usize) {
         let Some(session) = self.session(slot) else {
-            return self.end(slot, Ended::Gone);
+            return self.end(slot, Why::Gone);
         };
         if session.depart()
             && let Some(Slot { state: SlotState::Open(session), .. }) = self.slots.get(slot)
@@ -391,11 +393,11 @@ impl Reactor {
         let is_inline = self.workers.is_empty();
         match self.session(slot) {
             Some(session) if is_inline && session.is_at_limit() => {}
-            _ => self.end(slot, Ended::Gone),
+            _ => self.end(slot, Why::Gone),
         }
     }
 
-    fn end(&mut self, slot: usize, ended: Ended) {
+    fn end(&mut self, slot: usize, why: Why) {
         if !self.slots.contains(slot) {
             return;
         }
@@ -404,7 +406,7 @@ impl Reactor {
             self.reap_for(user);
         }
         let SlotState::Open(session) = state else { return self.clients.leave(client) };
-        if session.is_hot {
+        if session.schedule != Schedule::Armed {
             self.clients.deactivate(client, slot);
         }
         self.clients.leave(client);
@@ -412,14 +414,14 @@ impl Reactor {
             self.unread.retain(|place| place.slot != slot);
         }
         let mut news = ServerStats::default();
-        let reason = match ended {
-            Ended::Gone => CloseReason::Normal,
-            Ended::Poisoned(fault) => {
+        let reason = match why {
+            Why::Closed(_) | Why::Gone => CloseReason::Normal,
+            Why::Fault(fault) => {
                 news.poisoned = 1;
                 self.note_end(&session, IncidentCause::ProtocolViolation(fault));
                 CloseReason::Poisoned
             }
-            Ended::Unread => {
+            Why::Unread => {
                 news.unread = 1;
                 self.note_end(&session, IncidentCause::Unread);
                 CloseReason::Unread
@@ -494,7 +496,7 @@ impl Reactor {
             {
                 match session.answer(&mut done, &self.workers) {
                     Ok(()) => self.activate(slot),
-                    Err(ended) => self.end(slot, ended),
+                    Err(why) => self.end(slot, why),
                 }
             }
             self.poll_budget.count_slow(&self.clients);

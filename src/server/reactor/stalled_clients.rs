@@ -1,9 +1,9 @@
 //! Ends sessions of clients that take nothing of what was published for them: stopped, hanging, or never reading.
 
+use bellwire_core::end::Why;
 use bellwire_core::{Instant, Left};
 
 use super::Reactor;
-use crate::server::session::Ended;
 use crate::server::source::Place;
 
 impl Reactor {
@@ -45,8 +45,8 @@ impl Reactor {
                     next = Some(next.map_or(due, |next| next.min(due)));
                     self.unread.push(place);
                 }
-                Ok(Left::TooLong) => self.end(place.slot, Ended::Unread),
-                Err(ended) => self.end(place.slot, ended),
+                Ok(Left::TooLong) => self.end(place.slot, Why::Unread),
+                Err(why) => self.end(place.slot, why),
             }
         }
         self.unread_at = next.map(|next| next.max(now.after(limit / 4)));

@@ -1,25 +1,22 @@
-//! Sends answers: through the lane, which grows for them, in parts, or attached.
+//! Sends answers: through the lane, in parts, or attached.
 
 use std::sync::Arc;
 
-use bellwire_core::lane::PushError;
-use bellwire_core::resize::{self, ResizeError, Shortage};
-use bellwire_core::serve::{Flushed, Passed, RespondError};
+use bellwire_core::Port;
+use bellwire_core::drive::{Attachable, Responded};
+use bellwire_core::end::Why;
+use bellwire_core::resize::Shortage;
 use bellwire_core::wire::Status;
-use bellwire_core::{Geometry, Port, probes};
 
-use super::{Ended, ServerSession};
+use super::ServerSession;
 use crate::Payload;
 use crate::server::handler::Answer;
 use crate::server::incidents::IncidentCause;
 use crate::transport::link::Link;
 use crate::transport::snapshot::Snapshot;
 
-/// Parts of answers that one turn writes at most: 512 KiB, so that a long answer does not starve other sessions.
-const MOST_PARTS: usize = 16;
-
 /// An answer to attach.
-pub(super) enum Attachable {
+pub(super) enum Attachment {
     Snapshot(u64, Arc<Snapshot>),
     Payload(Payload),
 }
@@ -32,11 +29,11 @@ impl ServerSession {
         id: u64,
         status: Status,
         answer: &mut Answer,
-    ) -> Result<(), Ended> {
+    ) -> Result<(), Why> {
         if let Some(payload) = answer.sealed()
             && status == Status::Ok
         {
-            return self.attach(id, Attachable::Payload(payload.clone()), Status::Short);
+            return self.attach(id, Attachment::Payload(payload.clone()), Status::Short);
         }
         let bytes = answer.bytes();
         // An attached answer always has the status Ok.
@@ -46,101 +43,54 @@ impl ServerSession {
         if bytes.len() <= self.stream_from {
             return self.respond(id, status, bytes);
         }
-        if self.lanes.allows(bytes.len() as u64).is_err() {
+        if self.end().lanes().allows(bytes.len() as u64).is_err() {
             return self.respond(id, Status::TooLarge, &[]);
-        }
-        if let Some(wanted) = self.lanes.wanted_for_parts() {
-            // Without memory for a larger lane, the answer goes through the smaller one.
-            let _ = self.grow(wanted);
         }
         if let Err(over) = self.owed_charge.extend(bytes.len() as u64) {
             self.note_over_quota(&over);
             return self.respond(id, Status::Short, &[]);
         }
-        self.trace.begin(id, || self.link.now());
-        self.serve.respond_in_parts(id, status, Box::new(answer.keep()));
-        self.trace.wrote(None);
-        self.flush()
-    }
-
-    fn respond_in_parts(&mut self, id: u64, status: Status, bytes: Vec<u8>) -> Result<(), Ended> {
-        self.serve.respond_in_parts(id, status, Box::new(bytes));
-        self.trace.wrote(None);
-        self.flush()
+        let lacked = self.driver.respond_in_parts(id, status, Box::new(answer.keep()))?;
+        self.flushed(lacked);
+        Ok(())
     }
 
     /// Writes an answer to the lane, which grows for it.
     #[inline]
-    pub(super) fn respond(&mut self, id: u64, status: Status, bytes: &[u8]) -> Result<(), Ended> {
-        self.trace.begin(id, || self.link.now());
-        let own = self.link.own();
-        if self.serve.try_respond(&mut self.lanes, own, id, status, bytes) {
-            self.trace.wrote(Some(self.lanes.position()));
+    pub(super) fn respond(&mut self, id: u64, status: Status, bytes: &[u8]) -> Result<(), Why> {
+        if self.driver.try_respond(id, status, bytes) {
             return Ok(());
         }
-        self.respond_otherwise(id, status, bytes)
+        self.respond_slow(id, status, bytes)
     }
 
     #[inline(never)]
-    fn respond_otherwise(&mut self, id: u64, status: Status, bytes: &[u8]) -> Result<(), Ended> {
+    fn respond_slow(&mut self, id: u64, status: Status, bytes: &[u8]) -> Result<(), Why> {
         // The answer may have to be kept until there is room.
         if let Err(over) = self.owed_charge.extend(bytes.len() as u64) {
             self.note_over_quota(&over);
             return self.respond(id, Status::Short, &[]);
         }
-        self.respond_or_keep(id, status, bytes)?;
-        if !self.serve.is_blocked() {
-            self.owed_charge.clear();
+        match self.driver.respond(id, status, bytes)? {
+            Responded::Done => {}
+            Responded::Attach => self.attach_copy(id, bytes)?,
+            Responded::Short(shortage) => self.respond_short(id, shortage)?,
         }
+        self.flushed(None);
         Ok(())
     }
 
-    fn respond_or_keep(&mut self, id: u64, status: Status, bytes: &[u8]) -> Result<(), Ended> {
-        loop {
-            let (own, peer) = (self.link.own(), self.link.peer());
-            let to = match self.serve.respond(&mut self.lanes, own, peer, id, status, bytes) {
-                Ok(()) => break,
-                Err(RespondError::Peer(fault)) => return Err(fault.into()),
-                Err(RespondError::Attach) => return self.attach_copy(id, bytes),
-                Err(RespondError::Short(shortage)) => return self.respond_short(id, shortage),
-                Err(RespondError::Grow(to)) => to,
-            };
-            match self.grow(to) {
-                Ok(()) => {}
-                Err(ResizeError::Push(PushError::Peer(fault))) => return Err(fault.into()),
-                Err(ResizeError::Push(PushError::Full { missing })) => {
-                    probes::lane_full(self.trace.session(), missing);
-                    self.serve.respond_later(id, status, bytes);
-                    self.trace.wrote(None);
-                    return Ok(());
-                }
-                // At the limit of shared memory, it goes through the current lane.
-                Err(ResizeError::Push(_)) => {
-                    return self.respond_in_parts(id, status, bytes.to_vec());
-                }
-                Err(ResizeError::Short(shortage)) => return self.respond_short(id, shortage),
-            }
-        }
-        if !self.serve.is_blocked() {
-            self.trace.wrote(Some(self.lanes.position()));
-            return Ok(());
-        }
-        self.trace.wrote(None);
-        probes::lane_full(self.trace.session(), 0);
-        if self.lanes.should_grow().is_some() { self.flush() } else { Ok(()) }
-    }
-
     /// Attaches a copy of the answer.
-    fn attach_copy(&mut self, id: u64, bytes: &[u8]) -> Result<(), Ended> {
+    fn attach_copy(&mut self, id: u64, bytes: &[u8]) -> Result<(), Why> {
         match Payload::sealed_copy(bytes) {
-            Ok(payload) => self.attach(id, Attachable::Payload(payload), Status::Short),
+            Ok(payload) => self.attach(id, Attachment::Payload(payload), Status::Short),
             Err(shortage) => self.respond_short(id, shortage),
         }
     }
 
     /// Handles a resource that this process lacks for the answer.
     #[cold]
-    fn respond_short(&mut self, id: u64, shortage: Shortage) -> Result<(), Ended> {
+    fn respond_short(&mut self, id: u64, shortage: Shortage) -> Result<(), Why> {
         self.incident.get_or_insert(IncidentCause::Short(shortage));
         self.respond(id, Status::Short, &[])
     }
@@ -149,94 +99,49 @@ impl ServerSession {
     pub(super) fn attach(
         &mut self,
         id: u64,
-        what: Attachable,
+        what: Attachment,
         otherwise: Status,
-    ) -> Result<(), Ended> {
-        self.trimmed = self.trimmed.wrapping_sub(what.len());
-        let lent = what.memory().map(|memory| self.link.lend(memory).map(|_| ()));
+    ) -> Result<(), Why> {
+        let bytes = what.len();
+        self.trimmed = self.trimmed.wrapping_sub(bytes);
+        let lent = what.memory().map(|memory| self.link().lend(memory).map(|_| ()));
         if let Some(Err(shortage)) = lent {
             // The next answers for this user would be built in vain too: pause its sessions.
-            self.share.pause(self.link.now());
-            (self.over_quota, self.is_stalled) = (Some(what.len()), true);
+            self.share.pause(self.link().now());
+            (self.over_quota, self.is_stalled) = (Some(bytes), true);
             self.incident.get_or_insert(IncidentCause::Short(shortage));
             return self.respond(id, otherwise, &[]);
         }
         self.over_quota = None;
-        self.trace.begin(id, || self.link.now());
-        let (own, peer) = (self.link.own(), self.link.peer());
-        let pass = |id| what.pass(&self.link, id);
-        match self.serve.respond_attached(&mut self.lanes, own, peer, id, what.len(), pass) {
-            Ok(Passed::Now | Passed::Never) => self.trace.wrote(Some(self.lanes.position())),
-            Ok(Passed::Later) => {
-                self.trace.wrote(None);
-                self.waiting.push_back((id, what));
+        match self.driver.attach(id, what)? {
+            Responded::Done => return Ok(()),
+            Responded::Short(shortage) => {
+                self.incident.get_or_insert(IncidentCause::Short(shortage));
             }
-            Err(RespondError::Peer(fault)) => return Err(fault.into()),
-            Err(error) => {
-                if let RespondError::Short(shortage) = error {
-                    self.incident.get_or_insert(IncidentCause::Short(shortage));
-                }
-                return self.respond(id, otherwise, &[]);
-            }
+            Responded::Attach => {}
         }
+        self.respond(id, otherwise, &[])
+    }
+
+    /// Writes the answers that wait for room, as far as there is room.
+    pub(super) fn flush(&mut self) -> Result<(), Why> {
+        let lacked = self.driver.flush()?;
+        self.flushed(lacked);
         Ok(())
     }
 
-    /// Writes the answers that wait for room, as far as there is room or the lane can grow; writes only as many parts
-    /// as is fair to other sessions.
-    pub(super) fn flush(&mut self) -> Result<(), Ended> {
-        let mut parts = 0;
-        loop {
-            let Self { link, lanes, serve, waiting, trace, .. } = self;
-            let pass = |id| {
-                let at = waiting.iter().position(|(waiting, _)| *waiting == id);
-                at.and_then(|at| waiting.remove(at)).map_or(Ok(()), |(_, what)| what.pass(link, id))
-            };
-            let note = |id, end| trace.wrote_owed(id, end);
-            let flushed = serve.flush_noting(lanes, link.own(), link.peer(), pass, note)?;
-            let grown = match flushed {
-                Flushed::Done => {
-                    // The remaining answers were cut and no longer need their memory.
-                    self.waiting.clear();
-                    self.owed_charge.clear();
-                    return Ok(());
-                }
-                Flushed::Part => {
-                    self.commit();
-                    parts += 1;
-                    // The next turn continues.
-                    if parts == MOST_PARTS {
-                        return Ok(());
-                    }
-                    continue;
-                }
-                Flushed::Grow(to) => self.grow(to),
-                Flushed::Blocked => match self.lanes.should_grow() {
-                    Some(to) if self.grow(to).is_ok() => Ok(()),
-                    _ => return Ok(()),
-                },
-            };
-            match grown {
-                Ok(()) => {}
-                Err(ResizeError::Push(PushError::Peer(fault))) => return Err(fault.into()),
-                Err(ResizeError::Push(PushError::Full { .. })) => return Ok(()),
-                Err(error) => {
-                    if let ResizeError::Short(shortage) = error {
-                        self.incident.get_or_insert(IncidentCause::Short(shortage));
-                    }
-                    self.serve.cut_first();
-                }
-            }
+    /// Notes what a flush lacked, and that nothing is charged for answers when none is left.
+    fn flushed(&mut self, lacked: Option<Shortage>) {
+        if let Some(shortage) = lacked {
+            self.incident.get_or_insert(IncidentCause::Short(shortage));
         }
-    }
-
-    #[cold]
-    pub(super) fn grow(&mut self, to: Geometry) -> Result<(), ResizeError> {
-        resize::grow(&mut self.link, &mut self.lanes, to)
+        if !self.driver.is_blocked() {
+            self.owed_charge.clear();
+        }
     }
 }
 
-impl Attachable {
+impl Attachment {
     /// An unsealed one is rejected earlier.
     fn memory(&self) -> Option<&Snapshot> {
         match self {
@@ -244,7 +149,9 @@ impl Attachable {
             Self::Payload(payload) => payload.sealed(),
         }
     }
+}
 
+impl Attachable<Link> for Attachment {
     fn len(&self) -> u64 {
         match self {
             Self::Snapshot(_, sealed) => sealed.len() as u64,
@@ -253,13 +160,8 @@ impl Attachable {
     }
 
     fn pass(&self, link: &Link, id: u64) -> Result<(), Shortage> {
-        match self {
-            Self::Snapshot(generation, sealed) => link.pass_attachment(id, *generation, sealed),
-            // An unsealed one is rejected earlier.
-            Self::Payload(payload) => match payload.sealed() {
-                Some(sealed) => link.pass_attachment(id, 0, sealed),
-                None => Ok(()),
-            },
-        }
+        let generation = if let Self::Snapshot(generation, _) = self { *generation } else { 0 };
+        // An unsealed one is rejected earlier.
+        self.memory().map_or(Ok(()), |sealed| link.pass_attachment(id, generation, sealed))
     }
 }

@@ -2,18 +2,17 @@ mod answers;
 mod snapshots;
 mod stats;
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
-use bellwire_core::lane::{Armed, Lanes, PushError, Record, Wake};
-use bellwire_core::resize::{self, FollowError, ResizeError, Resource, Shortage};
-use bellwire_core::sample::ServerTrace;
-use bellwire_core::serve::{Incoming, ServeMachine};
+use bellwire_core::drive::ServeDriver;
+use bellwire_core::end::{End, State, Why};
+use bellwire_core::lane::{Armed, Record};
+use bellwire_core::resize::{FollowError, Resource, Shortage};
+use bellwire_core::serve::Incoming;
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{CloseReason, Doorbell, Role, Status};
-use bellwire_core::{
-    Bell, Instant, Left, PeerFault, PeerMemory, Port, ServiceName, StallDetector, Word, probes,
-};
+use bellwire_core::{Instant, Left, PeerMemory, Port, ServiceName, Word};
+use bellwire_probes as probes;
 
 use crate::publisher::ReaderGuard;
 use crate::server::ServerConfig;
@@ -22,13 +21,14 @@ use crate::server::handshake::Arrived;
 use crate::server::incidents::IncidentCause;
 use crate::server::quotas::Share;
 use crate::server::workers::{Done, Job, JobPayload, Workers};
+use crate::trace::ServerTrace;
 use crate::transport::clock;
 use crate::transport::life::LifeLock;
 use crate::transport::link::{Heard, Link};
 use crate::transport::memory::{Charge, OverQuota};
 use crate::transport::pass::Channel;
 use crate::{Payload, ServerStats, learned, payload};
-use answers::Attachable;
+use answers::Attachment;
 use snapshots::Awaited;
 use stats::FlushedStats;
 
@@ -52,13 +52,9 @@ const MOST_REFUSED: usize = 1024;
 
 /// The server's end of an open session.
 pub(super) struct ServerSession {
-    link: Link,
-    lanes: Lanes,
-    serve: ServeMachine,
+    driver: ServeDriver<Link, Attachment, ServerTrace>,
     caller: Caller,
     service: ServiceName,
-    /// Attached answers that wait for room, by request.
-    waiting: VecDeque<(u64, Attachable)>,
     /// A request that is arriving in parts, charged to the user's quota.
     arriving: Vec<u8>,
     arriving_charge: Charge,
@@ -70,20 +66,13 @@ pub(super) struct ServerSession {
     max_batch: usize,
     attach_from: usize,
     stream_from: usize,
-    shrink_after: Duration,
     /// The epoch whose size was recorded for later sessions.
     noted: u32,
     /// Whether reading waits for descriptors, memory or the user's quota; retried every 50 ms.
     is_stalled: bool,
-    /// Whether the client is gone. What it published before is still taken.
-    is_departed: bool,
     /// Whether its jobs are held back until the client has taken answers.
     is_held: bool,
-    /// Consecutive turns that found no work.
-    pub(super) idle_turns: u32,
-    /// Whether the reactor polls it; otherwise, it is armed and will ring.
-    pub(super) is_hot: bool,
-    rings: u64,
+    pub(super) schedule: Schedule,
     /// The value of [`Lanes::exchanged`] when it was last read.
     exchanged: u64,
     /// The same at the last trim, less the bytes attached since.
@@ -99,15 +88,22 @@ pub(super) struct ServerSession {
     pub(super) incident: Option<IncidentCause>,
     /// Whether this process lacks a resource to follow the client; already reported.
     is_short: bool,
-    unread: StallDetector,
     /// Whether the reactor checks periodically if the client has taken anything.
     pub(super) is_left_unread: bool,
     awaited: Awaited,
     /// Counts the session among the service's readers.
     _reader: ReaderGuard,
-    trace: ServerTrace,
     /// Reports the death of this thread to a client parked on a futex. Dropped before the page that contains it.
     _life: Option<LifeLock>,
+}
+
+/// How the reactor learns that a session has work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Schedule {
+    /// It polls the session, which had no work in the last turns.
+    Active { idle_turns: u32 },
+    /// The client will ring.
+    Armed,
 }
 
 /// Buffers shared by all sessions of a reactor.
@@ -146,23 +142,6 @@ impl TurnContext<'_> {
     }
 }
 
-/// Why a session is over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
-    /// The client closed the session, or died.
-    Gone,
-    /// The client broke the protocol.
-    Poisoned(PeerFault),
-    /// The client took nothing for too long.
-    Unread,
-}
-
-impl From<PeerFault> for Ended {
-    fn from(fault: PeerFault) -> Self {
-        Self::Poisoned(fault)
-    }
-}
-
 impl ServerSession {
     pub(super) fn new(
         arrived: Arrived,
@@ -172,29 +151,25 @@ impl ServerSession {
         reader: ReaderGuard,
     ) -> Self {
         let Arrived { link, lanes, share, caller, service, rings_by, trace, life, .. } = arrived;
+        let noted = lanes.epoch().number;
+        let mut driver = ServeDriver::new(link, lanes, config.max_in_flight, trace);
+        driver.end_mut().set_shrink_after(config.lane.shrink_after);
         Self {
+            driver,
             arriving_charge: Charge::none(&share.quota),
             owed_charge: Charge::none(&share.quota),
             share,
             over_quota: None,
-            serve: ServeMachine::new(config.max_in_flight),
-            noted: lanes.epoch().number,
-            link,
-            lanes,
+            noted,
             caller,
             service,
-            waiting: VecDeque::new(),
             arriving: Vec::new(),
             max_batch: usize::try_from(config.max_batch).unwrap_or(usize::MAX),
-            attach_from: config.attach_from.unwrap_or(usize::MAX),
-            stream_from: config.stream_from.unwrap_or(usize::MAX),
-            shrink_after: config.shrink_after,
+            attach_from: config.lane.attach_from.unwrap_or(usize::MAX),
+            stream_from: config.lane.stream_from.unwrap_or(usize::MAX),
             is_stalled: false,
-            is_departed: false,
             is_held: false,
-            idle_turns: 0,
-            is_hot: true,
-            rings: 0,
+            schedule: Schedule::Active { idle_turns: 0 },
             exchanged: 0,
             trimmed: 0,
             rings_by,
@@ -203,17 +178,20 @@ impl ServerSession {
             client,
             incident: None,
             is_short: false,
-            unread: StallDetector::default(),
             is_left_unread: false,
             awaited: Awaited::default(),
             _reader: reader,
-            trace,
             _life: life,
         }
     }
 
     pub(super) fn link(&self) -> &Link {
-        &self.link
+        self.driver.end().port()
+    }
+
+    #[inline]
+    fn end(&self) -> &End<Link, ServerTrace> {
+        self.driver.end()
     }
 
     pub(super) fn caller(&self) -> &Caller {
@@ -235,7 +213,7 @@ impl ServerSession {
 
     /// Returns whether the client rings on its control socket.
     pub(super) fn is_rung_by_socket(&self) -> bool {
-        self.link.doorbell() == Doorbell::Socket
+        self.link().doorbell() == Doorbell::Socket
     }
 
     /// Returns the client's doorbell.
@@ -245,19 +223,22 @@ impl ServerSession {
 
     /// Takes the requests that have arrived, answers them or queues them for a worker, and publishes the answers.
     /// Returns the number of messages taken; answers that were sent count as one.
-    pub(super) fn turn(&mut self, context: &mut TurnContext<'_>) -> Result<usize, Ended> {
+    pub(super) fn turn(&mut self, context: &mut TurnContext<'_>) -> Result<usize, Why> {
         let (mut taken, mut unpublished) = (0, 0);
-        if self.is_departed {
-            self.serve.forget_answers();
-            self.waiting.clear();
+        if !self.end().is_open() {
+            // A violation may have been found outside of a turn, for instance when the session was armed.
+            if let State::Over(why) = self.end().state() {
+                return Err(why);
+            }
+            self.driver.forget_answers();
             self.owed_charge.clear();
         }
-        let was_blocked = self.serve.is_blocked();
-        let written = self.lanes.position();
+        let was_blocked = self.driver.is_blocked();
+        let written = self.end().lanes().position();
         if was_blocked {
             self.flush()?;
         }
-        let flushed = self.lanes.position() != written;
+        let flushed = self.end().lanes().position() != written;
         if self.has_news() && self.take_news(context.handler)? {
             unpublished += 1;
         }
@@ -267,16 +248,16 @@ impl ServerSession {
         }
         if self.is_stalled {
             // No more requests are taken now, but a protocol violation must be noticed.
-            self.lanes.look(self.link.peer())?;
+            self.driver.end_mut().look()?;
         }
         let has_workers = !context.workers.is_empty();
         while taken < MOST_PER_TURN && !self.is_stalled {
             if has_workers && !context.workers.has_room(context.slot) {
                 // As when the session is stalled.
-                self.lanes.look(self.link.peer())?;
+                self.driver.end_mut().look()?;
                 break;
             }
-            let incoming = match self.try_next(context.scratch) {
+            let incoming = match self.driver.try_next(&mut context.scratch.request) {
                 Some((id, len)) => Incoming::Request { id, len, batch: false },
                 // The last answer is not published yet: publish it before polling again.
                 None if self.is_quiet() => break,
@@ -315,14 +296,14 @@ impl ServerSession {
             self.commit();
         }
         self.hold_workers(context.slot, context.workers);
-        if self.serve.closed().is_some() {
-            return Err(Ended::Gone);
+        if let Some(reason) = self.driver.closed() {
+            return Err(Why::Closed(reason));
         }
         Ok(taken + passed + usize::from(flushed))
     }
 
     /// Writes a worker's answer to the lane.
-    pub(super) fn answer(&mut self, done: &mut Done, workers: &Workers) -> Result<(), Ended> {
+    pub(super) fn answer(&mut self, done: &mut Done, workers: &Workers) -> Result<(), Why> {
         self.deliver(done.id, done.status, &mut done.answer)?;
         self.commit();
         self.hold_workers(done.slot, workers);
@@ -333,7 +314,7 @@ impl ServerSession {
     /// few.
     #[inline]
     fn hold_workers(&mut self, slot: usize, workers: &Workers) {
-        let is_blocked = self.serve.is_blocked();
+        let is_blocked = self.driver.is_blocked();
         if self.is_held != is_blocked && !workers.is_empty() {
             self.is_held = is_blocked;
             workers.hold(slot, is_blocked);
@@ -342,10 +323,10 @@ impl ServerSession {
 
     /// Receives what is on the control socket. Returns [`Heard::More`] when messages stay there, for lack of a
     /// descriptor or because enough are pending already.
-    pub(super) fn read_control(&mut self) -> Result<Heard, Ended> {
-        match self.link.take_control() {
+    pub(super) fn read_control(&mut self) -> Result<Heard, Why> {
+        match self.driver.end_mut().port_mut().take_control() {
             Ok(heard) => Ok(heard),
-            Err(FollowError::Lied(fault)) => Err(fault.into()),
+            Err(FollowError::Peer(fault)) => Err(fault.into()),
             Err(FollowError::Short(shortage)) => {
                 self.note_short(shortage);
                 Ok(Heard::More)
@@ -361,6 +342,14 @@ impl ServerSession {
         }
     }
 
+    /// Counts a turn that did this much work.
+    #[inline]
+    pub(super) fn count_turn(&mut self, work: usize) {
+        if let Schedule::Active { idle_turns } = &mut self.schedule {
+            *idle_turns = if work > 0 { 0 } else { idle_turns.saturating_add(1) };
+        }
+    }
+
     /// Returns whether the session waits for descriptors or memory.
     pub(super) fn is_stalled(&self) -> bool {
         self.is_stalled
@@ -373,84 +362,78 @@ impl ServerSession {
 
     /// Marks the client as gone. Returns true the first time.
     pub(super) fn depart(&mut self) -> bool {
-        !std::mem::replace(&mut self.is_departed, true)
+        self.driver.end_mut().depart()
     }
 
     /// Returns whether the client is gone and nothing more will be taken.
+    #[inline]
     pub(super) fn is_departed(&self) -> bool {
-        self.is_departed
+        matches!(self.end().state(), State::Closing)
     }
 
     /// Returns whether requests may remain that are not taken until a worker is done.
     pub(super) fn is_at_limit(&self) -> bool {
-        self.serve.is_at_limit()
+        self.driver.is_at_limit()
     }
 
     /// Shrinks a lane that has been oversized for long.
     pub(super) fn tend(&mut self, now: Instant) {
-        if self.lanes.is_grown()
-            && resize::shrink_idle(&mut self.link, &mut self.lanes, now, self.shrink_after)
-        {
-            self.publish();
-        }
+        self.driver.end_mut().shrink_idle(now);
     }
 
     /// Returns whether a turn would find no work: one load, for sessions polled in passing.
     #[inline]
     pub(super) fn is_quiet(&self) -> bool {
         let is_held_up =
-            self.serve.is_blocked() || self.is_stalled || self.is_departed || self.has_news();
-        !is_held_up && !self.lanes.has_untaken() && !self.lanes.moved(self.link.peer())
+            self.driver.is_blocked() || self.is_stalled || self.has_news() || !self.end().is_open();
+        !is_held_up && !self.end().lanes().has_untaken() && !self.end().has_moved()
     }
 
     /// Returns whether the client published something new, or made the room that is awaited.
     #[inline]
     pub(super) fn has_moved(&mut self) -> bool {
-        (self.lanes.moved(self.link.peer()) && !self.is_stalled)
-            || (self.serve.is_blocked() && self.lanes.has_room(self.link.peer()).unwrap_or(true))
+        (self.end().has_moved() && !self.is_stalled)
+            || (self.driver.is_blocked() && self.driver.end_mut().has_room().unwrap_or(true))
     }
 
     /// Prefetches the lane for the next answer, between two polls.
     #[inline]
     pub(super) fn prefetch(&mut self) {
-        self.lanes.prefetch(self.link.own());
+        self.driver.end_mut().prefetch();
     }
 
     /// Arms the session so that the client rings. Returns true when there is work already.
-    pub(super) fn arm(&mut self) -> Result<bool, Ended> {
-        let blocked = self.serve.is_blocked();
-        let (armed, wake) = self.lanes.arm(self.link.own(), self.link.peer(), blocked)?;
-        self.ring(wake);
-        Ok(armed == Armed::Moved)
+    pub(super) fn arm(&mut self) -> Result<bool, Why> {
+        Ok(self.driver.arm()? == Armed::Moved)
     }
 
     /// Disarms the session: this end polls it again.
     pub(super) fn disarm(&self) {
-        self.lanes.disarm(self.link.own());
+        self.end().disarm();
     }
 
     /// Returns whether the client has taken nothing for `limit` of what was published for it.
-    pub(super) fn check_stalled(&mut self, now: Instant, limit: Duration) -> Result<Left, Ended> {
+    pub(super) fn check_stalled(&mut self, now: Instant, limit: Duration) -> Result<Left, Why> {
         if self.may_leave_the_rest()? {
             return Ok(Left::Nothing);
         }
-        Ok(self.unread.look(&mut self.lanes, self.link.peer(), now, limit)?)
+        Ok(self.driver.end_mut().check_stalled(now, limit)?)
     }
 
     /// Returns when the client last rang, according to its timestamp.
     pub(super) fn rung_at(&self) -> Instant {
-        Instant::from_nanos(self.link.peer().load(Word::RungAt, Ordering::Relaxed))
+        Instant::from_nanos(self.link().peer().load(Word::RungAt, Ordering::Relaxed))
     }
 
     /// Returns how often the client was rung.
     #[inline]
     pub(super) fn rings(&self) -> u64 {
-        self.rings
+        self.end().rings()
     }
 
     /// Returns whether nothing is owed to the client any more.
     pub(super) fn is_drained(&self) -> bool {
-        self.serve.counts().in_flight() == 0 && !self.serve.is_blocked()
+        self.driver.counts().in_flight() == 0 && !self.driver.is_blocked()
     }
 
     /// Refuses the requests that the client has published and that were not taken.
@@ -459,7 +442,7 @@ impl ServerSession {
         slot: usize,
         workers: &Workers,
         scratch: &mut Scratch,
-    ) -> Result<(), Ended> {
+    ) -> Result<(), Why> {
         self.flush()?;
         self.stop_awaiting(None, Status::Stopping)?;
         // Bounded: a stopping reactor reads the clock in between.
@@ -491,39 +474,22 @@ impl ServerSession {
     pub(super) fn close(mut self, reason: CloseReason) -> (ServerStats, Option<Channel>) {
         // A client need not cancel its request for the next snapshot before it leaves: that one is not lost.
         let _ = self.stop_awaiting(None, Status::Cancelled);
-        let wake = self.lanes.close(self.link.own(), self.link.peer(), reason);
-        self.ring(wake);
-        probes::session_closed(self.trace.session(), reason as u64);
-        let lost = self.serve.counts().in_flight();
+        self.driver.end_mut().close(reason);
+        probes::session_closed(self.end().observer().session(), reason as u64);
+        let lost = self.driver.counts().in_flight();
         let mut news = ServerStats { lost, ..ServerStats::default() };
         self.flush_stats(&mut news);
-        (news, self.link.into_channel())
-    }
-
-    /// Returns the next request, if it is a plain one.
-    #[inline]
-    fn try_next(&mut self, scratch: &mut Scratch) -> Option<(u64, usize)> {
-        let (own, peer) = (self.link.own(), self.link.peer());
-        let request = self.serve.try_next(&mut self.lanes, own, peer, &mut scratch.request);
-        if let Some((id, len)) = request {
-            self.trace.took(peer, id, len, || self.lanes.received().bytes, || self.link.now());
-        }
-        request
+        (news, self.driver.into_port().into_channel())
     }
 
     /// Returns what the client sent next. A request that arrives in parts takes the shared buffer with it until it is
     /// complete: other sessions have turns in between.
     #[inline]
-    fn next(&mut self, scratch: &mut Scratch) -> Result<Option<Incoming>, Ended> {
-        let was_arriving = self.serve.is_arriving();
+    fn next(&mut self, scratch: &mut Scratch) -> Result<Option<Incoming>, Why> {
+        let was_arriving = self.driver.is_arriving();
         let buffer = if was_arriving { &mut self.arriving } else { &mut scratch.request };
-        let (own, peer) = (self.link.own(), self.link.peer());
-        let incoming = self.serve.next(&mut self.lanes, own, peer, buffer)?;
-        if let Some((id, len)) = incoming.as_ref().and_then(Incoming::request) {
-            let end = || self.lanes.received().bytes;
-            self.trace.took(peer, id, len, end, || self.link.now());
-        }
-        if was_arriving != self.serve.is_arriving() {
+        let incoming = self.driver.next(buffer)?;
+        if was_arriving != self.driver.is_arriving() {
             std::mem::swap(&mut self.arriving, &mut scratch.request);
             if was_arriving {
                 self.arriving = Vec::new();
@@ -535,16 +501,16 @@ impl ServerSession {
 
     /// Charges the received bytes of a request in parts. Above the user's quota, its rest is skipped.
     fn charge_arriving(&mut self) {
-        let bytes = if self.serve.is_arriving() { self.arriving.len() as u64 } else { 0 };
+        let bytes = if self.driver.is_arriving() { self.arriving.len() as u64 } else { 0 };
         if let Err(over) = self.arriving_charge.resize(bytes) {
             self.note_over_quota(&over);
-            self.serve.give_up_arriving();
+            self.driver.give_up_arriving();
             self.arriving = Vec::new();
             self.arriving_charge.clear();
         }
     }
 
-    fn request(&mut self, id: u64, len: usize, context: &mut TurnContext<'_>) -> Result<(), Ended> {
+    fn request(&mut self, id: u64, len: usize, context: &mut TurnContext<'_>) -> Result<(), Why> {
         let handler = match context.handler {
             Handler::Snapshot(store) => return self.snapshot(id, len, context, &store.clone()),
             Handler::Call(handler) => handler,
@@ -563,11 +529,11 @@ impl ServerSession {
     }
 
     /// Handles many requests in one message.
-    fn batch(&mut self, id: u64, len: usize, context: &mut TurnContext<'_>) -> Result<(), Ended> {
+    fn batch(&mut self, id: u64, len: usize, context: &mut TurnContext<'_>) -> Result<(), Why> {
         let Handler::Call(handler) = context.handler else {
             return self.respond(id, Status::Malformed, b"a snapshot is asked for alone");
         };
-        let bytes = usize::try_from(self.lanes.max_message()).unwrap_or(usize::MAX);
+        let bytes = usize::try_from(self.end().lanes().max_message()).unwrap_or(usize::MAX);
         let room = Room { bytes, items: self.max_batch };
         let Scratch { request, answer } = context.scratch;
         if context.workers.is_empty() {
@@ -581,7 +547,7 @@ impl ServerSession {
     }
 
     /// Handles an attached request.
-    fn attached(&mut self, id: u64, context: &mut TurnContext<'_>) -> Result<(), Ended> {
+    fn attached(&mut self, id: u64, context: &mut TurnContext<'_>) -> Result<(), Why> {
         let Some(request) = self.receive(id)? else {
             // It reached no handler and may be sent again.
             return self.respond(id, Status::Busy, &[]);
@@ -609,7 +575,7 @@ impl ServerSession {
         request: JobPayload,
         len: usize,
         context: &TurnContext<'_>,
-    ) -> Result<(), Ended> {
+    ) -> Result<(), Why> {
         let Handler::Call(handler) = context.handler else { return Ok(()) };
         let charge = match self.share.quota.charge((len + JOB) as u64) {
             Ok(charge) => charge,
@@ -631,10 +597,10 @@ impl ServerSession {
     }
 
     /// Returns the memory of a request; `None` when it cannot be mapped now.
-    fn receive(&mut self, id: u64) -> Result<Option<Payload>, Ended> {
-        match self.link.take_attachment(id) {
+    fn receive(&mut self, id: u64) -> Result<Option<Payload>, Why> {
+        match self.driver.end_mut().port_mut().take_attachment(id) {
             Ok((_, map)) => Ok(Some(Payload::mapped(map))),
-            Err(FollowError::Lied(fault)) => Err(fault.into()),
+            Err(FollowError::Peer(fault)) => Err(fault.into()),
             Err(FollowError::Short(shortage)) => {
                 self.incident.get_or_insert(IncidentCause::Short(shortage));
                 Ok(None)
@@ -643,15 +609,13 @@ impl ServerSession {
     }
 
     /// Continues in the client's next epoch. Returns false when this process lacks a resource for that now.
-    fn follow(&mut self, switch: &Record) -> Result<bool, Ended> {
-        match resize::follow(&mut self.link, &mut self.lanes, switch) {
+    fn follow(&mut self, switch: &Record) -> Result<bool, Why> {
+        match self.driver.follow(switch) {
             Ok(()) => {
                 self.is_short = false;
-                let peer = self.lanes.received();
-                probes::lane_resized(self.trace.session(), 2, peer.epoch, peer.size);
                 Ok(true)
             }
-            Err(FollowError::Lied(fault)) => Err(fault.into()),
+            Err(FollowError::Peer(fault)) => Err(fault.into()),
             Err(FollowError::Short(shortage)) => {
                 self.note_short(shortage);
                 self.is_stalled = true;
@@ -661,23 +625,18 @@ impl ServerSession {
     }
 
     /// Frees what large messages needed, and reports it to the client. Keeps what cannot be freed now.
-    fn trim(&mut self, scratch: &mut Scratch) -> Result<(), Ended> {
-        let shrunk = resize::shrink(&mut self.link, &mut self.lanes);
-        if let Err(ResizeError::Push(PushError::Peer(fault))) = shrunk {
-            return Err(fault.into());
-        }
+    fn trim(&mut self, scratch: &mut Scratch) -> Result<(), Why> {
         // Other sessions use these buffers too: free them only if this session made them large.
-        let exchanged = self.lanes.exchanged();
+        let exchanged = self.end().lanes().exchanged();
         let since = exchanged.wrapping_sub(std::mem::replace(&mut self.trimmed, exchanged));
         if since >= WORTH_RELEASING {
             *scratch = Scratch::default();
             payload::release_buffers();
         }
-        let (own, peer) = (self.link.own(), self.link.peer());
-        Ok(self.serve.trimmed(&mut self.lanes, own, peer)?)
+        Ok(self.driver.trim()?)
     }
 
-    fn cancel(&mut self, id: u64, context: &TurnContext<'_>) -> Result<(), Ended> {
+    fn cancel(&mut self, id: u64, context: &TurnContext<'_>) -> Result<(), Why> {
         if !self.stop_awaiting(Some(id), Status::Cancelled)?
             && context.workers.withdraw(context.slot, id)
         {
@@ -688,47 +647,22 @@ impl ServerSession {
 
     #[inline]
     fn commit(&mut self) {
-        self.publish();
-        if self.lanes.take_maintenance()
-            && resize::maintain(&mut self.link, &mut self.lanes, self.shrink_after)
-        {
-            self.publish();
-        }
-        if self.lanes.epoch().number != self.noted {
+        self.driver.commit();
+        if self.end().lanes().epoch().number != self.noted {
             self.note_size();
         }
-    }
-
-    #[inline]
-    fn publish(&mut self) {
-        self.trace.publish(self.link.own(), || self.link.now());
-        let wake = self.lanes.commit(self.link.own(), self.link.peer());
-        self.serve.counts().export(self.link.own());
-        self.ring(wake);
     }
 
     /// Records the lane's size for later sessions.
     #[cold]
     fn note_size(&mut self) {
-        let epoch = self.lanes.epoch();
+        let lanes = self.end().lanes();
+        let (epoch, is_at_limit) = (lanes.epoch(), lanes.next_size().is_none());
+        let is_grown = lanes.is_grown();
         self.noted = epoch.number;
-        probes::lane_resized(self.trace.session(), 1, epoch.number, epoch.size.size());
         learned::note(self.service, Role::Server, epoch.size);
-        if self.lanes.is_grown() && self.lanes.next_size().is_none() {
+        if is_grown && is_at_limit {
             self.incident.get_or_insert(IncidentCause::AtLimit { bytes: epoch.size.size() });
-        }
-    }
-
-    fn ring(&mut self, wake: Wake) {
-        if wake.data {
-            self.rings += 1;
-            probes::ring(self.trace.session(), Bell::Data.number());
-            self.link.ring(Bell::Data);
-        }
-        if wake.space {
-            self.rings += 1;
-            probes::ring(self.trace.session(), Bell::Space.number());
-            self.link.ring(Bell::Space);
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use bellwire_core::Port;
+use bellwire_core::end::Why;
 use bellwire_core::wire::Status;
 
-use super::answers::Attachable;
-use super::{Ended, ServerSession, TurnContext};
+use super::answers::Attachment;
+use super::{ServerSession, TurnContext};
 use crate::publisher::{Published, SnapshotStore};
 use crate::server::handler::Handler;
 
@@ -30,7 +30,7 @@ impl ServerSession {
         len: usize,
         context: &TurnContext<'_>,
         store: &Arc<SnapshotStore>,
-    ) -> Result<(), Ended> {
+    ) -> Result<(), Why> {
         if len == 0 {
             return self.pass_newest(id, store);
         }
@@ -42,7 +42,7 @@ impl ServerSession {
             return self.pass_awaited(id, newest);
         }
         // One at a time; and other requests must still be accepted, if only to cancel it.
-        if self.awaited.request.is_some() || self.serve.is_at_limit() {
+        if self.awaited.request.is_some() || self.driver.is_at_limit() {
             return self.respond(id, Status::Busy, &[]);
         }
         self.awaited.request = Some((id, after));
@@ -50,22 +50,22 @@ impl ServerSession {
     }
 
     /// Passes the newest snapshot: the descriptor first, so that it has arrived when the client sees the record.
-    pub(super) fn pass_newest(&mut self, id: u64, store: &SnapshotStore) -> Result<(), Ended> {
+    pub(super) fn pass_newest(&mut self, id: u64, store: &SnapshotStore) -> Result<(), Why> {
         match store.newest() {
             Some(newest) => self.pass(id, newest),
             None => self.respond(id, Status::NotYet, &[]),
         }
     }
 
-    fn pass(&mut self, id: u64, newest: Published) -> Result<(), Ended> {
+    fn pass(&mut self, id: u64, newest: Published) -> Result<(), Why> {
         // A client that does not read its socket gets the answer *busy* in the lane.
-        self.attach(id, Attachable::Snapshot(newest.generation, newest.sealed), Status::Busy)
+        self.attach(id, Attachment::Snapshot(newest.generation, newest.sealed), Status::Busy)
     }
 
-    fn pass_awaited(&mut self, id: u64, newest: Published) -> Result<(), Ended> {
-        let begin = self.lanes.position();
+    fn pass_awaited(&mut self, id: u64, newest: Published) -> Result<(), Why> {
+        let begin = self.end().lanes().position();
         self.pass(id, newest)?;
-        self.awaited.unhurried = Some((begin, self.lanes.position()));
+        self.awaited.unhurried = Some((begin, self.end().lanes().position()));
         Ok(())
     }
 
@@ -83,7 +83,7 @@ impl ServerSession {
 
     /// Passes the awaited snapshot if it is published now. Returns true when it was.
     #[cold]
-    pub(super) fn take_news(&mut self, handler: &Handler) -> Result<bool, Ended> {
+    pub(super) fn take_news(&mut self, handler: &Handler) -> Result<bool, Why> {
         self.awaited.has_news = false;
         let (Some((id, after)), Handler::Snapshot(store)) = (self.awaited.request, handler) else {
             return Ok(false);
@@ -97,7 +97,7 @@ impl ServerSession {
     }
 
     /// Ends the wait for a snapshot, of this request or of any. Returns true when there was one.
-    pub(super) fn stop_awaiting(&mut self, id: Option<u64>, status: Status) -> Result<bool, Ended> {
+    pub(super) fn stop_awaiting(&mut self, id: Option<u64>, status: Status) -> Result<bool, Why> {
         match self.awaited.request {
             Some((awaited, _)) if id.is_none_or(|id| id == awaited) => {
                 self.awaited.request = None;
@@ -109,8 +109,8 @@ impl ServerSession {
     }
 
     /// Returns whether the client has taken everything except the answer that it may leave.
-    pub(super) fn may_leave_the_rest(&mut self) -> Result<bool, Ended> {
+    pub(super) fn may_leave_the_rest(&mut self) -> Result<bool, Why> {
         let Some((begin, end)) = self.awaited.unhurried else { return Ok(false) };
-        Ok(end == self.lanes.position() && self.lanes.taken(self.link.peer())? >= begin)
+        Ok(end == self.end().lanes().position() && self.driver.end_mut().taken()? >= begin)
     }
 }

@@ -11,21 +11,21 @@ pub(super) type FlushedStats = [u64; 13];
 impl ServerSession {
     /// Returns the bytes exchanged since the last call.
     pub(in crate::server) fn take_exchanged(&mut self) -> u64 {
-        let now = self.lanes.exchanged();
+        let now = self.end().lanes().exchanged();
         now.wrapping_sub(std::mem::replace(&mut self.exchanged, now))
     }
 
     /// Adds what was counted since the last flush.
     pub(in crate::server) fn flush_stats(&mut self, stats: &mut ServerStats) {
-        let ServeCounts { accepted, answered, refused, errors, panics } = self.serve.counts();
-        let (requests, answers) = (self.lanes.received(), self.lanes.sent());
+        let ServeCounts { accepted, answered, refused, errors, panics } = self.driver.counts();
+        let (requests, answers) = (self.end().lanes().received(), self.end().lanes().sent());
         let counts = [
             (&mut stats.accepted, accepted),
             (&mut stats.answered, answered),
             (&mut stats.refused, refused),
             (&mut stats.errors, errors),
             (&mut stats.panics, panics),
-            (&mut stats.rings, self.rings),
+            (&mut stats.rings, self.rings()),
             (&mut stats.bytes_received, requests.bytes),
             (&mut stats.bytes_sent, answers.bytes),
             (&mut stats.attaches_received, requests.attaches),

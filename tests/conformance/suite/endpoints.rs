@@ -1,8 +1,9 @@
-use bellwire_core::lane::{Armed, Lanes, Wake};
-use bellwire_core::serve::{Flushed, Incoming, ServeCounts, ServeMachine};
+use bellwire_core::drive::{Responded, ServeDriver};
+use bellwire_core::lane::{Armed, Growth, Lanes, Wake};
+use bellwire_core::serve::{Incoming, ServeCounts};
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{CloseReason, Status};
-use bellwire_core::{Bell, OwnMemory, Park, PeerMemory, Port, Woken, Word};
+use bellwire_core::{OwnMemory, Park, PeerMemory, Port, Woken, Word};
 
 /// What the serving end does, step by step: it is called again and again.
 pub(crate) type Script = dyn FnMut(&mut dyn Endpoints) -> Next + Send;
@@ -48,51 +49,34 @@ pub(crate) enum Taken {
     Cancel(u64),
 }
 
-/// The serving end's machines, over any memory.
-pub(crate) struct Serving {
-    lanes: Lanes,
-    machine: ServeMachine,
+/// The serving end of a session, over any port.
+pub(crate) struct Serving<P> {
+    driver: ServeDriver<P>,
     buffer: Vec<u8>,
-    rings: u64,
-}
-
-/// One step of the serving end.
-pub(crate) struct Step<'a, O, P> {
-    pub(crate) serving: &'a mut Serving,
-    pub(crate) own: &'a O,
-    pub(crate) peer: &'a P,
-    /// Rings that are due.
-    pub(crate) due: Vec<Wake>,
 }
 
 /// The serving end of a session that has a thread of its own: follows `script` until the calling end is gone, or it
 /// vanishes.
 pub(crate) fn serve<P: Port>(
-    mut port: P,
+    port: P,
     lanes: Lanes,
     script: &mut Script,
     is_gone: impl Fn(&P) -> bool,
 ) {
-    let mut serving = Serving::new(lanes);
+    let mut serving = Serving::new(port, lanes);
     loop {
-        let (own, peer) = (port.own(), port.peer());
-        serving.disarm(own);
-        let mut step = Step { serving: &mut serving, own, peer, due: Vec::new() };
-        let next = script(&mut step);
-        step.due.into_iter().for_each(|wake| ring(&port, wake));
-        match next {
+        match serving.step(script) {
             Next::Again => {
-                if is_gone(&port) {
+                if is_gone(serving.driver.end().port()) {
                     return;
                 }
                 std::thread::yield_now();
             }
             Next::Vanish => return,
             Next::Park => {
-                let (armed, wake) = serving.arm(port.own(), port.peer());
-                ring(&port, wake);
-                let Armed::Sleep { tail, head } = armed else { continue };
-                if port.park(Park { tail, head, until: None }) == Woken::PeerGone {
+                let Armed::Sleep { tail, head } = serving.arm() else { continue };
+                let park = Park { tail, head, until: None };
+                if serving.driver.end_mut().port_mut().park(park) == Woken::PeerGone {
                     return;
                 }
             }
@@ -100,43 +84,30 @@ pub(crate) fn serve<P: Port>(
     }
 }
 
-fn ring(port: &impl Port, wake: Wake) {
-    if wake.data {
-        port.ring(Bell::Data);
+impl<P: Port> Serving<P> {
+    pub(crate) fn new(port: P, lanes: Lanes) -> Self {
+        let mut driver = ServeDriver::new(port, lanes, u64::MAX, ());
+        // The lanes keep their sizes.
+        driver.end_mut().set_growth(Growth::Never);
+        Self { driver, buffer: Vec::new() }
     }
-    if wake.space {
-        port.ring(Bell::Space);
+
+    /// One step of the script.
+    pub(crate) fn step(&mut self, script: &mut Script) -> Next {
+        self.driver.end().disarm();
+        script(self)
+    }
+
+    pub(crate) fn arm(&mut self) -> Armed {
+        self.driver.arm().expect("the calling end is honest")
     }
 }
 
-impl Serving {
-    pub(crate) fn new(lanes: Lanes) -> Self {
-        let machine = ServeMachine::new(u64::MAX);
-        Self { lanes, machine, buffer: Vec::new(), rings: 0 }
-    }
-
-    pub(crate) fn disarm(&self, own: &impl OwnMemory) {
-        self.lanes.disarm(own);
-    }
-
-    pub(crate) fn arm<O: OwnMemory, P: PeerMemory>(&mut self, own: &O, peer: &P) -> (Armed, Wake) {
-        let blocked = self.machine.is_blocked();
-        let (armed, wake) = self.lanes.arm(own, peer, blocked).expect("the calling end is honest");
-        self.count(wake);
-        (armed, wake)
-    }
-
-    fn count(&mut self, wake: Wake) {
-        self.rings += u64::from(wake.data) + u64::from(wake.space);
-    }
-}
-
-impl<O: OwnMemory, P: PeerMemory> Endpoints for Step<'_, O, P> {
+impl<P: Port> Endpoints for Serving<P> {
     fn take(&mut self) -> Option<Taken> {
-        let Serving { lanes, machine, buffer, .. } = &mut *self.serving;
-        let incoming = machine.next(lanes, self.own, self.peer, buffer);
+        let incoming = self.driver.next(&mut self.buffer);
         let taken = match incoming.expect("the calling end is honest")? {
-            Incoming::Request { id, len, .. } => Taken::Request(id, buffer[..len].to_vec()),
+            Incoming::Request { id, len, .. } => Taken::Request(id, self.buffer[..len].to_vec()),
             Incoming::Cancel { id } => Taken::Cancel(id),
             other => panic!("{other:?} on a lane that keeps its size"),
         };
@@ -149,46 +120,45 @@ impl<O: OwnMemory, P: PeerMemory> Endpoints for Step<'_, O, P> {
     }
 
     fn prepare(&mut self, id: u64, payload: &[u8]) {
-        let Serving { lanes, machine, .. } = &mut *self.serving;
-        let answered = machine.respond(lanes, self.own, self.peer, id, Status::Ok, payload);
-        answered.expect("the calling end is honest");
+        if !self.driver.try_respond(id, Status::Ok, payload) {
+            let responded = self.driver.respond(id, Status::Ok, payload);
+            assert_eq!(responded, Ok(Responded::Done));
+        }
     }
 
     fn commit(&mut self) {
-        let wake = self.serving.lanes.commit(self.own, self.peer);
-        self.serving.count(wake);
-        self.due.push(wake);
+        self.driver.commit();
     }
 
     fn flush(&mut self) -> bool {
-        let Serving { lanes, machine, .. } = &mut *self.serving;
-        let flushed = machine.flush(lanes, self.own, self.peer, |_| Ok(()));
+        self.driver.flush().expect("the calling end is honest");
         self.commit();
-        flushed.expect("the calling end is honest") == Flushed::Done
+        !self.driver.is_blocked()
     }
 
     fn close(&mut self) {
-        self.serving.lanes.push_close(self.own, CloseReason::Normal);
+        let (lanes, own, _) = self.driver.end_mut().parts();
+        lanes.push_close(own, CloseReason::Normal);
         self.commit();
     }
 
     fn store(&mut self, word: Word, value: u64) {
-        self.own.store(word, value, Ordering::Release);
+        self.driver.end().port().own().store(word, value, Ordering::Release);
     }
 
     fn load(&self, word: Word) -> u64 {
-        self.peer.load(word, Ordering::Acquire)
+        self.driver.end().port().peer().load(word, Ordering::Acquire)
     }
 
     fn ring(&mut self) {
-        self.due.push(Wake { data: true, space: true });
+        self.driver.end_mut().ring(Wake { data: true, space: true });
     }
 
     fn counts(&self) -> ServeCounts {
-        self.serving.machine.counts()
+        self.driver.counts()
     }
 
     fn rings(&self) -> u64 {
-        self.serving.rings
+        self.driver.end().rings()
     }
 }

@@ -8,7 +8,7 @@ pub(crate) mod promises;
 
 use std::time::{Duration, Instant};
 
-use bellwire_core::drive::Drive;
+use bellwire_core::drive::CallDriver;
 use bellwire_core::lane::Lanes;
 use bellwire_core::{Geometry, Port, SpinPolicy};
 
@@ -35,7 +35,7 @@ pub(crate) trait Transport {
 /// A calling end that never spins, and a serving end that follows `script`.
 fn session<T: Transport>(
     script: impl FnMut(&mut dyn Endpoints) -> Next + Send + 'static,
-) -> Drive<T::Port> {
+) -> CallDriver<T::Port> {
     session_in::<T>(Geometry::DEFAULT, SpinPolicy::NEVER, script)
 }
 
@@ -43,9 +43,9 @@ fn session_in<T: Transport>(
     lane: Geometry,
     spin: SpinPolicy,
     script: impl FnMut(&mut dyn Endpoints) -> Next + Send + 'static,
-) -> Drive<T::Port> {
+) -> CallDriver<T::Port> {
     let (port, lanes) = T::connect(lane, Box::new(script));
-    Drive::new(port, lanes, spin)
+    CallDriver::new(port, lanes, spin)
 }
 
 /// Polls until it is true, where no event signals it. A test that reaches the limit hangs.

@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use bellwire_core::call::{Reply, SubmitError, Ticket};
-use bellwire_core::drive::{CallFailed, Drive};
+use bellwire_core::drive::{CallDriver, CallFailed};
 use bellwire_core::lane::PushError;
 use bellwire_core::serve::ServeCounts;
 use bellwire_core::sync::Ordering;
@@ -60,7 +60,7 @@ fn caller_waits_for_room(endpoints: &dyn Endpoints) -> bool {
     endpoints.load(Word::WantSpace) != NOBODY
 }
 
-fn wait<P: Port>(drive: &mut Drive<P>) -> Result<(Ticket, Vec<u8>), CallFailed> {
+fn wait<P: Port>(drive: &mut CallDriver<P>) -> Result<(Ticket, Vec<u8>), CallFailed> {
     let mut buffer = Vec::new();
     let reply = drive.wait_for_reply(&mut never(), &mut buffer)?;
     assert_eq!((reply.status, reply.attached), (Status::Ok, false));
@@ -68,7 +68,7 @@ fn wait<P: Port>(drive: &mut Drive<P>) -> Result<(Ticket, Vec<u8>), CallFailed> 
     Ok((reply.ticket, buffer))
 }
 
-fn call<P: Port>(drive: &mut Drive<P>, payload: &[u8]) -> Vec<u8> {
+fn call<P: Port>(drive: &mut CallDriver<P>, payload: &[u8]) -> Vec<u8> {
     let ticket = drive.submit(payload).unwrap();
     let (answered, answer) = wait(drive).unwrap();
     assert_eq!(answered, ticket);
@@ -76,7 +76,7 @@ fn call<P: Port>(drive: &mut Drive<P>, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Fills the lane; the requests that went in.
-fn fill<P: Port>(drive: &mut Drive<P>, payload: &[u8]) -> Vec<Ticket> {
+fn fill<P: Port>(drive: &mut CallDriver<P>, payload: &[u8]) -> Vec<Ticket> {
     let mut tickets = Vec::new();
     loop {
         match drive.submit(payload) {
@@ -91,7 +91,7 @@ fn full(error: &CallFailed) -> bool {
     matches!(error, CallFailed::Submit(SubmitError::Push(PushError::Full { .. })))
 }
 
-fn submit_or_wait_for_room<P: Port>(drive: &mut Drive<P>, payload: &[u8]) -> Ticket {
+fn submit_or_wait_for_room<P: Port>(drive: &mut CallDriver<P>, payload: &[u8]) -> Ticket {
     loop {
         match drive.submit(payload) {
             Ok(ticket) => return ticket,
@@ -233,7 +233,11 @@ pub(crate) fn who_only_polls_gets_room_and_gives_it<T: Transport>() {
 }
 
 /// Takes the answers that are there, which come in the order of their requests.
-fn come<P: Port>(drive: &mut Drive<P>, sent: &mut Vec<(Ticket, Vec<u8>)>, buffer: &mut Vec<u8>) {
+fn come<P: Port>(
+    drive: &mut CallDriver<P>,
+    sent: &mut Vec<(Ticket, Vec<u8>)>,
+    buffer: &mut Vec<u8>,
+) {
     while let Some(reply) = drive.try_reply(buffer).unwrap() {
         let (ticket, payload) = sent.remove(0);
         assert_eq!(reply.ticket, ticket);
@@ -253,7 +257,7 @@ pub(crate) fn who_only_polls_gives_back_the_room_of_a_pad<T: Transport>() {
         }
         Next::Park
     });
-    let poll = |drive: &mut Drive<T::Port>, len| {
+    let poll = |drive: &mut CallDriver<T::Port>, len| {
         let mut reply = None;
         until("the answer comes", || {
             drive.port().relax();
@@ -262,7 +266,7 @@ pub(crate) fn who_only_polls_gives_back_the_room_of_a_pad<T: Transport>() {
         });
         assert_eq!(reply.map(|reply| reply.len), Some(len));
     };
-    let ask = |drive: &mut Drive<T::Port>, len: u16| drive.submit(&len.to_le_bytes()).unwrap();
+    let ask = |drive: &mut CallDriver<T::Port>, len: u16| drive.submit(&len.to_le_bytes()).unwrap();
     // Half the lane, whose room is then freed; then a little, which leaves less than half to the end.
     ask(&mut drive, 2000);
     poll(&mut drive, 2000);
@@ -614,7 +618,7 @@ pub(crate) fn hot_calls_ring_nobody<T: Transport>() {
 }
 
 /// Waits until the serving end has armed its doorbell for the next record.
-fn until_server_is_armed<P: Port>(drive: &Drive<P>) {
+fn until_server_is_armed<P: Port>(drive: &CallDriver<P>) {
     let peer = |word| drive.port().peer().load(word, Ordering::Acquire);
     while peer(Word::WantData) == NOBODY {
         drive.port().relax();

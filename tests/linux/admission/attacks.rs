@@ -292,7 +292,7 @@ fn no_attack_of_another_user_changes_a_byte_either() {
     let admission = bellwire::Admission::Users(vec![User::from(NOBODY)]);
     let dir = Dir::new();
     set_mode(dir.run_dir.path(), 0o711);
-    let house = House::in_dir(dir, ServerConfig { admission, ..ServerConfig::default() });
+    let house = House::in_dir(dir, ServerConfig::default().admission(admission));
     drop(attack(&house, "admission attacker nobody"));
     house.close();
 }

@@ -12,7 +12,7 @@ mod users;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use bellwire::{Admission, Client, ClientConfig, Group, RunDir, Server, ServerConfig, State, User};
+use bellwire::{Admission, Client, Group, RunDir, Server, ServerConfig, State, User};
 
 use crate::support::child::Parent;
 use crate::support::guard::until;
@@ -72,7 +72,7 @@ fn connect(mut parent: Parent, trusted: &[User]) {
     parent.tell("ready");
     while let Some(line) = parent.hear() {
         let trusted = if line == "call-trusting" { users(&[NOBODY]) } else { trusted.to_vec() };
-        let config = ClientConfig { trusted, ..patient() };
+        let config = patient().trusted(trusted);
         let mut client = Client::<Echo>::with_config(&run_dir, config);
         let state = settled(&mut client);
         let told = match line.as_str() {
@@ -115,7 +115,7 @@ fn start(run_dir: &RunDir) -> Result<Server, String> {
 }
 
 fn start_admitting(run_dir: &RunDir, admission: &Admission) -> Result<Server, String> {
-    let config = ServerConfig { admission: admission.clone(), ..ServerConfig::default() };
+    let config = ServerConfig::default().admission(admission.clone());
     let mut builder = Server::builder_with(run_dir, config);
     builder.serve::<Echo>(echo).map_err(|error| error.to_string())?;
     builder.start().map_err(|error| error.to_string())

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use bellwire::{Admission, Client, ClientConfig, RunDir, ServerConfig, State, Token, User};
+use bellwire::{Admission, Client, RunDir, ServerConfig, State, Token, User};
 
 use super::{NOBODY, is_root, says, set_mode, settled};
 use crate::support::child::Process;
@@ -61,7 +61,7 @@ fn a_client_of_another_user_that_is_listed_is_served() {
         return;
     }
     let admission = Admission::Users(vec![User::from(NOBODY)]);
-    let config = ServerConfig { admission, ..ServerConfig::default() };
+    let config = ServerConfig::default().admission(admission);
     let house = open_house(config);
     let mut nobody = Process::start("admission client nobody", house.run_dir());
     says(&nobody.ask("call"), &["Ok([104, 101, 108, 108, 111])"]);
@@ -72,10 +72,10 @@ fn a_client_of_another_user_that_is_listed_is_served() {
 #[test]
 fn a_client_with_a_wrong_token_is_refused_and_told_what_to_do() {
     let token = Token::new([1; 16]);
-    let house = House::with(ServerConfig { token, ..ServerConfig::default() });
+    let house = House::with(ServerConfig::default().token(token));
     let others = [None, Token::new([2; 16])];
     for token in others {
-        let config = ClientConfig { token, ..patient() };
+        let config = patient().token(token);
         let mut client = Client::<Echo>::with_config(house.run_dir(), config);
         let State::Refused { reason, .. } = settled(&mut client) else { panic!("let in") };
         let whose = match token {
@@ -84,7 +84,7 @@ fn a_client_with_a_wrong_token_is_refused_and_told_what_to_do() {
         };
         says(&reason, &[whose, "BELLWIRE_TOKEN"]);
     }
-    let mut good: Client<Echo> = house.client_with(ClientConfig { token, ..patient() });
+    let mut good: Client<Echo> = house.client_with(patient().token(token));
     assert_eq!(good.call(&vec![1]).unwrap(), [1]);
     drop(good);
     assert_eq!(house.close().turned_away, 2);
@@ -130,7 +130,7 @@ fn a_server_of_another_user_behind_a_socket_of_ours_is_refused() {
     let State::Failed { reason, .. } = settled(&mut client) else { panic!("it connects") };
     says(&reason, &["not a provider to trust", "it runs as uid 65534"]);
     // And with that user in its list it is one.
-    let config = ClientConfig { trusted: vec![User::from(NOBODY)], ..patient() };
+    let config = patient().trusted(vec![User::from(NOBODY)]);
     let mut trusting = Client::<Echo>::with_config(&dir.run_dir, config);
     assert!(!matches!(settled(&mut trusting), State::Failed { .. }));
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bellwire::{
-    AsyncClient, Backpressure, CallError, ClientConfig, Executed, Geometry, HandlerError, Limits,
-    Server, ServerConfig, Service,
+    AsyncClient, Backpressure, CallError, Executed, Geometry, HandlerError, Limits, Server,
+    ServerConfig, Service,
 };
 use tokio::task::JoinSet;
 
@@ -45,7 +45,7 @@ fn each_item_gets_the_answer_that_it_gets_in_a_batch_of_a_blocking_session() {
 #[test]
 fn a_batch_above_the_providers_limit_is_not_sent_and_the_error_says_the_limit() {
     in_each_runtime(async || {
-        let house = House::with(ServerConfig { max_batch: 2, ..ServerConfig::default() });
+        let house = House::with(ServerConfig::default().max_batch(2));
         let client = client::<Echo>(house.run_dir());
         let items = [vec![1], vec![2], vec![3]];
         let error = client.call_batch(&items).await.unwrap_err();
@@ -69,7 +69,7 @@ fn an_item_that_has_no_room_in_the_message_fails_alone() {
         let least = Limits { max_lane: Geometry::new(4096).unwrap(), ..Limits::default() };
         for limits in [Limits { max_message: 2000, ..Limits::default() }, least] {
             let lane = Geometry::new(4096).unwrap();
-            let config = ClientConfig { limits, lane, max_learned_lane: lane, ..patient() };
+            let config = patient().lane(patient().lane.limits(limits).size(lane).max_learned(lane));
             let client = AsyncClient::<Echo>::with_config(house.run_dir(), config);
             let items = [vec![1; 700], vec![2; 5000], vec![3; 800], vec![4; 1500], vec![5; 9]];
             let answers = client.call_batch(&items).await.unwrap();
@@ -92,7 +92,7 @@ fn an_item_that_has_no_room_in_the_message_fails_alone() {
 fn batches_and_calls_of_many_tasks_on_one_session_get_their_own_answers() {
     in_each_runtime(async || {
         let dir = Dir::new();
-        let config = ServerConfig { workers: 3, max_in_flight: 8192, ..ServerConfig::default() };
+        let config = ServerConfig::default().workers(3).max_in_flight(8192);
         let mut builder = Server::builder_with(&dir.run_dir, config);
         builder.serve::<Hold>(|_, who| Ok::<_, HandlerError>(who)).unwrap();
         let server = builder.start().unwrap();
@@ -124,7 +124,7 @@ fn batches_and_calls_of_many_tasks_on_one_session_get_their_own_answers() {
 #[test]
 fn a_batch_that_is_dropped_before_its_handler_began_never_reaches_it() {
     in_each_runtime(async || {
-        let house = House::with(ServerConfig { workers: 1, ..ServerConfig::default() });
+        let house = House::with(ServerConfig::default().workers(1));
         let session = client::<Hold>(house.run_dir()).connect().await.unwrap();
         let batch = |numbers: [u64; 2]| {
             let session = session.clone();
@@ -162,7 +162,7 @@ fn a_batch_that_meets_a_full_lane_waits_in_line_or_fails_at_once() {
     in_each_runtime(async || {
         let house = House::open();
         let lane = Geometry::new(4096).unwrap();
-        let config = ClientConfig { lane, max_learned_lane: lane, ..patient() };
+        let config = patient().lane(patient().lane.size(lane).max_learned(lane));
         let client = AsyncClient::<Hold>::with_config(house.run_dir(), config);
         let session = client.connect().await.unwrap();
         let calls = fill(&session).await;

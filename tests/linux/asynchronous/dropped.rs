@@ -9,7 +9,7 @@ use crate::support::house::House;
 use crate::support::services::Hold;
 
 fn one_worker() -> House {
-    House::with(ServerConfig { workers: 1, ..ServerConfig::default() })
+    House::with(ServerConfig::default().workers(1))
 }
 
 #[test]

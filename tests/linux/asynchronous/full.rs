@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use bellwire::{AsyncClient, Backpressure, CallError, ClientConfig, Executed, Geometry};
+use bellwire::{AsyncClient, Backpressure, CallError, Executed, Geometry};
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::{fill, in_each_runtime, settled, until};
@@ -15,7 +15,7 @@ const LEAST: u64 = 4096;
 /// A session with a full lane, whose provider's only thread is held; and the task that waits for the answers.
 async fn full(house: &House) -> (bellwire::AsyncSession<Hold>, JoinSet<u64>) {
     let lane = Geometry::new(LEAST).unwrap();
-    let config = ClientConfig { lane, max_learned_lane: lane, ..patient() };
+    let config = patient().lane(patient().lane.size(lane).max_learned(lane));
     let client = AsyncClient::<Hold>::with_config(house.run_dir(), config);
     let session = client.connect().await.unwrap();
     let mut calls = fill(&session).await;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bellwire::{AsyncClient, ClientConfig, Doorbell, Server, ServerConfig};
+use bellwire::{AsyncClient, Doorbell, Server, ServerConfig};
 use tokio::task::JoinSet;
 
 use super::{client, in_each_runtime, settled};
@@ -19,8 +19,7 @@ fn a_thousand_tasks_on_one_session_get_their_own_answers_in_any_order() {
         in_each_runtime(async || {
             let dir = Dir::new();
             let (gate, arrivals) = Gate::with_channel();
-            let config =
-                ServerConfig { workers: 3, max_in_flight: 8192, ..ServerConfig::default() };
+            let config = ServerConfig::default().workers(3).max_in_flight(8192);
             let mut builder = Server::builder_with(&dir.run_dir, config);
             let held = gate.clone();
             let hold = move |who| {
@@ -31,7 +30,7 @@ fn a_thousand_tasks_on_one_session_get_their_own_answers_in_any_order() {
             };
             builder.serve::<Hold>(move |_, who| hold(who)).unwrap();
             let server = builder.start().unwrap();
-            let config = ClientConfig { doorbell, ..patient() };
+            let config = patient().doorbell(doorbell);
             let session =
                 AsyncClient::<Hold>::with_config(&dir.run_dir, config).connect().await.unwrap();
 

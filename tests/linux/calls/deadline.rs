@@ -4,7 +4,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bellwire::{Client, ClientConfig};
+use bellwire::Client;
 use bellwire_memfd::{clock, poll};
 
 use crate::support::guard::PATIENCE;
@@ -19,7 +19,7 @@ fn a_call_that_is_sent_again_after_a_death_ends_at_the_deadline_of_the_first_try
     let dir = Dir::new();
     // Its successor, by the same name, admits no client.
     let listener = RogueListener::bind(&dir.run_dir, "echo");
-    let config = ClientConfig { connect_timeout: PATIENCE, ..patient() };
+    let config = patient().connect_timeout(PATIENCE);
     let mut client = Client::<Echo>::with_config(&dir.run_dir, config);
     let (tell, told) = channel();
     let (called, lived) = thread::scope(|scope| {

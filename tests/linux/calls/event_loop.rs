@@ -1,6 +1,6 @@
 use std::os::fd::AsFd;
 
-use bellwire::{CallError, ClientConfig, Doorbell, ServerConfig, Session};
+use bellwire::{CallError, Doorbell, ServerConfig, Session};
 use bellwire_memfd::{clock, poll};
 
 use crate::support::guard::{patience, until};
@@ -19,8 +19,8 @@ fn sleep_until_readable(fd: &impl AsFd) {
 #[test]
 fn an_event_loop_sleeps_on_one_descriptor_and_misses_no_answer() {
     for doorbell in [Doorbell::Eventfd, Doorbell::Socket] {
-        let house = House::with(ServerConfig { workers: 1, ..ServerConfig::default() });
-        let mut client = house.client_with::<Hold>(ClientConfig { doorbell, ..patient() });
+        let house = House::with(ServerConfig::default().workers(1));
+        let mut client = house.client_with::<Hold>(patient().doorbell(doorbell));
         let session = client.session().unwrap();
         assert!(session.try_reply().unwrap().is_none());
         let ticket = session.submit(&1).unwrap();
@@ -58,7 +58,7 @@ fn an_event_loop_sleeps_on_one_descriptor_and_misses_no_answer() {
 fn an_event_loop_is_told_that_the_provider_is_gone() {
     for doorbell in [Doorbell::Eventfd, Doorbell::Socket] {
         let house = House::open();
-        let mut client = house.client_with::<Echo>(ClientConfig { doorbell, ..patient() });
+        let mut client = house.client_with::<Echo>(patient().doorbell(doorbell));
         let session = client.session().unwrap();
         assert!(!session.arm().unwrap());
         let fd = session.as_fd().unwrap().try_clone_to_owned().unwrap();
@@ -72,7 +72,7 @@ fn an_event_loop_is_told_that_the_provider_is_gone() {
 #[test]
 fn an_answer_that_is_there_already_is_told_by_arming() {
     let house = House::open();
-    let config = ClientConfig { doorbell: Doorbell::Eventfd, ..patient() };
+    let config = patient().doorbell(Doorbell::Eventfd);
     let mut client = house.client_with::<Echo>(config);
     let session = client.session().unwrap();
     let ticket = session.submit(&vec![1]).unwrap();
@@ -88,8 +88,8 @@ fn an_answer_that_is_there_already_is_told_by_arming() {
 #[test]
 fn an_event_loop_may_take_one_answer_at_a_time() {
     for doorbell in [Doorbell::Eventfd, Doorbell::Socket] {
-        let house = House::with(ServerConfig { workers: 1, ..ServerConfig::default() });
-        let mut client = house.client_with::<Hold>(ClientConfig { doorbell, ..patient() });
+        let house = House::with(ServerConfig::default().workers(1));
+        let mut client = house.client_with::<Hold>(patient().doorbell(doorbell));
         let session = client.session().unwrap();
         let sent = [1, 2, 3].map(|number| session.submit(&number).unwrap());
         house.release();
@@ -116,7 +116,7 @@ fn a_session_rung_by_futex_has_nothing_to_poll() {
 
 #[test]
 fn a_server_rung_by_its_sockets_answers_too() {
-    let config = ServerConfig { doorbell: Doorbell::Socket, ..ServerConfig::default() };
+    let config = ServerConfig::default().doorbell(Doorbell::Socket);
     let house = House::with(config);
     let mut clients: Vec<_> = (0..3).map(|_| house.client::<Echo>()).collect();
     for round in 0..200_u8 {

@@ -108,7 +108,7 @@ fn an_idempotent_request_is_sent_again_once() {
 fn after_a_lie_nothing_is_sent_again_not_even_if_idempotent() {
     let (answer, stats) = call_across::<HoldTwice>(Ends::Lying);
     let error = answer.unwrap_err();
-    assert!(matches!(error, CallError::PeerLied(_)), "{error}");
+    assert!(matches!(error, CallError::ProtocolViolation(_)), "{error}");
     assert_eq!(stats.accepted, 0);
 }
 

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bellwire::{ClientConfig, ServerConfig, SpinPolicy};
+use bellwire::{ServerConfig, SpinPolicy};
 
 use crate::support::house::{House, patient};
 use crate::support::services::Echo;
@@ -13,8 +13,8 @@ use crate::support::squeeze::forbid_here;
 #[test]
 fn without_futex_waitv_an_answer_is_heard_at_once() {
     // Neither spins, so both sleep in each call.
-    let house = House::with(ServerConfig { spin: SpinPolicy::NEVER, ..ServerConfig::default() });
-    let config = ClientConfig { spin: SpinPolicy::NEVER, ..patient() };
+    let house = House::with(ServerConfig::default().spin(SpinPolicy::NEVER));
+    let config = patient().spin(SpinPolicy::NEVER);
     let mut client = house.client_with::<Echo>(config);
     let caller = thread::spawn(move || {
         forbid_here(libc::SYS_futex_waitv);

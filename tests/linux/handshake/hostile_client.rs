@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use bellwire::{Client, Doorbell, RefuseCode, ServerConfig, ServerStats, Token};
+use bellwire::{Client, Doorbell, LaneConfig, RefuseCode, ServerConfig, ServerStats, Token};
 use bellwire_core::wire::{
     Attach, Attachment, Hello, Message, PROTOCOL, Ready, Refuse, Role, Versions,
 };
@@ -193,8 +193,8 @@ fn another_method_is_refused() {
 #[test]
 fn another_token_is_refused() {
     let token = Token::new([1; 16]);
-    let house = House::with(ServerConfig { token, ..ServerConfig::default() });
-    let config = || bellwire::ClientConfig { token, ..patient() };
+    let house = House::with(ServerConfig::default().token(token));
+    let config = || patient().token(token);
     let mut good = house.client_with::<Echo>(config());
     let rogue = Rogue::connect(house.run_dir(), "echo");
     // The last of 16 bytes.
@@ -209,7 +209,7 @@ fn another_token_is_refused() {
 fn a_lane_above_the_servers_limit_is_refused_with_both_numbers() {
     let max_lane = Geometry::new(32 << 10).unwrap();
     let limits = Limits { max_lane, ..Limits::default() };
-    let siege = Siege::with(ServerConfig { limits, ..ServerConfig::default() });
+    let siege = Siege::with(ServerConfig::default().lane(LaneConfig::default().limits(limits)));
     let lane = Geometry::new(64 << 10).unwrap();
     for part in ["65536", "32768"] {
         let rogue = siege.rogue();
@@ -569,7 +569,7 @@ fn a_page_of_another_service_is_refused() {
 #[test]
 fn a_client_that_is_silent_is_told_when_its_time_is_over() {
     let handshake_timeout = Duration::from_millis(30);
-    let siege = Siege::with(ServerConfig { handshake_timeout, ..ServerConfig::default() });
+    let siege = Siege::with(ServerConfig::default().handshake_timeout(handshake_timeout));
     let (mute, halfway) = (siege.rogue(), siege.rogue());
     halfway.enter();
     for rogue in [mute, halfway] {

@@ -33,7 +33,7 @@ impl Meeting {
         let dir = Dir::new();
         let listener = RogueListener::bind(&dir.run_dir, "echo");
         let backoff = (Duration::from_micros(10), Duration::from_micros(100));
-        let config = ClientConfig { backoff, ..config };
+        let config = config.backoff(backoff);
         let mut client = Client::with_config(&dir.run_dir, config);
         assert_eq!(client.refresh(), State::Connecting);
         let rogue = listener.accept();
@@ -79,7 +79,7 @@ impl Meeting {
 fn fails_at(message: &Message, part: &str) {
     let meeting = Meeting::begin();
     meeting.rogue.send(message, &[]);
-    meeting.fails(ErrorKind::PeerLied, part);
+    meeting.fails(ErrorKind::ProtocolViolation, part);
 }
 
 /// A WELCOME that differs from an honest one.
@@ -114,7 +114,7 @@ fn welcoming(meeting: &Meeting, alter: impl FnOnce(&mut Welcoming)) {
 fn fails_welcome(part: &str, alter: impl FnOnce(&mut Welcoming)) {
     let meeting = Meeting::begin();
     welcoming(&meeting, alter);
-    meeting.fails(ErrorKind::PeerLied, part);
+    meeting.fails(ErrorKind::ProtocolViolation, part);
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn a_refusal_with_control_characters_is_not_shown() {
     assert_eq!(bytes[at], b'_');
     bytes[at] = 0x1b;
     meeting.rogue.send_bytes(&bytes, &[]);
-    meeting.fails(ErrorKind::PeerLied, "reason");
+    meeting.fails(ErrorKind::ProtocolViolation, "reason");
 }
 
 #[test]
@@ -186,14 +186,14 @@ fn a_refusal_whose_sentence_is_longer_than_it_is_fails() {
     let mut bytes = encode(&Message::Refuse(Refuse::new(RefuseCode::Quota, "no")), 0);
     bytes[14..16].copy_from_slice(&u16::MAX.to_le_bytes());
     meeting.rogue.send_bytes(&bytes, &[]);
-    meeting.fails(ErrorKind::PeerLied, "reason");
+    meeting.fails(ErrorKind::ProtocolViolation, "reason");
 }
 
 #[test]
 fn what_is_no_bellwire_message_fails() {
     let meeting = Meeting::begin();
     meeting.rogue.send_bytes(b"SSH-2.0-OpenSSH_9.9\r\n", &[]);
-    meeting.fails(ErrorKind::PeerLied, "Bellwire");
+    meeting.fails(ErrorKind::ProtocolViolation, "Bellwire");
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn a_welcome_twice_fails() {
     welcoming(&meeting, |_| {});
     assert_eq!(meeting.client.refresh(), State::Connecting);
     welcoming(&meeting, |_| {});
-    meeting.fails(ErrorKind::PeerLied, "Welcome");
+    meeting.fails(ErrorKind::ProtocolViolation, "Welcome");
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn a_ready_for_another_session_fails() {
     welcoming(&meeting, |_| {});
     assert_eq!(meeting.client.refresh(), State::Connecting);
     meeting.rogue.send(&Message::Ready(Ready { session: SESSION + 1 }), &[]);
-    meeting.fails(ErrorKind::PeerLied, "session");
+    meeting.fails(ErrorKind::ProtocolViolation, "session");
 }
 
 #[test]
@@ -263,9 +263,9 @@ fn a_welcome_with_features_that_were_not_offered_fails() {
 fn a_welcome_with_a_lane_above_the_clients_limit_fails() {
     let max_lane = Geometry::new(8 << 10).unwrap();
     let limits = Limits { max_lane, ..Limits::default() };
-    let meeting = Meeting::with(ClientConfig { lane: max_lane, limits, ..patient() });
+    let meeting = Meeting::with(patient().lane(patient().lane.size(max_lane).limits(limits)));
     welcoming(&meeting, |_| {});
-    meeting.fails(ErrorKind::PeerLied, "lane size");
+    meeting.fails(ErrorKind::ProtocolViolation, "lane size");
 }
 
 #[test]
@@ -369,7 +369,7 @@ fn a_server_that_closes_at_any_step_is_absent() {
 fn a_server_that_is_silent_at_any_step_is_waited_for_until_the_deadline() {
     let connect_timeout = Duration::from_millis(20);
     for steps in 0..2 {
-        let mut meeting = Meeting::with(ClientConfig { connect_timeout, ..patient() });
+        let mut meeting = Meeting::with(patient().connect_timeout(connect_timeout));
         if steps > 0 {
             welcoming(&meeting, |_| {});
         }

@@ -73,7 +73,7 @@ fn a_second_one_meanwhile_and_one_that_says_no_generation_are_refused() {
 
 #[test]
 fn one_is_not_awaited_by_a_server_that_takes_one_request_at_a_time() {
-    let (house, mut rogue) = enter(ServerConfig { max_in_flight: 1, ..ServerConfig::default() });
+    let (house, mut rogue) = enter(ServerConfig::default().max_in_flight(1));
     ask_after(&mut rogue, 1, 1);
     assert_eq!(rogue.answer(0), (Kind::Response, Status::Busy, 1));
     drop(rogue);
@@ -120,7 +120,7 @@ fn one_that_waits_when_its_client_goes_is_no_loss() {
 #[test]
 fn its_answer_is_not_overdue_and_any_other_is() {
     let unread_timeout = Some(Duration::from_millis(20));
-    let (house, mut patient) = enter(ServerConfig { unread_timeout, ..ServerConfig::default() });
+    let (house, mut patient) = enter(ServerConfig::default().unread_timeout(unread_timeout));
     ask_after(&mut patient, 1, 0);
     assert_eq!(patient.answer(0), (Kind::Attach, Status::Ok, 1));
     patient.set(Word::Head, RECORD);

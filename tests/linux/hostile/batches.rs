@@ -26,7 +26,7 @@ fn answer(rogue: &RogueSession, at: u64) -> (Header, Vec<u8>, u64) {
 #[test]
 fn more_items_than_the_server_takes_reach_no_handler_and_the_session_goes_on() {
     for workers in [0, 1] {
-        let house = House::with(ServerConfig { workers, max_batch: 3, ..ServerConfig::default() });
+        let house = House::with(ServerConfig::default().workers(workers).max_batch(3));
         house.release();
         let mut rogue = Rogue::connect(house.run_dir(), "hold").open();
         let mut at = 0;

@@ -1,6 +1,6 @@
 //! A client that shares its page and its lane and writes arbitrary values there. Each test is one protocol violation.
 
-use bellwire::{Client, IncidentCause, PeerFault, ServerConfig, ServerStats};
+use bellwire::{Client, IncidentCause, LaneConfig, PeerFault, ServerConfig, ServerStats};
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{CloseReason, Header, Kind, Status};
 use bellwire_core::{Bell, Geometry, OwnMemory, PeerMemory, Port, Word};
@@ -99,7 +99,7 @@ fn a_misaligned_tail() {
 #[track_caller]
 fn poisons_by_head(first: u64, then: u64) -> Caught {
     let lane = Geometry::new(4096).unwrap();
-    let config = ServerConfig { lane, ..ServerConfig::default() };
+    let config = ServerConfig::default().lane(LaneConfig::default().size(lane));
     poisons_in(House::with(config), |rogue| {
         rogue.link.own().store(Word::Head, first, Ordering::Release);
         // More than the lane and its next epoch hold together.

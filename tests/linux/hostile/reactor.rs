@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::thread;
 
-use bellwire::{Client, ClientConfig, Geometry, Limits, Server, ServerConfig, Service};
+use bellwire::{Client, Geometry, LaneConfig, Limits, Server, ServerConfig, Service};
 use bellwire_core::lane::Epoch;
 use bellwire_core::sync::{AtomicBool, Ordering};
 use bellwire_core::wire::{Header, Kind, Message, Status};
@@ -26,7 +26,7 @@ fn header(kind: Kind, id: u64, len: u32) -> Header {
 #[test]
 fn a_lie_told_while_answers_are_not_read_is_noticed() {
     let lane = Geometry::new(4096).unwrap();
-    let house = House::with(ServerConfig { lane, ..ServerConfig::default() });
+    let house = House::with(ServerConfig::default().lane(LaneConfig::default().size(lane)));
     let mut rogue = Rogue::connect(house.run_dir(), "echo").open();
     for id in 1..=14 {
         rogue.write(header(Kind::Request, id, 1000), &[0; 1000]);
@@ -58,7 +58,7 @@ fn a_kept_answer_that_no_lane_may_hold_comes_all_the_same() {
     builder.serve::<Bytes>(|_, len| Ok(vec![7; len as usize])).unwrap();
     let server = builder.start().unwrap();
     let limits = Limits { max_shared_bytes_per_session: 40_960, ..Limits::default() };
-    let config = ClientConfig { limits, ..patient() };
+    let config = patient().lane(patient().lane.limits(limits));
     let mut client = Client::<Bytes>::with_config(&dir.run_dir, config);
     let session = client.connect().unwrap();
     let mut wanted =

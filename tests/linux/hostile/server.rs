@@ -73,12 +73,12 @@ pub(crate) fn lies(lie: impl FnOnce(&mut RogueSession), is_expected: impl Fn(Pee
             Err(error) => break error,
         }
     };
-    let CallError::PeerLied(fault) = error else { panic!("{error}") };
+    let CallError::ProtocolViolation(fault) = error else { panic!("{error}") };
     assert!(is_expected(fault), "{fault}");
-    assert_eq!((error.kind(), error.executed()), (ErrorKind::PeerLied, Executed::Maybe));
+    assert_eq!((error.kind(), error.executed()), (ErrorKind::ProtocolViolation, Executed::Maybe));
     // The client uses nothing after the first violation.
     for again in [session.submit(&vec![]).unwrap_err(), session.call(&vec![]).unwrap_err()] {
-        assert!(matches!(again, CallError::PeerLied(known) if known == fault), "{again}");
+        assert!(matches!(again, CallError::ProtocolViolation(known) if known == fault), "{again}");
     }
     assert!(!session.is_alive());
     assert_ne!(meeting.client.refresh(), bellwire::State::Ready);
@@ -191,7 +191,7 @@ fn a_head_past_what_was_published_is_found_when_the_lane_is_full() {
     meeting.rogue.set(Word::Head, 1 << 30);
     let error = (0..100).find_map(|_| session.submit(&vec![0; 1000]).err()).unwrap();
     assert!(
-        matches!(error, CallError::PeerLied(PeerFault::HeadTooFar { head, .. }) if head == 1 << 30),
+        matches!(error, CallError::ProtocolViolation(PeerFault::HeadTooFar { head, .. }) if head == 1 << 30),
         "{error}"
     );
     assert!(!session.is_alive());
@@ -201,7 +201,7 @@ fn a_head_past_what_was_published_is_found_when_the_lane_is_full() {
 fn a_head_that_goes_back_is_found_when_the_lane_is_full_again() {
     // A lane that may not grow is full at its end.
     let limits = Limits { max_lane: Geometry::DEFAULT, ..Limits::default() };
-    let mut meeting = Meeting::with(ClientConfig { limits, ..patient() });
+    let mut meeting = Meeting::with(patient().lane(patient().lane.limits(limits)));
     let session = meeting.client.session().unwrap();
     let fill = |session: &mut bellwire::Session<Echo>| {
         (0..100).find_map(|_| session.submit(&vec![0; 1000]).err()).unwrap()
@@ -215,7 +215,7 @@ fn a_head_that_goes_back_is_found_when_the_lane_is_full_again() {
     meeting.rogue.set(Word::Head, 0);
     let error = fill(session);
     assert!(
-        matches!(error, CallError::PeerLied(PeerFault::HeadWentBack { now: 0, .. })),
+        matches!(error, CallError::ProtocolViolation(PeerFault::HeadWentBack { now: 0, .. })),
         "{error}"
     );
 }
@@ -344,7 +344,7 @@ fn pass(rogue: &mut RogueSession, alter: impl FnOnce(&mut Passed)) {
 fn is_refused(part: &str, alter: impl FnOnce(&mut Passed) + Send) {
     let (found, cache, rogue) = passes(alter);
     let error = found.unwrap_err();
-    let RefreshError::Call(CallError::PeerLied(fault)) = error else { panic!("{error}") };
+    let RefreshError::Call(CallError::ProtocolViolation(fault)) = error else { panic!("{error}") };
     assert!(
         matches!(fault, PeerFault::Memory { what: "a message", why } if why == part),
         "{fault}"
@@ -447,7 +447,10 @@ fn a_snapshot_without_or_with_too_many_descriptors() {
 
 #[track_caller]
 fn is_lie(error: &RefreshError<OutOfOrder>) {
-    let lie = matches!(error, RefreshError::Call(CallError::PeerLied(PeerFault::Control { .. })));
+    let lie = matches!(
+        error,
+        RefreshError::Call(CallError::ProtocolViolation(PeerFault::Control { .. }))
+    );
     assert!(lie, "{error}");
 }
 
@@ -487,7 +490,7 @@ fn an_answer_that_there_is_no_time_now_is_asked_again() {
         let run_dir = dir.run_dir.clone();
         let watcher = thread::spawn(move || {
             let backoff = (Duration::from_micros(10), Duration::from_micros(100));
-            let config = ClientConfig { backoff, ..patient() };
+            let config = patient().backoff(backoff);
             let mut cache = SnapshotCache::<Numbers>::with_config(&run_dir, config);
             // It learns once that there is no snapshot, and then waits for one.
             let mut found = cache.wait_for_change(Some(PATIENCE)).unwrap();

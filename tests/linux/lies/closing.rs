@@ -85,7 +85,7 @@ rows! { holds_up_no_reactor {
         send(&rogue, b"nobody reads this", vec![lingering_socket()]);
         rogue
     });
-    before_it_is_refused_for_want_of_room(ServerConfig { max_sessions: 2, ..ServerConfig::default() }, |_| (), |house, ()| {
+    before_it_is_refused_for_want_of_room(ServerConfig::default().max_sessions(2), |_| (), |house, ()| {
         let rogue = connect(house);
         send(&rogue, b"nobody reads this", vec![lingering_socket()]);
         rogue
@@ -144,7 +144,7 @@ rows! { holds_up_no_reactor {
         rogue.put(close, &[]);
         control(rogue, &Passing::lane().message, 1)
     });
-    of_who_has_been_in_the_handshake_longest(ServerConfig { handshake_timeout: PATIENCE, ..ServerConfig::default() }, crowd, |house, mut crowd| {
+    of_who_has_been_in_the_handshake_longest(ServerConfig::default().handshake_timeout(PATIENCE), crowd, |house, mut crowd| {
         // The newcomer is seen first, and takes the place of the oldest, whose socket holds unread data.
         crowd.push(connect(house));
         send(&crowd[0], b"nobody reads this", vec![lingering_socket()]);

@@ -197,7 +197,7 @@ fn a_handshake_that_arrives_byte_by_byte() {
 #[test]
 fn a_handshake_that_stops_halfway_is_ended_at_its_deadline_and_nobody_waits_for_it() {
     let handshake_timeout = Duration::from_millis(50);
-    let house = House::with(ServerConfig { handshake_timeout, ..ServerConfig::default() });
+    let house = House::with(ServerConfig::default().handshake_timeout(handshake_timeout));
     let mut good: Client<Echo> = house.client();
     let silent = Rogue::connect(house.run_dir(), "echo");
     let halfway = Rogue::connect(house.run_dir(), "echo");

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
-use bellwire::{CallError, Client, ClientConfig, ErrorKind, RunDir, Server, ServerConfig};
+use bellwire::{CallError, Client, ErrorKind, RunDir, Server, ServerConfig};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::support::child::{Parent, Process};
@@ -31,7 +31,7 @@ pub(super) fn play(mut parent: Parent) {
                     "socket" => bellwire::Doorbell::Socket,
                     _ => bellwire::Doorbell::Eventfd,
                 };
-                let config = ServerConfig { doorbell, ..ServerConfig::default() };
+                let config = ServerConfig::default().doorbell(doorbell);
                 let mut builder = Server::builder_with(&run_dir, config);
                 builder.serve::<Echo>(echo).unwrap();
                 server = Some(builder.start().unwrap());
@@ -86,7 +86,7 @@ fn a_server_with_few_descriptors(doorbell: &str) {
     let mut refused = 0;
     for free in 0..ENOUGH {
         server.ask(&format!("leave {free}"));
-        let config = ClientConfig { connect_timeout: Duration::from_millis(300), ..patient() };
+        let config = patient().connect_timeout(Duration::from_millis(300));
         let mut late = Client::<Echo>::with_config(&dir.run_dir, config);
         if let Err(error) = late.connect() {
             refused += 1;
@@ -128,7 +128,7 @@ fn a_server_without_a_descriptor_to_accept_with_says_so_once() {
     let mut server = Process::start("limits descriptors", &dir.run_dir);
     server.ask("serve eventfd");
     server.ask("leave 0");
-    let config = ClientConfig { connect_timeout: Duration::from_millis(300), ..patient() };
+    let config = patient().connect_timeout(Duration::from_millis(300));
     let mut late = Client::<Echo>::with_config(&dir.run_dir, config);
     late.connect().unwrap_err();
     let told = server.ask("incidents");
@@ -138,7 +138,7 @@ fn a_server_without_a_descriptor_to_accept_with_says_so_once() {
     let mut later = Client::<Echo>::with_config(&dir.run_dir, patient());
     until("it is let in", || later.call(&vec![2]).is_ok());
     server.ask("leave 0");
-    let config = ClientConfig { connect_timeout: Duration::from_millis(300), ..patient() };
+    let config = patient().connect_timeout(Duration::from_millis(300));
     Client::<Echo>::with_config(&dir.run_dir, config).connect().unwrap_err();
     let told = server.ask("incidents");
     assert!(told.starts_with("2 "), "{told}");

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use bellwire::{Client, ClientConfig, Doorbell, RunDir, SnapshotCache};
+use bellwire::{Client, Doorbell, RunDir, SnapshotCache};
 
 use crate::support::child::{Parent, Process};
 use crate::support::gate::Gate;
@@ -18,7 +18,7 @@ pub(super) fn play(mut parent: Parent) {
     let publisher = serve_all(&mut builder, &Gate::new(|_| {}));
     let server = builder.start().unwrap();
     publisher.publish(&numbers(1, 3)).unwrap();
-    let config = ClientConfig { doorbell: Doorbell::Eventfd, ..patient() };
+    let config = patient().doorbell(Doorbell::Eventfd);
     let mut client = Client::<Echo>::with_config(&run_dir, config);
     let canceller = client.canceller().unwrap();
     assert_eq!(client.call(&vec![1; 100_000]).unwrap(), vec![1; 100_000]);

@@ -4,8 +4,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bellwire::{
-    CallError, Client, ClientConfig, Doorbell, ErrorKind, PublishError, Publisher, RefreshError,
-    Refreshed, RunDir, ServeError, Server, ServerBuilder, SnapshotCache, State,
+    CallError, Client, Doorbell, ErrorKind, PublishError, Publisher, RefreshError, Refreshed,
+    RunDir, ServeError, Server, ServerBuilder, SnapshotCache, State,
 };
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
@@ -66,7 +66,7 @@ impl Everything {
         publisher.publish(&numbers(1, MAPPED)).unwrap();
         let doorbells = [Doorbell::Futex, Doorbell::Eventfd, Doorbell::Socket];
         let clients = doorbells.map(|doorbell| {
-            let config = ClientConfig { doorbell, ..patient() };
+            let config = patient().doorbell(doorbell);
             let mut client = Client::<Echo>::with_config(&run_dir, config);
             // Both lanes have grown.
             assert_eq!(client.call(&vec![1; 100_000]).unwrap(), vec![1; 100_000]);

@@ -9,7 +9,7 @@ use crate::support::services::{Echo, Moody};
 #[test]
 fn a_handler_that_panics_fails_its_call_and_its_worker_and_its_session_live() {
     for workers in [0, 1, 2] {
-        let house = House::with(ServerConfig { workers, ..ServerConfig::default() });
+        let house = House::with(ServerConfig::default().workers(workers));
         let mut good: Client<Echo> = house.client();
         let mut moody: Client<Moody> = house.client();
         for _ in 0..5 {

@@ -4,8 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use bellwire::{
-    CallError, Caller, Client, ClientConfig, Geometry, Limits, Payload, Server, ServerConfig,
-    Status,
+    CallError, Caller, Client, Geometry, Limits, Payload, Server, ServerConfig, Status,
 };
 use bellwire_core::wire::{Header, Kind, MORE, RefuseCode};
 use bellwire_memfd::pass;
@@ -20,11 +19,7 @@ const KIB: u64 = 1 << 10;
 
 /// A server that has half a megabyte for each user's clients: some 25 sessions.
 fn frugal() -> ServerConfig {
-    ServerConfig {
-        max_memory: Some(1024 * KIB),
-        max_memory_per_user: Some(512 * KIB),
-        ..ServerConfig::default()
-    }
+    ServerConfig::default().max_memory(Some(1024 * KIB)).max_memory_per_user(Some(512 * KIB))
 }
 
 /// Gets as far as WELCOME: returns what the server passed, or why it refused.
@@ -87,7 +82,7 @@ fn memory_that_a_client_keeps_mapped_or_opened_anew_counts_as_well() {
 
 #[test]
 fn sessions_of_one_user_are_counted_and_leave_others_some() {
-    let house = House::with(ServerConfig { max_sessions: 8, ..ServerConfig::default() });
+    let house = House::with(ServerConfig::default().max_sessions(8));
     let held: Vec<_> = (0..6).map(|_| enter(&house).ok().unwrap()).collect();
     let Err(reason) = enter(&house) else { panic!("nobody counts") };
     assert!(reason.contains("max_sessions_per_user"), "{reason}");
@@ -124,8 +119,7 @@ fn snapshots_that_a_client_keeps_are_on_its_quota_and_it_is_told_to_come_again()
 
 #[test]
 fn requests_that_arrive_in_parts_are_bounded_for_all_sessions_of_a_user() {
-    let house =
-        House::with(ServerConfig { max_memory_per_user: Some(4 << 20), ..frugal_for(8 << 20) });
+    let house = House::with(frugal_for(8 << 20).max_memory_per_user(Some(4 << 20)));
     let mut rogues: Vec<_> =
         (0..16).map(|_| Rogue::connect(house.run_dir(), "echo").open()).collect();
     // Four of them fill the lane to its end.
@@ -156,19 +150,18 @@ fn requests_that_arrive_in_parts_are_bounded_for_all_sessions_of_a_user() {
 }
 
 fn frugal_for(bytes: u64) -> ServerConfig {
-    ServerConfig { max_memory: Some(bytes), ..ServerConfig::default() }
+    ServerConfig::default().max_memory(Some(bytes))
 }
 
 #[test]
 fn requests_that_wait_for_a_worker_are_on_the_quota_of_their_user() {
-    let house = House::with(ServerConfig { workers: 1, ..frugal() });
+    let house = House::with(frugal().workers(1));
     let mut first: Client<Hold> = house.client();
     let session = first.session().unwrap();
     session.submit(&1).unwrap();
     house.arrivals.next();
     // The worker is held: all of these wait.
-    let mut other: Client<Echo> =
-        house.client_with(ClientConfig { max_in_flight: 1000, ..patient() });
+    let mut other: Client<Echo> = house.client_with(patient().max_in_flight(1000));
     let echo = other.session().unwrap();
     // When the quota is used up the server answers at once, so that the lane empties.
     let submit = |_| {
@@ -193,7 +186,7 @@ fn requests_that_wait_for_a_worker_are_on_the_quota_of_their_user() {
 fn answers_that_nobody_reads_are_on_the_quota_of_their_user() {
     // The lane of answers holds two and stays as it is: the third is kept.
     let limits = Limits { max_lane: Geometry::DEFAULT, ..Limits::default() };
-    let house = House::with(ServerConfig { limits, ..frugal() });
+    let house = House::with(frugal().lane(frugal().lane.limits(limits)));
     let mut clients: Vec<Client<Echo>> = (0..20).map(|_| house.client()).collect();
     for client in &mut clients {
         let session = client.session().unwrap();
@@ -222,7 +215,7 @@ fn answers_that_nobody_reads_are_on_the_quota_of_their_user() {
 fn answers_above_the_quota_are_built_for_nothing_once_in_a_while() {
     const PAUSE: Duration = Duration::from_millis(500);
     let dir = Dir::new();
-    let config = ServerConfig { max_memory_per_user: Some(4 << 20), ..ServerConfig::default() };
+    let config = ServerConfig::default().max_memory_per_user(Some(4 << 20));
     let mut builder = Server::builder_with(&dir.run_dir, config);
     let build = |_: &Caller, _| Ok(Payload::build_from(0, 400_000, |bytes| bytes.fill(7))?);
     builder.serve::<Blobs>(build).unwrap();

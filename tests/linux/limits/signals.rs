@@ -8,8 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use bellwire::{
-    CallError, Client, ClientConfig, Doorbell, Payload, Refreshed, RunDir, Server, ServerConfig,
-    SnapshotCache,
+    CallError, Client, Doorbell, Payload, Refreshed, RunDir, Server, ServerConfig, SnapshotCache,
 };
 use bellwire_core::sync::{AtomicBool, AtomicU64, Ordering};
 
@@ -62,7 +61,7 @@ pub(super) fn play(mut parent: Parent, has_workers: bool) {
     handle_without_restart();
     let run_dir = RunDir::from_environment();
     let gate = Gate::new(|_| {});
-    let config = ServerConfig { workers: usize::from(has_workers), ..ServerConfig::default() };
+    let config = ServerConfig::default().workers(usize::from(has_workers));
     let mut builder = Server::builder_with(&run_dir, config);
     let publisher = serve_all(&mut builder, &gate);
     let over = Arc::new(AtomicBool::new(false));
@@ -89,8 +88,7 @@ pub(super) fn play(mut parent: Parent, has_workers: bool) {
 /// Connects, and calls in every size that travels in another way.
 fn calls(run_dir: &RunDir, doorbell: Doorbell) {
     for _ in 0..10 {
-        let mut client =
-            Client::<Echo>::with_config(run_dir, ClientConfig { doorbell, ..patient() });
+        let mut client = Client::<Echo>::with_config(run_dir, patient().doorbell(doorbell));
         for len in [1, 5000, 100_000, 1_000_000] {
             let request = vec![7; len];
             assert_eq!(client.call(&request).unwrap(), request);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use bellwire::{ClientConfig, Refreshed, SnapshotCache};
+use bellwire::{Refreshed, SnapshotCache};
 
 use crate::support::child::Process;
 use crate::support::guard::{PATIENCE, until};
@@ -14,7 +14,7 @@ use crate::support::services::Numbers;
 fn a_watcher_is_told_of_a_death_though_the_endpoint_still_accepts() {
     let dir = Dir::new();
     let mut server = Process::start("server", &dir.run_dir);
-    let config = ClientConfig { connect_timeout: PATIENCE * 2, ..patient() };
+    let config = patient().connect_timeout(PATIENCE * 2);
     let mut cache = SnapshotCache::<Numbers>::with_config(&dir.run_dir, config);
     until("a board", || matches!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Empty));
     // As while a process dies slowly: a client that connects finds a socket that no process answers.

@@ -14,8 +14,8 @@ use std::thread;
 use std::time::Duration;
 
 use bellwire::{
-    CallError, Client, ClientConfig, Doorbell, Executed, Refreshed, RunDir, Server, ServerConfig,
-    SnapshotCache, State,
+    CallError, Client, Doorbell, Executed, Refreshed, RunDir, Server, ServerConfig, SnapshotCache,
+    State,
 };
 use bellwire_memfd::{clock, poll};
 use rustix::net::SocketAddrAny;
@@ -252,7 +252,7 @@ impl Survivors {
     fn start(run_dir: &RunDir) -> Self {
         let config = |doorbell| {
             let backoff = (Duration::from_micros(100), Duration::from_millis(1));
-            ClientConfig { doorbell, backoff, ..patient() }
+            patient().doorbell(doorbell).backoff(backoff)
         };
         let caller = |doorbell| Box::new(Caller(Client::with_config(run_dir, config(doorbell))));
         let event_loop =
@@ -377,7 +377,7 @@ struct Hall {
 impl Hall {
     fn open(doorbell: Doorbell) -> Self {
         let dir = Dir::new();
-        let config = ServerConfig { doorbell, workers: 1, ..ServerConfig::default() };
+        let config = ServerConfig::default().doorbell(doorbell).workers(1);
         let mut builder = Server::builder_with(&dir.run_dir, config);
         let round = Arc::new((Mutex::new(0), Condvar::new()));
         let (gate, (tell, came)) = (Arc::clone(&round), channel());

@@ -5,8 +5,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bellwire::{
-    Backpressure, CallError, Client, ClientConfig, Doorbell, Executed, IncidentCause, RunDir,
-    ServerConfig, Session,
+    Backpressure, CallError, Client, Doorbell, Executed, IncidentCause, RunDir, ServerConfig,
+    Session,
 };
 use bellwire_memfd::poll;
 use rustix::process::{Pid, Signal, kill_process};
@@ -101,7 +101,7 @@ fn a_call_on_a_stopped_provider_ends_at_its_deadline_and_the_session_goes_on_wit
     for doorbell in DOORBELLS {
         let dir = Dir::new();
         let server = Process::start("server", &dir.run_dir);
-        let config = ClientConfig { doorbell, ..patient() };
+        let config = patient().doorbell(doorbell);
         let mut client = Client::<Echo>::with_config(&dir.run_dir, config);
         assert_eq!(client.call(&vec![1]).unwrap(), [1]);
         let stopped = Stopped::new(&server);
@@ -123,7 +123,7 @@ fn cancelling_from_another_thread_ends_a_call_on_a_stopped_provider() {
     for doorbell in DOORBELLS {
         let dir = Dir::new();
         let server = Process::start("server", &dir.run_dir);
-        let config = ClientConfig { doorbell, ..patient() };
+        let config = patient().doorbell(doorbell);
         let mut client = Client::<Echo>::with_config(&dir.run_dir, config);
         let canceller = client.canceller().unwrap();
         assert_eq!(client.call(&vec![1]).unwrap(), [1]);
@@ -172,7 +172,7 @@ fn memory(pid: u32) -> u64 {
 }
 
 fn hasty() -> ServerConfig {
-    ServerConfig { unread_timeout: Some(5 * SOON), workers: 2, ..ServerConfig::default() }
+    ServerConfig::default().unread_timeout(Some(5 * SOON)).workers(2)
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn a_client_leaves_a_provider_that_takes_nothing_and_comes_back_to_it() {
     let dir = Dir::new();
     let mut server = Process::start("server", &dir.run_dir);
     let backoff = (Duration::from_micros(10), Duration::from_micros(100));
-    let config = ClientConfig { unread_timeout: Some(SOON), backoff, ..patient() };
+    let config = patient().unread_timeout(Some(SOON)).backoff(backoff);
     let mut client = Client::<Echo>::with_config(&dir.run_dir, config);
     assert_eq!(client.call(&vec![1]).unwrap(), [1]);
     let stopped = Stopped::new(&server);
@@ -281,7 +281,7 @@ fn an_event_loop_that_met_a_full_lane_is_told_of_room_before_any_answer() {
     for doorbell in [Doorbell::Eventfd, Doorbell::Socket] {
         let dir = Dir::new();
         let mut server = Process::start("server 1", &dir.run_dir);
-        let config = ClientConfig { doorbell, backpressure: Backpressure::Fail, ..patient() };
+        let config = patient().doorbell(doorbell).backpressure(Backpressure::Fail);
         let mut client = Client::<Hold>::with_config(&dir.run_dir, config);
         let session = client.connect().unwrap();
         session.submit(&0).unwrap();

@@ -17,7 +17,7 @@ const CLIENTS: usize = 30;
 fn clients_that_find_the_accept_queue_full_are_told_and_counted_and_let_in_later() {
     let dir = Dir::new();
     let (gate, arrivals) = Gate::with_channel();
-    let config = ServerConfig { backlog: BACKLOG, ..ServerConfig::default() };
+    let config = ServerConfig::default().backlog(BACKLOG);
     let mut builder = Server::builder_with(&dir.run_dir, config);
     let _numbers = serve_all(&mut builder, &gate);
     let server = builder.start().unwrap();

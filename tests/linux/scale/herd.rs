@@ -28,7 +28,7 @@ struct Sheep {
 impl Sheep {
     fn new(run_dir: &RunDir) -> Self {
         let backoff = ClientConfig::default().backoff;
-        let config = ClientConfig { backoff, ..patient() };
+        let config = patient().backoff(backoff);
         let mut client = Client::with_config(run_dir, config);
         assert_eq!(client.call(&vec![1]).unwrap(), [1]);
         Self { client, is_lost: false, is_served: false }

@@ -18,7 +18,7 @@ fn limit(files: u64) {
 /// The role that serves, with so many descriptors and workers.
 pub(super) fn serve(mut parent: Parent, files: u64, workers: usize) {
     limit(files);
-    let config = ServerConfig { workers, ..ServerConfig::default() };
+    let config = ServerConfig::default().workers(workers);
     let mut builder = Server::builder_with(&RunDir::from_environment(), config);
     builder.serve::<Echo>(echo).unwrap();
     let server = builder.start().unwrap();

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bellwire::{Client, ClientConfig, Refreshed, SnapshotCache, State};
+use bellwire::{Client, Refreshed, SnapshotCache, State};
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::BoardWord;
 
@@ -20,7 +20,7 @@ const LOOKS: u32 = 200;
 const LONG: Duration = Duration::from_secs(60);
 
 fn cache(dir: &Dir) -> SnapshotCache<Numbers> {
-    let config = ClientConfig { timeout: LONG, connect_timeout: LONG, ..patient() };
+    let config = patient().timeout(LONG).connect_timeout(LONG);
     SnapshotCache::with_config(&dir.run_dir, config)
 }
 
@@ -65,7 +65,7 @@ fn one_that_has_not_answered_in_time_is_unavailable_and_the_state_says_so() {
     let mut server = Process::start("server", &dir.run_dir);
     server.ask("publish 1 10");
     let timeout = Duration::from_millis(20);
-    let config = ClientConfig { timeout, ..patient() };
+    let config = patient().timeout(timeout);
     let mut cache = SnapshotCache::<Numbers>::with_config(&dir.run_dir, config);
     assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
     server.ask("publish 2 20");
@@ -93,7 +93,7 @@ fn a_refresh_does_not_wait_for_one_that_accepts_nobody_or_says_no_welcome() {
     let _silent = listener.accept();
     looks(&mut unaccepted, Refreshed::Pending);
     let _echo = RogueListener::bind(&dir.run_dir, "echo");
-    let config = ClientConfig { connect_timeout: LONG, ..patient() };
+    let config = patient().connect_timeout(LONG);
     let mut client = Client::<Echo>::with_config(&dir.run_dir, config);
     let begun = Instant::now();
     for _ in 0..LOOKS {

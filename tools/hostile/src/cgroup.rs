@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 const ROOT: &str = "/sys/fs/cgroup";
 const PREFIX: &str = "bellwire-hostile-";
 
-/// A memory cgroup of either version, removed when it is dropped.
+/// A memory cgroup, version 1 or 2; dropping it removes the cgroup.
 #[derive(Debug)]
 pub(crate) struct Cgroup {
     path: PathBuf,
@@ -34,33 +34,34 @@ impl Cgroup {
         let (path, files) = if v1.join(V1.limit).exists() {
             (v1.join(name), V1)
         } else {
-            // It is there already, as a rule.
+            // Usually the controller is enabled already.
             let _ = fs::write(Path::new(ROOT).join("cgroup.subtree_control"), "+memory");
             (Path::new(ROOT).join(name), V2)
         };
         if let Some(parent) = path.parent() {
-            sweep(parent);
+            remove_stale_cgroups(parent);
         }
-        fs::create_dir(&path).map_err(at(&path))?;
+        fs::create_dir(&path).map_err(with_path(&path))?;
         let cgroup = Self { path, files };
         let limit = cgroup.path.join(files.limit);
-        fs::write(&limit, bytes.to_string()).map_err(at(&limit))?;
-        // Where nothing is swapped there is no such file.
+        fs::write(&limit, bytes.to_string()).map_err(with_path(&limit))?;
+        // A kernel without swap has no such file.
         let _ = fs::write(cgroup.path.join("memory.swap.max"), "0");
         Ok(cgroup)
     }
 
-    pub(crate) fn take(&self, pid: u32) -> io::Result<()> {
-        fs::write(self.path.join("cgroup.procs"), pid.to_string()).map_err(at(&self.path))
+    /// Moves a process into the cgroup.
+    pub(crate) fn add_process(&self, pid: u32) -> io::Result<()> {
+        fs::write(self.path.join("cgroup.procs"), pid.to_string()).map_err(with_path(&self.path))
     }
 
-    /// The most bytes that were charged to it at once; 0 where the kernel does not report it.
+    /// The peak of the charged memory in bytes; 0 if the kernel does not report it.
     pub(crate) fn peak(&self) -> u64 {
         let text = fs::read_to_string(self.path.join(self.files.peak)).unwrap_or_default();
         text.trim().parse().unwrap_or(0)
     }
 
-    /// The processes that the kernel has ended.
+    /// The number of processes that the OOM killer has killed.
     pub(crate) fn kills(&self) -> u64 {
         let text = fs::read_to_string(self.path.join(self.files.kills)).unwrap_or_default();
         let kills = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
@@ -70,7 +71,7 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // Its process is waited for; the kernel may be a moment behind.
+        // Its processes have been reaped, but the kernel may uncharge their memory a moment later.
         for _ in 0..100 {
             if fs::remove_dir(&self.path).is_ok() {
                 return;
@@ -81,19 +82,19 @@ impl Drop for Cgroup {
     }
 }
 
-/// Removes what a killed run left behind.
-fn sweep(parent: &Path) {
+/// Removes the cgroups of runners that were killed.
+fn remove_stale_cgroups(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let rest = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
         let pid = rest.and_then(|rest| rest.split_once('-')).map(|(pid, _)| pid);
         if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
-            // One that has processes yet stays.
+            // This fails for a cgroup that still has processes.
             let _ = fs::remove_dir(entry.path());
         }
     }
 }
 
-fn at(path: &Path) -> impl Fn(io::Error) -> io::Error {
+fn with_path(path: &Path) -> impl Fn(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }

@@ -1,5 +1,5 @@
-//! The honest client: a call of 64 bytes each millisecond, a snapshot refresh and a new session each 100 ms, by the
-//! typed interface.
+//! The honest client: through the typed interface, a call of 64 bytes each millisecond, and a snapshot refresh and a new
+//! session each 100 ms.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
@@ -10,35 +10,35 @@ use bellwire_cgroups::CgroupsSnapshot;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use crate::life;
 use crate::services::Echo;
+use crate::stdio;
 
-const CALL_EVERY: Duration = Duration::from_millis(1);
-const OTHERS_EVERY: Duration = Duration::from_millis(100);
+const CALL_INTERVAL: Duration = Duration::from_millis(1);
+const REFRESH_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What became of the honest client's calls in one window of time.
+/// The results of the honest client's calls in one window of time.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Window {
     /// Calls that were answered.
     pub calls: u64,
-    /// Calls, sessions and snapshots that the server did not want.
+    /// Calls, sessions and snapshots that the server refused.
     pub refused: u64,
-    /// Those that failed otherwise, by their deadline for instance.
+    /// Those that failed for another reason, for instance because their deadline passed.
     pub failed: u64,
-    /// Sessions that were opened anew, each with one call.
+    /// New sessions that were opened, each for one call.
     pub sessions: u64,
-    /// The median of the calls of the session that stays, in microseconds.
+    /// The median latency of the calls in the long-lived session, in microseconds.
     pub p50_us: f64,
-    /// Their 99th percentile.
+    /// The 99th percentile of that latency.
     pub p99_us: f64,
-    /// The longest.
+    /// The maximum of that latency.
     pub max_us: f64,
-    /// The first failure, or refusal.
+    /// The message of the first failure or refusal.
     pub first: Option<String>,
 }
 
-/// Connects, reports that, and serves the runner windows: for each line, a number of seconds, it prints a [`Window`].
-/// The end of the input also ends the current window.
+/// Connects, writes `ready`, and then measures: for each line from the runner, the length of a window in seconds, it
+/// writes a [`Window`]. The end of the input also ends the current window.
 ///
 /// # Errors
 /// The first call failed.
@@ -47,40 +47,40 @@ pub fn run(run_dir: &RunDir) -> Result<(), Box<dyn std::error::Error>> {
     caller.call(&vec![0; 64])?;
     let mut cache = SnapshotCache::<CgroupsSnapshot>::new(run_dir);
     cache.refresh()?;
-    let (wish, wishes) = mpsc::channel();
+    let (sender, window_lengths) = mpsc::channel();
     thread::spawn(move || {
         let mut line = String::new();
-        while life::await_line(&mut line) {
+        while stdio::read_line_into(&mut line) {
             if let Ok(seconds) = line.trim().parse() {
-                let _ = wish.send(seconds);
+                let _ = sender.send(seconds);
             }
         }
     });
-    life::tell("ready")?;
-    while let Ok(seconds) = wishes.recv() {
+    stdio::write_line("ready")?;
+    while let Ok(seconds) = window_lengths.recv() {
         let until = Instant::now() + Duration::from_secs_f64(seconds);
         let window = thread::scope(|scope| {
-            let (over, is_over) = mpsc::channel();
+            let (done, is_done) = mpsc::channel();
             let cache = &mut cache;
-            let others = scope.spawn(move || others(run_dir, cache, &is_over));
-            let mut window = calls(&mut caller, until, &wishes);
-            drop(over);
-            window.add(others.join().unwrap_or_default());
+            let refreshing = scope.spawn(move || refresh_and_reconnect(run_dir, cache, &is_done));
+            let mut window = calls(&mut caller, until, &window_lengths);
+            drop(done);
+            window.add(refreshing.join().unwrap_or_default());
             window
         });
-        life::tell(&serde_json::to_string(&window)?)?;
+        stdio::write_line(&serde_json::to_string(&window)?)?;
     }
     Ok(())
 }
 
-/// Calls until then, or until the runner wants no more.
-fn calls(caller: &mut Client<Echo>, until: Instant, wishes: &Receiver<f64>) -> Window {
+/// Calls until `until`, or until the runner sends another line or closes the input.
+fn calls(caller: &mut Client<Echo>, until: Instant, window_lengths: &Receiver<f64>) -> Window {
     let mut window = Window::default();
-    // Three digits; a sample of any height is taken.
+    // Three significant digits, without an upper limit for a value.
     let Ok(mut histogram) = Histogram::<u64>::new(3) else { return window };
     let mut due = Instant::now();
     while due < until {
-        match wishes.recv_timeout(due.saturating_duration_since(Instant::now())) {
+        match window_lengths.recv_timeout(due.saturating_duration_since(Instant::now())) {
             Err(RecvTimeoutError::Timeout) => {}
             _ => break,
         }
@@ -88,40 +88,40 @@ fn calls(caller: &mut Client<Echo>, until: Instant, wishes: &Receiver<f64>) -> W
         if window.count(caller.call(&vec![1; 64])) {
             window.calls += 1;
             let took = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            // The calls that would have begun meanwhile count as well.
+            // Corrects for coordinated omission: the calls that were due meanwhile count as well.
             let _ = histogram.record_correct(took, 1_000_000);
         }
-        // Missed calls are not made up for.
-        due = (due + CALL_EVERY).max(Instant::now());
+        // Calls that were missed are not sent later.
+        due = (due + CALL_INTERVAL).max(Instant::now());
     }
     let at = |quantile: f64| histogram.value_at_quantile(quantile) as f64 / 1000.0;
     (window.p50_us, window.p99_us, window.max_us) = (at(0.5), at(0.99), at(1.0));
     window
 }
 
-/// Refreshes snapshots, and opens sessions, until the other thread is done.
-fn others(
+/// Refreshes snapshots and opens sessions until the sender of `is_done` is dropped.
+fn refresh_and_reconnect(
     run_dir: &RunDir,
     cache: &mut SnapshotCache<CgroupsSnapshot>,
-    is_over: &Receiver<()>,
+    is_done: &Receiver<()>,
 ) -> Window {
     let mut window = Window::default();
-    while is_over.recv_timeout(OTHERS_EVERY) == Err(RecvTimeoutError::Timeout) {
+    while is_done.recv_timeout(REFRESH_INTERVAL) == Err(RecvTimeoutError::Timeout) {
         match cache.refresh() {
             Err(RefreshError::Call(error)) => _ = window.count::<()>(Err(error)),
             Err(error) => window.fail(error.to_string()),
             Ok(_) => {}
         }
-        let mut newcomer = Client::<Echo>::new(run_dir);
-        window.sessions += u64::from(window.count(newcomer.call(&vec![2; 64])));
+        let mut client = Client::<Echo>::new(run_dir);
+        window.sessions += u64::from(window.count(client.call(&vec![2; 64])));
     }
     window
 }
 
 impl Window {
-    /// Whether it succeeded.
-    fn count<T>(&mut self, called: Result<T, CallError>) -> bool {
-        let Err(error) = called else { return true };
+    /// Counts a failure, and returns whether the call succeeded.
+    fn count<T>(&mut self, result: Result<T, CallError>) -> bool {
+        let Err(error) = result else { return true };
         if matches!(error, CallError::Refused { .. } | CallError::Declined { status: Status::Busy })
             || error.kind() == ErrorKind::WouldBlock
         {

@@ -1,11 +1,11 @@
-//! Runs hostile clients against a server in a small memory cgroup, and says what becomes of an honest one.
+//! Runs hostile clients against a server in a small memory cgroup, and reports how an honest client fares meanwhile.
 //!
-//! Exit code 0: everything holds; 1: something does not; 2: it could not be run.
+//! Exit code 0: the server meets every requirement; 1: it violates one; 2: the attacks could not be run.
 
 mod cgroup;
 mod process;
 mod report;
-mod testbed;
+mod runner;
 
 use std::io;
 use std::process::ExitCode;
@@ -13,92 +13,92 @@ use std::process::ExitCode;
 use bellwire_hostile::attacks::{self, ATTACKS, Attack};
 use clap::{Args, Parser, Subcommand};
 
-use crate::report::Form;
-use crate::testbed::{Course, Testbed};
+use crate::report::Format;
+use crate::runner::{RunOptions, Runner};
 
 /// Hostile clients against a server in a small memory cgroup, beside an honest client.
 #[derive(Debug, Parser)]
-struct Command {
+struct Cli {
     #[command(subcommand)]
-    what: What,
+    action: Action,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
-    /// Lists the attacks.
+enum Action {
+    /// List the attacks.
     List,
-    /// Runs attacks, one after the other.
+    /// Run attacks, one after the other.
     Run(Run),
 }
 
 #[derive(Debug, Args)]
 struct Run {
-    /// How long each attack lasts; each window beside one a third of it, and each without a sixth.
+    /// How long each attack lasts. A window beside an attacked server takes a third of that, an idle window a sixth.
     #[arg(long, default_value_t = 30.0)]
     seconds: f64,
-    /// This attack alone; may be given again.
+    /// Run this attack only; can be repeated.
     #[arg(long, value_name = "NAME", value_parser = named)]
     attack: Vec<&'static Attack>,
-    /// The limit of the server's memory cgroup, as 64M.
+    /// The limit of the server's memory cgroup, such as 64M.
     #[arg(long, default_value = "64M", value_parser = bytes)]
     limit: u64,
-    /// The attackers have the server's user.
+    /// Run the attackers as the server's user.
     #[arg(long)]
     same_user: bool,
-    /// How many times the p99 of an idle server beside the attacked one the p99 under attack may be.
+    /// The limit of the ratio of the p99 under attack to that of an idle server beside the attacked one.
     #[arg(long, default_value_t = 3.0)]
     factor: f64,
-    /// The windows without an attack, of each kind.
+    /// How many idle windows, and how many windows beside an attacked server, are measured.
     #[arg(long, default_value_t = 3)]
     windows: usize,
-    /// Prints a table for a document.
+    /// Print a Markdown table.
     #[arg(long, conflicts_with = "json")]
     markdown: bool,
-    /// Prints one JSON object a line.
+    /// Print one JSON object per line.
     #[arg(long)]
     json: bool,
 }
 
 fn main() -> ExitCode {
-    let run = match Command::parse().what {
-        What::Run(run) => run,
-        What::List => {
+    let run = match Cli::parse().action {
+        Action::Run(run) => run,
+        Action::List => {
             for Attack { name, about, .. } in &ATTACKS {
                 println!("{name:<20} {about}");
             }
             return ExitCode::SUCCESS;
         }
     };
-    match run.all() {
+    match run.execute() {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("error: {error}; this takes root, and a memory cgroup that can be made");
+            eprintln!("error: {error}; this needs root, and permission to create a memory cgroup");
             ExitCode::from(2)
         }
     }
 }
 
 impl Run {
-    /// False when something does not hold.
-    fn all(&self) -> io::Result<bool> {
+    /// Runs the attacks; false if the server violated a requirement in one of them.
+    fn execute(&self) -> io::Result<bool> {
         let all: Vec<&'static Attack> = ATTACKS.iter().collect();
         let attacks = if self.attack.is_empty() { &all } else { &self.attack };
-        let course = Course {
+        let options = RunOptions {
             seconds: self.seconds,
             limit: self.limit,
             same_user: self.same_user,
             factor: self.factor,
             windows: self.windows,
         };
-        let form = match (self.markdown, self.json) {
-            (true, _) => Form::Markdown,
-            (_, true) => Form::Json,
-            _ => Form::Text,
+        let format = match (self.markdown, self.json) {
+            (true, _) => Format::Markdown,
+            (_, true) => Format::Json,
+            _ => Format::Text,
         };
-        let testbed = Testbed::build()?;
-        report::head(form, &course);
-        let mut held = 0;
+        let runner = Runner::new()?;
+        report::header(format, &options);
+        let mut passed = 0;
         for (at, attack) in attacks.iter().enumerate() {
             let say = |what: &str| {
                 report::progress(&format!(
@@ -108,23 +108,23 @@ impl Run {
                     attack.name
                 ));
             };
-            let outcome = testbed.run(attack, &course, say)?;
+            let outcome = runner.run(attack, &options, say)?;
             report::progress("");
-            report::row(&outcome, form);
-            if let Some(first) = outcome.honest.first.as_ref().filter(|_| form == Form::Text) {
+            report::row(&outcome, format);
+            if let Some(first) = outcome.honest.first.as_ref().filter(|_| format == Format::Text) {
                 println!("  {first}");
             }
-            held += usize::from(outcome.faults.is_empty());
+            passed += usize::from(outcome.faults.is_empty());
         }
-        if form == Form::Text {
-            println!("summary: {} attacks, {held} held", attacks.len());
+        if format == Format::Text {
+            println!("summary: {} attacks, {passed} held", attacks.len());
         }
-        Ok(held == attacks.len())
+        Ok(passed == attacks.len())
     }
 }
 
 fn named(name: &str) -> Result<&'static Attack, String> {
-    attacks::named(name).ok_or_else(|| "no attack has such a name: see `list`".to_owned())
+    attacks::named(name).ok_or_else(|| "there is no attack of that name: see `list`".to_owned())
 }
 
 fn bytes(text: &str) -> Result<u64, String> {
@@ -132,7 +132,7 @@ fn bytes(text: &str) -> Result<u64, String> {
         Some(digits) => (digits, 1 << 20),
         None => (text, 1),
     };
-    let number: u64 = digits.parse().map_err(|_| format!("{text} is no size such as 64M"))?;
+    let number: u64 = digits.parse().map_err(|_| format!("{text} is not a size such as 64M"))?;
     number.checked_mul(unit).ok_or_else(|| format!("{text} is too large"))
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use std::os::unix::process::CommandExt;
 
-/// A process of the run: it reads lines, writes lines, and ends with its input.
+/// A process that the runner starts: it reads and writes lines, and exits at the end of its input.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
@@ -14,16 +14,16 @@ pub(crate) struct Process {
     output: BufReader<ChildStdout>,
 }
 
-/// What a process holds.
+/// The kernel resources that a process holds.
 #[derive(Clone, Copy, Debug, Default, serde::Serialize)]
-pub(crate) struct Held {
+pub(crate) struct ResourceUsage {
     pub(crate) descriptors: usize,
     pub(crate) threads: usize,
     pub(crate) maps: usize,
 }
 
 impl Process {
-    /// Starts a program as that user, if this process may, with nothing of its environment.
+    /// Starts a program with an empty environment, as user `uid` if this process is root.
     pub(crate) fn start(program: &Path, args: &[&str], uid: u32) -> io::Result<Self> {
         let mut command = Command::new(program);
         command.args(args).env_clear().stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -42,21 +42,21 @@ impl Process {
         self.child.id()
     }
 
-    pub(crate) fn tell(&mut self, line: &str) -> io::Result<()> {
+    pub(crate) fn write_line(&mut self, line: &str) -> io::Result<()> {
         let input = self.input.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
         writeln!(input, "{line}")
     }
 
-    /// Closes its input.
-    pub(crate) fn finish(&mut self) {
+    /// Closes its standard input.
+    pub(crate) fn close_input(&mut self) {
         self.input = None;
     }
 
-    /// The next line that it prints.
-    pub(crate) fn hear(&mut self) -> io::Result<String> {
+    /// Reads the next line that the process prints.
+    pub(crate) fn read_line(&mut self) -> io::Result<String> {
         let mut line = String::new();
         if self.output.read_line(&mut line)? == 0 {
-            return Err(io::Error::other("a process of the run ended too early"));
+            return Err(io::Error::other("a process that the runner started exited too early"));
         }
         Ok(line.trim().to_owned())
     }
@@ -65,21 +65,22 @@ impl Process {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    pub(crate) fn held(&self) -> Held {
+    pub(crate) fn resources(&self) -> ResourceUsage {
         let proc = Path::new("/proc").join(self.pid().to_string());
         let count = |name: &str| fs::read_dir(proc.join(name)).map_or(0, Iterator::count);
         let maps = fs::read(proc.join("maps")).unwrap_or_default();
         let maps = maps.iter().filter(|byte| **byte == b'\n').count();
-        // Linux 6.2 reports how many there are without a scan of thousands.
-        let told = fs::metadata(proc.join("fd")).ok().and_then(|fd| usize::try_from(fd.len()).ok());
-        let descriptors = told.filter(|told| *told > 0).unwrap_or_else(|| count("fd"));
-        Held { descriptors, threads: count("task"), maps }
+        // Since Linux 6.2 the size of /proc/PID/fd is the number of descriptors: no scan of thousands of entries.
+        let reported =
+            fs::metadata(proc.join("fd")).ok().and_then(|fd| usize::try_from(fd.len()).ok());
+        let descriptors = reported.filter(|count| *count > 0).unwrap_or_else(|| count("fd"));
+        ResourceUsage { descriptors, threads: count("task"), maps }
     }
 
-    /// The processor time that it has used.
-    pub(crate) fn used(&self) -> Duration {
+    /// The CPU time that the process has used.
+    pub(crate) fn cpu_time(&self) -> Duration {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
-        // After the name, which may hold anything: state is the third field, utime and stime the 14th and 15th.
+        // Parse after the name, which may contain any character: state is the third field, utime and stime the 14th and 15th.
         let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
         let ticks: u64 =
             fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
@@ -87,8 +88,9 @@ impl Process {
     }
 }
 
-impl Held {
-    pub(crate) fn most(self, other: Self) -> Self {
+impl ResourceUsage {
+    /// The larger of both values, for each resource.
+    pub(crate) fn maximum(self, other: Self) -> Self {
         Self {
             descriptors: self.descriptors.max(other.descriptors),
             threads: self.threads.max(other.threads),
@@ -100,8 +102,8 @@ impl Held {
 impl Drop for Process {
     fn drop(&mut self) {
         self.input = None;
-        let patience = Instant::now() + Duration::from_millis(300);
-        while !self.has_ended() && Instant::now() < patience {
+        let deadline = Instant::now() + Duration::from_millis(300);
+        while !self.has_ended() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
         }
         let _ = self.child.kill();

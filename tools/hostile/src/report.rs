@@ -1,11 +1,11 @@
 use std::io::{IsTerminal, Write, stderr, stdout};
 use std::process::Command;
 
-use crate::testbed::{Course, Outcome};
+use crate::runner::{Outcome, RunOptions};
 
-/// How the outcomes are shown.
+/// The output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum Format {
     Text,
     Markdown,
     Json,
@@ -30,28 +30,28 @@ const TITLES: [&str; 15] = [
 ];
 const WIDTHS: [usize; 15] = [18, 4, 11, 10, 9, 6, 7, 6, 6, 7, 6, 7, 8, 18, 0];
 
-/// The titles above what [`row`] prints, and of a table for a document what it was taken from.
-pub(crate) fn head(form: Form, course: &Course) {
-    match form {
-        Form::Text => println!("{}", aligned(&TITLES.map(str::to_owned))),
-        Form::Markdown => {
+/// Prints the header of the table that [`row`] prints; before a Markdown table also the conditions of the run.
+pub(crate) fn header(format: Format, options: &RunOptions) {
+    match format {
+        Format::Text => println!("{}", aligned(&TITLES.map(str::to_owned))),
+        Format::Markdown => {
             println!(
                 "{}, commit {}, Linux {}, {} processors; {} s each, {} MiB, attackers of {} user:\n",
                 output("date", &["-u", "+%F"]),
                 output("git", &["rev-parse", "--short", "HEAD"]),
                 output("uname", &["-r"]),
                 std::thread::available_parallelism().map_or(0, usize::from),
-                course.seconds,
-                course.limit >> 20,
-                if course.same_user { "the server's" } else { "another" }
+                options.seconds,
+                options.limit >> 20,
+                if options.same_user { "the server's" } else { "another" }
             );
             println!("| {} |\n|{}", TITLES.join(" | "), " --- |".repeat(TITLES.len()));
         }
-        Form::Json => {}
+        Format::Json => {}
     }
 }
 
-/// What a program prints; nothing where there is no such program.
+/// The output of a program; empty if it cannot be run.
 fn output(program: &str, args: &[&str]) -> String {
     let output = Command::new(program).args(args).output();
     output.map_or_else(
@@ -60,10 +60,10 @@ fn output(program: &str, args: &[&str]) -> String {
     )
 }
 
-/// One outcome, as soon as it is there.
-pub(crate) fn row(outcome: &Outcome, form: Form) {
+/// Prints one outcome.
+pub(crate) fn row(outcome: &Outcome, format: Format) {
     let honest = &outcome.honest;
-    let times = |base: f64| honest.p99_us / base.max(1.0);
+    let ratio_to = |base: f64| honest.p99_us / base.max(1.0);
     let verdict =
         if outcome.faults.is_empty() { "holds".to_owned() } else { outcome.faults.join(", ") };
     let mut cells = [
@@ -80,17 +80,17 @@ pub(crate) fn row(outcome: &Outcome, form: Form) {
         honest.failed.to_string(),
         format!("{:.0}", honest.p50_us),
         format!("{:.0}", honest.p99_us),
-        format!("{:.1}, {:.1}", times(outcome.beside_us), times(outcome.idle_us)),
+        format!("{:.1}, {:.1}", ratio_to(outcome.beside_us), ratio_to(outcome.idle_us)),
         verdict,
     ];
-    match form {
-        Form::Markdown => println!("| {} |", cells.join(" | ")),
-        Form::Text => {
+    match format {
+        Format::Markdown => println!("| {} |", cells.join(" | ")),
+        Format::Text => {
             let [.., verdict] = &mut cells;
-            *verdict = painted(verdict, outcome.faults.is_empty());
+            *verdict = colored(verdict, outcome.faults.is_empty());
             println!("{}", aligned(&cells));
         }
-        Form::Json => match serde_json::to_string(outcome) {
+        Format::Json => match serde_json::to_string(outcome) {
             Ok(line) => println!("{line}"),
             Err(error) => eprintln!("error: {error}"),
         },
@@ -109,8 +109,8 @@ fn aligned(cells: &[String]) -> String {
     line.trim_end().to_owned()
 }
 
-/// Green or red where a person looks, unless `NO_COLOR` is set.
-fn painted(text: &str, holds: bool) -> String {
+/// Colors the text green or red on a terminal, unless `NO_COLOR` is set.
+fn colored(text: &str, holds: bool) -> String {
     let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
     if no_color || dumb || !stdout().is_terminal() {

@@ -9,22 +9,22 @@ use bellwire::{
 };
 use bellwire_cgroups::{CgroupsSnapshot, Meta, Mode, encode, synthetic};
 
-/// The longest answer of [`Blob`] and [`Attached`]: 1 MiB.
-pub const MOST: u64 = 1 << 20;
-/// How long a handler takes that workers run.
-const SLOW: Duration = Duration::from_millis(1);
+/// The length of the longest response of [`Blob`] and [`Attached`]: 1 MiB.
+pub const MAX_RESPONSE: u64 = 1 << 20;
+/// How long a handler takes on a server with workers.
+const HANDLER_TIME: Duration = Duration::from_millis(1);
 /// How often the snapshot is republished.
-const PUBLISHED_EVERY: Duration = Duration::from_millis(100);
+const PUBLISH_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Echoes its request.
 #[derive(Debug)]
 pub struct Echo;
 
-/// Answers with so many bytes, up to [`MOST`].
+/// Responds with the requested number of bytes, up to [`MAX_RESPONSE`].
 #[derive(Debug)]
 pub struct Blob;
 
-/// The same, in a memfd of its own.
+/// The same, but the response is an attachment: a memfd of its own.
 #[derive(Debug)]
 pub struct Attached;
 
@@ -47,38 +47,35 @@ impl Service for Attached {
     type Response = Payload;
 }
 
-/// Serves with the default configuration, but for `workers` and the admission of `guest`, another user. Publishes
-/// snapshots of 1 000 cgroups for as long as it runs, which is until the standard input ends.
+/// Serves with the default configuration, except that there are `workers` and that the user `attacker_uid` is admitted.
+/// Publishes snapshots of 1 000 cgroups until the standard input ends.
 ///
 /// # Errors
-/// The system refuses, or another server has the name.
-pub fn serve(run_dir: &RunDir, workers: usize, guest: u32) -> io::Result<()> {
-    let guest = User::from(guest);
-    let config = ServerConfig {
-        workers,
-        admission: Admission::Users(vec![guest]),
-        ..ServerConfig::default()
-    };
-    let work = move || {
+/// A system call fails, or another server listens under one of the names.
+pub fn serve(run_dir: &RunDir, workers: usize, attacker_uid: u32) -> io::Result<()> {
+    let config = ServerConfig::default()
+        .workers(workers)
+        .admission(Admission::Users(vec![User::from(attacker_uid)]));
+    let simulate_work = move || {
         if workers > 0 {
-            thread::sleep(SLOW);
+            thread::sleep(HANDLER_TIME);
         }
     };
     let mut builder = Server::builder_with(run_dir, config);
     builder
         .serve::<Echo>(move |_, bytes| {
-            work();
+            simulate_work();
             Ok(bytes)
         })
         .and_then(|builder| {
             builder.serve::<Blob>(move |_, len| {
-                work();
+                simulate_work();
                 Ok(vec![7; length(len)])
             })
         })
         .and_then(|builder| {
             builder.serve::<Attached>(move |_, len| {
-                work();
+                simulate_work();
                 Payload::build_from(1, length(len), |bytes| bytes.fill(7))
                     .map_err(|shortage| HandlerError::new(shortage.to_string()))
             })
@@ -87,10 +84,10 @@ pub fn serve(run_dir: &RunDir, workers: usize, guest: u32) -> io::Result<()> {
     let publisher = builder.publish::<CgroupsSnapshot>().map_err(io::Error::other)?;
     let server = builder.start().map_err(io::Error::other)?;
     publish(&publisher, 0)?;
-    crate::life::tell("ready")?;
-    crate::life::end_with_the_runner();
+    crate::stdio::write_line("ready")?;
+    crate::stdio::exit_with_runner();
     for seed in 1.. {
-        thread::sleep(PUBLISHED_EVERY);
+        thread::sleep(PUBLISH_INTERVAL);
         publish(&publisher, seed)?;
     }
     server.stop();
@@ -104,5 +101,5 @@ fn publish(publisher: &Publisher<CgroupsSnapshot>, seed: u64) -> io::Result<()> 
 }
 
 fn length(len: u64) -> usize {
-    usize::try_from(len.min(MOST)).unwrap_or_default()
+    usize::try_from(len.min(MAX_RESPONSE)).unwrap_or_default()
 }

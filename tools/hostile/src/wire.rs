@@ -1,4 +1,4 @@
-//! A client that speaks the wire protocol by hand, and sends arbitrary messages.
+//! A client that implements the wire protocol itself, and can send arbitrary messages.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -24,10 +24,10 @@ use zerocopy::IntoBytes;
 pub const SEALS: SealFlags =
     SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
 /// The seals of an attachment.
-pub const CONSTANT: SealFlags =
+pub const ATTACHMENT_SEALS: SealFlags =
     SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::WRITE).union(SealFlags::SEAL);
 
-/// The server, and this client's HELLO.
+/// The server to attack, and the parameters of this client's HELLO.
 #[derive(Clone, Debug)]
 pub struct Target {
     run_dir: PathBuf,
@@ -41,32 +41,32 @@ pub struct Target {
 pub struct Session {
     /// The control socket.
     pub socket: OwnedFd,
-    /// The server's page, lane and board.
-    pub theirs: Vec<OwnedFd>,
+    /// The descriptors of the server's page, lane and board.
+    pub server_fds: Vec<OwnedFd>,
     page: OwnRegion,
     lane: OwnRegion,
     peer: PeerRegion,
     /// The position of the next record.
     pub tail: u64,
-    /// The last request's number.
+    /// The id of the last request.
     pub id: u64,
     base: u64,
     epoch: Epoch,
 }
 
 impl Target {
-    /// The server whose endpoints are there.
+    /// The server whose endpoints are in `run_dir`.
     pub fn new(run_dir: PathBuf) -> Self {
         Self { run_dir, lane: Geometry::DEFAULT, doorbell: Doorbell::Futex }
     }
 
-    /// The same with another lane to begin with.
+    /// The same, with another initial lane size.
     #[must_use]
     pub fn with_lane(&self, size: u64) -> Self {
         Self { lane: Geometry::new(size).unwrap_or(self.lane), ..self.clone() }
     }
 
-    /// The same with another doorbell of the client's.
+    /// The same, with another doorbell of the client.
     #[must_use]
     pub fn with_doorbell(&self, doorbell: Doorbell) -> Self {
         Self { doorbell, ..self.clone() }
@@ -100,8 +100,9 @@ impl Target {
         send(&socket, &Message::Hello(hello), &[]).then_some(socket)
     }
 
-    /// Gets as far as WELCOME: the socket, the session's number, and what came with it.
-    pub fn enter(&self, service: &str) -> Option<(OwnedFd, u64, Vec<OwnedFd>)> {
+    /// Goes through the handshake up to WELCOME. Returns the socket, the session's number and the descriptors that came with
+    /// WELCOME.
+    pub fn hello_to_welcome(&self, service: &str) -> Option<(OwnedFd, u64, Vec<OwnedFd>)> {
         let socket = self.hello(service)?;
         match await_message(&socket) {
             Ok((Message::Welcome(welcome), fds)) => Some((socket, welcome.session, fds)),
@@ -109,15 +110,15 @@ impl Target {
         }
     }
 
-    /// The constant part of a page, as an honest client writes it.
+    /// The constant part of a page, as a well-behaved client writes it.
     pub fn page_header(&self, name: &str, session: u64) -> Option<PageHeader> {
         let lane = u32::try_from(self.lane.size()).ok()?;
         Some(PageHeader::new(Role::Client, session, std::process::id(), lane, 1, service(name)?))
     }
 
-    /// Opens a session; after a while `None` where the server, or this system, does not want to.
+    /// Opens a session; `None`, after a pause, if the server refuses or a system call fails.
     pub fn open(&self, name: &str) -> Option<Session> {
-        let (socket, session, theirs) = self.enter(name)?;
+        let (socket, session, server_fds) = self.hello_to_welcome(name)?;
         let header = self.page_header(name, session)?;
         let start = |page: &OwnRegion| {
             page.write(0, header.as_bytes());
@@ -138,13 +139,13 @@ impl Target {
             return pause();
         }
         let Ok((Message::Ready(_), _)) = await_message(&socket) else { return pause() };
-        let peer = theirs.first()?.try_clone().ok()?;
+        let peer = server_fds.first()?.try_clone().ok()?;
         let peer = PeerRegion::verify_and_map(peer, PAGE_SIZE).ok()?;
         let (tail, id, base, epoch) = (0, 0, 0, Epoch::first(self.lane));
-        Some(Session { socket, theirs, page, lane, peer, tail, id, base, epoch })
+        Some(Session { socket, server_fds, page, lane, peer, tail, id, base, epoch })
     }
 
-    /// So many sessions, or as many as there are to be had.
+    /// Opens `count` sessions, or as many as the server admits.
     pub fn sessions(&self, service: &str, count: usize) -> Vec<Session> {
         (0..count).filter_map(|_| self.open(service)).collect()
     }
@@ -158,7 +159,7 @@ impl Target {
 }
 
 impl Session {
-    /// Writes a record where the next one belongs, and a pad before it where it must; false where there is no room for it.
+    /// Appends a record, with a pad before it if the record would wrap around; false if there is no room.
     pub fn put(&mut self, header: Header, payload: &[u8]) -> bool {
         let size = self.epoch.size.size();
         let need = 16 + (payload.len() as u64).next_multiple_of(16);
@@ -169,41 +170,42 @@ impl Session {
             return false;
         }
         if pad > 0 {
-            self.write(Header::new(Kind::Pad, Status::Ok, 0, low(pad - 16)), &[]);
+            self.write(Header::new(Kind::Pad, Status::Ok, 0, saturate(pad - 16)), &[]);
             self.tail += pad - 16;
         }
         self.write(header, payload);
         true
     }
 
-    /// Writes a record where the next one belongs, whatever is there.
+    /// Writes a record at the tail, without a check for room.
     pub fn write(&mut self, header: Header, payload: &[u8]) {
         let at = usize::try_from((self.tail - self.base) % self.epoch.size.size()).unwrap_or(0);
         self.lane.write(at, &header.to_bytes());
         self.lane.write(at + 16, payload);
-        self.tail += record_len(low(payload.len() as u64));
+        self.tail += record_len(saturate(payload.len() as u64));
     }
 
-    /// Writes the next request.
+    /// Appends the next request; false if there is no room.
     pub fn request(&mut self, payload: &[u8]) -> bool {
-        let header = Header::new(Kind::Request, Status::Ok, self.id + 1, low(payload.len() as u64));
+        let len = saturate(payload.len() as u64);
+        let header = Header::new(Kind::Request, Status::Ok, self.id + 1, len);
         let fits = self.put(header, payload);
         self.id += u64::from(fits);
         fits
     }
 
-    /// Publishes what was written, and rings.
+    /// Publishes the records that were written, and rings.
     pub fn publish(&self) {
         self.set(Word::Tail, self.tail);
         send(&self.socket, &Message::Ring, &[]);
     }
 
-    /// Stores Head behind all answers.
-    pub fn take(&self) {
+    /// Consumes all answers: stores Head behind them.
+    pub fn consume_answers(&self) {
         self.set(Word::Head, self.word(Word::Tail));
     }
 
-    /// Stores a word of the own page.
+    /// Stores a word of the client's own page.
     pub fn set(&self, word: Word, value: u64) {
         self.page.store_u64(word.offset(), value, Ordering::Release);
     }
@@ -218,19 +220,19 @@ impl Session {
         self.word(Word::State) & 0xffff_ffff == 3
     }
 
-    /// Takes everything off the socket: what the server passed.
-    pub fn passed(&self) -> Vec<OwnedFd> {
+    /// Drains the socket, and returns the descriptors that the server passed.
+    pub fn drain_socket(&self) -> Vec<OwnedFd> {
         std::iter::from_fn(|| receive(&self.socket).ok()).flat_map(|(_, fds)| fds).collect()
     }
 
-    /// Switches to a new epoch of that size, once the server has reached this one.
+    /// Switches to a new epoch of that size, if the server has reached the current one.
     pub fn switch(&mut self, size: u64) -> Option<()> {
         if self.word(Word::Head) < self.base {
             return None;
         }
         let next = self.epoch.next(Geometry::new(size).ok()?);
-        let made = OwnRegion::create("hostile-lane", usize::try_from(size).ok()?, |_| {});
-        let (lane, fd) = made.ok()?;
+        let created = OwnRegion::create("hostile-lane", usize::try_from(size).ok()?, |_| {});
+        let (lane, fd) = created.ok()?;
         let before = self.tail;
         if !self.put(Header::new(Kind::Switch, Status::Ok, next.to_wire(), 0), &[]) {
             return None;
@@ -251,10 +253,10 @@ pub fn send(socket: &OwnedFd, message: &Message, fds: &[BorrowedFd<'_>]) -> bool
     bytes.get(..len).is_some_and(|bytes| pass::send(socket.as_fd(), bytes, fds).is_ok())
 }
 
-/// A memfd with these bytes at its start. A sparse one has the requested number of pages, but beyond its end.
+/// Creates a memfd of `size` bytes that begins with `bytes`. The pages of a sparse one are allocated beyond its end.
 ///
 /// # Errors
-/// The system refuses.
+/// A system call fails.
 pub fn memfd(size: u64, bytes: &[u8], seals: SealFlags, sparse: bool) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let fd = rustix::fs::memfd_create("hostile", flags)?;
@@ -267,13 +269,13 @@ pub fn memfd(size: u64, bytes: &[u8], seals: SealFlags, sparse: bool) -> io::Res
     Ok(fd)
 }
 
-/// Lets some time pass, and has nothing.
+/// Sleeps for a millisecond, and returns `None`.
 pub fn pause<T>() -> Option<T> {
     thread::sleep(Duration::from_millis(1));
     None
 }
 
-/// Failures are retried after a pause.
+/// Turns a failure into a pause, after which the caller tries again.
 trait OrPause<T> {
     fn or_pause(self) -> Option<T>;
 }
@@ -284,10 +286,10 @@ impl<T, E> OrPause<T> for Result<T, E> {
     }
 }
 
-/// The next message, which may take two seconds to come.
+/// Waits up to two seconds for the next message.
 fn await_message(socket: &OwnedFd) -> Result<(Message, Vec<OwnedFd>), ReceiveError> {
-    let patience = Timespec { tv_sec: 2, tv_nsec: 0 };
-    let _ = poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&patience));
+    let timeout = Timespec { tv_sec: 2, tv_nsec: 0 };
+    let _ = poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout));
     receive(socket)
 }
 
@@ -304,6 +306,6 @@ fn service(name: &str) -> Option<ServiceName> {
     name.parse().ok()
 }
 
-fn low(value: u64) -> u32 {
+fn saturate(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }

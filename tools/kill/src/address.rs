@@ -1,15 +1,15 @@
-//! Where a victim is killed: a phase, a number of system calls, and a depth after the last of them.
+//! Where a victim is killed: a phase, a number of system calls, and a number of instructions after the last of them.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::phase::{PHASES, Phase};
 
-/// A point to kill at. Its text replays it.
+/// A point at which a victim is killed. `--only` takes its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
     pub(crate) phase: &'static Phase,
-    /// System calls of the watched thread that are over, counted from the gate.
+    /// How many system calls the watched thread has completed since the gate.
     pub(crate) calls: usize,
     pub(crate) depth: Depth,
 }
@@ -17,7 +17,7 @@ pub(crate) struct Address {
 /// How far after a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Depth {
-    /// So many instructions, or up to the next system call if it comes first.
+    /// After this many instructions, or at the next system call if that comes first.
     Instructions(u64),
     /// Asleep in the next system call.
     Asleep,
@@ -75,14 +75,14 @@ mod tests {
     use super::{Address, AddressError};
 
     #[test]
-    fn an_address_is_read_as_it_is_written() {
+    fn an_address_round_trips() {
         for text in ["client/write:0:137", "server/park:3:asleep"] {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
         }
     }
 
     #[test]
-    fn what_is_no_address_is_refused() {
+    fn an_invalid_address_is_rejected() {
         for text in
             ["client/write", "client/write:0:137:1", "client/write:x:1", "client/write:1:-1"]
         {

@@ -19,16 +19,16 @@ use crate::worker::Report;
 #[derive(Debug, Serialize)]
 pub(crate) struct Summary {
     pub(crate) seed: u64,
-    /// Victims killed at their address.
+    /// How many victims were killed at their address.
     pub(crate) killed: u64,
-    /// Victims whose scenario had ended; killed after it.
+    /// How many victims reached the end of their scenario first, and were killed after it.
     pub(crate) past: u64,
     pub(crate) seconds: f64,
     pub(crate) phases: BTreeMap<String, Tally>,
     pub(crate) findings: Vec<Finding>,
 }
 
-/// A survivor that did not do as it should.
+/// A survivor that misbehaved.
 #[derive(Debug, Serialize)]
 pub(crate) struct Finding {
     pub(crate) address: String,
@@ -38,20 +38,20 @@ pub(crate) struct Finding {
 /// The points of one phase.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Tally {
-    /// System calls and instructions that there are.
+    /// How many system calls and instructions the phase has.
     pub(crate) calls: usize,
     pub(crate) instructions: u64,
     pub(crate) killed: u64,
     pub(crate) past: u64,
-    /// Of those killed: their message was published by then.
+    /// How many of the killed victims had published their message.
     pub(crate) published: u64,
-    /// Different addresses among them.
+    /// How many different addresses they were killed at.
     pub(crate) addresses: usize,
     #[serde(skip)]
     seen: BTreeSet<String>,
 }
 
-/// Ends the workers, and with them all that they started.
+/// The worker processes. Dropping this kills them, and with them all processes that they started.
 struct Workers(Vec<Child>);
 
 impl Drop for Workers {
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &Args, seed: u64) -> Result<Summary> {
     let count = args.workers.unwrap_or(processors);
     let count = count.clamp(1, usize::try_from(args.points).unwrap_or(1).max(1));
     let (send, reports) = mpsc::channel();
-    set_child_subreaper(true).map_err(system("adopt what workers leave"))?;
+    set_child_subreaper(true).map_err(system("become a child subreaper"))?;
     let mut workers = Workers(Vec::new());
     for index in 0..count {
         let mut child = worker(seed, index, count)?;
@@ -87,15 +87,15 @@ pub(crate) fn run(args: &Args, seed: u64) -> Result<Summary> {
     }
     drop(send);
     let mut summary = Summary::new(seed);
-    let mut shown = Instant::now();
+    let mut shown_at = Instant::now();
     for report in reports {
         summary.add(report.map_err(Error::Worker)?);
         if summary.findings.len() >= args.findings {
             break;
         }
-        if shown.elapsed() > SHOW_EVERY {
-            shown = Instant::now();
-            show(&summary, args.points, start.elapsed());
+        if shown_at.elapsed() > PROGRESS_INTERVAL {
+            shown_at = Instant::now();
+            show_progress(&summary, args.points, start.elapsed());
         }
     }
     if stderr().is_terminal() {
@@ -113,9 +113,9 @@ pub(crate) fn run(args: &Args, seed: u64) -> Result<Summary> {
     Ok(summary)
 }
 
-const SHOW_EVERY: Duration = Duration::from_millis(250);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 
-/// This program again, with the same arguments, the seed and its share.
+/// Starts this program again as worker `index` of `of`, with the same arguments and the seed.
 fn worker(seed: u64, index: usize, of: usize) -> Result<Child> {
     let program = std::env::current_exe().map_err(io("find this program"))?;
     Command::new(program)
@@ -131,11 +131,11 @@ fn worker(seed: u64, index: usize, of: usize) -> Result<Child> {
 /// Carries the seed to the workers.
 pub(crate) const SEED: &str = "BELLWIRE_KILL_SEED";
 
-fn show(summary: &Summary, points: u64, took: Duration) {
+fn show_progress(summary: &Summary, points: u64, elapsed: Duration) {
     let mut out = stderr().lock();
     if out.is_terminal() {
         let done = summary.killed + summary.past;
-        let rate = (done as f64) / took.as_secs_f64();
+        let rate = (done as f64) / elapsed.as_secs_f64();
         let findings = summary.findings.len();
         let _ = write!(
             out,

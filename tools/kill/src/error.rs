@@ -2,23 +2,23 @@ use std::io;
 
 use nix::errno::Errno;
 
-/// Why the harness could not do its work. A survivor that misbehaves is no such error: it is a finding.
+/// Why the harness could not do its work. [`Error::Survivor`] alone is different: it is a finding.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("cannot {doing}: {source}")]
     System { doing: &'static str, source: Errno },
     #[error("cannot {doing}: {source}")]
     Io { doing: &'static str, source: io::Error },
-    #[error("the line to {whom} carries nonsense: {source}")]
-    Line { whom: &'static str, source: serde_json::Error },
-    /// What the harness looks for: the peer of a victim, or its successor, misbehaves.
+    #[error("the channel to {peer} carries invalid JSON: {source}")]
+    Channel { peer: &'static str, source: serde_json::Error },
+    /// What the harness looks for: the survivor misbehaves towards a victim, or towards the next one.
     #[error("{0}")]
     Survivor(String),
     #[error("{0}")]
     Usage(String),
     #[error("phase {phase} was not found in its trace: {why}")]
     NoPhase { phase: &'static str, why: String },
-    #[error("a worker ended early ({0}); its message is above")]
+    #[error("a worker exited early ({0}); its message is above")]
     Worker(String),
 }
 

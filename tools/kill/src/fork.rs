@@ -6,8 +6,7 @@ use nix::unistd::{ForkResult, Pid, fork, getpid, getppid};
 
 use crate::error::{Result, system};
 
-/// Starts a process that is a copy of this one and runs `body`. It ends with it, or with this one, and never
-/// returns here.
+/// Forks a process that runs `body` and exits. It also dies with this process, and never returns from here.
 pub(crate) fn start(body: impl FnOnce()) -> Result<Pid> {
     let parent = getpid();
     // SAFETY: this program has one thread wherever it calls this, so no lock is held by a thread that does not exist
@@ -16,7 +15,7 @@ pub(crate) fn start(body: impl FnOnce()) -> Result<Pid> {
         ForkResult::Parent { child } => Ok(child),
         ForkResult::Child => {
             let _ = prctl::set_pdeathsig(Signal::SIGKILL);
-            // It may have died before.
+            // The parent may have died before that.
             if getppid() == parent {
                 body();
             }

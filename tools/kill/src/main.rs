@@ -1,20 +1,20 @@
-//! Kills a peer of Bellwire at every point, by ptrace, and asks the survivor.
+//! Kills a peer of Bellwire at every point, by ptrace, and checks the survivor.
 //!
-//! Each worker has one processor, two survivors, and one victim at a time. A victim is a copy of the worker, made by
-//! fork: a client, or a server, that runs one [scenario](phase::Scenario) over the public library under the worker's
-//! trace. It is stopped after so many system calls and so many instructions more, its memory is read for what it had
-//! published by then, and it is killed. The survivor then reports what it received and what it still holds, and
-//! [`testbed`] judges: it lost nothing that was published, reported the death as such, released everything, and works
-//! with the next peer.
+//! Each worker has one processor, two survivors, and one victim at a time. A victim is a fork of the worker: a client or
+//! a server that runs one [scenario](phase::Scenario) over the public library, traced by the worker. The worker stops it
+//! after a number of system calls and of further instructions, reads from its memory what it had published by then, and
+//! kills it. The survivor then reports what it received and which resources it still holds. [`testbed`] checks that the
+//! survivor lost nothing that was published, reported the death as such, released everything, and works with the next
+//! peer.
 //!
 //! Linux on x86-64 only.
 
 mod address;
 mod args;
 mod campaign;
+mod channel;
 mod error;
 mod fork;
-mod line;
 mod phase;
 mod print;
 mod random;
@@ -50,11 +50,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// False when something was found.
+/// Returns false if there are findings, or a phase without a kill.
 fn run(args: &Args) -> Result<bool> {
     let phases = args.phases();
     if phases.is_empty() {
-        return Err(Error::Usage("no phase has such a name: see --list".to_owned()));
+        return Err(Error::Usage("there is no phase of that name: see --list".to_owned()));
     }
     if args.list {
         phases.iter().for_each(|phase| println!("{phase}"));
@@ -70,12 +70,12 @@ fn run(args: &Args) -> Result<bool> {
     let missed: Vec<_> =
         phases.iter().map(|phase| phase.name).filter(|name| missed(name)).collect();
     if !missed.is_empty() && summary.findings.is_empty() {
-        eprintln!("error: nobody was killed in {}: more --points", missed.join(", "));
+        eprintln!("error: no victim was killed in {}: increase --points", missed.join(", "));
     }
     Ok(summary.findings.is_empty() && missed.is_empty())
 }
 
-/// The seed that was given, by the command line or to a worker, or else the time.
+/// The seed from the command line or, in a worker, from the environment; by default the time.
 fn seed(args: &Args) -> u64 {
     let inherited = || std::env::var(campaign::SEED).ok().and_then(|seed| seed.parse().ok());
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_micros());

@@ -1,4 +1,4 @@
-//! What is killed, and when.
+//! The phases: which peer is killed, in which scenario, and in which part of it.
 
 use std::fmt;
 
@@ -12,22 +12,22 @@ pub(crate) enum Side {
     Server,
 }
 
-/// What the victim does once it is watched. Its peer, the survivor, does the other half.
+/// What the victim does after the gate. Its peer, the survivor, runs the other half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Scenario {
-    /// A server takes its names and starts.
+    /// A server binds its endpoints and starts.
     Bind,
     /// A session is opened.
     Open,
     /// A short request and its answer.
     Call,
-    /// The same, by a client that is rung by an eventfd.
+    /// The same, with an eventfd as the client's doorbell.
     Eventfd,
-    /// The same, by a client that is rung on its socket.
+    /// The same, with the control socket as the client's doorbell.
     Socket,
     /// A few requests in flight together, and their answers.
     Burst,
-    /// The victim's lane grows: for its request, or its answer.
+    /// The victim's lane grows, for its request or its answer.
     Grow,
     /// The survivor's lane grows, and the victim follows.
     Follow,
@@ -45,19 +45,19 @@ pub(crate) enum Scenario {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Part {
     All,
-    /// Up to the first message of the handshake: sent by a client, received by a server.
+    /// Up to the first message of the handshake, which a client sends and a server receives.
     Connect,
-    /// All after it.
+    /// From that message to the end.
     Handshake,
-    /// From the wake-up on, until something is written or taken.
+    /// After the wake-up, until a record is written or taken.
     Wake,
     /// Up to the store to Tail.
     Write,
-    /// Tail is stored, and no ring was sent.
+    /// After the store to Tail, before the ring.
     Publish,
-    /// From the count of the ring to the end of its system call.
+    /// From the increment of Rings to the end of the system call that rings.
     Ring,
-    /// From there to sleep.
+    /// From there until the thread sleeps.
     Park,
 }
 
@@ -125,17 +125,17 @@ impl Scenario {
         match self {
             Self::Burst => 4,
             Self::Grow | Self::Follow | Self::Attach => 1,
-            short if short.is_short_call() => 1,
+            scenario if scenario.is_short_call() => 1,
             _ => 0,
         }
     }
 
-    /// Whether it is one short request, by whatever doorbell.
+    /// Whether it is one short request, with any doorbell.
     pub(crate) fn is_short_call(self) -> bool {
         matches!(self, Self::Call | Self::Eventfd | Self::Socket)
     }
 
-    /// The doorbell of a client.
+    /// The doorbell of the client.
     pub(crate) fn doorbell(self) -> Doorbell {
         match self {
             Self::Eventfd => Doorbell::Eventfd,

@@ -1,6 +1,6 @@
 use crate::campaign::Summary;
 
-/// Prints the outcome of a run, for a person or for a program.
+/// Prints the summary of a run, as a table or as JSON.
 pub(crate) fn summary(summary: &Summary, json: bool) {
     if json {
         match serde_json::to_string_pretty(summary) {
@@ -29,7 +29,7 @@ pub(crate) fn summary(summary: &Summary, json: bool) {
         println!("FOUND {}: {}", finding.address, finding.what);
     }
     println!(
-        "summary: {} kills in {} phases, {} behind their scenario, {} findings; {:.0} s, {:.0} a second",
+        "summary: {} kills in {} phases, {} past the end of their scenario, {} findings; {:.0} s, {:.0} a second",
         summary.killed,
         summary.phases.values().filter(|tally| tally.killed > 0).count(),
         summary.past,

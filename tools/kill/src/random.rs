@@ -1,16 +1,16 @@
-/// Numbers that look random and are the same for the same seed: SplitMix64.
+/// A pseudorandom number generator: SplitMix64.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// The numbers of one index of a seed.
+    /// The generator for one index of a seed.
     pub(crate) fn new(seed: u64, index: u64) -> Self {
         let mut random = Self(seed ^ index.wrapping_mul(0xd134_2543_de82_ef95));
         random.next();
         random
     }
 
-    /// One of the numbers below `bound`; 0 when there is none.
+    /// A number below `bound`; 0 if `bound` is 0.
     pub(crate) fn below(&mut self, bound: u64) -> usize {
         usize::try_from(self.next() % bound.max(1)).unwrap_or(0)
     }

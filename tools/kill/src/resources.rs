@@ -1,4 +1,4 @@
-//! What a process holds: descriptors, shared memory, threads.
+//! The resources of a process: descriptors, shared memory, threads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -6,28 +6,28 @@ use std::os::unix::fs::MetadataExt;
 
 use serde::{Deserialize, Serialize};
 
-/// Counts by kind. Numbers in names are left out.
+/// Counts by kind. Digits in names are dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ResourceSnapshot {
     /// Open descriptors by kind.
     descriptors: BTreeMap<String, usize>,
     /// Maps of Bellwire's memfds by name.
     maps: BTreeMap<String, usize>,
-    /// Bytes of those.
+    /// The size of those maps in bytes.
     mapped: u64,
     /// Threads by name.
     threads: BTreeMap<String, usize>,
 }
 
 impl ResourceSnapshot {
-    /// Of the calling process. What vanishes meanwhile is not counted.
+    /// Takes the counts of the calling process. Entries that vanish meanwhile are not counted.
     pub(crate) fn take() -> Self {
         let mut resources = Self::default();
         let mut snapshots = BTreeSet::new();
         for entry in fs::read_dir("/proc/self/fd").into_iter().flatten().flatten() {
             let Ok(target) = fs::read_link(entry.path()) else { continue };
             let target = target.to_string_lossy();
-            // One that was passed has two descriptors more than one that was not.
+            // A snapshot that was passed has two more descriptors than one that was not: count each memfd once.
             let is_snapshot = target.starts_with("/memfd:bellwire-snapshot");
             let inode = fs::metadata(entry.path()).map_or(0, |file| file.ino());
             if !is_snapshot || snapshots.insert(inode) {
@@ -45,14 +45,14 @@ impl ResourceSnapshot {
                 count(&mut resources.threads, name.trim_end());
             }
         }
-        // A process has two from the first stray on, and keeps them; the second starts with the first close.
+        // The reaper's threads start on demand and stay: the second one starts with the first close.
         if matches!(resources.threads.get(REAPER), Some(1 | 2)) {
             resources.threads.remove(REAPER);
         }
         resources
     }
 
-    /// What differs from `base`, in words.
+    /// Describes the differences from `base`; empty if there are none.
     pub(crate) fn difference(&self, base: &Self) -> String {
         let mut words = Vec::new();
         for (what, now, then) in [
@@ -99,7 +99,7 @@ mod tests {
     use super::{ResourceSnapshot, extent};
 
     #[test]
-    fn one_more_descriptor_is_told_by_its_kind() {
+    fn one_more_descriptor_is_reported_by_its_kind() {
         let base = ResourceSnapshot::take();
         let held = File::open(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")).unwrap();
         let now = ResourceSnapshot::take();

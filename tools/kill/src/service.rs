@@ -1,58 +1,60 @@
-//! What is served and checked: calls that carry their own number, and snapshots in which a tear is visible.
+//! The services of the harness: calls that carry their own number, and snapshots that show when they are torn.
 
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use bellwire::{ClientConfig, Doorbell, Geometry, ServerConfig, Service, Snapshot, SpinPolicy};
+use bellwire::{
+    ClientConfig, Doorbell, Geometry, LaneConfig, ServerConfig, Service, Snapshot, SpinPolicy,
+};
 
-/// Answers a request by its number, at the length that it asks for.
+/// Answers a request with its number, at the length that the request asks for.
 #[derive(Debug)]
-pub(crate) struct Ledger;
+pub(crate) struct NumberedCall;
 
-impl Service for Ledger {
-    const NAME: &'static str = "ledger";
+impl Service for NumberedCall {
+    const NAME: &'static str = "numbered-call";
     type Request = Vec<u8>;
     type Response = Vec<u8>;
 }
 
-/// What fits a lane at its initial size.
+/// The length of a message that fits in a lane of the initial size.
 pub(crate) const SHORT: usize = 40;
-/// What does not, and makes it grow.
+/// The length of one that does not fit, so that the lane grows.
 pub(crate) const LONG: usize = 2_100;
-/// What travels in a memfd of its own.
+/// The length of one that is sent as an attachment.
 pub(crate) const ATTACHED: usize = 2_400;
 
 const ATTACH_FROM: usize = 2_300;
 const HEAD: usize = 24;
 
-/// A request that was understood.
+/// The contents of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct CallSpec {
     pub(crate) number: u64,
-    /// How long the answer is to be, in bytes.
+    /// The length of the answer in bytes.
     pub(crate) answer: usize,
     /// Whether the handler waits until it is released.
     pub(crate) hold: bool,
 }
 
-/// What follows the numbers of a message: no byte is like its neighbours.
+/// The bytes that follow the numbers of a message: neighboring bytes differ.
 static PATTERN: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let byte = |at: usize| (at.wrapping_mul(167) ^ (at >> 8)).to_le_bytes().first().copied();
     (0..ATTACHED).filter_map(byte).collect()
 });
 
-/// Makes the pattern, which the first message would do otherwise.
+/// Creates the pattern ahead of the first message.
 pub(crate) fn prepare() {
     LazyLock::force(&PATTERN);
 }
 
-impl Entry {
+impl CallSpec {
     pub(crate) fn request(self, len: usize) -> Vec<u8> {
         let hold = u64::from(self.hold);
         message([self.number, self.answer as u64, hold], len)
     }
 
-    /// The entry of a request, if every byte of it is right.
+    /// Parses a request; `None` if a byte of it is wrong.
     pub(crate) fn read(request: &[u8]) -> Option<Self> {
         let [number, answer, hold] = read(request)?;
         let answer = usize::try_from(answer).ok().filter(|len| *len <= ATTACHED)?;
@@ -63,7 +65,7 @@ impl Entry {
         message([!self.number, 0, 0], self.answer)
     }
 
-    /// Whether this is the answer, to the last byte.
+    /// Whether `answer` is the answer to this request, to the last byte.
     pub(crate) fn is_answer(self, answer: &[u8]) -> bool {
         answer.len() == self.answer && read(answer) == Some([!self.number, 0, 0])
     }
@@ -88,29 +90,29 @@ fn read(bytes: &[u8]) -> Option<[u64; 3]> {
     }
 }
 
-/// The same number many times: a part of it is no valid sheet.
+/// A snapshot that repeats one number: a torn one is not valid.
 #[derive(Debug)]
-pub(crate) struct Sheet;
+pub(crate) struct NumberSnapshot;
 
 const WORDS: usize = 512;
 
-/// The number is missing somewhere, or is 0.
+/// A word differs from the first one, or the number is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("word {word} of the sheet is {found}, the first is {first}")]
+#[error("word {word} of the snapshot is {found}, the first is {first}")]
 pub(crate) struct Torn {
     word: usize,
     found: u64,
     first: u64,
 }
 
-impl Sheet {
+impl NumberSnapshot {
     pub(crate) fn bytes(number: u64) -> Vec<u8> {
         number.to_le_bytes().repeat(WORDS)
     }
 }
 
-impl Snapshot for Sheet {
-    const NAME: &'static str = "sheet";
+impl Snapshot for NumberSnapshot {
+    const NAME: &'static str = "number-snapshot";
     const MAX_LEN: usize = 64 << 10;
     /// The number.
     type Index = u64;
@@ -128,79 +130,71 @@ impl Snapshot for Sheet {
     }
 }
 
-/// Longer than any step of a victim takes: what ends a wait is an event.
-const LONG_ENOUGH: Duration = Duration::from_secs(60);
+/// Longer than any step of a victim takes, so that every wait ends by an event.
+const LONG_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The smallest lane: the less there is to copy, the more of a victim's instructions are others.
+/// The smallest lane: the fewer bytes a victim copies, the more of its instructions are of interest.
 const LANE: Geometry = match Geometry::new(4096) {
     Ok(size) => size,
     Err(_) => Geometry::DEFAULT,
 };
 
-/// Neither end spins: both are on one processor, and a trace is the same each time. No lane is learned: each session
-/// begins with a small one.
+/// Neither end spins: both are on one processor, and so a trace is the same each time. Lane sizes are not learned: each
+/// session begins with a small lane.
 pub(crate) fn client_config(doorbell: Doorbell) -> ClientConfig {
-    ClientConfig {
-        doorbell,
-        timeout: LONG_ENOUGH,
-        connect_timeout: LONG_ENOUGH,
-        lane: LANE,
-        max_learned_lane: LANE,
-        attach_from: Some(ATTACH_FROM),
-        spin: SpinPolicy::NEVER,
-        token: None,
-        backoff: (Duration::from_nanos(1), Duration::from_nanos(1)),
-        ..ClientConfig::default()
-    }
+    ClientConfig::default()
+        .doorbell(doorbell)
+        .timeout(LONG_TIMEOUT)
+        .connect_timeout(LONG_TIMEOUT)
+        .spin(SpinPolicy::NEVER)
+        .token(None)
+        .backoff((Duration::from_nanos(1), Duration::from_nanos(1)))
+        .lane(LaneConfig::default().size(LANE).max_learned(LANE).attach_from(Some(ATTACH_FROM)))
 }
 
 pub(crate) fn server_config() -> ServerConfig {
-    ServerConfig {
-        lane: LANE,
-        max_learned_lane: LANE,
-        attach_from: Some(ATTACH_FROM),
-        spin: SpinPolicy::NEVER,
-        token: None,
-        handshake_timeout: LONG_ENOUGH,
-        ..ServerConfig::default()
-    }
+    ServerConfig::default()
+        .spin(SpinPolicy::NEVER)
+        .token(None)
+        .handshake_timeout(LONG_TIMEOUT)
+        .lane(LaneConfig::default().size(LANE).max_learned(LANE).attach_from(Some(ATTACH_FROM)))
 }
 
 #[cfg(test)]
 mod tests {
     use bellwire::Snapshot;
 
-    use super::{ATTACHED, Entry, LONG, SHORT, Sheet};
+    use super::{ATTACHED, CallSpec, LONG, NumberSnapshot, SHORT};
 
     #[test]
     fn a_request_is_read_as_it_was_written_and_no_byte_of_it_may_change() {
         for len in [SHORT, LONG, ATTACHED] {
-            let entry = Entry { number: 7, answer: LONG, hold: true };
-            let request = entry.request(len);
-            assert_eq!((request.len(), Entry::read(&request)), (len, Some(entry)));
+            let spec = CallSpec { number: 7, answer: LONG, hold: true };
+            let request = spec.request(len);
+            assert_eq!((request.len(), CallSpec::read(&request)), (len, Some(spec)));
             for at in (0..len).step_by(len / 20) {
                 let mut other = request.clone();
                 other[at] ^= 0x40;
-                assert_ne!(Entry::read(&other), Some(entry), "byte {at}");
+                assert_ne!(CallSpec::read(&other), Some(spec), "byte {at}");
             }
         }
     }
 
     #[test]
     fn an_answer_is_that_of_its_request() {
-        let entry = Entry { number: 7, answer: SHORT, hold: false };
-        assert!(entry.is_answer(&entry.respond()));
-        assert!(!Entry { number: 8, ..entry }.is_answer(&entry.respond()));
-        assert!(!entry.is_answer(&[0; SHORT]));
+        let spec = CallSpec { number: 7, answer: SHORT, hold: false };
+        assert!(spec.is_answer(&spec.respond()));
+        assert!(!CallSpec { number: 8, ..spec }.is_answer(&spec.respond()));
+        assert!(!spec.is_answer(&[0; SHORT]));
     }
 
     #[test]
-    fn a_sheet_that_is_torn_or_empty_is_none() {
-        let mut bytes = Sheet::bytes(9);
-        assert_eq!(Sheet::validate(&bytes), Ok(9));
+    fn a_torn_or_empty_snapshot_is_invalid() {
+        let mut bytes = NumberSnapshot::bytes(9);
+        assert_eq!(NumberSnapshot::validate(&bytes), Ok(9));
         bytes[800] = 1;
-        assert!(Sheet::validate(&bytes).is_err());
-        assert!(Sheet::validate(&vec![0; bytes.len()]).is_err());
-        assert!(Sheet::validate(&[]).is_err());
+        assert!(NumberSnapshot::validate(&bytes).is_err());
+        assert!(NumberSnapshot::validate(&vec![0; bytes.len()]).is_err());
+        assert!(NumberSnapshot::validate(&[]).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! What a victim does without a kill, instruction by instruction: the map from which points are drawn.
+//! The trace of a victim that is not killed, instruction by instruction. Points are drawn from it.
 
 use crate::address::{Address, Depth};
 use crate::error::{Error, Result};
@@ -6,39 +6,39 @@ use crate::phase::{Part, Phase, Side};
 use crate::random::Random;
 use crate::tracee::Words;
 
-/// The watched thread's path from the gate to the end of its scenario.
+/// The watched thread's execution from the gate to the end of its scenario.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Trace {
     pub(crate) gaps: Vec<Gap>,
-    /// How far the words had moved at the end.
+    /// By how much the words of the page had advanced at the end.
     pub(crate) moved: Words,
 }
 
-/// What lies between two system calls.
+/// The instructions between two system calls.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Gap {
     /// The system call before it; `None` at the gate.
     pub(crate) call: Option<i64>,
-    /// Its instructions.
+    /// How many instructions it has.
     pub(crate) len: u64,
-    /// After how many of them the words moved for the first time.
+    /// After how many of them each word changed for the first time.
     pub(crate) head_at: Option<u64>,
     pub(crate) tail_at: Option<u64>,
     pub(crate) rang_at: Option<u64>,
 }
 
-/// Some instructions of one gap.
+/// A range of instructions of one gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     calls: usize,
     from: u64,
     to: u64,
-    /// Ends in a sleep that lasts until a ring.
+    /// It ends in a sleep that lasts until a ring.
     sleeps: bool,
 }
 
 impl Span {
-    /// Its points.
+    /// How many points it has.
     pub(crate) fn len(&self) -> u64 {
         self.to - self.from + 1
     }
@@ -49,12 +49,12 @@ impl Span {
     }
 }
 
-/// What a victim does to stop itself at its end: no part of a scenario.
+/// The system calls by which a victim stops itself at its end, which are not part of a scenario.
 const ENDING: [i64; 4] =
     [libc::SYS_getpid, libc::SYS_gettid, libc::SYS_tgkill, libc::SYS_rt_sigprocmask];
 
 impl Gap {
-    /// Counts one instruction, and notes what it moved.
+    /// Counts one instruction, and records which words it changed.
     pub(crate) fn step(&mut self, before: Words, now: Words) {
         self.len += 1;
         let at = Some(self.len);
@@ -71,7 +71,7 @@ impl Gap {
 }
 
 impl Trace {
-    /// Leaves out what a victim does only to report that it is done.
+    /// Removes the instructions by which a victim stops itself at its end.
     pub(crate) fn cut_ending(&mut self) {
         let is_ending = |gap: &Gap| gap.call.is_some_and(|call| ENDING.contains(&call));
         while self.gaps.last().is_some_and(is_ending) {
@@ -79,7 +79,7 @@ impl Trace {
         }
     }
 
-    /// Where a phase is.
+    /// Returns the spans of a phase.
     pub(crate) fn spans(&self, phase: &Phase) -> Result<Vec<Span>> {
         let missing = |why: &str| Error::NoPhase { phase: phase.name, why: why.to_owned() };
         let whole = |from: usize, to: usize| -> Vec<Span> {
@@ -95,13 +95,13 @@ impl Trace {
                 let first = if phase.side == Side::Client { send } else { receive };
                 let is_first = |gap: &Gap| gap.call.is_some_and(|call| first.contains(&call));
                 let at = self.gaps.iter().position(is_first);
-                let at = at.ok_or_else(|| missing("no message of a handshake"))?;
+                let at = at.ok_or_else(|| missing("no handshake message"))?;
                 let is_connect = phase.part == Part::Connect;
                 return Ok(if is_connect { whole(0, at) } else { whole(at, self.gaps.len()) });
             }
             _ => {
                 let at = self.gaps.iter().position(|gap| gap.tail_at.is_some());
-                let at = at.ok_or_else(|| missing("Tail never moves"))?;
+                let at = at.ok_or_else(|| missing("Tail never changes"))?;
                 (at, *self.gaps.get(at).unwrap_or(&Gap::default()))
             }
         };
@@ -111,7 +111,7 @@ impl Trace {
             Part::Write => vec![self.span(at, gap.head_at.unwrap_or(0), tail - 1)],
             Part::Publish => vec![self.span(at, tail, rang - 1)],
             Part::Ring => {
-                gap.rang_at.ok_or_else(|| missing("nobody is rung"))?;
+                gap.rang_at.ok_or_else(|| missing("no doorbell is rung"))?;
                 vec![self.span(at, rang, gap.len), self.span(at + 1, 0, 0)]
             }
             Part::Wake if phase.side == Side::Server => {
@@ -125,7 +125,7 @@ impl Trace {
                 // A client's trace continues after its wait, a server's ends there.
                 let end = wait.unwrap_or(self.gaps.len());
                 let mut spans = whole(at + 1, end);
-                let last = spans.last_mut().ok_or_else(|| missing("no way to sleep"))?;
+                let last = spans.last_mut().ok_or_else(|| missing("no path to a sleep"))?;
                 last.sleeps = true;
                 spans
             }
@@ -143,7 +143,7 @@ impl Trace {
     }
 }
 
-/// A point out of a phase's spans: each system call is as likely as another, then each instruction after it.
+/// Draws a point from a phase's spans: first a system call, then an instruction after it, each uniformly.
 pub(crate) fn draw(phase: &'static Phase, spans: &[Span], random: &mut Random) -> Option<Address> {
     let span = spans.get(random.below(spans.len() as u64))?;
     let instructions = span.from + random.below(span.len()) as u64;
@@ -159,7 +159,7 @@ mod tests {
     use crate::phase::Phase;
     use crate::random::Random;
 
-    /// A client's call: written and rung, parked, woken.
+    /// The trace of a client's call: it writes and rings, parks, and wakes.
     fn call() -> Trace {
         let gap = |call, len| Gap { call, len, ..Gap::default() };
         let first = Gap { tail_at: Some(60), rang_at: Some(80), ..gap(None, 100) };
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_of_a_call_lie_side_by_side() {
+    fn the_parts_of_a_call_are_adjacent() {
         let spans = |name: &str| {
             let spans = call().spans(Phase::named(name).unwrap()).unwrap();
             spans.iter().map(|span| (span.calls, span.from, span.to)).collect::<Vec<_>>()

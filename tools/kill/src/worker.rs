@@ -19,7 +19,7 @@ use crate::trace::{Span, draw};
 /// What a worker reports.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Report {
-    /// It begins with a phase: how many system calls and instructions the phase has.
+    /// The first point of a phase: how many system calls and instructions the phase has.
     Phase {
         phase: String,
         calls: usize,
@@ -29,7 +29,7 @@ pub(crate) enum Report {
         address: String,
         published: bool,
     },
-    /// The scenario was over before the address was reached.
+    /// The scenario ended before the address was reached.
     Past {
         address: String,
     },
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &Args, seed: u64, index: u64, of: u64) -> Result<()> {
         testbed: None,
         traces: Traces::new(),
         spans: HashMap::new(),
-        patience: Duration::from_secs(args.patience),
+        timeout: Duration::from_secs(args.patience),
     };
     let phases = args.phases();
     let mut last = None;
@@ -55,25 +55,25 @@ pub(crate) fn run(args: &Args, seed: u64, index: u64, of: u64) -> Result<()> {
         let Some(phase) = phases.get(at).copied() else { break };
         let mut address =
             args.only.unwrap_or(Address { phase, calls: 0, depth: Depth::Instructions(0) });
-        let result = worker.visit(args, Random::new(seed, point), &mut address);
+        let result = worker.kill_once(args, Random::new(seed, point), &mut address);
         let name = address.to_string();
         let report = match result {
             Ok(Outcome::Killed { published }) => Report::Killed { address: name, published },
             Ok(Outcome::Past) => Report::Past { address: name },
             Err(Error::Survivor(what)) => {
-                // Its state is unknown: the next victims get other survivors.
+                // The survivors are in an unknown state: the next victims get new ones.
                 worker.traces = worker.testbed.take().map(Testbed::into_traces).unwrap_or_default();
                 Report::Found { address: name, what }
             }
             Err(error) => return Err(error),
         };
-        tell(&report)?;
+        send_report(&report)?;
         last = Some(address);
     }
     if let (Some(testbed), Some(address)) = (&mut worker.testbed, last)
-        && let Err(Error::Survivor(what)) = testbed.prove_all()
+        && let Err(Error::Survivor(what)) = testbed.verify_all()
     {
-        tell(&Report::Found { address: address.to_string(), what })?;
+        send_report(&Report::Found { address: address.to_string(), what })?;
     }
     Ok(())
 }
@@ -82,21 +82,26 @@ struct Worker {
     testbed: Option<Testbed>,
     traces: Traces,
     spans: HashMap<&'static str, Vec<Span>>,
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl Worker {
     /// Draws a point, unless one is given, and kills there.
-    fn visit(&mut self, args: &Args, mut random: Random, address: &mut Address) -> Result<Outcome> {
+    fn kill_once(
+        &mut self,
+        args: &Args,
+        mut random: Random,
+        address: &mut Address,
+    ) -> Result<Outcome> {
         let testbed = match &mut self.testbed {
             Some(testbed) => testbed,
-            none => none.insert(Testbed::set_up(std::mem::take(&mut self.traces), self.patience)?),
+            none => none.insert(Testbed::new(std::mem::take(&mut self.traces), self.timeout)?),
         };
         if args.only.is_none() {
             let phase = address.phase;
             let spans = match self.spans.get(phase.name) {
                 Some(spans) => spans,
-                None => self.spans.entry(phase.name).or_insert(look(testbed, phase)?),
+                None => self.spans.entry(phase.name).or_insert(find_spans(testbed, phase)?),
             };
             *address = draw(phase, spans, &mut random).ok_or_else(|| empty(phase))?;
         }
@@ -104,13 +109,14 @@ impl Worker {
     }
 }
 
-/// How often to retry for a phase: on a busy machine a victim may find its answer before it has armed its doorbell.
-const MORE_LOOKS: u32 = 4;
+/// How often a trace is recorded again if a phase is missing from it: on a busy machine a victim may find its answer
+/// before it has armed its doorbell.
+const TRACE_RETRIES: u32 = 4;
 
-/// Where a phase is, from one victim that is not killed.
-fn look(testbed: &mut Testbed, phase: &'static Phase) -> Result<Vec<Span>> {
+/// Finds the spans of a phase in the trace of a victim that is not killed.
+fn find_spans(testbed: &mut Testbed, phase: &'static Phase) -> Result<Vec<Span>> {
     let mut spans = testbed.trace(phase)?.spans(phase);
-    for _ in 0..MORE_LOOKS {
+    for _ in 0..TRACE_RETRIES {
         if spans.is_ok() {
             break;
         }
@@ -120,7 +126,7 @@ fn look(testbed: &mut Testbed, phase: &'static Phase) -> Result<Vec<Span>> {
     let spans = spans?;
     let calls = spans.iter().filter(|span| span.is_behind_call()).count();
     let instructions = spans.iter().map(Span::len).sum();
-    tell(&Report::Phase { phase: phase.name.to_owned(), calls, instructions })?;
+    send_report(&Report::Phase { phase: phase.name.to_owned(), calls, instructions })?;
     Ok(spans)
 }
 
@@ -132,22 +138,22 @@ fn empty(phase: &Phase) -> Error {
 /// processors is not.
 fn pin(index: u64) -> Result<()> {
     let here = Pid::from_raw(0);
-    let allowed = sched_getaffinity(here).map_err(system("ask for the processors"))?;
+    let allowed = sched_getaffinity(here).map_err(system("query the CPU affinity"))?;
     let cpus: Vec<usize> =
         (0..CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap_or(false)).collect();
     let at = usize::try_from(index).unwrap_or(0) % cpus.len().max(1);
     let mut set = CpuSet::new();
     if let Some(cpu) = cpus.get(at) {
-        set.set(*cpu).map_err(system("choose a processor"))?;
-        sched_setaffinity(here, &set).map_err(system("stay on a processor"))?;
+        set.set(*cpu).map_err(system("select a processor"))?;
+        sched_setaffinity(here, &set).map_err(system("set the CPU affinity"))?;
     }
     Ok(())
 }
 
-fn tell(report: &Report) -> Result<()> {
-    let nonsense = |source| Error::Line { whom: "the summary", source };
-    let mut text = serde_json::to_vec(report).map_err(nonsense)?;
+fn send_report(report: &Report) -> Result<()> {
+    let invalid = |source| Error::Channel { peer: "the summary", source };
+    let mut text = serde_json::to_vec(report).map_err(invalid)?;
     text.push(b'\n');
     let mut out = stdout().lock();
-    out.write_all(&text).and_then(|()| out.flush()).map_err(io("tell of a point"))
+    out.write_all(&text).and_then(|()| out.flush()).map_err(io("report a point"))
 }

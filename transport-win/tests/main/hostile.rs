@@ -88,7 +88,7 @@ impl Switching {
         lanes.switch(link.own()).unwrap();
         let _ = lanes.commit(link.own(), link.peer());
         let (link, lanes) = victim;
-        let record = lanes.peek(link.peer()).map_err(FollowError::Lied)?.unwrap();
+        let record = lanes.peek(link.peer()).map_err(FollowError::Peer)?.unwrap();
         assert_eq!(record.kind, Kind::Switch);
         resize::follow(link, lanes, &record)
     }
@@ -99,7 +99,7 @@ fn is_a_lie(why: &str, alter: impl Fn(&mut Switching)) {
     for mut ends in ends() {
         let mut switching = Switching::honest();
         alter(&mut switching);
-        let Err(FollowError::Lied(fault)) = switching.told(&mut ends) else {
+        let Err(FollowError::Peer(fault)) = switching.told(&mut ends) else {
             panic!("it was believed")
         };
         assert!(names(fault, why), "{fault:?}");
@@ -215,7 +215,7 @@ fn is_no_message(why: &str, alter: impl Fn(&mut Passing)) {
     for ends in ends() {
         let mut passing = Passing::honest();
         alter(&mut passing);
-        let Err(FollowError::Lied(fault)) = passing.told(&ends) else { panic!("it was believed") };
+        let Err(FollowError::Peer(fault)) = passing.told(&ends) else { panic!("it was believed") };
         assert!(names(fault, why), "{fault:?}");
     }
 }
@@ -313,7 +313,7 @@ fn messages_that_no_record_asks_for_are_left_in_the_pipe() {
         assert!(is_ready(victim.channel().arrived()), "there is more");
         // Asked for in another order than it came.
         let error = victim.take_attachment(2).unwrap_err();
-        assert!(matches!(error, FollowError::Lied(PeerFault::Memory { .. })), "{error}");
+        assert!(matches!(error, FollowError::Peer(PeerFault::Memory { .. })), "{error}");
         for id in 1..=MOST_ATTACHED as u64 {
             assert_eq!(victim.take_attachment(id).unwrap().1.len(), 10);
         }

@@ -2,7 +2,7 @@ use std::os::windows::io::AsHandle;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use bellwire_core::drive::{CallFailed, Drive};
+use bellwire_core::drive::{CallDriver, CallFailed};
 use bellwire_core::lane::Armed;
 use bellwire_core::sync::{AtomicU64, Ordering};
 use bellwire_core::wire::{
@@ -341,7 +341,7 @@ fn a_killed_client_wakes_its_parked_server() {
 #[test]
 fn body_calls_and_waits() {
     let Some(dir) = child::run_dir() else { return };
-    let mut drive = Drive::new(link_over(connect(&dir, "calls")), lanes(), SpinPolicy::NEVER);
+    let mut drive = CallDriver::new(link_over(connect(&dir, "calls")), lanes(), SpinPolicy::NEVER);
     drive.submit(&[1; 10]).unwrap();
     child::wait_to_be_killed();
 }

@@ -1,12 +1,11 @@
 //! A session between two processes: who calls, and who serves.
 
-use std::collections::HashMap;
 use std::os::windows::io::AsHandle;
 
-use bellwire_core::drive::{Drive, SHRINK_AFTER};
+use bellwire_core::drive::{Attachable, CallDriver, Responded, ServeDriver};
 use bellwire_core::lane::{Armed, LaneTerms, Lanes, Wake};
-use bellwire_core::resize::{self, FollowError};
-use bellwire_core::serve::{Flushed, Incoming, Passed, ServeMachine};
+use bellwire_core::resize::{FollowError, Shortage};
+use bellwire_core::serve::Incoming;
 use bellwire_core::wire::{Doorbell, PAGE_SIZE, Status};
 use bellwire_core::{Bell, Deadline, Geometry, Limits, Park, Port, SpinPolicy, Woken};
 use bellwire_win::doorbell::Event;
@@ -34,7 +33,7 @@ impl Listens {
 
 /// A session with a child that adds one to each byte.
 pub(crate) struct Session {
-    pub(crate) drive: Drive<Link>,
+    pub(crate) drive: CallDriver<Link>,
     pub(crate) child: Running,
     _dir: TempDir,
 }
@@ -43,7 +42,7 @@ impl Session {
     pub(crate) fn open(listens: Listens) -> Self {
         let (link, child, _dir) =
             link_with("session::body_connects", "session::body_listens", listens);
-        Self { drive: Drive::new(link, lanes(), SpinPolicy::NEVER), child, _dir }
+        Self { drive: CallDriver::new(link, lanes(), SpinPolicy::NEVER), child, _dir }
     }
 
     /// Calls with `request`, and checks the answer.
@@ -183,67 +182,64 @@ fn body_listens() {
     accepted().into_iter().for_each(serve);
 }
 
+/// An answer in memory of its own.
+struct Attached(Snapshot);
+
+impl Attachable<Link> for Attached {
+    fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn pass(&self, link: &Link, id: u64) -> Result<(), Shortage> {
+        link.pass_attachment(id, 0, &self.0)
+    }
+}
+
 /// Adds one to each byte; a request of one zero byte ends the process without a word. What comes attached is answered
 /// attached.
-fn serve(mut link: Link) {
-    let (mut lanes, mut machine, mut buffer) = (lanes(), ServeMachine::new(u64::MAX), Vec::new());
-    let mut kept: HashMap<u64, Snapshot> = HashMap::new();
+fn serve(link: Link) {
+    let mut driver = ServeDriver::<_, Attached>::new(link, lanes(), u64::MAX, ());
+    let mut buffer = Vec::new();
     loop {
-        lanes.disarm(link.own());
+        driver.end().disarm();
         // What is owed first: with room for it, more is taken.
         loop {
-            let pass = |id| link.pass_attachment(id, 0, &kept.remove(&id).unwrap());
-            match machine.flush(&mut lanes, link.own(), link.peer(), pass).unwrap() {
-                Flushed::Done => {}
-                Flushed::Grow(to) => {
-                    resize::grow(&mut link, &mut lanes, to).unwrap();
-                    continue;
-                }
-                _ => break,
+            driver.flush().unwrap();
+            if driver.is_blocked() {
+                break;
             }
-            match machine.next(&mut lanes, link.own(), link.peer(), &mut buffer).unwrap() {
+            match driver.next(&mut buffer).unwrap() {
                 Some(Incoming::Request { id, len, .. }) => {
                     let request = &buffer[..len];
                     if request == [0] {
-                        let wake = lanes.commit(link.own(), link.peer());
-                        ring(&link, wake);
+                        driver.commit();
                         std::process::abort();
                     }
-                    machine.respond_later(id, Status::Ok, &answer(request));
+                    let answer = answer(request);
+                    if !driver.try_respond(id, Status::Ok, &answer) {
+                        let responded = driver.respond(id, Status::Ok, &answer).unwrap();
+                        assert_eq!(responded, Responded::Done);
+                    }
                 }
                 Some(Incoming::Attached { id }) => {
-                    let answer = sealed(&answer(&link.take_attachment(id).unwrap().1));
-                    let (own, peer, len) = (link.own(), link.peer(), answer.len() as u64);
-                    let pass = |id| link.pass_attachment(id, 0, &answer);
-                    match machine.respond_attached(&mut lanes, own, peer, id, len, pass).unwrap() {
-                        Passed::Later => drop(kept.insert(id, answer)),
-                        passed => assert_eq!(passed, Passed::Now),
-                    }
+                    let (_, request) = driver.end().port().take_attachment(id).unwrap();
+                    let responded = driver.attach(id, Attached(sealed(&answer(&request))));
+                    assert_eq!(responded, Ok(Responded::Done));
                 }
-                Some(Incoming::Switch(switch)) => {
-                    match resize::follow(&mut link, &mut lanes, &switch) {
-                        // A client that has closed has taken its memory along.
-                        Err(FollowError::Short(_)) if link.peer_gone() => return,
-                        followed => followed.unwrap(),
-                    }
-                }
-                Some(Incoming::Trim) => {
-                    resize::shrink(&mut link, &mut lanes).unwrap();
-                    machine.trimmed(&mut lanes, link.own(), link.peer()).unwrap();
-                }
+                Some(Incoming::Switch(switch)) => match driver.follow(&switch) {
+                    // A client that has closed has taken its memory along.
+                    Err(FollowError::Short(_)) if driver.end().port().peer_gone() => return,
+                    followed => followed.unwrap(),
+                },
+                Some(Incoming::Trim) => driver.trim().unwrap(),
                 Some(_) => {}
                 None => break,
             }
         }
-        let wake = lanes.commit(link.own(), link.peer());
-        ring(&link, wake);
-        if lanes.take_maintenance() && resize::maintain(&mut link, &mut lanes, SHRINK_AFTER) {
-            continue;
-        }
-        let (armed, wake) = lanes.arm(link.own(), link.peer(), machine.is_blocked()).unwrap();
-        ring(&link, wake);
-        let Armed::Sleep { tail, head } = armed else { continue };
-        if link.park(Park { tail, head, until: None }) == Woken::PeerGone {
+        driver.commit();
+        let Armed::Sleep { tail, head } = driver.arm().unwrap() else { continue };
+        let park = Park { tail, head, until: None };
+        if driver.end_mut().port_mut().park(park) == Woken::PeerGone {
             return;
         }
     }

@@ -133,11 +133,7 @@ impl Caller {
         if args.subject.backend().is_none() {
             return plain(&args.socket).map(Self::Plain);
         }
-        let config = ClientConfig {
-            timeout: PATIENCE,
-            connect_timeout: PATIENCE,
-            ..ClientConfig::default()
-        };
+        let config = ClientConfig::default().timeout(PATIENCE).connect_timeout(PATIENCE);
         let mut client = Client::with_config(run_dir, config);
         match client.connect() {
             Ok(_) => Ok(Self::Bellwire(Box::new(client))),

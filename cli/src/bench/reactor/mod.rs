@@ -30,7 +30,7 @@ const PREFIX: &str = "bellwire-bench-";
 
 pub(crate) fn run(args: &Reactor) -> Result<Exit, Failure> {
     if !trial::IS_POSSIBLE {
-        let what = "no process can be looked at here";
+        let what = "processes cannot be observed on this system";
         return Err(Failure::new(Exit::Failed, what).next("run the benchmark on Linux"));
     }
     let stop = Stop::on_signals()?;
@@ -56,30 +56,32 @@ pub(crate) fn run(args: &Reactor) -> Result<Exit, Failure> {
 /// Measures everything with one number of sessions.
 fn rows(args: &Reactor, sessions: u32, stop: &Stop, report: &mut Report) -> Result<(), Failure> {
     let (dir, _owned) = private_dir()?;
-    let mut stages = Vec::new();
+    let mut testbeds = Vec::new();
     for subject in [Subject::Epoll, Subject::IoUring, Subject::Seqpacket] {
         progress(&format!("{sessions} sessions: {} begins", subject.as_str()));
         if stop.requested().is_some() {
             return Ok(());
         }
         match Testbed::set(subject, sessions, args, dir.path())? {
-            Ok(testbed) => stages.push(testbed),
+            Ok(testbed) => testbeds.push(testbed),
             Err(why) => report.note(format!("{} is left out: {why}", subject.as_str())),
         }
     }
-    for testbed in &stages {
+    for testbed in &testbeds {
         if let Some(short) = testbed.short() {
             report.note(format!("{}: {short}", testbed.subject.as_str()));
         }
     }
-    let Some(closed) = row(&mut stages, Load::Closed, args, sessions, stop)? else { return Ok(()) };
+    let Some(closed) = row(&mut testbeds, Load::Closed, args, sessions, stop)? else {
+        return Ok(());
+    };
     let most = closed.most_calls();
     report.add(closed);
     let (paced, wanted) =
         (Load::Paced { rate: args.rate }, u64::from(sessions) * u64::from(args.rate));
     if let Some(why) = out_of_reach(wanted, most) {
         report.note(format!("{sessions} sessions, {paced}, is left out: {why}"));
-    } else if let Some(row) = row(&mut stages, paced, args, sessions, stop)? {
+    } else if let Some(row) = row(&mut testbeds, paced, args, sessions, stop)? {
         report.add(row);
     }
     Ok(())
@@ -91,8 +93,8 @@ fn out_of_reach(wanted: u64, most: f64) -> Option<String> {
     let wanted = (wanted > MOST_PACED && wanted as f64 > most).then_some(wanted as f64)?;
     let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
     Some(format!(
-        "{} calls/s are wanted in all, and calls without a pause make {} at most with {processors} processors; \
-         those that are late would say what a queue costs, and no call",
+        "{} calls/s are wanted in all, and calls without a pause reach at most {} with {processors} processors; \
+         late calls would measure the queue, not a call",
         rate(wanted),
         rate(most),
     ))
@@ -100,16 +102,16 @@ fn out_of_reach(wanted: u64, most: f64) -> Option<String> {
 
 /// Measures all rounds with one load; returns `None` if the run was stopped.
 fn row(
-    stages: &mut [Testbed],
+    testbeds: &mut [Testbed],
     load: Load,
     args: &Reactor,
     sessions: u32,
     stop: &Stop,
 ) -> Result<Option<Row>, Failure> {
-    let mut row = Row::new(sessions, load, stages.iter().map(|testbed| testbed.subject));
+    let mut row = Row::new(sessions, load, testbeds.iter().map(|testbed| testbed.subject));
     for round in 0..args.rounds {
         progress(&format!("{sessions} sessions, {load}: round {} of {}", round + 1, args.rounds));
-        let samples = one_round(stages, load, args, round)?;
+        let samples = one_round(testbeds, load, args, round)?;
         if stop.requested().is_some() {
             return Ok(None);
         }
@@ -120,16 +122,16 @@ fn row(
 
 /// Measures each server once; each round begins with another one.
 fn one_round(
-    stages: &mut [Testbed],
+    testbeds: &mut [Testbed],
     load: Load,
     args: &Reactor,
     round: u32,
 ) -> Result<Vec<Sample>, Failure> {
-    let mut samples = vec![Sample::default(); stages.len()];
+    let mut samples = vec![Sample::default(); testbeds.len()];
     let first = usize::try_from(round).unwrap_or(0);
-    for turn in 0..stages.len() {
-        let at = (first + turn) % stages.len();
-        if let (Some(testbed), Some(sample)) = (stages.get_mut(at), samples.get_mut(at)) {
+    for turn in 0..testbeds.len() {
+        let at = (first + turn) % testbeds.len();
+        if let (Some(testbed), Some(sample)) = (testbeds.get_mut(at), samples.get_mut(at)) {
             *sample = testbed.measure(load, args.window)?;
         }
     }
@@ -158,7 +160,7 @@ fn private_dir() -> Result<(tempfile::TempDir, Owned), Failure> {
     let parent = if temp.as_os_str().len() > 60 { Path::new("/tmp") } else { &temp };
     scratch::sweep(parent, PREFIX);
     let failed = |error| {
-        Failure::of(Exit::Failed, "cannot make a private run dir", &error)
+        Failure::of(Exit::Failed, "cannot create a private run dir", &error)
             .next("name a writable directory in TMPDIR")
     };
     loop {

@@ -35,13 +35,11 @@ pub(crate) fn run(run_dir: &RunDir, args: &BenchServer) -> Result<Exit, Failure>
         max,
         worth: SpinPolicy::default().worth.min(max),
     });
-    let config = ServerConfig {
-        backend,
-        spin,
-        max_sessions: args.sessions + 16,
-        handshake_timeout: HANDSHAKE,
-        ..ServerConfig::default()
-    };
+    let config = ServerConfig::default()
+        .backend(backend)
+        .spin(spin)
+        .max_sessions(args.sessions + 16)
+        .handshake_timeout(HANDSHAKE);
     let failed = |error| unserved(run_dir, &error);
     let mut builder = Server::builder_with(run_dir, config);
     builder.serve::<Mirror>(|_, bytes| Ok(bytes)).map_err(failed)?;

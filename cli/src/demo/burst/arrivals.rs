@@ -84,15 +84,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_repeated_or_reordered_is_told_apart() {
-        let tell =
+    fn what_is_lost_repeated_or_reordered_is_distinguished() {
+        let counts =
             |arrivals: Arrivals, sent| (arrivals.lost(sent), arrivals.repeated, arrivals.reordered);
-        assert_eq!(tell(arrivals(1..=4), 4), (0, 0, 0));
-        assert_eq!(tell(arrivals([1, 3, 4]), 4), (1, 0, 0));
-        assert_eq!(tell(arrivals([1, 2, 3]), 4), (1, 0, 0), "also the last one");
-        assert_eq!(tell(arrivals([1, 2, 2, 3, 4]), 4), (0, 1, 0));
-        assert_eq!(tell(arrivals([1, 3, 2, 4]), 4), (0, 0, 1));
-        assert_eq!(tell(arrivals([1, 3, 3, 4]), 4), (1, 1, 0));
+        assert_eq!(counts(arrivals(1..=4), 4), (0, 0, 0));
+        assert_eq!(counts(arrivals([1, 3, 4]), 4), (1, 0, 0));
+        assert_eq!(counts(arrivals([1, 2, 3]), 4), (1, 0, 0), "also the last one");
+        assert_eq!(counts(arrivals([1, 2, 2, 3, 4]), 4), (0, 1, 0));
+        assert_eq!(counts(arrivals([1, 3, 2, 4]), 4), (0, 0, 1));
+        assert_eq!(counts(arrivals([1, 3, 3, 4]), 4), (1, 1, 0));
     }
 
     #[test]

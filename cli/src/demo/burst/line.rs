@@ -36,7 +36,7 @@ type Expected = Message;
 impl Line {
     /// Opens the session. It is the only one: nothing here reconnects.
     pub(super) fn connect(name: &'static str, run_dir: &RunDir) -> Result<Self, Failure> {
-        let config = ClientConfig { timeout: PATIENCE, ..ClientConfig::default() };
+        let config = ClientConfig::default().timeout(PATIENCE);
         let mut client = Client::with_config(run_dir, config);
         let watch = Watch::new(name, &client.connect()?.stats());
         Ok(Self {

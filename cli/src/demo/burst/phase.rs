@@ -87,9 +87,8 @@ impl PhaseClient {
     /// Returns the shared memory of both processes.
     pub(super) fn held(&mut self) -> Result<Memory, Trouble> {
         let theirs = self.order(Phase::AsItIs)?;
-        let unread = |error: io::Error| {
-            Trouble::Wrong(format!("cannot tell the memory that it has: {error}"))
-        };
+        let unread =
+            |error: io::Error| Trouble::Wrong(format!("cannot determine its memory: {error}"));
         Ok(Held::by_this_process().map_err(unread)?.join(&theirs).memory())
     }
 

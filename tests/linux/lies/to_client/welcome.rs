@@ -32,7 +32,7 @@ fn fails(part: &str, act: impl FnOnce(&Rogue)) {
     // It may go one honest step first.
     let state = (0..2).map(|_| client.refresh()).find(|state| *state != State::Connecting);
     let Some(State::Failed { kind, reason }) = state else { panic!("{state:?}") };
-    assert_eq!(kind, ErrorKind::PeerLied, "{reason}");
+    assert_eq!(kind, ErrorKind::ProtocolViolation, "{reason}");
     assert!(reason.contains(part), "{reason:?} lacks {part:?}");
     assert!(!reason.contains(char::is_control), "{reason:?}");
     assert_eq!(good.call(&b"still here".to_vec()).unwrap(), b"still here");

@@ -1,6 +1,6 @@
 //! Records in the client's own lane.
 
-use bellwire::{Geometry, Limits, ServerConfig};
+use bellwire::{Geometry, LaneConfig, Limits, ServerConfig};
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{BATCH, Header, Kind, MORE, Status};
 use bellwire_core::{OwnMemory, PeerMemory, Port, Word};
@@ -172,7 +172,7 @@ mod limits {
     #[track_caller]
     fn above_the_limit(parts: &[u32]) {
         let limits = Limits { max_message: 4096, ..Limits::default() };
-        let house = House::with(ServerConfig { limits, ..ServerConfig::default() });
+        let house = House::with(ServerConfig::default().lane(LaneConfig::default().limits(limits)));
         poisons_in(house, |rogue| {
             for (at, len) in parts.iter().enumerate() {
                 let header = request(2, 0).part(*len, at + 1 < parts.len());

@@ -1,6 +1,6 @@
 //! Words of the client's own page.
 
-use bellwire::{Geometry, ServerConfig};
+use bellwire::{Geometry, LaneConfig, ServerConfig};
 use bellwire_core::sync::Ordering;
 use bellwire_core::{Bell, OwnMemory, PeerMemory, Port, Word};
 
@@ -82,7 +82,7 @@ fn two_heads(first: u64, then: u64) {
 #[track_caller]
 fn fills(first: u64, lie: impl FnOnce(&RogueSession) -> u64) {
     let lane = Geometry::new(4096).unwrap();
-    let config = ServerConfig { lane, ..ServerConfig::default() };
+    let config = ServerConfig::default().lane(LaneConfig::default().size(lane));
     poisons_in(House::with(config), |rogue| {
         rogue.link.own().store(Word::Head, first, Ordering::Release);
         for id in 2..16 {

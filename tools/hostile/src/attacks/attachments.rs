@@ -1,29 +1,30 @@
 use std::thread;
 use std::time::Duration;
 
-use crate::services::MOST;
+use crate::services::MAX_RESPONSE;
 use crate::wire::{Target, pause};
 
-/// Requests attached answers in 32 sessions, and leaves them unread.
+/// Requests attached responses, and leaves them unread.
 pub(super) fn untaken(target: &Target) {
-    ask(target, |_| {});
+    request_attachments(target, |_| {});
 }
 
-/// Takes them, and keeps their memory.
+/// Reads them, and keeps their memory.
 pub(super) fn kept(target: &Target) {
     let mut kept = Vec::new();
-    ask(target, |session| {
-        session.take();
-        kept.append(&mut session.passed());
+    request_attachments(target, |session| {
+        session.consume_answers();
+        kept.append(&mut session.drain_socket());
         kept.truncate(19_000);
     });
 }
 
-fn ask(target: &Target, mut then: impl FnMut(&crate::wire::Session)) {
+/// Requests attached responses in 32 sessions, and runs `then` after each request.
+fn request_attachments(target: &Target, mut then: impl FnMut(&crate::wire::Session)) {
     let mut sessions = target.sessions("attached", 32);
     loop {
         for session in &mut sessions {
-            session.request(&MOST.to_le_bytes());
+            session.request(&MAX_RESPONSE.to_le_bytes());
             session.publish();
             then(session);
         }
@@ -41,8 +42,8 @@ pub(super) fn snapshots(target: &Target) {
             session.request(&[]);
             session.publish();
             thread::sleep(Duration::from_millis(50));
-            session.take();
-            kept.append(&mut session.passed());
+            session.consume_answers();
+            kept.append(&mut session.drain_socket());
         }
         target.reopen("cgroups-snapshot", &mut sessions);
     }

@@ -10,17 +10,17 @@ use rustix::net::sockopt::{set_socket_linger, set_socket_send_buffer_size};
 
 use crate::wire::{Target, pause, send};
 
-/// Sockets with unread data and a long linger, as page and lane, as the next lane, and on the socket with no meaning.
-/// The thread that closes the last descriptor of one waits: now and then that is one of this process.
+/// Passes sockets with unread data and a long `SO_LINGER`: as page and lane, as the next lane, and with messages that need
+/// none. The thread that closes the last descriptor of such a socket blocks: sometimes that is a thread of this process.
 pub(super) fn run(target: &Target) {
     thread::scope(|scope| {
         for _ in 0..16 {
             scope.spawn(|| {
-                // One for all: to bind thousands of ports takes the processor for milliseconds.
+                // Shared by all rounds: binding thousands of ports takes milliseconds of CPU time.
                 let Ok(listener) = TcpListener::bind(("127.0.0.1", 0)) else { return };
                 let mut unread = Vec::new();
                 for round in 0_u64.. {
-                    let _ = once(target, round, &listener, &mut unread);
+                    let _ = pass_sockets(target, round, &listener, &mut unread);
                     if unread.len() > 500 {
                         unread.clear();
                     }
@@ -30,7 +30,7 @@ pub(super) fn run(target: &Target) {
     });
 }
 
-fn once(
+fn pass_sockets(
     target: &Target,
     round: u64,
     listener: &TcpListener,
@@ -39,7 +39,7 @@ fn once(
     let (one, two) = (slow_to_close(listener, unread)?, slow_to_close(listener, unread)?);
     let fds = [one.as_fd(), two.as_fd()];
     let (socket, _session) = if round.is_multiple_of(4) {
-        let (socket, session, _) = target.enter("echo")?;
+        let (socket, session, _) = target.hello_to_welcome("echo")?;
         send(&socket, &Message::Attach(Attach { session }), &fds);
         (Some(socket), None)
     } else {
@@ -52,9 +52,9 @@ fn once(
         }
         (None, Some(session))
     };
-    // Before the server's, which shall be the last.
+    // Close these before the server's copies, which are to be the last ones.
     drop((one, two));
-    // Some are closed with these in their queue.
+    // Sometimes the session closes while the descriptors are still in its queue.
     if !round.is_multiple_of(8) {
         pause::<()>();
     }

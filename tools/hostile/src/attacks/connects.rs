@@ -5,35 +5,36 @@ use bellwire_core::wire::{Attach, Message, PAGE_SIZE};
 
 use crate::wire::{SEALS, Target, memfd, send};
 
-/// Connections of one process that are open at once.
-const MOST: usize = 4_000;
+/// How many connections one process keeps open.
+const MAX_CONNECTIONS: usize = 4_000;
 
 /// Connects, and sends nothing.
 pub(super) fn silent(target: &Target) {
-    crowd(|| target.connect("echo"));
+    hold_open(|| target.connect("echo"));
 }
 
 /// Sends HELLO, and nothing more.
 pub(super) fn hello(target: &Target) {
-    crowd(|| target.hello("echo"));
+    hold_open(|| target.hello("echo"));
 }
 
 /// Attaches memory that is too small, and is refused.
 pub(super) fn attach(target: &Target) {
     let Ok(wrong) = memfd(PAGE_SIZE as u64, &[], SEALS, false) else { return };
-    crowd(|| {
-        let (socket, session, _) = target.enter("echo")?;
+    hold_open(|| {
+        let (socket, session, _) = target.hello_to_welcome("echo")?;
         send(&socket, &Message::Attach(Attach { session }), &[wrong.as_fd(), wrong.as_fd()]);
         Some(socket)
     });
 }
 
-fn crowd(mut come: impl FnMut() -> Option<OwnedFd>) {
-    let mut crowd = VecDeque::new();
+/// Keeps opening connections, and closes the oldest ones beyond the maximum.
+fn hold_open(mut connect: impl FnMut() -> Option<OwnedFd>) {
+    let mut connections = VecDeque::new();
     loop {
-        crowd.extend(come());
-        if crowd.len() > MOST {
-            crowd.pop_front();
+        connections.extend(connect());
+        if connections.len() > MAX_CONNECTIONS {
+            connections.pop_front();
         }
     }
 }

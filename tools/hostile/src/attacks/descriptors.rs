@@ -5,12 +5,12 @@ use bellwire_core::lane::Epoch;
 use bellwire_core::wire::{Attachment, Message};
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
-use crate::wire::{CONSTANT, SEALS, Session, Target, memfd, pause, send};
+use crate::wire::{ATTACHMENT_SEALS, SEALS, Session, Target, memfd, pause, send};
 
-/// Four lanes and four attachments that no record refers to.
+/// Passes four lanes and four attachments that no record refers to.
 pub(super) fn queued(target: &Target) {
     let (Ok(lane), Ok(attachment)) =
-        (memfd(4_096, &[], SEALS, false), memfd(4_096, &[], CONSTANT, false))
+        (memfd(4_096, &[], SEALS, false), memfd(4_096, &[], ATTACHMENT_SEALS, false))
     else {
         return;
     };
@@ -35,7 +35,7 @@ pub(super) fn queued(target: &Target) {
     }
 }
 
-/// A message without bytes looks like the end of the socket.
+/// Sends empty messages: to `recvmsg` each looks like the end of the stream.
 pub(super) fn empty(target: &Target) {
     let mut sessions = target.sessions("echo", 100);
     loop {

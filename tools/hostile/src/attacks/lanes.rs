@@ -2,7 +2,7 @@ use bellwire_core::wire::{Header, Kind, Status};
 
 use crate::wire::{Target, pause};
 
-/// Has the server's lane grow for an answer, trims it, and keeps the memfd of every epoch.
+/// Makes the server's lane grow for an answer, trims it, and keeps the memfd of every epoch.
 pub(super) fn kept(target: &Target) {
     let mut sessions = target.sessions("blob", 8);
     let mut kept = Vec::new();
@@ -11,8 +11,8 @@ pub(super) fn kept(target: &Target) {
             session.request(&100_000_u64.to_le_bytes());
             session.put(Header::new(Kind::Trim, Status::Ok, 0, 0), &[]);
             session.publish();
-            session.take();
-            kept.append(&mut session.passed());
+            session.consume_answers();
+            kept.append(&mut session.drain_socket());
         }
         kept.truncate(19_000);
         target.reopen("blob", &mut sessions);

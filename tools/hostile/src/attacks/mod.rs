@@ -1,4 +1,4 @@
-//! The attacks: for each thing that a peer can make a server hold, a client that maximises it. None of them ends.
+//! The attacks: for each resource that a peer can make a server hold, a client that maximizes it. No attack returns.
 
 mod attachments;
 mod closes;
@@ -16,16 +16,16 @@ mod unread;
 
 use crate::wire::Target;
 
-/// One way to make a server hold something.
+/// One way to make a server hold resources.
 #[derive(Debug)]
 pub struct Attack {
     /// Its name on the command line.
     pub name: &'static str,
     /// What it does.
     pub about: &'static str,
-    /// Workers of the server that it is for.
+    /// How many workers the attacked server has.
     pub workers: usize,
-    /// Goes on for ever.
+    /// Runs the attack; does not return.
     pub run: fn(&Target),
 }
 
@@ -33,11 +33,11 @@ const fn attack(name: &'static str, about: &'static str, run: fn(&Target)) -> At
     Attack { name, about, workers: 0, run }
 }
 
-const fn queued(name: &'static str, about: &'static str, run: fn(&Target)) -> Attack {
+const fn with_workers(name: &'static str, about: &'static str, run: fn(&Target)) -> Attack {
     Attack { name, about, workers: 2, run }
 }
 
-/// All of them.
+/// All attacks.
 pub static ATTACKS: [Attack; 28] = [
     attack(
         "sessions-kept",
@@ -57,9 +57,9 @@ pub static ATTACKS: [Attack; 28] = [
     attack("snapshots-kept", "keeps every generation of a snapshot", attachments::snapshots),
     attack("parts", "64 messages in parts up to max_message that never end", unfinished::parts),
     attack("unread", "200 sessions ask for 1 MiB again and again, and read nothing", unread::run),
-    queued("unread-workers", "the same of a server with workers", unread::run),
-    queued("queue", "64 sessions keep 1 000 requests of 8 KB each queued", queue::flood),
-    queued("queue-left", "queues requests, leaves, and comes again", queue::left),
+    with_workers("unread-workers", "the same of a server with workers", unread::run),
+    with_workers("queue", "64 sessions keep 1 000 requests of 8 KB each queued", queue::flood),
+    with_workers("queue-left", "queues requests, leaves, and comes again", queue::abandoned),
     attack("sparse-attachments", "requests in memfds without pages", sparse::attachments),
     attack("sparse-lanes", "lanes without pages", sparse::lanes),
     attack("pads", "100 sessions publish 65 536 pads by each store", pads::run),

@@ -5,7 +5,7 @@ use crate::wire::Target;
 
 const SIZE: u64 = 4_096;
 
-/// The smallest lane is one pad, and Tail may be ahead by four of the largest lanes.
+/// The smallest lane consists of one pad, and Tail is ahead of Head by four times the size of the largest lane.
 pub(super) fn run(target: &Target) {
     let target = target.with_lane(SIZE);
     let mut sessions = target.sessions("echo", 100);

@@ -6,23 +6,23 @@ use crate::wire::{Target, pause};
 
 const LARGE: [u8; 8_000] = [7; 8_000];
 
-/// As many requests as the server takes, of many sessions.
+/// Sends as many requests as the server accepts, in many sessions.
 pub(super) fn flood(target: &Target) {
     let mut sessions = target.sessions("echo", 64);
     loop {
         for session in &mut sessions {
             while session.request(&LARGE) {}
             session.publish();
-            session.take();
-            session.passed();
+            session.consume_answers();
+            session.drain_socket();
         }
         target.reopen("echo", &mut sessions);
         std::thread::yield_now();
     }
 }
 
-/// Queues all that a large lane holds, leaves when the server has taken it or after a moment, and reconnects.
-pub(super) fn left(target: &Target) {
+/// Fills a large lane with requests, closes the session when the server has consumed them or after 20 ms, and reconnects.
+pub(super) fn abandoned(target: &Target) {
     let target = target.with_lane(8 << 20);
     loop {
         let Some(mut session) = target.open("echo") else { continue };

@@ -3,26 +3,26 @@ use bellwire_core::wire::{Header, Kind, Status};
 
 use crate::wire::{Session, Target};
 
-/// Does this in each session, publishes it, and takes the answers.
-fn without_pause(target: &Target, service: &str, count: usize, mut act: impl FnMut(&mut Session)) {
+/// In each of `count` sessions in turn, runs `act`, publishes its records and consumes the answers; without pause.
+fn repeat(target: &Target, service: &str, count: usize, mut act: impl FnMut(&mut Session)) {
     let mut sessions = target.sessions(service, count);
     loop {
         for session in &mut sessions {
             act(session);
             session.publish();
-            session.take();
-            session.passed();
+            session.consume_answers();
+            session.drain_socket();
         }
         target.reopen(service, &mut sessions);
         std::thread::yield_now();
     }
 }
 
-/// Cancels of requests that were answered long ago, trims, empty batches.
+/// Cancels of requests that were answered long ago, trims, and empty batches.
 pub(super) fn small(target: &Target) {
     let mut batch = BatchBuilder::new(64);
     let empty = batch.finish().to_vec();
-    without_pause(target, "echo", 100, |session| {
+    repeat(target, "echo", 100, |session| {
         session.request(&[]);
         for _ in 0..100 {
             let header = Header::new(Kind::Request, Status::Ok, session.id + 1, 16).batch();
@@ -35,25 +35,25 @@ pub(super) fn small(target: &Target) {
     });
 }
 
-/// A lane of 4 MiB, and in it batches of a million items of one byte.
+/// Batches of a million items of one byte, in a lane of 4 MiB.
 pub(super) fn batches(target: &Target) {
     let target = target.with_lane(4 << 20);
     let mut batch = BatchBuilder::new(2 << 20);
     while batch.len() < 1_000_000 && batch.push(|into| into.push(7)).is_ok() {}
     let bytes = batch.finish().to_vec();
     let len = u32::try_from(bytes.len()).unwrap_or(0);
-    without_pause(&target, "echo", 16, |session| {
+    repeat(&target, "echo", 16, |session| {
         let header = Header::new(Kind::Request, Status::Ok, session.id + 1, len).batch();
         session.id += u64::from(session.put(header, &bytes));
     });
 }
 
-/// Three bytes are no number.
+/// Requests of three bytes, which are not a valid `u64`.
 pub(super) fn malformed(target: &Target) {
-    without_pause(target, "blob", 100, |session| while session.request(&[1, 2, 3]) {});
+    repeat(target, "blob", 100, |session| while session.request(&[1, 2, 3]) {});
 }
 
-/// Requests without a byte.
+/// Empty requests.
 pub(super) fn minimal(target: &Target) {
-    without_pause(target, "echo", 100, |session| while session.request(&[]) {});
+    repeat(target, "echo", 100, |session| while session.request(&[]) {});
 }

@@ -4,15 +4,15 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::wire::{Target, pause};
 
-/// Descriptors that one process keeps: below its limit.
-const MOST: usize = 19_000;
+/// How many descriptors one process keeps: below its limit.
+const MAX_DESCRIPTORS: usize = 19_000;
 
-/// Opens sessions and closes them, keeping what the server made for each.
+/// Opens sessions and closes them, keeping the memory that the server created for each.
 pub(super) fn kept(target: &Target) {
     keep(target, Some);
 }
 
-/// The same by descriptors that cannot be mapped, but hold the pages all the same.
+/// The same with `O_PATH` descriptors, which cannot be mapped but keep the memory allocated.
 pub(super) fn by_path(target: &Target) {
     keep(target, |fd| {
         let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
@@ -20,29 +20,30 @@ pub(super) fn by_path(target: &Target) {
     });
 }
 
-fn keep(target: &Target, as_what: impl Fn(OwnedFd) -> Option<OwnedFd>) {
+/// Opens sessions, and keeps each page and lane as the descriptor that `convert` returns.
+fn keep(target: &Target, convert: impl Fn(OwnedFd) -> Option<OwnedFd>) {
     let mut kept = Vec::new();
     loop {
         let Some(session) = target.open("echo") else { continue };
-        if kept.len() < MOST {
-            // Page and lane; all sessions have one board.
-            kept.extend(session.theirs.into_iter().take(2).filter_map(&as_what));
+        if kept.len() < MAX_DESCRIPTORS {
+            // Page and lane; the board is the same for all sessions.
+            kept.extend(session.server_fds.into_iter().take(2).filter_map(&convert));
         }
     }
 }
 
-/// Opens as many as there are to be had, with no descriptor here but the socket.
+/// Opens as many sessions as the server admits, and keeps only the socket of each.
 pub(super) fn idle(target: &Target) {
     let mut open = Vec::new();
     loop {
         match target.open("echo") {
-            Some(session) if open.len() < MOST => open.push(session.socket),
+            Some(session) if open.len() < MAX_DESCRIPTORS => open.push(session.socket),
             _ => _ = pause::<()>(),
         }
     }
 }
 
-/// Opens a thousand, or as many as there are to be had, and closes them together, again and again.
+/// Opens a thousand sessions, or as many as the server admits, closes them together, and repeats that.
 pub(super) fn churn(target: &Target) {
     loop {
         drop(target.sessions("echo", 1_000));

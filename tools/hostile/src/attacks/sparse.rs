@@ -3,15 +3,15 @@ use std::os::fd::AsFd;
 use bellwire_core::wire::{Attach, Attachment, Header, Kind, Message, PAGE_SIZE, Status};
 use zerocopy::IntoBytes;
 
-use crate::wire::{CONSTANT, SEALS, Target, memfd, pause, send};
+use crate::wire::{ATTACHMENT_SEALS, SEALS, Target, memfd, pause, send};
 
 const SIZE: u64 = 32 << 20;
 
-/// Requests whose pages are behind the end of their memory, where they are freed once they were counted.
+/// Requests in attachments whose pages lie beyond the end of the memfd: the pages count at first, and are then freed.
 pub(super) fn attachments(target: &Target) {
     loop {
         let Some(mut session) = target.open("echo") else { continue };
-        while let Ok(fd) = memfd(SIZE, &[], CONSTANT, true)
+        while let Ok(fd) = memfd(SIZE, &[], ATTACHMENT_SEALS, true)
             && !session.is_closed()
         {
             let attachment = Attachment { id: session.id + 1, generation: 0, len: SIZE };
@@ -22,20 +22,20 @@ pub(super) fn attachments(target: &Target) {
             session.put(Header::new(Kind::Attach, Status::Ok, session.id, 0), &[]);
             session.publish();
             let _ = rustix::fs::ftruncate(&fd, SIZE);
-            session.take();
-            session.passed();
+            session.consume_answers();
+            session.drain_socket();
             pause::<()>();
         }
     }
 }
 
-/// The same as the lane that a session opens with, whose first request is all that is missing.
+/// The same with the initial lane of a session: only the page with the first request's header is allocated.
 pub(super) fn lanes(target: &Target) {
     let target = target.with_lane(SIZE);
     let half = u32::try_from(SIZE / 2 - 48).unwrap_or(0);
     let first = Header::new(Kind::Request, Status::Ok, 1, half);
     let attach = |held: &mut Vec<_>| {
-        let (socket, session, theirs) = target.enter("echo")?;
+        let (socket, session, server_fds) = target.hello_to_welcome("echo")?;
         let header = target.page_header("echo", session)?;
         let mut page = [0; PAGE_SIZE];
         page.get_mut(..128)?.copy_from_slice(header.as_bytes());
@@ -49,7 +49,7 @@ pub(super) fn lanes(target: &Target) {
         let lane = memfd(SIZE, &first.to_bytes(), SEALS, true).ok()?;
         send(&socket, &Message::Attach(Attach { session }), &[page.as_fd(), lane.as_fd()]);
         let _ = rustix::fs::ftruncate(&lane, SIZE);
-        held.push((socket, theirs));
+        held.push((socket, server_fds));
         Some(())
     };
     let mut held = Vec::new();

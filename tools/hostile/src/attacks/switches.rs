@@ -1,6 +1,6 @@
 use crate::wire::Target;
 
-/// 32 sessions whose lanes switch from one small memfd to the next.
+/// Switches the lanes of 32 sessions from one small memfd to the next.
 pub(super) fn run(target: &Target) {
     let mut sessions = target.sessions("echo", 32);
     let mut round = 0_u32;
@@ -8,7 +8,7 @@ pub(super) fn run(target: &Target) {
         for session in &mut sessions {
             session.switch(if round.is_multiple_of(2) { 4_096 } else { 8_192 });
             session.publish();
-            session.passed();
+            session.drain_socket();
         }
         round += 1;
         target.reopen("echo", &mut sessions);

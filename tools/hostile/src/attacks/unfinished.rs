@@ -2,12 +2,12 @@ use bellwire_core::wire::{Header, Kind, Status};
 
 use crate::wire::{Target, pause};
 
-/// What one part has: the most that the lane takes.
+/// The length of one part: the maximum for the lane.
 const PART: usize = 8_144;
-/// As far as a message may come, less the part that would end it.
+/// The parts of a message of the maximum length, without the last one.
 const PARTS: usize = (64 << 20) / PART - 1;
 
-/// Each session sends all of a message in parts but the last.
+/// Each session sends all parts of a message except the last.
 pub(super) fn parts(target: &Target) {
     let mut sessions = target.sessions("echo", 64);
     let mut sent = vec![0; sessions.len()];

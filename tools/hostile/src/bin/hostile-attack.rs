@@ -1,7 +1,7 @@
-//! One attack until the runner ends it: `hostile-attack RUN_DIR NAME`.
+//! One attack until the runner closes its standard input: `hostile-attack RUN_DIR NAME`.
 
 use bellwire_hostile::wire::Target;
-use bellwire_hostile::{attacks, life};
+use bellwire_hostile::{attacks, stdio};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
@@ -9,7 +9,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let target = Target::new(next()?.into());
     let name = next()?;
     let attack = attacks::named(&name).ok_or("there is no such attack")?;
-    life::end_with_the_runner();
+    stdio::exit_with_runner();
     (attack.run)(&target);
     Ok(())
 }

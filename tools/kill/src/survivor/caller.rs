@@ -6,21 +6,23 @@ use bellwire::{
     SnapshotCache, State,
 };
 
-use super::Part;
-use crate::line::{Ask, Ended, Told};
+use super::Survivor;
+use crate::channel::{Command, Response, ScenarioResult};
 use crate::phase::Scenario;
-use crate::service::{ATTACHED, Entry, LONG, Ledger, SHORT, Sheet, Torn, client_config};
+use crate::service::{
+    ATTACHED, CallSpec, LONG, NumberSnapshot, NumberedCall, SHORT, Torn, client_config,
+};
 
-/// A client that connects to one victim after the other.
+/// The client of all server victims, one after the other.
 pub(super) struct Caller {
     run_dir: RunDir,
-    client: Client<Ledger>,
-    cache: SnapshotCache<Sheet>,
+    client: Client<NumberedCall>,
+    cache: SnapshotCache<NumberSnapshot>,
     doorbell: Doorbell,
 }
 
-/// How long it watches for a snapshot: longer than any victim lives.
-const WATCH: Duration = Duration::from_secs(60);
+/// How long it waits for a snapshot: longer than any victim lives.
+const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Caller {
     pub(super) fn new(run_dir: &RunDir) -> Self {
@@ -32,43 +34,45 @@ impl Caller {
         }
     }
 
-    /// A client gives its session up by being dropped; its successor is as good.
-    fn renew(&mut self) {
+    /// Closes the session by replacing the client.
+    fn replace_client(&mut self) {
         self.client = Client::with_config(&self.run_dir, client_config(self.doorbell));
     }
 
-    fn meet(&mut self, number: u64, sheet: Option<u64>) -> Told {
-        let met = match self.call(number, SHORT, SHORT) {
-            Ended::Right => sheet.map_or(Ended::Right, |number| {
-                let found = self.cache.refresh_within(WATCH);
-                self.took(found, number)
+    fn connect(&mut self, number: u64, snapshot: Option<u64>) -> Response {
+        let result = match self.call(number, SHORT, SHORT) {
+            ScenarioResult::Correct => snapshot.map_or(ScenarioResult::Correct, |number| {
+                let found = self.cache.refresh_within(SNAPSHOT_TIMEOUT);
+                self.check_snapshot(found, number)
             }),
-            ended => ended,
+            failure => failure,
         };
-        match met {
-            Ended::Right => Told::Done,
-            ended => Told::Wrong(format!("a fresh provider is not served right: {ended:?}")),
+        match result {
+            ScenarioResult::Correct => Response::Done,
+            failure => Response::Failed(format!("a call to a new provider fails: {failure:?}")),
         }
     }
 
-    fn call(&mut self, number: u64, request: usize, answer: usize) -> Ended {
-        let entry = Entry { number, answer, hold: false };
-        match self.client.call(&entry.request(request)) {
-            Ok(bytes) if entry.is_answer(&bytes) => Ended::Right,
-            Ok(bytes) => Ended::Garbled(format!("{} bytes: {:?}", bytes.len(), bytes.get(..64))),
+    fn call(&mut self, number: u64, request: usize, answer: usize) -> ScenarioResult {
+        let spec = CallSpec { number, answer, hold: false };
+        match self.client.call(&spec.request(request)) {
+            Ok(bytes) if spec.is_answer(&bytes) => ScenarioResult::Correct,
+            Ok(bytes) => {
+                ScenarioResult::Corrupt(format!("{} bytes: {:?}", bytes.len(), bytes.get(..64)))
+            }
             Err(error) => failed(&error, 0),
         }
     }
 
-    /// Sends several requests, and then takes what answers there are.
-    fn burst(&mut self, numbers: Range<u64>) -> Ended {
-        let entry = |number| Entry { number, answer: SHORT, hold: false };
-        let Some(session) = self.client.session() else { return Ended::Unavailable };
+    /// Sends several requests, and then takes the answers that arrived.
+    fn burst(&mut self, numbers: Range<u64>) -> ScenarioResult {
+        let spec = |number| CallSpec { number, answer: SHORT, hold: false };
+        let Some(session) = self.client.session() else { return ScenarioResult::Unavailable };
         let mut failure = None;
         let mut last = None;
         for number in numbers.clone() {
-            let request = entry(number).request(SHORT);
-            // The last one waits.
+            let request = spec(number).request(SHORT);
+            // The last one waits for its answer.
             let sent = if number + 1 < numbers.end {
                 session.submit(&request).map(drop)
             } else {
@@ -85,95 +89,105 @@ impl Caller {
         }
         answers.extend(last);
         let mut both = numbers.zip(&answers);
-        if !both.all(|(number, answer)| entry(number).is_answer(answer)) {
-            return Ended::Garbled(format!("one of {} answers", answers.len()));
+        if !both.all(|(number, answer)| spec(number).is_answer(answer)) {
+            return ScenarioResult::Corrupt(format!("one of {} answers", answers.len()));
         }
-        failure.map_or(Ended::Right, |error| failed(&error, answers.len() as u64))
+        failure.map_or(ScenarioResult::Correct, |error| failed(&error, answers.len() as u64))
     }
 
-    /// The outcome of a refresh that should have found this number.
-    fn took(&self, found: Result<Refreshed, RefreshError<Torn>>, number: u64) -> Ended {
+    /// Checks the result of a refresh that should have found the snapshot `number`.
+    fn check_snapshot(
+        &self,
+        found: Result<Refreshed, RefreshError<Torn>>,
+        number: u64,
+    ) -> ScenarioResult {
         match found {
-            Ok(Refreshed::Unavailable) => Ended::Unavailable,
-            Ok(Refreshed::Changed) => match self.cache.current().map(|sheet| *sheet.index()) {
-                Some(held) if held == number => Ended::Right,
-                held => Ended::Garbled(format!("snapshot {held:?} instead of {number}")),
-            },
-            Ok(found) => Ended::Garbled(format!("{found:?} instead of snapshot {number}")),
+            Ok(Refreshed::Unavailable) => ScenarioResult::Unavailable,
+            Ok(Refreshed::Changed) => {
+                match self.cache.current().map(|snapshot| *snapshot.index()) {
+                    Some(held) if held == number => ScenarioResult::Correct,
+                    held => {
+                        ScenarioResult::Corrupt(format!("snapshot {held:?} instead of {number}"))
+                    }
+                }
+            }
+            Ok(found) => ScenarioResult::Corrupt(format!("{found:?} instead of snapshot {number}")),
             Err(RefreshError::Call(error)) => failed(&error, 0),
-            Err(error) => Ended::Garbled(error.to_string()),
+            Err(error) => ScenarioResult::Corrupt(error.to_string()),
         }
     }
 
-    fn act_out(&mut self, scenario: Scenario, number: u64) -> Ended {
+    fn run_scenario(&mut self, scenario: Scenario, number: u64) -> ScenarioResult {
         match scenario {
             Scenario::Burst => self.burst(number..number + scenario.requests()),
             Scenario::Open => match self.client.connect() {
-                Ok(_) => Ended::Right,
+                Ok(_) => ScenarioResult::Correct,
                 Err(error) => failed(&error, 0),
             },
             Scenario::Grow => self.call(number, SHORT, LONG),
             Scenario::Follow => self.call(number, LONG, SHORT),
             Scenario::Attach => self.call(number, ATTACHED, ATTACHED),
             Scenario::Publish => {
-                let found = self.cache.wait_for_change(Some(WATCH));
-                self.took(found, number)
+                let found = self.cache.wait_for_change(Some(SNAPSHOT_TIMEOUT));
+                self.check_snapshot(found, number)
             }
             Scenario::Fetch => {
-                let found = self.cache.refresh_within(WATCH);
-                self.took(found, number)
+                let found = self.cache.refresh_within(SNAPSHOT_TIMEOUT);
+                self.check_snapshot(found, number)
             }
             _ => self.call(number, SHORT, SHORT),
         }
     }
 }
 
-impl Part for Caller {
-    fn act(&mut self, ask: &Ask) -> Told {
-        match *ask {
-            Ask::Meet { scenario, number, sheet } => {
+impl Survivor for Caller {
+    fn execute(&mut self, command: &Command) -> Response {
+        match *command {
+            Command::Connect { scenario, number, snapshot } => {
                 if self.doorbell != scenario.doorbell() {
                     self.doorbell = scenario.doorbell();
-                    self.renew();
+                    self.replace_client();
                 }
-                self.meet(number, sheet)
+                self.connect(number, snapshot)
             }
-            Ask::Leave => {
-                self.renew();
-                Told::Done
+            Command::Disconnect => {
+                self.replace_client();
+                Response::Done
             }
-            Ask::Act { scenario, number } => Told::Ended(self.act_out(scenario, number)),
-            _ => Told::Wrong(format!("a client does not know {ask:?}")),
+            Command::Run { scenario, number } => {
+                Response::Finished(self.run_scenario(scenario, number))
+            }
+            _ => Response::Failed(format!("the client survivor does not support {command:?}")),
         }
     }
 
-    /// Without a provider: it is reported absent, and so do calls; the snapshot is kept.
-    fn wrong(&mut self) -> String {
+    /// Without a provider, the client and each call report that it is absent, and a refresh finds none.
+    fn problem(&mut self) -> String {
         let state = self.client.refresh();
         if state != State::Absent {
             return format!("its client is {state:?}, not absent");
         }
-        match self.client.call(&Entry { number: 0, answer: SHORT, hold: false }.request(SHORT)) {
+        match self.client.call(&CallSpec { number: 0, answer: SHORT, hold: false }.request(SHORT)) {
             Err(error) if error.kind() == ErrorKind::Absent && error.executed() == Executed::No => {
             }
-            result => return format!("a call to nobody ends in {result:?}"),
+            result => return format!("a call without a provider returns {result:?}"),
         }
-        match self.cache.refresh_within(WATCH) {
+        match self.cache.refresh_within(SNAPSHOT_TIMEOUT) {
             Ok(Refreshed::Unavailable) => String::new(),
             found => format!("its snapshot is {found:?} without a provider"),
         }
     }
 
-    fn ran(&mut self) -> Vec<u64> {
+    fn take_ran(&mut self) -> Vec<u64> {
         Vec::new()
     }
 }
 
-fn failed(error: &CallError, got: u64) -> Ended {
-    Ended::Failed {
+fn failed(error: &CallError, answers: u64) -> ScenarioResult {
+    ScenarioResult::Failed {
         kind: format!("{:?}", error.kind()),
         text: error.to_string(),
         not_run: error.executed() == Executed::No,
-        got,
+        answers,
     }
 }

@@ -1,5 +1,5 @@
-//! The peers that live: one process that calls, one that provides. They execute commands, see many victims die, and
-//! report what is left.
+//! The surviving peers: one process is the client of all victims, the other their server. They execute commands, and
+//! report their state after each kill.
 
 mod caller;
 mod provider;
@@ -9,71 +9,79 @@ use std::time::{Duration, Instant};
 
 use bellwire::RunDir;
 
+use crate::channel::{Channel, Command, QuiescentState, Response};
 use crate::error::Result;
-use crate::line::{Ask, Line, Told};
 use crate::resources::ResourceSnapshot;
 
-/// How long a survivor waits between two looks.
-const LOOK_AGAIN: Duration = Duration::from_micros(100);
-/// How long nothing may change before the current holdings count as the base.
-const STILL: Duration = Duration::from_millis(50);
+/// How long a survivor sleeps between two polls of its state.
+const POLL_INTERVAL: Duration = Duration::from_micros(100);
+/// How long the resources must be unchanged to become the baseline.
+const STABLE_TIME: Duration = Duration::from_millis(50);
 
-/// A survivor's own part.
-pub(crate) trait Part {
-    /// Executes a command, except settling.
-    fn act(&mut self, ask: &Ask) -> Told;
-    /// What is wrong without a peer; empty if nothing.
-    fn wrong(&mut self) -> String;
-    /// What the handler ran since the last time.
-    fn ran(&mut self) -> Vec<u64>;
+/// What differs between the two survivors.
+pub(crate) trait Survivor {
+    /// Executes a command other than [`Command::Quiesce`].
+    fn execute(&mut self, command: &Command) -> Response;
+    /// Checks its state without a peer. Returns what is wrong; empty if nothing is.
+    fn problem(&mut self) -> String;
+    /// Takes the numbers of the requests that the handler ran since the last call.
+    fn take_ran(&mut self) -> Vec<u64>;
 }
 
-/// Lives as the client of victims in `run_dir`.
-pub(crate) fn call(run_dir: &RunDir, line: Line, patience: Duration) -> Result<()> {
-    live(caller::Caller::new(run_dir), line, patience)
+/// Runs the client of the victims in `run_dir`.
+pub(crate) fn run_caller(run_dir: &RunDir, channel: Channel, timeout: Duration) -> Result<()> {
+    serve_commands(caller::Caller::new(run_dir), channel, timeout)
 }
 
-/// Lives as the server of victims in `run_dir`.
-pub(crate) fn provide(run_dir: &RunDir, line: Line, patience: Duration) -> Result<()> {
-    live(provider::Provider::new(run_dir)?, line, patience)
+/// Runs the server of the victims in `run_dir`.
+pub(crate) fn run_provider(run_dir: &RunDir, channel: Channel, timeout: Duration) -> Result<()> {
+    serve_commands(provider::Provider::new(run_dir)?, channel, timeout)
 }
 
-fn live(mut part: impl Part, mut line: Line, patience: Duration) -> Result<()> {
-    let mut base = None;
-    while let Some(ask) = line.hear()? {
-        let told = match ask {
-            Ask::Settle => settle(&mut part, &mut base, patience),
-            ask => part.act(&ask),
+fn serve_commands(
+    mut survivor: impl Survivor,
+    mut channel: Channel,
+    timeout: Duration,
+) -> Result<()> {
+    let mut baseline = None;
+    while let Some(command) = channel.receive()? {
+        let response = match command {
+            Command::Quiesce => quiesce(&mut survivor, &mut baseline, timeout),
+            command => survivor.execute(&command),
         };
-        line.say(&told)?;
+        channel.send(&response)?;
     }
     Ok(())
 }
 
-/// Polls until nothing is wrong and nothing is left, or for `patience`. What is left the first time is the base.
-fn settle(part: &mut impl Part, base: &mut Option<ResourceSnapshot>, patience: Duration) -> Told {
+/// Polls until nothing is wrong and nothing is leaked, or until `timeout`. The first call records the baseline.
+fn quiesce(
+    survivor: &mut impl Survivor,
+    baseline: &mut Option<ResourceSnapshot>,
+    timeout: Duration,
+) -> Response {
     let start = Instant::now();
-    let mut settled = crate::line::Settled::default();
+    let mut state = QuiescentState::default();
     loop {
-        settled.wrong = part.wrong();
-        if settled.wrong.is_empty() {
-            let resources = base.get_or_insert_with(still);
-            settled.left = ResourceSnapshot::take().difference(resources);
+        state.problem = survivor.problem();
+        if state.problem.is_empty() {
+            let resources = baseline.get_or_insert_with(stable_resources);
+            state.leaked = ResourceSnapshot::take().difference(resources);
         }
-        if settled.wrong.is_empty() && settled.left.is_empty() || start.elapsed() > patience {
-            settled.ran = part.ran();
-            return Told::Settled(Box::new(settled));
+        if state.problem.is_empty() && state.leaked.is_empty() || start.elapsed() > timeout {
+            state.ran = survivor.take_ran();
+            return Response::Quiescent(Box::new(state));
         }
-        thread::sleep(LOOK_AGAIN);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
-/// What is held when nothing has changed for a while.
-fn still() -> ResourceSnapshot {
+/// Takes a snapshot of the resources once they have been unchanged for [`STABLE_TIME`].
+fn stable_resources() -> ResourceSnapshot {
     let mut resources = ResourceSnapshot::take();
     let mut since = Instant::now();
-    while since.elapsed() < STILL {
-        thread::sleep(LOOK_AGAIN);
+    while since.elapsed() < STABLE_TIME {
+        thread::sleep(POLL_INTERVAL);
         let now = ResourceSnapshot::take();
         if now != resources {
             (resources, since) = (now, Instant::now());

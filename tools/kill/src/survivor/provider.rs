@@ -2,110 +2,112 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use bellwire::{HandlerError, Publisher, RunDir, Server};
 
-use super::Part;
+use super::Survivor;
+use crate::channel::{Command, Response};
 use crate::error::{Error, Result};
-use crate::line::{Ask, Told};
-use crate::service::{Entry, Ledger, Sheet, server_config};
+use crate::service::{CallSpec, NumberSnapshot, NumberedCall, server_config};
 
-/// A server of one victim after the other.
+/// The server of all client victims, one after the other.
 pub(super) struct Provider {
     server: Server,
-    publisher: Publisher<Sheet>,
-    book: Arc<Book>,
+    publisher: Publisher<NumberSnapshot>,
+    log: Arc<HandlerLog>,
 }
 
-/// The handler's record.
+/// What the handler has received, and whether it holds a request.
 #[derive(Default)]
-struct Book {
-    pages: Mutex<Pages>,
+struct HandlerLog {
+    state: Mutex<LogState>,
     release: Condvar,
 }
 
 #[derive(Default)]
-struct Pages {
+struct LogState {
     ran: Vec<u64>,
-    /// Requests that were never sent in this form.
-    garbled: u64,
-    /// A handler that holds may go on.
+    /// How many requests were corrupt.
+    corrupt: u64,
+    /// A handler that holds a request may continue.
     released: bool,
 }
 
 impl Provider {
     pub(super) fn new(run_dir: &RunDir) -> Result<Self> {
         let failed = |error: &dyn std::fmt::Display| Error::Usage(format!("no server: {error}"));
-        let book = Arc::<Book>::default();
+        let log = Arc::<HandlerLog>::default();
         let mut builder = Server::builder_with(run_dir, server_config());
-        let writes = Arc::clone(&book);
+        let handler_log = Arc::clone(&log);
         builder
-            .serve::<Ledger>(move |_, request| writes.enter(&request))
+            .serve::<NumberedCall>(move |_, request| handler_log.handle(&request))
             .map_err(|error| failed(&error))?;
-        let publisher = builder.publish::<Sheet>().map_err(|error| failed(&error))?;
-        publisher.publish(&Sheet::bytes(1)).map_err(|error| failed(&error))?;
+        let publisher = builder.publish::<NumberSnapshot>().map_err(|error| failed(&error))?;
+        publisher.publish(&NumberSnapshot::bytes(1)).map_err(|error| failed(&error))?;
         let server = builder.start().map_err(|error| failed(&error))?;
-        Ok(Self { server, publisher, book })
+        Ok(Self { server, publisher, log })
     }
 }
 
-impl Book {
-    fn enter(&self, request: &[u8]) -> std::result::Result<Vec<u8>, HandlerError> {
-        let mut pages = self.lock();
-        let Some(entry) = Entry::read(request) else {
-            pages.garbled += 1;
-            return Err(HandlerError::new("no such request was ever written"));
+impl HandlerLog {
+    fn handle(&self, request: &[u8]) -> std::result::Result<Vec<u8>, HandlerError> {
+        let mut state = self.lock();
+        let Some(spec) = CallSpec::read(request) else {
+            state.corrupt += 1;
+            return Err(HandlerError::new("the request is corrupt"));
         };
-        pages.ran.push(entry.number);
-        if entry.hold {
-            let released = self.release.wait_while(pages, |pages| !pages.released);
+        state.ran.push(spec.number);
+        if spec.hold {
+            let released = self.release.wait_while(state, |state| !state.released);
             released.unwrap_or_else(PoisonError::into_inner).released = false;
         }
-        Ok(entry.respond())
+        Ok(spec.respond())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Pages> {
-        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, LogState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Part for Provider {
-    fn act(&mut self, ask: &Ask) -> Told {
-        match *ask {
-            Ask::Publish { number } => match self.publisher.publish(&Sheet::bytes(number)) {
-                Ok(_) => Told::Done,
-                Err(error) => Told::Wrong(error.to_string()),
-            },
-            Ask::Release => {
-                self.book.lock().released = true;
-                self.book.release.notify_all();
-                Told::Done
+impl Survivor for Provider {
+    fn execute(&mut self, command: &Command) -> Response {
+        match *command {
+            Command::Publish { number } => {
+                match self.publisher.publish(&NumberSnapshot::bytes(number)) {
+                    Ok(_) => Response::Done,
+                    Err(error) => Response::Failed(error.to_string()),
+                }
             }
-            _ => Told::Wrong(format!("a server does not know {ask:?}")),
+            Command::Release => {
+                self.log.lock().released = true;
+                self.log.release.notify_all();
+                Response::Done
+            }
+            _ => Response::Failed(format!("the server survivor does not support {command:?}")),
         }
     }
 
     /// Without a client: no session, and counters that reconcile.
-    fn wrong(&mut self) -> String {
+    fn problem(&mut self) -> String {
         let stats = self.server.stats();
-        let garbled = self.book.lock().garbled;
+        let corrupt = self.log.lock().corrupt;
         if stats.sessions != 0 {
             return format!("its server has {} sessions and no client", stats.sessions);
         }
         if stats.poisoned != 0 {
-            return format!("{} honest clients were called liars", stats.poisoned);
+            return format!("{} sessions of well-behaved clients were poisoned", stats.poisoned);
         }
-        if garbled != 0 {
-            return format!("{garbled} requests came that nobody sent so");
+        if corrupt != 0 {
+            return format!("{corrupt} requests arrived that no client sent in this form");
         }
         let ended = stats.answered + stats.refused + stats.lost;
         if stats.accepted != ended {
-            return format!("the books do not reconcile: {stats:?}");
+            return format!("the counters do not reconcile: {stats:?}");
         }
         String::new()
     }
 
-    fn ran(&mut self) -> Vec<u64> {
-        let mut pages = self.book.lock();
-        // A request that was to be held may never have come.
-        pages.released = false;
-        std::mem::take(&mut pages.ran)
+    fn take_ran(&mut self) -> Vec<u64> {
+        let mut state = self.log.lock();
+        // The request that was to be held may never have arrived.
+        state.released = false;
+        std::mem::take(&mut state.ran)
     }
 }

@@ -1,162 +1,181 @@
-//! What a survivor must report, given how far its victim got.
+//! Checks the reports of a survivor against how far its victim got.
 
+use crate::channel::{QuiescentState, ScenarioResult};
 use crate::error::{Error, Result};
-use crate::line::{Ended, Settled};
 use crate::phase::{Scenario, Side};
-use crate::victim::Orders;
+use crate::victim::VictimTask;
 
-/// What a victim had done when it was killed, read from its memory.
+/// What a victim had done when it was killed, as read from its memory.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Truth {
-    /// How many of its requests, or of its answers, were published to the last byte.
+pub(super) struct VictimState {
+    /// How many of its requests, or of its answers, were published completely.
     pub(super) published: u64,
-    /// Out of how many.
-    pub(super) of: u64,
-    /// It had published that it took the survivor's last request.
+    /// How many requests, or answers, the scenario has.
+    pub(super) total: u64,
+    /// Whether it had published that it took the survivor's last request.
     pub(super) taken: bool,
-    /// Its handler had run for that request.
+    /// Whether its handler had run for that request.
     pub(super) ran: bool,
 }
 
-/// Judges how the calling survivor's half ended.
-pub(super) fn ended(orders: Orders, truth: Truth, ended: &Ended) -> Result<()> {
-    let scenario = orders.scenario;
-    let wrong = |why: &str| Err(Error::Survivor(format!("{why}: {ended:?}; {truth:?}")));
-    match ended {
-        Ended::Garbled(_) => wrong("it was given what nobody sent"),
-        Ended::Right if scenario.calls() && truth.published < truth.of => {
+/// Checks the result of the calling survivor's half of the scenario.
+pub(super) fn check_result(
+    task: VictimTask,
+    state: VictimState,
+    result: &ScenarioResult,
+) -> Result<()> {
+    let scenario = task.scenario;
+    let wrong = |why: &str| Err(Error::Survivor(format!("{why}: {result:?}; {state:?}")));
+    match result {
+        ScenarioResult::Corrupt(_) => wrong("it received what nobody sent"),
+        ScenarioResult::Correct if scenario.calls() && state.published < state.total => {
             wrong("it has an answer that was not published")
         }
-        Ended::Right => Ok(()),
-        Ended::Failed { got, .. } if scenario.calls() && *got != truth.published => {
-            wrong("it has not as many answers as were published")
+        ScenarioResult::Correct => Ok(()),
+        ScenarioResult::Failed { answers, .. }
+            if scenario.calls() && *answers != state.published =>
+        {
+            wrong("it does not have as many answers as were published")
         }
-        _ if truth.published == truth.of => wrong("what was published is lost"),
-        Ended::Unavailable if scenario.calls() || scenario == Scenario::Open => {
-            wrong("a call ends in an error that says why")
+        _ if state.published == state.total => wrong("what was published is lost"),
+        ScenarioResult::Unavailable if scenario.calls() || scenario == Scenario::Open => {
+            wrong("a call must end in an error that says why")
         }
-        Ended::Unavailable => Ok(()),
-        Ended::Failed { .. } if !scenario.calls() && scenario != Scenario::Open => {
+        ScenarioResult::Unavailable => Ok(()),
+        ScenarioResult::Failed { .. } if !scenario.calls() && scenario != Scenario::Open => {
             wrong("an absent provider of snapshots is a state, not an error")
         }
-        Ended::Failed { kind, .. } if kind != "PeerGone" && kind != "Absent" => {
-            wrong("a death is told as something else")
+        ScenarioResult::Failed { kind, .. } if kind != "PeerGone" && kind != "Absent" => {
+            wrong("a death is reported as something else")
         }
-        Ended::Failed { not_run: true, .. } if truth.ran => {
-            wrong("it says that the handler did not run, and it did")
+        ScenarioResult::Failed { not_run: true, .. } if state.ran => {
+            wrong("it reports that the handler did not run, and it did")
         }
-        Ended::Failed { not_run: false, .. } if scenario.calls() && !truth.taken => {
-            wrong("it says that a handler may have run for a request that was never taken")
+        ScenarioResult::Failed { not_run: false, .. } if scenario.calls() && !state.taken => {
+            wrong("it reports that a handler may have run for a request that was never taken")
         }
-        Ended::Failed { .. } => Ok(()),
+        ScenarioResult::Failed { .. } => Ok(()),
     }
 }
 
-/// Judges what is left when the victim is gone.
-pub(super) fn settled(orders: Orders, truth: Truth, settled: &Settled) -> Result<()> {
-    at_rest(settled)?;
-    if orders.side == Side::Server {
+/// Checks the state of the survivor after the death of the victim.
+pub(super) fn check_quiescent(
+    task: VictimTask,
+    state: VictimState,
+    quiescent: &QuiescentState,
+) -> Result<()> {
+    check_clean(quiescent)?;
+    if task.side == Side::Server {
         return Ok(());
     }
-    let mut sent = vec![orders.number];
-    let published = usize::try_from(truth.published).unwrap_or(0);
-    sent.extend(orders.requests().take(published));
-    if settled.ran != sent {
-        let what =
-            format!("requests {sent:?} were published, and {:?} reached the handler", settled.ran);
+    let mut sent = vec![task.number];
+    let published = usize::try_from(state.published).unwrap_or(0);
+    sent.extend(task.requests().take(published));
+    if quiescent.ran != sent {
+        let what = format!(
+            "requests {sent:?} were published, and {:?} reached the handler",
+            quiescent.ran
+        );
         return Err(Error::Survivor(what));
     }
     Ok(())
 }
 
-/// Judges what a survivor holds without a peer.
-pub(super) fn at_rest(settled: &Settled) -> Result<()> {
-    if !settled.wrong.is_empty() {
-        return Err(Error::Survivor(settled.wrong.clone()));
+/// Checks that a survivor without a peer leaks nothing and is in the expected state.
+pub(super) fn check_clean(state: &QuiescentState) -> Result<()> {
+    if !state.problem.is_empty() {
+        return Err(Error::Survivor(state.problem.clone()));
     }
-    if !settled.left.is_empty() {
-        return Err(Error::Survivor(format!("it does not give back: {}", settled.left)));
+    if !state.leaked.is_empty() {
+        return Err(Error::Survivor(format!("it leaks: {}", state.leaked)));
     }
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Truth, ended, settled};
-    use crate::line::{Ended, Settled};
+    use super::{VictimState, check_quiescent, check_result};
+    use crate::channel::{QuiescentState, ScenarioResult};
     use crate::phase::{Scenario, Side};
-    use crate::victim::Orders;
+    use crate::victim::VictimTask;
 
-    const CALL: Orders =
-        Orders { side: Side::Server, scenario: Scenario::Call, number: 8, hold: false };
-    const UNTOUCHED: Truth = Truth { published: 0, of: 1, taken: false, ran: false };
-    const RAN: Truth = Truth { taken: true, ran: true, ..UNTOUCHED };
-    const ANSWERED: Truth = Truth { published: 1, ..RAN };
+    const CALL: VictimTask =
+        VictimTask { side: Side::Server, scenario: Scenario::Call, number: 8, hold: false };
+    const UNTOUCHED: VictimState = VictimState { published: 0, total: 1, taken: false, ran: false };
+    const RAN: VictimState = VictimState { taken: true, ran: true, ..UNTOUCHED };
+    const ANSWERED: VictimState = VictimState { published: 1, ..RAN };
 
-    fn gone(not_run: bool) -> Ended {
-        Ended::Failed { kind: "PeerGone".to_owned(), text: String::new(), not_run, got: 0 }
+    fn peer_gone(not_run: bool) -> ScenarioResult {
+        ScenarioResult::Failed {
+            kind: "PeerGone".to_owned(),
+            text: String::new(),
+            not_run,
+            answers: 0,
+        }
     }
 
     #[track_caller]
-    fn is_wrong(orders: Orders, truth: Truth, end: &Ended, part: &str) {
-        let error = ended(orders, truth, end).unwrap_err().to_string();
+    fn assert_wrong(task: VictimTask, state: VictimState, result: &ScenarioResult, part: &str) {
+        let error = check_result(task, state, result).unwrap_err().to_string();
         assert!(error.contains(part), "{error:?} lacks {part:?}");
     }
 
     #[test]
-    fn a_death_is_told_and_an_answer_that_was_published_is_had() {
-        assert!(ended(CALL, UNTOUCHED, &gone(true)).is_ok());
-        assert!(ended(CALL, RAN, &gone(false)).is_ok());
-        assert!(ended(CALL, ANSWERED, &Ended::Right).is_ok());
+    fn a_death_is_reported_and_a_published_answer_arrives() {
+        assert!(check_result(CALL, UNTOUCHED, &peer_gone(true)).is_ok());
+        assert!(check_result(CALL, RAN, &peer_gone(false)).is_ok());
+        assert!(check_result(CALL, ANSWERED, &ScenarioResult::Correct).is_ok());
     }
 
     #[test]
-    fn what_was_published_must_not_be_lost_nor_made_up() {
-        is_wrong(CALL, ANSWERED, &gone(false), "as many answers as were published");
-        is_wrong(CALL, RAN, &Ended::Right, "was not published");
-        is_wrong(CALL, ANSWERED, &Ended::Garbled("x".to_owned()), "nobody sent");
-        let burst = Orders { scenario: Scenario::Burst, ..CALL };
-        let three = Truth { published: 3, of: 4, ..RAN };
-        is_wrong(burst, three, &gone(false), "as many answers as were published");
+    fn published_messages_are_neither_lost_nor_invented() {
+        assert_wrong(CALL, ANSWERED, &peer_gone(false), "as many answers as were published");
+        assert_wrong(CALL, RAN, &ScenarioResult::Correct, "was not published");
+        assert_wrong(CALL, ANSWERED, &ScenarioResult::Corrupt("x".to_owned()), "nobody sent");
+        let burst = VictimTask { scenario: Scenario::Burst, ..CALL };
+        let three = VictimState { published: 3, total: 4, ..RAN };
+        assert_wrong(burst, three, &peer_gone(false), "as many answers as were published");
     }
 
     #[test]
-    fn whether_a_handler_ran_is_told_as_it_was() {
-        is_wrong(CALL, RAN, &gone(true), "did not run, and it did");
-        is_wrong(CALL, UNTOUCHED, &gone(false), "never taken");
+    fn whether_a_handler_ran_is_reported_correctly() {
+        assert_wrong(CALL, RAN, &peer_gone(true), "did not run, and it did");
+        assert_wrong(CALL, UNTOUCHED, &peer_gone(false), "never taken");
     }
 
     #[test]
-    fn a_death_is_neither_a_deadline_nor_silence() {
-        let late = Ended::Failed {
+    fn a_death_is_neither_a_deadline_nor_an_absent_service() {
+        let deadline = ScenarioResult::Failed {
             kind: "Deadline".to_owned(),
             text: String::new(),
             not_run: false,
-            got: 0,
+            answers: 0,
         };
-        is_wrong(CALL, RAN, &late, "told as something else");
-        is_wrong(CALL, RAN, &Ended::Unavailable, "an error that says why");
-        let fetch = Orders { scenario: Scenario::Fetch, ..CALL };
-        is_wrong(fetch, UNTOUCHED, &gone(true), "a state, not an error");
-        assert!(ended(fetch, UNTOUCHED, &Ended::Unavailable).is_ok());
+        assert_wrong(CALL, RAN, &deadline, "reported as something else");
+        assert_wrong(CALL, RAN, &ScenarioResult::Unavailable, "an error that says why");
+        let fetch = VictimTask { scenario: Scenario::Fetch, ..CALL };
+        assert_wrong(fetch, UNTOUCHED, &peer_gone(true), "a state, not an error");
+        assert!(check_result(fetch, UNTOUCHED, &ScenarioResult::Unavailable).is_ok());
     }
 
     #[test]
     fn a_handler_runs_exactly_what_was_published() {
-        let client = Orders { side: Side::Client, ..CALL };
-        let ran = |ran: &[u64]| Settled { ran: ran.to_vec(), ..Settled::default() };
-        assert!(settled(client, UNTOUCHED, &ran(&[8])).is_ok());
-        assert!(settled(client, ANSWERED, &ran(&[8, 11])).is_ok());
-        assert!(settled(client, ANSWERED, &ran(&[8])).is_err(), "lost");
-        assert!(settled(client, UNTOUCHED, &ran(&[8, 11])).is_err(), "made up");
-        assert!(settled(client, ANSWERED, &ran(&[8, 11, 11])).is_err(), "twice");
+        let client = VictimTask { side: Side::Client, ..CALL };
+        let ran = |ran: &[u64]| QuiescentState { ran: ran.to_vec(), ..QuiescentState::default() };
+        assert!(check_quiescent(client, UNTOUCHED, &ran(&[8])).is_ok());
+        assert!(check_quiescent(client, ANSWERED, &ran(&[8, 11])).is_ok());
+        assert!(check_quiescent(client, ANSWERED, &ran(&[8])).is_err(), "lost");
+        assert!(check_quiescent(client, UNTOUCHED, &ran(&[8, 11])).is_err(), "invented");
+        assert!(check_quiescent(client, ANSWERED, &ran(&[8, 11, 11])).is_err(), "twice");
     }
 
     #[test]
-    fn what_is_left_is_wrong() {
-        let left = Settled { left: "one descriptor".to_owned(), ..Settled::default() };
-        assert!(settled(CALL, RAN, &left).unwrap_err().to_string().contains("one descriptor"));
-        let wrong = Settled { wrong: "a session".to_owned(), ..Settled::default() };
-        assert!(settled(CALL, RAN, &wrong).unwrap_err().to_string().contains("a session"));
+    fn leaks_and_a_wrong_state_are_errors() {
+        let clean = QuiescentState::default();
+        let leaked = QuiescentState { leaked: "one descriptor".to_owned(), ..clean.clone() };
+        let problem = QuiescentState { problem: "a session".to_owned(), ..clean };
+        let error = |state| check_quiescent(CALL, RAN, state).unwrap_err().to_string();
+        assert!(error(&leaked).contains("one descriptor"));
+        assert!(error(&problem).contains("a session"));
     }
 }

@@ -7,20 +7,22 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
+use bellwire::{Service, Snapshot};
 use nix::unistd::pipe;
 
-use self::judge::Truth;
+use self::judge::VictimState;
 use self::survivors::Survivors;
 use crate::address::{Address, Depth};
+use crate::channel::{Command, ScenarioResult};
 use crate::error::{Error, Result, system};
 use crate::fork;
-use crate::line::{Ask, Ended};
 use crate::phase::{Phase, Scenario, Side};
+use crate::service::{NumberSnapshot, NumberedCall};
 use crate::trace::{Gap, Trace};
-use crate::tracee::{Bell, Code, Event, Page, Reached, Tracee, read_static};
-use crate::victim::{self, Orders, RAN};
+use crate::tracee::{Code, Event, Page, Poller, Reached, Tracee, read_static};
+use crate::victim::{self, RAN, VictimTask};
 
-/// What became of a point.
+/// The outcome of a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// Killed there.
@@ -32,70 +34,70 @@ pub(crate) enum Outcome {
     Past,
 }
 
-/// Where victims meet survivors.
+/// Runs victims against the survivors.
 pub(crate) struct Testbed {
-    bell: Rc<Bell>,
+    poller: Rc<Poller>,
     code: Code,
     survivors: Survivors,
     traces: Traces,
-    /// The last point on each side whose survivor has not worked with a fresh peer yet.
-    unproven: HashMap<Side, Address>,
+    /// The last point on each side whose survivor has not worked with a new peer since.
+    unverified: HashMap<Side, Address>,
     number: u64,
-    /// The survivor's handler holds the victim's request, or will.
-    holds: bool,
-    patience: Duration,
+    /// The survivor's handler holds the victim's request, or will do so.
+    is_held: bool,
+    timeout: Duration,
 }
 
-/// What victims do that are not killed.
+/// The traces of victims that were not killed.
 pub(crate) type Traces = HashMap<(Side, Scenario), Trace>;
 
 const SIDES: [Side; 2] = [Side::Client, Side::Server];
 
 impl Testbed {
-    /// Starts both survivors and runs a few victims against each: what they hold then is the expected base.
-    pub(crate) fn set_up(traces: Traces, patience: Duration) -> Result<Self> {
+    /// Starts both survivors and runs a few victims against each: the resources that they hold then are the baseline.
+    pub(crate) fn new(traces: Traces, timeout: Duration) -> Result<Self> {
         crate::service::prepare();
-        let bell = Rc::new(Bell::new()?);
-        let survivors = Survivors::start(Rc::clone(&bell), patience)?;
+        let poller = Rc::new(Poller::new()?);
+        let survivors = Survivors::start(Rc::clone(&poller), timeout)?;
         let mut testbed = Self {
-            bell,
+            poller,
             code: Code::default(),
             survivors,
             traces,
-            unproven: HashMap::new(),
+            unverified: HashMap::new(),
             number: 0,
-            holds: false,
-            patience,
+            is_held: false,
+            timeout,
         };
-        // It has taken its names by the time it answers.
-        testbed.survivors.ask(Side::Client, &Ask::Publish { number: 1 }, None)?;
+        // The survivor listens by the time it answers.
+        testbed.survivors.execute(Side::Client, &Command::Publish { number: 1 }, None)?;
         for side in SIDES {
             for scenario in [Scenario::Fetch, Scenario::Attach, Scenario::Call] {
                 testbed.dry_run(side, scenario, false)?;
             }
-            testbed.survivors.settle(side)?;
+            testbed.survivors.quiesce(side)?;
         }
         Ok(testbed)
     }
 
-    /// What was learned about victims, for the next testbed.
+    /// Returns the traces, for the next testbed.
     pub(crate) fn into_traces(mut self) -> Traces {
         std::mem::take(&mut self.traces)
     }
 
-    /// A phase's scenario without a kill.
+    /// Returns the trace of a phase's scenario without a kill.
     pub(crate) fn trace(&mut self, phase: &Phase) -> Result<Trace> {
         let key = (phase.side, phase.scenario);
         if let Some(trace) = self.traces.get(&key) {
             return Ok(trace.clone());
         }
         let trace = self.dry_run(phase.side, phase.scenario, true)?;
-        self.check_settled(phase.side)?;
+        self.check_clean(phase.side)?;
         self.traces.insert(key, trace.clone());
         Ok(trace)
     }
 
-    /// Has a phase's scenario looked at anew.
+    /// Forgets the trace of a phase's scenario, so that the next call records another one.
     pub(crate) fn forget(&mut self, phase: &Phase) {
         self.traces.remove(&(phase.side, phase.scenario));
     }
@@ -105,16 +107,16 @@ impl Testbed {
         let Address { phase, calls, depth } = address;
         let moved = self.trace(phase)?.moved;
         if phase.scenario == Scenario::Bind {
-            self.prove(phase.side)?;
+            self.verify(phase.side)?;
         }
-        let orders = self.orders(phase.side, phase.scenario);
-        let mut victim = self.at_gate(orders)?;
-        let page = page(&victim, orders)?;
+        let task = self.next_task(phase.side, phase.scenario);
+        let mut victim = self.start_at_gate(task)?;
+        let page = page(&victim, task)?;
         let before = page.map(Page::read).transpose()?.unwrap_or_default();
-        let acts = self.begin(&mut victim, orders)?;
+        let reports = self.start_scenario(&mut victim, task)?;
         let mut reached = Reached::There;
         for _ in 0..calls {
-            if self.pass_call(&mut victim, orders, acts)?.is_none() {
+            if self.step_over_call(&mut victim, task, reports)?.is_none() {
                 reached = Reached::Past;
                 break;
             }
@@ -126,78 +128,80 @@ impl Testbed {
             }
         }
         let words = page.map(Page::read).transpose()?.unwrap_or_default().since(before);
-        let ran = orders.requests().last() == Some(read_static(victim.pid(), &RAN)?);
+        let ran = task.requests().last() == Some(read_static(victim.pid(), &RAN)?);
         victim.kill()?;
 
-        self.unproven.insert(phase.side, address);
+        self.unverified.insert(phase.side, address);
         self.release(phase.side)?;
-        let of = phase.scenario.requests().max(1);
-        let published = (of * words.tail).checked_div(moved.tail).map_or(0, |count| count.min(of));
+        let total = phase.scenario.requests().max(1);
+        let published =
+            (total * words.tail).checked_div(moved.tail).map_or(0, |count| count.min(total));
         let taken = moved.head > 0 && words.head >= moved.head;
-        let truth = Truth { published, of, taken, ran };
-        if acts {
-            let ended = self.survivors.ended(phase.side, None)?;
-            judge::ended(orders, truth, &ended)?;
+        let state = VictimState { published, total, taken, ran };
+        if reports {
+            let result = self.survivors.scenario_result(phase.side, None)?;
+            judge::check_result(task, state, &result)?;
         }
-        let settled = self.survivors.settle(phase.side)?;
-        judge::settled(orders, truth, &settled)?;
+        let quiescent = self.survivors.quiesce(phase.side)?;
+        judge::check_quiescent(task, state, &quiescent)?;
         Ok(match reached {
-            Reached::There => Outcome::Killed { published: published == of },
+            Reached::There => Outcome::Killed { published: published == total },
             Reached::Past => Outcome::Past,
         })
     }
 
-    /// Runs a fresh peer against both survivors that is not killed before it has done its part.
-    pub(crate) fn prove_all(&mut self) -> Result<()> {
-        SIDES.into_iter().try_for_each(|side| self.prove(side))
+    /// Verifies that both survivors still work: runs a victim against each that is not killed before its scenario ends.
+    pub(crate) fn verify_all(&mut self) -> Result<()> {
+        SIDES.into_iter().try_for_each(|side| self.verify(side))
     }
 
-    fn prove(&mut self, side: Side) -> Result<()> {
+    fn verify(&mut self, side: Side) -> Result<()> {
         self.dry_run(side, Scenario::Call, false)?;
-        self.check_settled(side)
+        self.check_clean(side)
     }
 
-    fn check_settled(&mut self, side: Side) -> Result<()> {
-        let settled = self.survivors.settle(side)?;
-        judge::at_rest(&settled)
+    fn check_clean(&mut self, side: Side) -> Result<()> {
+        judge::check_clean(&self.survivors.quiesce(side)?)
     }
 
-    fn orders(&mut self, side: Side, scenario: Scenario) -> Orders {
+    fn next_task(&mut self, side: Side, scenario: Scenario) -> VictimTask {
         self.number += 8;
-        // A victim is slower than its survivor: it would be answered before it sleeps.
+        // A traced victim is slower than its survivor: without this the answer would arrive before the victim sleeps.
         let hold = side == Side::Client && scenario.is_short_call();
-        Orders { side, scenario, number: self.number, hold }
+        VictimTask { side, scenario, number: self.number, hold }
     }
 
-    /// Starts a victim and brings it to its gate: by then the survivor has worked with it, correctly.
-    fn at_gate(&mut self, orders: Orders) -> Result<Tracee> {
-        let met = self.meet(orders);
-        let proven = self.unproven.remove(&orders.side);
-        met.map_err(|error| match (error, proven) {
+    /// Starts a victim and runs it to its gate: by then the survivor has worked with it correctly.
+    fn start_at_gate(&mut self, task: VictimTask) -> Result<Tracee> {
+        let connected = self.connect(task);
+        let unverified = self.unverified.remove(&task.side);
+        connected.map_err(|error| match (error, unverified) {
             (Error::Survivor(what), Some(address)) => Error::Survivor(format!(
-                "after {address} it does not get on with a fresh peer: {what}"
+                "after {address} it does not work with a new victim: {what}"
             )),
             (error, _) => error,
         })
     }
 
-    fn meet(&mut self, orders: Orders) -> Result<Tracee> {
-        let Orders { side, scenario, number, .. } = orders;
-        let [sheet, next] = orders.sheets();
-        let mut victim = self.start(orders)?;
+    fn connect(&mut self, task: VictimTask) -> Result<Tracee> {
+        let VictimTask { side, scenario, number, .. } = task;
+        let [first, second] = task.snapshots();
+        let mut victim = self.start(task)?;
         victim.run_to(Event::Gate)?;
         match side {
             Side::Client if scenario == Scenario::Fetch => {
-                self.survivors.ask(side, &Ask::Publish { number: next }, Some(&mut victim))?;
+                let publish = Command::Publish { number: second };
+                self.survivors.execute(side, &publish, Some(&mut victim))?;
             }
             Side::Server if scenario != Scenario::Bind => {
                 let reads = matches!(scenario, Scenario::Publish | Scenario::Fetch);
-                let meet = Ask::Meet { scenario, number, sheet: reads.then_some(sheet) };
-                self.survivors.ask(side, &meet, Some(&mut victim))?;
+                let snapshot = reads.then_some(first);
+                let connect = Command::Connect { scenario, number, snapshot };
+                self.survivors.execute(side, &connect, Some(&mut victim))?;
                 if scenario == Scenario::Open {
-                    self.survivors.ask(side, &Ask::Leave, Some(&mut victim))?;
+                    self.survivors.execute(side, &Command::Disconnect, Some(&mut victim))?;
                 }
-                victim.go_on()?;
+                victim.resume_main()?;
                 victim.run_to(Event::Gate)?;
             }
             _ => {}
@@ -205,19 +209,20 @@ impl Testbed {
         Ok(victim)
     }
 
-    fn start(&self, orders: Orders) -> Result<Tracee> {
-        let run_dir = self.survivors.run_dir(orders.side).clone();
-        let (wait, go) = pipe().map_err(system("make a pipe"))?;
-        let pid = fork::start(|| victim::run(orders, &run_dir, &wait))?;
-        let victim = Tracee::seize(pid, Rc::clone(&self.bell), self.patience)?;
+    fn start(&self, task: VictimTask) -> Result<Tracee> {
+        let run_dir = self.survivors.run_dir(task.side).clone();
+        let (wait, go) = pipe().map_err(system("create a pipe"))?;
+        let pid = fork::start(|| victim::run(task, &run_dir, &wait))?;
+        let victim = Tracee::seize(pid, Rc::clone(&self.poller), self.timeout)?;
         nix::unistd::write(&go, &[0]).map_err(system("start a victim"))?;
         Ok(victim)
     }
 
-    /// Watches the relevant thread, and starts the survivor's half. Returns whether it will report how that ended.
-    fn begin(&mut self, victim: &mut Tracee, orders: Orders) -> Result<bool> {
-        let Orders { side, scenario, .. } = orders;
-        self.holds = orders.hold;
+    /// Watches the relevant thread, and starts the survivor's half of the scenario. Returns whether the survivor will
+    /// report a result.
+    fn start_scenario(&mut self, victim: &mut Tracee, task: VictimTask) -> Result<bool> {
+        let VictimTask { side, scenario, .. } = task;
+        self.is_held = task.hold;
         if side == Side::Client || scenario == Scenario::Bind {
             return Ok(false);
         }
@@ -226,102 +231,102 @@ impl Testbed {
             victim.watch_second()?;
             victim.enter_wait()?;
         }
-        let acts = scenario != Scenario::Close;
-        if acts {
-            let [_, sheet] = orders.sheets();
-            let number = if scenario.calls() { orders.requests().start } else { sheet };
-            self.survivors.say(side, &Ask::Act { scenario, number })?;
+        let reports = scenario != Scenario::Close;
+        if reports {
+            let [_, snapshot] = task.snapshots();
+            let number = if scenario.calls() { task.requests().start } else { snapshot };
+            self.survivors.send(side, &Command::Run { scenario, number })?;
         } else {
-            victim.go_on()?;
+            victim.resume_main()?;
         }
         if is_watched_asleep {
             victim.leave_call(None)?;
         }
-        Ok(acts)
+        Ok(reports)
     }
 
-    /// Runs a scenario to its end; instruction by instruction if that is to be recorded.
-    fn dry_run(&mut self, side: Side, scenario: Scenario, traces: bool) -> Result<Trace> {
-        let orders = self.orders(side, scenario);
-        let mut victim = self.at_gate(orders)?;
-        let page = page(&victim, orders)?;
-        let acts = self.begin(&mut victim, orders)?;
+    /// Runs a scenario to its end; records a trace, instruction by instruction, if `records`.
+    fn dry_run(&mut self, side: Side, scenario: Scenario, records: bool) -> Result<Trace> {
+        let task = self.next_task(side, scenario);
+        let mut victim = self.start_at_gate(task)?;
+        let page = page(&victim, task)?;
+        let reports = self.start_scenario(&mut victim, task)?;
         let mut trace = Trace::default();
-        if traces {
-            trace = self.walk(&mut victim, orders, page, acts)?;
+        if records {
+            trace = self.record_trace(&mut victim, task, page, reports)?;
         }
-        if acts {
-            if !traces {
+        if reports {
+            if !records {
                 victim.run_freely()?;
             }
-            match self.survivors.ended(side, Some(&mut victim))? {
-                Ended::Right => {}
-                ended => return Err(Error::Survivor(format!("without a kill: {ended:?}"))),
+            match self.survivors.scenario_result(side, Some(&mut victim))? {
+                ScenarioResult::Correct => {}
+                result => return Err(Error::Survivor(format!("without a kill: {result:?}"))),
             }
-        } else if !traces {
-            victim.go_on()?;
+        } else if !records {
+            victim.resume_main()?;
             self.release(side)?;
             victim.run_to(Event::End)?;
         }
         if side == Side::Client {
-            victim.go_on()?;
-            victim.run_to(Event::Gone)?;
-            victim.ended_well()?;
+            victim.resume_main()?;
+            victim.run_to(Event::Exited)?;
+            victim.check_exit()?;
         } else {
             victim.kill()?;
         }
         Ok(trace)
     }
 
-    /// Lets the survivor answer, if it was to wait with it.
+    /// Releases the request that the survivor's handler holds, if any.
     fn release(&mut self, side: Side) -> Result<()> {
-        if std::mem::take(&mut self.holds) {
-            self.survivors.ask(side, &Ask::Release, None)?;
+        if std::mem::take(&mut self.is_held) {
+            self.survivors.execute(side, &Command::Release, None)?;
         }
         Ok(())
     }
 
-    /// Runs the watched thread over its next system call, and returns that call. `None` at the end.
-    fn pass_call(
+    /// Runs the watched thread to the end of its next system call, and returns that call; `None` at the scenario's end.
+    fn step_over_call(
         &mut self,
         victim: &mut Tracee,
-        orders: Orders,
-        acts: bool,
+        task: VictimTask,
+        reports: bool,
     ) -> Result<Option<i64>> {
-        let side = orders.side;
-        let listen = acts.then(|| self.survivors.line(side));
-        let Some(call) = victim.enter_call(listen)? else { return Ok(None) };
-        victim.go_on_in_call()?;
-        if SLEEPS.contains(&call) {
+        let side = task.side;
+        let channel = reports.then(|| self.survivors.channel(side));
+        let Some(call) = victim.enter_call(channel)? else { return Ok(None) };
+        victim.resume_to_call_stop()?;
+        if BLOCKING_CALLS.contains(&call) {
             self.release(side)?;
         }
-        let listen = acts.then(|| self.survivors.line(side));
-        Ok((victim.leave_call(listen)? == Reached::There).then_some(call))
+        let channel = reports.then(|| self.survivors.channel(side));
+        Ok((victim.leave_call(channel)? == Reached::There).then_some(call))
     }
 
-    /// Runs the watched thread to its end, and counts what it does.
-    fn walk(
+    /// Steps the watched thread to the end of the scenario, and records its trace.
+    fn record_trace(
         &mut self,
         victim: &mut Tracee,
-        orders: Orders,
+        task: VictimTask,
         page: Option<Page>,
-        acts: bool,
+        reports: bool,
     ) -> Result<Trace> {
         let read = || page.map(Page::read).transpose().map(Option::unwrap_or_default);
-        let marks = orders.scenario == Scenario::Call;
+        let reads_page = task.scenario == Scenario::Call;
         let start = read()?;
         let (mut trace, mut gap, mut before) = (Trace::default(), Gap::default(), start);
-        'way: loop {
+        'scenario: loop {
             while !victim.is_at_call(&mut self.code)? {
                 if victim.step_once()? == Reached::Past {
-                    break 'way;
+                    break 'scenario;
                 }
-                let now = if marks { read()? } else { before };
+                let now = if reads_page { read()? } else { before };
                 gap.step(before, now);
                 before = now;
             }
             trace.gaps.push(gap);
-            match self.pass_call(victim, orders, acts)? {
+            match self.step_over_call(victim, task, reports)? {
                 Some(call) => gap = Gap { call: Some(call), ..Gap::default() },
                 None => break,
             }
@@ -332,14 +337,14 @@ impl Testbed {
     }
 }
 
-/// What a caller sleeps in.
-const SLEEPS: [i64; 3] = [libc::SYS_futex_waitv, libc::SYS_poll, libc::SYS_ppoll];
+/// The system calls in which a caller sleeps.
+const BLOCKING_CALLS: [i64; 3] = [libc::SYS_futex_waitv, libc::SYS_poll, libc::SYS_ppoll];
 
-/// The page whose words show what a victim has published, where that is more than a Close record.
-fn page(victim: &Tracee, orders: Orders) -> Result<Option<Page>> {
-    match (orders.side, orders.scenario) {
-        (_, scenario) if scenario.calls() => Page::find(victim.pid(), "ledger"),
-        (Side::Server, Scenario::Fetch) => Page::find(victim.pid(), "sheet"),
+/// The page whose words show what a victim has published; `None` for scenarios that publish only a Close record.
+fn page(victim: &Tracee, task: VictimTask) -> Result<Option<Page>> {
+    match (task.side, task.scenario) {
+        (_, scenario) if scenario.calls() => Page::find(victim.pid(), NumberedCall::NAME),
+        (Side::Server, Scenario::Fetch) => Page::find(victim.pid(), NumberSnapshot::NAME),
         _ => Ok(None),
     }
 }

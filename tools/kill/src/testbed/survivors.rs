@@ -8,115 +8,130 @@ use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 use serde::Serialize;
 
+use crate::channel::{Channel, Command, QuiescentState, Response, ScenarioResult};
 use crate::error::{Error, Result, io, system};
-use crate::line::{Ask, Ended, Line, Settled, Told};
 use crate::phase::Side;
-use crate::tracee::{Bell, Event, Tracee};
+use crate::tracee::{Event, Poller, Tracee};
 use crate::{fork, survivor};
 
-/// Both survivors, by the side on which their victims are.
+/// Both survivors, addressed by the side of their victims.
 pub(super) struct Survivors {
-    caller: Survivor,
-    provider: Survivor,
-    bell: Rc<Bell>,
-    patience: Duration,
+    caller: SurvivorProcess,
+    provider: SurvivorProcess,
+    poller: Rc<Poller>,
+    timeout: Duration,
     _dir: tempfile::TempDir,
 }
 
-/// A peer that lives.
-struct Survivor {
+/// A survivor, and the channel to it.
+struct SurvivorProcess {
     pid: Pid,
-    line: Line,
+    channel: Channel,
     run_dir: RunDir,
 }
 
 impl Survivors {
-    pub(super) fn start(bell: Rc<Bell>, patience: Duration) -> Result<Self> {
-        let dir = tempfile::tempdir().map_err(io("make a run dir"))?;
-        let start = |name: &str, role: fn(&RunDir, Line, Duration) -> Result<()>| {
+    pub(super) fn start(poller: Rc<Poller>, timeout: Duration) -> Result<Self> {
+        let dir = tempfile::tempdir().map_err(io("create a run dir"))?;
+        let start = |name: &str, run: fn(&RunDir, Channel, Duration) -> Result<()>| {
             let run_dir = RunDir::new(dir.path().join(name));
-            let [ours, theirs] = Line::pair(["the survivor", "the harness"])?;
+            let [ours, theirs] = Channel::pair(["the survivor", "the harness"])?;
             let pid = fork::start(|| {
-                if let Err(error) = role(&run_dir, theirs, patience) {
+                if let Err(error) = run(&run_dir, theirs, timeout) {
                     eprintln!("a survivor: {error}");
                 }
             })?;
-            bell.add_survivor(pid);
-            Ok::<_, Error>(Survivor { pid, line: ours, run_dir })
+            poller.add_survivor(pid);
+            Ok::<_, Error>(SurvivorProcess { pid, channel: ours, run_dir })
         };
-        let caller = start("servers-die", survivor::call)?;
-        let provider = start("clients-die", survivor::provide)?;
-        Ok(Self { caller, provider, bell, patience, _dir: dir })
+        let caller = start("servers-die", survivor::run_caller)?;
+        let provider = start("clients-die", survivor::run_provider)?;
+        Ok(Self { caller, provider, poller, timeout, _dir: dir })
     }
 
     pub(super) fn run_dir(&self, victim: Side) -> &RunDir {
         &self.of(victim).run_dir
     }
 
-    pub(super) fn line(&self, victim: Side) -> BorrowedFd<'_> {
-        self.of(victim).line.as_fd()
+    pub(super) fn channel(&self, victim: Side) -> BorrowedFd<'_> {
+        self.of(victim).channel.as_fd()
     }
 
-    pub(super) fn say(&mut self, victim: Side, what: &impl Serialize) -> Result<()> {
-        self.of_mut(victim).line.say(what)
+    pub(super) fn send(&mut self, victim: Side, message: &impl Serialize) -> Result<()> {
+        self.of_mut(victim).channel.send(message)
     }
 
-    /// Runs a command, while the victim, if any, continues.
-    pub(super) fn ask(&mut self, side: Side, ask: &Ask, victim: Option<&mut Tracee>) -> Result<()> {
-        self.say(side, ask)?;
-        match self.hear(side, victim)? {
-            Told::Done => Ok(()),
-            Told::Wrong(what) => Err(Error::Survivor(what)),
-            told => Err(Error::Survivor(format!("asked for {ask:?}, it says {told:?}"))),
+    /// Has a survivor execute a command, while the victim, if any, continues.
+    pub(super) fn execute(
+        &mut self,
+        side: Side,
+        command: &Command,
+        victim: Option<&mut Tracee>,
+    ) -> Result<()> {
+        self.send(side, command)?;
+        match self.receive(side, victim)? {
+            Response::Done => Ok(()),
+            Response::Failed(what) => Err(Error::Survivor(what)),
+            other => Err(Error::Survivor(format!("it answers {command:?} with {other:?}"))),
         }
     }
 
-    /// How its half of a scenario ended.
-    pub(super) fn ended(&mut self, side: Side, victim: Option<&mut Tracee>) -> Result<Ended> {
-        match self.hear(side, victim)? {
-            Told::Ended(ended) => Ok(ended),
-            told => Err(Error::Survivor(format!("asked to act, it says {told:?}"))),
+    /// Waits for the result of the survivor's half of a scenario.
+    pub(super) fn scenario_result(
+        &mut self,
+        side: Side,
+        victim: Option<&mut Tracee>,
+    ) -> Result<ScenarioResult> {
+        match self.receive(side, victim)? {
+            Response::Finished(result) => Ok(result),
+            other => Err(Error::Survivor(format!("it answers a scenario with {other:?}"))),
         }
     }
 
-    /// What is left, now that its peer is dead.
-    pub(super) fn settle(&mut self, side: Side) -> Result<Settled> {
-        self.say(side, &Ask::Settle)?;
-        match self.hear(side, None)? {
-            Told::Settled(settled) => Ok(*settled),
-            told => Err(Error::Survivor(format!("asked to settle, it says {told:?}"))),
+    /// Waits until a survivor whose peer is dead does not change any more, and returns its state.
+    pub(super) fn quiesce(&mut self, side: Side) -> Result<QuiescentState> {
+        self.send(side, &Command::Quiesce)?;
+        match self.receive(side, None)? {
+            Response::Quiescent(state) => Ok(*state),
+            other => Err(Error::Survivor(format!("it answers Quiesce with {other:?}"))),
         }
     }
 
-    fn hear(&mut self, side: Side, victim: Option<&mut Tracee>) -> Result<Told> {
-        // Twice: to settle takes it as long as it is patient itself.
-        let patience = self.patience * 2;
-        let line = self.of(side).line.as_fd();
-        let is_there = match victim {
-            Some(victim) => match victim.next(Some(line), patience)? {
-                Event::Told => true,
-                Event::Late => false,
-                event => return Err(Error::Survivor(format!("a victim, not killed: {event:?}"))),
+    fn receive(&mut self, side: Side, victim: Option<&mut Tracee>) -> Result<Response> {
+        // Twice its own timeout: it may take that long until it is quiescent.
+        let timeout = self.timeout * 2;
+        let channel = self.of(side).channel.as_fd();
+        let has_response = match victim {
+            Some(victim) => match victim.next(Some(channel), timeout)? {
+                Event::Response => true,
+                Event::Timeout => false,
+                event => {
+                    return Err(Error::Survivor(format!(
+                        "a victim that was not killed: {event:?}"
+                    )));
+                }
             },
-            None => self.bell.wait_for_line(line, patience)?,
+            None => self.poller.wait_for_channel(channel, timeout)?,
         };
-        if !is_there {
-            let what =
-                format!("it says nothing for {} s: it waits for the dead", patience.as_secs());
+        if !has_response {
+            let what = format!(
+                "it does not respond for {} s: it waits for the dead peer",
+                timeout.as_secs()
+            );
             return Err(Error::Survivor(what));
         }
-        let gone = || Error::Survivor("the survivor did not survive".to_owned());
-        self.of_mut(side).line.hear()?.ok_or_else(gone)
+        let exited = || Error::Survivor("the survivor exited".to_owned());
+        self.of_mut(side).channel.receive()?.ok_or_else(exited)
     }
 
-    fn of(&self, victim: Side) -> &Survivor {
+    fn of(&self, victim: Side) -> &SurvivorProcess {
         match victim {
             Side::Client => &self.provider,
             Side::Server => &self.caller,
         }
     }
 
-    fn of_mut(&mut self, victim: Side) -> &mut Survivor {
+    fn of_mut(&mut self, victim: Side) -> &mut SurvivorProcess {
         match victim {
             Side::Client => &mut self.provider,
             Side::Server => &mut self.caller,
@@ -126,7 +141,7 @@ impl Survivors {
 
 impl Drop for Survivors {
     fn drop(&mut self) {
-        for Survivor { pid, .. } in [&self.caller, &self.provider] {
+        for SurvivorProcess { pid, .. } in [&self.caller, &self.provider] {
             let _ = kill(*pid, Signal::SIGKILL).map_err(system("end a survivor"));
             let _ = waitpid(*pid, None);
         }

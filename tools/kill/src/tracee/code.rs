@@ -13,7 +13,7 @@ const INSTRUCTION: usize = offset_of!(libc::user_regs_struct, rip);
 /// The `syscall` instruction of x86-64.
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
-/// Which addresses hold a `syscall` instruction. All victims are copies of one process: it is read once for each.
+/// Which addresses hold a `syscall` instruction. All victims are forks of one process, so each address is read once.
 #[derive(Debug, Default)]
 pub(crate) struct Code {
     calls: HashMap<u64, bool>,
@@ -22,7 +22,7 @@ pub(crate) struct Code {
 impl Code {
     /// Whether the next instruction of a stopped thread is a system call.
     pub(super) fn is_at_call(&mut self, thread: Pid) -> Result<bool> {
-        let at = user(thread, INSTRUCTION)?.cast_unsigned();
+        let at = read_register(thread, INSTRUCTION)?.cast_unsigned();
         if let Some(known) = self.calls.get(&at) {
             return Ok(*known);
         }
@@ -35,6 +35,6 @@ impl Code {
 }
 
 /// A field of a stopped thread's registers.
-pub(super) fn user(thread: Pid, offset: usize) -> Result<i64> {
+pub(super) fn read_register(thread: Pid, offset: usize) -> Result<i64> {
     ptrace::read_user(thread, without_provenance_mut(offset)).map_err(system("read a register"))
 }

@@ -8,14 +8,14 @@ use nix::unistd::Pid;
 
 use crate::error::{Result, io, system};
 
-/// Where a victim has the page that it writes, in its own memory.
+/// The page that a victim writes, at its address in the victim.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Page {
     pid: Pid,
     at: usize,
 }
 
-/// The words of a page that show what a victim has done.
+/// The words of a page that show the victim's progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Words {
     pub(crate) tail: u64,
@@ -52,7 +52,7 @@ impl Page {
         Ok(at.map(|at| Self { pid, at }))
     }
 
-    /// What its words are now. The victim must be stopped.
+    /// Reads its words. The victim must be stopped.
     pub(crate) fn read(self) -> Result<Words> {
         let mut bytes = [0; LEN];
         read(self.pid, self.at + FIRST, &mut bytes)?;
@@ -65,7 +65,7 @@ impl Page {
     }
 }
 
-/// The value that a victim has in this variable: it is a copy of this process, and has it where it is here.
+/// Reads a variable of a victim, which is a fork of this process and has it at the same address.
 pub(crate) fn read_static(pid: Pid, variable: &'static AtomicU64) -> Result<u64> {
     let mut bytes = [0; 8];
     read(pid, std::ptr::from_ref(variable).addr(), &mut bytes)?;

@@ -1,8 +1,8 @@
-//! A process under ptrace: run to where it stops itself, through system calls, and by single instructions.
+//! A process under ptrace: it runs to where it stops itself, from system call to system call, or by single instructions.
 
-mod bell;
 mod code;
 mod memory;
+mod poller;
 
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
@@ -16,65 +16,66 @@ use nix::unistd::Pid;
 
 use crate::error::{Error, Result, system};
 use crate::victim::{END, GATE};
-pub(crate) use bell::Bell;
 pub(crate) use code::Code;
-use code::{CALL_NUMBER, user};
+use code::{CALL_NUMBER, read_register};
 pub(crate) use memory::{Page, Words, read_static};
+pub(crate) use poller::Poller;
 
-/// What became of a traced process.
+/// An event of a traced process, or of its survivor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// It stopped itself at a gate.
     Gate,
     /// It stopped itself at its end.
     End,
-    /// The watched thread is at the start or the end of a system call.
+    /// The watched thread has stopped at the start or the end of a system call.
     Call,
     /// The watched thread was interrupted.
     Interrupted,
-    /// The survivor has sent a line.
-    Told,
-    /// It ended by itself.
-    Gone,
-    /// Nothing happened for so long.
-    Late,
+    /// The survivor has sent a response.
+    Response,
+    /// It exited, without a kill by the harness.
+    Exited,
+    /// Nothing happened until the timeout.
+    Timeout,
 }
 
-/// How far a watched thread got.
+/// Whether a watched thread reached the point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reached {
     There,
-    /// The scenario ended before.
+    /// The scenario ended before the point.
     Past,
 }
 
-/// A traced process. One thread of it is watched; the others run.
+/// A traced process. One thread of it is watched; the others run freely.
 #[derive(Debug)]
 pub(crate) struct Tracee {
     pid: Pid,
     threads: Vec<Pid>,
     watched: Pid,
-    counts: bool,
-    /// The watched thread was interrupted and has not stopped for it.
+    /// The watched thread stops at the start and the end of each system call.
+    stops_at_calls: bool,
+    /// The watched thread was interrupted, and has not stopped yet.
     interrupting: bool,
-    /// The survivor has reported how its half ended.
-    told: bool,
-    bell: Rc<Bell>,
-    patience: Duration,
-    /// How it ended.
-    end: Option<WaitStatus>,
+    /// The survivor has reported the result of its half.
+    has_response: bool,
+    poller: Rc<Poller>,
+    timeout: Duration,
+    /// Its exit status, once it has exited.
+    exit: Option<WaitStatus>,
 }
 
-/// The number of the event, above the signal in a status, that tells of a stop of a seized thread.
+/// PTRACE_EVENT_STOP: the event number, above the signal in a wait status, of a stop of a seized thread.
 const EVENT_STOP: i32 = 128;
-/// Interval between checks whether a thread has anything left to do.
-const BRIEFLY: Duration = Duration::from_millis(5);
-/// Interval between checks whether a thread sleeps.
-const LOOK_AGAIN: Duration = Duration::from_micros(50);
+/// The interval between checks whether a thread still has work.
+const WORK_POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// The interval between checks whether a thread sleeps.
+const SLEEP_POLL_INTERVAL: Duration = Duration::from_micros(50);
 
 impl Tracee {
-    /// Traces a process that this one started, and all its threads to come. They die with this process.
-    pub(crate) fn seize(pid: Pid, bell: Rc<Bell>, patience: Duration) -> Result<Self> {
+    /// Traces a child of this process, and all its later threads. They die with this process.
+    pub(crate) fn seize(pid: Pid, poller: Rc<Poller>, timeout: Duration) -> Result<Self> {
         let options = ptrace::Options::PTRACE_O_TRACECLONE
             | ptrace::Options::PTRACE_O_TRACESYSGOOD
             | ptrace::Options::PTRACE_O_EXITKILL;
@@ -84,12 +85,12 @@ impl Tracee {
             pid,
             threads,
             watched,
-            counts: false,
+            stops_at_calls: false,
             interrupting: false,
-            told: false,
-            bell,
-            patience,
-            end: None,
+            has_response: false,
+            poller,
+            timeout,
+            exit: None,
         })
     }
 
@@ -97,45 +98,45 @@ impl Tracee {
         self.pid
     }
 
-    /// Waits for what happens next; `line` is the survivor's, if it is to be listened to.
+    /// Waits for the next event; `channel` is the survivor's, if its responses count as events.
     pub(crate) fn next(
         &mut self,
-        line: Option<BorrowedFd<'_>>,
-        patience: Duration,
+        channel: Option<BorrowedFd<'_>>,
+        timeout: Duration,
     ) -> Result<Event> {
         loop {
             let flags = WaitPidFlag::WNOHANG | WaitPidFlag::__WALL;
             let status = waitpid(None, Some(flags)).map_err(system("wait for a victim"))?;
             if status == WaitStatus::StillAlive {
-                match self.bell.wait(line, patience)? {
-                    bell::Rung::Line => return Ok(Event::Told),
-                    bell::Rung::Late => return Ok(Event::Late),
-                    bell::Rung::Child => continue,
+                match self.poller.wait(channel, timeout)? {
+                    poller::Ready::Channel => return Ok(Event::Response),
+                    poller::Ready::Timeout => return Ok(Event::Timeout),
+                    poller::Ready::Child => continue,
                 }
             }
-            if let Some(event) = self.take(status)? {
+            if let Some(event) = self.handle_status(status)? {
                 return Ok(event);
             }
         }
     }
 
-    /// Runs on until it stops itself, as it must.
+    /// Runs until the expected event; any other event is an error.
     pub(crate) fn run_to(&mut self, wanted: Event) -> Result<()> {
-        match self.next(None, self.patience)? {
+        match self.next(None, self.timeout)? {
             event if event == wanted => Ok(()),
-            event => Err(Error::Survivor(format!("a victim that nobody killed: {event:?}"))),
+            event => Err(Error::Survivor(format!("a victim that was not killed: {event:?}"))),
         }
     }
 
-    /// Lets the first thread go on from where it stopped itself.
-    pub(crate) fn go_on(&mut self) -> Result<()> {
+    /// Resumes the main thread, which has stopped itself.
+    pub(crate) fn resume_main(&mut self) -> Result<()> {
         if self.watched == self.pid {
-            self.counts = false;
+            self.stops_at_calls = false;
         }
         ptrace::cont(self.pid, None).map_err(system("resume a victim"))
     }
 
-    /// Watches the second thread, wherever it is, from now on: stopped.
+    /// Watches the second thread from now on: interrupts it wherever it is, and leaves it stopped.
     pub(crate) fn watch_second(&mut self) -> Result<()> {
         let Some(second) = self.threads.first().copied() else {
             return Err(Error::Usage("a server without a reactor thread".to_owned()));
@@ -146,50 +147,50 @@ impl Tracee {
         self.run_to(Event::Interrupted)
     }
 
-    /// Resumes the stopped, watched thread, unwatched.
+    /// Resumes the stopped watched thread without stops at its system calls.
     pub(crate) fn run_freely(&mut self) -> Result<()> {
-        self.counts = false;
+        self.stops_at_calls = false;
         self.resume(self.watched, None)
     }
 
-    /// Whether it ended by itself, with success.
-    pub(crate) fn ended_well(&self) -> Result<()> {
-        match self.end {
+    /// Checks that it exited successfully by itself.
+    pub(crate) fn check_exit(&self) -> Result<()> {
+        match self.exit {
             Some(WaitStatus::Exited(_, 0)) => Ok(()),
-            end => Err(Error::Survivor(format!("a victim that nobody killed ended in {end:?}"))),
+            exit => Err(Error::Survivor(format!("a victim that was not killed: {exit:?}"))),
         }
     }
 
-    /// Runs to the start of the next system call, and returns its number. `None` at the end.
-    pub(crate) fn enter_call(&mut self, line: Option<BorrowedFd<'_>>) -> Result<Option<i64>> {
-        self.go_on_in_call()?;
-        Ok(match self.wait_for_call(line)? {
-            Reached::There => Some(user(self.watched, CALL_NUMBER)?),
+    /// Runs to the start of the next system call, and returns its number; `None` at the end of the scenario.
+    pub(crate) fn enter_call(&mut self, channel: Option<BorrowedFd<'_>>) -> Result<Option<i64>> {
+        self.resume_to_call_stop()?;
+        Ok(match self.wait_for_call_stop(channel)? {
+            Reached::There => Some(read_register(self.watched, CALL_NUMBER)?),
             Reached::Past => None,
         })
     }
 
-    /// Lets the watched thread go on to the next start or end of a system call.
-    pub(crate) fn go_on_in_call(&mut self) -> Result<()> {
-        self.counts = true;
+    /// Resumes the watched thread up to the next start or end of a system call.
+    pub(crate) fn resume_to_call_stop(&mut self) -> Result<()> {
+        self.stops_at_calls = true;
         self.resume(self.watched, None)
     }
 
     /// Waits for the end of a system call.
-    pub(crate) fn leave_call(&mut self, line: Option<BorrowedFd<'_>>) -> Result<Reached> {
-        self.wait_for_call(line)
+    pub(crate) fn leave_call(&mut self, channel: Option<BorrowedFd<'_>>) -> Result<Reached> {
+        self.wait_for_call_stop(channel)
     }
 
-    /// Runs the watched thread into its wait for events: where it was before it was interrupted.
+    /// Runs the watched thread into its epoll wait, where it was before it was interrupted.
     pub(crate) fn enter_wait(&mut self) -> Result<()> {
         while let Some(call) = self.enter_call(None)? {
-            self.go_on_in_call()?;
+            self.resume_to_call_stop()?;
             if call == libc::SYS_epoll_wait || call == libc::SYS_epoll_pwait {
                 return Ok(());
             }
             self.leave_call(None)?;
         }
-        Err(Error::Survivor("a victim's reactor ended before it was killed".to_owned()))
+        Err(Error::Survivor("a victim's reactor exited before it was killed".to_owned()))
     }
 
     /// Runs `count` instructions, or up to the next system call if it comes first.
@@ -209,73 +210,79 @@ impl Tracee {
         code.is_at_call(self.watched)
     }
 
-    /// Runs one instruction, unless the thread stops itself there.
+    /// Runs one instruction, at which the thread may stop itself.
     pub(crate) fn step_once(&self) -> Result<Reached> {
         ptrace::step(self.watched, None).map_err(system("step"))?;
         let status = waitpid(self.watched, Some(WaitPidFlag::__WALL)).map_err(system("step"))?;
         match status {
             WaitStatus::Stopped(_, Signal::SIGTRAP) => Ok(Reached::There),
             WaitStatus::Stopped(thread, END) if thread == self.pid => Ok(Reached::Past),
-            status => Err(Error::Survivor(format!("a victim met {status:?} between system calls"))),
+            status => Err(Error::Survivor(format!("a victim got {status:?} between system calls"))),
         }
     }
 
-    /// Lets the watched thread go on until it sleeps.
+    /// Resumes the watched thread until it sleeps.
     pub(crate) fn run_to_sleep(&mut self) -> Result<Reached> {
         self.run_freely()?;
         let start = Instant::now();
-        while start.elapsed() < self.patience {
-            match self.next(None, LOOK_AGAIN)? {
-                Event::Late if self.sleeps()? => return Ok(Reached::There),
-                Event::Late => {}
+        while start.elapsed() < self.timeout {
+            match self.next(None, SLEEP_POLL_INTERVAL)? {
+                Event::Timeout if self.is_sleeping()? => return Ok(Reached::There),
+                Event::Timeout => {}
                 _ => return Ok(Reached::Past),
             }
         }
         Err(Error::Survivor("a victim that should sleep does not".to_owned()))
     }
 
-    /// Kills it, and waits until it is gone.
+    /// Kills it, and waits until it is reaped.
     pub(crate) fn kill(mut self) -> Result<()> {
-        self.end_it()
+        self.kill_and_reap()
     }
 
-    fn end_it(&mut self) -> Result<()> {
-        if self.end.is_some() {
+    fn kill_and_reap(&mut self) -> Result<()> {
+        if self.exit.is_some() {
             return Ok(());
         }
         kill(self.pid, Signal::SIGKILL).map_err(system("kill a victim"))?;
-        while self.end.is_none() {
+        while self.exit.is_none() {
             let status =
-                waitpid(None, Some(WaitPidFlag::__WALL)).map_err(system("bury a victim"))?;
+                waitpid(None, Some(WaitPidFlag::__WALL)).map_err(system("reap a victim"))?;
             if matches!(status, WaitStatus::Exited(..) | WaitStatus::Signaled(..)) {
-                self.take(status)?;
+                self.handle_status(status)?;
             }
         }
         Ok(())
     }
 
-    fn wait_for_call(&mut self, line: Option<BorrowedFd<'_>>) -> Result<Reached> {
+    fn wait_for_call_stop(&mut self, channel: Option<BorrowedFd<'_>>) -> Result<Reached> {
         let start = Instant::now();
         loop {
-            let (line, patience) = if self.told { (None, BRIEFLY) } else { (line, self.patience) };
-            match self.next(line, patience)? {
+            let (channel, timeout) = if self.has_response {
+                (None, WORK_POLL_INTERVAL)
+            } else {
+                (channel, self.timeout)
+            };
+            match self.next(channel, timeout)? {
                 Event::Call => return Ok(Reached::There),
-                Event::Told => self.told = true,
+                Event::Response => self.has_response = true,
                 Event::End => return Ok(Reached::Past),
-                // It waits for a thread that has nothing left to do, or has not run yet.
-                Event::Late if self.told && self.sleeps()? => return Ok(Reached::Past),
-                Event::Late if self.told && start.elapsed() < self.patience => {}
+                // It waits for a thread that has no work left, or that has not run yet.
+                Event::Timeout if self.has_response && self.is_sleeping()? => {
+                    return Ok(Reached::Past);
+                }
+                Event::Timeout if self.has_response && start.elapsed() < self.timeout => {}
                 event => {
-                    return Err(Error::Survivor(format!("a victim, not yet killed: {event:?}")));
+                    return Err(Error::Survivor(format!("a victim before its kill: {event:?}")));
                 }
             }
         }
     }
 
-    /// Handles an event of the kernel; returns what the caller should know.
-    fn take(&mut self, status: WaitStatus) -> Result<Option<Event>> {
+    /// Handles a wait status; returns an event if the caller needs to know of it.
+    fn handle_status(&mut self, status: WaitStatus) -> Result<Option<Event>> {
         let event = match status {
-            WaitStatus::PtraceSyscall(thread) if thread == self.watched && self.counts => {
+            WaitStatus::PtraceSyscall(thread) if thread == self.watched && self.stops_at_calls => {
                 Event::Call
             }
             WaitStatus::PtraceEvent(thread, _, EVENT_STOP) => {
@@ -298,17 +305,17 @@ impl Tracee {
             WaitStatus::PtraceSyscall(thread) | WaitStatus::PtraceEvent(thread, ..) => {
                 self.resume(thread, None)?;
                 if self.interrupting && thread == self.watched {
-                    // The kernel takes any stop for the one that was asked for.
+                    // The kernel counts any stop as the requested interrupt.
                     ptrace::interrupt(thread).map_err(system("interrupt a victim"))?;
                 }
                 return Ok(None);
             }
             WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, ..) => {
                 if pid == self.pid {
-                    self.end = Some(status);
-                    Event::Gone
-                } else if self.bell.is_survivor(pid) {
-                    let what = format!("the survivor did not survive: {status:?}");
+                    self.exit = Some(status);
+                    Event::Exited
+                } else if self.poller.is_survivor(pid) {
+                    let what = format!("the survivor exited: {status:?}");
                     return Err(Error::Survivor(what));
                 } else {
                     return Ok(None);
@@ -320,7 +327,7 @@ impl Tracee {
     }
 
     fn resume(&self, thread: Pid, signal: Option<Signal>) -> Result<()> {
-        let resumed = if thread == self.watched && self.counts {
+        let resumed = if thread == self.watched && self.stops_at_calls {
             ptrace::syscall(thread, signal)
         } else {
             ptrace::cont(thread, signal)
@@ -332,15 +339,16 @@ impl Tracee {
         }
     }
 
-    fn sleeps(&self) -> Result<bool> {
+    fn is_sleeping(&self) -> Result<bool> {
         let path = format!("/proc/{}/task/{}/stat", self.pid, self.watched);
-        let stat = std::fs::read_to_string(path).map_err(crate::error::io("look at a thread"))?;
+        let stat = std::fs::read_to_string(path)
+            .map_err(crate::error::io("read the state of a thread"))?;
         Ok(stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S')))
     }
 }
 
 impl Drop for Tracee {
     fn drop(&mut self) {
-        let _ = self.end_it();
+        let _ = self.kill_and_reap();
     }
 }

@@ -3,31 +3,36 @@ use std::time::Duration;
 
 use bellwire::{Client, Refreshed, RunDir, SnapshotCache};
 
-use super::{END, GATE, Orders, stop};
+use super::{END, GATE, VictimTask, stop};
 use crate::phase::Scenario;
-use crate::service::{ATTACHED, Entry, LONG, Ledger, SHORT, Sheet, client_config};
+use crate::service::{
+    ATTACHED, CallSpec, LONG, NumberSnapshot, NumberedCall, SHORT, client_config,
+};
 
-pub(super) fn run(orders: Orders, run_dir: &RunDir) -> Result<(), Box<dyn Error>> {
-    let Orders { scenario, number, hold, .. } = orders;
-    let mut client = Client::<Ledger>::with_config(run_dir, client_config(scenario.doorbell()));
-    let hello = Entry { number, answer: SHORT, hold: false };
+pub(super) fn run(task: VictimTask, run_dir: &RunDir) -> Result<(), Box<dyn Error>> {
+    let VictimTask { scenario, number, hold, .. } = task;
+    let mut client =
+        Client::<NumberedCall>::with_config(run_dir, client_config(scenario.doorbell()));
+    let hello = CallSpec { number, answer: SHORT, hold: false };
     check(hello, &client.call(&hello.request(SHORT))?)?;
     match scenario {
         Scenario::Open => {
             drop(client);
             let mut client =
-                Client::<Ledger>::with_config(run_dir, client_config(scenario.doorbell()));
+                Client::<NumberedCall>::with_config(run_dir, client_config(scenario.doorbell()));
             stop(GATE);
             client.connect()?;
             stop(END);
         }
         Scenario::Fetch => {
-            const PATIENCE: Duration = Duration::from_secs(60);
-            let mut cache =
-                SnapshotCache::<Sheet>::with_config(run_dir, client_config(scenario.doorbell()));
-            expect(cache.refresh_within(PATIENCE)? == Refreshed::Changed, "the first snapshot")?;
+            const TIMEOUT: Duration = Duration::from_secs(60);
+            let mut cache = SnapshotCache::<NumberSnapshot>::with_config(
+                run_dir,
+                client_config(scenario.doorbell()),
+            );
+            expect(cache.refresh_within(TIMEOUT)? == Refreshed::Changed, "the first snapshot")?;
             stop(GATE);
-            let found = cache.refresh_within(PATIENCE)?;
+            let found = cache.refresh_within(TIMEOUT)?;
             stop(END);
             expect(found == Refreshed::Changed, "the next snapshot")?;
         }
@@ -37,9 +42,9 @@ pub(super) fn run(orders: Orders, run_dir: &RunDir) -> Result<(), Box<dyn Error>
             stop(END);
         }
         Scenario::Burst => {
-            let entry = |number| Entry { number, answer: SHORT, hold };
+            let spec = |number| CallSpec { number, answer: SHORT, hold };
             let requests: Vec<_> =
-                orders.requests().map(|number| entry(number).request(SHORT)).collect();
+                task.requests().map(|number| spec(number).request(SHORT)).collect();
             let session = client.connect()?;
             stop(GATE);
             let (last, rest) = requests.split_last().ok_or("no requests")?;
@@ -52,8 +57,8 @@ pub(super) fn run(orders: Orders, run_dir: &RunDir) -> Result<(), Box<dyn Error>
             stop(END);
             answers.push(answered);
             expect(answers.len() == requests.len(), "every answer")?;
-            let mut both = orders.requests().zip(&answers);
-            both.try_for_each(|(number, answer)| check(entry(number), answer))?;
+            let mut both = task.requests().zip(&answers);
+            both.try_for_each(|(number, answer)| check(spec(number), answer))?;
         }
         _ => {
             let (len, answer) = match scenario {
@@ -62,19 +67,19 @@ pub(super) fn run(orders: Orders, run_dir: &RunDir) -> Result<(), Box<dyn Error>
                 Scenario::Attach => (ATTACHED, ATTACHED),
                 _ => (SHORT, SHORT),
             };
-            let entry = Entry { number: orders.requests().start, answer, hold };
-            let request = entry.request(len);
+            let spec = CallSpec { number: task.requests().start, answer, hold };
+            let request = spec.request(len);
             stop(GATE);
             let answered = client.call(&request)?;
             stop(END);
-            check(entry, &answered)?;
+            check(spec, &answered)?;
         }
     }
     Ok(())
 }
 
-fn check(entry: Entry, answer: &[u8]) -> Result<(), Box<dyn Error>> {
-    expect(entry.is_answer(answer), "the right answer")
+fn check(spec: CallSpec, answer: &[u8]) -> Result<(), Box<dyn Error>> {
+    expect(spec.is_answer(answer), "the right answer")
 }
 
 fn expect(is_there: bool, what: &str) -> Result<(), Box<dyn Error>> {

@@ -1,6 +1,5 @@
-//! The peers that die. Each is a copy of this process, made for one point, and runs one scenario over the public
-//! library. Signals that it sends to itself stop it under its tracer: at the gate, from which on it is watched, and at
-//! the end.
+//! The peers that are killed. Each is a fork of this process for one point, and runs one scenario over the public library.
+//! It raises signals to stop under its tracer: at the gate, after which it is watched, and at the end.
 
 mod caller;
 mod provider;
@@ -14,18 +13,18 @@ use nix::sys::signal::{Signal, raise};
 
 use crate::phase::{Scenario, Side};
 
-/// What a victim is to do.
+/// What a victim does.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Orders {
+pub(crate) struct VictimTask {
     pub(crate) side: Side,
     pub(crate) scenario: Scenario,
-    /// Its messages carry this number and a few next ones.
+    /// The first of the numbers that its messages carry; the others follow it.
     pub(crate) number: u64,
-    /// The survivor's handler is to hold its request.
+    /// The survivor's handler holds its request until it is released.
     pub(crate) hold: bool,
 }
 
-impl Orders {
+impl VictimTask {
     /// The numbers of the requests after the gate.
     pub(crate) fn requests(self) -> Range<u64> {
         let first = self.number + 3;
@@ -33,30 +32,30 @@ impl Orders {
     }
 
     /// The numbers of the snapshot that the survivor has, and of the next one.
-    pub(crate) fn sheets(self) -> [u64; 2] {
+    pub(crate) fn snapshots(self) -> [u64; 2] {
         [1, 2].map(|next| self.number + next)
     }
 }
 
-/// Stops a victim where it is watched from.
+/// Stops a victim at the point after which it is watched.
 pub(crate) const GATE: Signal = Signal::SIGUSR1;
-/// Stops it when all is done.
+/// Stops it at the end of its scenario.
 pub(crate) const END: Signal = Signal::SIGUSR2;
 
-/// What a victim's handler ran last. Its tracer reads it at the same address, which a copy of a process keeps.
+/// The number of the last request that a victim's handler ran. The tracer reads it at the same address in the fork.
 pub(crate) static RAN: AtomicU64 = AtomicU64::new(0);
 
-/// Runs in the victim, when `go` says that it is traced. An error ends it, and its tracer notices.
-pub(crate) fn run(orders: Orders, run_dir: &RunDir, go: &OwnedFd) {
+/// Runs in the victim, once `go` reports that it is traced. It exits on an error, which its tracer notices.
+pub(crate) fn run(task: VictimTask, run_dir: &RunDir, go: &OwnedFd) {
     let mut byte = [0];
     let _ = nix::unistd::read(go, &mut byte);
     RAN.store(0, Ordering::Relaxed);
-    let done = match orders.side {
-        Side::Client => caller::run(orders, run_dir),
-        Side::Server => provider::run(orders, run_dir),
+    let done = match task.side {
+        Side::Client => caller::run(task, run_dir),
+        Side::Server => provider::run(task, run_dir),
     };
     if let Err(what) = done {
-        eprintln!("a victim could not do its part of {:?}: {what}", orders.scenario);
+        eprintln!("a victim could not run {:?}: {what}", task.scenario);
         std::process::exit(1);
     }
 }

@@ -3,25 +3,25 @@ use std::error::Error;
 use bellwire::{HandlerError, RunDir, Server};
 use bellwire_core::sync::Ordering;
 
-use super::{END, GATE, Orders, RAN, stop};
+use super::{END, GATE, RAN, VictimTask, stop};
 use crate::phase::Scenario;
-use crate::service::{Entry, Ledger, Sheet, server_config};
+use crate::service::{CallSpec, NumberSnapshot, NumberedCall, server_config};
 
-pub(super) fn run(orders: Orders, run_dir: &RunDir) -> Result<(), Box<dyn Error>> {
-    let scenario = orders.scenario;
-    let [first, second] = orders.sheets().map(Sheet::bytes);
+pub(super) fn run(task: VictimTask, run_dir: &RunDir) -> Result<(), Box<dyn Error>> {
+    let scenario = task.scenario;
+    let [first, second] = task.snapshots().map(NumberSnapshot::bytes);
     if scenario == Scenario::Bind {
         stop(GATE);
     }
     let mut builder = Server::builder_with(run_dir, server_config());
-    builder.serve::<Ledger>(|_, request| enter(&request))?;
-    let publisher = builder.publish::<Sheet>()?;
+    builder.serve::<NumberedCall>(|_, request| handle(&request))?;
+    let publisher = builder.publish::<NumberSnapshot>()?;
     let server = builder.start()?;
     if scenario == Scenario::Bind {
         stop(END);
     }
     publisher.publish(&first)?;
-    // The survivor connects to it here.
+    // The survivor connects here.
     stop(GATE);
     if scenario == Scenario::Fetch {
         publisher.publish(&second)?;
@@ -36,8 +36,8 @@ pub(super) fn run(orders: Orders, run_dir: &RunDir) -> Result<(), Box<dyn Error>
     Ok(())
 }
 
-fn enter(request: &[u8]) -> Result<Vec<u8>, HandlerError> {
-    let entry = Entry::read(request).ok_or_else(|| HandlerError::new("no such request"))?;
-    RAN.store(entry.number, Ordering::Relaxed);
-    Ok(entry.respond())
+fn handle(request: &[u8]) -> Result<Vec<u8>, HandlerError> {
+    let spec = CallSpec::read(request).ok_or_else(|| HandlerError::new("no such request"))?;
+    RAN.store(spec.number, Ordering::Relaxed);
+    Ok(spec.respond())
 }

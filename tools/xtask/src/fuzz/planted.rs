@@ -41,14 +41,14 @@ pub(super) const PLANTS: [Plant; 5] = [
     Plant {
         about: "a header is checked, and copied again to be used",
         file: "core/src/lane/receiver.rs",
-        from: "let id = header.id.get();",
+        from: "return Some(Plain { kind, id: header.id.get(), len });",
         to: "let header = self.read_header(peer);
-        let (id, len) = (header.id.get(), header.len.get());",
+            return Some(Plain { kind, id: header.id.get(), len: header.len.get() });",
     },
     Plant {
         about: "a payload's length is taken from the lane again",
         file: "core/src/lane/receiver.rs",
-        from: "self.head += record;",
+        from: "self.head += record_len(plain.len);",
         to: "self.head += record_len(self.read_header(peer).len.get());",
     },
     Plant {

@@ -96,17 +96,17 @@ pub(crate) static PLANTS: [Plant; 12] = [
         "an attachment's record is published before its descriptor",
         &[
             edit(
-                "src/server/session/answers.rs",
-                "        let pass = |id| what.pass(&self.link, id);\n",
-                "        let pass = |id| if PLANTED { Ok(()) } else { what.pass(&self.link, id) };\n",
+                "core/src/drive/serve.rs",
+                "|id| what.pass(port, id));\n        match self.serve.respond_attached",
+                "|id| if PLANTED { Ok(()) } else { what.pass(port, id) });\n        \
+                 match self.serve.respond_attached",
             ),
             edit(
-                "src/server/session/answers.rs",
-                "            Ok(Passed::Now | Passed::Never) => self.trace",
+                "core/src/drive/serve.rs",
+                "            Ok(Passed::Now | Passed::Never) => self.end.answered(),\n",
                 "            Ok(Passed::Now | Passed::Never) if PLANTED => {\n                \
-                 let wake = self.lanes.commit(self.link.own(), self.link.peer());\n                \
-                 let _ = what.pass(&self.link, id);\n                self.ring(wake);\n            }\n            \
-                 Ok(Passed::Now | Passed::Never) => self.trace",
+                 self.end.commit();\n                let _ = what.pass(&self.end.port, id);\n            }\n            \
+                 Ok(Passed::Now | Passed::Never) => self.end.answered(),\n",
             ),
         ],
     ),
@@ -200,9 +200,9 @@ pub(crate) static PLANTS: [Plant; 12] = [
                  self.reason(park).unwrap_or(Woken::PeerGone)\n",
             ),
             edit(
-                "core/src/drive/wait.rs",
-                "            if self.lanes.moved(self.port.peer()) && woken == Woken::PeerGone {\n",
-                "            if !PLANTED && self.lanes.moved(self.port.peer()) && woken == Woken::PeerGone {\n",
+                "core/src/drive/call/wait.rs",
+                "            if self.end.has_moved() && woken == Woken::PeerGone {\n",
+                "            if !PLANTED && self.end.has_moved() && woken == Woken::PeerGone {\n",
             ),
         ],
     ),
@@ -212,7 +212,7 @@ pub(crate) static PLANTS: [Plant; 12] = [
             "src/server/reactor/mod.rs",
             "    fn depart(&mut self, slot: usize) {\n",
             "    fn depart(&mut self, slot: usize) {\n        \
-             if PLANTED {\n            return self.end(slot, Ended::Gone);\n        }\n",
+             if PLANTED {\n            return self.end(slot, Why::Gone);\n        }\n",
         )],
     ),
 ];

@@ -61,7 +61,7 @@ impl Layout {
             seed: target_dir(&root).join("loom"),
             root,
             subject: "core".to_owned(),
-            needs: vec!["core/probes".to_owned()],
+            needs: Vec::new(),
             tests: "loom-tests".to_owned(),
             package: "bellwire-loom-tests".to_owned(),
             rustflags: "--cfg loom".to_owned(),

@@ -175,7 +175,7 @@ where
 /// With the library's defaults, but for a pipeline: its lane is to have room for all that is in flight.
 fn connected<S: Service>(run_dir: &RunDir, load: &Load) -> Outcome<Client<S>> {
     let backpressure = if load.depth() > 1 { Backpressure::Grow } else { Backpressure::default() };
-    let config = ClientConfig { backpressure, ..ClientConfig::default() };
+    let config = ClientConfig::default().backpressure(backpressure);
     let mut client = Client::with_config(run_dir, config);
     client.connect()?;
     Ok(client)

@@ -1,7 +1,9 @@
-use core::time::Duration;
+use std::time::Duration;
 
-use crate::Instant;
-use crate::probes::{Cap, SamplingMask};
+use bellwire_core::Instant;
+use bellwire_probes::{Cap, SamplingMask};
+
+use super::nanos;
 
 /// The window over which the rate of messages is measured.
 const WINDOW: Duration = Duration::from_millis(10);
@@ -20,7 +22,7 @@ const SECOND: u64 = 1_000_000_000;
 /// twice the mean that fits the message rate. A skipped message costs a comparison and a decrement; the clock is read
 /// only for a candidate.
 #[derive(Debug)]
-pub struct Chooser {
+pub(super) struct Chooser {
     mask: SamplingMask,
     cap: Cap,
     /// The most samples per second that the cap allows at this rate of messages.
@@ -42,7 +44,7 @@ pub struct Chooser {
 
 impl Chooser {
     /// Creates a chooser with this random seed.
-    pub fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64) -> Self {
         Self {
             mask: SamplingMask::default(),
             cap: Cap::default(),
@@ -60,7 +62,7 @@ impl Chooser {
 
     /// Returns whether this message is skipped; otherwise, read the clock and call [`Chooser::choose`].
     #[inline]
-    pub fn skips(&mut self, mask: SamplingMask) -> bool {
+    pub(super) fn skips(&mut self, mask: SamplingMask) -> bool {
         if self.skip == 0 || mask != self.mask {
             return false;
         }
@@ -69,7 +71,7 @@ impl Chooser {
     }
 
     /// Returns whether this message, which is not skipped, is sampled.
-    pub fn choose(&mut self, mask: SamplingMask, now: Instant) -> bool {
+    pub(super) fn choose(&mut self, mask: SamplingMask, now: Instant) -> bool {
         self.count_skipped();
         self.seen += 1;
         if mask != self.mask {
@@ -88,7 +90,7 @@ impl Chooser {
     }
 
     /// Handles a pause: the number to skip, drawn at the earlier rate, may be far too large.
-    pub fn paused(&mut self, now: Instant) {
+    pub(super) fn paused(&mut self, now: Instant) {
         self.count_skipped();
         if self.measure(now) {
             let left = self.skip;
@@ -111,7 +113,7 @@ impl Chooser {
 
     /// Updates the measured rate once per window. Returns true when it did.
     fn measure(&mut self, now: Instant) -> bool {
-        let nanos = crate::time::nanos(now.since(self.began));
+        let nanos = nanos(now.since(self.began));
         if now.since(self.began) < WINDOW {
             return false;
         }
@@ -128,7 +130,7 @@ impl Chooser {
     /// Takes one sample from the allowance, if there is one.
     fn spend(&mut self, now: Instant) -> bool {
         let most = SECOND.saturating_mul((self.limit / BURST_PART).max(1));
-        let passed = crate::time::nanos(now.since(self.refilled));
+        let passed = nanos(now.since(self.refilled));
         self.refilled = now;
         self.allowance = self.allowance.saturating_add(passed.saturating_mul(self.limit)).min(most);
         match self.allowance.checked_sub(SECOND) {
@@ -149,5 +151,110 @@ impl Chooser {
         let drawn = self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32;
         // Below 2^32 times a mean of at most 2^20.
         (drawn * (2 * self.mean + 1)) >> 32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MASK: SamplingMask = SamplingMask::SAMPLES;
+    const START: Instant = Instant::from_nanos(1 << 50);
+
+    /// Sends `count` messages this far apart, and returns which of them were chosen.
+    fn stream(chooser: &mut Chooser, from: Instant, apart: Duration, count: u32) -> Vec<u32> {
+        let chosen = |at: &u32| {
+            let now = from.after(apart * *at);
+            !chooser.skips(MASK) && chooser.choose(MASK, now)
+        };
+        (0..count).filter(chosen).collect()
+    }
+
+    #[test]
+    fn a_fast_stream_is_sampled_at_its_cap() {
+        let mut chooser = Chooser::new(7);
+        // A second of ten million messages.
+        let cap = MASK.cap();
+        let chosen =
+            stream(&mut chooser, START, Duration::from_nanos(100), 10_000_000).len() as u64;
+        assert!(chosen <= cap.most + cap.most / 50, "{chosen} in a second");
+        assert!(chosen >= cap.most / 2, "{chosen} in a second");
+    }
+
+    #[test]
+    fn calls_that_take_as_long_as_a_sample_are_sampled_seldom() {
+        let mut chooser = Chooser::new(7);
+        // A second of 50 000 messages: 5 000 would be each tenth of them.
+        let chosen = stream(&mut chooser, START, Duration::from_micros(20), 50_000).len();
+        assert!(chosen > 1_300 && chosen < 1_700, "{chosen} of 50 000");
+        let mut chooser = Chooser::new(7);
+        let few = MASK.cap().few;
+        let chosen = stream(&mut chooser, START, Duration::from_micros(200), 5_000).len() as u64;
+        assert!(chosen > few / 2 && chosen < few + few / 10, "{chosen} of 5 000");
+    }
+
+    #[test]
+    fn who_asks_for_more_gets_it_whatever_their_share() {
+        let mut chooser = Chooser::new(7);
+        let high = |at: &u32| {
+            let now = START.after(Duration::from_micros(40) * *at);
+            !chooser.skips(SamplingMask::SAMPLES_50000)
+                && chooser.choose(SamplingMask::SAMPLES_50000, now)
+        };
+        assert_eq!((0..25_000).filter(high).count(), 25_000);
+    }
+
+    #[test]
+    fn a_slow_stream_is_sampled_whole() {
+        let mut chooser = Chooser::new(7);
+        let chosen = stream(&mut chooser, START, Duration::from_millis(1), 1_000);
+        assert_eq!(chosen.len(), 1_000);
+    }
+
+    #[test]
+    fn a_cap_without_limit_samples_every_message() {
+        let mut chooser = Chooser::new(7);
+        let every = |at: u64| {
+            let now = START.after(Duration::from_nanos(at * 100));
+            !chooser.skips(SamplingMask::ALL) && chooser.choose(SamplingMask::ALL, now)
+        };
+        assert!((0..1_000_000).all(every));
+    }
+
+    #[test]
+    fn no_place_in_a_batch_is_preferred() {
+        const BATCH: usize = 8;
+        let mut chooser = Chooser::new(7);
+        let mut places = [0_u32; BATCH];
+        for at in stream(&mut chooser, START, Duration::from_nanos(500), 4_000_000) {
+            places[at as usize % BATCH] += 1;
+        }
+        let total: u32 = places.iter().sum();
+        for place in places {
+            // Each has an eighth of some 10 000; a step that divides the batch would give one of them all.
+            assert!(place > total / 12 && place < total / 6, "{places:?}");
+        }
+    }
+
+    #[test]
+    fn after_a_pause_a_slow_stream_is_sampled_soon() {
+        let mut chooser = Chooser::new(7);
+        stream(&mut chooser, START, Duration::from_nanos(20), 50_000_000);
+        let later = START.after(Duration::from_secs(2));
+        // A sender this slow sleeps between two messages.
+        let chosen = (0..100).filter(|at| {
+            let now = later.after(Duration::from_millis(*at));
+            chooser.paused(now);
+            !chooser.skips(MASK) && chooser.choose(MASK, now)
+        });
+        assert!(chosen.count() > 80);
+    }
+
+    #[test]
+    fn a_tracer_that_wants_more_gets_the_next_message() {
+        let mut chooser = Chooser::new(7);
+        stream(&mut chooser, START, Duration::from_nanos(20), 50_000_000);
+        let later = START.after(Duration::from_secs(2));
+        assert!(!chooser.skips(SamplingMask::ALL) && chooser.choose(SamplingMask::ALL, later));
     }
 }

@@ -1,41 +1,41 @@
 //! The fast path of a plain message: one that needs nothing but a record in the lane.
 
-use super::{CallFailed, Drive};
+use super::{CallDriver, CallFailed};
 use crate::call::Ticket;
-use crate::{Deadline, Executed, Port};
+use crate::{Deadline, Executed, Observer, Port};
 
-impl<P: Port> Drive<P> {
+impl<P: Port, O: Observer> CallDriver<P, O> {
     /// Writes an unpublished request if that takes nothing but a record in the lane: the fast path of
-    /// [`Drive::push`]. Returns `None`, and writes nothing, otherwise.
+    /// [`CallDriver::push`]. Returns `None`, and writes nothing, otherwise.
     #[inline]
     pub fn try_push(&mut self, payload: &[u8]) -> Option<Ticket> {
-        if self.poisoned.is_some() || self.gone {
+        if !self.end.is_open() {
             return None;
         }
-        self.trace.begin(|| self.port.now());
-        let ticket = self.calls.try_submit(&mut self.lanes, self.port.own(), payload);
+        self.end.requesting();
+        let (lanes, own, _) = self.end.parts();
+        let ticket = self.calls.try_submit(lanes, own, payload);
         match ticket {
-            Some(_) => self.trace.wrote(self.lanes.position()),
-            None => self.trace.begins_again(),
+            Some(_) => self.end.requested(),
+            None => self.end.observer.requests_again(),
         }
         ticket
     }
 
     /// Takes an answer if one has arrived that is complete, Ok, expected and no longer than `buffer`: the fast path
-    /// of [`Drive::try_reply`], which handles all others. The returned number is its length at the start of `buffer`.
+    /// of [`CallDriver::try_reply`], which handles all others. The returned number is its length at the start of `buffer`.
     #[inline]
     pub fn try_reply_fast(&mut self, buffer: &mut [u8]) -> Option<(Ticket, usize)> {
-        if self.poisoned.is_some() {
+        if self.end.has_failed() {
             return None;
         }
-        let (own, peer) = (self.port.own(), self.port.peer());
-        let reply = self.calls.try_reply_fast(&mut self.lanes, own, peer, buffer);
+        let (lanes, own, peer) = self.end.parts();
+        let reply = self.calls.try_reply_fast(lanes, own, peer, buffer);
         if let Some((ticket, len)) = reply {
-            let end = || self.lanes.received().bytes;
-            self.trace.took(peer, ticket.id(), len, end, || self.port.now());
+            self.end.took(ticket.id(), len);
         }
         // As in `try_reply`.
-        if self.lanes.wake_check_due() {
+        if self.end.lanes.wake_check_due() {
             self.give_back();
         }
         reply
@@ -47,11 +47,11 @@ impl<P: Port> Drive<P> {
         self.commit();
     }
 
-    /// Waits for the next answer, if it is one for [`Drive::try_reply_fast`]. Returns `None` when something else has to be
+    /// Waits for the next answer, if it is one for [`CallDriver::try_reply_fast`]. Returns `None` when something else has to be
     /// handled.
     ///
     /// # Errors
-    /// As [`Drive::wait_for_reply`].
+    /// As [`CallDriver::wait_for_reply`].
     #[inline]
     pub fn try_wait(
         &mut self,
@@ -66,10 +66,10 @@ impl<P: Port> Drive<P> {
         Ok(reply)
     }
 
-    /// Returns whether [`Drive::try_reply`] has anything to read or report.
+    /// Returns whether [`CallDriver::try_reply`] has anything to read or report.
     #[inline]
     pub fn has_news(&self) -> bool {
-        let is_over = self.poisoned.is_some() || self.calls.closed().is_some();
-        is_over || self.unread || self.lanes.has_untaken() || self.lanes.moved(self.port.peer())
+        let is_over = self.end.has_failed() || self.calls.closed().is_some();
+        is_over || self.has_untaken || self.end.lanes.has_untaken() || self.end.has_moved()
     }
 }

@@ -6,22 +6,24 @@
 
 mod chooser;
 
-use alloc::collections::VecDeque;
-use alloc::vec::Vec;
+use std::collections::VecDeque;
+use std::time::Duration;
 
+use bellwire_core::wire::{Role, SAMPLES, Stamps, sample_slot};
+use bellwire_core::{Bell, Instant, Observer, OwnMemory, PeerMemory, ServiceName, Woken};
 use bellwire_probes::{self as probes, Sample, SamplingMask, Session};
 
-pub use chooser::Chooser;
+use chooser::Chooser;
 
-use crate::wire::{Role, Stamps, sample_slot};
-use crate::{Instant, OwnMemory, PeerMemory, ServiceName};
+/// The features that HELLO offers and WELCOME accepts.
+pub(crate) const FEATURES: u64 = if probes::AVAILABLE { SAMPLES } else { 0 };
 
 /// The most incomplete samples kept; older ones are dropped.
 const MOST_AWAITED: usize = 64;
 
 /// The calling end's samples: requests that it sends, answers that it takes.
 #[derive(Debug)]
-pub struct ClientTrace {
+pub(crate) struct ClientTrace {
     session: Session,
     outgoing: Outgoing,
     chooser: Chooser,
@@ -33,7 +35,7 @@ pub struct ClientTrace {
 
 /// The serving end's samples: requests that it takes, and its answers to those.
 #[derive(Debug)]
-pub struct ServerTrace {
+pub(crate) struct ServerTrace {
     session: Session,
     outgoing: Outgoing,
     /// The answer that is being written, and when it was started.
@@ -53,10 +55,45 @@ struct Outgoing {
     unpublished: Vec<(u64, u64)>,
 }
 
+/// What both ends trace alike.
+macro_rules! observe_end {
+    () => {
+        #[inline]
+        fn publishing<O: OwnMemory>(&mut self, own: &O, now: impl FnOnce() -> Instant) {
+            self.outgoing.publish(own, now);
+        }
+
+        fn rings(&self, bell: Bell) {
+            probes::ring(&self.session, bell.number());
+        }
+
+        fn own_resized(&self, epoch: u32, bytes: u64) {
+            probes::lane_resized(&self.session, 1, epoch, bytes);
+        }
+
+        fn peer_resized(&self, epoch: u32, bytes: u64) {
+            probes::lane_resized(&self.session, 2, epoch, bytes);
+        }
+
+        fn lane_full(&self, missing: u64) {
+            probes::lane_full(&self.session, missing);
+        }
+
+        fn sleeps(&self, space: bool) -> bool {
+            probes::park_begin(&self.session, space);
+            probes::wants_park_end()
+        }
+
+        fn woke(&self, how: Woken, began: Instant, now: Instant) {
+            probes::park_end(&self.session, how.number(), nanos(now.since(began)));
+        }
+    };
+}
+
 /// The identity of a session for a tracer: the server's number of it, when the server created its page, and the
 /// process at the other end.
 #[must_use]
-pub fn session(
+pub(crate) fn session(
     service: ServiceName,
     number: u64,
     created: u64,
@@ -68,7 +105,7 @@ pub fn session(
 
 impl ClientTrace {
     /// Creates the samples of a session; `is_agreed` is whether both ends support them, `seed` any number.
-    pub fn new(session: Session, is_agreed: bool, seed: u64) -> Self {
+    pub(crate) fn new(session: Session, is_agreed: bool, seed: u64) -> Self {
         Self {
             session,
             outgoing: Outgoing::new(is_agreed),
@@ -78,26 +115,12 @@ impl ClientTrace {
         }
     }
 
-    /// Creates the samples of no session: nothing is sampled.
-    pub fn nothing() -> Self {
-        Self::new(Session::all(Role::Client as u32), false, 0)
-    }
-
     /// Returns the identity of the session.
-    pub fn session(&self) -> &Session {
+    pub(crate) fn session(&self) -> &Session {
         &self.session
     }
 
-    /// Starts a request, before it is written.
-    #[inline]
-    pub fn begin(&mut self, now: impl FnOnce() -> Instant) {
-        let mask = probes::sampling_mask();
-        if mask.is_sampling() && self.outgoing.is_agreed {
-            self.begin_masked(mask, now);
-        }
-    }
-
-    /// Not inlined: an untraced request pays only for the two tests above.
+    /// Not inlined: an untraced request pays only for the two tests in `requesting`.
     #[inline(never)]
     fn begin_masked(&mut self, mask: SamplingMask, now: impl FnOnce() -> Instant) {
         if self.is_retry || !self.chooser.skips(mask) {
@@ -109,73 +132,74 @@ impl ClientTrace {
 
     #[cold]
     fn begin_chosen(&mut self, mask: SamplingMask, now: impl FnOnce() -> Instant) {
-        if core::mem::take(&mut self.is_retry) {
+        if std::mem::take(&mut self.is_retry) {
             return;
         }
         let now = now();
         self.begun = self.chooser.choose(mask, now).then_some(now);
     }
+}
 
-    /// Notes that the request was written and ends at `end`.
+impl Observer for ClientTrace {
     #[inline]
-    pub fn wrote(&mut self, end: u64) {
+    fn requesting(&mut self, now: impl FnOnce() -> Instant) {
+        let mask = probes::sampling_mask();
+        if mask.is_sampling() && self.outgoing.is_agreed {
+            self.begin_masked(mask, now);
+        }
+    }
+
+    #[inline]
+    fn requested(&mut self, end: u64) {
         if let Some(begun) = self.begun {
             self.begun = None;
             self.outgoing.wrote(end, begun);
         }
     }
 
-    /// Notes that the request was not written and is retried immediately.
     #[cold]
-    pub fn begins_again(&mut self) {
+    fn requests_again(&mut self) {
         self.is_retry = probes::sampling_mask().is_sampling() && self.outgoing.is_agreed;
     }
 
-    /// Notes whether the request continues after a wait for room.
-    pub fn waited_for_room(&mut self, goes_on: bool) {
+    fn waited_for_room(&mut self, continues: bool) {
         if probes::sampling_mask().is_sampling() {
-            self.is_retry = goes_on;
-            if !goes_on {
+            self.is_retry = continues;
+            if !continues {
                 self.begun = None;
             }
         }
     }
 
-    /// Notes that this end has slept.
-    pub fn slept(&mut self, now: Instant) {
+    fn rung(&mut self, now: Instant) {
         if probes::sampling_mask().is_sampling() && self.outgoing.is_agreed {
             self.chooser.paused(now);
         }
     }
 
-    /// Timestamps the written messages before they are published.
     #[inline]
-    pub fn publish<O: OwnMemory>(&mut self, own: &O, now: impl FnOnce() -> Instant) {
-        self.outgoing.publish(own, now);
-    }
-
-    /// Traces that the answer to `id` was taken, with `length` bytes that end at position `end()` of the peer's lane.
-    #[inline]
-    pub fn took<P: PeerMemory>(
+    fn took<P: PeerMemory>(
         &mut self,
         peer: &P,
         id: u64,
-        length: usize,
+        len: usize,
         end: impl FnOnce() -> u64,
         now: impl FnOnce() -> Instant,
     ) {
         if self.outgoing.is_reading()
             && let Some(end) = stamped_end(peer, end())
-            && let Some(sample) = taken(peer, id, length, end, now)
+            && let Some(sample) = taken(peer, id, len, end, now)
         {
             probes::reply(&self.session, &sample);
         }
     }
+
+    observe_end!();
 }
 
 impl ServerTrace {
     /// Creates the samples of a session; `is_agreed` is whether both ends support them.
-    pub fn new(session: Session, is_agreed: bool) -> Self {
+    pub(crate) fn new(session: Session, is_agreed: bool) -> Self {
         Self {
             session,
             outgoing: Outgoing::new(is_agreed),
@@ -186,35 +210,8 @@ impl ServerTrace {
     }
 
     /// Returns the identity of the session.
-    pub fn session(&self) -> &Session {
+    pub(crate) fn session(&self) -> &Session {
         &self.session
-    }
-
-    /// Traces that the request `id` was taken, with `length` bytes that end at position `end()` of the peer's lane.
-    #[inline]
-    pub fn took<P: PeerMemory>(
-        &mut self,
-        peer: &P,
-        id: u64,
-        length: usize,
-        end: impl FnOnce() -> u64,
-        now: impl FnOnce() -> Instant,
-    ) {
-        if self.outgoing.is_reading()
-            && let Some(end) = stamped_end(peer, end())
-            && let Some(sample) = taken(peer, id, length, end, now)
-        {
-            keep(&mut self.taken, id);
-            probes::message(&self.session, &sample);
-        }
-    }
-
-    /// Starts the answer to `id`, before it is written.
-    #[inline]
-    pub fn begin(&mut self, id: u64, now: impl FnOnce() -> Instant) {
-        if !self.taken.is_empty() {
-            self.begin_taken(id, now);
-        }
     }
 
     #[cold]
@@ -225,15 +222,6 @@ impl ServerTrace {
         }
     }
 
-    /// Notes that the answer was written and ends at `end`; `None` when it waits for room.
-    #[inline]
-    pub fn wrote(&mut self, end: Option<u64>) {
-        if let Some(begun) = self.begun {
-            self.begun = None;
-            self.wrote_begun(begun, end);
-        }
-    }
-
     #[cold]
     fn wrote_begun(&mut self, (id, begun): (u64, Instant), end: Option<u64>) {
         match end {
@@ -241,9 +229,43 @@ impl ServerTrace {
             None => keep(&mut self.owed, (id, begun)),
         }
     }
+}
 
-    /// Notes that the answer to `id`, which waited for room, was written and ends at `end`.
-    pub fn wrote_owed(&mut self, id: u64, end: u64) {
+impl Observer for ServerTrace {
+    #[inline]
+    fn took<P: PeerMemory>(
+        &mut self,
+        peer: &P,
+        id: u64,
+        len: usize,
+        end: impl FnOnce() -> u64,
+        now: impl FnOnce() -> Instant,
+    ) {
+        if self.outgoing.is_reading()
+            && let Some(end) = stamped_end(peer, end())
+            && let Some(sample) = taken(peer, id, len, end, now)
+        {
+            keep(&mut self.taken, id);
+            probes::message(&self.session, &sample);
+        }
+    }
+
+    #[inline]
+    fn answering(&mut self, id: u64, now: impl FnOnce() -> Instant) {
+        if !self.taken.is_empty() {
+            self.begin_taken(id, now);
+        }
+    }
+
+    #[inline]
+    fn answered(&mut self, end: Option<u64>) {
+        if let Some(begun) = self.begun {
+            self.begun = None;
+            self.wrote_begun(begun, end);
+        }
+    }
+
+    fn answered_late(&mut self, id: u64, end: u64) {
         if let Some(at) = self.owed.iter().position(|(owed, _)| *owed == id)
             && let Some((_, begun)) = self.owed.remove(at)
         {
@@ -251,11 +273,7 @@ impl ServerTrace {
         }
     }
 
-    /// Timestamps the written messages before they are published.
-    #[inline]
-    pub fn publish<O: OwnMemory>(&mut self, own: &O, now: impl FnOnce() -> Instant) {
-        self.outgoing.publish(own, now);
-    }
+    observe_end!();
 }
 
 impl Outgoing {
@@ -322,4 +340,9 @@ fn keep<T>(kept: &mut VecDeque<T>, one: T) {
         kept.pop_front();
     }
     kept.push_back(one);
+}
+
+/// Returns whole nanoseconds; a longer span than 584 years counts as that.
+pub(crate) fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,0 +1,521 @@
+//! The calling end, and the loops that block.
+
+mod fast_path;
+mod wait;
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::call::{Arrival, CallMachine, Outgoing, Reply, SubmitError, Ticket};
+use crate::end::{End, State, Why};
+use crate::lane::{Armed, Epoch, Growth, LaneStats, Lanes, PushError};
+use crate::resize::{FollowError, ResizeError, Shortage};
+use crate::wire::CloseReason;
+use crate::{Deadline, Executed, Geometry, Left, Observer, PeerFault, Port, Spin, SpinPolicy};
+
+/// Why a blocking call ended without an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CallFailed {
+    /// The request was not sent; the session is usable.
+    #[error(transparent)]
+    Submit(SubmitError),
+    /// The deadline passed.
+    #[error("the deadline passed; {0}")]
+    Deadline(Executed),
+    /// Another thread cancelled the call.
+    #[error("the call was cancelled; {0}")]
+    Cancelled(Executed),
+    /// The peer's process ended, or the peer closed the session.
+    #[error("the peer is gone; {0}")]
+    PeerGone(Executed),
+    /// The peer closed the session because this end took nothing from its lane for too long.
+    #[error(
+        "the peer closed the session, since this end left its records unread for too long; {0}"
+    )]
+    Unread(Executed),
+    /// The peer violated the protocol; the session is poisoned.
+    #[error("the session is poisoned: {0}")]
+    Peer(PeerFault),
+    /// This system lacks a resource to continue reading the peer's lane. Nothing is lost: try again.
+    #[error("cannot follow the peer's lane: {0}")]
+    Short(Shortage),
+}
+
+/// The calling end of a session: an [`End`], the [`CallMachine`], and the only loops that block.
+#[derive(Debug)]
+pub struct CallDriver<P, O = ()> {
+    end: End<P, O>,
+    calls: CallMachine,
+    spin: Spin,
+    /// The value of [`Lanes::exchanged`] before the last wait.
+    exchanged: u64,
+    parks: u64,
+    /// Records were seen but not taken, because one poll takes a bounded number.
+    has_untaken: bool,
+    /// How many waits this end began.
+    waits: u32,
+    /// Trim requests that the peer has not answered; it answers them in order.
+    trims: u32,
+}
+
+/// Records other than answers that one poll handles.
+const MOST_ARRIVALS: usize = 256;
+
+impl<P: Port> CallDriver<P> {
+    /// Creates a driver for a session over `port`, whose lanes are empty and open.
+    pub fn new(port: P, lanes: Lanes, spin: SpinPolicy) -> Self {
+        Self::observed(port, lanes, spin, ())
+    }
+}
+
+impl<P: Port, O: Observer> CallDriver<P, O> {
+    /// Like [`CallDriver::new`], with an observer.
+    pub fn observed(port: P, lanes: Lanes, spin: SpinPolicy, observer: O) -> Self {
+        Self {
+            end: End::new(port, lanes, observer),
+            calls: CallMachine::new(),
+            spin: Spin::new(spin),
+            exchanged: 0,
+            parks: 0,
+            has_untaken: false,
+            waits: 0,
+            trims: 0,
+        }
+    }
+
+    /// Returns the observer.
+    pub fn observer(&self) -> &O {
+        &self.end.observer
+    }
+
+    /// See [`End::set_shrink_after`].
+    pub fn set_shrink_after(&mut self, span: Duration) {
+        self.end.set_shrink_after(span);
+    }
+
+    /// See [`End::set_growth`].
+    pub fn set_growth(&mut self, growth: Growth) {
+        self.end.set_growth(growth);
+    }
+
+    /// Sets how many requests may be in flight: see [`CallMachine::set_window`].
+    pub fn set_window(&mut self, requests: usize) {
+        self.calls.set_window(requests);
+    }
+
+    /// Returns the transport's end.
+    pub fn port(&self) -> &P {
+        &self.end.port
+    }
+
+    /// Returns the transport's end, mutably.
+    pub fn port_mut(&mut self) -> &mut P {
+        &mut self.end.port
+    }
+
+    /// Returns the number of requests that wait for an answer.
+    pub fn in_flight(&self) -> usize {
+        self.calls.in_flight()
+    }
+
+    /// Returns whether this request waits for its answer.
+    pub fn is_waiting(&self, ticket: Ticket) -> bool {
+        self.calls.is_waiting(ticket)
+    }
+
+    /// Returns the longest request that both ends allow, in bytes.
+    pub fn max_message(&self) -> u64 {
+        self.end.lanes.max_message()
+    }
+
+    /// Returns the longest request that a lane carries, in bytes; a longer one is [attached](CallDriver::submit_attached).
+    pub fn max_payload(&self) -> usize {
+        self.end.lanes.max_payload()
+    }
+
+    /// Returns the epoch of the lane that this end writes.
+    #[inline]
+    pub fn lane_epoch(&self) -> Epoch {
+        self.end.lanes.epoch()
+    }
+
+    /// Returns the statistics of the lane that this end writes and of the one that it reads.
+    pub fn lane_stats(&self) -> [LaneStats; 2] {
+        [self.end.lanes.sent(), self.end.lanes.received()]
+    }
+
+    /// Returns how often this end rang its peer with a system call.
+    pub fn rings(&self) -> u64 {
+        self.end.rings()
+    }
+
+    /// Returns how many answers to abandoned requests arrived since the last call, and resets the count.
+    #[inline]
+    pub fn take_dropped(&mut self) -> u64 {
+        self.calls.take_dropped()
+    }
+
+    /// Returns how often this end slept.
+    #[inline]
+    pub fn parks(&self) -> u64 {
+        self.parks
+    }
+
+    /// Returns why the session is no longer usable; `None` while it is.
+    pub fn ended(&self) -> Option<CallFailed> {
+        match self.end.state() {
+            State::Open if self.calls.closed().is_none() => None,
+            State::Over(Why::Fault(fault)) => Some(CallFailed::Peer(fault)),
+            _ => Some(self.closed_by_peer(Executed::No)),
+        }
+    }
+
+    /// Ends the session for a protocol violation that was found outside the lanes, for instance on the control
+    /// socket.
+    pub fn poison(&mut self, fault: PeerFault) {
+        self.end.fail(fault);
+    }
+
+    fn closed_by_peer(&self, executed: Executed) -> CallFailed {
+        match self.calls.closed() {
+            Some(CloseReason::Unread) => CallFailed::Unread(executed),
+            _ => CallFailed::PeerGone(executed),
+        }
+    }
+
+    /// See [`End::check_stalled`].
+    ///
+    /// # Errors
+    /// [`CallFailed::Peer`] when the peer violates the protocol.
+    pub fn check_stalled(&mut self, limit: Duration) -> Result<Left, CallFailed> {
+        Ok(self.end.check_stalled(self.end.port.now(), limit)?)
+    }
+
+    /// Returns why the peer closed its lane, if it did.
+    pub fn closed(&self) -> Option<CloseReason> {
+        self.calls.closed()
+    }
+
+    /// Sends a request and returns immediately: [`CallDriver::try_reply`] returns the answer.
+    ///
+    /// # Errors
+    /// [`CallFailed`]; the handler will not run.
+    pub fn submit<'a>(&mut self, payload: impl Into<Outgoing<'a>>) -> Result<Ticket, CallFailed> {
+        let ticket = self.push(payload)?;
+        self.commit();
+        Ok(ticket)
+    }
+
+    /// Writes an unpublished request: [`CallDriver::commit`] publishes all of them together. A lane that is too small for
+    /// it grows.
+    ///
+    /// # Errors
+    /// [`CallFailed`]; the handler will not run.
+    pub fn push<'a>(&mut self, payload: impl Into<Outgoing<'a>>) -> Result<Ticket, CallFailed> {
+        let payload = payload.into();
+        self.end.requesting();
+        loop {
+            if let Some(ended) = self.ended() {
+                return Err(ended);
+            }
+            let (lanes, own, peer) = self.end.parts();
+            let error = match self.calls.submit(lanes, own, peer, payload) {
+                Ok(ticket) => {
+                    self.end.requested();
+                    return Ok(ticket);
+                }
+                Err(error) => error,
+            };
+            match error {
+                SubmitError::Push(PushError::Grow { to }) => self.grow(to)?,
+                SubmitError::Push(PushError::Full { .. }) => match self.end.larger() {
+                    // Otherwise the request waits, as it would have without growth.
+                    Some(to) if self.grow(to).is_ok() => {}
+                    _ => return Err(self.unsent(error)),
+                },
+                error => return Err(self.unsent(error)),
+            }
+        }
+    }
+
+    /// Sends a request in parts through a lane that need not hold all of it: for a caller that waits anyway, and
+    /// requests too long for the caches. After [`PushError::Full`], continue with the same payload when there is
+    /// room, or call [`CallDriver::break_off`].
+    ///
+    /// # Errors
+    /// [`CallFailed`]; the handler will not run unless all of the request is sent.
+    pub fn submit_in_parts<'a>(
+        &mut self,
+        payload: impl Into<Outgoing<'a>>,
+    ) -> Result<Ticket, CallFailed> {
+        let payload = payload.into();
+        if let Some(ended) = self.ended() {
+            return Err(ended);
+        }
+        let allowed = self.end.lanes.allows(payload.len() as u64);
+        allowed.map_err(|error| self.unsent(SubmitError::Push(error)))?;
+        // The first part has already started the message.
+        if !self.calls.is_sending() {
+            self.end.requesting();
+        }
+        if let Some(wanted) = self.end.lanes.wanted_for_parts()
+            && self.end.growth() != Growth::Never
+        {
+            // Without memory for a larger lane, the request goes through the smaller one.
+            let _ = self.grow(wanted);
+        }
+        loop {
+            if let Some(ended) = self.ended() {
+                return Err(ended);
+            }
+            let (lanes, own, peer) = self.end.parts();
+            let pushed = self.calls.submit_part(lanes, own, peer, payload);
+            let ticket = pushed.map_err(|error| self.unsent(error))?;
+            if ticket.is_some() {
+                self.end.requested();
+            }
+            self.commit();
+            if let Some(ticket) = ticket {
+                return Ok(ticket);
+            }
+        }
+    }
+
+    /// Gives up the request that is being sent in parts, if any: the handler will not run.
+    pub fn break_off(&mut self) {
+        self.calls.break_off();
+    }
+
+    /// Returns whether an answer is arriving in parts: the caller must pass the same buffer unchanged.
+    pub fn is_arriving(&self) -> bool {
+        self.calls.is_arriving()
+    }
+
+    /// Checks that a request of `bytes` can be attached now; call it before creating the memfd.
+    ///
+    /// # Errors
+    /// [`CallFailed`] as for [`CallDriver::submit_attached`].
+    pub fn can_attach(&mut self, bytes: u64) -> Result<(), CallFailed> {
+        if let Some(ended) = self.ended() {
+            return Err(ended);
+        }
+        let can = self.end.lanes.can_attach(self.end.port.peer(), bytes);
+        can.map_err(|error| self.unsent(SubmitError::Push(error)))
+    }
+
+    /// Sends a request of `bytes` in a memfd of its own. `pass` passes the memfd once there is room for its record.
+    ///
+    /// # Errors
+    /// [`CallFailed`]; the handler will not run.
+    pub fn submit_attached(
+        &mut self,
+        bytes: u64,
+        pass: impl FnOnce(&P, u64) -> Result<(), Shortage>,
+    ) -> Result<Ticket, CallFailed> {
+        if let Some(ended) = self.ended() {
+            return Err(ended);
+        }
+        self.end.requesting();
+        let End { port, lanes, .. } = &mut self.end;
+        let pass = |id| pass(port, id);
+        let sent = self.calls.submit_attached(lanes, port.own(), port.peer(), bytes, pass);
+        let ticket = sent.map_err(|error| self.unsent(error))?;
+        self.end.requested();
+        self.commit();
+        Ok(ticket)
+    }
+
+    /// Sends a request without waking the peer, which takes it when something else wakes it. The next send, or
+    /// [`CallDriver::commit`], wakes the peer for both. Returns `None` when there is no room for it now.
+    pub fn submit_no_wake(&mut self, payload: &[u8]) -> Option<Ticket> {
+        if self.ended().is_some() {
+            return None;
+        }
+        let (lanes, own, peer) = self.end.parts();
+        let ticket = self.calls.submit(lanes, own, peer, payload).ok()?;
+        lanes.show(own);
+        Some(ticket)
+    }
+
+    /// See [`End::commit`].
+    #[inline]
+    pub fn commit(&mut self) {
+        self.end.commit();
+    }
+
+    /// Shrinks the own lane to its minimum and asks the peer to shrink its own: [`CallDriver::is_trimmed`] returns whether
+    /// it has. Requests in flight are unaffected.
+    ///
+    /// # Errors
+    /// [`CallFailed`]; the session remains usable unless it is over.
+    pub fn trim(&mut self) -> Result<(), CallFailed> {
+        if let Some(ended) = self.ended() {
+            return Err(ended);
+        }
+        self.end.shrink().map_err(|error| self.unresized(error))?;
+        let (lanes, own, peer) = self.end.parts();
+        let asked = self.calls.ask_to_trim(lanes, own, peer);
+        asked.map_err(|error| self.unsent(error))?;
+        self.trims = self.trims.saturating_add(1);
+        self.commit();
+        Ok(())
+    }
+
+    /// Returns whether the peer has answered every [`CallDriver::trim`].
+    pub fn is_trimmed(&self) -> bool {
+        self.trims == 0
+    }
+
+    fn grow(&mut self, to: Geometry) -> Result<(), CallFailed> {
+        self.end.grow(to).map_err(|error| self.unresized(error))
+    }
+
+    fn unresized(&mut self, error: ResizeError) -> CallFailed {
+        self.unsent(match error {
+            ResizeError::Push(error) => SubmitError::Push(error),
+            ResizeError::Short(shortage) => SubmitError::Short(shortage),
+        })
+    }
+
+    fn unsent(&mut self, error: SubmitError) -> CallFailed {
+        match error {
+            SubmitError::Push(PushError::Peer(fault)) => self.end.fail(fault).into(),
+            SubmitError::Push(PushError::Full { missing }) => {
+                self.end.observer.lane_full(missing);
+                CallFailed::Submit(error)
+            }
+            SubmitError::Closed => self.closed_by_peer(Executed::No),
+            error => CallFailed::Submit(error),
+        }
+    }
+
+    /// Returns an answer, if one has arrived.
+    ///
+    /// # Errors
+    /// [`CallFailed::Peer`] when the peer violates the protocol.
+    pub fn try_reply(&mut self, buffer: &mut Vec<u8>) -> Result<Option<Reply>, CallFailed> {
+        if let Some(fault) = self.end.fault() {
+            return Err(fault.into());
+        }
+        self.has_untaken = false;
+        // Bound the records that are no answers: a peer that sends only those must not hold the caller up.
+        for _ in 0..MOST_ARRIVALS {
+            let (lanes, own, peer) = self.end.parts();
+            let arrival = self.calls.next_reply(lanes, own, peer, buffer);
+            // A caller that only receives sends nothing, so nothing else rings a peer that waits for room.
+            if self.end.lanes.wake_check_due() {
+                self.commit();
+            }
+            match arrival.map_err(|fault| self.end.fail(fault))? {
+                Some(Arrival::Reply(reply)) => {
+                    self.end.took(reply.ticket.id(), reply.len);
+                    return Ok(Some(reply));
+                }
+                Some(Arrival::Switch(switch)) => {
+                    self.end.follow(&switch).map_err(|error| match error {
+                        FollowError::Peer(fault) => CallFailed::Peer(fault),
+                        FollowError::Short(shortage) => CallFailed::Short(shortage),
+                    })?;
+                    self.commit();
+                }
+                Some(Arrival::Trimmed) => self.trims = self.trims.saturating_sub(1),
+                None => {
+                    self.has_untaken =
+                        self.calls.closed().is_none() && self.end.lanes.has_untaken();
+                    return Ok(None);
+                }
+            }
+        }
+        self.has_untaken = true;
+        Ok(None)
+    }
+
+    /// Requests a ring for the next answer and, with `room`, for room for a request that found the lane full: for an
+    /// event loop that is about to sleep. Returns true if either is already there: do not sleep then.
+    ///
+    /// # Errors
+    /// [`CallFailed::Peer`] when the peer violates the protocol.
+    pub fn arm(&mut self, room: bool) -> Result<bool, CallFailed> {
+        // At the limit of requests in flight, only an answer makes room.
+        let space = room && !self.calls.is_at_limit();
+        let armed = self.end.arm(space)?;
+        Ok(armed == Armed::Moved || self.has_untaken || self.end.lanes.has_untaken())
+    }
+
+    /// Waits for room for a request that found the lane full. First take answers with [`CallDriver::try_reply`] until
+    /// there are none: a peer that is blocked on its answers takes no requests.
+    ///
+    /// # Errors
+    /// [`CallFailed`]; the session is usable after [`CallFailed::Deadline`] and [`CallFailed::Cancelled`].
+    pub fn wait_for_room(&mut self, until: &mut Deadline) -> Result<(), CallFailed> {
+        // At the limit of requests in flight, only an answer makes room, however empty the lane is.
+        let space = !self.calls.is_at_limit();
+        let waited = self.wait(space, until, Executed::No);
+        self.end.observer.waited_for_room(waited.is_ok());
+        waited
+    }
+
+    /// Waits for the next answer.
+    ///
+    /// # Errors
+    /// [`CallFailed`]; the session is usable after [`CallFailed::Deadline`] and [`CallFailed::Cancelled`], and the
+    /// requests stay in flight: [`CallDriver::abandon`] those that you no longer need.
+    pub fn wait_for_reply(
+        &mut self,
+        until: &mut Deadline,
+        buffer: &mut Vec<u8>,
+    ) -> Result<Reply, CallFailed> {
+        loop {
+            if let Some(reply) = self.try_reply(buffer)? {
+                return Ok(reply);
+            }
+            if self.calls.closed().is_some() {
+                return Err(self.closed_by_peer(Executed::Maybe));
+            }
+            self.wait(false, until, Executed::Maybe)?;
+        }
+    }
+
+    /// Waits until the peer publishes something: call [`CallDriver::try_reply`] before and after.
+    ///
+    /// # Errors
+    /// [`CallFailed`]; the session is usable after [`CallFailed::Deadline`] and [`CallFailed::Cancelled`].
+    pub fn wait_for_data(&mut self, until: &mut Deadline) -> Result<(), CallFailed> {
+        self.wait(false, until, Executed::No)
+    }
+
+    /// Abandons a request. Returns false when it was not in flight.
+    pub fn abandon(&mut self, ticket: Ticket) -> bool {
+        let (lanes, own, peer) = self.end.parts();
+        let known = self.calls.abandon(lanes, own, peer, ticket);
+        self.commit();
+        known
+    }
+
+    /// Returns whether the handler may have run, now that the peer is gone.
+    pub fn executed(&mut self, ticket: Ticket) -> Executed {
+        let (lanes, _, peer) = self.end.parts();
+        self.calls.executed(lanes, peer, ticket)
+    }
+
+    /// Gives up a request on a session that is over, and returns whether its handler may have run.
+    pub fn give_up(&mut self, ticket: Ticket) -> Executed {
+        let executed = match self.end.fault() {
+            Some(_) => Executed::Maybe,
+            None => self.executed(ticket),
+        };
+        self.calls.give_up(ticket);
+        executed
+    }
+
+    /// See [`End::close`].
+    pub fn close(&mut self, reason: CloseReason) {
+        self.end.close(reason);
+    }
+}
+
+impl From<PeerFault> for CallFailed {
+    fn from(fault: PeerFault) -> Self {
+        Self::Peer(fault)
+    }
+}

@@ -1,0 +1,350 @@
+//! The serving end.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::convert::Infallible;
+
+use crate::end::End;
+use crate::lane::{Armed, Lanes, PushError, Record};
+use crate::resize::{FollowError, ResizeError, Shortage};
+use crate::serve::{Flushed, Incoming, Kept, Passed, RespondError, ServeCounts, ServeMachine};
+use crate::wire::{CloseReason, Status};
+use crate::{Observer, PeerFault, Port};
+
+/// Parts of answers that one [`ServeDriver::flush`] writes at most: 512 KiB, so that a long answer does not starve other
+/// sessions.
+const MOST_PARTS: usize = 16;
+
+/// An answer in memory of its own, which `P` passes to the peer.
+pub trait Attachable<P> {
+    /// Returns its length in bytes.
+    fn len(&self) -> u64;
+
+    /// Returns whether it has no bytes.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Passes the memory for the answer to `id`.
+    ///
+    /// # Errors
+    /// [`Shortage`]: nothing was passed.
+    fn pass(&self, port: &P, id: u64) -> Result<(), Shortage>;
+}
+
+/// For a server that attaches no answers.
+impl<P> Attachable<P> for Infallible {
+    fn len(&self) -> u64 {
+        match *self {}
+    }
+
+    fn pass(&self, _: &P, _: u64) -> Result<(), Shortage> {
+        match *self {}
+    }
+}
+
+/// What became of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Responded {
+    /// It was written, or is kept until there is room.
+    Done,
+    /// No lane carries it: [attach](ServeDriver::attach) it. Nothing was counted.
+    Attach,
+    /// This system lacks a resource for it: answer with [`Status::Short`]. Nothing was counted.
+    Short(Shortage),
+}
+
+/// The serving end of a session: an [`End`], the [`ServeMachine`], and the attached answers that wait for room. It never
+/// blocks.
+#[derive(Debug)]
+pub struct ServeDriver<P, A = Infallible, O = ()> {
+    end: End<P, O>,
+    serve: ServeMachine,
+    waiting: VecDeque<(u64, A)>,
+}
+
+impl<P: Port, A: Attachable<P>, O: Observer> ServeDriver<P, A, O> {
+    /// Creates a driver for a session over `port`, whose lanes are empty and open, with at most `limit` requests in flight.
+    pub fn new(port: P, lanes: Lanes, limit: u64, observer: O) -> Self {
+        let end = End::new(port, lanes, observer);
+        Self { end, serve: ServeMachine::new(limit), waiting: VecDeque::new() }
+    }
+
+    /// Returns the end.
+    #[inline]
+    pub fn end(&self) -> &End<P, O> {
+        &self.end
+    }
+
+    /// Returns the end, mutably.
+    #[inline]
+    pub fn end_mut(&mut self) -> &mut End<P, O> {
+        &mut self.end
+    }
+
+    /// Returns the port, to close it.
+    pub fn into_port(self) -> P {
+        self.end.into_port()
+    }
+
+    /// Returns the counters.
+    pub fn counts(&self) -> ServeCounts {
+        self.serve.counts()
+    }
+
+    /// Returns why the peer closed its lane, if it did.
+    pub fn closed(&self) -> Option<CloseReason> {
+        self.serve.closed()
+    }
+
+    /// See [`ServeMachine::is_blocked`].
+    #[inline]
+    pub fn is_blocked(&self) -> bool {
+        self.serve.is_blocked()
+    }
+
+    /// See [`ServeMachine::is_at_limit`].
+    pub fn is_at_limit(&self) -> bool {
+        self.serve.is_at_limit()
+    }
+
+    /// See [`ServeMachine::is_arriving`].
+    #[inline]
+    pub fn is_arriving(&self) -> bool {
+        self.serve.is_arriving()
+    }
+
+    /// See [`ServeMachine::give_up_arriving`].
+    pub fn give_up_arriving(&mut self) {
+        self.serve.give_up_arriving();
+    }
+
+    /// Returns the next request, if it is a plain one: see [`ServeMachine::try_next`].
+    #[inline]
+    pub fn try_next(&mut self, buffer: &mut [u8]) -> Option<(u64, usize)> {
+        let (lanes, own, peer) = self.end.parts();
+        let request = self.serve.try_next(lanes, own, peer, buffer);
+        if let Some((id, len)) = request {
+            self.end.took(id, len);
+        }
+        request
+    }
+
+    /// Returns what the client sent next: see [`ServeMachine::next`].
+    ///
+    /// # Errors
+    /// [`PeerFault`]: the session is over.
+    #[inline]
+    pub fn next(&mut self, buffer: &mut Vec<u8>) -> Result<Option<Incoming>, PeerFault> {
+        let (lanes, own, peer) = self.end.parts();
+        let incoming = self.serve.next(lanes, own, peer, buffer);
+        let incoming = incoming.map_err(|fault| self.end.fail(fault))?;
+        if let Some((id, len)) = incoming.as_ref().and_then(Incoming::request) {
+            self.end.took(id, len);
+        }
+        Ok(incoming)
+    }
+
+    /// Answers a request if that takes nothing but a record in the lane. Returns false, and writes nothing,
+    /// otherwise; call [`ServeDriver::respond`] then.
+    #[inline]
+    pub fn try_respond(&mut self, id: u64, status: Status, bytes: &[u8]) -> bool {
+        self.end.answering(id);
+        let (lanes, own, _) = self.end.parts();
+        let is_written = self.serve.try_respond(lanes, own, id, status, bytes);
+        if is_written {
+            self.end.answered();
+        }
+        is_written
+    }
+
+    /// Answers a request after [`ServeDriver::try_respond`] did not: the lane grows for it, or it is kept until there is
+    /// room.
+    ///
+    /// # Errors
+    /// [`PeerFault`]: the session is over.
+    pub fn respond(
+        &mut self,
+        id: u64,
+        status: Status,
+        bytes: &[u8],
+    ) -> Result<Responded, PeerFault> {
+        loop {
+            let (lanes, own, peer) = self.end.parts();
+            let to = match self.serve.respond(lanes, own, peer, id, status, bytes) {
+                Ok(()) => break,
+                Err(RespondError::Peer(fault)) => return Err(self.end.fail(fault)),
+                Err(RespondError::Attach) => return Ok(Responded::Attach),
+                Err(RespondError::Short(shortage)) => return Ok(Responded::Short(shortage)),
+                Err(RespondError::Grow(to)) => to,
+            };
+            match self.end.grow(to) {
+                Ok(()) => {}
+                Err(ResizeError::Push(PushError::Peer(fault))) => return Err(fault),
+                Err(ResizeError::Push(PushError::Full { missing })) => {
+                    self.end.observer.lane_full(missing);
+                    self.serve.respond_later(id, status, bytes);
+                    self.end.observer.answered(None);
+                    return Ok(Responded::Done);
+                }
+                // At the limit of shared memory, it goes through the current lane.
+                Err(ResizeError::Push(_)) => {
+                    self.respond_in_parts(id, status, Box::new(bytes.to_vec()))?;
+                    return Ok(Responded::Done);
+                }
+                Err(ResizeError::Short(shortage)) => return Ok(Responded::Short(shortage)),
+            }
+        }
+        if !self.serve.is_blocked() {
+            self.end.answered();
+            return Ok(Responded::Done);
+        }
+        self.end.observer.answered(None);
+        self.end.observer.lane_full(0);
+        if self.end.larger().is_some() {
+            self.flush()?;
+        }
+        Ok(Responded::Done)
+    }
+
+    /// Answers a request in parts: for messages that no small lane holds. Returns a shortage on the way.
+    ///
+    /// # Errors
+    /// [`PeerFault`]: the session is over.
+    pub fn respond_in_parts(
+        &mut self,
+        id: u64,
+        status: Status,
+        bytes: Kept,
+    ) -> Result<Option<Shortage>, PeerFault> {
+        self.end.answering(id);
+        if let Some(wanted) = self.end.lanes.wanted_for_parts() {
+            // Without memory for a larger lane, the answer goes through the smaller one.
+            let _ = self.end.grow(wanted);
+        }
+        self.serve.respond_in_parts(id, status, bytes);
+        self.end.observer.answered(None);
+        self.flush()
+    }
+
+    /// Answers a request with `what`, now or when there is room. Unless this is done, answer with a status.
+    ///
+    /// # Errors
+    /// [`PeerFault`]: the session is over.
+    pub fn attach(&mut self, id: u64, what: A) -> Result<Responded, PeerFault> {
+        self.end.answering(id);
+        let End { port, lanes, .. } = &mut self.end;
+        let (own, peer, pass) = (port.own(), port.peer(), |id| what.pass(port, id));
+        match self.serve.respond_attached(lanes, own, peer, id, what.len(), pass) {
+            Ok(Passed::Now | Passed::Never) => self.end.answered(),
+            Ok(Passed::Later) => {
+                self.end.observer.answered(None);
+                self.waiting.push_back((id, what));
+            }
+            Err(RespondError::Peer(fault)) => return Err(self.end.fail(fault)),
+            Err(RespondError::Short(shortage)) => return Ok(Responded::Short(shortage)),
+            Err(RespondError::Attach | RespondError::Grow(_)) => return Ok(Responded::Attach),
+        }
+        Ok(Responded::Done)
+    }
+
+    /// Writes the answers that wait for room, as far as there is room or the lane can grow; only as many parts as is fair
+    /// to other sessions. Returns the shortage that cut an answer, if any.
+    ///
+    /// # Errors
+    /// [`PeerFault`]: the session is over.
+    pub fn flush(&mut self) -> Result<Option<Shortage>, PeerFault> {
+        let (mut parts, mut lacked) = (0, None);
+        loop {
+            let End { port, lanes, observer, .. } = &mut self.end;
+            let waiting = &mut self.waiting;
+            let pass = |id| {
+                let at = waiting.iter().position(|(waiting, _)| *waiting == id);
+                let what = at.and_then(|at| waiting.remove(at));
+                what.map_or(Ok(()), |(_, what)| what.pass(port, id))
+            };
+            let note = |id, end| observer.answered_late(id, end);
+            let flushed = self.serve.flush_noting(lanes, port.own(), port.peer(), pass, note);
+            let grown = match flushed.map_err(|fault| self.end.fail(fault))? {
+                Flushed::Done => {
+                    // The remaining answers were cut and no longer need their memory.
+                    self.waiting.clear();
+                    return Ok(lacked);
+                }
+                Flushed::Part => {
+                    self.commit();
+                    parts += 1;
+                    if parts == MOST_PARTS {
+                        return Ok(lacked);
+                    }
+                    continue;
+                }
+                Flushed::Grow(to) => self.end.grow(to),
+                Flushed::Blocked => match self.end.larger() {
+                    Some(to) if self.end.grow(to).is_ok() => Ok(()),
+                    _ => return Ok(lacked),
+                },
+            };
+            match grown {
+                Ok(()) => {}
+                Err(ResizeError::Push(PushError::Peer(fault))) => return Err(fault),
+                Err(ResizeError::Push(PushError::Full { .. })) => return Ok(lacked),
+                Err(error) => {
+                    if let ResizeError::Short(shortage) = error {
+                        lacked.get_or_insert(shortage);
+                    }
+                    self.serve.cut_first();
+                }
+            }
+        }
+    }
+
+    /// Drops the answers to a client that is gone and will not make room for them.
+    pub fn forget_answers(&mut self) {
+        self.serve.forget_answers();
+        self.waiting.clear();
+    }
+
+    /// Continues in the client's next epoch: see [`End::follow`].
+    ///
+    /// # Errors
+    /// [`FollowError`].
+    pub fn follow(&mut self, switch: &Record) -> Result<(), FollowError> {
+        self.end.follow(switch)
+    }
+
+    /// Shrinks the own lane as far as it can now, and reports to the client that memory was freed.
+    ///
+    /// # Errors
+    /// [`PeerFault`]: the session is over.
+    pub fn trim(&mut self) -> Result<(), PeerFault> {
+        if let Err(ResizeError::Push(PushError::Peer(fault))) = self.end.shrink() {
+            return Err(fault);
+        }
+        let (lanes, own, peer) = self.end.parts();
+        self.serve.trimmed(lanes, own, peer).map_err(|fault| self.end.fail(fault))
+    }
+
+    /// Publishes answers and returns room: see [`End::commit`]. The counters in the page follow the answers.
+    #[inline]
+    pub fn commit(&mut self) {
+        let Self { end, serve, .. } = self;
+        end.commit_and(|own| serve.counts().export(own));
+    }
+
+    /// Requests a ring for the next request, and for room if answers wait for it.
+    ///
+    /// # Errors
+    /// [`PeerFault`]: the session is over.
+    pub fn arm(&mut self) -> Result<Armed, PeerFault> {
+        self.end.arm(self.serve.is_blocked())
+    }
+
+    /// Returns whether the client published something new, or made the room that answers wait for.
+    #[inline]
+    pub fn has_moved(&mut self) -> bool {
+        self.end.has_moved() || (self.serve.is_blocked() && self.end.has_room().unwrap_or(true))
+    }
+}
