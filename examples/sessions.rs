@@ -7,8 +7,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use bellwire::doctor::trial::{Holdings, PROGRAM, holdings};
 use bellwire::{Client, ClientConfig, Doorbell, RunDir, Server, ServerConfig, Service};
+use bellwire_process::{Holdings, PROGRAM, holdings};
 
 struct Echo;
 

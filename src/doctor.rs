@@ -17,10 +17,6 @@
 //! # }
 //! ```
 
-pub mod scratch;
-
-pub use crate::transport::trial;
-
 pub use crate::transport::doctor::{
     account, checks, group_named, shared_memory, system, user_named,
 };

@@ -10,7 +10,6 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::bench::args::{BenchLoad, BenchServer};
 use crate::out::{Color, Format};
-use crate::soak::Plant;
 use bellwire_cgroups::scan::Limits;
 
 /// Run, watch and check Bellwire services on this machine.
@@ -77,7 +76,6 @@ pub(crate) enum Command {
     Top(Top),
     Export(Export),
     Doctor(Doctor),
-    Soak(Soak),
     /// Run benchmarks between real processes: `reactor` is built in, all others need bellwire-bench to be installed
     #[command(disable_help_flag = true)]
     Bench {
@@ -113,12 +111,6 @@ Examples:
     /// A client process of a benchmark
     #[command(hide = true)]
     BenchLoad(BenchLoad),
-    /// A provider process of the soak
-    #[command(hide = true)]
-    SoakProvider(SoakProvider),
-    /// A consumer process of the soak
-    #[command(hide = true)]
-    SoakConsumer(SoakConsumer),
 }
 
 /// Run a demo: a provider and a consumer process, cgroups that come and go, and figures each second
@@ -425,65 +417,6 @@ pub(crate) struct Doctor {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-/// Kill, stop and restart providers and consumers at random, and check every answer and for leaks
-///
-/// A steady provider and a steady consumer run all the time without faults; faults are injected into another provider and
-/// two other consumers. At the end every call must be accounted for, every answer must be correct, and the resources of
-/// the steady processes must not have grown. Uses a private run dir; removes everything that it created, also after
-/// Ctrl-C.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "\
-The seed determines the faults and their order. Exit code 1 if a check fails.
-
-Examples:
-  bellwire soak
-  bellwire soak --seconds 3600 --sessions 32
-  bellwire soak --seed 7 --json | jq '.checks, .faults'")]
-pub(crate) struct Soak {
-    /// How long to run, in seconds
-    #[arg(long, default_value_t = 60, value_name = "N", value_parser = clap::value_parser!(u32).range(10..=604_800))]
-    pub(crate) seconds: u32,
-    /// The number of sessions of each consumer with each provider
-    #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
-    pub(crate) sessions: u16,
-    /// The average time between two faults
-    #[arg(long, default_value = "300ms", value_name = "TIME", value_parser = positive_duration)]
-    pub(crate) kill_every: Duration,
-    /// The seed of the random numbers [default: another one each time]
-    #[arg(long, value_name = "N")]
-    pub(crate) seed: Option<u64>,
-    /// Print one JSON object at the end, and nothing else
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// A defect to inject, for tests of the soak itself
-    #[arg(long, hide = true)]
-    pub(crate) plant: Option<Plant>,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct SoakProvider {
-    /// Provide the service of the steady provider, into which no faults are injected.
-    #[arg(long)]
-    pub(crate) steady: bool,
-    #[arg(long)]
-    pub(crate) plant: Option<Plant>,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct SoakConsumer {
-    /// Sometimes take no answers for a while.
-    #[arg(long)]
-    pub(crate) turns_deaf: bool,
-    #[arg(long)]
-    pub(crate) sessions: u16,
-    #[arg(long)]
-    pub(crate) who: u64,
-    #[arg(long)]
-    pub(crate) seed: u64,
-    #[arg(long)]
-    pub(crate) plant: Option<Plant>,
 }
 
 #[derive(Debug, clap::Args)]

@@ -9,7 +9,7 @@ use bellwire::{CallError, ConnectError, ErrorKind};
 /// The exit status, by which a script learns the result. `--help` lists these. 2 is clap's, for a wrong command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Exit {
+pub enum Exit {
     /// Done.
     Ok = 0,
     /// Something failed, or a check did not hold.
@@ -38,7 +38,7 @@ pub(crate) enum Exit {
 
 /// Why a command ends without having done its job.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub struct Failure {
     exit: Exit,
     /// Empty if there is nobody to report to.
     what: String,
@@ -68,7 +68,7 @@ impl From<ErrorKind> for Exit {
 }
 
 /// Returns advice for a failed session or call; `None` if the error contains it.
-pub(crate) const fn hint(kind: ErrorKind) -> Option<&'static str> {
+pub const fn hint(kind: ErrorKind) -> Option<&'static str> {
     match kind {
         ErrorKind::Deadline => Some(
             "see with `bellwire ls` which process it is, and with `bellwire top` whether it is stopped or busy; or wait \
@@ -89,27 +89,27 @@ pub(crate) const fn hint(kind: ErrorKind) -> Option<&'static str> {
 
 impl Failure {
     /// Creates the failure of a session or a call, with advice.
-    pub(crate) fn of_kind(kind: ErrorKind, what: impl Into<String>) -> Self {
+    pub fn of_kind(kind: ErrorKind, what: impl Into<String>) -> Self {
         Self { next: hint(kind).map(str::to_owned), ..Self::new(kind.into(), what) }
     }
 
-    pub(crate) fn new(exit: Exit, what: impl Into<String>) -> Self {
+    pub fn new(exit: Exit, what: impl Into<String>) -> Self {
         Self { exit, what: what.into(), next: None }
     }
 
     /// Adds advice.
     #[must_use]
-    pub(crate) fn next(self, next: impl Into<String>) -> Self {
+    pub fn next(self, next: impl Into<String>) -> Self {
         Self { next: Some(next.into()), ..self }
     }
 
     /// Creates a failure from an error, with all of its causes.
-    pub(crate) fn of(exit: Exit, doing: &str, error: &dyn Error) -> Self {
+    pub fn of(exit: Exit, doing: &str, error: &dyn Error) -> Self {
         Self::new(exit, format!("{doing}: {}", chain(error)))
     }
 
     /// Reports the failure on stderr.
-    pub(crate) fn report(&self) -> ExitCode {
+    pub fn report(&self) -> ExitCode {
         if !self.what.is_empty() {
             let (red, cyan) = (AnsiColor::Red.on_default().bold(), AnsiColor::Cyan.on_default());
             let mut stderr = anstream::stderr().lock();
@@ -133,7 +133,7 @@ fn labelled(to: &mut impl Write, style: Style, label: &str, text: &str) -> io::R
 }
 
 /// Returns an error and its causes in one line.
-pub(crate) fn chain(error: &dyn Error) -> String {
+pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {

@@ -6,18 +6,14 @@ mod bench;
 mod config;
 mod demo;
 mod doctor;
-mod exit;
 mod export;
 mod get;
 mod ls;
 mod openmetrics;
-mod out;
 mod ping;
 mod program;
 mod provide;
-mod soak;
 mod stat;
-mod stop;
 mod top;
 mod trace;
 
@@ -25,6 +21,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use bellwire_cli::{exit, out, stop};
 use clap::{CommandFactory, Parser};
 
 use crate::args::{Args, Command};
@@ -59,10 +56,7 @@ fn run(args: Args) -> Result<Exit, Failure> {
             out::write_all(&script)?;
             Ok(Exit::Ok)
         }
-        Command::Soak(soak) => soak::run(&soak),
         Command::Bench { args } => bench::run(&args),
-        Command::SoakProvider(provider) => soak::provider::run(&run_dir, &provider),
-        Command::SoakConsumer(consumer) => soak::consumer::run(&run_dir, &consumer),
         Command::BenchServer(server) => bench::reactor::server::run(&run_dir, &server),
         Command::BenchLoad(load) => bench::reactor::load::run(&run_dir, &load),
         Command::DemoProvider(provider) => demo::provider::run(&run_dir, &provider),

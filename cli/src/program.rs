@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::Command;
 
-use bellwire::doctor::trial;
+use bellwire_process as process;
 
 use crate::exit::{Exit, Failure};
 
@@ -24,7 +24,7 @@ impl Program {
     pub(crate) fn become_it(&self, args: &[OsString]) -> Failure {
         let Self { name, does, build } = *self;
         let beside = self.beside_this_program().filter(|path| path.is_file());
-        let error = trial::exec(Command::new(beside.unwrap_or_else(|| name.into())).args(args));
+        let error = process::exec(Command::new(beside.unwrap_or_else(|| name.into())).args(args));
         match error.kind() {
             ErrorKind::Unsupported => Failure::new(Exit::Failed, format!("{does} on Linux only")),
             ErrorKind::NotFound => Failure::new(Exit::Failed, format!("{name} is not installed"))

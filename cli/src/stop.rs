@@ -9,7 +9,7 @@ use crate::exit::{Exit, Failure};
 
 /// Ends a long-running command: at SIGINT (Ctrl-C), at SIGTERM where there are signals, or on request. Clones share it.
 #[derive(Clone)]
-pub(crate) struct Stop(Arc<Shared>);
+pub struct Stop(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
@@ -25,7 +25,7 @@ struct Inner {
 
 /// What ended the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
+pub enum Why {
     Interrupt,
     Terminate,
     /// The program itself.
@@ -34,7 +34,7 @@ pub(crate) enum Why {
 
 impl Why {
     /// Returns the exit status of a command that was not done yet.
-    pub(crate) fn exit(self) -> Exit {
+    pub fn exit(self) -> Exit {
         match self {
             Self::Interrupt => Exit::Interrupted,
             Self::Terminate => Exit::Terminated,
@@ -45,13 +45,13 @@ impl Why {
 
 impl Stop {
     /// Makes SIGINT (Ctrl-C) and SIGTERM end the command cleanly from now on; the second one ends it immediately.
-    pub(crate) fn on_signals() -> Result<Self, Failure> {
+    pub fn on_signals() -> Result<Self, Failure> {
         Self::on_some_signals(|_| true)
     }
 
     /// The same for a process of the demo. Ctrl-C reaches all processes at a terminal, but only the demo handles it and ends
     /// the others in order.
-    pub(crate) fn on_termination() -> Result<Self, Failure> {
+    pub fn on_termination() -> Result<Self, Failure> {
         Self::on_some_signals(|why| why != Why::Interrupt)
     }
 
@@ -80,7 +80,7 @@ impl Stop {
     }
 
     /// Requests the end; returns false if that was done before.
-    pub(crate) fn request(&self, why: Why) -> bool {
+    pub fn request(&self, why: Why) -> bool {
         let hooks = {
             let mut inner = self.lock();
             if inner.why.is_some() {
@@ -95,12 +95,12 @@ impl Stop {
     }
 
     /// Returns why the command shall end, if it shall.
-    pub(crate) fn requested(&self) -> Option<Why> {
+    pub fn requested(&self) -> Option<Why> {
         self.lock().why
     }
 
     /// Runs `hook` when the end is requested, or now if it was. It runs on another thread.
-    pub(crate) fn on_request(&self, hook: impl FnOnce() + Send + 'static) {
+    pub fn on_request(&self, hook: impl FnOnce() + Send + 'static) {
         let mut inner = self.lock();
         if inner.why.is_none() {
             inner.hooks.push(Box::new(hook));
@@ -111,7 +111,7 @@ impl Stop {
     }
 
     /// Sleeps until `until` or until the end is requested; returns true in the latter case.
-    pub(crate) fn sleep_until(&self, until: Instant) -> bool {
+    pub fn sleep_until(&self, until: Instant) -> bool {
         let mut inner = self.lock();
         loop {
             let left = until.saturating_duration_since(Instant::now());

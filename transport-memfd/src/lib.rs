@@ -16,7 +16,6 @@
 //! ready                        waiting for a descriptor in a tokio runtime (feature `tokio`)
 //! observe                      sessions of other processes (feature `observe`)
 //! doctor                       checks that the machine has the required features (feature `doctor`)
-//! trial                        what a trial does to processes, and what they hold (feature `doctor`)
 //! ```
 //!
 //! Requires Linux 5.14. Items that use features of a newer kernel, where available, say so. On any other system this crate is
@@ -55,6 +54,4 @@ mod sealed;
 pub mod shortage;
 pub mod snapshot;
 mod spare;
-#[cfg(feature = "doctor")]
-pub mod trial;
 pub mod watch;

@@ -16,7 +16,6 @@
 //! ready                                    reports that a tokio runtime cannot wait for a handle (feature `tokio`)
 //! observe                                  sessions of other processes: none (feature `observe`)
 //! doctor                                   checks that the machine has the required features (feature `doctor`)
-//! trial                                    what a trial does to processes, and what they hold (feature `doctor`)
 //! ```
 //!
 //! Requires Windows 8.1: earlier versions do not check the rights of an unnamed section. On any other system this crate is
@@ -55,8 +54,6 @@ mod section;
 mod security;
 pub mod shortage;
 pub mod snapshot;
-#[cfg(feature = "doctor")]
-pub mod trial;
 pub mod watch;
 
 pub use os_error::OsError;

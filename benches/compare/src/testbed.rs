@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use bellwire::doctor::scratch::{self, Owned};
 use bellwire_floor::Cpus;
 use bellwire_floor::process::Child;
+use bellwire_process::scratch::{self, Owned};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 

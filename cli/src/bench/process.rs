@@ -2,7 +2,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use bellwire::doctor::trial;
+use bellwire_process as process;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -20,10 +20,10 @@ pub(super) struct Process {
 impl Process {
     /// Starts it, with `args` after the run dir.
     pub(super) fn start(run_dir: &Path, args: &[&str]) -> Result<Self, Failure> {
-        let mut command = Command::new(trial::PROGRAM);
+        let mut command = Command::new(process::PROGRAM);
         command.arg("--run-dir").arg(run_dir).args(args);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        trial::keep_signals_off(&mut command);
+        process::keep_signals_off(&mut command);
         let failed =
             |error| Failure::of(Exit::Failed, "cannot start a process of the benchmark", &error);
         let mut child = command.spawn().map_err(failed)?;

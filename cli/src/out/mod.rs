@@ -12,19 +12,19 @@ use colorchoice::ColorChoice;
 use serde::Serialize;
 use terminal_size::Width;
 
-pub(crate) use number::{bytes, count, nanos, rate, span};
-pub(crate) use table::{Align, Cell, Column, Table};
-pub(crate) use wrap::wrapped;
+pub use number::{bytes, count, nanos, rate, span};
+pub use table::{Align, Cell, Column, Table};
+pub use wrap::wrapped;
 
-pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
-pub(crate) const BAD: Style = AnsiColor::Red.on_default().bold();
-pub(crate) const WARN: Style = AnsiColor::Yellow.on_default();
-pub(crate) const FAINT: Style = Style::new().dimmed();
-pub(crate) const TITLE: Style = Style::new().bold();
+pub const GOOD: Style = AnsiColor::Green.on_default();
+pub const BAD: Style = AnsiColor::Red.on_default().bold();
+pub const WARN: Style = AnsiColor::Yellow.on_default();
+pub const FAINT: Style = Style::new().dimmed();
+pub const TITLE: Style = Style::new().bold();
 
 /// When to use colors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Color {
+pub enum Color {
     /// On a terminal, unless NO_COLOR is set
     #[default]
     Auto,
@@ -36,7 +36,7 @@ pub(crate) enum Color {
 
 /// The output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Format {
+pub enum Format {
     /// Aligned columns, for people
     #[default]
     Table,
@@ -46,7 +46,7 @@ pub(crate) enum Format {
 
 impl Color {
     /// Applies the setting to this process.
-    pub(crate) fn apply(self) {
+    pub fn apply(self) {
         let choice = match self {
             Self::Auto => ColorChoice::Auto,
             Self::Always => ColorChoice::Always,
@@ -57,32 +57,32 @@ impl Color {
 }
 
 /// Returns standard output, buffered, without colors unless they are enabled. Flush it.
-pub(crate) fn stdout() -> BufWriter<AutoStream<StdoutLock<'static>>> {
+pub fn stdout() -> BufWriter<AutoStream<StdoutLock<'static>>> {
     BufWriter::new(AutoStream::auto(io::stdout().lock()))
 }
 
 /// Writes bytes unchanged.
-pub(crate) fn write_all(bytes: &[u8]) -> io::Result<()> {
+pub fn write_all(bytes: &[u8]) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(bytes)?;
     stdout.flush()
 }
 
 /// Writes a value as one line of JSON, unbuffered.
-pub(crate) fn json_line(value: &impl Serialize) -> io::Result<()> {
+pub fn json_line(value: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');
     write_all(&line)
 }
 
 /// Returns the columns of the terminal on standard output; `None` if it is not a terminal.
-pub(crate) fn width() -> Option<usize> {
+pub fn width() -> Option<usize> {
     // A terminal may not know its size.
     let (Width(columns), _) = terminal_size::terminal_size_of(io::stdout())?;
     (columns > 0).then_some(usize::from(columns))
 }
 
 /// Returns whether standard output is a terminal.
-pub(crate) fn is_terminal() -> bool {
+pub fn is_terminal() -> bool {
     io::stdout().is_terminal()
 }

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 /// Formats a count with separated thousands: `1 234 567`.
-pub(crate) fn count(number: u64) -> String {
+pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (at, digit) in digits.chars().enumerate() {
@@ -14,18 +14,18 @@ pub(crate) fn count(number: u64) -> String {
 }
 
 /// Formats a rate in three digits: `38.2 M`.
-pub(crate) fn rate(per_second: f64) -> String {
+pub fn rate(per_second: f64) -> String {
     scaled(per_second, &[("", 1.0), (" k", 1e3), (" M", 1e6), (" G", 1e9)])
 }
 
 /// Formats nanoseconds in three digits: `2.13 µs`.
-pub(crate) fn nanos(nanos: f64) -> String {
+pub fn nanos(nanos: f64) -> String {
     scaled(nanos, &[(" ns", 1.0), (" µs", 1e3), (" ms", 1e6), (" s", 1e9)])
 }
 
 /// Formats bytes in three digits, or as a whole number of a unit: `1.21 MiB`, `16 KiB`.
 #[allow(clippy::cast_precision_loss, reason = "three digits are printed")]
-pub(crate) fn bytes(bytes: u64) -> String {
+pub fn bytes(bytes: u64) -> String {
     const UNITS: [(&str, u64); 4] =
         [(" GiB", 1 << 30), (" MiB", 1 << 20), (" KiB", 1 << 10), (" B", 1)];
     let fits = |(_, size): &&(&str, u64)| bytes >= *size;
@@ -34,7 +34,7 @@ pub(crate) fn bytes(bytes: u64) -> String {
 }
 
 /// Formats a time span in three digits.
-pub(crate) fn span(span: Duration) -> String {
+pub fn span(span: Duration) -> String {
     nanos(span.as_secs_f64() * 1e9)
 }
 

@@ -10,13 +10,13 @@ const GAP: usize = 2;
 
 /// Aligned rows below a header.
 #[derive(Debug, Default)]
-pub(crate) struct Table {
+pub struct Table {
     columns: Vec<Column>,
     rows: Vec<Vec<Cell>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Column {
+pub struct Column {
     title: &'static str,
     align: Align,
     /// The minimum width to which cells may be cut, in the middle, so that the table fits.
@@ -24,51 +24,51 @@ pub(crate) struct Column {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Align {
+pub enum Align {
     Left,
     Right,
 }
 
 #[derive(Debug)]
-pub(crate) struct Cell {
+pub struct Cell {
     text: String,
     style: Style,
 }
 
 impl Column {
-    pub(crate) fn new(title: &'static str, align: Align) -> Self {
+    pub fn new(title: &'static str, align: Align) -> Self {
         Self { title, align, narrowest: None }
     }
 
     /// Returns the same column, which may be narrowed to this width.
     #[must_use]
-    pub(crate) fn narrowest(self, narrowest: usize) -> Self {
+    pub fn narrowest(self, narrowest: usize) -> Self {
         Self { narrowest: Some(narrowest), ..self }
     }
 }
 
 impl Cell {
-    pub(crate) fn new(text: impl Into<String>) -> Self {
+    pub fn new(text: impl Into<String>) -> Self {
         Self { text: text.into(), style: Style::new() }
     }
 
     #[must_use]
-    pub(crate) fn style(self, style: Style) -> Self {
+    pub fn style(self, style: Style) -> Self {
         Self { style, ..self }
     }
 }
 
 impl Table {
-    pub(crate) fn new(columns: impl Into<Vec<Column>>) -> Self {
+    pub fn new(columns: impl Into<Vec<Column>>) -> Self {
         Self { columns: columns.into(), rows: Vec::new() }
     }
 
-    pub(crate) fn row(&mut self, cells: impl Into<Vec<Cell>>) {
+    pub fn row(&mut self, cells: impl Into<Vec<Cell>>) {
         self.rows.push(cells.into());
     }
 
     /// Prints the table, no wider than `width` if possible.
-    pub(crate) fn print(&self, to: &mut impl Write, width: Option<usize>) -> io::Result<()> {
+    pub fn print(&self, to: &mut impl Write, width: Option<usize>) -> io::Result<()> {
         let widths = self.widths(width);
         let titles = self.columns.iter().map(|column| Cell::new(column.title).style(TITLE));
         self.line(to, &titles.collect::<Vec<_>>(), &widths)?;

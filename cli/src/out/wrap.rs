@@ -1,7 +1,7 @@
 use unicode_width::UnicodeWidthStr;
 
 /// Wraps a text to lines of `width` columns, all indented by `indent` columns; the first line is already at that column.
-pub(crate) fn wrapped(text: &str, width: Option<usize>, indent: usize) -> String {
+pub fn wrapped(text: &str, width: Option<usize>, indent: usize) -> String {
     let Some(room) = width.map(|width| width.saturating_sub(indent)) else { return text.into() };
     let (mut lines, mut used) = (String::new(), 0);
     for word in text.split(' ') {

@@ -1,18 +1,7 @@
 use crate::support::{Ended, Place, bellwire};
 
-const COMMANDS: [&str; 11] = [
-    "demo",
-    "provide",
-    "get",
-    "ping",
-    "ls",
-    "stat",
-    "top",
-    "export",
-    "doctor",
-    "soak",
-    "completions",
-];
+const COMMANDS: [&str; 10] =
+    ["demo", "provide", "get", "ping", "ls", "stat", "top", "export", "doctor", "completions"];
 
 #[test]
 fn every_command_has_help_with_examples() {

@@ -16,7 +16,6 @@ mod lookup;
 mod ls;
 mod ping;
 mod provide;
-mod soak;
 mod stat;
 mod support;
 mod trace;

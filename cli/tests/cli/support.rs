@@ -237,16 +237,6 @@ impl Drop for Running {
     }
 }
 
-/// Whether processes can be looked at in `/proc`. A test that needs it says that it is skipped.
-pub(crate) fn has_proc() -> bool {
-    // Wine shows that of the system below it, which knows other processes; there is no shell to be had then.
-    let found = Path::new("/proc/self/task").is_dir() && shell("exit 0", &[]).is_some();
-    if !found {
-        eprintln!("skipped: there is no /proc here");
-    }
-    found
-}
-
 /// Whether there are signals to send, and permission bits to set. A test that needs them says that it is skipped.
 pub(crate) fn has_shell() -> bool {
     let has = shell("exit 0", &[]).is_some();

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bellwire::doctor::trial::{self, plain};
 use bellwire::{Client, ClientConfig, RunDir};
+use bellwire_process::{self as process, plain};
 use hdrhistogram::{CreationError, Histogram};
 
 use super::protocol::{Connected, Done, LEN, Load, Mirror, Order};
@@ -39,7 +39,7 @@ pub(super) fn histogram() -> Result<Histogram<u64>, CreationError> {
 }
 
 pub(crate) fn run(run_dir: &RunDir, args: &BenchLoad) -> Result<Exit, Failure> {
-    trial::end_with_parent();
+    process::end_with_parent();
     let mut callers = Vec::with_capacity(args.sessions);
     let mut short = None;
     while callers.len() < args.sessions && short.is_none() {

@@ -11,8 +11,8 @@ use std::io::{IsTerminal, Write};
 use std::num::NonZero;
 use std::path::Path;
 
-use bellwire::doctor::scratch::{self, Owned};
-use bellwire::doctor::trial;
+use bellwire_process as process;
+use bellwire_process::scratch::{self, Owned};
 
 use super::args::{Reactor, Subject};
 use crate::exit::{Exit, Failure};
@@ -29,7 +29,7 @@ const MOST_PACED: u64 = 200_000;
 const PREFIX: &str = "bellwire-bench-";
 
 pub(crate) fn run(args: &Reactor) -> Result<Exit, Failure> {
-    if !trial::IS_POSSIBLE {
+    if !process::IS_POSSIBLE {
         let what = "processes cannot be observed on this system";
         return Err(Failure::new(Exit::Failed, what).next("run the benchmark on Linux"));
     }

@@ -5,8 +5,8 @@ use std::sync::mpsc::{self, TryRecvError};
 use std::thread;
 use std::time::Duration;
 
-use bellwire::doctor::trial::{self, plain};
 use bellwire::{RunDir, Server, ServerConfig, SpinPolicy};
+use bellwire_process::{self as process, plain};
 
 use super::protocol::{Mirror, Serving};
 use crate::bench::args::BenchServer;
@@ -18,7 +18,7 @@ use crate::provide::unserved;
 const HANDSHAKE: Duration = Duration::from_secs(60);
 
 pub(crate) fn run(run_dir: &RunDir, args: &BenchServer) -> Result<Exit, Failure> {
-    trial::end_with_parent();
+    process::end_with_parent();
     let (ended, end) = mpsc::channel::<()>();
     thread::spawn(move || {
         let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());

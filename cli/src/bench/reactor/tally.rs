@@ -1,4 +1,4 @@
-use bellwire::doctor::trial::Usage;
+use bellwire_process::Usage;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 

@@ -1,7 +1,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use bellwire::doctor::trial::usage;
+use bellwire_process::usage;
 
 use super::load::histogram;
 use super::protocol::{Connected, Done, Load, Order, Serving};

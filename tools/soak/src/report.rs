@@ -3,14 +3,14 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::Sample;
-use super::checks::{self, Check, FIGURES, LIVING};
-use super::faults::Fired;
-use super::protocol::Ledger;
-use super::run::Outcome;
+use crate::Sample;
 use crate::args::Soak;
-use crate::exit::Failure;
-use crate::out::{
+use crate::checks::{self, Check, FIGURES, LIVING};
+use crate::faults::Fired;
+use crate::protocol::Ledger;
+use crate::run::Outcome;
+use bellwire_cli::exit::Failure;
+use bellwire_cli::out::{
     self, Align, BAD, Cell, Column, FAINT, GOOD, TITLE, Table, WARN, bytes, count, wrapped,
 };
 

@@ -5,8 +5,8 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::time::Duration;
 
+use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::{Errno, read, write};
 use rustix::net::{
@@ -52,7 +52,7 @@ impl Server {
     /// # Errors
     /// Those of `epoll_wait(2)`.
     pub fn serve(&mut self, stops: impl Fn() -> bool) -> io::Result<()> {
-        let slice = crate::clock::span(Duration::from_millis(200));
+        let slice = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
         let mut events = Vec::with_capacity(EVENTS);
         while !stops() {
             let room = rustix::buffer::spare_capacity(&mut events);

@@ -1,9 +1,9 @@
 //! Conditions that have to hold at the end of a soak.
 
-use super::Sample;
-use super::run::Outcome;
-use super::trend::Trend;
-use crate::out::{bytes, count};
+use crate::Sample;
+use crate::run::Outcome;
+use crate::trend::Trend;
+use bellwire_cli::out::{bytes, count};
 
 /// A condition that has to hold.
 #[derive(Debug)]
@@ -258,9 +258,9 @@ fn check(name: &'static str, text: impl Into<String>, ok: bool, next: &'static s
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::soak::faults::Fired;
-    use crate::soak::protocol::{Books, Ledger, Served};
-    use crate::stop::Why;
+    use crate::faults::Fired;
+    use crate::protocol::{Books, Ledger, Served};
+    use bellwire_cli::stop::Why;
 
     /// Returns a soak without failures.
     fn sound() -> Outcome {

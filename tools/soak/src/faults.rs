@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::cast::Role;
-use super::random::Random;
+use crate::cast::Role;
+use crate::random::Random;
 
 /// A fault to inject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,31 +1,36 @@
-//! `bellwire soak`: kills, stops and restarts providers and consumers whose lanes change their sizes.
+//! Kills, stops and restarts providers and consumers whose lanes change their sizes.
 //!
 //! Two steady processes, a provider and a consumer, live through the whole run without faults. Faults hit a second provider
 //! and two more consumers. All consumers call both providers. So the steady processes show whether faults of others affect
 //! them, and whether anything is leaked.
 
+#![forbid(unsafe_code)]
+
+mod args;
 mod cast;
 mod checks;
-pub(crate) mod consumer;
+mod consumer;
 mod faults;
 mod letter;
 mod protocol;
-pub(crate) mod provider;
+mod provider;
 mod random;
 mod report;
 mod run;
 mod trend;
 
 use std::path::Path;
+use std::process::ExitCode;
 use std::time::Duration;
 
-use bellwire::doctor::trial;
+use bellwire::RunDir;
+use bellwire_cli::exit::{Exit, Failure};
+use bellwire_cli::stop::Stop;
+use bellwire_process as process;
+use clap::Parser;
 use serde::Serialize;
 
-use crate::args::Soak;
-use crate::exit::{Exit, Failure};
-use crate::stop::Stop;
-pub(crate) use protocol::Plant;
+use args::{Role, Soak};
 use protocol::Said;
 use report::Report;
 use run::Run;
@@ -44,9 +49,9 @@ struct Sample {
     rss: u64,
 }
 
-impl From<trial::Holdings> for Sample {
-    fn from(holdings: trial::Holdings) -> Self {
-        let trial::Holdings { descriptors, threads, memfds, rss } = holdings;
+impl From<process::Holdings> for Sample {
+    fn from(holdings: process::Holdings) -> Self {
+        let process::Holdings { descriptors, threads, memfds, rss } = holdings;
         Self { descriptors, threads, memfds, rss }
     }
 }
@@ -61,8 +66,22 @@ enum Event {
     Stop,
 }
 
-pub(crate) fn run(args: &Soak) -> Result<Exit, Failure> {
-    if !trial::IS_POSSIBLE {
+fn main() -> ExitCode {
+    let soak = Soak::parse();
+    soak.color.apply();
+    let ended = match &soak.role {
+        None => run(&soak),
+        Some(Role::Provider(args)) => provider::run(&RunDir::new(&args.run_dir), args),
+        Some(Role::Consumer(args)) => consumer::run(&RunDir::new(&args.run_dir), args),
+    };
+    match ended {
+        Ok(exit) => exit.into(),
+        Err(failure) => failure.report(),
+    }
+}
+
+fn run(args: &Soak) -> Result<Exit, Failure> {
+    if !process::IS_POSSIBLE {
         let what = "no process can be stopped and looked at here";
         return Err(Failure::new(Exit::Failed, what).next("run the soak on Linux"));
     }

@@ -6,18 +6,18 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bellwire::doctor::trial;
+use bellwire_process as process;
 
-use super::Event;
-use super::Sample;
-use super::cast::{Actor, Casting, ROLES, Role, State};
-use super::faults::{Fault, Fired};
-use super::protocol::{Books, Plant, Said, Served};
-use super::random::Random;
-use super::report::Report;
+use crate::Event;
+use crate::Sample;
 use crate::args::Soak;
-use crate::exit::{Exit, Failure};
-use crate::stop::{Stop, Why};
+use crate::cast::{Actor, Casting, ROLES, Role, State};
+use crate::faults::{Fault, Fired};
+use crate::protocol::{Books, Plant, Said, Served};
+use crate::random::Random;
+use crate::report::Report;
+use bellwire_cli::exit::{Exit, Failure};
+use bellwire_cli::stop::{Stop, Why};
 
 /// The minimum and maximum duration of the faults of one round. In between, a twelfth of the whole run.
 const FAULTS: [Duration; 2] = [Duration::from_millis(800), Duration::from_millis(2_000)];
@@ -164,7 +164,7 @@ impl<'a> Run<'a> {
         }
         let held = [Role::SteadyProvider, Role::SteadyConsumer].map(|role| {
             let pid = self.actors.iter().find(|actor| actor.role == role).and_then(Actor::pid);
-            pid.and_then(|pid| trial::holdings(pid).map(Sample::from).ok())
+            pid.and_then(|pid| process::holdings(pid).map(Sample::from).ok())
         });
         if let [Some(provider), Some(consumer)] = held {
             let at = self.began.elapsed().as_secs_f64();
@@ -188,7 +188,7 @@ impl<'a> Run<'a> {
         match fault {
             Fault::Kill(_) if plant == Some(Plant::NoKill) => {}
             Fault::Kill(role) => {
-                if actor.kill().is_some_and(trial::was_killed) {
+                if actor.kill().is_some_and(process::was_killed) {
                     self.outcome.fired.killed(role);
                 }
                 actor.state = State::Away(now + away);
@@ -196,12 +196,12 @@ impl<'a> Run<'a> {
             }
             Fault::Stop(role, millis) => {
                 let Some(pid) = actor.pid() else { return Ok(false) };
-                trial::stop(pid)?;
+                process::stop(pid)?;
                 let limit = now + PATIENCE;
-                while !trial::is_stopped(pid) && Instant::now() < limit {
+                while !process::is_stopped(pid) && Instant::now() < limit {
                     thread::sleep(Duration::from_micros(100));
                 }
-                if trial::is_stopped(pid) {
+                if process::is_stopped(pid) {
                     self.outcome.fired.stopped(role);
                 }
                 actor.state = State::Stopped(Instant::now() + Duration::from_millis(millis));
@@ -322,7 +322,7 @@ impl<'a> Run<'a> {
             match actor.state {
                 State::Stopped(until) if now >= until => {
                     if let Some(pid) = actor.pid() {
-                        trial::go_on(pid)?;
+                        process::go_on(pid)?;
                     }
                     actor.state = State::Running;
                 }
@@ -370,7 +370,7 @@ impl<'a> Run<'a> {
                     continue;
                 }
                 if let (State::Stopped(_), Some(pid)) = (actor.state, actor.pid()) {
-                    trial::go_on(pid)?;
+                    process::go_on(pid)?;
                 }
                 if actor.pid().is_some() {
                     actor.ask_to_end();

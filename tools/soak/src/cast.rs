@@ -7,12 +7,12 @@ use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::Instant;
 
-use bellwire::doctor::trial;
+use bellwire_process as process;
 
-use super::Event;
-use super::protocol::{Books, Plant, Said, Served};
+use crate::Event;
 use crate::args::Soak;
-use crate::exit::{Exit, Failure};
+use crate::protocol::{Books, Plant, Said, Served};
+use bellwire_cli::exit::{Exit, Failure};
 
 /// A role in the soak, played by one process after another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,15 +131,15 @@ impl Actor {
 impl Process {
     fn start(role: Role, who: u64, casting: &Casting<'_>) -> Result<Self, Failure> {
         let Casting { run_dir, args, seed, .. } = casting;
-        let mut command = Command::new(trial::PROGRAM);
-        command.arg("--run-dir").arg(run_dir);
+        let mut command = Command::new(process::PROGRAM);
         if role.is_consumer() {
-            command.arg("soak-consumer");
+            command.arg("consumer");
             command.args(["--sessions", &args.sessions.to_string(), "--who", &who.to_string()]);
             command.args(["--seed", &seed.to_string()]);
         } else {
-            command.arg("soak-provider");
+            command.arg("provider");
         }
+        command.arg("--run-dir").arg(run_dir);
         if matches!(role, Role::FragileConsumer(_)) {
             command.arg("--turns-deaf");
         }
@@ -150,7 +150,7 @@ impl Process {
             command.args(["--plant", &Plant::name(plant)]);
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        trial::keep_signals_off(&mut command);
+        process::keep_signals_off(&mut command);
         let failed =
             |error| Failure::of(Exit::Failed, "cannot start a process of the soak", &error);
         let mut child = command.spawn().map_err(failed)?;

@@ -7,18 +7,18 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bellwire::doctor::trial;
 use bellwire::{
     CallError, Client, ClientConfig, Doorbell, Executed, RunDir, Service, SessionStats, Ticket,
 };
+use bellwire_process as process;
 
-use super::TELL_EVERY;
-use super::letter::{Letter, SHORTEST};
-use super::protocol::{Books, Fragile, Ledger, Plant, Said, Steady};
-use super::random::Random;
+use crate::TELL_EVERY;
 use crate::args::SoakConsumer;
-use crate::exit::{Exit, Failure};
-use crate::out;
+use crate::letter::{Letter, SHORTEST};
+use crate::protocol::{Books, Fragile, Ledger, Plant, Said, Steady};
+use crate::random::Random;
+use bellwire_cli::exit::{Exit, Failure};
+use bellwire_cli::out;
 
 /// The time within which a provider without faults answers, on any machine.
 const STEADY: Duration = Duration::from_secs(30);
@@ -33,7 +33,7 @@ const LONGEST: u64 = 512 << 10;
 const PLANTED: u64 = 5;
 
 pub(crate) fn run(run_dir: &RunDir, args: &SoakConsumer) -> Result<Exit, Failure> {
-    trial::end_with_parent();
+    process::end_with_parent();
     let is_over = Arc::new(OnceLock::<()>::new());
     let books: Vec<Arc<Mutex<Books>>> = (0..args.sessions).map(|_| Arc::default()).collect();
     let mut threads = Vec::new();

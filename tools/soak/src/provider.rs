@@ -8,16 +8,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use bellwire::doctor::trial;
-use bellwire::{Caller, HandlerError, Payload, RunDir, Server, ServerConfig, ServerStats};
+use bellwire::{
+    Caller, HandlerError, Payload, RunDir, ServeError, Server, ServerConfig, ServerStats,
+};
+use bellwire_process as process;
 
-use super::TELL_EVERY;
-use super::letter::Letter;
-use super::protocol::{Fragile, Plant, Said, Served, Steady};
+use crate::TELL_EVERY;
 use crate::args::SoakProvider;
-use crate::exit::{Exit, Failure};
-use crate::out;
-use crate::provide::unserved;
+use crate::letter::Letter;
+use crate::protocol::{Fragile, Plant, Said, Served, Steady};
+use bellwire_cli::exit::{Exit, Failure};
+use bellwire_cli::out;
 
 /// How long a provider waits for a client that takes nothing. The steady provider: long enough for a client that is only slow
 /// on a busy machine, and shorter than the deliberate pauses. The other one: shorter than some stops and longer than most.
@@ -28,7 +29,7 @@ const HANDSHAKE: Duration = Duration::from_secs(30);
 const NOW_AND_THEN: u64 = 20;
 
 pub(crate) fn run(run_dir: &RunDir, args: &SoakProvider) -> Result<Exit, Failure> {
-    trial::end_with_parent();
+    process::end_with_parent();
     // One: with more, requests of one session run in any order, and their numbers prove nothing.
     let workers = usize::from(args.steady);
     let [unread, handshake_timeout] = match args.steady {
@@ -44,7 +45,7 @@ pub(crate) fn run(run_dir: &RunDir, args: &SoakProvider) -> Result<Exit, Failure
     let ledger = Arc::new(Mutex::new(Ledger::default()));
     let (theirs, plant) = (Arc::clone(&ledger), args.plant);
     let handler = move |_: &Caller, request: Vec<u8>| answer(&theirs, plant, &request);
-    let failed = |error| unserved(run_dir, &error);
+    let failed = |error: ServeError| Failure::of(Exit::Failed, "cannot serve", &error);
     if args.steady {
         builder.serve::<Steady>(handler).map_err(failed)?;
     } else {

@@ -1,4 +1,4 @@
-//! Controls and inspects the processes of a trial: signals that stop them, figures from `/proc`.
+//! Controls processes by signals, and inspects them by `/proc`.
 
 pub mod plain;
 mod usage;
