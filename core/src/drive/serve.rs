@@ -220,9 +220,11 @@ impl<P: Port, A: Attachable<P>, O: Observer> ServeDriver<P, A, O> {
         bytes: Kept,
     ) -> Result<Option<Shortage>, PeerFault> {
         self.end.answering(id);
-        if let Some(wanted) = self.end.lanes.wanted_for_parts() {
-            // Without memory for a larger lane, the answer goes through the smaller one.
-            let _ = self.end.grow(wanted);
+        // Without memory for a larger lane, the answer goes through the smaller one.
+        if let Some(wanted) = self.end.lanes.wanted_for_parts()
+            && let Err(ResizeError::Push(PushError::Peer(fault))) = self.end.grow(wanted)
+        {
+            return Err(fault);
         }
         self.serve.respond_in_parts(id, status, bytes);
         self.end.observer.answered(None);
@@ -282,8 +284,9 @@ impl<P: Port, A: Attachable<P>, O: Observer> ServeDriver<P, A, O> {
                     continue;
                 }
                 Flushed::Grow(to) => self.end.grow(to),
-                Flushed::Blocked => match self.end.larger() {
-                    Some(to) if self.end.grow(to).is_ok() => Ok(()),
+                Flushed::Blocked => match self.end.larger().map(|to| self.end.grow(to)) {
+                    Some(Ok(())) => Ok(()),
+                    Some(Err(ResizeError::Push(PushError::Peer(fault)))) => return Err(fault),
                     _ => return Ok(lacked),
                 },
             };

@@ -82,7 +82,8 @@ impl Server<'_> {
             8 => {
                 let Some(id) = self.requests.pop() else { return Ok(()) };
                 let payload = vec![7; usize::from(script.u16())];
-                self.driver.respond_in_parts(id, Status::Ok, Box::new(payload)).map(drop)
+                let written = self.driver.respond_in_parts(id, Status::Ok, Box::new(payload));
+                self.or_again(id, written.map(|_| Responded::Done))
             }
             9 => self.attach(u64::from(script.u16()) * 4),
             10 => self.driver.flush().map(drop),
