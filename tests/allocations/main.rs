@@ -76,7 +76,7 @@ fn measure(serve: impl FnOnce(&mut ServerBuilder), workers: usize) -> [u64; 3] {
 }
 
 /// A server that doubles, and its client.
-fn house() -> (tempfile::TempDir, Server, Client<Double>) {
+fn fixture() -> (tempfile::TempDir, Server, Client<Double>) {
     let dir = tempfile::tempdir().unwrap();
     let run_dir = RunDir::new(dir.path());
     let mut builder = Server::builder(&run_dir);
@@ -89,7 +89,7 @@ fn house() -> (tempfile::TempDir, Server, Client<Double>) {
 #[test]
 fn no_hot_call_allocates_at_either_end() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let (_dir, server, mut client) = house();
+    let (_dir, server, mut client) = fixture();
     let session = client.connect().unwrap();
     let mut hundred_calls = || {
         let before = ALLOCATOR.0.load(Ordering::SeqCst);
@@ -108,7 +108,7 @@ fn no_hot_call_allocates_at_either_end() {
 #[test]
 fn no_batch_in_flight_allocates_at_either_end() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let (_dir, server, mut client) = house();
+    let (_dir, server, mut client) = fixture();
     let session = client.connect().unwrap();
     let requests: Vec<u64> = (0..300).collect();
     let mut answers = Vec::new();

@@ -3,7 +3,7 @@
 use bellwire::{CallError, ErrorKind, Executed, ServerBuilder, ServerConfig};
 
 use super::{Doubler, Setup, double, in_short};
-use crate::support::house::patient;
+use crate::support::test_server::patient;
 
 const MOST: u32 = 4;
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use bellwire::{CallError, Executed, Geometry, LaneConfig, ServerConfig, Status};
 
 use super::{Doubler, Setup, declined, double, failed, in_short};
-use crate::support::house::{House, patient};
 use crate::support::services::Hold;
+use crate::support::test_server::{TestServer, patient};
 
 #[test]
 fn many_calls_get_each_its_own_answer() {
@@ -71,15 +71,15 @@ fn an_answer_to_an_earlier_request_stays_for_who_asked() {
 
 #[test]
 fn when_all_of_it_is_cancelled_each_call_in_flight_is_told() {
-    let house = House::open();
-    let mut client = house.client::<Hold>();
+    let fixture = TestServer::open();
+    let mut client = fixture.client::<Hold>();
     let session = client.session().unwrap();
     let canceller = session.canceller().unwrap();
     let mut told = Vec::new();
     let gone = std::thread::scope(|scope| {
         let each = |nth: usize, answer: Result<u64, CallError>| told.push((nth, answer));
         let call = scope.spawn(|| session.call_many(&[1, 2, 3], each).unwrap_err());
-        house.arrivals.next();
+        fixture.arrivals.next();
         canceller.cancel();
         call.join().unwrap()
     });
@@ -92,7 +92,7 @@ fn when_all_of_it_is_cancelled_each_call_in_flight_is_told() {
     }
     let stats = session.stats();
     assert_eq!((stats.made, stats.failed, stats.in_flight), (3, 3, 0));
-    house.close();
+    fixture.close();
 }
 
 #[test]
@@ -122,9 +122,9 @@ fn each_call_that_a_handler_fails_fails_alone() {
 
 #[test]
 fn calls_that_nobody_answers_end_at_their_deadline() {
-    let house = House::open();
+    let fixture = TestServer::open();
     let config = patient().timeout(Duration::from_millis(20));
-    let mut client = house.client_with::<Hold>(config);
+    let mut client = fixture.client_with::<Hold>(config);
     let session = client.session().unwrap();
     let mut told = 0;
     let late = session.call_many(&[1, 2], |_, answer| {
@@ -133,14 +133,14 @@ fn calls_that_nobody_answers_end_at_their_deadline() {
     });
     assert!(matches!(late, Err(CallError::Deadline { .. })), "{late:?}");
     assert_eq!(told, 2);
-    house.close();
+    fixture.close();
 }
 
 #[test]
 fn no_more_requests_are_in_flight_than_the_client_is_configured_for() {
-    let house = House::with(ServerConfig::default().workers(1));
+    let fixture = TestServer::with(ServerConfig::default().workers(1));
     let config = patient().max_in_flight(3);
-    let mut client = house.client_with::<Hold>(config);
+    let mut client = fixture.client_with::<Hold>(config);
     let session = client.session().unwrap();
     for at in 0..3 {
         session.submit(&at).unwrap();
@@ -148,7 +148,7 @@ fn no_more_requests_are_in_flight_than_the_client_is_configured_for() {
     let error = session.submit(&3).unwrap_err();
     assert!(matches!(error, CallError::WouldBlock), "{error}");
     assert_eq!((session.stats().made, session.stats().in_flight), (3, 3));
-    house.release();
+    fixture.release();
     // A call that may wait does so, for the oldest answer.
     assert_eq!(session.call(&4).unwrap(), 4);
     for at in 0..3 {
@@ -160,5 +160,5 @@ fn no_more_requests_are_in_flight_than_the_client_is_configured_for() {
     answers.sort_unstable();
     let wanted: Vec<_> = requests.iter().map(|at| (*at as usize, *at)).collect();
     assert_eq!(answers, wanted);
-    house.close();
+    fixture.close();
 }

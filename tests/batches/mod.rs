@@ -9,7 +9,7 @@ use bellwire::{
     Status,
 };
 
-use crate::support::house::{Dir, patient};
+use crate::support::test_server::{Dir, patient};
 
 /// Doubles a number below 100; fails from 100 on, panics from 200 on. An answer is as many bytes.
 pub(crate) struct Doubler;
@@ -77,7 +77,7 @@ impl Setup {
     /// Ends both; the server's counters reconcile.
     pub(crate) fn close(self) {
         drop(self.client);
-        crate::support::house::reconcile(&self.server.stop());
+        crate::support::test_server::reconcile(&self.server.stop());
     }
 
     pub(crate) fn stop_server(self) -> Client<Doubler> {

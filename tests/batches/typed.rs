@@ -9,7 +9,7 @@ use bellwire::{
 
 use super::{Doubler, Setup, declined, double, failed, in_short};
 use crate::support::guard::PATIENCE;
-use crate::support::house::{Dir, patient};
+use crate::support::test_server::{Dir, patient};
 
 /// The same service, for a client whose requests are malformed.
 struct Bytes;

@@ -10,8 +10,8 @@ use bellwire::{
 };
 
 use crate::support::guard::{PATIENCE, until};
-use crate::support::house::{Dir, House, patient};
 use crate::support::services::Hold;
+use crate::support::test_server::{Dir, TestServer, patient};
 
 /// Answers [`Patient::QUICK`] at once, and anything else once its caller has abandoned it.
 struct Patient;
@@ -159,13 +159,13 @@ fn a_handler_is_told_that_the_server_has_waited_long_enough() {
 
 #[test]
 fn a_batch_is_handled_to_its_end_while_the_server_waits() {
-    let house = House::with(ServerConfig::default().workers(1).drain_timeout(PATIENCE));
-    let mut client = house.client::<Hold>();
+    let fixture = TestServer::with(ServerConfig::default().workers(1).drain_timeout(PATIENCE));
+    let mut client = fixture.client::<Hold>();
     let session = client.session().unwrap();
     session.submit_batch(&[1, 2, 3]).unwrap();
-    assert_eq!(house.arrivals.next(), 1);
-    let gate = house.gate();
-    let (server, _dir) = house.into_server();
+    assert_eq!(fixture.arrivals.next(), 1);
+    let gate = fixture.gate();
+    let (server, _dir) = fixture.into_server();
     let stopping = thread::spawn(move || server.stop());
     // Refused once the server is stopping. Requests before that wait for the worker, and are cancelled.
     until("it is told to stop", || {

@@ -5,20 +5,20 @@ use std::time::Duration;
 use bellwire::{CallError, Client, Doorbell, ErrorKind, Executed, ServerConfig, State};
 
 use crate::support::guard::until;
-use crate::support::house::{Dir, House, patient, reconcile_session};
 use crate::support::parked::Thread;
 use crate::support::services::{Echo, Hold};
+use crate::support::test_server::{Dir, TestServer, patient, reconcile_session};
 use crate::support::transport::endpoint::Endpoint;
 
-fn with_worker() -> House {
-    House::with(ServerConfig::default().workers(1))
+fn with_worker() -> TestServer {
+    TestServer::with(ServerConfig::default().workers(1))
 }
 
 #[test]
 fn another_thread_cancels_a_parked_call_and_only_that() {
     for doorbell in [Doorbell::Futex, Doorbell::Eventfd, Doorbell::Socket] {
-        let house = with_worker();
-        let mut client = house.client_with::<Hold>(patient().doorbell(doorbell));
+        let fixture = with_worker();
+        let mut client = fixture.client_with::<Hold>(patient().doorbell(doorbell));
         let canceller = client.canceller().unwrap();
         let caller = Thread::this();
         let from_elsewhere = thread::spawn(move || {
@@ -31,27 +31,27 @@ fn another_thread_cancels_a_parked_call_and_only_that() {
             "{doorbell:?}: {error}"
         );
         from_elsewhere.join().unwrap();
-        house.release();
+        fixture.release();
         assert_eq!(client.call(&2).unwrap(), 2, "{doorbell:?}: the next call is not cancelled");
         let session = client.session().unwrap();
         assert_eq!((session.stats().answered, session.stats().failed), (1, 1));
         reconcile_session(session);
         drop(client);
-        assert_eq!(house.close().accepted, 2);
+        assert_eq!(fixture.close().accepted, 2);
     }
 }
 
 #[test]
 fn a_cancellation_ahead_of_time_ends_the_next_wait() {
-    let house = with_worker();
-    let mut client = house.client::<Hold>();
+    let fixture = with_worker();
+    let mut client = fixture.client::<Hold>();
     let canceller = client.canceller().unwrap();
     canceller.cancel();
     assert!(matches!(client.call(&1), Err(CallError::Cancelled { .. })));
-    house.release();
+    fixture.release();
     assert_eq!(client.call(&2).unwrap(), 2);
     drop(client);
-    house.close();
+    fixture.close();
 }
 
 #[test]
@@ -75,14 +75,14 @@ fn a_call_that_waits_to_connect_is_cancelled_too() {
 
 #[test]
 fn a_call_ends_at_its_deadline_and_the_session_goes_on() {
-    let house = with_worker();
-    let mut client = house.client::<Hold>();
+    let fixture = with_worker();
+    let mut client = fixture.client::<Hold>();
     for timeout in [Duration::ZERO, Duration::from_millis(10)] {
         let error = client.call_within(&1, timeout).unwrap_err();
         assert!(matches!(error, CallError::Deadline { executed: Executed::Maybe }), "{error}");
         assert_eq!(error.kind(), ErrorKind::Deadline);
     }
-    house.release();
+    fixture.release();
     // The late answers are dropped, and are not delivered to another call.
     for at in 10..20 {
         assert_eq!(client.call(&at).unwrap(), at);
@@ -90,22 +90,22 @@ fn a_call_ends_at_its_deadline_and_the_session_goes_on() {
     let stats = client.session().unwrap().stats();
     assert_eq!((stats.made, stats.answered, stats.failed, stats.in_flight), (12, 10, 2, 0));
     drop(client);
-    house.close();
+    fixture.close();
 }
 
 #[test]
 fn a_request_that_waits_for_a_worker_is_withdrawn_when_it_is_abandoned() {
-    let house = with_worker();
-    let mut client = house.client::<Hold>();
+    let fixture = with_worker();
+    let mut client = fixture.client::<Hold>();
     let session = client.session().unwrap();
     let held = session.submit(&1).unwrap();
-    assert_eq!(house.arrivals.next(), 1);
+    assert_eq!(fixture.arrivals.next(), 1);
     let unwanted = session.submit(&2).unwrap();
     assert!(session.abandon(unwanted));
     assert!(!session.abandon(unwanted));
     let last = session.submit(&3).unwrap();
-    until("the cancellation is taken", || house.stats().refused == 1);
-    house.release();
+    until("the cancellation is taken", || fixture.stats().refused == 1);
+    fixture.release();
     let mut answers = Vec::new();
     until("both answers are there", || {
         answers.extend(session.try_reply().unwrap());
@@ -115,62 +115,62 @@ fn a_request_that_waits_for_a_worker_is_withdrawn_when_it_is_abandoned() {
         answers.into_iter().map(|(ticket, answer)| (ticket, answer.unwrap())).collect();
     assert_eq!(answers, [(held, 1), (last, 3)]);
     reconcile_session(session);
-    assert_eq!(house.arrivals.so_far(), [3], "the handler never saw the second");
+    assert_eq!(fixture.arrivals.so_far(), [3], "the handler never saw the second");
     drop(client);
-    let stats = house.close();
+    let stats = fixture.close();
     assert_eq!((stats.accepted, stats.answered, stats.refused), (3, 2, 1));
 }
 
 #[test]
 fn what_waits_for_a_worker_is_withdrawn_when_its_session_ends() {
-    let house = with_worker();
-    let mut client = house.client::<Hold>();
+    let fixture = with_worker();
+    let mut client = fixture.client::<Hold>();
     let session = client.session().unwrap();
     session.submit(&1).unwrap();
-    assert_eq!(house.arrivals.next(), 1);
+    assert_eq!(fixture.arrivals.next(), 1);
     for round in 0..3 {
-        let mut gone = house.client::<Hold>();
+        let mut gone = fixture.client::<Hold>();
         for request in 0..100 {
             gone.session().unwrap().submit(&(1000 + request)).unwrap();
         }
         let accepted = 1 + (round + 1) * 100;
-        until("all are taken", || house.stats().accepted == accepted);
+        until("all are taken", || fixture.stats().accepted == accepted);
         drop(gone);
-        until("its session is over", || house.stats().sessions == 1);
+        until("its session is over", || fixture.stats().sessions == 1);
     }
-    house.release();
+    fixture.release();
     session.wait().unwrap();
     assert_eq!(session.try_reply().unwrap().unwrap().1.unwrap(), 1);
     assert_eq!(session.call(&2).unwrap(), 2);
-    assert_eq!(house.arrivals.so_far(), [2], "the handler saw nothing of who is gone");
+    assert_eq!(fixture.arrivals.so_far(), [2], "the handler saw nothing of who is gone");
     drop(client);
-    house.close();
+    fixture.close();
 }
 
 #[test]
 fn sessions_have_workers_in_turns() {
-    let house = with_worker();
-    let (mut first, mut second) = (house.client::<Hold>(), house.client::<Hold>());
+    let fixture = with_worker();
+    let (mut first, mut second) = (fixture.client::<Hold>(), fixture.client::<Hold>());
     let session = first.session().unwrap();
     session.submit(&1).unwrap();
-    assert_eq!(house.arrivals.next(), 1);
+    assert_eq!(fixture.arrivals.next(), 1);
     for request in 2..=4 {
         session.submit(&request).unwrap();
     }
-    until("all are taken", || house.stats().accepted == 4);
+    until("all are taken", || fixture.stats().accepted == 4);
     second.session().unwrap().submit(&5).unwrap();
-    until("it is taken", || house.stats().accepted == 5);
-    house.release();
-    let order = [(); 4].map(|()| house.arrivals.next());
+    until("it is taken", || fixture.stats().accepted == 5);
+    fixture.release();
+    let order = [(); 4].map(|()| fixture.arrivals.next());
     assert_eq!(order, [2, 5, 3, 4]);
     drop((first, second));
-    house.close();
+    fixture.close();
 }
 
 #[test]
 fn a_session_is_cancelled_by_its_own_canceller() {
-    let house = with_worker();
-    let mut client = house.client::<Hold>();
+    let fixture = with_worker();
+    let mut client = fixture.client::<Hold>();
     let session = client.session().unwrap();
     let canceller = session.canceller().unwrap();
     let (tell, told) = channel();
@@ -184,8 +184,8 @@ fn a_session_is_cancelled_by_its_own_canceller() {
     assert!(matches!(error, CallError::Cancelled { executed: Executed::Maybe }), "{error}");
     told.recv().unwrap();
     from_elsewhere.join().unwrap();
-    house.release();
+    fixture.release();
     assert_eq!(session.call(&2).unwrap(), 2);
     drop(client);
-    house.close();
+    fixture.close();
 }

@@ -4,7 +4,7 @@ use bellwire::{Backpressure, Client, Malformed, Message, Server, Service};
 use bellwire_core::sync::{AtomicU64, Ordering};
 
 use crate::support::guard::PATIENCE;
-use crate::support::house::{Dir, patient};
+use crate::support::test_server::{Dir, patient};
 
 static ENCODED: AtomicU64 = AtomicU64::new(0);
 

@@ -9,10 +9,10 @@ use bellwire::{
 
 use crate::support::child::Process;
 use crate::support::guard::PATIENCE;
-use crate::support::house::{Dir, patient, reconcile, reconcile_session};
 use crate::support::parked::Thread;
 use crate::support::roles::parse_stats;
 use crate::support::services::{Echo, Hold};
+use crate::support::test_server::{Dir, patient, reconcile, reconcile_session};
 
 const LEAST: u64 = 4096;
 const MOST: u64 = 16 << 10;

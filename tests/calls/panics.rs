@@ -4,7 +4,7 @@
 use bellwire::{CallError, Client, Malformed, Message, Server, ServerConfig, Service, Status};
 
 use crate::support::guard::until;
-use crate::support::house::{Dir, patient};
+use crate::support::test_server::{Dir, patient};
 
 /// A byte that says where it panics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

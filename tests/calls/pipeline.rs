@@ -9,9 +9,9 @@ use bellwire_core::Geometry;
 
 use crate::support::child::Process;
 use crate::support::guard::PATIENCE;
-use crate::support::house::{Dir, House, patient, reconcile, reconcile_session};
 use crate::support::roles::parse_stats;
 use crate::support::services::{Echo, Hold};
+use crate::support::test_server::{Dir, TestServer, patient, reconcile, reconcile_session};
 
 /// Set it to run the random test again as it ran before.
 const SEED: &str = "BELLWIRE_TEST_SEED";
@@ -87,20 +87,20 @@ fn take(
 #[test]
 fn an_answer_to_any_request_is_waited_for_and_no_longer_than_asked() {
     for doorbell in [Doorbell::Futex, Doorbell::Eventfd, Doorbell::Socket] {
-        let house = House::with(ServerConfig::default().workers(1));
-        let mut client = house.client_with::<Hold>(patient().doorbell(doorbell));
+        let fixture = TestServer::with(ServerConfig::default().workers(1));
+        let mut client = fixture.client_with::<Hold>(patient().doorbell(doorbell));
         let session = client.session().unwrap();
         let sent = [1, 2].map(|number| session.submit(&number).unwrap());
         let early = session.wait_reply(Duration::from_millis(5));
         assert!(matches!(early, Err(CallError::Deadline { .. })), "{doorbell:?}: {early:?}");
         assert_eq!(session.stats().in_flight, 2, "{doorbell:?}: nobody gave up");
-        house.release();
+        fixture.release();
         for (number, expected) in [1, 2].into_iter().zip(sent) {
             let (ticket, answer) = session.wait_reply(PATIENCE).unwrap();
             assert_eq!((ticket, answer.unwrap()), (expected, number), "{doorbell:?}");
         }
         reconcile_session(session);
-        house.close();
+        fixture.close();
         let gone = client.session().unwrap().wait_reply(PATIENCE);
         assert!(matches!(gone, Err(CallError::PeerGone { .. })), "{doorbell:?}: {gone:?}");
     }
@@ -108,19 +108,19 @@ fn an_answer_to_any_request_is_waited_for_and_no_longer_than_asked() {
 
 #[test]
 fn a_batch_that_did_not_come_in_time_is_still_on_its_way() {
-    let house = House::with(ServerConfig::default().workers(1));
-    let mut client = house.client_with::<Hold>(patient());
+    let fixture = TestServer::with(ServerConfig::default().workers(1));
+    let mut client = fixture.client_with::<Hold>(patient());
     let session = client.session().unwrap();
     let sent = session.submit_batch(&[1, 2]).unwrap();
     let early = session.wait_batch(Duration::from_millis(5)).map(drop);
     assert!(matches!(early, Err(CallError::Deadline { .. })), "{early:?}");
     assert_eq!(session.stats().in_flight, 1, "nobody gave up");
-    house.release();
+    fixture.release();
     let (ticket, replies) = session.wait_batch(PATIENCE).unwrap();
     let answers: Result<Vec<_>, _> = replies.unwrap().collect();
     assert_eq!((ticket, answers.unwrap()), (sent, vec![1, 2]));
     reconcile_session(session);
-    house.close();
+    fixture.close();
 }
 
 #[test]

@@ -9,21 +9,21 @@ use bellwire::{
 };
 
 use crate::support::guard::until;
-use crate::support::house::{House, reconcile_session};
 use crate::support::services::{Echo, Hold, Moody};
+use crate::support::test_server::{TestServer, reconcile_session};
 
 #[test]
 fn a_slow_handler_holds_up_no_other_session_when_there_are_workers() {
-    let house = House::with(ServerConfig::default().workers(2));
-    let mut slow = house.client::<Hold>();
-    let mut quick = house.client::<Echo>();
+    let fixture = TestServer::with(ServerConfig::default().workers(2));
+    let mut slow = fixture.client::<Hold>();
+    let mut quick = fixture.client::<Echo>();
     let held = slow.session().unwrap().submit(&1).unwrap();
-    assert_eq!(house.arrivals.next(), 1);
+    assert_eq!(fixture.arrivals.next(), 1);
     for at in 0..50 {
         assert_eq!(quick.call(&vec![at]).unwrap(), [at]);
     }
     assert!(slow.session().unwrap().try_reply().unwrap().is_none());
-    house.release();
+    fixture.release();
     let session = slow.session().unwrap();
     until("the slow answer", || match session.try_reply().unwrap() {
         Some((ticket, answer)) => {
@@ -33,7 +33,7 @@ fn a_slow_handler_holds_up_no_other_session_when_there_are_workers() {
         None => false,
     });
     drop((slow, quick));
-    assert_eq!(house.close().answered, 51);
+    assert_eq!(fixture.close().answered, 51);
 }
 
 /// What the server's lane holds of echoes of `BIG`, and one more that waits for room.
@@ -42,13 +42,13 @@ const BIG: [u8; 1000] = [7; 1000];
 
 /// Sends so much and reads so little that the server can no longer answer, and sleeps. Returns how often it had slept
 /// before the last requests came.
-fn play_deaf(house: &House, session: &mut Session<Echo>) -> u64 {
+fn play_deaf(fixture: &TestServer, session: &mut Session<Echo>) -> u64 {
     for _ in 0..TAKEN + 2 {
         until("there is room", || session.submit(&BIG.to_vec()).is_ok());
     }
     // The reactor publishes its counters when it goes to sleep.
-    until("the server sleeps, and owes an answer", || house.stats().accepted == TAKEN);
-    let parks = house.stats().parks;
+    until("the server sleeps, and owes an answer", || fixture.stats().accepted == TAKEN);
+    let parks = fixture.stats().parks;
     // These find the server unable to take them.
     for _ in 0..4 {
         session.submit(&BIG.to_vec()).unwrap();
@@ -68,13 +68,13 @@ fn eager() -> ServerConfig {
 
 #[test]
 fn a_client_that_reads_no_answers_holds_up_nobody_else() {
-    let house = House::with(eager());
-    let mut deaf = house.client::<Echo>();
+    let fixture = TestServer::with(eager());
+    let mut deaf = fixture.client::<Echo>();
     let session = deaf.session().unwrap();
-    play_deaf(&house, session);
-    let mut other = house.client::<Echo>();
+    play_deaf(&fixture, session);
+    let mut other = fixture.client::<Echo>();
     assert_eq!(other.call(&vec![1]).unwrap(), [1]);
-    let mut third = house.client::<Moody>();
+    let mut third = fixture.client::<Moody>();
     assert_eq!(third.call(&Moody::ANSWER).unwrap(), b"fine");
     // Fill the own lane, too: then it is the caller's to wait.
     while session.submit(&BIG.to_vec()).is_ok() {}
@@ -89,29 +89,29 @@ fn a_client_that_reads_no_answers_holds_up_nobody_else() {
         left == 0
     });
     drop((deaf, other, third));
-    let stats = house.close();
+    let stats = fixture.close();
     assert_eq!((stats.accepted, stats.refused, stats.lost), (stats.answered, 0, 0));
 }
 
 #[test]
 fn a_client_that_reads_no_answers_keeps_nobody_awake() {
-    let house = House::with(eager());
-    let mut deaf = house.client::<Echo>();
-    let parks = play_deaf(&house, deaf.session().unwrap());
-    until("the server sleeps again", || house.stats().parks > parks);
-    assert_eq!(house.stats().accepted, TAKEN);
+    let fixture = TestServer::with(eager());
+    let mut deaf = fixture.client::<Echo>();
+    let parks = play_deaf(&fixture, deaf.session().unwrap());
+    until("the server sleeps again", || fixture.stats().parks > parks);
+    assert_eq!(fixture.stats().accepted, TAKEN);
     // Whether the rest is taken depends on what the server notices first: the client's end, or its own.
     drop(deaf);
-    let stats = house.close();
+    let stats = fixture.close();
     assert_eq!(stats.accepted, stats.answered);
 }
 
 #[test]
 fn a_call_waits_for_room_and_puts_earlier_answers_by() {
-    let house = House::with(eager());
-    let mut deaf = house.client::<Echo>();
+    let fixture = TestServer::with(eager());
+    let mut deaf = fixture.client::<Echo>();
     let session = deaf.session().unwrap();
-    play_deaf(&house, session);
+    play_deaf(&fixture, session);
     let in_flight = session.stats().in_flight;
     for at in 0..20 {
         assert_eq!(session.call(&vec![at; 2000]).unwrap(), [at; 2000]);
@@ -124,23 +124,23 @@ fn a_call_waits_for_room_and_puts_earlier_answers_by() {
     assert_eq!(came, in_flight);
     reconcile_session(session);
     drop(deaf);
-    house.close();
+    fixture.close();
 }
 
 #[test]
 fn a_client_at_its_limit_of_requests_holds_up_nobody_else() {
     let config = eager().workers(2).max_in_flight(1);
-    let house = House::with(config);
-    let mut greedy = house.client::<Hold>();
+    let fixture = TestServer::with(config);
+    let mut greedy = fixture.client::<Hold>();
     let session = greedy.session().unwrap();
     for who in 1..=3 {
         session.submit(&who).unwrap();
     }
-    assert_eq!(house.arrivals.next(), 1);
-    let mut other = house.client::<Echo>();
+    assert_eq!(fixture.arrivals.next(), 1);
+    let mut other = fixture.client::<Echo>();
     assert_eq!(other.call(&vec![1]).unwrap(), [1]);
-    assert_eq!(house.arrivals.so_far(), [0; 0], "one at a time");
-    house.release();
+    assert_eq!(fixture.arrivals.so_far(), [0; 0], "one at a time");
+    fixture.release();
     let mut answers = Vec::new();
     until("all three", || {
         answers.extend(session.try_reply().unwrap().map(|(_, answer)| answer.unwrap()));
@@ -148,42 +148,42 @@ fn a_client_at_its_limit_of_requests_holds_up_nobody_else() {
     });
     assert_eq!(answers, [1, 2, 3]);
     drop((greedy, other));
-    house.close();
+    fixture.close();
 }
 
 #[test]
 fn a_server_that_chooses_says_what_its_reactor_waits_with() {
-    let house = House::open();
-    assert_eq!(house.backend().why_not, None);
-    house.close();
+    let fixture = TestServer::open();
+    assert_eq!(fixture.backend().why_not, None);
+    fixture.close();
 }
 
 #[test]
 fn one_session_too_many_is_refused_with_the_limit_and_a_freed_seat_is_given_away() {
-    let house = House::with(ServerConfig::default().max_sessions(2));
-    let (first, mut second) = (house.client::<Echo>(), house.client::<Echo>());
-    let mut third = bellwire::Client::<Echo>::new(house.run_dir());
+    let fixture = TestServer::with(ServerConfig::default().max_sessions(2));
+    let (first, mut second) = (fixture.client::<Echo>(), fixture.client::<Echo>());
+    let mut third = bellwire::Client::<Echo>::new(fixture.run_dir());
     let error = third.call(&vec![1]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Refused);
     assert!(error.to_string().contains("all 2 sessions"), "{error}");
-    until("it is noted", || !house.offences().is_empty());
-    let offences = house.offences();
+    until("it is noted", || !fixture.offences().is_empty());
+    let offences = fixture.offences();
     let told = |cause: &IncidentCause| matches!(cause, IncidentCause::Refused { code: RefuseCode::Quota, reason } if reason.contains("all 2"));
     assert!(matches!(&offences[..], [first, ..] if told(first)), "{offences:?}");
     assert_eq!(second.call(&vec![2]).unwrap(), [2]);
     drop(first);
     until("there is a seat", || third.call(&vec![3]).is_ok());
     drop((second, third));
-    house.close();
+    fixture.close();
 }
 
 #[test]
 fn many_sessions_from_many_threads_each_get_their_own_answers() {
-    let house = House::with(ServerConfig::default().workers(2));
+    let fixture = TestServer::with(ServerConfig::default().workers(2));
     thread::scope(|scope| {
         for thread in 0..4_u8 {
-            let house = &house;
-            let clients: Vec<_> = (0..8).map(|_| house.client::<Echo>()).collect();
+            let fixture = &fixture;
+            let clients: Vec<_> = (0..8).map(|_| fixture.client::<Echo>()).collect();
             scope.spawn(move || {
                 let mut clients = clients;
                 for round in 0..50_u8 {
@@ -195,6 +195,6 @@ fn many_sessions_from_many_threads_each_get_their_own_answers() {
             });
         }
     });
-    let stats = house.close();
+    let stats = fixture.close();
     assert_eq!((stats.admitted, stats.answered), (32, 4 * 8 * 50));
 }

@@ -6,32 +6,32 @@ use bellwire::{Client, Geometry, LaneConfig, Limits, Server, ServerConfig, Servi
 use bellwire_core::sync::{AtomicUsize, Ordering};
 
 use crate::support::guard::{PATIENCE, until};
-use crate::support::house::{Dir, House, patient};
 use crate::support::services::Hold;
+use crate::support::test_server::{Dir, TestServer, patient};
 
 #[test]
 fn above_the_limit_of_all_sessions_each_has_one_request_queued_and_nobody_is_kept_awake() {
-    let house = House::with(ServerConfig::default().workers(1).max_queued(3));
-    let mut greedy = house.client::<Hold>();
+    let fixture = TestServer::with(ServerConfig::default().workers(1).max_queued(3));
+    let mut greedy = fixture.client::<Hold>();
     let session = greedy.session().unwrap();
     session.submit(&1).unwrap();
-    assert_eq!(house.arrivals.next(), 1);
+    assert_eq!(fixture.arrivals.next(), 1);
     for request in 2..=20 {
         session.submit(&request).unwrap();
     }
-    until("as many are queued as may be", || house.stats().accepted == 4);
-    let mut others: Vec<_> = (0..3).map(|_| house.client::<Hold>()).collect();
+    until("as many are queued as may be", || fixture.stats().accepted == 4);
+    let mut others: Vec<_> = (0..3).map(|_| fixture.client::<Hold>()).collect();
     for (other, request) in others.iter_mut().zip((100..).step_by(100)) {
         for more in 0..3 {
             other.session().unwrap().submit(&(request + more)).unwrap();
         }
     }
-    until("each has one of them queued", || house.stats().accepted == 7);
-    let parks = house.stats().parks;
+    until("each has one of them queued", || fixture.stats().accepted == 7);
+    let parks = fixture.stats().parks;
     greedy.session().unwrap().submit(&21).unwrap();
-    until("the server sleeps again", || house.stats().parks > parks);
-    assert_eq!(house.stats().accepted, 7);
-    house.release();
+    until("the server sleeps again", || fixture.stats().parks > parks);
+    assert_eq!(fixture.stats().accepted, 7);
+    fixture.release();
     for client in [&mut greedy].into_iter().chain(&mut others) {
         let session = client.session().unwrap();
         let mut last = 0;
@@ -44,9 +44,9 @@ fn above_the_limit_of_all_sessions_each_has_one_request_queued_and_nobody_is_kep
             }
         }
     }
-    assert_eq!(house.arrivals.so_far().len(), 20 + 9);
+    assert_eq!(fixture.arrivals.so_far().len(), 20 + 9);
     drop((greedy, others));
-    assert_eq!(house.close().answered, 21 + 9);
+    assert_eq!(fixture.close().answered, 21 + 9);
 }
 
 /// As many bytes as it is asked for.

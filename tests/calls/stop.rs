@@ -7,30 +7,30 @@ use bellwire::{
 };
 
 use crate::support::guard::{PATIENCE, until};
-use crate::support::house::{House, patient, reconcile};
 use crate::support::parked::Thread;
 use crate::support::services::{Echo, Hold, Numbers, numbers};
+use crate::support::test_server::{TestServer, patient, reconcile};
 
 #[test]
 fn a_server_that_stops_answers_what_it_took_and_refuses_the_rest() {
-    let house = House::with(
+    let fixture = TestServer::with(
         ServerConfig::default()
             // Two are held, one echoes.
             .workers(3)
             .max_in_flight(2)
             .drain_timeout(PATIENCE),
     );
-    let mut hold = house.client::<Hold>();
-    let mut echo = house.client::<Echo>();
+    let mut hold = fixture.client::<Hold>();
+    let mut echo = fixture.client::<Echo>();
     let session = hold.session().unwrap();
     for who in 1..=4 {
         session.submit(&who).unwrap();
     }
-    let mut taken = [house.arrivals.next(), house.arrivals.next()];
+    let mut taken = [fixture.arrivals.next(), fixture.arrivals.next()];
     taken.sort_unstable();
     assert_eq!(taken, [1, 2]);
-    let gate = house.gate();
-    let (server, _dir) = house.into_server();
+    let gate = fixture.gate();
+    let (server, _dir) = fixture.into_server();
     let stopped = thread::spawn(move || server.stop());
     // Nothing more is taken once it stops.
     let mut echoed = 0;
@@ -61,18 +61,19 @@ fn a_server_that_stops_answers_what_it_took_and_refuses_the_rest() {
 
 #[test]
 fn a_server_that_stops_says_close_to_a_parked_client() {
-    let house = House::with(ServerConfig::default().workers(1).drain_timeout(Duration::ZERO));
-    let run_dir = house.run_dir().clone();
+    let fixture =
+        TestServer::with(ServerConfig::default().workers(1).drain_timeout(Duration::ZERO));
+    let run_dir = fixture.run_dir().clone();
     let (tell, told) = channel();
     let caller = thread::spawn(move || {
         let mut client = Client::<Hold>::with_config(&run_dir, patient());
         tell.send(Thread::this()).unwrap();
         client.call(&1)
     });
-    assert_eq!(house.arrivals.next(), 1);
+    assert_eq!(fixture.arrivals.next(), 1);
     told.recv().unwrap().wait_until_parked();
-    let gate = house.gate();
-    let (server, _dir) = house.into_server();
+    let gate = fixture.gate();
+    let (server, _dir) = fixture.into_server();
     let stopped = thread::spawn(move || server.stop());
     // The handler still runs: only the end of the session can end the call.
     let error = caller.join().unwrap().unwrap_err();
@@ -85,9 +86,9 @@ fn a_server_that_stops_says_close_to_a_parked_client() {
 
 #[test]
 fn a_server_that_stops_wakes_a_parked_watcher() {
-    let house = House::open();
-    house.numbers.publish(&numbers(1, 3)).unwrap();
-    let mut cache = SnapshotCache::<Numbers>::with_config(house.run_dir(), patient());
+    let fixture = TestServer::open();
+    fixture.numbers.publish(&numbers(1, 3)).unwrap();
+    let mut cache = SnapshotCache::<Numbers>::with_config(fixture.run_dir(), patient());
     assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
     let (tell, told) = channel();
     let watcher = thread::spawn(move || {
@@ -95,7 +96,7 @@ fn a_server_that_stops_wakes_a_parked_watcher() {
         (cache.wait_for_change(None).unwrap(), cache)
     });
     told.recv().unwrap().wait_until_parked();
-    house.close();
+    fixture.close();
     let (found, cache) = watcher.join().unwrap();
     assert_eq!(found, Refreshed::Unavailable);
     assert_eq!(cache.current().unwrap().bytes(), numbers(1, 3), "the last good one stays");
@@ -103,10 +104,10 @@ fn a_server_that_stops_wakes_a_parked_watcher() {
 
 #[test]
 fn a_server_that_is_dropped_stops() {
-    let house = House::open();
-    let mut client = house.client::<Echo>();
+    let fixture = TestServer::open();
+    let mut client = fixture.client::<Echo>();
     assert_eq!(client.call(&vec![1]).unwrap(), [1]);
-    let (server, _dir) = house.into_server();
+    let (server, _dir) = fixture.into_server();
     drop(server);
     assert!(!client.session().unwrap().is_alive());
     assert_eq!(client.refresh(), bellwire::State::Absent);

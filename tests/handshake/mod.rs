@@ -8,8 +8,8 @@ use bellwire_core::wire::{Doorbell, Hello, MAX_CONTROL, Message, PROTOCOL, Versi
 use bellwire_core::{Geometry, Limits};
 
 use crate::support::guard::{patience, until};
-use crate::support::house::{Dir, House, patient};
 use crate::support::services::{Echo, echo};
+use crate::support::test_server::{Dir, TestServer, patient};
 use crate::support::transport::endpoint::{self, Endpoint};
 use crate::support::transport::pass::{Channel, ReceiveError};
 use crate::support::transport::poll;
@@ -61,17 +61,17 @@ fn receive(channel: &Channel) -> Option<Message> {
 /// The client's message is refused for this reason, the connection closed, and others are served.
 #[track_caller]
 fn refuses(messages: &[&[u8]], code: RefuseCode, part: &str) {
-    let house = House::open();
-    let mut good = house.client::<Echo>();
-    let rogue = connect(house.run_dir());
+    let fixture = TestServer::open();
+    let mut good = fixture.client::<Echo>();
+    let rogue = connect(fixture.run_dir());
     for message in messages {
         rogue.send(message, &[]).unwrap();
     }
     is_refused(&rogue, code, part);
     assert_eq!(good.call(&b"still here".to_vec()).unwrap(), b"still here");
-    assert_eq!(house.client::<Echo>().call(&vec![1]).unwrap(), [1]);
+    assert_eq!(fixture.client::<Echo>().call(&vec![1]).unwrap(), [1]);
     drop(good);
-    let stats = house.close();
+    let stats = fixture.close();
     assert_eq!((stats.admitted, stats.turned_away, stats.poisoned), (2, 1, 0), "{stats:?}");
 }
 
@@ -111,33 +111,33 @@ fn a_client_that_says_hello_twice_is_refused() {
 
 #[test]
 fn a_client_that_hangs_up_at_any_point_is_forgotten() {
-    let house = House::open();
-    let silent = connect(house.run_dir());
-    let greeting = connect(house.run_dir());
+    let fixture = TestServer::open();
+    let silent = connect(fixture.run_dir());
+    let greeting = connect(fixture.run_dir());
     greeting.send(&encode(&Message::Hello(hello())), &[]).unwrap();
     assert!(matches!(receive(&greeting), Some(Message::Welcome(_))));
     drop((silent, greeting));
-    until("both are forgotten", || house.stats().turned_away == 2);
-    assert_eq!(house.client::<Echo>().call(&vec![1]).unwrap(), [1]);
-    assert_eq!(house.close().admitted, 1);
+    until("both are forgotten", || fixture.stats().turned_away == 2);
+    assert_eq!(fixture.client::<Echo>().call(&vec![1]).unwrap(), [1]);
+    assert_eq!(fixture.close().admitted, 1);
 }
 
 #[test]
 fn a_client_that_stays_silent_is_turned_away_in_time() {
     let handshake_timeout = Duration::from_millis(20);
-    let house = House::with(ServerConfig::default().handshake_timeout(handshake_timeout));
-    let rogue = connect(house.run_dir());
+    let fixture = TestServer::with(ServerConfig::default().handshake_timeout(handshake_timeout));
+    let rogue = connect(fixture.run_dir());
     is_refused(&rogue, RefuseCode::Protocol, "not finished in time");
-    house.close();
+    fixture.close();
 }
 
 #[test]
 fn a_server_that_stops_refuses_who_is_in_the_handshake() {
-    let house = House::open();
-    let rogue = connect(house.run_dir());
+    let fixture = TestServer::open();
+    let rogue = connect(fixture.run_dir());
     rogue.send(&encode(&Message::Hello(hello())), &[]).unwrap();
     assert!(matches!(receive(&rogue), Some(Message::Welcome(_))));
-    let stats = house.close();
+    let stats = fixture.close();
     is_refused(&rogue, RefuseCode::Stopping, "stopping");
     assert_eq!(stats.admitted, 0);
 }

@@ -9,17 +9,17 @@ use bellwire::{
 
 use crate::support::child::{Parent, Process};
 use crate::support::guard::{PATIENCE, until};
-use crate::support::house::{Dir, House, patient, reconcile};
 use crate::support::parked::Thread;
 use crate::support::services::{Echo, Hold, echo};
+use crate::support::test_server::{Dir, TestServer, patient, reconcile};
 
 /// Runs `test` with each backend that this build and this kernel have.
 fn each(test: impl Fn(ServerConfig)) {
     for backend in [Backend::Epoll, Backend::IoUring] {
         let config = || ServerConfig::default().backend(backend);
-        let house = House::with(config());
-        let in_use = house.backend();
-        house.close();
+        let fixture = TestServer::with(config());
+        let in_use = fixture.backend();
+        fixture.close();
         match in_use.why_not {
             None => assert_eq!(in_use.backend, backend),
             Some(why) => {
@@ -36,14 +36,14 @@ fn calls_are_answered_hot_and_parked() {
     each(|config| {
         for spin in [SpinPolicy::default(), SpinPolicy::NEVER] {
             let backend = config.backend;
-            let house = House::with(config.clone().spin(spin));
-            assert_eq!(house.backend(), InUse { backend, why_not: None });
-            let mut client = house.client::<Echo>();
+            let fixture = TestServer::with(config.clone().spin(spin));
+            assert_eq!(fixture.backend(), InUse { backend, why_not: None });
+            let mut client = fixture.client::<Echo>();
             for at in 0..1000_u32 {
                 let said = at.to_le_bytes().to_vec();
                 assert_eq!(client.call(&said).unwrap(), said);
             }
-            let stats = house.close();
+            let stats = fixture.close();
             assert_eq!((stats.admitted, stats.answered, stats.poisoned), (1, 1000, 0));
         }
     });
@@ -52,37 +52,37 @@ fn calls_are_answered_hot_and_parked() {
 #[test]
 fn a_worker_that_is_done_wakes_the_reactor() {
     each(|config| {
-        let house = House::with(config.workers(2));
-        let run_dir = house.run_dir().clone();
+        let fixture = TestServer::with(config.workers(2));
+        let run_dir = fixture.run_dir().clone();
         let (tell, told) = channel();
         let caller = thread::spawn(move || {
             let mut client = Client::<Hold>::with_config(&run_dir, patient());
             tell.send(Thread::this()).unwrap();
             client.call(&7)
         });
-        assert_eq!(house.arrivals.next(), 7);
+        assert_eq!(fixture.arrivals.next(), 7);
         // Both ends sleep.
         told.recv().unwrap().wait_until_parked();
-        house.release();
+        fixture.release();
         assert_eq!(caller.join().unwrap().unwrap(), 7);
-        house.close();
+        fixture.close();
     });
 }
 
 #[test]
 fn a_client_that_is_killed_frees_its_seat() {
     each(|config| {
-        let house = House::with(config.workers(2));
-        let mut other = house.client::<Echo>();
-        let mut victim = Process::start("client", house.run_dir());
+        let fixture = TestServer::with(config.workers(2));
+        let mut other = fixture.client::<Echo>();
+        let mut victim = Process::start("client", fixture.run_dir());
         victim.tell("hold 5");
-        assert_eq!(house.arrivals.next(), 5);
+        assert_eq!(fixture.arrivals.next(), 5);
         assert_eq!(other.call(&vec![1]).unwrap(), [1]);
-        until("two sessions", || house.stats().sessions == 2);
+        until("two sessions", || fixture.stats().sessions == 2);
         victim.kill();
-        until("the seat is free", || house.stats().sessions == 1);
+        until("the seat is free", || fixture.stats().sessions == 1);
         assert_eq!(other.call(&vec![2]).unwrap(), [2]);
-        assert_eq!(house.close().lost, 1);
+        assert_eq!(fixture.close().lost, 1);
     });
 }
 
@@ -90,15 +90,15 @@ fn a_client_that_is_killed_frees_its_seat() {
 fn seats_and_descriptors_are_used_again() {
     each(|config| {
         for doorbell in [Doorbell::Eventfd, Doorbell::Socket] {
-            let house = House::with(config.clone().doorbell(doorbell));
+            let fixture = TestServer::with(config.clone().doorbell(doorbell));
             for round in 0..100_u8 {
-                let mut pair = [house.client::<Echo>(), house.client::<Echo>()];
+                let mut pair = [fixture.client::<Echo>(), fixture.client::<Echo>()];
                 for client in &mut pair {
                     assert_eq!(client.call(&vec![round]).unwrap(), [round]);
                 }
             }
-            until("all have left", || house.stats().sessions == 0);
-            assert_eq!(house.close().answered, 200);
+            until("all have left", || fixture.stats().sessions == 0);
+            assert_eq!(fixture.close().answered, 200);
         }
     });
 }
@@ -111,8 +111,8 @@ fn hundreds_of_clients_that_ring_at_once_are_all_answered() {
     const ROUNDS: u8 = 20;
     each(|config| {
         let spin = SpinPolicy::NEVER;
-        let house = House::with(config.spin(spin).handshake_timeout(PATIENCE));
-        let run_dir = house.run_dir();
+        let fixture = TestServer::with(config.spin(spin).handshake_timeout(PATIENCE));
+        let run_dir = fixture.run_dir();
         thread::scope(|scope| {
             for _ in 0..THREADS {
                 scope.spawn(move || {
@@ -133,19 +133,19 @@ fn hundreds_of_clients_that_ring_at_once_are_all_answered() {
             }
         });
         let calls = THREADS as u64 * EACH as u64 * u64::from(ROUNDS);
-        assert_eq!(house.close().answered, calls);
+        assert_eq!(fixture.close().answered, calls);
     });
 }
 
 #[test]
 fn a_server_that_stops_says_so_to_everyone_and_gives_its_books() {
     each(|config| {
-        let house = House::with(config);
-        let mut clients: Vec<_> = (0..20).map(|_| house.client::<Echo>()).collect();
+        let fixture = TestServer::with(config);
+        let mut clients: Vec<_> = (0..20).map(|_| fixture.client::<Echo>()).collect();
         for client in &mut clients {
             assert_eq!(client.call(&vec![1]).unwrap(), [1]);
         }
-        let (server, _dir) = house.into_server();
+        let (server, _dir) = fixture.into_server();
         let stats = server.stop();
         reconcile(&stats);
         assert_eq!((stats.admitted, stats.answered), (20, 20));
@@ -193,10 +193,10 @@ pub(crate) fn serve(mut parent: Parent, backend: &str) {
 #[test]
 fn what_this_system_does_not_have_is_replaced_and_said() {
     let config = ServerConfig::default().backend(Backend::ThreadPool);
-    let house = House::with(config);
-    assert_eq!(house.client::<Echo>().call(&vec![1]).unwrap(), [1]);
-    let in_use = house.backend();
-    house.close();
+    let fixture = TestServer::with(config);
+    assert_eq!(fixture.client::<Echo>().call(&vec![1]).unwrap(), [1]);
+    let in_use = fixture.backend();
+    fixture.close();
     assert_eq!(in_use.backend, Backend::Epoll);
     assert!(in_use.why_not.unwrap().contains("Windows"), "{in_use:?}");
 }

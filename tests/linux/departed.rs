@@ -8,9 +8,9 @@ use bellwire_core::wire::{Header, Kind, Status};
 use bellwire_core::{OwnMemory, PeerMemory, Port, Word};
 
 use crate::support::guard::until;
-use crate::support::house::Dir;
 use crate::support::rogue::Rogue;
 use crate::support::services::Echo;
+use crate::support::test_server::Dir;
 
 /// Requests that a client had published but not rung for when it died were dropped with its session: the server
 /// learned of its end, and did not read the lane again. `cargo xtask kill --only client/publish:0:496` showed it.

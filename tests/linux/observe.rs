@@ -7,8 +7,8 @@ use bellwire::{CallError, Client, Doorbell, Service, Session};
 
 use crate::support::child::Process;
 use crate::support::guard::until;
-use crate::support::house::{Dir, patient};
 use crate::support::services::{Echo, Hold, Moody};
+use crate::support::test_server::{Dir, patient};
 
 /// The sessions of a service with this server.
 fn seen<S: Service>(scanner: &mut Scanner, server: &Process) -> Vec<SeenSession> {

@@ -6,9 +6,9 @@ use bellwire::{CallError, Client, Executed, ServerConfig, State};
 
 use crate::support::child::Process;
 use crate::support::guard::until;
-use crate::support::house::{Dir, House, patient};
 use crate::support::parked::Thread;
 use crate::support::services::{Echo, Hold};
+use crate::support::test_server::{Dir, TestServer, patient};
 
 #[test]
 fn a_provider_killed_in_mid_call_ends_the_parked_call_which_may_have_run() {
@@ -84,18 +84,18 @@ fn a_provider_that_comes_back_is_found_by_refresh() {
 
 #[test]
 fn a_client_killed_in_mid_call_frees_its_seat_and_disturbs_nobody() {
-    let house = House::with(ServerConfig::default().workers(2));
-    let mut other = house.client::<Echo>();
-    let mut victim = Process::start("client", house.run_dir());
+    let fixture = TestServer::with(ServerConfig::default().workers(2));
+    let mut other = fixture.client::<Echo>();
+    let mut victim = Process::start("client", fixture.run_dir());
     victim.tell("hold 5");
-    assert_eq!(house.arrivals.next(), 5);
+    assert_eq!(fixture.arrivals.next(), 5);
     assert_eq!(other.call(&vec![1]).unwrap(), [1]);
-    until("two sessions", || house.stats().sessions == 2);
+    until("two sessions", || fixture.stats().sessions == 2);
     victim.kill();
-    until("the seat is free", || house.stats().sessions == 1);
+    until("the seat is free", || fixture.stats().sessions == 1);
     for at in 0..100 {
         assert_eq!(other.call(&vec![at]).unwrap(), [at]);
     }
-    let stats = house.close();
+    let stats = fixture.close();
     assert_eq!((stats.admitted, stats.answered, stats.lost, stats.poisoned), (2, 101, 1, 0));
 }

@@ -5,9 +5,9 @@ use bellwire::{
 
 use crate::support::child::Process;
 use crate::support::guard::until;
-use crate::support::house::{Dir, patient, reconcile, reconcile_session};
 use crate::support::roles::parse_stats;
 use crate::support::services::{Echo, Moody, MoodyBytes, MoodyNumber, echo};
+use crate::support::test_server::{Dir, patient, reconcile, reconcile_session};
 
 #[test]
 fn calls_cross_between_processes_and_both_ends_count_them() {

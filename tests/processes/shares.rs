@@ -8,31 +8,31 @@ use bellwire::{Client, Server, ServerConfig};
 
 use crate::support::child::Process;
 use crate::support::guard::{PATIENCE, until};
-use crate::support::house::{Dir, House, patient};
 use crate::support::services::Hold;
+use crate::support::test_server::{Dir, TestServer, patient};
 
 #[test]
 fn workers_take_turns_by_client_however_many_sessions_one_has() {
     const SESSIONS: u64 = 10;
     const EACH: u64 = 5;
     const OWN: u64 = 1000;
-    let house = House::with(ServerConfig::default().workers(1));
-    let mut own = house.client::<Hold>();
+    let fixture = TestServer::with(ServerConfig::default().workers(1));
+    let mut own = fixture.client::<Hold>();
     let session = own.session().unwrap();
     session.submit(&OWN).unwrap();
-    assert_eq!(house.arrivals.next(), OWN);
-    let mut greedy = Process::start("client", house.run_dir());
+    assert_eq!(fixture.arrivals.next(), OWN);
+    let mut greedy = Process::start("client", fixture.run_dir());
     for _ in 0..SESSIONS {
         greedy.tell(&format!("ask {EACH}"));
         assert_eq!(greedy.hear(), "asked");
     }
-    until("all of them are queued", || house.stats().accepted == 1 + SESSIONS * EACH);
+    until("all of them are queued", || fixture.stats().accepted == 1 + SESSIONS * EACH);
     for request in 1..=EACH {
         session.submit(&(OWN + request)).unwrap();
     }
-    until("so are the others", || house.stats().accepted == 1 + (1 + SESSIONS) * EACH);
-    house.release();
-    let order: Vec<u64> = (0..(1 + SESSIONS) * EACH).map(|_| house.arrivals.next()).collect();
+    until("so are the others", || fixture.stats().accepted == 1 + (1 + SESSIONS) * EACH);
+    fixture.release();
+    let order: Vec<u64> = (0..(1 + SESSIONS) * EACH).map(|_| fixture.arrivals.next()).collect();
     let last = order.iter().position(|&request| request == OWN + EACH).unwrap();
     assert!(last <= 2 * EACH as usize, "{order:?}");
 }

@@ -2,19 +2,19 @@
 
 use bellwire::{CallError, Client};
 
-use crate::support::house::{House, patient, reconcile_session};
 use crate::support::services::Echo;
+use crate::support::test_server::{TestServer, patient, reconcile_session};
 
 /// A session's socket is closed by the reaper, a moment after the session: in between it is readable for ever.
 #[test]
 fn closed_sessions_do_not_keep_the_reactor_awake() {
     const SESSIONS: u64 = 300;
-    let house = House::open();
+    let fixture = TestServer::open();
     for _ in 0..SESSIONS {
-        let mut client = house.client::<Echo>();
+        let mut client = fixture.client::<Echo>();
         client.call(&vec![1]).unwrap();
     }
-    let stats = house.close();
+    let stats = fixture.close();
     assert_eq!(stats.admitted, SESSIONS);
     // A connection, a hello, an attach, a call and a Close record: five, and some for threads that meet.
     assert!(stats.parks < 12 * SESSIONS, "{stats:?}");
@@ -24,8 +24,8 @@ fn closed_sessions_do_not_keep_the_reactor_awake() {
 #[test]
 fn a_caller_that_only_takes_answers_rings_a_provider_that_waits_for_room() {
     const REQUESTS: u64 = 50_000;
-    let house = House::open();
-    let mut client: Client<Echo> = house.client_with(patient());
+    let fixture = TestServer::open();
+    let mut client: Client<Echo> = fixture.client_with(patient());
     let session = client.session().unwrap();
     let (mut sent, mut answered) = (0, 0);
     while answered < REQUESTS {
@@ -43,14 +43,14 @@ fn a_caller_that_only_takes_answers_rings_a_provider_that_waits_for_room() {
     }
     reconcile_session(session);
     drop(client);
-    assert_eq!(house.close().answered, REQUESTS);
+    assert_eq!(fixture.close().answered, REQUESTS);
 }
 
 /// Answers that came while another one was waited for are neither lost nor counted twice.
 #[test]
 fn the_books_reconcile_while_answers_are_stashed() {
-    let house = House::open();
-    let mut client = house.client::<Echo>();
+    let fixture = TestServer::open();
+    let mut client = fixture.client::<Echo>();
     let session = client.session().unwrap();
     let first = session.submit(&vec![1]).unwrap();
     let second = session.submit(&vec![2]).unwrap();
@@ -64,5 +64,5 @@ fn the_books_reconcile_while_answers_are_stashed() {
     reconcile_session(session);
     assert_eq!(session.stats().in_flight, 0);
     drop(client);
-    house.close();
+    fixture.close();
 }

@@ -16,9 +16,9 @@ use bellwire::{
 
 use crate::support::child::{Parent, Process};
 use crate::support::guard::{patience, until};
-use crate::support::house::{Dir, patient, reconcile, reconcile_session};
 use crate::support::pattern::{self, Dice, scatter};
 use crate::support::roles::{parse_stats, tell_stats};
+use crate::support::test_server::{Dir, patient, reconcile, reconcile_session};
 use crate::support::transport::{clock, poll};
 
 /// Set it to run one seed again, for instance the one that failed.

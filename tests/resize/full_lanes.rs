@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 
 use bellwire::{CallError, Session, Ticket};
 
+use crate::support::blob_server::{BlobServer, is_answer, request};
 use crate::support::blobs::{Blobs, How};
 use crate::support::guard::until;
-use crate::support::hall::{Hall, is_answer, request};
-use crate::support::house::reconcile_session;
+use crate::support::test_server::reconcile_session;
 
 /// Sends until the lane is full, and reads nothing.
 fn fill(session: &mut Session<Blobs>, len: usize, sent: &mut VecDeque<(Ticket, usize)>) {
@@ -36,8 +36,9 @@ fn drain(session: &mut Session<Blobs>, sent: &mut VecDeque<(Ticket, usize)>) {
 fn both_ends_grow_with_both_lanes_full() {
     for doorbell in 1..=3 {
         // Lanes of one page, up to 64 KiB by fullness alone; a message of 300 KB needs another one.
-        let hall = Hall::open::<Blobs>("lane=4096 stream=0");
-        let mut client = hall.client::<Blobs>(&format!("lane=4096 stream=0 doorbell={doorbell}"));
+        let blob_server = BlobServer::open::<Blobs>("lane=4096 stream=0");
+        let mut client =
+            blob_server.client::<Blobs>(&format!("lane=4096 stream=0 doorbell={doorbell}"));
         let session = client.session().unwrap();
         let mut sent = VecDeque::new();
         for round in 0..10 {
@@ -54,15 +55,15 @@ fn both_ends_grow_with_both_lanes_full() {
         }
         reconcile_session(session);
         drop(client);
-        let stats = hall.close();
+        let stats = blob_server.close();
         assert_eq!((stats.admitted, stats.accepted), (1, stats.answered), "{stats:?}");
     }
 }
 
 #[test]
 fn epochs_that_nobody_follows_are_few_and_the_next_waits_for_room() {
-    let (hall, gate, arrivals) = Hall::gated::<Blobs>("stream=0");
-    let mut client = hall.client::<Blobs>("stream=0");
+    let (blob_server, gate, arrivals) = BlobServer::gated::<Blobs>("stream=0");
+    let mut client = blob_server.client::<Blobs>("stream=0");
     let session = client.session().unwrap();
     let mut sent = VecDeque::new();
     sent.push_back((session.submit(&request(100, 100)).unwrap(), 100));
@@ -85,14 +86,14 @@ fn epochs_that_nobody_follows_are_few_and_the_next_waits_for_room() {
     assert_eq!(session.stats().requests.grows, grows + 1);
     drain(session, &mut sent);
     drop(client);
-    assert_eq!(hall.close().admitted, 1);
+    assert_eq!(blob_server.close().admitted, 1);
 }
 
 #[test]
 fn a_client_that_reads_nothing_is_answered_when_it_does() {
-    let hall = Hall::open::<Blobs>("lane=4096 stream=0");
-    let mut client = hall.client::<Blobs>("lane=4096 stream=0");
-    let mut other = hall.client::<Blobs>("");
+    let blob_server = BlobServer::open::<Blobs>("lane=4096 stream=0");
+    let mut client = blob_server.client::<Blobs>("lane=4096 stream=0");
+    let mut other = blob_server.client::<Blobs>("");
     let session = client.session().unwrap();
     let mut sent = VecDeque::new();
     for len in [500, 5000, 50_000, 500_000] {
@@ -102,5 +103,5 @@ fn a_client_that_reads_nothing_is_answered_when_it_does() {
     drain(session, &mut sent);
     reconcile_session(session);
     drop((client, other));
-    hall.close();
+    blob_server.close();
 }

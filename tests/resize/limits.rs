@@ -2,9 +2,9 @@
 
 use bellwire::{CallError, ErrorKind, Executed, Session, Status, Whose};
 
+use crate::support::blob_server::{BlobServer, is_answer, request, request_by};
 use crate::support::blobs::{Blobs, How, submit};
-use crate::support::hall::{Hall, is_answer, request, request_by};
-use crate::support::house::reconcile_session;
+use crate::support::test_server::reconcile_session;
 
 /// A request that is refused before anything of it is written, however it is sent.
 #[track_caller]
@@ -37,8 +37,8 @@ fn a_request_above_either_ends_limit_is_not_sent() {
             ("max_message=100000", "max_message=100000", (100_000, Whose::Own)),
             ("max_message=300", "", (300, Whose::Peer)),
         ] {
-            let hall = Hall::open::<Blobs>(&format!("{stream} {server}"));
-            let mut client = hall.client::<Blobs>(&format!("{stream} {client}"));
+            let blob_server = BlobServer::open::<Blobs>(&format!("{stream} {server}"));
+            let mut client = blob_server.client::<Blobs>(&format!("{stream} {client}"));
             let session = client.session().unwrap();
             let limit = expected.0 as usize;
             assert_eq!(session.max_request(), expected.0);
@@ -52,7 +52,7 @@ fn a_request_above_either_ends_limit_is_not_sent() {
             }
             reconcile_session(session);
             drop(client);
-            let stats = hall.close();
+            let stats = blob_server.close();
             assert_eq!((stats.admitted, stats.accepted, stats.poisoned), (1, 4, 0));
         }
     }
@@ -62,8 +62,8 @@ fn a_request_above_either_ends_limit_is_not_sent() {
 fn an_answer_above_either_ends_limit_is_said_to_be_so() {
     for stream in ["", "stream=0"] {
         for (server, client) in [("", "max_message=100000"), ("max_message=100000", "")] {
-            let hall = Hall::open::<Blobs>(&format!("{stream} {server}"));
-            let mut client = hall.client::<Blobs>(&format!("{stream} {client}"));
+            let blob_server = BlobServer::open::<Blobs>(&format!("{stream} {server}"));
+            let mut client = blob_server.client::<Blobs>(&format!("{stream} {client}"));
             let session = client.session().unwrap();
             for how in [How::Private, How::Sealed] {
                 let request = request_by(100, How::Private, 100_001, how);
@@ -79,7 +79,7 @@ fn an_answer_above_either_ends_limit_is_said_to_be_so() {
             }
             reconcile_session(session);
             drop(client);
-            let stats = hall.close();
+            let stats = blob_server.close();
             assert_eq!((stats.admitted, stats.answered, stats.poisoned), (1, 6, 0));
         }
     }
@@ -88,8 +88,8 @@ fn an_answer_above_either_ends_limit_is_said_to_be_so() {
 #[test]
 fn a_lane_stops_at_its_limit_and_what_it_does_not_carry_is_attached() {
     for (server, client) in [("max_lane=65536", ""), ("", "max_lane=65536")] {
-        let hall = Hall::open::<Blobs>(&format!("stream=0 {server}"));
-        let mut client = hall.client::<Blobs>(&format!("stream=0 {client}"));
+        let blob_server = BlobServer::open::<Blobs>(&format!("stream=0 {server}"));
+        let mut client = blob_server.client::<Blobs>(&format!("stream=0 {client}"));
         let session = client.session().unwrap();
         let longest = 32 * 1024 - 48;
         submit(session, &request(longest, longest)).unwrap();
@@ -105,7 +105,7 @@ fn a_lane_stops_at_its_limit_and_what_it_does_not_carry_is_attached() {
             }
         }
         drop(client);
-        hall.close();
+        blob_server.close();
     }
 }
 
@@ -113,8 +113,8 @@ fn a_lane_stops_at_its_limit_and_what_it_does_not_carry_is_attached() {
 fn messages_on_their_way_stop_at_the_limit_of_shared_memory() {
     const MESSAGE: usize = 3 << 20;
     for (server, client) in [("max_shared=8388608", ""), ("", "max_shared=8388608")] {
-        let (hall, gate, arrivals) = Hall::gated::<Blobs>(server);
-        let mut client = hall.client::<Blobs>(client);
+        let (blob_server, gate, arrivals) = BlobServer::gated::<Blobs>(server);
+        let mut client = blob_server.client::<Blobs>(client);
         let session = client.session().unwrap();
         // The first is the handler's by now.
         let message = request_by(MESSAGE, How::Sealed, 8, How::Private);
@@ -136,14 +136,14 @@ fn messages_on_their_way_stop_at_the_limit_of_shared_memory() {
             is_answer(&session.try_reply().unwrap().unwrap().1.unwrap(), 8, How::Private);
         }
         drop(client);
-        assert_eq!(hall.close().answered, 4);
+        assert_eq!(blob_server.close().answered, 4);
     }
 }
 
 #[test]
 fn a_message_that_is_never_within_the_limit_of_shared_memory_is_too_large() {
-    let hall = Hall::open::<Blobs>("max_shared=8388608");
-    let mut client = hall.client::<Blobs>("");
+    let blob_server = BlobServer::open::<Blobs>("max_shared=8388608");
+    let mut client = blob_server.client::<Blobs>("");
     let session = client.session().unwrap();
     let error = session.submit(&request_by(9 << 20, How::Sealed, 8, How::Private)).unwrap_err();
     assert!(
@@ -155,7 +155,7 @@ fn a_message_that_is_never_within_the_limit_of_shared_memory_is_too_large() {
     assert!(matches!(declined, CallError::Declined { status: Status::TooLarge }), "{declined}");
     is_answer(&session.call(&request(100, 100)).unwrap(), 100, How::Private);
     drop(client);
-    hall.close();
+    blob_server.close();
 }
 
 #[test]
@@ -163,12 +163,12 @@ fn a_message_whose_lane_is_above_the_limit_of_shared_memory_goes_in_parts_or_is_
     // A lane for it takes 16 MiB; the message itself is well within what may be shared.
     const MESSAGE: usize = 5 << 20;
     for stream in ["", "stream=0"] {
-        let hall = Hall::open::<Blobs>(&format!("{stream} max_shared=8388608"));
-        let mut client = hall.client::<Blobs>(stream);
+        let blob_server = BlobServer::open::<Blobs>(&format!("{stream} max_shared=8388608"));
+        let mut client = blob_server.client::<Blobs>(stream);
         let session = client.session().unwrap();
         is_answer(&session.call(&request(MESSAGE, MESSAGE)).unwrap(), MESSAGE, How::Private);
         is_answer(&submit(session, &request(MESSAGE, 8)).unwrap(), 8, How::Private);
         drop(client);
-        hall.close();
+        blob_server.close();
     }
 }

@@ -2,7 +2,7 @@
 
 use bellwire::{Payload, Service};
 
-use crate::support::hall::{Hall, request};
+use crate::support::blob_server::{BlobServer, request};
 
 struct Long;
 
@@ -15,8 +15,8 @@ impl Service for Long {
 /// Not for the first message: its pages are expensive.
 #[test]
 fn lanes_become_large_when_much_has_gone_through_them_in_parts() {
-    let hall = Hall::open::<Long>("");
-    let mut client = hall.client::<Long>("");
+    let blob_server = BlobServer::open::<Long>("");
+    let mut client = blob_server.client::<Long>("");
     let session = client.session().unwrap();
     let mut sizes = Vec::new();
     for _ in 0..70 {
@@ -29,5 +29,5 @@ fn lanes_become_large_when_much_has_gone_through_them_in_parts() {
     assert_eq!(sizes.get(60), Some(&[256 << 10; 2]), "{sizes:?}");
     assert_eq!(sizes.last(), Some(&[1 << 20; 2]), "{sizes:?}");
     drop(client);
-    hall.close();
+    blob_server.close();
 }

@@ -4,17 +4,17 @@ use std::thread;
 
 use bellwire::{CallError, Client, Payload, Server, Service};
 
+use crate::support::blob_server::{BlobServer, is_answer, request, request_by};
 use crate::support::blobs::{Blobs, How, number, submit};
 use crate::support::child::Process;
 use crate::support::guard::until;
-use crate::support::hall::{Hall, is_answer, request, request_by};
-use crate::support::house::{Dir, patient, reconcile_session};
+use crate::support::test_server::{Dir, patient, reconcile_session};
 
 #[test]
 fn one_call_site_serves_few_bytes_and_many() {
-    let hall = Hall::open::<Blobs>("");
+    let blob_server = BlobServer::open::<Blobs>("");
     for doorbell in 1..=3 {
-        let mut client = hall.client::<Blobs>(&format!("doorbell={doorbell}"));
+        let mut client = blob_server.client::<Blobs>(&format!("doorbell={doorbell}"));
         for len in [8, 9, 100, 8144, 8145, 100_000, 1 << 20, (32 << 20) - 1, 32 << 20, 40 << 20] {
             let request = How::Built.make(number(len, How::Built), len);
             let answer = client.call(&request.unwrap()).unwrap();
@@ -22,7 +22,7 @@ fn one_call_site_serves_few_bytes_and_many() {
             assert_eq!(answer.is_mapped(), len >= Payload::ATTACH_FROM, "{len}");
         }
     }
-    assert_eq!(hall.close().answered, 30);
+    assert_eq!(blob_server.close().answered, 30);
 }
 
 #[test]
@@ -53,8 +53,8 @@ fn no_bytes_at_all_travel_in_every_way() {
 fn attach_from_is_where_memory_of_its_own_begins() {
     let settings = "stream=0 attach=1000";
     for (server, client, by) in [(settings, "", 1), ("", settings, 0), (settings, settings, 2)] {
-        let hall = Hall::open::<Blobs>(server);
-        let mut client = hall.client::<Blobs>(client);
+        let blob_server = BlobServer::open::<Blobs>(server);
+        let mut client = blob_server.client::<Blobs>(client);
         let session = client.session().unwrap();
         let answer = submit(session, &request(999, 999)).unwrap();
         assert!(!answer.is_mapped());
@@ -67,20 +67,20 @@ fn attach_from_is_where_memory_of_its_own_begins() {
         assert_eq!(attaches, [[1, 0], [0, 1], [1, 1]][by]);
         assert_eq!(answer.is_mapped(), attaches[1] == 1);
         drop(client);
-        hall.close();
+        blob_server.close();
     }
 }
 
 #[test]
 fn a_received_payload_outlives_its_session_and_its_provider() {
-    let hall = Hall::open::<Blobs>("");
-    let mut client = hall.client::<Blobs>("");
+    let blob_server = BlobServer::open::<Blobs>("");
+    let mut client = blob_server.client::<Blobs>("");
     let sealed = request_by(100, How::Private, 3 << 20, How::Sealed);
     let answer = client.call(&sealed).unwrap();
     drop(client);
     assert!(answer.is_mapped());
     is_answer(&answer, 3 << 20, How::Sealed);
-    hall.close();
+    blob_server.close();
     let again = answer.clone();
     drop(answer);
     is_answer(&again, 3 << 20, How::Sealed);
@@ -99,8 +99,8 @@ fn a_received_payload_outlives_its_session_and_its_provider() {
 
 #[test]
 fn workers_take_and_make_payloads() {
-    let hall = Hall::open::<Blobs>("workers=2 stream=0");
-    let mut client = hall.client::<Blobs>("stream=0");
+    let blob_server = BlobServer::open::<Blobs>("workers=2 stream=0");
+    let mut client = blob_server.client::<Blobs>("stream=0");
     let session = client.session().unwrap();
     let mut sent = Vec::new();
     for round in 0..60_usize {
@@ -130,13 +130,13 @@ fn workers_take_and_make_payloads() {
     }
     reconcile_session(session);
     drop(client);
-    assert_eq!(hall.close().answered, 60);
+    assert_eq!(blob_server.close().answered, 60);
 }
 
 #[test]
 fn a_payload_that_is_dropped_while_it_travels_arrives() {
-    let (hall, gate, arrivals) = Hall::gated::<Blobs>("");
-    let mut client = hall.client::<Blobs>("");
+    let (blob_server, gate, arrivals) = BlobServer::gated::<Blobs>("");
+    let mut client = blob_server.client::<Blobs>("");
     let session = client.session().unwrap();
     for _ in 0..3 {
         let sealed = request_by(2 << 20, How::Sealed, 2 << 20, How::Sealed);
@@ -153,5 +153,5 @@ fn a_payload_that_is_dropped_while_it_travels_arrives() {
         answers == 3
     });
     drop(client);
-    hall.close();
+    blob_server.close();
 }

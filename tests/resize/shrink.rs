@@ -2,17 +2,17 @@
 
 use bellwire::CallError;
 
+use crate::support::blob_server::{BlobServer, request, request_by};
 use crate::support::blobs::{Blobs, How, submit};
 use crate::support::guard::until;
-use crate::support::hall::{Hall, request, request_by};
-use crate::support::house::reconcile_session;
+use crate::support::test_server::reconcile_session;
 
 #[test]
 fn lanes_that_are_much_too_large_shrink_at_the_next_sends() {
     let settings = "stream=0 shrink_ms=1";
     for doorbell in 1..=3 {
-        let hall = Hall::open::<Blobs>(settings);
-        let mut client = hall.client::<Blobs>(&format!("{settings} doorbell={doorbell}"));
+        let blob_server = BlobServer::open::<Blobs>(settings);
+        let mut client = blob_server.client::<Blobs>(&format!("{settings} doorbell={doorbell}"));
         let session = client.session().unwrap();
         for round in 1..=3 {
             submit(session, &request(50_000, 50_000)).unwrap();
@@ -31,15 +31,15 @@ fn lanes_that_are_much_too_large_shrink_at_the_next_sends() {
         }
         reconcile_session(session);
         drop(client);
-        assert_eq!(hall.close().admitted, 1);
+        assert_eq!(blob_server.close().admitted, 1);
     }
 }
 
 #[test]
 fn lanes_keep_their_size_until_the_time_has_come() {
     // Of the half minute that is the default, this takes less.
-    let hall = Hall::open::<Blobs>("stream=0");
-    let mut client = hall.client::<Blobs>("stream=0");
+    let blob_server = BlobServer::open::<Blobs>("stream=0");
+    let mut client = blob_server.client::<Blobs>("stream=0");
     let session = client.session().unwrap();
     submit(session, &request(50_000, 50_000)).unwrap();
     for _ in 0..5000 {
@@ -50,13 +50,13 @@ fn lanes_keep_their_size_until_the_time_has_come() {
         assert_eq!((lane.size, lane.shrinks), (128 << 10, 0), "{lane:?}");
     }
     drop(client);
-    hall.close();
+    blob_server.close();
 }
 
 #[test]
 fn a_trim_makes_both_lanes_small_and_leaves_what_is_in_flight() {
-    let hall = Hall::open::<Blobs>("stream=0");
-    let mut client = hall.client::<Blobs>("stream=0");
+    let blob_server = BlobServer::open::<Blobs>("stream=0");
+    let mut client = blob_server.client::<Blobs>("stream=0");
     let session = client.session().unwrap();
     for round in 1..=20 {
         let large = session.submit(&request(50_000, 50_000)).unwrap();
@@ -77,16 +77,16 @@ fn a_trim_makes_both_lanes_small_and_leaves_what_is_in_flight() {
     session.trim().unwrap();
     reconcile_session(session);
     drop(client);
-    hall.close();
+    blob_server.close();
 }
 
 #[test]
 fn a_trim_of_a_session_that_is_over_says_so() {
-    let hall = Hall::open::<Blobs>("");
-    let mut client = hall.client::<Blobs>("");
+    let blob_server = BlobServer::open::<Blobs>("");
+    let mut client = blob_server.client::<Blobs>("");
     let session = client.session().unwrap();
     session.call(&request(100, 100)).unwrap();
-    hall.close();
+    blob_server.close();
     let error = session.trim().unwrap_err();
     assert!(matches!(error, CallError::PeerGone { .. }), "{error}");
     assert!(session.call(&request(100, 100)).is_err());

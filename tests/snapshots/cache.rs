@@ -3,8 +3,8 @@ use std::time::Duration;
 use bellwire::{CallError, RefreshError, Refreshed, RunDir, ServerConfig, SnapshotCache, State};
 
 use crate::support::guard::{PATIENCE, until};
-use crate::support::house::{Dir, House, patient};
 use crate::support::services::{Numbers, OutOfOrder, numbers};
+use crate::support::test_server::{Dir, TestServer, patient};
 
 fn cache(run_dir: &RunDir) -> SnapshotCache<Numbers> {
     let backoff = (Duration::from_micros(10), Duration::from_micros(100));
@@ -13,10 +13,10 @@ fn cache(run_dir: &RunDir) -> SnapshotCache<Numbers> {
 
 #[test]
 fn a_snapshot_is_taken_once_and_then_unchanged() {
-    let house = House::open();
-    assert_eq!(house.numbers.generation(), 0);
-    assert_eq!(house.numbers.publish(&numbers(1, 10)).unwrap(), 1);
-    let mut cache = cache(house.run_dir());
+    let fixture = TestServer::open();
+    assert_eq!(fixture.numbers.generation(), 0);
+    assert_eq!(fixture.numbers.publish(&numbers(1, 10)).unwrap(), 1);
+    let mut cache = cache(fixture.run_dir());
     assert!(cache.current().is_none());
     assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
     for _ in 0..100 {
@@ -27,17 +27,17 @@ fn a_snapshot_is_taken_once_and_then_unchanged() {
     assert_eq!(current.bytes(), numbers(1, 10));
     assert_eq!(cache.state(), State::Ready);
     drop(cache);
-    assert_eq!(house.close().accepted, 1, "it was asked for once");
+    assert_eq!(fixture.close().accepted, 1, "it was asked for once");
 }
 
 #[test]
 fn every_change_is_seen_and_only_the_newest_is_taken() {
-    let house = House::open();
-    let mut cache = cache(house.run_dir());
-    house.numbers.publish(&numbers(1, 1)).unwrap();
+    let fixture = TestServer::open();
+    let mut cache = cache(fixture.run_dir());
+    fixture.numbers.publish(&numbers(1, 1)).unwrap();
     assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
     for generation in 2..=50 {
-        house.numbers.publish(&numbers(generation, 20)).unwrap();
+        fixture.numbers.publish(&numbers(generation, 20)).unwrap();
         assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
         let current = cache.current().unwrap();
         assert_eq!(
@@ -46,22 +46,22 @@ fn every_change_is_seen_and_only_the_newest_is_taken() {
         );
     }
     for first in 100..110 {
-        house.numbers.publish(&numbers(first, 5)).unwrap();
+        fixture.numbers.publish(&numbers(first, 5)).unwrap();
     }
     assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
     assert_eq!(cache.current().unwrap().bytes(), numbers(109, 5));
     assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Unchanged);
     drop(cache);
-    let asked = house.close().accepted;
+    let asked = fixture.close().accepted;
     assert!(matches!(asked, 51 | 52), "{asked}: once more, if an older one of the ten was passed");
 }
 
 #[test]
 fn sizes_around_a_page_come_whole() {
-    let house = House::open();
-    let mut cache = cache(house.run_dir());
+    let fixture = TestServer::open();
+    let mut cache = cache(fixture.run_dir());
     for count in [0, 1, 511, 512, 513, 1024, 20_000] {
-        house
+        fixture
             .numbers
             .publish_with(count * 8, |into| {
                 assert!(into.iter().all(|byte| *byte == 0), "it comes zeroed");
@@ -72,21 +72,21 @@ fn sizes_around_a_page_come_whole() {
         assert!(cache.current().unwrap().bytes() == numbers(3, count as u64), "{count} numbers");
     }
     drop(cache);
-    house.close();
+    fixture.close();
 }
 
 #[test]
 fn before_the_first_snapshot_it_is_empty() {
-    let house = House::open();
-    let mut cache = cache(house.run_dir());
+    let fixture = TestServer::open();
+    let mut cache = cache(fixture.run_dir());
     for _ in 0..3 {
         assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Empty);
     }
     assert!(cache.current().is_none());
-    house.numbers.publish(&numbers(1, 1)).unwrap();
+    fixture.numbers.publish(&numbers(1, 1)).unwrap();
     assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
     drop(cache);
-    house.close();
+    fixture.close();
 }
 
 #[test]
@@ -101,18 +101,18 @@ fn without_a_provider_it_is_unavailable_and_no_error() {
 
 #[test]
 fn the_last_good_one_is_kept_when_the_provider_goes_and_the_successors_is_picked_up() {
-    let house = House::open();
-    house.numbers.publish(&numbers(1, 10)).unwrap();
-    let mut cache = cache(house.run_dir());
+    let fixture = TestServer::open();
+    fixture.numbers.publish(&numbers(1, 10)).unwrap();
+    let mut cache = cache(fixture.run_dir());
     assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
     let young = cache.current().unwrap().age();
-    let (server, dir) = house.into_server();
+    let (server, dir) = fixture.into_server();
     server.stop();
     assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Unavailable);
     let current = cache.current().unwrap();
     assert_eq!((current.generation(), current.bytes()), (1, &*numbers(1, 10)));
     assert!(current.age() > young, "it grows old");
-    let house = House::in_dir(dir, ServerConfig::default());
+    let fixture = TestServer::in_dir(dir, ServerConfig::default());
     until("the successor is there, with nothing yet", || {
         let found = cache.refresh_within(PATIENCE).unwrap();
         assert_ne!(found, Refreshed::Changed);
@@ -120,22 +120,22 @@ fn the_last_good_one_is_kept_when_the_provider_goes_and_the_successors_is_picked
     });
     assert_eq!(cache.current().unwrap().bytes(), numbers(1, 10), "still the last good one");
     // The successor counts from 1 again.
-    assert_eq!(house.numbers.publish(&numbers(7, 3)).unwrap(), 1);
+    assert_eq!(fixture.numbers.publish(&numbers(7, 3)).unwrap(), 1);
     assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
     assert_eq!(cache.current().unwrap().bytes(), numbers(7, 3));
     drop(cache);
-    house.close();
+    fixture.close();
 }
 
 #[test]
 fn a_malformed_snapshot_says_where_and_the_previous_one_stays() {
-    let house = House::open();
-    house.numbers.publish(&numbers(1, 10)).unwrap();
-    let mut cache = cache(house.run_dir());
+    let fixture = TestServer::open();
+    fixture.numbers.publish(&numbers(1, 10)).unwrap();
+    let mut cache = cache(fixture.run_dir());
     assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
     let mut garbage = numbers(1, 10);
     garbage[8 * 4] ^= 0x55;
-    house.numbers.publish(&garbage).unwrap();
+    fixture.numbers.publish(&garbage).unwrap();
     match cache.refresh_within(PATIENCE) {
         Err(RefreshError::Malformed { generation: 2, source }) => {
             assert_eq!(source, OutOfOrder { item: 4, offset: 32 });
@@ -150,47 +150,47 @@ fn a_malformed_snapshot_says_where_and_the_previous_one_stays() {
         "it is not fetched again"
     );
     // A tail that is no number.
-    house.numbers.publish(&[0; 9]).unwrap();
+    fixture.numbers.publish(&[0; 9]).unwrap();
     let error = cache.refresh_within(PATIENCE).unwrap_err();
     let text = error.to_string();
     assert!(text.contains("item 1 at byte 8") && text.contains("generation 3"), "{text}");
-    house.numbers.publish(&numbers(2, 2)).unwrap();
+    fixture.numbers.publish(&numbers(2, 2)).unwrap();
     assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
     drop(cache);
-    assert_eq!(house.close().answered, 4);
+    assert_eq!(fixture.close().answered, 4);
 }
 
 #[test]
 fn a_snapshot_above_the_readers_limit_is_not_mapped() {
-    let house = House::open();
-    house.numbers.publish(&numbers(1, 10)).unwrap();
-    let mut cache = cache(house.run_dir());
+    let fixture = TestServer::open();
+    fixture.numbers.publish(&numbers(1, 10)).unwrap();
+    let mut cache = cache(fixture.run_dir());
     assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
-    house.numbers.publish_with((1 << 20) + 8, |_| {}).unwrap();
+    fixture.numbers.publish_with((1 << 20) + 8, |_| {}).unwrap();
     let error = cache.refresh_within(PATIENCE).unwrap_err();
     assert!(matches!(error, RefreshError::Call(CallError::Malformed(_))), "{error}");
     assert_eq!(cache.current().unwrap().bytes(), numbers(1, 10));
-    house.numbers.publish(&numbers(2, 2)).unwrap();
+    fixture.numbers.publish(&numbers(2, 2)).unwrap();
     assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
     drop(cache);
-    house.close();
+    fixture.close();
 }
 
 #[test]
 fn a_publisher_outlives_its_server_and_is_heard_by_nobody() {
-    let house = House::open();
-    let (server, _dir, publisher) = house.into_publisher();
+    let fixture = TestServer::open();
+    let (server, _dir, publisher) = fixture.into_publisher();
     server.stop();
     assert!(publisher.publish(&numbers(1, 1)).is_ok());
 }
 
 #[test]
 fn many_threads_publish_and_each_generation_is_one_of_theirs() {
-    let house = House::open();
-    let mut cache = cache(house.run_dir());
+    let fixture = TestServer::open();
+    let mut cache = cache(fixture.run_dir());
     std::thread::scope(|scope| {
         for thread in 0..4_u64 {
-            let publisher = &house.numbers;
+            let publisher = &fixture.numbers;
             scope.spawn(move || {
                 for round in 0..25 {
                     publisher.publish(&numbers(thread * 1000 + round, 64)).unwrap();
@@ -209,5 +209,5 @@ fn many_threads_publish_and_each_generation_is_one_of_theirs() {
         });
     });
     drop(cache);
-    house.close();
+    fixture.close();
 }

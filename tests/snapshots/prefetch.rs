@@ -5,25 +5,25 @@ use std::thread;
 use bellwire::{Refreshed, RunDir, ServerConfig, SnapshotCache, State};
 
 use crate::support::guard::{PATIENCE, until};
-use crate::support::house::{House, patient};
 use crate::support::services::{Hold, Numbers, numbers};
+use crate::support::test_server::{TestServer, patient};
 
 /// A reader that has taken two successive snapshots, and has requested the third.
-fn keeps_up(house: &House) -> SnapshotCache<Numbers> {
-    let mut cache = SnapshotCache::with_config(house.run_dir(), patient());
+fn keeps_up(fixture: &TestServer) -> SnapshotCache<Numbers> {
+    let mut cache = SnapshotCache::with_config(fixture.run_dir(), patient());
     for generation in 1..=2 {
-        house.numbers.publish(&numbers(generation, 3)).unwrap();
+        fixture.numbers.publish(&numbers(generation, 3)).unwrap();
         assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
     }
     cache
 }
 
 /// Publishes another one and waits until it was passed.
-fn publish(house: &House) -> u64 {
-    let passed = house.stats().attaches_sent;
-    let generation = house.numbers.generation() + 1;
-    assert_eq!(house.numbers.publish(&numbers(generation, 3)).unwrap(), generation);
-    until("it is passed", || house.stats().attaches_sent > passed);
+fn publish(fixture: &TestServer) -> u64 {
+    let passed = fixture.stats().attaches_sent;
+    let generation = fixture.numbers.generation() + 1;
+    assert_eq!(fixture.numbers.publish(&numbers(generation, 3)).unwrap(), generation);
+    until("it is passed", || fixture.stats().attaches_sent > passed);
     generation
 }
 
@@ -37,71 +37,71 @@ fn holds(cache: &SnapshotCache<Numbers>, generation: u64) {
 #[test]
 fn whoever_keeps_up_finds_the_next_one_though_the_provider_has_no_time() {
     // Without workers a handler holds the reactor up.
-    let house = House::with(ServerConfig::default().workers(0));
-    let mut cache = keeps_up(&house);
-    let generation = publish(&house);
-    let mut hold = house.client::<Hold>();
+    let fixture = TestServer::with(ServerConfig::default().workers(0));
+    let mut cache = keeps_up(&fixture);
+    let generation = publish(&fixture);
+    let mut hold = fixture.client::<Hold>();
     let found = thread::scope(|scope| {
         scope.spawn(|| hold.call(&7).unwrap());
-        assert_eq!(house.arrivals.next(), 7);
+        assert_eq!(fixture.arrivals.next(), 7);
         let found = cache.refresh();
-        house.release();
+        fixture.release();
         found
     });
     assert_eq!(found.unwrap(), Refreshed::Changed);
     holds(&cache, generation);
     drop(hold);
     drop(cache);
-    let stats = house.close();
+    let stats = fixture.close();
     assert_eq!((stats.lost, stats.attaches_sent), (0, 3));
 }
 
 #[test]
 fn what_was_passed_ahead_is_left_for_a_newer_one_and_the_reader_asks_again() {
-    let house = House::open();
-    let mut cache = keeps_up(&house);
-    publish(&house);
+    let fixture = TestServer::open();
+    let mut cache = keeps_up(&fixture);
+    publish(&fixture);
     for generation in 4..=6 {
-        house.numbers.publish(&numbers(generation, 3)).unwrap();
+        fixture.numbers.publish(&numbers(generation, 3)).unwrap();
     }
     assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
     holds(&cache, 6);
     assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Unchanged);
     // It has missed some, so it sends a request when it refreshes; then it keeps up again.
-    house.numbers.publish(&numbers(7, 3)).unwrap();
+    fixture.numbers.publish(&numbers(7, 3)).unwrap();
     assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
-    let generation = publish(&house);
+    let generation = publish(&fixture);
     assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
     holds(&cache, generation);
     drop(cache);
-    assert_eq!(house.close().lost, 0);
+    assert_eq!(fixture.close().lost, 0);
 }
 
 #[test]
 fn a_reader_that_comes_before_it_is_passed_wakes_the_provider() {
-    let house = House::open();
-    let mut cache = keeps_up(&house);
+    let fixture = TestServer::open();
+    let mut cache = keeps_up(&fixture);
     for generation in 3..200 {
-        house.numbers.publish(&numbers(generation, 3)).unwrap();
+        fixture.numbers.publish(&numbers(generation, 3)).unwrap();
         assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
         holds(&cache, generation);
     }
     drop(cache);
-    assert_eq!(house.close().lost, 0);
+    assert_eq!(fixture.close().lost, 0);
 }
 
 #[test]
 fn a_provider_that_stops_owes_nothing_to_whoever_has_asked_ahead() {
-    let house = House::open();
-    let mut cache = keeps_up(&house);
-    let run_dir = house.run_dir().clone();
-    let (server, dir) = house.into_server();
+    let fixture = TestServer::open();
+    let mut cache = keeps_up(&fixture);
+    let run_dir = fixture.run_dir().clone();
+    let (server, dir) = fixture.into_server();
     let stats = server.stop();
     assert_eq!((stats.accepted, stats.answered, stats.refused, stats.lost), (3, 2, 1, 0));
     assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Unavailable);
     holds(&cache, 2);
-    let house = House::in_dir(dir, ServerConfig::default());
-    house.numbers.publish(&numbers(1, 3)).unwrap();
+    let fixture = TestServer::in_dir(dir, ServerConfig::default());
+    fixture.numbers.publish(&numbers(1, 3)).unwrap();
     let mut cache_of_its_successor = fresh(&run_dir);
     assert_eq!(cache_of_its_successor.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
     until("it finds the successor", || {
@@ -117,13 +117,13 @@ fn fresh(run_dir: &RunDir) -> SnapshotCache<Numbers> {
 
 #[test]
 fn a_provider_that_takes_one_request_at_a_time_serves_whoever_asks_ahead() {
-    let house = House::with(ServerConfig::default().max_in_flight(1));
-    let mut cache = keeps_up(&house);
+    let fixture = TestServer::with(ServerConfig::default().max_in_flight(1));
+    let mut cache = keeps_up(&fixture);
     for generation in 3..20 {
-        house.numbers.publish(&numbers(generation, 3)).unwrap();
+        fixture.numbers.publish(&numbers(generation, 3)).unwrap();
         assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
         holds(&cache, generation);
     }
     drop(cache);
-    assert_eq!(house.close().lost, 0);
+    assert_eq!(fixture.close().lost, 0);
 }

@@ -6,9 +6,9 @@ use bellwire::{CallError, RefreshError, Refreshed, SnapshotCache};
 
 use crate::support::child::Process;
 use crate::support::guard::PATIENCE;
-use crate::support::house::{Dir, House, patient};
 use crate::support::parked::Thread;
 use crate::support::services::{Numbers, numbers};
+use crate::support::test_server::{Dir, TestServer, patient};
 
 #[test]
 fn one_publication_wakes_the_watchers_of_two_processes() {
@@ -72,60 +72,60 @@ fn watch(
 
 #[test]
 fn a_parked_watcher_is_woken_by_a_publication() {
-    let house = House::open();
-    let mut cache = SnapshotCache::<Numbers>::with_config(house.run_dir(), patient());
+    let fixture = TestServer::open();
+    let mut cache = SnapshotCache::<Numbers>::with_config(fixture.run_dir(), patient());
     assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Empty);
     let watcher = watch(cache);
-    house.numbers.publish(&numbers(1, 10)).unwrap();
+    fixture.numbers.publish(&numbers(1, 10)).unwrap();
     let (found, cache) = watcher.join().unwrap();
     assert_eq!(found.unwrap(), Refreshed::Changed);
     assert_eq!(cache.current().unwrap().bytes(), numbers(1, 10));
     drop(cache);
-    house.close();
+    fixture.close();
 }
 
 #[test]
 fn a_parked_watcher_is_told_at_once_of_a_malformed_snapshot() {
-    let house = House::open();
-    let mut cache = SnapshotCache::<Numbers>::with_config(house.run_dir(), patient());
+    let fixture = TestServer::open();
+    let mut cache = SnapshotCache::<Numbers>::with_config(fixture.run_dir(), patient());
     assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Empty);
     let watcher = watch(cache);
-    house.numbers.publish(&[1; 20]).unwrap();
+    fixture.numbers.publish(&[1; 20]).unwrap();
     let (found, mut cache) = watcher.join().unwrap();
     assert!(found.unwrap_err().contains("generation 1 is malformed"));
     // The next wait is for the next generation.
     let unchanged = cache.wait_for_change(Some(Duration::from_millis(1))).unwrap();
     assert_ne!(unchanged, Refreshed::Changed);
     drop(cache);
-    house.close();
+    fixture.close();
 }
 
 #[test]
 fn a_watch_ends_at_its_time_with_what_is_there() {
-    let house = House::open();
-    let mut cache = SnapshotCache::<Numbers>::with_config(house.run_dir(), patient());
+    let fixture = TestServer::open();
+    let mut cache = SnapshotCache::<Numbers>::with_config(fixture.run_dir(), patient());
     let short = Some(Duration::from_millis(500));
     assert_eq!(cache.wait_for_change(short).unwrap(), Refreshed::Empty);
-    house.numbers.publish(&numbers(1, 1)).unwrap();
+    fixture.numbers.publish(&numbers(1, 1)).unwrap();
     assert_eq!(cache.wait_for_change(short).unwrap(), Refreshed::Changed);
     assert_eq!(cache.wait_for_change(short).unwrap(), Refreshed::Unchanged);
-    house.close();
+    fixture.close();
     assert_eq!(cache.wait_for_change(short).unwrap(), Refreshed::Unavailable);
 }
 
 #[test]
 fn another_thread_cancels_a_parked_watcher_and_one_that_waits_for_a_provider() {
-    let house = House::open();
+    let fixture = TestServer::open();
     let backoff = (PATIENCE, PATIENCE);
     let config = patient().backoff(backoff);
-    let mut cache = SnapshotCache::<Numbers>::with_config(house.run_dir(), config);
+    let mut cache = SnapshotCache::<Numbers>::with_config(fixture.run_dir(), config);
     assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Empty);
     let canceller = cache.canceller().unwrap();
     let watcher = watch(cache);
     canceller.cancel();
     let (found, mut cache) = watcher.join().unwrap();
     assert!(found.unwrap_err().contains("cancelled"));
-    house.close();
+    fixture.close();
     assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Unavailable);
     let watcher = watch(cache);
     canceller.cancel();

@@ -9,8 +9,8 @@ use bellwire::{
 };
 
 use crate::support::guard::{PATIENCE, until};
-use crate::support::house::{Dir, patient};
 use crate::support::services::{Echo, echo};
+use crate::support::test_server::{Dir, patient};
 
 /// A server that reports incidents, and passes them on.
 fn server(dir: &Dir, config: ServerConfig) -> (Server, Receiver<Incident>) {

@@ -6,7 +6,7 @@ use bellwire::{Client, ServerConfig};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
 use crate::support::guard::PATIENCE;
-use crate::support::house::{Dir, patient};
+use crate::support::test_server::{Dir, patient};
 
 /// A service that no other test of this process serves.
 struct Logged;

@@ -5,12 +5,12 @@ use bellwire::{CallError, Client, Executed, LaneConfig, Limits, ServerConfig, Sn
 use super::agree;
 use crate::support::child::Process;
 use crate::support::guard::{PATIENCE, until};
-use crate::support::house::{Dir, House, patient};
 use crate::support::parked::Thread;
 use crate::support::services::{Echo, Hold, Moody, MoodyBytes, MoodyNumber, Numbers};
+use crate::support::test_server::{Dir, TestServer, patient};
 
-fn with_worker() -> House {
-    House::with(ServerConfig::default().workers(1))
+fn with_worker() -> TestServer {
+    TestServer::with(ServerConfig::default().workers(1))
 }
 
 #[test]
@@ -18,89 +18,89 @@ fn each_way_to_end_is_counted_on_both_ends() {
     for workers in [0, 2] {
         // Too little for a rambling answer.
         let limits = Limits { max_message: 64 << 10, ..Limits::default() };
-        let house = House::with(
+        let fixture = TestServer::with(
             ServerConfig::default().workers(workers).lane(LaneConfig::default().limits(limits)),
         );
-        let mut client = house.client::<Moody>();
+        let mut client = fixture.client::<Moody>();
         for (mood, times) in
             [(Moody::ANSWER, 5), (Moody::FAIL, 3), (Moody::PANIC, 2), (Moody::RAMBLE, 1)]
         {
             (0..times).for_each(|_| drop(client.call(&mood)));
         }
-        let (here, there) = agree(&house, client.session().unwrap());
+        let (here, there) = agree(&fixture, client.session().unwrap());
         assert_eq!((here.made, here.answered, here.refused), (11, 5, 0), "{workers} workers");
         assert_eq!((here.failed, here.errors, here.dropped), (6, 6, 0), "{workers} workers");
         assert_eq!((there.answered, there.errors, there.panics), (11, 6, 2), "{workers} workers");
         drop(client);
 
         // Bytes that are no request: refused. An answer that is no number: dropped.
-        let mut client = house.client::<MoodyBytes>();
+        let mut client = fixture.client::<MoodyBytes>();
         client.call(&vec![1, 2, 3]).unwrap_err();
         let stats = client.session().unwrap().stats();
         assert_eq!((stats.made, stats.refused, stats.failed), (1, 1, 0));
-        let mut client = house.client::<MoodyNumber>();
+        let mut client = fixture.client::<MoodyNumber>();
         assert!(matches!(client.call(&Moody::ANSWER), Err(CallError::Malformed(_))));
         let stats = client.session().unwrap().stats();
         assert_eq!((stats.made, stats.failed, stats.dropped, stats.errors), (1, 1, 1, 0));
         drop(client);
-        let stats = house.close();
+        let stats = fixture.close();
         assert_eq!((stats.accepted, stats.refused, stats.errors, stats.lost), (13, 1, 6, 0));
     }
 }
 
 #[test]
 fn pipelines_deadlines_and_abandoned_requests_reconcile() {
-    let house = with_worker();
-    let mut client = house.client::<Hold>();
+    let fixture = with_worker();
+    let mut client = fixture.client::<Hold>();
     let session = client.session().unwrap();
     let tickets: Vec<_> = (0..10).map(|at| session.submit(&at).unwrap()).collect();
-    assert_eq!(house.arrivals.next(), 0);
+    assert_eq!(fixture.arrivals.next(), 0);
     // The first runs; the others wait for the worker, and are taken back.
     for ticket in &tickets[..4] {
         assert!(session.abandon(*ticket) && !session.abandon(*ticket));
     }
     let late = session.call_within(&77, Duration::ZERO).unwrap_err();
     assert!(matches!(late, CallError::Deadline { .. }), "{late}");
-    until("what no worker has begun is taken back", || house.service::<Hold>().refused == 4);
-    house.release();
+    until("what no worker has begun is taken back", || fixture.service::<Hold>().refused == 4);
+    fixture.release();
     let mut answers = 0;
     while answers < 6 {
         let (_, answer) = session.wait_reply(Duration::from_secs(60)).unwrap();
         answer.unwrap();
         answers += 1;
     }
-    let (here, there) = agree(&house, session);
+    let (here, there) = agree(&fixture, session);
     assert_eq!((here.made, here.answered, here.refused, here.in_flight), (11, 6, 0, 0));
     assert_eq!((here.failed, here.late, here.errors, here.dropped), (5, 1, 0, 5));
     assert_eq!((there.accepted, there.answered, there.refused), (11, 7, 4));
     drop(client);
-    house.close();
+    fixture.close();
 }
 
 #[test]
 fn an_answer_that_was_not_taken_is_in_flight_until_it_is_abandoned() {
-    let house = with_worker();
-    let mut client = house.client::<Hold>();
+    let fixture = with_worker();
+    let mut client = fixture.client::<Hold>();
     let session = client.session().unwrap();
     let first = session.submit(&1).unwrap();
     let second = session.submit(&2).unwrap();
-    house.release();
+    fixture.release();
     // Waiting for a call stashes the answers before it.
     assert_eq!(session.call(&3).unwrap(), 3);
     let stats = session.stats();
     assert_eq!((stats.made, stats.answered, stats.in_flight), (3, 1, 2));
     assert!(session.abandon(first));
     assert_eq!(session.try_reply().unwrap().unwrap().0, second);
-    let (here, there) = agree(&house, session);
+    let (here, there) = agree(&fixture, session);
     assert_eq!((here.answered, here.failed, here.dropped, here.in_flight), (2, 1, 1, 0));
     assert_eq!((there.answered, there.refused), (3, 0));
 }
 
 #[test]
 fn batches_growth_and_attachments_are_counted_alike() {
-    let house = House::open();
+    let fixture = TestServer::open();
     let config = patient().lane(patient().lane.attach_from(Some(100_000)));
-    let mut client = house.client_with::<Echo>(config);
+    let mut client = fixture.client_with::<Echo>(config);
     let session = client.session().unwrap();
     for _ in 0..3 {
         let replies = session.call_batch(&[vec![1; 5], vec![2; 50]]).unwrap();
@@ -111,7 +111,7 @@ fn batches_growth_and_attachments_are_counted_alike() {
     }
     let many: Vec<Vec<u8>> = (0..500_u32).map(|at| vec![at as u8; 40]).collect();
     session.call_many(&many, |_, answer| drop(answer.unwrap())).unwrap();
-    let (here, there) = agree(&house, session);
+    let (here, there) = agree(&fixture, session);
     assert_eq!((here.made, here.answered, here.failed), (507, 507, 0));
     assert_eq!((here.requests.attaches, there.attaches_received), (2, 2));
     assert_eq!(here.answers.attaches, there.attaches_sent);
@@ -126,13 +126,13 @@ fn batches_growth_and_attachments_are_counted_alike() {
 
 #[test]
 fn calls_that_are_not_sent_are_counted_apart() {
-    let house = with_worker();
+    let fixture = with_worker();
     let config = patient().lane(
         patient()
             .lane
             .limits(Limits { max_lane: bellwire::Geometry::DEFAULT, ..Limits::default() }),
     );
-    let mut client = house.client_with::<Hold>(config);
+    let mut client = fixture.client_with::<Hold>(config);
     let session = client.session().unwrap();
     let mut made = 0;
     let full = loop {
@@ -150,39 +150,39 @@ fn calls_that_are_not_sent_are_counted_apart() {
     let (made_now, unsent) = (stats.made, stats.unsent);
     assert_eq!((made_now, unsent, stats.in_flight), (made + sent, 2 - sent, made));
     assert!(stats.requests.full >= 1, "{stats:?}");
-    house.release();
+    fixture.release();
     for _ in 0..made {
         session.wait_reply(Duration::from_secs(60)).unwrap().1.unwrap();
     }
-    agree(&house, session);
+    agree(&fixture, session);
 }
 
 #[test]
 fn what_a_provider_has_not_yet_is_refused() {
-    let house = House::open();
-    let mut cache = SnapshotCache::<Numbers>::with_config(house.run_dir(), patient());
+    let fixture = TestServer::open();
+    let mut cache = SnapshotCache::<Numbers>::with_config(fixture.run_dir(), patient());
     until("a board", || matches!(cache.refresh_within(PATIENCE), Ok(bellwire::Refreshed::Empty)));
     cache.wait_for_change(Some(Duration::ZERO)).unwrap();
-    house.numbers.publish(&crate::support::services::numbers(1, 4)).unwrap();
+    fixture.numbers.publish(&crate::support::services::numbers(1, 4)).unwrap();
     until("a snapshot", || cache.refresh_within(PATIENCE).is_ok_and(|_| cache.current().is_some()));
     drop(cache);
-    let stats = house.close();
+    let stats = fixture.close();
     assert_eq!((stats.attaches_sent, stats.errors), (1, 0));
     assert_eq!(stats.accepted, stats.answered + stats.refused);
 }
 
 #[test]
 fn a_client_that_dies_leaves_what_it_asked_for_lost() {
-    let house = with_worker();
-    let mut child = Process::start("client", house.run_dir());
+    let fixture = with_worker();
+    let mut child = Process::start("client", fixture.run_dir());
     assert_eq!(child.ask("ask 5"), "asked");
-    until("all are taken", || house.service::<Hold>().accepted == 5);
+    until("all are taken", || fixture.service::<Hold>().accepted == 5);
     child.kill();
-    until("it is gone", || house.service::<Hold>().sessions == 0);
-    let stats = house.service::<Hold>();
+    until("it is gone", || fixture.service::<Hold>().sessions == 0);
+    let stats = fixture.service::<Hold>();
     assert_eq!((stats.accepted, stats.lost, stats.answered), (5, 5, 0), "{stats:?}");
     assert_eq!(stats.in_flight(), 0);
-    let stats = house.close();
+    let stats = fixture.close();
     assert_eq!((stats.accepted, stats.lost), (5, 5), "what the worker finished is nobody's");
 }
 

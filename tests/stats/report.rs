@@ -4,25 +4,25 @@ use bellwire::{
 };
 
 use crate::support::guard::until;
-use crate::support::house::{Dir, House, patient};
 use crate::support::services::{Echo, Moody, Numbers};
+use crate::support::test_server::{Dir, TestServer, patient};
 
 const OBSERVERS: &str = "bellwire-stats";
 
-fn observer(house: &House, service: ServiceName) -> Observer {
-    Observer::open(house.run_dir(), service, &patient()).unwrap()
+fn observer(fixture: &TestServer, service: ServiceName) -> Observer {
+    Observer::open(fixture.run_dir(), service, &patient()).unwrap()
 }
 
 #[test]
 fn any_endpoint_tells_the_counters_of_all_services() {
-    let house = House::open();
-    let mut client = house.client::<Echo>();
+    let fixture = TestServer::open();
+    let mut client = fixture.client::<Echo>();
     for _ in 0..7 {
         client.call(&vec![1, 2]).unwrap();
     }
     // Whatever the endpoint serves, functions or snapshots.
     for service in [Client::<Echo>::SERVICE, Client::<Moody>::SERVICE, "numbers".parse().unwrap()] {
-        let mut observer = observer(&house, service);
+        let mut observer = observer(&fixture, service);
         until("all is told", || observer.look().unwrap().total.accepted >= 7);
         let report = observer.look().unwrap();
         assert_eq!((report.pid, report.workers), (std::process::id(), 0));
@@ -45,7 +45,7 @@ fn any_endpoint_tells_the_counters_of_all_services() {
     }
     // The sums are the rows'.
     drop(client);
-    let (server, _dir) = house.into_server();
+    let (server, _dir) = fixture.into_server();
     let (rows, total) = (server.service_stats(), server.stop());
     assert_eq!(rows.len(), 5);
     let accepted: u64 = rows.iter().map(|row| row.stats.accepted).sum();
@@ -55,8 +55,8 @@ fn any_endpoint_tells_the_counters_of_all_services() {
 
 #[test]
 fn a_report_is_the_same_after_it_was_sent() {
-    let house = House::open();
-    let report = observer(&house, Client::<Echo>::SERVICE).look().unwrap();
+    let fixture = TestServer::open();
+    let report = observer(&fixture, Client::<Echo>::SERVICE).look().unwrap();
     let mut bytes = Vec::new();
     report.encode(&mut bytes);
     assert_eq!(ServerReport::decode(&bytes).unwrap(), report);
@@ -75,8 +75,8 @@ fn a_report_is_the_same_after_it_was_sent() {
 
 #[test]
 fn a_report_with_more_counters_than_are_known_is_understood() {
-    let house = House::open();
-    let report = observer(&house, Client::<Echo>::SERVICE).look().unwrap();
+    let fixture = TestServer::open();
+    let report = observer(&fixture, Client::<Echo>::SERVICE).look().unwrap();
     let mut bytes = Vec::new();
     report.encode(&mut bytes);
     let known = report.total.values().len();
@@ -115,9 +115,9 @@ fn of_an_older_server(report: &ServerReport) -> Vec<u8> {
 
 #[test]
 fn a_report_of_an_older_server_is_understood_and_what_it_does_not_tell_is_not_made_up() {
-    let house = House::open();
-    let client = house.client::<Echo>();
-    let mut observer = observer(&house, Client::<Echo>::SERVICE);
+    let fixture = TestServer::open();
+    let client = fixture.client::<Echo>();
+    let mut observer = observer(&fixture, Client::<Echo>::SERVICE);
     let by = |stats: &ServerStats| {
         stats.clients_by_futex + stats.clients_by_eventfd + stats.clients_by_socket
     };
@@ -139,11 +139,11 @@ fn a_report_of_an_older_server_is_understood_and_what_it_does_not_tell_is_not_ma
 /// The reader of before: docs/wire.md as it was, with 24 counters known and four bytes that it passes over.
 #[test]
 fn a_reader_of_before_understands_a_report_of_now() {
-    let house = House::open();
-    let mut client = house.client::<Echo>();
+    let fixture = TestServer::open();
+    let mut client = fixture.client::<Echo>();
     client.call(&vec![1]).unwrap();
     // An empty request: it asks for no later layout.
-    let mut report = observer(&house, Client::<Echo>::SERVICE).look().unwrap();
+    let mut report = observer(&fixture, Client::<Echo>::SERVICE).look().unwrap();
     assert_eq!(report.incidents, Some(vec![]));
     report.incidents = None;
     let mut bytes = Vec::new();
@@ -182,12 +182,12 @@ fn who_asks_for_a_method_that_nobody_serves_is_refused_as_ever() {
         type Request = ();
         type Response = ();
     }
-    let house = House::open();
-    let mut client = Client::<Newer>::with_config(house.run_dir(), patient());
+    let fixture = TestServer::open();
+    let mut client = Client::<Newer>::with_config(fixture.run_dir(), patient());
     let refused = client.call(&()).unwrap_err();
     assert!(matches!(refused, CallError::Refused { code: RefuseCode::Service, .. }), "{refused}");
-    until("it is counted", || house.service::<Echo>().turned_away == 1);
-    assert_eq!(house.service::<Moody>().turned_away, 0);
+    until("it is counted", || fixture.service::<Echo>().turned_away == 1);
+    assert_eq!(fixture.service::<Moody>().turned_away, 0);
 }
 
 #[test]

@@ -9,9 +9,9 @@ use bellwire::{
 };
 
 use super::child::Parent;
-use super::house::patient;
 use super::pattern;
 use super::roles::tell_stats;
+use super::test_server::patient;
 use crate::support::guard::until;
 
 /// Answers with as many bytes as the request says. The bytes of both identify them: see [`pattern`].
@@ -62,9 +62,9 @@ pub(crate) fn check_answer(answer: usize, how: How, bytes: &[u8]) -> Result<(), 
 
 /// What the provider keeps.
 #[derive(Default)]
-pub(crate) struct Larder(Mutex<Option<(u64, Payload)>>);
+pub(crate) struct BlobStore(Mutex<Option<(u64, Payload)>>);
 
-impl Larder {
+impl BlobStore {
     pub(crate) fn answer(&self, request: &Payload) -> Result<Payload, HandlerError> {
         let number = u64::from_le_bytes(*request.first_chunk().ok_or("no number")?);
         pattern::check(number, request.len(), request)?;
@@ -155,9 +155,9 @@ impl Settings {
 
 /// Provides blobs. Unknown commands go to `obey`.
 pub(crate) fn serve(mut parent: Parent, settings: &Settings, mut obey: impl FnMut(&[&str])) {
-    let larder = Larder::default();
+    let store = BlobStore::default();
     let mut builder = Server::builder_with(&RunDir::from_environment(), settings.server());
-    builder.serve::<Blobs>(move |_, request| larder.answer(&request)).unwrap();
+    builder.serve::<Blobs>(move |_, request| store.answer(&request)).unwrap();
     let server = builder.start().unwrap();
     parent.tell("ready");
     while let Some(line) = parent.hear() {

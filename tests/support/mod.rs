@@ -1,16 +1,16 @@
 //! What several modules need.
 
+pub(crate) mod blob_server;
 pub(crate) mod blobs;
 pub(crate) mod child;
 pub(crate) mod gate;
 pub(crate) mod guard;
-pub(crate) mod hall;
-pub(crate) mod house;
 pub(crate) mod parked;
 pub(crate) mod pattern;
 pub(crate) mod roles;
 pub(crate) mod services;
 pub(crate) mod spawn;
+pub(crate) mod test_server;
 #[allow(
     unreachable_pub,
     reason = "public for the library, which names the platform's transport in this file"

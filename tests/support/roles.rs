@@ -7,8 +7,8 @@ use super::blobs::{self, Settings};
 use super::child::Parent;
 use super::gate::Gate;
 use super::guard::PATIENCE;
-use super::house::{patient, serve_all};
 use super::services::{Echo, Numbers, numbers};
+use super::test_server::{patient, serve_all};
 use bellwire::{Client, RunDir, Server, ServerConfig, ServerStats, SnapshotCache};
 
 /// Plays a role until the parent is gone, or ends it.

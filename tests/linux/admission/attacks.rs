@@ -13,9 +13,9 @@ use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mpro
 
 use super::{NOBODY, is_root, says, set_mode};
 use crate::support::child::{Parent, Process};
-use crate::support::house::{Dir, House};
 use crate::support::rogue::Rogue;
 use crate::support::services::Echo;
+use crate::support::test_server::{Dir, TestServer};
 
 /// The outcome of an attack: an error, or no visible effect.
 type Outcome = io::Result<()>;
@@ -258,9 +258,9 @@ fn attack_by_the_owners_mappings(pid: &str) -> String {
 
 /// Each attack, told by name.
 #[track_caller]
-fn attack(house: &House, role: &str) -> Process {
-    let mut good: Client<Echo> = house.client();
-    let mut attacker = Process::start(role, house.run_dir());
+fn attack(fixture: &TestServer, role: &str) -> Process {
+    let mut good: Client<Echo> = fixture.client();
+    let mut attacker = Process::start(role, fixture.run_dir());
     attacker.tell("attack");
     let mut attacks = 0;
     loop {
@@ -279,9 +279,9 @@ fn attack(house: &House, role: &str) -> Process {
 
 #[test]
 fn no_attack_on_a_page_a_lane_or_a_board_changes_a_byte() {
-    let house = House::open();
-    drop(attack(&house, "admission attacker"));
-    assert_eq!(house.close().poisoned, 0);
+    let fixture = TestServer::open();
+    drop(attack(&fixture, "admission attacker"));
+    assert_eq!(fixture.close().poisoned, 0);
 }
 
 #[test]
@@ -292,9 +292,9 @@ fn no_attack_of_another_user_changes_a_byte_either() {
     let admission = bellwire::Admission::Users(vec![User::from(NOBODY)]);
     let dir = Dir::new();
     set_mode(dir.run_dir.path(), 0o711);
-    let house = House::in_dir(dir, ServerConfig::default().admission(admission));
-    drop(attack(&house, "admission attacker nobody"));
-    house.close();
+    let fixture = TestServer::in_dir(dir, ServerConfig::default().admission(admission));
+    drop(attack(&fixture, "admission attacker nobody"));
+    fixture.close();
 }
 
 /// The owner's mappings and descriptors as `/proc` shows them, to a process that may open them for writing.
@@ -302,7 +302,8 @@ fn no_attack_of_another_user_changes_a_byte_either() {
 fn memory_that_is_opened_again_through_its_owners_proc_cannot_be_written() {
     let dir = Dir::new();
     let mut owner = Process::start("server", &dir.run_dir);
-    let mut good = Client::<Echo>::with_config(&dir.run_dir, crate::support::house::patient());
+    let mut good =
+        Client::<Echo>::with_config(&dir.run_dir, crate::support::test_server::patient());
     assert_eq!(good.call(&vec![1]).unwrap(), [1]);
     let mut attacker = Process::start("admission attacker", &dir.run_dir);
     let told = attacker.ask(&format!("owner {}", owner.pid()));

@@ -16,8 +16,8 @@ use bellwire::{Admission, Client, Group, RunDir, Server, ServerConfig, State, Us
 
 use crate::support::child::Parent;
 use crate::support::guard::until;
-use crate::support::house::patient;
 use crate::support::services::{Echo, echo};
+use crate::support::test_server::patient;
 
 /// The user without rights.
 const NOBODY: u32 = 65534;

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use bellwire::{Client, ErrorKind, RunDir, State};
 
 use super::{is_root, says, set_mode, settled, start};
-use crate::support::house::{Dir, House, patient};
 use crate::support::services::Echo;
+use crate::support::test_server::{Dir, TestServer, patient};
 
 fn path(run_dir: &RunDir, file: &str) -> PathBuf {
     run_dir.path().join(file)
@@ -33,13 +33,13 @@ fn is_refused(make: impl FnOnce(&RunDir), client: &str, server: &str) {
 
 #[test]
 fn a_symbolic_link_at_the_endpoint() {
-    let house = House::open();
-    let target = path(house.run_dir(), "echo.sock");
+    let fixture = TestServer::open();
+    let target = path(fixture.run_dir(), "echo.sock");
     let link = |run_dir: &RunDir| symlink(&target, path(run_dir, "echo.sock")).unwrap();
     is_refused(link, "is not a socket: remove it", "is no socket of this user: remove it");
     let dangling = |run_dir: &RunDir| symlink("/nowhere", path(run_dir, "echo.sock")).unwrap();
     is_refused(dangling, "is not a socket: remove it", "is no socket of this user: remove it");
-    house.close();
+    fixture.close();
 }
 
 #[test]

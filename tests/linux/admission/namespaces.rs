@@ -4,8 +4,8 @@ use std::process::Command;
 
 use super::{is_root, says, set_mode};
 use crate::support::child::Process;
-use crate::support::house::{Dir, House};
 use crate::support::kernel::start_unshared;
+use crate::support::test_server::{Dir, TestServer};
 
 /// Whether unshare(1) makes user namespaces here; says so if not.
 fn can_unshare() -> bool {
@@ -34,12 +34,12 @@ fn a_client_in_an_unmapped_user_namespace_trusts_no_server() {
     if !can_unshare() {
         return;
     }
-    let house = House::open();
-    let mut client = start_unshared(&["--user"], "admission client", house.run_dir());
+    let fixture = TestServer::open();
+    let mut client = start_unshared(&["--user"], "admission client", fixture.run_dir());
     says(&client.ask("connect"), &["belongs to uid 65534", "remove it, or list that user"]);
     // Not even if configured to trust that uid: it is the overflow uid.
     says(&client.ask("call-trusting"), &["not a provider to trust", "it runs as uid 65534"]);
-    assert_eq!(house.close().admitted, 0);
+    assert_eq!(fixture.close().admitted, 0);
 }
 
 /// The overflow uid stands for every unmapped user there: listing it admits no one.

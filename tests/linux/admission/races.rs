@@ -3,9 +3,9 @@
 use bellwire::Client;
 
 use crate::support::child::Process;
-use crate::support::house::{Dir, patient};
 use crate::support::rogue::RogueListener;
 use crate::support::services::Echo;
+use crate::support::test_server::{Dir, patient};
 
 const RACES: u32 = 1000;
 

@@ -6,16 +6,16 @@ use bellwire::{Admission, Client, RunDir, ServerConfig, State, Token, User};
 
 use super::{NOBODY, is_root, says, set_mode, settled};
 use crate::support::child::Process;
-use crate::support::house::{Dir, House, patient};
 use crate::support::services::Echo;
+use crate::support::test_server::{Dir, TestServer, patient};
 
-/// A house whose run dir and socket another user can reach: only the server's own check remains.
-fn open_house(config: ServerConfig) -> House {
+/// A fixture whose run dir and socket another user can reach: only the server's own check remains.
+fn open_to_others(config: ServerConfig) -> TestServer {
     let dir = Dir::new();
     set_mode(dir.run_dir.path(), 0o711);
-    let house = House::in_dir(dir, config);
-    set_mode(&house.run_dir().path().join("echo.sock"), 0o666);
-    house
+    let fixture = TestServer::in_dir(dir, config);
+    set_mode(&fixture.run_dir().path().join("echo.sock"), 0o666);
+    fixture
 }
 
 #[test]
@@ -23,14 +23,14 @@ fn a_client_of_another_user_does_not_come_near_the_socket() {
     if !is_root() {
         return;
     }
-    let house = House::open();
-    let mut nobody = Process::start("admission client nobody", house.run_dir());
+    let fixture = TestServer::open();
+    let mut nobody = Process::start("admission client nobody", fixture.run_dir());
     let advice = ["65534 may not connect to", "run the client as the provider's user"];
     // First by the run dir's mode, then by the socket's own.
     says(&nobody.ask("connect"), &advice);
-    set_mode(house.run_dir().path(), 0o711);
+    set_mode(fixture.run_dir().path(), 0o711);
     says(&nobody.ask("connect"), &advice);
-    let stats = house.close();
+    let stats = fixture.close();
     assert_eq!((stats.admitted, stats.turned_away), (0, 0));
 }
 
@@ -39,9 +39,9 @@ fn a_client_of_another_user_is_refused_and_told_what_to_do() {
     if !is_root() {
         return;
     }
-    let house = open_house(ServerConfig::default());
-    let mut good: Client<Echo> = house.client();
-    let mut nobody = Process::start("admission client nobody", house.run_dir());
+    let fixture = open_to_others(ServerConfig::default());
+    let mut good: Client<Echo> = fixture.client();
+    let mut nobody = Process::start("admission client nobody", fixture.run_dir());
     let told = nobody.ask("connect");
     says(
         &told,
@@ -50,7 +50,7 @@ fn a_client_of_another_user_is_refused_and_told_what_to_do() {
     says(&told, &["or have the provider admit it", "--admit", "it admits nobody else besides"]);
     assert_eq!(good.call(&vec![1]).unwrap(), [1]);
     drop((good, nobody));
-    let stats = house.close();
+    let stats = fixture.close();
     assert_eq!((stats.admitted, stats.turned_away), (1, 1));
 }
 
@@ -62,21 +62,21 @@ fn a_client_of_another_user_that_is_listed_is_served() {
     }
     let admission = Admission::Users(vec![User::from(NOBODY)]);
     let config = ServerConfig::default().admission(admission);
-    let house = open_house(config);
-    let mut nobody = Process::start("admission client nobody", house.run_dir());
+    let fixture = open_to_others(config);
+    let mut nobody = Process::start("admission client nobody", fixture.run_dir());
     says(&nobody.ask("call"), &["Ok([104, 101, 108, 108, 111])"]);
     drop(nobody);
-    assert_eq!(house.close().answered, 1);
+    assert_eq!(fixture.close().answered, 1);
 }
 
 #[test]
 fn a_client_with_a_wrong_token_is_refused_and_told_what_to_do() {
     let token = Token::new([1; 16]);
-    let house = House::with(ServerConfig::default().token(token));
+    let fixture = TestServer::with(ServerConfig::default().token(token));
     let others = [None, Token::new([2; 16])];
     for token in others {
         let config = patient().token(token);
-        let mut client = Client::<Echo>::with_config(house.run_dir(), config);
+        let mut client = Client::<Echo>::with_config(fixture.run_dir(), config);
         let State::Refused { reason, .. } = settled(&mut client) else { panic!("let in") };
         let whose = match token {
             None => "the server has a token and the client has none",
@@ -84,10 +84,10 @@ fn a_client_with_a_wrong_token_is_refused_and_told_what_to_do() {
         };
         says(&reason, &[whose, "BELLWIRE_TOKEN"]);
     }
-    let mut good: Client<Echo> = house.client_with(patient().token(token));
+    let mut good: Client<Echo> = fixture.client_with(patient().token(token));
     assert_eq!(good.call(&vec![1]).unwrap(), [1]);
     drop(good);
-    assert_eq!(house.close().turned_away, 2);
+    assert_eq!(fixture.close().turned_away, 2);
 }
 
 /// The squatter was there first, in a run dir where any user may create files.

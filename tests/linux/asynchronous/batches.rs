@@ -11,8 +11,8 @@ use tokio::task::JoinSet;
 
 use super::{client, fill, in_each_runtime, killed, settled, until};
 use crate::support::child::Process;
-use crate::support::house::{Dir, House, patient};
 use crate::support::services::{Echo, Hold, Moody};
+use crate::support::test_server::{Dir, TestServer, patient};
 
 /// What became of each item.
 fn in_short<R: std::fmt::Debug>(
@@ -24,11 +24,11 @@ fn in_short<R: std::fmt::Debug>(
 #[test]
 fn each_item_gets_the_answer_that_it_gets_in_a_batch_of_a_blocking_session() {
     in_each_runtime(async || {
-        let house = House::open();
+        let fixture = TestServer::open();
         let moods = [Moody::ANSWER, Moody::FAIL, Moody::PANIC, 77, Moody::ANSWER, Moody::RAMBLE];
-        let asked = client::<Moody>(house.run_dir());
+        let asked = client::<Moody>(fixture.run_dir());
         for some in [&moods[..], &moods[..1], &[]] {
-            let mut blocking = house.client::<Moody>();
+            let mut blocking = fixture.client::<Moody>();
             let told = in_short(blocking.connect().unwrap().call_batch(some).unwrap());
             assert_eq!(in_short(asked.call_batch(some).await.unwrap()), told);
             let session = asked.connect().await.unwrap();
@@ -38,15 +38,15 @@ fn each_item_gets_the_answer_that_it_gets_in_a_batch_of_a_blocking_session() {
         let stats = settled(&session);
         assert_eq!((stats.made, stats.answered, stats.failed), (6, 6, 0), "a batch is one");
         drop((asked, session));
-        house.close();
+        fixture.close();
     });
 }
 
 #[test]
 fn a_batch_above_the_providers_limit_is_not_sent_and_the_error_says_the_limit() {
     in_each_runtime(async || {
-        let house = House::with(ServerConfig::default().max_batch(2));
-        let client = client::<Echo>(house.run_dir());
+        let fixture = TestServer::with(ServerConfig::default().max_batch(2));
+        let client = client::<Echo>(fixture.run_dir());
         let items = [vec![1], vec![2], vec![3]];
         let error = client.call_batch(&items).await.unwrap_err();
         assert!(matches!(error, CallError::TooManyItems { items: 3, limit: 2 }), "{error}");
@@ -57,20 +57,20 @@ fn a_batch_above_the_providers_limit_is_not_sent_and_the_error_says_the_limit() 
         let stats = settled(&session);
         assert_eq!((stats.made, stats.answered, stats.unsent), (2, 2, 1));
         drop((client, session));
-        house.close();
+        fixture.close();
     });
 }
 
 #[test]
 fn an_item_that_has_no_room_in_the_message_fails_alone() {
     in_each_runtime(async || {
-        let house = House::open();
+        let fixture = TestServer::open();
         // Of the message; and of the largest lane, in which a batch is one record.
         let least = Limits { max_lane: Geometry::new(4096).unwrap(), ..Limits::default() };
         for limits in [Limits { max_message: 2000, ..Limits::default() }, least] {
             let lane = Geometry::new(4096).unwrap();
             let config = patient().lane(patient().lane.limits(limits).size(lane).max_learned(lane));
-            let client = AsyncClient::<Echo>::with_config(house.run_dir(), config);
+            let client = AsyncClient::<Echo>::with_config(fixture.run_dir(), config);
             let items = [vec![1; 700], vec![2; 5000], vec![3; 800], vec![4; 1500], vec![5; 9]];
             let answers = client.call_batch(&items).await.unwrap();
             for (nth, (item, answer)) in items.iter().zip(answers).enumerate() {
@@ -84,7 +84,7 @@ fn an_item_that_has_no_room_in_the_message_fails_alone() {
             }
             assert!(client.connect().await.unwrap().stats().requests.grows == 0);
         }
-        house.close();
+        fixture.close();
     });
 }
 
@@ -124,14 +124,14 @@ fn batches_and_calls_of_many_tasks_on_one_session_get_their_own_answers() {
 #[test]
 fn a_batch_that_is_dropped_before_its_handler_began_never_reaches_it() {
     in_each_runtime(async || {
-        let house = House::with(ServerConfig::default().workers(1));
-        let session = client::<Hold>(house.run_dir()).connect().await.unwrap();
+        let fixture = TestServer::with(ServerConfig::default().workers(1));
+        let session = client::<Hold>(fixture.run_dir()).connect().await.unwrap();
         let batch = |numbers: [u64; 2]| {
             let session = session.clone();
             tokio::spawn(async move { session.call_batch(&numbers).await })
         };
         let first = batch([1, 2]);
-        until("the first is held", || house.arrivals.so_far() == [1]).await;
+        until("the first is held", || fixture.arrivals.so_far() == [1]).await;
         let dropped: Vec<_> = (10..20).map(|who| batch([who, who])).collect();
         until("all are sent", || session.stats().made == 11).await;
         for task in dropped {
@@ -139,20 +139,20 @@ fn a_batch_that_is_dropped_before_its_handler_began_never_reaches_it() {
             assert!(task.await.unwrap_err().is_cancelled());
         }
         assert_eq!((session.stats().failed, session.stats().in_flight), (10, 1));
-        until("the cancellations are taken", || house.stats().refused == 10).await;
+        until("the cancellations are taken", || fixture.stats().refused == 10).await;
         // In time, and too late.
         let soon = Duration::from_millis(5);
         let late = session.call_batch_within(&[5], soon).await;
         assert!(matches!(late, Err(CallError::Deadline { executed: Executed::Maybe })), "{late:?}");
-        until("that is taken, too", || house.stats().refused == 11).await;
-        house.release();
+        until("that is taken, too", || fixture.stats().refused == 11).await;
+        fixture.release();
         assert_eq!(in_short(first.await.unwrap().unwrap()), ["Ok(1)", "Ok(2)"]);
         assert_eq!(in_short(batch([3, 4]).await.unwrap().unwrap()), ["Ok(3)", "Ok(4)"]);
-        assert_eq!(house.arrivals.so_far(), [2, 3, 4], "no handler saw those that were dropped");
+        assert_eq!(fixture.arrivals.so_far(), [2, 3, 4], "no handler saw those that were dropped");
         let stats = settled(&session);
         assert_eq!((stats.made, stats.answered, stats.failed), (13, 2, 11));
         drop(session);
-        let stats = house.close();
+        let stats = fixture.close();
         assert_eq!((stats.accepted, stats.answered, stats.refused), (13, 2, 11));
     });
 }
@@ -160,13 +160,13 @@ fn a_batch_that_is_dropped_before_its_handler_began_never_reaches_it() {
 #[test]
 fn a_batch_that_meets_a_full_lane_waits_in_line_or_fails_at_once() {
     in_each_runtime(async || {
-        let house = House::open();
+        let fixture = TestServer::open();
         let lane = Geometry::new(4096).unwrap();
         let config = patient().lane(patient().lane.size(lane).max_learned(lane));
-        let client = AsyncClient::<Hold>::with_config(house.run_dir(), config);
+        let client = AsyncClient::<Hold>::with_config(fixture.run_dir(), config);
         let session = client.connect().await.unwrap();
         let calls = fill(&session).await;
-        assert_eq!(house.arrivals.next(), 0);
+        assert_eq!(fixture.arrivals.next(), 0);
         let more = fill(&session).await;
         let sent = session.stats().made;
         let numbers = [7; 100];
@@ -181,13 +181,13 @@ fn a_batch_that_meets_a_full_lane_waits_in_line_or_fails_at_once() {
             let session = session.backpressure(Backpressure::Wait);
             async move { session.call_batch(&numbers).await }
         });
-        house.release();
+        fixture.release();
         assert_eq!(in_short(waits.await.unwrap().unwrap()), vec!["Ok(7)"; 100]);
         calls.join_all().await;
         more.join_all().await;
         assert_eq!((settled(&session).made, settled(&session).requests.grows), (sent + 1, 0));
         drop((session, client));
-        house.close();
+        fixture.close();
     });
 }
 

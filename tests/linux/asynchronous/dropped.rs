@@ -5,24 +5,24 @@ use std::time::Duration;
 use bellwire::{Backpressure, CallError, Executed, ServerConfig};
 
 use super::{client, fill, in_each_runtime, settled, until};
-use crate::support::house::House;
 use crate::support::services::Hold;
+use crate::support::test_server::TestServer;
 
-fn one_worker() -> House {
-    House::with(ServerConfig::default().workers(1))
+fn one_worker() -> TestServer {
+    TestServer::with(ServerConfig::default().workers(1))
 }
 
 #[test]
 fn a_call_that_is_dropped_before_its_handler_began_never_reaches_it() {
     in_each_runtime(async || {
-        let house = one_worker();
-        let session = client::<Hold>(house.run_dir()).connect().await.unwrap();
+        let fixture = one_worker();
+        let session = client::<Hold>(fixture.run_dir()).connect().await.unwrap();
         let call = |who: u64| {
             let session = session.clone();
             tokio::spawn(async move { session.call(&who).await })
         };
         let first = call(1);
-        until("the first is held", || house.arrivals.so_far() == [1]).await;
+        until("the first is held", || fixture.arrivals.so_far() == [1]).await;
         let dropped: Vec<_> = (10..20).map(call).collect();
         until("all are sent", || session.stats().made == 11).await;
         for task in dropped {
@@ -30,15 +30,15 @@ fn a_call_that_is_dropped_before_its_handler_began_never_reaches_it() {
             assert!(task.await.unwrap_err().is_cancelled());
         }
         assert_eq!((session.stats().failed, session.stats().in_flight), (10, 1));
-        until("the cancellations are taken", || house.stats().refused == 10).await;
-        house.release();
+        until("the cancellations are taken", || fixture.stats().refused == 10).await;
+        fixture.release();
         assert_eq!(first.await.unwrap().unwrap(), 1);
         assert_eq!(call(2).await.unwrap().unwrap(), 2);
-        assert_eq!(house.arrivals.so_far(), [2], "no handler saw those that were dropped");
+        assert_eq!(fixture.arrivals.so_far(), [2], "no handler saw those that were dropped");
         let stats = settled(&session);
         assert_eq!((stats.made, stats.answered, stats.failed), (12, 2, 10));
         drop(session);
-        let stats = house.close();
+        let stats = fixture.close();
         assert_eq!((stats.accepted, stats.answered, stats.refused), (12, 2, 10));
     });
 }
@@ -46,8 +46,8 @@ fn a_call_that_is_dropped_before_its_handler_began_never_reaches_it() {
 #[test]
 fn a_call_that_is_dropped_while_its_handler_runs_disturbs_nobody() {
     in_each_runtime(async || {
-        let house = one_worker();
-        let session = client::<Hold>(house.run_dir()).connect().await.unwrap();
+        let fixture = one_worker();
+        let session = client::<Hold>(fixture.run_dir()).connect().await.unwrap();
         for who in 0..20 {
             let task = tokio::spawn({
                 let session = session.clone();
@@ -57,33 +57,33 @@ fn a_call_that_is_dropped_while_its_handler_runs_disturbs_nobody() {
             task.abort();
             assert!(task.await.unwrap_err().is_cancelled());
         }
-        house.release();
+        fixture.release();
         assert_eq!(session.call(&99).await.unwrap(), 99, "late answers are nobody else's");
         assert_eq!(settled(&session).failed, 20);
         drop(session);
-        house.close();
+        fixture.close();
     });
 }
 
 #[test]
 fn a_call_ends_at_its_deadline_and_says_whether_it_may_have_run() {
     in_each_runtime(async || {
-        let house = House::open();
-        let session = client::<Hold>(house.run_dir()).connect().await.unwrap();
+        let fixture = TestServer::open();
+        let session = client::<Hold>(fixture.run_dir()).connect().await.unwrap();
         let soon = Duration::from_millis(5);
         let late = session.call_within(&1, soon).await;
         assert!(matches!(late, Err(CallError::Deadline { executed: Executed::Maybe })), "{late:?}");
-        assert_eq!(house.arrivals.next(), 1);
+        assert_eq!(fixture.arrivals.next(), 1);
         let mut held = fill(&session).await;
         let in_line = session.backpressure(Backpressure::Wait).call_within(&3, soon).await;
         let in_vain = matches!(in_line, Err(CallError::Deadline { executed: Executed::No }));
         assert!(in_vain, "{in_line:?}");
         held.shutdown().await;
         until("those that are held are given up", || session.stats().in_flight == 0).await;
-        house.release();
+        fixture.release();
         assert_eq!(session.call(&4).await.unwrap(), 4);
         settled(&session);
         drop(session);
-        house.close();
+        fixture.close();
     });
 }

@@ -8,9 +8,9 @@ use tokio::task::JoinSet;
 
 use super::{client, current, in_each_runtime, killed, settled, several, until};
 use crate::support::child::Process;
-use crate::support::house::{Dir, House};
 use crate::support::kernel;
 use crate::support::services::{Echo, Hold};
+use crate::support::test_server::{Dir, TestServer};
 
 #[test]
 fn a_provider_that_is_killed_fails_every_call_and_its_successor_is_found() {
@@ -52,11 +52,11 @@ fn a_provider_that_is_killed_fails_every_call_and_its_successor_is_found() {
 #[test]
 fn a_provider_that_stops_is_noticed_by_calls_and_by_who_only_looks() {
     in_each_runtime(async || {
-        let house = House::open();
-        let client = client::<Echo>(house.run_dir());
+        let fixture = TestServer::open();
+        let client = client::<Echo>(fixture.run_dir());
         let session = client.connect().await.unwrap();
         assert_eq!(session.call(&vec![1]).await.unwrap(), [1]);
-        house.close();
+        fixture.close();
         until("the end is noticed", || !session.is_open()).await;
         assert!(matches!(client.call(&vec![1]).await, Err(CallError::Absent { .. })));
     });
@@ -65,14 +65,14 @@ fn a_provider_that_stops_is_noticed_by_calls_and_by_who_only_looks() {
 #[test]
 fn calls_of_another_runtime_are_told_when_that_of_the_session_ends() {
     for drives in [current(), several()] {
-        let house = House::open();
-        let session = drives.block_on(client::<Hold>(house.run_dir()).connect()).unwrap();
+        let fixture = TestServer::open();
+        let session = drives.block_on(client::<Hold>(fixture.run_dir()).connect()).unwrap();
         let other = several();
         let call = other.spawn({
             let session = session.clone();
             async move { session.call(&1).await }
         });
-        assert_eq!(house.arrivals.next(), 1);
+        assert_eq!(fixture.arrivals.next(), 1);
         drives.shutdown_background();
         let told = other.block_on(call).unwrap();
         assert!(
@@ -84,27 +84,27 @@ fn calls_of_another_runtime_are_told_when_that_of_the_session_ends() {
         assert!(!session.is_open());
         assert_eq!(settled(&session).failed, 1);
         drop(session);
-        house.close();
+        fixture.close();
     }
 }
 
 #[test]
 fn the_last_clone_ends_the_session_though_its_runtime_does_nothing_any_more() {
-    let house = House::open();
+    let fixture = TestServer::open();
     let runtime = current();
-    let session = runtime.block_on(client::<Echo>(house.run_dir()).connect()).unwrap();
+    let session = runtime.block_on(client::<Echo>(fixture.run_dir()).connect()).unwrap();
     let other = session.clone();
     drop(session);
     assert_eq!(runtime.block_on(other.call(&vec![2])).unwrap(), [2]);
     drop(other);
-    crate::support::guard::until("the session is over", || house.stats().sessions == 0);
-    house.close();
+    crate::support::guard::until("the session is over", || fixture.stats().sessions == 0);
+    fixture.close();
 }
 
 #[test]
 fn who_is_in_no_runtime_is_told() {
-    let house = House::open();
-    let client = client::<Echo>(house.run_dir());
+    let fixture = TestServer::open();
+    let client = client::<Echo>(fixture.run_dir());
     let mut connects = Box::pin(client.connect());
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -114,7 +114,7 @@ fn who_is_in_no_runtime_is_told() {
     drop(connects);
     assert_eq!(current().block_on(client.call(&vec![1])).unwrap(), [1], "and may go on in one");
     drop(client);
-    house.close();
+    fixture.close();
 }
 
 #[test]

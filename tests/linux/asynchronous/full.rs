@@ -7,19 +7,19 @@ use bellwire::{AsyncClient, Backpressure, CallError, Executed, Geometry};
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::{fill, in_each_runtime, settled, until};
-use crate::support::house::{House, patient};
 use crate::support::services::Hold;
+use crate::support::test_server::{TestServer, patient};
 
 const LEAST: u64 = 4096;
 
 /// A session with a full lane, whose provider's only thread is held; and the task that waits for the answers.
-async fn full(house: &House) -> (bellwire::AsyncSession<Hold>, JoinSet<u64>) {
+async fn full(fixture: &TestServer) -> (bellwire::AsyncSession<Hold>, JoinSet<u64>) {
     let lane = Geometry::new(LEAST).unwrap();
     let config = patient().lane(patient().lane.size(lane).max_learned(lane));
-    let client = AsyncClient::<Hold>::with_config(house.run_dir(), config);
+    let client = AsyncClient::<Hold>::with_config(fixture.run_dir(), config);
     let session = client.connect().await.unwrap();
     let mut calls = fill(&session).await;
-    assert_eq!(house.arrivals.next(), 0);
+    assert_eq!(fixture.arrivals.next(), 0);
     // Taking the first one has made room for others.
     let more = fill(&session).await;
     calls.spawn(async move { more.join_all().await.into_iter().sum() });
@@ -29,8 +29,8 @@ async fn full(house: &House) -> (bellwire::AsyncSession<Hold>, JoinSet<u64>) {
 #[test]
 fn tasks_wait_in_one_line_for_room_and_those_that_leave_it_let_the_others_go_on() {
     in_each_runtime(async || {
-        let house = House::open();
-        let (session, calls) = full(&house).await;
+        let fixture = TestServer::open();
+        let (session, calls) = full(&fixture).await;
         let sent = session.stats().made;
         let call = |who: u64| {
             let session = session.backpressure(Backpressure::Wait);
@@ -46,7 +46,7 @@ fn tasks_wait_in_one_line_for_room_and_those_that_leave_it_let_the_others_go_on(
         let leaving = waiting.iter().step_by(2);
         until("those who leave are gone", || leaving.clone().all(JoinHandle::is_finished)).await;
         assert_eq!(session.stats().made, sent, "nobody was sent");
-        house.release();
+        fixture.release();
         let mut answered = 0;
         for (nth, task) in (0..).zip(waiting) {
             match task.await {
@@ -68,15 +68,15 @@ fn tasks_wait_in_one_line_for_room_and_those_that_leave_it_let_the_others_go_on(
             "nobody waits"
         );
         drop(session);
-        house.close();
+        fixture.close();
     });
 }
 
 #[test]
 fn calls_that_end_before_they_are_sent_are_counted() {
     in_each_runtime(async || {
-        let house = House::open();
-        let (session, calls) = full(&house).await;
+        let fixture = TestServer::open();
+        let (session, calls) = full(&fixture).await;
         let before = session.stats();
         assert_eq!(before.unsent, 2, "the lane was found full twice");
         let fails = session.backpressure(Backpressure::Fail).call(&1).await;
@@ -96,19 +96,19 @@ fn calls_that_end_before_they_are_sent_are_counted() {
         let stats = session.stats();
         assert_eq!((stats.unsent, stats.made), (6, before.made));
         drop(patient);
-        house.release();
+        fixture.release();
         calls.join_all().await;
         settled(&session);
         drop(session);
-        house.close();
+        fixture.close();
     });
 }
 
 #[test]
 fn who_wants_to_grow_goes_on_though_others_wait() {
     in_each_runtime(async || {
-        let house = House::open();
-        let (session, calls) = full(&house).await;
+        let fixture = TestServer::open();
+        let (session, calls) = full(&fixture).await;
         let sent = session.stats().made;
         let patient = session.backpressure(Backpressure::Wait);
         let mut waits = pin!(async move { patient.call(&7).await });
@@ -121,11 +121,11 @@ fn who_wants_to_grow_goes_on_though_others_wait() {
         // A waiting request may be sent as soon as there is room.
         until("it is sent", || session.stats().made > sent).await;
         assert_eq!((session.stats().requests.size, session.stats().requests.grows), (2 * LEAST, 1));
-        house.release();
+        fixture.release();
         assert_eq!((grows.await.unwrap().unwrap(), waits.await.unwrap()), (8, 7));
         calls.join_all().await;
         settled(&session);
         drop(session);
-        house.close();
+        fixture.close();
     });
 }

@@ -19,8 +19,8 @@ use tokio::task::JoinSet;
 
 use crate::support::child::{Parent, Process};
 use crate::support::guard::{PATIENCE, patience};
-use crate::support::house::patient;
 use crate::support::services::{Echo, Hold};
+use crate::support::test_server::patient;
 
 /// Runs a test in a runtime of one thread, and in one of two.
 #[track_caller]

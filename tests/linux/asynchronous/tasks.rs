@@ -7,8 +7,8 @@ use tokio::task::JoinSet;
 
 use super::{client, in_each_runtime, settled};
 use crate::support::gate::Gate;
-use crate::support::house::{Dir, House, patient, reconcile};
 use crate::support::services::{Echo, Hold};
+use crate::support::test_server::{Dir, TestServer, patient, reconcile};
 
 const TASKS: u64 = 1000;
 const EACH: u64 = 10;
@@ -70,8 +70,8 @@ fn a_thousand_tasks_on_one_session_get_their_own_answers_in_any_order() {
 #[test]
 fn tasks_that_begin_together_share_one_session() {
     in_each_runtime(async || {
-        let house = House::open();
-        let client = Arc::new(client::<Echo>(house.run_dir()));
+        let fixture = TestServer::open();
+        let client = Arc::new(client::<Echo>(fixture.run_dir()));
         let mut tasks = JoinSet::new();
         for task in 0..100_u8 {
             let client = Arc::clone(&client);
@@ -81,7 +81,7 @@ fn tasks_that_begin_together_share_one_session() {
             task.unwrap();
         }
         drop(client);
-        let stats = house.close();
+        let stats = fixture.close();
         assert_eq!((stats.admitted, stats.answered), (1, 100));
     });
 }
@@ -89,8 +89,8 @@ fn tasks_that_begin_together_share_one_session() {
 #[test]
 fn requests_and_answers_of_any_size_arrive_whole() {
     in_each_runtime(async || {
-        let house = House::open();
-        let client = Arc::new(client::<Echo>(house.run_dir()));
+        let fixture = TestServer::open();
+        let client = Arc::new(client::<Echo>(fixture.run_dir()));
         let mut tasks = JoinSet::new();
         for len in [0, 1, 8000, 9000, 100_000, 1 << 20, 3 << 20] {
             let client = Arc::clone(&client);
@@ -103,6 +103,6 @@ fn requests_and_answers_of_any_size_arrive_whole() {
             task.unwrap();
         }
         drop(client);
-        assert_eq!(house.close().answered, 7);
+        assert_eq!(fixture.close().answered, 7);
     });
 }

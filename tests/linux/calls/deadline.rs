@@ -8,9 +8,9 @@ use bellwire::Client;
 use bellwire_memfd::{clock, poll};
 
 use crate::support::guard::PATIENCE;
-use crate::support::house::{Dir, patient};
 use crate::support::rogue::RogueListener;
 use crate::support::services::Echo;
+use crate::support::test_server::{Dir, patient};
 
 const TIMEOUT: Duration = Duration::from_secs(2);
 

@@ -4,8 +4,8 @@ use bellwire::{CallError, Doorbell, ServerConfig, Session};
 use bellwire_memfd::{clock, poll};
 
 use crate::support::guard::{patience, until};
-use crate::support::house::{House, patient, reconcile_session};
 use crate::support::services::{Echo, Hold};
+use crate::support::test_server::{TestServer, patient, reconcile_session};
 
 fn is_readable(session: &Session<Hold>) -> bool {
     let fd = session.as_fd().expect("a descriptor to poll");
@@ -19,15 +19,15 @@ fn sleep_until_readable(fd: &impl AsFd) {
 #[test]
 fn an_event_loop_sleeps_on_one_descriptor_and_misses_no_answer() {
     for doorbell in [Doorbell::Eventfd, Doorbell::Socket] {
-        let house = House::with(ServerConfig::default().workers(1));
-        let mut client = house.client_with::<Hold>(patient().doorbell(doorbell));
+        let fixture = TestServer::with(ServerConfig::default().workers(1));
+        let mut client = fixture.client_with::<Hold>(patient().doorbell(doorbell));
         let session = client.session().unwrap();
         assert!(session.try_reply().unwrap().is_none());
         let ticket = session.submit(&1).unwrap();
-        assert_eq!(house.arrivals.next(), 1);
+        assert_eq!(fixture.arrivals.next(), 1);
         assert!(!session.arm().unwrap(), "{doorbell:?}");
         assert!(!is_readable(session), "{doorbell:?}: no answer yet");
-        house.release();
+        fixture.release();
         sleep_until_readable(&session.as_fd().unwrap());
         let (answered, answer) = session.try_reply().unwrap().expect("that was what rang");
         assert_eq!((answered, answer.unwrap()), (ticket, 1));
@@ -50,19 +50,19 @@ fn an_event_loop_sleeps_on_one_descriptor_and_misses_no_answer() {
         assert!(loops > 0, "{doorbell:?}: it never slept");
         reconcile_session(session);
         drop(client);
-        assert_eq!(house.close().answered, 501);
+        assert_eq!(fixture.close().answered, 501);
     }
 }
 
 #[test]
 fn an_event_loop_is_told_that_the_provider_is_gone() {
     for doorbell in [Doorbell::Eventfd, Doorbell::Socket] {
-        let house = House::open();
-        let mut client = house.client_with::<Echo>(patient().doorbell(doorbell));
+        let fixture = TestServer::open();
+        let mut client = fixture.client_with::<Echo>(patient().doorbell(doorbell));
         let session = client.session().unwrap();
         assert!(!session.arm().unwrap());
         let fd = session.as_fd().unwrap().try_clone_to_owned().unwrap();
-        house.close();
+        fixture.close();
         sleep_until_readable(&fd);
         let gone = session.try_reply();
         assert!(matches!(gone, Err(CallError::PeerGone { .. })), "{doorbell:?}: {gone:?}");
@@ -71,9 +71,9 @@ fn an_event_loop_is_told_that_the_provider_is_gone() {
 
 #[test]
 fn an_answer_that_is_there_already_is_told_by_arming() {
-    let house = House::open();
+    let fixture = TestServer::open();
     let config = patient().doorbell(Doorbell::Eventfd);
-    let mut client = house.client_with::<Echo>(config);
+    let mut client = fixture.client_with::<Echo>(config);
     let session = client.session().unwrap();
     let ticket = session.submit(&vec![1]).unwrap();
     // A call waits for its own answer, and puts the first one by.
@@ -82,18 +82,18 @@ fn an_answer_that_is_there_already_is_told_by_arming() {
     let (answered, answer) = session.try_reply().unwrap().unwrap();
     assert_eq!((answered, answer.unwrap()), (ticket, vec![1]));
     drop(client);
-    house.close();
+    fixture.close();
 }
 
 #[test]
 fn an_event_loop_may_take_one_answer_at_a_time() {
     for doorbell in [Doorbell::Eventfd, Doorbell::Socket] {
-        let house = House::with(ServerConfig::default().workers(1));
-        let mut client = house.client_with::<Hold>(patient().doorbell(doorbell));
+        let fixture = TestServer::with(ServerConfig::default().workers(1));
+        let mut client = fixture.client_with::<Hold>(patient().doorbell(doorbell));
         let session = client.session().unwrap();
         let sent = [1, 2, 3].map(|number| session.submit(&number).unwrap());
-        house.release();
-        until("all are answered", || house.stats().answered == 3);
+        fixture.release();
+        until("all are answered", || fixture.stats().answered == 3);
         for (ticket, left) in sent.into_iter().zip([2, 1, 0]) {
             assert!(session.arm().unwrap(), "{doorbell:?}: {ticket:?} is there");
             assert_eq!(session.try_reply().unwrap().unwrap().0, ticket);
@@ -101,29 +101,29 @@ fn an_event_loop_may_take_one_answer_at_a_time() {
         }
         assert!(!session.arm().unwrap(), "{doorbell:?}: nothing is there any more");
         drop(client);
-        house.close();
+        fixture.close();
     }
 }
 
 #[test]
 fn a_session_rung_by_futex_has_nothing_to_poll() {
-    let house = House::open();
-    let mut client = house.client::<Echo>();
+    let fixture = TestServer::open();
+    let mut client = fixture.client::<Echo>();
     assert!(client.session().unwrap().as_fd().is_none());
     drop(client);
-    house.close();
+    fixture.close();
 }
 
 #[test]
 fn a_server_rung_by_its_sockets_answers_too() {
     let config = ServerConfig::default().doorbell(Doorbell::Socket);
-    let house = House::with(config);
-    let mut clients: Vec<_> = (0..3).map(|_| house.client::<Echo>()).collect();
+    let fixture = TestServer::with(config);
+    let mut clients: Vec<_> = (0..3).map(|_| fixture.client::<Echo>()).collect();
     for round in 0..200_u8 {
         for client in &mut clients {
             assert_eq!(client.call(&vec![round]).unwrap(), [round]);
         }
     }
     drop(clients);
-    assert_eq!(house.close().answered, 600);
+    assert_eq!(fixture.close().answered, 600);
 }

@@ -9,9 +9,9 @@ use bellwire_core::{Port, Word};
 
 use crate::support::child::Process;
 use crate::support::guard::until;
-use crate::support::house::{Dir, patient, reconcile};
 use crate::support::rogue::{RogueListener, RogueSession};
 use crate::support::services::{Echo, Hold, echo};
+use crate::support::test_server::{Dir, patient, reconcile};
 
 /// The same service, for a client that may ask twice.
 #[derive(Debug)]

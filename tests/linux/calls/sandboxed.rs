@@ -5,17 +5,17 @@ use std::time::{Duration, Instant};
 
 use bellwire::{ServerConfig, SpinPolicy};
 
-use crate::support::house::{House, patient};
 use crate::support::services::Echo;
 use crate::support::squeeze::forbid_here;
+use crate::support::test_server::{TestServer, patient};
 
 /// It sleeps on the word that the answer changes, and polls the others every 10 ms.
 #[test]
 fn without_futex_waitv_an_answer_is_heard_at_once() {
     // Neither spins, so both sleep in each call.
-    let house = House::with(ServerConfig::default().spin(SpinPolicy::NEVER));
+    let fixture = TestServer::with(ServerConfig::default().spin(SpinPolicy::NEVER));
     let config = patient().spin(SpinPolicy::NEVER);
-    let mut client = house.client_with::<Echo>(config);
+    let mut client = fixture.client_with::<Echo>(config);
     let caller = thread::spawn(move || {
         forbid_here(libc::SYS_futex_waitv);
         let mut took: Vec<Duration> = (0..51)

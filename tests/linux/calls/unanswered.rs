@@ -7,9 +7,9 @@ use bellwire_core::serve::{Incoming, ServeMachine};
 use bellwire_core::wire::Status;
 use bellwire_core::{Bell, Port};
 
-use crate::support::house::{Dir, patient};
 use crate::support::rogue::RogueListener;
 use crate::support::services::Echo;
+use crate::support::test_server::{Dir, patient};
 
 #[test]
 fn a_request_that_is_never_answered_ends_no_deadline_of_later_calls() {

@@ -11,39 +11,39 @@ use bellwire_core::{Geometry, Limits};
 use rustix::fs::SealFlags;
 
 use crate::support::guard::until;
-use crate::support::house::{House, patient};
 use crate::support::memory::{Draft, SEALS};
 use crate::support::rogue::{Rogue, encode, hello, service, welcome};
 use crate::support::services::{Echo, Moody};
+use crate::support::test_server::{TestServer, patient};
 
-/// A server under siege, and its good client.
-struct Siege {
-    house: House,
+/// A server under attack, and its good client.
+struct AttackedServer {
+    fixture: TestServer,
     good: Client<Echo>,
 }
 
-impl Siege {
+impl AttackedServer {
     fn begin() -> Self {
         Self::with(ServerConfig::default())
     }
 
     fn with(config: ServerConfig) -> Self {
-        let house = House::with(config);
-        let good = house.client();
-        Self { house, good }
+        let fixture = TestServer::with(config);
+        let good = fixture.client();
+        Self { fixture, good }
     }
 
     fn rogue(&self) -> Rogue {
-        Rogue::connect(self.house.run_dir(), "echo")
+        Rogue::connect(self.fixture.run_dir(), "echo")
     }
 
     /// The good client still is served, and a new one is admitted: the counters show how many rogues were not.
     fn end(mut self, turned_away: u64) -> ServerStats {
         assert_eq!(self.good.call(&b"still here".to_vec()).unwrap(), b"still here");
-        let mut late = self.house.client::<Moody>();
+        let mut late = self.fixture.client::<Moody>();
         assert_eq!(late.call(&Moody::ANSWER).unwrap(), b"fine");
         drop((self.good, late));
-        let stats = self.house.close();
+        let stats = self.fixture.close();
         assert_eq!((stats.turned_away, stats.poisoned), (turned_away, 0), "{stats:?}");
         stats
     }
@@ -56,11 +56,11 @@ fn fresh_hello() -> Hello {
 /// A first message that the server refuses.
 #[track_caller]
 fn refuses_first(bytes: &[u8], fds: &[OwnedFd], code: RefuseCode, part: &str) {
-    let siege = Siege::begin();
-    let rogue = siege.rogue();
+    let attacked = AttackedServer::begin();
+    let rogue = attacked.rogue();
     rogue.send_bytes(bytes, &fds.iter().map(AsFd::as_fd).collect::<Vec<_>>());
     rogue.is_refused(code, part);
-    siege.end(1);
+    attacked.end(1);
 }
 
 #[track_caller]
@@ -82,26 +82,26 @@ fn a_single_byte_is_refused() {
 #[test]
 fn a_client_that_leaves_after_its_hello_is_no_lack_of_a_resource() {
     const ROUNDS: u64 = 100;
-    let siege = Siege::begin();
+    let attacked = AttackedServer::begin();
     let hello = encode(&Message::Hello(fresh_hello()), 0);
     for _ in 0..ROUNDS {
-        siege.rogue().send_bytes(&hello, &[]);
+        attacked.rogue().send_bytes(&hello, &[]);
     }
-    until("all have left", || siege.house.stats().turned_away == ROUNDS);
-    assert_eq!(siege.house.offences(), [], "leaving is no cause");
-    siege.end(ROUNDS);
+    until("all have left", || attacked.fixture.stats().turned_away == ROUNDS);
+    assert_eq!(attacked.fixture.offences(), [], "leaving is no cause");
+    attacked.end(ROUNDS);
 }
 
 #[test]
 fn a_hello_truncated_at_any_length_is_refused() {
-    let siege = Siege::begin();
+    let attacked = AttackedServer::begin();
     let whole = encode(&Message::Hello(fresh_hello()), 0);
     for len in 1..whole.len() {
-        let rogue = siege.rogue();
+        let rogue = attacked.rogue();
         rogue.send_bytes(&whole[..len], &[]);
         rogue.is_refused(RefuseCode::Protocol, &format!("{len} bytes"));
     }
-    siege.end(whole.len() as u64 - 1);
+    attacked.end(whole.len() as u64 - 1);
 }
 
 #[test]
@@ -113,11 +113,11 @@ fn a_hello_with_a_byte_too_many_is_refused() {
 
 #[test]
 fn a_message_longer_than_any_is_not_read() {
-    let siege = Siege::begin();
-    let rogue = siege.rogue();
+    let attacked = AttackedServer::begin();
+    let rogue = attacked.rogue();
     rogue.send_bytes(&[b'x'; 4000], &[]);
     rogue.is_closed();
-    siege.end(1);
+    attacked.end(1);
 }
 
 #[test]
@@ -134,12 +134,12 @@ fn a_hello_that_hides_its_descriptors_is_refused() {
 
 #[test]
 fn more_descriptors_than_any_message_has_are_not_taken() {
-    let siege = Siege::begin();
-    let rogue = siege.rogue();
+    let attacked = AttackedServer::begin();
+    let rogue = attacked.rogue();
     let lane = Draft::lane().make();
     rogue.send_bytes(&encode(&Message::Hello(fresh_hello()), 200), &[lane.as_fd(); 200]);
     rogue.is_closed();
-    siege.end(1);
+    attacked.end(1);
 }
 
 #[test]
@@ -151,8 +151,8 @@ fn an_unknown_kind_is_refused() {
 
 #[test]
 fn a_foreign_version_is_refused_with_both_ranges() {
-    let siege = Siege::begin();
-    let rogue = siege.rogue();
+    let attacked = AttackedServer::begin();
+    let rogue = attacked.rogue();
     let versions = Versions { min: PROTOCOL.max + 1, max: PROTOCOL.max + 7 };
     // Whatever follows the versions is not for this server to read.
     let bytes = encode(&Message::Hello(Hello { versions, ..fresh_hello() }), 0);
@@ -163,7 +163,7 @@ fn a_foreign_version_is_refused_with_both_ranges() {
         assert!(refuse.reason().contains(part), "{}", refuse.reason());
     }
     rogue.is_closed();
-    siege.end(1);
+    attacked.end(1);
 }
 
 #[test]
@@ -193,30 +193,31 @@ fn another_method_is_refused() {
 #[test]
 fn another_token_is_refused() {
     let token = Token::new([1; 16]);
-    let house = House::with(ServerConfig::default().token(token));
+    let fixture = TestServer::with(ServerConfig::default().token(token));
     let config = || patient().token(token);
-    let mut good = house.client_with::<Echo>(config());
-    let rogue = Rogue::connect(house.run_dir(), "echo");
+    let mut good = fixture.client_with::<Echo>(config());
+    let rogue = Rogue::connect(fixture.run_dir(), "echo");
     // The last of 16 bytes.
     rogue.send(&Message::Hello(fresh_hello()), &[]);
     rogue.is_refused(RefuseCode::Token, "token");
     assert_eq!(good.call(&vec![1]).unwrap(), [1]);
     drop(good);
-    assert_eq!(house.close().turned_away, 1);
+    assert_eq!(fixture.close().turned_away, 1);
 }
 
 #[test]
 fn a_lane_above_the_servers_limit_is_refused_with_both_numbers() {
     let max_lane = Geometry::new(32 << 10).unwrap();
     let limits = Limits { max_lane, ..Limits::default() };
-    let siege = Siege::with(ServerConfig::default().lane(LaneConfig::default().limits(limits)));
+    let attacked =
+        AttackedServer::with(ServerConfig::default().lane(LaneConfig::default().limits(limits)));
     let lane = Geometry::new(64 << 10).unwrap();
     for part in ["65536", "32768"] {
-        let rogue = siege.rogue();
+        let rogue = attacked.rogue();
         rogue.send(&Message::Hello(Hello { lane, ..fresh_hello() }), &[]);
         rogue.is_refused(RefuseCode::Quota, part);
     }
-    siege.end(2);
+    attacked.end(2);
 }
 
 #[test]
@@ -262,13 +263,13 @@ fn an_unknown_doorbell_is_refused() {
 
 #[test]
 fn a_client_that_cannot_ring_an_eventfd_is_given_the_socket() {
-    let siege = Siege::begin();
-    let rogue = siege.rogue();
+    let attacked = AttackedServer::begin();
+    let rogue = attacked.rogue();
     rogue.send(&Message::Hello(Hello { rings_eventfd: false, ..fresh_hello() }), &[]);
     let Some((Message::Welcome(welcome), fds)) = rogue.receive() else { panic!("not let in") };
     assert_eq!((welcome.doorbell, fds.len()), (Doorbell::Socket, 3));
     drop(rogue);
-    siege.end(1);
+    attacked.end(1);
 }
 
 #[test]
@@ -279,12 +280,12 @@ fn an_attach_before_hello_is_refused() {
 
 #[test]
 fn a_hello_twice_is_refused() {
-    let siege = Siege::begin();
-    let rogue = siege.rogue();
+    let attacked = AttackedServer::begin();
+    let rogue = attacked.rogue();
     rogue.enter();
     rogue.send(&Message::Hello(fresh_hello()), &[]);
     rogue.is_refused(RefuseCode::Protocol, "Hello");
-    siege.end(1);
+    attacked.end(1);
 }
 
 #[test]
@@ -297,16 +298,16 @@ fn a_servers_message_from_a_client_is_refused() {
         Message::Ring,
     ];
     for message in messages {
-        let siege = Siege::begin();
+        let attacked = AttackedServer::begin();
         for entered in [false, true] {
-            let rogue = siege.rogue();
+            let rogue = attacked.rogue();
             if entered {
                 rogue.enter();
             }
             rogue.send(&message, &[]);
             rogue.is_refused(RefuseCode::Protocol, "has no place");
         }
-        siege.end(2);
+        attacked.end(2);
     }
 }
 
@@ -321,8 +322,8 @@ struct Attaching {
 
 #[track_caller]
 fn refuses_attach(part: &str, alter: impl FnOnce(&mut Attaching)) {
-    let siege = Siege::begin();
-    let rogue = siege.rogue();
+    let attacked = AttackedServer::begin();
+    let rogue = attacked.rogue();
     let (welcome, _fds) = rogue.enter();
     let session = welcome.session;
     let page = Draft::page(Role::Client, session, rogue.service);
@@ -332,20 +333,20 @@ fn refuses_attach(part: &str, alter: impl FnOnce(&mut Attaching)) {
     let fds = attaching.fds.unwrap_or_else(honest);
     rogue.attach(attaching.session, &fds.iter().map(AsFd::as_fd).collect::<Vec<_>>());
     rogue.is_refused(RefuseCode::Protocol, part);
-    siege.end(1);
+    attacked.end(1);
 }
 
 #[test]
 fn an_honest_attach_of_the_same_making_is_let_in() {
     // Otherwise the tests below would prove nothing.
-    let siege = Siege::begin();
-    let rogue = siege.rogue();
+    let attacked = AttackedServer::begin();
+    let rogue = attacked.rogue();
     let (welcome, _fds) = rogue.enter();
     let page = Draft::page(Role::Client, welcome.session, rogue.service).make();
     rogue.attach(welcome.session, &[page.as_fd(), Draft::lane().make().as_fd()]);
     assert!(matches!(rogue.receive(), Some((Message::Ready(_), _))));
     drop(rogue);
-    siege.end(0);
+    attacked.end(0);
 }
 
 #[test]
@@ -520,13 +521,13 @@ fn a_directory_for_memory_is_refused() {
 
 #[test]
 fn the_servers_own_memory_sent_back_is_refused() {
-    let siege = Siege::begin();
-    let rogue = siege.rogue();
+    let attacked = AttackedServer::begin();
+    let rogue = attacked.rogue();
     let (welcome, fds) = rogue.enter();
     // Sealed, allocated, of the right size; but its header says that it is a server's.
     rogue.attach(welcome.session, &[fds[0].as_fd(), fds[1].as_fd()]);
     rogue.is_refused(RefuseCode::Protocol, "role");
-    siege.end(1);
+    attacked.end(1);
 }
 
 /// A page whose header is wrong at one offset.
@@ -569,98 +570,99 @@ fn a_page_of_another_service_is_refused() {
 #[test]
 fn a_client_that_is_silent_is_told_when_its_time_is_over() {
     let handshake_timeout = Duration::from_millis(30);
-    let siege = Siege::with(ServerConfig::default().handshake_timeout(handshake_timeout));
-    let (mute, halfway) = (siege.rogue(), siege.rogue());
+    let attacked =
+        AttackedServer::with(ServerConfig::default().handshake_timeout(handshake_timeout));
+    let (mute, halfway) = (attacked.rogue(), attacked.rogue());
     halfway.enter();
     for rogue in [mute, halfway] {
         rogue.is_refused(RefuseCode::Protocol, "in time");
     }
-    siege.end(2);
+    attacked.end(2);
 }
 
 #[test]
 fn a_client_that_leaves_at_any_step_leaves_nothing_behind() {
-    let siege = Siege::begin();
-    drop(siege.rogue());
-    let said_hello = siege.rogue();
+    let attacked = AttackedServer::begin();
+    drop(attacked.rogue());
+    let said_hello = attacked.rogue();
     said_hello.send(&Message::Hello(fresh_hello()), &[]);
     drop(said_hello);
-    let welcomed = siege.rogue();
+    let welcomed = attacked.rogue();
     welcomed.enter();
     drop(welcomed);
-    let attached = siege.rogue();
+    let attached = attacked.rogue();
     let (welcome, _fds) = attached.enter();
     let page = Draft::page(Role::Client, welcome.session, attached.service).make();
     attached.attach(welcome.session, &[page.as_fd(), Draft::lane().make().as_fd()]);
     drop(attached);
     until("all seats are free", || {
-        let stats = siege.house.stats();
+        let stats = attacked.fixture.stats();
         stats.sessions == 1 && stats.admitted + stats.turned_away == 5
     });
-    let house = siege.house;
-    drop(siege.good);
-    house.close();
+    let fixture = attacked.fixture;
+    drop(attacked.good);
+    fixture.close();
 }
 
 #[test]
 fn three_hundred_half_open_handshakes_block_no_good_client() {
-    let mut siege = Siege::begin();
+    let mut attacked = AttackedServer::begin();
     let mut halfway = Vec::new();
     for at in 0..300 {
-        let rogue = siege.rogue();
+        let rogue = attacked.rogue();
         if at % 2 == 0 {
             rogue.send(&Message::Hello(fresh_hello()), &[]);
         }
         halfway.push(rogue);
         if at % 50 == 0 {
-            assert_eq!(siege.good.call(&vec![1]).unwrap(), [1]);
+            assert_eq!(attacked.good.call(&vec![1]).unwrap(), [1]);
         }
     }
-    let mut late = siege.house.client::<Moody>();
+    let mut late = attacked.fixture.client::<Moody>();
     assert_eq!(late.call(&Moody::ANSWER).unwrap(), b"fine");
     drop(late);
     // The connection that was silent longest was evicted.
     halfway.remove(1).is_refused(RefuseCode::Quota, "in the handshake");
     drop(halfway);
-    until("all have left", || siege.house.stats().turned_away == 300);
-    siege.end(300);
+    until("all have left", || attacked.fixture.stats().turned_away == 300);
+    attacked.end(300);
 }
 
 #[test]
 fn descriptors_on_an_open_session_poison_it() {
-    let siege = Siege::begin();
-    let mut rogue = siege.rogue().open();
+    let attacked = AttackedServer::begin();
+    let mut rogue = attacked.rogue().open();
     let bytes = encode(&Message::Ring, 1);
     let fd = Draft::lane().make();
     bellwire_memfd::pass::send(rogue.link.socket(), &bytes, &[fd.as_fd()]).unwrap();
     rogue.is_poisoned();
-    poisoned_once(siege);
+    poisoned_once(attacked);
 }
 
 #[test]
 fn junk_on_the_socket_of_an_open_session_poisons_it() {
     for junk in [&b"junk"[..], &encode(&Message::Hello(fresh_hello()), 0), b"\0\0\0\0\0\0\0\0"] {
-        let siege = Siege::begin();
-        let mut rogue = siege.rogue().open();
+        let attacked = AttackedServer::begin();
+        let mut rogue = attacked.rogue().open();
         bellwire_memfd::pass::send(rogue.link.socket(), junk, &[]).unwrap();
         rogue.is_poisoned();
-        poisoned_once(siege);
+        poisoned_once(attacked);
     }
 }
 
 #[track_caller]
-fn poisoned_once(mut siege: Siege) {
-    assert_eq!(siege.good.call(&vec![1]).unwrap(), [1]);
-    drop(siege.good);
-    let stats = siege.house.close();
+fn poisoned_once(mut attacked: AttackedServer) {
+    assert_eq!(attacked.good.call(&vec![1]).unwrap(), [1]);
+    drop(attacked.good);
+    let stats = attacked.fixture.close();
     assert_eq!((stats.admitted, stats.turned_away, stats.poisoned), (2, 0, 1), "{stats:?}");
 }
 
 #[test]
 fn a_rogue_that_is_honest_is_served() {
     // Otherwise a poisoned session would prove nothing.
-    let siege = Siege::begin();
-    let mut rogue = siege.rogue().open();
+    let attacked = AttackedServer::begin();
+    let mut rogue = attacked.rogue().open();
     let header = bellwire_core::wire::Header::new(
         bellwire_core::wire::Kind::Request,
         bellwire_core::wire::Status::Ok,
@@ -670,5 +672,5 @@ fn a_rogue_that_is_honest_is_served() {
     rogue.put(header, b"hello");
     rogue.sees(bellwire_core::Word::Tail, 32);
     drop(rogue);
-    assert_eq!(siege.end(0).answered, 3);
+    assert_eq!(attacked.end(0).answered, 3);
 }

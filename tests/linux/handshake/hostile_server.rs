@@ -11,20 +11,20 @@ use bellwire_core::{Geometry, Limits};
 use rustix::fs::SealFlags;
 
 use crate::support::guard::until;
-use crate::support::house::{Dir, House, patient};
 use crate::support::memory::{Draft, SEALS};
 use crate::support::rogue::{Rogue, RogueListener, encode, service, welcome};
 use crate::support::services::{Echo, echo};
+use crate::support::test_server::{Dir, TestServer, patient};
 
 /// A client that has said HELLO to a rogue.
-struct Meeting {
+struct RogueHandshake {
     dir: Dir,
     listener: RogueListener,
     client: Client<Echo>,
     rogue: Rogue,
 }
 
-impl Meeting {
+impl RogueHandshake {
     fn begin() -> Self {
         Self::with(patient())
     }
@@ -77,9 +77,9 @@ impl Meeting {
 
 #[track_caller]
 fn fails_at(message: &Message, part: &str) {
-    let meeting = Meeting::begin();
-    meeting.rogue.send(message, &[]);
-    meeting.fails(ErrorKind::ProtocolViolation, part);
+    let exchange = RogueHandshake::begin();
+    exchange.rogue.send(message, &[]);
+    exchange.fails(ErrorKind::ProtocolViolation, part);
 }
 
 /// A WELCOME that differs from an honest one.
@@ -94,8 +94,8 @@ struct Welcoming {
 
 const SESSION: u64 = 7;
 
-fn welcoming(meeting: &Meeting, alter: impl FnOnce(&mut Welcoming)) {
-    let service = meeting.rogue.service;
+fn welcoming(exchange: &RogueHandshake, alter: impl FnOnce(&mut Welcoming)) {
+    let service = exchange.rogue.service;
     let mut welcoming = Welcoming {
         welcome: welcome(SESSION),
         page: Draft::page(Role::Server, SESSION, service),
@@ -107,35 +107,35 @@ fn welcoming(meeting: &Meeting, alter: impl FnOnce(&mut Welcoming)) {
     let honest = || vec![welcoming.page.make(), welcoming.lane.make(), welcoming.board.make()];
     let fds = welcoming.fds.unwrap_or_else(honest);
     let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
-    meeting.rogue.send(&Message::Welcome(welcoming.welcome), &fds);
+    exchange.rogue.send(&Message::Welcome(welcoming.welcome), &fds);
 }
 
 #[track_caller]
 fn fails_welcome(part: &str, alter: impl FnOnce(&mut Welcoming)) {
-    let meeting = Meeting::begin();
-    welcoming(&meeting, alter);
-    meeting.fails(ErrorKind::ProtocolViolation, part);
+    let exchange = RogueHandshake::begin();
+    welcoming(&exchange, alter);
+    exchange.fails(ErrorKind::ProtocolViolation, part);
 }
 
 #[test]
 fn an_honest_welcome_of_the_same_making_is_taken() {
     // Otherwise the tests below would prove nothing.
-    let mut meeting = Meeting::begin();
-    welcoming(&meeting, |_| {});
-    assert_eq!(meeting.client.refresh(), State::Connecting);
-    assert!(matches!(meeting.rogue.receive(), Some((Message::Attach(_), fds)) if fds.len() == 2));
-    meeting.rogue.send(&Message::Ready(Ready { session: SESSION }), &[]);
-    assert_eq!(meeting.client.refresh(), State::Ready);
+    let mut exchange = RogueHandshake::begin();
+    welcoming(&exchange, |_| {});
+    assert_eq!(exchange.client.refresh(), State::Connecting);
+    assert!(matches!(exchange.rogue.receive(), Some((Message::Attach(_), fds)) if fds.len() == 2));
+    exchange.rogue.send(&Message::Ready(Ready { session: SESSION }), &[]);
+    assert_eq!(exchange.client.refresh(), State::Ready);
 }
 
 #[test]
 fn a_refusal_is_a_state_with_its_sentence() {
-    let mut meeting = Meeting::begin();
+    let mut exchange = RogueHandshake::begin();
     let refuse = Refuse::new(RefuseCode::Quota, "come back tomorrow");
-    meeting.rogue.send(&Message::Refuse(refuse), &[]);
+    exchange.rogue.send(&Message::Refuse(refuse), &[]);
     let reason = "come back tomorrow".into();
-    assert_eq!(meeting.client.refresh(), State::Refused { code: RefuseCode::Quota, reason });
-    meeting.goes_on();
+    assert_eq!(exchange.client.refresh(), State::Refused { code: RefuseCode::Quota, reason });
+    exchange.goes_on();
 }
 
 #[test]
@@ -159,41 +159,41 @@ fn a_refused_call_says_who_refused_and_why() {
 
 #[test]
 fn another_version_is_a_state_with_both_ranges() {
-    let mut meeting = Meeting::begin();
+    let mut exchange = RogueHandshake::begin();
     let mut bytes = encode(&Message::Refuse(Refuse::new(RefuseCode::Incompatible, "new")), 0);
     bytes[10..12].copy_from_slice(&5_u16.to_le_bytes());
     bytes[12..14].copy_from_slice(&9_u16.to_le_bytes());
-    meeting.rogue.send_bytes(&bytes, &[]);
+    exchange.rogue.send_bytes(&bytes, &[]);
     let (ours, theirs) = (PROTOCOL, Versions { min: 5, max: 9 });
-    assert_eq!(meeting.client.refresh(), State::Incompatible { ours, theirs });
-    meeting.goes_on();
+    assert_eq!(exchange.client.refresh(), State::Incompatible { ours, theirs });
+    exchange.goes_on();
 }
 
 #[test]
 fn a_refusal_with_control_characters_is_not_shown() {
-    let meeting = Meeting::begin();
+    let exchange = RogueHandshake::begin();
     let mut bytes = encode(&Message::Refuse(Refuse::new(RefuseCode::Quota, "_[2J")), 0);
     let at = bytes.len() - 256;
     assert_eq!(bytes[at], b'_');
     bytes[at] = 0x1b;
-    meeting.rogue.send_bytes(&bytes, &[]);
-    meeting.fails(ErrorKind::ProtocolViolation, "reason");
+    exchange.rogue.send_bytes(&bytes, &[]);
+    exchange.fails(ErrorKind::ProtocolViolation, "reason");
 }
 
 #[test]
 fn a_refusal_whose_sentence_is_longer_than_it_is_fails() {
-    let meeting = Meeting::begin();
+    let exchange = RogueHandshake::begin();
     let mut bytes = encode(&Message::Refuse(Refuse::new(RefuseCode::Quota, "no")), 0);
     bytes[14..16].copy_from_slice(&u16::MAX.to_le_bytes());
-    meeting.rogue.send_bytes(&bytes, &[]);
-    meeting.fails(ErrorKind::ProtocolViolation, "reason");
+    exchange.rogue.send_bytes(&bytes, &[]);
+    exchange.fails(ErrorKind::ProtocolViolation, "reason");
 }
 
 #[test]
 fn what_is_no_bellwire_message_fails() {
-    let meeting = Meeting::begin();
-    meeting.rogue.send_bytes(b"SSH-2.0-OpenSSH_9.9\r\n", &[]);
-    meeting.fails(ErrorKind::ProtocolViolation, "Bellwire");
+    let exchange = RogueHandshake::begin();
+    exchange.rogue.send_bytes(b"SSH-2.0-OpenSSH_9.9\r\n", &[]);
+    exchange.fails(ErrorKind::ProtocolViolation, "Bellwire");
 }
 
 #[test]
@@ -210,20 +210,20 @@ fn a_clients_message_from_a_server_fails() {
 
 #[test]
 fn a_welcome_twice_fails() {
-    let mut meeting = Meeting::begin();
-    welcoming(&meeting, |_| {});
-    assert_eq!(meeting.client.refresh(), State::Connecting);
-    welcoming(&meeting, |_| {});
-    meeting.fails(ErrorKind::ProtocolViolation, "Welcome");
+    let mut exchange = RogueHandshake::begin();
+    welcoming(&exchange, |_| {});
+    assert_eq!(exchange.client.refresh(), State::Connecting);
+    welcoming(&exchange, |_| {});
+    exchange.fails(ErrorKind::ProtocolViolation, "Welcome");
 }
 
 #[test]
 fn a_ready_for_another_session_fails() {
-    let mut meeting = Meeting::begin();
-    welcoming(&meeting, |_| {});
-    assert_eq!(meeting.client.refresh(), State::Connecting);
-    meeting.rogue.send(&Message::Ready(Ready { session: SESSION + 1 }), &[]);
-    meeting.fails(ErrorKind::ProtocolViolation, "session");
+    let mut exchange = RogueHandshake::begin();
+    welcoming(&exchange, |_| {});
+    assert_eq!(exchange.client.refresh(), State::Connecting);
+    exchange.rogue.send(&Message::Ready(Ready { session: SESSION + 1 }), &[]);
+    exchange.fails(ErrorKind::ProtocolViolation, "session");
 }
 
 #[test]
@@ -263,9 +263,10 @@ fn a_welcome_with_features_that_were_not_offered_fails() {
 fn a_welcome_with_a_lane_above_the_clients_limit_fails() {
     let max_lane = Geometry::new(8 << 10).unwrap();
     let limits = Limits { max_lane, ..Limits::default() };
-    let meeting = Meeting::with(patient().lane(patient().lane.size(max_lane).limits(limits)));
-    welcoming(&meeting, |_| {});
-    meeting.fails(ErrorKind::ProtocolViolation, "lane size");
+    let exchange =
+        RogueHandshake::with(patient().lane(patient().lane.size(max_lane).limits(limits)));
+    welcoming(&exchange, |_| {});
+    exchange.fails(ErrorKind::ProtocolViolation, "lane size");
 }
 
 #[test]
@@ -350,47 +351,47 @@ fn the_board_of_another_service_fails() {
 #[test]
 fn a_server_that_closes_at_any_step_is_absent() {
     // In turn: after HELLO, after WELCOME, after ATTACH.
-    let meeting = Meeting::begin();
-    rustix::net::shutdown(&meeting.rogue.socket, rustix::net::Shutdown::Both).unwrap();
-    meeting.finds_nobody();
-    let meeting = Meeting::begin();
-    welcoming(&meeting, |_| {});
-    rustix::net::shutdown(&meeting.rogue.socket, rustix::net::Shutdown::Both).unwrap();
-    meeting.finds_nobody();
-    let mut meeting = Meeting::begin();
-    welcoming(&meeting, |_| {});
-    assert_eq!(meeting.client.refresh(), State::Connecting);
-    assert!(matches!(meeting.rogue.receive(), Some((Message::Attach(_), _))));
-    rustix::net::shutdown(&meeting.rogue.socket, rustix::net::Shutdown::Both).unwrap();
-    meeting.finds_nobody();
+    let exchange = RogueHandshake::begin();
+    rustix::net::shutdown(&exchange.rogue.socket, rustix::net::Shutdown::Both).unwrap();
+    exchange.finds_nobody();
+    let exchange = RogueHandshake::begin();
+    welcoming(&exchange, |_| {});
+    rustix::net::shutdown(&exchange.rogue.socket, rustix::net::Shutdown::Both).unwrap();
+    exchange.finds_nobody();
+    let mut exchange = RogueHandshake::begin();
+    welcoming(&exchange, |_| {});
+    assert_eq!(exchange.client.refresh(), State::Connecting);
+    assert!(matches!(exchange.rogue.receive(), Some((Message::Attach(_), _))));
+    rustix::net::shutdown(&exchange.rogue.socket, rustix::net::Shutdown::Both).unwrap();
+    exchange.finds_nobody();
 }
 
 #[test]
 fn a_server_that_is_silent_at_any_step_is_waited_for_until_the_deadline() {
     let connect_timeout = Duration::from_millis(20);
     for steps in 0..2 {
-        let mut meeting = Meeting::with(patient().connect_timeout(connect_timeout));
+        let mut exchange = RogueHandshake::with(patient().connect_timeout(connect_timeout));
         if steps > 0 {
-            welcoming(&meeting, |_| {});
+            welcoming(&exchange, |_| {});
         }
-        let error = meeting.client.connect().map(|_| ()).unwrap_err();
+        let error = exchange.client.connect().map(|_| ()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Deadline, "{error}");
         assert_eq!(error.executed(), bellwire::Executed::No);
         // Its message now comes too late.
-        meeting.goes_on();
+        exchange.goes_on();
     }
 }
 
 #[test]
 fn a_call_to_a_silent_server_ends_at_the_calls_own_deadline() {
-    let mut meeting = Meeting::begin();
-    let error = meeting.client.call_within(&vec![1], Duration::from_millis(20)).unwrap_err();
+    let mut exchange = RogueHandshake::begin();
+    let error = exchange.client.call_within(&vec![1], Duration::from_millis(20)).unwrap_err();
     assert!(matches!(error, CallError::Deadline { executed: bellwire::Executed::No }), "{error}");
     // The handshake itself goes on.
-    welcoming(&meeting, |_| {});
-    assert_eq!(meeting.client.refresh(), State::Connecting);
-    meeting.rogue.send(&Message::Ready(Ready { session: SESSION }), &[]);
-    assert_eq!(meeting.client.refresh(), State::Ready);
+    welcoming(&exchange, |_| {});
+    assert_eq!(exchange.client.refresh(), State::Connecting);
+    exchange.rogue.send(&Message::Ready(Ready { session: SESSION }), &[]);
+    assert_eq!(exchange.client.refresh(), State::Ready);
 }
 
 #[test]
@@ -405,11 +406,11 @@ fn what_is_no_socket_at_the_endpoint_is_not_connected_to() {
 
 #[test]
 fn a_symbolic_link_at_the_endpoint_is_not_followed() {
-    let house = House::open();
+    let fixture = TestServer::open();
     let dir = Dir::new();
     let path = |run_dir: &RunDir| run_dir.path().join("echo.sock");
-    std::os::unix::fs::symlink(path(house.run_dir()), path(&dir.run_dir)).unwrap();
+    std::os::unix::fs::symlink(path(fixture.run_dir()), path(&dir.run_dir)).unwrap();
     let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
     assert!(matches!(client.refresh(), State::Failed { kind: ErrorKind::Refused, .. }));
-    house.close();
+    fixture.close();
 }

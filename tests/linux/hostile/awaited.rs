@@ -8,9 +8,9 @@ use bellwire_core::wire::{Header, Kind, Message, Status};
 use bellwire_core::{PeerMemory, Port, Word};
 
 use crate::support::guard::until;
-use crate::support::house::House;
 use crate::support::rogue::{Rogue, RogueSession};
 use crate::support::services::numbers;
+use crate::support::test_server::TestServer;
 
 /// What the answer to nothing but a header takes in the lane, in bytes.
 const RECORD: u64 = 16;
@@ -25,11 +25,11 @@ fn ask_after(rogue: &mut RogueSession, id: u64, generation: u64) {
     ask(rogue, id, &generation.to_le_bytes());
 }
 
-fn enter(config: ServerConfig) -> (House, RogueSession) {
-    let house = House::with(config);
-    house.numbers.publish(&numbers(1, 10)).unwrap();
-    let rogue = Rogue::connect(house.run_dir(), "numbers").open();
-    (house, rogue)
+fn enter(config: ServerConfig) -> (TestServer, RogueSession) {
+    let fixture = TestServer::with(config);
+    fixture.numbers.publish(&numbers(1, 10)).unwrap();
+    let rogue = Rogue::connect(fixture.run_dir(), "numbers").open();
+    (fixture, rogue)
 }
 
 /// Waits until the server has taken all that was sent.
@@ -39,13 +39,13 @@ fn is_taken(rogue: &RogueSession) {
 
 #[test]
 fn one_that_waits_is_answered_by_the_next_publication() {
-    let (house, mut rogue) = enter(ServerConfig::default());
+    let (fixture, mut rogue) = enter(ServerConfig::default());
     ask_after(&mut rogue, 1, 1);
     is_taken(&rogue);
     // The server sleeps now: it is the publication that wakes it.
     rogue.sees(Word::WantData, rogue.tail);
     assert_eq!(rogue.link.peer().load(Word::Tail, Ordering::Acquire), 0, "nothing is there yet");
-    house.numbers.publish(&numbers(2, 10)).unwrap();
+    fixture.numbers.publish(&numbers(2, 10)).unwrap();
     assert_eq!(rogue.answer(0), (Kind::Attach, Status::Ok, 1));
     let (message, fds) = rogue.control();
     assert!(matches!(message, Message::Attachment(it) if it.generation == 2), "{message:?}");
@@ -54,65 +54,65 @@ fn one_that_waits_is_answered_by_the_next_publication() {
     ask_after(&mut rogue, 2, 1);
     assert_eq!(rogue.answer(RECORD), (Kind::Attach, Status::Ok, 2));
     drop(rogue);
-    assert_eq!(house.close().lost, 0);
+    assert_eq!(fixture.close().lost, 0);
 }
 
 #[test]
 fn a_second_one_meanwhile_and_one_that_says_no_generation_are_refused() {
-    let (house, mut rogue) = enter(ServerConfig::default());
+    let (fixture, mut rogue) = enter(ServerConfig::default());
     ask_after(&mut rogue, 1, 1);
     ask_after(&mut rogue, 2, 1);
     assert_eq!(rogue.answer(0), (Kind::Response, Status::Busy, 2));
     ask(&mut rogue, 3, &[1; 7]);
     assert_eq!(rogue.answer(RECORD), (Kind::Response, Status::Malformed, 3));
     drop(rogue);
-    until("it is gone", || house.stats().sessions == 0);
-    let stats = house.close();
+    until("it is gone", || fixture.stats().sessions == 0);
+    let stats = fixture.close();
     assert_eq!((stats.accepted, stats.refused, stats.lost), (3, 3, 0));
 }
 
 #[test]
 fn one_is_not_awaited_by_a_server_that_takes_one_request_at_a_time() {
-    let (house, mut rogue) = enter(ServerConfig::default().max_in_flight(1));
+    let (fixture, mut rogue) = enter(ServerConfig::default().max_in_flight(1));
     ask_after(&mut rogue, 1, 1);
     assert_eq!(rogue.answer(0), (Kind::Response, Status::Busy, 1));
     drop(rogue);
-    assert_eq!(house.close().lost, 0);
+    assert_eq!(fixture.close().lost, 0);
 }
 
 #[test]
 fn one_that_is_cancelled_is_answered_so_and_another_may_wait() {
-    let (house, mut rogue) = enter(ServerConfig::default());
+    let (fixture, mut rogue) = enter(ServerConfig::default());
     ask_after(&mut rogue, 1, 1);
     is_taken(&rogue);
     rogue.put(Header::new(Kind::Cancel, Status::Ok, 1, 0), &[]);
     assert_eq!(rogue.answer(0), (Kind::Response, Status::Cancelled, 1));
     ask_after(&mut rogue, 2, 1);
     is_taken(&rogue);
-    house.numbers.publish(&numbers(2, 10)).unwrap();
+    fixture.numbers.publish(&numbers(2, 10)).unwrap();
     assert_eq!(rogue.answer(RECORD), (Kind::Attach, Status::Ok, 2));
     drop(rogue);
-    assert_eq!(house.close().lost, 0);
+    assert_eq!(fixture.close().lost, 0);
 }
 
 #[test]
 fn one_that_waits_while_the_server_stops_is_told_so() {
-    let (house, mut rogue) = enter(ServerConfig::default());
+    let (fixture, mut rogue) = enter(ServerConfig::default());
     ask_after(&mut rogue, 1, 1);
     is_taken(&rogue);
-    let stats = house.close();
+    let stats = fixture.close();
     assert_eq!(rogue.answer(0), (Kind::Response, Status::Stopping, 1));
     assert_eq!((stats.accepted, stats.refused, stats.lost), (1, 1, 0));
 }
 
 #[test]
 fn one_that_waits_when_its_client_goes_is_no_loss() {
-    let (house, mut rogue) = enter(ServerConfig::default());
+    let (fixture, mut rogue) = enter(ServerConfig::default());
     ask_after(&mut rogue, 1, 1);
     is_taken(&rogue);
     drop(rogue);
-    until("it is gone", || house.stats().sessions == 0);
-    let stats = house.close();
+    until("it is gone", || fixture.stats().sessions == 0);
+    let stats = fixture.close();
     assert_eq!((stats.accepted, stats.refused, stats.lost), (1, 1, 0));
 }
 
@@ -120,22 +120,22 @@ fn one_that_waits_when_its_client_goes_is_no_loss() {
 #[test]
 fn its_answer_is_not_overdue_and_any_other_is() {
     let unread_timeout = Some(Duration::from_millis(20));
-    let (house, mut patient) = enter(ServerConfig::default().unread_timeout(unread_timeout));
+    let (fixture, mut patient) = enter(ServerConfig::default().unread_timeout(unread_timeout));
     ask_after(&mut patient, 1, 0);
     assert_eq!(patient.answer(0), (Kind::Attach, Status::Ok, 1));
     patient.set(Word::Head, RECORD);
     ask_after(&mut patient, 2, 1);
     is_taken(&patient);
-    house.numbers.publish(&numbers(2, 10)).unwrap();
+    fixture.numbers.publish(&numbers(2, 10)).unwrap();
     assert_eq!(patient.answer(RECORD), (Kind::Attach, Status::Ok, 2));
     // Only now is it checked: a session that is overdue later was not checked before.
     patient.sees(Word::WantData, patient.tail);
-    let mut deaf = Rogue::connect(house.run_dir(), "numbers").open();
+    let mut deaf = Rogue::connect(fixture.run_dir(), "numbers").open();
     ask_after(&mut deaf, 1, 0);
     assert_eq!(deaf.answer(0), (Kind::Attach, Status::Ok, 1));
     ask(&mut deaf, 2, &[]);
     assert_eq!(deaf.answer(RECORD), (Kind::Attach, Status::Ok, 2));
-    until("one is closed", || house.stats().unread > 0);
+    until("one is closed", || fixture.stats().unread > 0);
     let close = RECORD * 2;
     assert_eq!(deaf.answer(close).0, Kind::Close);
     assert_eq!(
@@ -143,9 +143,9 @@ fn its_answer_is_not_overdue_and_any_other_is() {
         close,
         "it is told nothing"
     );
-    let stats = house.stats();
+    let stats = fixture.stats();
     assert_eq!((stats.unread, stats.sessions), (1, 1));
-    assert_eq!(house.offences(), [IncidentCause::Unread]);
+    assert_eq!(fixture.offences(), [IncidentCause::Unread]);
     drop((patient, deaf));
-    house.close();
+    fixture.close();
 }

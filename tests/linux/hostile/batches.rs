@@ -8,9 +8,9 @@ use bellwire_core::{PeerMemory, Port, Word};
 use zerocopy::IntoBytes;
 
 use crate::support::guard::until;
-use crate::support::house::House;
 use crate::support::rogue::{Rogue, RogueSession};
 use crate::support::services::Hold;
+use crate::support::test_server::TestServer;
 
 /// The answer at this place of the server's lane, and where the next one will be.
 fn answer(rogue: &RogueSession, at: u64) -> (Header, Vec<u8>, u64) {
@@ -26,9 +26,9 @@ fn answer(rogue: &RogueSession, at: u64) -> (Header, Vec<u8>, u64) {
 #[test]
 fn more_items_than_the_server_takes_reach_no_handler_and_the_session_goes_on() {
     for workers in [0, 1] {
-        let house = House::with(ServerConfig::default().workers(workers).max_batch(3));
-        house.release();
-        let mut rogue = Rogue::connect(house.run_dir(), "hold").open();
+        let fixture = TestServer::with(ServerConfig::default().workers(workers).max_batch(3));
+        fixture.release();
+        let mut rogue = Rogue::connect(fixture.run_dir(), "hold").open();
         let mut at = 0;
         let mut send = |rogue: &mut RogueSession, id: u64, items: u64| {
             let mut batch = BatchBuilder::new(1000);
@@ -46,13 +46,13 @@ fn more_items_than_the_server_takes_reach_no_handler_and_the_session_goes_on() {
         assert_eq!(status, Status::Malformed as u16);
         let reason = String::from_utf8(reason).unwrap();
         assert!(reason.contains("4 items") && reason.contains("limit of 3"), "{reason}");
-        assert_eq!(house.arrivals.so_far(), [0; 0]);
+        assert_eq!(fixture.arrivals.so_far(), [0; 0]);
         assert_eq!(send(&mut rogue, 2, 3).0, Status::Ok as u16);
-        assert_eq!(house.arrivals.so_far(), [0, 1, 2]);
-        let mut good = house.client::<Hold>();
+        assert_eq!(fixture.arrivals.so_far(), [0, 1, 2]);
+        let mut good = fixture.client::<Hold>();
         assert_eq!(good.call(&7).unwrap(), 7);
         drop((rogue, good));
-        let stats = house.close();
+        let stats = fixture.close();
         assert_eq!((stats.answered, stats.refused, stats.poisoned), (2, 1, 0));
     }
 }

@@ -6,9 +6,9 @@ use bellwire_core::wire::{CloseReason, Header, Kind, Status};
 use bellwire_core::{Bell, Geometry, OwnMemory, PeerMemory, Port, Word};
 
 use crate::support::guard::until;
-use crate::support::house::House;
 use crate::support::rogue::{Rogue, RogueSession};
 use crate::support::services::Echo;
+use crate::support::test_server::TestServer;
 
 fn request(id: u64, len: u32) -> Header {
     Header::new(Kind::Request, Status::Ok, id, len)
@@ -35,25 +35,25 @@ macro_rules! is {
 /// reports why, and continues with its other sessions.
 #[track_caller]
 pub(crate) fn poisons(lie: impl FnOnce(&mut RogueSession)) -> Caught {
-    poisons_in(House::open(), lie)
+    poisons_in(TestServer::open(), lie)
 }
 
 #[track_caller]
-pub(crate) fn poisons_in(house: House, lie: impl FnOnce(&mut RogueSession)) -> Caught {
-    let mut good: Client<Echo> = house.client();
+pub(crate) fn poisons_in(fixture: TestServer, lie: impl FnOnce(&mut RogueSession)) -> Caught {
+    let mut good: Client<Echo> = fixture.client();
     assert_eq!(good.call(&vec![1]).unwrap(), [1]);
-    let mut rogue = Rogue::connect(house.run_dir(), "echo").open();
+    let mut rogue = Rogue::connect(fixture.run_dir(), "echo").open();
     rogue.put(request(1, 5), b"hello");
     rogue.sees(Word::Tail, 32);
     lie(&mut rogue);
     rogue.is_poisoned();
     assert_eq!(good.call(&vec![2]).unwrap(), [2]);
-    let mut late: Client<Echo> = house.client();
+    let mut late: Client<Echo> = fixture.client();
     assert_eq!(late.call(&vec![3]).unwrap(), [3]);
     drop((good, late));
-    let offences = house.offences();
+    let offences = fixture.offences();
     let [IncidentCause::ProtocolViolation(fault)] = offences[..] else { panic!("{offences:?}") };
-    let stats = house.close();
+    let stats = fixture.close();
     assert_eq!((stats.admitted, stats.poisoned, stats.turned_away), (3, 1, 0), "{stats:?}");
     Caught { fault, stats }
 }
@@ -100,7 +100,7 @@ fn a_misaligned_tail() {
 fn poisons_by_head(first: u64, then: u64) -> Caught {
     let lane = Geometry::new(4096).unwrap();
     let config = ServerConfig::default().lane(LaneConfig::default().size(lane));
-    poisons_in(House::with(config), |rogue| {
+    poisons_in(TestServer::with(config), |rogue| {
         rogue.link.own().store(Word::Head, first, Ordering::Release);
         // More than the lane and its next epoch hold together.
         for id in 2..16 {
@@ -274,8 +274,8 @@ fn what_follows_a_lie_is_not_run() {
 #[test]
 fn words_that_are_only_wishes_poison_nothing() {
     // They decide how often this client is rung, and that is its own affair.
-    let house = House::open();
-    let mut rogue = Rogue::connect(house.run_dir(), "echo").open();
+    let fixture = TestServer::open();
+    let mut rogue = Rogue::connect(fixture.run_dir(), "echo").open();
     for (word, value) in [
         (Word::WantData, 1),
         (Word::WantSpace, u64::MAX - 1),
@@ -290,15 +290,15 @@ fn words_that_are_only_wishes_poison_nothing() {
     rogue.put(request(1, 5), b"hello");
     rogue.sees(Word::Tail, 32);
     drop(rogue);
-    let stats = house.close();
+    let stats = fixture.close();
     assert_eq!((stats.poisoned, stats.answered), (0, 1));
 }
 
 #[test]
 fn many_liars_at_once_disturb_nobody() {
-    let house = House::open();
-    let mut good: Client<Echo> = house.client();
-    let liars: Vec<_> = (0..32).map(|_| Rogue::connect(house.run_dir(), "echo").open()).collect();
+    let fixture = TestServer::open();
+    let mut good: Client<Echo> = fixture.client();
+    let liars: Vec<_> = (0..32).map(|_| Rogue::connect(fixture.run_dir(), "echo").open()).collect();
     for (at, rogue) in liars.iter().enumerate() {
         rogue.set(Word::Tail, 1 << (at + 20));
         assert_eq!(good.call(&vec![at as u8]).unwrap(), [at as u8]);
@@ -307,6 +307,6 @@ fn many_liars_at_once_disturb_nobody() {
         rogue.is_poisoned();
     }
     drop(good);
-    let stats = house.close();
+    let stats = fixture.close();
     assert_eq!((stats.poisoned, stats.answered), (32, 32));
 }

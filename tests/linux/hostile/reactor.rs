@@ -13,9 +13,9 @@ use std::os::fd::AsFd;
 use zerocopy::IntoBytes;
 
 use crate::support::guard::until;
-use crate::support::house::{Dir, House, patient};
 use crate::support::rogue::{Rogue, encode};
 use crate::support::services::Echo;
+use crate::support::test_server::{Dir, TestServer, patient};
 
 fn header(kind: Kind, id: u64, len: u32) -> Header {
     Header::new(kind, Status::Ok, id, len)
@@ -26,8 +26,8 @@ fn header(kind: Kind, id: u64, len: u32) -> Header {
 #[test]
 fn a_lie_told_while_answers_are_not_read_is_noticed() {
     let lane = Geometry::new(4096).unwrap();
-    let house = House::with(ServerConfig::default().lane(LaneConfig::default().size(lane)));
-    let mut rogue = Rogue::connect(house.run_dir(), "echo").open();
+    let fixture = TestServer::with(ServerConfig::default().lane(LaneConfig::default().size(lane)));
+    let mut rogue = Rogue::connect(fixture.run_dir(), "echo").open();
     for id in 1..=14 {
         rogue.write(header(Kind::Request, id, 1000), &[0; 1000]);
     }
@@ -36,8 +36,8 @@ fn a_lie_told_while_answers_are_not_read_is_noticed() {
         rogue.link.peer().load(Word::WantSpace, Ordering::Acquire) != u64::MAX
     });
     rogue.set(Word::Tail, rogue.tail + 8);
-    until("it is poisoned", || house.stats().poisoned == 1);
-    assert_eq!(house.client::<Echo>().call(&vec![3]).unwrap(), [3]);
+    until("it is poisoned", || fixture.stats().poisoned == 1);
+    assert_eq!(fixture.client::<Echo>().call(&vec![3]).unwrap(), [3]);
 }
 
 /// Answers with as many bytes as requested.
@@ -78,8 +78,8 @@ fn a_kept_answer_that_no_lane_may_hold_comes_all_the_same() {
 /// A record refers to memory that never comes, behind an endless sequence of rings.
 #[test]
 fn rings_without_end_hide_no_missing_lane() {
-    let house = House::open();
-    let mut rogue = Rogue::connect(house.run_dir(), "echo").open();
+    let fixture = TestServer::open();
+    let mut rogue = Rogue::connect(fixture.run_dir(), "echo").open();
     let _ = rustix::net::sockopt::set_socket_send_buffer_size(rogue.link.socket(), 8 << 20);
     let over = Arc::new(AtomicBool::new(false));
     let ringers: Vec<_> = (0..4)
@@ -99,19 +99,19 @@ fn rings_without_end_hide_no_missing_lane() {
         .collect();
     let epoch = Epoch { number: 2, size: Geometry::DEFAULT.doubled() };
     rogue.put(header(Kind::Switch, epoch.to_wire(), 0), &[]);
-    until("it is poisoned", || house.stats().poisoned == 1);
+    until("it is poisoned", || fixture.stats().poisoned == 1);
     over.store(true, Ordering::Relaxed);
     for ringer in ringers {
         ringer.join().unwrap();
     }
-    assert_eq!(house.client::<Echo>().call(&vec![3]).unwrap(), [3]);
+    assert_eq!(fixture.client::<Echo>().call(&vec![3]).unwrap(), [3]);
 }
 
 /// A lane of 64 MiB full of records, and one more for each that was taken.
 #[test]
 fn a_stop_ends_though_a_client_never_does() {
-    let house = House::open();
-    let mut rogue = Rogue::connect(house.run_dir(), "echo").open();
+    let fixture = TestServer::open();
+    let mut rogue = Rogue::connect(fixture.run_dir(), "echo").open();
     rogue.put(header(Kind::Request, 1, 0), &[]);
     rogue.take_answers();
     let epoch = Epoch { number: 2, size: Geometry::LARGE };
@@ -133,7 +133,7 @@ fn a_stop_ends_though_a_client_never_does() {
             rogue.link.own().store(Word::Tail, head + room, Ordering::Release);
         }
     });
-    house.close();
+    fixture.close();
     over.store(true, Ordering::Relaxed);
     flood.join().unwrap();
 }

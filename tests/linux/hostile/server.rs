@@ -16,24 +16,24 @@ use bellwire_core::{Geometry, PeerMemory, Port, Word};
 use rustix::fs::SealFlags;
 
 use crate::support::guard::{PATIENCE, until};
-use crate::support::house::{Dir, House, patient};
 use crate::support::memory::Draft;
 use crate::support::rogue::{RogueListener, RogueSession, encode};
 use crate::support::services::{Echo, Numbers, OutOfOrder, numbers};
+use crate::support::test_server::{Dir, TestServer, patient};
 
 fn response(id: u64, len: u32) -> Header {
     Header::new(Kind::Response, Status::Ok, id, len)
 }
 
 /// A session of an [`Echo`] client with a rogue, whose first call was answered correctly.
-struct Meeting {
+struct RogueExchange {
     client: Client<Echo>,
     rogue: RogueSession,
     _listener: RogueListener,
     _dir: Dir,
 }
 
-impl Meeting {
+impl RogueExchange {
     fn begin() -> Self {
         Self::with(patient())
     }
@@ -60,12 +60,12 @@ impl Meeting {
 /// the session is closed, and the client does not use it again.
 #[track_caller]
 pub(crate) fn lies(lie: impl FnOnce(&mut RogueSession), is_expected: impl Fn(PeerFault) -> bool) {
-    let mut meeting = Meeting::begin();
-    let session = meeting.client.session().unwrap();
+    let mut exchange = RogueExchange::begin();
+    let session = exchange.client.session().unwrap();
     for request in [&b"second"[..], b"third"] {
         session.submit(&request.to_vec()).unwrap();
     }
-    lie(&mut meeting.rogue);
+    lie(&mut exchange.rogue);
     let error = loop {
         match session.try_reply() {
             Ok(Some((_, answer))) => drop(answer),
@@ -81,7 +81,7 @@ pub(crate) fn lies(lie: impl FnOnce(&mut RogueSession), is_expected: impl Fn(Pee
         assert!(matches!(again, CallError::ProtocolViolation(known) if known == fault), "{again}");
     }
     assert!(!session.is_alive());
-    assert_ne!(meeting.client.refresh(), bellwire::State::Ready);
+    assert_ne!(exchange.client.refresh(), bellwire::State::Ready);
 }
 
 #[test]
@@ -186,9 +186,9 @@ fn a_pad_in_the_wrong_place() {
 
 #[test]
 fn a_head_past_what_was_published_is_found_when_the_lane_is_full() {
-    let mut meeting = Meeting::begin();
-    let session = meeting.client.session().unwrap();
-    meeting.rogue.set(Word::Head, 1 << 30);
+    let mut exchange = RogueExchange::begin();
+    let session = exchange.client.session().unwrap();
+    exchange.rogue.set(Word::Head, 1 << 30);
     let error = (0..100).find_map(|_| session.submit(&vec![0; 1000]).err()).unwrap();
     assert!(
         matches!(error, CallError::ProtocolViolation(PeerFault::HeadTooFar { head, .. }) if head == 1 << 30),
@@ -201,18 +201,18 @@ fn a_head_past_what_was_published_is_found_when_the_lane_is_full() {
 fn a_head_that_goes_back_is_found_when_the_lane_is_full_again() {
     // A lane that may not grow is full at its end.
     let limits = Limits { max_lane: Geometry::DEFAULT, ..Limits::default() };
-    let mut meeting = Meeting::with(patient().lane(patient().lane.limits(limits)));
-    let session = meeting.client.session().unwrap();
+    let mut exchange = RogueExchange::with(patient().lane(patient().lane.limits(limits)));
+    let session = exchange.client.session().unwrap();
     let fill = |session: &mut bellwire::Session<Echo>| {
         (0..100).find_map(|_| session.submit(&vec![0; 1000]).err()).unwrap()
     };
     assert!(matches!(fill(session), CallError::WouldBlock));
-    let published = meeting.rogue.link.peer().load(Word::Tail, Ordering::Acquire);
+    let published = exchange.rogue.link.peer().load(Word::Tail, Ordering::Acquire);
     assert!(published + SWITCH_RESERVE <= Geometry::DEFAULT.size());
-    meeting.rogue.set(Word::Head, published);
+    exchange.rogue.set(Word::Head, published);
     // This one checks for room, and finds it.
     session.submit(&vec![0; 1000]).unwrap();
-    meeting.rogue.set(Word::Head, 0);
+    exchange.rogue.set(Word::Head, 0);
     let error = fill(session);
     assert!(
         matches!(error, CallError::ProtocolViolation(PeerFault::HeadWentBack { now: 0, .. })),
@@ -222,12 +222,12 @@ fn a_head_that_goes_back_is_found_when_the_lane_is_full_again() {
 
 #[test]
 fn a_close_with_a_request_in_flight_is_no_lie() {
-    let mut meeting = Meeting::begin();
-    let session = meeting.client.session().unwrap();
+    let mut exchange = RogueExchange::begin();
+    let session = exchange.client.session().unwrap();
     session.submit(&vec![]).unwrap();
     let mut close = Header::new(Kind::Close, Status::Ok, 0, 0);
     close.status = (CloseReason::Normal as u16).into();
-    meeting.rogue.put(close, &[]);
+    exchange.rogue.put(close, &[]);
     let error = session.try_reply().unwrap_err();
     assert!(matches!(error, CallError::PeerGone { .. }), "{error}");
 }
@@ -256,10 +256,10 @@ fn a_control_message_instead_of_the_attachment() {
 
 #[test]
 fn a_server_that_keeps_ringing_ends_no_deadline() {
-    let mut meeting = Meeting::begin();
-    let rogue = &meeting.rogue;
+    let mut exchange = RogueExchange::begin();
+    let rogue = &exchange.rogue;
     let (stop, stopped) = std::sync::mpsc::channel::<()>();
-    let client = &mut meeting.client;
+    let client = &mut exchange.client;
     thread::scope(|scope| {
         scope.spawn(move || {
             let error = client.call_within(&vec![], Duration::from_millis(30)).unwrap_err();
@@ -508,10 +508,10 @@ fn an_answer_that_there_is_no_time_now_is_asked_again() {
         // It retries later, and finds the provider that is there then.
         rogue.is_left();
         drop((rogue, listener));
-        let house = House::in_dir(dir, bellwire::ServerConfig::default());
-        house.numbers.publish(&numbers(5, 3)).unwrap();
+        let fixture = TestServer::in_dir(dir, bellwire::ServerConfig::default());
+        fixture.numbers.publish(&numbers(5, 3)).unwrap();
         let (found, bytes) = watcher.join().unwrap();
         assert_eq!((found, bytes), (Refreshed::Changed, Some(numbers(5, 3))), "{status:?}");
-        house.close();
+        fixture.close();
     }
 }

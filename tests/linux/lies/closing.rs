@@ -14,28 +14,28 @@ use super::passing::Passing;
 use crate::support::child::Process;
 use crate::support::fuse::Silent;
 use crate::support::guard::{PATIENCE, until};
-use crate::support::house::{Dir, House, patient};
 use crate::support::memory::Draft;
 use crate::support::rogue::{Rogue, RogueListener, RogueSession, encode, welcome};
 use crate::support::services::{Echo, Hold};
+use crate::support::test_server::{Dir, TestServer, patient};
 
 /// A rogue client gets as far as `prepare` says. Then the reactor is held, so that it finds everything that `act`
 /// does at once, after no other descriptor of the socket is left: it closes the socket, or has it closed.
 #[track_caller]
 fn holds_up_no_reactor<T, K>(
     config: ServerConfig,
-    prepare: impl FnOnce(&House) -> T,
-    act: impl FnOnce(&House, T) -> K,
+    prepare: impl FnOnce(&TestServer) -> T,
+    act: impl FnOnce(&TestServer, T) -> K,
 ) {
-    let house = House::with(config);
-    let mut good: Client<Echo> = house.client();
-    let mut holder: Client<Hold> = house.client();
-    let prepared = prepare(&house);
+    let fixture = TestServer::with(config);
+    let mut good: Client<Echo> = fixture.client();
+    let mut holder: Client<Hold> = fixture.client();
+    let prepared = prepare(&fixture);
     let kept = thread::scope(|scope| {
         let held = scope.spawn(|| holder.call(&1).unwrap());
-        assert_eq!(house.arrivals.next(), 1);
-        let kept = act(&house, prepared);
-        house.release();
+        assert_eq!(fixture.arrivals.next(), 1);
+        let kept = act(&fixture, prepared);
+        fixture.release();
         held.join().unwrap();
         kept
     });
@@ -43,16 +43,16 @@ fn holds_up_no_reactor<T, K>(
         assert_eq!(good.call(&b"still here".to_vec()).unwrap(), b"still here");
     }
     drop((good, holder));
-    house.close();
+    fixture.close();
     drop(kept);
 }
 
-fn connect(house: &House) -> Rogue {
-    Rogue::connect(house.run_dir(), "echo")
+fn connect(fixture: &TestServer) -> Rogue {
+    Rogue::connect(fixture.run_dir(), "echo")
 }
 
-fn open(house: &House) -> RogueSession {
-    connect(house).open()
+fn open(fixture: &TestServer) -> RogueSession {
+    connect(fixture).open()
 }
 
 /// Sends a message with these descriptors, and drops them.
@@ -79,14 +79,14 @@ rows! { holds_up_no_reactor {
         send(&rogue, &encode(&Message::Hello(rogue.hello), 20), fds);
         rogue
     });
-    before_it_is_accepted(ServerConfig::default(), |_| (), |house, ()| {
-        let rogue = connect(house);
+    before_it_is_accepted(ServerConfig::default(), |_| (), |fixture, ()| {
+        let rogue = connect(fixture);
         send(&rogue, b"what is this?", vec![]);
         send(&rogue, b"nobody reads this", vec![lingering_socket()]);
         rogue
     });
-    before_it_is_refused_for_want_of_room(ServerConfig::default().max_sessions(2), |_| (), |house, ()| {
-        let rogue = connect(house);
+    before_it_is_refused_for_want_of_room(ServerConfig::default().max_sessions(2), |_| (), |fixture, ()| {
+        let rogue = connect(fixture);
         send(&rogue, b"nobody reads this", vec![lingering_socket()]);
         rogue
     });
@@ -144,32 +144,32 @@ rows! { holds_up_no_reactor {
         rogue.put(close, &[]);
         control(rogue, &Passing::lane().message, 1)
     });
-    of_who_has_been_in_the_handshake_longest(ServerConfig::default().handshake_timeout(PATIENCE), crowd, |house, mut crowd| {
+    of_who_has_been_in_the_handshake_longest(ServerConfig::default().handshake_timeout(PATIENCE), crowd, |fixture, mut crowd| {
         // The newcomer is seen first, and takes the place of the oldest, whose socket holds unread data.
-        crowd.push(connect(house));
+        crowd.push(connect(fixture));
         send(&crowd[0], b"nobody reads this", vec![lingering_socket()]);
         crowd
     });
 } }
 
 /// As far as WELCOME; and the session's number.
-fn entered(house: &House) -> (Rogue, u64) {
-    let rogue = connect(house);
+fn entered(fixture: &TestServer) -> (Rogue, u64) {
+    let rogue = connect(fixture);
     let (welcome, _fds) = rogue.enter();
     (rogue, welcome.session)
 }
 
 /// The same, of a client that is to be rung by an eventfd.
-fn rung_by_eventfd(house: &House) -> (Rogue, u64) {
-    let mut rogue = connect(house);
+fn rung_by_eventfd(fixture: &TestServer) -> (Rogue, u64) {
+    let mut rogue = connect(fixture);
     rogue.hello = Hello { doorbell: Doorbell::Eventfd, ..rogue.hello };
     let (welcome, _fds) = rogue.enter();
     (rogue, welcome.session)
 }
 
 /// As many clients in the handshake as there may be.
-fn crowd(house: &House) -> Vec<Rogue> {
-    (0..256).map(|_| entered(house).0).collect()
+fn crowd(fixture: &TestServer) -> Vec<Rogue> {
+    (0..256).map(|_| entered(fixture).0).collect()
 }
 
 fn page(session: u64) -> OwnedFd {

@@ -14,9 +14,9 @@ use bellwire_core::{Bell, Geometry, OwnMemory, PeerMemory, Port, Word};
 use zerocopy::IntoBytes;
 
 use crate::support::guard::until;
-use crate::support::house::{Dir, House, patient};
 use crate::support::rogue::{Rogue, RogueListener, RogueSession, encode};
 use crate::support::services::Echo;
+use crate::support::test_server::{Dir, TestServer, patient};
 
 /// How often a good client calls while the rogue continues.
 const CALLS: u64 = 200;
@@ -26,9 +26,9 @@ const CALLS: u64 = 200;
 #[track_caller]
 fn disturbs_nobody(act: impl FnMut(&mut RogueSession, u64) + Send + 'static) {
     let mut act = act;
-    let house = House::open();
-    let mut good: Client<Echo> = house.client();
-    let mut rogue = Rogue::connect(house.run_dir(), "echo").open();
+    let fixture = TestServer::open();
+    let mut good: Client<Echo> = fixture.client();
+    let mut rogue = Rogue::connect(fixture.run_dir(), "echo").open();
     let over = Arc::new(AtomicBool::new(false));
     let (begin, begun) = channel();
     let flood = {
@@ -56,7 +56,7 @@ fn disturbs_nobody(act: impl FnMut(&mut RogueSession, u64) + Send + 'static) {
     rogue.put(Header::new(Kind::Request, Status::Ok, 1 << 40, 0), &[]);
     until("it is answered", || rogue.link.peer().load(Word::Tail, Ordering::Acquire) > answered);
     drop((good, rogue));
-    assert_eq!(house.close().poisoned, 0);
+    assert_eq!(fixture.close().poisoned, 0);
 }
 
 #[test]
@@ -89,8 +89,8 @@ fn a_state_that_flickers() {
 #[test]
 fn a_payload_that_changes_while_it_is_read() {
     const LEN: u32 = 4000;
-    let house = House::open();
-    let mut rogue = Rogue::connect(house.run_dir(), "echo").open();
+    let fixture = TestServer::open();
+    let mut rogue = Rogue::connect(fixture.run_dir(), "echo").open();
     for id in 1..=50 {
         let at = (rogue.tail % Geometry::DEFAULT.size()) as usize + 16;
         if at + 2 * LEN as usize > Geometry::DEFAULT.size() as usize {
@@ -115,7 +115,7 @@ fn a_payload_that_changes_while_it_is_read() {
         rogue.set(Word::Head, rogue.link.peer().load(Word::Tail, Ordering::Acquire));
     }
     drop(rogue);
-    assert_eq!(house.close().poisoned, 0);
+    assert_eq!(fixture.close().poisoned, 0);
 }
 
 /// A server wakes its client, changes every word that it may, and answers nothing.
@@ -151,10 +151,10 @@ fn words_that_flicker_under_a_parked_client_extend_no_deadline() {
 
 #[test]
 fn a_handshake_that_comes_a_thousand_times() {
-    let house = House::open();
-    let mut good: Client<Echo> = house.client();
+    let fixture = TestServer::open();
+    let mut good: Client<Echo> = fixture.client();
     for times in 0..1000_u64 {
-        let rogue = Rogue::connect(house.run_dir(), "echo");
+        let rogue = Rogue::connect(fixture.run_dir(), "echo");
         // The rogue stops after nothing, HELLO, half a HELLO, WELCOME.
         match times % 4 {
             0 => {}
@@ -167,19 +167,19 @@ fn a_handshake_that_comes_a_thousand_times() {
             assert_eq!(good.call(&times.to_le_bytes().to_vec()).unwrap(), times.to_le_bytes());
         }
     }
-    until("the server has seen all of them", || house.stats().turned_away == 1000);
-    let mut late: Client<Echo> = house.client();
+    until("the server has seen all of them", || fixture.stats().turned_away == 1000);
+    let mut late: Client<Echo> = fixture.client();
     assert_eq!(late.call(&vec![1]).unwrap(), [1]);
     drop((good, late));
-    let stats = house.close();
+    let stats = fixture.close();
     assert_eq!((stats.admitted, stats.turned_away, stats.poisoned), (2, 1000, 0), "{stats:?}");
 }
 
 #[test]
 fn a_handshake_that_arrives_byte_by_byte() {
-    let house = House::open();
-    let mut good: Client<Echo> = house.client();
-    let rogue = Rogue::connect(house.run_dir(), "echo");
+    let fixture = TestServer::open();
+    let mut good: Client<Echo> = fixture.client();
+    let rogue = Rogue::connect(fixture.run_dir(), "echo");
     for byte in encode(&Message::Hello(rogue.hello), 0) {
         // It is refused with the first.
         if bellwire_memfd::pass::send(std::os::fd::AsFd::as_fd(&rogue.socket), &[byte], &[])
@@ -191,32 +191,32 @@ fn a_handshake_that_arrives_byte_by_byte() {
     }
     rogue.is_refused(bellwire::RefuseCode::Protocol, "1 bytes");
     drop(good);
-    assert_eq!(house.close().turned_away, 1);
+    assert_eq!(fixture.close().turned_away, 1);
 }
 
 #[test]
 fn a_handshake_that_stops_halfway_is_ended_at_its_deadline_and_nobody_waits_for_it() {
     let handshake_timeout = Duration::from_millis(50);
-    let house = House::with(ServerConfig::default().handshake_timeout(handshake_timeout));
-    let mut good: Client<Echo> = house.client();
-    let silent = Rogue::connect(house.run_dir(), "echo");
-    let halfway = Rogue::connect(house.run_dir(), "echo");
+    let fixture = TestServer::with(ServerConfig::default().handshake_timeout(handshake_timeout));
+    let mut good: Client<Echo> = fixture.client();
+    let silent = Rogue::connect(fixture.run_dir(), "echo");
+    let halfway = Rogue::connect(fixture.run_dir(), "echo");
     halfway.enter();
     for rogue in [silent, halfway] {
         assert_eq!(good.call(&vec![1]).unwrap(), [1]);
         rogue.is_refused(bellwire::RefuseCode::Protocol, "in time");
     }
     drop(good);
-    assert_eq!(house.close().turned_away, 2);
+    assert_eq!(fixture.close().turned_away, 2);
 }
 
 /// A lane of 64 MiB full of records, and one more for each that is taken: there is always something to do for this
 /// client.
 #[test]
 fn a_client_that_sends_without_pause_leaves_the_others_their_turns() {
-    let house = House::open();
-    let mut good: Client<Echo> = house.client();
-    let mut rogue = Rogue::connect(house.run_dir(), "echo").open();
+    let fixture = TestServer::open();
+    let mut good: Client<Echo> = fixture.client();
+    let mut rogue = Rogue::connect(fixture.run_dir(), "echo").open();
     rogue.put(Header::new(Kind::Request, Status::Ok, 1, 0), &[]);
     rogue.take_answers();
     let epoch = Epoch { number: 2, size: Geometry::LARGE };
@@ -249,15 +249,15 @@ fn a_client_that_sends_without_pause_leaves_the_others_their_turns() {
     let rogue = flood.join().unwrap();
     assert!(taken(&rogue) < base + room, "all of it was taken before {CALLS} calls were answered");
     drop((good, rogue));
-    house.close();
+    fixture.close();
 }
 
 #[test]
 fn a_message_whose_last_part_never_comes_holds_up_its_own_session_alone() {
-    let house = House::open();
-    let mut good: Client<Echo> = house.client();
+    let fixture = TestServer::open();
+    let mut good: Client<Echo> = fixture.client();
     let mut rogues: Vec<_> =
-        (0..8).map(|_| Rogue::connect(house.run_dir(), "echo").open()).collect();
+        (0..8).map(|_| Rogue::connect(fixture.run_dir(), "echo").open()).collect();
     for rogue in &mut rogues {
         rogue.put(Header::new(Kind::Request, Status::Ok, 1, 0).part(4000, true), &[7; 4000]);
     }
@@ -271,6 +271,6 @@ fn a_message_whose_last_part_never_comes_holds_up_its_own_session_alone() {
     last.put(Header::new(Kind::Request, Status::Ok, 2, 0), &[]);
     last.sees(Word::Tail, 16);
     drop((good, rogues, last));
-    let stats = house.close();
+    let stats = fixture.close();
     assert_eq!((stats.poisoned, stats.accepted), (0, 9), "{stats:?}");
 }

@@ -9,10 +9,10 @@ use bellwire_core::sync::{AtomicBool, AtomicU64, Ordering};
 
 use crate::support::child::Process;
 use crate::support::guard::until;
-use crate::support::house::{Dir, patient};
 use crate::support::kernel;
 use crate::support::rogue::Rogue;
 use crate::support::services::Echo;
+use crate::support::test_server::{Dir, patient};
 
 /// Two seconds' worth of 2 000 connects a second.
 const CONNECTS: u64 = 4000;

@@ -8,10 +8,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::support::child::{Parent, Process};
 use crate::support::guard::until;
-use crate::support::house::{Dir, House, patient};
 use crate::support::kernel;
 use crate::support::services::{Echo, echo};
 use crate::support::squeeze::be_humble;
+use crate::support::test_server::{Dir, TestServer, patient};
 
 /// More than a session takes on either side.
 const ENOUGH: usize = 12;
@@ -146,9 +146,9 @@ fn a_server_without_a_descriptor_to_accept_with_says_so_once() {
 
 #[test]
 fn a_client_with_few_descriptors_says_so_and_connects_later() {
-    let house = House::open();
-    let mut good: Client<Echo> = house.client();
-    let mut client = Process::start("limits descriptors", house.run_dir());
+    let fixture = TestServer::open();
+    let mut good: Client<Echo> = fixture.client();
+    let mut client = Process::start("limits descriptors", fixture.run_dir());
     let held = kernel::fds(client.pid());
     let mut failed = 0;
     for free in 0..ENOUGH {
@@ -166,22 +166,22 @@ fn a_client_with_few_descriptors_says_so_and_connects_later() {
     assert!(failed > 0, "there were descriptors all the time");
     until("nothing is left behind", || kernel::fds(client.pid()) <= held + 1);
     drop((good, client));
-    assert_eq!(house.close().poisoned, 0);
+    assert_eq!(fixture.close().poisoned, 0);
 }
 
 /// Too many of this user's descriptors are in flight: the handshake's message with memory cannot be sent.
 #[test]
 fn a_handshake_with_too_many_descriptors_in_flight_says_so_and_succeeds_later() {
-    let house = House::open();
-    let mut client = Process::start("blob-client", house.run_dir());
+    let fixture = TestServer::open();
+    let mut client = Process::start("blob-client", fixture.run_dir());
     client.ask("in-flight");
-    // Of another service, which has no provider: the house has no blobs.
-    let mut server = Process::start("blobs", house.run_dir());
+    // Of another service, which has no provider: the fixture has no blobs.
+    let mut server = Process::start("blobs", fixture.run_dir());
     let told = client.ask("open");
     assert!(told.contains("System") && told.contains("in flight"), "{told}");
     client.ask("nothing-in-flight");
     until("it is let in", || client.ask("open") == "ok");
     assert_eq!(client.ask("call 100 100 0 0"), "ok");
     server.ask("stop");
-    house.close();
+    fixture.close();
 }

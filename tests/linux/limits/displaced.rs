@@ -7,9 +7,9 @@ use bellwire::{Client, IncidentCause, RunDir, Server};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::support::guard::until;
-use crate::support::house::{Dir, patient};
 use crate::support::rogue::RogueListener;
 use crate::support::services::{Echo, echo};
+use crate::support::test_server::{Dir, patient};
 
 fn serve(run_dir: &RunDir) -> Server {
     let mut builder = Server::builder(run_dir);

@@ -7,8 +7,8 @@ use bellwire::{Client, Doorbell, RunDir, SnapshotCache};
 use crate::support::child::{Parent, Process};
 use crate::support::gate::Gate;
 use crate::support::guard::PATIENCE;
-use crate::support::house::{Dir, patient, serve_all};
 use crate::support::services::{Echo, Numbers, numbers};
+use crate::support::test_server::{Dir, patient, serve_all};
 
 /// A provider and its client in one process, with everything that a session can hold; then another program lists what
 /// it inherited.

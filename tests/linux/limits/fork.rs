@@ -12,9 +12,9 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use crate::support::child::{Parent, Process, Voice};
 use crate::support::gate::Gate;
 use crate::support::guard::PATIENCE;
-use crate::support::house::{Dir, patient, serve_all};
 use crate::support::rogue::Rogue;
 use crate::support::services::{Echo, Hold, Numbers, numbers};
+use crate::support::test_server::{Dir, patient, serve_all};
 
 /// More than a reader copies: it is mapped.
 const MAPPED: u64 = 40_000;

@@ -2,16 +2,16 @@
 
 use bellwire::{CallError, Client, Executed, ServerConfig};
 
-use crate::support::house::House;
 use crate::support::services::{Echo, Moody};
+use crate::support::test_server::TestServer;
 
 /// More panics than there are workers: each of them lives on.
 #[test]
 fn a_handler_that_panics_fails_its_call_and_its_worker_and_its_session_live() {
     for workers in [0, 1, 2] {
-        let house = House::with(ServerConfig::default().workers(workers));
-        let mut good: Client<Echo> = house.client();
-        let mut moody: Client<Moody> = house.client();
+        let fixture = TestServer::with(ServerConfig::default().workers(workers));
+        let mut good: Client<Echo> = fixture.client();
+        let mut moody: Client<Moody> = fixture.client();
         for _ in 0..5 {
             let error = moody.call(&Moody::PANIC).unwrap_err();
             assert!(matches!(error, CallError::Declined { .. }), "{error}");
@@ -20,7 +20,7 @@ fn a_handler_that_panics_fails_its_call_and_its_worker_and_its_session_live() {
             assert_eq!(good.call(&vec![1]).unwrap(), [1]);
         }
         drop((good, moody));
-        let stats = house.close();
+        let stats = fixture.close();
         assert_eq!(
             (stats.admitted, stats.answered, stats.lost),
             (2, 15, 0),

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use crate::support::blobs::How;
 use crate::support::child::Process;
 use crate::support::guard::until;
-use crate::support::house::Dir;
 use crate::support::kernel;
+use crate::support::test_server::Dir;
 
 const HIERARCHY: &str = "/sys/fs/cgroup/memory";
 const MIB: usize = 1 << 20;

@@ -11,9 +11,9 @@ use bellwire_memfd::pass;
 
 use crate::support::blobs::Blobs;
 use crate::support::guard::{PATIENCE, until};
-use crate::support::house::{Dir, House, patient};
 use crate::support::rogue::{Rogue, RogueSession, encode};
 use crate::support::services::{Echo, Hold, numbers};
+use crate::support::test_server::{Dir, TestServer, patient};
 
 const KIB: u64 = 1 << 10;
 
@@ -23,9 +23,9 @@ fn frugal() -> ServerConfig {
 }
 
 /// Gets as far as WELCOME: returns what the server passed, or why it refused.
-fn enter(house: &House) -> Result<(Rogue, Vec<OwnedFd>), String> {
+fn enter(fixture: &TestServer) -> Result<(Rogue, Vec<OwnedFd>), String> {
     use bellwire_core::wire::Message;
-    let rogue = Rogue::connect(house.run_dir(), "echo");
+    let rogue = Rogue::connect(fixture.run_dir(), "echo");
     // A user over its quota may be refused before the client has sent anything.
     let _ = pass::send(rogue.socket.as_fd(), &encode(&Message::Hello(rogue.hello), 0), &[]);
     match rogue.receive() {
@@ -38,10 +38,10 @@ fn enter(house: &House) -> Result<(Rogue, Vec<OwnedFd>), String> {
 }
 
 /// Opens and closes sessions and keeps what `keep` makes of the passed memory, until it is refused.
-fn kept_until_refused<K>(house: &House, keep: impl Fn(OwnedFd) -> K) -> Vec<K> {
+fn kept_until_refused<K>(fixture: &TestServer, keep: impl Fn(OwnedFd) -> K) -> Vec<K> {
     let mut kept = Vec::new();
     for _ in 0..1000 {
-        match enter(house) {
+        match enter(fixture) {
             Ok((_, fds)) => kept.extend(fds.into_iter().take(2).map(&keep)),
             Err(reason) => {
                 assert!(reason.contains("memory"), "{reason}");
@@ -54,50 +54,50 @@ fn kept_until_refused<K>(house: &House, keep: impl Fn(OwnedFd) -> K) -> Vec<K> {
 
 #[test]
 fn memory_that_a_client_keeps_counts_after_its_sessions_are_over() {
-    let house = House::with(frugal());
-    let mut open: Client<Echo> = house.client();
-    let kept = kept_until_refused(&house, |fd| fd);
+    let fixture = TestServer::with(frugal());
+    let mut open: Client<Echo> = fixture.client();
+    let kept = kept_until_refused(&fixture, |fd| fd);
     assert!((20..=60).contains(&kept.len()), "{}", kept.len());
     assert_eq!(open.call(&vec![1]).unwrap(), [1], "who is in goes on");
     drop(kept);
-    assert!(enter(&house).is_ok(), "what was given back counts no more");
+    assert!(enter(&fixture).is_ok(), "what was given back counts no more");
 }
 
 #[test]
 fn memory_that_a_client_keeps_mapped_or_opened_anew_counts_as_well() {
-    let house = House::with(frugal());
-    let reopened = kept_until_refused(&house, |fd| {
+    let fixture = TestServer::with(frugal());
+    let reopened = kept_until_refused(&fixture, |fd| {
         let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&fd));
         std::fs::File::open(path).unwrap()
     });
     drop(reopened);
-    let mapped = kept_until_refused(&house, |fd| {
+    let mapped = kept_until_refused(&fixture, |fd| {
         let size = usize::try_from(rustix::fs::fstat(&fd).unwrap().st_size).unwrap();
         bellwire_memfd::region::PeerRegion::verify_and_map(fd, size).unwrap()
     });
     assert!(mapped.len() >= 20, "{}", mapped.len());
     drop(mapped);
-    assert!(enter(&house).is_ok());
+    assert!(enter(&fixture).is_ok());
 }
 
 #[test]
 fn sessions_of_one_user_are_counted_and_leave_others_some() {
-    let house = House::with(ServerConfig::default().max_sessions(8));
-    let held: Vec<_> = (0..6).map(|_| enter(&house).ok().unwrap()).collect();
-    let Err(reason) = enter(&house) else { panic!("nobody counts") };
+    let fixture = TestServer::with(ServerConfig::default().max_sessions(8));
+    let held: Vec<_> = (0..6).map(|_| enter(&fixture).ok().unwrap()).collect();
+    let Err(reason) = enter(&fixture) else { panic!("nobody counts") };
     assert!(reason.contains("max_sessions_per_user"), "{reason}");
     drop(held);
-    until("their places are free", || enter(&house).is_ok());
+    until("their places are free", || enter(&fixture).is_ok());
 }
 
 #[test]
 fn snapshots_that_a_client_keeps_are_on_its_quota_and_it_is_told_to_come_again() {
-    let house = House::with(frugal());
-    let mut rogue = Rogue::connect(house.run_dir(), "numbers").open();
+    let fixture = TestServer::with(frugal());
+    let mut rogue = Rogue::connect(fixture.run_dir(), "numbers").open();
     let mut kept = Vec::new();
     let mut id = 0;
     let mut ask = |rogue: &mut RogueSession, generation: u64| {
-        house.numbers.publish(&numbers(generation, 10_000)).unwrap();
+        fixture.numbers.publish(&numbers(generation, 10_000)).unwrap();
         id += 1;
         // Requests and answers without a payload are equally long.
         let at = rogue.tail;
@@ -119,9 +119,9 @@ fn snapshots_that_a_client_keeps_are_on_its_quota_and_it_is_told_to_come_again()
 
 #[test]
 fn requests_that_arrive_in_parts_are_bounded_for_all_sessions_of_a_user() {
-    let house = House::with(frugal_for(8 << 20).max_memory_per_user(Some(4 << 20)));
+    let fixture = TestServer::with(frugal_for(8 << 20).max_memory_per_user(Some(4 << 20)));
     let mut rogues: Vec<_> =
-        (0..16).map(|_| Rogue::connect(house.run_dir(), "echo").open()).collect();
+        (0..16).map(|_| Rogue::connect(fixture.run_dir(), "echo").open()).collect();
     // Four of them fill the lane to its end.
     let part = vec![7; 4080];
     let send = |rogue: &mut RogueSession, more: bool| {
@@ -145,7 +145,7 @@ fn requests_that_arrive_in_parts_are_bounded_for_all_sessions_of_a_user() {
     let busy = statuses.iter().filter(|status| **status == Status::Busy).count();
     assert!((4..=14).contains(&busy), "{statuses:?}");
     drop(rogues);
-    let mut client: Client<Echo> = house.client();
+    let mut client: Client<Echo> = fixture.client();
     until("the rest is free again", || client.call(&vec![1; 400_000]).is_ok());
 }
 
@@ -155,13 +155,13 @@ fn frugal_for(bytes: u64) -> ServerConfig {
 
 #[test]
 fn requests_that_wait_for_a_worker_are_on_the_quota_of_their_user() {
-    let house = House::with(frugal().workers(1));
-    let mut first: Client<Hold> = house.client();
+    let fixture = TestServer::with(frugal().workers(1));
+    let mut first: Client<Hold> = fixture.client();
     let session = first.session().unwrap();
     session.submit(&1).unwrap();
-    house.arrivals.next();
+    fixture.arrivals.next();
     // The worker is held: all of these wait.
-    let mut other: Client<Echo> = house.client_with(patient().max_in_flight(1000));
+    let mut other: Client<Echo> = fixture.client_with(patient().max_in_flight(1000));
     let echo = other.session().unwrap();
     // When the quota is used up the server answers at once, so that the lane empties.
     let submit = |_| {
@@ -173,7 +173,7 @@ fn requests_that_wait_for_a_worker_are_on_the_quota_of_their_user() {
         ticket.unwrap()
     };
     let tickets: Vec<_> = (0..200).map(submit).collect();
-    house.release();
+    fixture.release();
     let answers: Vec<_> = tickets.iter().map(|_| echo.wait_reply(PATIENCE).unwrap().1).collect();
     let busy = answers
         .iter()
@@ -186,15 +186,15 @@ fn requests_that_wait_for_a_worker_are_on_the_quota_of_their_user() {
 fn answers_that_nobody_reads_are_on_the_quota_of_their_user() {
     // The lane of answers holds two and stays as it is: the third is kept.
     let limits = Limits { max_lane: Geometry::DEFAULT, ..Limits::default() };
-    let house = House::with(frugal().lane(frugal().lane.limits(limits)));
-    let mut clients: Vec<Client<Echo>> = (0..20).map(|_| house.client()).collect();
+    let fixture = TestServer::with(frugal().lane(frugal().lane.limits(limits)));
+    let mut clients: Vec<Client<Echo>> = (0..20).map(|_| fixture.client()).collect();
     for client in &mut clients {
         let session = client.session().unwrap();
         for _ in 0..3 {
             until("there is room", || session.submit(&vec![7; 8000]).is_ok());
         }
     }
-    until("all were answered", || house.stats().answered == 60);
+    until("all were answered", || fixture.stats().answered == 60);
     let mut short = 0;
     for client in &mut clients {
         let session = client.session().unwrap();

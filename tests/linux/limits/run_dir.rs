@@ -5,9 +5,9 @@ use std::process::Command;
 use bellwire::{Client, RunDir, Server};
 
 use crate::support::child::Parent;
-use crate::support::house::{Dir, patient};
 use crate::support::kernel::start_unshared;
 use crate::support::services::{Echo, echo};
+use crate::support::test_server::{Dir, patient};
 
 /// Mounts a small file system over the run dir, in its own mount namespace, and serves there.
 pub(super) fn play(mut parent: Parent) {

@@ -14,8 +14,8 @@ use bellwire_core::sync::{AtomicBool, AtomicU64, Ordering};
 
 use crate::support::child::{Parent, Process};
 use crate::support::gate::Gate;
-use crate::support::house::{Dir, patient, serve_all};
 use crate::support::services::{Echo, Hold, Numbers, numbers};
+use crate::support::test_server::{Dir, patient, serve_all};
 
 static TAKEN: AtomicU64 = AtomicU64::new(0);
 

@@ -9,10 +9,10 @@ use rustix::thread::{ClockId, NanosleepRelativeResult, Timespec, clock_nanosleep
 
 use crate::support::child::Process;
 use crate::support::guard::until;
-use crate::support::house::{Dir, patient};
 use crate::support::kernel;
 use crate::support::roles::parse_stats;
 use crate::support::services::Echo;
+use crate::support::test_server::{Dir, patient};
 
 /// A server and a client in processes of their own, with one session open.
 struct Pair {

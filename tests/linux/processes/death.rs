@@ -6,9 +6,9 @@ use bellwire::{Refreshed, SnapshotCache};
 
 use crate::support::child::Process;
 use crate::support::guard::{PATIENCE, until};
-use crate::support::house::{Dir, patient};
 use crate::support::kernel;
 use crate::support::services::Numbers;
+use crate::support::test_server::{Dir, patient};
 
 #[test]
 fn a_watcher_is_told_of_a_death_though_the_endpoint_still_accepts() {

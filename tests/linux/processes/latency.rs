@@ -23,9 +23,9 @@ use rustix::thread::{ClockId, NanosleepRelativeResult, Timespec, clock_nanosleep
 
 use crate::support::child::{Parent, Process};
 use crate::support::guard::{PATIENCE, patience, until};
-use crate::support::house::{Dir, patient};
 use crate::support::kernel;
 use crate::support::services::{Echo, Hold, Numbers, echo};
+use crate::support::test_server::{Dir, patient};
 
 /// Deaths of each kind.
 const KILLS: usize = 300;
@@ -367,14 +367,14 @@ fn who_waits_for_a_provider_that_lives_and_does_nothing_is_not_woken() {
 }
 
 /// A server in this process, whose held handlers are all released on command.
-struct Hall {
+struct GatedServer {
     dir: Dir,
     server: Server,
     round: Arc<(Mutex<u64>, Condvar)>,
     came: Receiver<u64>,
 }
 
-impl Hall {
+impl GatedServer {
     fn open(doorbell: Doorbell) -> Self {
         let dir = Dir::new();
         let config = ServerConfig::default().doorbell(doorbell).workers(1);
@@ -459,12 +459,12 @@ fn a_clients_death_is_seen_as_soon_by_its_servers_as_the_kernel_tells_it() {
         "idle, server's socket",
         "in a call, server's socket",
     ];
-    let halls = [Doorbell::Eventfd, Doorbell::Socket].map(Hall::open);
-    let dirs = halls.each_ref().map(|hall| hall.dir.run_dir.path().display().to_string());
+    let halls = [Doorbell::Eventfd, Doorbell::Socket].map(GatedServer::open);
+    let dirs = halls.each_ref().map(|gated| gated.dir.run_dir.path().display().to_string());
     let services = ["echo.sock", "hold.sock"];
     let paths: Vec<PathBuf> = halls
         .iter()
-        .flat_map(|hall| services.map(|service| hall.dir.run_dir.path().join(service)))
+        .flat_map(|gated| services.map(|service| gated.dir.run_dir.path().join(service)))
         .collect();
     let _alone = alone();
     let _load = Load::everywhere(&halls[0].dir);
@@ -476,8 +476,8 @@ fn a_clients_death_is_seen_as_soon_by_its_servers_as_the_kernel_tells_it() {
             round += 1;
             let role = format!("victim {round} {}", dirs.join(" "));
             let mut victim = Process::start(&role, &halls[0].dir.run_dir);
-            for hall in &halls {
-                assert_eq!(hall.came.recv_timeout(PATIENCE).unwrap(), round);
+            for gated in &halls {
+                assert_eq!(gated.came.recv_timeout(PATIENCE).unwrap(), round);
             }
             let mut sockets = sockets(victim.pid());
             sockets.retain(|(path, _)| paths.contains(path));
@@ -488,14 +488,14 @@ fn a_clients_death_is_seen_as_soon_by_its_servers_as_the_kernel_tells_it() {
                 latencies.kinds[kind].1.push(time - killed);
             }
             latencies.observers.extend(observers.saw(killed));
-            for hall in &halls {
-                hall.release(round);
+            for gated in &halls {
+                gated.release(round);
             }
         }
         latencies
     });
-    for hall in halls {
-        let stats = hall.server.stop();
+    for gated in halls {
+        let stats = gated.server.stop();
         assert_eq!((stats.sessions, stats.lost, stats.poisoned), (0, round, 0));
     }
 }

@@ -13,10 +13,10 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::child::{Parent, Process};
 use crate::support::guard::{PATIENCE, patience, until};
-use crate::support::house::{Dir, House, patient};
 use crate::support::kernel;
 use crate::support::roles::parse_stats;
 use crate::support::services::{Echo, Hold};
+use crate::support::test_server::{Dir, TestServer, patient};
 
 const DOORBELLS: [Doorbell; 3] = [Doorbell::Futex, Doorbell::Eventfd, Doorbell::Socket];
 const SOON: Duration = Duration::from_millis(100);
@@ -177,14 +177,14 @@ fn hasty() -> ServerConfig {
 
 #[test]
 fn a_stopped_client_is_closed_after_the_time_and_told_why_when_it_goes_on() {
-    let house = House::with(hasty());
-    let mut other = house.client::<Echo>();
-    let mut deaf = Process::start("deaf", house.run_dir());
+    let fixture = TestServer::with(hasty());
+    let mut other = fixture.client::<Echo>();
+    let mut deaf = Process::start("deaf", fixture.run_dir());
     let sent: u64 = deaf.ask("flood").parse().unwrap();
     let stopped = Stopped::new(&deaf);
-    until("its session is closed", || house.stats().unread == 1);
-    assert_eq!(house.stats().sessions, 1);
-    assert_eq!(house.offences(), [IncidentCause::Unread]);
+    until("its session is closed", || fixture.stats().unread == 1);
+    assert_eq!(fixture.stats().sessions, 1);
+    assert_eq!(fixture.offences(), [IncidentCause::Unread]);
     assert_eq!(other.call(&vec![1]).unwrap(), [1]);
     drop(stopped);
     let told = deaf.ask("take");
@@ -195,18 +195,18 @@ fn a_stopped_client_is_closed_after_the_time_and_told_why_when_it_goes_on() {
     assert!(answers > 0 && answers <= sent, "{told}, of {sent}");
     assert_eq!(deaf.ask("call"), "Ok([1])", "on a new session");
     drop((deaf, other));
-    let stats = house.close();
+    let stats = fixture.close();
     assert_eq!((stats.unread, stats.poisoned, stats.admitted), (1, 0, 3));
 }
 
 #[test]
 fn a_client_that_runs_and_never_reads_is_closed_like_a_stopped_one() {
-    let house = House::with(hasty());
-    let mut client = house.client::<Echo>();
+    let fixture = TestServer::with(hasty());
+    let mut client = fixture.client::<Echo>();
     let session = client.session().unwrap();
     // One answer, for which there is room, is enough.
     session.submit(&vec![1]).unwrap();
-    until("its session is closed", || house.stats().unread == 1);
+    until("its session is closed", || fixture.stats().unread == 1);
     let (_, answer) = session.try_reply().unwrap().expect("it was published before");
     assert_eq!(answer.unwrap(), [1]);
     let over = session.try_reply().map(drop);
@@ -216,26 +216,26 @@ fn a_client_that_runs_and_never_reads_is_closed_like_a_stopped_one() {
     }
     assert_eq!(client.call(&vec![2]).unwrap(), [2]);
     drop(client);
-    assert_eq!(house.close().unread, 1);
+    assert_eq!(fixture.close().unread, 1);
 }
 
 #[test]
 fn a_client_that_waits_long_and_takes_everything_is_not_closed() {
-    let house = House::with(hasty());
-    let mut slow = house.client::<Hold>();
-    let mut idle = house.client::<Echo>();
+    let fixture = TestServer::with(hasty());
+    let mut slow = fixture.client::<Hold>();
+    let mut idle = fixture.client::<Echo>();
     assert_eq!(idle.call(&vec![1]).unwrap(), [1]);
-    let mut trimmed = house.client::<Echo>();
+    let mut trimmed = fixture.client::<Echo>();
     trimmed.session().unwrap().trim().unwrap();
     let ticket = slow.session().unwrap().submit(&1).unwrap();
-    assert_eq!(house.arrivals.next(), 1);
+    assert_eq!(fixture.arrivals.next(), 1);
     // Others are closed meanwhile: so the time is over for these three, too.
     for times in 1..=3 {
-        let mut deaf = house.client::<Echo>();
+        let mut deaf = fixture.client::<Echo>();
         deaf.session().unwrap().submit(&vec![2]).unwrap();
-        until("somebody else is closed", || house.stats().unread >= times);
+        until("somebody else is closed", || fixture.stats().unread >= times);
     }
-    house.release();
+    fixture.release();
     let session = slow.session().unwrap();
     until("the slow answer", || match session.try_reply().unwrap() {
         Some((answered, answer)) => {
@@ -247,7 +247,7 @@ fn a_client_that_waits_long_and_takes_everything_is_not_closed() {
     assert_eq!(idle.session().unwrap().call(&vec![3]).unwrap(), [3], "the same session");
     assert_eq!(trimmed.session().unwrap().call(&vec![4]).unwrap(), [4], "the same session");
     drop((slow, idle, trimmed));
-    assert_eq!(house.close().unread, 3);
+    assert_eq!(fixture.close().unread, 3);
 }
 
 #[test]

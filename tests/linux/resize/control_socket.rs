@@ -15,9 +15,9 @@ use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_op
 use zerocopy::FromBytes;
 
 use crate::support::guard::until;
-use crate::support::house::{Dir, House, patient};
 use crate::support::rogue::{Rogue, RogueListener, RogueSession, encode};
 use crate::support::services::{Echo, Moody};
+use crate::support::test_server::{Dir, TestServer, patient};
 
 /// Fills the sockets of this process of which `name` is the address: its own, or its peer's.
 fn fill(name: impl Fn(&OwnedFd) -> Option<SocketAddrAny>, path: &Path) {
@@ -55,12 +55,13 @@ impl RogueSession {
 
 #[test]
 fn a_client_that_does_not_read_is_told_so_and_holds_nobody_up() {
-    let house = House::with(ServerConfig::default().lane(LaneConfig::default().stream_from(None)));
-    let mut good = house.client::<Echo>();
-    let mut rogue = Rogue::connect(house.run_dir(), "moody").open();
+    let fixture =
+        TestServer::with(ServerConfig::default().lane(LaneConfig::default().stream_from(None)));
+    let mut good = fixture.client::<Echo>();
+    let mut rogue = Rogue::connect(fixture.run_dir(), "moody").open();
     let mut head = 0;
     let answer = Moody::ANSWER.to_le_bytes();
-    fill(|fd| rustix::net::getsockname(fd).ok(), &house.run_dir().path().join("moody.sock"));
+    fill(|fd| rustix::net::getsockname(fd).ok(), &fixture.run_dir().path().join("moody.sock"));
     // This answer needs another lane, which cannot be passed.
     rogue.put(Header::new(Kind::Request, Status::Ok, 1, 8), &Moody::RAMBLE.to_le_bytes());
     let header = rogue.take(&mut head);
@@ -78,7 +79,7 @@ fn a_client_that_does_not_read_is_told_so_and_holds_nobody_up() {
     assert_eq!(rogue.take(&mut head).kind, Kind::Switch as u8);
     assert_eq!(good.call(&vec![3]).unwrap(), [3]);
     drop((rogue, good));
-    let stats = house.close();
+    let stats = fixture.close();
     assert_eq!((stats.poisoned, stats.accepted), (0, 3 + 3), "{stats:?}");
 }
 

@@ -2,13 +2,13 @@
 
 use bellwire::{CallError, Client, ClientConfig};
 
+use crate::support::blob_server::{is_answer, request, request_by};
 use crate::support::blobs::{Blobs, How, Settings};
 use crate::support::child::Process;
 use crate::support::guard::until;
-use crate::support::hall::{is_answer, request, request_by};
-use crate::support::house::Dir;
 use crate::support::kernel;
 use crate::support::roles::parse_stats;
+use crate::support::test_server::Dir;
 
 fn client(dir: &Dir, settings: &str) -> Client<Blobs> {
     let config: ClientConfig = Settings::parse(settings.split_whitespace()).client();

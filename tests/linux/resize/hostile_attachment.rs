@@ -11,9 +11,9 @@ use rustix::fs::SealFlags;
 
 use crate::hostile::client::poisons;
 use crate::hostile::server::lies;
-use crate::support::house::House;
 use crate::support::memory::{Draft, SEALS};
 use crate::support::rogue::{Rogue, RogueSession, encode};
+use crate::support::test_server::TestServer;
 
 /// The seals of memory that is write-sealed.
 const IMMUTABLE: SealFlags =
@@ -72,12 +72,12 @@ fn names(fault: PeerFault, why: &str) -> bool {
 #[test]
 fn an_honest_message_of_the_same_making_is_taken() {
     // Otherwise the tests below would prove nothing.
-    let house = House::open();
-    let mut rogue = Rogue::connect(house.run_dir(), "echo").open();
+    let fixture = TestServer::open();
+    let mut rogue = Rogue::connect(fixture.run_dir(), "echo").open();
     Passing::honest().tell(&mut rogue);
     rogue.sees(Word::Tail, 16 + 5008);
     drop(rogue);
-    let stats = house.close();
+    let stats = fixture.close();
     assert_eq!((stats.poisoned, stats.answered), (0, 1));
 }
 

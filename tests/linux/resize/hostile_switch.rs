@@ -12,9 +12,9 @@ use zerocopy::IntoBytes;
 
 use crate::hostile::client::poisons;
 use crate::hostile::server::lies;
-use crate::support::house::House;
 use crate::support::memory::Draft;
 use crate::support::rogue::{Rogue, RogueSession, encode};
+use crate::support::test_server::TestServer;
 
 /// A lane that switches. Unmodified, it is what an honest peer does.
 struct Switching {
@@ -112,13 +112,13 @@ fn names(fault: PeerFault, why: &str) -> bool {
 #[test]
 fn an_honest_switch_of_the_same_making_is_followed() {
     // Otherwise the tests below would prove nothing.
-    let house = House::open();
-    let mut rogue = Rogue::connect(house.run_dir(), "echo").open();
+    let fixture = TestServer::open();
+    let mut rogue = Rogue::connect(fixture.run_dir(), "echo").open();
     Switching::honest(request()).tell(&mut rogue);
     rogue.sees(Word::Head, 32);
     rogue.sees(Word::Tail, 16);
     drop(rogue);
-    let stats = house.close();
+    let stats = fixture.close();
     assert_eq!((stats.poisoned, stats.answered), (0, 1));
 }
 

@@ -6,14 +6,14 @@ use std::thread;
 use bellwire::Client;
 use bellwire_core::wire::Message;
 
+use crate::support::blob_server::request_by;
 use crate::support::blobs::{Blobs, How};
 use crate::support::child::Process;
 use crate::support::guard::until;
-use crate::support::hall::request_by;
-use crate::support::house::{Dir, patient};
 use crate::support::kernel;
 use crate::support::pair::{Pair, told};
 use crate::support::rogue::RogueListener;
+use crate::support::test_server::{Dir, patient};
 
 /// The memfds of payloads that a process has mapped, or has descriptors of.
 fn payloads(pid: u32) -> BTreeSet<u64> {

@@ -6,8 +6,8 @@ use bellwire::{Client, ErrorKind, Server, ServerConfig, State};
 
 use crate::support::gate::Gate;
 use crate::support::guard::until;
-use crate::support::house::{Dir, patient, serve_all};
 use crate::support::services::{Echo, Hold};
+use crate::support::test_server::{Dir, patient, serve_all};
 
 const BACKLOG: u32 = 4;
 const CLIENTS: usize = 30;

@@ -9,7 +9,7 @@ use bellwire_core::sync::{AtomicBool, AtomicU64, Ordering};
 use bellwire_memfd::clock;
 
 use crate::support::guard::{PATIENCE, until};
-use crate::support::house::{Dir, patient};
+use crate::support::test_server::{Dir, patient};
 
 const FLOODERS: u64 = 2;
 /// What the server takes at most from the flooders between a call of the quiet client and its handler: until it

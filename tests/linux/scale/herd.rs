@@ -9,8 +9,8 @@ use rustix::thread::{ClockId, Timespec, clock_nanosleep_relative};
 use super::many_clients;
 use crate::support::child::{Parent, Process};
 use crate::support::guard::until;
-use crate::support::house::{Dir, patient};
 use crate::support::services::Echo;
+use crate::support::test_server::{Dir, patient};
 
 const PROCESSES: usize = 4;
 const EACH: usize = 250;

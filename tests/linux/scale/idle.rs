@@ -7,8 +7,8 @@ use rustix::thread::{ClockId, NanosleepRelativeResult, Timespec, clock_nanosleep
 use super::many_clients;
 use crate::support::child::Process;
 use crate::support::guard::until;
-use crate::support::house::Dir;
 use crate::support::kernel;
+use crate::support::test_server::Dir;
 
 const FILES: usize = 20_000;
 const SESSIONS: usize = 10_000;

@@ -4,9 +4,9 @@ use bellwire::{Client, RunDir, Server, ServerConfig, ServerStats};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::support::child::{Parent, Process};
-use crate::support::house::{Dir, patient};
 use crate::support::services::{Echo, echo};
 use crate::support::squeeze::be_humble;
+use crate::support::test_server::{Dir, patient};
 
 /// Sets the process's limits so that it can open this many files, and send as few, under any user.
 fn limit(files: u64) {

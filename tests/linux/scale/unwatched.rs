@@ -5,9 +5,9 @@ use bellwire::Client;
 use super::many_clients;
 use crate::support::child::Process;
 use crate::support::guard::until;
-use crate::support::house::{Dir, patient};
 use crate::support::kernel;
 use crate::support::services::Echo;
+use crate::support::test_server::{Dir, patient};
 
 /// Of so few the server spares from the first sessions on: five eighths are taken.
 const FILES: u64 = 40;

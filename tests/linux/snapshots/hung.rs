@@ -10,9 +10,9 @@ use bellwire_core::wire::BoardWord;
 use crate::processes::stopped::Stopped;
 use crate::support::child::Process;
 use crate::support::guard::{PATIENCE, until};
-use crate::support::house::{Dir, patient};
 use crate::support::rogue::RogueListener;
 use crate::support::services::{Echo, Numbers, numbers};
+use crate::support::test_server::{Dir, patient};
 
 /// More looks than a process makes in which one of them waits.
 const LOOKS: u32 = 200;

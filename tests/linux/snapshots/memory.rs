@@ -10,11 +10,11 @@ use rustix::mm::MapFlags;
 
 use crate::support::child::Process;
 use crate::support::guard::PATIENCE;
-use crate::support::house::{Dir, House, patient};
 use crate::support::kernel;
 use crate::support::memory::maps_writable;
 use crate::support::rogue::Rogue;
 use crate::support::services::{Numbers, numbers};
+use crate::support::test_server::{Dir, TestServer, patient};
 
 /// The inodes of the snapshots that a process has mapped, with their sizes.
 fn snapshots(pid: u32) -> Vec<(u64, u64)> {
@@ -69,8 +69,8 @@ fn of_a_short_snapshot_nothing_stays_mapped() {
 }
 
 /// The descriptor that a reader is passed.
-fn passed(house: &House) -> OwnedFd {
-    let mut rogue = Rogue::connect(house.run_dir(), "numbers").open();
+fn passed(fixture: &TestServer) -> OwnedFd {
+    let mut rogue = Rogue::connect(fixture.run_dir(), "numbers").open();
     rogue.put(Header::new(Kind::Request, Status::Ok, 1, 0), &[]);
     let (message, fds) = rogue.control();
     assert!(matches!(message, Message::Attachment(snapshot) if snapshot.len == 80), "{message:?}");
@@ -79,9 +79,9 @@ fn passed(house: &House) -> OwnedFd {
 
 #[test]
 fn a_reader_cannot_change_a_snapshot() {
-    let house = House::open();
-    house.numbers.publish(&numbers(1, 10)).unwrap();
-    let fd = passed(&house);
+    let fixture = TestServer::open();
+    fixture.numbers.publish(&numbers(1, 10)).unwrap();
+    let fd = passed(&fixture);
     let all = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
     assert!(fcntl_get_seals(&fd).unwrap().contains(all));
     assert!(!maps_writable(&fd, MapFlags::SHARED));
@@ -97,17 +97,17 @@ fn a_reader_cannot_change_a_snapshot() {
         assert!(!maps_writable(&again, MapFlags::SHARED));
         assert_eq!(rustix::io::pwrite(&again, b"x", 0), Err(Errno::PERM));
     }
-    let mut cache = SnapshotCache::<Numbers>::with_config(house.run_dir(), patient());
+    let mut cache = SnapshotCache::<Numbers>::with_config(fixture.run_dir(), patient());
     assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
     assert_eq!(cache.current().unwrap().bytes(), numbers(1, 10));
     drop(cache);
-    house.close();
+    fixture.close();
 }
 
 #[test]
 fn a_client_cannot_write_the_servers_page_lane_or_board() {
-    let house = House::open();
-    let rogue = Rogue::connect(house.run_dir(), "echo");
+    let fixture = TestServer::open();
+    let rogue = Rogue::connect(fixture.run_dir(), "echo");
     let (_, fds) = rogue.enter();
     for fd in &fds[..3] {
         assert!(!maps_writable(fd, MapFlags::SHARED));
@@ -117,29 +117,29 @@ fn a_client_cannot_write_the_servers_page_lane_or_board() {
         assert_eq!(rustix::fs::ftruncate(fd, 0), Err(Errno::PERM));
     }
     drop(rogue);
-    house.close();
+    fixture.close();
 }
 
 #[test]
 fn a_refresh_that_finds_nothing_new_makes_no_system_call() {
-    let house = House::open();
-    house.numbers.publish(&numbers(1, 10)).unwrap();
-    let mut reader = Process::start("reader", house.run_dir());
+    let fixture = TestServer::open();
+    fixture.numbers.publish(&numbers(1, 10)).unwrap();
+    let mut reader = Process::start("reader", fixture.run_dir());
     // A system call other than read and write would end it.
     reader.tell("go");
     assert_eq!(reader.try_hear().as_deref(), Some("unchanged"));
     reader.kill();
-    house.close();
+    fixture.close();
 }
 
 #[test]
 fn a_refresh_that_finds_something_new_makes_system_calls() {
     // Otherwise the test above would prove nothing.
-    let house = House::open();
-    house.numbers.publish(&numbers(1, 10)).unwrap();
-    let mut reader = Process::start("reader", house.run_dir());
-    house.numbers.publish(&numbers(2, 10)).unwrap();
+    let fixture = TestServer::open();
+    fixture.numbers.publish(&numbers(1, 10)).unwrap();
+    let mut reader = Process::start("reader", fixture.run_dir());
+    fixture.numbers.publish(&numbers(2, 10)).unwrap();
     reader.tell("go");
     assert_eq!(reader.try_hear(), None, "the kernel ended it");
-    house.close();
+    fixture.close();
 }

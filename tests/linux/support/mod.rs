@@ -11,4 +11,6 @@ pub(crate) mod roles;
 mod shared;
 pub(crate) mod squeeze;
 
-pub(crate) use shared::{blobs, child, gate, guard, hall, house, parked, pattern, services};
+pub(crate) use shared::{
+    blob_server, blobs, child, gate, guard, parked, pattern, services, test_server,
+};

@@ -2,8 +2,8 @@ use bellwire::ServerStats;
 
 use crate::support::blobs::How;
 use crate::support::child::Process;
-use crate::support::house::Dir;
 use crate::support::roles::parse_stats;
+use crate::support::test_server::Dir;
 
 /// One lane of a session in another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,12 +6,12 @@ use rustix::thread::{SecureComputingMode, set_secure_computing_mode};
 use super::blobs::{self, Settings};
 use super::child::{Parent, Voice};
 use super::guard::PATIENCE;
-use super::house::patient;
 use super::kernel;
 use super::services::Numbers;
 pub(crate) use super::shared::roles::parse_stats;
 use super::shared::roles::{self, serve};
 use super::squeeze::{Squeeze, be_humble};
+use super::test_server::patient;
 use crate::processes::{latency, stopped};
 
 /// Plays a role until the parent is gone, or ends it.

@@ -9,9 +9,9 @@ use bellwire::{Client, PeerFault};
 use bellwire_core::wire::{Header, Kind, Status};
 
 use crate::hostile::server::lies;
-use crate::support::house::House;
 use crate::support::rogue::RogueSession;
 use crate::support::services::Echo;
+use crate::support::test_server::TestServer;
 
 pub(super) fn rows() -> Vec<&'static str> {
     [welcome::rows(), words::ROWS.to_vec(), records::rows(), descriptors::rows()].concat()
@@ -25,12 +25,12 @@ fn response(id: u64, len: u32) -> Header {
 /// session is not used again, and another client's session, with an honest server, continues.
 #[track_caller]
 fn fails(lie: impl FnOnce(&mut RogueSession), is_expected: impl Fn(PeerFault) -> bool) {
-    let house = House::open();
-    let mut good: Client<Echo> = house.client();
+    let fixture = TestServer::open();
+    let mut good: Client<Echo> = fixture.client();
     lies(lie, is_expected);
     assert_eq!(good.call(&b"still here".to_vec()).unwrap(), b"still here");
     drop(good);
-    assert_eq!(house.close().poisoned, 0);
+    assert_eq!(fixture.close().poisoned, 0);
 }
 
 /// The same, for a fault that names itself so in its message.

@@ -7,10 +7,10 @@ use bellwire_core::wire::{Attach, Message, Ready, Refuse, Role};
 use rustix::fs::SealFlags;
 
 use crate::lies::impostor;
-use crate::support::house::{Dir, House, patient};
 use crate::support::memory::{Draft, SEALS};
 use crate::support::rogue::{Rogue, RogueListener, encode, hello, service, welcome};
 use crate::support::services::Echo;
+use crate::support::test_server::{Dir, TestServer, patient};
 
 const SESSION: u64 = 7;
 const NO_MEMFD: &str = "is no memfd";
@@ -21,8 +21,8 @@ const HUGE: &str = "huge pages";
 /// honest server, continues.
 #[track_caller]
 fn fails(part: &str, act: impl FnOnce(&Rogue)) {
-    let house = House::open();
-    let mut good: Client<Echo> = house.client();
+    let fixture = TestServer::open();
+    let mut good: Client<Echo> = fixture.client();
     let dir = Dir::new();
     let listener = RogueListener::bind(&dir.run_dir, "echo");
     let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
@@ -37,7 +37,7 @@ fn fails(part: &str, act: impl FnOnce(&Rogue)) {
     assert!(!reason.contains(char::is_control), "{reason:?}");
     assert_eq!(good.call(&b"still here".to_vec()).unwrap(), b"still here");
     drop(good);
-    house.close();
+    fixture.close();
 }
 
 /// What a server sends with WELCOME. Unmodified, it is what an honest one sends.

@@ -16,10 +16,10 @@ use bellwire_core::wire::{Header, Kind, Role, Status};
 use bellwire_core::{PeerMemory, Port, Word};
 
 pub(super) use crate::hostile::client::poisons;
-use crate::support::house::House;
 use crate::support::memory::Draft;
 use crate::support::rogue::{Rogue, RogueSession};
 use crate::support::services::Echo;
+use crate::support::test_server::TestServer;
 
 pub(super) fn rows() -> Vec<&'static str> {
     let handshake = [hello::rows(), order::ROWS.to_vec(), memory::rows()].concat();
@@ -53,17 +53,17 @@ fn is_dropped(act: impl FnOnce(&Rogue)) {
 
 #[track_caller]
 fn turns_away(act: impl FnOnce(&Rogue), is_seen: impl FnOnce(&Rogue)) -> Vec<IncidentCause> {
-    let house = House::open();
-    let mut good: Client<Echo> = house.client();
-    let rogue = Rogue::connect(house.run_dir(), "echo");
+    let fixture = TestServer::open();
+    let mut good: Client<Echo> = fixture.client();
+    let rogue = Rogue::connect(fixture.run_dir(), "echo");
     act(&rogue);
     is_seen(&rogue);
     assert_eq!(good.call(&b"still here".to_vec()).unwrap(), b"still here");
-    let mut late: Client<Echo> = house.client();
+    let mut late: Client<Echo> = fixture.client();
     assert_eq!(late.call(&b"let in".to_vec()).unwrap(), b"let in");
     drop((good, late));
-    let offences = house.offences();
-    let stats = house.close();
+    let offences = fixture.offences();
+    let stats = fixture.close();
     assert_eq!((stats.admitted, stats.turned_away, stats.poisoned), (2, 1, 0), "{stats:?}");
     offences
 }

@@ -9,8 +9,8 @@ use zerocopy::IntoBytes;
 use super::{is_closed, poisons, request};
 use crate::hostile::client::poisons_in;
 use crate::support::guard::until;
-use crate::support::house::House;
 use crate::support::rogue::RogueSession;
+use crate::support::test_server::TestServer;
 
 /// A record of 16 bytes, with this header.
 #[track_caller]
@@ -172,8 +172,9 @@ mod limits {
     #[track_caller]
     fn above_the_limit(parts: &[u32]) {
         let limits = Limits { max_message: 4096, ..Limits::default() };
-        let house = House::with(ServerConfig::default().lane(LaneConfig::default().limits(limits)));
-        poisons_in(house, |rogue| {
+        let fixture =
+            TestServer::with(ServerConfig::default().lane(LaneConfig::default().limits(limits)));
+        poisons_in(fixture, |rogue| {
             for (at, len) in parts.iter().enumerate() {
                 let header = request(2, 0).part(*len, at + 1 < parts.len());
                 rogue.write(header, &vec![0; *len as usize]);

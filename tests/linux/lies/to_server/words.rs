@@ -7,8 +7,8 @@ use bellwire_core::{Bell, OwnMemory, PeerMemory, Port, Word};
 use super::{is_closed, poisons, request};
 use crate::hostile::client::poisons_in;
 use crate::support::guard::until;
-use crate::support::house::House;
 use crate::support::rogue::RogueSession;
+use crate::support::test_server::TestServer;
 
 /// The size of the honest record before each violation.
 const HONEST: u64 = 32;
@@ -83,7 +83,7 @@ fn two_heads(first: u64, then: u64) {
 fn fills(first: u64, lie: impl FnOnce(&RogueSession) -> u64) {
     let lane = Geometry::new(4096).unwrap();
     let config = ServerConfig::default().lane(LaneConfig::default().size(lane));
-    poisons_in(House::with(config), |rogue| {
+    poisons_in(TestServer::with(config), |rogue| {
         rogue.link.own().store(Word::Head, first, Ordering::Release);
         for id in 2..16 {
             rogue.write(request(id, 1000), &[0; 1000]);

@@ -15,7 +15,7 @@ pub(crate) struct Dir {
 }
 
 /// A server in this process that provides everything, in a run dir of its own.
-pub(crate) struct House {
+pub(crate) struct TestServer {
     /// Before the server: fields are dropped in their order.
     gate: OpenOnFailure,
     dir: Dir,
@@ -32,7 +32,7 @@ impl Dir {
     }
 }
 
-impl House {
+impl TestServer {
     pub(crate) fn open() -> Self {
         // A client of another thread may be kept from running for seconds, under Wine above all.
         Self::with(ServerConfig::default().handshake_timeout(PATIENCE))
@@ -64,7 +64,7 @@ impl House {
 
     pub(crate) fn client_with<S: Service>(&self, config: ClientConfig) -> Client<S> {
         let mut client = Client::with_config(self.run_dir(), config);
-        client.connect().expect("the house is open");
+        client.connect().expect("the server is open");
         client
     }
 

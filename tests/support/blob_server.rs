@@ -2,18 +2,18 @@ use std::sync::Arc;
 
 use bellwire::{Client, ClientConfig, Payload, Server, ServerConfig, ServerStats, Service};
 
-use crate::support::blobs::{How, Larder, Settings, number};
+use crate::support::blobs::{BlobStore, How, Settings, number};
 use crate::support::gate::{Arrivals, Gate};
-use crate::support::house::{Dir, reconcile};
 use crate::support::pattern;
+use crate::support::test_server::{Dir, reconcile};
 
 /// A provider of blobs, in this process.
-pub(crate) struct Hall {
+pub(crate) struct BlobServer {
     dir: Dir,
     server: Server,
 }
 
-impl Hall {
+impl BlobServer {
     /// For one service of blobs, under its own name.
     pub(crate) fn open<S: Service<Request = Payload, Response = Payload>>(settings: &str) -> Self {
         Self::with::<S>(parse(settings).server(), None)
@@ -32,13 +32,13 @@ impl Hall {
         gate: Option<Gate>,
     ) -> Self {
         let dir = Dir::new();
-        let larder = Arc::new(Larder::default());
+        let store = Arc::new(BlobStore::default());
         let mut builder = Server::builder_with(&dir.run_dir, config);
         let serve = builder.serve::<S>(move |_, request| {
             if let Some(gate) = &gate {
                 gate.pass(request.len() as u64);
             }
-            larder.answer(&request)
+            store.answer(&request)
         });
         serve.unwrap();
         let server = builder.start().unwrap();
