@@ -6,7 +6,7 @@ use std::time::Duration;
 use bellwire_cli::out::Color;
 use clap::{Parser, Subcommand};
 
-use crate::protocol::Plant;
+use crate::protocol::Defect;
 
 /// Kill, stop and restart providers and consumers at random, and check every answer and for leaks
 ///
@@ -48,7 +48,7 @@ pub(crate) struct Soak {
     pub(crate) color: Color,
     /// A defect to inject, for tests of the soak itself
     #[arg(long, hide = true)]
-    pub(crate) plant: Option<Plant>,
+    pub(crate) defect: Option<Defect>,
     #[command(subcommand)]
     pub(crate) role: Option<Role>,
 }
@@ -70,7 +70,7 @@ pub(crate) struct SoakProvider {
     #[arg(long)]
     pub(crate) steady: bool,
     #[arg(long)]
-    pub(crate) plant: Option<Plant>,
+    pub(crate) defect: Option<Defect>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -79,7 +79,7 @@ pub(crate) struct SoakConsumer {
     pub(crate) run_dir: PathBuf,
     /// Sometimes take no answers for a while.
     #[arg(long)]
-    pub(crate) turns_deaf: bool,
+    pub(crate) stops_taking: bool,
     #[arg(long)]
     pub(crate) sessions: u16,
     #[arg(long)]
@@ -87,7 +87,7 @@ pub(crate) struct SoakConsumer {
     #[arg(long)]
     pub(crate) seed: u64,
     #[arg(long)]
-    pub(crate) plant: Option<Plant>,
+    pub(crate) defect: Option<Defect>,
 }
 
 fn positive_duration(text: &str) -> Result<Duration, String> {

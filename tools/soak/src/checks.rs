@@ -73,38 +73,39 @@ fn right(outcome: &Outcome) -> Check {
     check(
         "answers_right",
         format!("{} answers were wrong, by checksum, number and length", count(wrong)),
-        wrong == 0 && each.iter().all(|ledger| some(outcome, ledger.answered)),
+        wrong == 0 && each.iter().all(|call_counts| some(outcome, call_counts.answered)),
         "an answer was damaged, swapped or missing: run the same seed again",
     )
 }
 
 fn unharmed(outcome: &Outcome) -> Check {
-    let ledger = &outcome.steady.steady;
-    let not = ledger.made - ledger.answered.min(ledger.made);
+    let call_counts = &outcome.steady.steady;
+    let not = call_counts.made - call_counts.answered.min(call_counts.made);
     check(
         "others_unharmed",
         format!(
             "of {} calls between the two steady processes, {} were not answered {:?}",
-            count(ledger.made),
+            count(call_counts.made),
             count(not),
-            ledger.reasons,
+            call_counts.reasons,
         ),
-        not == 0 && some(outcome, ledger.made),
+        not == 0 && some(outcome, call_counts.made),
         "a fault affected another session: see what the steady provider's reactor did at that time",
     )
 }
 
 fn ran_once(outcome: &Outcome) -> Check {
-    let ledger = &outcome.steady.steady;
+    let call_counts = &outcome.steady.steady;
     let runs = outcome.provider.runs.get(&outcome.steady_who).copied().unwrap_or(0);
     let repeated = outcome.provider.repeated + outcome.harmed.repeated;
-    let bounds = ledger.answered..=ledger.answered + ledger.failed + ledger.wrong;
+    let bounds =
+        call_counts.answered..=call_counts.answered + call_counts.failed + call_counts.wrong;
     check(
         "handlers_ran_once",
         format!(
             "{} runs for {} answers; {} requests arrived twice or out of order",
             count(runs),
-            count(ledger.answered),
+            count(call_counts.answered),
             count(repeated),
         ),
         repeated == 0 && bounds.contains(&runs) && some(outcome, runs),
@@ -259,21 +260,21 @@ fn check(name: &'static str, text: impl Into<String>, ok: bool, next: &'static s
 mod tests {
     use super::*;
     use crate::faults::Fired;
-    use crate::protocol::{Books, Ledger, Served};
+    use crate::protocol::{CallCounts, ConsumerCalls, Served};
     use bellwire_cli::stop::Why;
 
     /// Returns a soak without failures.
     fn sound() -> Outcome {
-        let ledger = |refused, failed| {
+        let call_counts = |refused, failed| {
             let reasons = [("PeerGone", failed), ("Absent", refused)];
             let reasons = reasons.into_iter().filter(|(_, times)| *times > 0);
-            Ledger {
+            CallCounts {
                 made: 100 + refused + failed,
                 answered: 100,
                 refused,
                 failed,
                 reasons: reasons.map(|(reason, times)| (reason.to_owned(), times)).collect(),
-                ..Ledger::default()
+                ..CallCounts::default()
             }
         };
         let held = Sample { descriptors: 90, threads: 5, memfds: 80, rss: 20 << 20 };
@@ -288,7 +289,7 @@ mod tests {
             lanes_grown: 1,
             lanes_shrunk: 1,
         };
-        let fragile = Books { steady: ledger(0, 2), fragile: ledger(3, 4) };
+        let fragile = ConsumerCalls { steady: call_counts(0, 2), fragile: call_counts(3, 4) };
         let provider = Served {
             accepted: 203,
             answered: 201,
@@ -299,7 +300,7 @@ mod tests {
         Outcome {
             fired,
             steady_who: 3,
-            steady: Books { steady: ledger(0, 0), fragile: ledger(5, 6) },
+            steady: ConsumerCalls { steady: call_counts(0, 0), fragile: call_counts(5, 6) },
             fragile,
             provider,
             samples: (0..10).map(|at| (f64::from(at), [held; 2])).collect(),
@@ -347,7 +348,7 @@ mod tests {
         };
         assert_eq!(failing(wrong), ["answers_right"]);
         assert_eq!(
-            failing(|outcome| outcome.fragile.fragile = Ledger::default()),
+            failing(|outcome| outcome.fragile.fragile = CallCounts::default()),
             ["answers_right"]
         );
     }

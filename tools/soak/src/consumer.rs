@@ -14,8 +14,8 @@ use bellwire_process as process;
 
 use crate::TELL_EVERY;
 use crate::args::SoakConsumer;
-use crate::letter::{Letter, SHORTEST};
-use crate::protocol::{Books, Fragile, Ledger, Plant, Said, Steady};
+use crate::header::{Header, SHORTEST};
+use crate::protocol::{CallCounts, ChildMessage, ConsumerCalls, Defect, Fragile, Steady};
 use crate::random::Random;
 use bellwire_cli::exit::{Exit, Failure};
 use bellwire_cli::out;
@@ -25,20 +25,21 @@ const STEADY: Duration = Duration::from_secs(30);
 /// Shorter than some stops of a provider.
 const FRAGILE: Duration = Duration::from_millis(150);
 /// How long a thread deliberately takes no answers, which is longer than a provider waits, and how rarely it does so.
-const DEAF: Duration = Duration::from_millis(4_500);
-const DEAF_ONCE_IN: u64 = 20_000;
+const STALL: Duration = Duration::from_millis(4_500);
+const STALL_ONCE_IN: u64 = 20_000;
 /// The longest message.
 const LONGEST: u64 = 512 << 10;
 /// The request from which on an injected defect takes effect, once.
-const PLANTED: u64 = 5;
+const DEFECTIVE_FROM: u64 = 5;
 
 pub(crate) fn run(run_dir: &RunDir, args: &SoakConsumer) -> Result<Exit, Failure> {
     process::end_with_parent();
     let is_over = Arc::new(OnceLock::<()>::new());
-    let books: Vec<Arc<Mutex<Books>>> = (0..args.sessions).map(|_| Arc::default()).collect();
+    let consumer_calls: Vec<Arc<Mutex<ConsumerCalls>>> =
+        (0..args.sessions).map(|_| Arc::default()).collect();
     let mut threads = Vec::new();
-    for (thread, books) in books.iter().enumerate() {
-        let mut worker = Worker::new(run_dir, args, thread as u64, Arc::clone(books));
+    for (thread, consumer_calls) in consumer_calls.iter().enumerate() {
+        let mut worker = Worker::new(run_dir, args, thread as u64, Arc::clone(consumer_calls));
         let is_over = Arc::clone(&is_over);
         threads.push(thread::spawn(move || {
             worker.warm_up();
@@ -48,46 +49,51 @@ pub(crate) fn run(run_dir: &RunDir, args: &SoakConsumer) -> Result<Exit, Failure
             worker.end();
         }));
     }
-    out::json_line(&Said::Ready)?;
+    out::json_line(&ChildMessage::Ready)?;
     let (ended, end) = mpsc::channel::<()>();
     thread::spawn(move || {
         let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
         drop(ended);
     });
     while end.recv_timeout(TELL_EVERY) == Err(RecvTimeoutError::Timeout) {
-        out::json_line(&Said::Books(sum(&books)))?;
+        out::json_line(&ChildMessage::ConsumerCalls(sum(&consumer_calls)))?;
     }
     let _ = is_over.set(());
     let panicked = threads.into_iter().map(thread::JoinHandle::join).any(|ended| ended.is_err());
-    out::json_line(&Said::Books(sum(&books)))?;
+    out::json_line(&ChildMessage::ConsumerCalls(sum(&consumer_calls)))?;
     if panicked {
         return Err(Failure::new(Exit::Failed, "a thread of the consumer panicked"));
     }
-    out::json_line(&Said::Done)?;
+    out::json_line(&ChildMessage::Done)?;
     Ok(Exit::Ok)
 }
 
-fn sum(books: &[Arc<Mutex<Books>>]) -> Books {
-    let mut sum = Books::default();
-    books.iter().for_each(|books| sum.add(&lock(books)));
+fn sum(consumer_calls: &[Arc<Mutex<ConsumerCalls>>]) -> ConsumerCalls {
+    let mut sum = ConsumerCalls::default();
+    consumer_calls.iter().for_each(|consumer_calls| sum.add(&lock(consumer_calls)));
     sum
 }
 
 /// Nothing that holds this lock can panic halfway through a change.
-fn lock(books: &Mutex<Books>) -> MutexGuard<'_, Books> {
-    books.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(consumer_calls: &Mutex<ConsumerCalls>) -> MutexGuard<'_, ConsumerCalls> {
+    consumer_calls.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// One thread's clients and counters.
 struct Worker {
     random: Random,
-    turns_deaf: bool,
+    stops_taking: bool,
     steady: Line<Steady>,
     fragile: Line<Fragile>,
 }
 
 impl Worker {
-    fn new(run_dir: &RunDir, args: &SoakConsumer, thread: u64, books: Arc<Mutex<Books>>) -> Self {
+    fn new(
+        run_dir: &RunDir,
+        args: &SoakConsumer,
+        thread: u64,
+        consumer_calls: Arc<Mutex<ConsumerCalls>>,
+    ) -> Self {
         let doorbells = [Doorbell::Futex, Doorbell::Eventfd, Doorbell::Socket];
         let at = usize::try_from(thread).unwrap_or(0) % doorbells.len();
         let doorbell = doorbells.get(at).copied().unwrap_or(Doorbell::Futex);
@@ -103,24 +109,24 @@ impl Worker {
         let who = args.who;
         Self {
             random: Random::new(args.seed ^ (who << 32) ^ thread),
-            turns_deaf: args.turns_deaf,
+            stops_taking: args.stops_taking,
             steady: Line {
                 client: Client::with_config(run_dir, config(STEADY)),
                 letters: Letters { who, thread, sequence: 0 },
                 patience: STEADY,
-                books: Arc::clone(&books),
-                ledger: |books| &mut books.steady,
+                consumer_calls: Arc::clone(&consumer_calls),
+                call_counts: |consumer_calls| &mut consumer_calls.steady,
                 lanes: [0; 2],
-                plant: args.plant.filter(|_| thread == 0),
+                defect: args.defect.filter(|_| thread == 0),
             },
             fragile: Line {
                 client: Client::with_config(run_dir, config(FRAGILE)),
                 letters: Letters { who, thread, sequence: 0 },
                 patience: FRAGILE,
-                books,
-                ledger: |books| &mut books.fragile,
+                consumer_calls,
+                call_counts: |consumer_calls| &mut consumer_calls.fragile,
                 lanes: [0; 2],
-                plant: None,
+                defect: None,
             },
         }
     }
@@ -142,10 +148,10 @@ impl Worker {
         let [request, answer] = [(); 2].map(|()| self.random.between(SHORTEST as u64, longest));
         let request = usize::try_from(request).unwrap_or(SHORTEST);
         let burst = self.random.between(2, 17);
-        if self.turns_deaf && self.random.below(DEAF_ONCE_IN) == 0 {
+        if self.stops_taking && self.random.below(STALL_ONCE_IN) == 0 {
             match is_steady {
-                true => self.steady.burst(burst, DEAF),
-                false => self.fragile.burst(burst, DEAF),
+                true => self.steady.burst(burst, STALL),
+                false => self.fragile.burst(burst, STALL),
             }
         }
         if is_steady {
@@ -170,10 +176,10 @@ struct Letters {
 }
 
 impl Letters {
-    fn next(&mut self, answer: u64) -> Letter {
+    fn next(&mut self, answer: u64) -> Header {
         self.sequence += 1;
         let Self { who, thread, sequence } = *self;
-        Letter { who, thread, sequence, answer }
+        Header { who, thread, sequence, answer }
     }
 }
 
@@ -183,11 +189,11 @@ struct Line<S: Service> {
     letters: Letters,
     /// How long an answer may take.
     patience: Duration,
-    books: Arc<Mutex<Books>>,
-    ledger: fn(&mut Books) -> &mut Ledger,
+    consumer_calls: Arc<Mutex<ConsumerCalls>>,
+    call_counts: fn(&mut ConsumerCalls) -> &mut CallCounts,
     /// How often the session's lanes have grown and shrunk, when last checked.
     lanes: [u64; 2],
-    plant: Option<Plant>,
+    defect: Option<Defect>,
 }
 
 impl<S: Service<Request = Vec<u8>, Response = Vec<u8>>> Line<S> {
@@ -201,31 +207,31 @@ impl<S: Service<Request = Vec<u8>, Response = Vec<u8>>> Line<S> {
         self.note_lanes();
     }
 
-    fn book<T>(&self, change: impl FnOnce(&mut Ledger) -> T) -> T {
-        change((self.ledger)(&mut lock(&self.books)))
+    fn book<T>(&self, change: impl FnOnce(&mut CallCounts) -> T) -> T {
+        change((self.call_counts)(&mut lock(&self.consumer_calls)))
     }
 
     /// Makes one call and checks its answer.
     fn call(&mut self, request: usize, answer: u64) {
-        let letter = self.letters.next(answer);
-        let bytes = letter.write(request);
-        self.book(|ledger| {
-            ledger.made += 1;
-            ledger.in_flight += 1;
+        let header = self.letters.next(answer);
+        let bytes = header.write(request);
+        self.book(|call_counts| {
+            call_counts.made += 1;
+            call_counts.in_flight += 1;
         });
         let answered = self.client.call(&bytes);
-        let plant = self.plant.take_if(|_| letter.sequence >= PLANTED);
-        if plant == Some(Plant::RunTwice) {
+        let defect = self.defect.take_if(|_| header.sequence >= DEFECTIVE_FROM);
+        if defect == Some(Defect::RunTwice) {
             let _ = self.client.call(&bytes);
         }
         let is_absent = matches!(answered, Err(CallError::Absent { .. }));
-        self.book(|ledger| {
-            ledger.in_flight -= 1;
+        self.book(|call_counts| {
+            call_counts.in_flight -= 1;
             match answered {
-                _ if plant == Some(Plant::LostCall) => {}
-                Ok(answer) if letter.is_answered_by(&answer) => ledger.answered += 1,
-                Ok(_) => ledger.wrong += 1,
-                Err(error) => ledger.fail(&error),
+                _ if defect == Some(Defect::LostCall) => {}
+                Ok(answer) if header.is_answered_by(&answer) => call_counts.answered += 1,
+                Ok(_) => call_counts.wrong += 1,
+                Err(error) => call_counts.fail(&error),
             }
         });
         if is_absent {
@@ -236,19 +242,19 @@ impl<S: Service<Request = Vec<u8>, Response = Vec<u8>>> Line<S> {
     /// Sends many requests whose answers arrive in any order. Takes no answers for `deaf_for` first.
     fn burst(&mut self, requests: u64, deaf_for: Duration) {
         let Ok(session) = self.client.connect() else { return };
-        let mut waiting: BTreeMap<Ticket, Letter> = BTreeMap::new();
+        let mut waiting: BTreeMap<Ticket, Header> = BTreeMap::new();
         for _ in 0..requests {
-            let letter = self.letters.next(SHORTEST as u64);
-            let sent = session.submit(&letter.write(SHORTEST));
-            let mut books = lock(&self.books);
-            let ledger = (self.ledger)(&mut books);
-            ledger.made += 1;
+            let header = self.letters.next(SHORTEST as u64);
+            let sent = session.submit(&header.write(SHORTEST));
+            let mut consumer_calls = lock(&self.consumer_calls);
+            let call_counts = (self.call_counts)(&mut consumer_calls);
+            call_counts.made += 1;
             match sent {
                 Ok(ticket) => {
-                    ledger.in_flight += 1;
-                    waiting.insert(ticket, letter);
+                    call_counts.in_flight += 1;
+                    waiting.insert(ticket, header);
                 }
-                Err(error) => ledger.fail(&error),
+                Err(error) => call_counts.fail(&error),
             }
         }
         thread::sleep(deaf_for);
@@ -259,8 +265,8 @@ impl<S: Service<Request = Vec<u8>, Response = Vec<u8>>> Line<S> {
             }
             match session.try_reply() {
                 Ok(Some((ticket, answer))) => {
-                    let letter = waiting.remove(&ticket);
-                    settle((self.ledger)(&mut lock(&self.books)), letter, answer);
+                    let header = waiting.remove(&ticket);
+                    settle((self.call_counts)(&mut lock(&self.consumer_calls)), header, answer);
                 }
                 Ok(None) if Instant::now() < until => thread::sleep(Duration::from_micros(200)),
                 Ok(None) => break CallError::Deadline { executed: Executed::Maybe },
@@ -270,11 +276,11 @@ impl<S: Service<Request = Vec<u8>, Response = Vec<u8>>> Line<S> {
         // The remaining requests were sent: as far as is known here, each may have been executed.
         for ticket in waiting.into_keys() {
             session.abandon(ticket);
-            let mut books = lock(&self.books);
-            let ledger = (self.ledger)(&mut books);
-            ledger.in_flight -= 1;
-            ledger.failed += 1;
-            ledger.give_reason(&ended);
+            let mut consumer_calls = lock(&self.consumer_calls);
+            let call_counts = (self.call_counts)(&mut consumer_calls);
+            call_counts.in_flight -= 1;
+            call_counts.failed += 1;
+            call_counts.give_reason(&ended);
         }
     }
 
@@ -305,10 +311,10 @@ impl<S: Service<Request = Vec<u8>, Response = Vec<u8>>> Line<S> {
         };
         self.lanes = seen;
         let is_wrong = !reconciles(&stats);
-        self.book(|ledger| {
-            ledger.grown += grown;
-            ledger.shrunk += shrunk;
-            ledger.wrong_books += u64::from(is_wrong);
+        self.book(|call_counts| {
+            call_counts.grown += grown;
+            call_counts.shrunk += shrunk;
+            call_counts.wrong_books += u64::from(is_wrong);
         });
     }
 
@@ -318,17 +324,21 @@ impl<S: Service<Request = Vec<u8>, Response = Vec<u8>>> Line<S> {
 }
 
 /// Counts the result of one of many requests.
-fn settle(ledger: &mut Ledger, letter: Option<Letter>, answer: Result<Vec<u8>, CallError>) {
-    let Some(letter) = letter else {
+fn settle(
+    call_counts: &mut CallCounts,
+    header: Option<Header>,
+    answer: Result<Vec<u8>, CallError>,
+) {
+    let Some(header) = header else {
         // Nothing waited for it.
-        ledger.wrong += 1;
+        call_counts.wrong += 1;
         return;
     };
-    ledger.in_flight -= 1;
+    call_counts.in_flight -= 1;
     match answer {
-        Ok(answer) if letter.is_answered_by(&answer) => ledger.answered += 1,
-        Ok(_) => ledger.wrong += 1,
-        Err(error) => ledger.fail(&error),
+        Ok(answer) if header.is_answered_by(&answer) => call_counts.answered += 1,
+        Ok(_) => call_counts.wrong += 1,
+        Err(error) => call_counts.fail(&error),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::cast::Role;
+use crate::members::Role;
 use crate::random::Random;
 
 /// A fault to inject.

@@ -7,11 +7,11 @@
 #![forbid(unsafe_code)]
 
 mod args;
-mod cast;
 mod checks;
 mod consumer;
 mod faults;
-mod letter;
+mod header;
+mod members;
 mod protocol;
 mod provider;
 mod random;
@@ -31,7 +31,7 @@ use clap::Parser;
 use serde::Serialize;
 
 use args::{Role, Soak};
-use protocol::Said;
+use protocol::ChildMessage;
 use report::Report;
 use run::Run;
 
@@ -59,7 +59,7 @@ impl From<process::Holdings> for Sample {
 /// What the soak waits for. Processes are identified by their numbers.
 #[derive(Debug)]
 enum Event {
-    Said(u64, Said),
+    ChildMessage(u64, ChildMessage),
     /// The process closed its output.
     Ended(u64),
     /// It is time to stop.

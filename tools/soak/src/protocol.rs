@@ -28,11 +28,11 @@ impl Service for Fragile {
 
 /// A message from a process.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Said {
+pub(super) enum ChildMessage {
     /// It provides, or begins to call.
     Ready,
     /// A consumer's counters so far.
-    Books(Books),
+    ConsumerCalls(ConsumerCalls),
     /// A provider's counters so far.
     Served(Served),
     /// Its last report is final: it ends now.
@@ -41,14 +41,14 @@ pub(super) enum Said {
 
 /// A consumer's calls.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Books {
-    pub(super) steady: Ledger,
-    pub(super) fragile: Ledger,
+pub(super) struct ConsumerCalls {
+    pub(super) steady: CallCounts,
+    pub(super) fragile: CallCounts,
 }
 
 /// Calls of one service. `made = answered + wrong + refused + failed + in_flight`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Ledger {
+pub(super) struct CallCounts {
     pub(super) made: u64,
     /// Answered correctly.
     pub(super) answered: u64,
@@ -89,7 +89,7 @@ pub(super) struct Served {
     pub(super) runs: BTreeMap<u64, u64>,
 }
 
-impl Ledger {
+impl CallCounts {
     pub(super) fn is_sound(&self) -> bool {
         let Self { answered, wrong, refused, failed, in_flight, .. } = self;
         self.made == answered + wrong + refused + failed + in_flight
@@ -128,13 +128,13 @@ impl Ledger {
     }
 }
 
-impl Books {
+impl ConsumerCalls {
     pub(super) fn add(&mut self, other: &Self) {
         self.steady.add(&other.steady);
         self.fragile.add(&other.fragile);
     }
 
-    pub(super) fn total(&self) -> Ledger {
+    pub(super) fn total(&self) -> CallCounts {
         let mut total = self.steady.clone();
         total.add(&self.fragile);
         total
@@ -148,9 +148,9 @@ impl Served {
     }
 }
 
-/// A defect that a test plants, to see that the soak finds it.
+/// A defect that a test injects, to see that the soak finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Plant {
+pub(crate) enum Defect {
     /// The steady provider's handler leaks a descriptor now and then.
     Descriptor,
     /// … a thread.
@@ -169,7 +169,7 @@ pub(crate) enum Plant {
     NoKill,
 }
 
-impl Plant {
+impl Defect {
     /// How to say it on a command line.
     pub(super) fn name(self) -> String {
         let value = clap::ValueEnum::to_possible_value(&self);

@@ -15,8 +15,8 @@ use bellwire_process as process;
 
 use crate::TELL_EVERY;
 use crate::args::SoakProvider;
-use crate::letter::Letter;
-use crate::protocol::{Fragile, Plant, Said, Served, Steady};
+use crate::header::Header;
+use crate::protocol::{ChildMessage, Defect, Fragile, Served, Steady};
 use bellwire_cli::exit::{Exit, Failure};
 use bellwire_cli::out;
 
@@ -42,9 +42,9 @@ pub(crate) fn run(run_dir: &RunDir, args: &SoakProvider) -> Result<Exit, Failure
         .unread_timeout(unread_timeout)
         .handshake_timeout(handshake_timeout);
     let mut builder = Server::builder_with(run_dir, config);
-    let ledger = Arc::new(Mutex::new(Ledger::default()));
-    let (theirs, plant) = (Arc::clone(&ledger), args.plant);
-    let handler = move |_: &Caller, request: Vec<u8>| answer(&theirs, plant, &request);
+    let call_counts = Arc::new(Mutex::new(CallCounts::default()));
+    let (theirs, defect) = (Arc::clone(&call_counts), args.defect);
+    let handler = move |_: &Caller, request: Vec<u8>| answer(&theirs, defect, &request);
     let failed = |error: ServeError| Failure::of(Exit::Failed, "cannot serve", &error);
     if args.steady {
         builder.serve::<Steady>(handler).map_err(failed)?;
@@ -52,24 +52,24 @@ pub(crate) fn run(run_dir: &RunDir, args: &SoakProvider) -> Result<Exit, Failure
         builder.serve::<Fragile>(handler).map_err(failed)?;
     }
     let server = builder.start().map_err(failed)?;
-    out::json_line(&Said::Ready)?;
+    out::json_line(&ChildMessage::Ready)?;
     let (ended, end) = mpsc::channel::<()>();
     thread::spawn(move || {
         let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
         drop(ended);
     });
     while end.recv_timeout(TELL_EVERY) == Err(RecvTimeoutError::Timeout) {
-        out::json_line(&Said::Served(lock(&ledger).served(&server.stats())))?;
+        out::json_line(&ChildMessage::Served(lock(&call_counts).served(&server.stats())))?;
     }
     let stats = server.stop();
-    out::json_line(&Said::Served(lock(&ledger).served(&stats)))?;
-    out::json_line(&Said::Done)?;
+    out::json_line(&ChildMessage::Served(lock(&call_counts).served(&stats)))?;
+    out::json_line(&ChildMessage::Done)?;
     Ok(Exit::Ok)
 }
 
 /// The handler's records.
 #[derive(Debug, Default)]
-struct Ledger {
+struct CallCounts {
     calls: u64,
     damaged: u64,
     repeated: u64,
@@ -78,17 +78,17 @@ struct Ledger {
     last: BTreeMap<(u64, u64), u64>,
 }
 
-impl Ledger {
-    fn note(&mut self, letter: Option<&Letter>) {
+impl CallCounts {
+    fn note(&mut self, header: Option<&Header>) {
         self.calls += 1;
-        let Some(letter) = letter else {
+        let Some(header) = header else {
             self.damaged += 1;
             return;
         };
-        *self.runs.entry(letter.who).or_default() += 1;
-        let last = self.last.entry((letter.who, letter.thread)).or_default();
-        self.repeated += u64::from(letter.sequence <= *last);
-        *last = letter.sequence.max(*last);
+        *self.runs.entry(header.who).or_default() += 1;
+        let last = self.last.entry((header.who, header.thread)).or_default();
+        self.repeated += u64::from(header.sequence <= *last);
+        *last = header.sequence.max(*last);
     }
 
     fn served(&self, stats: &ServerStats) -> Served {
@@ -109,40 +109,40 @@ impl Ledger {
 }
 
 fn answer(
-    ledger: &Mutex<Ledger>,
-    plant: Option<Plant>,
+    call_counts: &Mutex<CallCounts>,
+    defect: Option<Defect>,
     request: &[u8],
 ) -> Result<Vec<u8>, HandlerError> {
-    let letter = Letter::read(request);
+    let header = Header::read(request);
     let calls = {
-        let mut ledger = lock(ledger);
-        ledger.note(letter.as_ref());
-        ledger.calls
+        let mut call_counts = lock(call_counts);
+        call_counts.note(header.as_ref());
+        call_counts.calls
     };
-    let Some(letter) = letter else { return Err(HandlerError::new("the request is damaged")) };
-    let mut answer = letter.answered();
+    let Some(header) = header else { return Err(HandlerError::new("the request is damaged")) };
+    let mut answer = header.answered();
     if calls.is_multiple_of(NOW_AND_THEN) {
-        spoil(plant, &mut answer);
+        spoil(defect, &mut answer);
     }
     Ok(answer)
 }
 
-fn spoil(plant: Option<Plant>, answer: &mut [u8]) {
-    match plant {
-        Some(Plant::Descriptor) => {
+fn spoil(defect: Option<Defect>, answer: &mut [u8]) {
+    match defect {
+        Some(Defect::Descriptor) => {
             // The descriptor is leaked on purpose.
             let _ = std::fs::File::open("/dev/null").map(std::mem::forget);
         }
-        Some(Plant::Thread) => drop(thread::spawn(|| {
+        Some(Defect::Thread) => drop(thread::spawn(|| {
             loop {
                 thread::park();
             }
         })),
-        Some(Plant::Memfd) => {
+        Some(Defect::Memfd) => {
             let _ = Payload::build_from(0, 4096, |_| {}).map(std::mem::forget);
         }
-        Some(Plant::Memory) => std::mem::forget(black_box(vec![1_u8; 1 << 20])),
-        Some(Plant::WrongAnswer) => {
+        Some(Defect::Memory) => std::mem::forget(black_box(vec![1_u8; 1 << 20])),
+        Some(Defect::WrongAnswer) => {
             if let Some(byte) = answer.last_mut() {
                 *byte ^= 1;
             }
@@ -152,6 +152,6 @@ fn spoil(plant: Option<Plant>, answer: &mut [u8]) {
 }
 
 /// Nothing that holds this lock can panic halfway through a change.
-fn lock(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
-    ledger.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(call_counts: &Mutex<CallCounts>) -> MutexGuard<'_, CallCounts> {
+    call_counts.lock().unwrap_or_else(PoisonError::into_inner)
 }

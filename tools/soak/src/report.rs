@@ -7,7 +7,7 @@ use crate::Sample;
 use crate::args::Soak;
 use crate::checks::{self, Check, FIGURES, LIVING};
 use crate::faults::Fired;
-use crate::protocol::Ledger;
+use crate::protocol::CallCounts;
 use crate::run::Outcome;
 use bellwire_cli::exit::Failure;
 use bellwire_cli::out::{
@@ -48,7 +48,7 @@ impl Report {
     pub(super) fn progress(
         &self,
         elapsed: Duration,
-        total: &Ledger,
+        total: &CallCounts,
         fired: &Fired,
         held: Option<[Sample; 2]>,
     ) -> Result<(), Failure> {
@@ -118,7 +118,7 @@ impl Report {
     }
 }
 
-fn ledgers(outcome: &Outcome) -> [(&'static str, &'static str, &Ledger); 4] {
+fn all_call_counts(outcome: &Outcome) -> [(&'static str, &'static str, &CallCounts); 4] {
     let (steady, fragile) = (&outcome.steady, &outcome.fragile);
     [
         ("steady consumer", "steady provider", &steady.steady),
@@ -133,8 +133,8 @@ fn calls(outcome: &Outcome) -> Table {
     let columns = titles.map(|title| Column::new(title, Align::Right));
     let first = ["CALLS OF", "TO"].map(|title| Column::new(title, Align::Left));
     let mut table = Table::new(first.into_iter().chain(columns).collect::<Vec<_>>());
-    for (from, to, ledger) in ledgers(outcome) {
-        let Ledger { made, answered, refused, failed, wrong, in_flight, .. } = ledger;
+    for (from, to, call_counts) in all_call_counts(outcome) {
+        let CallCounts { made, answered, refused, failed, wrong, in_flight, .. } = call_counts;
         let counts = [made, answered, refused, failed, wrong, in_flight].map(|n| count(*n));
         let cells = [from.into(), to.into()].into_iter().chain(counts);
         table.row(cells.map(|text: String| Cell::new(text)).collect::<Vec<_>>());
@@ -168,9 +168,9 @@ fn object(outcome: &Outcome, checks: &[Check], ok: bool) -> Value {
     let failed: Map<String, Value> = failed
         .map(|check| (check.name.to_owned(), json!({ "what": check.text, "next": check.next })))
         .collect();
-    let calls: Vec<Value> = ledgers(outcome)
+    let calls: Vec<Value> = all_call_counts(outcome)
         .into_iter()
-        .map(|(from, to, ledger)| json!({ "from": from, "to": to, "calls": ledger }))
+        .map(|(from, to, call_counts)| json!({ "from": from, "to": to, "calls": call_counts }))
         .collect();
     let held: Map<String, Value> = LIVING
         .into_iter()

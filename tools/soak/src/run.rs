@@ -11,9 +11,9 @@ use bellwire_process as process;
 use crate::Event;
 use crate::Sample;
 use crate::args::Soak;
-use crate::cast::{Actor, Casting, ROLES, Role, State};
 use crate::faults::{Fault, Fired};
-use crate::protocol::{Books, Plant, Said, Served};
+use crate::members::{Launch, Member, ROLES, Role, State};
+use crate::protocol::{ChildMessage, ConsumerCalls, Defect, Served};
 use crate::random::Random;
 use crate::report::Report;
 use bellwire_cli::exit::{Exit, Failure};
@@ -41,9 +41,9 @@ pub(super) struct Outcome {
     /// The number of the steady consumer.
     pub(super) steady_who: u64,
     /// Counters of the steady consumer.
-    pub(super) steady: Books,
+    pub(super) steady: ConsumerCalls,
     /// Counters of all other consumers, as last reported.
-    pub(super) fragile: Books,
+    pub(super) fragile: ConsumerCalls,
     pub(super) provider: Served,
     /// Counters of all providers with faults, as last reported.
     pub(super) harmed: Served,
@@ -57,8 +57,8 @@ pub(super) struct Outcome {
 }
 
 pub(super) struct Run<'a> {
-    casting: Casting<'a>,
-    actors: Vec<Actor>,
+    launch: Launch<'a>,
+    members: Vec<Member>,
     next_who: u64,
     random: Random,
     events: Receiver<Event>,
@@ -85,8 +85,8 @@ impl<'a> Run<'a> {
         let seed = args.seed.unwrap_or_else(|| u64::from(std::process::id()));
         let now = Instant::now();
         let mut run = Self {
-            casting: Casting { run_dir, args, seed, events: sender },
-            actors: Vec::new(),
+            launch: Launch { run_dir, args, seed, events: sender },
+            members: Vec::new(),
             next_who: 0,
             random: Random::new(seed),
             events,
@@ -103,7 +103,7 @@ impl<'a> Run<'a> {
             if role == Role::SteadyConsumer {
                 run.outcome.steady_who = who;
             }
-            run.actors.push(Actor::start(role, who, &run.casting)?);
+            run.members.push(Member::start(role, who, &run.launch)?);
             // Providers first, so that consumers find them.
             if !run.until(PATIENCE, report, Run::everybody_runs)? {
                 return Err(Failure::new(
@@ -119,7 +119,7 @@ impl<'a> Run<'a> {
 
     /// Runs all rounds and ends everything in order.
     pub(super) fn finish(mut self, report: &mut Report) -> Result<Outcome, Failure> {
-        let whole = Duration::from_secs(self.casting.args.seconds.into());
+        let whole = Duration::from_secs(self.launch.args.seconds.into());
         let mut round = 0;
         let lasts = |run: &Self| {
             let (elapsed, samples) = (run.began.elapsed(), run.outcome.samples.len());
@@ -137,10 +137,10 @@ impl<'a> Run<'a> {
 
     fn faults(&mut self, report: &mut Report) -> Result<(), Failure> {
         let [least, most] = FAULTS;
-        let whole = Duration::from_secs(self.casting.args.seconds.into());
+        let whole = Duration::from_secs(self.launch.args.seconds.into());
         let until = Instant::now() + (whole / 12).clamp(least, most);
         while Instant::now() < until && !self.is_over() {
-            let every = u64::try_from(self.casting.args.kill_every.as_millis()).unwrap_or(400);
+            let every = u64::try_from(self.launch.args.kill_every.as_millis()).unwrap_or(400);
             let pause = self.random.millis(every / 2, every + every / 2);
             self.until(pause, report, Run::is_over)?;
             // One of each kind first, so that none is left out by chance.
@@ -163,7 +163,7 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         let held = [Role::SteadyProvider, Role::SteadyConsumer].map(|role| {
-            let pid = self.actors.iter().find(|actor| actor.role == role).and_then(Actor::pid);
+            let pid = self.members.iter().find(|member| member.role == role).and_then(Member::pid);
             pid.and_then(|pid| process::holdings(pid).map(Sample::from).ok())
         });
         if let [Some(provider), Some(consumer)] = held {
@@ -176,26 +176,26 @@ impl<'a> Run<'a> {
     /// Injects a fault; returns false if there is no process for it.
     fn inject(&mut self, fault: Fault) -> Result<bool, Failure> {
         let now = Instant::now();
-        let plant = self.casting.args.plant;
+        let defect = self.launch.args.defect;
         let away = self.random.millis(0, 200);
-        let Some(actor) = self
-            .actors
+        let Some(member) = self
+            .members
             .iter_mut()
-            .find(|actor| actor.role == fault.role() && actor.state == State::Running)
+            .find(|member| member.role == fault.role() && member.state == State::Running)
         else {
             return Ok(false);
         };
         match fault {
-            Fault::Kill(_) if plant == Some(Plant::NoKill) => {}
+            Fault::Kill(_) if defect == Some(Defect::NoKill) => {}
             Fault::Kill(role) => {
-                if actor.kill().is_some_and(process::was_killed) {
+                if member.kill().is_some_and(process::was_killed) {
                     self.outcome.fired.killed(role);
                 }
-                actor.state = State::Away(now + away);
+                member.state = State::Away(now + away);
                 self.account(role);
             }
             Fault::Stop(role, millis) => {
-                let Some(pid) = actor.pid() else { return Ok(false) };
+                let Some(pid) = member.pid() else { return Ok(false) };
                 process::stop(pid)?;
                 let limit = now + PATIENCE;
                 while !process::is_stopped(pid) && Instant::now() < limit {
@@ -204,11 +204,11 @@ impl<'a> Run<'a> {
                 if process::is_stopped(pid) {
                     self.outcome.fired.stopped(role);
                 }
-                actor.state = State::Stopped(Instant::now() + Duration::from_millis(millis));
+                member.state = State::Stopped(Instant::now() + Duration::from_millis(millis));
             }
             Fault::Restart(_) => {
-                actor.ask_to_end();
-                actor.state = State::Ending(now + PATIENCE);
+                member.ask_to_end();
+                member.state = State::Ending(now + PATIENCE);
             }
         }
         Ok(true)
@@ -241,10 +241,10 @@ impl<'a> Run<'a> {
     }
 
     fn report_progress(&self, report: &Report) -> Result<(), Failure> {
-        let mut books = self.outcome.fragile.clone();
-        self.actors.iter().for_each(|actor| books.add(&actor.books));
+        let mut consumer_calls = self.outcome.fragile.clone();
+        self.members.iter().for_each(|member| consumer_calls.add(&member.consumer_calls));
         let held = self.outcome.samples.last().map(|(_, held)| *held);
-        report.progress(self.began.elapsed(), &books.total(), &self.outcome.fired, held)
+        report.progress(self.began.elapsed(), &consumer_calls.total(), &self.outcome.fired, held)
     }
 
     fn take(&mut self, event: Event) {
@@ -253,33 +253,34 @@ impl<'a> Run<'a> {
                 self.outcome.interrupted = self.stop.requested();
                 return;
             }
-            Event::Said(who, said) => (who, Some(said)),
+            Event::ChildMessage(who, received) => (who, Some(received)),
             Event::Ended(who) => (who, None),
         };
         // Messages of a killed process may still arrive.
-        let Some(actor) = self.actors.iter_mut().find(|actor| actor.who == who) else { return };
+        let Some(member) = self.members.iter_mut().find(|member| member.who == who) else { return };
         match event {
-            Some(Said::Ready) => actor.state = State::Running,
-            Some(Said::Books(books)) => {
-                let is_sound = books.steady.is_sound() && books.fragile.is_sound();
+            Some(ChildMessage::Ready) => member.state = State::Running,
+            Some(ChildMessage::ConsumerCalls(consumer_calls)) => {
+                let is_sound =
+                    consumer_calls.steady.is_sound() && consumer_calls.fragile.is_sound();
                 self.outcome.unsound += u64::from(!is_sound);
-                actor.books = books;
+                member.consumer_calls = consumer_calls;
             }
-            Some(Said::Served(served)) => actor.served = served,
-            Some(Said::Done) => actor.is_done = true,
+            Some(ChildMessage::Served(served)) => member.served = served,
+            Some(ChildMessage::Done) => member.is_done = true,
             None => self.ended(who),
         }
     }
 
     /// A process has closed its output.
     fn ended(&mut self, who: u64) {
-        let Some(actor) = self.actors.iter_mut().find(|actor| actor.who == who) else { return };
+        let Some(member) = self.members.iter_mut().find(|member| member.who == who) else { return };
         // A killed process has been waited for already.
-        let Some(status) = actor.wait() else { return };
-        let (role, was_asked) = (actor.role, matches!(actor.state, State::Ending(_)));
-        let is_clean = status.success() && actor.is_done;
-        let reconciles = role.is_consumer() || actor.served.reconciles();
-        actor.state = State::Away(Instant::now());
+        let Some(status) = member.wait() else { return };
+        let (role, was_asked) = (member.role, matches!(member.state, State::Ending(_)));
+        let is_clean = status.success() && member.is_done;
+        let reconciles = role.is_consumer() || member.served.reconciles();
+        member.state = State::Away(Instant::now());
         if !was_asked || !is_clean {
             self.outcome.trouble.push(format!("the {} ended with {status}", role.name()));
         } else if !role.is_steady() {
@@ -293,18 +294,20 @@ impl<'a> Run<'a> {
 
     /// Adds the counters of a process that has ended.
     fn account(&mut self, role: Role) {
-        let Some(actor) = self.actors.iter_mut().find(|actor| actor.role == role) else { return };
-        let books = std::mem::take(&mut actor.books);
-        let served = std::mem::take(&mut actor.served);
+        let Some(member) = self.members.iter_mut().find(|member| member.role == role) else {
+            return;
+        };
+        let consumer_calls = std::mem::take(&mut member.consumer_calls);
+        let served = std::mem::take(&mut member.served);
         let Outcome { steady, fragile, provider, harmed, fired, .. } = &mut self.outcome;
-        let (grown, shrunk) = (books.total().grown, books.total().shrunk);
+        let (grown, shrunk) = (consumer_calls.total().grown, consumer_calls.total().shrunk);
         fired.lanes_grown += grown;
         fired.lanes_shrunk += shrunk;
         fired.clients_left_unread += served.unread;
         match role {
-            Role::SteadyConsumer => *steady = books,
+            Role::SteadyConsumer => *steady = consumer_calls,
             Role::SteadyProvider => *provider = served,
-            Role::FragileConsumer(_) => fragile.add(&books),
+            Role::FragileConsumer(_) => fragile.add(&consumer_calls),
             Role::FragileProvider => {
                 harmed.damaged += served.damaged;
                 harmed.repeated += served.repeated;
@@ -316,30 +319,30 @@ impl<'a> Run<'a> {
 
     fn do_what_is_due(&mut self) -> Result<(), Failure> {
         let now = Instant::now();
-        for at in 0..self.actors.len() {
+        for at in 0..self.members.len() {
             let comes_back = self.comes_back(at);
-            let Some(actor) = self.actors.get_mut(at) else { break };
-            match actor.state {
+            let Some(member) = self.members.get_mut(at) else { break };
+            match member.state {
                 State::Stopped(until) if now >= until => {
-                    if let Some(pid) = actor.pid() {
+                    if let Some(pid) = member.pid() {
                         process::go_on(pid)?;
                     }
-                    actor.state = State::Running;
+                    member.state = State::Running;
                 }
                 State::Ending(until) if now >= until => {
-                    let role = actor.role;
-                    actor.kill();
-                    actor.state = State::Away(now);
+                    let role = member.role;
+                    member.kill();
+                    member.state = State::Away(now);
                     let trouble = format!("the {} did not end and was killed", role.name());
                     self.outcome.trouble.push(trouble);
                     self.account(role);
                 }
                 State::Away(until) if now >= until && comes_back => {
-                    let role = actor.role;
+                    let role = member.role;
                     let who = self.number();
-                    let next = Actor::start(role, who, &self.casting)?;
-                    if let Some(actor) = self.actors.get_mut(at) {
-                        *actor = next;
+                    let next = Member::start(role, who, &self.launch)?;
+                    if let Some(member) = self.members.get_mut(at) {
+                        *member = next;
                     }
                 }
                 _ => {}
@@ -349,7 +352,7 @@ impl<'a> Run<'a> {
     }
 
     fn next_due(&self) -> Instant {
-        let due = self.actors.iter().enumerate().filter_map(|(at, actor)| match actor.state {
+        let due = self.members.iter().enumerate().filter_map(|(at, member)| match member.state {
             State::Stopped(until) | State::Ending(until) => Some(until),
             State::Away(until) if self.comes_back(at) => Some(until),
             _ => None,
@@ -358,30 +361,30 @@ impl<'a> Run<'a> {
     }
 
     fn comes_back(&self, at: usize) -> bool {
-        !self.is_ending && self.actors.get(at).is_some_and(|actor| !actor.role.is_steady())
+        !self.is_ending && self.members.get(at).is_some_and(|member| !member.role.is_steady())
     }
 
     /// Ends the consumers and then the providers.
     fn end(&mut self, report: &mut Report) -> Result<(), Failure> {
         self.is_ending = true;
         for is_consumer in [true, false] {
-            for actor in &mut self.actors {
-                if actor.role.is_consumer() != is_consumer {
+            for member in &mut self.members {
+                if member.role.is_consumer() != is_consumer {
                     continue;
                 }
-                if let (State::Stopped(_), Some(pid)) = (actor.state, actor.pid()) {
+                if let (State::Stopped(_), Some(pid)) = (member.state, member.pid()) {
                     process::go_on(pid)?;
                 }
-                if actor.pid().is_some() {
-                    actor.ask_to_end();
-                    actor.state = State::Ending(Instant::now() + PATIENCE);
+                if member.pid().is_some() {
+                    member.ask_to_end();
+                    member.state = State::Ending(Instant::now() + PATIENCE);
                 }
             }
             let mut fired = self.outcome.fired;
             let gone = |run: &Self| {
                 let ours =
-                    run.actors.iter().filter(|actor| actor.role.is_consumer() == is_consumer);
-                ours.into_iter().all(|actor| !matches!(actor.state, State::Ending(_)))
+                    run.members.iter().filter(|member| member.role.is_consumer() == is_consumer);
+                ours.into_iter().all(|member| !matches!(member.state, State::Ending(_)))
             };
             self.until(PATIENCE + CALM, report, gone)?;
             // The final end does not count as a restart.
@@ -395,22 +398,22 @@ impl<'a> Run<'a> {
     }
 
     fn everybody_runs(&self) -> bool {
-        self.actors.iter().all(|actor| actor.state == State::Running)
+        self.members.iter().all(|member| member.state == State::Running)
     }
 
     /// Returns whether every intended session is open, so that samples are comparable.
     fn is_whole(&self) -> bool {
         let consumers = ROLES.into_iter().filter(|role| role.is_consumer()).count() as u64;
-        let sessions = consumers * u64::from(self.casting.args.sessions);
-        let mut providers = self.actors.iter().filter(|actor| !actor.role.is_consumer());
-        self.everybody_runs() && providers.all(|actor| actor.served.sessions == sessions)
+        let sessions = consumers * u64::from(self.launch.args.sessions);
+        let mut providers = self.members.iter().filter(|member| !member.role.is_consumer());
+        self.everybody_runs() && providers.all(|member| member.served.sessions == sessions)
     }
 
     /// Returns whether there is no reason to continue.
     fn is_over(&self) -> bool {
         let is_lost =
-            |actor: &Actor| actor.role.is_steady() && matches!(actor.state, State::Away(_));
-        self.outcome.interrupted.is_some() || self.actors.iter().any(is_lost)
+            |member: &Member| member.role.is_steady() && matches!(member.state, State::Away(_));
+        self.outcome.interrupted.is_some() || self.members.iter().any(is_lost)
     }
 
     fn number(&mut self) -> u64 {

@@ -40,7 +40,7 @@ fn send(child: &Child, signal: Signal) {
 fn an_injected_defect_fails_the_soak_and_it_says_what_to_do() {
     let temp = TempDir::new().unwrap();
     let args = ["--seconds", "10", "--sessions", "2", "--seed", "1", "--json"];
-    let args = [&args[..], &["--plant", "wrong-answer"]].concat();
+    let args = [&args[..], &["--defect", "wrong-answer"]].concat();
     let ended = soak(&temp, &args).output().unwrap();
     assert_eq!(ended.status.code(), Some(1), "{ended:?}");
     let report: serde_json::Value = serde_json::from_slice(&ended.stdout).unwrap();

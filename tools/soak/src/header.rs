@@ -2,7 +2,7 @@
 
 /// The head of every request and answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Letter {
+pub(super) struct Header {
     /// The consumer process, by its number in the soak.
     pub(super) who: u64,
     pub(super) thread: u64,
@@ -17,7 +17,7 @@ const SUM: usize = 8;
 /// The shortest message, in bytes.
 pub(super) const SHORTEST: usize = HEAD + SUM;
 
-impl Letter {
+impl Header {
     /// Returns the message, `len` bytes long: its head, bytes that no other message has, and its checksum.
     pub(super) fn write(&self, len: usize) -> Vec<u8> {
         let body = len.max(SHORTEST) - SUM;
@@ -70,13 +70,13 @@ fn sum(bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    const LETTER: Letter = Letter { who: 3, thread: 1, sequence: 77, answer: 100 };
+    const LETTER: Header = Header { who: 3, thread: 1, sequence: 77, answer: 100 };
 
     #[test]
     fn what_was_written_is_read_again_whatever_its_length() {
         for len in [SHORTEST, SHORTEST + 1, 100, 4096] {
             assert_eq!(LETTER.write(len).len(), len);
-            assert_eq!(Letter::read(&LETTER.write(len)), Some(LETTER));
+            assert_eq!(Header::read(&LETTER.write(len)), Some(LETTER));
         }
     }
 
@@ -86,15 +86,15 @@ mod tests {
         for at in 0..bytes.len() {
             let mut changed = bytes.clone();
             changed[at] ^= 1;
-            assert_eq!(Letter::read(&changed), None, "byte {at}");
+            assert_eq!(Header::read(&changed), None, "byte {at}");
         }
-        assert_eq!(Letter::read(&bytes[..99]), None);
+        assert_eq!(Header::read(&bytes[..99]), None);
     }
 
     #[test]
     fn another_requests_answer_is_none() {
         assert!(LETTER.is_answered_by(&LETTER.answered()));
-        let next = Letter { sequence: 78, ..LETTER };
+        let next = Header { sequence: 78, ..LETTER };
         assert!(!LETTER.is_answered_by(&next.answered()));
         assert!(!LETTER.is_answered_by(&LETTER.write(101)));
     }

@@ -11,7 +11,7 @@ use bellwire_process as process;
 
 use crate::Event;
 use crate::args::Soak;
-use crate::protocol::{Books, Plant, Said, Served};
+use crate::protocol::{ChildMessage, ConsumerCalls, Defect, Served};
 use bellwire_cli::exit::{Exit, Failure};
 
 /// A role in the soak, played by one process after another.
@@ -70,21 +70,21 @@ pub(super) enum State {
 
 /// A role and its current process.
 #[derive(Debug)]
-pub(super) struct Actor {
+pub(super) struct Member {
     pub(super) role: Role,
     pub(super) state: State,
     /// The number of the current process; unique in the run.
     pub(super) who: u64,
     process: Option<Process>,
     /// Its last reported counters.
-    pub(super) books: Books,
+    pub(super) consumer_calls: ConsumerCalls,
     pub(super) served: Served,
     /// It reported that its counters are final.
     pub(super) is_done: bool,
 }
 
 /// How to start a process.
-pub(super) struct Casting<'a> {
+pub(super) struct Launch<'a> {
     pub(super) run_dir: &'a Path,
     pub(super) args: &'a Soak,
     pub(super) seed: u64,
@@ -94,14 +94,22 @@ pub(super) struct Casting<'a> {
 #[derive(Debug)]
 struct Process {
     child: Child,
-    orders: Option<ChildStdin>,
+    commands: Option<ChildStdin>,
 }
 
-impl Actor {
-    pub(super) fn start(role: Role, who: u64, casting: &Casting<'_>) -> Result<Self, Failure> {
-        let process = Some(Process::start(role, who, casting)?);
-        let (books, served) = (Books::default(), Served::default());
-        Ok(Self { role, state: State::Starting, who, process, books, served, is_done: false })
+impl Member {
+    pub(super) fn start(role: Role, who: u64, launch: &Launch<'_>) -> Result<Self, Failure> {
+        let process = Some(Process::start(role, who, launch)?);
+        let (consumer_calls, served) = (ConsumerCalls::default(), Served::default());
+        Ok(Self {
+            role,
+            state: State::Starting,
+            who,
+            process,
+            consumer_calls,
+            served,
+            is_done: false,
+        })
     }
 
     pub(super) fn pid(&self) -> Option<u32> {
@@ -118,7 +126,7 @@ impl Actor {
     /// Asks it to end in order.
     pub(super) fn ask_to_end(&mut self) {
         if let Some(process) = &mut self.process {
-            process.orders = None;
+            process.commands = None;
         }
     }
 
@@ -129,8 +137,8 @@ impl Actor {
 }
 
 impl Process {
-    fn start(role: Role, who: u64, casting: &Casting<'_>) -> Result<Self, Failure> {
-        let Casting { run_dir, args, seed, .. } = casting;
+    fn start(role: Role, who: u64, launch: &Launch<'_>) -> Result<Self, Failure> {
+        let Launch { run_dir, args, seed, .. } = launch;
         let mut command = Command::new(process::PROGRAM);
         if role.is_consumer() {
             command.arg("consumer");
@@ -141,34 +149,34 @@ impl Process {
         }
         command.arg("--run-dir").arg(run_dir);
         if matches!(role, Role::FragileConsumer(_)) {
-            command.arg("--turns-deaf");
+            command.arg("--stops-taking");
         }
         if role == Role::SteadyProvider {
             command.arg("--steady");
         }
-        if let Some(plant) = args.plant.filter(|_| role.is_steady()) {
-            command.args(["--plant", &Plant::name(plant)]);
+        if let Some(defect) = args.defect.filter(|_| role.is_steady()) {
+            command.args(["--defect", &Defect::name(defect)]);
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         process::keep_signals_off(&mut command);
         let failed =
             |error| Failure::of(Exit::Failed, "cannot start a process of the soak", &error);
         let mut child = command.spawn().map_err(failed)?;
-        let (orders, said) = (child.stdin.take(), child.stdout.take());
-        let events = casting.events.clone();
+        let (commands, received) = (child.stdin.take(), child.stdout.take());
+        let events = launch.events.clone();
         thread::spawn(move || {
-            let lines = said.into_iter().flat_map(|said| BufReader::new(said).lines());
+            let lines = received.into_iter().flat_map(|received| BufReader::new(received).lines());
             for line in lines.map_while(Result::ok) {
                 // A killed process may have written half a line.
-                if let Ok(said) = serde_json::from_str::<Said>(&line)
-                    && events.send(Event::Said(who, said)).is_err()
+                if let Ok(received) = serde_json::from_str::<ChildMessage>(&line)
+                    && events.send(Event::ChildMessage(who, received)).is_err()
                 {
                     return;
                 }
             }
             let _ = events.send(Event::Ended(who));
         });
-        Ok(Self { child, orders })
+        Ok(Self { child, commands })
     }
 }
 
