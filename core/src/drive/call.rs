@@ -228,11 +228,14 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
             };
             match error {
                 SubmitError::Push(PushError::Grow { to }) => self.grow(to)?,
-                SubmitError::Push(PushError::Full { .. }) => match self.end.larger() {
-                    // Otherwise the request waits, as it would have without growth.
-                    Some(to) if self.grow(to).is_ok() => {}
-                    _ => return Err(self.unsent(error)),
-                },
+                SubmitError::Push(PushError::Full { .. }) => {
+                    match self.end.larger().map(|to| self.grow(to)) {
+                        Some(Ok(())) => {}
+                        Some(Err(failed @ CallFailed::Peer(_))) => return Err(failed),
+                        // The request waits, as it would have without growth.
+                        _ => return Err(self.unsent(error)),
+                    }
+                }
                 error => return Err(self.unsent(error)),
             }
         }

@@ -63,13 +63,15 @@ pub struct ServeDriver<P, A = Infallible, O = ()> {
     end: End<P, O>,
     serve: ServeMachine,
     waiting: VecDeque<(u64, A)>,
+    /// What an answer was cut for.
+    lacked: Option<Shortage>,
 }
 
 impl<P: Port, A: Attachable<P>, O: Observer> ServeDriver<P, A, O> {
     /// Creates a driver for a session over `port`, whose lanes are empty and open, with at most `limit` requests in flight.
     pub fn new(port: P, lanes: Lanes, limit: u64, observer: O) -> Self {
         let end = End::new(port, lanes, observer);
-        Self { end, serve: ServeMachine::new(limit), waiting: VecDeque::new() }
+        Self { end, serve: ServeMachine::new(limit), waiting: VecDeque::new(), lacked: None }
     }
 
     /// Returns the end.
@@ -209,7 +211,7 @@ impl<P: Port, A: Attachable<P>, O: Observer> ServeDriver<P, A, O> {
         Ok(Responded::Done)
     }
 
-    /// Answers a request in parts: for messages that no small lane holds. Returns a shortage on the way.
+    /// Answers a request in parts: for messages that no small lane holds.
     ///
     /// # Errors
     /// [`PeerFault`]: the session is over.
@@ -218,7 +220,7 @@ impl<P: Port, A: Attachable<P>, O: Observer> ServeDriver<P, A, O> {
         id: u64,
         status: Status,
         bytes: Kept,
-    ) -> Result<Option<Shortage>, PeerFault> {
+    ) -> Result<(), PeerFault> {
         self.end.answering(id);
         // Without memory for a larger lane, the answer goes through the smaller one.
         if let Some(wanted) = self.end.lanes.wanted_for_parts()
@@ -253,12 +255,12 @@ impl<P: Port, A: Attachable<P>, O: Observer> ServeDriver<P, A, O> {
     }
 
     /// Writes the answers that wait for room, as far as there is room or the lane can grow; only as many parts as is fair
-    /// to other sessions. Returns the shortage that cut an answer, if any.
+    /// to other sessions. An answer that a shortage cuts is an error: see [`ServeDriver::take_shortage`].
     ///
     /// # Errors
     /// [`PeerFault`]: the session is over.
-    pub fn flush(&mut self) -> Result<Option<Shortage>, PeerFault> {
-        let (mut parts, mut lacked) = (0, None);
+    pub fn flush(&mut self) -> Result<(), PeerFault> {
+        let mut parts = 0;
         loop {
             let End { port, lanes, observer, .. } = &mut self.end;
             let waiting = &mut self.waiting;
@@ -273,13 +275,13 @@ impl<P: Port, A: Attachable<P>, O: Observer> ServeDriver<P, A, O> {
                 Flushed::Done => {
                     // The remaining answers were cut and no longer need their memory.
                     self.waiting.clear();
-                    return Ok(lacked);
+                    return Ok(());
                 }
                 Flushed::Part => {
                     self.commit();
                     parts += 1;
                     if parts == MOST_PARTS {
-                        return Ok(lacked);
+                        return Ok(());
                     }
                     continue;
                 }
@@ -287,21 +289,26 @@ impl<P: Port, A: Attachable<P>, O: Observer> ServeDriver<P, A, O> {
                 Flushed::Blocked => match self.end.larger().map(|to| self.end.grow(to)) {
                     Some(Ok(())) => Ok(()),
                     Some(Err(ResizeError::Push(PushError::Peer(fault)))) => return Err(fault),
-                    _ => return Ok(lacked),
+                    _ => return Ok(()),
                 },
             };
             match grown {
                 Ok(()) => {}
                 Err(ResizeError::Push(PushError::Peer(fault))) => return Err(fault),
-                Err(ResizeError::Push(PushError::Full { .. })) => return Ok(lacked),
+                Err(ResizeError::Push(PushError::Full { .. })) => return Ok(()),
                 Err(error) => {
                     if let ResizeError::Short(shortage) = error {
-                        lacked.get_or_insert(shortage);
+                        self.lacked.get_or_insert(shortage);
                     }
                     self.serve.cut_first();
                 }
             }
         }
+    }
+
+    /// Returns the shortage that cut an answer since the last call, if any.
+    pub fn take_shortage(&mut self) -> Option<Shortage> {
+        self.lacked.take()
     }
 
     /// Drops the answers to a client that is gone and will not make room for them.

@@ -15,12 +15,11 @@ impl Reactor {
         if session.is_left_unread {
             return;
         }
-        // A protocol violation is handled in its next turn; with a limit of zero, the session ends with the reactor's
-        // next check.
+        // After a protocol violation, or with a limit of zero, the session ends with the reactor's next check.
         let due = match session.check_stalled(now, limit) {
             Ok(Left::Until(due)) => due,
-            Ok(Left::TooLong) => now,
-            Ok(Left::Nothing) | Err(_) => return,
+            Ok(Left::TooLong) | Err(_) => now,
+            Ok(Left::Nothing) => return,
         };
         session.is_left_unread = true;
         let place = Place::new(slot, session.id());

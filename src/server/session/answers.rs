@@ -50,8 +50,8 @@ impl ServerSession {
             self.note_over_quota(&over);
             return self.respond(id, Status::Short, &[]);
         }
-        let lacked = self.driver.respond_in_parts(id, status, Box::new(answer.keep()))?;
-        self.flushed(lacked);
+        self.driver.respond_in_parts(id, status, Box::new(answer.keep()))?;
+        self.note_flushed();
         Ok(())
     }
 
@@ -76,7 +76,7 @@ impl ServerSession {
             Responded::Attach => self.attach_copy(id, bytes)?,
             Responded::Short(shortage) => self.respond_short(id, shortage)?,
         }
-        self.flushed(None);
+        self.note_flushed();
         Ok(())
     }
 
@@ -125,14 +125,14 @@ impl ServerSession {
 
     /// Writes the answers that wait for room, as far as there is room.
     pub(super) fn flush(&mut self) -> Result<(), Why> {
-        let lacked = self.driver.flush()?;
-        self.flushed(lacked);
+        self.driver.flush()?;
+        self.note_flushed();
         Ok(())
     }
 
     /// Notes what a flush lacked, and that nothing is charged for answers when none is left.
-    fn flushed(&mut self, lacked: Option<Shortage>) {
-        if let Some(shortage) = lacked {
+    fn note_flushed(&mut self) {
+        if let Some(shortage) = self.driver.take_shortage() {
             self.incident.get_or_insert(IncidentCause::Short(shortage));
         }
         if !self.driver.is_blocked() {

@@ -226,10 +226,7 @@ impl ServerSession {
     pub(super) fn turn(&mut self, context: &mut TurnContext<'_>) -> Result<usize, Why> {
         let (mut taken, mut unpublished) = (0, 0);
         if !self.end().is_open() {
-            // A violation may have been found outside of a turn, for instance when the session was armed.
-            if let State::Over(why) = self.end().state() {
-                return Err(why);
-            }
+            self.check_over()?;
             self.driver.forget_answers();
             self.owed_charge.clear();
         }
@@ -302,8 +299,17 @@ impl ServerSession {
         Ok(taken + passed + usize::from(flushed))
     }
 
+    /// Reports a violation that was found outside of a turn, for instance when the session was armed.
+    fn check_over(&self) -> Result<(), Why> {
+        match self.end().state() {
+            State::Over(why) => Err(why),
+            State::Open | State::Closing => Ok(()),
+        }
+    }
+
     /// Writes a worker's answer to the lane.
     pub(super) fn answer(&mut self, done: &mut Done, workers: &Workers) -> Result<(), Why> {
+        self.check_over()?;
         self.deliver(done.id, done.status, &mut done.answer)?;
         self.commit();
         self.hold_workers(done.slot, workers);
@@ -414,6 +420,7 @@ impl ServerSession {
 
     /// Returns whether the client has taken nothing for `limit` of what was published for it.
     pub(super) fn check_stalled(&mut self, now: Instant, limit: Duration) -> Result<Left, Why> {
+        self.check_over()?;
         if self.may_leave_the_rest()? {
             return Ok(Left::Nothing);
         }
@@ -443,6 +450,7 @@ impl ServerSession {
         workers: &Workers,
         scratch: &mut Scratch,
     ) -> Result<(), Why> {
+        self.check_over()?;
         self.flush()?;
         self.stop_awaiting(None, Status::Stopping)?;
         // Bounded: a stopping reactor reads the clock in between.

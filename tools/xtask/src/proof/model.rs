@@ -4,7 +4,7 @@
 //! A claim is the name of a test, or `20 or more` for a whole module; or a phase of `ci/kill`: `` `client/write` (kill) ``.
 
 /// Where tests are, besides the modules that follow: `unit` is beside the code.
-const PLACES: [&str; 7] = ["core", "memfd", "loom", "tests", "cli", "unit", "xtask"];
+const PLACES: [&str; 8] = ["core", "memfd", "loom", "tests", "cli", "soak", "unit", "xtask"];
 
 /// What stands in place of tests: phases of `ci/kill`.
 const KILL: &str = "kill";
