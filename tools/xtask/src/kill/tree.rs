@@ -75,7 +75,8 @@ impl Tree {
 }
 
 /// What only benchmarks and examples need.
-const LEFT_OUT: [&str; 3] = ["bellwire-floor", "bellwire-cgroups", "bellwire-apps"];
+const LEFT_OUT: [&str; 4] =
+    ["bellwire-floor", "bellwire-cgroups", "bellwire-apps", "bellwire-process"];
 
 /// The root manifest with the members that the copy has, and without its benchmarks.
 fn manifest_of(root: &str) -> String {
