@@ -1,3 +1,5 @@
+//! Exit codes, and failures with advice.
+
 use std::error::Error;
 use std::fmt;
 use std::io::{self, Write};
@@ -93,6 +95,7 @@ impl Failure {
         Self { next: hint(kind).map(str::to_owned), ..Self::new(kind.into(), what) }
     }
 
+    /// Creates a failure without advice.
     pub fn new(exit: Exit, what: impl Into<String>) -> Self {
         Self { exit, what: what.into(), next: None }
     }

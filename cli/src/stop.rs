@@ -1,3 +1,5 @@
+//! How a long-running command is ended.
+
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -26,7 +28,9 @@ struct Inner {
 /// What ended the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
+    /// SIGINT.
     Interrupt,
+    /// SIGTERM.
     Terminate,
     /// The program itself.
     Asked,

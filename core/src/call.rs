@@ -417,13 +417,13 @@ impl CallMachine {
         let (id, len) = (plain.id(), plain.len());
         let (Some(into), Some(slot @ Slot::Waiting(_))) = (buffer.get_mut(..len), self.slot(id))
         else {
-            lanes.leave_plain(&plain);
+            lanes.leave_plain(plain);
             return None;
         };
         *slot = Slot::Done;
         self.in_flight -= 1;
         self.pop_done();
-        lanes.take_plain(own, peer, &plain, into);
+        lanes.take_plain(own, peer, plain, into);
         Some((Ticket(id), len))
     }
 

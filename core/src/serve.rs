@@ -284,12 +284,15 @@ impl ServeMachine {
         }
         let plain = lanes.peek_plain(peer, Kind::Request)?;
         let (id, len) = (plain.id(), plain.len());
-        let Some(into) = buffer.get_mut(..len).filter(|_| self.begin(id).is_ok()) else {
-            lanes.leave_plain(&plain);
-            return None;
+        let into = match buffer.get_mut(..len) {
+            Some(into) if self.begin(id).is_ok() => into,
+            _ => {
+                lanes.leave_plain(plain);
+                return None;
+            }
         };
         self.counts.accepted += 1;
-        lanes.take_plain(own, peer, &plain, into);
+        lanes.take_plain(own, peer, plain, into);
         Some((id, len))
     }
 

@@ -241,6 +241,7 @@ impl Observer for ServerTrace {
         end: impl FnOnce() -> u64,
         now: impl FnOnce() -> Instant,
     ) {
+        // Written out as above: a function that both share takes a server 15 instructions more for each request.
         if self.outgoing.is_reading()
             && let Some(end) = stamped_end(peer, end())
             && let Some(sample) = taken(peer, id, len, end, now)

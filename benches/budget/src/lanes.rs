@@ -65,7 +65,8 @@ impl Ends {
         // Once a lap, there is a pad before it.
         let Some(plain) = self.receiver.peek_plain(peer, Kind::Request) else { return self.pop() };
         let mut payload = [0; PAYLOAD];
-        self.receiver.take_plain(own, peer, &plain, &mut payload[..plain.len()]);
+        let len = plain.len();
+        self.receiver.take_plain(own, peer, plain, &mut payload[..len]);
         assert!(!self.receiver.commit(own, peer).space);
         black_box(&payload);
     }

@@ -14,10 +14,12 @@ mod world;
 
 use std::path::Path;
 
+use bellwire_cgroups::scan::Scanner;
+use bellwire_cli::private_run_dir;
+
 use crate::args::Demo;
 use crate::exit::{Exit, Failure};
 use crate::stop::{Stop, Why};
-use bellwire_cgroups::scan::Scanner;
 use burst::LaneChange;
 use child::Who;
 pub(crate) use protocol::DemoPing;
@@ -55,7 +57,7 @@ struct Outcome {
 
 pub(crate) fn run(args: &Demo) -> Result<Exit, Failure> {
     let stop = Stop::on_signals()?;
-    let dir = private_dir()?;
+    let dir = private_run_dir("bellwire-demo-")?;
     let root = Path::new(Scanner::ROOT);
     let real = Scanner::new(root).scan().is_ok();
     let world = World::prepare(root, if real { args.cgroups } else { 0 });
@@ -69,17 +71,5 @@ pub(crate) fn run(args: &Demo) -> Result<Exit, Failure> {
         Some(why) => why.exit(),
         None if holds => Exit::Ok,
         None => Exit::Failed,
-    })
-}
-
-/// Creates a run dir for this demo alone, mode 0700.
-fn private_dir() -> Result<tempfile::TempDir, Failure> {
-    let temp = std::env::temp_dir();
-    // The path of a socket has at most 107 bytes.
-    let short = Path::new("/tmp");
-    let parent = if temp.as_os_str().len() > 60 && short.is_dir() { short } else { &temp };
-    tempfile::Builder::new().prefix("bellwire-demo-").tempdir_in(parent).map_err(|error| {
-        Failure::of(Exit::Failed, "cannot create a private run dir", &error)
-            .next("name a writable directory in TMPDIR")
     })
 }

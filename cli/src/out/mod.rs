@@ -16,10 +16,15 @@ pub use number::{bytes, count, nanos, rate, span};
 pub use table::{Align, Cell, Column, Table};
 pub use wrap::wrapped;
 
+/// Something holds.
 pub const GOOD: Style = AnsiColor::Green.on_default();
+/// Something failed.
 pub const BAD: Style = AnsiColor::Red.on_default().bold();
+/// Something needs attention.
 pub const WARN: Style = AnsiColor::Yellow.on_default();
+/// Less important.
 pub const FAINT: Style = Style::new().dimmed();
+/// A heading.
 pub const TITLE: Style = Style::new().bold();
 
 /// When to use colors.

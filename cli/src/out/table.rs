@@ -15,6 +15,7 @@ pub struct Table {
     rows: Vec<Vec<Cell>>,
 }
 
+/// A column.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
     title: &'static str,
@@ -23,12 +24,16 @@ pub struct Column {
     narrowest: Option<usize>,
 }
 
+/// How cells are aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
+    /// For text.
     Left,
+    /// For numbers.
     Right,
 }
 
+/// A cell.
 #[derive(Debug)]
 pub struct Cell {
     text: String,
@@ -36,6 +41,7 @@ pub struct Cell {
 }
 
 impl Column {
+    /// Creates a column that is never narrowed.
     pub fn new(title: &'static str, align: Align) -> Self {
         Self { title, align, narrowest: None }
     }
@@ -48,10 +54,12 @@ impl Column {
 }
 
 impl Cell {
+    /// Creates a cell without a style.
     pub fn new(text: impl Into<String>) -> Self {
         Self { text: text.into(), style: Style::new() }
     }
 
+    /// Returns the same cell in a style.
     #[must_use]
     pub fn style(self, style: Style) -> Self {
         Self { style, ..self }
@@ -59,10 +67,12 @@ impl Cell {
 }
 
 impl Table {
+    /// Creates a table without rows.
     pub fn new(columns: impl Into<Vec<Column>>) -> Self {
         Self { columns: columns.into(), rows: Vec::new() }
     }
 
+    /// Adds a row.
     pub fn row(&mut self, cells: impl Into<Vec<Cell>>) {
         self.rows.push(cells.into());
     }

@@ -140,7 +140,7 @@ impl Lanes {
         &mut self,
         own: &O,
         peer: &P,
-        plain: &Plain,
+        plain: Plain,
         into: &mut [u8],
     ) {
         self.receiver.take_plain(peer, plain, into);
@@ -149,7 +149,7 @@ impl Lanes {
 
     /// Leaves a plain message for [`Lanes::peek`].
     #[inline]
-    pub fn leave_plain(&mut self, plain: &Plain) {
+    pub fn leave_plain(&mut self, plain: Plain) {
         self.receiver.leave_plain(plain);
     }
 

@@ -58,8 +58,9 @@ pub(super) struct Receiver {
     stats: LaneStats,
 }
 
-/// A complete, plain message that is next in the peer's lane: what its header says, which is checked.
-#[derive(Clone, Copy, Debug)]
+/// A complete, plain message that is next in the peer's lane: what its header says, which is checked. It can be taken or left
+/// once.
+#[derive(Debug)]
 #[must_use = "it is taken or left"]
 pub struct Plain {
     kind: Kind,
@@ -230,7 +231,9 @@ impl Receiver {
         clippy::inline_always,
         reason = "also called by the slow path; otherwise LLVM emits one shared, outlined copy"
     )]
-    pub(super) fn take_plain<P: PeerMemory>(&mut self, peer: &P, plain: &Plain, into: &mut [u8]) {
+    #[allow(clippy::needless_pass_by_value, reason = "it is taken or left once")]
+    pub(super) fn take_plain<P: PeerMemory>(&mut self, peer: &P, plain: Plain, into: &mut [u8]) {
+        debug_assert_eq!(into.len(), plain.len(), "the payload is taken whole");
         peer.read(self.ring.offset(self.head) + HEADER, into);
         self.head += record_len(plain.len);
         let next = self.head + FETCHED;
@@ -241,7 +244,8 @@ impl Receiver {
 
     /// Leaves the message for [`Receiver::peek`], which uses the copy of its header.
     #[inline]
-    pub(super) fn leave_plain(&mut self, plain: &Plain) {
+    #[allow(clippy::needless_pass_by_value, reason = "it is taken or left once")]
+    pub(super) fn leave_plain(&mut self, plain: Plain) {
         self.left = Some((self.head, Header::new(plain.kind, Status::Ok, plain.id, plain.len)));
     }
 

@@ -135,7 +135,7 @@ fn honest(outcome: &Outcome) -> Check {
 
 fn reconciled(outcome: &Outcome) -> Check {
     let Outcome { steady, fragile, provider, .. } = outcome;
-    let wrong = steady.total().wrong_books + fragile.total().wrong_books;
+    let wrong = steady.total().miscounted + fragile.total().miscounted;
     let (accepted, answered) = (count(provider.accepted), count(provider.answered));
     let (refused, lost) = (count(provider.refused), count(provider.lost));
     check(
@@ -387,7 +387,7 @@ mod tests {
     fn counters_that_do_not_add_up_fail() {
         assert_eq!(failing(|outcome| outcome.provider.lost += 1), ["counters_reconcile"]);
         assert_eq!(
-            failing(|outcome| outcome.steady.fragile.wrong_books += 1),
+            failing(|outcome| outcome.steady.fragile.miscounted += 1),
             ["counters_reconcile"]
         );
     }

@@ -314,7 +314,7 @@ impl<S: Service<Request = Vec<u8>, Response = Vec<u8>>> Line<S> {
         self.book(|call_counts| {
             call_counts.grown += grown;
             call_counts.shrunk += shrunk;
-            call_counts.wrong_books += u64::from(is_wrong);
+            call_counts.miscounted += u64::from(is_wrong);
         });
     }
 

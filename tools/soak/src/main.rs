@@ -19,12 +19,12 @@ mod report;
 mod run;
 mod trend;
 
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use bellwire::RunDir;
 use bellwire_cli::exit::{Exit, Failure};
+use bellwire_cli::private_run_dir;
 use bellwire_cli::stop::Stop;
 use bellwire_process as process;
 use clap::Parser;
@@ -86,7 +86,7 @@ fn run(args: &Soak) -> Result<Exit, Failure> {
         return Err(Failure::new(Exit::Failed, what).next("run the soak on Linux"));
     }
     let stop = Stop::on_signals()?;
-    let dir = private_dir()?;
+    let dir = private_run_dir("bellwire-soak-")?;
     let mut report = Report::new(args);
     let outcome = Run::start(dir.path(), args, &stop, &mut report)?.finish(&mut report)?;
     // Before the summary, since its reader may be gone.
@@ -96,16 +96,5 @@ fn run(args: &Soak) -> Result<Exit, Failure> {
         Some(why) => why.exit(),
         None if holds => Exit::Ok,
         None => Exit::Failed,
-    })
-}
-
-/// Creates a run dir for this soak alone, mode 0700.
-fn private_dir() -> Result<tempfile::TempDir, Failure> {
-    let temp = std::env::temp_dir();
-    // The path of a socket has at most 107 bytes.
-    let parent = if temp.as_os_str().len() > 60 { Path::new("/tmp") } else { &temp };
-    tempfile::Builder::new().prefix("bellwire-soak-").tempdir_in(parent).map_err(|error| {
-        Failure::of(Exit::Failed, "cannot create a private run dir", &error)
-            .next("name a writable directory in TMPDIR")
     })
 }

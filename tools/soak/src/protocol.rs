@@ -66,7 +66,7 @@ pub(super) struct CallCounts {
     /// How often lanes shrank.
     pub(super) shrunk: u64,
     /// Sessions that ended, or were left, with a `made` that differs from the sum.
-    pub(super) wrong_books: u64,
+    pub(super) miscounted: u64,
 }
 
 /// A provider's work.
@@ -117,7 +117,7 @@ impl CallCounts {
             (&mut self.in_flight, other.in_flight),
             (&mut self.grown, other.grown),
             (&mut self.shrunk, other.shrunk),
-            (&mut self.wrong_books, other.wrong_books),
+            (&mut self.miscounted, other.miscounted),
         ];
         for (sum, more) in pairs {
             *sum += more;

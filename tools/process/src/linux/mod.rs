@@ -11,20 +11,8 @@ use std::process::{Command, ExitStatus};
 
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 
-pub use usage::{Usage, usage};
-
-/// The resources that a process holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Holdings {
-    /// Descriptors, or handles.
-    pub descriptors: u64,
-    /// Threads.
-    pub threads: u64,
-    /// Distinct memfds that are mapped or open.
-    pub memfds: u64,
-    /// Resident memory in bytes, shared memory included.
-    pub rss: u64,
-}
+use crate::Holdings;
+pub use usage::usage;
 
 /// Whether processes can be stopped and inspected here.
 pub const IS_POSSIBLE: bool = true;

@@ -2,19 +2,7 @@ use std::fs;
 use std::io;
 use std::time::Duration;
 
-/// What a process has used since it began. Ended threads do not count.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// CPU time, to the nanosecond.
-    pub cpu: Duration,
-    /// The share of CPU time spent in the kernel, in thousandths. Measured in clock ticks: over less than a second it means
-    /// little.
-    pub kernel: u32,
-    /// Context switches of its threads, voluntary or not.
-    pub switches: u64,
-    /// Resident memory now in bytes, shared memory included.
-    pub rss: u64,
-}
+use crate::Usage;
 
 /// Returns what the process has used, from [`/proc/PID/task/TID/schedstat`, `stat` and
 /// `status`](https://man7.org/linux/man-pages/man5/proc.5.html).

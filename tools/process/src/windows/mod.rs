@@ -1,4 +1,4 @@
-//! Controls and inspects the processes of a trial. Windows has no documented call that stops a process, so none of it is
+//! Windows has no documented call that stops a process, so none of it is
 //! possible here.
 
 pub mod plain;
@@ -7,20 +7,8 @@ mod usage;
 use std::io;
 use std::process::{Command, ExitStatus};
 
-pub use usage::{Usage, usage};
-
-/// The resources that a process holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Holdings {
-    /// Descriptors, or handles.
-    pub descriptors: u64,
-    /// Threads.
-    pub threads: u64,
-    /// Distinct sections that are mapped.
-    pub memfds: u64,
-    /// Resident memory in bytes, shared memory included.
-    pub rss: u64,
-}
+use crate::Holdings;
+pub use usage::usage;
 
 /// Whether processes can be stopped and inspected here.
 pub const IS_POSSIBLE: bool = false;
