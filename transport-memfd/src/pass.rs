@@ -245,6 +245,15 @@ pub(crate) fn is_empty(sock: BorrowedFd<'_>) -> bool {
     }
 }
 
+/// Takes the next message off the socket if it has no descriptors, whose close could block.
+fn discard_plain(sock: BorrowedFd<'_>) {
+    let mut control = RecvAncillaryBuffer::default();
+    let peeked = receive_message(sock, &mut [0], &mut control, RecvFlags::PEEK);
+    if peeked.is_ok_and(|message| !message.flags.contains(ReturnFlags::CTRUNC)) {
+        let _ = rustix::net::recv(sock, &mut [0_u8; 0], RecvFlags::DONTWAIT);
+    }
+}
+
 fn receive_message(
     sock: BorrowedFd<'_>,
     buf: &mut [u8],
@@ -302,6 +311,8 @@ impl Channel {
         let socket: OwnedFd = self.into();
         // Nothing can be queued from here on, so an empty socket cannot block.
         let _ = rustix::net::shutdown(&socket, Shutdown::Both);
+        // A refused client's HELLO.
+        discard_plain(socket.as_fd());
         if is_empty(socket.as_fd()) {
             drop(socket);
         } else {

@@ -18,8 +18,6 @@ use crate::peer::User;
 
 /// How many messages are taken off a socket before it is closed; more than a socket can hold.
 const MOST_QUEUED: usize = 1024;
-/// How many empty messages in a row count as the end of the stream.
-const MOST_EMPTY: usize = 16;
 
 static REAPER: Reaper<OwnedFd> = Reaper::new(close);
 /// The process in which the threads run.
@@ -68,14 +66,12 @@ fn empty(socket: BorrowedFd<'_>) {
     if rustix::net::shutdown(socket, Shutdown::Both).is_err_and(|error| error == Errno::NOTSOCK) {
         return;
     }
-    let mut empty = 0;
     for _ in 0..MOST_QUEUED {
         match pass::receive(socket, &mut [0], 0) {
             Err(ReceiveError::WouldBlock | ReceiveError::System { .. }) => return,
-            // The end, or an empty message.
-            Err(ReceiveError::Closed) if empty == MOST_EMPTY => return,
-            Err(ReceiveError::Closed) => empty += 1,
-            _ => empty = 0,
+            // The end, or an empty message before it.
+            Err(ReceiveError::Closed) if pass::is_empty(socket) => return,
+            _ => {}
         }
     }
 }
