@@ -15,9 +15,6 @@ use crate::clock;
 
 pub(super) use rustix::event::epoll::Event as RawEvent;
 
-/// A deadline further away than this uses the [`Alarm`]: the kernel sets and cancels a timer for each wait with a timeout,
-/// even if it does not expire.
-const FAR: Duration = Duration::from_millis(100);
 /// The alarm's token, which no other descriptor may use.
 const ALARM: u64 = u64::MAX;
 
@@ -28,8 +25,10 @@ pub struct Epoll {
     alarm: Option<Alarm>,
 }
 
-/// A timer in the epoll set, shared by many waits. It stays set when a wait ends early, and is set again only for an earlier
-/// time or once it has expired. So a wait may end without an event.
+/// A timer in the epoll set, shared by many waits: a wait with a timeout would set and cancel a timer each time, even if it
+/// does not expire, and would round up to a millisecond, so that a caller with such a period would find that work beside each
+/// of its calls. It stays set when a wait ends early, and is set again only for an earlier time or once it has expired. So a
+/// wait may end without an event.
 #[derive(Debug)]
 struct Alarm {
     timer: OwnedFd,
@@ -98,12 +97,11 @@ impl Epoll {
         now: Instant,
         until: Option<Instant>,
     ) -> Result<usize, Errno> {
-        let left = until.map(|until| until.since(now));
         let rings = match (until, &mut self.alarm) {
-            (Some(until), Some(alarm)) if left >= Some(FAR) => alarm.set(now, until).is_ok(),
+            (Some(until), Some(alarm)) if until > now => alarm.set(now, until).is_ok(),
             _ => false,
         };
-        let timeout = if rings { None } else { left };
+        let timeout = if rings { None } else { until.map(|until| until.since(now)) };
         self.wait(events, timeout)
     }
 

@@ -127,7 +127,7 @@ fn a_sleep_ends_at_its_deadline_whatever_those_before_it_had() {
         // One that is earlier than the next, and passes before it.
         rung(bench, Duration::from_millis(120));
         bench.sleeps_for(Duration::from_millis(400));
-        // The same again, after all of them have passed; and one too near for an alarm.
+        // The same again, after all of them have passed, and one that is near.
         bench.sleeps_for(Duration::from_millis(150));
         bench.sleeps_for(Duration::from_millis(5));
         rung(bench, Duration::from_millis(150));
