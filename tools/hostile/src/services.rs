@@ -4,9 +4,7 @@ use std::io;
 use std::thread;
 use std::time::Duration;
 
-use bellwire::{
-    Admission, HandlerError, Payload, Publisher, RunDir, Server, ServerConfig, Service, User,
-};
+use bellwire::{Admission, HandlerError, Payload, RunDir, Server, ServerConfig, Service, User};
 use bellwire_cgroups::{CgroupsSnapshot, Meta, Mode, encode, synthetic};
 
 /// The length of the longest response of [`Blob`] and [`Attached`]: 1 MiB.
@@ -83,20 +81,20 @@ pub fn serve(run_dir: &RunDir, workers: usize, attacker_uid: u32) -> io::Result<
         .map_err(io::Error::other)?;
     let publisher = builder.publish::<CgroupsSnapshot>().map_err(io::Error::other)?;
     let server = builder.start().map_err(io::Error::other)?;
-    publish(&publisher, 0)?;
+    // Building them anew each time takes 0.5 % of a processor, and calls that wait for that would decide the p99.
+    let snapshots =
+        [0, 1].map(|seed| encode(&synthetic::entries(1_000, seed), Meta::now(Mode::V2)));
+    let [first, second] = snapshots;
+    let snapshots = [first.map_err(io::Error::other)?, second.map_err(io::Error::other)?];
+    let publish = |snapshot: &[u8]| publisher.publish(snapshot).map_err(io::Error::other);
+    publish(&snapshots[0])?;
     crate::stdio::write_line("ready")?;
     crate::stdio::exit_with_runner();
-    for seed in 1.. {
+    for snapshot in snapshots.iter().cycle().skip(1) {
         thread::sleep(PUBLISH_INTERVAL);
-        publish(&publisher, seed)?;
+        publish(snapshot)?;
     }
     server.stop();
-    Ok(())
-}
-
-fn publish(publisher: &Publisher<CgroupsSnapshot>, seed: u64) -> io::Result<()> {
-    let bytes = encode(&synthetic::entries(1_000, seed), Meta::now(Mode::V2));
-    publisher.publish(&bytes.map_err(io::Error::other)?).map_err(io::Error::other)?;
     Ok(())
 }
 
