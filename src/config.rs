@@ -169,6 +169,11 @@ config! {
         max_sessions: usize = 16_384,
         /// The most sessions of one user at once; more are refused. Default: three quarters of `max_sessions`.
         max_sessions_per_user: Option<usize> = None,
+        /// How many sessions a second the clients of one user may open on average, after a first 16 seconds' worth at
+        /// once. A session beyond that waits for up to a second, and is refused if it would have to wait longer. Not for
+        /// this process's user and root or the system, who can stop the server anyway. At least 1. Default: 16, after
+        /// 256 at once.
+        max_session_rate_per_user: u32 = 16,
         /// The most memory that all clients together may make this process hold, in bytes. It covers pages and lanes
         /// for them; snapshots and messages passed to them, even after the session for as long as a client keeps them;
         /// requests that arrive in parts or wait for a worker; and answers that wait for room. The server refuses what

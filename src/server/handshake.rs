@@ -1,18 +1,18 @@
 //! The accepting edge: runs the server's half of the handshake over a real channel.
 
-use bellwire_core::ServiceName;
 use bellwire_core::handshake::{Admission, Rejection, ServerHandshake, ServerStep, Terms};
 use bellwire_core::lane::Lanes;
 use bellwire_core::wire::{
     Doorbell, Hello, Message, PAGE_SIZE, Refuse, RefuseCode, Role, SAMPLES, STATS_METHOD, Welcome,
 };
+use bellwire_core::{Instant, ServiceName};
 use bellwire_probes as probes;
 
 use super::ServerConfig;
 use super::fd_budget::FdBudget;
 use super::handler::Caller;
 use super::incidents::IncidentCause;
-use super::quotas::{Quotas, Share};
+use super::quotas::{Quotas, Share, TooMany};
 use super::reactor::Peers;
 use super::watch::Watch;
 use crate::connect::{
@@ -39,6 +39,8 @@ pub(super) struct PendingHandshake {
     fd_budget: FdBudget,
     /// The share of its user's sessions.
     share: Share,
+    /// When its HELLO may be answered: later than now if its user opens sessions too fast.
+    pub(super) begins: Instant,
     own: Option<Own>,
 }
 
@@ -140,21 +142,27 @@ impl PendingHandshake {
             let refusal = Refuse::new(RefuseCode::Quota, &reason);
             return Err(TurnedAway::refused(channel, caller, &refusal));
         }
-        let user = credentials.user();
-        let share = match quotas.share(user) {
-            Ok(share) => share,
-            Err(sessions) => {
-                let reason = format!(
-                    "{user} has {sessions} sessions, as many as one user may: close some, or raise max_sessions_per_user"
-                );
+        let (user, now) = (credentials.user(), clock::now());
+        let (share, begins) = match quotas.share(user, now) {
+            Ok(admitted) => admitted,
+            Err(too_many) => {
+                let reason = match too_many {
+                    TooMany::Sessions(sessions) => format!(
+                        "{user} has {sessions} sessions, as many as one user may: close some, or raise max_sessions_per_user"
+                    ),
+                    TooMany::PerSecond => format!(
+                        "{user} opens more than {} sessions a second: keep them open, or raise max_session_rate_per_user",
+                        config.max_session_rate_per_user
+                    ),
+                };
                 let caller = Some(caller(&credentials, session));
                 let refusal = Refuse::new(RefuseCode::Quota, &reason);
                 return Err(TurnedAway::refused(channel, caller, &refusal));
             }
         };
-        let machine = ServerHandshake::new(admission, clock::now().after(config.handshake_timeout));
+        let machine = ServerHandshake::new(admission, now.after(config.handshake_timeout));
         let fd_budget = FdBudget::now(channel.arrived(), held);
-        Ok(Self { channel, credentials, machine, session, fd_budget, share, own: None })
+        Ok(Self { channel, credentials, machine, session, fd_budget, share, begins, own: None })
     }
 
     /// Returns the channel, which is readable when a message has arrived.

@@ -16,6 +16,10 @@ use crate::transport::shortage;
 
 /// How long to accept no client after the system had no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// After so many refusals nobody is accepted for this long: 8 000 a second, so that a full backlog is through in half a
+/// second. A client that connects again and again would otherwise keep this thread and the reaper busy.
+const REFUSALS_BEFORE_PAUSE: u32 = 8;
+const REFUSALS_PAUSE: Duration = Duration::from_millis(1);
 
 impl Reactor {
     /// Notes that a client waits at this endpoint. Endpoints take turns.
@@ -77,7 +81,15 @@ impl Reactor {
         let state = State { has_room, held };
         match PendingHandshake::begin(channel, session, admission, config, state, quotas) {
             Ok(handshake) => self.insert_slot(at, handshake),
-            Err(turned_away) => self.reject(at, *turned_away),
+            Err(turned_away) => {
+                self.reject(at, *turned_away);
+                self.refusals += 1;
+                if self.refusals == REFUSALS_BEFORE_PAUSE {
+                    self.refusals = 0;
+                    self.pause_accepting(clock::now().after(REFUSALS_PAUSE));
+                    return false;
+                }
+            }
         }
         true
     }
@@ -144,12 +156,13 @@ impl Reactor {
             self.resume_accepting();
         }
         if self.retry_at.is_some_and(|at| now >= at) {
-            self.retry_stalled();
+            self.retry_stalled(now);
         }
         if self.unread_at.is_some_and(|at| now >= at) {
             self.end_unread(now);
         }
         self.quotas.reclaim(now);
+        self.begin_delayed(now);
         self.expire_handshakes(now);
     }
 }

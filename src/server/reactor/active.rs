@@ -14,7 +14,7 @@ use crate::transport::clock;
 const ROUNDS_BEFORE_COLD: u32 = 4096;
 const LEAST_BEFORE_COLD: u32 = 256;
 /// How soon a stalled session is retried.
-const RETRY_AFTER: Duration = Duration::from_millis(50);
+pub(super) const RETRY_AFTER: Duration = Duration::from_millis(50);
 
 impl Reactor {
     /// Polls a session from now on.
@@ -137,20 +137,24 @@ impl Reactor {
         }
     }
 
-    /// Schedules the retry of a session that waits for descriptors or memory.
-    pub(super) fn stall(&mut self, place: Place) {
+    /// Schedules the retry of a session that waits for descriptors or memory, or whose channel is not polled.
+    pub(super) fn stall(&mut self, place: Place, retry_after: Duration) {
         if let Some(entry) = self.slots.get_mut(place.slot)
             && !std::mem::replace(&mut entry.is_stalled, true)
         {
-            self.stalled.push(place);
-            self.retry_at.get_or_insert_with(|| clock::now().after(RETRY_AFTER));
+            let due = aligned(clock::now().after(retry_after), retry_after);
+            self.stalled.push((due, place));
+            self.retry_at = Some(self.retry_at.map_or(due, |at| at.min(due)));
         }
     }
 
-    /// Has the stalled sessions retried, each in its client's share.
-    pub(super) fn retry_stalled(&mut self) {
-        self.retry_at = None;
-        for place in std::mem::take(&mut self.stalled) {
+    /// Has the stalled sessions retried that are due, each in its client's share.
+    pub(super) fn retry_stalled(&mut self, now: Instant) {
+        let (due, rest): (Vec<_>, _) =
+            std::mem::take(&mut self.stalled).into_iter().partition(|&(due, _)| due <= now);
+        let next = rest.iter().map(|&(due, _)| due).min();
+        (self.stalled, self.retry_at) = (rest, next.map(|due| due.max(now.after(RETRY_AFTER))));
+        for (_, place) in due {
             if self.is_current(place)
                 && let Some(entry) = self.slots.get_mut(place.slot)
             {
@@ -177,4 +181,11 @@ impl Reactor {
         }
         moved
     }
+}
+
+/// Returns the last multiple of `interval` up to `time`, so that sessions are retried together: a call that comes each
+/// millisecond meets one long retry each interval, not one of many short ones.
+fn aligned(time: Instant, interval: Duration) -> Instant {
+    let interval = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
+    Instant::from_nanos(time.as_nanos() / interval * interval)
 }

@@ -1,6 +1,6 @@
 //! From a connection to an open session: the handshake, its deadline, and the limit on concurrent handshakes.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,6 +34,9 @@ const GRACE_OF_SILENT: Duration = Duration::from_millis(10);
 pub(super) struct Arrivals {
     /// Includes those that have meanwhile completed the handshake or been rejected.
     order: VecDeque<(Instant, Place)>,
+    /// Those of users that open sessions too fast, by when their handshakes begin and by session number. Until then,
+    /// their channels are not polled.
+    delayed: BTreeMap<(Instant, u64), Place>,
     count: usize,
 }
 
@@ -47,26 +50,52 @@ impl Reactor {
     pub(super) fn insert_slot(&mut self, listener: usize, handshake: PendingHandshake) {
         let caller = handshake.caller();
         self.reap_for(caller.user);
-        let entry = self.slots.vacant_entry();
-        let place = Place::new(entry.key(), handshake.session);
-        let interest = Interest::readable(Trigger::Level);
-        let token = Source::Socket(place).token();
-        if self.poller.add(handshake.arrived(), token, interest).is_err() {
-            let reason = "the provider cannot watch another client";
-            return self.reject(listener, *handshake.turn_away(RefuseCode::Resources, reason));
-        }
         let client = self.clients.join(&caller);
-        entry.insert(Slot {
+        let (session, begins, now) = (handshake.session, handshake.begins, clock::now());
+        let slot = self.slots.insert(Slot {
             listener,
             client,
             is_heard: false,
             is_muted: false,
+            retry_after: Duration::ZERO,
             is_stalled: false,
             state: SlotState::Handshake(Box::new(handshake)),
         });
-        self.arrivals.order.push_back((clock::now(), place));
+        let place = Place::new(slot, session);
+        self.arrivals.order.push_back((now, place));
         self.arrivals.count += 1;
-        self.on_socket(place);
+        if begins > now {
+            self.arrivals.delayed.insert((begins, session), place);
+        } else if self.poll_handshake(place) {
+            self.on_socket(place);
+        }
+    }
+
+    /// Polls the channel of a connection in the handshake from now on; returns false if that is impossible.
+    fn poll_handshake(&mut self, place: Place) -> bool {
+        let Some(Slot { state: SlotState::Handshake(handshake), .. }) = self.slots.get(place.slot)
+        else {
+            return false;
+        };
+        let (interest, token) = (Interest::readable(Trigger::Level), Source::Socket(place).token());
+        let is_added = self.poller.add(handshake.arrived(), token, interest).is_ok();
+        if !is_added {
+            let reason = "the provider cannot watch another client";
+            self.turn_away(place, RefuseCode::Resources, reason);
+        }
+        is_added
+    }
+
+    /// Begins the delayed handshakes that are due, each in its client's share.
+    pub(super) fn begin_delayed(&mut self, now: Instant) {
+        while let Some(first) = self.arrivals.delayed.first_entry()
+            && first.key().0 <= now
+        {
+            let place = first.remove();
+            if self.is_in_handshake(place) && self.poll_handshake(place) {
+                self.hear(place);
+            }
+        }
     }
 
     /// Returns the connection that has been in the handshake for longest, and since when.
@@ -201,7 +230,9 @@ impl Reactor {
 
     pub(super) fn handshake_deadline(&mut self) -> Option<Instant> {
         let timeout = self.config.handshake_timeout;
-        self.longest_arriving().map(|(since, _)| since.after(timeout))
+        let begins = self.arrivals.delayed.first_key_value().map(|(&(begins, _), _)| begins);
+        let expires = self.longest_arriving().map(|(since, _)| since.after(timeout));
+        begins.into_iter().chain(expires).min()
     }
 
     pub(super) fn expire_handshakes(&mut self, now: Instant) {

@@ -1,11 +1,17 @@
 //! The sessions' control channels: handles their events, and decides which are polled.
 
+use std::time::Duration;
+
 use bellwire_core::end::Why;
 
+use super::active::RETRY_AFTER;
 use super::{Reactor, Slot, SlotState};
 use crate::server::source::{Place, Source};
 use crate::transport::link::{Heard, Link};
 use crate::transport::poll::{Interest, Poller, Trigger};
+
+/// The longest interval at which a session is checked whose channel is not polled.
+const LAST_RETRY_AFTER: Duration = Duration::from_millis(1_600);
 
 impl Reactor {
     /// Handles a channel on which something may have arrived.
@@ -51,7 +57,8 @@ impl Reactor {
     }
 
     /// Stops polling a socket on which messages stay, which would wake this thread again and again. The record that
-    /// needs a message has it received. A client without another doorbell is checked every 50 ms.
+    /// needs a message has it received. A client without another doorbell is checked after 50 ms, and then at intervals
+    /// that double: a thousand such clients must not take the time of the others.
     fn mute_socket(&mut self, place: Place) {
         let Some(entry) = self.slots.get_mut(place.slot) else { return };
         let is_news = !std::mem::replace(&mut entry.is_muted, true);
@@ -59,13 +66,19 @@ impl Reactor {
             return self.end(place.slot, Why::Gone);
         }
         let Some(session) = self.session(place.slot) else { return };
-        let comes_back = needs_channel(session.link());
-        if is_news || session.is_stalled() || session.has_moved() {
+        let (comes_back, is_stalled) = (needs_channel(session.link()), session.is_stalled());
+        if is_news || is_stalled || session.has_moved() {
             self.go_on(place.slot);
         }
-        if comes_back {
-            self.stall(place);
+        if !comes_back {
+            return;
         }
+        let Some(entry) = self.slots.get_mut(place.slot) else { return };
+        let is_new = is_news || is_stalled;
+        let retry_after =
+            if is_new { RETRY_AFTER } else { (entry.retry_after * 2).min(LAST_RETRY_AFTER) };
+        entry.retry_after = retry_after;
+        self.stall(place, retry_after);
     }
 
     /// Gives a session turns, even if it was stalled.

@@ -75,10 +75,12 @@ pub(super) struct Reactor {
     accepted_at: usize,
     /// No client is accepted before this time.
     accept_after: Option<Instant>,
+    /// Connections refused since the last pause for that.
+    refusals: u32,
     /// Whether the last attempt to accept failed.
     cannot_accept: bool,
-    /// Stalled sessions, waiting for descriptors or memory, and when to retry them.
-    stalled: Vec<Place>,
+    /// Stalled sessions, each with the time of its retry: they wait for descriptors or memory, or are muted.
+    stalled: Vec<(Instant, Place)>,
     /// Whether a client was rung since the descriptors were last polled.
     has_rung: bool,
     retry_at: Option<Instant>,
@@ -101,6 +103,8 @@ struct Slot {
     is_heard: bool,
     /// Whether its channel is not polled, because messages stay there.
     is_muted: bool,
+    /// If so, how long its next retry waits.
+    retry_after: Duration,
     /// Whether it is in [`Reactor::stalled`], to be retried.
     is_stalled: bool,
     state: SlotState,
@@ -159,6 +163,7 @@ impl Reactor {
             waited_at: None,
             accepted_at: 0,
             accept_after: None,
+            refusals: 0,
             cannot_accept: false,
             stalled: Vec::new(),
             has_rung: false,
@@ -299,7 +304,7 @@ impl Reactor {
         self.exchanged = self.exchanged.max(session.take_exchanged());
         if session.is_stalled() {
             let place = Place::new(slot, session.id());
-            self.stall(place);
+            self.stall(place, active::RETRY_AFTER);
         }
         Ok(work)
     }

@@ -71,6 +71,10 @@ fn connect(mut parent: Parent, trusted: &[User]) {
     let run_dir = RunDir::from_environment();
     parent.tell("ready");
     while let Some(line) = parent.hear() {
+        if let Some(count) = line.strip_prefix("crowd ") {
+            parent.tell(&crowd(&run_dir, count.parse().unwrap()));
+            continue;
+        }
         let trusted = if line == "call-trusting" { users(&[NOBODY]) } else { trusted.to_vec() };
         let config = patient().trusted(trusted);
         let mut client = Client::<Echo>::with_config(&run_dir, config);
@@ -83,6 +87,20 @@ fn connect(mut parent: Parent, trusted: &[User]) {
         };
         parent.tell(&told);
     }
+}
+
+/// Opens so many sessions at once. Returns how many there are, how many milliseconds that took, and the reasons of
+/// refusals.
+fn crowd(run_dir: &RunDir, count: usize) -> String {
+    let start = std::time::Instant::now();
+    let new = || Client::<Echo>::with_config(run_dir, patient());
+    let mut clients: Vec<_> = std::iter::repeat_with(new).take(count).collect();
+    // The first refresh begins the handshake.
+    let _: Vec<_> = clients.iter_mut().map(Client::refresh).collect();
+    let states: Vec<_> = clients.iter_mut().map(settled).collect();
+    let ready = states.iter().filter(|state| **state == State::Ready).count();
+    let refused = states.into_iter().filter(|state| *state != State::Ready).collect::<Vec<_>>();
+    format!("{ready} {} {refused:?}", start.elapsed().as_millis())
 }
 
 /// Reports the outcome of each attempt to take the name, and keeps it until told to release it.

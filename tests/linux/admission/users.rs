@@ -70,6 +70,26 @@ fn a_client_of_another_user_that_is_listed_is_served() {
 }
 
 #[test]
+fn sessions_of_another_user_beyond_a_burst_wait_or_are_refused_and_told_why() {
+    if !is_root() {
+        return;
+    }
+    let admission = Admission::Users(vec![User::from(NOBODY)]);
+    let config = ServerConfig::default().admission(admission).max_session_rate_per_user(1);
+    let fixture = open_to_others(config);
+    let mut nobody = Process::start("admission client nobody", fixture.run_dir());
+    let told = nobody.ask("crowd 40");
+    let mut parts = told.splitn(3, ' ');
+    let [ready, millis] = [(); 2].map(|()| parts.next().unwrap().parse::<u128>().unwrap());
+    // Seventeen at once, and one each second after them; on a slow machine more of these are in time.
+    assert!((18..40).contains(&ready) && millis >= (ready - 17) * 1000, "{told}");
+    says(&told, &["Refused", "Quota", "uid 65534 opens more than 1 sessions a second"]);
+    says(&told, &["raise max_session_rate_per_user"]);
+    let own = super::crowd(fixture.run_dir(), 40);
+    assert!(own.starts_with("40 "), "the provider's own user is not limited: {own}");
+}
+
+#[test]
 fn a_client_with_a_wrong_token_is_refused_and_told_what_to_do() {
     let token = Token::new([1; 16]);
     let fixture = TestServer::with(ServerConfig::default().token(token));
