@@ -102,6 +102,7 @@ pub(crate) struct Fetch<T>(PhantomData<fn(&T)>);
 impl<T: Snapshot> Service for Fetch<T> {
     const NAME: &'static str = T::NAME;
     const METHOD: u32 = T::METHOD;
+    const SCHEMA: u64 = T::SCHEMA;
     const IDEMPOTENT: bool = true;
     type Request = ();
     type Response = ();

@@ -383,7 +383,7 @@ impl<S: Service> Client<S> {
                 Phase::Without(_) => Connecting::start(
                     &self.run_dir,
                     Self::SERVICE,
-                    S::METHOD,
+                    (S::METHOD, S::SCHEMA),
                     &self.config,
                     patience,
                 )

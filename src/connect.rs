@@ -8,7 +8,7 @@ use bellwire_core::drive::CallDriver;
 use bellwire_core::handshake::{ClientHandshake, ClientStep, HandshakeError};
 use bellwire_core::lane::{LaneTerms, Lanes};
 use bellwire_core::wire::{
-    Doorbell, Hello, Message, PAGE_SIZE, PROTOCOL, PageHeader, Role, SAMPLES, Welcome,
+    Doorbell, Hello, Message, PAGE_SIZE, PROTOCOL, PageHeader, RefuseCode, Role, SAMPLES, Welcome,
 };
 use bellwire_core::{Geometry, Instant, Limits, ServiceName, SpinPolicy};
 use bellwire_probes as probes;
@@ -77,7 +77,7 @@ impl Connecting {
     pub(crate) fn start(
         run_dir: &RunDir,
         service: ServiceName,
-        method: u32,
+        (method, schema): (u32, u64),
         config: &ClientConfig,
         patience: Instant,
     ) -> Result<Self, ConnectError> {
@@ -103,6 +103,7 @@ impl Connecting {
             limits: Limits { max_lane: limits.max_lane.max(size), ..limits },
             doorbell: doorbell::choose(config.doorbell, &credentials),
             rings_eventfd: doorbell::may_ring(&credentials),
+            schema,
         };
         let machine = ClientHandshake::new(hello, clock::now().after(config.connect_timeout));
         say(&channel, &machine.hello(), &[])?;
@@ -363,6 +364,9 @@ impl From<HandshakeError> for ConnectError {
                 Self::Refused { code: refuse.code, reason: refuse.reason().into() }
             }
             HandshakeError::Incompatible { ours, theirs } => Self::Incompatible { ours, theirs },
+            error @ HandshakeError::Schema { .. } => {
+                Self::Refused { code: RefuseCode::Schema, reason: error.to_string().into() }
+            }
             HandshakeError::Deadline => Self::Deadline,
             error => protocol(error),
         }

@@ -144,8 +144,10 @@ impl CallError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Absent { .. } => ErrorKind::Absent,
+            Self::Refused { code: RefuseCode::Schema, .. } | Self::Incompatible { .. } => {
+                ErrorKind::Incompatible
+            }
             Self::Refused { .. } => ErrorKind::Refused,
-            Self::Incompatible { .. } => ErrorKind::Incompatible,
             Self::Connect { kind, .. } => *kind,
             Self::TooLarge { .. } | Self::TooManyItems { .. } => ErrorKind::TooLarge,
             Self::Short { .. } => ErrorKind::System,
@@ -334,8 +336,10 @@ impl ConnectError {
         match self {
             Self::Absent => ErrorKind::Absent,
             Self::Busy => ErrorKind::WouldBlock,
+            Self::Refused { code: RefuseCode::Schema, .. } | Self::Incompatible { .. } => {
+                ErrorKind::Incompatible
+            }
             Self::Refused { .. } | Self::Impostor { .. } => ErrorKind::Refused,
-            Self::Incompatible { .. } => ErrorKind::Incompatible,
             Self::Protocol { .. } => ErrorKind::ProtocolViolation,
             Self::Deadline => ErrorKind::Deadline,
             Self::Closed => ErrorKind::PeerGone,

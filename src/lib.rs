@@ -132,7 +132,7 @@ pub use server::{
     Answers, Caller, Incident, IncidentCause, IncidentCounts, IncidentKind, Server, ServerBuilder,
     UserIncidents,
 };
-pub use service::{HandlerError, Malformed, Message, Service};
+pub use service::{HandlerError, Malformed, Message, Service, schema};
 pub use session::{Backpressure, Choice, Replies, Session};
 pub use stats::{ServerStats, ServiceStats, SessionStats};
 pub use token::{Token, TokenError};

@@ -49,7 +49,7 @@ pub fn probe(
 ) -> Result<Probe, ConnectError> {
     let begun = clock::now();
     let patience = begun.after(config.connect_timeout);
-    let mut connecting = Connecting::start(run_dir, service, method, config, patience)?;
+    let mut connecting = Connecting::start(run_dir, service, (method, 0), config, patience)?;
     let pid = connecting.provider_pid();
     let mut opened = loop {
         match connecting.advance() {

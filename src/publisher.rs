@@ -25,6 +25,9 @@ pub trait Snapshot: 'static {
     /// The version of the layout: change it when the layout changes.
     const METHOD: u32 = 1;
 
+    /// A fingerprint of the snapshot's layout: see [`Service::SCHEMA`](crate::Service::SCHEMA).
+    const SCHEMA: u64 = 0;
+
     /// The largest snapshot that a reader maps, in bytes. Default: 1 GiB.
     const MAX_LEN: usize = 1 << 30;
 

@@ -130,7 +130,8 @@ impl Observer {
     ) -> Result<Self, ConnectError> {
         let begun = clock::now();
         let patience = begun.after(config.connect_timeout);
-        let mut connecting = Connecting::start(run_dir, service, STATS_METHOD, config, patience)?;
+        let mut connecting =
+            Connecting::start(run_dir, service, (STATS_METHOD, 0), config, patience)?;
         loop {
             match connecting.advance()? {
                 Progress::Open(opened) => {

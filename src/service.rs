@@ -26,6 +26,22 @@ pub trait Service: 'static {
     /// [counters](crate::Observer).
     const METHOD: u32 = 1;
 
+    /// A fingerprint of the two types, by [`schema`]; 0, the default, is none. Two ends with different ones do not open a
+    /// session: the error, of the kind [`ErrorKind::Incompatible`](crate::ErrorKind::Incompatible), names both. An end
+    /// without one opens a session with any.
+    ///
+    /// ```
+    /// # use bellwire::Service;
+    /// # struct Increment;
+    /// impl Service for Increment {
+    ///     const NAME: &'static str = "increment";
+    ///     const SCHEMA: u64 = bellwire::schema("u64 -> u64");
+    ///     type Request = u64;
+    ///     type Response = u64;
+    /// }
+    /// ```
+    const SCHEMA: u64 = 0;
+
     /// Whether running a request twice is harmless. Only then is a request that *may* have run sent again after the
     /// provider died.
     const IDEMPOTENT: bool = false;
@@ -35,6 +51,22 @@ pub trait Service: 'static {
 
     /// What a client receives.
     type Response: Message;
+}
+
+/// Returns the fingerprint of a description of a service's types, in any words that change when the types do: the 64-bit
+/// FNV-1a hash of its bytes, or 1 instead of 0.
+#[must_use]
+pub const fn schema(description: &str) -> u64 {
+    let bytes = description.as_bytes();
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut at = 0;
+    while at < bytes.len() {
+        #[allow(clippy::indexing_slicing, reason = "a const function has no iterators")]
+        let byte = bytes[at];
+        hash = (hash ^ byte as u64).wrapping_mul(0x0100_0000_01b3);
+        at += 1;
+    }
+    if hash == 0 { 1 } else { hash }
 }
 
 /// A value that is sent between processes as bytes.

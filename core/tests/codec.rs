@@ -38,6 +38,7 @@ fn code() -> impl Strategy<Value = RefuseCode> {
         Just(RefuseCode::Stopping),
         Just(RefuseCode::Protocol),
         Just(RefuseCode::Resources),
+        Just(RefuseCode::Schema),
     ]
 }
 
@@ -54,9 +55,9 @@ fn sizes() -> impl Strategy<Value = (Geometry, Geometry, Limits)> {
 
 fn hello() -> impl Strategy<Value = Message> {
     let versions = (0..=1_u16, 1..=u16::MAX).prop_map(|(min, max)| Versions { min, max });
-    let rest = (any::<u64>(), name(), any::<u32>(), any::<[u8; 16]>(), sizes());
+    let rest = (any::<[u64; 2]>(), name(), any::<u32>(), any::<[u8; 16]>(), sizes());
     (versions, rest, doorbell(), any::<bool>()).prop_map(|(versions, rest, doorbell, rings)| {
-        let (features, service, method, token, (lane, least_lane, limits)) = rest;
+        let ([features, schema], service, method, token, (lane, least_lane, limits)) = rest;
         Message::Hello(Hello {
             versions,
             features,
@@ -68,14 +69,19 @@ fn hello() -> impl Strategy<Value = Message> {
             limits,
             doorbell,
             rings_eventfd: rings,
+            schema,
         })
     })
 }
 
 fn message() -> impl Strategy<Value = Message> {
-    let numbers = (any::<u16>(), any::<u64>(), any::<u64>(), any::<u32>());
+    let numbers = (any::<u16>(), any::<[u64; 3]>(), any::<u32>());
     let welcome = (numbers, sizes(), doorbell()).prop_map(
-        |((version, features, session, max_batch), (lane, least_lane, limits), doorbell)| {
+        |(
+            (version, [features, session, schema], max_batch),
+            (lane, least_lane, limits),
+            doorbell,
+        )| {
             Message::Welcome(Welcome {
                 version,
                 features,
@@ -85,6 +91,7 @@ fn message() -> impl Strategy<Value = Message> {
                 limits,
                 doorbell,
                 max_batch,
+                schema,
             })
         },
     );
@@ -334,6 +341,7 @@ fn limits_that_no_honest_peer_declares_are_refused() {
         limits,
         doorbell: Doorbell::Futex,
         rings_eventfd: false,
+        schema: 0,
     });
     let welcome = Message::Welcome(Welcome {
         version: 1,
@@ -344,10 +352,11 @@ fn limits_that_no_honest_peer_declares_are_refused() {
         limits,
         doorbell: Doorbell::Futex,
         max_batch: 1,
+        schema: 0,
     });
     for message in [hello, welcome] {
         let honest = encode(&message, 0);
-        let limits = honest.len() - 24;
+        let limits = honest.len() - 32;
         let lies: [(usize, &[u8], &str); 8] = [
             (0, &0_u32.to_le_bytes(), "least lane size"),
             (0, &5000_u32.to_le_bytes(), "least lane size"),

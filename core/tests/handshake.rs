@@ -7,7 +7,7 @@ use bellwire_core::handshake::{
 use bellwire_core::lane::Epoch;
 use bellwire_core::wire::{
     Attach, Attachment, ControlError, ControlKind, Doorbell, Hello, Message, PROTOCOL, Ready,
-    Refuse, RefuseCode, SAMPLES, Versions, Welcome,
+    Refuse, RefuseCode, SAMPLES, STATS_METHOD, Versions, Welcome,
 };
 use bellwire_core::{Geometry, Instant, Limits};
 
@@ -31,6 +31,7 @@ fn hello() -> Hello {
         limits: limits(1 << 20),
         doorbell: Doorbell::Futex,
         rings_eventfd: true,
+        schema: 0,
     }
 }
 
@@ -42,6 +43,7 @@ fn admission() -> Admission {
         token,
         limits: limits(1 << 16),
         features: SAMPLES,
+        schema: 0,
     }
 }
 
@@ -69,6 +71,7 @@ fn every_message() -> Vec<Message> {
         limits: limits(1 << 16),
         doorbell: Doorbell::Eventfd,
         max_batch: 1000,
+        schema: 0,
     };
     vec![
         Message::Hello(hello()),
@@ -311,6 +314,42 @@ fn who_is_not_admitted_is_told_why() {
 }
 
 #[test]
+fn ends_that_know_the_types_differently_find_out_whoever_looks() {
+    for (here, there, fits) in
+        [(0, 0, true), (0, 7, true), (7, 0, true), (7, 7, true), (7, 8, false)]
+    {
+        let admission = Admission { schema: there, ..admission() };
+        let mut server = ServerHandshake::new(admission, Instant::default());
+        let hello = Hello { schema: here, ..hello() };
+        let admitted = to_server(&mut server, &Message::Hello(hello), 0);
+        assert_eq!(admitted.is_ok(), fits);
+        if let Err(rejection) = admitted {
+            let error = HandshakeError::Schema { ours: there, theirs: here };
+            assert_eq!((rejection.refuse.code, rejection.error), (RefuseCode::Schema, error));
+            let reason = rejection.refuse.reason();
+            assert!(reason.contains("0000000000000008 here and 0000000000000007 at the peer"));
+        } else {
+            assert_eq!(server.welcome(offer()).unwrap().schema, there);
+        }
+        // A server that does not look.
+        let mut server =
+            ServerHandshake::new(Admission { schema: 0, ..admission }, Instant::default());
+        to_server(&mut server, &Message::Hello(hello), 0).unwrap();
+        let welcome = Welcome { schema: there, ..server.welcome(offer()).unwrap() };
+        let fds = 3 + usize::from(welcome.doorbell == Doorbell::Eventfd);
+        let met = to_client(&mut client(hello), &Message::Welcome(welcome), fds);
+        let error = HandshakeError::Schema { ours: here, theirs: there };
+        assert_eq!(met.err(), (!fits).then_some(error));
+    }
+    // Counters have nothing to do with the service's types.
+    let mut server =
+        ServerHandshake::new(Admission { schema: 8, ..admission() }, Instant::default());
+    let hello = Hello { schema: 7, method: STATS_METHOD, ..hello() };
+    to_server(&mut server, &Message::Hello(hello), 0).unwrap();
+    assert_eq!(server.welcome(offer()).unwrap().schema, 0);
+}
+
+#[test]
 fn a_server_without_a_token_admits_any() {
     let admission = Admission { token: None, ..admission() };
     let mut server = ServerHandshake::new(admission, Instant::default());
@@ -337,7 +376,7 @@ fn a_server_lane_is_cut_to_the_clients_limit() {
 fn a_lane_limit_between_two_sizes_is_refused() {
     for max_lane in [0_u32, 4095, 4097, 5000, 8191, 12_288, 16_383, u32::MAX] {
         let mut bytes = encode(&Message::Hello(hello()), 0);
-        let at = bytes.len() - 20;
+        let at = bytes.len() - 28;
         bytes[at..at + 4].copy_from_slice(&max_lane.to_le_bytes());
         let rejection = server().on_message(&bytes, 0).unwrap_err();
         let field = ControlError::Field { field: "lane limit" };

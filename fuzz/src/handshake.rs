@@ -138,6 +138,7 @@ fn fits(admission: &Admission, hello: &Hello) -> bool {
     hello.service == admission.service
         && hello.method == admission.method
         && admission.token.is_none_or(|token| token == hello.token)
+        && (admission.schema == hello.schema || admission.schema == 0 || hello.schema == 0)
         && hello.lane <= limits.max_lane
         && hello.lane.size() + 4096 <= limits.max_shared_bytes_per_session
 }
@@ -159,6 +160,7 @@ fn admission(script: &Script<'_>) -> Admission {
         token: (token % 4 != 0).then_some([token % 4; 16]),
         limits: limits(script),
         features: 1,
+        schema: u64::from(script.byte() % 3),
     }
 }
 
@@ -176,6 +178,7 @@ fn hello(script: &Script<'_>) -> Hello {
         limits: limits(script),
         doorbell: self::doorbell(doorbell),
         rings_eventfd: eventfd & 1 == 1,
+        schema: u64::from(script.byte() % 3),
     }
 }
 

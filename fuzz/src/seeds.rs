@@ -77,6 +77,7 @@ fn messages() -> Vec<(&'static str, Message, u16)> {
         limits: Limits::default(),
         doorbell: Doorbell::Futex,
         rings_eventfd: true,
+        schema: 0,
     };
     let welcome = Welcome {
         version: 1,
@@ -87,6 +88,7 @@ fn messages() -> Vec<(&'static str, Message, u16)> {
         limits: Limits::default(),
         doorbell: Doorbell::Eventfd,
         max_batch: 1 << 16,
+        schema: 0,
     };
     let refuse = Refuse::new(RefuseCode::Token, "the invocation token differs");
     let attachment = Attachment { id: 3, generation: 9, len: 12_345 };

@@ -305,7 +305,7 @@ impl ServerBuilder {
         let store = store(Client::<S>::SERVICE)?;
         let handler = Handler::Call(handler);
         let limits = self.quotas.bound(self.config.lane.limits);
-        self.open(Client::<S>::SERVICE, S::METHOD, handler, store, limits)?;
+        self.open(Client::<S>::SERVICE, (S::METHOD, S::SCHEMA), handler, store, limits)?;
         Ok(self)
     }
 
@@ -318,7 +318,7 @@ impl ServerBuilder {
         let store = store(name)?;
         let limits = limits_for::<T>(self.quotas.bound(self.config.lane.limits));
         let handler = Handler::Snapshot(Arc::clone(&store));
-        self.open(name, T::METHOD, handler, Arc::clone(&store), limits)?;
+        self.open(name, (T::METHOD, T::SCHEMA), handler, Arc::clone(&store), limits)?;
         Ok(Publisher::new(store))
     }
 
@@ -360,7 +360,7 @@ impl ServerBuilder {
     fn open(
         &mut self,
         service: ServiceName,
-        method: u32,
+        (method, schema): (u32, u64),
         handler: Handler,
         store: Arc<SnapshotStore>,
         limits: Limits,
@@ -377,8 +377,14 @@ impl ServerBuilder {
         endpoint.set_backlog(self.config.backlog).map_err(system("listen for clients"))?;
         let token = self.config.token.map(Token::bytes);
         let features = trace::FEATURES;
-        let admission =
-            bellwire_core::handshake::Admission { service, method, token, limits, features };
+        let admission = bellwire_core::handshake::Admission {
+            service,
+            method,
+            token,
+            limits,
+            features,
+            schema,
+        };
         let run_dir = self.run_dir.clone();
         self.listeners.push(Listener {
             run_dir,

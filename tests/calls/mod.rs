@@ -8,4 +8,5 @@ mod panics;
 mod pipeline;
 mod pressure;
 mod queue;
+mod schema;
 mod stop;

@@ -26,6 +26,7 @@ fn hello() -> Hello {
         limits: Limits::default(),
         doorbell: Doorbell::Eventfd,
         rings_eventfd: true,
+        schema: 0,
     }
 }
 

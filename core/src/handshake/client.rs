@@ -1,4 +1,4 @@
-use super::{HandshakeError, descriptors};
+use super::{HandshakeError, descriptors, differs};
 use crate::Instant;
 use crate::wire::{
     Attach, ControlKind, Doorbell, Hello, Message, PROTOCOL, Refuse, RefuseCode, Welcome,
@@ -102,7 +102,7 @@ impl ClientHandshake {
         ];
         match fields.iter().find(|(_, fits)| !fits) {
             Some((field, _)) => Err(HandshakeError::Terms { kind: ControlKind::Welcome, field }),
-            None => Ok(()),
+            None => differs(self.hello.schema, welcome.schema).map_or(Ok(()), Err),
         }
     }
 }

@@ -16,6 +16,9 @@ mod server;
 pub use client::{ClientHandshake, ClientStep};
 pub use server::{Admission, Rejection, ServerHandshake, ServerStep, Terms};
 
+use alloc::format;
+use alloc::string::String;
+
 use crate::wire::{ControlError, ControlKind, Refuse, Versions};
 
 /// Why a handshake failed.
@@ -52,6 +55,14 @@ pub enum HandshakeError {
         /// The versions that the peer speaks.
         theirs: Versions,
     },
+    /// The two ends know the service's types differently.
+    #[error("{}", schemas_differ(*ours, *theirs))]
+    Schema {
+        /// The fingerprint of this end.
+        ours: u64,
+        /// That of the peer.
+        theirs: u64,
+    },
     /// The peer accepted something that was not offered, or named another session.
     #[error("the peer's {kind:?} does not fit what was agreed: {field}")]
     Terms {
@@ -71,4 +82,16 @@ fn descriptors(kind: ControlKind, found: usize, expected: usize) -> Result<(), H
     } else {
         Err(HandshakeError::Descriptors { kind, found, expected })
     }
+}
+
+/// Returns an error if both ends have a fingerprint of the service's types and they differ.
+fn differs(ours: u64, theirs: u64) -> Option<HandshakeError> {
+    let are_known = ours != 0 && theirs != 0;
+    (are_known && ours != theirs).then_some(HandshakeError::Schema { ours, theirs })
+}
+
+fn schemas_differ(ours: u64, theirs: u64) -> String {
+    format!(
+        "the service's types differ: their fingerprint is {ours:016x} here and {theirs:016x} at the peer: build both from one version of the service"
+    )
 }

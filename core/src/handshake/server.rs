@@ -2,7 +2,7 @@ use alloc::format;
 
 use subtle::ConstantTimeEq;
 
-use super::{HandshakeError, descriptors};
+use super::{HandshakeError, descriptors, differs};
 use crate::wire::{
     ControlError, ControlKind, Doorbell, Hello, Message, PROTOCOL, Ready, Refuse, RefuseCode,
     STATS_METHOD, Welcome,
@@ -25,6 +25,8 @@ pub struct Admission {
     pub limits: Limits,
     /// The features that the server supports: WELCOME accepts those that HELLO offers.
     pub features: u64,
+    /// A fingerprint of the service's types; 0 if there is none.
+    pub schema: u64,
 }
 
 /// What the server offers an admitted client.
@@ -137,6 +139,7 @@ impl ServerHandshake {
             limits: self.admission.limits,
             doorbell,
             max_batch: terms.max_batch,
+            schema: if hello.method == STATS_METHOD { 0 } else { self.admission.schema },
         };
         self.state = State::AwaitAttach(hello, welcome);
         Some(welcome)
@@ -158,6 +161,11 @@ impl ServerHandshake {
                 ours.method, ours.service, hello.method, hello.service
             );
             return Err(terms("service", RefuseCode::Service, &reason));
+        }
+        if hello.method != STATS_METHOD
+            && let Some(error) = differs(ours.schema, hello.schema)
+        {
+            return Err(reject(RefuseCode::Schema, error));
         }
         if ours.token.is_some_and(|token| !bool::from(token.ct_eq(&hello.token))) {
             let reason = match hello.token {

@@ -108,7 +108,7 @@ fn a_hello_truncated_at_any_length_is_refused() {
 fn a_hello_with_a_byte_too_many_is_refused() {
     let mut bytes = encode(&Message::Hello(fresh_hello()), 0);
     bytes.push(0);
-    refuses_first(&bytes, &[], RefuseCode::Protocol, "141 bytes");
+    refuses_first(&bytes, &[], RefuseCode::Protocol, "149 bytes");
 }
 
 #[test]

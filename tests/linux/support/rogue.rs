@@ -65,6 +65,7 @@ pub(crate) fn hello(service: ServiceName) -> Hello {
         limits: Limits::default(),
         doorbell: Doorbell::Futex,
         rings_eventfd: true,
+        schema: 0,
     }
 }
 
@@ -79,6 +80,7 @@ pub(crate) fn welcome(session: u64) -> Welcome {
         limits: Limits::default(),
         doorbell: Doorbell::Socket,
         max_batch: 1 << 16,
+        schema: 0,
     }
 }
 

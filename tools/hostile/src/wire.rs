@@ -96,6 +96,7 @@ impl Target {
             limits: Limits::default(),
             doorbell: self.doorbell,
             rings_eventfd: false,
+            schema: 0,
         };
         send(&socket, &Message::Hello(hello), &[]).then_some(socket)
     }

@@ -48,6 +48,7 @@ struct RawHello {
     doorbell: U32,
     rings_eventfd: U32,
     limits: RawLimits,
+    schema: U64,
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -62,6 +63,7 @@ struct RawWelcome {
     doorbell: U32,
     max_batch: U32,
     limits: RawLimits,
+    schema: U64,
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -100,8 +102,8 @@ struct RawLane {
 }
 
 const _: () = {
-    assert!(size_of::<RawHello>() == 140);
-    assert!(size_of::<RawWelcome>() == 64);
+    assert!(size_of::<RawHello>() == 148);
+    assert!(size_of::<RawWelcome>() == 72);
     assert!(size_of::<RawRefuse>() == 272);
     assert!(size_of::<RawSession>() == 16);
     assert!(size_of::<RawAttachment>() == 32);
@@ -127,6 +129,7 @@ impl Message {
                     doorbell: (m.doorbell as u32).into(),
                     rings_eventfd: u32::from(m.rings_eventfd).into(),
                     limits: RawLimits::new(m.least_lane, &m.limits),
+                    schema: m.schema.into(),
                 },
             ),
             Self::Welcome(m) => put(
@@ -141,6 +144,7 @@ impl Message {
                     doorbell: (m.doorbell as u32).into(),
                     max_batch: m.max_batch.into(),
                     limits: RawLimits::new(m.least_lane, &m.limits),
+                    schema: m.schema.into(),
                 },
             ),
             Self::Refuse(m) => put(
@@ -230,6 +234,7 @@ impl Hello {
             limits,
             doorbell: doorbell(raw.doorbell)?,
             rings_eventfd: flag(raw.rings_eventfd, "eventfd flag")?,
+            schema: raw.schema.get(),
         })
     }
 }
@@ -251,6 +256,7 @@ impl Welcome {
             limits,
             doorbell: doorbell(raw.doorbell)?,
             max_batch: raw.max_batch.get(),
+            schema: raw.schema.get(),
         })
     }
 }

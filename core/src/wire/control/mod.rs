@@ -81,6 +81,8 @@ pub enum RefuseCode {
     Protocol = 7,
     /// The server lacks a resource, for instance descriptors.
     Resources = 8,
+    /// The service's types differ: see [`Hello::schema`].
+    Schema = 9,
 }
 
 /// HELLO: the client's first message. No descriptors.
@@ -107,6 +109,8 @@ pub struct Hello {
     pub doorbell: Doorbell,
     /// Whether the client can receive an eventfd to ring the server with.
     pub rings_eventfd: bool,
+    /// A fingerprint of the service's types, as the client knows them; 0 if it has none.
+    pub schema: u64,
 }
 
 /// WELCOME: the server admits the client. Descriptors: page, lane, board, and its eventfd when
@@ -129,6 +133,8 @@ pub struct Welcome {
     pub doorbell: Doorbell,
     /// The most items that the server accepts in one [batch](crate::batch).
     pub max_batch: u32,
+    /// A fingerprint of the service's types, as the server knows them; 0 if it has none.
+    pub schema: u64,
 }
 
 /// REFUSE: the server does not admit the client. No descriptors.
@@ -259,6 +265,7 @@ impl RefuseCode {
             6 => Self::Stopping,
             7 => Self::Protocol,
             8 => Self::Resources,
+            9 => Self::Schema,
             _ => return None,
         })
     }

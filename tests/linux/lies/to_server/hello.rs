@@ -52,18 +52,18 @@ mod shapes {
         one_byte(b"B", "1 bytes");
         half_a_prefix(b"BWC1", "4 bytes");
         another_protocol(b"SSH-2.0-OpenSSH_9.9\r\n", "not a Bellwire peer");
-        zeroes(&[0; 140], "not a Bellwire peer");
-        ones(&[0xff; 140], "not a Bellwire peer");
+        zeroes(&[0; 148], "not a Bellwire peer");
+        ones(&[0xff; 148], "not a Bellwire peer");
         another_magic(&with(0, b"bwc1"), "not a Bellwire peer");
         kind_zero(&with_u16(4, 0), "unknown kind 0");
         the_first_kind_that_is_none(&with_u16(4, 9), "unknown kind 9");
         the_last_kind(&with_u16(4, u16::MAX), "unknown kind 65535");
         a_prefix_alone(&honest()[..8], "8 bytes");
         without_its_versions(&honest()[..11], "11 bytes");
-        versions_alone(&honest()[..12], "12 bytes where 140");
-        without_its_last_byte(&honest()[..139], "139 bytes where 140");
-        with_a_byte_too_many(&[honest(), vec![0]].concat(), "141 bytes where 140");
-        as_long_as_a_message_can_be(&[honest(), vec![0; 372]].concat(), "512 bytes where 140");
+        versions_alone(&honest()[..12], "12 bytes where 148");
+        without_its_last_byte(&honest()[..147], "147 bytes where 148");
+        with_a_byte_too_many(&[honest(), vec![0]].concat(), "149 bytes where 148");
+        as_long_as_a_message_can_be(&[honest(), vec![0; 364]].concat(), "512 bytes where 148");
         that_promises_a_descriptor(&with_u16(6, 1), "descriptor count");
         that_promises_all_descriptors(&with_u16(6, u16::MAX), "descriptor count");
     } }
