@@ -8,10 +8,10 @@ use bellwire_core::{Deadline, ErrorKind, Executed, Instant, ServiceName};
 
 use crate::backoff::Backoff;
 use crate::connect::{Connecting, Progress};
+use crate::transport::arrivals::Arrivals;
 use crate::transport::doorbell::Event;
 use crate::transport::fork::Home;
 use crate::transport::object::AsObject;
-#[cfg(feature = "tokio")]
 use crate::transport::object::Borrowed;
 use crate::transport::{clock, link, poll};
 use crate::{CallError, ClientConfig, ConnectError, RunDir, Service, Session};
@@ -27,6 +27,8 @@ pub struct Client<S: Service> {
     phase: Phase<S>,
     backoff: Backoff,
     crowded: u64,
+    /// While somebody waits for an absent provider.
+    arrivals: Option<Arrivals>,
     cancel: Arc<Cancel>,
     home: Home,
 }
@@ -122,6 +124,7 @@ impl<S: Service> Client<S> {
             phase: Phase::Without(ConnectError::Absent),
             backoff: Backoff::new(first, longest, seed),
             crowded: 0,
+            arrivals: None,
             cancel: Arc::default(),
             home: Home::here(),
         }
@@ -139,6 +142,7 @@ impl<S: Service> Client<S> {
             self.lost();
         }
         self.leave_unread();
+        self.take_arrivals();
         // Does not block.
         self.advance(clock::now());
         self.state()
@@ -225,6 +229,109 @@ impl<S: Service> Client<S> {
         match &mut self.phase {
             Phase::Ready(session) => Ok(session),
             _ => Err(CallError::Absent { service: Self::SERVICE }),
+        }
+    }
+
+    /// Waits until there is a provider, and opens a session: at once if there is one, else as soon as one listens, at most
+    /// for `timeout`. Polls nothing: on Linux, [inotify] reports a provider that comes up.
+    ///
+    /// ```
+    /// # use bellwire::{Client, RunDir, Server, Service};
+    /// # use std::time::Duration;
+    /// # struct Increment;
+    /// # impl Service for Increment {
+    /// #     const NAME: &'static str = "increment";
+    /// #     type Request = u64;
+    /// #     type Response = u64;
+    /// # }
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # let run_dir = RunDir::new(dir.path());
+    /// let mut client = Client::<Increment>::new(&run_dir);
+    /// # let mut builder = Server::builder(&run_dir);
+    /// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
+    /// # let server = builder.start()?;
+    /// let session = client.wait_available(Duration::from_secs(60))?;
+    /// assert_eq!(session.call(&41)?, 42);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// [inotify]: https://man7.org/linux/man-pages/man7/inotify.7.html
+    ///
+    /// # Errors
+    /// [`CallError::Deadline`] when none came in time. [`CallError`] of a provider that is there and refuses: waiting would
+    /// not help. [`CallError::Connect`] when the run dir cannot be watched.
+    pub fn wait_available(&mut self, timeout: Duration) -> Result<&mut Session<S>, CallError> {
+        let deadline = clock::now().after(timeout);
+        loop {
+            self.watch_arrivals()?;
+            self.take_arrivals();
+            let error = match self.connect_until(deadline) {
+                Ok(()) => break,
+                Err(error) => error,
+            };
+            if !is_absent(&error) {
+                self.arrivals = None;
+                return Err(error);
+            }
+            if clock::now() >= deadline {
+                return Err(CallError::Deadline { executed: Executed::No });
+            }
+            let Some(arrivals) = &self.arrivals else { continue };
+            let waited = match self.cancel.bell.get() {
+                Some(bell) => {
+                    poll::wait_any(&[arrivals.as_object(), bell.as_object()], Some(deadline))
+                }
+                None => poll::wait_any(&[arrivals.as_object()], Some(deadline)),
+            };
+            if self.cancel.take() {
+                return Err(CallError::Cancelled { executed: Executed::No });
+            }
+            waited.map_err(|error| unwatched::<S>(&error.into()))?;
+        }
+        match &mut self.phase {
+            Phase::Ready(session) => Ok(session),
+            _ => Err(CallError::Absent { service: Self::SERVICE }),
+        }
+    }
+
+    /// Returns a descriptor for an event loop that waits for an absent provider: readable when one may have come up, or
+    /// when the handshake with it can go on. Call [`Client::refresh`] then, which does not wait for its retry to be due.
+    /// Ask for it before each sleep: it is another one in another [state](Client::state), and none with a session.
+    ///
+    /// # Errors
+    /// `EMFILE` at the limit of open files or, on Linux, of inotify instances of this user
+    /// (`fs.inotify.max_user_instances`); `NotConnected` with a session.
+    pub fn as_arrival_fd(&mut self) -> io::Result<Borrowed<'_>> {
+        if matches!(self.phase, Phase::Without(_)) && self.arrivals.is_none() {
+            self.arrivals = Some(Arrivals::watch(self.run_dir.path())?);
+            // It may have come up before.
+            self.backoff.succeeded();
+        }
+        match (&self.phase, &self.arrivals) {
+            (Phase::Connecting(connecting), _) => Ok(connecting.arrived()),
+            (Phase::Without(_), Some(arrivals)) => Ok(arrivals.as_object()),
+            _ => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    pub(crate) fn watch_arrivals(&mut self) -> Result<(), CallError> {
+        if self.arrivals.is_none() {
+            let arrivals = Arrivals::watch(self.run_dir.path());
+            self.arrivals = Some(arrivals.map_err(|error| unwatched::<S>(&error))?);
+            self.backoff.succeeded();
+        }
+        Ok(())
+    }
+
+    /// Makes a retry due if a provider may have come up.
+    pub(crate) fn take_arrivals(&mut self) {
+        if let Some(arrivals) = &self.arrivals
+            && poll::wait_any(&[arrivals.as_object()], Some(Instant::default())).unwrap_or(true)
+        {
+            arrivals.take();
+            self.backoff.succeeded();
         }
     }
 
@@ -395,6 +502,7 @@ impl<S: Service> Client<S> {
                 self.backoff.succeeded();
                 let session = Session::new(*opened, &self.config);
                 self.cancel.join(&session);
+                self.arrivals = None;
                 self.phase = Phase::Ready(Box::new(session));
             }
             Err(error) => {
@@ -463,6 +571,19 @@ impl<S: Service> Client<S> {
             }
         }
     }
+}
+
+/// Returns whether a provider that comes up would make a difference.
+pub(crate) fn is_absent(error: &CallError) -> bool {
+    matches!(
+        error,
+        CallError::Absent { .. } | CallError::Refused { code: RefuseCode::Stopping, .. }
+    )
+}
+
+pub(crate) fn unwatched<S: Service>(error: &io::Error) -> CallError {
+    let reason = format!("cannot wait for the provider: {error}").into();
+    CallError::Connect { service: Client::<S>::SERVICE, kind: ErrorKind::System, reason }
 }
 
 impl Canceller {

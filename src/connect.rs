@@ -159,6 +159,11 @@ impl Connecting {
         waited.map(|_| ()).map_err(system("wait for the provider"))
     }
 
+    /// Returns what signals that a message has arrived.
+    pub(crate) fn arrived(&self) -> Borrowed<'_> {
+        self.channel.arrived()
+    }
+
     /// Returns what signals that a message has arrived, and when to continue in any case.
     #[cfg(feature = "tokio")]
     pub(crate) fn waits_for(&self) -> (Borrowed<'_>, Instant) {

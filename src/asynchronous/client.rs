@@ -2,12 +2,12 @@ use std::future::poll_fn;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bellwire_core::ErrorKind;
 use bellwire_core::wire::Doorbell;
 use tokio::sync::Mutex as Turn;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::AsyncSession;
+use crate::client::{is_absent, unwatched};
 use crate::transport::clock;
 use crate::transport::ready::Ready;
 use crate::{CallError, Client, ClientConfig, Executed, RunDir, Service, State};
@@ -167,6 +167,37 @@ where
         Ok(session)
     }
 
+    /// Waits until there is a provider, and opens a session: at once if there is one, else as soon as one listens, at most
+    /// for `limit`. See [`Client::wait_available`].
+    ///
+    /// # Errors
+    /// Like [`Client::wait_available`].
+    ///
+    /// # Panics
+    /// Like [`AsyncClient::call`].
+    pub async fn wait_available(&self, limit: Duration) -> Result<AsyncSession<S>, CallError> {
+        let waited = timeout(limit, async {
+            loop {
+                let ready = {
+                    let mut client = self.opening.lock().await;
+                    client.watch_arrivals()?;
+                    client.take_arrivals();
+                    let arrivals = client.as_arrival_fd();
+                    arrivals.ok().map(Ready::watch).transpose()
+                };
+                let ready = ready.map_err(|error| unwatched::<S>(&error))?;
+                match self.connect().await {
+                    Err(error) if is_absent(&error) => {}
+                    settled => return settled,
+                }
+                if let Some(ready) = ready {
+                    let _ = poll_fn(|context| ready.poll_rung(context)).await;
+                }
+            }
+        });
+        waited.await.unwrap_or(Err(CallError::Deadline { executed: Executed::No }))
+    }
+
     /// Returns the provider's state without waiting: [`State::Connecting`] while a session is being opened.
     pub fn state(&self) -> State {
         if self.open_session().is_some() {
@@ -259,9 +290,4 @@ async fn open<S: Service>(client: &mut Client<S>) -> Result<crate::Session<S>, C
         // The client itself notices the handshake's deadline.
         let _ = timeout_at(until, poll_fn(|context| ready.poll_rung(context))).await;
     }
-}
-
-fn unwatched<S: Service>(error: &std::io::Error) -> CallError {
-    let reason = format!("cannot wait for the provider: {error}").into();
-    CallError::Connect { service: Client::<S>::SERVICE, kind: ErrorKind::System, reason }
 }

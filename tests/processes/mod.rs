@@ -1,5 +1,6 @@
 //! A server and its clients, each in a process of its own.
 
+mod arrival;
 mod death;
 mod errors;
 mod shares;

@@ -17,6 +17,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Pid, getpid};
 
 use crate::admission::Admission;
+use crate::arrivals;
 use crate::fork::Kept;
 use crate::pass::Channel;
 use crate::peer::{self, User};
@@ -368,6 +369,7 @@ impl Endpoint {
         endpoint.open_to(&endpoint.admission)?;
         let listens = endpoint.set_backlog(BACKLOG);
         listens.map_err(|source| BindError::System { path: endpoint.path.clone(), source })?;
+        arrivals::touch(&endpoint.path);
         Ok(endpoint)
     }
 

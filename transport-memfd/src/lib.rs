@@ -10,7 +10,7 @@
 //! region · snapshot · lease    memory with one writer, or with none any more; whether a peer still has it
 //! doorbell · life · poll       waking, noticing death, waiting for descriptors
 //! pass · reaper · peer         passing and closing descriptors, and who sent them
-//! endpoint · notify            the name on disk; noticing that it is gone
+//! endpoint · notify · arrivals the name on disk; noticing that it is gone, or there
 //! fork                         what a child inherits
 //! link · watch                 one end of a session: the core's `Port`; waking readers of a board
 //! ready                        waiting for a descriptor in a tokio runtime (feature `tokio`)
@@ -28,6 +28,7 @@ compile_error!(
 );
 
 pub mod admission;
+pub mod arrivals;
 pub mod clock;
 #[cfg(feature = "doctor")]
 pub mod doctor;

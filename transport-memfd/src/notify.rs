@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
+use rustix::io::Errno;
 
 use crate::reaper;
 
@@ -15,30 +16,50 @@ pub struct Notify {
     /// `None` only during drop.
     fd: Option<OwnedFd>,
     run_dir: PathBuf,
+    /// What happens to files in the run directory that is of interest.
+    within: WatchFlags,
 }
 
 impl Notify {
-    /// Watches a run directory. Returns `None` if that is not possible: then changes go unnoticed.
+    /// Watches a run directory for files that go or are replaced. Returns `None` if that is not possible: then changes go
+    /// unnoticed.
     pub fn watch(run_dir: &Path) -> Option<Self> {
-        let fd = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok()?;
-        let notify = Self { fd: Some(fd), run_dir: std::path::absolute(run_dir).ok()? };
-        notify.look().then_some(notify)
+        // Others can only create files of other names: only a rename can replace ours.
+        Self::watch_for(run_dir, WatchFlags::DELETE | WatchFlags::MOVED_FROM | WatchFlags::MOVED_TO)
+            .ok()
+    }
+
+    /// Watches a run directory for endpoints that begin to listen: see [`touch`](crate::arrivals::touch).
+    pub(crate) fn watch_arrivals(run_dir: &Path) -> Result<Self, Errno> {
+        Self::watch_for(run_dir, WatchFlags::ATTRIB | WatchFlags::MOVED_TO)
+    }
+
+    fn watch_for(run_dir: &Path, within: WatchFlags) -> Result<Self, Errno> {
+        let fd = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+        let run_dir = std::path::absolute(run_dir).map_err(|_| Errno::INVAL)?;
+        let notify = Self { fd: Some(fd), run_dir, within };
+        if notify.look() { Ok(notify) } else { Err(Errno::NOSPC) }
     }
 
     /// Consumes the events and keeps watching the directory, or its nearest existing ancestor. Check the files after this
-    /// call.
-    pub fn take(&self) {
+    /// call. Returns whether there were events.
+    pub fn take(&self) -> bool {
         let mut room = [MaybeUninit::uninit(); 1024];
         let mut reader = Reader::new(self.as_fd(), &mut room);
-        while reader.next().is_ok() {}
+        let mut any = false;
+        while reader.next().is_ok() {
+            any = true;
+        }
         self.look();
+        any
     }
 
     fn look(&self) -> bool {
         let itself = WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF | WatchFlags::ONLYDIR;
-        // Others can only create files of other names: only a rename can replace ours.
-        let within = WatchFlags::DELETE | WatchFlags::MOVED_FROM | WatchFlags::MOVED_TO;
-        let comes = WatchFlags::CREATE | within;
+        let within = self.within;
+        // What is in the way of the directory may go, too.
+        let moves = WatchFlags::MOVED_FROM | WatchFlags::MOVED_TO;
+        let comes = WatchFlags::CREATE | WatchFlags::DELETE | moves;
         // A directory that is already watched stays watched.
         let watch = |dir: &Path, what| inotify::add_watch(self, dir, itself | what).is_ok();
         let nearest = || {

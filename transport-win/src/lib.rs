@@ -11,7 +11,8 @@
 //! region · snapshot                        memory with one writer, or with none any more
 //! doorbell · life · poll                   waking, noticing death, waiting for handles
 //! peer · reaper · pipe · pass              who the peer is; messages and their handles
-//! endpoint · fork · notify                 the name; empty, since there is no fork and no file to lose
+//! endpoint · arrivals                      the name; noticing that it is there
+//! fork · notify                            empty, since there is no fork and no file to lose
 //! link · watch                             one end of a session: the core's `Port`; waking readers of a board
 //! ready                                    reports that a tokio runtime cannot wait for a handle (feature `tokio`)
 //! observe                                  sessions of other processes: none (feature `observe`)
@@ -26,6 +27,7 @@
 compile_error!("the words of a page are little-endian");
 
 pub mod admission;
+pub mod arrivals;
 pub mod clock;
 #[cfg(feature = "doctor")]
 pub mod doctor;

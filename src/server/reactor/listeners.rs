@@ -30,7 +30,7 @@ impl Reactor {
     /// Takes lost names again; returns true if one was.
     fn take_places(&mut self) -> bool {
         if let Some(notify) = &self.notify {
-            notify.take();
+            let _ = notify.take();
         }
         let mut any = false;
         for (at, listener) in self.listeners.iter_mut().enumerate() {

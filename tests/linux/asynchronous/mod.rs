@@ -1,5 +1,6 @@
 //! Sessions that the tasks of a tokio runtime share.
 
+mod arrival;
 mod batches;
 mod dropped;
 mod ends;

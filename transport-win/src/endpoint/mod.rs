@@ -17,6 +17,7 @@ use sha2::{Digest, Sha256};
 use windows_sys::Win32::Foundation::{ERROR_ACCESS_DENIED, ERROR_FILE_NOT_FOUND, ERROR_PIPE_BUSY};
 
 use crate::admission::Admission;
+use crate::arrivals;
 use crate::doorbell::Event;
 use crate::pass::Channel;
 use crate::peer::{self, Sid, User};
@@ -137,6 +138,7 @@ impl Endpoint {
         let _ = endpoint.refill();
         // A client may have connected to the first one already.
         endpoint.look_again();
+        arrivals::touch(&endpoint._lock);
         Ok(endpoint)
     }
 

@@ -1,0 +1,97 @@
+//! Clients that wait for a provider which is not there yet.
+
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bellwire::{CallError, Client, Executed, State};
+
+use crate::support::child::Process;
+use crate::support::guard::{PATIENCE, patience};
+use crate::support::parked::Thread;
+use crate::support::services::Echo;
+use crate::support::test_server::{Dir, patient};
+use crate::support::transport::poll;
+
+fn client(dir: &Dir) -> Client<Echo> {
+    Client::with_config(&dir.run_dir, patient())
+}
+
+#[test]
+fn every_client_that_waits_is_served_once_a_provider_listens() {
+    let dir = Dir::new();
+    // The provider creates it.
+    std::fs::remove_dir(dir.run_dir.path()).unwrap();
+    let mut server = None;
+    for _ in 0..3 {
+        thread::scope(|scope| {
+            let (begins, begun) = channel();
+            let waiting: Vec<_> = (0..4)
+                .map(|_| {
+                    let (begins, dir) = (begins.clone(), &dir);
+                    scope.spawn(move || {
+                        let mut client = client(dir);
+                        begins.send(Thread::this()).unwrap();
+                        let session = client.wait_available(PATIENCE).unwrap();
+                        assert_eq!(session.call(&vec![7]).unwrap(), [7]);
+                        Instant::now()
+                    })
+                })
+                .collect();
+            begun.iter().take(waiting.len()).for_each(|thread| thread.wait_until_parked());
+            // The one before was killed: what it left is in the way of nobody.
+            server = Some(Process::start("server", &dir.run_dir));
+            let listened = Instant::now();
+            for client in waiting {
+                let late = client.join().unwrap().saturating_duration_since(listened);
+                println!("served {late:?} after the provider said that it listens");
+            }
+        });
+        server.take().unwrap().kill();
+    }
+    let mut late = client(&dir);
+    let none = late.wait_available(Duration::from_millis(20)).unwrap_err();
+    assert!(matches!(none, CallError::Deadline { executed: Executed::No }), "{none}");
+    let _server = Process::start("server", &dir.run_dir);
+    assert!(late.wait_available(PATIENCE).is_ok());
+    assert!(late.wait_available(Duration::ZERO).is_ok(), "it has a session");
+}
+
+#[test]
+fn a_wait_for_a_provider_ends_when_it_is_cancelled() {
+    let dir = Dir::new();
+    let mut client = client(&dir);
+    let canceller = client.canceller().unwrap();
+    let waiter = Thread::this();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            waiter.wait_until_parked();
+            canceller.cancel();
+        });
+        let cancelled = client.wait_available(PATIENCE).unwrap_err();
+        assert!(
+            matches!(cancelled, CallError::Cancelled { executed: Executed::No }),
+            "{cancelled}"
+        );
+    });
+}
+
+#[test]
+fn an_event_loop_is_told_of_a_provider_whatever_comes_before() {
+    let dir = Dir::new();
+    let mut client = client(&dir);
+    for round in 0..5 {
+        assert_eq!(client.refresh(), State::Absent, "round {round}");
+        client.as_arrival_fd().unwrap();
+        let mut server = Process::start("server", &dir.run_dir);
+        let guard = Instant::now();
+        while client.refresh() != State::Ready {
+            assert!(guard.elapsed() < PATIENCE, "nobody is told");
+            let waited = poll::wait_any(&[client.as_arrival_fd().unwrap()], Some(patience()));
+            assert!(waited.unwrap(), "nothing comes");
+        }
+        assert!(client.as_arrival_fd().is_err(), "there is a session");
+        assert_eq!(client.call(&vec![1]).unwrap(), [1]);
+        server.kill();
+    }
+}

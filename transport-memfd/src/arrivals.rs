@@ -1,0 +1,151 @@
+//! Notices that an endpoint begins to listen, without polling.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
+
+use crate::doorbell::Eventfd;
+use crate::fork::Home;
+use crate::notify::Notify;
+
+/// The run directories that this process watches.
+static WATCHED: Mutex<Vec<Weak<Watched>>> = Mutex::new(Vec::new());
+
+/// A wait for an endpoint to come up: readable when one may have. All waits of a process for a run directory share one
+/// inotify instance, of which a user has few (`fs.inotify.max_user_instances`).
+#[derive(Debug)]
+pub struct Arrivals {
+    /// Both of the others.
+    epoll: OwnedFd,
+    bell: Arc<Eventfd>,
+    watched: Arc<Watched>,
+}
+
+#[derive(Debug)]
+struct Watched {
+    home: Home,
+    run_dir: PathBuf,
+    notify: Notify,
+    /// One for each wait: whoever consumes the events rings the others, which may not have seen them yet.
+    bells: Mutex<Vec<Weak<Eventfd>>>,
+}
+
+/// Has those notice who wait for this endpoint, which listens now: sets the modification time of its socket.
+pub(crate) fn touch(socket: &Path) {
+    let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+    let times = Timestamps { last_access: now, last_modification: now };
+    // The file is this process's own. If that fails, a waiting client tries again at the next change.
+    let _ = utimensat(CWD, socket, &times, AtFlags::SYMLINK_NOFOLLOW);
+}
+
+impl Arrivals {
+    /// Watches a run directory, which need not exist. Check for the endpoint after this call, and after each
+    /// [`Arrivals::take`].
+    ///
+    /// # Errors
+    /// `EMFILE` at the limit of open files, or of inotify instances of this user; `ENOSPC` at that of watches.
+    pub fn watch(run_dir: &Path) -> io::Result<Self> {
+        let bell = Arc::new(Eventfd::create()?);
+        let watched = Watched::of(run_dir)?;
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        for fd in [bell.as_fd(), watched.notify.as_fd()] {
+            epoll::add(&epoll, fd, EventData::new_u64(0), EventFlags::IN)?;
+        }
+        let mut bells = lock(&watched.bells);
+        bells.retain(|bell| bell.strong_count() > 0);
+        bells.push(Arc::downgrade(&bell));
+        drop(bells);
+        Ok(Self { epoll, bell, watched })
+    }
+
+    /// Consumes what made it readable.
+    pub fn take(&self) {
+        // The lock is held while events are consumed and the others rung: none of them finds neither.
+        let bells = lock(&self.watched.bells);
+        if self.watched.notify.take() {
+            bells.iter().filter_map(Weak::upgrade).for_each(|bell| bell.ring());
+        }
+        self.bell.drain();
+    }
+}
+
+impl AsFd for Arrivals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
+impl Watched {
+    /// Returns what this process has for the run directory, or watches it.
+    fn of(run_dir: &Path) -> io::Result<Arc<Self>> {
+        let mut all = lock(&WATCHED);
+        all.retain(|watched| watched.strong_count() > 0);
+        // A child of fork shares the events of its parent's.
+        let is_it = |watched: &Arc<Self>| watched.home.is_here() && watched.run_dir == run_dir;
+        if let Some(watched) = all.iter().filter_map(Weak::upgrade).find(is_it) {
+            return Ok(watched);
+        }
+        let notify = Notify::watch_arrivals(run_dir)?;
+        let bells = Mutex::default();
+        let run_dir = run_dir.to_owned();
+        let watched = Arc::new(Self { home: Home::here(), run_dir, notify, bells });
+        all.push(Arc::downgrade(&watched));
+        Ok(watched)
+    }
+}
+
+/// Nothing that holds one of these locks panics.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{clock, poll};
+
+    fn is_readable(arrivals: &Arrivals) -> bool {
+        poll::wait_readable(&[arrivals.as_fd()], Some(clock::now())).unwrap().any()
+    }
+
+    #[test]
+    fn all_waits_share_one_watch_and_each_of_them_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let run_dir = dir.path().join("not/yet");
+        let [first, second] = [(); 2].map(|()| Arrivals::watch(&run_dir).unwrap());
+        assert!(Arc::ptr_eq(&first.watched, &second.watched));
+        assert!(!is_readable(&first) && !is_readable(&second));
+        std::fs::create_dir_all(&run_dir).unwrap();
+        // The directory above it was watched.
+        first.take();
+        assert!(is_readable(&second), "whoever was first told the other");
+        second.take();
+        assert!(!is_readable(&first) && !is_readable(&second));
+        let socket = run_dir.join("echo.sock");
+        File::create(&socket).unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+        assert!(!is_readable(&first), "it does not listen");
+        touch(&socket);
+        assert!(is_readable(&first) && is_readable(&second));
+        second.take();
+        assert!(is_readable(&first));
+        first.take();
+        assert!(
+            !is_readable(&first) && !is_readable(&second),
+            "they tell each other nothing twice"
+        );
+        drop(first);
+        touch(&socket);
+        assert!(is_readable(&second));
+        let watched = Arc::downgrade(&second.watched);
+        drop(second);
+        assert_eq!(watched.strong_count(), 0);
+    }
+}
