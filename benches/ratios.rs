@@ -2,8 +2,9 @@
 
 use std::error::Error as StdError;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use bellwire::Service;
+use bellwire::{Client, Service};
 
 use crate::large;
 use crate::many_clients;
@@ -11,7 +12,7 @@ use crate::pipeline;
 use crate::provider::{Echo, Provider, Sink, Wait, timed};
 use crate::scale;
 use crate::snapshot::{LOOKS, keys, look_ups, unchanged};
-use crate::stream::stream;
+use crate::stream::{posts, stream};
 use bellwire_floor::copy::Shape;
 use bellwire_floor::{Cpus, Prober, Ratio, copy, futex, hot, ns_each};
 
@@ -152,16 +153,20 @@ fn one_stream<S: Service<Response = ()>>(
     const MESSAGES: u64 = 50_000;
     let mut client = provider.client::<S>();
     let mut floor = copy::Floor::start(cpus, Shape::new(size, 1).ring(256 << 10))?;
-    let report = Ratio::new(format!("stream, {size} B, each answered / plain copy")).run(
-        40,
-        || Ok(ns_each(floor.messages(MESSAGES)?, MESSAGES)),
-        || {
-            stream(&mut client, request, 5_000);
-            Ok(ns_each(stream(&mut client, request, MESSAGES), MESSAGES))
-        },
-        Some(prober),
-    )?;
-    println!("{report}");
+    let ways: [(&str, fn(&mut Client<S>, &S::Request, u64) -> Duration); 2] =
+        [("each answered", stream), ("one-way", posts)];
+    for (way, send) in ways {
+        let report = Ratio::new(format!("stream, {size} B, {way} / plain copy")).run(
+            40,
+            || Ok(ns_each(floor.messages(MESSAGES)?, MESSAGES)),
+            || {
+                send(&mut client, request, 5_000);
+                Ok(ns_each(send(&mut client, request, MESSAGES), MESSAGES))
+            },
+            Some(prober),
+        )?;
+        println!("{report}");
+    }
     Ok(())
 }
 

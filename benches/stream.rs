@@ -1,4 +1,4 @@
-//! One way: requests as fast as the lane takes them, empty answers taken in passing.
+//! One way: requests as fast as the lane takes them, with empty answers taken in passing, or with none.
 
 use std::time::{Duration, Instant};
 
@@ -41,5 +41,16 @@ pub fn stream<S: Service<Response = ()>>(
             answered += 1;
         }
     }
+    began.elapsed()
+}
+
+/// Sends `n` one-way requests; the clock stops when the receiver has taken the last of them.
+pub fn posts<S: Service>(client: &mut Client<S>, request: &S::Request, n: u64) -> Duration {
+    let session = client.session().expect("the session is gone");
+    let began = Instant::now();
+    for _ in 0..n {
+        session.post(request).expect("no room");
+    }
+    session.flush(Duration::from_secs(5)).expect("the provider is gone");
     began.elapsed()
 }

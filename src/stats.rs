@@ -2,7 +2,8 @@ use bellwire_core::lane::LaneStats;
 use bellwire_core::wire::Doorbell;
 use bellwire_core::{InUse, ServiceName};
 
-/// Counters of a session's calling end. Invariant: `made = answered + refused + failed + in flight`.
+/// Counters of a session's calling end. Invariant: `made = answered + refused + failed + posts_taken + posts_lost + in
+/// flight`.
 ///
 /// Once no request is in flight, `answered + refused + errors + dropped` equals what the server answered and refused
 /// in this session.
@@ -17,8 +18,13 @@ pub struct SessionStats {
     pub refused: u64,
     /// Requests that ended in any other way.
     pub failed: u64,
-    /// Requests that wait for an answer, and answers that wait to be taken.
+    /// Requests that wait for an answer, answers that wait to be taken, and one-way requests that the provider has not
+    /// taken.
     pub in_flight: u64,
+    /// One-way requests that the provider has taken: [`Session::post`](crate::Session::post).
+    pub posts_taken: u64,
+    /// One-way requests that it had not taken when the session ended: no handler runs for them.
+    pub posts_lost: u64,
     /// Of `failed`, requests that the handler failed or whose answer could not be sent.
     pub errors: u64,
     /// Of `failed`, requests whose deadline passed.
@@ -81,7 +87,7 @@ counters! {
         /// Clients that were refused or did not finish the handshake. [`Server::incidents`](crate::Server::incidents)
         /// has the reasons.
         turned_away,
-        /// Requests taken; a batch counts as one.
+        /// Requests taken, one-way ones included; a batch counts as one.
         accepted,
         /// Requests that a handler answered or failed.
         answered,
@@ -91,7 +97,7 @@ counters! {
         lost,
         /// Of `answered`, requests that the handler failed or whose answer could not be sent.
         errors,
-        /// Of `errors`, handlers that panicked.
+        /// Of `errors` and `post_errors`, handlers that panicked.
         panics,
         /// Sessions closed because the client violated the protocol.
         poisoned,
@@ -141,13 +147,17 @@ counters! {
         over_quota,
         /// How often the files of a service in the run dir were removed or replaced.
         displaced,
+        /// One-way requests that a handler handled, or that were refused: see [`Session::post`](crate::Session::post).
+        posted,
+        /// Of `posted`, requests that the handler failed or that were refused without running it.
+        post_errors,
     }
 }
 
 impl ServerStats {
     /// Returns the requests taken and not yet answered.
     pub fn in_flight(&self) -> u64 {
-        let ended = [self.answered, self.refused, self.lost];
+        let ended = [self.answered, self.refused, self.lost, self.posted];
         ended.into_iter().fold(self.accepted, u64::saturating_sub)
     }
 

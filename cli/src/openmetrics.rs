@@ -138,6 +138,12 @@ const FAMILIES: [Family; ServerStats::COUNT - 1] = [
         "endpoints_displaced",
         "Times that the service's files in the run dir were removed or replaced.",
     ),
+    counter("posted", "posts", "One-way requests that were handled or refused."),
+    counter(
+        "post_errors",
+        "post_errors",
+        "One-way requests that the handler failed, or that were refused without running it.",
+    ),
 ];
 
 /// Renders everything that these providers reported.

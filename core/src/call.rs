@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use crate::lane::{Lanes, PushError, Record};
 use crate::resize::Shortage;
-use crate::wire::{CloseReason, Header, Kind, Status};
+use crate::wire::{CloseReason, Header, Kind, ONE_WAY, Status};
 use crate::{Executed, OwnMemory, PeerFault, PeerMemory};
 
 /// The most requests that may be in flight, counted from the oldest unanswered one.
@@ -60,12 +60,24 @@ pub enum Arrival {
 pub struct Outgoing<'a> {
     bytes: &'a [u8],
     batch: bool,
+    one_way: bool,
 }
 
 impl<'a> Outgoing<'a> {
     /// Wraps a finished [batch](crate::batch).
     pub fn batch(bytes: &'a [u8]) -> Self {
-        Self { bytes, batch: true }
+        Self { bytes, batch: true, one_way: false }
+    }
+
+    /// Makes the request one-way: nobody answers it, and its ticket is [`Ticket::ONE_WAY`].
+    #[must_use]
+    pub fn one_way(self) -> Self {
+        Self { one_way: true, ..self }
+    }
+
+    /// Returns whether it is one-way.
+    pub fn is_one_way(&self) -> bool {
+        self.one_way
     }
 
     /// Returns its length in bytes.
@@ -82,19 +94,19 @@ impl<'a> Outgoing<'a> {
 
 impl<'a> From<&'a [u8]> for Outgoing<'a> {
     fn from(bytes: &'a [u8]) -> Self {
-        Self { bytes, batch: false }
+        Self { bytes, batch: false, one_way: false }
     }
 }
 
 impl<'a, const N: usize> From<&'a [u8; N]> for Outgoing<'a> {
     fn from(bytes: &'a [u8; N]) -> Self {
-        Self { bytes, batch: false }
+        Self { bytes, batch: false, one_way: false }
     }
 }
 
 impl<'a> From<&'a Vec<u8>> for Outgoing<'a> {
     fn from(bytes: &'a Vec<u8>) -> Self {
-        Self { bytes, batch: false }
+        Self { bytes, batch: false, one_way: false }
     }
 }
 
@@ -136,6 +148,8 @@ pub struct CallMachine {
     in_flight: usize,
     /// Answers to abandoned requests since the last query.
     dropped: u64,
+    /// Where the one-way requests end that the peer is not known to have taken.
+    untaken: VecDeque<u64>,
     closed: Option<CloseReason>,
     /// The request that is being sent in parts, and the bytes written so far.
     sending: Option<(u64, usize)>,
@@ -160,6 +174,7 @@ impl CallMachine {
             window: MAX_WINDOW,
             in_flight: 0,
             dropped: 0,
+            untaken: VecDeque::new(),
             closed: None,
             sending: None,
             broken_off: None,
@@ -186,7 +201,7 @@ impl CallMachine {
         payload: impl Into<Outgoing<'a>>,
     ) -> Result<Ticket, SubmitError> {
         let payload = payload.into();
-        let id = self.next_id(lanes, own, peer)?;
+        let id = self.next_id(lanes, own, peer, payload.one_way)?;
         let len = u32::try_from(payload.bytes.len()).unwrap_or(u32::MAX);
         lanes.push(own, peer, payload.header(id, len), payload.bytes)?;
         Ok(self.sent(lanes, id))
@@ -208,7 +223,24 @@ impl CallMachine {
         let id = self.first + self.slots.len() as u64;
         let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
         let header = Header::new(Kind::Request, Status::Ok, id, len);
-        lanes.try_push(own, header, payload).then(|| self.sent(lanes, id))
+        lanes.try_push(own, header, payload).then(|| self.awaited(lanes, id))
+    }
+
+    /// Writes a one-way request if that takes nothing but a record in the lane. Returns false, and writes nothing,
+    /// otherwise; call [`CallMachine::submit`] then.
+    #[inline]
+    pub fn try_post<O: OwnMemory>(&mut self, lanes: &mut Lanes, own: &O, payload: &[u8]) -> bool {
+        if self.closed.is_some() || self.broken_off.is_some() {
+            return false;
+        }
+        debug_assert!(self.sending.is_none(), "a request is being sent in parts");
+        let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        let is_written =
+            lanes.try_push(own, Header::new(Kind::Request, Status::Ok, ONE_WAY, len), payload);
+        if is_written {
+            self.posted(lanes);
+        }
+        is_written
     }
 
     /// Sends a request of `bytes` in a memfd of its own. `pass` passes the memfd once there is room for its record.
@@ -223,7 +255,35 @@ impl CallMachine {
         bytes: u64,
         pass: impl FnOnce(u64) -> Result<(), Shortage>,
     ) -> Result<Ticket, SubmitError> {
-        let id = self.next_id(lanes, own, peer)?;
+        let id = self.next_id(lanes, own, peer, false)?;
+        self.attach(lanes, own, peer, id, bytes, pass)
+    }
+
+    /// Sends a one-way request like [`CallMachine::submit_attached`].
+    ///
+    /// # Errors
+    /// [`SubmitError`]: nothing was written; the handler will not run.
+    pub fn post_attached<O: OwnMemory, P: PeerMemory>(
+        &mut self,
+        lanes: &mut Lanes,
+        own: &O,
+        peer: &P,
+        bytes: u64,
+        pass: impl FnOnce(u64) -> Result<(), Shortage>,
+    ) -> Result<Ticket, SubmitError> {
+        let id = self.next_id(lanes, own, peer, true)?;
+        self.attach(lanes, own, peer, id, bytes, pass)
+    }
+
+    fn attach<O: OwnMemory, P: PeerMemory>(
+        &mut self,
+        lanes: &mut Lanes,
+        own: &O,
+        peer: &P,
+        id: u64,
+        bytes: u64,
+        pass: impl FnOnce(u64) -> Result<(), Shortage>,
+    ) -> Result<Ticket, SubmitError> {
         lanes.can_attach(peer, bytes)?;
         pass(id)?;
         lanes.push_attached(own, peer, Header::new(Kind::Attach, Status::Ok, id, 0), bytes)?;
@@ -263,7 +323,7 @@ impl CallMachine {
         let (id, sent) = match self.sending {
             _ if self.closed.is_some() => return Err(SubmitError::Closed),
             Some(sending) => sending,
-            None => (self.next_id(lanes, own, peer)?, 0),
+            None => (self.next_id(lanes, own, peer, payload.one_way)?, 0),
         };
         let sent = lanes.push_part(own, peer, payload.header(id, 0), payload.bytes, sent)?;
         if sent < payload.bytes.len() {
@@ -299,15 +359,16 @@ impl CallMachine {
         lanes: &mut Lanes,
         own: &O,
         peer: &P,
+        one_way: bool,
     ) -> Result<u64, SubmitError> {
         if self.closed.is_some() {
             return Err(SubmitError::Closed);
         }
-        if self.is_at_limit() {
+        if self.is_at_limit() && !one_way {
             return Err(SubmitError::Window);
         }
         self.trace_broken_off(lanes, own, peer)?;
-        Ok(self.first + self.slots.len() as u64)
+        Ok(if one_way { ONE_WAY } else { self.first + self.slots.len() as u64 })
     }
 
     /// Cancels a broken-off request: only a cancellation may follow parts without an end.
@@ -321,17 +382,64 @@ impl CallMachine {
         if let Some(id) = self.broken_off {
             lanes.push(own, peer, Header::new(Kind::Cancel, Status::Ok, id, 0), &[])?;
             self.broken_off = None;
-            self.slots.push_back(Slot::Done);
-            self.pop_done();
+            if id != ONE_WAY {
+                self.slots.push_back(Slot::Done);
+                self.pop_done();
+            }
         }
         Ok(())
     }
 
     #[inline]
     fn sent(&mut self, lanes: &Lanes, id: u64) -> Ticket {
+        if id == ONE_WAY {
+            self.posted(lanes);
+            return Ticket::ONE_WAY;
+        }
+        self.awaited(lanes, id)
+    }
+
+    #[inline]
+    fn awaited(&mut self, lanes: &Lanes, id: u64) -> Ticket {
         self.slots.push_back(Slot::Waiting(lanes.position()));
         self.in_flight += 1;
         Ticket(id)
+    }
+
+    #[inline]
+    fn posted(&mut self, lanes: &Lanes) {
+        self.forget_taken(lanes.seen_taken());
+        self.untaken.push_back(lanes.position());
+    }
+
+    #[inline]
+    fn forget_taken(&mut self, taken: u64) {
+        while self.untaken.front().is_some_and(|end| *end <= taken) {
+            self.untaken.pop_front();
+        }
+    }
+
+    /// Returns how many one-way requests the peer has not taken.
+    ///
+    /// # Errors
+    /// [`PeerFault`] when the peer's `head` is invalid.
+    pub fn untaken<P: PeerMemory>(
+        &mut self,
+        lanes: &mut Lanes,
+        peer: &P,
+    ) -> Result<usize, PeerFault> {
+        self.forget_taken(lanes.taken(peer)?);
+        Ok(self.untaken.len())
+    }
+
+    /// Returns how many of the one-way requests end after `taken`.
+    pub fn untaken_after(&self, taken: u64) -> usize {
+        self.untaken.len() - self.untaken.partition_point(|end| *end <= taken)
+    }
+
+    /// Returns where the last one-way request ends, unless the peer is known to have taken all of them.
+    pub fn last_post(&self) -> Option<u64> {
+        self.untaken.back().copied()
     }
 
     /// Returns the next record of the peer's lane; copies an answer's payload to `buffer`, which grows as needed and
@@ -532,6 +640,9 @@ impl CallMachine {
 }
 
 impl Ticket {
+    /// That of all one-way requests.
+    pub const ONE_WAY: Self = Self(ONE_WAY);
+
     /// Returns the request's number on the wire.
     pub fn id(self) -> u64 {
         self.0

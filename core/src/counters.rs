@@ -1,6 +1,6 @@
 //! The counters of a calling end: the outcome of its requests, and the latency of some of them.
 //!
-//! Invariant: `made = answered + refused + failed + in flight`. Each count is also stored in the end's own page,
+//! Invariant: `made = answered + refused + failed + posted + in flight`. Each count is also stored in the end's own page,
 //! where an observer reads it; no peer acts on it.
 
 use crate::time::nanos;
@@ -46,6 +46,8 @@ pub struct CallCounts {
     pub dropped: u64,
     /// Calls that ended before their request was sent.
     pub unsent: u64,
+    /// One-way requests sent.
+    pub posted: u64,
 }
 
 /// Counts requests and how they end, and times some of them.
@@ -112,6 +114,15 @@ impl CallCounters {
         if self.counts.made >= self.stopwatch.due || parks != self.stopwatch.parks {
             self.stopwatch.start(id, self.counts.made, parks, now);
         }
+    }
+
+    /// Counts a one-way request.
+    #[inline]
+    pub fn posted<O: OwnMemory>(&mut self, own: &O) {
+        self.counts.made += 1;
+        self.counts.posted += 1;
+        own.export_counter(Counter::Requests.offset(), self.counts.made);
+        own.export_counter(Counter::Posted.offset(), self.counts.posted);
     }
 
     /// Counts the outcome of request `id`.

@@ -9,7 +9,7 @@ use core::fmt;
 use crate::call::{append, close_reason, unexpected};
 use crate::lane::{Lanes, PushError, Record};
 use crate::resize::Shortage;
-use crate::wire::{CloseReason, Counter, Header, Kind, Status};
+use crate::wire::{CloseReason, Counter, Header, Kind, ONE_WAY, Status};
 use crate::{Geometry, OwnMemory, PeerFault, PeerMemory};
 
 /// A record that the peer sent.
@@ -17,7 +17,7 @@ use crate::{Geometry, OwnMemory, PeerFault, PeerMemory};
 pub enum Incoming {
     /// A request; its payload is in the caller's buffer.
     Request {
-        /// The id to answer it with.
+        /// The id to answer it with; [`ONE_WAY`] for a one-way request, whose answer is only counted.
         id: u64,
         /// The payload's length in bytes.
         len: usize,
@@ -59,10 +59,10 @@ impl Incoming {
     }
 }
 
-/// Counters of the serving end. Invariant: `accepted = answered + refused + in flight`.
+/// Counters of the serving end. Invariant: `accepted = answered + refused + posted + in flight`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServeCounts {
-    /// Requests taken.
+    /// Requests taken, one-way ones included.
     pub accepted: u64,
     /// Requests that a handler answered or failed.
     pub answered: u64,
@@ -70,14 +70,18 @@ pub struct ServeCounts {
     pub refused: u64,
     /// Of `answered`, requests that the handler failed or whose answer could not be sent.
     pub errors: u64,
-    /// Of `errors`, handlers that panicked.
+    /// Of `errors` and `post_errors`, handlers that panicked.
     pub panics: u64,
+    /// One-way requests that were handled.
+    pub posted: u64,
+    /// Of `posted`, those whose handler failed, or that were refused without running it.
+    pub post_errors: u64,
 }
 
 impl ServeCounts {
-    /// Returns the requests taken and not yet answered.
+    /// Returns the requests taken and not yet answered or handled.
     pub fn in_flight(&self) -> u64 {
-        self.accepted - self.answered - self.refused
+        self.accepted - self.answered - self.refused - self.posted
     }
 
     /// Traces the counters.
@@ -85,6 +89,9 @@ impl ServeCounts {
     pub fn export<O: OwnMemory>(&self, own: &O) {
         own.export_counter(Counter::Requests.offset(), self.accepted);
         own.export_counter(Counter::Answered.offset(), self.answered);
+        if self.posted > 0 {
+            own.export_counter(Counter::Posted.offset(), self.posted);
+        }
         if self.refused + self.errors > 0 {
             own.export_counter(Counter::Refused.offset(), self.refused);
             own.export_counter(Counter::Errors.offset(), self.errors);
@@ -117,7 +124,7 @@ pub enum Passed {
     Now,
     /// A later [`ServeMachine::flush`] passes it: keep it.
     Later,
-    /// It exceeds a limit and is never passed.
+    /// It exceeds a limit, or answers a one-way request, and is never passed.
     Never,
 }
 
@@ -252,7 +259,9 @@ impl ServeMachine {
                 Some(Incoming::Attached { id: record.id })
             }
             Kind::Trim => Some(Incoming::Trim),
-            Kind::Cancel if record.id <= self.last_id => Some(Incoming::Cancel { id: record.id }),
+            Kind::Cancel if record.id != ONE_WAY && record.id <= self.last_id => {
+                Some(Incoming::Cancel { id: record.id })
+            }
             Kind::Cancel => return Err(PeerFault::UnknownId { id: record.id }),
             Kind::Close => {
                 self.closed = Some(close_reason(&record)?);
@@ -308,6 +317,10 @@ impl ServeMachine {
         payload: &[u8],
     ) -> bool {
         let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        if id == ONE_WAY {
+            self.count_post(status);
+            return true;
+        }
         let is_next = self.owed.is_empty();
         let answered =
             is_next && lanes.try_push(own, Header::new(Kind::Response, status, id, len), payload);
@@ -332,6 +345,10 @@ impl ServeMachine {
         status: Status,
         payload: &[u8],
     ) -> Result<(), RespondError> {
+        if id == ONE_WAY {
+            self.count_post(status);
+            return Ok(());
+        }
         let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
         if self.owed.is_empty() {
             let header = Header::new(Kind::Response, status, id, len);
@@ -364,6 +381,9 @@ impl ServeMachine {
 
     /// Answers a request when there is room: keeps the answer until [`ServeMachine::flush`].
     pub fn respond_later(&mut self, id: u64, status: Status, payload: &[u8]) {
+        if id == ONE_WAY {
+            return self.count_post(status);
+        }
         self.count(status);
         let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
         let header = Header::new(Kind::Response, status, id, len);
@@ -372,6 +392,9 @@ impl ServeMachine {
 
     /// Answers a request in parts through [`ServeMachine::flush`]: for messages that no small lane holds.
     pub fn respond_in_parts(&mut self, id: u64, status: Status, payload: Kept) {
+        if id == ONE_WAY {
+            return self.count_post(status);
+        }
         self.count(status);
         let header = Header::new(Kind::Response, status, id, 0);
         self.owed.push_back(Owed { header, body: Body::Parts(payload, 0) });
@@ -392,6 +415,10 @@ impl ServeMachine {
         bytes: u64,
         pass: impl FnOnce(u64) -> Result<(), Shortage>,
     ) -> Result<Passed, RespondError> {
+        if id == ONE_WAY {
+            self.count_post(Status::Ok);
+            return Ok(Passed::Never);
+        }
         let header = Header::new(Kind::Attach, Status::Ok, id, 0);
         match lanes.can_attach(peer, bytes) {
             Ok(()) if self.owed.is_empty() => {
@@ -550,11 +577,18 @@ impl ServeMachine {
 
     #[inline]
     fn begin(&mut self, id: u64) -> Result<(), PeerFault> {
-        if id <= self.last_id {
-            return Err(PeerFault::ReusedId { id, last: self.last_id });
+        if id > self.last_id {
+            self.last_id = id;
+            return Ok(());
         }
-        self.last_id = id;
-        Ok(())
+        if id == ONE_WAY { Ok(()) } else { Err(PeerFault::ReusedId { id, last: self.last_id }) }
+    }
+
+    #[inline]
+    fn count_post(&mut self, status: Status) {
+        self.counts.posted += 1;
+        self.counts.post_errors += u64::from(status != Status::Ok);
+        self.counts.panics += u64::from(status == Status::Panicked);
     }
 
     #[inline]

@@ -1,10 +1,11 @@
 //! The calling machine, against a peer that is written by hand.
 
-use bellwire_core::call::{Arrival, CallMachine, MAX_WINDOW, Reply, SubmitError, Ticket};
+use bellwire_core::call::{Arrival, CallMachine, MAX_WINDOW, Outgoing, Reply, SubmitError, Ticket};
 use bellwire_core::lane::{Lanes, PushError};
 use bellwire_core::sim::{Sim, SimEnd};
+use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{CloseReason, Header, Kind, Status};
-use bellwire_core::{Executed, Geometry, PeerFault, Whose};
+use bellwire_core::{Executed, Geometry, PeerFault, PeerMemory, Whose, Word};
 use proptest::prelude::*;
 
 /// A caller, and the other end by hand.
@@ -308,4 +309,60 @@ fn the_buffer_grows_to_the_largest_answer_and_never_shrinks() {
         assert!(pair.buffer[..len].iter().all(|byte| *byte == id as u8));
     }
     assert_eq!(pair.buffer.len(), 100);
+}
+
+#[test]
+fn one_way_requests_take_no_place_and_their_number_not_taken_is_exact() {
+    let mut pair = Pair::new();
+    pair.calls.set_window(1);
+    let post = |pair: &mut Pair, payload: &[u8]| {
+        let end = &pair.ends[0];
+        let request = Outgoing::from(payload).one_way();
+        let sent = pair.calls.submit(&mut pair.lanes, end.own(), end.peer(), request);
+        assert_eq!(sent, Ok(Ticket::ONE_WAY));
+    };
+    let untaken = |pair: &mut Pair| {
+        let end = &pair.ends[0];
+        pair.calls.untaken(&mut pair.lanes, end.peer()).unwrap()
+    };
+    post(&mut pair, &[1; 10]);
+    let asked = pair.submit(&[2]).unwrap();
+    assert_eq!(pair.submit(&[3]), Err(SubmitError::Window));
+    post(&mut pair, &[]);
+    let end = &pair.ends[0];
+    assert!(pair.calls.try_post(&mut pair.lanes, end.own(), &[4; 40]));
+    pair.commit();
+    assert_eq!((pair.calls.in_flight(), asked.id()), (1, 1));
+    let taken = [(Kind::Request, 0), (Kind::Request, 1), (Kind::Request, 0), (Kind::Request, 0)];
+    for (record, left) in taken.into_iter().zip([2, 2, 1, 0]) {
+        assert_eq!(pair.take(), Some(record));
+        let head = pair.ends[0].peer().load(Word::Head, Ordering::Acquire);
+        assert_eq!(pair.calls.untaken_after(head), left);
+        assert_eq!(untaken(&mut pair), left);
+        assert_eq!(pair.calls.last_post().is_some(), left > 0);
+    }
+    pair.send(Kind::Response, 0, &[]);
+    assert_eq!(pair.reply(), Err(PeerFault::UnknownId { id: 0 }), "nobody answers them");
+}
+
+#[test]
+fn a_one_way_request_that_breaks_off_uses_up_no_number() {
+    let mut pair = Pair::new();
+    let end = &pair.ends[0];
+    let long = vec![7; 8_000];
+    let part = pair.calls.submit_part(
+        &mut pair.lanes,
+        end.own(),
+        end.peer(),
+        Outgoing::from(&long).one_way(),
+    );
+    assert_eq!(part, Ok(None));
+    pair.calls.break_off();
+    let ticket = pair.submit(&[1]).unwrap();
+    pair.commit();
+    assert_eq!(ticket.id(), 1);
+    assert_eq!(pair.take(), Some((Kind::Request, 0)));
+    assert_eq!(pair.take(), Some((Kind::Cancel, 0)));
+    assert_eq!(pair.take(), Some((Kind::Request, 1)));
+    assert_eq!(pair.calls.last_post(), None, "it was never whole");
 }

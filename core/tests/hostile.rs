@@ -1,6 +1,6 @@
 //! A peer that writes what no correct peer writes: each protocol violation by its name, and then arbitrary values.
 
-use bellwire_core::call::{Arrival, CallMachine, SubmitError};
+use bellwire_core::call::{Arrival, CallMachine, Outgoing, SubmitError};
 use bellwire_core::lane::{LaneTerms, Lanes, PushError};
 use bellwire_core::resize::{self, FollowError, ResizeError};
 use bellwire_core::serve::{Incoming, RespondError, ServeMachine};
@@ -318,6 +318,7 @@ enum Op {
     Look,
     Reply,
     Submit,
+    Post,
     Abandon(u8),
     Next,
     Respond(u8),
@@ -341,6 +342,7 @@ fn op() -> impl Strategy<Value = Op> {
         Just(Op::Look),
         Just(Op::Reply),
         Just(Op::Submit),
+        Just(Op::Post),
         any::<u8>().prop_map(Op::Abandon),
         Just(Op::Next),
         any::<u8>().prop_map(Op::Respond),
@@ -421,7 +423,7 @@ impl Victim {
                 Some(Arrival::Switch(switch)) => follow(harness, lanes, &switch)?,
                 Some(Arrival::Trimmed) | None => {}
             },
-            Op::Submit | Op::Attach(_) if sending.is_some() => {}
+            Op::Submit | Op::Post | Op::Attach(_) if sending.is_some() => {}
             Op::SubmitPart(len) => {
                 let payload = sending.take().unwrap_or_else(|| vec![3; len]);
                 match calls.submit_part(lanes, own, peer, &payload) {
@@ -440,6 +442,16 @@ impl Victim {
                     let payload = vec![0; usize::from(len) * 160];
                     serve.respond_in_parts(id, Status::Ok, Box::new(payload));
                 }
+            }
+            Op::Post => {
+                let post = Outgoing::from(&[1; 33]).one_way();
+                if calls.submit(lanes, own, peer, post).is_ok() {
+                    let _ = lanes.commit(own, peer);
+                }
+                let untaken = calls.untaken(lanes, peer)?;
+                assert_eq!(calls.last_post().is_some(), untaken > 0);
+                assert_eq!(calls.untaken_after(lanes.seen_taken()), untaken);
+                assert_eq!(calls.untaken_after(u64::MAX), 0);
             }
             Op::Submit => tickets.extend(calls.submit(lanes, own, peer, &[1; 33]).ok()),
             Op::Abandon(which) => {

@@ -8,7 +8,7 @@ use bellwire_core::lane::Lanes;
 use bellwire_core::resize::{Resource, Shortage};
 use bellwire_core::serve::{Flushed, Incoming, Passed, ServeMachine};
 use bellwire_core::sim::{Sim, SimEnd};
-use bellwire_core::wire::{CloseReason, Header, Kind, Status};
+use bellwire_core::wire::{CloseReason, Header, Kind, MORE, ONE_WAY, Status};
 use proptest::prelude::*;
 
 struct Pair {
@@ -234,20 +234,71 @@ fn an_attached_answer_waits_behind_an_owed_one() {
 
 #[test]
 fn a_number_that_was_used_is_a_lie() {
-    for (first, again) in [(1, 1), (5, 4), (1, 0), (u64::MAX, 1)] {
+    for (first, again) in [(1, 1), (5, 4), (u64::MAX, 1)] {
         let mut pair = Pair::new(8);
         pair.send(Kind::Request, first, &[]);
         pair.send(Kind::Request, again, &[]);
         pair.next().unwrap().unwrap();
         assert_eq!(pair.next(), Err(PeerFault::ReusedId { id: again, last: first }));
     }
-    let mut pair = Pair::new(8);
-    pair.send(Kind::Request, 0, &[]);
-    assert_eq!(
-        pair.next(),
-        Err(PeerFault::ReusedId { id: 0, last: 0 }),
-        "0 is no request's number"
-    );
+}
+
+#[test]
+fn a_one_way_request_is_taken_counted_and_never_answered() {
+    let mut pair = Pair::new(4);
+    let one_way = |len| Ok(Some(Incoming::Request { id: ONE_WAY, len, batch: false }));
+    for (id, len) in [(ONE_WAY, 3), (7, 1), (ONE_WAY, 0), (ONE_WAY, 2)] {
+        pair.send(Kind::Request, id, &vec![9; len]);
+    }
+    assert_eq!(pair.next(), one_way(3));
+    assert_eq!(pair.next(), Ok(Some(Incoming::Request { id: 7, len: 1, batch: false })));
+    assert_eq!(pair.next(), one_way(0));
+    assert_eq!(pair.next(), one_way(2));
+    assert!(pair.serve.is_at_limit(), "each is in flight until it is handled");
+    pair.respond(ONE_WAY, Status::Ok, &[1; 100]);
+    pair.respond(ONE_WAY, Status::Failed, b"why");
+    pair.serve.respond_in_parts(ONE_WAY, Status::Panicked, Box::new([0; 100]));
+    pair.respond(7, Status::Ok, &[]);
+    pair.commit();
+    assert_eq!(pair.take(), Some((7, Status::Ok, 0)));
+    assert_eq!(pair.take(), None);
+    assert!(!pair.serve.is_blocked());
+    let counts = pair.serve.counts();
+    assert_eq!((counts.accepted, counts.answered, counts.refused), (4, 1, 0));
+    assert_eq!((counts.posted, counts.post_errors, counts.panics), (3, 2, 1));
+    assert_eq!((counts.errors, counts.in_flight()), (0, 0));
+}
+
+#[test]
+fn an_attached_one_way_request_is_neither_answered_nor_given_memory() {
+    let mut pair = Pair::new(4);
+    pair.send(Kind::Attach, ONE_WAY, &[]);
+    assert_eq!(pair.next(), Ok(Some(Incoming::Attached { id: ONE_WAY })));
+    let end = &pair.ends[0];
+    let pass = |_| panic!("nobody takes it");
+    let passed =
+        pair.serve.respond_attached(&mut pair.lanes, end.own(), end.peer(), ONE_WAY, 5, pass);
+    assert_eq!(passed, Ok(Passed::Never));
+    pair.serve.respond_later(ONE_WAY, Status::Ok, &[]);
+    assert_eq!(pair.serve.counts().posted, 2);
+    assert!(!pair.serve.is_blocked());
+}
+
+/// Its id says nothing about which one is meant.
+#[test]
+fn a_cancel_of_a_one_way_request_is_a_lie_except_in_its_middle() {
+    let mut pair = Pair::new(4);
+    let mut part = Header::new(Kind::Request, Status::Ok, ONE_WAY, 16);
+    part.flags = MORE;
+    let end = &pair.ends[1];
+    pair.other.push(end.own(), end.peer(), part, &[1; 16]).unwrap();
+    pair.send(Kind::Cancel, ONE_WAY, &[]);
+    pair.send(Kind::Request, ONE_WAY, &[]);
+    pair.send(Kind::Cancel, ONE_WAY, &[]);
+    assert_eq!(pair.next(), Ok(Some(Incoming::Part)));
+    assert_eq!(pair.next(), Ok(Some(Incoming::Part)), "the rest will not come");
+    assert!(matches!(pair.next(), Ok(Some(Incoming::Request { id: ONE_WAY, len: 0, .. }))));
+    assert_eq!(pair.next(), Err(PeerFault::UnknownId { id: ONE_WAY }));
 }
 
 #[test]

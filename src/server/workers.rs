@@ -17,6 +17,8 @@ pub(super) struct Job {
     pub(super) client: usize,
     pub(super) slot: usize,
     pub(super) id: u64,
+    /// The id of the session's last request before it, or its own, if it is not one-way.
+    pub(super) after: u64,
     pub(super) caller: Caller,
     pub(super) handler: Arc<dyn Call>,
     pub(super) request: JobPayload,
@@ -92,7 +94,7 @@ struct Jobs {
 
 #[derive(Default)]
 struct Queue {
-    /// In order of id: the ids of a session's requests increase.
+    /// In order of [`Job::after`]: the ids of a session's requests increase.
     jobs: VecDeque<Job>,
     /// The client of these jobs.
     client: usize,
@@ -227,8 +229,10 @@ impl Workers {
         let mut jobs = lock(&self.shared.jobs);
         jobs.abandon(|running| running.slot == slot && running.id == id);
         let Some(queue) = jobs.queues.get_mut(slot) else { return false };
-        let at = queue.jobs.binary_search_by_key(&id, |job| job.id);
-        let withdrawn = at.ok().and_then(|at| queue.jobs.remove(at)).is_some();
+        // The request is the first of those with its number; one-way requests after it follow.
+        let at = queue.jobs.partition_point(|job| job.after < id);
+        let is_there = queue.jobs.get(at).is_some_and(|job| job.id == id);
+        let withdrawn = is_there && queue.jobs.remove(at).is_some();
         self.shared.queued.fetch_sub(usize::from(withdrawn), Ordering::Relaxed);
         withdrawn
     }

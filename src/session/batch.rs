@@ -4,11 +4,11 @@ use std::borrow::Borrow;
 use std::time::Duration;
 
 use bellwire_core::Deadline;
-use bellwire_core::Executed;
 use bellwire_core::Port;
 use bellwire_core::batch::{BatchBuilder, BatchView};
 use bellwire_core::call::Ticket;
 use bellwire_core::counters::Outcome;
+use bellwire_core::{Executed, Whose};
 
 use super::replies::{LeftOut, Replies};
 use super::{Answer, Body, Outgoing, Session, metrics};
@@ -48,7 +48,7 @@ pub(super) struct SentBatch {
 
 /// Which requests of a batch were sent.
 #[derive(Debug, Default)]
-struct Shape {
+pub(super) struct Shape {
     /// The number of requests sent.
     sent: usize,
     left_out: Vec<LeftOut>,
@@ -191,7 +191,7 @@ impl<S: Service> Session<S> {
     }
 
     /// Assembles a batch and passes it, or why it cannot be sent, to `send`.
-    fn with_batch<'r, T>(
+    pub(super) fn with_batch<'r, T>(
         &mut self,
         requests: impl IntoIterator<Item = &'r S::Request>,
         send: impl FnOnce(&mut Self, Result<Outgoing<'_>, CallError>) -> T,
@@ -312,6 +312,14 @@ pub(crate) fn decode_together<M: Message>(bytes: &[u8], len: usize, values: &mut
         values.truncate(had);
     }
     are_all
+}
+
+impl Shape {
+    /// Returns why the first request was left out, if one was.
+    pub(super) fn left_out(&self) -> Option<CallError> {
+        let LeftOut { len, limit, .. } = *self.left_out.first()?;
+        Some(CallError::TooLarge { len, limit, whose: Whose::Own })
+    }
 }
 
 impl Packed {

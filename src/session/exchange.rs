@@ -254,21 +254,20 @@ impl<S: Service> Session<S> {
 
     /// Sends a batch through the lane, if a lane within the limits holds it.
     fn submit_batch_now(&mut self, bytes: &[u8]) -> Result<Ticket, CallFailed> {
-        self.drive.submit(call::Outgoing::batch(bytes)).map_err(|failed| match failed {
-            CallFailed::Submit(SubmitError::Push(PushError::Attach { len, limit })) => {
-                let whose = Whose::Own;
-                CallFailed::Submit(SubmitError::Push(PushError::TooLarge { len, limit, whose }))
-            }
-            failed => failed,
-        })
+        self.drive.submit(call::Outgoing::batch(bytes)).map_err(not_attachable)
     }
 
     /// Sends a request as an attached copy.
     pub(super) fn submit_copy(&mut self, bytes: &[u8]) -> Result<Ticket, CallFailed> {
+        let payload = self.sealed_copy(bytes)?;
+        self.submit_sealed(&payload)
+    }
+
+    /// Copies a request to be attached, if it can be attached now.
+    pub(super) fn sealed_copy(&mut self, bytes: &[u8]) -> Result<Payload, CallFailed> {
         self.drive.can_attach(bytes.len() as u64)?;
         let copied = Payload::sealed_copy(bytes);
-        let payload = copied.map_err(|short| CallFailed::Submit(SubmitError::Short(short)))?;
-        self.submit_sealed(&payload)
+        copied.map_err(|short| CallFailed::Submit(SubmitError::Short(short)))
     }
 
     pub(super) fn submit_sealed(&mut self, payload: &Payload) -> Result<Ticket, CallFailed> {
@@ -510,5 +509,16 @@ impl<S: Service> Session<S> {
         let error = malformed.into();
         self.count_answer(ticket, Some(&error));
         error
+    }
+}
+
+/// Replaces the error of a batch that no lane holds: batches are never attached.
+pub(super) fn not_attachable(failed: CallFailed) -> CallFailed {
+    match failed {
+        CallFailed::Submit(SubmitError::Push(PushError::Attach { len, limit })) => {
+            let whose = Whose::Own;
+            CallFailed::Submit(SubmitError::Push(PushError::TooLarge { len, limit, whose }))
+        }
+        failed => failed,
     }
 }

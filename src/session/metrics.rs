@@ -14,16 +14,21 @@ impl<S: Service> Session<S> {
     /// Returns the counters of this end.
     pub fn stats(&self) -> SessionStats {
         let [requests, answers] = self.drive.lane_stats();
-        let CallCounts { made, answered, refused, failed, errors, late, dropped, unsent } =
+        let CallCounts { made, answered, refused, failed, errors, late, dropped, unsent, posted } =
             self.calls.counts();
+        let untaken = self.drive.untaken_posts() as u64;
+        let posts_lost = if self.drive.ended().is_some() { untaken } else { 0 };
         SessionStats {
+            posts_taken: posted - untaken,
+            posts_lost,
             made,
             answered,
             refused,
             failed,
             // A prefetched snapshot is counted when a caller asks for it.
             in_flight: (self.drive.in_flight() + self.pending_replies.len())
-                .saturating_sub(usize::from(self.is_prefetching())) as u64,
+                .saturating_sub(usize::from(self.is_prefetching())) as u64
+                + (untaken - posts_lost),
             errors,
             late,
             dropped,
@@ -47,6 +52,15 @@ impl<S: Service> Session<S> {
     pub(super) fn sent(&mut self, ticket: Ticket) {
         let (parks, port) = (self.drive.parks(), self.drive.port());
         self.calls.sent(port.own(), ticket.id(), parks, || port.now());
+        if self.drive.lane_epoch().number != self.noted {
+            self.note_size();
+        }
+    }
+
+    /// Counts a one-way request.
+    #[inline]
+    pub(super) fn posted(&mut self) {
+        self.calls.posted(self.drive.port().own());
         if self.drive.lane_epoch().number != self.noted {
             self.note_size();
         }

@@ -3,6 +3,7 @@ mod batch;
 mod exchange;
 mod many;
 mod metrics;
+mod post;
 mod replies;
 mod snapshots;
 

@@ -6,6 +6,7 @@ mod encoded;
 mod full;
 mod panics;
 mod pipeline;
+mod post;
 mod pressure;
 mod queue;
 mod schema;

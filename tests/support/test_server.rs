@@ -135,7 +135,7 @@ pub(crate) fn serve_all(builder: &mut bellwire::ServerBuilder, gate: &Gate) -> P
 pub(crate) fn reconcile(stats: &ServerStats) {
     assert_eq!(
         stats.accepted,
-        stats.answered + stats.refused + stats.in_flight() + stats.lost,
+        stats.answered + stats.refused + stats.posted + stats.in_flight() + stats.lost,
         "{stats:?}"
     );
     assert_eq!((stats.sessions, stats.in_flight()), (0, 0), "{stats:?}");
@@ -145,7 +145,8 @@ pub(crate) fn reconcile(stats: &ServerStats) {
 #[track_caller]
 pub(crate) fn reconcile_session<S: Service>(session: &bellwire::Session<S>) {
     let stats = session.stats();
-    let ended = stats.answered + stats.refused + stats.failed;
+    let posted = stats.posts_taken + stats.posts_lost;
+    let ended = stats.answered + stats.refused + stats.failed + posted;
     assert_eq!(stats.made, ended + stats.in_flight, "{stats:?}");
 }
 

@@ -10,8 +10,12 @@ use crate::call::{Arrival, CallMachine, Outgoing, Reply, SubmitError, Ticket};
 use crate::end::{End, State, Why};
 use crate::lane::{Armed, Epoch, Growth, LaneStats, Lanes, PushError};
 use crate::resize::{FollowError, ResizeError, Shortage};
+use crate::sync::Ordering;
 use crate::wire::CloseReason;
-use crate::{Deadline, Executed, Geometry, Left, Observer, PeerFault, Port, Spin, SpinPolicy};
+use crate::{
+    Deadline, Executed, Geometry, Left, Observer, PeerFault, PeerMemory, Port, Spin, SpinPolicy,
+    Word,
+};
 
 /// Why a blocking call ended without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,6 +60,9 @@ pub struct CallDriver<P, O = ()> {
     waits: u32,
     /// Trim requests that the peer has not answered; it answers them in order.
     trims: u32,
+    /// Whether the last request that was not written waits for an answer, not for room in the lane: as many requests were
+    /// in flight as may be.
+    needs_answer: bool,
 }
 
 /// Records other than answers that one poll handles.
@@ -80,6 +87,7 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
             has_untaken: false,
             waits: 0,
             trims: 0,
+            needs_answer: false,
         }
     }
 
@@ -213,7 +221,11 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
     /// [`CallFailed`]; the handler will not run.
     pub fn push<'a>(&mut self, payload: impl Into<Outgoing<'a>>) -> Result<Ticket, CallFailed> {
         let payload = payload.into();
-        self.end.requesting();
+        // Observers follow a request to its answer.
+        let is_observed = !payload.is_one_way();
+        if is_observed {
+            self.end.requesting();
+        }
         loop {
             if let Some(ended) = self.ended() {
                 return Err(ended);
@@ -221,7 +233,9 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
             let (lanes, own, peer) = self.end.parts();
             let error = match self.calls.submit(lanes, own, peer, payload) {
                 Ok(ticket) => {
-                    self.end.requested();
+                    if is_observed {
+                        self.end.requested();
+                    }
                     return Ok(ticket);
                 }
                 Err(error) => error,
@@ -257,8 +271,9 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
         }
         let allowed = self.end.lanes.allows(payload.len() as u64);
         allowed.map_err(|error| self.unsent(SubmitError::Push(error)))?;
+        let is_observed = !payload.is_one_way();
         // The first part has already started the message.
-        if !self.calls.is_sending() {
+        if is_observed && !self.calls.is_sending() {
             self.end.requesting();
         }
         if let Some(wanted) = self.end.lanes.wanted_for_parts()
@@ -274,7 +289,7 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
             let (lanes, own, peer) = self.end.parts();
             let pushed = self.calls.submit_part(lanes, own, peer, payload);
             let ticket = pushed.map_err(|error| self.unsent(error))?;
-            if ticket.is_some() {
+            if ticket.is_some() && is_observed {
                 self.end.requested();
             }
             self.commit();
@@ -326,6 +341,52 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
         self.end.requested();
         self.commit();
         Ok(ticket)
+    }
+
+    /// Sends a one-way request like [`CallDriver::submit_attached`].
+    ///
+    /// # Errors
+    /// [`CallFailed`]; the handler will not run.
+    pub fn post_attached(
+        &mut self,
+        bytes: u64,
+        pass: impl FnOnce(&P, u64) -> Result<(), Shortage>,
+    ) -> Result<(), CallFailed> {
+        if let Some(ended) = self.ended() {
+            return Err(ended);
+        }
+        let End { port, lanes, .. } = &mut self.end;
+        let pass = |id| pass(port, id);
+        let sent = self.calls.post_attached(lanes, port.own(), port.peer(), bytes, pass);
+        sent.map_err(|error| self.unsent(error))?;
+        self.commit();
+        Ok(())
+    }
+
+    /// Returns how many one-way requests the peer has not taken; after its end, it never will.
+    pub fn untaken_posts(&self) -> usize {
+        let (seen, head) =
+            (self.end.lanes.seen_taken(), self.port().peer().load(Word::Head, Ordering::Acquire));
+        // An invalid `head` is reported where it matters.
+        let taken = if head <= self.end.lanes.position() { head.max(seen) } else { seen };
+        self.calls.untaken_after(taken)
+    }
+
+    /// Waits until the peer takes what was posted, or publishes something: first take answers as for
+    /// [`CallDriver::wait_for_room`]. Returns whether it has taken all.
+    ///
+    /// # Errors
+    /// [`CallFailed`]; the session is usable after [`CallFailed::Deadline`] and [`CallFailed::Cancelled`].
+    pub fn wait_for_taken(&mut self, until: &mut Deadline) -> Result<bool, CallFailed> {
+        let (lanes, _, peer) = self.end.parts();
+        self.calls.untaken(lanes, peer).map_err(|fault| self.end.fail(fault))?;
+        let Some(last) = self.calls.last_post() else { return Ok(true) };
+        if let Some(ended) = self.ended() {
+            return Err(ended);
+        }
+        self.end.lanes.await_taken(last);
+        self.wait(true, until, Executed::Maybe)?;
+        Ok(false)
     }
 
     /// Sends a request without waking the peer, which takes it when something else wakes it. The next send, or
@@ -381,6 +442,7 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
     }
 
     fn unsent(&mut self, error: SubmitError) -> CallFailed {
+        self.needs_answer = error == SubmitError::Window;
         match error {
             SubmitError::Push(PushError::Peer(fault)) => self.end.fail(fault).into(),
             SubmitError::Push(PushError::Full { missing }) => {
@@ -439,8 +501,7 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
     /// # Errors
     /// [`CallFailed::Peer`] when the peer violates the protocol.
     pub fn arm(&mut self, room: bool) -> Result<bool, CallFailed> {
-        // At the limit of requests in flight, only an answer makes room.
-        let space = room && !self.calls.is_at_limit();
+        let space = room && !self.needs_answer;
         let armed = self.end.arm(space)?;
         Ok(armed == Armed::Moved || self.has_untaken || self.end.lanes.has_untaken())
     }
@@ -451,9 +512,7 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
     /// # Errors
     /// [`CallFailed`]; the session is usable after [`CallFailed::Deadline`] and [`CallFailed::Cancelled`].
     pub fn wait_for_room(&mut self, until: &mut Deadline) -> Result<(), CallFailed> {
-        // At the limit of requests in flight, only an answer makes room, however empty the lane is.
-        let space = !self.calls.is_at_limit();
-        let waited = self.wait(space, until, Executed::No);
+        let waited = self.wait(!self.needs_answer, until, Executed::No);
         self.end.observer.waited_for_room(waited.is_ok());
         waited
     }

@@ -377,6 +377,18 @@ impl Lanes {
         Ok(self.sender.peer_head())
     }
 
+    /// Returns the same as of the last time that `head` was loaded.
+    #[inline]
+    pub fn seen_taken(&self) -> u64 {
+        self.sender.peer_head()
+    }
+
+    /// Makes [`Lanes::has_room`] and [`Lanes::arm`] wait until the peer has taken everything before `position`, instead
+    /// of for room for a record.
+    pub fn await_taken(&mut self, position: u64) {
+        self.sender.await_taken(position);
+    }
+
     /// Checks that an attachment of `bytes` and its record are possible now. Then pass the descriptor and call
     /// [`Lanes::push_attached`].
     ///

@@ -560,6 +560,11 @@ impl Sender {
         self.shown = self.written;
     }
 
+    /// See [`super::Lanes::await_taken`].
+    pub(super) fn await_taken(&mut self, position: u64) {
+        self.event_index = position.saturating_sub(1);
+    }
+
     /// Returns the position that the peer's `head` must cross for the record that did not fit.
     pub(super) fn event_index(&self) -> u64 {
         self.event_index

@@ -39,6 +39,8 @@ pub enum Counter {
     /// The epoch of the own lane, as in a Switch record: its number in the low half, its size in bytes in the high
     /// half.
     Lane = 0x480,
+    /// One-way requests: sent (client) or handled (server), part of `Requests`.
+    Posted = 0x488,
 }
 
 /// The offset of the word that identifies the set of counters, in bytes.
@@ -55,13 +57,13 @@ const STEPS: usize = 4;
 /// The first bucket ends at 1.25 times two to this power.
 const FIRST: usize = 6;
 
-const _: () = assert!(Counter::Lane as usize + 8 <= LATENCY_AT);
+const _: () = assert!(Counter::Posted as usize + 8 <= LATENCY_AT);
 const _: () = assert!(LATENCY_AT + LATENCY_BUCKETS * 8 == super::SAMPLES_AT);
 const _: () = assert!(super::SAMPLES_AT < PAGE_SIZE);
 
 impl Counter {
     /// All counters, in order.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Requests,
         Self::Answered,
         Self::Refused,
@@ -78,6 +80,7 @@ impl Counter {
         Self::Shrinks,
         Self::Attaches,
         Self::Lane,
+        Self::Posted,
     ];
 
     /// Returns its offset in a page, in bytes.

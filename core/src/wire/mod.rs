@@ -19,7 +19,9 @@ pub use page::{
     CloseReason, LIFE_OFFSET, LIFE_SIZE, PAGE_SIZE, PageError, PageHeader, Role, SessionState,
 };
 pub(crate) use record::HEADER_U32;
-pub use record::{ALIGN, BATCH, HEADER, Header, Kind, MORE, SWITCH_RESERVE, Status, record_len};
+pub use record::{
+    ALIGN, BATCH, HEADER, Header, Kind, MORE, ONE_WAY, SWITCH_RESERVE, Status, record_len,
+};
 pub use samples::{
     SAMPLE_SIZE, SAMPLE_SLOTS, SAMPLES, SAMPLES_AT, Stamps, sample_offset, sample_slot,
 };

@@ -17,6 +17,9 @@ pub const MORE: u8 = 0x02;
 /// The flag of a request that is a [batch](crate::batch), in each of its parts. Its answer is one too, if it is Ok.
 pub const BATCH: u8 = 0x04;
 
+/// The id of a request that is one-way: nobody answers it. It may be sent in parts, as a batch, or attached, like any other.
+pub const ONE_WAY: u64 = 0;
+
 /// A record's header in a lane.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -29,8 +32,8 @@ pub struct Header {
     pub flags: u8,
     /// A [`Status`]; 0 in requests.
     pub status: U16,
-    /// The id of the request or, in a response, of the request that it answers. Request ids increase from 1; 0 means
-    /// no correlation.
+    /// The id of the request or, in a response, of the request that it answers. Request ids increase from 1; one-way
+    /// requests have the id [`ONE_WAY`], 0.
     pub id: U64,
 }
 

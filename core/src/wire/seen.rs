@@ -55,7 +55,7 @@ impl Counters {
 
     /// Returns the requests that have not ended.
     pub fn in_flight(&self) -> u64 {
-        let ended = [Counter::Answered, Counter::Refused, Counter::Failed];
+        let ended = [Counter::Answered, Counter::Refused, Counter::Failed, Counter::Posted];
         // The counters are read one by one while the owner updates them.
         ended
             .iter()

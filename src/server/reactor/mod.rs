@@ -397,7 +397,7 @@ impl Reactor {
         // Jobs that wait for a worker are withdrawn with the session, so there is no reason to take more.
         let is_inline = self.workers.is_empty();
         match self.session(slot) {
-            Some(session) if is_inline && session.is_at_limit() => {}
+            Some(session) if (is_inline && session.is_at_limit()) || session.has_posts() => {}
             _ => self.end(slot, Why::Gone),
         }
     }

@@ -6,7 +6,7 @@ use bellwire_core::Port;
 use bellwire_core::drive::{Attachable, Responded};
 use bellwire_core::end::Why;
 use bellwire_core::resize::Shortage;
-use bellwire_core::wire::Status;
+use bellwire_core::wire::{ONE_WAY, Status};
 
 use super::ServerSession;
 use crate::Payload;
@@ -30,6 +30,9 @@ impl ServerSession {
         status: Status,
         answer: &mut Answer,
     ) -> Result<(), Why> {
+        if id == ONE_WAY {
+            return self.respond(id, status, &[]);
+        }
         if let Some(payload) = answer.sealed()
             && status == Status::Ok
         {

@@ -10,7 +10,7 @@ use bellwire_core::lane::{Armed, Record};
 use bellwire_core::resize::{FollowError, Resource, Shortage};
 use bellwire_core::serve::Incoming;
 use bellwire_core::sync::Ordering;
-use bellwire_core::wire::{CloseReason, Doorbell, Role, Status};
+use bellwire_core::wire::{CloseReason, Doorbell, ONE_WAY, Role, Status};
 use bellwire_core::{Instant, Left, PeerMemory, Port, ServiceName, Word};
 use bellwire_probes as probes;
 
@@ -72,6 +72,10 @@ pub(super) struct ServerSession {
     is_stalled: bool,
     /// Whether its jobs are held back until the client has taken answers.
     is_held: bool,
+    /// The number of the last request that was queued for a worker, one-way ones aside, and how many of those are queued
+    /// or run.
+    last_queued: u64,
+    queued_posts: u64,
     pub(super) schedule: Schedule,
     /// The value of [`Lanes::exchanged`] when it was last read.
     exchanged: u64,
@@ -169,6 +173,8 @@ impl ServerSession {
             stream_from: config.lane.stream_from.unwrap_or(usize::MAX),
             is_stalled: false,
             is_held: false,
+            last_queued: 0,
+            queued_posts: 0,
             schedule: Schedule::Active { idle_turns: 0 },
             exchanged: 0,
             trimmed: 0,
@@ -293,7 +299,9 @@ impl ServerSession {
             self.commit();
         }
         self.hold_workers(context.slot, context.workers);
-        if let Some(reason) = self.driver.closed() {
+        if let Some(reason) = self.driver.closed()
+            && !self.has_posts()
+        {
             return Err(Why::Closed(reason));
         }
         Ok(taken + passed + usize::from(flushed))
@@ -309,6 +317,7 @@ impl ServerSession {
 
     /// Writes a worker's answer to the lane.
     pub(super) fn answer(&mut self, done: &mut Done, workers: &Workers) -> Result<(), Why> {
+        self.queued_posts -= u64::from(done.id == ONE_WAY);
         self.check_over()?;
         self.deliver(done.id, done.status, &mut done.answer)?;
         self.commit();
@@ -375,6 +384,12 @@ impl ServerSession {
     #[inline]
     pub(super) fn is_departed(&self) -> bool {
         matches!(self.end().state(), State::Closing)
+    }
+
+    /// Returns whether workers have one-way requests, which they handle although the client has left: it was told that
+    /// they were taken.
+    pub(super) fn has_posts(&self) -> bool {
+        self.queued_posts > 0
     }
 
     /// Returns whether requests may remain that are not taken until a worker is done.
@@ -520,6 +535,9 @@ impl ServerSession {
 
     fn request(&mut self, id: u64, len: usize, context: &mut TurnContext<'_>) -> Result<(), Why> {
         let handler = match context.handler {
+            Handler::Snapshot(_) if id == ONE_WAY => {
+                return self.respond(id, Status::Malformed, &[]);
+            }
             Handler::Snapshot(store) => return self.snapshot(id, len, context, &store.clone()),
             Handler::Call(handler) => handler,
         };
@@ -561,6 +579,9 @@ impl ServerSession {
             return self.respond(id, Status::Busy, &[]);
         };
         let handler = match context.handler {
+            Handler::Snapshot(_) if id == ONE_WAY => {
+                return self.respond(id, Status::Malformed, &[]);
+            }
             Handler::Snapshot(store) => return self.pass_newest(id, &store.clone()),
             Handler::Call(handler) => handler,
         };
@@ -594,7 +615,13 @@ impl ServerSession {
         };
         let (slot, caller, handler) = (context.slot, self.caller.unwatched(), handler.clone());
         let client = self.client;
-        context.workers.submit(Job { client, slot, id, caller, handler, request, charge });
+        if id == ONE_WAY {
+            self.queued_posts += 1;
+        } else {
+            self.last_queued = id;
+        }
+        let after = self.last_queued;
+        context.workers.submit(Job { client, slot, id, after, caller, handler, request, charge });
         Ok(())
     }
 

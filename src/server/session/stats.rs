@@ -6,7 +6,7 @@ use super::ServerSession;
 use crate::ServerStats;
 
 /// The values of the cumulative counters at the last flush.
-pub(super) type FlushedStats = [u64; 13];
+pub(super) type FlushedStats = [u64; 15];
 
 impl ServerSession {
     /// Returns the bytes exchanged since the last call.
@@ -17,7 +17,8 @@ impl ServerSession {
 
     /// Adds what was counted since the last flush.
     pub(in crate::server) fn flush_stats(&mut self, stats: &mut ServerStats) {
-        let ServeCounts { accepted, answered, refused, errors, panics } = self.driver.counts();
+        let ServeCounts { accepted, answered, refused, errors, panics, posted, post_errors } =
+            self.driver.counts();
         let (requests, answers) = (self.end().lanes().received(), self.end().lanes().sent());
         let counts = [
             (&mut stats.accepted, accepted),
@@ -25,6 +26,8 @@ impl ServerSession {
             (&mut stats.refused, refused),
             (&mut stats.errors, errors),
             (&mut stats.panics, panics),
+            (&mut stats.posted, posted),
+            (&mut stats.post_errors, post_errors),
             (&mut stats.rings, self.rings()),
             (&mut stats.bytes_received, requests.bytes),
             (&mut stats.bytes_sent, answers.bytes),

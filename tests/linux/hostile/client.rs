@@ -219,11 +219,6 @@ fn an_id_that_goes_back() {
 }
 
 #[test]
-fn an_id_of_zero() {
-    poisons_by_header(request(0, 16));
-}
-
-#[test]
 fn a_cancellation_of_what_was_never_asked() {
     poisons(|rogue| rogue.put(Header::new(Kind::Cancel, Status::Ok, 77, 0), &[]));
 }

@@ -94,12 +94,17 @@ impl Everything {
             forked(session.try_reply());
             forked(session.arm());
             forked(session.trim());
+            forked(session.post(&vec![4]));
+            forked(session.post_bytes(&[4]));
+            forked(session.post_batch(&[vec![4]]));
+            forked(session.flush(PATIENCE));
             forked(client.call(&vec![2]));
             forked(client.connect());
             let state = client.refresh();
             assert!(matches!(state, State::Failed { kind: ErrorKind::Forked, .. }), "{state:?}");
         }
         forked(self.empty.call(&1));
+        forked(self.empty.wait_available(PATIENCE));
         for found in [self.cache.refresh(), self.cache.refresh_within(PATIENCE)] {
             let forked = matches!(found, Err(RefreshError::Call(CallError::Forked)));
             assert!(forked, "{found:?}");

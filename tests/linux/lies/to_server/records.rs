@@ -132,7 +132,7 @@ mod ids {
     use super::*;
 
     rows! { are_a_lie {
-        zero(&[request(0, 16)]);
+        a_cancellation_of_a_one_way_request(&[request(0, 16), empty(Kind::Cancel, 0)]);
         used_again(&[request(1, 16)]);
         used_twice_at_once(&[request(2, 0), request(2, 0)]);
         going_back(&[request(10, 0), request(9, 0)]);

@@ -31,6 +31,8 @@ pub(super) trait Bytes: Message {
         session: &mut Session<S>,
         request: &[u8],
     ) -> Outcome<Result<Ticket, CallError>>;
+
+    fn post<S: Service<Request = Self>>(session: &mut Session<S>, request: &[u8]) -> Outcome<()>;
 }
 
 impl<const N: usize> Bytes for [u8; N] {
@@ -55,6 +57,11 @@ impl<const N: usize> Bytes for [u8; N] {
     ) -> Outcome<Result<Ticket, CallError>> {
         Ok(session.submit(request.try_into()?))
     }
+
+    #[inline]
+    fn post<S: Service<Request = Self>>(session: &mut Session<S>, request: &[u8]) -> Outcome<()> {
+        Ok(session.post(request.try_into()?)?)
+    }
 }
 
 /// They go as they are: a payload of them would be a copy.
@@ -76,6 +83,10 @@ impl Bytes for Payload {
         request: &[u8],
     ) -> Outcome<Result<Ticket, CallError>> {
         Ok(session.submit_bytes(request))
+    }
+
+    fn post<S: Service<Request = Self>>(session: &mut Session<S>, request: &[u8]) -> Outcome<()> {
+        Ok(session.post_bytes(request)?)
     }
 }
 
