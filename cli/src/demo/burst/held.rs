@@ -47,11 +47,16 @@ mod tests {
 
     #[test]
     fn what_this_process_has_counts_until_it_is_dropped() {
-        let before = Held::by_this_process().unwrap().memory();
-        let payload = Payload::build_from(0, 1 << 20, |_| {}).unwrap();
-        let with = Held::by_this_process().unwrap().memory();
-        assert_eq!((with.pieces, with.bytes), (before.pieces + 1, before.bytes + (1 << 20)));
-        drop(payload);
-        assert_eq!(Held::by_this_process().unwrap().memory(), before);
+        let counts = || {
+            let before = Held::by_this_process().unwrap().memory();
+            let payload = Payload::build_from(0, 1 << 20, |_| {}).unwrap();
+            let with = Held::by_this_process().unwrap().memory();
+            drop(payload);
+            let is_counted =
+                (with.pieces, with.bytes) == (before.pieces + 1, before.bytes + (1 << 20));
+            is_counted && Held::by_this_process().unwrap().memory() == before
+        };
+        // Other tests of this process have memory, too, for a moment.
+        assert!((0..20).any(|_| counts()));
     }
 }
