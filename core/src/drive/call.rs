@@ -366,8 +366,8 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
     /// Returns how many one-way requests the peer has not taken; after its end, it never will.
     pub fn untaken_posts(&self) -> usize {
         let (seen, head) =
-            (self.end.lanes.seen_taken(), self.port().peer().load(Word::Head, Ordering::Acquire));
-        // An invalid `head` is reported where it matters.
+            (self.end.lanes.seen_taken(), self.port().peer().load(Word::Head, Ordering::Relaxed));
+        // Relaxed: nothing is read or written by it. An invalid `head` is reported where it matters.
         let taken = if head <= self.end.lanes.position() { head.max(seen) } else { seen };
         self.calls.untaken_after(taken)
     }
