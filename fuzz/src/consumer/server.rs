@@ -6,7 +6,7 @@ use bellwire_core::drive::{Attachable, Responded, ServeDriver};
 use bellwire_core::lane::{LaneTerms, Lanes, PushError};
 use bellwire_core::resize::{FollowError, ResizeError, Shortage};
 use bellwire_core::serve::Incoming;
-use bellwire_core::wire::{CloseReason, Status};
+use bellwire_core::wire::{CloseReason, ONE_WAY, Status};
 use bellwire_core::{Geometry, PeerFault};
 
 use super::harness::{Harness, World};
@@ -131,6 +131,7 @@ impl Server<'_> {
                 // That of a request that was broken off, too.
                 let last = self.world.reading.borrow().last_id;
                 assert!(id <= last, "what was never asked is cancelled");
+                assert_ne!(id, ONE_WAY, "one of many is cancelled");
                 Ok(())
             }
             Some(Incoming::Part) | None => Ok(()),
@@ -138,8 +139,10 @@ impl Server<'_> {
     }
 
     fn begin(&mut self, id: u64) {
-        assert!(id > self.last_id, "ids grow");
-        self.last_id = id;
+        if id != ONE_WAY {
+            assert!(id > self.last_id, "ids grow");
+            self.last_id = id;
+        }
         self.requests.push(id);
     }
 
