@@ -306,8 +306,9 @@ impl<S: Service> Client<S> {
     pub fn as_arrival_fd(&mut self) -> io::Result<Borrowed<'_>> {
         if matches!(self.phase, Phase::Without(_)) && self.arrivals.is_none() {
             self.arrivals = Some(Arrivals::watch(self.run_dir.path())?);
-            // It may have come up before.
+            // It may have come up before the watch.
             self.backoff.succeeded();
+            self.advance(clock::now());
         }
         match (&self.phase, &self.arrivals) {
             (Phase::Connecting(connecting), _) => Ok(connecting.arrived()),

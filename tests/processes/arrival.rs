@@ -77,6 +77,26 @@ fn a_wait_for_a_provider_ends_when_it_is_cancelled() {
 }
 
 #[test]
+fn an_event_loop_is_told_of_a_provider_that_came_between_the_look_and_the_watch() {
+    let dir = Dir::new();
+    let mut client = client(&dir);
+    assert_eq!(client.refresh(), State::Absent);
+    let _server = Process::start("server", &dir.run_dir);
+    let guard = Instant::now();
+    loop {
+        // It answers the handshake without being asked again, so there may be a session already.
+        if let Ok(fd) = client.as_arrival_fd() {
+            assert!(poll::wait_any(&[fd], Some(patience())).unwrap(), "nobody is told");
+        }
+        if client.refresh() == State::Ready {
+            break;
+        }
+        assert!(guard.elapsed() < PATIENCE, "no session");
+    }
+    assert_eq!(client.call(&vec![1]).unwrap(), [1]);
+}
+
+#[test]
 fn an_event_loop_is_told_of_a_provider_whatever_comes_before() {
     let dir = Dir::new();
     let mut client = client(&dir);
