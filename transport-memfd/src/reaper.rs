@@ -9,8 +9,8 @@ use std::sync::OnceLock;
 
 use bellwire_shm::Reaper;
 pub use bellwire_shm::reap_for;
-use rustix::io::Errno;
-use rustix::net::Shutdown;
+use rustix::net::sockopt::socket_domain;
+use rustix::net::{AddressFamily, Shutdown};
 
 use crate::fork::Home;
 use crate::pass::{self, ReceiveError};
@@ -62,10 +62,12 @@ fn close(fd: OwnedFd) {
 
 /// Takes all messages off a socket. Closing the socket would close descriptors queued there; taken off, they join this queue.
 fn empty(socket: BorrowedFd<'_>) {
-    // Nothing can be queued from here on. Fails for a descriptor that is not a socket.
-    if rustix::net::shutdown(socket, Shutdown::Both).is_err_and(|error| error == Errno::NOTSOCK) {
+    // Descriptors queue on Unix sockets only.
+    if socket_domain(socket) != Ok(AddressFamily::UNIX) {
         return;
     }
+    // Nothing can be queued from here on.
+    let _ = rustix::net::shutdown(socket, Shutdown::Both);
     for _ in 0..MOST_QUEUED {
         match pass::receive(socket, &mut [0], 0) {
             Err(ReceiveError::WouldBlock | ReceiveError::System { .. }) => return,
