@@ -11,8 +11,8 @@ use super::{Backpressure, Outgoing, Session};
 use crate::{CallError, Message, Service};
 
 impl<S: Service> Session<S> {
-    /// Sends a one-way request: the provider's handler runs, and nobody answers. Returns as soon as it is written, and is
-    /// ahead of a call that waits for nothing but room: the answer costs the provider and this end nothing.
+    /// Sends a one-way request: the provider's handler runs, and nobody answers. Returns as soon as it is written:
+    /// it waits for nothing but room, and neither end pays for an answer.
     ///
     /// When the lane is full, [`Backpressure`] decides as for [`Session::call`]: it waits for room, at most for the session's
     /// configured time, or fails, and the lane grows or not. Requests of one session are handled in order, or with
