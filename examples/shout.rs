@@ -24,10 +24,8 @@ fn provide(run_dir: &RunDir) -> Result<Server, Box<dyn Error>> {
     let mut builder = Server::builder(run_dir);
     builder.serve::<Shout>(|caller, words| {
         println!("{} asks from process {:?}", caller.user, caller.pid);
-        if words.is_empty() {
-            return Err(HandlerError::new("there is nothing to shout"));
-        }
-        Ok(words.to_uppercase())
+        let shouted = (!words.is_empty()).then(|| words.to_uppercase());
+        shouted.ok_or_else(|| HandlerError::new("there is nothing to shout"))
     })?;
     Ok(builder.start()?)
 }
@@ -46,17 +44,16 @@ fn main() -> Result<(), Box<dyn Error>> {
             println!("press Enter to stop");
             std::io::stdin().read_line(&mut String::new())?;
             println!("{:?}", server.stop());
-            Ok(())
         }
-        ["call", words] => call(&RunDir::from_environment(), words),
+        ["call", words] => call(&RunDir::from_environment(), words)?,
         [] => {
             let dir = tempfile::tempdir()?;
             let run_dir = RunDir::new(dir.path());
             let server = provide(&run_dir)?;
             call(&run_dir, "hello")?;
             server.stop();
-            Ok(())
         }
-        _ => Err("say nothing, provide, or call and some words".into()),
+        _ => return Err("say nothing, provide, or call and some words".into()),
     }
+    Ok(())
 }

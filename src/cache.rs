@@ -1,44 +1,63 @@
 use std::marker::PhantomData;
+use std::ops::Deref;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use bellwire_core::{Instant, Woken};
 
 use crate::publisher::{Snapshot, limits_for};
-use crate::session::{Attached, Fetched};
+use crate::session::Fetched;
+use crate::trace::delivery::{How, ReaderTrace};
 use crate::transport::clock;
 use crate::transport::life::LifeState;
+use crate::transport::object::Borrowed;
 use crate::transport::snapshot::SnapshotMap;
-use crate::{CallError, Canceller, Client, ClientConfig, RunDir, Service, Session, State};
+use crate::{
+    CallError, Canceller, Client, ClientConfig, Contract, Dynamic, Malformed, RunDir, Service,
+    Session, State,
+};
+
+/// A reader that is further behind takes the newest snapshot as a whole.
+const MOST_FOLLOWED: u64 = 16;
 
 /// How long a refresh may miss the death of a provider that has no life word.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The newest snapshot of `T`, in immutable memory, validated once, and kept when its provider is gone.
 ///
-/// When nothing changed, [`SnapshotCache::refresh`] costs two loads and no system call. A changed snapshot costs one
-/// message, one descriptor and, up to 256 KiB, one `pread`, above that one `mmap` and no copy. A reader that took
-/// each of the last two generations prefetches the next one: the provider passes it at publication, and the refresh
-/// sends no request. A refresh never blocks.
+/// When nothing changed, [`SnapshotCache::refresh`] costs two loads. A changed snapshot of up to 256 KiB costs loads and a
+/// copy out of the provider's broadcast ring, and neither a system call nor anything that the provider does; where the provider
+/// tells what changed ([`Snapshot::TELLS_CHANGES`]), whatever its length, only this is copied and checked. A longer one
+/// otherwise, or the first one, costs one message, one descriptor and one `mmap`. A refresh never blocks.
 #[derive(Debug)]
 pub struct SnapshotCache<T: Snapshot> {
     client: Client<Fetch<T>>,
     held: Option<Held<T>>,
+    /// For the next snapshot that is copied; the buffer of the one before last.
+    spare: Vec<u8>,
     /// The last board generation that was handled; `None` on a new session.
     seen: Option<u64>,
     /// Whether the provider was present at the last refresh.
     is_there: bool,
     timeout: Duration,
     look: Look,
+    trace: ReaderTrace,
 }
 
 /// When the provider's process was last checked; only needed where the kernel does not report its death.
 #[derive(Debug, Default)]
-struct Look(Option<Instant>);
+pub(crate) struct Look(Option<Instant>);
 
 impl Look {
+    /// Returns whether the provider's process lives, as far as is known without a system call each time.
+    #[inline]
+    pub(crate) fn is_alive<S: Service>(&mut self, session: &Session<S>) -> bool {
+        session.link().life() == LifeState::Alive || self.check(session)
+    }
+
     /// Checks the process with the kernel, at most once per `LOOK_EVERY`.
     #[cold]
-    fn is_alive<S: Service>(&mut self, session: &Session<S>) -> bool {
+    fn check<S: Service>(&mut self, session: &Session<S>) -> bool {
         if session.link().life() == LifeState::Died || !session.link().is_here() {
             return false;
         }
@@ -89,10 +108,36 @@ pub enum RefreshError<E: std::error::Error + 'static> {
 /// A held snapshot and its index.
 #[derive(Debug)]
 struct Held<T: Snapshot> {
-    map: SnapshotMap,
+    bytes: Source,
     index: T::Index,
     generation: u64,
     taken: Instant,
+}
+
+/// The bytes of a snapshot.
+#[derive(Debug)]
+enum Bytes {
+    Mapped(SnapshotMap),
+    /// A copy, and its length: the buffer may be longer.
+    Copied(Vec<u8>, usize),
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Mapped(map) => map,
+            Self::Copied(bytes, len) => bytes.get(..*len).unwrap_or_default(),
+        }
+    }
+}
+
+/// The bytes of the snapshot held: as they came, or made from the index when somebody asks for them.
+#[derive(Debug)]
+enum Source {
+    Came(Bytes),
+    Made(OnceLock<Vec<u8>>),
 }
 
 /// The call behind a snapshot service. ClientTrace twice does no harm.
@@ -108,6 +153,13 @@ impl<T: Snapshot> Service for Fetch<T> {
     type Response = ();
 }
 
+impl SnapshotCache<Dynamic> {
+    /// Creates a cache of snapshots that are known only at run time.
+    pub fn of(run_dir: &RunDir, contract: Contract, config: ClientConfig) -> Self {
+        Self::of_contract(run_dir, contract.idempotent(true), config)
+    }
+}
+
 impl<T: Snapshot> SnapshotCache<T> {
     /// Creates a cache that looks for its provider in `run_dir`. It connects at the first refresh.
     pub fn new(run_dir: &RunDir) -> Self {
@@ -115,23 +167,29 @@ impl<T: Snapshot> SnapshotCache<T> {
     }
 
     /// Creates a cache with a configuration other than the default.
-    pub fn with_config(run_dir: &RunDir, mut config: ClientConfig) -> Self {
+    pub fn with_config(run_dir: &RunDir, config: ClientConfig) -> Self {
+        Self::of_contract(run_dir, Contract::of::<Fetch<T>>(), config)
+    }
+
+    fn of_contract(run_dir: &RunDir, contract: Contract, mut config: ClientConfig) -> Self {
         let timeout = config.timeout;
         config.lane.limits = limits_for::<T>(config.lane.limits);
         Self {
-            client: Client::with_config(run_dir, config),
+            client: Client::of_contract(run_dir, contract, config),
             held: None,
+            spare: Vec::new(),
             seen: None,
             is_there: false,
             timeout,
             look: Look::default(),
+            trace: ReaderTrace::default(),
         }
     }
 
     /// Checks for a newer snapshot and takes it if it has arrived. Never blocks.
     ///
     /// The first refreshes open a session ([`Refreshed::Pending`]). A refresh that sees a newer generation requests
-    /// it, and a later one takes it. A reader that took each of the last two generations prefetches the next one. A
+    /// it, and a later one takes it; one that is in the provider's broadcast ring it takes at once. A
     /// provider that is absent or does not answer is [`Refreshed::Unavailable`], not an error.
     ///
     /// If you refresh rarely, or need the newest snapshot now, use [`SnapshotCache::refresh_within`].
@@ -140,11 +198,14 @@ impl<T: Snapshot> SnapshotCache<T> {
     /// [`RefreshError`]; the cache keeps the last good snapshot.
     #[inline]
     pub fn refresh(&mut self) -> Result<Refreshed, RefreshError<T::Error>> {
-        if let (Some(seen), Some(session)) = (self.seen, self.client.session())
-            && session.board().generation() == seen
-            && (session.link().life() == LifeState::Alive || self.look.is_alive(session))
-        {
-            return Ok(if self.held.is_some() { Refreshed::Unchanged } else { Refreshed::Empty });
+        if let (Some(seen), Some(session)) = (self.seen, self.client.session()) {
+            if session.board().generation() == seen && self.look.is_alive(session) {
+                return Ok(if self.held.is_some() {
+                    Refreshed::Unchanged
+                } else {
+                    Refreshed::Empty
+                });
+            }
         }
         self.refresh_changed()
     }
@@ -170,7 +231,7 @@ impl<T: Snapshot> SnapshotCache<T> {
     /// [`Refreshed::Unavailable`] once; the next wait lasts until it, or its successor, is back. After `timeout`, it
     /// returns the outcome of the last refresh; `None` waits for ever.
     ///
-    /// While the provider is absent, the cache retries from time to time.
+    /// While the provider is absent, it sleeps until one may have come up.
     ///
     /// # Errors
     /// [`RefreshError`], immediately; it contains [`CallError::Cancelled`] when another thread cancelled.
@@ -180,11 +241,9 @@ impl<T: Snapshot> SnapshotCache<T> {
     ) -> Result<Refreshed, RefreshError<T::Error>> {
         let until = timeout.map(|timeout| clock::now().after(timeout));
         loop {
-            let was_there = self.is_there;
-            let found = self.refresh()?;
-            let went_away = was_there && found == Refreshed::Unavailable;
+            let (found, is_new) = self.refresh_for_change()?;
             let is_over = until.is_some_and(|until| clock::now() >= until);
-            if found == Refreshed::Changed || went_away || is_over {
+            if is_new || is_over {
                 return Ok(found);
             }
             if self.is_awaiting() {
@@ -202,13 +261,65 @@ impl<T: Snapshot> SnapshotCache<T> {
                     }
                     woken == Woken::Cancelled
                 }
-                _ => self.client.sleep(earlier(self.client.next_try(), until)),
+                (None, Some(_)) => self.client.sleep(earlier(self.client.next_try(), until)),
+                (_, None) => self.client.sleep_until_arrival(until),
             };
             if cancelled {
                 let executed = bellwire_core::Executed::No;
                 return Err(RefreshError::Call(CallError::Cancelled { executed }));
             }
         }
+    }
+
+    /// Refreshes, and returns whether [`SnapshotCache::wait_for_change`] has something to tell: a newer snapshot, or a provider
+    /// that went away.
+    pub(crate) fn refresh_for_change(
+        &mut self,
+    ) -> Result<(Refreshed, bool), RefreshError<T::Error>> {
+        let was_there = self.is_there;
+        let found = self.refresh()?;
+        let went_away = was_there && found == Refreshed::Unavailable;
+        Ok((found, found == Refreshed::Changed || went_away))
+    }
+
+    /// Makes [`SnapshotCache::as_fd`] readable when a refresh has something to do. Call it after a refresh, before each sleep
+    /// in an event loop. Returns true if there may be something already: refresh again, and do not sleep.
+    ///
+    /// # Errors
+    /// [`RefreshError`].
+    pub fn arm(&mut self) -> Result<bool, RefreshError<T::Error>> {
+        match self.arm_session() {
+            // The next refresh says that the provider is gone.
+            Err(CallError::PeerGone { .. } | CallError::Unread { .. }) => Ok(true),
+            Err(error) => {
+                if error.is_of_session() {
+                    self.client.lost();
+                }
+                Err(error.into())
+            }
+            armed => Ok(armed?),
+        }
+    }
+
+    /// Returns the descriptor for an event loop: readable when a refresh may find a newer snapshot, or an absent provider may
+    /// have come up. Ask for it before each sleep, after [`SnapshotCache::arm`]: it is another one in another state. Refresh
+    /// also once [`SnapshotCache::refresh_due`] has passed.
+    ///
+    /// # Errors
+    /// `Unsupported` unless [`ClientConfig::doorbell`] is an eventfd or the socket. Else as [`Client::as_arrival_fd`].
+    pub fn as_fd(&mut self) -> std::io::Result<Borrowed<'_>> {
+        if self.client.session().is_some() {
+            let session = self.client.open_session();
+            let fd = session.and_then(Session::as_fd);
+            return fd.ok_or_else(|| std::io::ErrorKind::Unsupported.into());
+        }
+        self.client.as_arrival_fd()
+    }
+
+    /// Returns after how long to refresh even if nothing is readable, because an answer is overdue then, or an attempt to
+    /// open a session is due; `None`: never.
+    pub fn refresh_due(&self) -> Option<Duration> {
+        Some(self.due()?.since(clock::now()))
     }
 
     /// Returns the held snapshot.
@@ -255,11 +366,7 @@ impl<T: Snapshot> SnapshotCache<T> {
         let mut changed = None;
         loop {
             changed = changed.or(Some(found).filter(|found| *found == Refreshed::Changed));
-            // The snapshot that arrived may be an older one; request the newest next.
-            let newest = self.client.open_session().map(|session| session.board().generation());
-            let is_outdated = found == Refreshed::Changed && newest != self.seen;
-            let is_over = clock::now() >= until;
-            if is_over || !(is_outdated || self.is_awaiting()) {
+            if clock::now() >= until || !self.is_unsettled(found) {
                 return Ok(changed.unwrap_or(found));
             }
             if self.is_awaiting() {
@@ -281,8 +388,11 @@ impl<T: Snapshot> SnapshotCache<T> {
             self.seen = None;
         }
         // Take what the provider published before it died; the next refresh notices its death.
-        let is_here = self.client.session().is_some_and(|session| session.has_prefetched());
-        let state = if is_here { State::Ready } else { self.client.refresh() };
+        if let Some(taken) = self.take_from_ring().transpose() {
+            return taken;
+        }
+        let has_answer = self.client.session().is_some_and(|session| session.has_answer());
+        let state = if has_answer { State::Ready } else { self.client.refresh() };
         if had_session && state != State::Ready {
             // The provider died. Report it now: a process that dies slowly still accepts connections but never
             // answers.
@@ -303,12 +413,43 @@ impl<T: Snapshot> SnapshotCache<T> {
             self.seen = Some(0);
             return Ok(Refreshed::Empty);
         }
-        match session.try_fetch(T::MAX_LEN) {
-            Ok(Fetched::Attached(attached)) => self.take(attached),
-            Ok(Fetched::Nothing) => {
-                self.seen = Some(generation);
-                Ok(Refreshed::Empty)
+        // The first time, and when there is another one.
+        let fetched = match self.map_ring() {
+            Ok(Fetched::Awaited) => Ok(Fetched::Awaited),
+            Ok(found) => {
+                if let (Fetched::Found(()), Some(taken)) =
+                    (found, self.take_from_ring().transpose())
+                {
+                    return taken;
+                }
+                self.fetch_otherwise()
             }
+            Err(error) => Err(error),
+        };
+        if let Ok(Fetched::Nothing) = fetched {
+            self.seen = Some(generation);
+        }
+        self.settle(fetched)
+    }
+
+    /// Takes what has changed, or else the newest snapshot, out of the ring, if it is mapped and has it.
+    fn take_from_ring(&mut self) -> Result<Option<Refreshed>, RefreshError<T::Error>> {
+        let copied = match self.follow() {
+            Ok(true) => return Ok(Some(Refreshed::Changed)),
+            Ok(false) => self.copy_newest(),
+            Err(error) => Err(error),
+        };
+        copied.transpose().map(|copied| self.settle(copied.map(Fetched::Found))).transpose()
+    }
+
+    /// Takes what was fetched, or handles why nothing was.
+    fn settle(
+        &mut self,
+        fetched: Result<Fetched<(u64, Bytes)>, CallError>,
+    ) -> Result<Refreshed, RefreshError<T::Error>> {
+        match fetched {
+            Ok(Fetched::Found(found)) => self.take(found),
+            Ok(Fetched::Nothing) => Ok(Refreshed::Empty),
             Ok(Fetched::Awaited) => Ok(Refreshed::Pending),
             Err(CallError::PeerGone { .. } | CallError::Unread { .. }) => {
                 self.client.lost();
@@ -330,8 +471,124 @@ impl<T: Snapshot> SnapshotCache<T> {
         }
     }
 
+    /// Updates the index by what the provider tells of each generation since the one held. Returns whether it is the newest now.
+    fn follow(&mut self) -> Result<bool, CallError> {
+        let (Some(held), Some(session)) = (&mut self.held, self.client.session()) else {
+            return Ok(false);
+        };
+        let newest = session.board().generation();
+        let is_near = newest.checked_sub(held.generation).is_some_and(|behind| {
+            // Nothing new: the provider may have died.
+            behind > 0 && behind <= MOST_FOLLOWED
+        });
+        let is_asked = session.asked_since().is_some();
+        // What is held from another session has other generations.
+        if !T::TELLS_CHANGES || self.seen != Some(held.generation) || !is_near || is_asked {
+            return Ok(false);
+        }
+        while held.generation < newest {
+            let next = held.generation + 1;
+            self.trace.notices();
+            let Some(len) = session.change_in_ring(next, &mut self.spare)? else { break };
+            self.trace.takes(next, How::Copied);
+            let taken = clock::now();
+            if !T::update_by(&mut held.index, self.spare.get(..len).unwrap_or_default()) {
+                break;
+            }
+            self.trace.validated(|| Some(session.traced()));
+            held.bytes = Source::Made(OnceLock::new());
+            (held.generation, held.taken) = (next, taken);
+            self.seen = Some(next);
+        }
+        Ok(held.generation == newest)
+    }
+
+    /// Copies a newer snapshot out of the ring, if it is mapped and has one.
+    fn copy_newest(&mut self) -> Result<Option<(u64, Bytes)>, CallError> {
+        let Some(session) = self.client.session() else { return Ok(None) };
+        let generation = session.board().generation();
+        if Some(generation) != self.seen && generation > 0 {
+            self.trace.notices();
+        }
+        // A copy of the last good snapshot is kept while the next one is checked.
+        let Some((generation, len)) = session.newest_in_ring(generation, &mut self.spare)? else {
+            return Ok(None);
+        };
+        if len > T::MAX_LEN {
+            let why = "longer than a snapshot is";
+            return Err(CallError::Malformed(Malformed::new(0, len, why)));
+        }
+        self.trace.takes(generation, How::Copied);
+        Ok(Some((generation, Bytes::Copied(std::mem::take(&mut self.spare), len))))
+    }
+
+    /// Has the ring mapped that the board names.
+    fn map_ring(&mut self) -> Result<Fetched<()>, CallError> {
+        let Some(session) = self.client.session() else { return Ok(Fetched::Awaited) };
+        let named = session.board().ring();
+        Ok(match named.map_or(Ok(Fetched::Nothing), |ring| session.try_ring(ring.number))? {
+            Fetched::Awaited => Fetched::Awaited,
+            Fetched::Nothing => Fetched::Nothing,
+            Fetched::Found(_) => Fetched::Found(()),
+        })
+    }
+
+    /// Takes the newest snapshot in memory of its own.
+    fn fetch_otherwise(&mut self) -> Result<Fetched<(u64, Bytes)>, CallError> {
+        let Some(session) = self.client.session() else { return Ok(Fetched::Awaited) };
+        Ok(match session.try_fetch(T::MAX_LEN)? {
+            Fetched::Found(found) => {
+                self.trace.takes(found.generation, How::Mapped);
+                Fetched::Found((found.generation, Bytes::Mapped(found.map)))
+            }
+            Fetched::Nothing => Fetched::Nothing,
+            Fetched::Awaited => Fetched::Awaited,
+        })
+    }
+
+    fn arm_session(&mut self) -> Result<bool, CallError> {
+        let seen = self.seen;
+        let Some(session) = self.client.session() else { return Ok(false) };
+        if session.asked_since().is_none() {
+            let Some(seen) = seen else { return Ok(true) };
+            let is_over = session.board().is_stopped() || !self.look.is_alive(session);
+            // What was published since is there; what comes later is rung for.
+            if is_over || session.board().generation() != seen || !session.ask_for_news(seen)? {
+                return Ok(true);
+            }
+        }
+        session.arm()
+    }
+
+    /// Returns when to refresh in any case.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        if self.client.open_session().is_some() {
+            // Once it is overdue, only its answer changes anything.
+            return self.overdue_at().filter(|due| clock::now() < *due);
+        }
+        self.client.step_due()
+    }
+
+    /// Returns which session, of those there were, [`SnapshotCache::as_fd`] is of; `None` without one.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn watched_session(&self) -> Option<u64> {
+        self.client.watched_session()
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(crate) fn service(&self) -> bellwire_core::ServiceName {
+        self.client.service()
+    }
+
+    /// Returns whether a patient caller refreshes again after this outcome: the provider owes an answer, or has published a
+    /// newer snapshot than the one that arrived.
+    pub(crate) fn is_unsettled(&self, found: Refreshed) -> bool {
+        let newest = self.client.open_session().map(|session| session.board().generation());
+        (found == Refreshed::Changed && newest != self.seen) || self.is_awaiting()
+    }
+
     /// Returns whether the provider owes an answer: a session or a snapshot.
-    fn is_awaiting(&self) -> bool {
+    pub(crate) fn is_awaiting(&self) -> bool {
         self.asked_since().is_some() || self.client.state() == State::Connecting
     }
 
@@ -363,29 +620,48 @@ impl<T: Snapshot> SnapshotCache<T> {
         }
     }
 
-    fn take(&mut self, attached: Attached) -> Result<Refreshed, RefreshError<T::Error>> {
-        let Attached { generation, map } = attached;
-        let keeps_up = self.seen.is_some_and(|seen| generation.checked_sub(seen) == Some(1));
+    fn take(
+        &mut self,
+        (generation, bytes): (u64, Bytes),
+    ) -> Result<Refreshed, RefreshError<T::Error>> {
         self.seen = Some(generation);
-        // A prefetch by a reader that skips generations would return an outdated one.
-        if keeps_up && let Some(session) = self.client.session() {
-            session.prefetch(generation);
-        }
-        let malformed = |source| RefreshError::Malformed { generation, source };
         let taken = clock::now();
-        if let Some(held) = &mut self.held {
-            T::update(&mut held.index, &map).map_err(malformed)?;
-            (held.map, held.generation, held.taken) = (map, generation, taken);
+        self.trace.validates();
+        let taken = self.validate(generation, bytes, taken);
+        self.trace.validated(|| self.client.open_session().map(Session::traced));
+        taken
+    }
+
+    /// Checks what was taken, and holds it if it is good.
+    fn validate(
+        &mut self,
+        generation: u64,
+        bytes: Bytes,
+        taken: Instant,
+    ) -> Result<Refreshed, RefreshError<T::Error>> {
+        let Some(held) = &mut self.held else {
+            let index = T::validate(&bytes)
+                .map_err(|source| RefreshError::Malformed { generation, source })?;
+            self.held = Some(Held { bytes: Source::Came(bytes), index, generation, taken });
+            return Ok(Refreshed::Changed);
+        };
+        let updated = T::update(&mut held.index, &bytes);
+        let unused = if updated.is_ok() {
+            (held.generation, held.taken) = (generation, taken);
+            std::mem::replace(&mut held.bytes, Source::Came(bytes))
         } else {
-            let index = T::validate(&map).map_err(malformed)?;
-            self.held = Some(Held { map, index, generation, taken });
+            Source::Came(bytes)
+        };
+        if let Source::Came(Bytes::Copied(buffer, _)) = unused {
+            self.spare = buffer;
         }
+        updated.map_err(|source| RefreshError::Malformed { generation, source })?;
         Ok(Refreshed::Changed)
     }
 }
 
 /// Returns the earlier of two points in time; `None` is never.
-fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+pub(crate) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
         (one, other) => one.or(other),
@@ -405,9 +681,13 @@ impl<T: Snapshot> Clone for Current<'_, T> {
 impl<T: Snapshot> Copy for Current<'_, T> {}
 
 impl<'a, T: Snapshot> Current<'a, T> {
-    /// Returns its bytes, in immutable memory.
+    /// Returns its bytes, which do not change. After an update by what the provider told, the first call makes them from the
+    /// index.
     pub fn bytes(self) -> &'a [u8] {
-        &self.0.map
+        match &self.0.bytes {
+            Source::Came(bytes) => bytes,
+            Source::Made(bytes) => bytes.get_or_init(|| T::to_bytes(&self.0.index)),
+        }
     }
 
     /// Returns the index that validation created.

@@ -1,3 +1,5 @@
+pub(crate) mod arrival;
+
 use std::io;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -12,9 +14,10 @@ use crate::transport::arrivals::Arrivals;
 use crate::transport::doorbell::Event;
 use crate::transport::fork::Home;
 use crate::transport::object::AsObject;
+#[cfg(feature = "tokio")]
 use crate::transport::object::Borrowed;
 use crate::transport::{clock, link, poll};
-use crate::{CallError, ClientConfig, ConnectError, RunDir, Service, Session};
+use crate::{CallError, ClientConfig, ConnectError, Contract, Dynamic, RunDir, Service, Session};
 
 /// A client of service `S` whose provider may be absent, late or restarted.
 ///
@@ -23,10 +26,13 @@ use crate::{CallError, ClientConfig, ConnectError, RunDir, Service, Session};
 #[derive(Debug)]
 pub struct Client<S: Service> {
     run_dir: RunDir,
+    contract: Contract,
     config: ClientConfig,
     phase: Phase<S>,
     backoff: Backoff,
     crowded: u64,
+    /// How many sessions were left.
+    left: u64,
     /// While somebody waits for an absent provider.
     arrivals: Option<Arrivals>,
     cancel: Arc<Cancel>,
@@ -97,10 +103,17 @@ enum Phase<S: Service> {
     Ready(Box<Session<S>>),
 }
 
-struct NameOf<S>(PhantomData<S>);
+pub(crate) struct NameOf<S>(PhantomData<S>);
 
 impl<S: Service> NameOf<S> {
-    const NAME: ServiceName = ServiceName::constant(S::NAME);
+    pub(crate) const NAME: ServiceName = ServiceName::constant(S::NAME);
+}
+
+impl Client<Dynamic> {
+    /// Creates a client of a service that is known only at run time.
+    pub fn of(run_dir: &RunDir, contract: Contract, config: ClientConfig) -> Self {
+        Self::of_contract(run_dir, contract, config)
+    }
 }
 
 impl<S: Service> Client<S> {
@@ -115,15 +128,26 @@ impl<S: Service> Client<S> {
 
     /// Creates a client with a configuration other than the default.
     pub fn with_config(run_dir: &RunDir, config: ClientConfig) -> Self {
+        Self::of_contract(run_dir, Contract::of::<S>(), config)
+    }
+
+    /// Returns the service's name.
+    pub fn service(&self) -> ServiceName {
+        self.contract.service
+    }
+
+    pub(crate) fn of_contract(run_dir: &RunDir, contract: Contract, config: ClientConfig) -> Self {
         let (first, longest) = config.backoff;
         // Jitter has to differ between clients that start together; the clock and the process id do.
         let seed = clock::now().as_nanos() ^ u64::from(std::process::id()).rotate_left(40);
         Self {
             run_dir: run_dir.clone(),
+            contract,
             config,
             phase: Phase::Without(ConnectError::Absent),
             backoff: Backoff::new(first, longest, seed),
             crowded: 0,
+            left: 0,
             arrivals: None,
             cancel: Arc::default(),
             home: Home::here(),
@@ -136,13 +160,14 @@ impl<S: Service> Client<S> {
         if !self.is_here() {
             return self.state();
         }
-        if let Phase::Ready(session) = &self.phase
-            && !session.is_alive()
-        {
-            self.lost();
+        if let Phase::Ready(session) = &self.phase {
+            if !session.is_alive() {
+                self.lost();
+            }
         }
         self.leave_unread();
-        self.take_arrivals();
+        // If the run dir can no longer be watched, the next request for the descriptor says so.
+        let _ = self.take_arrivals();
         // Does not block.
         self.advance(clock::now());
         self.state()
@@ -195,9 +220,27 @@ impl<S: Service> Client<S> {
         let mut until = Deadline::within(timeout);
         let answer = self.session_by(&mut until)?.call_until(request, &mut until);
         match answer {
-            Err(error) => self.call_again(request, &mut until, error),
+            Err(error) => self
+                .call_again(error, &mut until, |session, until| session.call_until(request, until)),
             answer => answer,
         }
+    }
+
+    /// Calls with the bytes of a request and lends the bytes of the answer, like [`Client::call_within`]. In a steady
+    /// state, it allocates nothing.
+    ///
+    /// # Errors
+    /// Like [`Client::call`].
+    pub fn call_bytes(&mut self, request: &[u8], timeout: Duration) -> Result<&[u8], CallError> {
+        let mut until = Deadline::within(timeout);
+        let answer = self.session_by(&mut until)?.call_bytes_until(request, &mut until);
+        let len = match answer {
+            Err(error) => self.call_again(error, &mut until, |session, until| {
+                session.call_bytes_until(request, until)
+            })?,
+            Ok(len) => len,
+        };
+        Ok(self.open_session().map(|session| session.answer_bytes(len)).unwrap_or_default())
     }
 
     /// Returns the open session, for pipelined calls; `None` unless the state is [`State::Ready`].
@@ -225,114 +268,13 @@ impl<S: Service> Client<S> {
     /// # Errors
     /// [`CallError`] with the reason why there is none.
     pub fn connect(&mut self) -> Result<&mut Session<S>, CallError> {
-        self.connect_until(clock::now().after(self.config.connect_timeout))?;
-        match &mut self.phase {
-            Phase::Ready(session) => Ok(session),
-            _ => Err(CallError::Absent { service: Self::SERVICE }),
-        }
-    }
-
-    /// Waits until there is a provider, and opens a session: at once if there is one, else as soon as one listens, at most
-    /// for `timeout`. Polls nothing: on Linux, [inotify] reports a provider that comes up.
-    ///
-    /// ```
-    /// # use bellwire::{Client, RunDir, Server, Service};
-    /// # use std::time::Duration;
-    /// # struct Increment;
-    /// # impl Service for Increment {
-    /// #     const NAME: &'static str = "increment";
-    /// #     type Request = u64;
-    /// #     type Response = u64;
-    /// # }
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let dir = tempfile::tempdir()?;
-    /// # let run_dir = RunDir::new(dir.path());
-    /// let mut client = Client::<Increment>::new(&run_dir);
-    /// # let mut builder = Server::builder(&run_dir);
-    /// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
-    /// # let server = builder.start()?;
-    /// let session = client.wait_available(Duration::from_secs(60))?;
-    /// assert_eq!(session.call(&41)?, 42);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// [inotify]: https://man7.org/linux/man-pages/man7/inotify.7.html
-    ///
-    /// # Errors
-    /// [`CallError::Deadline`] when none came in time. [`CallError`] of a provider that is there and refuses: waiting would
-    /// not help. [`CallError::Connect`] when the run dir cannot be watched.
-    pub fn wait_available(&mut self, timeout: Duration) -> Result<&mut Session<S>, CallError> {
-        let deadline = clock::now().after(timeout);
-        loop {
-            self.watch_arrivals()?;
-            self.take_arrivals();
-            let error = match self.connect_until(deadline) {
-                Ok(()) => break,
-                Err(error) => error,
-            };
-            if !is_absent(&error) {
-                self.arrivals = None;
-                return Err(error);
-            }
-            if clock::now() >= deadline {
-                return Err(CallError::Deadline { executed: Executed::No });
-            }
-            let Some(arrivals) = &self.arrivals else { continue };
-            let waited = match self.cancel.bell.get() {
-                Some(bell) => {
-                    poll::wait_any(&[arrivals.as_object(), bell.as_object()], Some(deadline))
-                }
-                None => poll::wait_any(&[arrivals.as_object()], Some(deadline)),
-            };
-            if self.cancel.take() {
-                return Err(CallError::Cancelled { executed: Executed::No });
-            }
-            waited.map_err(|error| unwatched::<S>(&error.into()))?;
+        // With a session, the clock would cost more than a one-way request.
+        if !self.is_here() || !matches!(self.phase, Phase::Ready(_)) {
+            self.connect_until(clock::now().after(self.config.connect_timeout))?;
         }
         match &mut self.phase {
             Phase::Ready(session) => Ok(session),
-            _ => Err(CallError::Absent { service: Self::SERVICE }),
-        }
-    }
-
-    /// Returns a descriptor for an event loop that waits for an absent provider: readable when one may have come up, or
-    /// when the handshake with it can go on. Call [`Client::refresh`] then, which does not wait for its retry to be due.
-    /// Ask for it before each sleep: it is another one in another [state](Client::state), and none with a session.
-    ///
-    /// # Errors
-    /// `EMFILE` at the limit of open files or, on Linux, of inotify instances of this user
-    /// (`fs.inotify.max_user_instances`); `NotConnected` with a session.
-    pub fn as_arrival_fd(&mut self) -> io::Result<Borrowed<'_>> {
-        if matches!(self.phase, Phase::Without(_)) && self.arrivals.is_none() {
-            self.arrivals = Some(Arrivals::watch(self.run_dir.path())?);
-            // It may have come up before the watch.
-            self.backoff.succeeded();
-            self.advance(clock::now());
-        }
-        match (&self.phase, &self.arrivals) {
-            (Phase::Connecting(connecting), _) => Ok(connecting.arrived()),
-            (Phase::Without(_), Some(arrivals)) => Ok(arrivals.as_object()),
-            _ => Err(io::ErrorKind::NotConnected.into()),
-        }
-    }
-
-    pub(crate) fn watch_arrivals(&mut self) -> Result<(), CallError> {
-        if self.arrivals.is_none() {
-            let arrivals = Arrivals::watch(self.run_dir.path());
-            self.arrivals = Some(arrivals.map_err(|error| unwatched::<S>(&error))?);
-            self.backoff.succeeded();
-        }
-        Ok(())
-    }
-
-    /// Makes a retry due if a provider may have come up.
-    pub(crate) fn take_arrivals(&mut self) {
-        if let Some(arrivals) = &self.arrivals
-            && poll::wait_any(&[arrivals.as_object()], Some(Instant::default())).unwrap_or(true)
-        {
-            arrivals.take();
-            self.backoff.succeeded();
+            _ => Err(CallError::Absent { service: self.contract.service }),
         }
     }
 
@@ -373,19 +315,19 @@ impl<S: Service> Client<S> {
         }
         match &mut self.phase {
             Phase::Ready(session) => Ok(session),
-            _ => Err(CallError::Absent { service: Self::SERVICE }),
+            _ => Err(CallError::Absent { service: self.contract.service }),
         }
     }
 
     /// Handles a failed call: if the provider went away and a second execution is harmless or impossible, sends the
     /// request again, to the successor. The deadline covers both attempts.
     #[cold]
-    fn call_again(
+    fn call_again<T>(
         &mut self,
-        request: &S::Request,
-        until: &mut Deadline,
         error: CallError,
-    ) -> Result<S::Response, CallError> {
+        until: &mut Deadline,
+        call: impl FnOnce(&mut Session<S>, &mut Deadline) -> Result<T, CallError>,
+    ) -> Result<T, CallError> {
         if !self.is_here() {
             return Err(CallError::Forked);
         }
@@ -398,11 +340,11 @@ impl<S: Service> Client<S> {
         self.lost();
         // After a protocol violation, do not retry with this provider or its successor.
         let lied = matches!(error, CallError::ProtocolViolation(_));
-        if lied || (error.executed() == Executed::Maybe && !S::IDEMPOTENT) {
+        if lied || (error.executed() == Executed::Maybe && !self.contract.is_idempotent) {
             return Err(error);
         }
         let Ok(session) = self.session_by(until) else { return Err(error) };
-        let answer = session.call_until(request, until);
+        let answer = call(session, until);
         if answer.as_ref().is_err_and(CallError::is_of_session) {
             self.lost();
         }
@@ -452,6 +394,12 @@ impl<S: Service> Client<S> {
         }
     }
 
+    /// Returns which session, of those there were, is open.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn watched_session(&self) -> Option<u64> {
+        self.open_session().map(|_| self.left)
+    }
+
     /// Drops a session whose provider is overloaded, and schedules a retry.
     pub(crate) fn put_off(&mut self) {
         self.lost();
@@ -460,16 +408,17 @@ impl<S: Service> Client<S> {
 
     /// Closes a session whose provider has taken nothing for longer than configured.
     fn leave_unread(&mut self) {
-        if let Phase::Ready(session) = &mut self.phase
-            && session.is_left_unread()
-        {
-            session.leave(CloseReason::Unread);
-            self.lost();
+        if let Phase::Ready(session) = &mut self.phase {
+            if session.is_left_unread() {
+                session.leave(CloseReason::Unread);
+                self.lost();
+            }
         }
     }
 
     /// Drops a session that is over.
     pub(crate) fn lost(&mut self) {
+        self.left += 1;
         self.cancel.lock().session = None;
         self.phase = Phase::Without(ConnectError::Absent);
     }
@@ -490,8 +439,8 @@ impl<S: Service> Client<S> {
                 Phase::Connecting(connecting) => connecting.advance(),
                 Phase::Without(_) => Connecting::start(
                     &self.run_dir,
-                    Self::SERVICE,
-                    (S::METHOD, S::SCHEMA),
+                    self.contract.service,
+                    (self.contract.method, self.contract.schema),
                     &self.config,
                     patience,
                 )
@@ -558,7 +507,7 @@ impl<S: Service> Client<S> {
     }
 
     fn no_session(&self, error: &ConnectError) -> CallError {
-        let service = Self::SERVICE;
+        let service = self.contract.service;
         match error {
             ConnectError::Absent => CallError::Absent { service },
             ConnectError::Refused { code, reason } => {
@@ -572,19 +521,6 @@ impl<S: Service> Client<S> {
             }
         }
     }
-}
-
-/// Returns whether a provider that comes up would make a difference.
-pub(crate) fn is_absent(error: &CallError) -> bool {
-    matches!(
-        error,
-        CallError::Absent { .. } | CallError::Refused { code: RefuseCode::Stopping, .. }
-    )
-}
-
-pub(crate) fn unwatched<S: Service>(error: &io::Error) -> CallError {
-    let reason = format!("cannot wait for the provider: {error}").into();
-    CallError::Connect { service: Client::<S>::SERVICE, kind: ErrorKind::System, reason }
 }
 
 impl Canceller {

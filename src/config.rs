@@ -122,7 +122,8 @@ config! {
         /// `BELLWIRE_TOKEN`, if it is set.
         token: Option<Token> = Token::by_default(),
         /// Users, besides this one and root or the system, whose providers are trusted. A client of root also trusts
-        /// the owner of the run directory, if only root and that owner can replace what is in it. Default: none.
+        /// the owner of the run directory, if only root and that owner can replace what is in it, unless its program is setuid:
+        /// then whoever starts it names that directory. Default: none.
         ///
         /// A user who can create files in the run directory can take a service's name before its provider does. Such a
         /// squatter could answer in its place and read the requests. So, before it sends anything, a client checks who
@@ -164,15 +165,19 @@ config! {
         /// mode of the socket at each start, and of the run dir if the server creates it; an existing run dir must let
         /// them pass.
         admission: Admission = Admission::SameUser,
+        /// Whether to accept an existing run dir that its group may write, such as Netdata's of mode 0775. The members of that
+        /// group can then keep clients away from the services, and take their names, which clients notice: they check who
+        /// provides a service. Default: no. On Windows it has no effect.
+        group_run_dir: bool = false,
         /// The most sessions at once; more are refused. Default: 16 384, or as many as the kernel's limit of mappings
         /// allows: 15 358 with the usual `vm.max_map_count` of Linux.
         max_sessions: usize = 16_384,
         /// The most sessions of one user at once; more are refused. Default: three quarters of `max_sessions`.
         max_sessions_per_user: Option<usize> = None,
         /// How many sessions a second the clients of one user may open on average, after a first 16 seconds' worth at
-        /// once. A session beyond that waits for up to a second, and is refused if it would have to wait longer. Not for
-        /// this process's user and root or the system, who can stop the server anyway. At least 1. Default: 16, after
-        /// 256 at once.
+        /// once. A session that violates the protocol counts as 16. A session beyond the rate waits for up to a second,
+        /// and is refused if it would have to wait longer. Not for this process's user and root or the system, who can
+        /// stop the server anyway. At least 1. Default: 16, after 256 at once.
         max_session_rate_per_user: u32 = 16,
         /// The most memory that all clients together may make this process hold, in bytes. It covers pages and lanes
         /// for them; snapshots and messages passed to them, even after the session for as long as a client keeps them;
@@ -214,6 +219,14 @@ config! {
         /// `[STATS]`, through the [`log`](https://docs.rs/log) facade. Default: `None`, never, which wakes no thread.
         #[cfg(feature = "log")]
         stats_every: Option<Duration> = None,
+        /// Whether clients that speak netipc, the protocol of Netdata's plugin-ipc, are served at the same endpoints: those of
+        /// services that say [how](crate::netipc). Default: no. On Windows a service is then refused.
+        #[cfg(feature = "netipc")]
+        netipc: bool = false,
+        /// The token that clients of netipc must have; `None` admits any. Default: that of the environment variable
+        /// `NETDATA_INVOCATION_ID`, or of `INVOCATION_ID`, if one is a UUID.
+        #[cfg(feature = "netipc")]
+        netipc_token: Option<crate::netipc::Token> = crate::netipc::Token::from_environment(),
     }
 }
 

@@ -35,6 +35,7 @@ pub(crate) type Driver = CallDriver<Link, ClientTrace>;
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) drive: Driver,
+    pub(crate) service: ServiceName,
     pub(crate) board: Board,
     pub(crate) pid: Option<u32>,
     /// The most items that the provider accepts in one batch.
@@ -91,15 +92,15 @@ impl Connecting {
             peer::credentials(&channel).map_err(system("read the provider's credentials"))?;
         check_provider(&credentials, &trusted)?;
         let LaneConfig { size, limits, shrink_after, .. } = config.lane;
-        let lane = learned::opening(service, Role::Client, &config.lane);
+        let lane = limits.beside_page(learned::opening(service, Role::Client, &config.lane));
         let hello = Hello {
             versions: PROTOCOL,
             features: trace::FEATURES,
             service,
             method,
-            token: config.token.map_or([0; 16], Token::bytes),
+            token: config.token.map_or([0; 16], Token::to_bytes),
             lane,
-            least_lane: size,
+            least_lane: size.min(lane),
             limits: Limits { max_lane: limits.max_lane.max(size), ..limits },
             doorbell: doorbell::choose(config.doorbell, &credentials),
             rings_eventfd: doorbell::may_ring(&credentials),
@@ -167,7 +168,12 @@ impl Connecting {
     /// Returns what signals that a message has arrived, and when to continue in any case.
     #[cfg(feature = "tokio")]
     pub(crate) fn waits_for(&self) -> (Borrowed<'_>, Instant) {
-        (self.channel.arrived(), self.machine.deadline())
+        (self.channel.arrived(), self.due())
+    }
+
+    /// Returns when to continue even if no message has arrived.
+    pub(crate) fn due(&self) -> Instant {
+        self.machine.deadline()
     }
 
     fn map(&mut self, welcome: &Welcome, incoming: Incoming) -> Result<(), ConnectError> {
@@ -236,7 +242,8 @@ impl Connecting {
         let trace = ClientTrace::new(session, welcome.features & SAMPLES != 0, seed);
         let mut drive = CallDriver::observed(link, lanes, self.spin, trace);
         drive.set_shrink_after(self.shrink_after);
-        Ok(Opened { drive, board: mapped.board, pid, max_batch: welcome.max_batch })
+        let (service, board) = (self.service, mapped.board);
+        Ok(Opened { drive, service, board, pid, max_batch: welcome.max_batch })
     }
 }
 

@@ -117,8 +117,10 @@ pub enum CallError {
     #[error("the provider broke the protocol, the session is closed: {0}")]
     ProtocolViolation(#[from] PeerFault),
     /// The handler answered with an error.
-    #[error("the provider's handler failed: {reason}")]
+    #[error("the provider's handler failed{}: {reason}", coded(*code))]
     Handler {
+        /// The handler's code, if it gave one: see [`HandlerError::with_code`](crate::HandlerError::with_code).
+        code: Option<u32>,
         /// The handler's message.
         reason: Box<str>,
     },
@@ -129,7 +131,9 @@ pub enum CallError {
         status: Status,
     },
     /// The answer could not be decoded.
-    #[error("the provider's answer is malformed: {0}")]
+    #[error(
+        "the provider's answer is malformed: {0}; have both ends the same version of the service, which has another METHOD when its types have changed"
+    )]
     Malformed(#[from] Malformed),
     /// This process was forked from the one that created the client or session. Nothing was sent.
     #[error(
@@ -211,7 +215,7 @@ impl CallError {
 const fn why_declined(status: Status) -> &'static str {
     match status {
         Status::Malformed => {
-            "since it could not decode the request: have both ends the same version of the service"
+            "since it could not decode the request: have both ends the same version of the service, which has another METHOD when its types have changed"
         }
         Status::Busy => {
             "since it is at capacity: try again later, or raise its max_in_flight or max_memory"
@@ -229,6 +233,10 @@ const fn why_declined(status: Status) -> &'static str {
         }
         Status::Ok | Status::Failed => "and did not say why",
     }
+}
+
+fn coded(code: Option<u32>) -> String {
+    code.map(|code| format!(", code {code}")).unwrap_or_default()
 }
 
 const fn ran(status: Status) -> Executed {
@@ -392,17 +400,25 @@ pub enum ServeError {
     },
 }
 
-/// Why a snapshot was not published. The previous one stays.
+/// Why a snapshot or an event was not published. Readers see what was published before.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishError {
     /// Its memory could not be allocated or sealed.
-    #[error("cannot make a snapshot of {len} bytes: {source}")]
+    #[error("cannot make shared memory for {len} bytes: {source}")]
     System {
         /// Its length in bytes.
         len: usize,
         /// The system's error.
         source: io::Error,
+    },
+    /// The event is longer than the largest broadcast ring takes.
+    #[error("an event of {len} bytes is above the limit of {max}: publish it as a snapshot")]
+    TooLarge {
+        /// Its length in bytes.
+        len: usize,
+        /// The limit in bytes.
+        max: u64,
     },
     /// This process was forked from the one that serves; it cannot publish.
     #[error("the publisher belongs to the process that this one was forked from")]

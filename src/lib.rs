@@ -1,4 +1,4 @@
-//! Calls and snapshots between the processes of one machine, over shared memory that only its owner can write: on
+//! Calls, snapshots and events between the processes of one machine, over shared memory that only its owner can write: on
 //! Linux, and on Windows within the limits in `docs/windows.md`.
 //!
 //! ```text
@@ -20,9 +20,12 @@
 //! | --- | --- |
 //! | call a provider, even if it is absent, late or restarted | [`Client::call`] |
 //! | check a provider without blocking | [`Client::refresh`] |
+//! | wait for a provider that is not there yet | [`Client::wait_available`] |
+//! | send what needs no answer | [`Session::post`] |
 //! | keep many requests in flight | [`Session::submit`], [`Session::try_reply`], [`Session::wait_reply`] |
 //! | send many requests from one call | [`Session::call_many`], [`Session::call_batch`] |
 //! | keep many batches in flight | [`Session::submit_batch`], [`Session::try_batch`], [`Session::wait_batch`] |
+//! | use a service that is known only at run time | [`Dynamic`], [`Contract`] |
 //! | send bytes that are already encoded | [`Session::call_bytes`], [`Session::submit_bytes`] |
 //! | choose what happens when the lane is full | [`Backpressure`] |
 //! | wait in an event loop | [`Session::arm`], [`Session::as_fd`] |
@@ -32,9 +35,15 @@
 //! | read metrics | [`Session::stats`], [`Server::stats`], [`Observer`] |
 //! | stop a wait from another thread | [`Client::canceller`], [`Session::canceller`] |
 //! | serve | [`ServerBuilder::serve`], [`ServerBuilder::serve_batches`], [`ServerBuilder::start`] |
+//! | serve with futures (feature `tokio`) | `ServerBuilder::serve_async` |
+//! | notice that nobody waits for the answer any more | [`Caller::is_abandoned`] |
 //! | publish a snapshot for many readers | [`ServerBuilder::publish`], [`Publisher::publish_with`] |
 //! | learn which clients violated the protocol, stalled or were refused | [`Server::incidents`] |
 //! | read a snapshot | [`SnapshotCache::refresh`], [`SnapshotCache::refresh_within`], [`SnapshotCache::wait_for_change`] |
+//! | publish every change to many readers | [`ServerBuilder::events`], [`EventPublisher::send`] |
+//! | receive every change | [`Subscriber::next`], [`Subscriber::try_next`], [`Subscriber::as_fd`] |
+//! | do all of it in tasks of a runtime (feature `tokio`) | `AsyncClient`, `AsyncSnapshotCache`, `AsyncSubscriber` |
+//! | make a message of a struct (feature `derive`) | `#[derive(Message)]`, [`Layout`] |
 //!
 //! ```
 //! use bellwire::{Client, RunDir, Server, Service};
@@ -82,27 +91,36 @@ struct Services;
 pub mod asynchronous;
 mod backoff;
 mod board;
+mod broadcast;
 mod cache;
 mod client;
 mod config;
 mod connect;
+mod contract;
 mod control;
 #[cfg(feature = "doctor")]
 pub mod doctor;
 mod error;
+mod event;
+pub mod layout;
 mod learned;
 mod lookup;
+#[cfg(feature = "netipc")]
+pub mod netipc;
 #[cfg(feature = "observe")]
 pub mod observe;
 mod payload;
 mod probe;
+mod publication;
 mod publisher;
+mod reason;
 mod report;
 mod run_dir;
 mod server;
 mod service;
 mod session;
 mod stats;
+mod subscriber;
 mod token;
 mod trace;
 mod transport;
@@ -117,11 +135,16 @@ pub use bellwire_core::{
 };
 
 #[cfg(feature = "tokio")]
-pub use asynchronous::{AsyncClient, AsyncSession};
+pub use asynchronous::{AsyncClient, AsyncSession, AsyncSnapshotCache, AsyncSubscriber};
+#[cfg(feature = "derive")]
+pub use bellwire_derive::{Message, Service};
 pub use cache::{Current, RefreshError, Refreshed, SnapshotCache};
 pub use client::{Canceller, Client, State};
 pub use config::{ClientConfig, LaneConfig, ServerConfig};
+pub use contract::{Contract, Dynamic};
 pub use error::{CallError, ConnectError, PublishError, ServeError};
+pub use event::{Event, EventPublisher};
+pub use layout::Layout;
 pub use lookup::Lookup;
 pub use payload::Payload;
 pub use probe::{Probe, Terms, probe};
@@ -132,9 +155,10 @@ pub use server::{
     Answers, Caller, Incident, IncidentCause, IncidentCounts, IncidentKind, Server, ServerBuilder,
     UserIncidents,
 };
-pub use service::{HandlerError, Malformed, Message, Service, schema};
+pub use service::{HandlerError, Malformed, Message, Service, schema, schema_of};
 pub use session::{Backpressure, Choice, Replies, Session};
 pub use stats::{ServerStats, ServiceStats, SessionStats};
+pub use subscriber::{Delivery, Start, SubscribeError, Subscriber};
 pub use token::{Token, TokenError};
 pub use transport::admission::Admission;
 pub use transport::endpoint::{EndpointInfo, ListError, Liveness};

@@ -66,7 +66,7 @@ impl<T: Message> Message for Lookup<T> {
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
-        let malformed = |at, why| Malformed { at, len: bytes.len(), why };
+        let malformed = |at, why| Malformed::new(at, bytes.len(), why);
         let Some((tag, rest)) = bytes.split_first() else { return Err(malformed(0, "empty")) };
         let lookup = match *tag {
             KNOWN => {

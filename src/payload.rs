@@ -169,6 +169,11 @@ pub(crate) fn release_buffers() {
     kept().clear();
 }
 
+/// Copies `bytes` to a sealed memfd.
+pub(crate) fn seal_copy(bytes: &[u8]) -> Result<Snapshot, Shortage> {
+    seal(bytes.len(), |into| into.copy_from_slice(bytes))
+}
+
 /// Creates a sealed memfd that `fill` has written.
 fn seal(len: usize, fill: impl FnOnce(&mut [u8])) -> Result<Snapshot, Shortage> {
     let bytes = len as u64;

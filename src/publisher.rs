@@ -1,19 +1,15 @@
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use bellwire_core::sync::{AtomicBool, AtomicUsize, Ordering};
-use bellwire_core::wire::{BOARD_SIZE, BoardHeader, BoardState, BoardWord};
-use bellwire_core::{Limits, ServiceName};
-use zerocopy::IntoBytes;
+use bellwire_core::Limits;
 
 use crate::PublishError;
-use crate::transport::clock;
-use crate::transport::doorbell::Event;
-use crate::transport::fork::Home;
-use crate::transport::object::Owned;
-use crate::transport::region::{OwnRegion, RegionError};
+use crate::publication::Publication;
 use crate::transport::snapshot::{Snapshot as Sealed, SnapshotBuilder};
-use crate::transport::watch::Watchers;
+
+/// Snapshots up to this many bytes are published in the broadcast ring, and readers copy them out; longer ones in memory of
+/// their own, which readers map. See `docs/adr/0040-broadcast.md` for the measurements.
+const IN_RING_UP_TO: usize = 256 << 10;
 
 /// A service that publishes snapshots: its name, what its bytes mean, and how to check them.
 ///
@@ -52,76 +48,77 @@ pub trait Snapshot: 'static {
         *index = Self::validate(bytes)?;
         Ok(())
     }
+
+    /// Whether a publisher tells readers what each generation changes in the one before it, by the three functions below.
+    /// Default: it does not. Then they are never called, and readers update their index from the whole snapshot.
+    const TELLS_CHANGES: bool = false;
+
+    /// Returns what `bytes`, the next snapshot, changes in that of `index`, in a form of this service's own; `None` if that is
+    /// no shorter way, or if `bytes` are malformed.
+    fn changes(index: &Self::Index, bytes: &[u8]) -> Option<Vec<u8>> {
+        let _ = (index, bytes);
+        None
+    }
+
+    /// Updates `index` by what the provider says has changed. This comes from another process, like a snapshot: check all of
+    /// it, so that `index` is afterwards the one of a valid snapshot. Returns false, and leaves `index` unchanged, if it is
+    /// malformed or no change of this snapshot: the reader then takes the whole snapshot.
+    fn update_by(index: &mut Self::Index, changes: &[u8]) -> bool {
+        let _ = (index, changes);
+        false
+    }
+
+    /// Returns the bytes of the snapshot of which this is the index, for [`Current::bytes`](crate::Current::bytes) after
+    /// [`Snapshot::update_by`].
+    fn to_bytes(index: &Self::Index) -> Vec<u8> {
+        let _ = index;
+        Vec::new()
+    }
+
+    /// How clients of netipc are served: see [`ServerConfig::netipc`](crate::ServerConfig::netipc). Default: not.
+    #[cfg(feature = "netipc")]
+    fn netipc() -> Option<crate::netipc::SnapshotMethod> {
+        None
+    }
 }
 
-/// Publishes snapshots of `T`: each is built once, sealed, and mapped by any number of readers.
+/// Publishes snapshots of `T` for any number of readers, of which none costs it anything: short ones in a ring that readers
+/// copy from, long ones each in sealed memory that readers map.
 ///
 /// Can be used from any thread. Dropping it stops nothing: the server serves the last snapshot until it stops.
 #[derive(Debug)]
 pub struct Publisher<T: Snapshot> {
-    store: Arc<SnapshotStore>,
+    store: Arc<Publication>,
+    /// The index of the last generation, if readers are told what changes in it. Locked while a generation is published.
+    last: Mutex<Option<T::Index>>,
     snapshot: PhantomData<fn(&T)>,
 }
 
-/// The board of one service, and the snapshot that it announces.
-#[derive(Debug)]
-pub(crate) struct SnapshotStore {
-    name: ServiceName,
-    /// Passed to every client.
-    passed_board: Owned,
-    watchers: Watchers,
-    /// The number of open sessions. A counter only; it publishes no other memory.
-    readers: AtomicUsize,
-    /// Whether something was published since the reactor last checked.
-    has_news: AtomicBool,
-    /// Wakes the reactor; set when it starts.
-    bell: OnceLock<Arc<Event>>,
-    inner: Mutex<Inner>,
-    home: Home,
-}
-
-/// Counts one open session for as long as it exists.
-#[derive(Debug)]
-pub(crate) struct ReaderGuard(Arc<SnapshotStore>);
-
-impl Drop for ReaderGuard {
-    fn drop(&mut self) {
-        self.0.readers.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-#[derive(Debug)]
-struct Inner {
-    board: OwnRegion,
-    generation: u64,
-    newest: Option<Published>,
-}
-
-/// A snapshot as readers receive it.
-#[derive(Clone, Debug)]
-pub(crate) struct Published {
-    pub(crate) generation: u64,
-    pub(crate) sealed: Arc<Sealed>,
-}
-
 impl<T: Snapshot> Publisher<T> {
-    pub(crate) fn new(store: Arc<SnapshotStore>) -> Self {
-        Self { store, snapshot: PhantomData }
+    pub(crate) fn new(store: Arc<Publication>) -> Self {
+        Self { store, last: Mutex::new(None), snapshot: PhantomData }
     }
 
     /// Publishes a copy of `bytes` and returns its generation, counted from 1.
     ///
+    /// Costs one copy and one system call, which wakes all watchers (on Windows one each), and above 256 KiB about 2 µs for
+    /// each 4 KiB of new memory; where [`Snapshot::TELLS_CHANGES`], the comparison with the last generation, too.
+    ///
     /// # Errors
     /// [`PublishError`]: nothing changed for readers.
     pub fn publish(&self, bytes: &[u8]) -> Result<u64, PublishError> {
-        self.store.publish(bytes.len(), |label| Sealed::copy_of(label, bytes))
+        self.and_last(|last| {
+            if bytes.len() <= IN_RING_UP_TO {
+                return self.store.publish(bytes, changes::<T>(last, bytes).as_deref());
+            }
+            self.store.publish_sealed(bytes.len(), |label| {
+                Ok((Sealed::copy_of(label, bytes)?, changes::<T>(last, bytes)))
+            })
+        })
     }
 
-    /// Publishes `len` bytes that `build` writes in place, in zeroed memory that readers will map. Returns the
-    /// generation.
-    ///
-    /// Costs about 2 µs per 4 KiB for the memory, one system call for all watchers (on Windows one each) and, if
-    /// there are readers, one to wake the server, which passes the snapshot to prefetching readers.
+    /// Publishes `len` bytes that `build` writes in place, in zeroed memory. Returns the generation. Above 256 KiB readers map
+    /// that memory; shorter snapshots are copied as by [`Publisher::publish`].
     ///
     /// # Errors
     /// [`PublishError`]: nothing changed for readers.
@@ -130,147 +127,70 @@ impl<T: Snapshot> Publisher<T> {
         len: usize,
         build: impl FnOnce(&mut [u8]),
     ) -> Result<u64, PublishError> {
-        self.store.publish(len, |label| {
-            let mut builder = SnapshotBuilder::create(label, len)?;
-            build(builder.bytes());
-            builder.seal()
+        if len <= IN_RING_UP_TO {
+            let mut bytes = vec![0; len];
+            build(&mut bytes);
+            return self.publish(&bytes);
+        }
+        self.and_last(|last| {
+            self.store.publish_sealed(len, |label| {
+                let mut builder = SnapshotBuilder::create(label, len)?;
+                build(builder.bytes());
+                let changes = changes::<T>(last, builder.bytes());
+                Ok((builder.seal()?, changes))
+            })
         })
     }
 
     /// Returns the last published generation; 0 before the first.
     pub fn generation(&self) -> u64 {
-        self.store.lock().generation
-    }
-}
-
-impl SnapshotStore {
-    pub(crate) fn create(name: ServiceName) -> Result<Self, RegionError> {
-        let header = BoardHeader::new(std::process::id(), clock::wall_nanos(), name);
-        let label = format!("bellwire-board-{name}");
-        let (board, passed_board) = OwnRegion::create(&label, BOARD_SIZE, |board| {
-            board.write(0, header.as_bytes());
-            board.store_u64(
-                BoardWord::State.offset(),
-                BoardState::Serving as u64,
-                Ordering::Relaxed,
-            );
-        })?;
-        let inner = Mutex::new(Inner { board, generation: 0, newest: None });
-        Ok(Self {
-            name,
-            passed_board,
-            watchers: Watchers::default(),
-            readers: AtomicUsize::new(0),
-            has_news: AtomicBool::new(false),
-            bell: OnceLock::new(),
-            inner,
-            home: Home::here(),
-        })
+        self.store.generation()
     }
 
-    pub(crate) fn passed_board(&self) -> &Owned {
-        &self.passed_board
-    }
-
-    /// Returns the sessions whose clients may wait on the board.
-    pub(crate) fn watchers(&self) -> &Watchers {
-        &self.watchers
-    }
-
-    /// Sets `bell` as the event that wakes the reactor when something is published that a client may await.
-    pub(crate) fn connect(&self, bell: &Arc<Event>) {
-        // The reactor starts only once.
-        let _ = self.bell.set(Arc::clone(bell));
-    }
-
-    /// Counts a session as a reader until the returned guard is dropped.
-    pub(crate) fn add_reader(self: &Arc<Self>) -> ReaderGuard {
-        self.readers.fetch_add(1, Ordering::Relaxed);
-        ReaderGuard(Arc::clone(self))
-    }
-
-    /// Returns whether something was published since [`SnapshotStore::take_news`]: one load.
-    pub(crate) fn has_news(&self) -> bool {
-        self.has_news.load(Ordering::Relaxed)
-    }
-
-    /// Like [`SnapshotStore::has_news`], but resets it. A caller that now loads the newest snapshot gets what was
-    /// published before, or a newer one.
-    pub(crate) fn take_news(&self) -> bool {
-        // Acquire: pairs with the publisher's Release. The mutex around the newest snapshot would suffice as well.
-        self.has_news() && self.has_news.swap(false, Ordering::Acquire)
-    }
-
-    pub(crate) fn newest(&self) -> Option<Published> {
-        self.lock().newest.clone()
-    }
-
-    /// Notifies watchers that nothing more will be published.
-    pub(crate) fn stop(&self) {
-        let inner = self.lock();
-        inner.board.store_u64(
-            BoardWord::State.offset(),
-            BoardState::Stopped as u64,
-            Ordering::Release,
-        );
-        // The word on which watchers park must change, or a watcher that is about to sleep would miss this. One that
-        // requests this generation finds the session closed.
-        let moved = inner.generation + 1;
-        inner.board.store_u64(BoardWord::Generation.offset(), moved, Ordering::Release);
-        self.wake_watchers(&inner.board);
-    }
-
-    /// Publishes `len` bytes that `make` creates under a label.
-    fn publish(
+    /// Publishes one generation; where readers are told what changes, while no other thread does.
+    fn and_last(
         &self,
-        len: usize,
-        make: impl FnOnce(&str) -> Result<Sealed, RegionError>,
+        publish: impl FnOnce(&mut Option<T::Index>) -> Result<u64, PublishError>,
     ) -> Result<u64, PublishError> {
-        if !self.home.is_here() {
-            return Err(PublishError::Forked);
+        if !T::TELLS_CHANGES {
+            return publish(&mut None);
         }
-        let sealed = make(&format!("bellwire-snapshot-{}", self.name));
-        let sealed = Arc::new(sealed.map_err(|error: RegionError| PublishError::System {
-            len,
-            source: std::io::Error::other(error),
-        })?);
-        let mut inner = self.lock();
-        inner.generation += 1;
-        let generation = inner.generation;
-        inner.newest = Some(Published { generation, sealed });
-        // Release: a reader that sees the generation is passed this snapshot or a newer one.
-        inner.board.store_u64(BoardWord::Generation.offset(), generation, Ordering::Release);
-        // Notify the reactor, which passes the snapshot, before the readers that look for it.
-        self.tell_reactor();
-        self.wake_watchers(&inner.board);
-        Ok(generation)
-    }
-
-    /// Wakes the reactor for clients whose requests for the next snapshot did not ring it.
-    fn tell_reactor(&self) {
-        // A session that opens at this moment requests the newest snapshot first.
-        if self.readers.load(Ordering::Relaxed) == 0 || self.has_news.swap(true, Ordering::Release)
-        {
-            return;
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        // Taken: if the publication fails, or panics, this is not the last generation's.
+        let mut index = last.take();
+        let published = publish(&mut index);
+        if published.is_ok() {
+            *last = index;
         }
-        if let Some(bell) = self.bell.get() {
-            bell.ring();
-        }
-    }
-
-    fn wake_watchers(&self, board: &OwnRegion) {
-        self.watchers.wake(board, BoardWord::Generation.offset());
-    }
-
-    /// No code that holds this lock can panic during a change.
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        published
     }
 }
 
-/// Returns the limits of a session for snapshots of `T`: one of any size, and one more in flight.
+/// Updates the index of the last generation to this one. Returns what readers are told of it, if that is much shorter.
+fn changes<T: Snapshot>(last: &mut Option<T::Index>, bytes: &[u8]) -> Option<Vec<u8>> {
+    if !T::TELLS_CHANGES {
+        return None;
+    }
+    let Some(index) = last else {
+        *last = T::validate(bytes).ok();
+        return None;
+    };
+    let changes = T::changes(index, bytes);
+    let changes = changes.filter(|told| told.len() <= IN_RING_UP_TO.min(bytes.len() / 2));
+    // As a reader does, so that the two indices are the same.
+    let changes = changes.filter(|told| T::update_by(index, told));
+    if changes.is_none() && T::update(index, bytes).is_err() {
+        *last = None;
+    }
+    changes
+}
+
+/// The most memory of a ring for snapshots, in bytes.
+const RING_MEMORY: u64 = 4 << 20;
+
+/// Returns the limits of a session for snapshots of `T`: one of any size, or the ring, and one more in flight.
 pub(crate) fn limits_for<T: Snapshot>(limits: Limits) -> Limits {
-    let len = T::MAX_LEN as u64;
+    let len = (T::MAX_LEN as u64).max(RING_MEMORY);
     let shared = limits.max_shared_bytes_per_session.saturating_add(len.saturating_mul(2));
     Limits {
         max_message: limits.max_message.max(len),

@@ -353,7 +353,7 @@ impl Reader<'_> {
     }
 
     fn malformed(&self, why: &'static str) -> Malformed {
-        Malformed { at: self.at, len: self.bytes.len(), why }
+        Malformed::new(self.at, self.bytes.len(), why)
     }
 }
 

@@ -27,6 +27,14 @@ impl RunDir {
         Self::choose(std::env::var_os(Self::VARIABLE))
     }
 
+    /// Uses Netdata's: `NETDATA_RUN_DIR`, or `/run/netdata` without it. Its group may write it, which a server accepts with
+    /// [`ServerConfig::group_run_dir`](crate::ServerConfig::group_run_dir).
+    #[cfg(feature = "netipc")]
+    pub fn of_netdata() -> Self {
+        let named = std::env::var_os("NETDATA_RUN_DIR").filter(|path| !path.is_empty());
+        Self(named.map_or_else(|| "/run/netdata".into(), PathBuf::from))
+    }
+
     /// Returns the path.
     pub fn path(&self) -> &Path {
         &self.0

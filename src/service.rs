@@ -2,6 +2,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use crate::Payload;
+use crate::layout::{self, Layout, Scalar, Sink, Type};
 
 /// A service: a name, one method, and the types of its request and its response.
 ///
@@ -26,21 +27,26 @@ pub trait Service: 'static {
     /// [counters](crate::Observer).
     const METHOD: u32 = 1;
 
-    /// A fingerprint of the two types, by [`schema`]; 0, the default, is none. Two ends with different ones do not open a
-    /// session: the error, of the kind [`ErrorKind::Incompatible`](crate::ErrorKind::Incompatible), names both. An end
-    /// without one opens a session with any.
+    /// A fingerprint of the two types; 0 is none. Two ends with different ones do not open a session: the error, of the
+    /// kind [`ErrorKind::Incompatible`](crate::ErrorKind::Incompatible), names both. An end without one opens a session
+    /// with any.
+    ///
+    /// The default is that of the [types](Message::LAYOUT), if both have one. For others, [`schema`] makes one of any text.
     ///
     /// ```
     /// # use bellwire::Service;
     /// # struct Increment;
     /// impl Service for Increment {
     ///     const NAME: &'static str = "increment";
-    ///     const SCHEMA: u64 = bellwire::schema("u64 -> u64");
     ///     type Request = u64;
     ///     type Response = u64;
     /// }
+    /// assert_eq!(Increment::SCHEMA, bellwire::schema("u64 -> u64"));
     /// ```
-    const SCHEMA: u64 = 0;
+    const SCHEMA: u64 = match (Self::Request::LAYOUT, Self::Response::LAYOUT) {
+        (Some(request), Some(response)) => Type::schema(request, response),
+        _ => 0,
+    };
 
     /// Whether running a request twice is harmless. Only then is a request that *may* have run sent again after the
     /// provider died.
@@ -51,22 +57,69 @@ pub trait Service: 'static {
 
     /// What a client receives.
     type Response: Message;
+
+    /// How clients of netipc are served: see [`ServerConfig::netipc`](crate::ServerConfig::netipc). Default: not.
+    #[cfg(feature = "netipc")]
+    fn netipc() -> Option<crate::netipc::CallMethod> {
+        None
+    }
 }
 
 /// Returns the fingerprint of a description of a service's types, in any words that change when the types do: the 64-bit
 /// FNV-1a hash of its bytes, or 1 instead of 0.
 #[must_use]
 pub const fn schema(description: &str) -> u64 {
-    let bytes = description.as_bytes();
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    let mut at = 0;
-    while at < bytes.len() {
+    schema_of(&[description])
+}
+
+/// Returns the fingerprint of a description in pieces, like [`schema`] of all of them together.
+#[must_use]
+pub const fn schema_of(description: &[&str]) -> u64 {
+    let (mut hash, mut at) = (fnv::START, 0);
+    while at < description.len() {
         #[allow(clippy::indexing_slicing, reason = "a const function has no iterators")]
-        let byte = bytes[at];
-        hash = (hash ^ byte as u64).wrapping_mul(0x0100_0000_01b3);
+        let piece = description[at];
+        hash = fnv::text(hash, piece);
         at += 1;
     }
-    if hash == 0 { 1 } else { hash }
+    fnv::finish(hash)
+}
+
+/// The hash of [`schema`], piece by piece.
+pub(crate) mod fnv {
+    pub(crate) const START: u64 = 0xcbf2_9ce4_8422_2325;
+
+    pub(crate) const fn text(mut hash: u64, text: &str) -> u64 {
+        let bytes = text.as_bytes();
+        let mut at = 0;
+        while at < bytes.len() {
+            #[allow(clippy::indexing_slicing, reason = "a const function has no iterators")]
+            let byte = bytes[at];
+            hash = add(hash, byte);
+            at += 1;
+        }
+        hash
+    }
+
+    /// Adds the digits.
+    pub(crate) const fn number(hash: u64, number: i128) -> u64 {
+        let hash = if number < 0 { add(hash, b'-') } else { hash };
+        digits(hash, number.unsigned_abs())
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "a digit")]
+    const fn digits(hash: u64, number: u128) -> u64 {
+        let hash = if number < 10 { hash } else { digits(hash, number / 10) };
+        add(hash, b'0' + (number % 10) as u8)
+    }
+
+    const fn add(hash: u64, byte: u8) -> u64 {
+        (hash ^ byte as u64).wrapping_mul(0x0100_0000_01b3)
+    }
+
+    pub(crate) const fn finish(hash: u64) -> u64 {
+        if hash == 0 { 1 } else { hash }
+    }
 }
 
 /// A value that is sent between processes as bytes.
@@ -79,6 +132,10 @@ pub trait Message: Sized {
     /// together, without individual checks. `None`, the default, is correct for every type. With a number, implement
     /// [`Message::write`] as well.
     const LEN: Option<usize> = None;
+
+    /// What the bytes mean, from which the [fingerprint](Service::SCHEMA) of a service is made. `None`, the default: nothing
+    /// that another end could be compared with.
+    const LAYOUT: Option<&'static Type> = None;
 
     /// Appends the value's bytes.
     fn encode(&self, into: &mut Vec<u8>);
@@ -127,6 +184,15 @@ pub trait Message: Sized {
         Self::decode(&payload)
     }
 
+    /// Returns the message in place, if the value is stored as it is encoded: it is sent without being encoded. Default:
+    /// `None`.
+    ///
+    /// Encoding copies many bytes at a time, and a processor loads bytes that were stored just before in smaller pieces
+    /// only after all earlier stores have reached the cache.
+    fn as_encoded(&self) -> Option<&[u8]> {
+        None
+    }
+
     /// Returns the value's bytes in place, if they are already a payload: it is sent without being encoded.
     fn as_payload(&self) -> Option<&Payload> {
         None
@@ -135,7 +201,8 @@ pub trait Message: Sized {
 
 /// Why bytes are not a [`Message`] of the type expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("malformed message at byte {at} of {len}: {why}")]
+#[error("malformed message at byte {at} of {len}{}: {why}", field.map(|field| format!(", {field}")).unwrap_or_default())]
+#[non_exhaustive]
 pub struct Malformed {
     /// The position in bytes.
     pub at: usize,
@@ -143,9 +210,26 @@ pub struct Malformed {
     pub len: usize,
     /// What is wrong.
     pub why: &'static str,
+    /// The type and the field in it, if the type has a [layout].
+    pub field: Option<&'static str>,
+}
+
+impl Malformed {
+    /// Creates an error about the byte `at` of `len`.
+    pub const fn new(at: usize, len: usize, why: &'static str) -> Self {
+        Self { at, len, why, field: None }
+    }
+
+    /// Adds the field, unless a field in it is known already.
+    #[must_use]
+    pub fn in_field(self, field: &'static str) -> Self {
+        Self { field: self.field.or(Some(field)), ..self }
+    }
 }
 
 impl Message for () {
+    const LAYOUT: Option<&'static Type> = Some(<Self as Layout>::TYPE);
+
     fn encode(&self, _: &mut Vec<u8>) {}
 
     fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
@@ -153,47 +237,93 @@ impl Message for () {
     }
 }
 
-impl Message for Vec<u8> {
+/// All of the message: items of one length, one after another; others as in a field. Of bytes, which may mean anything, there
+/// is no fingerprint.
+impl<T: Layout> Message for Vec<T> {
+    const LAYOUT: Option<&'static Type> = match T::TYPE {
+        Type::Scalar(Scalar::U8) => None,
+        _ => Some(<Self as Layout>::TYPE),
+    };
+
     fn encode(&self, into: &mut Vec<u8>) {
-        into.extend_from_slice(self);
+        if !T::TYPE.is_fixed() {
+            return layout::encode(self, into);
+        }
+        match T::as_encoded(self) {
+            Some(bytes) => into.extend_from_slice(bytes),
+            None => {
+                let at = into.append_zeros(self.len() * T::TYPE.size());
+                T::store_all(self, into, at);
+            }
+        }
+    }
+
+    fn as_encoded(&self) -> Option<&[u8]> {
+        T::as_encoded(self)
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
-        Ok(bytes.to_vec())
+        if !T::TYPE.is_fixed() {
+            return layout::decode(bytes);
+        }
+        let size = const {
+            assert!(T::TYPE.size() > 0, "a list of values without bytes");
+            T::TYPE.size()
+        };
+        if bytes.len() % size != 0 {
+            return Err(Malformed::new(bytes.len() / size * size, bytes.len(), "wrong length"));
+        }
+        let mut values = Self::new();
+        layout::decode_all(bytes, &mut values)?;
+        Ok(values)
     }
 }
 
 impl Message for String {
+    const LAYOUT: Option<&'static Type> = Some(<Self as Layout>::TYPE);
+
     fn encode(&self, into: &mut Vec<u8>) {
         into.extend_from_slice(self.as_bytes());
     }
 
+    fn as_encoded(&self) -> Option<&[u8]> {
+        Some(self.as_bytes())
+    }
+
     fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let text = std::str::from_utf8(bytes);
-        let text = text.map_err(|error| Malformed {
-            at: error.valid_up_to(),
-            len: bytes.len(),
-            why: "not UTF-8",
-        });
-        text.map(str::to_owned)
+        let not_utf8 = |at| Malformed::new(at, bytes.len(), "not UTF-8");
+        text.map(str::to_owned).map_err(|error| not_utf8(error.valid_up_to()))
     }
 }
 
-impl<const N: usize> Message for [u8; N] {
-    const LEN: Option<usize> = Some(N);
+impl<T: Layout, const N: usize> Message for [T; N] {
+    const LEN: Option<usize> = layout::len::<Self>();
+    const LAYOUT: Option<&'static Type> = Some(<Self as Layout>::TYPE);
 
+    #[inline]
     fn write(&self, into: &mut [u8]) {
-        if let Some(into) = into.first_chunk_mut() {
-            *into = *self;
-        }
+        layout::write(self, into);
     }
 
     fn encode(&self, into: &mut Vec<u8>) {
-        into.extend_from_slice(self);
+        match T::as_encoded(self) {
+            Some(bytes) => into.extend_from_slice(bytes),
+            None => layout::encode(self, into),
+        }
     }
 
+    fn as_encoded(&self) -> Option<&[u8]> {
+        T::as_encoded(self)
+    }
+
+    #[inline]
     fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
-        exactly::<N>(bytes)
+        layout::decode(bytes)
+    }
+
+    fn decode_all(bytes: &[u8], values: &mut Vec<Self>) -> Result<(), Malformed> {
+        layout::decode_all(bytes, values)
     }
 }
 
@@ -218,6 +348,7 @@ macro_rules! integers {
     ($($int:ty),*) => {$(
         impl Message for $int {
             const LEN: Option<usize> = Some(size_of::<$int>());
+            const LAYOUT: Option<&'static Type> = Some(<Self as Layout>::TYPE);
 
             #[inline]
             fn write(&self, into: &mut [u8]) {
@@ -227,8 +358,8 @@ macro_rules! integers {
             }
 
             fn decode_all(bytes: &[u8], values: &mut Vec<Self>) -> Result<(), Malformed> {
-                let (items, _) = bytes.as_chunks();
-                values.extend(items.iter().map(|item| Self::from_le_bytes(*item)));
+                let items = bytes.chunks_exact(size_of::<Self>());
+                values.extend(items.map(|item| item.try_into().map_or(0, Self::from_le_bytes)));
                 Ok(())
             }
 
@@ -247,35 +378,61 @@ integers!(u8, u16, u32, u64, u128, i8, i16, i32, i64, i128);
 
 fn exactly<const N: usize>(bytes: &[u8]) -> Result<[u8; N], Malformed> {
     let at = bytes.len().min(N);
-    bytes.try_into().map_err(|_| Malformed { at, len: bytes.len(), why: "wrong length" })
+    bytes.try_into().map_err(|_| Malformed::new(at, bytes.len(), "wrong length"))
 }
 
-/// The error of a handler that cannot answer: a sentence for the caller.
+/// The error of a handler that cannot answer: a sentence for the caller, and, if the caller's program shall tell errors
+/// apart, a code.
 ///
 /// Any type that implements `Display` converts into it, so `?` works in a handler.
+///
+/// ```
+/// use bellwire::HandlerError;
+///
+/// const NO_SUCH_DISK: u32 = 1;
+/// let error = HandlerError::with_code(NO_SUCH_DISK, "there is no disk sdz");
+/// assert_eq!((error.code(), error.reason()), (Some(NO_SUCH_DISK), "there is no disk sdz"));
+/// ```
 #[derive(Clone, PartialEq, Eq)]
-pub struct HandlerError(String);
+pub struct HandlerError {
+    code: Option<u32>,
+    reason: String,
+}
 
 impl HandlerError {
     /// Creates an error with this sentence.
     pub fn new(reason: impl Into<String>) -> Self {
-        Self(reason.into())
+        Self { code: None, reason: reason.into() }
+    }
+
+    /// Creates an error with this sentence and a code, whose meaning is the service's: the caller finds it in
+    /// [`CallError::Handler`](crate::CallError::Handler).
+    pub fn with_code(code: u32, reason: impl Into<String>) -> Self {
+        Self { code: Some(code), reason: reason.into() }
     }
 
     /// Returns the sentence.
     pub fn reason(&self) -> &str {
-        &self.0
+        &self.reason
+    }
+
+    /// Returns the code, if it has one.
+    pub fn code(&self) -> Option<u32> {
+        self.code
     }
 }
 
 impl fmt::Debug for HandlerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0, f)
+        match self.code {
+            Some(code) => write!(f, "{code}: {:?}", self.reason),
+            None => fmt::Debug::fmt(&self.reason, f),
+        }
     }
 }
 
 impl<E: fmt::Display> From<E> for HandlerError {
     fn from(error: E) -> Self {
-        Self(error.to_string())
+        Self::new(error.to_string())
     }
 }

@@ -151,6 +151,12 @@ counters! {
         posted,
         /// Of `posted`, requests that the handler failed or that were refused without running it.
         post_errors,
+        /// Snapshots and events published.
+        published,
+        /// Of `sessions`, those of clients that speak netipc: see `ServerConfig::netipc`.
+        netipc_sessions,
+        /// Of `admitted`, clients that speak netipc.
+        netipc_admitted,
     }
 }
 

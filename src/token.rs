@@ -50,7 +50,8 @@ impl Token {
         Self::from_environment().unwrap_or(Some(Self([0xff; 16])))
     }
 
-    pub(crate) fn bytes(self) -> [u8; 16] {
+    /// Returns the bytes.
+    pub fn to_bytes(self) -> [u8; 16] {
         self.0
     }
 }
@@ -78,7 +79,7 @@ mod tests {
     #[test]
     fn a_token_is_32_hexadecimal_digits_the_first_byte_first() {
         let token: Token = "000102030405060708090a0b0c0d0eFf".parse().unwrap();
-        assert_eq!(token.bytes(), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 255]);
+        assert_eq!(token.to_bytes(), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 255]);
         let long = "0".repeat(31) + "11";
         let signed = format!("+{:031x}", 1);
         let zero = "0".repeat(32);

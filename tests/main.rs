@@ -28,6 +28,7 @@
 mod batches;
 mod calls;
 mod conformance;
+mod events;
 mod handshake;
 mod processes;
 mod regressions;

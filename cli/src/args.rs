@@ -10,6 +10,7 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::bench::args::{BenchLoad, BenchServer};
 use crate::out::{Color, Format};
+use crate::provide::{Patterns, Spec};
 use bellwire_cgroups::scan::Limits;
 
 /// Run, watch and check Bellwire services on this machine.
@@ -70,6 +71,8 @@ pub(crate) enum Command {
     Demo(Demo),
     Provide(Provide),
     Get(Get),
+    Watch(Watch),
+    Call(Call),
     Ping(Ping),
     Ls(Ls),
     Stat(Stat),
@@ -98,6 +101,12 @@ Examples:
     Completions {
         /// The shell
         shell: clap_complete::Shell,
+    },
+    /// Write a manual page for each command into a directory
+    #[command(hide = true)]
+    Manual {
+        /// The directory, which exists
+        dir: PathBuf,
     },
     /// The provider process of the demo
     #[command(hide = true)]
@@ -133,9 +142,8 @@ pub(crate) struct Demo {
     /// How long to measure, in seconds
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub(crate) seconds: u32,
-    /// Print one JSON object at the end, and nothing else
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
     /// The maximum number of cgroups at a time; 0 creates none
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u16).range(..=1_000))]
     pub(crate) cgroups: u16,
@@ -159,6 +167,7 @@ cgroups: publishes a snapshot after each change, and reports on stderr. On a sys
 cgroups, such as Windows, it provides 1000 synthetic ones, with a warning.
 cgroups-lookup, apps: answer requests from /sys/fs/cgroup and /proc. On a system without
 these the command fails with exit code 10.
+What a command of --names gets and prints: docs/services.md.
 
 Examples:
   bellwire provide cgroups
@@ -166,6 +175,9 @@ Examples:
   bellwire provide cgroups --synthetic 5000
   bellwire provide apps
   bellwire provide cgroups-lookup --interval 5s
+  bellwire provide cgroups --names docker --names file:/etc/bellwire/names
+  bellwire provide cgroups --netipc --group-run-dir
+  bellwire provide cgroups --enable '!*.mount !*/init.scope *'
   bellwire --run-dir /run/mine provide cgroups --root /sys/fs/cgroup/unified")]
 pub(crate) struct Provide {
     /// What to provide
@@ -190,9 +202,36 @@ pub(crate) struct Provide {
     /// name or number; sets the group and the mode of the socket, and of the run dir if it is created
     #[arg(long, default_value = "same-user", value_name = "WHO", value_parser = admission)]
     pub(crate) admit: Admission,
+    /// Serve clients that speak netipc, too, in Netdata's run dir unless another is named [env: NETDATA_RUN_DIR] [default:
+    /// /run/netdata]; their token is that of NETDATA_INVOCATION_ID, or of INVOCATION_ID
+    #[arg(long)]
+    pub(crate) netipc: bool,
+    /// Accept a run dir that its group may write, as Netdata's is: who is in that group can take the place of a provider
+    #[arg(long)]
+    pub(crate) group_run_dir: bool,
     /// Report every generation
     #[arg(long, short)]
     pub(crate) verbose: bool,
+    /// A source of display names and labels of cgroups: docker[:SOCKET], podman[:SOCKET], k8s[:DIR], file:FILE or command:FILE;
+    /// can be repeated, the first that knows a cgroup counts
+    #[arg(long, value_name = "SOURCE")]
+    pub(crate) names: Vec<Spec>,
+    /// The paths of cgroups that a command is run for [default: containers, pods and machines]
+    #[arg(long, value_name = "PATTERNS", requires = "names")]
+    pub(crate) rename: Option<Patterns>,
+    /// How long a source may take for a name; then a command is killed
+    #[arg(long, default_value = "5s", value_name = "TIME", value_parser = positive_duration)]
+    pub(crate) names_timeout: Duration,
+    /// How long a name counts until its source is asked again
+    #[arg(long, default_value = "10m", value_name = "TIME", value_parser = positive_duration)]
+    pub(crate) names_age: Duration,
+    /// The paths of cgroups to collect, the others are not enabled: patterns, of which the first that matches decides; * is
+    /// anything, ! in front means no
+    #[arg(long, value_name = "PATTERNS")]
+    pub(crate) enable: Option<Patterns>,
+    /// The same, by display names; both have to allow a cgroup
+    #[arg(long, value_name = "PATTERNS")]
+    pub(crate) enable_names: Option<Patterns>,
 }
 
 /// Print a provider's snapshot, or its information about processes or cgroups
@@ -207,7 +246,7 @@ Examples:
   bellwire get cgroups-lookup /system.slice/cron.service
   bellwire get cgroups
   bellwire get cgroups --orchestrator docker --orchestrator k8s
-  bellwire get cgroups --filter cron --format json | jq '.cgroups[].path'
+  bellwire get cgroups --filter cron -o json | jq '.cgroups[].path'
   bellwire get cgroups --watch")]
 pub(crate) struct Get {
     /// What to print
@@ -219,12 +258,8 @@ pub(crate) struct Get {
     /// Print every change until SIGINT, and wait for a provider that is absent
     #[arg(long, short)]
     pub(crate) watch: bool,
-    /// The output format; JSON is one object per line, with --watch one for each change
-    #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
-    pub(crate) format: Format,
-    /// The same as --format json
-    #[arg(long, conflicts_with = "format")]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
     /// How long to wait for the first snapshot or the answers [default: 2s; with --watch no limit]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
@@ -236,13 +271,47 @@ pub(crate) struct Get {
     pub(crate) orchestrator: Vec<RunBy>,
 }
 
+/// Print the events of a service as they come
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Prints an event that is printable UTF-8 as text, any other as hexadecimal digits, each behind its number; and how many were missed.
+
+Exit codes: 3 no provider, 4 refused, 5 no event in time.
+
+Examples:
+  bellwire watch temperature
+  bellwire watch temperature --oldest --json | jq .sequence
+  bellwire watch temperature --count 1 --timeout 5s")]
+pub(crate) struct Watch {
+    /// The service
+    #[arg(value_name = "SERVICE")]
+    pub(crate) service: ServiceName,
+    /// Start with the oldest event that the provider keeps, not with the next one
+    #[arg(long)]
+    pub(crate) oldest: bool,
+    /// Stop after so many events
+    #[arg(long, short, value_name = "N")]
+    pub(crate) count: Option<u64>,
+    /// How long to watch [default: until SIGINT]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) timeout: Option<Duration>,
+    /// Print each event as hexadecimal digits
+    #[arg(long)]
+    pub(crate) hex: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
+    /// The method number of the service
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(crate) method: u32,
+}
+
 /// An [`Orchestrator`] on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RunBy(pub(crate) Orchestrator);
 
 impl ValueEnum for RunBy {
     fn value_variants<'a>() -> &'a [Self] {
-        const ALL: [RunBy; 8] = [
+        const ALL: [RunBy; 10] = [
             RunBy(Orchestrator::Unknown),
             RunBy(Orchestrator::Systemd),
             RunBy(Orchestrator::Docker),
@@ -251,6 +320,8 @@ impl ValueEnum for RunBy {
             RunBy(Orchestrator::Lxc),
             RunBy(Orchestrator::Podman),
             RunBy(Orchestrator::Nspawn),
+            RunBy(Orchestrator::Containerd),
+            RunBy(Orchestrator::Nomad),
         ];
         &ALL
     }
@@ -259,6 +330,69 @@ impl ValueEnum for RunBy {
         Some(PossibleValue::new(self.0.as_str()))
     }
 }
+
+/// Call any service once and print its answer
+///
+/// The request is text, hexadecimal digits, what stdin has, or, with --proto, JSON that is encoded as Protocol Buffers; without any of
+/// these it is empty. An answer is printed as text if it is printable UTF-8, otherwise as hexadecimal digits.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A file of --proto needs no protoc. Its only method has the messages of request and response, unless --request and --response
+name them.
+
+Exit codes: 3 no provider, 4 refused, or other types than the provider's, 5 no answer in time, 6 the handler failed.
+
+Examples:
+  bellwire call length --text bell
+  bellwire call increment --hex 2900000000000000
+  bellwire call increment --hex 2900000000000000 --schema 'u64 -> u64'
+  bellwire call disk --proto disk.proto --json '{\"name\": \"sda\"}' | jq .reads")]
+#[command(group = clap::ArgGroup::new("content"))]
+pub(crate) struct Call {
+    /// The service's name: a-z, 0-9 and -
+    #[arg(value_name = "SERVICE")]
+    pub(crate) service: ServiceName,
+    /// The service's method number
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(..u32::MAX as i64))]
+    pub(crate) method: u32,
+    /// The description of both types, of which the fingerprint is the hash; without it the provider's is not compared
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) schema: Option<String>,
+    /// The request, as text
+    #[arg(long, value_name = "TEXT", group = "content")]
+    pub(crate) text: Option<String>,
+    /// The request, as pairs of hexadecimal digits; the answer is printed so, too
+    #[arg(long, value_name = "DIGITS", group = "content", value_parser = hex_digits)]
+    pub(crate) hex: Option<HexDigits>,
+    /// The request, as JSON: of a message of --proto, or without that unchanged
+    #[arg(long, value_name = "JSON", group = "content")]
+    pub(crate) json: Option<String>,
+    /// The request is what stdin has
+    #[arg(long, group = "content")]
+    pub(crate) stdin: bool,
+    /// A file that describes the messages
+    #[arg(long, value_name = "FILE", conflicts_with = "raw")]
+    pub(crate) proto: Option<PathBuf>,
+    /// The message of the request in that file
+    #[arg(long, value_name = "MESSAGE", requires = "proto")]
+    pub(crate) request: Option<String>,
+    /// The message of the answer in that file
+    #[arg(long, value_name = "MESSAGE", requires = "proto")]
+    pub(crate) response: Option<String>,
+    /// Print the bytes of the answer unchanged
+    #[arg(long)]
+    pub(crate) raw: bool,
+    /// The output format; JSON is one object, with the answer as text or as hexadecimal digits
+    #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT", conflicts_with_all = ["raw", "proto"])]
+    pub(crate) output: Format,
+    /// How long to wait for the answer
+    #[arg(long, default_value = "2s", value_name = "TIME", value_parser = positive_duration)]
+    pub(crate) timeout: Duration,
+}
+
+/// Bytes of the command line.
+#[derive(Clone, Debug)]
+pub(crate) struct HexDigits(pub(crate) Vec<u8>);
 
 /// Measure the latency of a service
 ///
@@ -271,7 +405,8 @@ Exit code 0 if all tries were answered, 1 if some were, otherwise that of the la
 Examples:
   bellwire ping cgroups-snapshot
   bellwire ping cgroups-snapshot -c 1000 -i 0s
-  bellwire ping my-service --method 7")]
+  bellwire ping my-service --method 7
+  bellwire ping cgroups-snapshot -o json | jq -s 'map(.nanos) | max'")]
 pub(crate) struct Ping {
     /// The service's name: a-z, 0-9 and -
     #[arg(value_name = "SERVICE")]
@@ -288,6 +423,8 @@ pub(crate) struct Ping {
     /// Measure handshakes with this method number, even if the service is known
     #[arg(long, value_name = "N")]
     pub(crate) method: Option<u32>,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 /// List the endpoints in the run dir: the services and their providers
@@ -299,11 +436,10 @@ Exit code 0 if there is a run dir, even an empty one; 3 if there is none.
 
 Examples:
   bellwire ls
-  bellwire --run-dir /run/mine ls --format json | jq '.endpoints[] | select(.state == \"alive\").pid'")]
+  bellwire --run-dir /run/mine ls -o json | jq '.endpoints[] | select(.state == \"alive\").pid'")]
 pub(crate) struct Ls {
-    /// The output format
-    #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
-    pub(crate) format: Format,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 /// Print the counters of each provider, and the initial parameters of a session with it
@@ -319,8 +455,8 @@ Examples:
   bellwire stat
   bellwire stat cgroups-snapshot
   bellwire stat cgroups-snapshot --watch
-  bellwire stat --format openmetrics
-  bellwire stat --format json | jq '.services[] | select(.state == \"open\").stats.accepted'")]
+  bellwire stat -o openmetrics
+  bellwire stat -o json | jq '.services[] | select(.state == \"open\").stats.accepted'")]
 pub(crate) struct Stat {
     /// The service's name [default: all services that have a provider]
     #[arg(value_name = "SERVICE")]
@@ -332,14 +468,56 @@ pub(crate) struct Stat {
     #[arg(long, short, default_value = "1s", value_name = "TIME", value_parser = positive_duration)]
     pub(crate) interval: Duration,
     /// The output format; JSON is one object per line
-    #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
-    pub(crate) format: StatFormat,
+    #[arg(
+        long,
+        short,
+        visible_alias = "format",
+        short_alias = 'f',
+        value_enum,
+        default_value_t,
+        value_name = "FORMAT"
+    )]
+    output: StatFormat,
+    /// The same as --output json
+    #[arg(long, conflicts_with = "output")]
+    json: bool,
     /// How long to wait for each answer
     #[arg(long, default_value = "2s", value_name = "TIME", value_parser = positive_duration)]
     pub(crate) timeout: Duration,
     /// Query this method number of the service, instead of the counters
     #[arg(long, value_name = "N", conflicts_with = "watch")]
     pub(crate) method: Option<u32>,
+}
+
+/// In which form a command prints.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct Output {
+    /// The output format; JSON is one object per line
+    #[arg(
+        long,
+        short,
+        visible_alias = "format",
+        short_alias = 'f',
+        value_enum,
+        default_value_t,
+        value_name = "FORMAT"
+    )]
+    output: Format,
+    /// The same as --output json
+    #[arg(long, conflicts_with = "output")]
+    json: bool,
+}
+
+impl Output {
+    /// Returns the format.
+    pub(crate) fn format(self) -> Format {
+        if self.json { Format::Json } else { self.output }
+    }
+
+    /// Returns whether a program reads it.
+    pub(crate) fn is_json(self) -> bool {
+        self.format() == Format::Json
+    }
 }
 
 /// How to print counters.
@@ -357,12 +535,12 @@ pub(crate) enum StatFormat {
 /// Show the sessions of all processes, live, without their cooperation
 ///
 /// Finds sessions by the names of their memory, and reads the counters in the page of each end. It needs neither a run dir
-/// nor an answer of a provider, and changes nothing. On Linux it needs root, or the same user if kernel.yama.ptrace_scope
+/// nor an answer of a provider, and changes nothing; with --run-dir it shows only the sessions of providers that listen there. On Linux it needs root, or the same user if kernel.yama.ptrace_scope
 /// is 0. Not available on Windows.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Keys: q quits; c, r, e, u, p, s sort by calls/s, p99, errors, use, peer, service; i inverts the
-order; up, down, PgUp, PgDn, Home, End move. CALLS/S, ERR/S and latencies are of the last interval.
+order; up, down, PgUp, PgDn, Home, End move; ? shows them. CALLS/S, ERR/S and latencies are of the last interval.
 Latencies are those of the timed calls, rounded up by at most a quarter: docs/operating.md.
 
 Examples:
@@ -377,12 +555,14 @@ pub(crate) struct Top {
     /// The time between two scans
     #[arg(long, short, default_value = "1s", value_name = "TIME", value_parser = positive_duration)]
     pub(crate) interval: Duration,
-    /// Scan twice, one interval apart, print one table and exit
+    /// Scan twice, one interval apart, print a summary and one table, and exit; with --json one object
     #[arg(long)]
     pub(crate) once: bool,
-    /// The same, but print one JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
+    /// The most sessions in that table; 0 for all
+    #[arg(long, default_value_t = 50, value_name = "N")]
+    pub(crate) limit: usize,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 /// Serve the counters of all providers over HTTP, for Prometheus and other scrapers
@@ -414,9 +594,8 @@ Examples:
   bellwire doctor
   bellwire doctor --json | jq '.probes[] | select(.state != \"ok\")'")]
 pub(crate) struct Doctor {
-    /// Print one JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 #[derive(Debug, clap::Args)]
@@ -428,10 +607,28 @@ pub(crate) struct DemoProvider {
     pub(crate) interval: Duration,
 }
 
-impl Get {
+impl Command {
+    /// Returns whether it looks for providers in the run dir, or provides there.
+    pub(crate) fn uses_run_dir(&self) -> bool {
+        use Command as C;
+        matches!(
+            self,
+            C::Provide(_)
+                | C::Get(_)
+                | C::Watch(_)
+                | C::Call(_)
+                | C::Ping(_)
+                | C::Ls(_)
+                | C::Stat(_)
+                | C::Export(_)
+        )
+    }
+}
+
+impl Stat {
     /// Returns the output format.
-    pub(crate) fn format(&self) -> Format {
-        if self.json { Format::Json } else { self.format }
+    pub(crate) fn format(&self) -> StatFormat {
+        if self.json { StatFormat::Json } else { self.output }
     }
 }
 
@@ -441,11 +638,24 @@ impl Args {
         Self::command().error(clap::error::ErrorKind::ValueValidation, why).exit()
     }
 
+    /// Returns the run dir, if the command line names one.
+    pub(crate) fn named_run_dir(&self) -> Option<RunDir> {
+        self.run_dir.as_ref().map(RunDir::new)
+    }
+
     pub(crate) fn run_dir(&self) -> RunDir {
+        let is_named = std::env::var_os(RunDir::VARIABLE).is_some_and(|path| !path.is_empty());
         match &self.run_dir {
             Some(path) => RunDir::new(path),
+            None if self.command.speaks_netipc() && !is_named => RunDir::of_netdata(),
             None => RunDir::from_environment(),
         }
+    }
+}
+
+impl Command {
+    fn speaks_netipc(&self) -> bool {
+        matches!(self, Self::Provide(Provide { netipc: true, .. }))
     }
 }
 
@@ -477,6 +687,15 @@ fn admission(text: &str) -> Result<Admission, String> {
         }
         _ => Err("must be same-user, group:GROUP, user:USER[,USER...] or any".into()),
     }
+}
+
+fn hex_digits(text: &str) -> Result<HexDigits, String> {
+    let digits = text.chars().filter(|digit| !digit.is_whitespace());
+    let nibbles: Option<Vec<u32>> = digits.map(|digit| digit.to_digit(16)).collect();
+    let nibbles = nibbles.filter(|nibbles| nibbles.len() % 2 == 0);
+    let nibbles = nibbles.ok_or("expected pairs of hexadecimal digits, such as 29 00ff")?;
+    let byte = |pair: &[u32]| pair.iter().fold(0, |byte, nibble| byte << 4 | nibble);
+    Ok(HexDigits(nibbles.chunks(2).filter_map(|pair| u8::try_from(byte(pair)).ok()).collect()))
 }
 
 pub(crate) fn positive_duration(text: &str) -> Result<Duration, String> {

@@ -4,8 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use bellwire::{ClientConfig, ServerConfig, Token, User};
+use bellwire::{ClientConfig, RunDir, ServerConfig, Token, User};
 
+use crate::args::Provide;
 use crate::exit::{Exit, Failure};
 
 /// What the command line sets for all of this program's sessions.
@@ -30,6 +31,18 @@ pub(crate) fn set(token_file: Option<&Path>, trusted: Vec<User>) -> Result<(), F
     Ok(())
 }
 
+/// Refuses a run dir that can never be one.
+pub(crate) fn check(run_dir: &RunDir) -> Result<(), Failure> {
+    let path = run_dir.path();
+    if fs::metadata(path).is_ok_and(|found| !found.is_dir()) {
+        let what = format!("the run dir {} is not a directory", path.display());
+        return Err(
+            Failure::new(Exit::Failed, what).next("remove it, or name another with --run-dir DIR")
+        );
+    }
+    Ok(())
+}
+
 fn read(file: &Path) -> Result<Token, Failure> {
     let name = file.display();
     let text = fs::read_to_string(file).map_err(|error| {
@@ -49,4 +62,9 @@ pub(crate) fn client() -> ClientConfig {
 
 pub(crate) fn server() -> ServerConfig {
     ServerConfig::default().token(given().token)
+}
+
+pub(crate) fn provider(args: &Provide) -> ServerConfig {
+    let config = server().admission(args.admit.clone());
+    config.netipc(args.netipc).group_run_dir(args.group_run_dir)
 }

@@ -8,12 +8,13 @@ use tiny_http::{Header, Method, Request, Response, Server};
 
 use crate::args::Export;
 use crate::exit::{Exit, Failure};
+use crate::latency::Latencies;
 use crate::openmetrics;
 use crate::stat::Asker;
 use crate::stop::Stop;
 
 pub(crate) fn run(run_dir: &RunDir, args: &Export) -> Result<Exit, Failure> {
-    let stop = Stop::on_signals()?;
+    let stop = Stop::of_provider()?;
     let server = Server::http(args.listen).map_err(|error| {
         Failure::new(Exit::Failed, format!("cannot listen on {}: {error}", args.listen))
             .next("choose a free port of an address of this machine, with --listen")
@@ -24,9 +25,10 @@ pub(crate) fn run(run_dir: &RunDir, args: &Export) -> Result<Exit, Failure> {
     let address = server.server_addr();
     writeln!(anstream::stderr(), "listening on http://{address}/metrics")?;
     let asker = Asker { run_dir, timeout: args.timeout, method: None };
+    let mut latencies = Latencies::default();
     for request in server.incoming_requests() {
         // A client that went away does not end the server.
-        let _ = answer(request, &asker);
+        let _ = answer(request, &asker, &mut latencies);
         if stop.requested().is_some() {
             break;
         }
@@ -34,7 +36,7 @@ pub(crate) fn run(run_dir: &RunDir, args: &Export) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-fn answer(request: Request, asker: &Asker<'_>) -> std::io::Result<()> {
+fn answer(request: Request, asker: &Asker<'_>, latencies: &mut Latencies) -> std::io::Result<()> {
     let path = request.url().split('?').next().unwrap_or_default();
     if path != "/metrics" {
         return request.respond(text(404, "there is nothing but /metrics\n"));
@@ -44,7 +46,7 @@ fn answer(request: Request, asker: &Asker<'_>) -> std::io::Result<()> {
     }
     // A run dir that does not exist yet has no providers.
     let providers = asker.all().unwrap_or_default();
-    let response = text(200, openmetrics::render(&providers));
+    let response = text(200, openmetrics::render(&providers, &latencies.update(&providers)));
     request.respond(match Header::from_bytes("Content-Type", openmetrics::CONTENT_TYPE) {
         Ok(header) => response.with_header(header),
         Err(()) => response,

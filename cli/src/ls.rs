@@ -1,13 +1,19 @@
 //! `bellwire ls`: lists which services the run dir holds and who serves them.
 
 use std::io::Write;
+use std::time::Duration;
 
 use bellwire::{EndpointInfo, ListError, Liveness, RunDir, doctor};
 use serde::Serialize;
 
 use crate::args::Ls;
 use crate::exit::{Exit, Failure, chain};
+
 use crate::out::{self, Align, BAD, Cell, Column, FAINT, Format, GOOD, Table, WARN};
+use crate::stat::Asker;
+
+/// How long a provider may take to tell its counters.
+const TELLS: Duration = Duration::from_millis(500);
 
 #[derive(Serialize)]
 struct Listing<'a> {
@@ -26,6 +32,9 @@ struct Endpoint {
     /// The system's user number: a uid or a SID.
     user: Option<String>,
     owner: Option<String>,
+    /// Sessions of clients that speak netipc, now and so far; `None` if the provider does not tell.
+    netipc: Option<u64>,
+    netipc_admitted: Option<u64>,
     address: String,
     path: String,
 }
@@ -35,14 +44,14 @@ pub(crate) fn run(run_dir: &RunDir, args: &Ls) -> Result<Exit, Failure> {
     let listed = match run_dir.endpoints() {
         Ok(listed) => listed,
         Err(error) => {
-            if is_missing(&error) && args.format == Format::Json {
+            if is_missing(&error) && args.output.is_json() {
                 out::json_line(&Listing { run_dir: &dir, exists: false, endpoints: Vec::new() })?;
             }
             return Err(unlisted(run_dir, &error));
         }
     };
-    let endpoints: Vec<Endpoint> = listed.iter().map(Endpoint::of).collect();
-    match args.format {
+    let endpoints: Vec<Endpoint> = listed.iter().map(|info| Endpoint::of(run_dir, info)).collect();
+    match args.output.format() {
         Format::Json => out::json_line(&Listing { run_dir: &dir, exists: true, endpoints })?,
         Format::Table if endpoints.is_empty() => {
             let _ = writeln!(anstream::stderr(), "no endpoints in {dir}");
@@ -74,15 +83,12 @@ fn is_missing(error: &ListError) -> bool {
 fn table(endpoints: &[Endpoint]) -> Table {
     let left = |title| Column::new(title, Align::Left);
     let right = |title| Column::new(title, Align::Right);
-    let columns = [
-        left("SERVICE"),
-        left("STATE"),
-        right("PID"),
-        left("MODE"),
-        left("OWNER"),
-        left("ADDRESS").narrowest(16),
-    ];
-    let mut table = Table::new(columns);
+    // Who has moved on does not want the column.
+    let has_netipc = endpoints.iter().any(|endpoint| endpoint.netipc_admitted > Some(0));
+    let columns = [left("SERVICE"), left("STATE"), right("PID"), left("MODE"), left("OWNER")];
+    let netipc = has_netipc.then(|| right("NETIPC"));
+    let columns = columns.into_iter().chain(netipc).chain([left("ADDRESS").narrowest(16)]);
+    let mut table = Table::new(columns.collect::<Vec<_>>());
     for endpoint in endpoints {
         let state = match endpoint.state {
             "alive" => GOOD,
@@ -95,26 +101,32 @@ fn table(endpoints: &[Endpoint]) -> Table {
         let mode = endpoint.mode.as_ref();
         // Users who may write the socket may connect.
         let style = if mode.is_none_or(|mode| mode == "0600") { FAINT } else { BAD };
-        table.row([
+        let cells = [
             Cell::new(&endpoint.service),
             Cell::new(endpoint.state).style(state),
             Cell::new(pid),
             Cell::new(or_dash(mode)).style(style),
             Cell::new(or_dash(endpoint.owner.as_ref().or(endpoint.user.as_ref()))),
-            Cell::new(&endpoint.address).style(FAINT),
-        ]);
+        ];
+        let netipc = endpoint.netipc.map_or("-".into(), |sessions| sessions.to_string());
+        let netipc = has_netipc.then(|| Cell::new(netipc).style(WARN));
+        let address = Cell::new(&endpoint.address).style(FAINT);
+        table.row(cells.into_iter().chain(netipc).chain([address]).collect::<Vec<_>>());
     }
     table
 }
 
 impl Endpoint {
-    fn of(info: &EndpointInfo) -> Self {
+    fn of(run_dir: &RunDir, info: &EndpointInfo) -> Self {
         let (state, pid) = match info.liveness {
             Liveness::Alive(pid) => ("alive", pid),
             Liveness::Stale => ("stale", None),
             Liveness::Squatted => ("squatted", None),
             Liveness::Unknown => ("unknown", None),
         };
+        let asker = Asker { run_dir, timeout: TELLS, method: None };
+        let provider = matches!(info.liveness, Liveness::Alive(_)).then(|| asker.one(info.service));
+        let stats = provider.as_ref().and_then(|provider| provider.stats());
         let owner = info.owner();
         Self {
             service: info.service.to_string(),
@@ -123,6 +135,8 @@ impl Endpoint {
             mode: info.permissions().map(|mode| format!("{mode:04o}")),
             user: owner.map(|user| user.to_string()),
             owner: owner.and_then(doctor::account),
+            netipc: stats.map(|stats| stats.netipc_sessions),
+            netipc_admitted: stats.map(|stats| stats.netipc_admitted),
             address: info.address(),
             path: info.path.display().to_string(),
         }

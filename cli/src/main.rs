@@ -3,11 +3,13 @@
 
 mod args;
 mod bench;
+mod call;
 mod config;
 mod demo;
 mod doctor;
 mod export;
 mod get;
+mod latency;
 mod ls;
 mod openmetrics;
 mod ping;
@@ -16,6 +18,7 @@ mod provide;
 mod stat;
 mod top;
 mod trace;
+mod watch;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -37,16 +40,21 @@ fn main() -> ExitCode {
 }
 
 fn run(args: Args) -> Result<Exit, Failure> {
-    let run_dir = args.run_dir();
+    let (run_dir, named) = (args.run_dir(), args.named_run_dir());
+    if args.command.uses_run_dir() {
+        config::check(&run_dir)?;
+    }
     config::set(args.token_file.as_deref(), args.trust.clone())?;
     match args.command {
         Command::Demo(demo) => demo::run(&demo),
         Command::Provide(provide) => provide::run(&run_dir, &provide),
         Command::Get(get) => get::run(&run_dir, &get),
+        Command::Call(call) => call::run(&run_dir, &call),
+        Command::Watch(watch) => watch::run(&run_dir, &watch),
         Command::Ping(ping) => ping::run(&run_dir, &ping),
         Command::Ls(ls) => ls::run(&run_dir, &ls),
         Command::Stat(stat) => stat::run(&run_dir, &stat),
-        Command::Top(top) => top::run(&top),
+        Command::Top(top) => top::run(named.as_ref(), &top),
         Command::Export(export) => export::run(&run_dir, &export),
         Command::Doctor(doctor) => doctor::run(&run_dir, &doctor),
         Command::Trace { args } => trace::run(&args),
@@ -54,6 +62,13 @@ fn run(args: Args) -> Result<Exit, Failure> {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Args::command(), "bellwire", &mut script);
             out::write_all(&script)?;
+            Ok(Exit::Ok)
+        }
+        Command::Manual { dir } => {
+            clap_mangen::generate_to(Args::command(), &dir).map_err(|error| {
+                Failure::of(Exit::Failed, "cannot write the manual pages", &error)
+                    .next("name a directory that exists and can be written")
+            })?;
             Ok(Exit::Ok)
         }
         Command::Bench { args } => bench::run(&args),

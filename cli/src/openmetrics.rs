@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use bellwire::{ServerReport, ServerStats, UserIncidents};
+use bellwire::{Latency, ServerReport, ServerStats, ServiceName, UserIncidents};
 
 use crate::stat::{Found, Provider};
 
@@ -27,6 +27,7 @@ struct Family {
 enum Kind {
     Counter,
     Gauge,
+    Histogram,
 }
 
 const fn counter(field: &'static str, name: &'static str, help: &'static str) -> Family {
@@ -144,10 +145,21 @@ const FAMILIES: [Family; ServerStats::COUNT - 1] = [
         "post_errors",
         "One-way requests that the handler failed, or that were refused without running it.",
     ),
+    counter("published", "published", "Snapshots and events published."),
+    gauge(
+        "netipc_sessions",
+        "sessions_netipc",
+        "Of the sessions open now, those of clients that speak netipc.",
+    ),
+    counter(
+        "netipc_admitted",
+        "sessions_netipc_admitted",
+        "Clients that speak netipc and were let in.",
+    ),
 ];
 
-/// Renders everything that these providers reported.
-pub(crate) fn render(providers: &[Provider]) -> String {
+/// Renders everything that these providers reported, and how long calls took.
+pub(crate) fn render(providers: &[Provider], latencies: &BTreeMap<ServiceName, Latency>) -> String {
     let mut text = Text::default();
     text.family("up", Kind::Gauge, None, "Whether the provider of a service answers.");
     for provider in providers {
@@ -176,6 +188,7 @@ pub(crate) fn render(providers: &[Provider]) -> String {
         text.sample("requests_in_flight", "", &service(provider), stats.in_flight());
     }
     servers(&mut text, providers);
+    histograms(&mut text, latencies);
     text.told.push_str("# EOF\n");
     text.told
 }
@@ -233,6 +246,30 @@ fn servers(text: &mut Text, providers: &[Provider]) {
     }
 }
 
+/// Renders the latencies, by powers of two. Their sum is not known.
+fn histograms(text: &mut Text, latencies: &BTreeMap<ServiceName, Latency>) {
+    /// The buckets of a page that make up one here: a doubling.
+    const STEPS: usize = 4;
+    let help = "How long the calls of clients took that could be inspected.";
+    text.family("call_seconds", Kind::Histogram, None, help);
+    for (service, latency) in latencies {
+        let mut below = 0;
+        for (at, buckets) in latency.0.chunks(STEPS).enumerate() {
+            below += buckets.iter().sum::<u64>();
+            let last = (at + 1) * STEPS - 1;
+            let bound = match last + 1 < latency.0.len() {
+                // All values are integers, so the bound is the last one below.
+                true => {
+                    format!("{:e}", Duration::from_nanos(Latency::upper(last) - 1).as_secs_f64())
+                }
+                false => "+Inf".to_owned(),
+            };
+            let labels = format!("service=\"{service}\",le=\"{bound}\"");
+            text.sample("call_seconds", "_bucket", &labels, below);
+        }
+    }
+}
+
 /// A service's name needs no escape: it is made of a-z, 0-9 and -.
 fn service(provider: &Provider) -> String {
     format!("service=\"{}\"", provider.service)
@@ -256,6 +293,7 @@ impl Text {
         let kind = match kind {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
         };
         // Writing into a string does not fail.
         self.head.clear();
@@ -289,6 +327,6 @@ mod tests {
 
     #[test]
     fn nobody_is_told_of_when_nobody_serves() {
-        assert_eq!(render(&[]), "# EOF\n");
+        assert_eq!(render(&[], &BTreeMap::new()), "# EOF\n");
     }
 }

@@ -33,6 +33,16 @@ impl Program {
         }
     }
 
+    /// Returns what the program says of its version; `None` if it is not installed.
+    pub(crate) fn version(&self) -> Option<String> {
+        let beside = self.beside_this_program().filter(|path| path.is_file());
+        let output = Command::new(beside.unwrap_or_else(|| self.name.into()))
+            .arg("--version")
+            .output()
+            .ok()?;
+        Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    }
+
     fn beside_this_program(&self) -> Option<PathBuf> {
         Some(std::env::current_exe().ok()?.parent()?.join(self.name))
     }

@@ -50,26 +50,36 @@ impl Why {
 impl Stop {
     /// Makes SIGINT (Ctrl-C) and SIGTERM end the command cleanly from now on; the second one ends it immediately.
     pub fn on_signals() -> Result<Self, Failure> {
-        Self::on_some_signals(|_| true)
+        Self::on_some_signals(&[], |_| true)
+    }
+
+    /// The same for a provider, which ignores SIGHUP: the terminal that it was started from may go. It has nothing to reload.
+    pub fn of_provider() -> Result<Self, Failure> {
+        Self::on_some_signals(&[Signal::Hup], |_| true)
     }
 
     /// The same for a process of the demo. Ctrl-C reaches all processes at a terminal, but only the demo handles it and ends
     /// the others in order.
     pub fn on_termination() -> Result<Self, Failure> {
-        Self::on_some_signals(|why| why != Why::Interrupt)
+        Self::on_some_signals(&[], |why| why != Why::Interrupt)
     }
 
-    fn on_some_signals(heeded: fn(Why) -> bool) -> Result<Self, Failure> {
+    fn on_some_signals(
+        ignored: &'static [Signal],
+        heeded: fn(Why) -> bool,
+    ) -> Result<Self, Failure> {
         let failed =
             |error| Failure::of(Exit::Failed, "cannot watch for SIGINT and SIGTERM", &error);
         let mut signals = Signals::new([Signal::Int]).map_err(failed)?;
         // Windows has no such signal.
         let _ = signals.add_signals([Signal::Term]);
+        let _ = signals.add_signals(ignored);
         let stop = Self(Arc::default());
         let theirs = stop.clone();
         let watch = move || {
             while let Some(signal) = future::block_on(signals.next()) {
                 let why = match signal {
+                    Ok(signal) if ignored.contains(&signal) => continue,
                     Ok(Signal::Int) => Why::Interrupt,
                     Ok(_) => Why::Terminate,
                     Err(_) => return,

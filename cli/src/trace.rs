@@ -6,7 +6,7 @@ use crate::exit::{Exit, Failure};
 use crate::program::Program;
 
 /// The tracer's program: a package of its own, which requires clang to build.
-const PROGRAM: Program = Program {
+pub(crate) const PROGRAM: Program = Program {
     name: "bellwire-trace",
     does: "messages are traced",
     build: "cargo install --path ebpf --locked",

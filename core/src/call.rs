@@ -1,5 +1,10 @@
 //! The calling end of a session: requests in flight and the answers to them.
 
+mod outgoing;
+mod posts;
+
+pub use outgoing::Outgoing;
+
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -53,61 +58,6 @@ pub enum Arrival {
     Switch(Record),
     /// The peer has freed what memory it could, as requested.
     Trimmed,
-}
-
-/// The payload of a request.
-#[derive(Clone, Copy, Debug)]
-pub struct Outgoing<'a> {
-    bytes: &'a [u8],
-    batch: bool,
-    one_way: bool,
-}
-
-impl<'a> Outgoing<'a> {
-    /// Wraps a finished [batch](crate::batch).
-    pub fn batch(bytes: &'a [u8]) -> Self {
-        Self { bytes, batch: true, one_way: false }
-    }
-
-    /// Makes the request one-way: nobody answers it, and its ticket is [`Ticket::ONE_WAY`].
-    #[must_use]
-    pub fn one_way(self) -> Self {
-        Self { one_way: true, ..self }
-    }
-
-    /// Returns whether it is one-way.
-    pub fn is_one_way(&self) -> bool {
-        self.one_way
-    }
-
-    /// Returns its length in bytes.
-    #[allow(clippy::len_without_is_empty, reason = "nobody asks")]
-    pub fn len(&self) -> usize {
-        self.bytes.len()
-    }
-
-    fn header(self, id: u64, len: u32) -> Header {
-        let header = Header::new(Kind::Request, Status::Ok, id, len);
-        if self.batch { header.batch() } else { header }
-    }
-}
-
-impl<'a> From<&'a [u8]> for Outgoing<'a> {
-    fn from(bytes: &'a [u8]) -> Self {
-        Self { bytes, batch: false, one_way: false }
-    }
-}
-
-impl<'a, const N: usize> From<&'a [u8; N]> for Outgoing<'a> {
-    fn from(bytes: &'a [u8; N]) -> Self {
-        Self { bytes, batch: false, one_way: false }
-    }
-}
-
-impl<'a> From<&'a Vec<u8>> for Outgoing<'a> {
-    fn from(bytes: &'a Vec<u8>) -> Self {
-        Self { bytes, batch: false, one_way: false }
-    }
 }
 
 /// Why a request was not sent.
@@ -201,9 +151,9 @@ impl CallMachine {
         payload: impl Into<Outgoing<'a>>,
     ) -> Result<Ticket, SubmitError> {
         let payload = payload.into();
-        let id = self.next_id(lanes, own, peer, payload.one_way)?;
-        let len = u32::try_from(payload.bytes.len()).unwrap_or(u32::MAX);
-        lanes.push(own, peer, payload.header(id, len), payload.bytes)?;
+        let id = self.next_id(lanes, own, peer, payload.is_one_way())?;
+        let len = u32::try_from(payload.bytes().len()).unwrap_or(u32::MAX);
+        lanes.push(own, peer, payload.header(id, len), payload.bytes())?;
         Ok(self.sent(lanes, id))
     }
 
@@ -226,23 +176,6 @@ impl CallMachine {
         lanes.try_push(own, header, payload).then(|| self.awaited(lanes, id))
     }
 
-    /// Writes a one-way request if that takes nothing but a record in the lane. Returns false, and writes nothing,
-    /// otherwise; call [`CallMachine::submit`] then.
-    #[inline]
-    pub fn try_post<O: OwnMemory>(&mut self, lanes: &mut Lanes, own: &O, payload: &[u8]) -> bool {
-        if self.closed.is_some() || self.broken_off.is_some() {
-            return false;
-        }
-        debug_assert!(self.sending.is_none(), "a request is being sent in parts");
-        let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
-        let is_written =
-            lanes.try_push(own, Header::new(Kind::Request, Status::Ok, ONE_WAY, len), payload);
-        if is_written {
-            self.posted(lanes);
-        }
-        is_written
-    }
-
     /// Sends a request of `bytes` in a memfd of its own. `pass` passes the memfd once there is room for its record.
     ///
     /// # Errors
@@ -253,37 +186,10 @@ impl CallMachine {
         own: &O,
         peer: &P,
         bytes: u64,
+        one_way: bool,
         pass: impl FnOnce(u64) -> Result<(), Shortage>,
     ) -> Result<Ticket, SubmitError> {
-        let id = self.next_id(lanes, own, peer, false)?;
-        self.attach(lanes, own, peer, id, bytes, pass)
-    }
-
-    /// Sends a one-way request like [`CallMachine::submit_attached`].
-    ///
-    /// # Errors
-    /// [`SubmitError`]: nothing was written; the handler will not run.
-    pub fn post_attached<O: OwnMemory, P: PeerMemory>(
-        &mut self,
-        lanes: &mut Lanes,
-        own: &O,
-        peer: &P,
-        bytes: u64,
-        pass: impl FnOnce(u64) -> Result<(), Shortage>,
-    ) -> Result<Ticket, SubmitError> {
-        let id = self.next_id(lanes, own, peer, true)?;
-        self.attach(lanes, own, peer, id, bytes, pass)
-    }
-
-    fn attach<O: OwnMemory, P: PeerMemory>(
-        &mut self,
-        lanes: &mut Lanes,
-        own: &O,
-        peer: &P,
-        id: u64,
-        bytes: u64,
-        pass: impl FnOnce(u64) -> Result<(), Shortage>,
-    ) -> Result<Ticket, SubmitError> {
+        let id = self.next_id(lanes, own, peer, one_way)?;
         lanes.can_attach(peer, bytes)?;
         pass(id)?;
         lanes.push_attached(own, peer, Header::new(Kind::Attach, Status::Ok, id, 0), bytes)?;
@@ -323,10 +229,10 @@ impl CallMachine {
         let (id, sent) = match self.sending {
             _ if self.closed.is_some() => return Err(SubmitError::Closed),
             Some(sending) => sending,
-            None => (self.next_id(lanes, own, peer, payload.one_way)?, 0),
+            None => (self.next_id(lanes, own, peer, payload.is_one_way())?, 0),
         };
-        let sent = lanes.push_part(own, peer, payload.header(id, 0), payload.bytes, sent)?;
-        if sent < payload.bytes.len() {
+        let sent = lanes.push_part(own, peer, payload.header(id, 0), payload.bytes(), sent)?;
+        if sent < payload.bytes().len() {
             self.sending = Some((id, sent));
             return Ok(None);
         }
@@ -404,42 +310,6 @@ impl CallMachine {
         self.slots.push_back(Slot::Waiting(lanes.position()));
         self.in_flight += 1;
         Ticket(id)
-    }
-
-    #[inline]
-    fn posted(&mut self, lanes: &Lanes) {
-        self.forget_taken(lanes.seen_taken());
-        self.untaken.push_back(lanes.position());
-    }
-
-    #[inline]
-    fn forget_taken(&mut self, taken: u64) {
-        while self.untaken.front().is_some_and(|end| *end <= taken) {
-            self.untaken.pop_front();
-        }
-    }
-
-    /// Returns how many one-way requests the peer has not taken.
-    ///
-    /// # Errors
-    /// [`PeerFault`] when the peer's `head` is invalid.
-    pub fn untaken<P: PeerMemory>(
-        &mut self,
-        lanes: &mut Lanes,
-        peer: &P,
-    ) -> Result<usize, PeerFault> {
-        self.forget_taken(lanes.taken(peer)?);
-        Ok(self.untaken.len())
-    }
-
-    /// Returns how many of the one-way requests end after `taken`.
-    pub fn untaken_after(&self, taken: u64) -> usize {
-        self.untaken.len() - self.untaken.partition_point(|end| *end <= taken)
-    }
-
-    /// Returns where the last one-way request ends, unless the peer is known to have taken all of them.
-    pub fn last_post(&self) -> Option<u64> {
-        self.untaken.back().copied()
     }
 
     /// Returns the next record of the peer's lane; copies an answer's payload to `buffer`, which grows as needed and
@@ -646,6 +516,11 @@ impl Ticket {
     /// Returns the request's number on the wire.
     pub fn id(self) -> u64 {
         self.0
+    }
+
+    /// Returns the ticket of a number, for languages that keep the number alone.
+    pub fn from_id(id: u64) -> Self {
+        Self(id)
     }
 }
 

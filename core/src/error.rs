@@ -218,6 +218,29 @@ pub enum PeerFault {
     },
 }
 
+impl PeerFault {
+    /// Returns the number of the violation, which is the same in every language, and its name.
+    pub const fn code(&self) -> (u16, &'static str) {
+        match self {
+            Self::TailWentBack { .. } => (1, "TailWentBack"),
+            Self::TailTooFar { .. } => (2, "TailTooFar"),
+            Self::HeadWentBack { .. } => (3, "HeadWentBack"),
+            Self::HeadTooFar { .. } => (4, "HeadTooFar"),
+            Self::Misaligned { .. } => (5, "Misaligned"),
+            Self::RecordTooLong { .. } => (6, "RecordTooLong"),
+            Self::UnknownKind { .. } => (7, "UnknownKind"),
+            Self::Unexpected { .. } => (8, "Unexpected"),
+            Self::UnknownFlags { .. } => (9, "UnknownFlags"),
+            Self::UnknownId { .. } => (10, "UnknownId"),
+            Self::ReusedId { .. } => (11, "ReusedId"),
+            Self::MessageTooLong { .. } => (12, "MessageTooLong"),
+            Self::Switch { .. } => (13, "Switch"),
+            Self::Memory { .. } => (14, "Memory"),
+            Self::Control { .. } => (15, "Control"),
+        }
+    }
+}
+
 impl fmt::Display for Executed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

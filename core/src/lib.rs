@@ -14,6 +14,7 @@
 //! | [`wire`] | every byte that crosses between processes |
 //! | [`batch`] | many items in one message |
 //! | [`lane`] | records, backpressure, the parking protocol |
+//! | [`broadcast`] | records of one writer for any number of readers |
 //! | [`resize`] | how a lane changes its size |
 //! | [`control`], [`mailbox`] | messages on the control socket, and the memory that records refer to |
 //! | [`call`], [`serve`] | requests in flight, at either end |
@@ -29,6 +30,7 @@ extern crate alloc;
 
 mod backend;
 pub mod batch;
+pub mod broadcast;
 pub mod call;
 pub mod control;
 pub mod counters;

@@ -40,10 +40,16 @@ impl Limits {
 
     /// Returns the lane with which the other end may open when it requests this one.
     pub fn opening(&self, lane: Geometry) -> Geometry {
+        self.beside_page(lane).min(self.max_lane)
+    }
+
+    /// Returns the lane with which an end of these limits may open when it wants this one: no larger than what its page leaves
+    /// of the shared memory.
+    pub fn beside_page(&self, lane: Geometry) -> Geometry {
         let room = self.max_shared_bytes_per_session.saturating_sub(PAGE_SIZE as u64);
         let most = Geometry::new(1 << room.checked_ilog2().unwrap_or(0).min(30));
         // At least a page remains for it: the handshake has refused less.
-        lane.min(self.max_lane).min(most.unwrap_or(Geometry::SMALLEST))
+        lane.min(most.unwrap_or(Geometry::SMALLEST))
     }
 }
 

@@ -63,7 +63,7 @@ impl ServiceName {
         let text = text.as_bytes();
         assert!(!text.is_empty() && text.len() <= Self::MAX, "a service name has 1 to 63 bytes");
         let mut bytes = [0; Self::MAX];
-        let (mut rest, mut into, mut len) = (text, bytes.as_mut_slice(), 0);
+        let (mut rest, mut into, mut len) = (text, &mut bytes as &mut [u8], 0);
         while let ([byte, after @ ..], [slot, slots @ ..]) = (rest, into) {
             let valid = matches!(*byte, b'a'..=b'z' | b'0'..=b'9') || (*byte == b'-' && len > 0);
             assert!(valid, "a service name has only a-z, 0-9 and (not first) '-'");

@@ -48,7 +48,7 @@ pub trait Observer {
     }
 
     /// The peer is about to be rung.
-    fn rings(&self, _bell: Bell) {}
+    fn rings(&mut self, _bell: Bell) {}
 
     /// This end writes another epoch of its lane, of `bytes`.
     fn own_resized(&self, _epoch: u32, _bytes: u64) {}
@@ -67,6 +67,11 @@ pub trait Observer {
 
     /// This end slept from `began` to `now`.
     fn woke(&self, _how: Woken, _began: Instant, _now: Instant) {}
+
+    /// This end waited for the peer since `began`, for so long that it read the clock. Not called for shorter waits, which
+    /// read none.
+    #[inline]
+    fn waited(&mut self, _began: Instant) {}
 
     /// This end was rung awake at `now`.
     fn rung(&mut self, _now: Instant) {}

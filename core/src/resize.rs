@@ -112,10 +112,10 @@ pub fn maintain<P: Port>(port: &mut P, lanes: &mut Lanes, span: Duration) -> boo
         let _ = grow(port, lanes, to);
         return lanes.epoch().number != before;
     }
-    if let Some(epoch) = lanes.wants_pregrow(port.peer())
-        && port.offer(epoch).is_ok()
-    {
-        lanes.offer(epoch);
+    if let Some(epoch) = lanes.wants_pregrow(port.peer()) {
+        if port.offer(epoch).is_ok() {
+            lanes.offer(epoch);
+        }
     }
     now.is_some_and(|now| shrink_idle(port, lanes, now, span))
 }

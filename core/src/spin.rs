@@ -56,6 +56,11 @@ pub struct Spin {
     keeps_until: Option<Instant>,
     /// Until when another thread is assumed to compute on this processor.
     crowded_until: Option<Instant>,
+    /// Whether the last yield brought the answer, or let another thread run: then the next wait yields at once.
+    at_once: bool,
+    /// Such waits so far, and whether the current one has yielded.
+    waits: u32,
+    has_yielded: bool,
 }
 
 const COLD: u32 = 16;
@@ -82,6 +87,8 @@ const NOBODY: u64 = 1_500;
 /// After such a yield, this end does not yield again for that many times as long, to spend at most this fraction on
 /// it.
 const VAIN_FOR: u64 = 16;
+/// Waits that yield at once, to one that polls first: on one processor those polls take 2 µs.
+const POLL_FIRST_EVERY: u32 = 64;
 /// Bytes per nanosecond allowed for copying. Both ends copy them, in and out, at 4 to 10 bytes a nanosecond.
 const BYTES_A_NANOSECOND: u64 = 4;
 
@@ -101,6 +108,9 @@ impl Spin {
             copying: 0,
             keeps_until: None,
             crowded_until: None,
+            at_once: false,
+            waits: 1,
+            has_yielded: false,
         }
     }
 
@@ -137,6 +147,11 @@ impl Spin {
 
     /// Reports that the peer answered during a spin, `after` nanoseconds into the wait.
     pub fn hit(&mut self, after: u64) {
+        if self.at_once {
+            self.at_once = self.has_yielded || !self.polls_first();
+            self.has_yielded = false;
+            self.waits = self.waits.wrapping_add(1);
+        }
         if after <= self.worth() {
             self.cold = 0;
             self.probing = 0;
@@ -168,24 +183,58 @@ impl Spin {
         }
     }
 
+    /// Returns whether to read the clock after each poll, and to yield if [`Spin::gives_way`] says so: what this end waits
+    /// for, or others that wait, run on its processor.
+    #[inline]
+    pub fn yields_at_once(&self) -> bool {
+        self.at_once && !self.polls_first()
+    }
+
+    /// One wait in so many polls first all the same, and so notices that the peer runs elsewhere.
+    fn polls_first(&self) -> bool {
+        self.waits % POLL_FIRST_EVERY == 0
+    }
+
     /// Returns whether to yield, now that the spin is long enough to read the clock.
     pub fn gives_way(&self, now: Instant) -> bool {
         self.keeps_until.is_none_or(|until| now >= until)
     }
 
-    /// Reports a yield that lasted from `before` to `after`.
-    pub fn gave_way(&mut self, before: Instant, after: Instant) {
+    /// Reports a yield that lasted from `before` to `after`, and whether the peer has moved meanwhile.
+    pub fn gave_way(&mut self, before: Instant, after: Instant, moved: bool) {
         let away = nanos(after.since(before));
         let times = match away {
             _ if away > LONG_AWAY => KEEPS_FOR,
-            _ if away < NOBODY => VAIN_FOR,
+            _ if away < NOBODY && !moved => VAIN_FOR,
             _ => 0,
         };
+        (self.at_once, self.has_yielded) = (times == 0, true);
         let long = Duration::from_nanos(away.saturating_mul(times));
         self.keeps_until = (times > 0).then(|| after.after(long));
         if away > LONG_AWAY {
             self.crowded_until = self.keeps_until;
         }
+    }
+
+    /// Goes on with a spin whose polls found nothing for a while. Returns false when it has run out. `poll_after_yield` yields the
+    /// processor, polls, and returns whether that found anything.
+    pub fn tick(
+        &mut self,
+        counter: &mut SpinCounter,
+        clock: impl Fn() -> Instant,
+        poll_after_yield: impl FnOnce() -> bool,
+    ) -> bool {
+        let now = clock();
+        self.shorten(counter, now);
+        if counter.tick(now) {
+            self.ran_out();
+            return false;
+        }
+        if self.gives_way(now) {
+            let moved = poll_after_yield();
+            self.gave_way(now, clock(), moved);
+        }
+        true
     }
 
     /// Limits a spin to `worth` while another thread computes on this processor: the scheduler runs a sleeping thread
@@ -237,7 +286,7 @@ impl SpinCounter {
     #[inline]
     pub fn count(&mut self) -> bool {
         self.looks = self.looks.wrapping_add(1);
-        self.looks.is_multiple_of(LOOKS_BEFORE_CLOCK)
+        self.looks % LOOKS_BEFORE_CLOCK == 0
     }
 
     /// Notes the time. Returns true when the budget is spent.
@@ -371,9 +420,9 @@ mod tests {
         let at = |micros: u64| Instant::from_nanos(1_000 * micros);
         let mut spin = Spin::new(SpinPolicy::default());
         assert!(spin.gives_way(at(0)));
-        spin.gave_way(at(0), at(1_000));
+        spin.gave_way(at(0), at(1_000), false);
         assert!(spin.gives_way(at(1_000)), "threads that wait as well were given way to");
-        spin.gave_way(at(1_000), at(3_000));
+        spin.gave_way(at(1_000), at(3_000), false);
         assert!(!spin.gives_way(at(514_999)));
         let spun = |now: Instant| {
             let mut counter = SpinCounter::new(60_000);
@@ -383,7 +432,7 @@ mod tests {
         assert_eq!(spun(at(514_000)), [false, true], "no longer than is worth it");
         assert_eq!(spun(at(515_000)), [false, false]);
         assert!(spin.gives_way(at(515_000)));
-        spin.gave_way(at(515_000), at(515_002));
+        spin.gave_way(at(515_000), at(515_002), false);
         assert!(spin.gives_way(at(515_002)));
     }
 
@@ -391,11 +440,49 @@ mod tests {
     fn who_finds_nobody_gives_way_again_after_16_times_as_long() {
         let at = Instant::from_nanos;
         let mut spin = Spin::new(SpinPolicy::default());
-        spin.gave_way(at(0), at(1_000));
+        spin.gave_way(at(0), at(1_000), false);
         assert!(!spin.gives_way(at(16_999)));
         assert!(spin.gives_way(at(17_000)));
-        spin.gave_way(at(17_000), at(18_500));
+        spin.gave_way(at(17_000), at(18_500), false);
         assert!(spin.gives_way(at(18_500)), "somebody was there");
+    }
+
+    #[test]
+    fn who_yielded_with_success_yields_at_once_until_a_yield_is_in_vain() {
+        let at = Instant::from_nanos;
+        let mut spin = Spin::new(SpinPolicy::default());
+        for (after, moved, at_once) in [
+            (500, false, false),
+            (500, true, true),
+            (2_000, false, true),
+            (500, false, false),
+            (2_000, true, true),
+            (LONG_AWAY + 1, true, false),
+        ] {
+            spin.gave_way(at(0), at(after), moved);
+            assert!(spin.budget() > 0);
+            assert_eq!(spin.yields_at_once(), at_once, "{after} {moved}");
+        }
+    }
+
+    #[test]
+    fn one_wait_in_64_polls_first_and_notices_a_peer_on_another_processor() {
+        let at = Instant::from_nanos;
+        let mut spin = Spin::new(SpinPolicy::default());
+        let mut polled_first = 0;
+        for _ in 0..640 {
+            spin.budget();
+            polled_first += u32::from(!spin.yields_at_once());
+            spin.gave_way(at(0), at(1_000), true);
+            spin.hit(0);
+        }
+        assert_eq!(polled_first, 1 + 10);
+        while spin.yields_at_once() {
+            spin.gave_way(at(0), at(1_000), true);
+            spin.hit(0);
+        }
+        spin.hit(0);
+        assert!(!spin.yields_at_once(), "it answered while this end polled");
     }
 
     #[test]

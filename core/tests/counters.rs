@@ -159,7 +159,7 @@ fn calls_after_a_sleep_are_not_timed_more_than_their_share() {
     let (page, mut calls) = (Page::default(), CallCounters::default());
     let (mut now, mut parks, mut reads) = (0_u64, 0, 0_u64);
     for id in 1..=CALLS {
-        let is_slow = id.is_multiple_of(4);
+        let is_slow = id % 4 == 0;
         parks += u64::from(is_slow);
         let begun = now;
         calls.sent(&page, id, parks, || at(begun));

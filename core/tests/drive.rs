@@ -5,7 +5,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use bellwire_core::call::{Outgoing, SubmitError};
-use bellwire_core::drive::{CallDriver, CallFailed};
+use bellwire_core::drive::{CallDriver, CallFailed, Look};
 use bellwire_core::lane::{Lanes, PushError};
 use bellwire_core::sim::{Event, Peer, Sim, SimEnd, SimPort, SimServer, Step};
 use bellwire_core::sync::{AtomicU64, Ordering};
@@ -429,7 +429,8 @@ fn a_spin_gives_way_each_time_that_it_looks_at_the_clock_unless_nobody_was_there
     for (takes, crowd, times) in [
         (MICRO, others, 0),
         (2 * MICRO, others, 1),
-        (20 * MICRO, others, 6),
+        // After the first, others are known to be there.
+        (20 * MICRO, others, 10),
         (20 * MICRO, nobody, 2),
     ] {
         let mut drive =
@@ -437,6 +438,52 @@ fn a_spin_gives_way_each_time_that_it_looks_at_the_clock_unless_nobody_was_there
         call(&mut drive, b"soon");
         assert_eq!((drive.port().gave_way(), drive.parks()), (times, 0), "{takes:?} {crowd:?}");
     }
+}
+
+/// Looks as an event loop does. How often it served others, and whether there was an answer.
+fn look(drive: &mut CallDriver<SimPort>) -> (u32, bool) {
+    let mut served = 0;
+    loop {
+        match drive.look() {
+            Look::Moved => return (served, true),
+            Look::RanOut => return (served, false),
+            Look::Again => drive.port().relax(),
+            Look::Later => served += 1,
+        }
+    }
+}
+
+#[test]
+fn an_event_loop_serves_others_while_it_spins_and_stops_when_that_does_not_pay() {
+    let (mut drive, mut buffer) = (drive(echo(5 * MICRO), SpinPolicy::default()), Vec::new());
+    for _ in 0..100 {
+        drive.submit(b"soon").unwrap();
+        assert!(drive.begin_spin());
+        let (served, found) = look(&mut drive);
+        assert!(found && (2..10).contains(&served), "{served}");
+        assert!(drive.try_reply(&mut buffer).unwrap().is_some());
+        drive.end_spin(true);
+    }
+    assert_eq!((drive.parks(), drive.port().parks()), (0, 0));
+
+    let mut drive = self::drive(echo(500 * MICRO), SpinPolicy::default());
+    for spin in 0..4 {
+        drive.submit(b"late").unwrap();
+        assert!(drive.begin_spin(), "{spin}");
+        let began = now(&drive);
+        assert!(!look(&mut drive).1);
+        assert!((50 * MICRO..60 * MICRO).contains(&(now(&drive) - began)), "twice a wake-up");
+        while drive.try_reply(&mut buffer).unwrap().is_none() {
+            drive.port().relax();
+        }
+    }
+    drive.submit(b"late").unwrap();
+    assert!(!drive.begin_spin(), "four spins in vain");
+    assert_eq!(drive.look(), Look::RanOut);
+
+    let mut drive = self::drive(echo(MICRO), SpinPolicy::NEVER);
+    drive.submit(b"x").unwrap();
+    assert!(!drive.begin_spin());
 }
 
 #[test]

@@ -496,10 +496,12 @@ impl Victim {
                     std::time::Duration::MAX
                 ));
             }
-            Op::Attach(bytes) => match calls.submit_attached(lanes, own, peer, bytes, |_| Ok(())) {
-                Err(SubmitError::Push(PushError::Peer(fault))) => return Err(fault),
-                sent => tickets.extend(sent.ok()),
-            },
+            Op::Attach(bytes) => {
+                match calls.submit_attached(lanes, own, peer, bytes, false, |_| Ok(())) {
+                    Err(SubmitError::Push(PushError::Peer(fault))) => return Err(fault),
+                    sent => tickets.extend(sent.ok()),
+                }
+            }
         }
         assert_eq!(serve.counts().in_flight(), requests.len() as u64);
         Ok(())

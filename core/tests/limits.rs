@@ -37,7 +37,7 @@ fn a_message_above_the_limit_is_too_large_and_the_session_goes_on() {
                 let error = SubmitError::Push(PushError::TooLarge { len, limit, whose });
                 assert_eq!(failed, Err(CallFailed::Submit(error)));
                 let mut passed = false;
-                let attached = drive.submit_attached(len, |_: &SimPort, _| {
+                let attached = drive.submit_attached(len, false, |_: &SimPort, _| {
                     passed = true;
                     Ok(())
                 });

@@ -10,6 +10,7 @@
 )]
 
 mod batch;
+mod broadcast;
 mod call;
 mod codec;
 mod control;

@@ -141,7 +141,7 @@ fn a_request_that_was_broken_off_is_none() {
             2 => assert_eq!(submit_in_parts(&mut drive, &payload(2, 20_000)), 2),
             _ => {
                 let pass = |port: &SimPort, id| port.end().pass(id, b"abc");
-                drive.submit_attached(3, pass).unwrap();
+                drive.submit_attached(3, false, pass).unwrap();
             }
         }
         if next >= 2 {

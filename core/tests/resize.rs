@@ -395,7 +395,7 @@ fn requests_and_answers_travel_in_memory_of_their_own_among_others() {
         let len = id as usize * 97;
         let sent = if id % 3 == 0 {
             let pass = |port: &SimPort, id| port.end().pass(id, &payload(id, len));
-            drive.submit_attached(len as u64, pass)
+            drive.submit_attached(len as u64, false, pass)
         } else {
             drive.submit(&payload(id, len))
         };

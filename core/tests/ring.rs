@@ -4,9 +4,8 @@ use std::collections::VecDeque;
 
 use bellwire_core::lane::{Armed, Lanes, PushError};
 use bellwire_core::sim::{Sim, SimEnd};
-use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{CloseReason, Header, Kind, SWITCH_RESERVE, Status, record_len};
-use bellwire_core::{Geometry, PeerMemory, Whose, Word};
+use bellwire_core::{Geometry, Whose};
 use proptest::prelude::*;
 
 pub(crate) struct Ends {
@@ -97,44 +96,10 @@ impl Model {
     }
 }
 
-/// A sleeping receiver is not rung for a record that may wait, and is rung by the next record.
-#[test]
-fn what_is_shown_rings_nobody_until_the_next_commit() {
-    let mut ends = Ends::new(4096);
-    let (own, peer) = (ends.ends[1].own(), ends.ends[1].peer());
-    assert!(matches!(ends.receiver.arm(own, peer, false).unwrap().0, Armed::Sleep { .. }));
-    ends.push(1, &[7]).unwrap();
-    ends.sender.show(ends.ends[0].own());
-    assert_eq!(ends.ends[1].peer().load(Word::Tail, Ordering::Relaxed), 32, "it can be seen");
-    assert!(ends.publish(), "nothing new, and what was shown");
-    assert!(!ends.publish());
-    assert_eq!(ends.take(), Some((1, vec![7])));
-    let (own, peer) = (ends.ends[1].own(), ends.ends[1].peer());
-    assert!(matches!(ends.receiver.arm(own, peer, false).unwrap().0, Armed::Sleep { .. }));
-    ends.push(2, &[]).unwrap();
-    ends.sender.show(ends.ends[0].own());
-    ends.push(3, &[]).unwrap();
-    assert!(ends.publish(), "for both");
-    assert_eq!((ends.take(), ends.take()), (Some((2, vec![])), Some((3, vec![]))));
-}
-
-/// A record published by `show` may be taken before anything else is published.
-#[test]
-fn what_is_shown_may_be_given_back() {
-    let mut ends = Ends::new(4096);
-    for id in 1..1000 {
-        ends.push(id, &[3; 100]).unwrap();
-        ends.sender.show(ends.ends[0].own());
-        assert_eq!(ends.take(), Some((id, vec![3; 100])));
-        let _ = ends.give_back();
-    }
-}
-
 #[derive(Clone, Debug)]
 enum Op {
     Push(usize),
     Publish,
-    Show,
     Take,
     GiveBack,
     Prefetch,
@@ -146,7 +111,6 @@ fn op(max: usize) -> impl Strategy<Value = Op> {
         3 => (0..64_usize).prop_map(Op::Push),
         1 => Just(Op::Push(max)),
         3 => Just(Op::Publish),
-        1 => Just(Op::Show),
         6 => Just(Op::Take),
         4 => Just(Op::GiveBack),
         4 => Just(Op::Prefetch),
@@ -197,10 +161,6 @@ proptest! {
                 }
                 Op::Publish => {
                     let _ = ends.publish();
-                    model.published = model.records.len();
-                }
-                Op::Show => {
-                    ends.sender.show(ends.ends[0].own());
                     model.published = model.records.len();
                 }
                 Op::Take => {

@@ -50,11 +50,11 @@ fn a_request_in_memory_of_its_own_that_finds_none_fails_and_uses_no_number() {
     let mut drive = drive_in(growing(), echo());
     drive.port().end().runs_short(Act::Pass, 0..1, Resource::Descriptors);
     let pass = |port: &SimPort, id| port.end().pass(id, &payload(id, 5000));
-    let failed = drive.submit_attached(5000, pass);
+    let failed = drive.submit_attached(5000, false, pass);
     let error = SubmitError::Short(short(Resource::Descriptors, 5000));
     assert_eq!(failed, Err(CallFailed::Submit(error)));
     assert_eq!((drive.in_flight(), drive.lane_stats()[0].attaches), (0, 0));
-    assert_eq!(drive.submit_attached(5000, pass).unwrap().id(), 1);
+    assert_eq!(drive.submit_attached(5000, false, pass).unwrap().id(), 1);
     let mut buffer = Vec::new();
     let reply = drive.wait_for_reply(&mut { Deadline::NEVER }, &mut buffer).unwrap();
     assert_eq!(&buffer[..reply.len], &payload(1, 5000));
@@ -208,7 +208,7 @@ fn a_message_that_cannot_be_mapped_stays_until_it_can() {
     drive.port().end().runs_short(Act::Take, 0..2, Resource::Maps);
     drive.port().at_peer(|end| end.runs_short(Act::Take, 0..3, Resource::Maps));
     let pass = |port: &SimPort, id| port.end().pass(id, &payload(id, 6000));
-    drive.submit_attached(6000, pass).unwrap();
+    drive.submit_attached(6000, false, pass).unwrap();
     let mut buffer = Vec::new();
     let reply = drive.wait_for_reply(&mut { Deadline::NEVER }, &mut buffer).unwrap();
     assert!(reply.attached, "the server tried until it could");

@@ -2,9 +2,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bellwire_trace_core::{self as core, Stage};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand, ValueEnum};
-
-use crate::stage::Stage;
 
 /// Show where the time of a Bellwire message goes, in running processes and without a rebuild.
 ///
@@ -76,6 +76,20 @@ pub(crate) struct Scope {
     pub(crate) json: bool,
 }
 
+impl Scope {
+    /// Returns the scope for the library.
+    pub(crate) fn of(&self) -> core::Scope {
+        let rate = match self.rate {
+            Rate::Default => core::Rate::Default,
+            Rate::Middle => core::Rate::Middle,
+            Rate::High => core::Rate::High,
+            Rate::All => core::Rate::All,
+        };
+        let Self { pid, service, exe, .. } = self.clone();
+        core::Scope { pid, service, exe, rate }
+    }
+}
+
 /// The maximum sampling rate of the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Rate {
@@ -106,7 +120,7 @@ pub(crate) struct HistArgs {
     #[command(flatten)]
     pub(crate) schedule: Schedule,
     /// Show this stage; can be repeated. `call` is all stages together
-    #[arg(short = 'S', long, value_enum)]
+    #[arg(short = 'S', long, value_parser = stage())]
     pub(crate) stage: Vec<Stage>,
     /// Show each session separately, not all sessions of a service together
     #[arg(long)]
@@ -131,9 +145,15 @@ pub(crate) struct BreakdownArgs {
 pub(crate) struct SnoopArgs {
     #[command(flatten)]
     pub(crate) scope: Scope,
-    /// Only calls that took at least this long: 250us, 1ms, 2s
+    /// Only sampled calls that took at least this long: 250us, 1ms, 2s
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = time)]
     pub(crate) over: Duration,
+    /// All calls, not only sampled ones, that waited at least this long, and what their threads waited for: at least 10us
+    #[arg(long, value_name = "TIME", conflicts_with = "over", value_parser = slow_time)]
+    pub(crate) slower_than: Option<Duration>,
+    /// Write where the threads of slow calls were off the CPU, as a flame graph
+    #[arg(long, value_name = "FILE", requires = "slower_than")]
+    pub(crate) flame: Option<PathBuf>,
     /// Stop after this many calls
     #[arg(short = 'n', long, value_name = "N")]
     pub(crate) count: Option<u64>,
@@ -186,11 +206,26 @@ pub(crate) struct ExportArgs {
     pub(crate) by_session: bool,
 }
 
+fn stage() -> impl TypedValueParser<Value = Stage> {
+    let names = PossibleValuesParser::new(Stage::ALL.map(Stage::id));
+    names.map(|name| {
+        let named = Stage::ALL.into_iter().find(|stage| stage.id() == name);
+        named.unwrap_or(Stage::Call)
+    })
+}
+
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| format!("{text:?} is not a number of seconds"))?;
     match Duration::try_from_secs_f64(seconds) {
         Ok(span) if span >= Duration::from_millis(1) => Ok(span),
         _ => Err("an interval is at least one millisecond".to_owned()),
+    }
+}
+
+fn slow_time(text: &str) -> Result<Duration, String> {
+    match time(text)? {
+        span if span >= Duration::from_micros(10) => Ok(span),
+        _ => Err("a call is slow from 10us on".to_owned()),
     }
 }
 

@@ -1,15 +1,17 @@
 //! `breakdown`: the share of each stage in a call.
 
+use bellwire_trace_core::{
+    CALL_STAGES, Counts, DELIVERY_STAGES, HANDLER_STAGES, Key, Options, Pattern, RECEIVE_STAGES,
+    REPLY_STAGES, Stage,
+};
 use serde::Serialize;
 
 use crate::args::BreakdownArgs;
 use crate::error::Error;
-use crate::hist::{each_interval, heading, report_losses};
-use crate::histogram::Histogram;
+use crate::hist::{each_interval, heading};
 use crate::out::outln;
 use crate::signal::Waiter;
-use crate::stage::{CALL_STAGES, REPLY_STAGES, Stage};
-use crate::tracer::{self, Counts, Key, Options};
+use crate::tracer;
 
 #[derive(Serialize)]
 struct Row {
@@ -27,11 +29,14 @@ struct Row {
 #[derive(Serialize)]
 struct Table<'a> {
     service: &'a str,
+    pattern: Pattern,
     #[serde(skip_serializing_if = "Option::is_none")]
     session: Option<u64>,
     server: u32,
     client: u32,
+    /// All calls, of which `samples` were looked at.
     calls: u64,
+    samples: u64,
     stages: Vec<Row>,
 }
 
@@ -51,22 +56,15 @@ pub(crate) fn run(args: &BreakdownArgs) -> Result<(), Error> {
             }
             Ok(())
         })?;
-        report_losses(tracer.losses());
-        Ok(())
+        tracer::finish(tracer)
     })
 }
 
-/// Returns the histogram of a stage, empty if there is none.
-fn histogram_of(counts: &Counts, stage: Stage) -> Histogram {
-    counts.stages.get(stage.index()).cloned().unwrap_or_default()
-}
-
 fn table<'a>(key: &'a Key, counts: &Counts) -> Table<'a> {
-    let calls = histogram_of(counts, Stage::Call);
-    let all = CALL_STAGES.into_iter().chain(REPLY_STAGES).chain([Stage::Call]);
+    let calls = counts.stage(Stage::Call);
     #[expect(clippy::cast_precision_loss, reason = "a share to three digits")]
-    let rows = all.map(|stage| {
-        let histogram = histogram_of(counts, stage);
+    let rows = Stage::ALL.into_iter().filter(|stage| stage.is_of(key.pattern)).map(|stage| {
+        let histogram = counts.stage(stage);
         Row {
             stage,
             count: histogram.count,
@@ -80,19 +78,21 @@ fn table<'a>(key: &'a Key, counts: &Counts) -> Table<'a> {
     });
     Table {
         service: &key.service,
+        pattern: key.pattern,
         session: key.session.map(|(number, _)| number),
         server: counts.server,
         client: counts.client,
         calls: calls.count,
+        samples: counts.samples,
         stages: rows.collect(),
     }
 }
 
 fn print(key: &Key, counts: &Counts) -> Result<(), Error> {
     let table = table(key, counts);
-    outln!("\n{}, {} calls, in microseconds", heading(key), table.calls);
+    outln!("\n{}, in microseconds", heading(key, counts));
     outln!(
-        "{:<15} {:>8} {:>10} {:>10} {:>10} {:>10} {:>7}",
+        "{:<17} {:>8} {:>10} {:>10} {:>10} {:>10} {:>7}",
         "STAGE",
         "COUNT",
         "P50",
@@ -101,12 +101,16 @@ fn print(key: &Key, counts: &Counts) -> Result<(), Error> {
         "MAX",
         "SHARE"
     );
-    for row in &table.stages {
+    // A handler that is never stopped has no such line, nor one that copies all snapshots and maps none.
+    let is_optional =
+        |stage| HANDLER_STAGES.contains(&stage) || [Stage::Copy, Stage::Map].contains(&stage);
+    let is_shown = |row: &&Row| row.count > 0 || !is_optional(row.stage);
+    for row in table.stages.iter().filter(is_shown) {
         #[expect(clippy::cast_precision_loss, reason = "times to four digits")]
         let [p50, p90, p99, max] =
             [row.p50_ns, row.p90_ns, row.p99_ns, row.max_ns].map(|nanos| nanos as f64 / 1e3);
         outln!(
-            "{:<15} {:>8} {p50:>10.1} {p90:>10.1} {p99:>10.1} {max:>10.1} {:>6.1}%",
+            "{:<17} {:>8} {p50:>10.1} {p90:>10.1} {p99:>10.1} {max:>10.1} {:>6.1}%",
             row.stage.name(),
             row.count,
             row.share * 100.0
@@ -117,13 +121,26 @@ fn print(key: &Key, counts: &Counts) -> Result<(), Error> {
 
 /// Prints one line for each leaf, as input for a flame graph.
 fn print_folded(key: &Key, counts: &Counts) -> Result<(), Error> {
-    let leaves = CALL_STAGES.into_iter().filter(|stage| *stage != Stage::Reply).chain(REPLY_STAGES);
-    for stage in leaves {
-        let total = histogram_of(counts, stage).sum;
+    let sum = |stage| counts.stage(stage).sum;
+    let of = |stage: Stage| (stage.name().replace('/', ";"), sum(stage));
+    let states = HANDLER_STAGES.into_iter().map(|stage| {
+        let (name, sum) = of(stage);
+        (format!("receive;{name}"), sum)
+    });
+    let known: u64 = HANDLER_STAGES.into_iter().map(sum).sum();
+    let rest = ("receive;handler".to_owned(), sum(Stage::Handler).saturating_sub(known));
+    let is_leaf = |stage: &Stage| ![Stage::Receive, Stage::Handler, Stage::Reply].contains(stage);
+    let taken = DELIVERY_STAGES.into_iter().filter(|stage| !CALL_STAGES.contains(stage));
+    let leaves = CALL_STAGES.into_iter().chain(RECEIVE_STAGES).chain(REPLY_STAGES).chain(taken);
+    for (name, total) in leaves.filter(is_leaf).map(of).chain(states).chain([rest]) {
         if total > 0 {
             let session =
                 key.session.map_or_else(String::new, |(number, _)| format!(";session {number}"));
-            outln!("{}{session};{} {total}", key.service, stage.name().replace('/', ";"));
+            let pattern = match key.pattern {
+                Pattern::Call => String::new(),
+                other => format!(";{}", other.plural()),
+            };
+            outln!("{}{pattern}{session};{name} {total}", key.service);
         }
     }
     Ok(())

@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::Path;
 
+use bellwire_trace_core::{TYPES, processes};
 use serde::Serialize;
 
 use crate::args::DoctorArgs;
 use crate::error::Error;
 use crate::out::outln;
-use crate::processes;
 
 /// Capability numbers, from `capabilities(7)`.
 const SYS_PTRACE: u32 = 19;
@@ -74,7 +74,7 @@ fn kernel() -> Check {
 }
 
 fn types() -> Check {
-    let path = Path::new("/sys/kernel/btf/vmlinux");
+    let path = Path::new(TYPES);
     let found = if path.exists() { "type information" } else { "no /sys/kernel/btf/vmlinux" };
     check("BTF", path.exists(), found.to_owned(), "a kernel built with CONFIG_DEBUG_INFO_BTF=y")
 }

@@ -1,26 +1,32 @@
 //! `hist`: histograms in the style of bcc.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
 
+use bellwire_trace_core::{Counts, Key, Options, Pattern, Stage, Tracer};
 use serde::Serialize;
 
 use crate::args::{HistArgs, Schedule};
 use crate::error::Error;
-use crate::histogram::Histogram;
-use crate::out::{errln, outln};
+use crate::out::outln;
 use crate::signal::Waiter;
-use crate::stage::Stage;
-use crate::tracer::{self, Counts, Key, Losses, Options, Tracer};
+use crate::tracer;
 
+/// How long to wait before the tracer looks for processes that it should attach to.
+pub(crate) const TICK: Duration = Duration::from_millis(200);
 /// The length of the longest bar, in characters.
 const BAR: usize = 40;
 
 #[derive(Serialize)]
 struct Line<'a> {
     service: &'a str,
+    pattern: Pattern,
     #[serde(skip_serializing_if = "Option::is_none")]
     session: Option<u64>,
     stage: Stage,
+    /// The calls that were looked at; `count` is of all.
+    samples: u64,
     count: u64,
     mean_ns: u64,
     p50_ns: u64,
@@ -38,19 +44,17 @@ pub(crate) fn run(args: &HistArgs) -> Result<(), Error> {
     tracer::trace(&args.scope, options, |tracer| {
         each_interval(tracer, &args.schedule, &waiter, |counts| {
             for (key, counts) in counts {
-                for stage in &stages {
-                    let Some(histogram) = counts.stages.get(stage.index()) else { continue };
+                for stage in stages.iter().filter(|stage| stage.is_of(key.pattern)) {
                     if args.scope.json {
-                        print_json(key, *stage, histogram)?;
+                        print_json(key, *stage, counts)?;
                     } else {
-                        print(key, *stage, histogram)?;
+                        print(key, *stage, counts)?;
                     }
                 }
             }
             Ok(())
         })?;
-        report_losses(tracer.losses());
-        Ok(())
+        tracer::finish(tracer)
     })
 }
 
@@ -65,11 +69,23 @@ pub(crate) fn each_interval(
     let mut before = BTreeMap::new();
     let mut shown = 0;
     loop {
-        let stopped = waiter.stops_within(schedule.interval);
+        let end = schedule.interval.map(|interval| Instant::now() + interval);
+        let stopped = loop {
+            let left = end.map_or(TICK, |end| end.saturating_duration_since(Instant::now()));
+            if waiter.stops_within(Some(left.min(TICK))) {
+                break true;
+            }
+            if left <= TICK && end.is_some() {
+                break false;
+            }
+            tracer.tend();
+        };
         let now = tracer.counts();
-        let fresh = now.iter().map(|(key, counts)| (key.clone(), since(counts, before.get(key))));
-        let fresh: BTreeMap<Key, Counts> =
-            fresh.filter(|(_, counts)| counts.stages.iter().any(|stage| stage.count > 0)).collect();
+        let fresh = now.iter().map(|(key, counts)| {
+            let earlier = before.get(key);
+            (key.clone(), earlier.map_or_else(|| counts.clone(), |then| counts.since(then)))
+        });
+        let fresh: BTreeMap<Key, Counts> = fresh.filter(|(_, counts)| !counts.is_empty()).collect();
         show(&fresh)?;
         before = now;
         shown += 1;
@@ -79,32 +95,36 @@ pub(crate) fn each_interval(
     }
 }
 
-fn since(now: &Counts, before: Option<&Counts>) -> Counts {
-    let Some(before) = before else { return now.clone() };
-    let stages = now.stages.iter().zip(&before.stages);
-    Counts { stages: stages.map(|(now, then)| now.since(then)).collect(), ..*now }
-}
-
-/// Prints a warning about what could not be counted, if anything.
-pub(crate) fn report_losses(losses: Losses) {
-    if losses != Losses::default() {
-        let Losses { disordered, unmatched, dropped, unread } = losses;
-        errln!(
-            "not counted: {unmatched} answers whose request was not seen, {disordered} calls whose times are not in \
-             order, {dropped} events without room, {unread} records that could not be read"
-        );
+/// Says how many messages there were, and how many of them were looked at.
+pub(crate) fn looked_at(calls: u64, samples: u64, what: &str) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "a ratio of two digits")]
+    let each = calls as f64 / samples.max(1) as f64;
+    match calls.cmp(&samples) {
+        std::cmp::Ordering::Greater if each >= 10.0 => {
+            format!("{calls} {what}, 1 in {each:.0} looked at")
+        }
+        std::cmp::Ordering::Greater => format!("{calls} {what}, 1 in {each:.1} looked at"),
+        _ => format!("{calls} {what}, all looked at"),
     }
 }
 
-pub(crate) fn heading(key: &Key) -> String {
-    match key.session {
-        Some((number, _)) => format!("service = {}, session = {number}", key.service),
-        None => format!("service = {}", key.service),
+/// Names a session or a service, and how many messages there were.
+pub(crate) fn heading(key: &Key, counts: &Counts) -> String {
+    let mut heading = format!("service = {}", key.service);
+    if let Some((number, _)) = key.session {
+        let _ = write!(heading, ", session = {number}");
     }
+    if key.pattern == Pattern::Delivery {
+        let _ = write!(heading, ", reader = process {}", counts.client);
+    }
+    let all = counts.stage(Stage::Call).count;
+    let looked_at = looked_at(all, counts.samples, key.pattern.plural());
+    format!("{heading}, {looked_at}")
 }
 
-fn print(key: &Key, stage: Stage, histogram: &Histogram) -> Result<(), Error> {
-    outln!("\n{}, stage = {}", heading(key), stage.name());
+fn print(key: &Key, stage: Stage, counts: &Counts) -> Result<(), Error> {
+    let histogram = counts.stage(stage);
+    outln!("\n{}, stage = {}", heading(key, counts), stage.name());
     outln!("{:>16} {:<12} : {:<8} distribution", "nsecs", "", "count");
     let powers = histogram.powers();
     let most = powers.iter().copied().max().unwrap_or(0).max(1);
@@ -124,11 +144,14 @@ fn print(key: &Key, stage: Stage, histogram: &Histogram) -> Result<(), Error> {
     Ok(())
 }
 
-fn print_json(key: &Key, stage: Stage, histogram: &Histogram) -> Result<(), Error> {
+fn print_json(key: &Key, stage: Stage, counts: &Counts) -> Result<(), Error> {
+    let (samples, histogram) = (counts.samples, counts.stage(stage));
     let line = Line {
         service: &key.service,
+        pattern: key.pattern,
         session: key.session.map(|(number, _)| number),
         stage,
+        samples,
         count: histogram.count,
         mean_ns: histogram.sum / histogram.count.max(1),
         p50_ns: histogram.quantile(0.5),

@@ -1,12 +1,12 @@
 //! `list`: the traceable processes and their open sessions.
 
+use bellwire_trace_core::sessions::{self, Session};
+use bellwire_trace_core::{Error as TraceError, processes};
 use serde::Serialize;
 
 use crate::args::ListArgs;
 use crate::error::Error;
 use crate::out::outln;
-use crate::processes;
-use crate::sessions::{self, Session};
 
 #[derive(Serialize)]
 struct Process {
@@ -14,6 +14,7 @@ struct Process {
     command: String,
     file: String,
     probes: usize,
+    roles: &'static str,
     sessions: Vec<Session>,
 }
 
@@ -30,6 +31,7 @@ pub(crate) fn run(args: &ListArgs) -> Result<(), Error> {
                 command: processes::command(pid),
                 file: file.name.display().to_string(),
                 probes: file.probes.len(),
+                roles: file.roles(),
                 sessions: sessions.iter().filter(is_end).cloned().collect(),
             });
         }
@@ -40,7 +42,7 @@ pub(crate) fn run(args: &ListArgs) -> Result<(), Error> {
         return Ok(());
     }
     if found.is_empty() {
-        return Err(Error::NoTarget { pid: args.pid });
+        return Err(TraceError::NoTarget { pid: args.pid }.into());
     }
     outln!(
         "{:>8} {:<16} {:<7} {:<32} {:>8} {:>8}",
@@ -66,11 +68,12 @@ pub(crate) fn run(args: &ListArgs) -> Result<(), Error> {
             );
         }
         if process.sessions.is_empty() {
+            // What it can be.
             outln!(
                 "{:>8} {:<16} {:<7} {:<32} {:>8} {:>8}",
                 process.pid,
                 process.command,
-                "-",
+                process.roles,
                 "-",
                 "-",
                 "-"

@@ -1,27 +1,21 @@
 //! `bellwire-trace`: where the time of a Bellwire message goes.
 //!
-//! It attaches to the library's probes in running processes and to the scheduler's tracepoints, joins the two in the kernel
-//! (`bpf/trace.bpf.c`), and prints the results. `docs/tracing.md` explains the stages.
+//! The commands; `bellwire-trace-core` attaches and counts. `docs/tracing.md` explains the stages.
 
 mod args;
 mod breakdown;
-mod call;
 mod doctor;
 mod error;
 mod export;
+mod flame;
 mod hist;
-mod histogram;
-mod links;
 mod list;
-mod notes;
 mod out;
-mod processes;
 mod record;
-mod sessions;
 mod signal;
+mod slow;
 mod snoop;
-mod stage;
-mod stats;
+mod symbols;
 mod top;
 mod tracer;
 

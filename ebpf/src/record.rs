@@ -1,31 +1,32 @@
 //! `record`: a trace in the Trace Event Format, which <https://ui.perfetto.dev> and chrome://tracing open.
 //!
 //! A call is a nestable asynchronous slice of the client, which contains its stages; the server's work for it is a slice
-//! of the server. Calls overlap, so they cannot be slices of threads. Full lanes, resizes, sessions that open and close,
-//! and calls that fail are instants of their thread.
+//! of the server. Calls overlap, so they cannot be slices of threads. What a thread does for a call alone is: sending,
+//! handling and receiving, which arrows connect. Beside each thread, another track has the time from its wakeup until it ran.
+//! Full lanes, resizes, sessions that open and close, and calls that fail are instants of their thread.
 
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::time::{Duration, Instant};
 
+use bellwire_trace_core::call::{Call, Delivery, Direction, SessionEvent, TraceEvent};
+use bellwire_trace_core::{Options, Pattern, processes};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::args::RecordArgs;
-use crate::call::{Call, Direction, SessionEvent, TraceEvent};
 use crate::error::Error;
-use crate::hist::report_losses;
 use crate::out::outln;
-use crate::processes;
 use crate::signal::Waiter;
-use crate::tracer::{self, Options};
+use crate::tracer;
 
 /// Counts of what was written.
 #[derive(Debug, Default, Serialize)]
 struct Summary {
     file: String,
     calls: u64,
+    deliveries: u64,
     notes: u64,
     dropped: u64,
 }
@@ -37,13 +38,21 @@ pub(crate) fn run(args: &RecordArgs) -> Result<(), Error> {
     let mut trace = Trace::new(BufWriter::new(File::create(path).map_err(unwritten)?));
     let options = Options { slow: Some(args.over), session_events: true, ..Options::default() };
     let mut summary = Summary { file: path.display().to_string(), ..Summary::default() };
-    tracer::trace(&args.scope, options, |tracer| {
+    let seen = tracer::trace(&args.scope, options, |tracer| {
         let end = args.seconds.map(|span| Instant::now() + span);
         let mut written = Ok(());
         let write_event = |event| {
             let (result, count) = match &event {
+                TraceEvent::Call(call) if call.pattern == Pattern::Post => {
+                    (trace.post(call), &mut summary.calls)
+                }
                 TraceEvent::Call(call) => (trace.call(call), &mut summary.calls),
+                TraceEvent::Delivery(delivery) => {
+                    (trace.delivery(delivery), &mut summary.deliveries)
+                }
                 TraceEvent::Session(event) => (trace.session_event(event), &mut summary.notes),
+                // Only for `snoop --slower-than`.
+                _ => return true,
             };
             *count += 1;
             written = result;
@@ -56,19 +65,19 @@ pub(crate) fn run(args: &RecordArgs) -> Result<(), Error> {
         tracer.poll_events(write_event, should_stop)?;
         written.map_err(unwritten)?;
         summary.dropped = tracer.losses().dropped;
-        report_losses(tracer.losses());
-        Ok(())
+        Ok(tracer::finish(tracer))
     })?;
     trace.finish().map_err(unwritten)?;
     if args.scope.json {
         outln!("{}", serde_json::to_string(&summary)?);
     } else {
-        let Summary { file, calls, notes, .. } = &summary;
+        let Summary { file, calls, deliveries, notes, .. } = &summary;
         outln!(
-            "{calls} calls and {notes} other events in {file}: open it at https://ui.perfetto.dev"
+            "{calls} calls and posts, {deliveries} snapshots and events, {notes} other events in {file}: open it at \
+             https://ui.perfetto.dev"
         );
     }
-    Ok(())
+    seen
 }
 
 /// A file of events, one per line. Perfetto also reads a truncated file.
@@ -76,12 +85,28 @@ struct Trace<W: Write> {
     out: W,
     /// The processes and threads whose names were written.
     named: BTreeSet<(u32, Option<u32>)>,
+    /// The publications that were written, by their thread and their begin.
+    published: BTreeSet<(u32, u64)>,
+    /// How many lines of arrows were written: the number of the last one. Perfetto drops arrows whose id is no number.
+    arrows: u64,
     has_events: bool,
 }
 
 impl<W: Write> Trace<W> {
     fn new(out: W) -> Self {
-        Self { out, named: BTreeSet::new(), has_events: false }
+        Self {
+            out,
+            named: BTreeSet::new(),
+            published: BTreeSet::new(),
+            arrows: 0,
+            has_events: false,
+        }
+    }
+
+    /// Returns the id of a new line of arrows.
+    fn new_arrow(&mut self) -> u64 {
+        self.arrows += 1;
+        self.arrows
     }
 
     fn call(&mut self, call: &Call) -> io::Result<()> {
@@ -93,19 +118,149 @@ impl<W: Write> Trace<W> {
             "request_bytes": call.request.length, "answer_bytes": call.reply.length,
             "server": server.receiver_pid,
         });
-        let id = identity(call);
+        let id = identity(call, "call");
         let track = Track { pid: client.receiver_pid, tid: client.receiver_tid, id: &id };
-        let end = call.sent_ns + call.total_ns;
+        let end = call.replied_ns + call.reply.total_ns();
         self.slice(&track, &call.service, call.sent_ns, end, &args, |trace| {
             let received = trace.direction(&track, call.sent_ns, &call.request, "")?;
-            let replied = received + call.receive_ns;
-            trace.stage(&track, "receive", received, replied, &json!({}))?;
-            trace.direction(&track, replied, &call.reply, "reply/").map(drop)
+            let args = json!({
+                "queue_ns": call.queue_ns, "decode_ns": call.decode_ns, "handler_ns": call.handler_ns,
+            });
+            trace.stage(&track, "receive", received, call.replied_ns, &args)?;
+            trace.direction(&track, call.replied_ns, &call.reply, "reply/").map(drop)
         })?;
         let received = call.sent_ns + call.request.total_ns();
         let track = Track { pid: server.receiver_pid, tid: server.receiver_tid, id: &id };
         let args = json!({ "session": call.session, "sequence": call.sequence, "client": client.receiver_pid });
-        self.slice(&track, &call.service, received, received + call.receive_ns, &args, |_| Ok(()))
+        self.slice(&track, &call.service, received, call.replied_ns, &args, |_| Ok(()))?;
+        self.threads(call)
+    }
+
+    /// Writes a one-way request: of its client nothing but the process is known.
+    fn post(&mut self, post: &Call) -> io::Result<()> {
+        let server = &post.request;
+        self.name(server.receiver_pid, server.receiver_tid, &server.receiver)?;
+        let id = identity(post, "post");
+        let track = Track { pid: server.receiver_pid, tid: server.receiver_tid, id: &id };
+        let args = json!({
+            "session": post.session, "sequence": post.sequence, "request_bytes": server.length,
+            "client": post.reply.receiver_pid,
+        });
+        let name = format!("post {}", post.service);
+        self.slice(&track, &name, post.sent_ns, post.replied_ns, &args, |trace| {
+            let received = trace.direction(&track, post.sent_ns, server, "")?;
+            let args = json!({
+                "queue_ns": post.queue_ns, "decode_ns": post.decode_ns, "handler_ns": post.handler_ns,
+            });
+            trace.stage(&track, "receive", received, post.replied_ns, &args)
+        })?;
+        self.handled(post)?;
+        self.scheduled(server, post.sent_ns + server.total_ns())
+    }
+
+    /// Writes a snapshot or an event on its way to one reader, and an arrow from its publisher.
+    fn delivery(&mut self, of: &Delivery) -> io::Result<()> {
+        let reader = &of.notice;
+        self.name(of.publisher_pid, of.publisher_tid, &of.publisher)?;
+        self.name(reader.receiver_pid, reader.receiver_tid, &reader.receiver)?;
+        let id = format!("{:x}-{:x}-delivery-{:x}", of.created, of.session, of.sequence);
+        let track = Track { pid: reader.receiver_pid, tid: reader.receiver_tid, id: &id };
+        let args = json!({
+            "session": of.session, "sequence": of.sequence, "bytes": reader.length,
+            "publisher": of.publisher_pid,
+        });
+        let (noticed, end) = (of.sent_ns + reader.total_ns(), of.sent_ns + of.total_ns);
+        let (taken, how) = (noticed + of.take_ns, if of.is_mapped { "map" } else { "copy" });
+        self.slice(&track, &of.service, of.sent_ns, end, &args, |trace| {
+            trace.direction(&track, of.sent_ns, reader, "")?;
+            trace.stage(&track, how, noticed, taken, &json!({}))?;
+            trace.stage(&track, "validate", taken, end, &json!({}))
+        })?;
+        let thread = (of.publisher_pid, of.publisher_tid);
+        let publishes = Part { thread, from: of.sent_ns, span: reader.send_ns };
+        // It is published once for all readers.
+        if self.published.insert((of.publisher_tid, of.sent_ns)) {
+            self.part(
+                &format!("publish {}", of.service),
+                &publishes,
+                &json!({ "sequence": of.sequence }),
+            )?;
+        }
+        let arrow = self.new_arrow();
+        self.arrow("s", arrow, &publishes)?;
+        // Until it is mapped, the reader does other things.
+        let from = if of.is_mapped { taken } else { noticed };
+        let thread = (reader.receiver_pid, reader.receiver_tid);
+        let takes = Part { thread, from, span: end - from };
+        self.part(&format!("take {}", of.service), &takes, &args)?;
+        self.arrow("f", arrow, &takes)?;
+        self.scheduled(reader, noticed)
+    }
+
+    /// Writes what the threads of both ends did for this call alone, and the arrows between.
+    fn threads(&mut self, call: &Call) -> io::Result<()> {
+        let (server, client) = (&call.request, &call.reply);
+        let here = (client.receiver_pid, client.receiver_tid);
+        let received = call.replied_ns + client.total_ns();
+        let woken = client.on_cpu_ns.unwrap_or(0);
+        let sends = Part { thread: here, from: call.sent_ns, span: server.send_ns };
+        let receives = Part { thread: here, from: received - woken, span: woken };
+        self.part(&format!("send {}", call.service), &sends, &json!({}))?;
+        let arrow = self.new_arrow();
+        self.arrow("s", arrow, &sends)?;
+        if let Some(handles) = self.handled(call)? {
+            self.arrow("t", arrow, &handles)?;
+        }
+        self.part(&format!("receive {}", call.service), &receives, &json!({}))?;
+        self.arrow("f", arrow, &receives)?;
+        self.scheduled(server, call.sent_ns + server.total_ns())?;
+        self.scheduled(client, received)
+    }
+
+    /// Writes what the handler's thread did, if that is known.
+    fn handled(&mut self, call: &Call) -> io::Result<Option<Part>> {
+        let Some(handled) = &call.handled else { return Ok(None) };
+        let thread = (call.request.receiver_pid, handled.tid);
+        self.name(thread.0, thread.1, &handled.thread)?;
+        let span = handled.ended_ns - handled.begun_ns;
+        let handles = Part { thread, from: handled.begun_ns, span };
+        let args = json!({ "off_cpu_ns": handled.off_cpu });
+        self.part(&format!("handle {}", call.service), &handles, &args)?;
+        Ok(Some(handles))
+    }
+
+    /// Writes from when until when the thread that received a message was runnable, and since when it ran.
+    fn scheduled(&mut self, direction: &Direction, received: u64) -> io::Result<()> {
+        let (Some(wake), Some(on_cpu)) = (direction.wake_ns, direction.on_cpu_ns) else {
+            return Ok(());
+        };
+        let (pid, tid) = (direction.receiver_pid, direction.receiver_tid);
+        let track = tid | SCHEDULER;
+        self.name(pid, track, &format!("{} (scheduler)", direction.receiver))?;
+        let args = json!({ "woken_by": direction.waker, "waker_tid": direction.waker_tid });
+        let ran = received - on_cpu;
+        let waits = Part { thread: (pid, track), from: ran - wake, span: wake };
+        self.part("runnable", &waits, &args)?;
+        let runs = Part { thread: (pid, track), from: ran, span: on_cpu };
+        self.part("running", &runs, &json!({}))
+    }
+
+    /// Writes a slice of a thread.
+    fn part(&mut self, name: &str, part: &Part, args: &Value) -> io::Result<()> {
+        let Part { thread: (pid, tid), from, span } = *part;
+        self.event(&json!({
+            "ph": "X", "cat": "thread", "name": name, "pid": pid, "tid": tid, "ts": micros(from),
+            "dur": micros(span.max(1)), "args": args,
+        }))
+    }
+
+    /// Writes the start, a step or the end of the arrows of a call, bound to a slice of a thread.
+    fn arrow(&mut self, ph: &str, id: u64, at: &Part) -> io::Result<()> {
+        let Part { thread: (pid, tid), from, .. } = *at;
+        self.event(&json!({
+            "ph": ph, "bp": "e", "cat": "call", "name": "call", "id": id, "pid": pid, "tid": tid,
+            "ts": micros(from),
+        }))
     }
 
     /// Writes the stages of one direction, which begins at `from`. Returns the time at which it ends.
@@ -170,8 +325,11 @@ impl<W: Write> Trace<W> {
 
     fn session_event(&mut self, event: &SessionEvent) -> io::Result<()> {
         self.name(event.pid, event.tid, &event.comm)?;
-        let mut args: Map<String, Value> =
-            event.args.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
+        let mut args: Map<String, Value> = event
+            .args
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), named(name, *value)))
+            .collect();
         args.insert("service".to_owned(), json!(event.service));
         args.insert("session".to_owned(), json!(event.session));
         self.event(&json!({
@@ -208,6 +366,37 @@ impl<W: Write> Trace<W> {
     }
 }
 
+/// What one thread does for one call.
+struct Part {
+    thread: (u32, u32),
+    /// In nanoseconds of the host's monotonic clock.
+    from: u64,
+    span: u64,
+}
+
+/// The names of `bellwire::ErrorKind`, by number.
+const ERROR_KINDS: [&str; 16] = [
+    "",
+    "absent",
+    "refused",
+    "incompatible",
+    "too large",
+    "would block",
+    "deadline",
+    "cancelled",
+    "peer gone",
+    "protocol violation",
+    "handler",
+    "malformed",
+    "system",
+    "stopping",
+    "unread",
+    "forked",
+];
+
+/// Makes a thread's number that of the track beside it; no thread has such a number.
+const SCHEDULER: u32 = 1 << 30;
+
 /// The track that shows a slice.
 struct Track<'a> {
     pid: u32,
@@ -215,9 +404,21 @@ struct Track<'a> {
     id: &'a str,
 }
 
+/// Returns the name that docs/tracing.md has for an argument's value, or the number.
+fn named(argument: &str, value: u64) -> Value {
+    let names: &[&str] = match argument {
+        "whose" => &["", "own", "peer"],
+        "reason" => &["peer gone", "normal", "poisoned", "stopping"],
+        "kind" => &ERROR_KINDS,
+        _ => &[],
+    };
+    let name = usize::try_from(value).ok().and_then(|at| names.get(at));
+    name.filter(|name| !name.is_empty()).map_or(json!(value), |name| json!(name))
+}
+
 /// Returns an id that is unique among all calls: session numbers are unique only per server.
-fn identity(call: &Call) -> String {
-    format!("{:x}-{:x}-{:x}", call.created, call.session, call.sequence)
+fn identity(call: &Call, what: &str) -> String {
+    format!("{:x}-{:x}-{what}-{:x}", call.created, call.session, call.sequence)
 }
 
 /// Converts to the microseconds of the format. The fraction keeps nanoseconds for an uptime of up to a hundred years.
@@ -227,4 +428,21 @@ fn identity(call: &Call) -> String {
 )]
 fn micros(nanos: u64) -> f64 {
     nanos as f64 / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_has_its_name() {
+        use bellwire::ErrorKind;
+        for kind in [ErrorKind::Deadline, ErrorKind::Unread, ErrorKind::Forked] {
+            let name = format!("{kind:?}").to_lowercase();
+            assert_eq!(named("kind", kind.code().into()), json!(name));
+        }
+        assert_eq!(named("reason", 2), json!("poisoned"));
+        assert_eq!(named("whose", 3), json!(3));
+        assert_eq!(named("size", 2), json!(2));
+    }
 }

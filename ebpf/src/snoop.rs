@@ -2,15 +2,20 @@
 
 use std::time::Duration;
 
+use bellwire_trace_core::call::{Call, Direction, TraceEvent};
+use bellwire_trace_core::{Options, Pattern};
+
 use crate::args::SnoopArgs;
-use crate::call::{Call, Direction, TraceEvent};
 use crate::error::Error;
-use crate::hist::report_losses;
 use crate::out::outln;
 use crate::signal::Waiter;
-use crate::tracer::{self, Options};
+use crate::slow;
+use crate::tracer;
 
 pub(crate) fn run(args: &SnoopArgs) -> Result<(), Error> {
+    if let Some(least) = args.slower_than {
+        return slow::run(args, least);
+    }
     let waiter = Waiter::on_signals()?;
     let options = Options { slow: Some(args.over), ..Options::default() };
     tracer::trace(&args.scope, options, |tracer| {
@@ -21,6 +26,9 @@ pub(crate) fn run(args: &SnoopArgs) -> Result<(), Error> {
         let mut failed = None;
         let on_event = |event| {
             let TraceEvent::Call(call) = event else { return true };
+            if call.pattern != Pattern::Call {
+                return true;
+            }
             if let Err(error) = print(&call, args.scope.json) {
                 failed = Some(error);
                 return false;
@@ -29,24 +37,35 @@ pub(crate) fn run(args: &SnoopArgs) -> Result<(), Error> {
             left != Some(0)
         };
         tracer.poll_events(on_event, || waiter.stops_within(Some(Duration::ZERO)))?;
-        report_losses(tracer.losses());
-        failed.map_or(Ok(()), Err)
+        failed.map_or_else(|| tracer::finish(tracer), Err)
     })
 }
 
+/// The columns of times, in the order of a call.
+const STAGES: [&str; 12] = [
+    "TOTAL us",
+    "SEND",
+    "PUBLISH",
+    "WAKE",
+    "ON-CPU",
+    "QUEUE",
+    "DECODE",
+    "HANDLER",
+    "R/SEND",
+    "R/PUBLISH",
+    "R/WAKE",
+    "R/ON-CPU",
+];
+
 fn print_head() -> Result<(), Error> {
     outln!(
-        "{:<24} {:>7} {:>9} {:>9} {:>8} {:>8} {:>8} {:>8} {:>9} {:>9}  WAKERS",
+        "{:<20} {:>7} {:>9} {:>7} {:>7}{}  WAKERS",
         "SERVICE",
         "SESSION",
         "SEQUENCE",
-        "TOTAL us",
-        "SEND",
-        "PUBLISH",
-        "WAKE",
-        "ON-CPU",
-        "RECEIVE",
-        "REPLY"
+        "CLIENT",
+        "SERVER",
+        STAGES.map(|stage| format!(" {stage:>9}")).concat()
     );
     Ok(())
 }
@@ -56,26 +75,30 @@ fn print(call: &Call, json: bool) -> Result<(), Error> {
         outln!("{}", serde_json::to_string(call)?);
         return Ok(());
     }
-    let micros = |nanos: u64| format!("{}.{}", nanos / 1000, nanos % 1000 / 100);
-    let optional = |nanos: Option<u64>| nanos.map_or_else(|| "-".to_owned(), micros);
+    let micros = |nanos: Option<u64>| match nanos {
+        Some(nanos) => format!(" {:>9}", format!("{}.{}", nanos / 1000, nanos % 1000 / 100)),
+        None => format!(" {:>9}", "-"),
+    };
     let waker = |direction: &Direction| match (&direction.waker, direction.waker_tid) {
         (Some(waker), Some(tid)) => format!("{waker}/{tid}"),
         _ => "-".to_owned(),
     };
-    let wakers = [&call.request, &call.reply].map(waker);
+    let times = |way: &Direction| {
+        [Some(way.send_ns), Some(way.publish_ns), way.wake_ns, way.on_cpu_ns].map(micros).concat()
+    };
+    let server = [call.queue_ns, call.decode_ns, call.handler_ns].map(Some).map(micros).concat();
     outln!(
-        "{:<24} {:>7} {:>9} {:>9} {:>8} {:>8} {:>8} {:>8} {:>9} {:>9}  {}",
+        "{:<20} {:>7} {:>9} {:>7} {:>7}{}{}{server}{}  {} {}",
         call.service,
         call.session,
         call.sequence,
-        micros(call.total_ns),
-        micros(call.request.send_ns),
-        micros(call.request.publish_ns),
-        optional(call.request.wake_ns),
-        optional(call.request.on_cpu_ns),
-        micros(call.receive_ns),
-        micros(call.reply.total_ns()),
-        wakers.join(" ")
+        call.reply.receiver_pid,
+        call.request.receiver_pid,
+        micros(Some(call.total_ns)),
+        times(&call.request),
+        times(&call.reply),
+        waker(&call.request),
+        waker(&call.reply)
     );
     Ok(())
 }

@@ -5,17 +5,16 @@ use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
+use bellwire_trace_core::{CALL_STAGES, Counts, DELIVERY_STAGES, Key, Options, Pattern, Stage};
 use rustix::termios::{self, LocalModes, OptionalActions, Termios};
 use serde::Serialize;
 
 use crate::args::{Schedule, Sort, TopArgs};
 use crate::error::Error;
-use crate::hist::{each_interval, report_losses};
-use crate::histogram::Histogram;
+use crate::hist::{each_interval, looked_at};
 use crate::out::outln;
 use crate::signal::Waiter;
-use crate::stage::{CALL_STAGES, Stage};
-use crate::tracer::{self, Counts, Key, Options};
+use crate::tracer::{self, report_losses};
 
 /// The default interval.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -26,11 +25,13 @@ const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 #[derive(Debug, Serialize)]
 struct Row {
     service: String,
+    pattern: Pattern,
     session: u64,
     server: u32,
     client: u32,
-    /// Sampled calls.
+    /// All calls, of which `samples` were looked at.
     calls: u64,
+    samples: u64,
     calls_per_second: f64,
     p50_ns: u64,
     p99_ns: u64,
@@ -66,7 +67,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<(), Error> {
         });
         drop(screen);
         shown?;
-        report_losses(tracer.losses());
+        report_losses(&tracer.losses());
         Ok(())
     })
 }
@@ -88,17 +89,19 @@ fn rows(counts: &BTreeMap<Key, Counts>, interval: Duration, sort: Sort) -> Vec<R
 impl Row {
     #[expect(clippy::cast_precision_loss, reason = "figures of a few digits")]
     fn of(key: &Key, counts: &Counts, interval: Duration) -> Self {
-        let none = Histogram::default();
-        let of = |stage: Stage| counts.stages.get(stage.index()).unwrap_or(&none);
+        let of = |stage: Stage| counts.stage(stage);
         let call = of(Stage::Call);
-        let slowest = CALL_STAGES.into_iter().max_by_key(|stage| of(*stage).sum);
+        let stages = CALL_STAGES.into_iter().chain(DELIVERY_STAGES);
+        let slowest = stages.max_by_key(|stage| of(*stage).sum);
         let share = slowest.map_or(0, |stage| of(stage).sum) as f64 / call.sum.max(1) as f64;
         Self {
             service: key.service.clone(),
+            pattern: key.pattern,
             session: key.session.map_or(0, |(number, _)| number),
             server: counts.server,
             client: counts.client,
             calls: call.count,
+            samples: counts.samples,
             calls_per_second: call.count as f64 / interval.as_secs_f64(),
             p50_ns: call.quantile(0.5),
             p99_ns: call.quantile(0.99),
@@ -111,20 +114,22 @@ impl Row {
 
 fn table(rows: &[Row]) -> String {
     let calls: u64 = rows.iter().map(|row| row.calls).sum();
-    let mut text =
-        format!("{} sessions, {calls} sampled calls; times in microseconds\n", rows.len());
+    let samples = rows.iter().map(|row| row.samples).sum();
+    let looked_at = looked_at(calls, samples, "messages");
+    let mut text = format!("{} sessions, {looked_at}; times in microseconds\n", rows.len());
     let _ = writeln!(
         text,
-        "{:<24} {:>7} {:>8} {:>8} {:>9} {:>10} {:>10} {:>10}  MOST OF IT",
-        "SERVICE", "SESSION", "SERVER", "CLIENT", "SAMPLES/s", "P50", "P99", "MAX"
+        "{:<24} {:<10} {:>7} {:>8} {:>8} {:>9} {:>10} {:>10} {:>10}  MOST OF IT",
+        "SERVICE", "OF", "SESSION", "SERVER", "CLIENT", "/s", "P50", "P99", "MAX"
     );
     for row in rows {
         #[expect(clippy::cast_precision_loss, reason = "times to four digits")]
         let [p50, p99, max] = [row.p50_ns, row.p99_ns, row.max_ns].map(|nanos| nanos as f64 / 1e3);
         let _ = writeln!(
             text,
-            "{:<24} {:>7} {:>8} {:>8} {:>9.1} {p50:>10.1} {p99:>10.1} {max:>10.1}  {} {:.0}%",
+            "{:<24} {:<10} {:>7} {:>8} {:>8} {:>9.1} {p50:>10.1} {p99:>10.1} {max:>10.1}  {} {:.0}%",
             row.service,
+            row.pattern.plural(),
             row.session,
             row.server,
             row.client,

@@ -72,8 +72,10 @@ fn another_service_is_left_out() {
     let mut client = Process::start("client", dir.path());
     let Some(tracer) = Tracer::start(&["breakdown", "-s", "na"]) else { return };
     client.ask("calls 9 0");
-    let (tables, status) = tracer.finish();
-    assert!(tables.is_empty() && status.success(), "{tables:#?}");
+    let (tables, status, messages) = tracer.finish_with_messages();
+    // Never an empty table and success.
+    assert!(tables.is_empty() && status.code() == Some(1), "{tables:#?}");
+    assert!(messages.contains("no session of na is open; there are sessions of "), "{messages}");
 }
 
 #[test]
@@ -90,7 +92,7 @@ fn snoop_prints_only_slow_calls_and_names_the_wakers() {
     assert!(status.success());
     assert_eq!(calls.len(), 2, "{calls:#?}");
     for call in &calls {
-        assert!(call["receive_ns"].as_u64().unwrap() >= 330_000_000, "{call:#}");
+        assert!(call["handler_ns"].as_u64().unwrap() >= 330_000_000, "{call:#}");
         assert_eq!(call["request"]["receiver_pid"], server.pid());
         assert_eq!(call["reply"]["receiver_pid"], client.pid());
         assert_eq!(call["request"]["length"], 1000);

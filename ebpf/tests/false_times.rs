@@ -20,7 +20,7 @@ fn a_client_with_false_times_affects_only_its_own_counts() {
     let (tables, status, messages) = tracer.finish_with_messages();
     assert!(status.success());
     // The second call of each pair had false times: it was sampled and not counted.
-    let disordered = messages.split(" calls whose times are not in order").next().unwrap();
+    let disordered = messages.split(" messages whose times are not in order").next().unwrap();
     let disordered: u64 = disordered.rsplit(' ').next().unwrap().parse().unwrap();
     assert!(disordered >= 10, "{messages}");
     let of = |pid: u32| tables.iter().find(|table| table["client"] == pid);

@@ -98,8 +98,8 @@ fn leaves_nothing(stop: impl FnOnce(Tracer)) {
     let args = ["record", "--output", "/dev/null"];
     let Some(tracer) = Tracer::start_on(&file, &args) else { return };
     client.ask("calls 10 0");
-    // `message` and `reply` share a semaphore, and the tracer attaches to both.
-    assert_eq!(words.each_ref().map(Semaphore::count), [2, 2]);
+    // Four probes share a semaphore, and the tracer attaches to all.
+    assert_eq!(words.each_ref().map(Semaphore::count), [4, 4]);
     let held = kernel_objects(tracer.pid());
     for kind in ["prog_id", "link_id", "map_id"] {
         assert!(held.iter().any(|(of, _)| of == kind), "{kind}: {held:?}");

@@ -36,6 +36,8 @@ fn contained(role: &str, run_dir: &Path) -> Option<Process> {
 
 /// Traces calls to a server by the given tracer command.
 fn traced(server: &Process, client: &mut Process, mut tracer: Command) -> Option<Vec<Value>> {
+    // The session is open: the tracer attaches to its two ends.
+    client.ask("calls 1 0");
     tracer.args(["breakdown", "--json", "--rate", "all", "--pid"]);
     tracer.arg(server.role_pid().to_string());
     let tracer = Tracer::start_by(tracer)?;

@@ -29,6 +29,9 @@ fn slices(events: &[Value]) -> HashMap<(u64, String), Vec<Slice>> {
         }
         assert!(event["pid"].is_u64() && event["tid"].is_u64(), "{event}");
         let at = event["ts"].as_f64().unwrap();
+        if ["X", "s", "t", "f"].contains(&ph) {
+            continue;
+        }
         if ph == "i" {
             assert_eq!(event["s"], "t", "{event}");
             continue;
@@ -57,6 +60,70 @@ fn slices(events: &[Value]) -> HashMap<(u64, String), Vec<Slice>> {
     }
     assert!(open.values().all(Vec::is_empty), "{open:?}");
     closed
+}
+
+/// A slice of a thread: its thread, name, begin and end.
+type Part = ((u64, u64), String, f64, f64);
+
+/// The slices of threads. Panics if those of one thread overlap, which Perfetto would cut.
+fn parts(events: &[Value]) -> Vec<Part> {
+    let thread = |event: &Value| (event["pid"].as_u64().unwrap(), event["tid"].as_u64().unwrap());
+    let of = |event: &Value| {
+        let (from, span) = (event["ts"].as_f64().unwrap(), event["dur"].as_f64().unwrap());
+        assert!(span > 0.0, "{event}");
+        (thread(event), event["name"].as_str().unwrap().to_owned(), from, from + span)
+    };
+    let mut parts: Vec<Part> = events.iter().filter(|event| event["ph"] == "X").map(of).collect();
+    parts.sort_by(|one, next| (one.0, one.2).partial_cmp(&(next.0, next.2)).unwrap());
+    for pair in parts.windows(2) {
+        // Equal, up to what a fraction holds.
+        let apart = pair[0].0 != pair[1].0 || pair[1].2 - pair[0].3 > -0.002;
+        assert!(apart, "{pair:#?}");
+    }
+    parts
+}
+
+#[test]
+fn arrows_connect_the_threads_of_a_call() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Process::start("server", dir.path());
+    let mut client = Process::start("client", dir.path());
+    let file = dir.path().join("trace.json");
+    let pid = server.pid().to_string();
+    let args = ["record", "-p", &pid, "--output", file.to_str().unwrap()];
+    let Some(tracer) = Tracer::start(&args) else { return };
+    client.ask("calls 20 3000");
+    assert!(tracer.finish().1.success());
+    let events: Vec<Value> = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let parts = parts(&events);
+    let mut arrows: HashMap<String, Vec<(String, &Part)>> = HashMap::new();
+    for event in events.iter().filter(|event| event["bp"] == "e") {
+        let at = event["ts"].as_f64().unwrap();
+        let thread = (event["pid"].as_u64().unwrap(), event["tid"].as_u64().unwrap());
+        // Perfetto binds it to the slice that it is in.
+        let part = parts.iter().find(|part| part.0 == thread && (part.2..part.3).contains(&at));
+        let ph = event["ph"].as_str().unwrap().to_owned();
+        arrows.entry(event["id"].to_string()).or_default().push((ph, part.unwrap()));
+    }
+    assert_eq!(arrows.len(), 20);
+    for steps in arrows.values() {
+        let shown: Vec<(&str, &str, u64)> =
+            steps.iter().map(|(ph, part)| (ph.as_str(), part.1.as_str(), part.0.0)).collect();
+        let (client, server) = (client.pid().into(), server.pid().into());
+        let expected =
+            [("s", "send nap", client), ("t", "handle nap", server), ("f", "receive nap", client)];
+        assert_eq!(shown, expected);
+        assert!(steps.is_sorted_by(|one, next| one.1.2 <= next.1.2), "{steps:#?}");
+    }
+    // Both threads slept: a track beside each has when it was woken and when it ran.
+    for pid in [client.pid(), server.pid()] {
+        for state in ["runnable", "running"] {
+            let is_it = |part: &&Part| part.0.0 == u64::from(pid) && part.1 == state;
+            // Beside busy programs of other tests, not each time.
+            let times = parts.iter().filter(is_it).count();
+            assert!(times >= 1, "{pid} {state}: {times} times");
+        }
+    }
 }
 
 #[test]
@@ -118,7 +185,9 @@ fn a_trace_without_calls_is_valid() {
     let file = dir.path().join("trace.json");
     let args = ["record", "-s", "nobody", "--output", file.to_str().unwrap(), "0.01"];
     let Some(tracer) = Tracer::start(&args) else { return };
-    assert!(tracer.finish().1.success());
+    let (_, status, messages) = tracer.finish_with_messages();
+    assert_eq!(status.code(), Some(1));
+    assert!(messages.contains("no session of nobody is open"), "{messages}");
     let events: Vec<Value> = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     assert!(events.is_empty());
 }
@@ -135,16 +204,16 @@ fn a_lane_that_grows_is_seen_on_both_ends() {
     client.ask("grow 6");
     assert!(tracer.finish().1.success());
     let events: Vec<Value> = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
-    let epochs = |pid: u32, whose: u64| -> Vec<(u64, u64)> {
+    let epochs = |pid: u32, whose: &str| -> Vec<(u64, u64)> {
         let resized =
             events.iter().filter(|event| event["name"] == "lane_resized" && event["pid"] == pid);
         let args = resized.map(|event| &event["args"]).filter(|args| args["whose"] == whose);
         args.map(|args| (args["epoch"].as_u64().unwrap(), args["size"].as_u64().unwrap())).collect()
     };
-    let grown = epochs(client.pid(), 1);
+    let grown = epochs(client.pid(), "own");
     assert!(!grown.is_empty());
     assert!(grown.iter().all(|(_, size)| size.is_power_of_two()), "{grown:?}");
     assert!(grown.is_sorted_by(|one, next| one.0 < next.0 && one.1 < next.1), "{grown:?}");
     // The server has followed, and reports the same epochs.
-    assert_eq!(epochs(server.pid(), 2), grown);
+    assert_eq!(epochs(server.pid(), "peer"), grown);
 }

@@ -89,6 +89,8 @@ fn two_capabilities_suffice_for_processes_of_the_same_user() {
     let start = |role| Some(Process::start_by(as_nobody("", &file)?, role, &run_dir));
     let Some(server) = start("server") else { return };
     let Some(mut client) = start("client") else { return };
+    // Its session is opened: the tracer attaches to the ends that there are.
+    client.ask("calls 1 0");
     let Some(mut command) = as_nobody("+bpf,+perfmon", &tracer) else { return };
     command.args(["breakdown", "--json", "--rate", "all", "--pid", &server.pid().to_string()]);
     let Some(tracer) = Tracer::start_by(command) else { return };
@@ -125,7 +127,7 @@ fn processes_and_their_sessions_are_listed() {
     let found: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(found.len(), 1, "{found:#?}");
     assert_eq!(found[0]["pid"], server.pid());
-    assert_eq!(found[0]["probes"], 13);
+    assert_eq!(found[0]["probes"], 23);
     let session = &found[0]["sessions"][0];
     assert_eq!(session["service"], "nap");
     assert_eq!(

@@ -28,11 +28,8 @@ impl Message for Asn {
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
-        let (number, name) = bytes.split_at_checked(4).ok_or(Malformed {
-            at: 0,
-            len: bytes.len(),
-            why: "no number",
-        })?;
+        let no_number = Malformed::new(0, bytes.len(), "no number");
+        let (number, name) = bytes.split_at_checked(4).ok_or(no_number)?;
         Ok(Self { number: u32::decode(number)?, name: String::decode(name)? })
     }
 }

@@ -130,6 +130,8 @@ fn assert_agreed(welcome: &Welcome, hello: &Hello, fds: usize) {
         assert!(lane <= peer_limits.max_lane);
         assert!(lane.size() + 4096 <= peer_limits.max_shared_bytes_per_session);
     }
+    // That the client's lane fits its own limits is checked by the server, which got another HELLO if the bytes were changed.
+    assert!(welcome.lane.size() + 4096 <= welcome.limits.max_shared_bytes_per_session);
     assert!(welcome.least_lane <= welcome.lane);
 }
 
@@ -140,7 +142,9 @@ fn fits(admission: &Admission, hello: &Hello) -> bool {
         && admission.token.is_none_or(|token| token == hello.token)
         && (admission.schema == hello.schema || admission.schema == 0 || hello.schema == 0)
         && hello.lane <= limits.max_lane
-        && hello.lane.size() + 4096 <= limits.max_shared_bytes_per_session
+        && [limits, &hello.limits]
+            .iter()
+            .all(|limits| hello.lane.size() + 4096 <= limits.max_shared_bytes_per_session)
 }
 
 const NAME: ServiceName = ServiceName::constant("echo");

@@ -13,6 +13,9 @@
 )]
 
 pub mod batch;
+pub mod broadcast;
+#[cfg(feature = "facade")]
+pub mod codec;
 pub mod consumer;
 pub mod control;
 pub mod handshake;
@@ -36,6 +39,9 @@ pub type Target = (&'static str, fn(&[u8]));
 /// All targets, sorted by name.
 pub const TARGETS: &[Target] = &[
     ("batch", batch::run),
+    ("broadcast", broadcast::run),
+    #[cfg(feature = "facade")]
+    ("codec", codec::run),
     ("consumer", consumer::run),
     ("control", control::run),
     ("handshake", handshake::run),

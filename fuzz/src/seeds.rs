@@ -48,6 +48,7 @@ pub fn all() -> Vec<Seed> {
     for (name, bytes) in batches() {
         add("batch", name, bytes);
     }
+    add("broadcast", "records-and-a-pad", broadcast());
     for (name, bytes) in mailboxes() {
         add("mailbox", name, bytes);
     }
@@ -62,6 +63,34 @@ pub fn all() -> Vec<Seed> {
         add(target, name, bytes);
     }
     seeds
+}
+
+/// A reader of a ring of 4 KiB, which takes two records, one of them behind a pad.
+fn broadcast() -> Vec<u8> {
+    let word = |units: u16| [&[2][..], &units.to_le_bytes()].concat();
+    let header = |kind: u8, len: u16, sequence: u16| {
+        let len = if kind == 3 { Vec::new() } else { len.to_le_bytes().to_vec() };
+        [&[1, kind][..], &len[..], &sequence.to_le_bytes()].concat()
+    };
+    [
+        // A ring of 4 KiB; the first record is number 1.
+        vec![0, 1, 0],
+        // Tail; a record of 32 bytes; Intent.
+        vec![2],
+        word(3),
+        header(0, 32, 1),
+        vec![7; 32],
+        word(3),
+        // Tail; a pad; Intent; a record; Intent.
+        vec![2],
+        word(258),
+        header(3, 0, 0),
+        word(258),
+        header(0, 16, 2),
+        vec![9; 16],
+        word(258),
+    ]
+    .concat()
 }
 
 fn messages() -> Vec<(&'static str, Message, u16)> {
@@ -215,7 +244,7 @@ fn handshakes() -> Vec<(&'static str, Vec<u8>)> {
 
 #[cfg(feature = "facade")]
 fn facade() -> Vec<(&'static str, &'static str, Vec<u8>)> {
-    use bellwire_cgroups::{Meta, Mode, encode, synthetic};
+    use bellwire_cgroups::{Hierarchy, Index, Meta, Mode, SnapshotWriter, synthetic};
     let report = |columns: u32, backends: [u8; 4]| {
         let numbers = |count: u32| (1..=u64::from(count)).flat_map(u64::to_le_bytes);
         let head = [&1_u32.to_le_bytes()[..], &42_u32.to_le_bytes(), &(1_u64 << 60).to_le_bytes()];
@@ -229,15 +258,33 @@ fn facade() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         }
         report
     };
-    let snapshot = |count| {
+    let snapshot = |count, label: Option<&str>| {
         let scanned_at = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1 << 30);
         let meta = Meta { scanned_at, mode: Mode::V2, skipped: 1 };
-        encode(&synthetic::entries(count, 7), meta).expect("valid entries")
+        let mut entries = synthetic::entries(count, 7);
+        let label = label.map(|label| ("image".to_owned(), label.to_owned()));
+        entries.iter_mut().step_by(2).for_each(|entry| entry.labels.extend(label.clone()));
+        let mounted = label
+            .map(|_| Hierarchy { name: "unified".into(), root: "/sys/fs/cgroup/unified".into() });
+        let writer = SnapshotWriter::with_hierarchies(&entries, mounted.as_slice());
+        let writer = writer.expect("valid entries");
+        let mut bytes = vec![0; writer.encoded_len()];
+        writer.write_to(meta, &mut bytes).expect("it has this length");
+        bytes
     };
     vec![
-        ("snapshot", "empty", snapshot(0)),
-        ("snapshot", "one", snapshot(1)),
-        ("snapshot", "five", snapshot(5)),
+        ("snapshot", "empty", snapshot(0, None)),
+        ("snapshot", "one", snapshot(1, None)),
+        ("snapshot", "five", snapshot(5, None)),
+        ("snapshot", "labels", snapshot(3, Some("example/web:1"))),
+        ("snapshot", "changes", {
+            let before = Index::validate(&crate::snapshot::before()).expect("valid");
+            let mut entries = synthetic::entries(22, 7);
+            entries.drain(3..6);
+            let meta = Meta { scanned_at: std::time::UNIX_EPOCH, mode: Mode::V2, skipped: 0 };
+            let after = crate::snapshot::bytes_of(&mut entries, meta);
+            before.changes(&after).expect("few changes")
+        }),
         ("report", "older", report(24, [0; 4])),
         ("report", "io-uring-not-had", report(27, [1, 2, 0, 0])),
         ("report", "newer", report(30, [9, 9, 1, 1])),
@@ -252,7 +299,25 @@ fn facade() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         ("message", "text", "Grüße".as_bytes().to_vec()),
         ("message", "number", 7_u64.to_le_bytes().to_vec()),
         ("message", "nothing", Vec::new()),
+        ("codec", "fixed", codec(0, &[&[1, 0, 1, 0], &[7; 20], &[3, 0, 1, 0, 9, 0, 0, 0]])),
+        ("codec", "varied", {
+            let part = [1, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0];
+            let head = [&[3, 0, 0, 0, 1, 0, 1, 255, 1, 0, 0, 0, 2, 0, 0, 0][..], b"sda"].concat();
+            codec(1, &[&head, &part, b"l", &[1, 0, 2, 0], &[9, 9]])
+        }),
+        ("codec", "protocol-buffers", {
+            let nested = [0x1a, 3, 0x0a, 1, b'b'];
+            codec(2, &[&[0x0a, 1, b'a', 0x12, 2, 3, 4], &nested, &[0x22, 5, 8, 1, 0x12, 1, 7]])
+        }),
+        ("codec", "serde", codec(3, &[&[4, 4, 0, 1, 1, 2, 1, 3, 2, b'h', b'i', 1, 1, b'x']])),
+        ("codec", "serde-a-level-a-byte", codec(3, &[&[4, 1].repeat(4_096)])),
+        ("codec", "serde-values-without-bytes", codec(3, &[&[1], &[0xff; 8], &[0x7f]])),
     ]
+}
+
+/// A message, and by which codec.
+fn codec(which: u8, pieces: &[&[u8]]) -> Vec<u8> {
+    [&[which], &pieces.concat()[..]].concat()
 }
 
 /// Bytes after their length, as `Script::sized` reads them.

@@ -140,12 +140,6 @@ impl End {
         self.0.prefetch();
     }
 
-    /// Publishes without a ring.
-    pub fn show(&mut self) {
-        let (lanes, own, _) = self.0.parts();
-        lanes.show(own);
-    }
-
     /// Commits if a peer may wait for the freed room, as a receive-only end does.
     pub fn look_if_owed(&mut self) {
         if self.0.lanes().wake_check_due() {

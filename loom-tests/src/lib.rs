@@ -10,6 +10,8 @@
 //! * A page is loom atomics, a lane is one `UnsafeCell` for each block of 16 bytes: bytes read or written
 //!   without a happens-before edge are a failure. Each epoch of a lane is memory of its own, passed through a
 //!   queue under a lock, as a socket is one.
+//! * A broadcast ring's bytes are atomics as well, Relaxed: readers copy what the writer overwrites, and find out
+//!   afterwards.
 //! * The futex compares the word's low half under a lock and sleeps. The compare is a relaxed load: the lock
 //!   alone orders it with a ringer that takes the same lock, as the kernel's hash bucket does. The kernel's
 //!   full barrier before the compare is *not* modelled (loom's mutex has none), so that nothing here
@@ -29,10 +31,12 @@
     reason = "a model fails by panicking"
 )]
 
+mod broadcast;
 mod doorbell;
 mod end;
 mod memory;
 
+pub use broadcast::Broadcast;
 pub use doorbell::{Doorbells, Sleep};
 pub use end::{End, Session};
 pub use memory::{Lane, Own, Peer, Side};

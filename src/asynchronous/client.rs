@@ -1,16 +1,19 @@
 use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
-use bellwire_core::wire::Doorbell;
-use tokio::sync::Mutex as Turn;
+use tokio::sync::{Mutex as Turn, Notify};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::AsyncSession;
-use crate::client::{is_absent, unwatched};
+use super::session::Limit;
+use super::with_descriptor;
+use crate::client::arrival::{is_absent, unwatched};
 use crate::transport::clock;
 use crate::transport::ready::Ready;
-use crate::{CallError, Client, ClientConfig, Executed, RunDir, Service, State};
+use crate::{CallError, Client, ClientConfig, Contract, Dynamic, Executed, RunDir, Service, State};
 
 /// A client of service `S` for any number of concurrent tasks, whose provider may be absent, late or restarted.
 ///
@@ -42,11 +45,23 @@ use crate::{CallError, Client, ClientConfig, Executed, RunDir, Service, State};
 /// ```
 #[derive(Debug)]
 pub struct AsyncClient<S: Service> {
+    contract: Contract,
     /// Opens sessions, one at a time.
     opening: Turn<Client<S>>,
+    /// Whose turn it is to wait for an arrival: there is one watch, and it tells each arrival once.
+    arriving: Turn<()>,
+    /// Wakes the task whose turn it is when another one opened a session.
+    opened: Notify,
     session: Mutex<Option<AsyncSession<S>>>,
     timeout: Duration,
     connect_timeout: Duration,
+}
+
+impl AsyncClient<Dynamic> {
+    /// Creates a client of a service that is known only at run time.
+    pub fn of(run_dir: &RunDir, contract: Contract, config: ClientConfig) -> Self {
+        Self::of_contract(run_dir, contract, config)
+    }
 }
 
 impl<S: Service> AsyncClient<S>
@@ -59,16 +74,17 @@ where
     }
 
     /// Creates a client with a configuration other than the default. It replaces a futex doorbell with an eventfd;
-    /// `spin` and `stream_from` apply only to blocking calls.
+    /// `stream_from` applies only to blocking calls. For `spin` see [the module](crate::asynchronous#spinning).
     pub fn with_config(run_dir: &RunDir, config: ClientConfig) -> Self {
-        let doorbell = match config.doorbell {
-            Doorbell::Futex => Doorbell::Eventfd,
-            other => other,
-        };
+        Self::of_contract(run_dir, Contract::of::<S>(), config)
+    }
+
+    fn of_contract(run_dir: &RunDir, contract: Contract, config: ClientConfig) -> Self {
         let (timeout, connect_timeout) = (config.timeout, config.connect_timeout);
-        let client = Client::with_config(run_dir, config.doorbell(doorbell));
+        let client = Client::of_contract(run_dir, contract, with_descriptor(config));
         let session = Mutex::new(None);
-        Self { opening: Turn::new(client), session, timeout, connect_timeout }
+        let (opening, arriving, opened) = (Turn::new(client), Turn::new(()), Notify::new());
+        Self { contract, opening, arriving, opened, session, timeout, connect_timeout }
     }
 
     /// Calls and waits for the answer, at most for the configured time. First opens a session if there is none and a
@@ -98,9 +114,8 @@ where
         request: &S::Request,
         limit: Duration,
     ) -> Result<S::Response, CallError> {
-        let mut executed = Executed::No;
-        let answer = timeout(limit, self.exchange(request, &mut executed)).await;
-        answer.unwrap_or_else(|_| Err(self.late(executed)))
+        let until = Limit::within(limit).resolve();
+        self.exchange(request, until).await.map_err(|error| self.noted(error))
     }
 
     /// Calls with many requests in one message, like [`AsyncSession::call_batch`], at most for the configured time,
@@ -137,9 +152,8 @@ where
     where
         S::Request: 'r,
     {
-        let mut executed = Executed::No;
-        let answers = timeout(limit, self.exchange_batch(requests, &mut executed)).await;
-        answers.unwrap_or_else(|_| Err(self.late(executed)))
+        let until = Limit::within(limit).resolve();
+        self.exchange_batch(requests, until).await.map_err(|error| self.noted(error))
     }
 
     /// Returns the open session. Opens one if there is none, waiting for the provider's answers but not for an absent
@@ -162,8 +176,9 @@ where
         let session = timeout(self.connect_timeout, open(&mut client)).await;
         let session = session.unwrap_or(Err(CallError::Deadline { executed: Executed::No }))?;
         let started = AsyncSession::start(session, self.timeout);
-        let session = started.map_err(|error| unwatched::<S>(&error))?;
+        let session = started.map_err(|error| unwatched(self.contract.service, &error))?;
         *self.lock() = Some(session.clone());
+        self.opened.notify_waiters();
         Ok(session)
     }
 
@@ -177,21 +192,31 @@ where
     /// Like [`AsyncClient::call`].
     pub async fn wait_available(&self, limit: Duration) -> Result<AsyncSession<S>, CallError> {
         let waited = timeout(limit, async {
+            let _turn = self.arriving.lock().await;
             loop {
-                let ready = {
+                let mut opened = pin!(self.opened.notified());
+                opened.as_mut().enable();
+                let watched = {
                     let mut client = self.opening.lock().await;
-                    client.watch_arrivals()?;
-                    client.take_arrivals();
-                    let arrivals = client.as_arrival_fd();
-                    arrivals.ok().map(Ready::watch).transpose()
+                    client.watch_arrivals().and_then(|()| {
+                        let ready = client.as_arrival_fd().ok().map(Ready::watch).transpose();
+                        ready.map_err(|error| unwatched(self.contract.service, &error))
+                    })
                 };
-                let ready = ready.map_err(|error| unwatched::<S>(&error))?;
                 match self.connect().await {
                     Err(error) if is_absent(&error) => {}
                     settled => return settled,
                 }
-                if let Some(ready) = ready {
-                    let _ = poll_fn(|context| ready.poll_rung(context)).await;
+                let due = self.opening.lock().await.retry_due();
+                if let Some(ready) = watched? {
+                    let came = poll_fn(|context| match opened.as_mut().poll(context) {
+                        Poll::Ready(()) => Poll::Ready(()),
+                        Poll::Pending => ready.poll_rung(context).map(drop),
+                    });
+                    match due {
+                        Some(due) => drop(timeout_at(at(due), came).await),
+                        None => came.await,
+                    }
                 }
             }
         });
@@ -209,13 +234,13 @@ where
     async fn exchange(
         &self,
         request: &S::Request,
-        executed: &mut Executed,
+        until: Instant,
     ) -> Result<S::Response, CallError> {
-        let session = self.connect().await?;
-        match session.exchange(request, executed).await {
+        let session = self.connect_until(until).await?;
+        match session.exchange(request, Limit::until(until)).await {
             Err(error) if error.is_of_session() => {
-                let session = self.successor(&session, error).await?;
-                session.exchange(request, executed).await
+                let session = self.successor(&session, error, until).await?;
+                session.exchange(request, Limit::until(until)).await
             }
             answer => answer,
         }
@@ -224,16 +249,16 @@ where
     async fn exchange_batch<'r>(
         &self,
         requests: impl IntoIterator<Item = &'r S::Request> + Clone,
-        executed: &mut Executed,
+        until: Instant,
     ) -> Result<Vec<Result<S::Response, Box<CallError>>>, CallError>
     where
         S::Request: 'r,
     {
-        let session = self.connect().await?;
-        match session.exchange_batch(requests.clone(), executed).await {
+        let session = self.connect_until(until).await?;
+        match session.exchange_batch(requests.clone(), Limit::until(until)).await {
             Err(error) if error.is_of_session() => {
-                let session = self.successor(&session, error).await?;
-                session.exchange_batch(requests, executed).await
+                let session = self.successor(&session, error, until).await?;
+                session.exchange_batch(requests, Limit::until(until)).await
             }
             answers => answers,
         }
@@ -244,14 +269,23 @@ where
         &self,
         lost: &AsyncSession<S>,
         error: CallError,
+        until: Instant,
     ) -> Result<AsyncSession<S>, CallError> {
         self.lose(lost);
         // After a protocol violation, do not retry with this provider or its successor.
         let lied = matches!(error, CallError::ProtocolViolation(_));
-        if lied || (error.executed() == Executed::Maybe && !S::IDEMPOTENT) {
+        if lied || (error.executed() == Executed::Maybe && !self.contract.is_idempotent) {
             return Err(error);
         }
-        self.connect().await.map_err(|_| error)
+        self.connect_until(until).await.map_err(|_| error)
+    }
+
+    async fn connect_until(&self, until: Instant) -> Result<AsyncSession<S>, CallError> {
+        if let Some(session) = self.open_session() {
+            return Ok(session);
+        }
+        let connected = timeout_at(until, self.connect()).await;
+        connected.unwrap_or(Err(CallError::Deadline { executed: Executed::No }))
     }
 
     fn open_session(&self) -> Option<AsyncSession<S>> {
@@ -266,10 +300,13 @@ where
         self.lock().take_if(|session| session.is(lost));
     }
 
-    /// Ends a call at its deadline. Closes the session if its provider has taken nothing for longer than configured.
-    fn late(&self, executed: Executed) -> CallError {
-        self.lock().take_if(|session| session.is_left_unread());
-        CallError::Deadline { executed }
+    /// After a call that ended at its deadline, closes the session if its provider has taken nothing for longer than
+    /// configured.
+    fn noted(&self, error: CallError) -> CallError {
+        if let CallError::Deadline { .. } = error {
+            self.lock().take_if(|session| session.is_left_unread());
+        }
+        error
     }
 
     /// No code that holds this lock can panic during a change.
@@ -285,9 +322,13 @@ async fn open<S: Service>(client: &mut Client<S>) -> Result<crate::Session<S>, C
             return Ok(session);
         }
         let Some((arrived, until)) = client.waits_for() else { continue };
-        let ready = Ready::watch(arrived).map_err(|error| unwatched::<S>(&error))?;
-        let until = Instant::now() + until.since(clock::now());
+        let ready = Ready::watch(arrived).map_err(|error| unwatched(client.service(), &error))?;
         // The client itself notices the handshake's deadline.
-        let _ = timeout_at(until, poll_fn(|context| ready.poll_rung(context))).await;
+        let _ = timeout_at(at(until), poll_fn(|context| ready.poll_rung(context))).await;
     }
+}
+
+/// Converts to the time of the runtime.
+pub(super) fn at(time: bellwire_core::Instant) -> Instant {
+    Instant::now() + time.since(clock::now())
 }

@@ -1,10 +1,12 @@
 //! The task that waits for a session's provider.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Weak;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
+use bellwire_core::drive::Look;
+use tokio::task::yield_now;
 use tokio::time::Sleep;
 
 use super::state::{Shared, Step};
@@ -42,7 +44,22 @@ impl<S: Service> Driver<S> {
         let rung = std::mem::take(&mut self.rung);
         let step = shared.lock().step(context.waker(), rung, &mut self.woken);
         self.woken.drain(..).for_each(Waker::wake);
-        Poll::Ready(step)
+        Poll::Ready(match step {
+            Step::Look => look(&shared),
+            step => step,
+        })
+    }
+}
+
+/// Looks for answers for a moment. Tasks may send in between.
+fn look<S: Service>(shared: &Shared<S>) -> Step {
+    loop {
+        let look = shared.lock().look();
+        match look {
+            Look::Again => std::hint::spin_loop(),
+            Look::Moved | Look::RanOut => return Step::Again,
+            Look::Later => return Step::Yield,
+        }
     }
 }
 
@@ -53,7 +70,12 @@ impl<S: Service> Future for Driver<S> {
         let driver = self.get_mut();
         for _ in 0..TURNS {
             match ready!(driver.turn(context)) {
-                Step::Again => {}
+                Step::Again | Step::Look => {}
+                Step::Yield => {
+                    // Its waker is woken when this thread has nothing else to run and has polled for events.
+                    let _ = pin!(yield_now()).poll(context);
+                    return Poll::Pending;
+                }
                 Step::Over => return Poll::Ready(()),
                 Step::Pause => driver.pause = Some(Box::pin(tokio::time::sleep(PAUSE))),
                 Step::Sleep => match driver.ready.poll_rung(context) {

@@ -2,13 +2,15 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bellwire_core::call::Ticket;
+use tokio::runtime::Handle;
+use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
 use super::driver::Driver;
-use super::state::{Of, Shared, State};
+use super::state::{Of, Polled, Shared, State};
 use crate::session::{ArrivedBatch, Packed};
 use crate::transport::ready::Ready;
 use crate::{Backpressure, CallError, Executed, Service, Session, SessionStats};
@@ -34,11 +36,44 @@ struct Answer<'a, S: Service, R> {
     shared: &'a Shared<S>,
     of: Of<S, R>,
     ticket: Ticket,
+    limit: Limit,
+    /// Set when the wait is no longer a short one.
+    timer: Option<Pin<Box<Sleep>>>,
     is_answered: bool,
+}
+
+/// How long to wait, counted from when the clock is first read: most calls end without.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limit {
+    span: Duration,
+    until: Option<Instant>,
+}
+
+impl Limit {
+    pub(super) fn within(span: Duration) -> Self {
+        Self { span, until: None }
+    }
+
+    pub(super) fn until(until: Instant) -> Self {
+        Self { span: Duration::ZERO, until: Some(until) }
+    }
+
+    pub(super) fn resolve(&mut self) -> Instant {
+        // As tokio does for a span that no clock reaches.
+        let far = Duration::from_secs(86400 * 365 * 30);
+        let span = self.span;
+        *self.until.get_or_insert_with(|| {
+            let now = Instant::now();
+            now.checked_add(span).unwrap_or(now + far)
+        })
+    }
 }
 
 /// A place in the queue of tasks that wait for room.
 struct Place<'a, S: Service>(&'a Shared<S>);
+
+/// A task that waits until what was posted is taken.
+struct Flush<'a, S: Service>(&'a Shared<S>, u64);
 
 /// Counts a call that is dropped before it is sent.
 struct Unsent<'a, S: Service>(&'a Shared<S>);
@@ -52,7 +87,7 @@ where
         let rung = session.as_fd().ok_or_else(|| io::Error::other("there is nothing to poll"))?;
         let ready = Ready::watch(rung)?;
         let backpressure = session.chosen_when_full();
-        let shared = Arc::new(Shared::new(session));
+        let shared = Arc::new(Shared::new(session, &Handle::current()));
         let driver = tokio::spawn(Driver::new(Arc::downgrade(&shared), ready));
         let _ = shared.driver.set(driver.abort_handle());
         Ok(Self { shared, backpressure, timeout })
@@ -76,9 +111,7 @@ where
         request: &S::Request,
         timeout: Duration,
     ) -> Result<S::Response, CallError> {
-        let mut executed = Executed::No;
-        let answer = tokio::time::timeout(timeout, self.exchange(request, &mut executed)).await;
-        answer.unwrap_or(Err(CallError::Deadline { executed }))
+        self.exchange(request, Limit::within(timeout)).await
     }
 
     /// Calls with many requests in one message and waits for the answers, at most for the configured time: one per
@@ -134,10 +167,92 @@ where
     where
         S::Request: 'r,
     {
-        let mut executed = Executed::No;
-        let answers = self.exchange_batch(requests, &mut executed);
-        let answers = tokio::time::timeout(timeout, answers).await;
-        answers.unwrap_or(Err(CallError::Deadline { executed }))
+        self.exchange_batch(requests, Limit::within(timeout)).await
+    }
+
+    /// Sends a one-way request like [`Session::post`]: the provider's handler runs, and nobody answers. Waits for nothing
+    /// but room in the lane, as a call does, at most for the configured time.
+    ///
+    /// Dropping the future while it waits for room posts nothing.
+    ///
+    /// ```no_run
+    /// # use bellwire::{AsyncClient, CallError, RunDir, Service};
+    /// # use std::time::Duration;
+    /// # struct Record;
+    /// # impl Service for Record {
+    /// #     const NAME: &'static str = "record";
+    /// #     type Request = u64;
+    /// #     type Response = ();
+    /// # }
+    /// # async fn record(client: AsyncClient<Record>) -> Result<(), CallError> {
+    /// let session = client.connect().await?;
+    /// for reading in 0..1000 {
+    ///     session.post(&reading).await?;
+    /// }
+    /// session.flush(Duration::from_secs(1)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Like [`Session::post`]; [`CallError::Cancelled`] when the runtime in which the session was opened has ended. No
+    /// handler runs for the request.
+    pub async fn post(&self, request: &S::Request) -> Result<(), CallError> {
+        self.post_by(|session| session.post_now(request)).await
+    }
+
+    /// Posts the bytes of a request like [`AsyncSession::post`]: for callers that already have them.
+    ///
+    /// # Errors
+    /// Like [`AsyncSession::post`].
+    pub async fn post_bytes(&self, request: &[u8]) -> Result<(), CallError> {
+        self.post_by(|session| session.post_bytes_now(request)).await
+    }
+
+    /// Posts many requests as one message, at most [`AsyncSession::max_batch`], like [`Session::post_batch`]. It has as much
+    /// room as that of [`AsyncSession::call_batch`].
+    ///
+    /// # Errors
+    /// Like [`AsyncSession::post`]. [`CallError::TooLarge`] for the first request for which the message had no room; the
+    /// others are sent. [`CallError::TooManyItems`] before anything is sent.
+    pub async fn post_batch<'r>(
+        &self,
+        requests: impl IntoIterator<Item = &'r S::Request>,
+    ) -> Result<(), CallError>
+    where
+        S::Request: 'r,
+    {
+        let (builder, room) = self.shared.lock().session.packing();
+        let mut packed = Packed::new::<S>(builder, room, requests);
+        let sent = self.post_by(|session| session.post_packed(&mut packed)).await;
+        let left_out = packed.left_out();
+        self.shared.lock().session.unpack(packed);
+        sent.and(left_out.map_or(Ok(()), Err))
+    }
+
+    /// Waits until the provider has taken everything that was posted before this call, by any task, at most for `timeout`:
+    /// like [`Session::flush`]. What other tasks post meanwhile does not extend it. Dropping the future has no effect.
+    ///
+    /// # Errors
+    /// [`CallError::Deadline`] when it has not; the session stays usable. [`CallError::PeerGone`] and others when the
+    /// session is over: [`SessionStats::posts_lost`] is the number of requests that the provider has not taken.
+    pub async fn flush(&self, timeout: Duration) -> Result<(), CallError> {
+        let Some((number, position)) = self.shared.lock().begin_flush() else { return Ok(()) };
+        let _flush = Flush(&self.shared, number);
+        let flushed = poll_fn(|context| {
+            let ended = self.shared.lock().poll_flush((number, position), context.waker());
+            ended.map_or(Poll::Pending, Poll::Ready)
+        });
+        let flushed = tokio::time::timeout(timeout, flushed).await;
+        flushed.unwrap_or(Err(CallError::Deadline { executed: Executed::Maybe }))
+    }
+
+    async fn post_by(
+        &self,
+        mut post: impl FnMut(&mut Session<S>) -> Result<Ticket, CallError>,
+    ) -> Result<(), CallError> {
+        let mut limit = Limit::within(self.timeout);
+        self.send(|state| state.post(self.backpressure, &mut post), &mut limit).await.map(|_| ())
     }
 
     /// Returns the same session with a different [`Backpressure`].
@@ -177,69 +292,74 @@ where
         self.shared.lock().session.is_left_unread()
     }
 
-    /// Calls without a deadline. Sets `executed` to `Maybe` when the request is sent.
     pub(super) async fn exchange(
         &self,
         request: &S::Request,
-        executed: &mut Executed,
+        mut limit: Limit,
     ) -> Result<S::Response, CallError> {
-        let ticket = self.send(|state| state.send(request, self.backpressure)).await?;
-        *executed = Executed::Maybe;
-        let of: Of<S, S::Response> = |state| &mut state.calls;
-        Answer { shared: &self.shared, of, ticket, is_answered: false }.await
+        let send = |state: &mut State<S>| state.send(request, self.backpressure);
+        let ticket = self.send(send, &mut limit).await?;
+        self.answer(|state| &mut state.calls, ticket, limit).await
     }
 
-    /// Calls with a batch without a deadline. Sets `executed` to `Maybe` when it is sent.
+    fn answer<R>(&self, of: Of<S, R>, ticket: Ticket, limit: Limit) -> Answer<'_, S, R> {
+        Answer { shared: &self.shared, of, ticket, limit, timer: None, is_answered: false }
+    }
+
     pub(super) async fn exchange_batch<'r>(
         &self,
         requests: impl IntoIterator<Item = &'r S::Request>,
-        executed: &mut Executed,
+        mut limit: Limit,
     ) -> Result<Vec<Result<S::Response, Box<CallError>>>, CallError>
     where
         S::Request: 'r,
     {
         let (builder, room) = self.shared.lock().session.packing();
         let mut packed = Packed::new::<S>(builder, room, requests);
-        let sent = self.send(|state| state.send_batch(&mut packed, self.backpressure)).await;
+        let send = |state: &mut State<S>| state.send_batch(&mut packed, self.backpressure);
+        let sent = self.send(send, &mut limit).await;
         self.shared.lock().session.unpack(packed);
         let ticket = sent?;
-        *executed = Executed::Maybe;
         let of: Of<S, ArrivedBatch> = |state| &mut state.batches;
-        let arrived = Answer { shared: &self.shared, of, ticket, is_answered: false }.await?;
-        arrived.open::<S>()
+        self.answer(of, ticket, limit).await?.open::<S>()
     }
 
     /// Sends something, waiting for room if [`Backpressure`] says so, and counts what was not sent.
     async fn send(
         &self,
-        send: impl FnMut(&mut State<S>) -> Result<Ticket, CallError>,
+        mut send: impl FnMut(&mut State<S>) -> Result<Ticket, CallError>,
+        limit: &mut Limit,
     ) -> Result<Ticket, CallError> {
-        let unsent = Unsent(&self.shared);
-        let sent = self.send_in_line(send).await;
-        // The call has ended, and its outcome is known.
-        std::mem::forget(unsent);
+        let mut sent = self.send_now(&mut send);
+        if matches!(sent, Err(CallError::WouldBlock)) && self.backpressure != Backpressure::Fail {
+            let unsent = Unsent(&self.shared);
+            let in_line = timeout_at(limit.resolve(), self.send_in_line(send)).await;
+            // The call has ended, and its outcome is known.
+            std::mem::forget(unsent);
+            sent = in_line.unwrap_or(Err(CallError::Deadline { executed: Executed::No }));
+        }
         sent.inspect_err(|error| self.shared.lock().session.not_sent(error))
+    }
+
+    /// Sends something if there is room and nobody waits for it, unless growing makes room.
+    fn send_now(
+        &self,
+        send: &mut impl FnMut(&mut State<S>) -> Result<Ticket, CallError>,
+    ) -> Result<Ticket, CallError> {
+        let mut state = self.shared.lock();
+        if state.in_line == 0 || self.backpressure == Backpressure::Grow {
+            send(&mut state)
+        } else {
+            Err(CallError::WouldBlock)
+        }
     }
 
     async fn send_in_line(
         &self,
         mut send: impl FnMut(&mut State<S>) -> Result<Ticket, CallError>,
     ) -> Result<Ticket, CallError> {
-        let place = {
-            let mut state = self.shared.lock();
-            let waits = self.backpressure != Backpressure::Fail;
-            // Do not overtake waiting tasks, unless growing makes room.
-            if state.in_line == 0 || self.backpressure == Backpressure::Grow {
-                match send(&mut state) {
-                    Err(CallError::WouldBlock) if waits => {}
-                    sent => return sent,
-                }
-            } else if !waits {
-                return Err(CallError::WouldBlock);
-            }
-            state.in_line += 1;
-            Place(&self.shared)
-        };
+        self.shared.lock().in_line += 1;
+        let place = Place(&self.shared);
         let first = self.shared.line.lock().await;
         let sent = poll_fn(|context| {
             let mut state = self.shared.lock();
@@ -280,15 +400,21 @@ impl<S: Service> std::fmt::Debug for AsyncSession<S> {
 impl<S: Service, R> Future for Answer<'_, S, R> {
     type Output = Result<R, CallError>;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let answer = self.shared.lock().answer(self.of, self.ticket, context.waker());
-        match answer {
-            Some(answer) => {
-                self.is_answered = true;
-                Poll::Ready(answer)
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let call = self.get_mut();
+        let (is_timed, waker) = (call.timer.is_some(), context.waker());
+        match call.shared.poll_answer(call.of, call.ticket, waker, is_timed) {
+            Polled::Answered(answer) => {
+                call.is_answered = true;
+                return Poll::Ready(answer);
             }
-            None => Poll::Pending,
+            Polled::Waits => return Poll::Pending,
+            Polled::NeedsTimer => {}
         }
+        let limit = &mut call.limit;
+        let timer = call.timer.get_or_insert_with(|| Box::pin(sleep_until(limit.resolve())));
+        ready!(timer.as_mut().poll(context));
+        Poll::Ready(Err(CallError::Deadline { executed: Executed::Maybe }))
     }
 }
 
@@ -297,6 +423,12 @@ impl<S: Service, R> Drop for Answer<'_, S, R> {
         if !self.is_answered {
             self.shared.lock().forget(self.of, self.ticket);
         }
+    }
+}
+
+impl<S: Service> Drop for Flush<'_, S> {
+    fn drop(&mut self) {
+        self.0.lock().end_flush(self.1);
     }
 }
 

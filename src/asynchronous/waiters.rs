@@ -13,8 +13,11 @@ pub(super) struct Waiters<R>(HashMap<Ticket, Waiting<R>, FixedState>);
 
 /// The state of a sent request.
 enum Waiting<R> {
-    /// Not polled yet, or polled by this task.
-    Asked(Option<Waker>),
+    /// Not polled yet, or polled by this task, which has set a timer or not.
+    Asked {
+        waker: Option<Waker>,
+        is_timed: bool,
+    },
     Answered(Result<R, CallError>),
 }
 
@@ -35,7 +38,16 @@ impl<R> Default for Waiters<R> {
 
 impl<R> Waiters<R> {
     pub(super) fn expect(&mut self, ticket: Ticket) {
-        self.0.insert(ticket, Waiting::Asked(None));
+        self.0.insert(ticket, Waiting::Asked { waker: None, is_timed: false });
+    }
+
+    /// Adds the tasks that have no timer to `woken`: each sets its own when it is polled.
+    pub(super) fn wake_untimed(&self, woken: &mut Vec<Waker>) {
+        let untimed = self.0.values().filter_map(|waiting| match waiting {
+            Waiting::Asked { waker, is_timed: false } => waker.clone(),
+            _ => None,
+        });
+        woken.extend(untimed);
     }
 
     pub(super) fn is_any(&self) -> bool {
@@ -44,14 +56,20 @@ impl<R> Waiters<R> {
 
     /// Returns the tickets without an answer.
     pub(super) fn waiting(&self) -> impl Iterator<Item = Ticket> {
-        let waiting = self.0.iter().filter(|(_, of)| matches!(of, Waiting::Asked(_)));
+        let waiting = self.0.iter().filter(|(_, of)| matches!(of, Waiting::Asked { .. }));
         waiting.map(|(ticket, _)| *ticket)
     }
 
-    pub(super) fn ask(&mut self, ticket: Ticket, waker: &Waker) -> Asked<R> {
+    /// Polls for an answer, by a task that has a timer or will set one now (`is_timed`).
+    pub(super) fn ask(&mut self, ticket: Ticket, waker: &Waker, is_timed: bool) -> Asked<R> {
         match self.0.get_mut(&ticket) {
-            Some(Waiting::Asked(Some(known))) => known.clone_from(waker),
-            Some(Waiting::Asked(none)) => *none = Some(waker.clone()),
+            Some(Waiting::Asked { waker: known, is_timed: timed }) => {
+                *timed |= is_timed;
+                match known {
+                    Some(known) => known.clone_from(waker),
+                    none => *none = Some(waker.clone()),
+                }
+            }
             Some(Waiting::Answered(_)) | None => {
                 return match self.0.remove(&ticket) {
                     Some(Waiting::Answered(answer)) => Asked::Answered(answer),
@@ -64,7 +82,7 @@ impl<R> Waiters<R> {
 
     /// Returns whether it had no answer yet.
     pub(super) fn forget(&mut self, ticket: Ticket) -> bool {
-        matches!(self.0.remove(&ticket), Some(Waiting::Asked(_)))
+        matches!(self.0.remove(&ticket), Some(Waiting::Asked { .. }))
     }
 
     /// Stores an answer, or drops one that no task waits for. Adds the tasks to wake to `woken`.
@@ -74,10 +92,11 @@ impl<R> Waiters<R> {
         answer: Result<R, CallError>,
         woken: &mut Vec<Waker>,
     ) {
-        if let Some(waiting) = self.0.get_mut(&ticket)
-            && let Waiting::Asked(waker) = std::mem::replace(waiting, Waiting::Answered(answer))
-        {
-            woken.extend(waker);
+        if let Some(waiting) = self.0.get_mut(&ticket) {
+            let before = std::mem::replace(waiting, Waiting::Answered(answer));
+            if let Waiting::Asked { waker, .. } = before {
+                woken.extend(waker);
+            }
         }
     }
 

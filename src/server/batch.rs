@@ -6,9 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use bellwire_core::batch::{BatchBuilder, BatchError, BatchView};
 use bellwire_core::wire::Status;
 
-use super::handler::{Answer, Call, Caller, Request, Room, discard, explain, guarded};
+use super::handler::{Answer, Call, Caller, Request, Room, discard, guarded};
 use crate::session::{decode_together, write_together};
-use crate::{HandlerError, Malformed, Message, Service};
+use crate::{HandlerError, Malformed, Message, Service, reason};
 
 /// The reason for refusing a batch whose answers cannot fit a message, however short they are.
 const NO_ROOM: &str = "the batch has more items than its answers have room for in one message";
@@ -45,9 +45,8 @@ impl<R: Message> Answers<'_, R> {
             let count = self.due.min(responses.size_hint().0);
             self.due -= write_together::<R>(self.batch, count, &mut responses);
         }
-        while self.due > 0
-            && let Some(response) = responses.next()
-        {
+        while self.due > 0 {
+            let Some(response) = responses.next() else { break };
             self.push(&response);
         }
     }
@@ -55,7 +54,7 @@ impl<R: Message> Answers<'_, R> {
     /// Fails the next request.
     #[cold]
     pub fn fail(&mut self, error: &HandlerError) {
-        self.answer(|batch| push_reason(batch, Status::Failed, error.reason()));
+        self.answer(|batch| push_failure(batch, error));
     }
 
     /// Returns whether nobody will get these answers any more, like [`Caller::is_abandoned`]. A handler with slow
@@ -84,9 +83,10 @@ impl<R: Message> Answers<'_, R> {
     /// Answers the malformed items before the next one.
     #[inline]
     fn refuse_malformed(&mut self) {
-        while let Some(((item, malformed), rest)) = self.malformed.split_first()
-            && *item == self.batch.len()
-        {
+        while let Some(((item, malformed), rest)) = self.malformed.split_first() {
+            if *item != self.batch.len() {
+                break;
+            }
             self.malformed = rest;
             push_reason(self.batch, Status::Malformed, &malformed.to_string());
         }
@@ -218,7 +218,7 @@ pub(super) fn item_by_item<S: Service>(
         // As for a single request: an item whose handler panics fails alone.
         match catch_unwind(AssertUnwindSafe(|| handle(request))) {
             Ok(Ok(response)) => push(batch, &response),
-            Ok(Err(error)) => push_reason(batch, Status::Failed, error.reason()),
+            Ok(Err(error)) => push_failure(batch, &error),
             Err(payload) => {
                 discard(payload);
                 push_reason(batch, Status::Panicked, "");
@@ -234,7 +234,11 @@ pub(super) fn item_by_item<S: Service>(
 
 /// Parses a batch within the item limit. On error, returns the status to answer with; the answer holds the reason.
 #[inline]
-fn parse<'a>(bytes: &'a [u8], room: Room, answer: &mut Answer) -> Result<BatchView<'a>, Status> {
+pub(super) fn parse<'a>(
+    bytes: &'a [u8],
+    room: Room,
+    answer: &mut Answer,
+) -> Result<BatchView<'a>, Status> {
     let view = BatchView::parse(bytes).map_err(|error| malformed(&error, answer))?;
     if view.len() > room.items {
         return Err(too_many(view.len(), room.items, answer));
@@ -243,15 +247,24 @@ fn parse<'a>(bytes: &'a [u8], room: Room, answer: &mut Answer) -> Result<BatchVi
 }
 
 #[inline]
-fn push<R: Message>(batch: &mut BatchBuilder, response: &R) {
+pub(super) fn push<R: Message>(batch: &mut BatchBuilder, response: &R) {
     if batch.push(|into| response.encode(into)).is_err() {
         push_empty(batch, Status::TooLarge);
     }
 }
 
 #[cold]
-fn push_reason(batch: &mut BatchBuilder, status: Status, reason: &str) {
-    if batch.push_with(status, |into| explain(reason, into)).is_err() {
+pub(super) fn push_reason(batch: &mut BatchBuilder, status: Status, reason: &str) {
+    push_with_reason(batch, status, None, reason);
+}
+
+#[cold]
+pub(super) fn push_failure(batch: &mut BatchBuilder, error: &HandlerError) {
+    push_with_reason(batch, Status::Failed, error.code(), error.reason());
+}
+
+fn push_with_reason(batch: &mut BatchBuilder, status: Status, code: Option<u32>, reason: &str) {
+    if batch.push_with(status, |into| reason::write(code, reason, into)).is_err() {
         push_empty(batch, status);
     }
 }
@@ -275,7 +288,7 @@ fn malformed(error: &BatchError, answer: &mut Answer) -> Status {
 }
 
 #[cold]
-fn no_room(answer: &mut Answer) -> Status {
+pub(super) fn no_room(answer: &mut Answer) -> Status {
     refuse(NO_ROOM, answer)
 }
 

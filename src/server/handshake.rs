@@ -12,6 +12,8 @@ use super::ServerConfig;
 use super::fd_budget::FdBudget;
 use super::handler::Caller;
 use super::incidents::IncidentCause;
+#[cfg(feature = "netipc")]
+use super::netipc;
 use super::quotas::{Quotas, Share, TooMany};
 use super::reactor::Peers;
 use super::watch::Watch;
@@ -82,6 +84,9 @@ pub(super) struct Arrived {
 pub(super) enum Progress {
     Waiting(Box<PendingHandshake>),
     Arrived(Box<Arrived>),
+    /// It speaks netipc, and this is its first message.
+    #[cfg(feature = "netipc")]
+    Netipc(Box<(PendingHandshake, Incoming)>),
     TurnedAway(Box<TurnedAway>),
 }
 
@@ -183,6 +188,10 @@ impl PendingHandshake {
                 Ok(None) => return Progress::Waiting(Box::new(self)),
                 Err(_) => return self.drop_out(),
             };
+            #[cfg(feature = "netipc")]
+            if self.is_silent() && netipc::is_netipc(incoming.bytes()) {
+                return Progress::Netipc(Box::new((self, incoming)));
+            }
             let step = self.machine.on_message(incoming.bytes(), incoming.objects());
             let refusal = match step {
                 Ok(ServerStep::Admit(hello)) => match self.welcome(&hello, config, board) {
@@ -218,6 +227,13 @@ impl PendingHandshake {
     fn refuse(self, refusal: &Refuse) -> Box<TurnedAway> {
         let caller = Some(self.caller());
         TurnedAway::refused(self.channel, caller, refusal)
+    }
+
+    /// Takes apart what a client of netipc needs of it.
+    #[cfg(feature = "netipc")]
+    pub(super) fn into_parts(self) -> (Channel, Caller, Share) {
+        let caller = self.caller();
+        (self.channel, caller, self.share)
     }
 
     /// Returns whether the client's HELLO has not been admitted yet.
@@ -377,8 +393,17 @@ impl PendingHandshake {
 
 impl TurnedAway {
     fn refused(channel: Channel, caller: Option<Caller>, refusal: &Refuse) -> Box<Self> {
+        #[cfg(feature = "netipc")]
+        if netipc::refuse(&channel, refusal.code) {
+            return Self::told(channel, caller, refusal);
+        }
         // A client that does not read it learns nothing, but that is no reason to wait.
         let _ = control::send(&channel, &Message::Refuse(refusal.clone()), &[]);
+        Self::told(channel, caller, refusal)
+    }
+
+    /// Returns a client that was told why.
+    pub(super) fn told(channel: Channel, caller: Option<Caller>, refusal: &Refuse) -> Box<Self> {
         let (code, reason) = (refusal.code, refusal.reason().into());
         let cause = Some(IncidentCause::Refused { code, reason });
         Box::new(Self { channel: Some(channel), caller, cause })

@@ -48,6 +48,9 @@ pub struct Incident {
 pub enum IncidentCause {
     /// It violated the protocol; its session was closed. The client's program is broken or hostile.
     ProtocolViolation(PeerFault),
+    /// A client of netipc violated its protocol; its session was closed.
+    #[cfg(feature = "netipc")]
+    NetipcViolation(crate::netipc::Violation),
     /// It took nothing for longer than [`ServerConfig::unread_timeout`](crate::ServerConfig::unread_timeout); its
     /// session was closed. The client was stopped, hangs, or never reads.
     Unread,
@@ -81,7 +84,7 @@ pub enum IncidentCause {
 pub enum IncidentKind {
     /// [`IncidentCause::Refused`].
     Refused,
-    /// [`IncidentCause::ProtocolViolation`].
+    /// [`IncidentCause::ProtocolViolation`], in either protocol.
     Poisoned,
     /// [`IncidentCause::Unread`].
     Unread,
@@ -223,6 +226,8 @@ impl IncidentCause {
     pub const fn kind(&self) -> IncidentKind {
         match self {
             Self::ProtocolViolation(_) => IncidentKind::Poisoned,
+            #[cfg(feature = "netipc")]
+            Self::NetipcViolation(_) => IncidentKind::Poisoned,
             Self::Unread => IncidentKind::Unread,
             Self::Refused { .. } => IncidentKind::Refused,
             Self::Short(Shortage {
@@ -395,6 +400,8 @@ impl fmt::Display for IncidentCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ProtocolViolation(fault) => write!(f, "was closed: {fault}"),
+            #[cfg(feature = "netipc")]
+            Self::NetipcViolation(violation) => write!(f, "was closed: its netipc has {violation}"),
             Self::Unread => f.write_str("was closed: it left its answers unread for too long"),
             Self::Displaced { why: None } => f.write_str(
                 "its files in the run dir were removed or replaced: it has taken its name again",

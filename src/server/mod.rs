@@ -1,14 +1,19 @@
 //! The server: one reactor thread for all sessions of all services, and a bounded worker pool for slow handlers.
 
+#[cfg(feature = "tokio")]
+mod awaited;
 mod batch;
 mod fd_budget;
 mod handler;
 mod handshake;
 mod incidents;
+#[cfg(feature = "netipc")]
+mod netipc;
 mod quotas;
 mod reactor;
 mod session;
 mod source;
+mod tasks;
 mod watch;
 mod workers;
 
@@ -27,7 +32,9 @@ use bellwire_core::wire::STATS_METHOD;
 use bellwire_core::{InUse, Limits, ServiceName};
 
 use crate::cache::Fetch;
-use crate::publisher::{SnapshotStore, limits_for};
+use crate::event::{Feed, limits_for_events};
+use crate::publication::Publication;
+use crate::publisher::limits_for;
 use crate::stats::Published;
 use crate::transport::clock;
 use crate::transport::doorbell::Event;
@@ -35,11 +42,11 @@ use crate::transport::endpoint::{BindError, Endpoint};
 use crate::transport::fork::Home;
 use crate::transport::memory;
 use crate::{
-    Client, HandlerError, Publisher, RunDir, ServeError, ServerConfig, ServerStats, Service,
-    ServiceStats, Snapshot, Token, trace,
+    Contract, Dynamic, Event as EventService, EventPublisher, HandlerError, Payload, Publisher,
+    RunDir, ServeError, ServerConfig, ServerStats, Service, ServiceStats, Snapshot, Token, trace,
 };
 use batch::TypedBatch;
-use handler::{Call, Handler, Typed};
+use handler::{Call, Handler, Typed, Untyped};
 use incidents::Incidents;
 use quotas::Quotas;
 use reactor::Reactor;
@@ -89,13 +96,16 @@ struct Listener {
     endpoint: Endpoint,
     admission: bellwire_core::handshake::Admission,
     handler: Handler,
-    store: Arc<SnapshotStore>,
+    store: Arc<Publication>,
     /// Clients accepted since the backlog was last empty.
     queued: u64,
     /// Whether one of them was accepted since the last check.
     is_waited_at: bool,
     /// Whether its name was lost and could not be taken again yet.
     is_displaced: bool,
+    /// How clients of netipc are served, if they are.
+    #[cfg(feature = "netipc")]
+    netipc: Option<netipc::Translation>,
 }
 
 /// A running server. Dropping it stops it like [`Server::stop`].
@@ -114,6 +124,8 @@ struct Shared {
     /// Wakes the reactor.
     bell: Arc<Event>,
     stats: Mutex<Published>,
+    /// What each service publishes, in the order of their rows.
+    publications: Vec<Arc<Publication>>,
     incidents: Mutex<Incidents>,
     on_incident: IncidentHook,
 }
@@ -131,13 +143,13 @@ impl Server {
 
     /// Returns the counters as of the reactor's last sleep, or half a millisecond ago while it is busy.
     pub fn stats(&self) -> ServerStats {
-        self.shared.stats().total()
+        self.shared.current_stats().total()
     }
 
     /// Returns the counters of each service, in the order in which they were added, then those of observers, under
     /// the name `bellwire-stats`. They add up to [`Server::stats`].
     pub fn service_stats(&self) -> Vec<ServiceStats> {
-        self.shared.stats().services.clone()
+        self.shared.current_stats().services.clone()
     }
 
     /// Returns how the reactor waits, and why not as configured.
@@ -166,7 +178,7 @@ impl Server {
     /// the current item. Returns the final counters.
     pub fn stop(mut self) -> ServerStats {
         self.halt();
-        self.shared.stats().total()
+        self.shared.current_stats().total()
     }
 
     fn halt(&mut self) {
@@ -212,15 +224,24 @@ impl Shared {
     fn report(&self, incident: &Incident) {
         #[cfg(feature = "log")]
         incident.log();
-        if let Some(on_incident) = &self.on_incident.0
-            && let Err(payload) = catch_unwind(AssertUnwindSafe(|| on_incident(incident)))
-        {
-            handler::discard(payload);
+        if let Some(on_incident) = &self.on_incident.0 {
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| on_incident(incident))) {
+                handler::discard(payload);
+            }
         }
     }
 
     fn incidents(&self) -> MutexGuard<'_, Incidents> {
         self.incidents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the counters, with those of what was published, which its publishers count.
+    fn current_stats(&self) -> MutexGuard<'_, Published> {
+        let mut stats = self.stats();
+        for (row, publication) in stats.services.iter_mut().zip(&self.publications) {
+            row.stats.published = publication.generation();
+        }
+        stats
     }
 
     fn stats(&self) -> MutexGuard<'_, Published> {
@@ -268,7 +289,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Serves `S` with a function, and takes its name now, so that a second provider of the name fails here.
+    /// Serves `S` with a function, and takes its name now, so that a second provider of the name fails here. Clients find it
+    /// from [`ServerBuilder::start`] on; before, it is absent.
     ///
     /// The function receives the decoded request and the caller. If it panics, the call fails and the server
     /// continues. Without workers, it runs on the reactor thread and must not block.
@@ -283,6 +305,34 @@ impl ServerBuilder {
         + 'static,
     ) -> Result<&mut Self, ServeError> {
         self.serve_by::<S>(Arc::new(Typed::<S, _>::new(handler)))
+    }
+
+    /// Serves a service that is known only at run time, like [`ServerBuilder::serve`]: for answers that are large, or shared.
+    ///
+    /// # Errors
+    /// Like [`ServerBuilder::serve`].
+    pub fn serve_dynamic(
+        &mut self,
+        contract: Contract,
+        handler: impl Fn(&Caller, Payload) -> Result<Payload, HandlerError> + Send + Sync + 'static,
+    ) -> Result<&mut Self, ServeError> {
+        self.serve_contract(&contract, Arc::new(Typed::<Dynamic, _>::new(handler)))
+    }
+
+    /// Serves a service that is known only at run time with a function that is lent the request's bytes and appends the
+    /// answer's. In a steady state, neither is allocated.
+    ///
+    /// # Errors
+    /// Like [`ServerBuilder::serve`].
+    pub fn serve_bytes(
+        &mut self,
+        contract: Contract,
+        handler: impl Fn(&Caller, &[u8], &mut Vec<u8>) -> Result<(), HandlerError>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Result<&mut Self, ServeError> {
+        self.serve_contract(&contract, Arc::new(Untyped(handler)))
     }
 
     /// Serves `S` with a function that handles a whole batch: the requests of one message, and a place for the answer
@@ -300,12 +350,85 @@ impl ServerBuilder {
         self.serve_by::<S>(Arc::new(TypedBatch::<S, _>::new(handler)))
     }
 
+    /// Serves `S` with a function that returns a future, which runs as a task of the tokio runtime that this is called in. It may
+    /// wait as long as it likes, and no thread waits with it; a function that computes for long belongs into a
+    /// [worker](ServerConfig::workers) instead. The items of a batch are handled one after another.
+    ///
+    /// When the client cancels its request, or is gone, the future is dropped where it waits.
+    /// [`Server::stop`] waits for all of them until [`ServerConfig::drain_timeout`], and then drops those that are left. If a
+    /// future panics, its call fails, and the server continues.
+    ///
+    /// At most [`ServerConfig::max_in_flight`] of a session run at once, and [`ServerConfig::max_queued`] of all; other requests
+    /// stay in their lanes. A client that reads no answers starts no more.
+    ///
+    /// ```
+    /// # use bellwire::{AsyncClient, RunDir, Server, Service};
+    /// # use std::time::Duration;
+    /// # struct Later;
+    /// # impl Service for Later {
+    /// #     const NAME: &'static str = "later";
+    /// #     type Request = u64;
+    /// #     type Response = u64;
+    /// # }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # let run_dir = RunDir::new(dir.path());
+    /// let mut builder = Server::builder(&run_dir);
+    /// builder.serve_async::<Later, _>(|_, millis| async move {
+    ///     tokio::time::sleep(Duration::from_millis(millis)).await;
+    ///     Ok(millis)
+    /// })?;
+    /// let server = builder.start()?;
+    /// assert_eq!(AsyncClient::<Later>::new(&run_dir).call(&1).await?, 1);
+    /// # server.stop();
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Like [`ServerBuilder::serve`]; [`ServeError::System`] outside of a runtime.
+    #[cfg(feature = "tokio")]
+    pub fn serve_async<S: Service, F>(
+        &mut self,
+        handler: impl Fn(Caller, S::Request) -> F + Send + Sync + 'static,
+    ) -> Result<&mut Self, ServeError>
+    where
+        F: Future<Output = Result<S::Response, HandlerError>> + Send + 'static,
+    {
+        let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other);
+        let runtime = runtime.map_err(system("find the tokio runtime for handlers"))?;
+        let task = awaited::Awaited::<S, _>::new(handler, runtime);
+        self.serve_handler(&Contract::of::<S>(), Handler::Task(Arc::new(task)))?;
+        #[cfg(feature = "netipc")]
+        self.speak_netipc(S::netipc().map(netipc::Translation::Calls))?;
+        Ok(self)
+    }
+
     fn serve_by<S: Service>(&mut self, handler: Arc<dyn Call>) -> Result<&mut Self, ServeError> {
         const { assert!(S::METHOD != STATS_METHOD, "this method asks any server for its counters") };
-        let store = store(Client::<S>::SERVICE)?;
-        let handler = Handler::Call(handler);
+        self.serve_contract(&Contract::of::<S>(), handler)?;
+        #[cfg(feature = "netipc")]
+        self.speak_netipc(S::netipc().map(netipc::Translation::Calls))?;
+        Ok(self)
+    }
+
+    fn serve_contract(
+        &mut self,
+        contract: &Contract,
+        handler: Arc<dyn Call>,
+    ) -> Result<&mut Self, ServeError> {
+        self.serve_handler(contract, Handler::Call(handler))
+    }
+
+    fn serve_handler(
+        &mut self,
+        contract: &Contract,
+        handler: Handler,
+    ) -> Result<&mut Self, ServeError> {
+        let store = store(contract.service)?;
         let limits = self.quotas.bound(self.config.lane.limits);
-        self.open(Client::<S>::SERVICE, (S::METHOD, S::SCHEMA), handler, store, limits)?;
+        self.open(contract, handler, store, limits)?;
         Ok(self)
     }
 
@@ -314,15 +437,70 @@ impl ServerBuilder {
     /// # Errors
     /// Like [`ServerBuilder::serve`].
     pub fn publish<T: Snapshot>(&mut self) -> Result<Publisher<T>, ServeError> {
-        let name = Client::<Fetch<T>>::SERVICE;
-        let store = store(name)?;
+        self.publish_contract(&Contract::of::<Fetch<T>>())
+    }
+
+    /// Publishes snapshots that are known only at run time, like [`ServerBuilder::publish`].
+    ///
+    /// # Errors
+    /// Like [`ServerBuilder::serve`].
+    pub fn publish_dynamic(
+        &mut self,
+        contract: Contract,
+    ) -> Result<Publisher<Dynamic>, ServeError> {
+        self.publish_contract(&contract)
+    }
+
+    fn publish_contract<T: Snapshot>(
+        &mut self,
+        contract: &Contract,
+    ) -> Result<Publisher<T>, ServeError> {
+        let store = store(contract.service)?;
         let limits = limits_for::<T>(self.quotas.bound(self.config.lane.limits));
         let handler = Handler::Snapshot(Arc::clone(&store));
-        self.open(name, (T::METHOD, T::SCHEMA), handler, Arc::clone(&store), limits)?;
+        self.open(contract, handler, Arc::clone(&store), limits)?;
+        #[cfg(feature = "netipc")]
+        self.speak_netipc(T::netipc().map(netipc::Translation::snapshot))?;
         Ok(Publisher::new(store))
     }
 
-    /// Starts the reactor thread and the workers.
+    /// Serves the events of `E` that the returned publisher publishes, of which it keeps the last `depth` bytes, rounded up to
+    /// a power of two from 64 KiB to 1 GiB: how far a subscriber may fall behind. [`EventPublisher::deepen`] raises it
+    /// later.
+    ///
+    /// # Errors
+    /// Like [`ServerBuilder::serve`].
+    pub fn events<E: EventService>(&mut self, depth: u64) -> Result<EventPublisher<E>, ServeError> {
+        self.publish_events(&Contract::of::<Feed<E>>(), depth)
+    }
+
+    /// Serves events that are known only at run time, like [`ServerBuilder::events`].
+    ///
+    /// # Errors
+    /// Like [`ServerBuilder::serve`].
+    pub fn events_dynamic(
+        &mut self,
+        contract: Contract,
+        depth: u64,
+    ) -> Result<EventPublisher<Dynamic>, ServeError> {
+        self.publish_events(&contract, depth)
+    }
+
+    fn publish_events<E: EventService>(
+        &mut self,
+        contract: &Contract,
+        depth: u64,
+    ) -> Result<EventPublisher<E>, ServeError> {
+        let store = store(contract.service)?;
+        let made = store.deepen(depth).map_err(io::Error::other);
+        made.map_err(system("make the memory for events"))?;
+        let limits = limits_for_events(self.quotas.bound(self.config.lane.limits));
+        let handler = Handler::Snapshot(Arc::clone(&store));
+        self.open(contract, handler, Arc::clone(&store), limits)?;
+        Ok(EventPublisher::new(store))
+    }
+
+    /// Starts the reactor thread and the workers, and listens: clients that wait for a provider connect.
     ///
     /// # Errors
     /// [`ServeError::System`] when the system has no thread or descriptor left.
@@ -336,7 +514,8 @@ impl ServerBuilder {
         let stats = Mutex::new(Published { started, ..Published::default() });
         let (stop, incidents) = (Arc::default(), Mutex::default());
         let Self { config, quotas, listeners, on_incident, .. } = self;
-        let shared = Arc::new(Shared { stop, bell, stats, incidents, on_incident });
+        let publications = listeners.iter().map(|listener| Arc::clone(&listener.store)).collect();
+        let shared = Arc::new(Shared { stop, bell, stats, publications, incidents, on_incident });
         let drain_timeout = config.drain_timeout;
         let (started, has_started) = mpsc::sync_channel(1);
         let theirs = Arc::clone(&shared);
@@ -359,10 +538,9 @@ impl ServerBuilder {
 
     fn open(
         &mut self,
-        service: ServiceName,
-        (method, schema): (u32, u64),
+        &Contract { service, method, schema, .. }: &Contract,
         handler: Handler,
-        store: Arc<SnapshotStore>,
+        store: Arc<Publication>,
         limits: Limits,
     ) -> Result<(), ServeError> {
         if !self.home.is_here() {
@@ -373,9 +551,10 @@ impl ServerBuilder {
             error => ServeError::Endpoint { service, why: error.to_string().into() },
         };
         let (dir, admission) = (self.run_dir.path(), &self.config.admission);
-        let endpoint = Endpoint::bind_admitting(dir, service, admission).map_err(failed)?;
-        endpoint.set_backlog(self.config.backlog).map_err(system("listen for clients"))?;
-        let token = self.config.token.map(Token::bytes);
+        let group_may_write = self.config.group_run_dir;
+        let endpoint = Endpoint::reserve(dir, service, admission, group_may_write);
+        let endpoint = endpoint.map_err(failed)?;
+        let token = self.config.token.map(Token::to_bytes);
         let features = trace::FEATURES;
         let admission = bellwire_core::handshake::Admission {
             service,
@@ -395,7 +574,25 @@ impl ServerBuilder {
             queued: 0,
             is_waited_at: false,
             is_displaced: false,
+            #[cfg(feature = "netipc")]
+            netipc: None,
         });
+        Ok(())
+    }
+
+    /// Has clients of netipc served at the endpoint that was opened last.
+    #[cfg(feature = "netipc")]
+    fn speak_netipc(&mut self, translation: Option<netipc::Translation>) -> Result<(), ServeError> {
+        if !self.config.netipc || translation.is_none() {
+            return Ok(());
+        }
+        if !crate::transport::pass::Channel::CARRIES_NETIPC {
+            let unsupported = io::Error::from(io::ErrorKind::Unsupported);
+            return Err(system("serve clients of netipc on this system")(unsupported));
+        }
+        if let Some(listener) = self.listeners.last_mut() {
+            listener.netipc = translation;
+        }
         Ok(())
     }
 }
@@ -419,8 +616,8 @@ impl std::fmt::Debug for Listener {
     }
 }
 
-fn store(service: ServiceName) -> Result<Arc<SnapshotStore>, ServeError> {
-    let made = SnapshotStore::create(service).map_err(|error| io::Error::other(error.to_string()));
+fn store(service: ServiceName) -> Result<Arc<Publication>, ServeError> {
+    let made = Publication::create(service).map_err(|error| io::Error::other(error.to_string()));
     made.map(Arc::new).map_err(system("make the service's board"))
 }
 

@@ -36,6 +36,8 @@ const MOST_IDLE: usize = 1024;
 /// The time whose sessions a user may open at once, and the longest that a session beyond that waits.
 const BURST: Duration = Duration::from_secs(16);
 const LONGEST_DELAY: Duration = Duration::from_secs(1);
+/// How many sessions a session counts as that ends by a protocol violation.
+const VIOLATION: u32 = 16;
 
 /// The quotas of all known users.
 #[derive(Debug)]
@@ -141,10 +143,19 @@ impl Quotas {
         if sessions >= self.sessions_per_user {
             return Err(TooMany::Sessions(sessions));
         }
-        // Each process of these is a client of its own: see `reactor::clients`.
-        let is_limited = !user.is_own() && !user.is_system();
-        let begins = if is_limited { rate.reserve(now, self.session_interval) } else { Some(now) };
+        let begins =
+            if is_limited(user) { rate.reserve(now, self.session_interval) } else { Some(now) };
         begins.map(|begins| (share.clone(), begins)).ok_or(TooMany::PerSecond)
+    }
+
+    /// Delays a user's next sessions after one that violated the protocol. What it cost is not known here, and a client that
+    /// works never does it.
+    pub(super) fn slow_down(&mut self, user: User, now: Instant) {
+        if is_limited(user) {
+            if let Some(UserQuota { rate, .. }) = self.users.get_mut(&user) {
+                rate.add(now, self.session_interval * VIOLATION);
+            }
+        }
     }
 
     /// Returns when to wake up and check for freed memory, if clients keep memory of sessions that are over.
@@ -198,6 +209,12 @@ pub(super) enum TooMany {
     PerSecond,
 }
 
+/// Returns whether the rate of a user's sessions is limited. Each process of the others is a client of its own: see
+/// `reactor::clients`.
+fn is_limited(user: User) -> bool {
+    !user.is_own() && !user.is_system()
+}
+
 impl RateLimit {
     /// Reserves the next event. Returns when it may happen, unless that is too far away.
     fn reserve(&mut self, now: Instant, interval: Duration) -> Option<Instant> {
@@ -208,6 +225,11 @@ impl RateLimit {
         }
         self.due = due.after(interval);
         Some(now.after(delay))
+    }
+
+    /// Takes the time of events that were not reserved. The next one waits for the longest delay at most.
+    fn add(&mut self, now: Instant, time: Duration) {
+        self.due = self.due.max(now).after(time).min(now.after(BURST + LONGEST_DELAY));
     }
 }
 
@@ -255,6 +277,25 @@ mod tests {
         assert_eq!(later(interval), None);
         let idle = BURST + LONGEST_DELAY + interval * 2;
         assert_eq!(later(idle), Some(now.after(idle)), "credit returns with time");
+    }
+
+    #[test]
+    fn a_client_that_violates_the_protocol_opens_one_session_a_second() {
+        let (mut rate, interval) = (RateLimit::default(), Duration::from_millis(50));
+        let mut now = Instant::default().after(Duration::from_secs(1_000));
+        let end = now.after(Duration::from_secs(60));
+        let mut opened = 0;
+        while now < end {
+            match rate.reserve(now, interval) {
+                Some(begins) => {
+                    now = begins;
+                    rate.add(now, interval * VIOLATION);
+                    opened += 1;
+                }
+                None => now = now.after(interval),
+            }
+        }
+        assert!((60..=100).contains(&opened), "{opened} sessions: 20 at once, then one a second");
     }
 
     #[test]

@@ -1,13 +1,18 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use bellwire_core::sync::{AtomicBool, AtomicUsize, Ordering};
 use bellwire_core::wire::Status;
+use bellwire_core::{Instant, Spin, SpinCounter, SpinPolicy};
 
+use super::ServerConfig;
 use super::handler::{Answer, Call, Caller, Request, Room};
 use super::watch::Watch;
 use crate::Payload;
+use crate::trace::handling::Queued;
+use crate::transport::clock;
 use crate::transport::doorbell::Event;
 use crate::transport::memory::Charge;
 
@@ -22,6 +27,8 @@ pub(super) struct Job {
     pub(super) caller: Caller,
     pub(super) handler: Arc<dyn Call>,
     pub(super) request: JobPayload,
+    /// What to trace of a sampled request.
+    pub(super) traced: Option<Box<Queued>>,
     /// The charge of the request to its user's quota, then of the answer.
     pub(super) charge: Charge,
 }
@@ -57,15 +64,24 @@ pub(super) struct Workers {
 }
 
 struct Shared {
+    spin: SpinPolicy,
+    /// Workers that may spin for a job at the same time: more would take the processors of those that work.
+    most_spinning: usize,
     jobs: Mutex<Jobs>,
     /// The number of queued jobs; changed with the lock of the jobs held.
     queued: AtomicUsize,
+    /// Jobs whose answers the reactor has not collected. Only the reactor's thread changes it.
+    uncollected: AtomicUsize,
+    /// Changes with each reason to look for a job; for workers that spin. Changed with the lock of the jobs held.
+    news: AtomicUsize,
     /// Signalled when there is a job, or the pool closes.
     more: Condvar,
     done: Mutex<Finished>,
+    /// Whether there are answers; changed with the lock of `done` held.
+    has_done: AtomicBool,
     /// Signalled when answers were collected, or never will be.
     collected: Condvar,
-    /// Rung after an answer was queued, to wake the reactor.
+    /// Rung after an answer was queued, if the reactor sleeps.
     bell: Arc<Event>,
 }
 
@@ -74,6 +90,8 @@ struct Shared {
 struct Finished {
     all: Vec<Done>,
     bytes: usize,
+    /// Whether the reactor is to be rung for the next answer.
+    rings: bool,
     closed: bool,
 }
 
@@ -89,6 +107,12 @@ struct Jobs {
     sessions: Vec<VecDeque<usize>>,
     /// The job that each worker runs.
     running: Vec<Option<Running>>,
+    /// Workers that look at `news`, and workers that wait to be notified. Before one of the former waits, it looks for a job
+    /// with the lock held.
+    spinning: usize,
+    waiting: usize,
+    /// When a waiting worker was last notified.
+    notified: Option<Instant>,
     closed: bool,
 }
 
@@ -184,17 +208,29 @@ impl Jobs {
 }
 
 impl Workers {
-    /// Starts `count` threads, whose answers ring `bell`.
-    pub(super) fn start(
-        count: usize,
-        most_queued: usize,
-        bell: Arc<Event>,
-    ) -> std::io::Result<Self> {
+    /// Starts the threads, which ring `bell` for their answers when [`Workers::will_ring`] has asked for it.
+    pub(super) fn start(config: &ServerConfig, bell: Arc<Event>) -> std::io::Result<Self> {
+        let count = config.workers;
+        // It reads files of the control groups: not without workers.
+        let processors = match count {
+            0 => 1,
+            _ => thread::available_parallelism().map_or(1, usize::from),
+        };
         let running = (0..count).map(|_| None).collect();
-        let jobs = Mutex::new(Jobs { running, ..Jobs::default() });
-        let (queued, more, done) = (AtomicUsize::new(0), Condvar::new(), Mutex::default());
-        let collected = Condvar::new();
-        let shared = Arc::new(Shared { jobs, queued, more, done, collected, bell });
+        let shared = Arc::new(Shared {
+            spin: config.spin,
+            most_spinning: (processors / 2).max(1),
+            jobs: Mutex::new(Jobs { running, ..Jobs::default() }),
+            queued: AtomicUsize::new(0),
+            uncollected: AtomicUsize::new(0),
+            news: AtomicUsize::new(0),
+            more: Condvar::new(),
+            done: Mutex::default(),
+            has_done: AtomicBool::new(false),
+            collected: Condvar::new(),
+            bell,
+        });
+        let most_queued = config.max_queued;
         let mut workers = Self { shared, threads: Vec::with_capacity(count), most_queued };
         for number in 0..count {
             let shared = Arc::clone(&workers.shared);
@@ -217,11 +253,20 @@ impl Workers {
     }
 
     pub(super) fn submit(&self, job: Job) {
+        self.count(1, 0);
         let mut jobs = lock(&self.shared.jobs);
         jobs.push(job);
-        self.shared.queued.fetch_add(1, Ordering::Relaxed);
+        let queued = self.shared.queued.fetch_add(1, Ordering::Relaxed) + 1;
+        self.shared.tell();
+        // Those that spin take a job each.
+        let notifies = jobs.waiting > 0 && queued > jobs.spinning;
+        if notifies {
+            jobs.notified = Some(clock::now());
+        }
         drop(jobs);
-        self.shared.more.notify_one();
+        if notifies {
+            self.shared.more.notify_one();
+        }
     }
 
     /// Withdraws a request that no worker has started. A handler that already runs sees that it is abandoned.
@@ -234,6 +279,7 @@ impl Workers {
         let is_there = queue.jobs.get(at).is_some_and(|job| job.id == id);
         let withdrawn = is_there && queue.jobs.remove(at).is_some();
         self.shared.queued.fetch_sub(usize::from(withdrawn), Ordering::Relaxed);
+        self.count(0, usize::from(withdrawn));
         withdrawn
     }
 
@@ -247,6 +293,7 @@ impl Workers {
         });
         let count = queued.as_ref().map_or(0, VecDeque::len);
         self.shared.queued.fetch_sub(count, Ordering::Relaxed);
+        self.count(0, count);
         drop(jobs);
         // Outside the lock: there may be many.
         drop(queued);
@@ -259,6 +306,7 @@ impl Workers {
             queue.is_held = is_held;
         }
         jobs.give_turn(slot);
+        self.shared.tell();
         drop(jobs);
         if !is_held {
             self.shared.more.notify_all();
@@ -273,6 +321,7 @@ impl Workers {
         jobs.sessions.clear();
         let queued = std::mem::take(&mut jobs.queues);
         jobs.abandon(|_| true);
+        self.shared.tell();
         drop(jobs);
         drop(queued);
         self.shared.more.notify_all();
@@ -280,15 +329,40 @@ impl Workers {
         self.shared.collected.notify_all();
     }
 
-    /// Returns whether there are answers.
+    /// Returns whether there are answers: a hint, until [`Workers::will_ring`].
+    #[inline]
     pub(super) fn has_done(&self) -> bool {
-        !self.is_empty() && !lock(&self.shared.done).all.is_empty()
+        self.shared.has_done.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether answers are to come.
+    pub(super) fn is_busy(&self) -> bool {
+        self.shared.uncollected.load(Ordering::Relaxed) > 0
+    }
+
+    fn count(&self, more: usize, fewer: usize) {
+        let uncollected = &self.shared.uncollected;
+        let before = uncollected.load(Ordering::Relaxed);
+        uncollected.store(before.wrapping_add(more).wrapping_sub(fewer), Ordering::Relaxed);
+    }
+
+    /// Has the bell rung for the next answer, for a reactor that is about to sleep. Returns false when there is one already.
+    pub(super) fn will_ring(&self) -> bool {
+        if self.is_empty() {
+            return true;
+        }
+        let mut done = lock(&self.shared.done);
+        done.rings = done.all.is_empty();
+        done.rings
     }
 
     /// Moves the finished answers to `into`.
     pub(super) fn collect(&self, into: &mut VecDeque<Done>) {
         let mut done = lock(&self.shared.done);
+        self.count(0, done.all.len());
         into.extend(done.all.drain(..));
+        done.rings = false;
+        self.shared.has_done.store(false, Ordering::Relaxed);
         if std::mem::take(&mut done.bytes) >= MOST_FINISHED {
             self.shared.collected.notify_all();
         }
@@ -308,20 +382,25 @@ impl Drop for Workers {
 
 impl Shared {
     fn work(&self, number: usize) {
-        while let Some(job) = self.next(number) {
+        let mut spin = Spin::new(self.spin);
+        while let Some(job) = self.next(number, &mut spin) {
             let mut answer = Answer::default();
-            let status = match job.request {
+            let status = Queued::handle(job.traced, || match job.request {
                 JobPayload::Bytes(mut bytes) => {
                     let len = bytes.len();
-                    job.handler.call(&job.caller, Request::Buffer(&mut bytes, len), &mut answer)
+                    job.handler.call_traced(
+                        &job.caller,
+                        Request::Buffer(&mut bytes, len),
+                        &mut answer,
+                    )
                 }
                 JobPayload::Batch(bytes, room) => {
                     job.handler.call_batch(&job.caller, &bytes, room, &mut answer)
                 }
                 JobPayload::Mapped(payload) => {
-                    job.handler.call(&job.caller, Request::Mapped(payload), &mut answer)
+                    job.handler.call_traced(&job.caller, Request::Mapped(payload), &mut answer)
                 }
-            };
+            });
             let (slot, session, id, mut charge) =
                 (job.slot, job.caller.session, job.id, job.charge);
             let is_over = charge.resize(answer.len() as u64).is_err();
@@ -338,16 +417,24 @@ impl Shared {
         let mut done = lock(&self.done);
         done.bytes = done.bytes.saturating_add(answer.answer.len());
         done.all.push(answer);
+        self.has_done.store(true, Ordering::Relaxed);
+        let is_full = done.bytes >= MOST_FINISHED;
+        let rings = std::mem::take(&mut done.rings);
         drop(done);
-        self.bell.ring();
-        done = lock(&self.done);
-        while done.bytes >= MOST_FINISHED && !done.closed {
-            done = self.collected.wait(done).unwrap_or_else(PoisonError::into_inner);
+        if rings {
+            self.bell.ring();
+        }
+        if is_full {
+            done = lock(&self.done);
+            while done.bytes >= MOST_FINISHED && !done.closed {
+                done = self.collected.wait(done).unwrap_or_else(PoisonError::into_inner);
+            }
         }
     }
 
-    fn next(&self, worker: usize) -> Option<Job> {
+    fn next(&self, worker: usize, spin: &mut Spin) -> Option<Job> {
         let is_abandoned = Arc::new(AtomicBool::new(false));
+        let mut may_spin = true;
         let mut jobs = lock(&self.jobs);
         jobs.run(worker, None);
         loop {
@@ -360,8 +447,57 @@ impl Shared {
             if jobs.closed {
                 return None;
             }
+            if may_spin && jobs.spinning < self.most_spinning {
+                let seen = self.news.load(Ordering::Relaxed);
+                jobs.spinning += 1;
+                drop(jobs);
+                may_spin = self.look_for_news(seen, spin);
+                jobs = lock(&self.jobs);
+                jobs.spinning -= 1;
+                continue;
+            }
+            let began = clock::now();
+            jobs.waiting += 1;
             jobs = self.more.wait(jobs).unwrap_or_else(PoisonError::into_inner);
+            jobs.waiting -= 1;
+            may_spin = true;
+            if let Some(notified) = jobs.notified.filter(|notified| *notified >= began) {
+                let nanos = |span: Duration| u64::try_from(span.as_nanos()).ok();
+                let latency = nanos(clock::now().since(notified));
+                spin.parked(nanos(notified.since(began)), latency);
+            }
         }
+    }
+
+    /// Spins for something to look for, as long as it pays.
+    fn look_for_news(&self, seen: usize, spin: &mut Spin) -> bool {
+        let has_news = || self.news.load(Ordering::Relaxed) != seen;
+        let budget = spin.budget();
+        if budget == 0 {
+            return false;
+        }
+        let mut counter = SpinCounter::new(budget);
+        loop {
+            if has_news() {
+                spin.hit(counter.spun());
+                return true;
+            }
+            std::hint::spin_loop();
+            let is_due = counter.count() || spin.yields_at_once();
+            let poll_after_yield = || {
+                thread::yield_now();
+                has_news()
+            };
+            if is_due && !spin.tick(&mut counter, clock::now, poll_after_yield) {
+                return false;
+            }
+        }
+    }
+
+    /// Has workers that spin look for a job. The lock of the jobs is held.
+    fn tell(&self) {
+        let told = self.news.load(Ordering::Relaxed).wrapping_add(1);
+        self.news.store(told, Ordering::Relaxed);
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bellwire_core::Deadline;
 use bellwire_core::Port;
 use bellwire_core::batch::{BatchBuilder, BatchView};
-use bellwire_core::call::Ticket;
+use bellwire_core::call::{self, Ticket};
 use bellwire_core::counters::Outcome;
 use bellwire_core::{Executed, Whose};
 
@@ -323,6 +323,12 @@ impl Shape {
 }
 
 impl Packed {
+    /// Returns why the first request was left out, if one was.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn left_out(&self) -> Option<CallError> {
+        self.shape.left_out()
+    }
+
     /// Assembles a batch. Leaves out requests for whose bytes there is no room; with too many items, the batch cannot
     /// be sent.
     pub(crate) fn new<'r, S: Service<Request: 'r>>(
@@ -345,12 +351,12 @@ impl Packed {
         Self { batch, shape, most, surplus: requests.count() }
     }
 
-    fn outgoing(&mut self) -> Result<Outgoing<'_>, CallError> {
+    pub(super) fn outgoing(&mut self) -> Result<Outgoing<'_>, CallError> {
         if self.surplus > 0 {
             let (items, limit) = (self.most.saturating_add(self.surplus) as u64, self.most as u64);
             return Err(CallError::TooManyItems { items, limit });
         }
-        Ok(Outgoing::Batch(self.batch.finish()))
+        Ok(Outgoing::Bytes(call::Outgoing::batch(self.batch.finish())))
     }
 }
 
@@ -366,7 +372,7 @@ impl ArrivedBatch {
 }
 
 fn view<'a>(bytes: &'a [u8], shape: &Shape) -> Result<BatchView<'a>, CallError> {
-    let malformed = |why| Malformed { at: 0, len: bytes.len(), why };
+    let malformed = |why| Malformed::new(0, bytes.len(), why);
     let view = BatchView::parse(bytes).map_err(|_| malformed("not a batch"))?;
     if view.len() != shape.sent {
         return Err(malformed("not as many answers as requests").into());

@@ -8,8 +8,9 @@ use bellwire_core::resize::FollowError;
 use bellwire_core::{Deadline, Executed, Whose};
 use std::time::Duration;
 
-use super::{Answer, Backpressure, Body, Outgoing, Session, check};
+use super::{Answer, Backpressure, Body, Outgoing, Session, check, post};
 use crate::connect::Driver;
+use crate::transport::snapshot::Snapshot;
 use crate::{CallError, Malformed, Message, Payload, Service, payload};
 
 impl<S: Service> Session<S> {
@@ -33,12 +34,18 @@ impl<S: Service> Session<S> {
         if request.as_payload().is_some() {
             return None;
         }
-        request.encode(&mut self.outbox);
-        if self.outbox.len() > self.short {
+        self.refill_inbox();
+        let bytes = match request.as_encoded() {
+            Some(bytes) => bytes,
+            None => {
+                request.encode(&mut self.outbox);
+                &self.outbox
+            }
+        };
+        if bytes.len() > self.short {
             return None;
         }
-        self.refill_inbox();
-        let ticket = self.drive.try_push(&self.outbox)?;
+        let ticket = self.drive.try_push(bytes)?;
         self.sent(ticket);
         Some(ticket)
     }
@@ -51,12 +58,14 @@ impl<S: Service> Session<S> {
         send: impl FnOnce(&mut Self, Outgoing<'_>) -> Result<T, CallError>,
     ) -> Result<T, CallError> {
         if let Some(payload) = request.as_payload() {
-            let sealed = payload.sealed().is_some();
-            let request = if sealed { Outgoing::Sealed(payload) } else { Outgoing::Bytes(payload) };
-            return send(self, request);
+            let sealed = payload.sealed().map(|memory| Outgoing::Sealed { memory, one_way: false });
+            return send(self, sealed.unwrap_or_else(|| Outgoing::from(&payload[..])));
+        }
+        if let Some(bytes) = request.as_encoded() {
+            return send(self, Outgoing::from(bytes));
         }
         let outbox = std::mem::take(&mut self.outbox);
-        let sent = send(self, Outgoing::Bytes(&outbox));
+        let sent = send(self, Outgoing::from(&outbox[..]));
         self.outbox = outbox;
         sent
     }
@@ -133,14 +142,13 @@ impl<S: Service> Session<S> {
         until: &mut Deadline,
     ) -> Result<Ticket, CallError> {
         let parts = match request {
-            Outgoing::Bytes(bytes) if bytes.len() < self.attach_from => Some(bytes.into()),
-            Outgoing::Batch(bytes) => Some(call::Outgoing::batch(bytes)),
+            Outgoing::Bytes(bytes) if !self.is_to_attach(bytes) => Some(bytes),
             _ => None,
         };
         if self.backpressure == Backpressure::Fail {
             return Ok(self.submit_now(request)?);
         }
-        if let Some(bytes) = parts.filter(|bytes| bytes.len() > self.parts_from()) {
+        if let Some(bytes) = parts.filter(|parts| parts.bytes().len() > self.parts_from()) {
             return self.submit_in_parts(bytes, until);
         }
         let sent = self.waiting_for_room(until, |session| session.submit_now(request));
@@ -170,7 +178,7 @@ impl<S: Service> Session<S> {
     fn submit_parts_now(&mut self, bytes: call::Outgoing<'_>) -> Result<Ticket, CallFailed> {
         self.refill_inbox();
         let ticket = self.drive.submit_in_parts(bytes)?;
-        self.sent(ticket);
+        self.count_sent(ticket);
         Ok(ticket)
     }
 
@@ -187,11 +195,15 @@ impl<S: Service> Session<S> {
     #[inline]
     fn try_push(&mut self, request: Outgoing<'_>) -> Option<Ticket> {
         let Outgoing::Bytes(bytes) = request else { return None };
-        if bytes.len() > self.short {
+        if bytes.is_batch() || bytes.bytes().len() > self.short {
             return None;
         }
+        if bytes.is_one_way() {
+            let is_posted = post::try_post(&mut self.drive, bytes.bytes());
+            return is_posted.then(|| self.posted());
+        }
         self.refill_inbox();
-        let ticket = self.drive.try_push(bytes)?;
+        let ticket = self.drive.try_push(bytes.bytes())?;
         self.sent(ticket);
         Some(ticket)
     }
@@ -214,20 +226,19 @@ impl<S: Service> Session<S> {
         }
         self.refill_inbox();
         let sent = match request {
-            Outgoing::Bytes(bytes) if bytes.len() < self.attach_from => {
-                match self.drive.submit(bytes) {
-                    Err(CallFailed::Submit(SubmitError::Push(PushError::Attach { .. }))) => {
-                        self.submit_copy(bytes)
-                    }
-                    sent => sent,
+            Outgoing::Sealed { memory, one_way } => self.submit_sealed(memory, one_way),
+            Outgoing::Bytes(bytes) if self.is_to_attach(bytes) => self.submit_copy(bytes),
+            Outgoing::Bytes(bytes) => match self.drive.submit(bytes) {
+                Err(CallFailed::Submit(SubmitError::Push(PushError::Attach { .. })))
+                    if !bytes.is_batch() =>
+                {
+                    self.submit_copy(bytes)
                 }
-            }
-            Outgoing::Bytes(bytes) => self.submit_copy(bytes),
-            Outgoing::Batch(bytes) => self.submit_batch_now(bytes),
-            Outgoing::Sealed(payload) => self.submit_sealed(payload),
+                sent => sent.map_err(not_attachable),
+            },
         };
         let ticket = sent?;
-        self.sent(ticket);
+        self.count_sent(ticket);
         Ok(ticket)
     }
 
@@ -238,7 +249,7 @@ impl<S: Service> Session<S> {
             return Ok(ticket);
         }
         let Outgoing::Bytes(bytes) = request else { return self.submit_now(request) };
-        if bytes.len() >= self.attach_from {
+        if self.is_to_attach(bytes) {
             return self.submit_now(request);
         }
         self.refill_inbox();
@@ -252,28 +263,22 @@ impl<S: Service> Session<S> {
         Ok(ticket)
     }
 
-    /// Sends a batch through the lane, if a lane within the limits holds it.
-    fn submit_batch_now(&mut self, bytes: &[u8]) -> Result<Ticket, CallFailed> {
-        self.drive.submit(call::Outgoing::batch(bytes)).map_err(not_attachable)
+    /// Returns whether a request is so long that a copy of it is attached.
+    fn is_to_attach(&self, request: call::Outgoing<'_>) -> bool {
+        !request.is_batch() && request.bytes().len() >= self.attach_from
     }
 
-    /// Sends a request as an attached copy.
-    pub(super) fn submit_copy(&mut self, bytes: &[u8]) -> Result<Ticket, CallFailed> {
-        let payload = self.sealed_copy(bytes)?;
-        self.submit_sealed(&payload)
+    /// Sends a request as an attached copy, if it can be attached now.
+    fn submit_copy(&mut self, request: call::Outgoing<'_>) -> Result<Ticket, CallFailed> {
+        self.drive.can_attach(request.bytes().len() as u64)?;
+        let copied = payload::seal_copy(request.bytes());
+        let memory = copied.map_err(|short| CallFailed::Submit(SubmitError::Short(short)))?;
+        self.submit_sealed(&memory, request.is_one_way())
     }
 
-    /// Copies a request to be attached, if it can be attached now.
-    pub(super) fn sealed_copy(&mut self, bytes: &[u8]) -> Result<Payload, CallFailed> {
-        self.drive.can_attach(bytes.len() as u64)?;
-        let copied = Payload::sealed_copy(bytes);
-        copied.map_err(|short| CallFailed::Submit(SubmitError::Short(short)))
-    }
-
-    pub(super) fn submit_sealed(&mut self, payload: &Payload) -> Result<Ticket, CallFailed> {
-        let Some(sealed) = payload.sealed() else { return self.drive.submit(&payload[..]) };
-        let bytes = payload.len() as u64;
-        self.drive.submit_attached(bytes, |link, id| link.pass_attachment(id, 0, sealed))
+    fn submit_sealed(&mut self, memory: &Snapshot, one_way: bool) -> Result<Ticket, CallFailed> {
+        let bytes = memory.len() as u64;
+        self.drive.submit_attached(bytes, one_way, |link, id| link.pass_attachment(id, 0, memory))
     }
 
     /// Repeats an operation until it no longer finds the lane full. Keeps answers that arrive meanwhile: a provider
@@ -426,8 +431,14 @@ impl<S: Service> Session<S> {
         if !reply.attached {
             return Ok(Some(Answer { reply, body: Body::Inbox }));
         }
-        let body = match self.drive.port_mut().take_attachment(reply.ticket.id()) {
-            Ok((attachment, map)) => Body::Mapped(attachment.generation, map),
+        let taken = if self.is_ring(&reply) {
+            self.receive_ring(&reply).map(|()| Body::Inbox)
+        } else {
+            let taken = self.drive.port_mut().take_attachment(reply.ticket.id());
+            taken.map(|(attachment, map)| Body::Mapped(attachment.generation, map))
+        };
+        let body = match taken {
+            Ok(body) => body,
             Err(FollowError::Short(shortage)) => Body::Lost(shortage),
             Err(FollowError::Peer(fault)) => {
                 self.drive.poison(fault);

@@ -25,9 +25,9 @@ impl<S: Service> Session<S> {
             answered,
             refused,
             failed,
-            // A prefetched snapshot is counted when a caller asks for it.
+            // Nobody waits for the answer to a request to be rung.
             in_flight: (self.drive.in_flight() + self.pending_replies.len())
-                .saturating_sub(usize::from(self.is_prefetching())) as u64
+                .saturating_sub(usize::from(self.is_awaiting_news())) as u64
                 + (untaken - posts_lost),
             errors,
             late,
@@ -59,10 +59,20 @@ impl<S: Service> Session<S> {
 
     /// Counts a one-way request.
     #[inline]
-    pub(super) fn posted(&mut self) {
+    pub(super) fn posted(&mut self) -> Ticket {
         self.calls.posted(self.drive.port().own());
         if self.drive.lane_epoch().number != self.noted {
             self.note_size();
+        }
+        Ticket::ONE_WAY
+    }
+
+    /// Counts a written request of either kind.
+    pub(super) fn count_sent(&mut self, ticket: Ticket) {
+        if ticket == Ticket::ONE_WAY {
+            self.posted();
+        } else {
+            self.sent(ticket);
         }
     }
 
@@ -113,9 +123,13 @@ impl<S: Service> Session<S> {
     }
 }
 
-/// Traces a failed call; `sequence` is 0 for a request that was not sent.
+/// Traces a failed call; `sequence` is 0 for a request that was not sent. "Not now" is an answer that a caller of
+/// [`submit`](super::Session::submit) expects, and no failure.
 #[cold]
 pub(super) fn trace_failed(drive: &Driver, sequence: u64, error: &CallError) {
+    if matches!(error, CallError::WouldBlock) {
+        return;
+    }
     let kind = error.kind().code().into();
     probes::call_failed(drive.observer().session(), sequence, kind);
 }

@@ -1,53 +1,55 @@
 mod backpressure;
 mod batch;
+mod bytes;
 mod exchange;
 mod many;
 mod metrics;
 mod post;
 mod replies;
 mod snapshots;
+#[cfg(feature = "tokio")]
+mod tasks;
 
 pub use backpressure::{Backpressure, Choice};
 #[cfg(feature = "tokio")]
 pub(crate) use batch::{ArrivedBatch, Packed};
 pub(crate) use batch::{decode_together, write_together};
 pub use replies::Replies;
-use snapshots::Asked;
-pub(crate) use snapshots::{Attached, Fetched};
+pub(crate) use snapshots::Fetched;
+use snapshots::Published;
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::time::Duration;
 
 use bellwire_core::batch::BatchBuilder;
-use bellwire_core::call::{Reply, Ticket};
+use bellwire_core::call::{self, Reply, Ticket};
 use bellwire_core::counters::{CallCounters, Outcome};
+use bellwire_core::drive::CallFailed;
 use bellwire_core::wire::{CloseReason, Role, Status};
-use bellwire_core::{Deadline, Executed, Left};
+use bellwire_core::{Deadline, Left, ServiceName};
 use bellwire_probes as probes;
 
 use crate::board::Board;
 use crate::connect::{Driver, Opened};
 use crate::transport::link::{Canceller, Link};
 use crate::transport::object::Borrowed;
-use crate::transport::snapshot::SnapshotMap;
-use crate::{CallError, Client, ClientConfig, Payload, Service, learned, payload};
+use crate::transport::snapshot::{Snapshot, SnapshotMap};
+use crate::{CallError, ClientConfig, Service, learned, payload, reason};
 use batch::SentBatch;
-
-/// The most bytes kept of a failed handler's reason.
-const MAX_REASON: usize = 4096;
 
 /// One session with a provider of `S`: calls, one at a time or many in flight.
 ///
 /// One thread at a time uses a session. It copies a request into a lane in shared memory, without a system call
 /// unless the provider sleeps and has to be rung. A request that does not fit makes the lane grow; one that fits no
-/// lane, or a [`Payload`] built in a memfd, is passed instead of copied.
+/// lane, or a [`Payload`](crate::Payload) built in a memfd, is passed instead of copied.
 ///
 /// After [`CallError::PeerGone`], [`CallError::Unread`] or [`CallError::ProtocolViolation`], a session stays closed: open
 /// another one, or let a [`Client`](crate::Client) do so.
 #[derive(Debug)]
 pub struct Session<S: Service> {
     drive: Driver,
+    service: ServiceName,
     board: Board,
     /// The request being encoded.
     outbox: Vec<u8>,
@@ -74,12 +76,11 @@ pub struct Session<S: Service> {
     /// The epoch whose size was recorded for later sessions.
     noted: u32,
     calls: CallCounters,
-    /// The request for a snapshot.
-    asked: Option<Asked>,
+    published: Published,
     unread_timeout: Option<Duration>,
     /// The reason to close with when the session is dropped.
     close: CloseReason,
-    service: PhantomData<fn(&S)>,
+    types: PhantomData<fn(&S)>,
 }
 
 /// An answer that has arrived.
@@ -109,13 +110,31 @@ enum Body {
     Lost(bellwire_core::resize::Shortage),
 }
 
-/// The bytes of a request, ready to be sent.
+/// A request, ready to be sent.
 #[derive(Clone, Copy)]
 pub(crate) enum Outgoing<'a> {
-    Bytes(&'a [u8]),
-    /// Many requests; never attached.
-    Batch(&'a [u8]),
-    Sealed(&'a Payload),
+    /// Its bytes; those of a batch are never attached.
+    Bytes(call::Outgoing<'a>),
+    /// Its memory, to be attached.
+    Sealed { memory: &'a Snapshot, one_way: bool },
+}
+
+impl<'a> Outgoing<'a> {
+    /// Makes it a request that nobody answers.
+    #[inline]
+    fn one_way(self) -> Self {
+        match self {
+            Self::Bytes(bytes) => Self::Bytes(bytes.one_way()),
+            Self::Sealed { memory, .. } => Self::Sealed { memory, one_way: true },
+        }
+    }
+}
+
+impl<'a> From<&'a [u8]> for Outgoing<'a> {
+    #[inline]
+    fn from(bytes: &'a [u8]) -> Self {
+        Self::Bytes(bytes.into())
+    }
 }
 
 impl<S: Service> Session<S> {
@@ -128,6 +147,7 @@ impl<S: Service> Session<S> {
         drive.set_window(config.max_in_flight);
         Self {
             drive,
+            service: opened.service,
             board: opened.board,
             outbox: Vec::new(),
             batch: None,
@@ -145,10 +165,10 @@ impl<S: Service> Session<S> {
             short: stream_from.min(attach_from.saturating_sub(1)),
             noted: requests.epoch,
             calls: CallCounters::default(),
-            asked: None,
+            published: Published::default(),
             unread_timeout: config.unread_timeout,
             close: CloseReason::Normal,
-            service: PhantomData,
+            types: PhantomData,
         }
     }
 
@@ -199,30 +219,6 @@ impl<S: Service> Session<S> {
         self.open(answer)
     }
 
-    /// Calls with the bytes of a request and lends the bytes of the answer: for callers that encode in place. In a
-    /// steady state, it allocates nothing.
-    ///
-    /// # Errors
-    /// Like [`Session::call`].
-    pub fn call_bytes(&mut self, request: &[u8]) -> Result<&[u8], CallError> {
-        let answer = self.exchange(Outgoing::Bytes(request), self.timeout)?;
-        self.count_answer(answer.reply.ticket, None);
-        match answer.body {
-            Body::Inbox => {}
-            Body::Own(bytes) => self.inbox = bytes,
-            Body::Mapped(_, map) => {
-                self.inbox.clear();
-                self.inbox.extend_from_slice(&map);
-                return Ok(&self.inbox);
-            }
-            // `exchange` has already returned this as an error.
-            Body::Lost(shortage) => {
-                return Err(CallError::Short { shortage, executed: Executed::Maybe });
-            }
-        }
-        Ok(self.inbox.get(..answer.reply.len).unwrap_or_default())
-    }
-
     /// Sends a request and returns immediately; [`Session::try_reply`] returns its answer. As many requests may be in
     /// flight as the lane has room for. With [`Backpressure::Wait`], it waits for room first.
     ///
@@ -245,16 +241,6 @@ impl<S: Service> Session<S> {
         sent.map_err(|error| self.unsent(error))
     }
 
-    /// Sends the bytes of a request as [`Session::submit`] does: for callers that encode in place or already have the
-    /// bytes. They are not checked here: the provider answers invalid ones with [`CallError::Declined`].
-    ///
-    /// # Errors
-    /// Like [`Session::submit`].
-    pub fn submit_bytes(&mut self, request: &[u8]) -> Result<Ticket, CallError> {
-        let sent = self.submit_alone(Outgoing::Bytes(request));
-        sent.map_err(|error| self.unsent(error))
-    }
-
     /// Returns the next answer and its request's ticket, in the order in which the provider sent them; `None` when
     /// none has arrived. Never waits.
     ///
@@ -264,19 +250,18 @@ impl<S: Service> Session<S> {
     pub fn try_reply(
         &mut self,
     ) -> Result<Option<(Ticket, Result<S::Response, CallError>)>, CallError> {
-        if self.pending_replies.is_empty()
-            && self.batches.is_empty()
-            && let Some((ticket, len)) = self.drive.try_reply_fast(&mut self.inbox)
-        {
-            // Inlined `open_inbox`: its result would be moved once more, in pieces other than those it was written
-            // in.
-            return Ok(Some(match self.decode_inbox(len) {
-                Ok(response) => {
-                    self.ended(ticket, Outcome::Answered);
-                    (ticket, Ok(response))
-                }
-                Err(malformed) => (ticket, Err(self.unreadable(ticket, malformed))),
-            }));
+        if self.pending_replies.is_empty() && self.batches.is_empty() {
+            if let Some((ticket, len)) = self.drive.try_reply_fast(&mut self.inbox) {
+                // Inlined `open_inbox`: its result would be moved once more, in pieces other than those it was written
+                // in.
+                return Ok(Some(match self.decode_inbox(len) {
+                    Ok(response) => {
+                        self.ended(ticket, Outcome::Answered);
+                        (ticket, Ok(response))
+                    }
+                    Err(malformed) => (ticket, Err(self.unreadable(ticket, malformed))),
+                }));
+            }
         }
         self.try_reply_otherwise()
     }
@@ -384,9 +369,16 @@ impl<S: Service> Session<S> {
     }
 
     fn arm_with(&mut self, room: bool) -> Result<bool, CallError> {
+        self.arm_by(|drive| drive.arm(room))
+    }
+
+    fn arm_by(
+        &mut self,
+        arm: impl FnOnce(&mut Driver) -> Result<bool, CallFailed>,
+    ) -> Result<bool, CallError> {
         self.drive.port_mut().acknowledge();
         self.check_link()?;
-        Ok(!self.pending_replies.is_empty() || self.drive.arm(room)?)
+        Ok(!self.pending_replies.is_empty() || arm(&mut self.drive)?)
     }
 
     /// Returns the descriptor for an event loop: readable when an answer has arrived or the provider is gone. `None`
@@ -478,7 +470,7 @@ impl<S: Service> Session<S> {
     fn note_size(&mut self) {
         let epoch = self.drive.lane_epoch();
         self.noted = epoch.number;
-        learned::note(Client::<S>::SERVICE, Role::Client, epoch.size);
+        learned::note(self.service, Role::Client, epoch.size);
     }
 }
 
@@ -505,9 +497,6 @@ fn failed(status: Status, bytes: Option<&[u8]>) -> CallError {
     if status != Status::Failed {
         return CallError::Declined { status };
     }
-    let bytes = bytes.unwrap_or_default();
-    let bytes = bytes.get(..MAX_REASON).unwrap_or(bytes);
-    // It is shown to people: replace another process's control characters, which a terminal would interpret.
-    let reason = String::from_utf8_lossy(bytes).replace(char::is_control, " ");
-    CallError::Handler { reason: reason.into() }
+    let (code, reason) = reason::read(bytes.unwrap_or_default());
+    CallError::Handler { code, reason }
 }

@@ -2,19 +2,20 @@
 
 use std::time::Duration;
 
-use bellwire_core::drive::CallFailed;
-use bellwire_core::lane::PushError;
-use bellwire_core::{Deadline, call, call::SubmitError};
+use bellwire_core::Deadline;
+#[cfg(feature = "tokio")]
+use bellwire_core::call::Ticket;
 
-use super::exchange::not_attachable;
-use super::{Backpressure, Outgoing, Session};
+#[cfg(feature = "tokio")]
+use super::Packed;
+use super::{Driver, Outgoing, Session};
 use crate::{CallError, Message, Service};
 
 impl<S: Service> Session<S> {
     /// Sends a one-way request: the provider's handler runs, and nobody answers. Returns as soon as it is written:
     /// it waits for nothing but room, and neither end pays for an answer.
     ///
-    /// When the lane is full, [`Backpressure`] decides as for [`Session::call`]: it waits for room, at most for the session's
+    /// When the lane is full, [`Backpressure`](crate::Backpressure) decides as for [`Session::call`]: it waits for room, at most for the session's
     /// configured time, or fails, and the lane grows or not. Requests of one session are handled in order, or with
     /// [workers](crate::ServerConfig::workers) in any order.
     ///
@@ -49,34 +50,44 @@ impl<S: Service> Session<S> {
     /// ```
     ///
     /// # Errors
-    /// [`CallError::Deadline`] after waiting for room in vain, [`CallError::WouldBlock`] with [`Backpressure::Fail`];
+    /// [`CallError::Deadline`] after waiting for room in vain, [`CallError::WouldBlock`] with [`Backpressure::Fail`](crate::Backpressure::Fail);
     /// [`CallError`] of a session that is over. No handler runs for the request.
     pub fn post(&mut self, request: &S::Request) -> Result<(), CallError> {
-        self.check_here()?;
-        self.outbox.clear();
-        if request.as_payload().is_none() {
-            request.encode(&mut self.outbox);
-            if self.outbox.len() <= self.short && self.drive.try_post(&self.outbox) {
-                self.drive.commit();
-                self.posted();
-                return Ok(());
-            }
+        if let Some(bytes) = request.as_encoded() {
+            return self.post_bytes(bytes);
         }
-        self.with_encoded(request, Self::post_slow)
+        self.check_here()?;
+        if self.try_post(request) {
+            return Ok(());
+        }
+        self.with_encoded(request, Self::post_waiting)
+    }
+
+    /// Encodes a request, and posts it if that takes nothing but a record in the lane. Returns false, and writes nothing,
+    /// otherwise; [`Session::with_encoded`] continues then.
+    #[inline]
+    fn try_post(&mut self, request: &S::Request) -> bool {
+        self.outbox.clear();
+        if request.as_payload().is_some() {
+            return false;
+        }
+        request.encode(&mut self.outbox);
+        let is_posted = self.outbox.len() <= self.short && try_post(&mut self.drive, &self.outbox);
+        if is_posted {
+            self.drive.commit();
+            self.posted();
+        }
+        is_posted
     }
 
     /// Posts the bytes of a request as [`Session::post`] does: for callers that encode in place or already have the bytes.
     ///
     /// # Errors
     /// Like [`Session::post`].
+    #[inline]
     pub fn post_bytes(&mut self, request: &[u8]) -> Result<(), CallError> {
         self.check_here()?;
-        if request.len() <= self.short && self.drive.try_post(request) {
-            self.drive.commit();
-            self.posted();
-            return Ok(());
-        }
-        self.post_slow(Outgoing::Bytes(request))
+        self.post_waiting(request.into())
     }
 
     /// Posts many requests as one message, at most [`Session::max_batch`]: like [`Session::call_batch`], but nobody
@@ -94,7 +105,7 @@ impl<S: Service> Session<S> {
     {
         self.check_here()?;
         let (shape, sent) = self.with_batch(requests, |session, batch| match batch {
-            Ok(batch) => session.post_slow(batch),
+            Ok(batch) => session.post_waiting(batch),
             Err(error) => Err(session.unsent(error)),
         });
         match shape.left_out() {
@@ -130,74 +141,64 @@ impl<S: Service> Session<S> {
         if self.link().is_here() { Ok(()) } else { Err(CallError::Forked) }
     }
 
-    /// Posts a request for which the fast path found no room, or that is longer.
-    #[cold]
-    fn post_slow(&mut self, request: Outgoing<'_>) -> Result<(), CallError> {
+    fn post_waiting(&mut self, request: Outgoing<'_>) -> Result<(), CallError> {
         let mut until = Deadline::within(self.timeout);
-        let in_lane = match request {
-            Outgoing::Bytes(bytes) if bytes.len() < self.attach_from => {
-                Some(call::Outgoing::from(bytes).one_way())
-            }
-            Outgoing::Batch(bytes) => Some(call::Outgoing::batch(bytes).one_way()),
-            _ => None,
-        };
-        let sent = match in_lane.filter(|bytes| bytes.len() > self.parts_from()) {
-            _ if self.backpressure == Backpressure::Fail => {
-                self.post_now(request, in_lane).map_err(CallError::from)
-            }
-            Some(bytes) => self.post_in_parts(bytes, &mut until),
-            None => {
-                let sent =
-                    self.waiting_for_room(&mut until, |session| session.post_now(request, in_lane));
-                match (&sent, in_lane) {
-                    // At the limit of shared memory, it goes through the current lane.
-                    (Err(CallError::TooLarge { len, .. }), Some(bytes))
-                        if *len <= self.max_request() =>
-                    {
-                        self.post_in_parts(bytes, &mut until)
-                    }
-                    _ => sent,
-                }
-            }
-        };
-        sent.map(|()| self.posted()).map_err(|error| self.unsent(error))
+        let sent = self.submit_waiting(request.one_way(), &mut until);
+        sent.map(|_| ()).map_err(|error| self.unsent(error))
     }
 
-    fn post_in_parts(
-        &mut self,
-        bytes: call::Outgoing<'_>,
-        until: &mut Deadline,
-    ) -> Result<(), CallError> {
-        let sent = self.waiting_for_room(until, |session| session.drive.submit_in_parts(bytes));
-        if sent.is_err() {
-            self.drive.break_off();
+    /// Posts a request if there is room for it now.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn post_now(&mut self, request: &S::Request) -> Result<Ticket, CallError> {
+        if self.try_post(request) {
+            return Ok(Ticket::ONE_WAY);
         }
-        sent.map(|_| ())
+        self.with_encoded(request, |session, request| Ok(session.submit_now(request.one_way())?))
     }
 
-    /// Posts a request, in the lane or attached, if there is room for it now.
-    fn post_now(
-        &mut self,
-        request: Outgoing<'_>,
-        in_lane: Option<call::Outgoing<'_>>,
-    ) -> Result<(), CallFailed> {
-        let unlaned = in_lane.map(|bytes| self.drive.submit(bytes));
-        let copied;
-        let payload = match (request, unlaned) {
-            (Outgoing::Sealed(payload), _) => payload,
-            (
-                Outgoing::Bytes(bytes),
-                None | Some(Err(CallFailed::Submit(SubmitError::Push(PushError::Attach { .. })))),
-            ) => {
-                copied = self.sealed_copy(bytes)?;
-                &copied
-            }
-            (_, Some(sent)) => return sent.map(|_| ()).map_err(not_attachable),
-            // A batch always goes through the lane.
-            (Outgoing::Batch(_), None) => return Ok(()),
-        };
-        let Some(sealed) = payload.sealed() else { return Ok(()) };
-        let bytes = payload.len() as u64;
-        self.drive.post_attached(bytes, |link, id| link.pass_attachment(id, 0, sealed))
+    /// Posts the bytes of a request if there is room for it now.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn post_bytes_now(&mut self, request: &[u8]) -> Result<Ticket, CallError> {
+        Ok(self.submit_now(Outgoing::from(request).one_way())?)
+    }
+
+    /// Posts a batch if there is room for it now.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn post_packed(&mut self, packed: &mut Packed) -> Result<Ticket, CallError> {
+        Ok(self.submit_now(packed.outgoing()?.one_way())?)
+    }
+
+    /// Notes that the provider is gone: what it has not taken is lost.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn depart(&mut self) {
+        self.drive.depart();
+    }
+
+    /// Returns where the last one-way request ends, unless the provider is known to have taken all of them.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn last_post(&self) -> Option<u64> {
+        self.drive.last_post()
+    }
+
+    /// Returns whether the provider has taken everything before `position`.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn has_taken(&self, position: u64) -> bool {
+        self.drive.has_taken(position)
+    }
+
+    /// Like [`Session::arm`] or, with `room`, [`Session::arm_for_room`], but [`Session::as_fd`] also becomes readable when
+    /// everything before `position` was taken.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn arm_for_taken(&mut self, position: u64, room: bool) -> Result<bool, CallError> {
+        self.arm_by(|drive| drive.arm_for_taken(position, room))
+    }
+}
+
+/// Writes a one-way request if that takes nothing but a record in the lane. An observer is told only if a tracer is attached.
+#[inline]
+pub(super) fn try_post(drive: &mut Driver, request: &[u8]) -> bool {
+    match bellwire_probes::sampling_mask().is_sampling() {
+        false => drive.try_post(request),
+        true => drive.try_post_observed(request),
     }
 }

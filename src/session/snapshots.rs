@@ -1,10 +1,13 @@
-//! Fetches and prefetches snapshots.
+//! Fetches what a provider has published: its broadcast ring, and the newest snapshot; and asks to be rung for news.
 
-use bellwire_core::call::Ticket;
+use bellwire_core::broadcast::Received;
+use bellwire_core::call::{Reply, Ticket};
+use bellwire_core::resize::FollowError;
 use bellwire_core::wire::Status;
-use bellwire_core::{Deadline, Instant, Port};
+use bellwire_core::{Deadline, Instant, PeerFault, Port};
 
 use super::{Answer, Body, Outgoing, Session};
+use crate::broadcast::PeerRing;
 use crate::transport::snapshot::SnapshotMap;
 use crate::{CallError, Malformed, Service};
 
@@ -15,97 +18,167 @@ pub(crate) struct Attached {
     pub(crate) map: SnapshotMap,
 }
 
-/// A request for a snapshot without an answer yet.
-#[derive(Debug)]
-pub(super) struct Asked {
-    ticket: Ticket,
-    /// Whether it was a prefetch of the next generation.
-    is_prefetch: bool,
-    /// Since when a caller waits for the answer; `None` while none does, and the provider was not rung.
-    since: Option<Instant>,
+/// What a session knows of what its provider has published.
+#[derive(Debug, Default)]
+pub(super) struct Published {
+    /// The request without an answer yet, and since when.
+    asked: Option<(Asked, Ticket, Instant)>,
+    /// The request to be rung for news.
+    news: Option<Ticket>,
+    ring: Option<PeerRing>,
+    /// The number of a ring that this session does not get.
+    denied: u32,
 }
 
-/// The outcome of a request for a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Newest,
+    /// The broadcast ring with this number.
+    Ring(u32),
+}
+
+/// The outcome of a request.
 #[derive(Debug)]
-pub(crate) enum Fetched {
+pub(crate) enum Fetched<T> {
     /// The provider has not answered yet: the request stays in flight.
     Awaited,
-    /// Nothing is published yet.
+    /// There is none, or none for this session.
     Nothing,
-    Attached(Attached),
+    Found(T),
 }
 
 impl<S: Service> Session<S> {
-    /// Takes the answer to the request in flight; if there is none, requests the newest snapshot. Never waits.
-    ///
-    /// A [prefetched](Session::prefetch) snapshot has usually arrived already: then this sends no request and wakes
-    /// nobody.
-    pub(crate) fn try_fetch(&mut self, max: usize) -> Result<Fetched, CallError> {
-        loop {
-            let (ticket, is_prefetch) = match self.ask() {
-                Err(CallError::WouldBlock) => return Ok(Fetched::Awaited),
-                asked => asked?,
-            };
-            let answer = loop {
-                match self.next_of(false)? {
-                    Some(answer) if answer.reply.ticket == ticket => break answer,
-                    Some(_) => {}
-                    None => return Ok(self.nothing()?.unwrap_or(Fetched::Awaited)),
-                }
-            };
-            self.asked = None;
-            let answer = match self.checked(answer) {
-                Err(CallError::Declined { status: Status::NotYet }) => return Ok(Fetched::Nothing),
-                // The snapshot could not be passed when it was published.
-                Err(CallError::Declined { status: Status::Busy }) if is_prefetch => continue,
-                answer => answer?,
-            };
-            return self.attached(answer, max).map(Fetched::Attached);
+    /// Takes the answer to the request for the newest snapshot; if there is none in flight, sends it. Never waits.
+    pub(crate) fn try_fetch(&mut self, max: usize) -> Result<Fetched<Attached>, CallError> {
+        match self.try_ask(Asked::Newest)? {
+            Fetched::Awaited => Ok(Fetched::Awaited),
+            Fetched::Nothing => Ok(Fetched::Nothing),
+            Fetched::Found(answer) => self.attached(answer, max).map(Fetched::Found),
         }
     }
 
-    /// Returns the request in flight, or a new one for the newest snapshot, and whether it was a prefetch.
-    fn ask(&mut self) -> Result<(Ticket, bool), CallError> {
-        let now = self.drive.port().now();
-        if let Some(asked) = &mut self.asked {
-            let (ticket, is_prefetch) = (asked.ticket, asked.is_prefetch);
-            if asked.since.is_none() {
-                asked.since = Some(now);
-                self.sent(ticket);
-                if !self.drive.has_news() {
-                    // The provider may be asleep and not have seen the prefetch request yet.
-                    self.drive.commit();
-                }
+    /// Has the ring with this number mapped, or the one in use if the provider has that no more, and returns it. Never waits.
+    pub(crate) fn try_ring(&mut self, number: u32) -> Result<Fetched<&mut PeerRing>, CallError> {
+        let is_mapped = |ring: &PeerRing| ring.number() == number;
+        if !self.published.ring.as_ref().is_some_and(is_mapped) {
+            if self.published.denied == number {
+                return Ok(Fetched::Nothing);
             }
-            return Ok((ticket, is_prefetch));
+            match self.try_ask(Asked::Ring(number))? {
+                Fetched::Awaited => return Ok(Fetched::Awaited),
+                Fetched::Found(answer) => {
+                    self.count_answer(answer.reply.ticket, None);
+                    // It came, or this process lacks memory for it.
+                    if !matches!(answer.body, Body::Inbox | Body::Own(_)) {
+                        self.published.denied = number;
+                    }
+                }
+                Fetched::Nothing => self.published.denied = number,
+            }
         }
-        let sent = self.submit_now(Outgoing::Bytes(&[])).map_err(CallError::from);
-        let ticket = sent.map_err(|error| self.unsent(error))?;
-        self.asked = Some(Asked { ticket, is_prefetch: false, since: Some(now) });
-        Ok((ticket, false))
+        Ok(self.published.ring.as_mut().map_or(Fetched::Nothing, Fetched::Found))
     }
 
-    /// Requests the first snapshot after `generation` without waking the provider, unless a request is in flight.
-    pub(crate) fn prefetch(&mut self, generation: u64) {
-        if self.asked.is_none() {
-            let ticket = self.drive.submit_no_wake(&generation.to_le_bytes());
-            self.asked = ticket.map(|ticket| Asked { ticket, is_prefetch: true, since: None });
+    /// Returns the ring that is mapped.
+    #[inline]
+    pub(crate) fn ring(&mut self) -> Option<&mut PeerRing> {
+        self.published.ring.as_mut()
+    }
+
+    /// Copies the newest snapshot out of the ring, if the ring that the board names is mapped and has one of this
+    /// generation or later. Makes no system call.
+    #[inline]
+    pub(crate) fn newest_in_ring(
+        &mut self,
+        generation: u64,
+        into: &mut Vec<u8>,
+    ) -> Result<Option<(u64, usize)>, CallError> {
+        let Some(ring) = self.ring_in_use() else { return Ok(None) };
+        let found = ring.newest(into);
+        match self.unless_fault(found)? {
+            Received::Record { sequence, len, .. } if sequence >= generation => {
+                self.abandon_fetch();
+                Ok(Some((sequence, len)))
+            }
+            _ => Ok(None),
         }
     }
 
-    /// Returns whether a prefetched snapshot may have arrived.
-    pub(crate) fn has_prefetched(&self) -> bool {
-        self.asked.is_some() && self.drive.has_news()
+    /// Gives up the request for a snapshot that has been replaced: its answer would be an older one.
+    #[inline]
+    fn abandon_fetch(&mut self) {
+        let is_fetch = |(asked, ..): &mut (Asked, Ticket, Instant)| *asked == Asked::Newest;
+        if let Some((_, ticket, _)) = self.published.asked.take_if(is_fetch) {
+            self.abandon(ticket);
+        }
     }
 
-    /// Returns whether a prefetch is in flight, which is not counted until a caller asks for it.
-    pub(super) fn is_prefetching(&self) -> bool {
-        self.asked.as_ref().is_some_and(|asked| asked.since.is_none())
+    /// Returns what a tracer knows this session by, and when the publisher created its board.
+    pub(crate) fn traced(&self) -> (&bellwire_probes::Session, u64) {
+        (self.drive.observer().session(), self.board.publisher())
     }
 
-    /// Returns since when a caller waits for a snapshot.
+    /// Copies what this generation changes in the one before it out of the ring, if the ring that the board names is mapped and
+    /// has it. Returns its length. Makes no system call.
+    #[inline]
+    pub(crate) fn change_in_ring(
+        &mut self,
+        generation: u64,
+        into: &mut Vec<u8>,
+    ) -> Result<Option<usize>, CallError> {
+        let Some(ring) = self.ring_in_use() else { return Ok(None) };
+        let found = ring.change(generation, into);
+        match self.unless_fault(found)? {
+            Received::Record { len, .. } => Ok(Some(len)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Returns the ring that the board names, if that is mapped.
+    #[inline]
+    fn ring_in_use(&mut self) -> Option<&mut PeerRing> {
+        let named = self.board.ring().map(|ring| ring.number);
+        self.published.ring.as_mut().filter(|ring| Some(ring.number()) == named)
+    }
+
+    /// Poisons the session for a fault that was found in the ring.
+    #[inline]
+    pub(crate) fn unless_fault<T>(&mut self, found: Result<T, PeerFault>) -> Result<T, CallError> {
+        found.map_err(|fault| {
+            self.drive.poison(fault);
+            self.explain(fault.into())
+        })
+    }
+
+    /// Has the provider ring this end when something after `generation` is published. Returns false if it can not be asked
+    /// now.
+    pub(crate) fn ask_for_news(&mut self, generation: u64) -> Result<bool, CallError> {
+        self.note_answers()?;
+        if self.published.news.is_none() {
+            match self.submit_now(Outgoing::from(&generation.to_le_bytes()[..])) {
+                Ok(ticket) => self.published.news = Some(ticket),
+                Err(error) => match CallError::from(error) {
+                    CallError::WouldBlock => return Ok(false),
+                    error => return Err(self.unsent(error)),
+                },
+            }
+        }
+        Ok(true)
+    }
+
+    /// Returns since when a caller waits for an answer.
     pub(crate) fn asked_since(&self) -> Option<Instant> {
-        self.asked.as_ref()?.since
+        self.published.asked.map(|(_, _, since)| since)
+    }
+
+    /// Returns whether the answer to the request in flight may have arrived.
+    pub(crate) fn has_answer(&self) -> bool {
+        self.published.asked.is_some() && self.drive.has_news()
+    }
+
+    /// Returns whether a request to be rung is in flight, which nobody waits for.
+    pub(super) fn is_awaiting_news(&self) -> bool {
+        self.published.news.is_some()
     }
 
     /// Waits for the provider, until `until` at most.
@@ -114,9 +187,88 @@ impl<S: Service> Session<S> {
         self.wait_by(|drive| drive.wait_for_data(&mut until))
     }
 
+    /// Returns whether the answer with this ticket is the ring.
+    pub(super) fn is_ring(&self, reply: &Reply) -> bool {
+        matches!(self.published.asked, Some((Asked::Ring(_), ticket, _)) if ticket == reply.ticket)
+    }
+
+    /// Takes a ring's memory off the control socket.
+    pub(super) fn receive_ring(&mut self, reply: &Reply) -> Result<(), FollowError> {
+        let (ring, region) = self.drive.port_mut().take_ring(reply.ticket.id())?;
+        let checked = PeerRing::check(ring, region, self.service);
+        let checked = checked
+            .map_err(|_| PeerFault::Memory { what: "a ring", why: "its header is another one" })?;
+        self.published.ring = Some(checked);
+        Ok(())
+    }
+
+    /// Takes the answer to the request in flight, or sends one of this kind.
+    fn try_ask(&mut self, kind: Asked) -> Result<Fetched<Answer>, CallError> {
+        loop {
+            let (asked, ticket) = match self.published.asked {
+                Some((asked, ticket, _)) => (asked, ticket),
+                None => match self.ask(kind) {
+                    Err(CallError::WouldBlock) => return Ok(Fetched::Awaited),
+                    asked => (kind, asked?),
+                },
+            };
+            let Some(answer) = self.take_answer(ticket)? else {
+                return Ok(self.nothing()?.unwrap_or(Fetched::Awaited));
+            };
+            self.published.asked = None;
+            if asked != kind {
+                self.count_answer(answer.reply.ticket, None);
+                continue;
+            }
+            return match self.checked(answer) {
+                Err(CallError::Declined { status: Status::NotYet }) => Ok(Fetched::Nothing),
+                // A provider that cannot pass its ring still passes snapshots.
+                Err(CallError::Declined { .. }) if kind != Asked::Newest => Ok(Fetched::Nothing),
+                answer => answer.map(Fetched::Found),
+            };
+        }
+    }
+
+    /// Takes the answer with this ticket, and notes the answer to a request to be rung.
+    fn take_answer(&mut self, ticket: Ticket) -> Result<Option<Answer>, CallError> {
+        while let Some(answer) = self.next_of(false)? {
+            if answer.reply.ticket == ticket {
+                return Ok(Some(answer));
+            }
+            if self.published.news == Some(answer.reply.ticket) {
+                self.published.news = None;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Keeps what has arrived, and notes the answer to a request to be rung.
+    fn note_answers(&mut self) -> Result<(), CallError> {
+        while self.keep_next_reply()? {}
+        let news = self.published.news;
+        let is_news = |answer: &Answer| news == Some(answer.reply.ticket);
+        if let Some(at) = self.pending_replies.iter().position(is_news) {
+            self.pending_replies.remove(at);
+            self.published.news = None;
+        }
+        Ok(())
+    }
+
+    fn ask(&mut self, kind: Asked) -> Result<Ticket, CallError> {
+        let now = self.drive.port().now();
+        let sent = match kind {
+            Asked::Newest => self.submit_now(Outgoing::from(&[][..])),
+            Asked::Ring(number) => self.submit_now(Outgoing::from(&number.to_le_bytes()[..])),
+        };
+        let sent = sent.map_err(CallError::from);
+        let ticket = sent.map_err(|error| self.unsent(error))?;
+        self.published.asked = Some((kind, ticket, now));
+        Ok(ticket)
+    }
+
     /// Returns the memory of an answer, which is already counted.
     fn attached(&mut self, answer: Answer, max: usize) -> Result<Attached, CallError> {
-        let malformed = |why| CallError::Malformed(Malformed { at: 0, len: answer.reply.len, why });
+        let malformed = |why| CallError::Malformed(Malformed::new(0, answer.reply.len, why));
         let attached = match answer.body {
             Body::Mapped(_, map) if map.len() > max => Err(malformed("longer than a snapshot is")),
             Body::Mapped(generation, map) => Ok(Attached { generation, map }),

@@ -13,7 +13,7 @@ const BURST_PART: u64 = 100;
 const MOST_SKIPPED: u64 = 1 << 20;
 /// If more messages arrive than the cap allows samples, at most one in this many is sampled. A sample takes
 /// microseconds, so this limits its share of the time of calls that take as long.
-const SHARE: u64 = 32;
+pub(super) const SHARE: u64 = 32;
 const SECOND: u64 = 1_000_000_000;
 
 /// Chooses at random which messages to sample, within a cap per second.
@@ -187,10 +187,17 @@ mod tests {
         // A second of 50 000 messages: 5 000 would be each tenth of them.
         let chosen = stream(&mut chooser, START, Duration::from_micros(20), 50_000).len();
         assert!(chosen > 1_300 && chosen < 1_700, "{chosen} of 50 000");
-        let mut chooser = Chooser::new(7);
-        let few = MASK.cap().few;
-        let chosen = stream(&mut chooser, START, Duration::from_micros(200), 5_000).len() as u64;
-        assert!(chosen > few / 2 && chosen < few + few / 10, "{chosen} of 5 000");
+    }
+
+    #[test]
+    fn the_median_call_is_not_sampled_from_a_hundred_a_second_on() {
+        for (rate, apart) in [(100, 10_000), (400, 2_500), (1_700, 588)] {
+            let mut chooser = Chooser::new(7);
+            // Ten seconds.
+            let apart = Duration::from_micros(apart);
+            let chosen = stream(&mut chooser, START, apart, rate * 10).len() as u64;
+            assert!(chosen > 100 && chosen <= u64::from(rate) * 3, "{chosen} of {rate} a second");
+        }
     }
 
     #[test]
@@ -207,7 +214,7 @@ mod tests {
     #[test]
     fn a_slow_stream_is_sampled_whole() {
         let mut chooser = Chooser::new(7);
-        let chosen = stream(&mut chooser, START, Duration::from_millis(1), 1_000);
+        let chosen = stream(&mut chooser, START, Duration::from_millis(50), 1_000);
         assert_eq!(chosen.len(), 1_000);
     }
 
@@ -243,7 +250,7 @@ mod tests {
         let later = START.after(Duration::from_secs(2));
         // A sender this slow sleeps between two messages.
         let chosen = (0..100).filter(|at| {
-            let now = later.after(Duration::from_millis(*at));
+            let now = later.after(Duration::from_millis(50 * *at));
             chooser.paused(now);
             !chooser.skips(MASK) && chooser.choose(MASK, now)
         });

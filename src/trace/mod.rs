@@ -5,14 +5,17 @@
 //! tracer is attached to the process. `docs/tracing.md` explains the whole mechanism, `docs/wire.md` the table.
 
 mod chooser;
+pub(crate) mod delivery;
+pub(crate) mod handling;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use bellwire_core::wire::{Role, SAMPLES, Stamps, sample_slot};
+use bellwire_core::wire::{ONE_WAY, Role, SAMPLES, Stamps, sample_slot};
 use bellwire_core::{Bell, Instant, Observer, OwnMemory, PeerMemory, ServiceName, Woken};
 use bellwire_probes::{self as probes, Sample, SamplingMask, Session};
 
+use crate::transport::clock;
 use chooser::Chooser;
 
 /// The features that HELLO offers and WELCOME accepts.
@@ -31,6 +34,8 @@ pub(crate) struct ClientTrace {
     begun: Option<Instant>,
     /// Whether the next message has waited for room, and so was already chosen or skipped.
     is_retry: bool,
+    /// Since when this end has waited for the next answer, if a tracer wants to know of slow calls.
+    waited: Option<Instant>,
 }
 
 /// The serving end's samples: requests that it takes, and its answers to those.
@@ -44,7 +49,12 @@ pub(crate) struct ServerTrace {
     owed: VecDeque<(u64, Instant)>,
     /// Sampled requests that are not answered yet.
     taken: VecDeque<u64>,
+    /// How many one-way requests were taken while a tracer was attached.
+    posts: u64,
 }
+
+/// Tells the number of a one-way request, which is counted, from the id of one that is answered.
+const POST: u64 = 1 << 63;
 
 /// The timestamps of one end.
 #[derive(Debug)]
@@ -61,10 +71,6 @@ macro_rules! observe_end {
         #[inline]
         fn publishing<O: OwnMemory>(&mut self, own: &O, now: impl FnOnce() -> Instant) {
             self.outgoing.publish(own, now);
-        }
-
-        fn rings(&self, bell: Bell) {
-            probes::ring(&self.session, bell.number());
         }
 
         fn own_resized(&self, epoch: u32, bytes: u64) {
@@ -112,6 +118,7 @@ impl ClientTrace {
             chooser: Chooser::new(seed),
             begun: None,
             is_retry: false,
+            waited: None,
         }
     }
 
@@ -120,9 +127,21 @@ impl ClientTrace {
         &self.session
     }
 
+    #[cold]
+    fn report_wait(&mut self, id: u64, len: usize) {
+        if let Some(began) = self.waited.take() {
+            let ended = clock::now().as_nanos();
+            probes::slow(&self.session, id, began.as_nanos(), ended, len as u64);
+        }
+    }
+
     /// Not inlined: an untraced request pays only for the two tests in `requesting`.
     #[inline(never)]
     fn begin_masked(&mut self, mask: SamplingMask, now: impl FnOnce() -> Instant) {
+        if !self.is_retry {
+            // Of a call that failed.
+            self.waited = None;
+        }
         if self.is_retry || !self.chooser.skips(mask) {
             self.begin_chosen(mask, now);
         } else if self.begun.is_some() {
@@ -186,11 +205,31 @@ impl Observer for ClientTrace {
         end: impl FnOnce() -> u64,
         now: impl FnOnce() -> Instant,
     ) {
-        if self.outgoing.is_reading()
-            && let Some(end) = stamped_end(peer, end())
-            && let Some(sample) = taken(peer, id, len, end, now)
-        {
-            probes::reply(&self.session, &sample);
+        if !self.outgoing.is_reading() {
+            return;
+        }
+        if self.waited.is_some() {
+            self.report_wait(id, len);
+        }
+        if let Some(end) = stamped_end(peer, end()) {
+            if let Some(sample) = taken(peer, id, len, end, now) {
+                probes::reply(&self.session, &sample);
+            }
+        }
+    }
+
+    fn rings(&mut self, bell: Bell) {
+        probes::ring(&self.session, bell.number());
+        // The peer may take this thread's processor at once: the wait is over then when it seems to begin.
+        if probes::slow_mask().is_wanted() {
+            self.waited.get_or_insert_with(clock::now);
+        }
+    }
+
+    #[inline]
+    fn waited(&mut self, began: Instant) {
+        if probes::slow_mask().is_wanted() {
+            self.waited.get_or_insert(began);
         }
     }
 
@@ -206,6 +245,7 @@ impl ServerTrace {
             begun: None,
             owed: VecDeque::new(),
             taken: VecDeque::new(),
+            posts: 0,
         }
     }
 
@@ -214,10 +254,30 @@ impl ServerTrace {
         &self.session
     }
 
+    /// Returns whether a sampled request is not answered yet.
+    #[inline]
+    pub(crate) fn is_handling(&self) -> bool {
+        !self.taken.is_empty()
+    }
+
+    /// The request `id` goes to a worker. Returns what the worker traces, if the request is sampled.
+    pub(crate) fn queue(&self, id: u64) -> Option<Box<handling::Queued>> {
+        let last = *self.taken.back()?;
+        let id = if id == ONE_WAY { last } else { id };
+        handling::queue(&self.session, id)
+    }
+
     #[cold]
     fn begin_taken(&mut self, id: u64, now: impl FnOnce() -> Instant) {
-        if let Some(at) = self.taken.iter().position(|taken| *taken == id) {
+        if id == ONE_WAY {
+            if let Some(at) = self.taken.iter().position(|taken| taken & POST != 0) {
+                if let Some(post) = self.taken.remove(at) {
+                    handling::end(&self.session, post);
+                }
+            }
+        } else if let Some(at) = self.taken.iter().position(|taken| *taken == id) {
             self.taken.remove(at);
+            handling::end(&self.session, id);
             self.begun = Some((id, now()));
         }
     }
@@ -232,6 +292,10 @@ impl ServerTrace {
 }
 
 impl Observer for ServerTrace {
+    fn rings(&mut self, bell: Bell) {
+        probes::ring(&self.session, bell.number());
+    }
+
     #[inline]
     fn took<P: PeerMemory>(
         &mut self,
@@ -242,12 +306,20 @@ impl Observer for ServerTrace {
         now: impl FnOnce() -> Instant,
     ) {
         // Written out as above: a function that both share takes a server 15 instructions more for each request.
-        if self.outgoing.is_reading()
-            && let Some(end) = stamped_end(peer, end())
-            && let Some(sample) = taken(peer, id, len, end, now)
-        {
-            keep(&mut self.taken, id);
-            probes::message(&self.session, &sample);
+        if self.outgoing.is_reading() {
+            let id = if id == ONE_WAY {
+                self.posts += 1;
+                POST | self.posts
+            } else {
+                id
+            };
+            if let Some(end) = stamped_end(peer, end()) {
+                if let Some(sample) = taken(peer, id, len, end, now) {
+                    probes::message(&self.session, &sample);
+                    keep(&mut self.taken, id);
+                    handling::begin(id);
+                }
+            }
         }
     }
 
@@ -267,10 +339,10 @@ impl Observer for ServerTrace {
     }
 
     fn answered_late(&mut self, id: u64, end: u64) {
-        if let Some(at) = self.owed.iter().position(|(owed, _)| *owed == id)
-            && let Some((_, begun)) = self.owed.remove(at)
-        {
-            self.outgoing.wrote(end, begun);
+        if let Some(at) = self.owed.iter().position(|(owed, _)| *owed == id) {
+            if let Some((_, begun)) = self.owed.remove(at) {
+                self.outgoing.wrote(end, begun);
+            }
         }
     }
 

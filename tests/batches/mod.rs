@@ -9,7 +9,7 @@ use bellwire::{
     Status,
 };
 
-use crate::support::test_server::{Dir, patient};
+use crate::support::test_server::{Dir, patient, patient_server};
 
 /// Doubles a number below 100; fails from 100 on, panics from 200 on. An answer is as many bytes.
 pub(crate) struct Doubler;
@@ -62,7 +62,7 @@ impl Setup {
         let dir = Dir::new();
         let lane = config.lane.clone().max_learned(config.lane.size);
         let config = config.lane(lane);
-        let mut builder = Server::builder_with(&dir.run_dir, config);
+        let mut builder = Server::builder_with(&dir.run_dir, patient_server(config));
         serve(&mut builder);
         let server = builder.start().unwrap();
         let mut client = Client::with_config(&dir.run_dir, client);
@@ -92,7 +92,7 @@ pub(crate) fn in_short<E: Into<CallError>>(
 ) -> Vec<Result<usize, String>> {
     let short = |answer: Result<Vec<u8>, E>| match answer.map_err(E::into) {
         Ok(bytes) => Ok(bytes.len()),
-        Err(CallError::Handler { reason }) => Err(reason.into()),
+        Err(CallError::Handler { reason, .. }) => Err(reason.into()),
         Err(CallError::Declined { status }) => Err(format!("{status:?}")),
         Err(CallError::TooLarge { len, limit, .. }) => Err(format!("{len} above {limit}")),
         Err(error) => panic!("{error}"),

@@ -232,7 +232,7 @@ impl Message for Small {
     fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         match u64::decode(bytes)? {
             number @ 0..1000 => Ok(Self(number)),
-            _ => Err(Malformed { at: 0, len: bytes.len(), why: "too large a number" }),
+            _ => Err(Malformed::new(0, bytes.len(), "too large a number")),
         }
     }
 }

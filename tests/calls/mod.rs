@@ -2,6 +2,7 @@
 
 mod abandon;
 mod cancel;
+mod dynamic;
 mod encoded;
 mod full;
 mod panics;

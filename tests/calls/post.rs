@@ -46,6 +46,33 @@ fn what_is_posted_is_handled_by_whatever_way_it_travels_and_counted_on_both_side
     }
 }
 
+/// A server lets a stream gather between two looks. It takes the rest all the same, before it sleeps and before it ends the
+/// session of a client that has left.
+#[test]
+fn a_stream_of_posts_is_taken_to_its_end() {
+    for workers in [0, 2] {
+        let fixture = TestServer::with(ServerConfig::default().workers(workers));
+        let mut posts = 0;
+        for streams in [1, 60] {
+            let mut client =
+                fixture.client_with::<Echo>(patient().backpressure(Backpressure::Wait));
+            let session = client.connect().unwrap();
+            for stream in 0..streams {
+                for _ in 0..1_000 + 37 * stream {
+                    session.post(&vec![7; 64]).unwrap();
+                    posts += 1;
+                }
+                if stream + 1 < streams {
+                    session.flush(PATIENCE).unwrap();
+                }
+            }
+        }
+        until("all are handled", || fixture.stats().posted == posts);
+        let stats = fixture.close();
+        assert_eq!((stats.accepted, stats.posted, stats.lost), (posts, posts, 0));
+    }
+}
+
 #[test]
 fn a_request_that_no_lane_carries_is_posted_in_memory_of_its_own() {
     let fixture = TestServer::open();
@@ -185,6 +212,61 @@ fn what_workers_have_of_a_client_that_leaves_is_handled_all_the_same() {
     until("the session is over", || fixture.service::<Hold>().sessions == 0);
     drop(other);
     reconcile(&fixture.close());
+}
+
+#[test]
+fn what_is_posted_is_handled_though_its_client_leaves_at_once() {
+    for workers in [0, 2] {
+        let fixture = TestServer::with(ServerConfig::default().workers(workers));
+        let mut client = fixture.client::<Echo>();
+        let session = client.connect().unwrap();
+        for len in 0..200 {
+            session.post(&vec![7; 10 * len]).unwrap();
+        }
+        session.post_batch(&[vec![1; 10], vec![], vec![2; 5_000]]).unwrap();
+        drop(client);
+        until("all are handled", || fixture.stats().posted == 201);
+        let stats = fixture.close();
+        assert_eq!((stats.accepted, stats.posted, stats.lost), (201, 201, 0), "{workers} workers");
+    }
+}
+
+/// Published in the lane, and not taken: the handler of a call before them is held.
+#[test]
+fn what_a_client_had_posted_when_it_was_killed_is_handled() {
+    for workers in [0, 1] {
+        let fixture = TestServer::with(ServerConfig::default().workers(workers));
+        let mut client = Process::start("client", fixture.run_dir());
+        assert_eq!((client.ask("post 100"), client.hear()), ("posts".into(), "posted".into()));
+        assert_eq!(fixture.arrivals.next(), 0);
+        client.kill();
+        fixture.release();
+        until("all are handled", || fixture.service::<Hold>().posted == 100);
+        assert_eq!(fixture.arrivals.so_far(), (1..100).collect::<Vec<_>>());
+        until("its session is over", || fixture.service::<Hold>().sessions == 0);
+        let stats = fixture.close();
+        assert_eq!((stats.accepted, stats.posted, stats.lost), (100, 100, 0), "{workers} workers");
+    }
+}
+
+#[test]
+fn a_client_that_is_killed_while_it_posts_leaves_no_gap() {
+    for workers in [0, 2] {
+        let fixture = TestServer::with(ServerConfig::default().workers(workers));
+        fixture.release();
+        let mut client = Process::start("client", fixture.run_dir());
+        assert_eq!(client.ask("post 100000000"), "posts");
+        until("many are handled", || fixture.service::<Hold>().posted > 1000);
+        client.kill();
+        until("its session is over", || fixture.service::<Hold>().sessions == 0);
+        until("all are handled", || fixture.service::<Hold>().in_flight() == 0);
+        let posted = fixture.service::<Hold>().posted;
+        let mut numbers = fixture.arrivals.so_far();
+        numbers.sort_unstable();
+        assert!(numbers.into_iter().eq(0..posted), "each once, and none was left out");
+        let stats = fixture.close();
+        assert_eq!((stats.accepted, stats.lost, stats.poisoned), (posted, 0, 0), "{stats:?}");
+    }
 }
 
 /// Its place among the jobs of a session does not hide a request that is cancelled.

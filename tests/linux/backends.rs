@@ -11,7 +11,7 @@ use crate::support::child::{Parent, Process};
 use crate::support::guard::{PATIENCE, until};
 use crate::support::parked::Thread;
 use crate::support::services::{Echo, Hold, echo};
-use crate::support::test_server::{Dir, TestServer, patient, reconcile};
+use crate::support::test_server::{Dir, TestServer, patient, patient_server, reconcile};
 
 /// Runs `test` with each backend that this build and this kernel have.
 fn each(test: impl Fn(ServerConfig)) {
@@ -182,7 +182,7 @@ fn a_server_that_is_killed_is_gone_for_its_clients() {
 pub(crate) fn serve(mut parent: Parent, backend: &str) {
     let all = [Backend::Epoll, Backend::IoUring];
     let backend = all.into_iter().find(|known| known.as_str() == backend).unwrap();
-    let config = ServerConfig::default().backend(backend);
+    let config = patient_server(ServerConfig::default().backend(backend));
     let mut builder = Server::builder_with(&RunDir::from_environment(), config);
     builder.serve::<Echo>(echo).unwrap();
     let _server = builder.start().unwrap();

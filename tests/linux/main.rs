@@ -11,13 +11,19 @@
 //! | `admission` | clients that are not admitted, names that are not owned, memory that no peer can write |
 //! | `limits` | shortages and interruptions of a process |
 //! | `observe` | sessions seen from outside |
+//! | `netipc` | clients that speak netipc, honest and hostile (feature `netipc`) |
 //! | `lies` | tables of bad inputs, each by name |
 //! | `snapshots` | seals on what is published |
+//! | `events` | subscribers in event loops, and publishers that are killed or lie |
 //! | `calls` | retries, event loops, and a provider that never answers |
 //! | `resize` | hostile lanes and attachments, memory that is released, memory that cannot be had |
 //! | `departed` | requests of a client that has departed |
 //! | `processes` | what a session costs |
 //! | `scale` | many sessions: what they cost together, whether one starves another, a thousand at a provider's restart |
+#![allow(
+    clippy::incompatible_msrv,
+    reason = "only the library promises to build with an old compiler"
+)]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -34,10 +40,13 @@ mod backends;
 mod calls;
 mod conformance;
 mod departed;
+mod events;
 mod handshake;
 mod hostile;
 mod lies;
 mod limits;
+#[cfg(feature = "netipc")]
+mod netipc;
 #[cfg(feature = "observe")]
 mod observe;
 mod processes;

@@ -38,7 +38,9 @@ fn a_handlers_error_is_its_callers_to_read_and_the_server_lives() {
     let error = client.call(&Moody::FAIL).unwrap_err();
     match &error {
         // No control characters of another process on a terminal.
-        CallError::Handler { reason } => assert_eq!(&**reason, "out of [31m paper"),
+        CallError::Handler { code, reason } => {
+            assert_eq!((*code, &**reason), (Some(404), "out of [31m paper"));
+        }
         error => panic!("{error}"),
     }
     assert_eq!(

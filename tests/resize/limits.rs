@@ -1,10 +1,11 @@
 //! What either end does not put up with.
 
-use bellwire::{CallError, ErrorKind, Executed, Session, Status, Whose};
+use bellwire::{CallError, ErrorKind, Executed, Geometry, Limits, Session, Status, Whose};
 
 use crate::support::blob_server::{BlobServer, is_answer, request, request_by};
 use crate::support::blobs::{Blobs, How, submit};
-use crate::support::test_server::reconcile_session;
+use crate::support::services::Echo;
+use crate::support::test_server::{TestServer, patient, reconcile_session};
 
 /// A request that is refused before anything of it is written, however it is sent.
 #[track_caller]
@@ -171,4 +172,17 @@ fn a_message_whose_lane_is_above_the_limit_of_shared_memory_goes_in_parts_or_is_
         drop(client);
         blob_server.close();
     }
+}
+
+/// A lane that takes all of it would leave nothing for attachments: each snapshot would be too large.
+#[test]
+fn a_lane_opens_with_what_both_limits_of_shared_memory_leave_beside_a_page() {
+    let fixture = TestServer::open();
+    let limits = Limits { max_shared_bytes_per_session: 16 << 10, ..Limits::default() };
+    let lane = patient().lane.size(Geometry::DEFAULT).limits(limits);
+    let mut client = fixture.client_with::<Echo>(patient().lane(lane));
+    let session = client.connect().unwrap();
+    let stats = session.stats();
+    assert_eq!((stats.requests.size, stats.answers.size), (8 << 10, 8 << 10));
+    assert_eq!(session.call(&vec![7; 4_000]).unwrap(), vec![7; 4_000]);
 }

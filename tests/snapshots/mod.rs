@@ -1,5 +1,6 @@
-//! Published once, mapped by many.
+//! Published once, read by many.
 
 mod cache;
-mod prefetch;
+mod changes;
+mod ring;
 mod watch;

@@ -11,7 +11,7 @@ use bellwire::{
 use super::child::Parent;
 use super::pattern;
 use super::roles::tell_stats;
-use super::test_server::patient;
+use super::test_server::{patient, patient_server};
 use crate::support::guard::until;
 
 /// Answers with as many bytes as the request says. The bytes of both identify them: see [`pattern`].
@@ -156,7 +156,8 @@ impl Settings {
 /// Provides blobs. Unknown commands go to `obey`.
 pub(crate) fn serve(mut parent: Parent, settings: &Settings, mut obey: impl FnMut(&[&str])) {
     let store = BlobStore::default();
-    let mut builder = Server::builder_with(&RunDir::from_environment(), settings.server());
+    let mut builder =
+        Server::builder_with(&RunDir::from_environment(), patient_server(settings.server()));
     builder.serve::<Blobs>(move |_, request| store.answer(&request)).unwrap();
     let server = builder.start().unwrap();
     parent.tell("ready");

@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 
 use super::guard::until;
 
-/// The system calls that wait for a doorbell: `futex_waitv`, `ppoll`, and `poll` where there is one.
-const WAITS: [(&str, &[&str]); 2] = [("x86_64", &["449", "271", "7"]), ("aarch64", &["449", "73"])];
+/// The system calls that wait for a doorbell: `futex_waitv`, or `futex` before Linux 5.16, `ppoll`, and `poll` where there is one.
+const WAITS: [(&str, &[&str]); 2] =
+    [("x86_64", &["449", "202", "271", "7"]), ("aarch64", &["449", "98", "73"])];
 /// How often to yield while a thread goes to sleep, where the system does not report it.
 const TURNS: usize = 1000;
 
 /// A thread, seen from outside: on Linux below `/proc`, elsewhere not at all.
-pub(crate) struct Thread(Option<PathBuf>);
+pub(crate) struct Thread(pub(crate) Option<PathBuf>);
 
 impl Thread {
     /// The calling one.

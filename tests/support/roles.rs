@@ -8,7 +8,7 @@ use super::child::Parent;
 use super::gate::Gate;
 use super::guard::PATIENCE;
 use super::services::{Echo, Numbers, numbers};
-use super::test_server::{patient, serve_all};
+use super::test_server::{patient, patient_server, serve_all};
 use bellwire::{Client, RunDir, Server, ServerConfig, ServerStats, SnapshotCache};
 
 /// Plays a role until the parent is gone, or ends it.
@@ -31,7 +31,7 @@ pub(crate) fn serve(mut parent: Parent, workers: usize) {
     let gate = Gate::new(move |who| voice.tell(&format!("came {who}")));
     let run_dir = RunDir::from_environment();
     let config = ServerConfig::default().workers(workers);
-    let mut builder = Server::builder_with(&run_dir, config);
+    let mut builder = Server::builder_with(&run_dir, patient_server(config));
     let publisher = serve_all(&mut builder, &gate);
     let server = builder.start().unwrap();
     parent.tell("ready");
@@ -135,6 +135,16 @@ fn call(mut parent: Parent) {
                     }
                 }
                 parent.tell("asked");
+            }
+            ["post", times] => {
+                let mut client = Client::<super::services::Hold>::with_config(&run_dir, patient());
+                let session = client.connect().unwrap();
+                parent.tell("posts");
+                for at in 0..times.parse().unwrap() {
+                    session.post(&at).unwrap();
+                }
+                holders.push(client);
+                parent.tell("posted");
             }
             ["hold", who] => {
                 let mut client = Client::<super::services::Hold>::with_config(&run_dir, patient());

@@ -66,7 +66,7 @@ impl Service for MoodyNumber {
 pub(crate) fn moody(_: &Caller, mood: u64) -> Result<Vec<u8>, HandlerError> {
     match mood {
         Moody::ANSWER => Ok(b"fine".to_vec()),
-        Moody::FAIL => Err(HandlerError::new("out of\x1b[31m paper")),
+        Moody::FAIL => Err(HandlerError::with_code(404, "out of\x1b[31m paper")),
         Moody::PANIC => panic!("a handler panics, as it was asked to"),
         Moody::RAMBLE => Ok(vec![0; 1 << 20]),
         mood => Err(HandlerError::new(format!("no such mood: {mood}"))),
@@ -100,8 +100,10 @@ impl Snapshot for Numbers {
     type Error = OutOfOrder;
 
     fn validate(bytes: &[u8]) -> Result<usize, OutOfOrder> {
-        let (numbers, rest) = bytes.as_chunks::<8>();
-        let numbers: Vec<u64> = numbers.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
+        let words = bytes.chunks_exact(8);
+        let rest = words.remainder();
+        let numbers: Vec<u64> =
+            words.map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
         let wrong = numbers.windows(2).position(|pair| pair[0] + 1 != pair[1]).map(|at| at + 1);
         let wrong = wrong.or((!rest.is_empty()).then_some(numbers.len()));
         match wrong {

@@ -5,7 +5,7 @@ use bellwire::{
 use tempfile::TempDir;
 
 use super::gate::{Arrivals, Gate, OpenOnFailure};
-use super::guard::PATIENCE;
+use super::guard::{PATIENCE, scaled};
 use super::services::{Echo, Hold, Moody, Numbers, echo, moody};
 
 /// A run dir of its own.
@@ -34,8 +34,7 @@ impl Dir {
 
 impl TestServer {
     pub(crate) fn open() -> Self {
-        // A client of another thread may be kept from running for seconds, under Wine above all.
-        Self::with(ServerConfig::default().handshake_timeout(PATIENCE))
+        Self::with(ServerConfig::default())
     }
 
     pub(crate) fn with(config: ServerConfig) -> Self {
@@ -47,7 +46,7 @@ impl TestServer {
         // All tests of this process provide the same services: one must not learn from another.
         let lane = config.lane.clone().max_learned(config.lane.size);
         let config = config.lane(lane);
-        let mut builder = Server::builder_with(&dir.run_dir, config);
+        let mut builder = Server::builder_with(&dir.run_dir, patient_server(config));
         let numbers = serve_all(&mut builder, &gate);
         let server = builder.start().unwrap();
         Self { gate: OpenOnFailure(gate), dir, server, numbers, arrivals }
@@ -150,10 +149,19 @@ pub(crate) fn reconcile_session<S: Service>(session: &bellwire::Session<S>) {
     assert_eq!(stats.made, ended + stats.in_flight, "{stats:?}");
 }
 
+/// Leaves clients time for the handshake on any machine, unless the test sets a time for it: one that is emulated, or Wine, may
+/// keep a client from running for seconds.
+pub(crate) fn patient_server(config: ServerConfig) -> ServerConfig {
+    match config.handshake_timeout == ServerConfig::default().handshake_timeout {
+        true => config.handshake_timeout(scaled(PATIENCE)),
+        false => config,
+    }
+}
+
 /// A client's configuration that no busy machine upsets, and that learns from no other test.
 pub(crate) fn patient() -> ClientConfig {
     let max_learned_lane = Geometry::DEFAULT;
-    let (timeout, connect_timeout) = (PATIENCE, PATIENCE);
+    let (timeout, connect_timeout) = (scaled(PATIENCE), scaled(PATIENCE));
     ClientConfig::default()
         .timeout(timeout)
         .connect_timeout(connect_timeout)

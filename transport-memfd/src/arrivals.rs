@@ -47,7 +47,8 @@ impl Arrivals {
     /// [`Arrivals::take`].
     ///
     /// # Errors
-    /// `EMFILE` at the limit of open files, or of inotify instances of this user; `ENOSPC` at that of watches.
+    /// `EMFILE` at the limit of open files, or of inotify instances of this user. [`io::ErrorKind::PermissionDenied`] of a
+    /// run directory that this user may not read, and others of one that cannot be watched, with what to do.
     pub fn watch(run_dir: &Path) -> io::Result<Self> {
         let bell = Arc::new(Eventfd::create()?);
         let watched = Watched::of(run_dir)?;
@@ -63,13 +64,17 @@ impl Arrivals {
     }
 
     /// Consumes what made it readable.
-    pub fn take(&self) {
+    ///
+    /// # Errors
+    /// As of [`Arrivals::watch`]: the directory was created since, and cannot be watched.
+    pub fn take(&self) -> io::Result<()> {
         // The lock is held while events are consumed and the others rung: none of them finds neither.
         let bells = lock(&self.watched.bells);
-        if self.watched.notify.take() {
+        if self.watched.notify.drain() {
             bells.iter().filter_map(Weak::upgrade).for_each(|bell| bell.ring());
         }
         self.bell.drain();
+        self.watched.notify.look()
     }
 }
 
@@ -124,9 +129,9 @@ mod tests {
         assert!(!is_readable(&first) && !is_readable(&second));
         std::fs::create_dir_all(&run_dir).unwrap();
         // The directory above it was watched.
-        first.take();
+        first.take().unwrap();
         assert!(is_readable(&second), "whoever was first told the other");
-        second.take();
+        second.take().unwrap();
         assert!(!is_readable(&first) && !is_readable(&second));
         let socket = run_dir.join("echo.sock");
         File::create(&socket).unwrap();
@@ -134,9 +139,9 @@ mod tests {
         assert!(!is_readable(&first), "it does not listen");
         touch(&socket);
         assert!(is_readable(&first) && is_readable(&second));
-        second.take();
+        second.take().unwrap();
         assert!(is_readable(&first));
-        first.take();
+        first.take().unwrap();
         assert!(
             !is_readable(&first) && !is_readable(&second),
             "they tell each other nothing twice"

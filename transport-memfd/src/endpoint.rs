@@ -23,7 +23,7 @@ use crate::pass::Channel;
 use crate::peer::{self, User};
 pub use connect::{ConnectError, connect, connect_trusting};
 
-/// How many connections may wait for accept, unless [`Endpoint::set_backlog`] sets another limit.
+/// How many connections may wait for accept, unless [`Endpoint::listen`] is told another limit.
 pub const BACKLOG: u32 = 4096;
 /// The longest path of a socket, in bytes (`sun_path` less its final zero).
 pub const MAX_PATH: usize = 107;
@@ -169,6 +169,7 @@ pub struct Endpoint {
     inode: (u64, u64),
     // Needed to take the name again.
     admission: Admission,
+    group_may_write: bool,
     // The owner: a child of fork removes nothing.
     pid: Pid,
     // Held until the socket's file is removed.
@@ -239,12 +240,16 @@ fn run_dir_below(runtime: Option<OsString>) -> PathBuf {
 /// # Errors
 /// [`RunDirError`] says what is wrong and how to fix it.
 pub fn prepare_run_dir(path: &Path) -> Result<(), RunDirError> {
-    prepare_for(path, &Admission::SameUser)
+    prepare_for(path, &Admission::SameUser, false)
 }
 
 /// Prepares the run directory for these users. A new directory is opened to them; an existing one is unchanged, and refused
 /// if they cannot pass through it.
-fn prepare_for(path: &Path, admission: &Admission) -> Result<(), RunDirError> {
+fn prepare_for(
+    path: &Path,
+    admission: &Admission,
+    group_may_write: bool,
+) -> Result<(), RunDirError> {
     let system = |source| RunDirError::System { path: path.to_owned(), source };
     let is_made = match rustix::fs::mkdir(path, Mode::RWXU) {
         Ok(()) => true,
@@ -261,7 +266,8 @@ fn prepare_for(path: &Path, admission: &Admission) -> Result<(), RunDirError> {
         return Err(RunDirError::ForeignOwner { path: path.to_owned(), owner: stat.st_uid });
     }
     let mode = stat.st_mode & 0o7777;
-    if mode & 0o022 != 0 && mode & 0o1000 == 0 {
+    let others = if group_may_write { 0o002 } else { 0o022 };
+    if mode & others != 0 && mode & 0o1000 == 0 {
         return Err(RunDirError::WritableByOthers { path: path.to_owned(), mode });
     }
     if is_made && *admission != Admission::SameUser {
@@ -333,7 +339,28 @@ impl Endpoint {
         service: ServiceName,
         admission: &Admission,
     ) -> Result<Self, BindError> {
-        Self::bind_by(run_dir, service, admission, None)
+        let endpoint = Self::reserve(run_dir, service, admission, false)?;
+        endpoint.start_listening()?;
+        Ok(endpoint)
+    }
+
+    /// Takes the name without listening: until [`Endpoint::listen`], clients find nobody there, and wait for it as for a
+    /// provider that is absent. With `group_may_write`, a run directory is accepted whose group may replace what is in it.
+    ///
+    /// # Errors
+    /// As [`Endpoint::bind_admitting`].
+    pub fn reserve(
+        run_dir: &Path,
+        service: ServiceName,
+        admission: &Admission,
+        group_may_write: bool,
+    ) -> Result<Self, BindError> {
+        Self::bind_by(run_dir, service, admission, group_may_write, None)
+    }
+
+    fn start_listening(&self) -> Result<(), BindError> {
+        let listens = self.listen(BACKLOG);
+        listens.map_err(|source| BindError::System { path: self.path.clone(), source })
     }
 
     /// Binds with the lock that is already held, if there is one.
@@ -341,9 +368,10 @@ impl Endpoint {
         run_dir: &Path,
         service: ServiceName,
         admission: &Admission,
+        group_may_write: bool,
         held: Option<OwnedFd>,
     ) -> Result<Self, BindError> {
-        prepare_for(run_dir, admission)?;
+        prepare_for(run_dir, admission, group_may_write)?;
         let path = socket_path(run_dir, service);
         let system = |source| BindError::System { path: path.clone(), source };
         let len = path.as_os_str().len();
@@ -365,11 +393,9 @@ impl Endpoint {
         let inode = (stat.st_dev, stat.st_ino);
         let _kept = [&socket, &lock].map(|fd| Kept::descriptor(fd.as_fd()));
         let (pid, admission) = (getpid(), admission.clone());
-        let endpoint = Self { _kept, socket, service, path, inode, admission, pid, lock };
+        let endpoint =
+            Self { _kept, socket, service, path, inode, admission, group_may_write, pid, lock };
         endpoint.open_to(&endpoint.admission)?;
-        let listens = endpoint.set_backlog(BACKLOG);
-        listens.map_err(|source| BindError::System { path: endpoint.path.clone(), source })?;
-        arrivals::touch(&endpoint.path);
         Ok(endpoint)
     }
 
@@ -408,8 +434,9 @@ impl Endpoint {
         };
         let held =
             if self.holds_lock() { Some(self.lock.try_clone().map_err(system)?) } else { None };
-        *self = Self::bind_by(run_dir, self.service, &self.admission, held)?;
-        Ok(())
+        let (admission, group_may_write) = (&self.admission, self.group_may_write);
+        *self = Self::bind_by(run_dir, self.service, admission, group_may_write, held)?;
+        self.start_listening()
     }
 
     fn holds_lock(&self) -> bool {
@@ -425,13 +452,15 @@ impl Endpoint {
         no_follow(&self.path).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == self.inode)
     }
 
-    /// Limits the connections that wait for accept to `most` plus one; the next one fails with [`ConnectError::Busy`]. The
-    /// kernel caps it at `net.core.somaxconn` ([`listen(2)`](https://man7.org/linux/man-pages/man2/listen.2.html)).
+    /// Listens, and wakes the clients that wait for that. At most `most` plus one connections wait for accept; the next one
+    /// fails with [`ConnectError::Busy`]. Called again, it changes that number. The kernel caps it at `net.core.somaxconn` ([`listen(2)`](https://man7.org/linux/man-pages/man2/listen.2.html)).
     ///
     /// # Errors
     /// None on a socket that is bound.
-    pub fn set_backlog(&self, most: u32) -> Result<(), Errno> {
-        rustix::net::listen(&self.socket, i32::try_from(most).unwrap_or(i32::MAX))
+    pub fn listen(&self, most: u32) -> Result<(), Errno> {
+        rustix::net::listen(&self.socket, i32::try_from(most).unwrap_or(i32::MAX))?;
+        arrivals::touch(&self.path);
+        Ok(())
     }
 
     /// Accepts a waiting connection; returns `None` if there is none. Does not block. The channel is non-blocking and
@@ -649,9 +678,10 @@ fn is_trusted(uid: u32) -> bool {
 /// symbolic link.
 ///
 /// Root gave such a directory to its owner, who could stop or replace each service in it; refusing the owner to clients of
-/// root would keep nobody out. Returns `None` for other users' processes.
+/// root would keep nobody out. Returns `None` for other users' processes, and for a program that got its rights from its file, as
+/// a setuid one does: whoever starts it names the run directory.
 pub fn owner_trusted_by_root(run_dir: &Path) -> Option<User> {
-    if effective_uid() != 0 {
+    if effective_uid() != 0 || peer::is_privileged_by_its_file() {
         return None;
     }
     let owner = no_follow(run_dir).ok()?.st_uid;

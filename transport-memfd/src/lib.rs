@@ -18,7 +18,7 @@
 //! doctor                       checks that the machine has the required features (feature `doctor`)
 //! ```
 //!
-//! Requires Linux 5.14. Items that use features of a newer kernel, where available, say so. On any other system this crate is
+//! Requires Linux 5.10. Items that use features of a newer kernel, where available, say so. On any other system this crate is
 //! empty.
 #![cfg(target_os = "linux")]
 

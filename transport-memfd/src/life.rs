@@ -1,11 +1,9 @@
-#![allow(
-    unsafe_code,
-    reason = "a robust pthread mutex, placed in memory that only this process writes"
-)]
+#![allow(unsafe_code, reason = "an atomic at an address that a lock keeps mapped")]
 //! The life word: wakes a peer that is parked in a futex when this thread or process dies.
 //!
 //! A thread of the owner holds a robust mutex in its own page. However that thread ends, the kernel marks the mutex's lock
 //! word `FUTEX_OWNER_DIED` and wakes one waiter ([robust futexes](https://docs.kernel.org/locking/robust-futex-ABI.html)).
+//! Where the C library is musl, whose mutex has its lock word elsewhere, the word is an entry of the thread's robust list instead.
 //! The peer parks on that word as well as on the one that it waits for. It maps the page read-only, and only one process ever
 //! locks the mutex. So the danger of robust mutexes in shared memory, a peer that corrupts one, does not exist. This process
 //! cannot corrupt it either: see [`OwnRange::take_life`](bellwire_shm::OwnRange::take_life).
@@ -14,15 +12,17 @@
 //! of this process there. Addresses are a secret to a peer of another user, so it gets no life word: it uses the time slices
 //! of [`Link`](crate::link::Link) instead.
 
+#[cfg_attr(target_env = "musl", path = "life/entry.rs")]
+#[cfg_attr(not(target_env = "musl"), path = "life/mutex.rs")]
+mod robust;
+
 use std::cell::Cell;
 use std::marker::PhantomData;
-use std::mem::{MaybeUninit, align_of, size_of};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use bellwire_core::sync::{AtomicU32, Ordering};
 pub use bellwire_core::wire::{LIFE_OFFSET, LIFE_SIZE};
-use rustix::io::Errno;
 
 use crate::fork::Home;
 use crate::mapping::Mapping;
@@ -60,7 +60,7 @@ pub enum LifeState {
 /// ```
 #[derive(Debug)]
 pub struct LifeLock {
-    mutex: NonNull<libc::pthread_mutex_t>,
+    word: NonNull<u32>,
     // The kernel accesses it when the thread ends, so it stays mapped while the lock is held.
     _mapping: Arc<Mapping>,
     home: Home,
@@ -88,23 +88,25 @@ pub fn hold(page: &OwnRegion) -> Option<LifeLock> {
         return None;
     }
     let (mapping, at) = page.take_life()?;
-    let mutex = at.cast::<libc::pthread_mutex_t>();
-    init(mutex).ok()?;
-    // SAFETY: `init` made a mutex there, `mapping` keeps it mapped, and nothing else reaches its bytes.
-    check(unsafe { libc::pthread_mutex_lock(mutex.as_ptr()) }).ok()?;
+    let word = at.cast();
+    // SAFETY: the bytes are mapped as long as `mapping`, which the lock keeps, and `take_life` gave them to nobody else.
+    unsafe { robust::lock(word) }?;
     HELD.set(HELD.get() + 1);
-    let lock = LifeLock { mutex, _mapping: mapping, home: Home::here(), not_send: PhantomData };
+    let lock = LifeLock { word, _mapping: mapping, home: Home::here(), not_send: PhantomData };
+    // Another C library may have another layout: the drop unlocks.
+    if lock.word().load(Ordering::Relaxed) & FUTEX_TID_MASK != thread_id() {
+        return None;
+    }
     // Set in advance, or the kernel marks the word at the thread's death and wakes nobody. It also makes the unlock wake.
     // Release pairs with nothing: the peer only compares the word.
-    let before = lock.word().fetch_or(FUTEX_WAITERS, Ordering::Release);
-    // glibc keeps the owner's thread id in the first word. With another layout, the drop unlocks.
-    (before & FUTEX_TID_MASK == thread_id()).then_some(lock)
+    lock.word().fetch_or(FUTEX_WAITERS, Ordering::Release);
+    Some(lock)
 }
 
 impl LifeLock {
     fn word(&self) -> &AtomicU32 {
-        // SAFETY: aligned and mapped as long as `self`; the C library changes the word atomically.
-        unsafe { AtomicU32::from_ptr(self.mutex.as_ptr().cast()) }
+        // SAFETY: aligned and mapped as long as `self`; whoever else changes it, changes it atomically.
+        unsafe { AtomicU32::from_ptr(self.word.as_ptr()) }
     }
 }
 
@@ -114,35 +116,10 @@ impl Drop for LifeLock {
             // A child of fork owns none of its parent's mutexes, and its robust list does not contain them.
             return;
         }
-        // SAFETY: the mutex is locked by this very thread, since the lock cannot leave it.
-        let _ = unsafe { libc::pthread_mutex_unlock(self.mutex.as_ptr()) };
+        // SAFETY: `hold` locked it on this very thread, since the lock cannot leave it, and its memory is still mapped.
+        unsafe { robust::unlock(self.word) };
         HELD.set(HELD.get().saturating_sub(1));
     }
-}
-
-const _: () = {
-    assert!(size_of::<libc::pthread_mutex_t>() <= LIFE_SIZE);
-    assert!(align_of::<libc::pthread_mutex_t>() <= LIFE_SIZE);
-};
-
-fn init(mutex: NonNull<libc::pthread_mutex_t>) -> Result<(), Errno> {
-    let mut attributes = MaybeUninit::<libc::pthread_mutexattr_t>::uninit();
-    let attributes = attributes.as_mut_ptr();
-    // SAFETY: `attributes` is a live local with room for them.
-    check(unsafe { libc::pthread_mutexattr_init(attributes) })?;
-    // SAFETY: initialised above.
-    check(unsafe { libc::pthread_mutexattr_setrobust(attributes, libc::PTHREAD_MUTEX_ROBUST) })?;
-    // SAFETY: initialised above.
-    check(unsafe { libc::pthread_mutexattr_setpshared(attributes, libc::PTHREAD_PROCESS_SHARED) })?;
-    // SAFETY: the caller checked that the mutex's bytes are inside its own writable mapping and aligned;
-    // `attributes` was initialised above.
-    check(unsafe { libc::pthread_mutex_init(mutex.as_ptr(), attributes) })?;
-    // SAFETY: initialised above, and not used after this.
-    check(unsafe { libc::pthread_mutexattr_destroy(attributes) })
-}
-
-fn check(result: libc::c_int) -> Result<(), Errno> {
-    if result == 0 { Ok(()) } else { Err(Errno::from_raw_os_error(result)) }
 }
 
 fn thread_id() -> u32 {

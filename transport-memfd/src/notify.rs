@@ -1,6 +1,7 @@
 //! Notices that endpoint files are gone or were replaced, by
 //! [`inotify(7)`](https://man7.org/linux/man-pages/man7/inotify.7.html) instead of polling.
 
+use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -25,58 +26,89 @@ impl Notify {
     /// unnoticed.
     pub fn watch(run_dir: &Path) -> Option<Self> {
         // Others can only create files of other names: only a rename can replace ours.
-        Self::watch_for(run_dir, WatchFlags::DELETE | WatchFlags::MOVED_FROM | WatchFlags::MOVED_TO)
-            .ok()
+        let within = WatchFlags::DELETE | WatchFlags::MOVED_FROM | WatchFlags::MOVED_TO;
+        let notify = Self::create(run_dir, within).ok()?;
+        let _ = notify.look();
+        Some(notify)
     }
 
     /// Watches a run directory for endpoints that begin to listen: see [`touch`](crate::arrivals::touch).
-    pub(crate) fn watch_arrivals(run_dir: &Path) -> Result<Self, Errno> {
-        Self::watch_for(run_dir, WatchFlags::ATTRIB | WatchFlags::MOVED_TO)
+    pub(crate) fn watch_arrivals(run_dir: &Path) -> io::Result<Self> {
+        let notify = Self::create(run_dir, WatchFlags::ATTRIB | WatchFlags::MOVED_TO)?;
+        notify.look()?;
+        Ok(notify)
     }
 
-    fn watch_for(run_dir: &Path, within: WatchFlags) -> Result<Self, Errno> {
+    fn create(run_dir: &Path, within: WatchFlags) -> io::Result<Self> {
         let fd = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-        let run_dir = std::path::absolute(run_dir).map_err(|_| Errno::INVAL)?;
-        let notify = Self { fd: Some(fd), run_dir, within };
-        if notify.look() { Ok(notify) } else { Err(Errno::NOSPC) }
+        Ok(Self { fd: Some(fd), run_dir: std::path::absolute(run_dir)?, within })
     }
 
     /// Consumes the events and keeps watching the directory, or its nearest existing ancestor. Check the files after this
-    /// call. Returns whether there were events.
-    pub fn take(&self) -> bool {
+    /// call.
+    pub fn take(&self) {
+        self.drain();
+        let _ = self.look();
+    }
+
+    /// Consumes the events. Returns whether there were any.
+    pub(crate) fn drain(&self) -> bool {
         let mut room = [MaybeUninit::uninit(); 1024];
         let mut reader = Reader::new(self.as_fd(), &mut room);
         let mut any = false;
         while reader.next().is_ok() {
             any = true;
         }
-        self.look();
         any
     }
 
-    fn look(&self) -> bool {
-        let itself = WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF | WatchFlags::ONLYDIR;
-        let within = self.within;
-        // What is in the way of the directory may go, too.
-        let moves = WatchFlags::MOVED_FROM | WatchFlags::MOVED_TO;
-        let comes = WatchFlags::CREATE | WatchFlags::DELETE | moves;
-        // A directory that is already watched stays watched.
-        let watch = |dir: &Path, what| inotify::add_watch(self, dir, itself | what).is_ok();
-        let nearest = || {
-            let dirs = self.run_dir.ancestors().enumerate();
-            let what = |above| if above == 0 { within } else { comes };
-            dirs.filter(|(above, dir)| watch(dir, what(*above))).map(|(above, _)| above).next()
-        };
+    /// Watches the directory, or its nearest existing ancestor.
+    ///
+    /// # Errors
+    /// A directory exists, or may, that cannot be watched: what happens in it goes unnoticed.
+    pub(crate) fn look(&self) -> io::Result<()> {
         // A directory below the nearest may be created before the watch begins: repeat until the nearest is the same.
         let mut before = None;
         loop {
-            let now = nearest();
-            if now.is_none_or(|above| above == 0) || now == before {
-                return now.is_some();
+            let mut failed = None;
+            let mut dirs = self.run_dir.ancestors().enumerate();
+            let nearest = dirs.find(|(above, dir)| match self.watch_dir(dir, *above > 0) {
+                Ok(_) => true,
+                Err(Errno::NOENT | Errno::NOTDIR) => false,
+                Err(error) => {
+                    failed.get_or_insert_with(|| unwatched(dir, error));
+                    false
+                }
+            });
+            let nearest = nearest.map(|(above, _)| above);
+            if nearest.is_none_or(|above| above == 0) || nearest == before {
+                return failed.map_or(Ok(()), Err);
             }
-            before = now;
+            before = nearest;
         }
     }
+
+    /// A directory that is already watched stays watched.
+    fn watch_dir(&self, dir: &Path, is_above: bool) -> Result<i32, Errno> {
+        let itself = WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF | WatchFlags::ONLYDIR;
+        // What is in the way of the directory may go, too.
+        let moves = WatchFlags::MOVED_FROM | WatchFlags::MOVED_TO;
+        let comes = WatchFlags::CREATE | WatchFlags::DELETE | moves;
+        inotify::add_watch(self, dir, itself | if is_above { comes } else { self.within })
+    }
+}
+
+/// Says what to do about a directory that cannot be watched.
+fn unwatched(dir: &Path, error: Errno) -> io::Error {
+    let advice = match error {
+        Errno::ACCESS => {
+            "let this user read it, and search those above it (chmod), or call refresh at intervals"
+        }
+        Errno::NOSPC => "raise fs.inotify.max_user_watches",
+        _ => "see inotify_add_watch(2)",
+    };
+    let error = io::Error::from(error);
+    io::Error::new(error.kind(), format!("{} cannot be watched: {error}: {advice}", dir.display()))
 }
 
 impl AsFd for Notify {

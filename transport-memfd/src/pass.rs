@@ -280,6 +280,9 @@ fn receive_message(
 }
 
 impl Channel {
+    /// Whether a client of netipc can be at the other end.
+    pub const CARRIES_NETIPC: bool = true;
+
     /// Creates a channel from the socket that `open` opens; no child of fork ever has it.
     pub(crate) fn open<E>(open: impl FnOnce() -> Result<OwnedFd, E>) -> Result<Self, E> {
         Kept::open(open).map(|(kept, fd)| Self { kept, fd })

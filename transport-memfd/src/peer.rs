@@ -1,4 +1,7 @@
-#![allow(unsafe_code, reason = "getsockopt: rustix's SO_PEERCRED cannot express a pid of 0")]
+#![allow(
+    unsafe_code,
+    reason = "getsockopt: rustix's SO_PEERCRED cannot express a pid of 0; getauxval: rustix has no AT_SECURE"
+)]
 //! Who is at the other end of a socket.
 
 use std::fmt;
@@ -270,6 +273,13 @@ fn socket_option(
         return Ok(());
     }
     Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL))
+}
+
+/// Returns whether this process has rights that whoever started it lacks: its program is setuid or setgid, or has file capabilities.
+/// [`AT_SECURE`](https://man7.org/linux/man-pages/man3/getauxval.3.html)
+pub(crate) fn is_privileged_by_its_file() -> bool {
+    // SAFETY: reads what the kernel passed at the start.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
 /// Returns whether a uid stands for every user outside this user namespace.

@@ -229,10 +229,10 @@ pub(crate) fn make_of(name: &str, bytes: &[u8], size: usize) -> Result<Memfd, Re
 /// Creates a memfd without pages, for `size` bytes.
 fn empty(name: &str, size: u64) -> Result<Memfd, RegionError> {
     // Beyond RLIMIT_FSIZE the kernel sends SIGXFSZ instead of returning an error.
-    if let Some(limit) = getrlimit(Resource::Fsize).current
-        && size > limit
-    {
-        return Err(RegionError::FileLimit { size, limit });
+    if let Some(limit) = getrlimit(Resource::Fsize).current {
+        if size > limit {
+            return Err(RegionError::FileLimit { size, limit });
+        }
     }
     create(name).map_err(|source| RegionError::Create { source })
 }

@@ -7,10 +7,10 @@
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::slice;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bellwire_core::sync::{AtomicBool, Ordering};
-use bellwire_shm::{Lender, Loan, OverQuota, Quota};
+use bellwire_shm::{Lender, Loan, Quota};
 use memfd::{FileSeal, Memfd};
 use rustix::buffer::spare_capacity;
 use rustix::fs::SealFlags;
@@ -40,13 +40,22 @@ pub struct SnapshotBuilder {
 /// A finished snapshot: immutable for everybody, including this process. Send [`Snapshot::as_fd`] to its readers.
 #[derive(Debug)]
 pub struct Snapshot {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     len: usize,
-    /// The descriptor for peers on a quota and the watch that reports when they have returned it; created for the first of
-    /// them.
-    lent: OnceLock<Option<(Watch, OwnedFd)>>,
-    /// Loans on the quotas of those users, one per user.
-    loans: Mutex<Vec<(Arc<Quota>, Loan)>>,
+    /// The memory that peers on a quota have: this one, and copies for users who keep much. The kernel reports whether
+    /// anybody has a memfd, not who. So a user who keeps what others have too would fill their quotas.
+    lent: Mutex<Vec<Lent>>,
+}
+
+/// Memory with the bytes of a snapshot, as peers on a quota receive it.
+#[derive(Debug)]
+struct Lent {
+    passed: Arc<OwnedFd>,
+    /// Reports when they have returned it.
+    watch: Option<Watch>,
+    is_shared: bool,
+    /// One loan per user.
+    loans: Vec<(Arc<Quota>, Loan)>,
 }
 
 /// A readable snapshot, mapped, or copied if it is short. The bytes are constant: the kernel has sealed them against writing,
@@ -120,12 +129,7 @@ impl Snapshot {
             &memfd,
             &[FileSeal::SealWrite, FileSeal::SealShrink, FileSeal::SealGrow, FileSeal::SealSeal],
         )?;
-        Ok(Self {
-            fd: memfd.into_file().into(),
-            len,
-            lent: OnceLock::new(),
-            loans: Mutex::default(),
-        })
+        Ok(Self { fd: Arc::new(memfd.into_file().into()), len, lent: Mutex::default() })
     }
 
     /// Returns the length in bytes.
@@ -139,19 +143,33 @@ impl Snapshot {
     }
 
     /// Returns the descriptor to send to a peer, and charges the snapshot to the peer's user until no peer's process has it
-    /// any more.
+    /// any more. A user who already keeps memory gets a copy.
     ///
     /// # Errors
-    /// [`OverQuota`]: it must not be sent.
-    pub fn lend(&self, lender: &Lender) -> Result<BorrowedFd<'_>, OverQuota> {
-        let lent = self.lent.get_or_init(|| Watch::begin(self.fd.as_fd()));
-        let mut loans = self.loans.lock().unwrap_or_else(PoisonError::into_inner);
-        if !loans.iter().any(|(quota, _)| Arc::ptr_eq(quota, &lender.quota)) {
-            let charge = lender.quota.charge_lent(self.len as u64, clock::now())?;
-            let watch = lent.as_ref().map(|(watch, _)| watch.clone());
-            loans.push((Arc::clone(&lender.quota), Watch::loan(watch, charge)));
+    /// [`RegionError`]: it must not be sent, or there are no resources for a copy.
+    pub fn lend(&self, lender: &Lender) -> Result<Arc<OwnedFd>, RegionError> {
+        let mut all = self.lent.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_it = |lent: &&Lent| lent.loans.iter().any(|(to, _)| Arc::ptr_eq(to, &lender.quota));
+        if let Some(lent) = all.iter().find(has_it) {
+            return Ok(Arc::clone(&lent.passed));
         }
-        Ok(lent.as_ref().map_or(self.fd.as_fd(), |(_, passed)| passed.as_fd()))
+        let charge = lender.quota.charge_lent(self.len as u64, clock::now())?;
+        let is_shared = !lender.quota.keeps_much(self.len as u64);
+        let mut lent = match all.iter().position(|lent| is_shared && lent.is_shared) {
+            Some(at) => all.swap_remove(at),
+            None if all.is_empty() => Lent::new(Arc::clone(&self.fd), is_shared),
+            None => Lent::new(self.copied()?, is_shared),
+        };
+        lent.loans.push((Arc::clone(&lender.quota), Watch::loan(lent.watch.clone(), charge)));
+        let passed = Arc::clone(&lent.passed);
+        all.push(lent);
+        Ok(passed)
+    }
+
+    fn copied(&self) -> Result<Arc<OwnedFd>, RegionError> {
+        let size = self.len as u64;
+        let map = self.map().map_err(|_| RegionError::Map { size, source: Errno::NOMEM })?;
+        Ok(Self::copy_of("bellwire-snapshot", &map)?.fd)
     }
 
     /// Copies the snapshot into private memory.
@@ -169,6 +187,14 @@ impl Snapshot {
     pub fn map(&self) -> Result<SnapshotMap, VerifyError> {
         let size = file_size(self.len).ok_or(VerifyError::System { source: Errno::FBIG })?;
         SnapshotMap::map(self.fd.as_fd(), size, self.len)
+    }
+}
+
+impl Lent {
+    fn new(fd: Arc<OwnedFd>, is_shared: bool) -> Self {
+        let (watch, passed) = Watch::begin(fd.as_fd())
+            .map_or((None, fd), |(watch, passed)| (Some(watch), Arc::new(passed)));
+        Self { passed, watch, is_shared, loans: Vec::new() }
     }
 }
 

@@ -52,9 +52,13 @@ impl Arrivals {
     }
 
     /// Consumes what signalled it.
-    pub fn take(&self) {
-        // SAFETY: it is a change notification that is open. If this fails, no further change is noticed.
-        let _ = unsafe { FindNextChangeNotification(self.0) };
+    ///
+    /// # Errors
+    /// No further change is noticed.
+    pub fn take(&self) -> io::Result<()> {
+        // SAFETY: it is a change notification that is open.
+        let is_watched = unsafe { FindNextChangeNotification(self.0) };
+        if is_watched == 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 }
 

@@ -14,7 +14,7 @@ impl Notify {
     }
 
     /// Consumes the events.
-    pub const fn take(&self) -> bool {
+    pub const fn take(&self) {
         match *self {}
     }
 }

@@ -181,6 +181,9 @@ struct Frame {
 }
 
 impl Channel {
+    /// Whether a client of netipc can be at the other end: it connects to pipes of other names.
+    pub const CARRIES_NETIPC: bool = false;
+
     pub(crate) fn new(pipe: Pipe) -> Self {
         Self {
             pipe,

@@ -160,6 +160,11 @@ impl Interest {
     pub const fn readable(trigger: Trigger) -> Self {
         Self { readable: true, trigger }
     }
+
+    /// Reports whether something has come, if that is wanted; room to write is never reported here.
+    pub const fn exchange(readable: bool, _writable: bool) -> Self {
+        Self { readable, trigger: Trigger::Level }
+    }
 }
 
 impl Poller {

@@ -85,6 +85,9 @@ pub(crate) struct Run {
     /// Write the figures as CSV; - for standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
+    /// Write each latency while the run goes on, with its round and placement: CSV if FILE ends in .csv, else JSON lines
+    #[arg(long, value_name = "FILE")]
+    pub(crate) stream: Option<PathBuf>,
     /// Write a report: Markdown, JSON, CSV and pictures
     #[arg(long, value_name = "DIR")]
     pub(crate) report: Option<PathBuf>,

@@ -71,7 +71,7 @@ impl Handler {
 
     /// Not 0 once in so many times, where the harness is to find that out.
     #[inline]
-    fn lie(self) -> u64 {
+    pub(crate) fn lie(self) -> u64 {
         if self.falsify == 0 { 0 } else { self.lie_in_turn() }
     }
 

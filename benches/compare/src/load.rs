@@ -10,10 +10,23 @@ pub(crate) struct Load {
     pub(crate) work: Work,
     /// Measuring processes, one connection each.
     pub(crate) clients: usize,
-    /// Whether all processes share one processor.
-    pub(crate) same_cpu: bool,
+    pub(crate) placing: Placing,
     /// For the harness's own tests: the server falsifies one answer in so many; 0 means none.
     pub(crate) falsify: u64,
+}
+
+/// Which processors the processes may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Placing {
+    /// The measuring ends one, the server another.
+    Pinned,
+    /// All of them one.
+    OneCpu,
+    /// Any: the scheduler decides.
+    Unpinned,
+    /// Any, beside a process that never sleeps.
+    Busy,
 }
 
 /// What one operation is.
@@ -30,6 +43,8 @@ pub(crate) enum Work {
     OneWay { size: usize },
     /// Getting the newest snapshot, of so many cgroups.
     Refresh { cgroups: usize, changed: bool },
+    /// Getting an event of so many bytes, of which every reader gets each.
+    Events { size: usize },
     /// Finding a cgroup in a snapshot of so many.
     LookUp { cgroups: usize },
     /// Opening a connection, up to its first answer.
@@ -45,6 +60,7 @@ impl Load {
             Work::Calls { size, .. }
             | Work::Stream { size }
             | Work::OneWay { size }
+            | Work::Events { size }
             | Work::Grow { size } => size.max(SMALLEST),
             Work::Batches { .. } => crate::contender::ITEMS * size_of::<u64>(),
             Work::Connect | Work::LookUp { .. } | Work::Refresh { .. } => SMALL,

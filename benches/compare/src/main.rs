@@ -1,6 +1,7 @@
 //! `bellwire-bench`: Bellwire beside the floor of the machine and beside the alternatives, in one run.
 
 mod args;
+mod burst;
 mod clock;
 mod compare;
 mod contender;
@@ -19,6 +20,7 @@ mod scenario;
 mod serve;
 mod sink;
 mod spread;
+mod stream;
 mod system;
 mod testbed;
 
@@ -27,7 +29,7 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 use bellwire_floor::{Cpus, Prober, cpus};
 use clap::Parser;
@@ -39,9 +41,10 @@ use exit::{Exit, Failure};
 use order::Pace;
 use progress::Progress;
 use report::model::{Report, SCHEMA};
-use run::Plan;
+use run::{Instruments, Plan};
 use scenario::{Clock, Scenario, Wants};
-use system::System;
+use stream::Stream;
+use system::{System, Watch};
 
 /// The result of everything on the way of a measurement: its errors are for people.
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -132,7 +135,10 @@ fn measure(args: &Run) -> Result<Exit, Failure> {
         return Err(Failure::new(what)
             .next("build it by: cargo build --release -p bellwire-bench; or say --quick"));
     }
-    let report = run_all(&plan, &scenarios).map_err(|error| Failure::new(error.to_string()))?;
+    let stream = args.stream.as_deref().map(Stream::create).transpose();
+    let stream = stream.map_err(|error| Failure::new(error.to_string()))?;
+    let report =
+        run_all(&plan, &scenarios, stream).map_err(|error| Failure::new(error.to_string()))?;
     print(args, &report)?;
     let unstable = report.unstable();
     if unstable.is_empty() || args.quick {
@@ -144,27 +150,30 @@ fn measure(args: &Run) -> Result<Exit, Failure> {
     Ok(Exit::Unstable)
 }
 
-fn run_all(plan: &Plan, scenarios: &[Scenario]) -> Outcome<Report> {
-    let (began, started) = (SystemTime::now(), Instant::now());
+fn run_all(plan: &Plan, scenarios: &[Scenario], stream: Option<Stream>) -> Outcome<Report> {
+    let (began, mut watch) = (SystemTime::now(), Watch::start());
     // Before anything runs here, for the load that was there before.
     let system = System::look((plan.cpus.client, plan.cpus.peer));
+    let mut states = vec![watch.look("before")];
     plan.cpus.pin_client()?;
     let mut prober = None;
     if !plan.quick && scenarios.iter().any(|scenario| scenario.wants != Wants::Nothing) {
         prober = Some(Prober::start(plan.cpus)?);
     }
-    let progress = Progress::new();
+    let mut with = Instruments { prober, progress: Progress::new(), stream };
     let mut measured = Vec::new();
     for scenario in scenarios {
-        measured.push(run::measure(plan, scenario, &mut prober, &progress)?);
+        measured.push(run::measure(plan, scenario, &mut with)?);
+        states.push(watch.look(&scenario.name));
     }
     let abouts = plan.contenders.iter().map(|entry| (entry.name.to_owned(), (entry.about)()));
     Ok(Report {
         schema: SCHEMA,
         command: command_line(),
         began: humantime::format_rfc3339_seconds(began).to_string(),
-        took_s: started.elapsed().as_secs_f64(),
+        took_s: states.last().map_or(0.0, |state| state.at_s),
         system,
+        states,
         rounds: u32::try_from(plan.rounds).unwrap_or(u32::MAX),
         quick: plan.quick,
         contenders: abouts.collect(),

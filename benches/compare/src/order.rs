@@ -69,7 +69,8 @@ pub(crate) enum ServerOrder {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ServerSays {
     Usage(Usage, Counters),
-    Published,
+    /// When it began.
+    Published(u64),
     Received(Received),
 }
 

@@ -1,5 +1,7 @@
 //! The processes that the coordinator starts: this program again, in a role.
 
+use std::hint::spin_loop;
+
 use bellwire_floor::process::{Child, Peer, Role, RoleResult, spawn};
 
 use crate::Outcome;
@@ -13,17 +15,25 @@ const SERVER: &str = "server";
 /// A measuring process.
 const CLIENT: &str = "client";
 
-/// For [`bellwire_floor::peer_main`].
-pub(crate) const ROLES: &[Role] = &[(SERVER, serve), (CLIENT, measure)];
+/// What takes a processor away from the others.
+const NEIGHBOUR: &str = "neighbour";
 
-/// Starts the server of `entry` on a processor.
-pub(crate) fn server(entry: &Entry, place: &Place, load: &Load, cpu: usize) -> Outcome<Child> {
-    start(SERVER, entry, place, load, cpu)
+/// For [`bellwire_floor::peer_main`].
+pub(crate) const ROLES: &[Role] = &[(SERVER, serve), (CLIENT, measure), (NEIGHBOUR, compute)];
+
+/// Starts the server of `entry` on these processors; none means all.
+pub(crate) fn server(entry: &Entry, place: &Place, load: &Load, cpus: &[usize]) -> Outcome<Child> {
+    start(SERVER, entry, place, load, cpus)
 }
 
-/// Starts a process on a processor that measures `entry`.
-pub(crate) fn client(entry: &Entry, place: &Place, load: &Load, cpu: usize) -> Outcome<Child> {
-    start(CLIENT, entry, place, load, cpu)
+/// Starts a process on these processors that measures `entry`.
+pub(crate) fn client(entry: &Entry, place: &Place, load: &Load, cpus: &[usize]) -> Outcome<Child> {
+    start(CLIENT, entry, place, load, cpus)
+}
+
+/// Starts a process that never sleeps, on any processor.
+pub(crate) fn neighbour() -> Outcome<Child> {
+    Ok(spawn(NEIGHBOUR, &[], &[], &[])?)
 }
 
 fn start(
@@ -31,11 +41,11 @@ fn start(
     entry: &Entry,
     place: &Place,
     load: &Load,
-    cpu: usize,
+    cpus: &[usize],
 ) -> Outcome<Child> {
     let dir = place.dir().to_str().ok_or("the temporary directory's name is no text")?;
     let args = [entry.name.to_owned(), dir.to_owned(), serde_json::to_string(load)?];
-    Ok(spawn(role, &[cpu], &args, &[])?)
+    Ok(spawn(role, cpus, &args, &[])?)
 }
 
 fn serve(peer: &mut Peer) -> RoleResult {
@@ -46,6 +56,18 @@ fn serve(peer: &mut Peer) -> RoleResult {
 fn measure(peer: &mut Peer) -> RoleResult {
     let (entry, place, load) = started(peer)?;
     (entry.measure)(&place, &load, Measure { peer, load: &load })
+}
+
+fn compute(peer: &mut Peer) -> RoleResult {
+    std::thread::spawn(|| {
+        loop {
+            spin_loop();
+        }
+    });
+    peer.ready()?;
+    // Until the bench closes its end: then the process ends, and the thread with it.
+    while peer.receive()?.is_some() {}
+    Ok(())
 }
 
 fn started(peer: &Peer) -> Outcome<(&'static Entry, Place, Load)> {

@@ -10,10 +10,12 @@ use crate::Outcome;
 use crate::contender::Entry;
 use crate::floors::Floor;
 use crate::progress::Progress;
+use crate::report::again;
 use crate::report::model::{Lost, Measured};
 use crate::report::rows;
 use crate::scenario::{Scenario, Wants};
 use crate::spread::Spread;
+use crate::stream::Stream;
 use crate::testbed::{Sample, Testbed};
 
 /// Samples that a round takes until one counts.
@@ -49,19 +51,49 @@ pub(crate) struct Rounds {
     pub(crate) lost: Lost,
 }
 
-/// Measures one scenario with all contenders.
+/// What a run has besides its plan.
+pub(crate) struct Instruments {
+    pub(crate) prober: Option<Prober>,
+    pub(crate) progress: Progress,
+    pub(crate) stream: Option<Stream>,
+}
+
+/// Measures one scenario with all contenders, and those whose rows are not stable once more, apart from the others.
 pub(crate) fn measure(
     plan: &Plan,
     scenario: &Scenario,
-    prober: &mut Option<Prober>,
-    progress: &Progress,
+    with: &mut Instruments,
 ) -> Outcome<Measured> {
-    let cpus = Cpus {
-        peer: if scenario.load.same_cpu { plan.cpus.client } else { plan.cpus.peer },
-        ..plan.cpus
+    let first = attempt(plan, &plan.contenders, scenario, 1, with)?;
+    let unstable = again::unstable(&first);
+    if plan.quick || unstable.is_empty() {
+        return Ok(first);
+    }
+    let chosen: Vec<_> = match plan.contenders.split_first() {
+        // All are compared with the first one: its rounds must be theirs.
+        Some((one, _)) if unstable.contains(one.name) => plan.contenders.clone(),
+        Some((&one, others)) => {
+            let others = others.iter().filter(|entry| unstable.contains(entry.name));
+            std::iter::once(one).chain(others.copied()).collect()
+        }
+        None => return Ok(first),
     };
+    let second = attempt(plan, &chosen, scenario, 2, with)?;
+    Ok(again::merged(first, second))
+}
+
+/// Measures one scenario with these contenders.
+fn attempt(
+    plan: &Plan,
+    contenders: &[&'static Entry],
+    scenario: &Scenario,
+    attempt: u32,
+    with: &mut Instruments,
+) -> Outcome<Measured> {
+    let Instruments { prober, progress, stream } = with;
+    let cpus = plan.cpus;
     let (mut stages, mut refused) = (Vec::new(), BTreeMap::new());
-    for &entry in &plan.contenders {
+    for &entry in contenders {
         progress.say(&format!("{}: {} starts", scenario.name, entry.name));
         match (entry.refuses)(&scenario.load) {
             Some(why) => drop(refused.insert(entry.name.to_owned(), why.to_owned())),
@@ -78,7 +110,8 @@ pub(crate) fn measure(
     let mut others: Vec<_> = others.map(|(name, floor)| (name, floor, Vec::new())).collect();
     let wants = if plan.quick { Wants::Nothing } else { scenario.wants };
     let prober = prober.as_mut().filter(|_| wants != Wants::Nothing);
-    let mut beside = Beside { floor: &mut floor, prober, wants };
+    let stream = stream.as_mut();
+    let mut beside = Beside { floor: &mut floor, prober, wants, stream, attempt };
     for round in 0..plan.rounds {
         for turn in 0..stages.len() {
             let at = (round + turn) % stages.len();
@@ -111,6 +144,8 @@ struct Beside<'a> {
     floor: &'a mut Floor,
     prober: Option<&'a mut Prober>,
     wants: Wants,
+    stream: Option<&'a mut Stream>,
+    attempt: u32,
 }
 
 impl Beside<'_> {
@@ -146,7 +181,11 @@ impl Beside<'_> {
                     continue;
                 }
             };
-            rounds.kept.push(Kept { round, placement, floor, sample });
+            let kept = Kept { round, placement, floor, sample };
+            if let Some(stream) = &mut self.stream {
+                stream.add(&scenario.name, testbed.entry.name, self.attempt, &kept)?;
+            }
+            rounds.kept.push(kept);
             return Ok(());
         }
         Ok(())

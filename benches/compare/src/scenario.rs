@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::floors::Kind;
-use crate::load::{Load, SMALL, Work};
+use crate::load::{Load, Placing, SMALL, Work};
 use crate::order::Pace;
 
 /// One line of a report for each contender.
@@ -39,6 +39,9 @@ pub(crate) enum Clock {
     Received,
     /// The receiver's, each message from its send time; the figure is their median.
     OneWay,
+    /// All clients together take a burst of events: from the first that is published to the last that the last one has, divided
+    /// by the number of events.
+    Burst,
     /// One operation of all clients together, after the server has published: from the first that began to the last
     /// that ended.
     Together,
@@ -56,7 +59,7 @@ pub(crate) enum Wants {
 }
 
 /// Whose names begin alike.
-pub(crate) const GROUPS: [&str; 14] = [
+pub(crate) const GROUPS: [&str; 17] = [
     "ping-pong",
     "pipeline-d16",
     "batch",
@@ -64,7 +67,10 @@ pub(crate) const GROUPS: [&str; 14] = [
     "stream",
     "one-way",
     "clients-8",
+    "unpinned",
+    "busy",
     "snapshot",
+    "events",
     "lookup",
     "connect",
     "grow",
@@ -106,12 +112,21 @@ pub(crate) fn all(size: Option<usize>) -> Vec<Scenario> {
         pace: Pace::Rate(50_000),
         ..one_way
     });
+    let event_sizes = sizes(&[64, 1 << 10]);
     let size = size.unwrap_or(1 << 10);
     let mut eight = calls("clients-8", size);
     eight.load.clients = 8;
     let floor = Kind::Copy { size };
     all.push(Scenario { floor, wants: Wants::Placed, millis: 40, ..eight.named(None) });
+    for (group, placing, counts) in
+        [("unpinned", Placing::Unpinned, &[1, 8, 16, 64][..]), ("busy", Placing::Busy, &[1, 8])]
+    {
+        all.extend(counts.iter().map(|&clients| scheduled(group, placing, clients, small)));
+    }
     all.extend(snapshots());
+    for size in event_sizes {
+        all.extend([1, 8, 64].map(|readers| events(size, readers)));
+    }
     let connect = Scenario::new("connect", None, Work::Connect, Kind::Connect, Wants::Nothing);
     all.push(Scenario { unit: "connection", clock: Clock::Each, millis: 40, ..connect });
     for size in [48 << 10, 1 << 20] {
@@ -123,10 +138,12 @@ pub(crate) fn all(size: Option<usize>) -> Vec<Scenario> {
         all.push(paced("parked", name, Pace::Gap(gap * 1_000), small, gap * 1_000));
     }
     let mut same = calls("same-cpu", small);
-    same.load.same_cpu = true;
+    same.load.placing = Placing::OneCpu;
     let same = Scenario { floor: Kind::FutexSameCpu, wants: Wants::Nothing, millis: 20, ..same };
     all.push(same.named(None));
-    for (name, rate) in [("1k", 1_000), ("10k", 10_000), ("100k", 100_000)] {
+    for (name, rate) in
+        [("100", 100), ("1k", 1_000), ("10k", 10_000), ("100k", 100_000), ("300k", 300_000)]
+    {
         all.push(paced("rate", name, Pace::Rate(rate), small, 1_000_000_000 / rate));
     }
     all
@@ -141,7 +158,7 @@ impl Scenario {
         wants: Wants,
     ) -> Self {
         let name = tail.map_or_else(|| group.to_owned(), |tail| format!("{group}-{tail}"));
-        let load = Load { work, clients: 1, same_cpu: false, falsify: 0 };
+        let load = Load { work, clients: 1, placing: Placing::Pinned, falsify: 0 };
         Self {
             name,
             group,
@@ -179,6 +196,7 @@ impl Scenario {
         match self.load.work {
             Work::Calls { size, .. } | Work::Stream { size } | Work::OneWay { size } => Some(size),
             Work::Grow { size } => Some(size),
+            Work::Events { size } => Some(size),
             Work::Batches { .. } => Some(size_of::<u64>()),
             _ => None,
         }
@@ -186,7 +204,7 @@ impl Scenario {
 
     /// What an operation is, in a few words.
     pub(crate) fn about(&self) -> String {
-        let Load { work, clients, .. } = self.load;
+        let Load { work, clients, placing, .. } = self.load;
         let text = match work {
             Work::Calls { size, depth: 1 } => format!("call of {} and its answer", Bytes(size)),
             Work::Calls { size, depth } => {
@@ -205,6 +223,7 @@ impl Scenario {
             Work::Refresh { cgroups, .. } => {
                 format!("refresh that finds nothing new, {cgroups} cgroups")
             }
+            Work::Events { size } => format!("event of {} to every reader", Bytes(size)),
             Work::LookUp { cgroups } => {
                 format!("look-up by name, path and id among {cgroups} cgroups")
             }
@@ -217,7 +236,13 @@ impl Scenario {
             Pace::Rate(rate) => format!(", {rate} a second"),
             Pace::Gap(gap) => format!(", after a sleep of {} µs", gap / 1_000),
         };
-        text + &many + &pace
+        let place = match placing {
+            Placing::Pinned => "",
+            Placing::OneCpu => ", both ends on one processor",
+            Placing::Unpinned => ", on any processor",
+            Placing::Busy => ", on any processor, beside a process that never sleeps",
+        };
+        text + &many + &pace + place
     }
 }
 
@@ -230,6 +255,15 @@ fn calls(group: &'static str, size: usize) -> Scenario {
     Scenario { clock: Clock::RowThenEach, ..calls }
 }
 
+/// Calls of so many clients, wherever the scheduler puts all ends.
+fn scheduled(group: &'static str, placing: Placing, clients: usize, size: usize) -> Scenario {
+    let work = Work::Calls { size, depth: 1 };
+    let tail = format!("c{clients}");
+    let mut one = Scenario::new(group, Some(&tail), work, Kind::Hot { size }, Wants::Nothing);
+    (one.load.placing, one.load.clients) = (placing, clients);
+    Scenario { clock: Clock::RowThenEach, millis: 60, ..one }
+}
+
 /// Calls with sleep between them: next to a bare futex that is used as seldom, or where there is no sleep, to the hot floor.
 fn paced(group: &'static str, tail: &str, pace: Pace, size: usize, gap: u64) -> Scenario {
     let floor = if gap < 20_000 { Kind::Hot { size } } else { Kind::Futex { gap } };
@@ -237,6 +271,15 @@ fn paced(group: &'static str, tail: &str, pace: Pace, size: usize, gap: u64) -> 
     let paced = Scenario::new(group, Some(&tail), work, floor, Wants::Nothing);
     let millis = (gap / 1_000_000 * 15).max(60);
     Scenario { pace, clock: Clock::Each, millis, ..paced }
+}
+
+fn events(size: usize, readers: usize) -> Scenario {
+    let tail = format!("{}-r{readers}", Bytes(size));
+    let floor = Kind::Copy { size };
+    let mut one =
+        Scenario::new("events", Some(&tail), Work::Events { size }, floor, Wants::Nothing);
+    one.load.clients = readers;
+    Scenario { unit: "event", clock: Clock::Burst, millis: 40, ..one }
 }
 
 fn snapshots() -> Vec<Scenario> {

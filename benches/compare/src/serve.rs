@@ -6,7 +6,8 @@ use bellwire_cgroups::{self as cgroups, Meta, Mode, synthetic};
 use bellwire_floor::process::Peer;
 
 use crate::Outcome;
-use crate::clock::Usage;
+use crate::burst::Burst;
+use crate::clock::{self, Usage};
 use crate::contender::{Contender, Server};
 use crate::handler::Handler;
 use crate::load::{Load, Place, Work};
@@ -31,7 +32,8 @@ pub(crate) struct Serve<'a> {
 /// Runs the server of a contender until told to end.
 pub(crate) fn run<C: Contender>(serve: &Serve<'_>) -> Outcome<()> {
     let Serve { peer, place, load } = *serve;
-    let mut server = C::serve(place, load, Handler::new(load))?;
+    let handler = Handler::new(load);
+    let mut server = C::serve(place, load, handler)?;
     let mut snapshots = Vec::new();
     if let Work::Refresh { cgroups, .. } | Work::LookUp { cgroups } = load.work {
         snapshots = generations(cgroups)?;
@@ -45,15 +47,19 @@ pub(crate) fn run<C: Contender>(serve: &Serve<'_>) -> Outcome<()> {
         ServerOrder::Usage => Ok(ServerSays::Usage(Usage::of_this_process()?, server.counters())),
         ServerOrder::Received => Ok(ServerSays::Received(Sink::received(STREAM_ENDS_WITHIN)?)),
         ServerOrder::Publish => {
-            let next = snapshots.next().ok_or("no snapshot to publish")?;
-            server.publish(next).map(|()| ServerSays::Published)
+            let began = clock::now();
+            match load.work {
+                Work::Events { size } => server.send_burst(Burst::new(size, handler))?,
+                _ => server.publish(snapshots.next().ok_or("no snapshot to publish")?)?,
+            }
+            Ok(ServerSays::Published(began))
         }
     })
 }
 
 /// Snapshots of `count` cgroups to publish in turn. In each, one cgroup in [`CHURN`] is another than in all others, and at
 /// least one: as on a machine where containers come and go.
-fn generations(count: usize) -> Outcome<Vec<Vec<u8>>> {
+pub(crate) fn generations(count: usize) -> Outcome<Vec<Vec<u8>>> {
     let every = count.min(CHURN);
     let each = count.div_ceil(every);
     let mut entries = synthetic::entries(count + each * GENERATIONS, 7);

@@ -1,7 +1,7 @@
 //! The machine and the build that a run was made on.
 
 use std::fs;
-use std::process::Command;
+use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
@@ -18,9 +18,73 @@ pub(crate) struct System {
     pub(crate) mitigations: String,
     pub(crate) memory_mib: u64,
     pub(crate) load: String,
+    /// Of the program, wherever it runs: as it was built.
     pub(crate) rustc: String,
     pub(crate) profile: String,
     pub(crate) commit: String,
+}
+
+/// The machine at one time of a run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct State {
+    /// `before`, or the scenario that has just ended.
+    pub(crate) when: String,
+    /// Since the beginning of the run, s.
+    pub(crate) at_s: f64,
+    pub(crate) load: String,
+    /// The part of all processors' time since the state before in which they worked, for whomever; the first one's is since
+    /// the machine started.
+    pub(crate) busy: f64,
+    /// The part that the hypervisor gave to others.
+    pub(crate) stolen: f64,
+}
+
+/// Looks at the machine now and then.
+pub(crate) struct Watch {
+    began: Instant,
+    last: Ticks,
+}
+
+/// The first line of `/proc/stat`: proc_stat(5).
+#[derive(Clone, Copy, Default)]
+struct Ticks {
+    all: u64,
+    idle: u64,
+    stolen: u64,
+}
+
+impl Watch {
+    pub(crate) fn start() -> Self {
+        Self { began: Instant::now(), last: Ticks::default() }
+    }
+
+    pub(crate) fn look(&mut self, when: &str) -> State {
+        let now = Ticks::now();
+        let all = now.all.saturating_sub(self.last.all).max(1);
+        #[expect(clippy::cast_precision_loss, reason = "ticks of a run")]
+        let part = |ticks: u64| ticks as f64 / all as f64;
+        let state = State {
+            when: when.to_owned(),
+            at_s: self.began.elapsed().as_secs_f64(),
+            load: file("/proc/loadavg").unwrap_or_else(|| UNKNOWN.to_owned()),
+            busy: 1.0 - part(now.idle.saturating_sub(self.last.idle)),
+            stolen: part(now.stolen.saturating_sub(self.last.stolen)),
+        };
+        self.last = now;
+        state
+    }
+}
+
+impl Ticks {
+    fn now() -> Self {
+        let text = file("/proc/stat").unwrap_or_default();
+        let first = text.lines().next().unwrap_or_default();
+        // user, nice, system, idle, iowait, irq, softirq, steal; guests are part of user.
+        let ticks: Vec<u64> =
+            first.split_whitespace().skip(1).take(8).flat_map(str::parse).collect();
+        let at = |index: usize| ticks.get(index).copied().unwrap_or(0);
+        Self { all: ticks.iter().sum(), idle: at(3) + at(4), stolen: at(7) }
+    }
 }
 
 const UNKNOWN: &str = "unknown";
@@ -41,9 +105,9 @@ impl System {
             mitigations: mitigations(),
             memory_mib: rustix::system::sysinfo().totalram >> 20,
             load: file("/proc/loadavg").unwrap_or_else(|| UNKNOWN.to_owned()),
-            rustc: said("rustc", &["--version"]),
+            rustc: env!("BENCH_RUSTC").to_owned(),
             profile: if cfg!(debug_assertions) { "debug" } else { "release" }.to_owned(),
-            commit: said("git", &["describe", "--always", "--dirty", "--abbrev=12"]),
+            commit: env!("BENCH_COMMIT").to_owned(),
         }
     }
 }
@@ -82,12 +146,4 @@ fn file(path: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let text = text.trim();
     (!text.is_empty()).then(|| text.to_owned())
-}
-
-/// The output of a program, which may be missing.
-fn said(program: &str, args: &[&str]) -> String {
-    let output = Command::new(program).args(args).output().ok();
-    let output = output.filter(|output| output.status.success());
-    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
-    text.unwrap_or_else(|| UNKNOWN.to_owned())
 }

@@ -9,14 +9,17 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::Outcome;
+use crate::burst::EVENTS;
 use crate::clock::Usage;
 use crate::contender::{Counters, Entry};
-use crate::load::Place;
+use crate::load::{Place, Placing};
 use crate::order::{Done, Order, ServerOrder, ServerSays, WORD, ask, hear, tell};
 use crate::roles;
 use crate::scenario::{Clock, Scenario};
 use crate::sink::Received;
 
+/// The part of a sample for which a process of it may have waited for a processor.
+const CROWDED: f64 = 0.02;
 /// Before each sample, so that both ends are awake and warm, ms.
 const WARM: u64 = 2;
 
@@ -26,6 +29,7 @@ pub(crate) struct Testbed {
     // In this order: clients end before their server, and that before its directory goes.
     clients: Vec<Child>,
     server: Child,
+    neighbour: Option<Child>,
     _dir: TempDir,
     _owned: Owned,
 }
@@ -68,10 +72,16 @@ impl Testbed {
     pub(crate) fn set(entry: &'static Entry, scenario: &Scenario, cpus: Cpus) -> Outcome<Self> {
         let (dir, owned) = private_dir()?;
         let (place, load) = (Place::new(dir.path()), &scenario.load);
-        let server = roles::server(entry, &place, load, cpus.peer)?;
-        let clients = (0..load.clients).map(|_| roles::client(entry, &place, load, cpus.client));
+        let (ours, theirs): (&[usize], &[usize]) = match load.placing {
+            Placing::Pinned => (&[cpus.client], &[cpus.peer]),
+            Placing::OneCpu => (&[cpus.client], &[cpus.client]),
+            Placing::Unpinned | Placing::Busy => (&[], &[]),
+        };
+        let server = roles::server(entry, &place, load, theirs)?;
+        let clients = (0..load.clients).map(|_| roles::client(entry, &place, load, ours));
         let clients = clients.collect::<Outcome<_>>()?;
-        let testbed = Self { entry, clients, server, _dir: dir, _owned: owned };
+        let neighbour = (load.placing == Placing::Busy).then(roles::neighbour).transpose()?;
+        let testbed = Self { entry, clients, server, neighbour, _dir: dir, _owned: owned };
         testbed.signal(Signal::STOP)?;
         Ok(testbed)
     }
@@ -102,6 +112,7 @@ impl Testbed {
             Clock::Each => of_each(self.all(each, &mut sum)?),
             Clock::Received | Clock::OneWay => self.received(clock, row, each, &mut sum)?,
             Clock::Together => self.together(millis, &mut sum)?,
+            Clock::Burst => self.bursts(millis, &mut sum)?,
         };
         let after = self.usage()?;
         sum.server(before.0.since(look), before, after).tell(&mut sample, self.clients.len());
@@ -112,7 +123,7 @@ impl Testbed {
     fn warm_up(&mut self, scenario: &Scenario) -> Outcome<Sum> {
         let mut sum = Sum::default();
         match (scenario.clock, scenario.pace) {
-            (Clock::Together, _) => {}
+            (Clock::Together | Clock::Burst, _) => {}
             (Clock::OneWay, pace) => {
                 self.all(Order::Each { millis: WARM, pace }, &mut sum)?;
                 self.wait_for_stream()?;
@@ -172,10 +183,8 @@ impl Testbed {
         let (mut ns, mut spans) = (0, Vec::new());
         let began = Instant::now();
         while spans.is_empty() || began.elapsed() < Duration::from_millis(millis) {
-            let ServerSays::Published = ask(&self.server, &ServerOrder::Publish)? else {
-                return Err("the server answered something else".into());
-            };
-            let done = self.one(sum)?;
+            self.publish()?;
+            let done = self.one(sum, |_| Ok(()))?;
             sample.operations += done.len() as u64;
             let began = done.iter().map(|done| done.span.0).min().unwrap_or(0);
             let ended = done.iter().map(|done| done.span.1).max().unwrap_or(0);
@@ -187,14 +196,50 @@ impl Testbed {
         Ok(sample)
     }
 
-    /// One operation of each, which all begin at the start word. No client reports its own before all have ended
-    /// theirs.
-    fn one(&mut self, sum: &mut Sum) -> Outcome<Vec<Done>> {
-        self.clients.iter().try_for_each(|client| tell(client, &Order::One))?;
-        for _ in ["ready", "done"] {
-            self.clients.iter().try_for_each(|client| client.receive().map(drop))?;
-            self.clients.iter().try_for_each(|client| client.send(WORD))?;
+    /// For so long: all clients wait for events, and the server publishes a burst of them.
+    fn bursts(&mut self, millis: u64, sum: &mut Sum) -> Outcome<Sample> {
+        let mut sample = Sample::default();
+        let (mut ns, mut first) = (0, true);
+        let began = Instant::now();
+        while ns == 0 || began.elapsed() < Duration::from_millis(millis) {
+            let mut began = 0;
+            let done = self.one(sum, |testbed| {
+                began = testbed.publish()?;
+                Ok(())
+            })?;
+            // In the first one, readers may still find the publisher.
+            if std::mem::take(&mut first) {
+                continue;
+            }
+            let ended = done.iter().map(|done| done.span.1).max().unwrap_or(0);
+            ns += ended.saturating_sub(began);
+            sample.operations += EVENTS;
         }
+        sample.ns = per(ns, sample.operations);
+        Ok(sample)
+    }
+
+    /// Has the server publish. When it began.
+    fn publish(&self) -> Outcome<u64> {
+        match ask(&self.server, &ServerOrder::Publish)? {
+            ServerSays::Published(began) => Ok(began),
+            _ => Err("the server answered something else".into()),
+        }
+    }
+
+    /// One operation of each, which all begin at the start word, and `then` something else. No client reports its own before
+    /// all have ended theirs.
+    fn one(
+        &mut self,
+        sum: &mut Sum,
+        then: impl FnOnce(&Self) -> Outcome<()>,
+    ) -> Outcome<Vec<Done>> {
+        self.clients.iter().try_for_each(|client| tell(client, &Order::One))?;
+        self.clients.iter().try_for_each(|client| client.receive().map(drop))?;
+        self.clients.iter().try_for_each(|client| client.send(WORD))?;
+        then(self)?;
+        self.clients.iter().try_for_each(|client| client.receive().map(drop))?;
+        self.clients.iter().try_for_each(|client| client.send(WORD))?;
         let done: Vec<Done> = self.clients.iter().map(hear).collect::<Outcome<_>>()?;
         done.iter().for_each(|done| sum.add(done));
         Ok(done)
@@ -208,7 +253,7 @@ impl Testbed {
     }
 
     fn signal(&self, signal: Signal) -> Outcome<()> {
-        for child in self.clients.iter().chain([&self.server]) {
+        for child in self.clients.iter().chain([&self.server]).chain(&self.neighbour) {
             let pid = i32::try_from(child.pid())?;
             kill_process(Pid::from_raw(pid).ok_or("no process")?, signal)?;
         }
@@ -227,6 +272,8 @@ impl Drop for Testbed {
 #[derive(Default)]
 struct Sum {
     operations: u64,
+    /// The time that the measuring ends took, one after the other.
+    ns: u64,
     clients: Usage,
     paced_ns: u64,
     counters: Option<Counters>,
@@ -236,6 +283,7 @@ struct Sum {
 impl Sum {
     fn add(&mut self, done: &Done) {
         self.operations += done.operations;
+        self.ns += done.ns;
         self.clients = self.clients.and(done.usage);
         self.paced_ns += done.paced_ns;
         let so_far = self.counters.map(|counters| counters.with(done.counters, u64::wrapping_add));
@@ -259,8 +307,8 @@ impl Sum {
         sample.wakes = both.wakes.map(each);
         sample.parks = both.parks.map(each);
         sample.system_calls = both.system_calls.or(counters.system_calls).map(each);
-        // Its control thread may have taken the processor from it as it was asked, before and after.
-        sample.crowded = clients == 1 && (self.clients.preempted > 0 || server.preempted > 1);
+        let waited = self.clients.waited_ns.max(server.waited_ns);
+        sample.crowded = clients == 1 && per(waited, 1) > CROWDED * per(self.ns, 1);
     }
 }
 

@@ -3,7 +3,8 @@
 use super::{bench, listed};
 
 fn finds(scenario: &str, contender: &str) {
-    let falsify = format!("{contender}=3");
+    // On a busy machine a sample may have one call, and so has its warm-up.
+    let falsify = format!("{contender}=2");
     let args = ["--quick", scenario, "--against", contender, "--falsify", &falsify];
     let ended = bench(&args);
     // A contender that cannot do the scenario answers nothing.
@@ -30,6 +31,7 @@ fn a_falsified_answer_is_found_in_every_kind_of_scenario() {
             "stream-64",
             "one-way",
             "clients-8",
+            "events-1k-r8",
         ] {
             finds(scenario, &contender);
         }

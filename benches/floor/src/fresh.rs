@@ -251,32 +251,32 @@ pub fn sockets() -> Result<(OwnedFd, OwnedFd)> {
 
 /// Passes one descriptor.
 #[inline]
-pub fn send(socket: &OwnedFd, memfd: &OwnedFd) -> Result<()> {
+pub fn send(socket: &OwnedFd, descriptor: &OwnedFd) -> Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let descriptors = [memfd.as_fd()];
+    let descriptors = [descriptor.as_fd()];
     let pushed = ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
     debug_assert!(pushed, "there is space for one descriptor");
     let byte = [IoSlice::new(&[0])];
     retry_on_intr(|| sendmsg(socket, &byte, &mut ancillary, SendFlags::NOSIGNAL))
-        .map_err(Error::system("pass a memfd"))?;
+        .map_err(Error::system("pass a descriptor"))?;
     Ok(())
 }
 
 /// One passed descriptor.
 #[inline]
-fn receive(socket: &OwnedFd) -> Result<OwnedFd> {
+pub fn receive(socket: &OwnedFd) -> Result<OwnedFd> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
     let mut byte = [IoSliceMut::new(&mut byte)];
     retry_on_intr(|| recvmsg(socket, &mut byte, &mut ancillary, RecvFlags::CMSG_CLOEXEC))
-        .map_err(Error::system("receive a memfd"))?;
+        .map_err(Error::system("receive a descriptor"))?;
     let passed = ancillary.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
         _ => None,
     });
-    passed.ok_or_else(|| Error::system("receive a memfd")(io::Error::other("none came")))
+    passed.ok_or_else(|| Error::system("receive a descriptor")(io::Error::other("none came")))
 }
 
 /// Linux 6.3, for `MFD_NOEXEC_SEAL`.

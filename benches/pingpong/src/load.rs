@@ -6,7 +6,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use bellwire::{
-    CallError, Client, LaneConfig, ClientConfig, Geometry, RunDir, Server, ServerConfig, Service, SpinPolicy,
+    CallError, Client, ClientConfig, Geometry, LaneConfig, RunDir, Server, ServerConfig, Service,
+    SpinPolicy,
 };
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tempfile::TempDir;
@@ -41,9 +42,19 @@ pub enum Load {
     Parked,
     /// The same on one processor.
     ParkedTogether,
+    /// Parked, so many calls a second.
+    Paced(u32),
 }
 
-pub const LOADS: [Load; 4] = [Load::Hot, Load::Stream, Load::Parked, Load::ParkedTogether];
+pub const LOADS: [Load; 7] = [
+    Load::Paced(100),
+    Load::Paced(1_000),
+    Load::Paced(10_000),
+    Load::Hot,
+    Load::Stream,
+    Load::Parked,
+    Load::ParkedTogether,
+];
 
 impl Load {
     pub fn name(self) -> &'static str {
@@ -52,6 +63,9 @@ impl Load {
             Self::Stream => "stream",
             Self::Parked => "parked",
             Self::ParkedTogether => "parked-together",
+            Self::Paced(100) => "100",
+            Self::Paced(1_000) => "1000",
+            Self::Paced(_) => "10000",
         }
     }
 
@@ -63,7 +77,7 @@ impl Load {
         let long = Duration::from_millis(1);
         match self {
             Self::Hot | Self::Stream => SpinPolicy { max: long, worth: long },
-            Self::Parked | Self::ParkedTogether => SpinPolicy::NEVER,
+            _ => SpinPolicy::NEVER,
         }
     }
 }
@@ -99,7 +113,8 @@ impl Pair {
             .unwrap();
         pin(0);
         let lane = Geometry::new(256 << 10).unwrap();
-        let config = ClientConfig::default().spin(load.spin()).lane(LaneConfig::default().size(lane));
+        let config =
+            ClientConfig::default().spin(load.spin()).lane(LaneConfig::default().size(lane));
         let run_dir = RunDir::new(dir.path());
         let mut echo = Client::with_config(&run_dir, config.clone());
         let mut sink = Client::with_config(&run_dir, config);
@@ -117,6 +132,17 @@ impl Pair {
             _ => self.call(calls),
         }
         began.elapsed()
+    }
+
+    /// The nanoseconds of each of so many calls, one after the other, so many a second.
+    pub fn run_paced(&mut self, calls: u32, rate: u32) -> Vec<f64> {
+        let mut due = Instant::now();
+        let mut one = || {
+            due += Duration::from_secs(1) / rate;
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            self.run(1).as_secs_f64() * 1e9
+        };
+        (0..calls).map(|_| one()).collect()
     }
 
     fn call(&mut self, calls: u32) {

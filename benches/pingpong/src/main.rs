@@ -2,7 +2,7 @@
 //! without.
 //!
 //! `pingpong BATCHES` prints the time of a hot call in nanoseconds: the median of the quickest tenth of the batches,
-//! which were not disturbed. `pingpong traced TRACER [ROUNDS [LOAD]]` compares each load without and with that
+//! which were not disturbed. `pingpong traced TRACER [ROUNDS [LOAD [MODE]]]` compares each load without and with that
 //! `bellwire-trace` attached.
 
 mod load;
@@ -19,11 +19,11 @@ fn main() {
         ["serve", load, dir] => load::serve(Load::named(load), Path::new(dir)),
         ["traced", tracer, ref rest @ ..] => {
             let rounds = rest.first().map_or(80, |rounds| rounds.parse().unwrap());
-            traced::compare(Path::new(tracer), rounds, rest.get(1).copied());
+            traced::compare(Path::new(tracer), rounds, rest.get(1).copied(), rest.get(2).copied());
         }
         [] => alone(2_000),
         [batches] => alone(batches.parse().unwrap()),
-        _ => panic!("usage: pingpong [BATCHES | traced TRACER [ROUNDS [LOAD]]]"),
+        _ => panic!("usage: pingpong [BATCHES | traced TRACER [ROUNDS [LOAD [MODE]]]]"),
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 use bellwire::Backend;
 use clap::{Subcommand, ValueEnum};
 
-use crate::args::{duration, positive_duration};
+use crate::args::{Output, duration, positive_duration};
 
 /// The benchmarks that are built in
 #[derive(Debug, clap::Parser)]
@@ -50,9 +50,8 @@ pub(crate) struct Reactor {
     /// How long the servers may spin before they sleep [default: the library's]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) spin: Option<Duration>,
-    /// Print one JSON object at the end
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 /// The kind of server that is measured.

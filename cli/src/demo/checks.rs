@@ -1,10 +1,10 @@
 use super::Outcome;
 use super::burst::{Arrivals, Burst, LONGEST, LaneSpan, SNAPSHOTS};
-use super::protocol::{Served, Totals};
+use super::protocol::{Events, Served, Totals};
 use crate::out::{self, count};
 
-/// One for the calls, one for the snapshots, two for the burst's messages and one for its orders.
-const SESSIONS: u64 = 5;
+/// One for the calls, one for the snapshots, one for the events, two for the burst's messages and one for its orders.
+const SESSIONS: u64 = 6;
 
 /// A condition that has to hold.
 #[derive(Debug)]
@@ -21,7 +21,8 @@ pub(super) fn of(outcome: &Outcome) -> Vec<Check> {
     let totals = outcome.totals.clone().unwrap_or_default();
     let served = outcome.served.unwrap_or_default();
     let told = outcome.totals.is_some();
-    let checks = [answers(&totals), snapshots(&totals), lookups(&totals)].into_iter().flatten();
+    let parts = [answers(&totals), snapshots(&totals), events(&totals), lookups(&totals)];
+    let checks = parts.into_iter().flatten();
     let checks = checks.map(|check| Check { ok: check.ok.map(|ok| ok && told), ..check });
     let checks = checks.chain(cgroups(outcome));
     let burst = match &totals.burst {
@@ -61,6 +62,19 @@ fn snapshots(totals: &Totals) -> Vec<Check> {
             refreshes.revalidated == refreshes.changed && refreshes.not_revalidated == 0,
         ),
     ]
+}
+
+fn events(totals: &Totals) -> Vec<Check> {
+    let Events { taken, missed, wrong, last, before, .. } = totals.events;
+    vec![check(
+        "events_in_order",
+        format!(
+            "{} events came in order, {} were missed, each is accounted for",
+            count(taken),
+            count(missed)
+        ),
+        taken > 0 && wrong == 0 && before + taken + missed == last,
+    )]
 }
 
 fn lookups(totals: &Totals) -> Vec<Check> {

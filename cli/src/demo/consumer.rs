@@ -5,12 +5,12 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bellwire::{Client, Current, Refreshed, RunDir, SnapshotCache};
+use bellwire::{Client, Current, Delivery, Refreshed, RunDir, SnapshotCache, Start, Subscriber};
 use bellwire_cgroups::{CgroupsSnapshot, View, name_hash};
 
 use super::burst::{BurstClient, SessionFigures};
 use super::expect::Expectations;
-use super::protocol::{DemoPing, FromConsumer, ToConsumer, Totals};
+use super::protocol::{DemoPing, DemoTick, FromConsumer, ToConsumer, Totals};
 use super::tally::Tally;
 use crate::exit::{Exit, Failure, chain};
 use crate::out;
@@ -80,6 +80,7 @@ fn parse(line: &str) -> Result<ToConsumer, ()> {
 struct Consumer {
     cache: SnapshotCache<CgroupsSnapshot>,
     client: Client<DemoPing>,
+    ticks: Subscriber<DemoTick>,
     burst: BurstClient,
     expected: Expectations,
     tally: Tally,
@@ -95,8 +96,9 @@ impl Consumer {
         let connect_nanos = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let burst = BurstClient::connect(run_dir)?;
         let cache = SnapshotCache::new(run_dir);
+        let ticks = Subscriber::new(run_dir, Start::Oldest);
         let (expected, tally) = (Expectations::default(), Tally::new()?);
-        let mut consumer = Self { cache, client, burst, expected, tally, sequence: 0 };
+        let mut consumer = Self { cache, client, ticks, burst, expected, tally, sequence: 0 };
         let first = consumer.cache.wait_for_change(Some(FIRST));
         if !matches!(first, Ok(Refreshed::Changed)) {
             let state = consumer.cache.state();
@@ -115,6 +117,7 @@ impl Consumer {
         self.calls(Instant::now() + CALLS);
         self.refreshes(Instant::now() + REFRESHES);
         self.lookups(Instant::now() + LOOKUPS);
+        self.events();
     }
 
     /// Runs the burst, during which the snapshots show no cgroup of this machine.
@@ -210,6 +213,24 @@ impl Consumer {
         let Some(current) = self.cache.current() else { return };
         self.tally.came(&self.cache);
         self.expected.check(current.index().view());
+    }
+
+    /// Takes all events that are there, and checks each.
+    fn events(&mut self) {
+        let begun = Instant::now();
+        loop {
+            match self.ticks.try_next() {
+                Ok(Some(Delivery::Event { sequence, event })) => self.tally.event(sequence, event),
+                Ok(Some(Delivery::Missed { events })) => self.tally.missed(events),
+                Ok(Some(Delivery::Restarted)) => self.tally.error("events: another publisher"),
+                Ok(None) => break,
+                Err(error) => {
+                    self.tally.error(&format!("events: {}", chain(&error)));
+                    break;
+                }
+            }
+        }
+        self.tally.took_events(begun.elapsed());
     }
 
     /// Looks every cgroup up by id, path and name, repeatedly.

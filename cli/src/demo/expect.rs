@@ -93,6 +93,7 @@ mod tests {
             options,
             enabled: true,
             orchestrator: Orchestrator::Unknown,
+            labels: Vec::new(),
         };
         Index::validate(&encode(&[entry], Meta::now(Mode::V2)).unwrap()).unwrap()
     }

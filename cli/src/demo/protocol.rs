@@ -1,6 +1,6 @@
 //! The messages between the demo's processes: one JSON object a line, over pipes.
 
-use bellwire::Service;
+use bellwire::{Event, Service};
 use serde::{Deserialize, Serialize};
 
 use super::burst::{Arrivals, Burst, LaneChange, SessionFigures, Shown};
@@ -19,6 +19,24 @@ impl DemoPing {
     /// Returns the right answer: every bit inverted, so that an echo of stale memory is detected.
     pub(crate) fn answer(request: [u8; 64]) -> [u8; 64] {
         request.map(|byte| !byte)
+    }
+}
+
+/// The events of the demo: a number that follows from the event's own.
+pub(crate) struct DemoTick;
+
+impl Event for DemoTick {
+    const NAME: &'static str = "demo-tick";
+    type Message = u64;
+}
+
+impl DemoTick {
+    /// How much memory the provider keeps for a slow consumer, in bytes.
+    pub(crate) const DEPTH: u64 = 1 << 20;
+
+    /// Returns the contents of the event with this number.
+    pub(crate) fn contents(sequence: u64) -> u64 {
+        sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 }
 
@@ -128,6 +146,7 @@ pub(super) struct Totals {
     pub(super) rtt_nanos: Times,
     pub(super) lookups: Lookups,
     pub(super) refreshes: Refreshes,
+    pub(super) events: Events,
     pub(super) errors: u64,
     /// The first few.
     pub(super) messages: Vec<String>,
@@ -166,6 +185,21 @@ pub(super) struct Lookups {
     /// Of these, look-ups of a name that no cgroup has; unless counted as wrong, they found nothing.
     pub(super) of_absent: u64,
     pub(super) absent_found: u64,
+    pub(super) nanos_each: f64,
+}
+
+/// The events, as the consumer counted them.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Events {
+    pub(super) taken: u64,
+    /// Reported as missed.
+    pub(super) missed: u64,
+    /// Events with other contents than their number says, or out of order.
+    pub(super) wrong: u64,
+    /// The number of the last one.
+    pub(super) last: u64,
+    /// Those before the first one, which was the oldest that the provider kept.
+    pub(super) before: u64,
     pub(super) nanos_each: f64,
 }
 

@@ -5,11 +5,11 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bellwire::{RunDir, Server};
+use bellwire::{EventPublisher, RunDir, Server};
 use bellwire_cgroups::CgroupsSnapshot;
 
 use super::burst::{DemoPhase, Handler, Order, Phase, answer};
-use super::protocol::{DemoPing, FromProvider, Served};
+use super::protocol::{DemoPing, DemoTick, FromProvider, Served};
 use crate::args::DemoProvider;
 use crate::exit::{Exit, Failure, chain};
 use crate::out;
@@ -17,12 +17,17 @@ use crate::provide::{Feed, Source, unserved};
 use crate::stop::{Stop, Why};
 use bellwire_cgroups::scan::Limits;
 
+/// How many events are published at once, and how often.
+const TICKS: u64 = 100;
+const TICK: Duration = Duration::from_millis(10);
+
 pub(crate) fn run(run_dir: &RunDir, args: &DemoProvider) -> Result<Exit, Failure> {
     let stop = Stop::on_termination()?;
     let mut builder = Server::builder(run_dir);
     let failed = |error| unserved(run_dir, &error);
     let publisher = builder.publish::<CgroupsSnapshot>().map_err(failed)?;
     builder.serve::<DemoPing>(|_, request| Ok(DemoPing::answer(request))).map_err(failed)?;
+    let ticks = builder.events::<DemoTick>(DemoTick::DEPTH).map_err(failed)?;
     let handler = Handler::default();
     handler.join(&mut builder).map_err(failed)?;
     let (sender, orders) = mpsc::channel();
@@ -41,6 +46,7 @@ pub(crate) fn run(run_dir: &RunDir, args: &DemoProvider) -> Result<Exit, Failure
         first.map_or((0, String::new()), |fed| (fed.cgroups, fed.mode.to_string()));
     out::json_line(&FromProvider::Ready { cgroups, mode })?;
     end_with_parent(&stop);
+    tick(ticks, &stop);
     let (generations, failed_scans) = follow(&mut feed, args.interval, &orders);
     let stats = server.stop();
     out::json_line(&FromProvider::Done(Served {
@@ -98,6 +104,22 @@ fn follow(feed: &mut Feed, interval: Duration, orders: &Receiver<Order>) -> (u64
             }
         }
     }
+}
+
+/// Publishes events until the end: some at a time, a hundred times a second.
+fn tick(ticks: EventPublisher<DemoTick>, stop: &Stop) {
+    let stop = stop.clone();
+    thread::spawn(move || {
+        while stop.requested().is_none() {
+            let first = ticks.sent() + 1;
+            let events: Vec<u64> = (first..first + TICKS).map(DemoTick::contents).collect();
+            if let Err(error) = ticks.send_all(&events) {
+                eprintln!("bellwire demo: no events any more: {}", chain(&error));
+                return;
+            }
+            stop.sleep_until(Instant::now() + TICK);
+        }
+    });
 }
 
 /// Ends this process when its standard input ends: when the demo asks for it, or was killed itself.

@@ -38,7 +38,7 @@ pub(super) struct Start<'a> {
 
 impl Report {
     pub(super) fn new(args: &Demo) -> Self {
-        Self { seconds: args.seconds, json: args.json, header_due: out::is_terminal() }
+        Self { seconds: args.seconds, json: args.output.is_json(), header_due: out::is_terminal() }
     }
 
     pub(super) fn seconds(&self) -> u64 {
@@ -262,7 +262,7 @@ fn figures_of_the_run(
     totals: &Totals,
     served: &Served,
 ) -> std::io::Result<()> {
-    let Totals { calls, rtt_nanos: rtt, lookups, refreshes, .. } = totals;
+    let Totals { calls, rtt_nanos: rtt, lookups, refreshes, events, .. } = totals;
     let line = |to: &mut dyn Write, what: &str, text: String| {
         writeln!(to, "{TITLE}{what:<10}{TITLE:#}{}", wrapped(&text, out::width(), 10))
     };
@@ -295,6 +295,16 @@ fn figures_of_the_run(
             "{} found nothing new, in {} each{changes}",
             count(refreshes.unchanged),
             nanos(refreshes.unchanged_nanos_each),
+        ),
+    )?;
+    line(
+        to,
+        "Events",
+        format!(
+            "{} taken, in {} each, {} missed",
+            count(events.taken),
+            nanos(events.nanos_each),
+            count(events.missed),
         ),
     )?;
     line(

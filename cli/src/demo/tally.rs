@@ -4,7 +4,7 @@ use bellwire::{SessionStats, SnapshotCache};
 use bellwire_cgroups::{CgroupsSnapshot, Index};
 use hdrhistogram::Histogram;
 
-use super::protocol::{Calls, Second, Times, Totals};
+use super::protocol::{Calls, DemoTick, Second, Times, Totals};
 use crate::exit::{Exit, Failure};
 
 /// How many error messages are kept.
@@ -20,6 +20,7 @@ pub(super) struct Tally {
     changes: Histogram<u64>,
     now: Running,
     lookup_time: Duration,
+    event_time: Duration,
     unchanged_time: Duration,
     generation: u64,
 }
@@ -58,6 +59,7 @@ impl Tally {
             changes: histogram()?,
             now,
             lookup_time: Duration::ZERO,
+            event_time: Duration::ZERO,
             unchanged_time: Duration::ZERO,
             generation: 0,
         })
@@ -134,6 +136,29 @@ impl Tally {
         }
     }
 
+    /// Checks an event.
+    pub(super) fn event(&mut self, sequence: u64, contents: u64) {
+        let events = &mut self.totals.events;
+        if events.taken == 0 {
+            events.before = sequence - 1;
+        }
+        events.taken += 1;
+        let is_next = sequence == events.before + events.taken + events.missed;
+        events.last = sequence;
+        if !is_next || contents != DemoTick::contents(sequence) {
+            events.wrong += 1;
+            self.error("event: another one than expected");
+        }
+    }
+
+    pub(super) fn missed(&mut self, events: u64) {
+        self.totals.events.missed += events;
+    }
+
+    pub(super) fn took_events(&mut self, took: Duration) {
+        self.event_time += took;
+    }
+
     pub(super) fn error(&mut self, what: &str) {
         self.totals.errors += 1;
         if self.totals.messages.len() < MESSAGES {
@@ -194,6 +219,7 @@ impl Tally {
             ..totals.calls
         };
         totals.rtt_nanos = times(&self.rtt);
+        totals.events.nanos_each = each(totals.events.taken, self.event_time);
         totals.lookups.nanos_each = each(totals.lookups.made, self.lookup_time);
         totals.refreshes.unchanged_nanos_each =
             each(totals.refreshes.unchanged, self.unchanged_time);

@@ -39,7 +39,7 @@ pub(crate) fn run(run_dir: &RunDir, args: &Doctor) -> Result<Exit, Failure> {
     checks.extend(session::checks());
     let broken = checks.iter().filter(|check| check.is_fatal()).count();
     let (system, machine) = (doctor::system(), std::env::consts::ARCH);
-    if args.json {
+    if args.output.is_json() {
         let probes = checks.iter().map(Probe::of).collect();
         out::json_line(&Report { ok: broken == 0, system: &system, machine, probes })?;
     } else {

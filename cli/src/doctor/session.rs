@@ -6,6 +6,7 @@ use bellwire_cgroups::{CgroupsSnapshot, Meta, Mode, encode, synthetic};
 
 use crate::demo::DemoPing;
 use crate::out::span;
+use crate::trace;
 
 /// Tries everything together, in a private run dir.
 pub(super) fn checks() -> Vec<Check> {
@@ -13,7 +14,13 @@ pub(super) fn checks() -> Vec<Check> {
     let advice = "the checks above say what is missing; `bellwire demo` shows more";
     group.required("a session and a call", advice, call());
     group.required("a snapshot", advice, snapshot());
+    let advice = "only `bellwire trace` needs it: cargo install --path ebpf --locked, then `bellwire trace doctor`";
+    group.optional("bellwire-trace", advice, tracer());
     group.into_checks()
+}
+
+fn tracer() -> Tried {
+    trace::PROGRAM.version().map(Finding::ok).ok_or_else(|| "it is not installed".into())
 }
 
 fn call() -> Tried {

@@ -45,6 +45,7 @@ pub(super) fn apps(run_dir: &RunDir, args: &Get) -> Result<Exit, Failure> {
         right("UID"),
         right("STARTED"),
         left("RUN BY"),
+        left("CGROUP NAME").narrowest(8),
         left("CGROUP").narrowest(16),
     ]);
     let row = |pid: &u32, found: &Lookup<App>| {
@@ -56,6 +57,7 @@ pub(super) fn apps(run_dir: &RunDir, args: &Get) -> Result<Exit, Failure> {
                 Cell::new(app.uid.to_string()),
                 Cell::new(format!("+{}", span(app.started))),
                 Cell::new(app.orchestrator.as_str()),
+                Cell::new(&app.cgroup_name),
                 Cell::new(&app.cgroup).style(FAINT),
             ]);
         }
@@ -71,6 +73,9 @@ pub(super) fn apps(run_dir: &RunDir, args: &Get) -> Result<Exit, Failure> {
             "started_ns": u64::try_from(app.started.as_nanos()).unwrap_or(u64::MAX),
             "cgroup": app.cgroup,
             "orchestrator": app.orchestrator.as_str(),
+            "cgroup_name": app.cgroup_name,
+            "pending": app.pending,
+            "labels": map(&app.labels),
         }),
     };
     print(args, (AppsLookup::NAME, "apps"), &pids, &found, table, row, object)
@@ -112,11 +117,14 @@ pub(super) fn cgroups(run_dir: &RunDir, args: &Get) -> Result<Exit, Failure> {
             "enabled": cgroup.enabled,
             "options": cgroup.options.to_string(),
             "orchestrator": cgroup.orchestrator.as_str(),
-            "labels": cgroup.labels.iter().map(|(name, value)| (name.clone(), value.clone().into()))
-                .collect::<Map<String, Value>>(),
+            "labels": map(&cgroup.labels),
         }),
     };
     print(args, (CgroupsLookup::NAME, "cgroups"), &paths, &found, table, row, object)
+}
+
+fn map(labels: &[(String, String)]) -> Map<String, Value> {
+    labels.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect()
 }
 
 /// Returns the keys from the command line and from standard input.
@@ -195,7 +203,7 @@ fn print<K, T>(
             Lookup::TooLarge => &mut count.too_large,
         } += 1;
     }
-    if args.format() == Format::Json {
+    if args.output.format() == Format::Json {
         let items = keys.iter().zip(found).map(|(key, found)| {
             let known = if let Lookup::Known(known) = found { Some(known) } else { None };
             let mut object = object(key, known);

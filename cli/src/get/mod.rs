@@ -1,5 +1,6 @@
 //! `bellwire get`: prints a provider's snapshot, once or at every change, or its answers to look-ups.
 
+mod changes;
 mod lookup;
 mod print;
 mod selection;
@@ -46,7 +47,7 @@ fn snapshot(run_dir: &RunDir, args: &Get) -> Result<Exit, Failure> {
         return Err(nothing(&cache, run_dir, timeout));
     }
     if let Some(current) = cache.current() {
-        print::snapshot(current, &selection, args.format())?;
+        print::snapshot(current, &selection, args.output.format(), None)?;
     }
     Ok(Exit::Ok)
 }

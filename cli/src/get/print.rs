@@ -5,6 +5,7 @@ use bellwire::Current;
 use bellwire::Snapshot as _;
 use bellwire_cgroups::{Cgroup, CgroupsSnapshot, Options, View};
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::selection::Selection;
 use crate::out::{self, Align, Cell, Column, FAINT, Format, Table, span};
@@ -15,9 +16,13 @@ struct Snapshot<'a> {
     generation: u64,
     scanned_at: String,
     mode: &'static str,
+    hierarchies: Value,
     skipped: u32,
     total: usize,
     cgroups: Vec<Row<'a>>,
+    /// Since the snapshot that was printed before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changes: Option<Value>,
 }
 
 #[derive(Serialize)]
@@ -29,6 +34,8 @@ struct Row<'a> {
     orchestrator: &'static str,
     enabled: bool,
     options: Vec<String>,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    labels: Map<String, Value>,
 }
 
 /// Prints a whole snapshot.
@@ -36,10 +43,11 @@ pub(super) fn snapshot(
     current: Current<'_, CgroupsSnapshot>,
     selection: &Selection,
     format: Format,
+    changes: Option<Value>,
 ) -> io::Result<()> {
     let view = current.index().view();
     if format == Format::Json {
-        return json(current.generation(), view, selection);
+        return json(current.generation(), view, selection, changes);
     }
     let mut stdout = out::stdout();
     let shown = table(view, selection).print_counted(&mut stdout)?;
@@ -66,15 +74,22 @@ pub(super) fn caption(current: Current<'_, CgroupsSnapshot>, shown: usize) -> St
     )
 }
 
-fn json(generation: u64, view: View<'_>, selection: &Selection) -> io::Result<()> {
+fn json(
+    generation: u64,
+    view: View<'_>,
+    selection: &Selection,
+    changes: Option<Value>,
+) -> io::Result<()> {
     out::json_line(&Snapshot {
         service: CgroupsSnapshot::NAME,
         generation,
         scanned_at: humantime::format_rfc3339_nanos(view.scanned_at()).to_string(),
         mode: view.mode().as_str(),
+        hierarchies: map(view.hierarchies()).into(),
         skipped: view.meta().skipped,
         total: view.len(),
         cgroups: selection.of(view).map(|cgroup| Row::of(&cgroup)).collect(),
+        changes,
     })
 }
 
@@ -114,7 +129,7 @@ fn table(view: View<'_>, selection: &Selection) -> Rows {
 }
 
 /// Returns whether there is something to collect, and whether a process is in it.
-fn state(cgroup: &Cgroup<'_>) -> &'static str {
+pub(super) fn state(cgroup: &Cgroup<'_>) -> &'static str {
     match (cgroup.enabled, cgroup.options.contains(Options::POPULATED)) {
         (_, true) => "populated",
         (true, false) => "empty",
@@ -130,6 +145,10 @@ pub(super) fn inode(id: u64, options: Options) -> String {
     format!("{}:{}", id >> 56, id & (u64::MAX >> 8))
 }
 
+fn map<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> Map<String, Value> {
+    pairs.map(|(name, value)| (name.to_owned(), value.into())).collect()
+}
+
 impl<'a> Row<'a> {
     fn of(cgroup: &Cgroup<'a>) -> Self {
         let options = cgroup.options.to_string();
@@ -141,6 +160,7 @@ impl<'a> Row<'a> {
             orchestrator: cgroup.orchestrator.as_str(),
             enabled: cgroup.enabled,
             options: options.split(' ').filter(|name| *name != "-").map(str::to_owned).collect(),
+            labels: map(cgroup.labels.iter()),
         }
     }
 }

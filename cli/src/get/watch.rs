@@ -1,10 +1,10 @@
-use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Instant;
 
 use bellwire::{CallError, RefreshError, Refreshed, RunDir, Snapshot, State};
 use bellwire_cgroups::CgroupsSnapshot;
 
+use super::changes::{Changes, Printed};
 use super::selection::Selection;
 use super::{Cache, nothing, print, unfetched};
 use crate::args::Get;
@@ -25,7 +25,7 @@ pub(super) fn run(
         .map_err(|error| Failure::of(Exit::Failed, "cannot create a canceller", &error))?;
     stop.on_request(move || canceller.cancel());
     let limit = args.timeout.map(|timeout| (Instant::now() + timeout, timeout));
-    let mut printer = Printer::new(selection, args.format());
+    let mut printer = Printer::new(selection, args.output.format());
     let mut provider = Provider::default();
     let mut found = cache.refresh();
     while stop.requested().is_none() {
@@ -51,11 +51,11 @@ pub(super) fn run(
     Ok(Exit::Ok)
 }
 
-/// The last printed state: the name of each cgroup, by path.
+/// Prints snapshots, and what differs from the one before.
 struct Printer<'a> {
     selection: &'a Selection,
     format: Format,
-    printed: Option<BTreeMap<String, String>>,
+    printed: Option<Printed>,
 }
 
 impl<'a> Printer<'a> {
@@ -65,26 +65,21 @@ impl<'a> Printer<'a> {
 
     fn changed(&mut self, cache: &Cache) -> Result<(), Failure> {
         let Some(current) = cache.current() else { return Ok(()) };
-        let view = current.index().view();
-        let now = self.selection.of(view);
-        let now: BTreeMap<String, String> =
-            now.map(|cgroup| (cgroup.path.to_owned(), cgroup.name.to_owned())).collect();
-        match &self.printed {
-            Some(before) if self.format == Format::Table => {
+        let now = self.selection.of(current.index().view());
+        let now: Printed = now.map(|cgroup| (cgroup.path.to_owned(), cgroup.into())).collect();
+        let changes = self.printed.as_ref().map(|before| Changes::between(before, &now));
+        match changes {
+            Some(changes) if self.format == Format::Table => {
                 let mut stdout = out::stdout();
                 let caption = print::caption(current, now.len());
                 writeln!(stdout, "{FAINT}{caption}{FAINT:#}")?;
-                let news = |(path, _): &(&String, &String)| !before.contains_key(*path);
-                for (path, name) in now.iter().filter(news) {
-                    writeln!(stdout, "{GOOD}+{GOOD:#} {name}  {FAINT}{path}{FAINT:#}")?;
-                }
-                let gone = |(path, _): &(&String, &String)| !now.contains_key(*path);
-                for (path, name) in before.iter().filter(gone) {
-                    writeln!(stdout, "{BAD}-{BAD:#} {name}  {FAINT}{path}{FAINT:#}")?;
-                }
+                changes.print(&mut stdout)?;
                 stdout.flush()?;
             }
-            _ => print::snapshot(current, self.selection, self.format)?,
+            changes => {
+                let changes = changes.map(|changes| changes.json());
+                print::snapshot(current, self.selection, self.format, changes)?;
+            }
         }
         self.printed = Some(now);
         Ok(())

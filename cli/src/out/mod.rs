@@ -66,6 +66,17 @@ pub fn stdout() -> BufWriter<AutoStream<StdoutLock<'static>>> {
     BufWriter::new(AutoStream::auto(io::stdout().lock()))
 }
 
+/// Returns bytes as text, if they are some, and printable.
+pub fn printable(bytes: &[u8]) -> Option<&str> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    (!text.is_empty() && !text.contains(char::is_control)).then_some(text)
+}
+
+/// Returns bytes as hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// Writes bytes unchanged.
 pub fn write_all(bytes: &[u8]) -> io::Result<()> {
     let mut stdout = io::stdout().lock();

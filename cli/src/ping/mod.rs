@@ -7,6 +7,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use bellwire::{ClientConfig, ConnectError, RefuseCode, RunDir, probe};
+use serde_json::json;
 
 use crate::args::Ping;
 use crate::config;
@@ -49,7 +50,9 @@ pub(crate) fn run(run_dir: &RunDir, args: &Ping) -> Result<Exit, Failure> {
         Some(caller) => Way::Calls(caller),
         None => Way::Handshakes(args.method.unwrap_or_else(|| method_of(args.service))),
     };
-    print(&heading(&way, run_dir, args))?;
+    if !args.output.is_json() {
+        print(&heading(&way, run_dir, args))?;
+    }
     let mut tally = Tally::new();
     let mut note = String::new();
     let begun = Instant::now();
@@ -60,12 +63,19 @@ pub(crate) fn run(run_dir: &RunDir, args: &Ping) -> Result<Exit, Failure> {
         }
         due = (due + args.interval).max(Instant::now());
         let tried = way.once(run_dir, args, &config);
-        report(tally.add(tried.as_ref()), &tried, &mut note)?;
+        let number = tally.add(tried.as_ref());
+        if args.output.is_json() {
+            print(&for_programs(number, &tried))?;
+        } else {
+            report(number, &tried, &mut note)?;
+        }
         if let Err(failure) = tried {
             tally.keep(failure);
         }
     }
-    print(&tally.summary(args.service, way.unit(), begun.elapsed()))?;
+    if !args.output.is_json() {
+        print(&tally.summary(args.service, way.unit(), begun.elapsed()))?;
+    }
     tally.verdict()
 }
 
@@ -78,6 +88,18 @@ fn heading(way: &Way, run_dir: &RunDir, args: &Ping) -> String {
         Way::Handshakes(method) => format!(
             "PING {service} in {dir}: one handshake each (connect, HELLO, WELCOME, ATTACH, READY), method {method}"
         ),
+    }
+}
+
+/// Returns a line of JSON for one try.
+fn for_programs(number: u64, tried: &Result<Pong, Failure>) -> String {
+    match tried {
+        Ok(pong) => {
+            let nanos = u64::try_from(pong.took.as_nanos()).unwrap_or(u64::MAX);
+            let note = format!("{}{}", pong.word, pong.note);
+            json!({ "try": number, "nanos": nanos, "note": note.trim() }).to_string()
+        }
+        Err(failure) => json!({ "try": number, "error": failure.to_string() }).to_string(),
     }
 }
 

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 use bellwire::{PublishError, Publisher};
 use bellwire_cgroups::{CgroupsSnapshot, EncodeError, Mode, SnapshotWriter, synthetic};
 
+use super::names::Names;
 use crate::args::Provide;
 use bellwire_cgroups::scan::{Limits, Scan, ScanError, Scanner, Skipped};
 
@@ -12,6 +13,7 @@ use bellwire_cgroups::scan::{Limits, Scan, ScanError, Scanner, Skipped};
 pub(crate) struct Feed {
     source: Source,
     publisher: Publisher<CgroupsSnapshot>,
+    names: Option<Names>,
     last: Option<Scan>,
 }
 
@@ -74,6 +76,7 @@ impl Source {
             Self::Synthetic { count, seed } => Ok(Scan {
                 entries: synthetic::entries(*count, *seed),
                 mode: Mode::V2,
+                hierarchies: Vec::new(),
                 skipped: Skipped::default(),
                 started: SystemTime::now(),
             }),
@@ -83,7 +86,17 @@ impl Source {
 
 impl Feed {
     pub(crate) fn new(source: Source, publisher: Publisher<CgroupsSnapshot>) -> Self {
-        Self { source, publisher, last: None }
+        Self { source, publisher, names: None, last: None }
+    }
+
+    /// Has cgroups named.
+    pub(crate) fn with_names(self, names: Names) -> Self {
+        Self { names: Some(names), ..self }
+    }
+
+    /// Waits until every cgroup's name was asked for, at most for `limit`; returns whether there was any to ask for.
+    pub(crate) fn settle(&self, limit: Duration) -> bool {
+        self.names.as_ref().is_some_and(|names| names.settle(limit))
     }
 
     /// Switches to another source, whose cgroups all count as new, and returns the previous one.
@@ -95,11 +108,16 @@ impl Feed {
     /// Scans once; publishes a new generation if anything changed, and returns it.
     pub(crate) fn step(&mut self) -> Result<Option<Fed>, FeedError> {
         let begun = Instant::now();
-        let scan = self.source.scan().map_err(FeedError::Scan)?;
+        let mut scan = self.source.scan().map_err(FeedError::Scan)?;
+        if let Some(names) = &self.names {
+            names.refresh();
+            scan.entries.iter_mut().for_each(|entry| names.name_entry(entry));
+        }
         if self.last.as_ref().is_some_and(|last| same_content(last, &scan)) {
             return Ok(None);
         }
-        let writer = SnapshotWriter::new(&scan.entries).map_err(FeedError::Encode)?;
+        let writer = SnapshotWriter::with_hierarchies(&scan.entries, &scan.hierarchies)
+            .map_err(FeedError::Encode)?;
         let (bytes, meta) = (writer.encoded_len(), scan.meta());
         let mut written = Ok(0);
         let generation = self
@@ -123,7 +141,8 @@ impl Feed {
 
 /// Returns what `bellwire_cgroups::same_content` returns for the encoded snapshots, without encoding the second.
 fn same_content(a: &Scan, b: &Scan) -> bool {
-    (a.meta().skipped, a.mode) == (b.meta().skipped, b.mode) && a.entries == b.entries
+    (a.meta().skipped, a.mode, &a.hierarchies) == (b.meta().skipped, b.mode, &b.hierarchies)
+        && a.entries == b.entries
 }
 
 impl std::fmt::Display for FeedError {
@@ -149,16 +168,23 @@ impl std::error::Error for FeedError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bellwire_cgroups::{self as cgroups, CgroupEntry};
+    use bellwire_cgroups::{self as cgroups, CgroupEntry, Hierarchy};
 
     fn scan(entries: Vec<CgroupEntry>, seconds: u64) -> Scan {
         let started = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-        Scan { entries, mode: Mode::V2, skipped: Skipped::default(), started }
+        let hierarchies = Vec::new();
+        Scan { entries, mode: Mode::V2, hierarchies, skipped: Skipped::default(), started }
     }
 
     #[test]
     fn scans_are_the_same_exactly_when_their_snapshots_are() {
-        let bytes = |scan: &Scan| cgroups::encode(&scan.entries, scan.meta()).unwrap();
+        let bytes = |scan: &Scan| {
+            let writer = SnapshotWriter::with_hierarchies(&scan.entries, &scan.hierarchies);
+            let writer = writer.unwrap();
+            let mut bytes = vec![0; writer.encoded_len()];
+            writer.write_to(scan.meta(), &mut bytes).unwrap();
+            bytes
+        };
         let agree = |a: &Scan, b: &Scan| {
             let same = same_content(a, b);
             assert_eq!(same, cgroups::same_content(&bytes(a), &bytes(b)));
@@ -171,6 +197,12 @@ mod tests {
         other.skipped.denied = 1;
         assert!(!agree(&old, &other));
         other = Scan { mode: Mode::Hybrid, ..old.clone() };
+        assert!(!agree(&old, &other));
+        let mounted = Hierarchy { name: "unified".into(), root: "/x".into() };
+        other = Scan { hierarchies: vec![mounted], ..old.clone() };
+        assert!(!agree(&old, &other));
+        other = old.clone();
+        other.entries[0].labels.push(("image".into(), "x".into()));
         assert!(!agree(&old, &other));
     }
 }

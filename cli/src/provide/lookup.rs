@@ -5,11 +5,11 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use bellwire::{Answers, RunDir, Server, Service};
+use bellwire::{Answers, Lookup, RunDir, Server, Service};
 use bellwire_apps::AppsLookup;
 use bellwire_cgroups::CgroupsLookup;
 
-use super::{Incidents, log, place, unserved};
+use super::{Incidents, Names, log, place, unserved};
 use crate::args::{Args, Provide};
 use crate::config;
 use crate::exit::{Exit, Failure, chain};
@@ -28,15 +28,27 @@ pub(super) fn apps(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure> {
     let root = args.root.as_deref().unwrap_or(Path::new(Processes::ROOT));
     let processes = Processes::open(root).map_err(|error| no_processes(root, &error))?;
     let hides = processes.is_hiding();
+    if args.enable.is_some() || args.enable_names.is_some() {
+        Args::refuse("--enable and --enable-names are for cgroups");
+    }
+    let names = Names::of(args)?;
     let what = format!("the processes of {}", root.display());
     let handler = move |pids: &[u32], answers: &mut Answers<'_, _>| {
         // A process that is requested twice in one batch is read once.
         let mut read = HashMap::new();
+        names.refresh();
+        let look = |pid| {
+            let mut found = processes.look(pid);
+            if let Lookup::Known(app) = &mut found {
+                names.name_app(app);
+            }
+            found
+        };
         for pid in pids {
             if answers.is_abandoned() {
                 return;
             }
-            answers.push(read.entry(*pid).or_insert_with(|| processes.look(*pid)));
+            answers.push(read.entry(*pid).or_insert_with(|| look(*pid)));
         }
     };
     serve::<AppsLookup>(run_dir, args, handler, || {
@@ -57,9 +69,15 @@ pub(super) fn cgroups(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure>
     let limits = Limits { items: args.max_cgroups, depth: args.max_depth };
     let directory = Directory::open(root, limits, args.interval);
     let directory = directory.map_err(|error| no_cgroups(root, &error))?;
+    let names = Names::of(args)?;
     let (count, age) = (directory.known(), span(args.interval));
     let handler = move |paths: &[String], answers: &mut Answers<'_, _>| {
-        directory.look(paths, |found| {
+        names.refresh();
+        let mut asked = paths.iter();
+        directory.look(paths, |mut found| {
+            if let (Some(path), Lookup::Known(details)) = (asked.next(), &mut found) {
+                names.name_details(path, details);
+            }
             answers.push(&found);
             if answers.is_abandoned() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
@@ -80,9 +98,8 @@ fn serve<S: Service>(
     handler: impl Fn(&[S::Request], &mut Answers<'_, S::Response>) + Send + Sync + 'static,
     say: impl FnOnce(),
 ) -> Result<Exit, Failure> {
-    let stop = Stop::on_signals()?;
-    let admission = args.admit.clone();
-    let config = config::server().workers(WORKERS).admission(admission);
+    let stop = Stop::of_provider()?;
+    let config = config::provider(args).workers(WORKERS);
     let mut builder = Server::builder_with(run_dir, config);
     let incidents = Incidents::print(&mut builder);
     let served = builder.serve_batches::<S>(move |_, requests, answers| handler(requests, answers));

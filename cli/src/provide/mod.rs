@@ -3,6 +3,7 @@
 mod feed;
 mod incidents;
 mod lookup;
+mod names;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -19,6 +20,8 @@ use crate::stop::Stop;
 use bellwire_cgroups::scan::Scanner;
 pub(crate) use feed::{Fed, Feed, FeedError, Source};
 use incidents::Incidents;
+use names::Names;
+pub(crate) use names::{Patterns, Spec};
 
 pub(crate) fn run(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure> {
     match args.subject {
@@ -28,18 +31,24 @@ pub(crate) fn run(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure> {
     }
 }
 
+/// How long a provider waits for the first names.
+const SETTLE: Duration = Duration::from_secs(1);
+
 fn cgroups(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure> {
-    let stop = Stop::on_signals()?;
-    let config = config::server().admission(args.admit.clone());
-    let mut builder = Server::builder_with(run_dir, config);
+    let names = Names::of(args)?;
+    let stop = Stop::of_provider()?;
+    let mut builder = Server::builder_with(run_dir, config::provider(args));
     let incidents = Incidents::print(&mut builder);
     let publisher =
         builder.publish::<CgroupsSnapshot>().map_err(|error| unserved(run_dir, &error))?;
     let source = Source::of(args);
     let origin = Origin::of(args, &source);
-    let mut feed = Feed::new(source, publisher);
-    // The first client shall find a snapshot.
-    let first = feed.step().map_err(|error| no_feed(&error))?;
+    let mut feed = Feed::new(source, publisher).with_names(names);
+    // The first client shall find a snapshot, with names if their sources are fast.
+    let mut first = feed.step().map_err(|error| no_feed(&error))?;
+    if feed.settle(SETTLE) {
+        first = feed.step().map_err(|error| no_feed(&error))?.or(first);
+    }
     let server = builder.start().map_err(|error| unserved(run_dir, &error))?;
     let say = Say { verbose: args.verbose };
     say.start(run_dir, args.interval, &origin, first.as_ref());

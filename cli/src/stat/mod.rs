@@ -76,7 +76,7 @@ pub(crate) fn run(run_dir: &RunDir, args: &Stat) -> Result<Exit, Failure> {
         return watch::run(&asker, args);
     }
     let providers = ask(&asker, args)?;
-    print(run_dir, args.format, &providers)?;
+    print(run_dir, args.format(), &providers)?;
     Ok(verdict(&providers))
 }
 
@@ -100,7 +100,10 @@ fn print(run_dir: &RunDir, format: StatFormat, providers: &[Provider]) -> Result
             let services = providers.iter().map(Row::of).collect();
             out::json_line(&Report { run_dir, services })?;
         }
-        StatFormat::Openmetrics => out::write_all(openmetrics::render(providers).as_bytes())?,
+        StatFormat::Openmetrics => {
+            let told = openmetrics::render(providers, &BTreeMap::new());
+            out::write_all(told.as_bytes())?;
+        }
         StatFormat::Table if providers.is_empty() => {
             let _ = writeln!(anstream::stderr(), "nobody serves in {}", run_dir.path().display());
         }

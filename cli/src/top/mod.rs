@@ -9,13 +9,15 @@ mod view;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use bellwire::observe::{ObserveError, Scan, Scanner};
+use bellwire::observe::{ObserveError, Scan, Scanner, SeenSession};
+use bellwire::{EndpointInfo, Liveness, RunDir};
 use colorchoice::ColorChoice;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use crate::args::Top;
 use crate::exit::{Exit, Failure};
+use crate::ls::unlisted;
 use crate::out;
 use crate::stop::{Stop, Why};
 use model::{Model, Sort};
@@ -26,22 +28,24 @@ const SLICE: Duration = Duration::from_millis(250);
 /// The number of lines in a page.
 const PAGE: isize = 10;
 
-pub(crate) fn run(args: &Top) -> Result<Exit, Failure> {
+pub(crate) fn run(run_dir: Option<&RunDir>, args: &Top) -> Result<Exit, Failure> {
     let mut scanner = Scanner::default();
     let mut model = Model::new(args.service);
-    scan(&mut scanner, &mut model)?;
-    if args.once || args.json {
+    scan(&mut scanner, run_dir, &mut model)?;
+    if args.once || args.output.is_json() {
         let stop = Stop::on_signals()?;
         if stop.sleep_until(Instant::now() + args.interval) {
             return Ok(stop.requested().map_or(Exit::Ok, Why::exit));
         }
-        scan(&mut scanner, &mut model)?;
-        if args.json {
+        scan(&mut scanner, run_dir, &mut model)?;
+        if args.output.is_json() {
             out::json_line(&report::Report::of(&model, args.interval))?;
         } else {
-            report::print(&model)?;
+            report::print(&model, args.limit)?;
         }
-        return Ok(Exit::Ok);
+        // Nothing is seen where nothing may be looked at.
+        let is_blind = model.rows.is_empty() && model.note.is_some();
+        return Ok(if is_blind { Exit::Failed } else { Exit::Ok });
     }
     if !out::is_terminal() {
         let what = "standard output is not a terminal";
@@ -50,13 +54,14 @@ pub(crate) fn run(args: &Top) -> Result<Exit, Failure> {
     // Ctrl-C is a key in this mode.
     let stop = Stop::on_termination()?;
     let mut terminal = ratatui::try_init()?;
-    let ended = show(&mut terminal, args.interval, &mut scanner, &mut model, &stop);
+    let look = |model: &mut Model| scan(&mut scanner, run_dir, model);
+    let ended = show(&mut terminal, args.interval, look, &mut model, &stop);
     ratatui::try_restore()?;
     ended
 }
 
-/// Scans all sessions.
-fn scan(scanner: &mut Scanner, model: &mut Model) -> Result<(), Failure> {
+/// Scans all sessions, or those of the providers that listen in a run dir.
+fn scan(scanner: &mut Scanner, run_dir: Option<&RunDir>, model: &mut Model) -> Result<(), Failure> {
     let Scan { sessions, denied, .. } = scanner.scan().map_err(|error| {
         let failure = Failure::of(Exit::Failed, "cannot observe sessions", &error);
         match error {
@@ -65,6 +70,20 @@ fn scan(scanner: &mut Scanner, model: &mut Model) -> Result<(), Failure> {
         }
     })?;
     model.note = denied.map(|(pages, error)| format!("{pages} pages could not be read: {error}"));
+    let sessions = match run_dir {
+        None => sessions,
+        Some(run_dir) => {
+            let listed = run_dir.endpoints().map_err(|error| unlisted(run_dir, &error))?;
+            let is_there = |session: &SeenSession| {
+                let pid = session.server.as_ref().map(|end| end.pid);
+                let is_its = |endpoint: &EndpointInfo| {
+                    endpoint.service == session.service && endpoint.liveness == Liveness::Alive(pid)
+                };
+                listed.iter().any(is_its)
+            };
+            sessions.into_iter().filter(is_there).collect()
+        }
+    };
     model.update(sessions, Instant::now());
     Ok(())
 }
@@ -72,7 +91,7 @@ fn scan(scanner: &mut Scanner, model: &mut Model) -> Result<(), Failure> {
 fn show(
     terminal: &mut DefaultTerminal,
     interval: Duration,
-    scanner: &mut Scanner,
+    mut look: impl FnMut(&mut Model) -> Result<(), Failure>,
     model: &mut Model,
     stop: &Stop,
 ) -> Result<Exit, Failure> {
@@ -92,7 +111,7 @@ fn show(
             return Ok(why.exit());
         }
         if Instant::now() >= due {
-            scan(scanner, model)?;
+            look(model)?;
             due = Instant::now() + interval;
         }
     }
@@ -103,7 +122,10 @@ fn handle_key(key: KeyEvent, view: &mut View, model: &mut Model) -> bool {
     if key.kind == KeyEventKind::Release {
         return false;
     }
+    let helped = std::mem::take(&mut view.shows_help);
     match key.code {
+        KeyCode::Esc if helped => {}
+        KeyCode::Char('?') => view.shows_help = !helped,
         KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return true,
         KeyCode::Char('q') | KeyCode::Esc => return true,
         KeyCode::Char('c') => model.sort_by(Sort::Calls),

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::model::{Lane, Model, Row};
 use super::print_note;
-use super::view::{quantile, short};
+use super::view::{quantile, short, summary};
 use crate::exit::Failure;
 use crate::out::{self, Align, Cell, Column, Table, rate};
 
@@ -125,8 +125,8 @@ fn snake(name: &str) -> String {
     snake
 }
 
-/// Prints the same as a table.
-pub(super) fn print(model: &Model) -> Result<(), Failure> {
+/// Prints a summary, and the first sessions as a table; 0 is all.
+pub(super) fn print(model: &Model, limit: usize) -> Result<(), Failure> {
     let right = |title| Column::new(title, Align::Right);
     let left = |title| Column::new(title, Align::Left);
     let mut table = Table::new([
@@ -140,7 +140,8 @@ pub(super) fn print(model: &Model) -> Result<(), Failure> {
         right("FLIGHT"),
         right("ERR/S"),
     ]);
-    for row in &model.rows {
+    let shown = if limit == 0 { model.rows.len() } else { limit };
+    for row in model.rows.iter().take(shown) {
         let per_second =
             |value: Option<f64>| Cell::new(value.map_or("-".into(), |value| short(rate(value))));
         let peer = |end: Option<&SeenEnd>| match end {
@@ -160,8 +161,13 @@ pub(super) fn print(model: &Model) -> Result<(), Failure> {
         ]);
     }
     let mut stdout = out::stdout();
+    writeln!(stdout, "{}", summary(model))?;
     table.print(&mut stdout, out::width())?;
     stdout.flush()?;
+    let left_out = model.rows.len().saturating_sub(shown);
+    if left_out > 0 {
+        let _ = writeln!(anstream::stderr(), "{left_out} more sessions: --limit 0 prints all");
+    }
     print_note(model.note.as_ref());
     Ok(())
 }

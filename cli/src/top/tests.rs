@@ -76,10 +76,14 @@ impl Fixture {
 }
 
 fn screen(view: &mut View, model: &Model) -> Vec<String> {
-    let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
+    screen_of(80, 24, view, model)
+}
+
+fn screen_of(width: u16, height: u16, view: &mut View, model: &Model) -> Vec<String> {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| view.draw(frame, model)).unwrap();
     let buffer = terminal.backend().buffer();
-    let lines = buffer.content().chunks(80);
+    let lines = buffer.content().chunks(width.into());
     lines.map(|cells| cells.iter().map(ratatui::buffer::Cell::symbol).collect()).collect()
 }
 
@@ -115,6 +119,34 @@ fn a_screen_of_80_by_24_shows_services_and_sessions_whole() {
     assert_eq!(busy[8..], ["0%", "0", "10"], "{lines:#?}");
     assert_eq!(words(&lines[6])[5], "205", "the one that calls less comes second: {lines:#?}");
     assert!(lines[23].contains("q quit") && lines[7..23].iter().all(|line| line.trim().is_empty()));
+}
+
+#[test]
+fn a_narrow_screen_has_fewer_columns_and_cuts_no_figure() {
+    let Some(mut fixture) = Fixture::new() else { return };
+    let mut model = Model::new(None);
+    let begun = Instant::now();
+    model.update(fixture.seen(), begun);
+    fixture.call(200, 5);
+    model.update(fixture.seen(), begun + std::time::Duration::from_secs(1));
+    for (width, titles) in [
+        (40, "SERVICE CALL/Sv P99 ERR"),
+        (60, "SERVICE CALL/Sv P50 P99 USE FLT ERR"),
+        (70, "SERVICE CLIENT CALL/Sv P50 P99 USE FLT ERR"),
+    ] {
+        let lines = screen_of(width, 10, &mut View::default(), &model);
+        let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(words(&lines[4]), titles, "{lines:#?}");
+        let busy = words(&lines[5]);
+        assert!(busy.starts_with("even-numbers ") && busy.contains(" 410 "), "{lines:#?}");
+        assert!(busy.ends_with(" 10"), "{lines:#?}");
+    }
+    let mut view = View::default();
+    assert!(!press(KeyCode::Char('?'), &mut view, &mut model));
+    let help = screen_of(40, 10, &mut view, &model);
+    assert!(help[0].starts_with("q, Esc  quit") && help[8].contains("in flight"), "{help:#?}");
+    assert!(!press(KeyCode::Esc, &mut view, &mut model), "it ends the help only");
+    assert!(screen(&mut view, &model)[0].starts_with("bellwire top"));
 }
 
 #[test]

@@ -2,7 +2,7 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Cell, Row as Line_, Table, TableState};
+use ratatui::widgets::{Cell, Paragraph, Row as Line_, Table, TableState};
 
 use bellwire::Latency;
 use bellwire::observe::SeenEnd;
@@ -12,17 +12,37 @@ use crate::out::{count, nanos, rate};
 
 /// The maximum number of services with a line of their own.
 const MOST_SERVICES: usize = 4;
-const KEYS: &str = " q quit  sort: c calls r p99 e errors u use p peer s service  i invert ";
+const KEYS: &str =
+    " q quit  ? help  sort: c calls r p99 e errors u use p peer s service  i invert ";
+const HELP: [&str; 9] = [
+    "q, Esc  quit",
+    "?       this help",
+    "c  r    sort by calls/s, p99",
+    "e  u    sort by errors, use",
+    "p  s    sort by peer, service",
+    "i       invert the order",
+    "up, down, PgUp, PgDn, Home, End",
+    "CALL/S, ERR: of the last interval",
+    "USE: of the fuller lane; FLT: in flight",
+];
+/// The least columns of a terminal for all columns of a table, without those of one peer, and without those of both.
+const WIDTHS: [u16; 3] = [80, 66, 52];
 
 /// State of the screen only.
 #[derive(Default)]
 pub(super) struct View {
     pub(super) table: TableState,
     pub(super) is_plain: bool,
+    pub(super) shows_help: bool,
 }
 
 impl View {
     pub(super) fn draw(&mut self, frame: &mut Frame<'_>, model: &Model) {
+        if self.shows_help {
+            let lines: Vec<Line<'_>> = HELP.into_iter().map(Line::from).collect();
+            frame.render_widget(Paragraph::new(lines), frame.area());
+            return;
+        }
         let services = u16::try_from(model.services.len().min(MOST_SERVICES)).unwrap_or(0);
         let areas = Layout::vertical([
             Constraint::Length(1),
@@ -33,7 +53,7 @@ impl View {
         ]);
         let [summary, upper, _, lower, keys] = areas.areas(frame.area());
         frame.render_widget(self.summary(model), summary);
-        frame.render_widget(self.services(model), upper);
+        frame.render_widget(self.services(model, upper.width), upper);
         self.sessions(frame, model, lower);
         let keys_line = match &model.note {
             Some(note) => Line::from(Span::styled(format!(" {note}"), self.style(Modifier::BOLD))),
@@ -54,19 +74,14 @@ impl View {
     }
 
     fn summary(&self, model: &Model) -> Line<'static> {
-        let (services, sessions) = (model.services.len(), model.rows.len());
-        let text = format!(
-            "bellwire top  {} services  {} sessions  {} calls/s",
-            count(services as u64),
-            count(sessions as u64),
-            short(rate(model.calls())),
-        );
+        let text = format!("bellwire top  {}", summary(model));
         Line::from(Span::styled(text, self.style(Modifier::BOLD)))
     }
 
-    fn services(&self, model: &Model) -> Table<'static> {
+    fn services(&self, model: &Model, width: u16) -> Table<'static> {
+        let shown: &[usize] = if width < 61 { &[0, 2, 4, 6] } else { &[0, 1, 2, 3, 4, 5, 6] };
         let rows = model.services.iter().take(MOST_SERVICES).map(|service| {
-            Line_::new([
+            let cells = [
                 Cell::from(service.service.to_string()),
                 right(count(service.sessions as u64), 8),
                 right(short(rate(service.calls)), 7),
@@ -74,7 +89,8 @@ impl View {
                 right(quantile(&service.latency, 990), 6),
                 right(count(service.in_flight), 6),
                 right(short(rate(service.errors)), 6),
-            ])
+            ];
+            Line_::new(pick(shown, cells))
         });
         let titles = ["SERVICE", "SESSIONS", "CALLS/S", "   P50", "   P99", "FLIGHT", " ERR/S"];
         let widths = [
@@ -86,8 +102,8 @@ impl View {
             Constraint::Length(6),
             Constraint::Length(6),
         ];
-        let titles = Line_::new(titles).style(self.style(Modifier::BOLD));
-        Table::new(rows, widths).header(titles).column_spacing(1)
+        let titles = Line_::new(pick(shown, titles)).style(self.style(Modifier::BOLD));
+        Table::new(rows, pick(shown, widths)).header(titles).column_spacing(1)
     }
 
     fn sessions(&mut self, frame: &mut Frame<'_>, model: &Model, area: Rect) {
@@ -95,7 +111,8 @@ impl View {
             let arrow = if model.is_reversed { '^' } else { 'v' };
             if model.sort == sort { format!("{title}{arrow}") } else { title.to_owned() }
         };
-        let titles = Line_::new([
+        let shown = columns(area.width);
+        let titles = [
             Cell::from(mark("SERVICE", Sort::Service)),
             Cell::from(mark("CLIENT", Sort::Peer)),
             Cell::from("SERVER"),
@@ -105,7 +122,8 @@ impl View {
             right(mark("USE", Sort::Use), 4),
             right("FLT", 4),
             right(mark("ERR", Sort::Errors), 5),
-        ]);
+        ];
+        let titles = Line_::new(pick(shown, titles));
         let widths = [
             Constraint::Min(14),
             Constraint::Length(13),
@@ -117,7 +135,8 @@ impl View {
             Constraint::Length(4),
             Constraint::Length(5),
         ];
-        let table = Table::new(model.rows.iter().map(session), widths)
+        let rows = model.rows.iter().map(|row| Line_::new(pick(shown, session(row))));
+        let table = Table::new(rows, pick(shown, widths))
             .header(titles.style(self.style(Modifier::BOLD)))
             .row_highlight_style(self.style(Modifier::REVERSED))
             .column_spacing(1);
@@ -125,9 +144,9 @@ impl View {
     }
 }
 
-fn session(row: &Row) -> Line_<'static> {
+fn session(row: &Row) -> [Cell<'static>; 9] {
     let per_second = |value: Option<f64>| value.map_or("-".into(), |value| short(rate(value)));
-    Line_::new([
+    [
         Cell::from(row.seen.service.to_string()),
         Cell::from(peer(row.seen.client.as_ref())),
         Cell::from(peer(row.seen.server.as_ref())),
@@ -137,7 +156,33 @@ fn session(row: &Row) -> Line_<'static> {
         right(format!("{:.0}%", row.share() * 100.0), 4),
         right(row.in_flight.to_string(), 4),
         right(per_second(row.errors), 5),
-    ])
+    ]
+}
+
+/// Returns the columns with these indices.
+fn pick<T, const N: usize>(shown: &[usize], columns: [T; N]) -> Vec<T> {
+    let all = columns.into_iter().enumerate();
+    all.filter(|(at, _)| shown.contains(at)).map(|(_, column)| column).collect()
+}
+
+/// Sums up all sessions in one line.
+pub(super) fn summary(model: &Model) -> String {
+    format!(
+        "{} services  {} sessions  {} calls/s",
+        count(model.services.len() as u64),
+        count(model.rows.len() as u64),
+        short(rate(model.calls())),
+    )
+}
+
+/// Returns the indices of the columns that fit: figures are never cut, so columns go.
+fn columns(width: u16) -> &'static [usize] {
+    match WIDTHS.iter().position(|least| width >= *least) {
+        Some(0) => &[0, 1, 2, 3, 4, 5, 6, 7, 8],
+        Some(1) => &[0, 1, 3, 4, 5, 6, 7, 8],
+        Some(_) => &[0, 3, 4, 5, 6, 7, 8],
+        None => &[0, 3, 5, 8],
+    }
 }
 
 /// Returns a process's number and name, without characters with which the name could write elsewhere on the screen.

@@ -41,6 +41,8 @@ fn a_snapshot_is_printed_as_json() {
     let snapshot = place.run(&["get", "cgroups", "--format", "json"]).json();
     assert_eq!(paths(&snapshot), ["/", "/system.slice", "/system.slice/cron.service"]);
     assert_eq!((&snapshot["mode"], &snapshot["total"]), (&"v2".into(), &3.into()));
+    let root = fs::canonicalize(place.root()).unwrap();
+    assert_eq!(snapshot["hierarchies"]["unified"], root.to_str().unwrap());
     let cron = &snapshot["cgroups"][2];
     assert_eq!((&cron["name"], &cron["orchestrator"]), (&"cron".into(), &"systemd".into()));
     let hash = format!("{:#018x}", bellwire_cgroups::name_hash("cron"));
@@ -73,6 +75,12 @@ fn watching_prints_what_changed_as_it_does() {
     watch.stdout_until("/system.slice/cron.service");
     place.cgroup("web.slice");
     assert!(watch.stdout_until("+ ").contains("/web.slice"));
+    // Put in its place at once: a reader finds the old or the new text.
+    let events = place.temp().join("events");
+    fs::write(&events, "populated 0\n").unwrap();
+    fs::rename(&events, place.root().join("web.slice/cgroup.events")).unwrap();
+    let changed = watch.stdout_until("~ ");
+    assert!(changed.contains("/web.slice") && changed.contains("state: populated -> unused"));
     let gone = place.root().join("web.slice");
     fs::rename(&gone, place.temp().join("gone")).unwrap();
     assert!(watch.stdout_until("- ").contains("/web.slice"));
@@ -89,6 +97,8 @@ fn watching_as_json_prints_a_line_for_each_change() {
     place.cgroup("web.slice");
     let second: Value = serde_json::from_str(&watch.stdout_until("web.slice")).unwrap();
     assert_eq!(second["total"], 4);
+    assert_eq!(first["changes"], Value::Null);
+    assert_eq!(second["changes"]["appeared"][0], "/web.slice");
     assert!(second["generation"].as_u64() > first["generation"].as_u64());
     assert!(watch.ends_well_by(Signal::Int));
 }

@@ -5,11 +5,12 @@ use serde_json::Value;
 
 use crate::support::{Place, Signal, has_shell, is_empty};
 
-const CHECKS: [&str; 18] = [
+const CHECKS: [&str; 19] = [
     "answers_verified",
     "snapshot_received",
     "generations_grow",
     "snapshots_revalidate",
+    "events_in_order",
     "lookups_verified",
     "absent_name_not_found",
     "cgroups_found",
@@ -76,7 +77,7 @@ fn the_burst_grows_lanes_and_shrinks_them_on_the_sessions_that_were_open() {
     }
     let shared = &burst["shared"];
     assert!(shared["most"]["bytes"].as_u64() > shared["before"]["bytes"].as_u64());
-    assert_eq!(provider["sessions"], 5);
+    assert_eq!(provider["sessions"], 6);
     check_lanes(&report);
 }
 

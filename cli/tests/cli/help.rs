@@ -1,7 +1,21 @@
+use std::fs;
+
 use crate::support::{Ended, Place, bellwire};
 
-const COMMANDS: [&str; 10] =
-    ["demo", "provide", "get", "ping", "ls", "stat", "top", "export", "doctor", "completions"];
+const COMMANDS: [&str; 12] = [
+    "demo",
+    "provide",
+    "get",
+    "watch",
+    "call",
+    "ping",
+    "ls",
+    "stat",
+    "top",
+    "export",
+    "doctor",
+    "completions",
+];
 
 #[test]
 fn every_command_has_help_with_examples() {
@@ -49,6 +63,22 @@ fn a_wrong_command_line_exits_with_2_and_says_why() {
         assert!(ended.stderr.contains(why), "{args:?}: {}", ended.stderr);
         assert_eq!(ended.stdout, "");
     }
+}
+
+#[test]
+fn every_command_that_is_shown_has_a_manual_page() {
+    let place = Place::new();
+    let dir = place.temp();
+    let ended = place.run(&["manual", dir.to_str().unwrap()]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    for command in COMMANDS {
+        let page = fs::read_to_string(dir.join(format!("bellwire-{command}.1"))).unwrap();
+        assert!(page.contains("run\\-dir"), "{page}");
+    }
+    assert!(fs::read_to_string(dir.join("bellwire.1")).unwrap().contains("Exit codes"));
+    assert!(!dir.join("bellwire-demo-consumer.1").exists(), "hidden commands have pages");
+    let nowhere = place.run(&["manual", dir.join("nowhere").to_str().unwrap()]);
+    assert_eq!(nowhere.status, Some(1), "{nowhere:?}");
 }
 
 #[test]

@@ -58,7 +58,7 @@ fn processes_are_printed_as_a_table_and_as_json() {
     assert_eq!((table.status, table.stderr.as_str()), (Some(0), ""), "{table:?}");
     let lines: Vec<&str> = table.stdout.lines().collect();
     let words: Vec<&str> = lines[1].split_whitespace().collect();
-    let wanted = "42 known cron 1 33 +1.50 s systemd /system.slice/cron.service";
+    let wanted = "42 known cron 1 33 +1.50 s systemd cron /system.slice/cron.service";
     assert_eq!(words, wanted.split(' ').collect::<Vec<_>>());
     assert_eq!(lines.len(), 3);
 

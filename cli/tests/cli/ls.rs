@@ -19,6 +19,19 @@ fn a_missing_run_dir_is_said_and_an_empty_one_is_empty() {
 }
 
 #[test]
+fn a_run_dir_that_is_a_file_is_said_by_every_command_that_looks_there() {
+    let place = Place::new();
+    fs::write(place.run_dir(), "a file").unwrap();
+    for args in [&["ls"][..], &["ping", "foreign"], &["get", "cgroups"], &["stat"], &["call", "x"]]
+    {
+        let ended = place.run(args);
+        assert_eq!(ended.status, Some(1), "{ended:?}");
+        assert!(ended.stderr.contains("is not a directory"), "{ended:?}");
+        assert!(ended.stderr.contains("--run-dir"), "{ended:?}");
+    }
+}
+
+#[test]
 fn endpoints_are_listed_with_mode_owner_and_pid() {
     let place = Place::new();
     let provider = place.provider();

@@ -8,6 +8,7 @@
 )]
 
 mod bench;
+mod call;
 mod cgroups;
 mod demo;
 mod doctor;
@@ -19,3 +20,4 @@ mod provide;
 mod stat;
 mod support;
 mod trace;
+mod watch;

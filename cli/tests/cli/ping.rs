@@ -28,6 +28,21 @@ fn a_known_service_is_called_on_one_session() {
 }
 
 #[test]
+fn each_try_is_an_object_for_programs() {
+    let place = Place::new();
+    let _provider = place.provider();
+    let ended = place.run(&["ping", "cgroups-snapshot", "-c", "2", "-i", "0s", "-o", "json"]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    let tries: Vec<serde_json::Value> =
+        ended.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((tries.len(), &tries[1]["try"]), (2, &2.into()), "{ended:?}");
+    assert!(tries.iter().all(|tried| tried["nanos"].as_u64() > Some(0)), "{ended:?}");
+    let absent = place.run(&["ping", "foreign", "-c", "1", "--json"]);
+    assert_eq!(absent.status, Some(3), "{absent:?}");
+    assert!(absent.json()["error"].as_str().unwrap().contains("nobody provides"), "{absent:?}");
+}
+
+#[test]
 fn any_service_is_measured_by_handshakes() {
     let place = Place::new();
     let mut builder = Server::builder(&RunDir::new(place.run_dir()));

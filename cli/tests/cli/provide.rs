@@ -61,6 +61,21 @@ fn a_second_provider_is_refused_and_told_who_holds_the_name() {
 }
 
 #[test]
+fn a_provider_outlives_its_terminal_and_leaves_no_socket_behind() {
+    if !has_shell() {
+        return;
+    }
+    let place = Place::new();
+    let mut provider = place.provider();
+    provider.signal(Signal::Hup);
+    let endpoint = &place.run(&["ls", "-o", "json"]).json()["endpoints"][0];
+    assert_eq!((&endpoint["state"], &endpoint["pid"]), (&"alive".into(), &provider.pid().into()));
+    assert_eq!(place.run(&["get", "cgroups"]).status, Some(0));
+    assert!(provider.ends_well_by(Signal::Term));
+    assert_eq!(place.run(&["ls", "--json"]).json()["endpoints"], serde_json::json!([]));
+}
+
+#[test]
 fn a_killed_provider_is_absent_and_stale_until_a_new_one_takes_the_name_over() {
     let place = Place::new();
     let mut first = place.provider();

@@ -21,6 +21,7 @@ const HANGS: Duration = Duration::from_secs(60);
 /// What the system can send to a process. `Kill` is everywhere; the others are where there is a shell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
+    Hup,
     Int,
     Term,
     Stop,
@@ -59,6 +60,9 @@ pub(crate) fn bellwire() -> Command {
         "BELLWIRE_RUN_DIR",
         "XDG_RUNTIME_DIR",
         "BELLWIRE_TOKEN",
+        "NETDATA_RUN_DIR",
+        "NETDATA_INVOCATION_ID",
+        "INVOCATION_ID",
         "NO_COLOR",
         "CLICOLOR_FORCE",
         "COLUMNS",
@@ -184,6 +188,7 @@ impl Running {
     pub(crate) fn signal(&mut self, signal: Signal) {
         let name = match signal {
             Signal::Kill => return self.child.kill().unwrap(),
+            Signal::Hup => "HUP",
             Signal::Int => "INT",
             Signal::Term => "TERM",
             Signal::Stop => "STOP",

@@ -48,3 +48,24 @@ fn without_a_tracer_it_says_how_to_get_one() {
     assert_eq!(ended.status, Some(1));
     assert!(ended.stderr.contains("cargo install --path ebpf"), "{}", ended.stderr);
 }
+
+#[test]
+fn doctor_says_whether_the_tracer_is_installed() {
+    if !has_shell() {
+        return;
+    }
+    let (dir, program) = alone();
+    let row = || {
+        let mut doctor = Command::new(&program);
+        doctor.args(["doctor", "--json"]).env("PATH", dir.path());
+        let report = Ended::of(&mut doctor).json();
+        let probes = report["probes"].as_array().unwrap().clone();
+        probes.into_iter().find(|probe| probe["name"] == "bellwire-trace").unwrap()
+    };
+    let missing = row();
+    assert_eq!((&missing["state"], &missing["required"]), (&"missing".into(), &false.into()));
+    assert!(missing["advice"].as_str().unwrap().contains("cargo install --path ebpf"), "{missing}");
+    script(&dir.path().join("bellwire-trace"), "#!/bin/sh\necho bellwire-trace 7.8.9\n");
+    let there = row();
+    assert_eq!((&there["state"], &there["detail"]), (&"ok".into(), &"bellwire-trace 7.8.9".into()));
+}

@@ -38,6 +38,8 @@ fn values(text: &str) -> BTreeMap<(String, Vec<String>), f64> {
                     &counter.value
                 }
                 OpenMetricsValue::Gauge(number) => number,
+                // How many there were.
+                OpenMetricsValue::Histogram(histogram) => &histogram.buckets.last().unwrap().count,
                 other => panic!("{name}: {other:?}"),
             };
             let number = match number {
@@ -89,6 +91,29 @@ fn a_scrape_is_valid_and_says_what_the_provider_counted() {
     assert!(ask(address, "GET /").0.starts_with("HTTP/1.1 404"));
     assert!(ask(address, "POST /metrics").0.starts_with("HTTP/1.1 405"));
     assert_eq!(exporter.end_by(Signal::Int).code(), Some(0));
+}
+
+#[test]
+fn a_scrape_has_the_latencies_of_clients_that_have_left_too() {
+    let place = Place::new();
+    let _provider = place.provider();
+    let (_exporter, address) = exporter(&place);
+    let service = vec!["service=cgroups-snapshot".to_owned()];
+    let timed = || {
+        let scraped = values(&ask(address, "GET /metrics").1);
+        scraped.get(&("bellwire_call_seconds".to_owned(), service.clone())).copied().unwrap_or(0.0)
+    };
+    assert_eq!(timed(), 0.0);
+    let mut client =
+        place.start(&["ping", "cgroups-snapshot", "--count", "0", "--interval", "10ms"]);
+    let mut before = 0.0;
+    while before < 5.0 {
+        let now = timed();
+        assert!(now >= before);
+        before = now;
+    }
+    client.end_by(Signal::Int);
+    assert!(timed() >= before);
 }
 
 #[test]

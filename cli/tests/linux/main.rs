@@ -10,7 +10,17 @@
 mod admit;
 mod bench;
 mod export;
+mod fallbacks;
 mod lookup;
+mod names;
+mod netipc;
+#[allow(
+    dead_code,
+    clippy::cast_possible_truncation,
+    reason = "the tests of the library use the rest; what is cut is short"
+)]
+#[path = "../../../tests/support/netipc_peer.rs"]
+mod netipc_peer;
 mod sandbox;
 mod stat;
 #[allow(dead_code, reason = "the tests of all systems use the rest")]

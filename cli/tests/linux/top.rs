@@ -128,6 +128,14 @@ fn one_look_is_told_to_programs_with_both_ends_of_each_session() {
     let table = place.run(&["top", "--once", "--interval", "1ms"]);
     assert_eq!(table.status, Some(0), "{table:?}");
     assert!(table.stdout.contains(&format!("{} bellwire", watcher.pid())), "{table:?}");
+    assert!(table.stdout.lines().next().unwrap().contains(" calls/s"), "the summary: {table:?}");
+    // Another run dir has other providers.
+    let elsewhere = Place::new();
+    std::fs::create_dir_all(elsewhere.run_dir()).unwrap();
+    let run_dir = elsewhere.run_dir().display().to_string();
+    let other = place.run(&["top", "--once", "--interval", "1ms", "--run-dir", &run_dir]);
+    assert_eq!(other.status, Some(0), "{other:?}");
+    assert!(other.stdout.contains("0 sessions"), "{other:?}");
 }
 
 #[test]

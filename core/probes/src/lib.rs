@@ -53,6 +53,21 @@ const _: () = assert!(offset_of!(Session, number) == 0x40 && size_of::<Session>(
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SamplingMask(u64);
 
+/// The durations from which attached tracers want to know of a call: the counts of four semaphores, in one word.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SlowMask(u64);
+
+/// The durations in nanoseconds that a [`SlowMask`] distinguishes, in the order of its semaphores.
+pub const SLOW: [u64; 4] = [10_000, 100_000, 1_000_000, 10_000_000];
+
+impl SlowMask {
+    /// Returns whether any call is wanted.
+    #[inline]
+    pub fn is_wanted(self) -> bool {
+        self.0 != 0
+    }
+}
+
 /// Positions of the semaphores in a [`SamplingMask`].
 #[derive(Clone, Copy, Debug)]
 #[repr(usize)]
@@ -119,8 +134,9 @@ pub struct Cap {
 }
 
 impl Cap {
-    /// Keeps the cost of tracing a small part of any load: `docs/adr/0024-sampling-cost.md`.
-    const DEFAULT: Self = Self { most: 2_000, few: 1_000 };
+    /// Keeps the cost of tracing a small part of any load, and of the median of any rate from 100 a second on:
+    /// `docs/adr/0044-notes-and-weights.md`.
+    const DEFAULT: Self = Self { most: 2_000, few: 25 };
 
     /// Allows `most` samples, however few messages there are.
     pub const fn of_any_share(most: u64) -> Self {
@@ -141,6 +157,21 @@ pub struct Sample {
     pub received: u64,
     /// The payload's length in bytes.
     pub length: u64,
+}
+
+/// A snapshot or an event that a reader took. All times are in nanoseconds of its monotonic clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Delivery {
+    /// When the publisher created its board, in nanoseconds since 1970. Reported by the peer, so not trustworthy.
+    pub publisher: u64,
+    /// The snapshot's generation, or the event's number.
+    pub sequence: u64,
+    /// When the reader saw that it was there.
+    pub noticed: u64,
+    /// When the reader had copied or mapped it.
+    pub taken: u64,
+    /// When the reader had validated or decoded it, without what its program did between the two.
+    pub validated: u64,
 }
 
 impl Session {

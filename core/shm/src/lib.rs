@@ -12,6 +12,10 @@
 
 #[cfg(target_endian = "big")]
 compile_error!("the words of a page are little-endian");
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!(
+    "Bellwire needs a 64-bit processor: 32-bit ones promise no 64-bit load from memory that is mapped read-only; see ADR 0045"
+);
 
 mod end;
 mod observe;

@@ -12,6 +12,8 @@ const MOST_OUTSTANDING: usize = 256;
 /// system calls.
 const ASKED: usize = 4;
 const ASKED_IN_NEED: usize = 8;
+/// How many pieces of memory a user may keep before what it gets is for it alone.
+const MOST_SHARED: usize = 4;
 /// How long memory counts when the system cannot report whether a peer returned it.
 const UNTOLD: Duration = Duration::from_secs(60);
 /// Half-life of the amount recently lent to a user, which decides who is refused when memory is scarce.
@@ -189,6 +191,13 @@ impl Quota {
     /// Returns how many pieces of memory the user's peers still had when last checked, although this process no longer uses them.
     pub fn kept(&self) -> usize {
         self.kept.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether the user's peers keep so much that another `bytes` should not be memory that other users have, too: what
+    /// they keep would fill the others' quotas.
+    pub fn keeps_much(&self, bytes: u64) -> bool {
+        let kept = self.kept();
+        kept > MOST_SHARED || (kept as u64 + 1).saturating_mul(bytes) > self.limit / MODEST
     }
 
     /// Returns whether nothing is held.

@@ -88,6 +88,20 @@ impl OwnRange {
         if is_life(offset) { 0 } else { self.range.load(offset, order) }
     }
 
+    /// Copies `into.len()` bytes that this side wrote earlier at `offset`. Returns zeroes if they are not all inside, or after
+    /// the life word was taken and they lie there or behind it.
+    pub fn read(&self, offset: usize, into: &mut [u8]) {
+        let Some(from) =
+            (Range { len: self.writable.get(), ..self.range }).find(offset, into.len())
+        else {
+            into.fill(0);
+            return;
+        };
+        // SAFETY: inside the range, which is mapped; `into` is private memory, so the two do not overlap. This is not Sync,
+        // and nothing else writes there: `new` says so.
+        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), into.as_mut_ptr(), into.len()) };
+    }
+
     /// Copies `bytes` to `offset`. Does nothing if they do not fit: callers check that, and this function compares again in
     /// all builds. After the life word was taken, nothing fits there or behind it.
     #[inline]
@@ -227,7 +241,7 @@ impl Range {
 
     #[inline]
     fn aligned(&self, offset: usize) -> Option<NonNull<u8>> {
-        let aligned = offset.is_multiple_of(size_of::<u64>());
+        let aligned = offset % size_of::<u64>() == 0;
         debug_assert!(aligned, "the word at {offset} is not aligned");
         if aligned { self.at(offset, size_of::<u64>()) } else { None }
     }
@@ -276,15 +290,15 @@ fn prefetch(at: NonNull<u8>) {
 /// As many bytes from `to`, aligned for u64, are mapped for writing, by this thread alone, and are no part of `bytes`.
 #[inline]
 unsafe fn write_words(to: NonNull<u8>, bytes: &[u8]) {
-    let (words, rest) = bytes.as_chunks::<8>();
-    let mut to = to;
-    for word in words {
+    let (mut to, mut rest) = (to, bytes);
+    while let Some((word, behind)) = rest.split_first_chunk() {
         // Atomic, so that the compiler does not widen the copies. The store of `tail` releases it.
         // SAFETY: inside, and aligned, since it began so.
         unsafe { to.cast::<AtomicU64>().as_ref() }
             .store(u64::from_ne_bytes(*word), Ordering::Relaxed);
         // SAFETY: at most at the end.
-        to = unsafe { to.add(8) };
+        to = unsafe { to.add(size_of::<u64>()) };
+        rest = behind;
     }
     // SAFETY: the rest of the same.
     unsafe { ptr::copy_nonoverlapping(rest.as_ptr(), to.as_ptr(), rest.len()) };

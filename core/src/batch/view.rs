@@ -1,5 +1,7 @@
 use core::iter::FusedIterator;
 
+use zerocopy::FromBytes;
+
 use super::{BATCH_HEAD, ENDS, STATUSES};
 use crate::wire::Status;
 
@@ -91,10 +93,8 @@ impl<'a> BatchView<'a> {
     pub fn parse(bytes: &'a [u8]) -> Result<Self, BatchError> {
         let no_head = BatchError::NoHead { len: bytes.len() };
         let (head, body) = bytes.split_first_chunk::<BATCH_HEAD>().ok_or(no_head)?;
-        let (words, _) = head.as_chunks::<4>();
-        let [count, stride, flags, reserved] = words else { return Err(no_head) };
-        let [count, stride, flags, reserved] =
-            [count, stride, flags, reserved].map(|word| u32::from_le_bytes(*word));
+        let words: [[u8; 4]; 4] = zerocopy::transmute!(*head);
+        let [count, stride, flags, reserved] = words.map(u32::from_le_bytes);
         let varies = flags & ENDS != 0;
         if flags & !(ENDS | STATUSES) != 0 || reserved != 0 || (varies && stride != 0) {
             return Err(BatchError::Head { flags, stride, reserved });
@@ -113,7 +113,7 @@ impl<'a> BatchView<'a> {
         let (items, tables) = body.split_at_checked(at).ok_or(length)?;
         let of_ends = if varies { 4 * count } else { 0 };
         let (ends, statuses) = tables.split_at_checked(of_ends).ok_or(length)?;
-        let (ends, _) = ends.as_chunks::<4>();
+        let ends = <[[u8; 4]]>::ref_from_bytes(ends).map_err(|_| length)?;
         let view = Self { items, stride: stride as usize, count, ends, statuses };
         view.check_ends()?;
         view.check_statuses()?;

@@ -1,7 +1,11 @@
 //! The calling end, and the loops that block.
 
 mod fast_path;
+mod looks;
+mod posts;
 mod wait;
+
+pub use looks::Look;
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -10,11 +14,9 @@ use crate::call::{Arrival, CallMachine, Outgoing, Reply, SubmitError, Ticket};
 use crate::end::{End, State, Why};
 use crate::lane::{Armed, Epoch, Growth, LaneStats, Lanes, PushError};
 use crate::resize::{FollowError, ResizeError, Shortage};
-use crate::sync::Ordering;
 use crate::wire::CloseReason;
 use crate::{
-    Deadline, Executed, Geometry, Left, Observer, PeerFault, PeerMemory, Port, Spin, SpinPolicy,
-    Word,
+    Deadline, Executed, Geometry, Left, Observer, PeerFault, Port, Spin, SpinCounter, SpinPolicy,
 };
 
 /// Why a blocking call ended without an answer.
@@ -51,6 +53,8 @@ pub struct CallDriver<P, O = ()> {
     end: End<P, O>,
     calls: CallMachine,
     spin: Spin,
+    /// The spin of an event loop, while there is one.
+    looks: Option<SpinCounter>,
     /// The value of [`Lanes::exchanged`] before the last wait.
     exchanged: u64,
     parks: u64,
@@ -82,6 +86,7 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
             end: End::new(port, lanes, observer),
             calls: CallMachine::new(),
             spin: Spin::new(spin),
+            looks: None,
             exchanged: 0,
             parks: 0,
             has_untaken: false,
@@ -184,6 +189,11 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
         self.end.fail(fault);
     }
 
+    /// Notes that the peer is gone, for a caller that noticed it otherwise than by a wait: it takes nothing more.
+    pub fn depart(&mut self) {
+        self.end.depart();
+    }
+
     fn closed_by_peer(&self, executed: Executed) -> CallFailed {
         match self.calls.closed() {
             Some(CloseReason::Unread) => CallFailed::Unread(executed),
@@ -221,11 +231,7 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
     /// [`CallFailed`]; the handler will not run.
     pub fn push<'a>(&mut self, payload: impl Into<Outgoing<'a>>) -> Result<Ticket, CallFailed> {
         let payload = payload.into();
-        // Observers follow a request to its answer.
-        let is_observed = !payload.is_one_way();
-        if is_observed {
-            self.end.requesting();
-        }
+        self.end.requesting();
         loop {
             if let Some(ended) = self.ended() {
                 return Err(ended);
@@ -233,9 +239,7 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
             let (lanes, own, peer) = self.end.parts();
             let error = match self.calls.submit(lanes, own, peer, payload) {
                 Ok(ticket) => {
-                    if is_observed {
-                        self.end.requested();
-                    }
+                    self.end.requested();
                     return Ok(ticket);
                 }
                 Err(error) => error,
@@ -269,18 +273,17 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
         if let Some(ended) = self.ended() {
             return Err(ended);
         }
-        let allowed = self.end.lanes.allows(payload.len() as u64);
+        let allowed = self.end.lanes.allows(payload.bytes().len() as u64);
         allowed.map_err(|error| self.unsent(SubmitError::Push(error)))?;
-        let is_observed = !payload.is_one_way();
         // The first part has already started the message.
-        if is_observed && !self.calls.is_sending() {
+        if !self.calls.is_sending() {
             self.end.requesting();
         }
-        if let Some(wanted) = self.end.lanes.wanted_for_parts()
-            && self.end.growth() != Growth::Never
-        {
-            // Without memory for a larger lane, the request goes through the smaller one.
-            let _ = self.grow(wanted);
+        if let Some(wanted) = self.end.lanes.wanted_for_parts() {
+            if self.end.growth() != Growth::Never {
+                // Without memory for a larger lane, the request goes through the smaller one.
+                let _ = self.grow(wanted);
+            }
         }
         loop {
             if let Some(ended) = self.ended() {
@@ -289,7 +292,7 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
             let (lanes, own, peer) = self.end.parts();
             let pushed = self.calls.submit_part(lanes, own, peer, payload);
             let ticket = pushed.map_err(|error| self.unsent(error))?;
-            if ticket.is_some() && is_observed {
+            if ticket.is_some() {
                 self.end.requested();
             }
             self.commit();
@@ -328,6 +331,7 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
     pub fn submit_attached(
         &mut self,
         bytes: u64,
+        one_way: bool,
         pass: impl FnOnce(&P, u64) -> Result<(), Shortage>,
     ) -> Result<Ticket, CallFailed> {
         if let Some(ended) = self.ended() {
@@ -336,69 +340,11 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
         self.end.requesting();
         let End { port, lanes, .. } = &mut self.end;
         let pass = |id| pass(port, id);
-        let sent = self.calls.submit_attached(lanes, port.own(), port.peer(), bytes, pass);
+        let sent = self.calls.submit_attached(lanes, port.own(), port.peer(), bytes, one_way, pass);
         let ticket = sent.map_err(|error| self.unsent(error))?;
         self.end.requested();
         self.commit();
         Ok(ticket)
-    }
-
-    /// Sends a one-way request like [`CallDriver::submit_attached`].
-    ///
-    /// # Errors
-    /// [`CallFailed`]; the handler will not run.
-    pub fn post_attached(
-        &mut self,
-        bytes: u64,
-        pass: impl FnOnce(&P, u64) -> Result<(), Shortage>,
-    ) -> Result<(), CallFailed> {
-        if let Some(ended) = self.ended() {
-            return Err(ended);
-        }
-        let End { port, lanes, .. } = &mut self.end;
-        let pass = |id| pass(port, id);
-        let sent = self.calls.post_attached(lanes, port.own(), port.peer(), bytes, pass);
-        sent.map_err(|error| self.unsent(error))?;
-        self.commit();
-        Ok(())
-    }
-
-    /// Returns how many one-way requests the peer has not taken; after its end, it never will.
-    pub fn untaken_posts(&self) -> usize {
-        let (seen, head) =
-            (self.end.lanes.seen_taken(), self.port().peer().load(Word::Head, Ordering::Relaxed));
-        // Relaxed: nothing is read or written by it. An invalid `head` is reported where it matters.
-        let taken = if head <= self.end.lanes.position() { head.max(seen) } else { seen };
-        self.calls.untaken_after(taken)
-    }
-
-    /// Waits until the peer takes what was posted, or publishes something: first take answers as for
-    /// [`CallDriver::wait_for_room`]. Returns whether it has taken all.
-    ///
-    /// # Errors
-    /// [`CallFailed`]; the session is usable after [`CallFailed::Deadline`] and [`CallFailed::Cancelled`].
-    pub fn wait_for_taken(&mut self, until: &mut Deadline) -> Result<bool, CallFailed> {
-        let (lanes, _, peer) = self.end.parts();
-        self.calls.untaken(lanes, peer).map_err(|fault| self.end.fail(fault))?;
-        let Some(last) = self.calls.last_post() else { return Ok(true) };
-        if let Some(ended) = self.ended() {
-            return Err(ended);
-        }
-        self.end.lanes.await_taken(last);
-        self.wait(true, until, Executed::Maybe)?;
-        Ok(false)
-    }
-
-    /// Sends a request without waking the peer, which takes it when something else wakes it. The next send, or
-    /// [`CallDriver::commit`], wakes the peer for both. Returns `None` when there is no room for it now.
-    pub fn submit_no_wake(&mut self, payload: &[u8]) -> Option<Ticket> {
-        if self.ended().is_some() {
-            return None;
-        }
-        let (lanes, own, peer) = self.end.parts();
-        let ticket = self.calls.submit(lanes, own, peer, payload).ok()?;
-        lanes.show(own);
-        Some(ticket)
     }
 
     /// See [`End::commit`].
@@ -501,7 +447,10 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
     /// # Errors
     /// [`CallFailed::Peer`] when the peer violates the protocol.
     pub fn arm(&mut self, room: bool) -> Result<bool, CallFailed> {
-        let space = room && !self.needs_answer;
+        self.arm_with(room && !self.needs_answer)
+    }
+
+    fn arm_with(&mut self, space: bool) -> Result<bool, CallFailed> {
         let armed = self.end.arm(space)?;
         Ok(armed == Armed::Moved || self.has_untaken || self.end.lanes.has_untaken())
     }

@@ -5,5 +5,5 @@
 mod call;
 mod serve;
 
-pub use call::{CallDriver, CallFailed};
+pub use call::{CallDriver, CallFailed, Look};
 pub use serve::{Attachable, Responded, ServeDriver};

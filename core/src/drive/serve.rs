@@ -223,10 +223,10 @@ impl<P: Port, A: Attachable<P>, O: Observer> ServeDriver<P, A, O> {
     ) -> Result<(), PeerFault> {
         self.end.answering(id);
         // Without memory for a larger lane, the answer goes through the smaller one.
-        if let Some(wanted) = self.end.lanes.wanted_for_parts()
-            && let Err(ResizeError::Push(PushError::Peer(fault))) = self.end.grow(wanted)
-        {
-            return Err(fault);
+        if let Some(wanted) = self.end.lanes.wanted_for_parts() {
+            if let Err(ResizeError::Push(PushError::Peer(fault))) = self.end.grow(wanted) {
+                return Err(fault);
+            }
         }
         self.serve.respond_in_parts(id, status, bytes);
         self.end.observer.answered(None);

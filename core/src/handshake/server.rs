@@ -129,7 +129,7 @@ impl ServerHandshake {
             Doorbell::Eventfd if !hello.rings_eventfd => Doorbell::Socket,
             doorbell => doorbell,
         };
-        let lane = hello.limits.opening(terms.lane);
+        let lane = hello.limits.opening(self.admission.limits.beside_page(terms.lane));
         let welcome = Welcome {
             version: PROTOCOL.common(hello.versions)?,
             features: hello.features & self.admission.features,
@@ -162,10 +162,10 @@ impl ServerHandshake {
             );
             return Err(terms("service", RefuseCode::Service, &reason));
         }
-        if hello.method != STATS_METHOD
-            && let Some(error) = differs(ours.schema, hello.schema)
-        {
-            return Err(reject(RefuseCode::Schema, error));
+        if hello.method != STATS_METHOD {
+            if let Some(error) = differs(ours.schema, hello.schema) {
+                return Err(reject(RefuseCode::Schema, error));
+            }
         }
         if ours.token.is_some_and(|token| !bool::from(token.ct_eq(&hello.token))) {
             let reason = match hello.token {

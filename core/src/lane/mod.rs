@@ -248,13 +248,6 @@ impl Lanes {
         Wake { data, space }
     }
 
-    /// Publishes records and returns space without waking the peer or loading its event indexes. The peer sees them
-    /// when something else wakes it. The next [`Lanes::commit`] or [`Lanes::arm`] rings for them too, if necessary.
-    pub fn show<O: OwnMemory>(&mut self, own: &O) {
-        self.receiver.release(own);
-        self.sender.show(own);
-    }
-
     /// Returns whether the next [`Lanes::commit`] would check for a peer that waits for space. An end that only
     /// receives must commit when this is true.
     #[inline]
@@ -387,6 +380,12 @@ impl Lanes {
     /// of for room for a record.
     pub fn await_taken(&mut self, position: u64) {
         self.sender.await_taken(position);
+    }
+
+    /// Like [`Lanes::await_taken`], but has them wait for room for the record that did not fit as well: for what comes first.
+    pub fn await_taken_or_room(&mut self, position: u64) {
+        let room = self.sender.event_index().saturating_add(1);
+        self.sender.await_taken(position.min(room));
     }
 
     /// Checks that an attachment of `bytes` and its record are possible now. Then pass the descriptor and call

@@ -165,8 +165,7 @@ impl Receiver {
     #[inline]
     fn advance(&mut self, tail: u64) -> bool {
         let ahead = tail.wrapping_sub(self.head);
-        let is_honest =
-            tail > self.peer_tail && ahead <= self.reach && tail.is_multiple_of(ALIGN as u64);
+        let is_honest = tail > self.peer_tail && ahead <= self.reach && tail % ALIGN as u64 == 0;
         if is_honest {
             self.peer_tail = tail;
             self.stats.high_water = self.stats.high_water.max(ahead);

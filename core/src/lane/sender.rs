@@ -73,11 +73,8 @@ pub(super) struct Sender {
     ring: Ring,
     /// Bytes written, published or not. A multiple of `ALIGN`.
     written: u64,
-    /// The position up to which the peer's event index was checked: the `tail` that it can see, unless `shown` is
-    /// ahead.
+    /// The position up to which the peer's event index was checked: the `tail` that it can see.
     published: u64,
-    /// The `tail` that was last stored without checking the peer's event index.
-    shown: u64,
     /// The peer's `head`, as last loaded and checked: at most `published`.
     peer_head: u64,
     /// A record that ends after this position loads the peer's `head` first.
@@ -99,7 +96,6 @@ impl Sender {
             ring: Ring::first(terms.size),
             written: 0,
             published: 0,
-            shown: 0,
             peer_head: 0,
             look_at: step(&terms, terms.size),
             longest: longest(&terms, terms.size),
@@ -364,11 +360,11 @@ impl Sender {
         }
         self.allows(bytes)?;
         self.refresh_head(peer)?;
-        if self.resize.attached.len() >= MOST_ATTACHED
-            && let Some((end, _)) = self.resize.attached.front()
-        {
-            let end = *end;
-            return Err(self.full(end));
+        if self.resize.attached.len() >= MOST_ATTACHED {
+            if let Some((end, _)) = self.resize.attached.front() {
+                let end = *end;
+                return Err(self.full(end));
+            }
         }
         self.can_share(pages(bytes), bytes)?;
         self.reserve(peer, HEADER as u64)
@@ -527,11 +523,11 @@ impl Sender {
         if now < self.peer_head {
             return Err(PeerFault::HeadWentBack { seen: self.peer_head, now });
         }
-        let published = self.published.max(self.shown);
+        let published = self.published;
         if now > published {
             return Err(PeerFault::HeadTooFar { head: now, published });
         }
-        if !now.is_multiple_of(ALIGN as u64) {
+        if now % ALIGN as u64 != 0 {
             return Err(PeerFault::Misaligned { at: now });
         }
         self.peer_head = now;
@@ -550,14 +546,6 @@ impl Sender {
         let moved = Moved { from: self.published, to: self.written };
         self.published = self.written;
         Some(moved)
-    }
-
-    /// Publishes what was written without waking the peer. The next [`Sender::publish`] starts where the last one
-    /// ended, so it still finds the peer's event index.
-    pub(super) fn show<O: OwnMemory>(&mut self, own: &O) {
-        // Release: as above.
-        own.store(Word::Tail, self.written, Ordering::Release);
-        self.shown = self.written;
     }
 
     /// See [`super::Lanes::await_taken`].

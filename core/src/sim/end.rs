@@ -161,6 +161,11 @@ impl SimEnd {
         self.0.world.post(1 - self.0.me, bytes.to_vec(), memory);
     }
 
+    /// Returns copies of the messages on the control socket that this end has not received, with their memory.
+    pub fn unread(&self) -> Vec<(Vec<u8>, Vec<SimMemory>)> {
+        self.0.world.unread(self.0.me)
+    }
+
     pub(super) fn world(&self) -> &World {
         &self.0.world
     }

@@ -82,6 +82,11 @@ impl SimOwn {
         SimPeer(Arc::clone(&self.0))
     }
 
+    /// Returns the lane that is written now.
+    pub fn lane(&self) -> SimMemory {
+        self.0.written.lock().expect("no panic while it is locked").clone()
+    }
+
     /// Writes this lane from now on.
     pub(super) fn adopt(&self, lane: SimMemory) {
         *self.0.written.lock().expect("no panic while it is locked") = lane;

@@ -32,7 +32,7 @@ pub(super) struct World {
 }
 
 /// A message on the control socket with its memory.
-type Posted = (Vec<u8>, Vec<SimMemory>);
+pub(super) type Posted = (Vec<u8>, Vec<SimMemory>);
 
 /// The operations of an end, and which of them fail.
 #[derive(Debug, Default)]
@@ -116,6 +116,11 @@ impl World {
 
     pub(super) fn receive(&self, end: usize) -> Option<Posted> {
         self.queue(end).pop_front()
+    }
+
+    /// Returns copies of the messages that this end has not received.
+    pub(super) fn unread(&self, end: usize) -> Vec<Posted> {
+        self.queue(end).iter().cloned().collect()
     }
 
     pub(super) fn runs_short(&self, end: usize, act: Act, which: Range<u64>, resource: Resource) {

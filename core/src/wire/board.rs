@@ -34,10 +34,13 @@ const _: () = {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum BoardWord {
-    /// The generation of the newest snapshot; 0 before the first. Watchers park on its low half.
+    /// The generation of the newest snapshot, or the number of the newest event; 0 before the first. Watchers park on its
+    /// low half.
     Generation = 0x080,
     /// A [`BoardState`].
     State = 0x100,
+    /// The broadcast ring in use, as [`BroadcastRing::to_wire`](super::BroadcastRing::to_wire) encodes it; 0: none.
+    Ring = 0x180,
 }
 
 /// The state of the service that a board reports.
@@ -73,6 +76,11 @@ impl BoardHeader {
             name: name.to_field(),
             reserved: [0; 40],
         }
+    }
+
+    /// Returns when the board was created, in nanoseconds since 1970: another publisher of the same service has another time.
+    pub fn created(&self) -> u64 {
+        self.created.get()
     }
 
     /// Checks a copy of a server's board against the requested service.

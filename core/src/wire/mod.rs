@@ -2,6 +2,7 @@
 //! assertions here keep both consistent. All integers are little-endian.
 
 mod board;
+mod broadcast;
 mod control;
 mod counters;
 mod page;
@@ -10,6 +11,10 @@ mod samples;
 mod seen;
 
 pub use board::{BOARD_SIZE, BoardHeader, BoardState, BoardWord};
+pub use broadcast::{
+    BROADCAST_HEADER, BROADCAST_RECORDS, BroadcastHeader, BroadcastKind, BroadcastRecord,
+    BroadcastRing, BroadcastWord,
+};
 pub use control::{
     Attach, Attachment, ControlError, ControlKind, Doorbell, Hello, MAX_CONTROL, Message, PROTOCOL,
     Ready, Refuse, RefuseCode, STATS_METHOD, Versions, Welcome,

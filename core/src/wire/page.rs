@@ -38,7 +38,7 @@ const _: () = {
     assert!(offset_of!(PageHeader, name) == 0x28);
     assert!(Word::Doorbell.offset() + 8 <= LIFE_OFFSET);
     assert!(LIFE_OFFSET + LIFE_SIZE <= Word::RungAt.offset());
-    assert!(LIFE_OFFSET.is_multiple_of(LIFE_SIZE));
+    assert!(LIFE_OFFSET % LIFE_SIZE == 0);
 };
 
 /// Which end of a session a page belongs to.

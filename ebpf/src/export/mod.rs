@@ -5,21 +5,23 @@ mod metrics;
 
 use std::net::TcpListener;
 
+use bellwire_trace_core::Options;
+use bellwire_trace_core::places::Places;
 use serde_json::json;
 
 use crate::args::ExportArgs;
 use crate::error::Error;
-use crate::hist::report_losses;
+use crate::hist::TICK;
 use crate::out::outln;
 use crate::signal::{Event, Waiter};
-use crate::tracer::{self, Options};
+use crate::tracer::{self, report_losses};
 
 pub(crate) fn run(args: &ExportArgs) -> Result<(), Error> {
     let waiter = Waiter::on_signals()?;
     let listener = TcpListener::bind(args.listen)
         .map_err(|source| Error::Listen { address: args.listen, source })?;
     let address = listener.local_addr()?;
-    let options = Options { by_session: args.by_session, ..Options::default() };
+    let options = Options { by_session: args.by_session, may_wait: true, ..Options::default() };
     tracer::trace(&args.scope, options, |tracer| {
         http::serve(listener, waiter.sender())?;
         if args.scope.json {
@@ -27,11 +29,19 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Error> {
         } else {
             outln!("listening on http://{address}/metrics");
         }
-        while let Some(Event::Scrape(answer)) = waiter.next(None) {
-            // The client may be gone.
-            let _ = answer.send(metrics::text(&tracer.counts(), tracer.losses()));
+        let mut places = Places::default();
+        loop {
+            match waiter.next(Some(TICK)) {
+                // The client may be gone.
+                Some(Event::Scrape(answer)) => {
+                    let text = metrics::text(&tracer.counts(), &tracer.losses(), &mut places);
+                    drop(answer.send(text));
+                }
+                Some(Event::Stop) => break,
+                None => tracer.tend(),
+            }
         }
-        report_losses(tracer.losses());
+        report_losses(&tracer.losses());
         Ok(())
     })
 }

@@ -1,5 +1,8 @@
+pub(crate) mod clock;
+pub(crate) mod deliveries;
 pub(crate) mod false_times;
 pub(crate) mod process;
+pub(crate) mod programs;
 pub(crate) mod roles;
 pub(crate) mod semaphore;
 pub(crate) mod tracer;

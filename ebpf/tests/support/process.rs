@@ -42,7 +42,12 @@ impl Process {
     }
 
     /// Starts a role by a command whose last argument is the path of this program.
-    pub(crate) fn start_by(mut command: Command, role: &str, run_dir: &Path) -> Self {
+    pub(crate) fn start_by(command: Command, role: &str, run_dir: &Path) -> Self {
+        Self::try_start_by(command, role, run_dir).expect("the process ended")
+    }
+
+    /// The same; `None` if the command fails.
+    pub(crate) fn try_start_by(mut command: Command, role: &str, run_dir: &Path) -> Option<Self> {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let child = command
             .args([
@@ -57,9 +62,11 @@ impl Process {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
+        // The descriptors of the child's end that this process has go with the command.
+        drop(command);
         let mut process = Self { child, lines: BufReader::new(ours) };
-        assert_eq!(process.read_line(), "ready");
-        process
+        let mut line = String::new();
+        process.lines.read_line(&mut line).ok().filter(|_| line == "ready\n").map(|_| process)
     }
 
     pub(crate) fn pid(&self) -> u32 {

@@ -8,7 +8,7 @@ use bellwire::{
     ServerConfig, Service, SpinPolicy,
 };
 
-use super::false_times;
+use super::{clock, deliveries, false_times};
 
 /// Sleeps for the requested number of microseconds, and responds.
 struct Nap;
@@ -25,23 +25,29 @@ pub(crate) type Role = Box<dyn FnMut(&str) -> String>;
 /// Begins a role. `server` and `client` are followed by their doorbell: `futex`, `eventfd` or `socket`. They never spin,
 /// so that every wait is a sleep.
 pub(crate) fn begin(role: &str) -> Role {
-    let (role, doorbell) = role.split_once(' ').unwrap_or((role, "futex"));
-    let doorbell = match doorbell {
-        "futex" => Doorbell::Futex,
+    let (role, how) = role.split_once(' ').unwrap_or((role, "futex"));
+    let doorbell = match how {
         "eventfd" => Doorbell::Eventfd,
         "socket" => Doorbell::Socket,
-        other => panic!("unknown doorbell: {other}"),
+        _ => Doorbell::Futex,
     };
     match role {
-        "server" => server(doorbell),
+        "server" if how == "workers" => server(doorbell, 2),
+        "server" => server(doorbell, 0),
+        "publisher" => deliveries::publisher(),
+        "subscriber" => deliveries::subscriber(),
+        "cache" => deliveries::cache(),
         "client" => client(doorbell),
         "hog" => hog(),
+        "clocked-server" => clock::server(how),
+        "clocked-client" => clock::client(how),
         other => panic!("unknown role: {other}"),
     }
 }
 
-fn server(doorbell: Doorbell) -> Role {
+fn server(doorbell: Doorbell, workers: usize) -> Role {
     let config = ServerConfig::default().doorbell(doorbell).spin(SpinPolicy::NEVER);
+    let config = config.workers(workers);
     let mut builder = Server::builder_with(&RunDir::from_environment(), config);
     builder
         .serve::<Nap>(|_, request| {
@@ -54,10 +60,11 @@ fn server(doorbell: Doorbell) -> Role {
     Box::new(move |_| format!("{}", server.stats().admitted))
 }
 
-/// Commands: `calls N MICROS` makes N calls whose handler sleeps for MICROS; `rested N MICROS` does the same, each time
+/// Commands: `calls N MICROS` makes N calls whose handler sleeps for MICROS, `posts N MICROS` the same
+/// without answers, and three calls; `rested N MICROS` does the same, each time
 /// after the server fell asleep; `full N MICROS` does the same, each time with a full lane; `churn N` opens N sessions,
 /// each for one call; `grow N` makes N calls, each twice as long as the previous one; `false-times N` makes N pairs of
-/// calls, the second of each with false times.
+/// calls, the second of each with false times; `hogs N` starts N threads that keep processors busy.
 fn client(doorbell: Doorbell) -> Role {
     let lane = Geometry::new(4096).unwrap();
     // The lane must not grow, so that a full lane stays full.
@@ -82,12 +89,20 @@ fn client(doorbell: Doorbell) -> Role {
         for at in 0..count {
             match what {
                 "calls" => drop(client.call(&request).unwrap()),
+                "posts" => client.connect().unwrap().post(&request).unwrap(),
                 "rested" => rested(&mut client, &request),
                 "full" => full(&mut client, &request),
                 "grow" => grow(&mut growing, at),
                 "false-times" => call_with_false_times(&mut client, at),
                 "churn" => drop(open().call(&request).unwrap()),
+                "hogs" => spin_for_ever(),
                 other => panic!("unknown command: {other}"),
+            }
+        }
+        if what == "posts" {
+            // With workers, the last posts may still run when a call is answered.
+            for _ in 0..3 {
+                client.call(&nap(2000)).unwrap();
             }
         }
         "done".to_owned()
@@ -151,10 +166,15 @@ fn call_with_false_times(client: &mut Client<Nap>, at: u64) {
 
 /// Keeps a CPU busy.
 fn hog() -> Role {
-    std::thread::spawn(|| {
+    spin_for_ever();
+    Box::new(|_| "done".to_owned())
+}
+
+fn spin_for_ever() {
+    let spin = || {
         loop {
             std::hint::spin_loop();
         }
-    });
-    Box::new(|_| "done".to_owned())
+    };
+    std::thread::Builder::new().name("hog".to_owned()).spawn(spin).unwrap();
 }

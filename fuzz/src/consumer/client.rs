@@ -137,7 +137,7 @@ impl Client<'_> {
         if self.sending.is_some() || self.drive.can_attach(bytes).is_err() {
             return None;
         }
-        let sent = self.drive.submit_attached(bytes, |_, _| Ok(()));
+        let sent = self.drive.submit_attached(bytes, false, |_, _| Ok(()));
         self.sent(sent)
     }
 

@@ -65,28 +65,6 @@ fn a_batch_rings_once_and_is_seen_whole() {
     }
 }
 
-/// Unbounded; 1 message published without a ring, and a commit of nothing or of another message.
-#[test]
-fn what_was_shown_is_seen_whole_and_rung_for_by_the_next_commit() {
-    for (sleep, messages) in [(Sleep::Futex, 1), (Sleep::Eventfd, 1), (Sleep::Futex, 2)] {
-        check(None, move || {
-            let (mut sender, mut receiver) = Session::ends(128, sleep);
-            let thread = thread::spawn(move || {
-                sender.push(1, 0).unwrap();
-                sender.show();
-                if messages > 1 {
-                    sender.push(2, 0).unwrap();
-                }
-                sender.commit();
-            });
-            for id in 1..=messages {
-                assert_eq!(receiver.receive().id, id);
-            }
-            thread.join().unwrap();
-        });
-    }
-}
-
 /// Unbounded; 1 message each way. Arming publishes, and rings for it: no end commits here.
 #[test]
 fn what_is_published_by_arming_wakes() {

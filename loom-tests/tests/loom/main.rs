@@ -8,6 +8,7 @@
     reason = "tests"
 )]
 
+mod broadcast;
 mod calls;
 mod cancel;
 mod data;

@@ -18,6 +18,9 @@
 //!         comm: "init".into(),
 //!         cgroup: "/init.scope".into(),
 //!         orchestrator: Orchestrator::Systemd,
+//!         cgroup_name: "init.scope".into(),
+//!         labels: vec![("unit".into(), "init.scope".into())],
+//!         pending: false,
 //!     };
 //!     Ok(if pid == 1 { Lookup::Known(init) } else { Lookup::Unknown })
 //! })?;
@@ -39,12 +42,14 @@ use std::time::Duration;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+#[cfg(feature = "netipc")]
+mod netipc;
 #[cfg(feature = "scan")]
 pub mod scan;
 
 use bellwire::{Lookup, Malformed, Message, Service};
 use bellwire_cgroups::Orchestrator;
-use bellwire_cgroups::fields::{Fields, cut};
+use bellwire_cgroups::fields::{Fields, count, cut, put_labels};
 
 /// Describes a process by its pid. Ask for many together with [`Session::call_batch`](bellwire::Session::call_batch).
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +62,11 @@ impl Service for AppsLookup {
     /// A pid in the provider's pid namespace.
     type Request = u32;
     type Response = Lookup<App>;
+
+    #[cfg(feature = "netipc")]
+    fn netipc() -> Option<bellwire::netipc::CallMethod> {
+        Some(netipc::LOOKUP)
+    }
 }
 
 /// A process.
@@ -74,9 +84,16 @@ pub struct App {
     pub cgroup: String,
     /// The software that manages the cgroup.
     pub orchestrator: Orchestrator,
+    /// The cgroup's display name, as in the service `cgroups-snapshot`; empty if the cgroup is unknown.
+    pub cgroup_name: String,
+    /// The cgroup's labels, as in the service `cgroups-lookup`.
+    pub labels: Vec<(String, String)>,
+    /// Whether a source of names was asked for the cgroup's name and has not answered yet: it is made from the path, and may
+    /// change.
+    pub pending: bool,
 }
 
-/// The fixed part; the name follows, then the path.
+/// The fixed part; the process's name follows, then the path, the cgroup's name and the labels.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct Head {
@@ -86,8 +103,11 @@ struct Head {
     uid: U32,
     comm_len: U16,
     cgroup_len: U16,
+    name_len: U16,
+    labels: U16,
     orchestrator: u8,
-    zero: [u8; 3],
+    pending: u8,
+    zero: [u8; 6],
 }
 
 impl Message for App {
@@ -95,25 +115,31 @@ impl Message for App {
     fn encode(&self, into: &mut Vec<u8>) {
         let (comm, comm_len) = cut(&self.comm);
         let (cgroup, cgroup_len) = cut(&self.cgroup);
+        let (name, name_len) = cut(&self.cgroup_name);
         let head = Head {
             started: u64::try_from(self.started.as_nanos()).unwrap_or(u64::MAX).into(),
             ppid: self.ppid.into(),
             uid: self.uid.into(),
             comm_len: comm_len.into(),
             cgroup_len: cgroup_len.into(),
+            name_len: name_len.into(),
+            labels: count(&self.labels).into(),
             orchestrator: self.orchestrator.code(),
-            zero: [0; 3],
+            pending: self.pending.into(),
+            zero: [0; 6],
         };
         into.extend_from_slice(head.as_bytes());
         into.extend_from_slice(comm.as_bytes());
         into.extend_from_slice(cgroup.as_bytes());
+        into.extend_from_slice(name.as_bytes());
+        put_labels(&self.labels, into);
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut fields = Fields::of(bytes);
         let head: Head = fields.head()?;
-        if head.zero != [0; 3] {
-            return Err(fields.malformed("a reserved byte is not 0"));
+        if head.zero != [0; 6] || head.pending > 1 {
+            return Err(fields.malformed("a byte that is neither 0 nor 1, or not 0"));
         }
         let app = Self {
             ppid: head.ppid.get(),
@@ -123,6 +149,9 @@ impl Message for App {
             cgroup: fields.text(head.cgroup_len.get().into())?,
             // A newer provider may know more orchestrators.
             orchestrator: Orchestrator::from_code(head.orchestrator).unwrap_or_default(),
+            cgroup_name: fields.text(head.name_len.get().into())?,
+            labels: fields.labels(head.labels.get())?,
+            pending: head.pending == 1,
         };
         fields.end()?;
         Ok(app)
@@ -141,6 +170,9 @@ mod tests {
             comm: "nginx".into(),
             cgroup: "/system.slice/nginx.service".into(),
             orchestrator: Orchestrator::Systemd,
+            cgroup_name: "nginx".into(),
+            labels: vec![("unit".into(), "n".into())],
+            pending: true,
         }
     }
 
@@ -156,9 +188,10 @@ mod tests {
         assert_eq!(App::decode(&bytes), Ok(app()));
         let head = [
             [0x15, 0xcd, 0x5b, 7, 0, 0, 0, 0, 1, 0, 0, 0],
-            [0xe8, 3, 0, 0, 5, 0, 27, 0, 1, 0, 0, 0],
+            [0xe8, 3, 0, 0, 5, 0, 27, 0, 5, 0, 1, 0],
         ];
-        assert_eq!(bytes, [&head.concat()[..], b"nginx/system.slice/nginx.service"].concat());
+        let texts = b"nginx/system.slice/nginx.servicenginx\x04\0\x01\0unitn";
+        assert_eq!(bytes, [&head.concat()[..], &[1, 1, 0, 0, 0, 0, 0, 0], texts].concat());
     }
 
     #[test]
@@ -173,7 +206,7 @@ mod tests {
     #[test]
     fn texts_that_would_harm_a_terminal_and_reserved_bytes_are_malformed() {
         let good = bytes(&app());
-        for (at, byte) in [(24, 0x1b), (25, 0xff), (21, 1)] {
+        for (at, byte) in [(32, 0x1b), (33, 0xff), (25, 2), (26, 1), (64, 0x1b), (22, 2)] {
             let mut bad = good.clone();
             bad[at] = byte;
             App::decode(&bad).unwrap_err();

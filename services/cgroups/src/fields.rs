@@ -1,4 +1,5 @@
-use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+use zerocopy::little_endian::U16;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use bellwire::Malformed;
 
@@ -36,6 +37,18 @@ impl<'a> Fields<'a> {
         Ok(text.to_owned())
     }
 
+    /// Reads `count` labels.
+    pub fn labels(&mut self, count: u16) -> Result<Vec<(String, String)>, Malformed> {
+        // No allocation for a length that is only announced.
+        let mut labels = Vec::new();
+        for _ in 0..count {
+            let label: Label = self.head()?;
+            let name = self.text(label.name_len.get().into())?;
+            labels.push((name, self.text(label.value_len.get().into())?));
+        }
+        Ok(labels)
+    }
+
     /// Checks that nothing is left.
     pub fn end(&self) -> Result<(), Malformed> {
         if self.rest.is_empty() { Ok(()) } else { Err(self.malformed("bytes behind the end")) }
@@ -43,7 +56,31 @@ impl<'a> Fields<'a> {
 
     /// Returns an error at the current position.
     pub fn malformed(&self, why: &'static str) -> Malformed {
-        Malformed { at: self.len - self.rest.len(), len: self.len, why }
+        Malformed::new(self.len - self.rest.len(), self.len, why)
+    }
+}
+
+/// A label's lengths; its name follows, then its value.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Label {
+    name_len: U16,
+    value_len: U16,
+}
+
+/// Returns how many of these labels are encoded: the first 65 535.
+pub fn count(labels: &[(String, String)]) -> u16 {
+    u16::try_from(labels.len()).unwrap_or(u16::MAX)
+}
+
+/// Appends as many labels as [`count`] says.
+pub fn put_labels(labels: &[(String, String)], into: &mut Vec<u8>) {
+    for (name, value) in labels.iter().take(count(labels).into()) {
+        let ((name, name_len), (value, value_len)) = (cut(name), cut(value));
+        let label = Label { name_len: name_len.into(), value_len: value_len.into() };
+        into.extend_from_slice(label.as_bytes());
+        into.extend_from_slice(name.as_bytes());
+        into.extend_from_slice(value.as_bytes());
     }
 }
 

@@ -24,9 +24,46 @@ pub const fn name_hash(name: &str) -> u64 {
     hash
 }
 
+/// Returns a shorter hash of a name: FNV-1a, 32 bits, over the name's UTF-8 bytes. No snapshot carries it; it is for consumers whose
+/// own tables are keyed by 32 bits.
+///
+/// Netdata's `simple_hash` multiplies before it XORs, as FNV-1 does, and so has other values.
+pub const fn name_hash32(name: &str) -> u32 {
+    let mut hash: u32 = 0x811c_9dc5;
+    let mut rest = name.as_bytes();
+    while let [byte, tail @ ..] = rest {
+        hash = (hash ^ *byte as u32).wrapping_mul(0x0100_0193);
+        rest = tail;
+    }
+    hash
+}
+
+/// Returns a name as an identifier for charts and metrics: every character but `A` to `Z`, `a` to `z`, `0` to `9`, `_` and `-`
+/// becomes `_`, and a dot `-`. Two names may have one identifier.
+pub fn chart_id(name: &str) -> String {
+    let fit = |c: char| match c {
+        '.' => '-',
+        c if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') => c,
+        _ => '_',
+    };
+    name.chars().map(fit).collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::name_hash;
+    use super::{chart_id, name_hash, name_hash32};
+
+    #[test]
+    fn a_chart_id_has_no_dots_and_nothing_odd() {
+        assert_eq!(chart_id("web_1.ns/é x@tty-1"), "web_1-ns___x_tty-1");
+    }
+
+    #[test]
+    fn the_published_32_bit_fnv_1a_vectors_hold() {
+        assert_eq!(name_hash32(""), 0x811c_9dc5);
+        assert_eq!(name_hash32("a"), 0xe40c_292c);
+        assert_eq!(name_hash32("foobar"), 0xbf9c_f968);
+    }
 
     #[test]
     fn the_published_fnv_1a_vectors_hold() {

@@ -4,29 +4,53 @@ use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
+use super::label::texts_of;
+use super::layout::Pair;
 use super::row::Row;
 use super::validate::{self, Sound};
 use super::{Malformed, Meta, View};
 
 /// A snapshot that was validated, copied into private memory and indexed.
 ///
-/// No other process can change it afterwards, and the snapshot's own memory may be unmapped. It takes about 80 bytes for each
-/// cgroup, plus its texts.
+/// No other process can change it afterwards, and the snapshot's own memory may be unmapped. It takes about 90 bytes for each
+/// cgroup, plus its texts; those of removed cgroups stay until they are half as long as the others.
 ///
 /// The texts are stored as one `str`, so look-ups return `&str` without checking UTF-8 again, which would double their time.
+/// A cgroup keeps its row while it stays, so that an update touches what changed.
 #[derive(Clone)]
 pub struct Index {
     pub(super) meta: Meta,
-    /// Path and name of each row, in row order.
-    pub(super) strings: Box<str>,
-    /// In ascending order of the paths.
-    pub(super) rows: Box<[Row]>,
+    /// Name and root of each hierarchy; then path, name and labels of each row. Between them may stand those of removed rows.
+    pub(super) strings: String,
+    /// How many bytes of `strings` hierarchies and rows have.
+    pub(super) texts_len: usize,
+    /// The lengths of the hierarchies' texts, then of each row's labels; between them may stand those of removed rows.
+    pub(super) pairs: Vec<Pair>,
+    /// How many of `pairs` hierarchies and rows have.
+    pub(super) pair_count: usize,
+    pub(super) hierarchies: u8,
+    /// A row's place here is its slot. Removed rows stay until their slots are used again.
+    pub(super) rows: Vec<Row>,
+    /// The slots, in ascending order of the paths.
+    pub(super) order: Vec<u32>,
+    /// The slots of removed rows.
+    pub(super) free: Vec<u32>,
+    pub(super) scratch: Scratch,
     pub(super) hasher: RandomState,
     pub(super) by_path: HashTable<u32>,
     pub(super) by_id: HashTable<u32>,
     /// The first row of each distinct hash. The others follow through [`Row::next`], so that colliding hashes from a hostile
     /// provider do not slow down building the index.
     pub(super) by_name: HashTable<u32>,
+}
+
+/// What an update computes; kept for its memory.
+#[derive(Clone, Default)]
+pub(super) struct Scratch {
+    /// As [`Index::order`], after the update.
+    pub(super) order: Vec<u32>,
+    /// For each slot the place in `order`; [`Row::END`] for a row that is removed.
+    pub(super) ranks: Vec<u32>,
 }
 
 impl Index {
@@ -38,14 +62,22 @@ impl Index {
     /// # Errors
     /// [`Malformed`] says which item and byte break which rule of `docs/cgroups-snapshot.md`.
     pub fn validate(bytes: &[u8]) -> Result<Self, Malformed> {
-        let Sound { meta, rows, strings } = validate::check(bytes)?;
+        let Sound { meta, rows, strings, pairs, hierarchies } = validate::check(bytes)?;
+        let count = u32::try_from(rows.len()).unwrap_or(Row::END);
         let mut index = Self {
             meta,
             strings: strings.into(),
+            texts_len: strings.len(),
+            pairs: pairs.into(),
+            pair_count: pairs.len(),
+            hierarchies,
+            order: (0..count).collect(),
+            free: Vec::new(),
+            scratch: Scratch::default(),
             by_path: HashTable::with_capacity(rows.len()),
             by_id: HashTable::with_capacity(rows.len()),
             by_name: HashTable::with_capacity(rows.len()),
-            rows: rows.into_boxed_slice(),
+            rows,
             hasher: RandomState::default(),
         };
         index.fill_ids()?;
@@ -63,8 +95,9 @@ impl Index {
         &self.meta
     }
 
-    pub(super) fn rows(&self) -> &[Row] {
-        &self.rows
+    /// Returns the slots, in ascending order of the paths.
+    pub(super) fn order(&self) -> &[u32] {
+        &self.order
     }
 
     /// Returns the path and the name of a row. The spans were checked when the index was built, so this is always `Some`.
@@ -75,8 +108,28 @@ impl Index {
         both.split_at_checked(path_len)
     }
 
-    pub(super) fn row(&self, index: u32) -> Option<&Row> {
-        self.rows.get(index as usize)
+    /// Returns the labels of a row, and their texts.
+    pub(super) fn labels(&self, row: &Row) -> (&[Pair], &str) {
+        let first = row.first_label as usize;
+        let texts = row.start as usize + usize::from(row.path_len) + usize::from(row.name_len);
+        let pairs = self.pairs.get(first..first + usize::from(row.labels));
+        (pairs.unwrap_or_default(), self.strings.get(texts..).unwrap_or_default())
+    }
+
+    /// Returns the length of a row's path, name and labels, in bytes.
+    pub(super) fn texts_len(&self, row: &Row) -> usize {
+        let labels: usize = self.labels(row).0.iter().map(Pair::len).sum();
+        usize::from(row.path_len) + usize::from(row.name_len) + labels
+    }
+
+    /// Returns the name and the root of each hierarchy.
+    pub(super) fn mounted(&self) -> impl Iterator<Item = (&str, &str)> {
+        let pairs = self.pairs.get(..usize::from(self.hierarchies)).unwrap_or_default();
+        texts_of(pairs, &self.strings)
+    }
+
+    pub(super) fn row(&self, slot: u32) -> Option<&Row> {
+        self.rows.get(slot as usize)
     }
 
     pub(super) fn row_of_path(&self, path: &str) -> Option<&Row> {
@@ -87,10 +140,10 @@ impl Index {
     }
 
     pub(super) fn row_of_id(&self, id: u64) -> Option<&Row> {
-        self.row(self.place_of_id(id)?)
+        self.row(self.slot_of_id(id)?)
     }
 
-    pub(super) fn place_of_id(&self, id: u64) -> Option<u32> {
+    pub(super) fn slot_of_id(&self, id: u64) -> Option<u32> {
         let hash = hash_number(&self.hasher, id);
         let is = |index: &u32| self.row(*index).is_some_and(|row| row.id == id);
         self.by_id.find(hash, is).copied()
@@ -178,7 +231,7 @@ impl core::fmt::Debug for Index {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Index")
             .field("meta", &self.meta)
-            .field("len", &self.rows.len())
+            .field("len", &self.order.len())
             .finish_non_exhaustive()
     }
 }

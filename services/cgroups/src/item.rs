@@ -1,4 +1,4 @@
-use super::{Options, Orchestrator, name_hash};
+use super::{Labels, Options, Orchestrator, name_hash};
 
 /// One cgroup of a snapshot, borrowed from its [`Index`](super::Index).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -9,7 +9,7 @@ pub struct Cgroup<'a> {
     pub id: u64,
     /// [`name_hash`] of the name.
     pub name_hash: u64,
-    /// A readable name made from the path, 1 to [`MAX_NAME`](super::MAX_NAME) bytes, no control
+    /// A readable name: the one that the provider was told, or one made from the path. 1 to [`MAX_NAME`](super::MAX_NAME) bytes, no control
     /// characters, not necessarily unique.
     pub name: &'a str,
     /// Its absolute path below the hierarchy's root, 1 to [`MAX_PATH`](super::MAX_PATH) bytes, unique in the snapshot. It
@@ -21,6 +21,8 @@ pub struct Cgroup<'a> {
     pub enabled: bool,
     /// The software that manages it.
     pub orchestrator: Orchestrator,
+    /// What the source of its name told besides it. Often none.
+    pub labels: Labels<'a>,
 }
 
 /// One cgroup as a provider passes it to the writer.
@@ -38,6 +40,17 @@ pub struct CgroupEntry {
     pub enabled: bool,
     /// See [`Cgroup::orchestrator`].
     pub orchestrator: Orchestrator,
+    /// See [`Cgroup::labels`].
+    pub labels: Vec<(String, String)>,
+}
+
+/// A mounted hierarchy of cgroups.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Hierarchy {
+    /// `unified`, or the name of a v1 hierarchy: its controllers, joined by commas.
+    pub name: String,
+    /// Where the provider has it mounted: a path of a cgroup follows it. Empty if that is no text.
+    pub root: String,
 }
 
 impl CgroupEntry {
@@ -51,6 +64,7 @@ impl CgroupEntry {
             options: self.options,
             enabled: self.enabled,
             orchestrator: self.orchestrator,
+            labels: Labels::of_entry(self),
         }
     }
 }
@@ -64,6 +78,7 @@ impl From<Cgroup<'_>> for CgroupEntry {
             options: cgroup.options,
             enabled: cgroup.enabled,
             orchestrator: cgroup.orchestrator,
+            labels: cgroup.labels.iter().map(|(name, value)| (name.into(), value.into())).collect(),
         }
     }
 }

@@ -5,16 +5,24 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The first eight bytes of every snapshot.
 pub const MAGIC: [u8; 8] = *b"BWCGRP\r\n";
+/// The first eight bytes of every record of changes.
+pub(super) const CHANGES_MAGIC: [u8; 8] = *b"BWCGCH\r\n";
 /// The layout that this version writes and reads.
 pub const LAYOUT: u32 = 1;
 /// The header's length in bytes; the item table follows it.
 pub const HEADER_LEN: usize = 64;
 /// An item's length in bytes.
 pub const ITEM_LEN: usize = 48;
+/// The length of a row of the pair table in bytes.
+pub(super) const PAIR_LEN: usize = 4;
 /// The maximum number of items in a snapshot.
 pub const MAX_ITEMS: usize = 1_000_000;
 /// The longest snapshot, in bytes: 1 GiB.
 pub const MAX_LEN: usize = 1 << 30;
+/// The maximum number of labels of an item.
+pub const MAX_LABELS: usize = u8::MAX as usize;
+/// The longest value of a label, in bytes. Its name is not longer than [`MAX_NAME`].
+pub const MAX_VALUE: usize = 4095;
 /// The longest name, in bytes.
 pub const MAX_NAME: usize = 255;
 /// The longest path, in bytes.
@@ -34,8 +42,28 @@ pub(super) struct Header {
     pub(super) strings_offset: U32,
     pub(super) strings_len: U32,
     pub(super) skipped: U32,
+    pub(super) pair_count: U32,
     pub(super) mode: u8,
-    pub(super) reserved: [u8; 15],
+    pub(super) hierarchies: u8,
+    pub(super) reserved: [u8; 10],
+}
+
+/// The head of a record of changes.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct ChangesHeader {
+    pub(super) magic: [u8; 8],
+    pub(super) layout: U32,
+    pub(super) total_len: U32,
+    pub(super) scanned_at: U64,
+    pub(super) old_scanned_at: U64,
+    pub(super) old_count: U32,
+    pub(super) added: U32,
+    pub(super) removed: U32,
+    pub(super) skipped: U32,
+    pub(super) pair_count: U32,
+    pub(super) mode: u8,
+    pub(super) reserved: [u8; 11],
 }
 
 /// One row of the item table. Its offsets count from the start of the string area.
@@ -51,7 +79,26 @@ pub(super) struct Item {
     pub(super) options: U32,
     pub(super) enabled: u8,
     pub(super) orchestrator: u8,
-    pub(super) reserved: [u8; 14],
+    pub(super) labels: u8,
+    pub(super) reserved: [u8; 13],
+}
+
+/// One row of the pair table: the lengths of a name and a value, which stand in the string area. First the hierarchies, then the
+/// labels of each item.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub(super) struct Pair {
+    pub(super) name_len: U16,
+    pub(super) value_len: U16,
+}
+
+impl Pair {
+    /// Returns the length of both texts, in bytes.
+    pub(super) fn len(&self) -> usize {
+        usize::from(self.name_len.get()) + usize::from(self.value_len.get())
+    }
 }
 
 const _: () = {
@@ -65,8 +112,25 @@ const _: () = {
     assert!(offset_of!(Header, strings_offset) == 0x24);
     assert!(offset_of!(Header, strings_len) == 0x28);
     assert!(offset_of!(Header, skipped) == 0x2c);
-    assert!(offset_of!(Header, mode) == 0x30);
-    assert!(offset_of!(Header, reserved) == 0x31);
+    assert!(offset_of!(Header, pair_count) == 0x30);
+    assert!(offset_of!(Header, mode) == 0x34);
+    assert!(offset_of!(Header, hierarchies) == 0x35);
+    assert!(offset_of!(Header, reserved) == 0x36);
+};
+
+const _: () = {
+    assert!(size_of::<ChangesHeader>() == HEADER_LEN && align_of::<ChangesHeader>() == 1);
+    assert!(offset_of!(ChangesHeader, layout) == 0x08);
+    assert!(offset_of!(ChangesHeader, total_len) == 0x0c);
+    assert!(offset_of!(ChangesHeader, scanned_at) == 0x10);
+    assert!(offset_of!(ChangesHeader, old_scanned_at) == 0x18);
+    assert!(offset_of!(ChangesHeader, old_count) == 0x20);
+    assert!(offset_of!(ChangesHeader, added) == 0x24);
+    assert!(offset_of!(ChangesHeader, removed) == 0x28);
+    assert!(offset_of!(ChangesHeader, skipped) == 0x2c);
+    assert!(offset_of!(ChangesHeader, pair_count) == 0x30);
+    assert!(offset_of!(ChangesHeader, mode) == 0x34);
+    assert!(offset_of!(ChangesHeader, reserved) == 0x35);
 };
 
 const _: () = {
@@ -80,5 +144,12 @@ const _: () = {
     assert!(offset_of!(Item, options) == 0x1c);
     assert!(offset_of!(Item, enabled) == 0x20);
     assert!(offset_of!(Item, orchestrator) == 0x21);
-    assert!(offset_of!(Item, reserved) == 0x22);
+    assert!(offset_of!(Item, labels) == 0x22);
+    assert!(offset_of!(Item, reserved) == 0x23);
+};
+
+const _: () = {
+    assert!(size_of::<Pair>() == PAIR_LEN && align_of::<Pair>() == 1);
+    assert!(offset_of!(Pair, name_len) == 0x00);
+    assert!(offset_of!(Pair, value_len) == 0x02);
 };

@@ -22,15 +22,19 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod changes;
 #[doc(hidden)]
 pub mod fields;
 mod hash;
 mod index;
 mod item;
+mod label;
 mod layout;
 mod lookup;
 mod malformed;
 mod meta;
+#[cfg(feature = "netipc")]
+mod netipc;
 mod options;
 mod orchestrator;
 mod row;
@@ -47,10 +51,14 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub use hash::name_hash;
+pub use hash::{chart_id, name_hash, name_hash32};
 pub use index::Index;
-pub use item::{Cgroup, CgroupEntry};
-pub use layout::{HEADER_LEN, ITEM_LEN, LAYOUT, MAGIC, MAX_ITEMS, MAX_LEN, MAX_NAME, MAX_PATH};
+pub use item::{Cgroup, CgroupEntry, Hierarchy};
+pub use label::{Labels, check_label};
+pub use layout::{
+    HEADER_LEN, ITEM_LEN, LAYOUT, MAGIC, MAX_ITEMS, MAX_LABELS, MAX_LEN, MAX_NAME, MAX_PATH,
+    MAX_VALUE,
+};
 pub use lookup::{CgroupDetails, CgroupsLookup};
 pub use malformed::{Malformed, MalformedKind};
 pub use meta::{Meta, Mode};

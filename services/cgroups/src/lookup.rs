@@ -2,7 +2,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{Options, Orchestrator};
-use crate::fields::{Fields, cut};
+use crate::fields::{Fields, count, cut, put_labels};
 use bellwire::{Lookup, Malformed, Message, Service};
 
 /// The service `cgroups-lookup`: describes a cgroup by its path. Ask for many together with
@@ -19,6 +19,11 @@ impl Service for CgroupsLookup {
     /// An absolute path below the hierarchy's root, as in [`Cgroup::path`](super::Cgroup::path).
     type Request = String;
     type Response = Lookup<CgroupDetails>;
+
+    #[cfg(feature = "netipc")]
+    fn netipc() -> Option<bellwire::netipc::CallMethod> {
+        Some(crate::netipc::LOOKUP)
+    }
 }
 
 /// A cgroup's description.
@@ -34,8 +39,8 @@ pub struct CgroupDetails {
     pub enabled: bool,
     /// See [`Cgroup::orchestrator`](super::Cgroup::orchestrator).
     pub orchestrator: Orchestrator,
-    /// Further properties derived from its path, by name: `unit`, `container_id`, `pod_uid` and the like. In the provider's
-    /// order; a name may occur more than once.
+    /// Further properties by name: derived from its path, such as `unit`, `container_id` and `pod_uid`, then those of the source of
+    /// its name. In the provider's order; a name may occur more than once.
     pub labels: Vec<(String, String)>,
 }
 
@@ -52,38 +57,23 @@ struct Head {
     zero: [u8; 6],
 }
 
-/// A label's lengths; its name follows, then its value.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct Label {
-    name_len: U16,
-    value_len: U16,
-}
-
 impl Message for CgroupDetails {
     /// Encodes the details. Texts longer than 65 535 bytes are cut, and labels after the first 65 535 are left out; a cgroup
     /// has neither.
     fn encode(&self, into: &mut Vec<u8>) {
         let (name, name_len) = cut(&self.name);
-        let count = u16::try_from(self.labels.len()).unwrap_or(u16::MAX);
         let head = Head {
             id: self.id.into(),
             options: self.options.bits().into(),
             enabled: self.enabled.into(),
             orchestrator: self.orchestrator.code(),
             name_len: name_len.into(),
-            labels: count.into(),
+            labels: count(&self.labels).into(),
             zero: [0; 6],
         };
         into.extend_from_slice(head.as_bytes());
         into.extend_from_slice(name.as_bytes());
-        for (name, value) in self.labels.iter().take(count.into()) {
-            let ((name, name_len), (value, value_len)) = (cut(name), cut(value));
-            let label = Label { name_len: name_len.into(), value_len: value_len.into() };
-            into.extend_from_slice(label.as_bytes());
-            into.extend_from_slice(name.as_bytes());
-            into.extend_from_slice(value.as_bytes());
-        }
+        put_labels(&self.labels, into);
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
@@ -95,13 +85,7 @@ impl Message for CgroupDetails {
         let options = Options::from_bits(head.options.get());
         let options = options.ok_or(fields.malformed("unknown options"))?;
         let name = fields.text(head.name_len.get().into())?;
-        // No allocation for a length that is only announced.
-        let mut labels = Vec::new();
-        for _ in 0..head.labels.get() {
-            let label: Label = fields.head()?;
-            let name = fields.text(label.name_len.get().into())?;
-            labels.push((name, fields.text(label.value_len.get().into())?));
-        }
+        let labels = fields.labels(head.labels.get())?;
         fields.end()?;
         Ok(Self {
             id: head.id.get(),

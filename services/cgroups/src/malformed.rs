@@ -74,6 +74,14 @@ pub enum MalformedKind {
     /// A reserved byte is not zero.
     #[error("a reserved byte is not zero")]
     Reserved,
+    /// `pair_count` is not the number of hierarchies and of all labels, or the table would not fit.
+    #[error("there are {found} pairs, and {expected} are wanted")]
+    PairCount {
+        /// The count found.
+        found: u32,
+        /// The number of hierarchies and of labels, or of pairs that fit.
+        expected: u64,
+    },
     /// A path or name does not start where the text before it ends: they would overlap or leave a gap.
     #[error("a text is at {found} of the string area, and must be at {expected}")]
     Offset {
@@ -88,7 +96,7 @@ pub enum MalformedKind {
         /// The length found, in bytes.
         len: u16,
     },
-    /// The string area continues after the last item's name.
+    /// The string area continues after the last item's texts.
     #[error("{extra} bytes of the string area belong to no item")]
     Leftover {
         /// How many bytes.
@@ -103,6 +111,9 @@ pub enum MalformedKind {
     /// A name breaks a rule.
     #[error("the name is not one: {0}")]
     Name(TextFault),
+    /// A label or a hierarchy breaks a rule.
+    #[error("a label or hierarchy is not one: {0}")]
+    Label(TextFault),
     /// The paths are not in ascending order: this one is below the one before it, or the same.
     #[error("the path does not sort after the one before it")]
     PathOrder,

@@ -25,8 +25,10 @@ impl Options {
     /// It is not in the primary hierarchy: the top 8 bits of its id are the number of the hierarchy
     /// that its inode (the low 56 bits) is from, not part of the inode.
     pub const SECONDARY: Self = Self(0x80);
+    /// A source of names was asked for its name and has not answered yet: the name is made from the path, and may change.
+    pub const PENDING: Self = Self(0x100);
     /// Every bit that layout 1 defines. The others are zero.
-    pub const ALL: Self = Self(0xff);
+    pub const ALL: Self = Self(0x1ff);
 
     /// Returns the options of these bits, or `None` if a bit is not defined.
     pub const fn from_bits(bits: u32) -> Option<Self> {
@@ -72,7 +74,7 @@ impl fmt::Debug for Options {
 
 impl fmt::Display for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const NAMES: [(Options, &str); 8] = [
+        const NAMES: [(Options, &str); 9] = [
             (Options::ROOT, "root"),
             (Options::UNIFIED, "unified"),
             (Options::LEGACY, "legacy"),
@@ -81,6 +83,7 @@ impl fmt::Display for Options {
             (Options::SYSTEM_SERVICE, "system-service"),
             (Options::NESTED, "nested"),
             (Options::SECONDARY, "secondary"),
+            (Options::PENDING, "pending"),
         ];
         let mut separator = "";
         for (_, name) in NAMES.iter().filter(|(option, _)| self.contains(*option)) {
@@ -98,7 +101,7 @@ mod tests {
     #[test]
     fn undefined_bits_are_refused() {
         assert_eq!(Options::from_bits(0x9), Some(Options::ROOT | Options::POPULATED));
-        assert_eq!(Options::from_bits(0x100), None);
+        assert_eq!(Options::from_bits(0x200), None);
     }
 
     #[test]

@@ -22,11 +22,15 @@ pub enum Orchestrator {
     Podman = 6,
     /// systemd-nspawn, or another machine that systemd-machined registered.
     Nspawn = 7,
+    /// containerd without Kubernetes: `ctr`, nerdctl.
+    Containerd = 8,
+    /// Nomad's own drivers; its Docker containers are Docker's.
+    Nomad = 9,
 }
 
 impl Orchestrator {
     /// Every orchestrator, in the order of its number.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Unknown,
         Self::Systemd,
         Self::Docker,
@@ -35,6 +39,8 @@ impl Orchestrator {
         Self::Lxc,
         Self::Podman,
         Self::Nspawn,
+        Self::Containerd,
+        Self::Nomad,
     ];
 
     /// Returns the orchestrator of this number, or `None` if layout 1 has none.
@@ -48,6 +54,8 @@ impl Orchestrator {
             5 => Some(Self::Lxc),
             6 => Some(Self::Podman),
             7 => Some(Self::Nspawn),
+            8 => Some(Self::Containerd),
+            9 => Some(Self::Nomad),
             _ => None,
         }
     }
@@ -68,6 +76,8 @@ impl Orchestrator {
             Self::Lxc => "lxc",
             Self::Podman => "podman",
             Self::Nspawn => "nspawn",
+            Self::Containerd => "containerd",
+            Self::Nomad => "nomad",
         }
     }
 }
@@ -88,6 +98,6 @@ mod tests {
             assert_eq!(orchestrator.code(), code);
             assert_eq!(Orchestrator::from_code(code), Some(orchestrator));
         }
-        assert_eq!(Orchestrator::from_code(8), None);
+        assert_eq!(Orchestrator::from_code(10), None);
     }
 }

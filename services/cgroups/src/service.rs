@@ -36,4 +36,23 @@ impl Snapshot for CgroupsSnapshot {
     fn update(index: &mut Index, bytes: &[u8]) -> Result<(), Malformed> {
         index.update(bytes)
     }
+
+    const TELLS_CHANGES: bool = true;
+
+    fn changes(index: &Index, bytes: &[u8]) -> Option<Vec<u8>> {
+        index.changes(bytes)
+    }
+
+    fn update_by(index: &mut Index, changes: &[u8]) -> bool {
+        index.update_by(changes)
+    }
+
+    fn to_bytes(index: &Index) -> Vec<u8> {
+        index.to_bytes()
+    }
+
+    #[cfg(feature = "netipc")]
+    fn netipc() -> Option<bellwire::netipc::SnapshotMethod> {
+        Some(crate::netipc::SNAPSHOT)
+    }
 }

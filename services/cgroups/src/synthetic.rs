@@ -50,6 +50,7 @@ fn entry(number: u64, random: &mut Random) -> CgroupEntry {
         options: options.with(Options::POPULATED, populated),
         enabled: populated,
         orchestrator,
+        labels: Vec::new(),
     }
 }
 

@@ -17,6 +17,7 @@ fn item(id: u64, path: &str, name: &str) -> CgroupEntry {
         options: Options::UNIFIED,
         enabled: true,
         orchestrator: Orchestrator::Systemd,
+        labels: Vec::new(),
     }
 }
 
@@ -179,8 +180,8 @@ fn a_short_snapshot_is_refused() {
 fn another_magic_layout_or_mode_is_refused() {
     assert_fault(why(|bytes| bytes[0] = b'X'), None, 0, MalformedKind::Magic);
     assert_fault(why(|bytes| bytes[8] = 2), None, 8, MalformedKind::Layout { found: 2 });
-    assert_fault(why(|bytes| bytes[0x30] = 4), None, 0x30, MalformedKind::Mode { found: 4 });
-    assert_fault(why(|bytes| bytes[0x30] = 0), None, 0x30, MalformedKind::Mode { found: 0 });
+    assert_fault(why(|bytes| bytes[0x34] = 4), None, 0x34, MalformedKind::Mode { found: 4 });
+    assert_fault(why(|bytes| bytes[0x34] = 0), None, 0x34, MalformedKind::Mode { found: 0 });
 }
 
 #[test]
@@ -217,6 +218,7 @@ fn header_fields_that_disagree_are_refused() {
 
 #[test]
 fn reserved_bytes_must_be_zero() {
+    // No item has labels, and no hierarchy is there.
     for at in offset_of!(Header, reserved)..HEADER_LEN {
         assert_fault(why(|bytes| bytes[at] = 1), None, at, MalformedKind::Reserved);
     }
@@ -307,19 +309,152 @@ fn an_id_that_is_zero_or_anothers_is_refused() {
 #[test]
 fn unknown_options_enabled_and_orchestrators_are_refused() {
     let at = field(0, offset_of!(Item, options));
-    let found = why(|bytes| put(bytes, at, 0x102u32.to_le_bytes()));
-    assert_fault(found, Some(0), at, MalformedKind::Options { found: 0x102 });
+    let found = why(|bytes| put(bytes, at, 0x202u32.to_le_bytes()));
+    assert_fault(found, Some(0), at, MalformedKind::Options { found: 0x202 });
     let at = field(0, offset_of!(Item, enabled));
     assert_fault(why(|bytes| bytes[at] = 2), Some(0), at, MalformedKind::Enabled { found: 2 });
     let at = field(0, offset_of!(Item, orchestrator));
-    let found = why(|bytes| bytes[at] = 8);
-    assert_fault(found, Some(0), at, MalformedKind::Orchestrator { found: 8 });
+    let found = why(|bytes| bytes[at] = 10);
+    assert_fault(found, Some(0), at, MalformedKind::Orchestrator { found: 10 });
 }
 
 #[test]
 fn a_fault_says_where_it_is() {
     let text = why(|bytes| bytes[field(2, offset_of!(Item, id))] = 0).to_string();
     assert_eq!(text, "malformed cgroups snapshot at byte 160, item 2: the id is 0");
+}
+
+fn labelled() -> Vec<CgroupEntry> {
+    let mut items = three();
+    items[0].labels = vec![("image".into(), "a/b:1".into()), ("empty".into(), String::new())];
+    items[1].labels = vec![("é".into(), "x".repeat(MAX_VALUE))];
+    items
+}
+
+fn mounted() -> [Hierarchy; 2] {
+    let one = |name: &str, root: &str| Hierarchy { name: name.into(), root: root.into() };
+    [one("unified", "/sys/fs/cgroup/unified"), one("cpu,cpuacct", "")]
+}
+
+fn encode_mounted(items: &[CgroupEntry]) -> Vec<u8> {
+    let hierarchies = mounted();
+    let writer = SnapshotWriter::with_hierarchies(items, &hierarchies).unwrap();
+    let mut bytes = vec![0; writer.encoded_len()];
+    assert_eq!(writer.write_to(META, &mut bytes), Ok(bytes.len()));
+    bytes
+}
+
+#[test]
+fn labels_and_hierarchies_come_back() {
+    let mut items = labelled();
+    items[1].options |= Options::SECONDARY;
+    items[1].id |= 1 << 56;
+    let index = Index::validate(&encode_mounted(&items)).unwrap();
+    let view = index.view();
+    let names: Vec<_> = view.hierarchies().collect();
+    assert_eq!(names, [("unified", "/sys/fs/cgroup/unified"), ("cpu,cpuacct", "")]);
+    let [root, a, b] = ["/", "/a.slice", "/b.slice"].map(|path| view.find_by_path(path).unwrap());
+    assert_eq!(view.root_of(&a), Some("/sys/fs/cgroup/unified"));
+    assert_eq!(view.root_of(&root), None, "its hierarchy's root is not known");
+    assert_eq!(b.labels.iter().collect::<Vec<_>>(), [("image", "a/b:1"), ("empty", "")]);
+    assert_eq!((b.labels.value("image"), b.labels.value("other")), (Some("a/b:1"), None));
+    assert_eq!((a.labels.len(), a.labels.is_empty(), root.labels.len()), (0, true, 1));
+    for item in &items {
+        assert_eq!(view.find_by_id(item.id), Some(item.as_cgroup()));
+    }
+    let plain = Index::validate(&encode(&items, META).unwrap()).unwrap();
+    assert_eq!((plain.view().hierarchies().count(), plain.view().root_of(&a)), (0, None));
+}
+
+#[test]
+fn labels_that_change_are_seen_by_an_update() {
+    let mut items = labelled();
+    let mut index = Index::validate(&encode_mounted(&items)).unwrap();
+    for change in 0..4 {
+        match change {
+            0 => items[0].labels[1].1 = "full".into(),
+            1 => items[2].labels.push(("new".into(), "one".into())),
+            2 => items[0].labels.clear(),
+            // Moves a byte from a label's name to its value: the same texts.
+            _ => items[1].labels = vec![("n".into(), "ew".into()), ("x".into(), "y".into())],
+        }
+        let bytes = encode_mounted(&items);
+        index.update(&bytes).unwrap();
+        assert_same(&index, &Index::validate(&bytes).unwrap());
+    }
+    items[1].labels[0] = ("ne".into(), "w".into());
+    let bytes = encode_mounted(&items);
+    index.update(&bytes).unwrap();
+    assert_same(&index, &Index::validate(&bytes).unwrap());
+    let bytes = encode(&items, META).unwrap();
+    index.update(&bytes).unwrap();
+    assert_same(&index, &Index::validate(&bytes).unwrap());
+}
+
+#[test]
+fn a_hierarchy_that_is_mounted_elsewhere_is_seen_by_an_update() {
+    let mut bytes = encode_mounted(&labelled());
+    let mut index = Index::validate(&bytes).unwrap();
+    let root = bytes.windows(8).position(|text| text == b"/unified").unwrap();
+    bytes[root] = b'-';
+    index.update(&bytes).unwrap();
+    assert_same(&index, &Index::validate(&bytes).unwrap());
+    assert_eq!(index.view().hierarchies().next().unwrap().1, "/sys/fs/cgroup-unified");
+}
+
+#[test]
+fn a_label_that_ends_within_a_character_is_refused_by_an_update_too() {
+    let mut items: Vec<_> = (1..100).map(|id| item(id, &format!("/x{id:03}"), "x")).collect();
+    let old = encode(&items, META).unwrap();
+    items.push(item(100, "/y", "y"));
+    items[99].labels.push(("a".into(), "é".into()));
+    let mut bytes = encode(&items, META).unwrap();
+    let pair = HEADER_LEN + items.len() * ITEM_LEN;
+    put(&mut bytes, pair, [2, 0, 1, 0]);
+    let mut index = Index::validate(&old).unwrap();
+    let fault = index.update(&bytes).unwrap_err();
+    assert_eq!((fault, fault.why), (Index::validate(&bytes).unwrap_err(), MalformedKind::NotUtf8));
+}
+
+#[test]
+fn labels_that_break_a_rule_are_neither_written_nor_read() {
+    let labels = |labels: Vec<(String, String)>| {
+        let mut items = three();
+        items[0].labels = labels;
+        encode(&items, META).unwrap_err()
+    };
+    let one = |name: &str, value: &str| labels(vec![(name.into(), value.into())]);
+    assert!(matches!(one("", "x"), EncodeError::Label { fault: TextFault::Empty, .. }));
+    assert!(matches!(
+        one("x", "a\nb"),
+        EncodeError::Label { fault: TextFault::Control { at: 1 }, .. }
+    ));
+    let long = one("x", &"x".repeat(MAX_VALUE + 1));
+    assert!(matches!(long, EncodeError::Label { fault: TextFault::TooLong { .. }, .. }));
+    let many = labels(vec![("x".into(), "y".into()); MAX_LABELS + 1]);
+    assert!(matches!(many, EncodeError::TooManyLabels { count: 256, .. }));
+
+    let good = encode_mounted(&labelled());
+    let why = |at: usize, byte: u8| {
+        let mut bytes = good.clone();
+        bytes[at] = byte;
+        Index::validate(&bytes).unwrap_err().why
+    };
+    // One label more or less than there are pairs.
+    let count = offset_of!(Header, pair_count);
+    assert!(matches!(why(count, 4), MalformedKind::Geometry { field: "strings_offset", .. }));
+    assert!(matches!(why(count + 3, 9), MalformedKind::PairCount { .. }));
+    let labels = field(2, offset_of!(Item, labels));
+    assert!(matches!(why(labels, 1), MalformedKind::PairCount { found: 5, expected: 4 }));
+    let roots = offset_of!(Header, hierarchies);
+    assert!(matches!(why(roots, 1), MalformedKind::PairCount { found: 5, expected: 4 }));
+    // The lengths of the first hierarchy, and of the last label, which is that of "/b.slice".
+    let last = STRINGS + 4 * layout::PAIR_LEN;
+    assert!(matches!(why(STRINGS + 1, 0xff), MalformedKind::PastEnd { .. }));
+    assert!(matches!(why(last, 6), MalformedKind::PastEnd { .. }));
+    assert!(matches!(why(last, 4), MalformedKind::Leftover { extra: 1 }));
+    assert!(matches!(why(good.len() - 1, 1), MalformedKind::Label(TextFault::Control { at: 4 })));
+    assert!(matches!(why(good.len() - 1, 0xff), MalformedKind::NotUtf8));
 }
 
 #[test]
@@ -362,6 +497,96 @@ fn an_id_that_another_cgroup_keeps_does_not_come_a_second_time() {
     assert_same(&index, &Index::validate(&encode(&items, META).unwrap()).unwrap());
 }
 
+#[test]
+fn changes_lead_to_what_validating_the_snapshot_leads_to() {
+    let mut all = synthetic::entries(1_800, 7);
+    for item in all.iter_mut().step_by(3) {
+        item.labels = vec![("image".into(), item.path.clone()), ("empty".into(), String::new())];
+    }
+    let others = all.split_off(1_000);
+    let mut items = all;
+    let mounted = [Hierarchy { name: "unified".into(), root: "/sys/fs/cgroup".into() }];
+    let encode = |items: &[CgroupEntry], meta| {
+        let writer = SnapshotWriter::with_hierarchies(items, &mounted).unwrap();
+        let mut bytes = vec![0; writer.encoded_len()];
+        writer.write_to(meta, &mut bytes).unwrap();
+        bytes
+    };
+    let mut index = Index::validate(&encode(&items, META)).unwrap();
+    for (round, come) in others.chunks(20).enumerate() {
+        let gone = items.iter_mut().skip(round % 50).step_by(50);
+        gone.zip(come).for_each(|(gone, come)| *gone = come.clone());
+        if round % 3 == 0 {
+            items.truncate(items.len() - 1);
+        }
+        let later = Meta { scanned_at: UNIX_EPOCH + Duration::from_secs(round as u64), ..META };
+        let bytes = encode(&items, later);
+        let changes = index.changes(&bytes).unwrap();
+        assert!(changes.len() < bytes.len() / 20);
+        assert!(index.update_by(&changes));
+        assert!(index.to_bytes() == bytes, "round {round}");
+        assert!(!index.update_by(&changes), "they are those of the one before");
+        assert!(index.strings.len() < index.texts_len * 2, "what is gone takes no memory for ever");
+        assert!(index.pairs.len() < index.pair_count * 2, "nor do their labels");
+        assert!(index.rows.len() <= 1_040, "{}", index.rows.len());
+        assert_same(&index, &Index::validate(&bytes).unwrap());
+    }
+}
+
+#[test]
+fn changes_that_break_a_rule_are_refused_and_change_nothing() {
+    let old = [item(1, "/a", "x"), item(2, "/c", "x"), item(3, "/e", "y"), item(4, "/g", "z")];
+    let new = [item(1, "/a", "x"), item(5, "/b", "x"), item(3, "/e", "y"), item(4, "/g", "z")];
+    let index = Index::validate(&encode(&old, META).unwrap()).unwrap();
+    let good = index.changes(&encode(&new, META).unwrap()).unwrap();
+    let (item, place, gone) = (HEADER_LEN, HEADER_LEN + ITEM_LEN, HEADER_LEN + ITEM_LEN + 4);
+    let (path, hash) = (gone + 4, item + offset_of!(Item, name_hash));
+    let with = |at: usize, bytes: &[u8]| {
+        let mut changes = good.clone();
+        changes[at..at + bytes.len()].copy_from_slice(bytes);
+        let mut updated = index.clone();
+        let is_applied = updated.update_by(&changes);
+        assert_same(&updated, if is_applied { &updated } else { &index });
+        is_applied
+    };
+    assert!(with(path, b"/b"));
+    assert!(with(path, b"/d"), "the provider may say so: it is valid, too");
+    for (at, bytes, what) in [
+        (0, &b"X"[..], "magic"),
+        (8, &[2], "layout"),
+        (0x0c, &[1], "length"),
+        (0x18, &[1], "the snapshot before, by its time"),
+        (0x20, &[3], "the snapshot before, by its length"),
+        (0x24, &[2], "added"),
+        (0x28, &[2], "removed"),
+        (0x30, &[1], "labels"),
+        (0x34, &[9], "mode"),
+        (0x35, &[1], "reserved"),
+        (item, &[3], "an id that stays"),
+        (item, &[0], "no id"),
+        (hash, &[0], "the hash of the name"),
+        (item + offset_of!(Item, reserved), &[1], "reserved in an item"),
+        (item + offset_of!(Item, path_offset), &[1], "where the path is"),
+        (place, &[0], "before one that is lower"),
+        (place, &[2], "after one that is higher"),
+        (place, &[4], "behind the end"),
+        (place, &[0xff; 4], "far behind the end"),
+        (gone, &[4], "removed, and was not there"),
+        (path, b"/e", "a path that is there"),
+        (path, b"/h", "a path that belongs elsewhere"),
+        (path, b"bb", "not absolute"),
+        (path, b"/\xff", "not UTF-8"),
+        (path + 2, b"\n", "a control character"),
+    ] {
+        assert!(!with(at, bytes), "{what}");
+    }
+    // An id of a row that is removed may come again.
+    assert!(with(item, &[2]));
+    for len in 0..good.len() {
+        assert!(!index.clone().update_by(&good[..len]), "{len} bytes");
+    }
+}
+
 /// Asserts that every look-up of a cgroup finds the same one.
 fn assert_consistent(view: View<'_>) {
     assert_eq!(view.iter().count(), view.len());
@@ -380,21 +605,26 @@ fn assert_consistent(view: View<'_>) {
     }
 }
 
+fn any_labels() -> impl Strategy<Value = Vec<(String, String)>> {
+    prop::collection::vec(("[a-c€]{1,2}", "[x/é]{0,3}"), 0..4)
+}
+
 prop_compose! {
     fn any_items()(rows in prop::collection::btree_map(
         "(/[a-z.é][a-z0-9_\\\\é-]{2,12}){1,3}",
-        (1..u64::MAX, "[a-e€ ]{1,3}", 0u32..=0xff, any::<bool>(), 0u8..8),
+        (1..u64::MAX, "[a-e€ ]{1,3}", 0u32..=0x1ff, any::<bool>(), 0u8..10, any_labels()),
         0..20,
     )) -> Vec<CgroupEntry> {
         let mut items: Vec<_> = rows
             .into_iter()
-            .map(|(path, (id, name, options, enabled, orchestrator))| CgroupEntry {
+            .map(|(path, (id, name, options, enabled, orchestrator, labels))| CgroupEntry {
                 id,
                 name,
                 path,
                 options: Options::from_bits(options).unwrap(),
                 enabled,
                 orchestrator: Orchestrator::from_code(orchestrator).unwrap(),
+                labels,
             })
             .collect();
         items.sort_by_key(|item| item.id);
@@ -426,6 +656,7 @@ fn assert_same(index: &Index, other: &Index) {
     assert_eq!(tables(index), tables(other));
     assert_consistent(index.view());
     assert_eq!(index.view().meta(), other.view().meta());
+    assert!(index.view().hierarchies().eq(other.view().hierarchies()));
     assert!(index.view().iter().eq(other.view().iter()));
     for cgroup in other.view() {
         let named = |index: &Index| -> Vec<String> {
@@ -454,6 +685,8 @@ fn mixed(old: &[CgroupEntry], new: &[CgroupEntry], mix: &[u8]) -> Vec<CgroupEntr
             5 => item.options = Options::NESTED,
             6 => item.enabled = !item.enabled,
             7 => item.orchestrator = Orchestrator::Lxc,
+            8 => item.labels.push(("é".into(), "".into())),
+            9 => item.labels.clear(),
             _ => {}
         }
         items.push(item);
@@ -517,7 +750,7 @@ proptest! {
 
     #[test]
     fn an_index_that_is_updated_is_that_of_the_new_snapshot(
-        old in any_items(), new in any_items(), mix in prop::collection::vec(0_u8..12, 60),
+        old in any_items(), new in any_items(), mix in prop::collection::vec(0_u8..14, 60),
     ) {
         let mut index = Index::validate(&encode(&old, META).unwrap()).unwrap();
         let mut items = old;
@@ -525,8 +758,38 @@ proptest! {
         for mix in mix.chunks(30) {
             items = mixed(&items, &new, mix);
             let bytes = encode(&items, META).unwrap();
+            let told = index.changes(&bytes);
+            let mut other = index.clone();
             index.update(&bytes).unwrap();
-            assert_same(&index, &Index::validate(&bytes).unwrap());
+            let whole = Index::validate(&bytes).unwrap();
+            assert_same(&index, &whole);
+            if let Some(told) = told {
+                prop_assert!(other.update_by(&told));
+                prop_assert!(other.to_bytes() == bytes);
+                assert_same(&other, &whole);
+                index = other;
+            }
+        }
+    }
+
+    #[test]
+    fn any_changes_are_refused_or_lead_to_a_sound_snapshot(
+        old in any_items(), new in any_items(), mix in prop::collection::vec(0_u8..40, 30),
+        noise in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+    ) {
+        let mut index = Index::validate(&encode(&old, META).unwrap()).unwrap();
+        let before = index.clone();
+        let Some(mut told) = index.changes(&encode(&mixed(&old, &new, &mix), META).unwrap()) else {
+            return Ok(());
+        };
+        let len = told.len();
+        for (at, value) in noise {
+            told[at.index(len)] = value;
+        }
+        if index.update_by(&told) {
+            assert_same(&index, &Index::validate(&index.to_bytes()).unwrap());
+        } else {
+            assert_same(&index, &before);
         }
     }
 

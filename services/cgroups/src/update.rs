@@ -1,305 +1,330 @@
-use core::cmp::Ordering;
-use core::{mem, str};
+use core::mem;
 
 use hashbrown::hash_table::Entry;
 
+use super::changes::{Added, Changes};
 use super::index::{hash_number, hash_path};
-use super::layout::Item;
+use super::layout::{Item, PAIR_LEN, Pair};
 use super::row::Row;
-use super::validate::{self, Frame, path_span};
-use super::{Index, Malformed, Meta, check_name, check_path};
+use super::validate::path_span;
+use super::{HEADER_LEN, ITEM_LEN, Index, MAX_ITEMS, MAX_LEN, Malformed, writer};
 
-/// If more than one in this many cgroups is new, the snapshot is validated as a whole, which is then no slower.
-const MOST_NEW: usize = 4;
-
-/// How many rows are compared in one step; after a mismatch, one by one.
-const RUN: usize = 32;
-
-/// A checked comparison of a snapshot with its predecessor: rows kept, removed and added.
-struct Changes {
-    meta: Meta,
-    /// Their next links are not set yet.
-    rows: Vec<Row>,
-    strings: String,
-    /// For each row of the old snapshot its place in the new one, or [`Row::END`] if it was removed.
-    places: Vec<u32>,
-    /// Whether a kept row has another place.
-    is_shifted: bool,
-    /// Places of removed rows in the old snapshot, ascending.
-    gone: Vec<u32>,
-    /// Places of added rows in the new snapshot, ascending.
-    come: Vec<u32>,
+/// The slots of changed rows.
+struct Slots {
+    removed: Vec<u32>,
+    /// Of the added rows, in their order. None is that of a removed one, which is read until the end.
+    added: Vec<u32>,
 }
 
 impl Index {
     /// Validates a snapshot completely and updates this index to it. Same result as [`Index::validate`], but parts that are
     /// identical to this index's snapshot are only compared.
     ///
-    /// Takes about a quarter of the time if few cgroups were added or removed. A snapshot with many changes is validated from
+    /// Takes about a third of the time if few cgroups were added or removed. A snapshot with many changes is validated from
     /// scratch. Linear in the number of bytes either way.
     ///
     /// # Errors
     /// As [`Index::validate`]; this index is unchanged.
     pub fn update(&mut self, bytes: &[u8]) -> Result<(), Malformed> {
-        match Changes::between(self, bytes) {
-            Some(changes) => self.apply(changes),
+        let changes = Changes::between(self, bytes);
+        if !changes.is_some_and(|changes| self.apply(&changes)) {
             // Too much of it is new, or it is invalid: a full validation reports the reason.
-            None => *self = Self::validate(bytes)?,
+            *self = Self::validate(bytes)?;
         }
         Ok(())
     }
 
-    fn apply(&mut self, changes: Changes) {
-        let Changes { meta, rows, strings, places, is_shifted, gone, come } = changes;
-        self.meta = meta;
-        if gone.is_empty() && come.is_empty() {
-            return;
-        }
-        gone.iter().for_each(|place| self.forget(*place));
-        if is_shifted {
-            for place in self.by_path.iter_mut().chain(self.by_id.iter_mut()) {
-                *place = new_place(&places, *place);
-            }
-        }
-        let old = mem::replace(&mut self.rows, rows.into_boxed_slice());
-        self.strings = strings.into_boxed_str();
-        self.keep_chains(&old, places);
-        for place in &come {
-            self.insert(*place);
-        }
-        self.chain(&come);
+    /// Returns what a provider tells the readers of this index's snapshot, of how the one in `bytes` differs from it; `None` if
+    /// much does, or if it is malformed.
+    pub fn changes(&self, bytes: &[u8]) -> Option<Vec<u8>> {
+        Changes::between(self, bytes)?.encode(self)
     }
 
-    /// Removes a row from the tables of paths and ids.
-    fn forget(&mut self, place: u32) {
-        let Some(row) = self.row(place) else { return };
-        let (path, id) = (self.path(row).unwrap_or_default(), row.id);
-        let (path, id) = (hash_path(&self.hasher, path), hash_number(&self.hasher, id));
-        for (table, hash) in [(&mut self.by_path, path), (&mut self.by_id, id)] {
-            if let Ok(entry) = table.find_entry(hash, |other| *other == place) {
-                entry.remove();
-            }
-        }
+    /// Updates this index by what its provider tells of the next snapshot. Checks all of it as [`Index::validate`] does: what
+    /// the index is afterwards is that of a valid snapshot. Takes time for what changed, and about 1 ns for each other cgroup.
+    ///
+    /// Returns false, and leaves this index unchanged, if `changes` are malformed or those of another snapshot.
+    #[must_use]
+    pub fn update_by(&mut self, changes: &[u8]) -> bool {
+        Changes::parse(self, changes).is_some_and(|changes| self.apply(&changes))
     }
 
-    /// Relinks the chains of equal hashes from each kept row to the next.
-    fn keep_chains(&mut self, old: &[Row], mut places: Vec<u32>) {
-        // From the last row to the first, since a chain ascends. `places` becomes, for each row, the place of the first kept
-        // row from it on.
-        for at in (0..old.len()).rev() {
-            let next = old.get(at).map_or(Row::END, |row| new_place(&places, row.next));
-            let Some(place) = places.get_mut(at) else { continue };
-            match self.rows.get_mut(*place as usize) {
-                Some(row) => row.next = next,
-                None => *place = next,
-            }
-        }
-        self.by_name.retain(|first| {
-            *first = new_place(&places, *first);
-            *first != Row::END
-        });
+    /// Returns the snapshot of which this is the index: the same bytes as those that were validated.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let len = encoded_len(self.order.len(), self.pair_count, self.texts_len);
+        let mut bytes = vec![0; len];
+        // The length is exact, so all of it is written.
+        let items = self.view().iter();
+        let _ = writer::write(self.meta, self.mounted(), items, self.pair_count, &mut bytes);
+        bytes
     }
 
-    /// Adds a row to the tables of paths and ids, which have neither yet.
-    fn insert(&mut self, place: u32) {
-        let (mut by_path, mut by_id) = (mem::take(&mut self.by_path), mem::take(&mut self.by_id));
-        let of_path = |row: &Row| hash_path(&self.hasher, self.path(row).unwrap_or_default());
-        let of_id = |row: &Row| hash_number(&self.hasher, row.id);
-        if let Some(row) = self.row(place) {
-            by_path.insert_unique(of_path(row), place, |other| self.row(*other).map_or(0, of_path));
-            by_id.insert_unique(of_id(row), place, |other| self.row(*other).map_or(0, of_id));
-        }
-        (self.by_path, self.by_id) = (by_path, by_id);
+    /// Returns whether a row, which is equal otherwise, has the texts and the labels of an item.
+    pub(super) fn has_texts(&self, row: &Row, item: &Item, pairs: &[Pair], strings: &[u8]) -> bool {
+        let (own, theirs) = (row.start as usize, path_span(item).start);
+        let len = self.texts_len(row);
+        let theirs = strings.get(theirs..theirs + len);
+        self.labels(row).0 == pairs
+            && theirs.is_some()
+            && self.strings.as_bytes().get(own..own + len) == theirs
     }
 
-    /// Inserts rows into the chains of equal hashes, each at its place. Walks a chain once, however many rows are added.
-    fn chain(&mut self, come: &[u32]) {
-        let Self { rows, by_name, hasher, .. } = self;
-        let hash_of =
-            |rows: &[Row], place: u32| rows.get(place as usize).map_or(0, |row| row.name_hash);
-        let mut come: Vec<_> = come.iter().map(|place| (hash_of(rows, *place), *place)).collect();
-        come.sort_unstable();
-        for equal in come.chunk_by(|one, other| one.0 == other.0) {
-            let [(name_hash, first), ..] = *equal else { continue };
-            let entry = by_name.entry(
-                hash_number(hasher, name_hash),
-                |other| hash_of(rows, *other) == name_hash,
-                |other| hash_number(hasher, hash_of(rows, *other)),
-            );
-            match entry {
-                Entry::Vacant(vacant) => {
-                    vacant.insert(first);
-                    link(rows, Row::END, equal);
+    /// Returns false, and changes nothing, if the result would not be valid.
+    fn apply(&mut self, changes: &Changes<'_>) -> bool {
+        if !changes.is_empty() {
+            let Some(slots) = self.plan(changes) else { return false };
+            self.commit(changes, &slots);
+        }
+        self.meta = changes.meta;
+        true
+    }
+
+    /// Computes the new order and checks that it is one: paths ascend, ids are unique, and nothing is above its limit.
+    fn plan(&mut self, changes: &Changes<'_>) -> Option<Slots> {
+        let removed = changes.removed.iter().map(|place| self.order.get(*place as usize).copied());
+        let removed: Vec<u32> = removed.collect::<Option<_>>()?;
+        let fresh = u32::try_from(self.rows.len()).ok()?..;
+        let added = self.free.iter().rev().copied().chain(fresh).take(changes.added.len());
+        let slots = Slots { removed, added: added.collect() };
+
+        let count = (self.order.len() + slots.added.len()).checked_sub(slots.removed.len())?;
+        let (mut texts, mut pairs) = changes.added_len();
+        (texts, pairs) = (texts + self.texts_len, pairs + self.pair_count);
+        for row in slots.removed.iter().filter_map(|slot| self.row(*slot)) {
+            texts -= self.texts_len(row);
+            pairs -= usize::from(row.labels);
+        }
+        let len = encoded_len(count, pairs, texts);
+        if count > MAX_ITEMS || len > MAX_LEN {
+            return None;
+        }
+        self.arrange(changes, &slots)?;
+        self.rank(&slots);
+        (self.scratch.order.len() == count && self.ascends(changes) && self.has_new_ids(changes))
+            .then_some(slots)
+    }
+
+    /// Computes the new order: the old one without the removed rows, and each added row at its place.
+    fn arrange(&mut self, changes: &Changes<'_>, slots: &Slots) -> Option<()> {
+        let (old, new) = (&self.order, &mut self.scratch.order);
+        new.clear();
+        let mut removed = changes.removed.iter().map(|place| *place as usize).peekable();
+        let mut at = 0;
+        // Copies kept rows until there are so many, or no more.
+        let mut keep = |new: &mut Vec<u32>, most: usize| {
+            while new.len() < most {
+                let end = removed.peek().copied().unwrap_or(old.len());
+                let run = end.checked_sub(at)?.min(most - new.len());
+                new.extend_from_slice(old.get(at..at + run)?);
+                at += run;
+                if new.len() < most {
+                    removed.next()?;
+                    at += 1;
                 }
-                Entry::Occupied(mut head) => {
-                    let next = *head.get();
-                    *head.get_mut() = first.min(next);
-                    link(rows, next, equal);
-                }
             }
-        }
-    }
-}
-
-/// Inserts `equal`, in ascending order, into the chain that begins with `next`.
-fn link(rows: &mut [Row], mut next: u32, equal: &[(u64, u32)]) {
-    let mut last = None;
-    for (_, place) in equal {
-        while next < *place {
-            last = Some(next);
-            next = rows.get(next as usize).map_or(Row::END, |row| row.next);
-        }
-        if let Some(last) = last.and_then(|last: u32| rows.get_mut(last as usize)) {
-            last.next = *place;
-        }
-        if let Some(row) = rows.get_mut(*place as usize) {
-            row.next = next;
-        }
-        last = Some(*place);
-    }
-}
-
-impl Changes {
-    /// Compares two snapshots. Returns `None` if a full validation is better: the new one is malformed, or too much of it is
-    /// new.
-    fn between(old: &Index, bytes: &[u8]) -> Option<Self> {
-        let Frame { meta, items, strings } = validate::frame(bytes).ok()?;
-        let mut changes = Self {
-            meta,
-            rows: Vec::with_capacity(items.len()),
-            strings: String::with_capacity(strings.len()),
-            places: Vec::with_capacity(old.rows().len()),
-            is_shifted: false,
-            gone: Vec::new(),
-            come: Vec::new(),
+            Some(())
         };
-        changes.walk(old, items, strings)?;
-        (changes.strings.len() == strings.len() && changes.has_new_ids(old)).then_some(changes)
-    }
-
-    /// Walks both in path order.
-    fn walk(&mut self, old: &Index, mut items: &[Item], strings: &[u8]) -> Option<()> {
-        let most_new = items.len() / MOST_NEW;
-        let mut left = old.rows();
-        let mut previous: &[u8] = &[];
-        while let [item, rest @ ..] = items {
-            let stay = self.stay(old, left, items, strings)?;
-            if stay > 0 {
-                left = left.get(stay..)?;
-                let last = items.get(stay - 1)?;
-                previous = strings.get(path_span(last))?;
-                items = items.get(stay..)?;
-                continue;
+        for (added, slot) in changes.added.iter().zip(&slots.added) {
+            keep(new, added.place as usize)?;
+            if new.len() != added.place as usize {
+                return None;
             }
-            let path = strings.get(path_span(item))?;
-            let order =
-                left.first().map_or(Some(Ordering::Less), |row| Some(path.cmp(old.path(row)?)))?;
-            if order != Ordering::Less {
-                self.go()?;
-                left = left.get(1..)?;
-            }
-            if order != Ordering::Greater {
-                // A kept row is in order relative to the kept rows before it, since the old snapshot was in order.
-                if path <= previous || self.come.len() > most_new {
-                    return None;
-                }
-                self.come(item, path, strings)?;
-                (previous, items) = (path, rest);
-            }
+            new.push(*slot);
         }
-        left.iter().try_for_each(|_| self.go())
-    }
-
-    /// Returns how many of the next items equal the next old rows, which are kept.
-    fn stay(&mut self, old: &Index, left: &[Row], items: &[Item], strings: &[u8]) -> Option<usize> {
-        let pairs = left.iter().zip(items).take(RUN);
-        let mut count = pairs.take_while(|(row, item)| row.is(item)).count();
-        // In both snapshots the texts of consecutive rows are contiguous.
-        let texts = |count: usize| {
-            let (first, last) = (items.first()?, items.get(count.checked_sub(1)?)?);
-            let new = path_span(first).start..texts_end(last);
-            let start = left.first()?.start as usize;
-            let old = old.strings.get(start..start + new.len())?;
-            (strings.get(new)? == old.as_bytes()).then_some(old)
-        };
-        let Some(same) = texts(count).or_else(|| {
-            count = count.min(1);
-            texts(count)
-        }) else {
-            return Some(0);
-        };
-        self.strings.push_str(same);
-        let place = u32::try_from(self.rows.len()).ok()?;
-        self.is_shifted |= self.places.len() != self.rows.len();
-        self.places.extend((place..).take(count));
-        let rows = left.iter().zip(items).take(count);
-        let moved = |(row, item): (&Row, &Item)| Row {
-            start: item.path_offset.get(),
-            next: Row::END,
-            ..*row
-        };
-        self.rows.extend(rows.map(moved));
-        Some(count)
-    }
-
-    /// Adds an item after the usual checks.
-    fn come(&mut self, item: &Item, path: &[u8], strings: &[u8]) -> Option<()> {
-        let place = u32::try_from(self.rows.len()).ok()?;
-        let name = strings.get(path_span(item).end..texts_end(item))?;
-        let (path, name) = (str::from_utf8(path).ok()?, str::from_utf8(name).ok()?);
-        check_path(path).and_then(|()| check_name(name)).ok()?;
-        self.strings.push_str(path);
-        self.strings.push_str(name);
-        self.rows.push(validate::check_item(place, item, name).ok()?);
-        self.come.push(place);
+        // Ends when there is nothing left.
+        let _ = keep(new, usize::MAX);
         Some(())
     }
 
-    /// Removes the next old row.
-    fn go(&mut self) -> Option<()> {
-        self.gone.push(u32::try_from(self.places.len()).ok()?);
-        self.places.push(Row::END);
-        Some(())
+    fn rank(&mut self, slots: &Slots) {
+        let ranks = &mut self.scratch.ranks;
+        ranks.resize(self.rows.len() + slots.added.len(), Row::END);
+        let mut set = |slot: u32, rank| {
+            if let Some(place) = ranks.get_mut(slot as usize) {
+                *place = rank;
+            }
+        };
+        slots.removed.iter().for_each(|slot| set(*slot, Row::END));
+        (0..).zip(&self.scratch.order).for_each(|(rank, slot)| set(*slot, rank));
+    }
+
+    /// Returns whether each added path is above the one before it and below the one after it. Those that stay ascend.
+    fn ascends(&self, changes: &Changes<'_>) -> bool {
+        let added = |at: Option<usize>, place: Option<u32>| {
+            let found = changes.added.get(at?);
+            found.filter(|found| Some(found.place) == place).map(|found| found.path.as_bytes())
+        };
+        let kept = |place: u32| self.path(self.row(*self.scratch.order.get(place as usize)?)?);
+        changes.added.iter().enumerate().all(|(at, one)| {
+            let before = one.place.checked_sub(1);
+            let before = added(at.checked_sub(1), before).or_else(|| kept(before?));
+            let after = one.place.checked_add(1);
+            let after = added(Some(at + 1), after).or_else(|| kept(after?));
+            let path = one.path.as_bytes();
+            before.is_none_or(|before| before < path) && after.is_none_or(|after| path < after)
+        })
     }
 
     /// Returns whether no added row has the id of another row.
-    fn has_new_ids(&self, old: &Index) -> bool {
-        let come = self.come.iter().filter_map(|place| self.rows.get(*place as usize));
-        let mut ids: Vec<u64> = come.map(|row| row.id).collect();
+    fn has_new_ids(&self, changes: &Changes<'_>) -> bool {
+        let mut ids: Vec<u64> = changes.added.iter().map(|added| added.row.id).collect();
         ids.sort_unstable();
-        let is_once = ids.is_sorted_by(|one, other| one < other);
-        let stays = |id: &u64| {
-            old.place_of_id(*id).is_some_and(|at| new_place(&self.places, at) != Row::END)
+        let stays =
+            |id: &u64| self.slot_of_id(*id).is_some_and(|slot| self.rank_of(slot).is_some());
+        ids.is_sorted_by(|one, other| one < other) && !ids.iter().any(stays)
+    }
+
+    /// Returns a row's place in the new order; `None` for a removed row.
+    fn rank_of(&self, slot: u32) -> Option<u32> {
+        self.scratch.ranks.get(slot as usize).copied().filter(|rank| *rank != Row::END)
+    }
+
+    fn commit(&mut self, changes: &Changes<'_>, slots: &Slots) {
+        for slot in &slots.removed {
+            self.forget(*slot);
+        }
+        for (added, slot) in changes.added.iter().zip(&slots.added) {
+            self.insert(added, *slot);
+        }
+        self.relink(changes, slots);
+        self.free.truncate(self.free.len().saturating_sub(slots.added.len()));
+        self.free.extend_from_slice(&slots.removed);
+        mem::swap(&mut self.order, &mut self.scratch.order);
+        if self.strings.len() > self.texts_len + self.texts_len / 2 + HEADER_LEN * ITEM_LEN {
+            self.compact();
+        }
+    }
+
+    /// Removes a row from the tables of paths and ids.
+    fn forget(&mut self, slot: u32) {
+        let Some(row) = self.row(slot) else { return };
+        let (len, labels) = (self.texts_len(row), usize::from(row.labels));
+        let id = hash_number(&self.hasher, row.id);
+        let path = hash_path(&self.hasher, self.path(row).unwrap_or_default());
+        for (table, hash) in [(&mut self.by_path, path), (&mut self.by_id, id)] {
+            if let Ok(entry) = table.find_entry(hash, |other| *other == slot) {
+                entry.remove();
+            }
+        }
+        self.texts_len -= len;
+        self.pair_count -= labels;
+    }
+
+    /// Adds a row, and adds it to the tables of paths and ids.
+    fn insert(&mut self, added: &Added<'_>, slot: u32) {
+        let [start, first_label] = [self.strings.len(), self.pairs.len()].map(writer::narrow);
+        self.strings.push_str(added.texts);
+        self.texts_len += added.texts.len();
+        self.pairs.extend_from_slice(added.pairs);
+        self.pair_count += added.pairs.len();
+        let row = Row { start, first_label, ..added.row };
+        match self.rows.get_mut(slot as usize) {
+            Some(place) => *place = row,
+            None => self.rows.push(row),
+        }
+        let (mut by_path, mut by_id) = (mem::take(&mut self.by_path), mem::take(&mut self.by_id));
+        let of_path = |row: &Row| hash_path(&self.hasher, self.path(row).unwrap_or_default());
+        let of_id = |row: &Row| hash_number(&self.hasher, row.id);
+        by_path.insert_unique(of_path(&row), slot, |other| self.row(*other).map_or(0, of_path));
+        by_id.insert_unique(of_id(&row), slot, |other| self.row(*other).map_or(0, of_id));
+        (self.by_path, self.by_id) = (by_path, by_id);
+    }
+
+    /// Removes rows from the chains of equal hashes, and adds rows to them. Walks a chain once, however many rows of it changed.
+    fn relink(&mut self, changes: &Changes<'_>, slots: &Slots) {
+        let removed =
+            slots.removed.iter().filter_map(|slot| Some((self.row(*slot)?.name_hash, None)));
+        let added = changes.added.iter().zip(&slots.added);
+        let added = added.map(|(added, slot)| (added.row.name_hash, Some(*slot)));
+        let mut changed: Vec<(u64, Option<u32>)> = removed.chain(added).collect();
+        // Stable: the added ones of one hash ascend.
+        changed.sort_by_key(|(name_hash, _)| *name_hash);
+        for equal in changed.chunk_by(|one, other| one.0 == other.0) {
+            let Some((name_hash, _)) = equal.first() else { continue };
+            self.rechain(*name_hash, equal.iter().filter_map(|(_, slot)| *slot));
+        }
+    }
+
+    /// Makes the chain of one hash anew, of what stays in it and of `added`.
+    fn rechain(&mut self, name_hash: u64, added: impl Iterator<Item = u32>) {
+        let Self { rows, by_name, hasher, scratch, .. } = self;
+        let hash_of =
+            |rows: &[Row], slot: u32| rows.get(slot as usize).map_or(0, |row| row.name_hash);
+        let rank_of = |slot: u32| scratch.ranks.get(slot as usize).copied().unwrap_or(Row::END);
+        let entry = by_name.entry(
+            hash_number(hasher, name_hash),
+            |other| hash_of(rows, *other) == name_hash,
+            |other| hash_number(hasher, hash_of(rows, *other)),
+        );
+        let mut old = match &entry {
+            Entry::Occupied(head) => *head.get(),
+            Entry::Vacant(_) => Row::END,
         };
-        is_once && !ids.iter().any(stays)
+        let mut added = added.peekable();
+        let mut chain = Chain { first: Row::END, last: Row::END };
+        while let Some(row) = rows.get(old as usize) {
+            let (slot, rank) = (old, rank_of(old));
+            old = row.next;
+            if rank != Row::END {
+                while let Some(before) = added.next_if(|slot| rank_of(*slot) < rank) {
+                    chain.push(rows, before);
+                }
+                chain.push(rows, slot);
+            }
+        }
+        added.for_each(|slot| chain.push(rows, slot));
+        match entry {
+            Entry::Occupied(head) if chain.first == Row::END => drop(head.remove()),
+            Entry::Occupied(mut head) => *head.get_mut() = chain.first,
+            Entry::Vacant(_) if chain.first == Row::END => {}
+            Entry::Vacant(vacant) => drop(vacant.insert(chain.first)),
+        }
+    }
+
+    /// Leaves out the texts and labels of removed rows.
+    fn compact(&mut self) {
+        let mounted = self.pairs.get(..usize::from(self.hierarchies)).unwrap_or_default();
+        let roots = mounted.iter().map(Pair::len).sum();
+        let mut pairs = Vec::with_capacity(self.pair_count);
+        let mut strings = String::with_capacity(self.texts_len);
+        pairs.extend_from_slice(mounted);
+        strings.push_str(self.strings.get(..roots).unwrap_or_default());
+        for slot in &self.order {
+            let Some(row) = self.rows.get(*slot as usize) else { continue };
+            let (start, first) = (row.start as usize, row.first_label as usize);
+            let texts = self.strings.get(start..start + self.texts_len(row));
+            let labels = self.pairs.get(first..first + usize::from(row.labels));
+            let moved = [strings.len(), pairs.len()].map(writer::narrow);
+            strings.push_str(texts.unwrap_or_default());
+            pairs.extend_from_slice(labels.unwrap_or_default());
+            if let Some(row) = self.rows.get_mut(*slot as usize) {
+                [row.start, row.first_label] = moved;
+            }
+        }
+        (self.strings, self.pairs) = (strings, pairs);
     }
 }
 
-/// Returns where the texts of an item end.
-fn texts_end(item: &Item) -> usize {
-    path_span(item).end + usize::from(item.name_len.get())
+/// A chain of rows that grows at its end.
+struct Chain {
+    first: u32,
+    last: u32,
 }
 
-/// Returns an old row's place in the new snapshot; [`Row::END`] for a removed row, or for none.
-fn new_place(places: &[u32], place: u32) -> u32 {
-    places.get(place as usize).copied().unwrap_or(Row::END)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::{Mode, encode, synthetic};
-    use super::*;
-
-    #[test]
-    fn what_stayed_is_not_validated_again() {
-        let mut entries = synthetic::entries(1_010, 7);
-        let others = entries.split_off(1_000);
-        let meta = Meta::now(Mode::V2);
-        let old = Index::validate(&encode(&entries, meta).unwrap()).unwrap();
-        let gone = entries.iter_mut().step_by(100);
-        gone.zip(others).for_each(|(gone, come)| *gone = come);
-        let bytes = encode(&entries, meta).unwrap();
-        let changes = Changes::between(&old, &bytes).unwrap();
-        assert_eq!((changes.come.len(), changes.gone.len(), changes.rows.len()), (10, 10, 1_000));
+impl Chain {
+    fn push(&mut self, rows: &mut [Row], slot: u32) {
+        if let Some(row) = rows.get_mut(slot as usize) {
+            row.next = Row::END;
+        }
+        match rows.get_mut(self.last as usize) {
+            Some(last) => last.next = slot,
+            None => self.first = slot,
+        }
+        self.last = slot;
     }
+}
+
+/// Returns the length of a snapshot in bytes.
+fn encoded_len(items: usize, pairs: usize, texts: usize) -> usize {
+    HEADER_LEN + items * ITEM_LEN + pairs * PAIR_LEN + texts
 }

@@ -3,7 +3,7 @@ use core::slice;
 use std::time::SystemTime;
 
 use super::row::Row;
-use super::{Cgroup, Index, Meta, Mode};
+use super::{Cgroup, Index, Labels, Meta, Mode, Options};
 
 /// A validated snapshot for look-ups. Copying it is free; no look-up allocates.
 #[derive(Clone, Copy, Debug)]
@@ -42,17 +42,32 @@ impl<'a> View<'a> {
 
     /// Returns all cgroups, in ascending order of their paths: a parent always comes before its children.
     pub fn iter(&self) -> Iter<'a> {
-        Iter { index: self.index, rows: self.index.rows().iter() }
+        Iter { index: self.index, order: self.index.order().iter() }
     }
 
     /// Returns the number of cgroups.
     pub fn len(&self) -> usize {
-        self.index.rows().len()
+        self.index.order().len()
     }
 
     /// Returns whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Returns the mounted hierarchies, the primary one first: their names and their roots, as in
+    /// [`Hierarchy`](super::Hierarchy). Empty if the provider knows none.
+    pub fn hierarchies(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
+        self.index.mounted()
+    }
+
+    /// Returns the directory below which a cgroup's path leads to it in the provider's mount namespace, such as
+    /// `/sys/fs/cgroup/unified`; `None` if the provider did not say.
+    pub fn root_of(&self, cgroup: &Cgroup<'_>) -> Option<&'a str> {
+        let secondary = cgroup.options.contains(Options::SECONDARY);
+        let number = if secondary { usize::try_from(cgroup.id >> 56).ok()? } else { 0 };
+        let (_, root) = self.hierarchies().nth(number)?;
+        Some(root).filter(|root| !root.is_empty())
     }
 
     /// Returns when the hierarchy was scanned, by the provider's wall clock.
@@ -93,24 +108,29 @@ impl<'a> IntoIterator for &View<'a> {
 #[derive(Clone, Debug)]
 pub struct Iter<'a> {
     index: &'a Index,
-    rows: slice::Iter<'a, Row>,
+    order: slice::Iter<'a, u32>,
 }
 
 impl<'a> Iterator for Iter<'a> {
     type Item = Cgroup<'a>;
 
     fn next(&mut self) -> Option<Cgroup<'a>> {
-        cgroup(self.index, self.rows.next()?)
+        cgroup(self.index, self.index.row(*self.order.next()?)?)
+    }
+
+    /// In constant time.
+    fn nth(&mut self, n: usize) -> Option<Cgroup<'a>> {
+        cgroup(self.index, self.index.row(*self.order.nth(n)?)?)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        self.rows.size_hint()
+        self.order.size_hint()
     }
 }
 
 impl DoubleEndedIterator for Iter<'_> {
     fn next_back(&mut self) -> Option<Self::Item> {
-        cgroup(self.index, self.rows.next_back()?)
+        cgroup(self.index, self.index.row(*self.order.next_back()?)?)
     }
 }
 
@@ -152,5 +172,6 @@ fn cgroup<'a>(index: &'a Index, row: &'a Row) -> Option<Cgroup<'a>> {
         options: row.options,
         enabled: row.enabled,
         orchestrator: row.orchestrator,
+        labels: Labels::of_row(index, row),
     })
 }

@@ -4,9 +4,13 @@ use std::time::Duration;
 
 use bellwire_core::{Instant, SpinCounter};
 
+use slab::Slab;
+
+use super::clients::Clients;
 use super::{Listener, Reactor, Slot, SlotState};
 use crate::server::session::Schedule;
 use crate::server::source::Place;
+use crate::server::workers::Workers;
 use crate::transport::clock;
 
 /// Rounds without work after which a session is armed while others are busy: for a single session, and for one among
@@ -57,35 +61,36 @@ impl Reactor {
         if self.clients.hot() == 0 {
             return false;
         }
-        self.spin.exchanged(std::mem::take(&mut self.exchanged));
-        let budget = self.spin.budget();
+        let Self { clients, slots, workers, spins: [for_clients, for_workers], .. } = self;
+        // Only this thread gives them jobs.
+        let workers = workers.is_busy().then_some(&*workers);
+        let spin = if workers.is_some() { for_workers } else { for_clients };
+        spin.exchanged(std::mem::take(&mut self.exchanged));
+        let budget = spin.budget();
         if budget == 0 {
             return false;
         }
         let mut counter = SpinCounter::new(budget);
         loop {
-            if self.look_around() {
-                self.spin.hit(counter.spun());
+            if has_work(clients, slots, workers) {
+                spin.hit(counter.spun());
                 return true;
             }
             std::hint::spin_loop();
-            if !counter.count() {
+            if !counter.count() && !spin.yields_at_once() {
                 continue;
             }
-            let has_done = self.workers.has_done() || self.listeners.iter().any(Listener::has_news);
-            if has_done || self.shared.stop.get().is_some() {
+            let has_news = self.tasks.has_done() || self.listeners.iter().any(Listener::has_news);
+            if has_news || self.shared.stop.get().is_some() {
                 self.spread_news();
                 return true;
             }
-            let now = clock::now();
-            self.spin.shorten(&mut counter, now);
-            if counter.tick(now) {
-                self.spin.ran_out();
-                return false;
-            }
-            if self.spin.gives_way(now) {
+            let poll_after_yield = || {
                 std::thread::yield_now();
-                self.spin.gave_way(now, clock::now());
+                has_work(clients, slots, workers)
+            };
+            if !spin.tick(&mut counter, clock::now, poll_after_yield) {
+                return false;
             }
         }
     }
@@ -107,24 +112,6 @@ impl Reactor {
         }
     }
 
-    /// Returns whether a hot session has moved. The sessions before it prefetch until the next poll.
-    #[inline]
-    fn look_around(&mut self) -> bool {
-        for sessions in self.clients.by_client() {
-            for &slot in sessions {
-                let Some(Slot { state: SlotState::Open(session), .. }) = self.slots.get_mut(slot)
-                else {
-                    continue;
-                };
-                if session.has_moved() {
-                    return true;
-                }
-                session.prefetch();
-            }
-        }
-        false
-    }
-
     /// Flushes counters and shrinks lanes that have been oversized for long, for some of the hot sessions at a time.
     /// An idle session costs nothing, and keeps its lane until it is used or trimmed.
     pub(super) fn look_after_some(&mut self, now: Instant) {
@@ -139,12 +126,12 @@ impl Reactor {
 
     /// Schedules the retry of a session that waits for descriptors or memory, or whose channel is not polled.
     pub(super) fn stall(&mut self, place: Place, retry_after: Duration) {
-        if let Some(entry) = self.slots.get_mut(place.slot)
-            && !std::mem::replace(&mut entry.is_stalled, true)
-        {
-            let due = aligned(clock::now().after(retry_after), retry_after);
-            self.stalled.push((due, place));
-            self.retry_at = Some(self.retry_at.map_or(due, |at| at.min(due)));
+        if let Some(entry) = self.slots.get_mut(place.slot) {
+            if !std::mem::replace(&mut entry.is_stalled, true) {
+                let due = aligned(clock::now().after(retry_after), retry_after);
+                self.stalled.push((due, place));
+                self.retry_at = Some(self.retry_at.map_or(due, |at| at.min(due)));
+            }
         }
     }
 
@@ -155,11 +142,11 @@ impl Reactor {
         let next = rest.iter().map(|&(due, _)| due).min();
         (self.stalled, self.retry_at) = (rest, next.map(|due| due.max(now.after(RETRY_AFTER))));
         for (_, place) in due {
-            if self.is_current(place)
-                && let Some(entry) = self.slots.get_mut(place.slot)
-            {
-                entry.is_stalled = false;
-                self.hear(place);
+            if self.is_current(place) {
+                if let Some(entry) = self.slots.get_mut(place.slot) {
+                    entry.is_stalled = false;
+                    self.hear(place);
+                }
             }
         }
     }
@@ -181,6 +168,23 @@ impl Reactor {
         }
         moved
     }
+}
+
+/// Returns whether a hot session has moved, or a worker has an answer. The sessions before it prefetch until the next poll.
+#[inline]
+fn has_work(clients: &Clients, slots: &mut Slab<Slot>, workers: Option<&Workers>) -> bool {
+    for sessions in clients.by_client() {
+        for &slot in sessions {
+            let Some(Slot { state: SlotState::Open(session), .. }) = slots.get_mut(slot) else {
+                continue;
+            };
+            if !session.holds_off() && session.has_moved() {
+                return true;
+            }
+            session.prefetch();
+        }
+    }
+    workers.is_some_and(Workers::has_done)
 }
 
 /// Returns the last multiple of `interval` up to `time`, so that sessions are retried together: a call that comes each

@@ -88,9 +88,10 @@ impl Reactor {
 
     /// Begins the delayed handshakes that are due, each in its client's share.
     pub(super) fn begin_delayed(&mut self, now: Instant) {
-        while let Some(first) = self.arrivals.delayed.first_entry()
-            && first.key().0 <= now
-        {
+        while let Some(first) = self.arrivals.delayed.first_entry() {
+            if first.key().0 > now {
+                break;
+            }
             let place = first.remove();
             if self.is_in_handshake(place) && self.poll_handshake(place) {
                 self.hear(place);
@@ -114,10 +115,10 @@ impl Reactor {
     fn first_of_the_most(&mut self) -> Option<(Instant, Place)> {
         let mut counts = HashMap::<usize, (usize, Instant, Place)>::new();
         for &(since, place) in &self.arrivals.order {
-            if self.is_in_handshake(place)
-                && let Some(entry) = self.slots.get(place.slot)
-            {
-                counts.entry(entry.client).or_insert((0, since, place)).0 += 1;
+            if self.is_in_handshake(place) {
+                if let Some(entry) = self.slots.get(place.slot) {
+                    counts.entry(entry.client).or_insert((0, since, place)).0 += 1;
+                }
             }
         }
         let most = counts.into_values().max_by_key(|(count, ..)| *count);
@@ -158,7 +159,7 @@ impl Reactor {
         self.one_arrives_less();
     }
 
-    fn one_arrives_less(&mut self) {
+    pub(super) fn one_arrives_less(&mut self) {
         self.arrivals.count -= 1;
         if self.arrivals.count == FEW_HANDSHAKES {
             self.resume_accepting();
@@ -178,15 +179,19 @@ impl Reactor {
                 let process = arrived.process.take();
                 let observers = metrics::observers(&self.listeners);
                 let row = if arrived.is_observer { observers } else { at };
-                let reader = listener.store.add_reader();
                 arrived.caller.watch = Watch::Server(Arc::clone(&self.shared.stop));
                 let client = entry.client;
-                let session = ServerSession::new(*arrived, &self.config, row, client, reader);
+                let session = ServerSession::new(*arrived, &self.config, row, client);
                 entry.state = SlotState::Open(Box::new(session));
                 self.one_arrives_less();
                 self.open(slot);
                 self.watch_process(slot, process);
                 self.look_at_unwatched();
+            }
+            #[cfg(feature = "netipc")]
+            Progress::Netipc(netipc) => {
+                let (handshake, hello) = *netipc;
+                self.welcome_netipc(slot, handshake, &hello);
             }
             Progress::TurnedAway(turned_away) => {
                 let client = self.slots.remove(slot).client;
@@ -237,9 +242,10 @@ impl Reactor {
 
     pub(super) fn expire_handshakes(&mut self, now: Instant) {
         let timeout = self.config.handshake_timeout;
-        while let Some((since, place)) = self.longest_arriving()
-            && now >= since.after(timeout)
-        {
+        while let Some((since, place)) = self.longest_arriving() {
+            if now < since.after(timeout) {
+                break;
+            }
             let reason = "the handshake was not finished in time";
             self.turn_away(place, RefuseCode::Protocol, reason);
         }

@@ -16,10 +16,10 @@ const LAST_RETRY_AFTER: Duration = Duration::from_millis(1_600);
 impl Reactor {
     /// Handles a channel on which something may have arrived.
     pub(super) fn hear(&mut self, place: Place) {
-        if let Some(entry) = self.slots.get_mut(place.slot)
-            && !std::mem::replace(&mut entry.is_heard, true)
-        {
-            self.clients.hear(entry.client, place);
+        if let Some(entry) = self.slots.get_mut(place.slot) {
+            if !std::mem::replace(&mut entry.is_heard, true) {
+                self.clients.hear(entry.client, place);
+            }
         }
     }
 
@@ -43,6 +43,8 @@ impl Reactor {
                 Err(why) => self.end(slot, why),
             },
             SlotState::Handshake(_) => self.advance_handshake(slot),
+            #[cfg(feature = "netipc")]
+            SlotState::Netipc(_) => self.turn_netipc(place),
             SlotState::Gone => {}
         }
     }

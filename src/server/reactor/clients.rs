@@ -122,10 +122,10 @@ impl Clients {
     }
 
     fn make_busy(&mut self, at: usize) {
-        if let Some(client) = self.all.get_mut(at)
-            && !std::mem::replace(&mut client.is_busy, true)
-        {
-            self.new.push_back(at);
+        if let Some(client) = self.all.get_mut(at) {
+            if !std::mem::replace(&mut client.is_busy, true) {
+                self.new.push_back(at);
+            }
         }
     }
 

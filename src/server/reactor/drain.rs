@@ -24,12 +24,17 @@ impl Reactor {
         self.refuse_rest();
         while self.is_owing() && clock::now() < deadline {
             // Sleep until a worker is done; a client that makes room is noticed at the end of a slice.
-            let _ = self.poller.wait(&mut events, Some(DRAIN_SLICE));
+            if self.workers.will_ring() {
+                let _ = self.poller.wait(&mut events, Some(DRAIN_SLICE));
+            }
             while self.take_done() {}
+            #[cfg(feature = "netipc")]
+            self.flush_netipc();
             self.refuse_rest();
         }
         // Before any client sees a Close record: handlers that still run are too late.
         self.workers.close();
+        self.tasks.close();
         for entry in std::mem::take(&mut self.slots).into_iter().map(|(_, entry)| entry) {
             match entry.state {
                 SlotState::Open(session) => {
@@ -42,6 +47,8 @@ impl Reactor {
                         self.discard(channel);
                     }
                 }
+                #[cfg(feature = "netipc")]
+                SlotState::Netipc(session) => self.close_netipc(*session, None),
                 SlotState::Gone => {}
             }
         }
@@ -55,17 +62,20 @@ impl Reactor {
     fn refuse_rest(&mut self) {
         let slots: Vec<usize> = self.slots.iter().map(|(slot, _)| slot).collect();
         for slot in slots {
-            if let Some(Slot { state: SlotState::Open(session), .. }) = self.slots.get_mut(slot)
-                && let Err(why) = session.refuse_rest(slot, &self.workers, &mut self.scratch)
-            {
-                self.end(slot, why);
+            if let Some(Slot { state: SlotState::Open(session), .. }) = self.slots.get_mut(slot) {
+                if let Err(why) = session.refuse_rest(slot, &self.workers, &mut self.scratch) {
+                    self.end(slot, why);
+                }
             }
         }
     }
 
     fn is_owing(&self) -> bool {
-        self.slots
-            .iter()
-            .any(|(_, entry)| matches!(&entry.state, SlotState::Open(open) if !open.is_drained()))
+        self.slots.iter().any(|(_, entry)| match &entry.state {
+            SlotState::Open(open) => !open.is_drained(),
+            #[cfg(feature = "netipc")]
+            SlotState::Netipc(session) => session.is_owing(),
+            SlotState::Handshake(_) | SlotState::Gone => false,
+        })
     }
 }

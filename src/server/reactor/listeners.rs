@@ -30,7 +30,7 @@ impl Reactor {
     /// Takes lost names again; returns true if one was.
     fn take_places(&mut self) -> bool {
         if let Some(notify) = &self.notify {
-            let _ = notify.take();
+            notify.take();
         }
         let mut any = false;
         for (at, listener) in self.listeners.iter_mut().enumerate() {
@@ -42,7 +42,7 @@ impl Reactor {
             let taken = listener.endpoint.take_place();
             any |= taken.is_ok();
             // It can serve without its backlog, too.
-            let _ = listener.endpoint.set_backlog(self.config.backlog);
+            let _ = listener.endpoint.listen(self.config.backlog);
             // During an accept pause, the end of the pause resumes polling of all endpoints.
             if self.accept_after.is_none() {
                 let source = Source::Listener(at);

@@ -8,6 +8,8 @@ mod listeners;
 #[cfg(feature = "log")]
 mod log;
 mod metrics;
+#[cfg(feature = "netipc")]
+mod netipc;
 mod peers;
 mod poll_budget;
 mod stalled_clients;
@@ -26,9 +28,12 @@ use slab::Slab;
 use super::handler::{Caller, Handler, Typed};
 use super::handshake::PendingHandshake;
 use super::incidents::IncidentCause;
+#[cfg(feature = "netipc")]
+use super::netipc::NetipcSession;
 use super::quotas::Quotas;
 use super::session::{Schedule, Scratch, ServerSession, TurnContext};
 use super::source::{Place, Source};
+use super::tasks::Tasks;
 use super::workers::{Done, Workers};
 use super::{Listener, ServerConfig, Shared, system};
 use crate::report::{Layout, Observing, ServerReport};
@@ -55,6 +60,7 @@ pub(super) struct Reactor {
     shared: Arc<Shared>,
     poller: Poller,
     workers: Workers,
+    tasks: Tasks,
     slots: Slab<Slot>,
     arrivals: Arrivals,
     peers: Peers,
@@ -62,7 +68,8 @@ pub(super) struct Reactor {
     poll_budget: PollBudget,
     quotas: Quotas,
     scratch: Scratch,
-    spin: Spin,
+    /// For clients, and for workers while they have jobs: workers may share this thread's processor.
+    spins: [Spin; 2],
     /// The most bytes that one session exchanged in a turn since the last spin.
     exchanged: u64,
     /// Workers' answers that are not written to their lanes yet.
@@ -87,6 +94,8 @@ pub(super) struct Reactor {
     /// Sessions whose clients have left something unread, and when to check them.
     unread: Vec<Place>,
     unread_at: Option<Instant>,
+    #[cfg(feature = "netipc")]
+    netipc: netipc::Netipc,
     #[cfg(feature = "log")]
     log: log::Log,
     /// Serves requests for counters.
@@ -113,6 +122,8 @@ struct Slot {
 enum SlotState {
     Handshake(Box<PendingHandshake>),
     Open(Box<ServerSession>),
+    #[cfg(feature = "netipc")]
+    Netipc(Box<NetipcSession>),
     /// In transition between two states, or over.
     Gone,
 }
@@ -129,12 +140,17 @@ impl Reactor {
         watch(&mut poller, &*shared.bell, Source::Bell, Trigger::Edge)?;
         for (at, listener) in listeners.iter().enumerate() {
             listener.store.connect(&shared.bell);
+            let listens = listener.endpoint.listen(config.backlog);
+            listens.map_err(system("listen for clients"))?;
             watch(&mut poller, &listener.endpoint, Source::Listener(at), Trigger::Level)?;
         }
         let notify = listeners::notify(&listeners, &mut poller);
-        let workers = Workers::start(config.workers, config.max_queued, Arc::clone(&shared.bell));
+        let workers = Workers::start(&config, Arc::clone(&shared.bell));
         let workers = workers.map_err(system("start a worker thread"))?;
-        let spin = Spin::new(config.spin);
+        let has_tasks =
+            listeners.iter().any(|listener| matches!(listener.handler, Handler::Task(_)));
+        let tasks = Tasks::new(has_tasks, config.max_queued, Arc::clone(&shared.bell));
+        let spins = [Spin::new(config.spin), Spin::new(config.spin)];
         let mut stats = shared.stats();
         (stats.backend, stats.services) = (backend, metrics::rows(&listeners));
         drop(stats);
@@ -148,6 +164,7 @@ impl Reactor {
             poller,
             notify,
             workers,
+            tasks,
             slots: Slab::new(),
             arrivals: Arrivals::default(),
             peers: Peers::default(),
@@ -155,7 +172,7 @@ impl Reactor {
             poll_budget: PollBudget::new(),
             quotas,
             scratch: Scratch::default(),
-            spin,
+            spins,
             exchanged: 0,
             done: VecDeque::new(),
             next_session: 1,
@@ -170,6 +187,8 @@ impl Reactor {
             retry_at: None,
             unread: Vec::new(),
             unread_at: None,
+            #[cfg(feature = "netipc")]
+            netipc: netipc::Netipc::default(),
         })
     }
 
@@ -198,7 +217,7 @@ impl Reactor {
             }
             let now = clock::now();
             self.look_after_some(now);
-            if self.arm_all(now) {
+            if self.arm_all(now) || !self.workers.will_ring() {
                 continue;
             }
             self.sleep(&mut events, now);
@@ -235,19 +254,19 @@ impl Reactor {
         let began = self.poll_budget.read();
         let mut work = 0;
         loop {
-            if hot > 0
-                && let Some(slot) = self.clients.next_hot(client)
-            {
-                let done = self.turn_of(slot);
-                work += done;
-                self.poll_budget.count(done, &self.clients);
+            if hot > 0 {
+                if let Some(slot) = self.clients.next_hot(client) {
+                    let done = self.turn_of(slot);
+                    work += done;
+                    self.poll_budget.count(done, &self.clients);
+                }
             }
-            if heard > 0
-                && let Some(place) = self.clients.next_heard(client)
-            {
-                self.on_socket(place);
-                work += 1;
-                self.poll_budget.count_slow(&self.clients);
+            if heard > 0 {
+                if let Some(place) = self.clients.next_heard(client) {
+                    self.on_socket(place);
+                    work += 1;
+                    self.poll_budget.count_slow(&self.clients);
+                }
             }
             if heard + hot <= 1 || self.poll_budget.read().since(began) >= LONGEST_SHARE {
                 return work;
@@ -285,18 +304,27 @@ impl Reactor {
         else {
             return Err(Why::Gone);
         };
-        if session.is_quiet() {
+        if session.holds_off() || session.is_quiet() {
             session.count_turn(0);
             return Ok(0);
         }
         let Some(listener) = self.listeners.get(*listener) else { return Err(Why::Gone) };
         let is_observer = session.row == metrics::observers(&self.listeners);
         let handler = if is_observer { &self.observing } else { &listener.handler };
-        let (workers, scratch) = (&self.workers, &mut self.scratch);
+        let (workers, tasks, scratch) = (&self.workers, &self.tasks, &mut self.scratch);
         let (is_contended, is_slow) = (self.clients.is_contended(), self.poll_budget.is_slow());
         let (read, until) = (self.poll_budget.read(), None);
-        let mut context =
-            TurnContext { handler, workers, scratch, slot, is_contended, is_slow, read, until };
+        let mut context = TurnContext {
+            handler,
+            workers,
+            tasks,
+            scratch,
+            slot,
+            is_contended,
+            is_slow,
+            read,
+            until,
+        };
         let rings = session.rings();
         let work = session.turn(&mut context)?;
         self.has_rung |= session.rings() != rings;
@@ -326,7 +354,9 @@ impl Reactor {
         if let Some(rung) = rung {
             let honest = rung >= began && rung <= now;
             let span = |span| honest.then(|| nanos(span));
-            self.spin.parked(span(rung.since(began)), span(now.since(rung)));
+            for spin in &mut self.spins {
+                spin.parked(span(rung.since(began)), span(now.since(rung)));
+            }
         }
     }
 
@@ -366,6 +396,8 @@ impl Reactor {
         let session = match self.slots.get(place.slot).map(|entry| &entry.state) {
             Some(SlotState::Open(session)) => session.id(),
             Some(SlotState::Handshake(handshake)) => handshake.session,
+            #[cfg(feature = "netipc")]
+            Some(SlotState::Netipc(session)) => session.id(),
             _ => return false,
         };
         Place::new(place.slot, session) == place
@@ -377,13 +409,13 @@ impl Reactor {
         let Some(session) = self.session(slot) else {
             return self.end(slot, Why::Gone);
         };
-        if session.depart()
-            && let Some(Slot { state: SlotState::Open(session), .. }) = self.slots.get(slot)
-        {
-            // Both stay readable from now on and would wake this thread again and again.
-            let link = session.link();
-            let _ = self.poller.delete(link.arrived());
-            let _ = link.process().map(|process| self.poller.delete(process));
+        if session.depart() {
+            if let Some(Slot { state: SlotState::Open(session), .. }) = self.slots.get(slot) {
+                // Both stay readable from now on and would wake this thread again and again.
+                let link = session.link();
+                let _ = self.poller.delete(link.arrived());
+                let _ = link.process().map(|process| self.poller.delete(process));
+            }
         }
         self.activate(slot);
     }
@@ -394,8 +426,8 @@ impl Reactor {
 
     /// Ends the session of a departed client once everything it published was taken.
     fn part(&mut self, slot: usize) {
-        // Jobs that wait for a worker are withdrawn with the session, so there is no reason to take more.
-        let is_inline = self.workers.is_empty();
+        // Jobs that wait for a worker, and futures, are withdrawn with the session, so there is no reason to take more.
+        let is_inline = self.workers.is_empty() && !self.tasks.is_used();
         match self.session(slot) {
             Some(session) if (is_inline && session.is_at_limit()) || session.has_posts() => {}
             _ => self.end(slot, Why::Gone),
@@ -410,6 +442,11 @@ impl Reactor {
         if let Some(user) = self.clients.user(client) {
             self.reap_for(user);
         }
+        #[cfg(feature = "netipc")]
+        if let SlotState::Netipc(session) = state {
+            self.clients.leave(client);
+            return self.end_netipc(slot, *session, None);
+        }
         let SlotState::Open(session) = state else { return self.clients.leave(client) };
         if session.schedule != Schedule::Armed {
             self.clients.deactivate(client, slot);
@@ -423,6 +460,7 @@ impl Reactor {
             Why::Closed(_) | Why::Gone => CloseReason::Normal,
             Why::Fault(fault) => {
                 news.poisoned = 1;
+                self.quotas.slow_down(session.caller().user, clock::now());
                 self.note_end(&session, IncidentCause::ProtocolViolation(fault));
                 CloseReason::Poisoned
             }
@@ -435,6 +473,7 @@ impl Reactor {
         let place = Place::new(slot, session.id());
         self.leave_process(place, session.pid());
         self.workers.withdraw_all(slot);
+        self.tasks.withdraw_all(slot);
         self.close(*session, reason, news);
     }
 
@@ -485,23 +524,28 @@ impl Reactor {
 
     /// Writes workers' answers to their lanes, for at most one share of time. Returns whether there were any.
     fn take_done(&mut self) -> bool {
-        if self.workers.is_empty() {
+        if self.workers.is_empty() && !self.tasks.is_used() {
             return false;
         }
         if self.done.is_empty() {
-            self.workers.collect(&mut self.done);
+            if self.workers.has_done() {
+                self.workers.collect(&mut self.done);
+            }
+            self.tasks.collect(&mut self.done);
         }
         let (mut any, mut until) = (false, None);
         while let Some(mut done) = self.done.pop_front() {
             any = true;
             let slot = done.slot;
+            #[cfg(feature = "netipc")]
+            self.answer_netipc(&done);
             // The slot may belong to another client by now.
-            if let Some(Slot { state: SlotState::Open(session), .. }) = self.slots.get_mut(slot)
-                && session.id() == done.session
-            {
-                match session.answer(&mut done, &self.workers) {
-                    Ok(()) => self.activate(slot),
-                    Err(why) => self.end(slot, why),
+            if let Some(Slot { state: SlotState::Open(session), .. }) = self.slots.get_mut(slot) {
+                if session.id() == done.session {
+                    match session.answer(&mut done, &self.workers) {
+                        Ok(()) => self.activate(slot),
+                        Err(why) => self.end(slot, why),
+                    }
                 }
             }
             self.poll_budget.count_slow(&self.clients);
@@ -526,7 +570,7 @@ fn observing(config: &ServerConfig, shared: &Arc<Shared>) -> Handler {
     let (shared, config) = (Arc::clone(shared), config.clone());
     let answer = move |_: &Caller, asked: Layout| {
         let incidents = asked.has_incidents().then(|| shared.incidents().by_user());
-        Ok(ServerReport::of(&config, &shared.stats(), incidents))
+        Ok(ServerReport::of(&config, &shared.current_stats(), incidents))
     };
     Handler::Call(Arc::new(Typed::<Observing, _>::new(answer)))
 }

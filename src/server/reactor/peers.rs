@@ -100,10 +100,10 @@ impl Reactor {
         if let Some(at) = peer.places.iter().rposition(|other| *other == place) {
             peer.places.swap_remove(at);
         }
-        if peer.places.is_empty()
-            && let Some(peer) = self.peers.watched.remove(&pid)
-        {
-            let _ = self.poller.delete(&peer.process);
+        if peer.places.is_empty() {
+            if let Some(peer) = self.peers.watched.remove(&pid) {
+                let _ = self.poller.delete(&peer.process);
+            }
         }
     }
 

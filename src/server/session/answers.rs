@@ -10,15 +10,18 @@ use bellwire_core::wire::{ONE_WAY, Status};
 
 use super::ServerSession;
 use crate::Payload;
+use crate::broadcast::PassedRing;
 use crate::server::handler::Answer;
 use crate::server::incidents::IncidentCause;
 use crate::transport::link::Link;
+use crate::transport::object::AsObject;
 use crate::transport::snapshot::Snapshot;
 
 /// An answer to attach.
 pub(super) enum Attachment {
     Snapshot(u64, Arc<Snapshot>),
     Payload(Payload),
+    Ring(PassedRing),
 }
 
 impl ServerSession {
@@ -33,10 +36,10 @@ impl ServerSession {
         if id == ONE_WAY {
             return self.respond(id, status, &[]);
         }
-        if let Some(payload) = answer.sealed()
-            && status == Status::Ok
-        {
-            return self.attach(id, Attachment::Payload(payload.clone()), Status::Short);
+        if let Some(payload) = answer.sealed() {
+            if status == Status::Ok {
+                return self.attach(id, Attachment::Payload(payload.clone()), Status::Short);
+            }
         }
         let bytes = answer.bytes();
         // An attached answer always has the status Ok.
@@ -145,11 +148,12 @@ impl ServerSession {
 }
 
 impl Attachment {
-    /// An unsealed one is rejected earlier.
+    /// Returns memory that goes on the user's quota. An unsealed payload is rejected earlier.
     fn memory(&self) -> Option<&Snapshot> {
         match self {
             Self::Snapshot(_, sealed) => Some(sealed),
             Self::Payload(payload) => payload.sealed(),
+            Self::Ring(_) => None,
         }
     }
 }
@@ -159,10 +163,14 @@ impl Attachable<Link> for Attachment {
         match self {
             Self::Snapshot(_, sealed) => sealed.len() as u64,
             Self::Payload(payload) => payload.len() as u64,
+            Self::Ring(passed) => passed.ring.memory() as u64,
         }
     }
 
     fn pass(&self, link: &Link, id: u64) -> Result<(), Shortage> {
+        if let Self::Ring(PassedRing { ring, memory }) = self {
+            return link.pass_ring(id, *ring, memory.as_object());
+        }
         let generation = if let Self::Snapshot(generation, _) = self { *generation } else { 0 };
         // An unsealed one is rejected earlier.
         self.memory().map_or(Ok(()), |sealed| link.pass_attachment(id, generation, sealed))

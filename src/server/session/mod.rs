@@ -1,4 +1,6 @@
 mod answers;
+mod holdoff;
+mod requests;
 mod snapshots;
 mod stats;
 
@@ -7,28 +9,29 @@ use std::time::Duration;
 use bellwire_core::drive::ServeDriver;
 use bellwire_core::end::{End, State, Why};
 use bellwire_core::lane::{Armed, Record};
-use bellwire_core::resize::{FollowError, Resource, Shortage};
+use bellwire_core::resize::{FollowError, Shortage};
 use bellwire_core::serve::Incoming;
 use bellwire_core::sync::Ordering;
 use bellwire_core::wire::{CloseReason, Doorbell, ONE_WAY, Role, Status};
 use bellwire_core::{Instant, Left, PeerMemory, Port, ServiceName, Word};
 use bellwire_probes as probes;
 
-use crate::publisher::ReaderGuard;
 use crate::server::ServerConfig;
-use crate::server::handler::{Answer, Caller, Handler, Request, Room};
+use crate::server::handler::{Answer, Caller, Handler};
 use crate::server::handshake::Arrived;
 use crate::server::incidents::IncidentCause;
 use crate::server::quotas::Share;
-use crate::server::workers::{Done, Job, JobPayload, Workers};
+use crate::server::tasks::Tasks;
+use crate::server::workers::{Done, Workers};
 use crate::trace::ServerTrace;
 use crate::transport::clock;
 use crate::transport::life::LifeLock;
 use crate::transport::link::{Heard, Link};
-use crate::transport::memory::{Charge, OverQuota};
+use crate::transport::memory::Charge;
 use crate::transport::pass::Channel;
-use crate::{Payload, ServerStats, learned, payload};
+use crate::{ServerStats, learned, payload};
 use answers::Attachment;
+use holdoff::Holdoff;
 use snapshots::Awaited;
 use stats::FlushedStats;
 
@@ -40,12 +43,11 @@ const LONGEST_TURN: Duration = Duration::from_micros(50);
 pub(super) const SLOW: Duration = Duration::from_micros(20);
 /// The most answers published together, so that the first does not wait for all.
 const MOST_UNPUBLISHED: usize = 8;
+/// The most one-way requests between two looks at the clock: nothing waits to be published.
+const MOST_POSTS: usize = 32;
 
 /// Bytes that a session must have exchanged before trimming it frees the shared buffers.
 const WORTH_RELEASING: u64 = 64 << 10;
-
-/// Bytes that a request waiting for a worker takes besides its payload.
-const JOB: usize = 256;
 
 /// Requests refused at a time.
 const MOST_REFUSED: usize = 1024;
@@ -77,6 +79,7 @@ pub(super) struct ServerSession {
     last_queued: u64,
     queued_posts: u64,
     pub(super) schedule: Schedule,
+    holdoff: Holdoff,
     /// The value of [`Lanes::exchanged`] when it was last read.
     exchanged: u64,
     /// The same at the last trim, less the bytes attached since.
@@ -95,8 +98,6 @@ pub(super) struct ServerSession {
     /// Whether the reactor checks periodically if the client has taken anything.
     pub(super) is_left_unread: bool,
     awaited: Awaited,
-    /// Counts the session among the service's readers.
-    _reader: ReaderGuard,
     /// Reports the death of this thread to a client parked on a futex. Dropped before the page that contains it.
     _life: Option<LifeLock>,
 }
@@ -121,6 +122,7 @@ pub(super) struct Scratch {
 pub(super) struct TurnContext<'a> {
     pub(super) handler: &'a Handler,
     pub(super) workers: &'a Workers,
+    pub(super) tasks: &'a Tasks,
     pub(super) scratch: &'a mut Scratch,
     pub(super) slot: usize,
     /// Whether other sessions wait: then the clock is read after each message.
@@ -134,6 +136,19 @@ pub(super) struct TurnContext<'a> {
 }
 
 impl TurnContext<'_> {
+    /// Returns whether requests are not handled at once but queued, or started.
+    fn has_queue(&self) -> bool {
+        !self.workers.is_empty() || matches!(self.handler, Handler::Task(_))
+    }
+
+    /// Returns whether the session may queue, or start, another request. Without room for the answers, no future starts.
+    fn has_room(&self, is_blocked: bool) -> bool {
+        match self.handler {
+            Handler::Task(_) => !is_blocked && self.tasks.has_room(self.slot),
+            _ => self.workers.has_room(self.slot),
+        }
+    }
+
     /// Reads the clock and returns whether a turn may continue. Without contention, a turn calls it only after several
     /// messages.
     fn has_time(&mut self) -> bool {
@@ -147,13 +162,7 @@ impl TurnContext<'_> {
 }
 
 impl ServerSession {
-    pub(super) fn new(
-        arrived: Arrived,
-        config: &ServerConfig,
-        row: usize,
-        client: usize,
-        reader: ReaderGuard,
-    ) -> Self {
+    pub(super) fn new(arrived: Arrived, config: &ServerConfig, row: usize, client: usize) -> Self {
         let Arrived { link, lanes, share, caller, service, rings_by, trace, life, .. } = arrived;
         let noted = lanes.epoch().number;
         let mut driver = ServeDriver::new(link, lanes, config.max_in_flight, trace);
@@ -176,6 +185,7 @@ impl ServerSession {
             last_queued: 0,
             queued_posts: 0,
             schedule: Schedule::Active { idle_turns: 0 },
+            holdoff: Holdoff::default(),
             exchanged: 0,
             trimmed: 0,
             rings_by,
@@ -186,7 +196,6 @@ impl ServerSession {
             is_short: false,
             is_left_unread: false,
             awaited: Awaited::default(),
-            _reader: reader,
             _life: life,
         }
     }
@@ -230,7 +239,7 @@ impl ServerSession {
     /// Takes the requests that have arrived, answers them or queues them for a worker, and publishes the answers.
     /// Returns the number of messages taken; answers that were sent count as one.
     pub(super) fn turn(&mut self, context: &mut TurnContext<'_>) -> Result<usize, Why> {
-        let (mut taken, mut unpublished) = (0, 0);
+        let (mut taken, mut posts, mut unpublished) = (0, 0, 0);
         if !self.end().is_open() {
             self.check_over()?;
             self.driver.forget_answers();
@@ -253,11 +262,14 @@ impl ServerSession {
             // No more requests are taken now, but a protocol violation must be noticed.
             self.driver.end_mut().look()?;
         }
-        let has_workers = !context.workers.is_empty();
+        let has_queue = context.has_queue();
         while taken < MOST_PER_TURN && !self.is_stalled {
-            if has_workers && !context.workers.has_room(context.slot) {
+            if has_queue && !context.has_room(self.driver.is_blocked()) {
                 // As when the session is stalled.
                 self.driver.end_mut().look()?;
+                break;
+            }
+            if taken > 0 && posts == taken && self.holdoff.is_streaming() && !self.has_untaken() {
                 break;
             }
             let incoming = match self.driver.try_next(&mut context.scratch.request) {
@@ -270,6 +282,7 @@ impl ServerSession {
                 },
             };
             taken += 1;
+            posts += usize::from(matches!(incoming, Incoming::Request { id: ONE_WAY, .. }));
             match incoming {
                 Incoming::Request { id, len, batch: false } => self.request(id, len, context)?,
                 Incoming::Request { id, len, batch: true } => self.batch(id, len, context)?,
@@ -285,7 +298,8 @@ impl ServerSession {
                 Incoming::GivenUp { id } => self.respond(id, Status::Busy, &[])?,
             }
             unpublished += 1;
-            if unpublished == MOST_UNPUBLISHED {
+            let most = if posts == taken { MOST_POSTS } else { MOST_UNPUBLISHED };
+            if unpublished >= most {
                 unpublished = 0;
                 self.commit();
                 if !context.has_time() {
@@ -295,14 +309,15 @@ impl ServerSession {
                 break;
             }
         }
+        self.holdoff.turned(taken, posts, self.has_untaken());
         if unpublished > 0 || was_blocked {
             self.commit();
         }
         self.hold_workers(context.slot, context.workers);
-        if let Some(reason) = self.driver.closed()
-            && !self.has_posts()
-        {
-            return Err(Why::Closed(reason));
+        if let Some(reason) = self.driver.closed() {
+            if !self.has_posts() {
+                return Err(Why::Closed(reason));
+            }
         }
         Ok(taken + passed + usize::from(flushed))
     }
@@ -407,7 +422,20 @@ impl ServerSession {
     pub(super) fn is_quiet(&self) -> bool {
         let is_held_up =
             self.driver.is_blocked() || self.is_stalled || self.has_news() || !self.end().is_open();
-        !is_held_up && !self.end().lanes().has_untaken() && !self.end().has_moved()
+        !is_held_up && !self.has_untaken() && !self.end().has_moved()
+    }
+
+    /// Returns whether messages that were seen are left.
+    #[inline]
+    fn has_untaken(&self) -> bool {
+        self.end().lanes().has_untaken()
+    }
+
+    /// Returns whether to skip this poll of the client, which streams one-way requests: see [`holdoff`]. Never after it has
+    /// left, when a turn without work ends the session.
+    #[inline]
+    pub(super) fn holds_off(&mut self) -> bool {
+        self.holdoff.skips() && self.end().is_open()
     }
 
     /// Returns whether the client published something new, or made the room that is awaited.
@@ -425,6 +453,7 @@ impl ServerSession {
 
     /// Arms the session so that the client rings. Returns true when there is work already.
     pub(super) fn arm(&mut self) -> Result<bool, Why> {
+        self.holdoff.end();
         Ok(self.driver.arm()? == Armed::Moved)
     }
 
@@ -505,144 +534,6 @@ impl ServerSession {
         (news, self.driver.into_port().into_channel())
     }
 
-    /// Returns what the client sent next. A request that arrives in parts takes the shared buffer with it until it is
-    /// complete: other sessions have turns in between.
-    #[inline]
-    fn next(&mut self, scratch: &mut Scratch) -> Result<Option<Incoming>, Why> {
-        let was_arriving = self.driver.is_arriving();
-        let buffer = if was_arriving { &mut self.arriving } else { &mut scratch.request };
-        let incoming = self.driver.next(buffer)?;
-        if was_arriving != self.driver.is_arriving() {
-            std::mem::swap(&mut self.arriving, &mut scratch.request);
-            if was_arriving {
-                self.arriving = Vec::new();
-                self.arriving_charge.clear();
-            }
-        }
-        Ok(incoming)
-    }
-
-    /// Charges the received bytes of a request in parts. Above the user's quota, its rest is skipped.
-    fn charge_arriving(&mut self) {
-        let bytes = if self.driver.is_arriving() { self.arriving.len() as u64 } else { 0 };
-        if let Err(over) = self.arriving_charge.resize(bytes) {
-            self.note_over_quota(&over);
-            self.driver.give_up_arriving();
-            self.arriving = Vec::new();
-            self.arriving_charge.clear();
-        }
-    }
-
-    fn request(&mut self, id: u64, len: usize, context: &mut TurnContext<'_>) -> Result<(), Why> {
-        let handler = match context.handler {
-            Handler::Snapshot(_) if id == ONE_WAY => {
-                return self.respond(id, Status::Malformed, &[]);
-            }
-            Handler::Snapshot(store) => return self.snapshot(id, len, context, &store.clone()),
-            Handler::Call(handler) => handler,
-        };
-        let Scratch { request, answer } = context.scratch;
-        if context.workers.is_empty() {
-            answer.clear();
-            let status = handler.call(&self.caller, Request::Buffer(request, len), answer);
-            if len >= payload::WORTH_KEEPING {
-                payload::refill(request);
-            }
-            return self.deliver(id, status, answer);
-        }
-        let request = take_away(request, len);
-        self.submit(id, JobPayload::Bytes(request), len, context)
-    }
-
-    /// Handles many requests in one message.
-    fn batch(&mut self, id: u64, len: usize, context: &mut TurnContext<'_>) -> Result<(), Why> {
-        let Handler::Call(handler) = context.handler else {
-            return self.respond(id, Status::Malformed, b"a snapshot is asked for alone");
-        };
-        let bytes = usize::try_from(self.end().lanes().max_message()).unwrap_or(usize::MAX);
-        let room = Room { bytes, items: self.max_batch };
-        let Scratch { request, answer } = context.scratch;
-        if context.workers.is_empty() {
-            answer.clear();
-            let batch = request.get(..len).unwrap_or_default();
-            let status = handler.call_batch(&self.caller, batch, room, answer);
-            return self.deliver(id, status, answer);
-        }
-        let batch = take_away(request, len);
-        self.submit(id, JobPayload::Batch(batch, room), len, context)
-    }
-
-    /// Handles an attached request.
-    fn attached(&mut self, id: u64, context: &mut TurnContext<'_>) -> Result<(), Why> {
-        let Some(request) = self.receive(id)? else {
-            // It reached no handler and may be sent again.
-            return self.respond(id, Status::Busy, &[]);
-        };
-        let handler = match context.handler {
-            Handler::Snapshot(_) if id == ONE_WAY => {
-                return self.respond(id, Status::Malformed, &[]);
-            }
-            Handler::Snapshot(store) => return self.pass_newest(id, &store.clone()),
-            Handler::Call(handler) => handler,
-        };
-        if context.workers.is_empty() {
-            let answer = &mut context.scratch.answer;
-            answer.clear();
-            let status = handler.call(&self.caller, Request::Mapped(request), answer);
-            let delivered = self.deliver(id, status, answer);
-            answer.clear();
-            return delivered;
-        }
-        let len = request.len();
-        self.submit(id, JobPayload::Mapped(request), len, context)
-    }
-
-    /// Queues a request of `len` bytes for a worker.
-    fn submit(
-        &mut self,
-        id: u64,
-        request: JobPayload,
-        len: usize,
-        context: &TurnContext<'_>,
-    ) -> Result<(), Why> {
-        let Handler::Call(handler) = context.handler else { return Ok(()) };
-        let charge = match self.share.quota.charge((len + JOB) as u64) {
-            Ok(charge) => charge,
-            Err(over) => {
-                self.note_over_quota(&over);
-                return self.respond(id, Status::Busy, &[]);
-            }
-        };
-        let (slot, caller, handler) = (context.slot, self.caller.unwatched(), handler.clone());
-        let client = self.client;
-        if id == ONE_WAY {
-            self.queued_posts += 1;
-        } else {
-            self.last_queued = id;
-        }
-        let after = self.last_queued;
-        context.workers.submit(Job { client, slot, id, after, caller, handler, request, charge });
-        Ok(())
-    }
-
-    #[cold]
-    fn note_over_quota(&mut self, over: &OverQuota) {
-        let shortage = Shortage { resource: Resource::Quota, bytes: over.bytes, code: 0 };
-        self.incident.get_or_insert(IncidentCause::Short(shortage));
-    }
-
-    /// Returns the memory of a request; `None` when it cannot be mapped now.
-    fn receive(&mut self, id: u64) -> Result<Option<Payload>, Why> {
-        match self.driver.end_mut().port_mut().take_attachment(id) {
-            Ok((_, map)) => Ok(Some(Payload::mapped(map))),
-            Err(FollowError::Peer(fault)) => Err(fault.into()),
-            Err(FollowError::Short(shortage)) => {
-                self.incident.get_or_insert(IncidentCause::Short(shortage));
-                Ok(None)
-            }
-        }
-    }
-
     /// Continues in the client's next epoch. Returns false when this process lacks a resource for that now.
     fn follow(&mut self, switch: &Record) -> Result<bool, Why> {
         match self.driver.follow(switch) {
@@ -671,15 +562,6 @@ impl ServerSession {
         Ok(self.driver.trim()?)
     }
 
-    fn cancel(&mut self, id: u64, context: &TurnContext<'_>) -> Result<(), Why> {
-        if !self.stop_awaiting(Some(id), Status::Cancelled)?
-            && context.workers.withdraw(context.slot, id)
-        {
-            self.respond(id, Status::Cancelled, &[])?;
-        }
-        Ok(())
-    }
-
     #[inline]
     fn commit(&mut self) {
         self.driver.commit();
@@ -700,14 +582,4 @@ impl ServerSession {
             self.incident.get_or_insert(IncidentCause::AtLimit { bytes: epoch.size.size() });
         }
     }
-}
-
-/// Takes the first bytes out of a shared buffer, for a worker.
-fn take_away(buffer: &mut Vec<u8>, len: usize) -> Vec<u8> {
-    if len < payload::WORTH_KEEPING {
-        return buffer.get(..len).unwrap_or_default().to_vec();
-    }
-    let mut taken = std::mem::take(buffer);
-    taken.truncate(len);
-    taken
 }

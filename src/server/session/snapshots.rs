@@ -1,70 +1,88 @@
-//! Passes snapshots: the newest one now, or the next one when it is published.
+//! Answers readers of what is published: passes the newest snapshot or the ring, and says when there is news.
 
 use std::sync::Arc;
 
 use bellwire_core::end::Why;
+use bellwire_core::resize::Shortage;
 use bellwire_core::wire::Status;
 
 use super::answers::Attachment;
 use super::{ServerSession, TurnContext};
-use crate::publisher::{Published, SnapshotStore};
+use crate::publication::{AwaitGuard, Publication};
 use crate::server::handler::Handler;
+use crate::server::incidents::IncidentCause;
 
-/// The snapshot that a client awaits, and the last one it was passed.
+/// The generation that a client awaits, and the last answer about one.
 #[derive(Debug, Default)]
 pub(super) struct Awaited {
-    /// The request for the first snapshot after a generation that is not published yet.
-    request: Option<(u64, u64)>,
+    /// The request, and the generation above which it is answered.
+    request: Option<(u64, u64, AwaitGuard)>,
     /// Whether something was published since the last turn.
     has_news: bool,
-    /// Start and end in the lane of the last answer to such a request. The client takes it when it wants the
-    /// snapshot, so only what precedes it counts as unread.
+    /// Start and end in the lane of the last answer to such a request. The client takes it when it looks for the
+    /// news, so only what precedes it counts as unread.
     unhurried: Option<(u64, u64)>,
 }
 
 impl ServerSession {
-    /// Answers a request for a snapshot: the newest, or the first one after a generation.
-    pub(super) fn snapshot(
+    /// Answers a request for something published.
+    pub(super) fn published(
         &mut self,
         id: u64,
         len: usize,
         context: &TurnContext<'_>,
-        store: &Arc<SnapshotStore>,
+        store: &Arc<Publication>,
     ) -> Result<(), Why> {
-        if len == 0 {
+        let request = context.scratch.request.get(..len).unwrap_or_default();
+        if request.is_empty() {
             return self.pass_newest(id, store);
         }
-        let after = context.scratch.request.get(..len).and_then(|request| request.try_into().ok());
-        let Some(after) = after.map(u64::from_le_bytes) else {
-            return self.respond(id, Status::Malformed, b"a generation has 8 bytes");
-        };
-        if let Some(newest) = store.newest().filter(|newest| newest.generation > after) {
-            return self.pass_awaited(id, newest);
+        if let Ok(number) = request.try_into().map(u32::from_le_bytes) {
+            return match store.ring(number) {
+                Some(ring) => self.attach(id, Attachment::Ring(ring), Status::Busy),
+                None => self.respond(id, Status::NotYet, &[]),
+            };
         }
+        match request.try_into() {
+            Ok(after) => self.await_news(id, u64::from_le_bytes(after), store),
+            Err(_) => self.respond(id, Status::Malformed, b"no request of a published service"),
+        }
+    }
+
+    /// Passes the newest snapshot: the descriptor first, so that it has arrived when the client sees the record.
+    pub(super) fn pass_newest(&mut self, id: u64, store: &Publication) -> Result<(), Why> {
+        match store.newest() {
+            // A client that does not read its socket gets the answer *busy* in the lane.
+            Ok(Some((generation, sealed))) => {
+                self.attach(id, Attachment::Snapshot(generation, sealed), Status::Busy)
+            }
+            Ok(None) => self.respond(id, Status::NotYet, &[]),
+            Err(error) => {
+                let shortage: Shortage = error.shortage(0);
+                self.incident.get_or_insert(IncidentCause::Short(shortage));
+                self.respond(id, Status::Busy, &[])
+            }
+        }
+    }
+
+    /// Answers as soon as something after a generation is published.
+    fn await_news(&mut self, id: u64, after: u64, store: &Arc<Publication>) -> Result<(), Why> {
         // One at a time; and other requests must still be accepted, if only to cancel it.
         if self.awaited.request.is_some() || self.driver.is_at_limit() {
             return self.respond(id, Status::Busy, &[]);
         }
-        self.awaited.request = Some((id, after));
-        Ok(())
-    }
-
-    /// Passes the newest snapshot: the descriptor first, so that it has arrived when the client sees the record.
-    pub(super) fn pass_newest(&mut self, id: u64, store: &SnapshotStore) -> Result<(), Why> {
-        match store.newest() {
-            Some(newest) => self.pass(id, newest),
-            None => self.respond(id, Status::NotYet, &[]),
+        match store.await_after(after) {
+            Some(guard) => {
+                self.awaited.request = Some((id, after, guard));
+                Ok(())
+            }
+            None => self.tell_news(id),
         }
     }
 
-    fn pass(&mut self, id: u64, newest: Published) -> Result<(), Why> {
-        // A client that does not read its socket gets the answer *busy* in the lane.
-        self.attach(id, Attachment::Snapshot(newest.generation, newest.sealed), Status::Busy)
-    }
-
-    fn pass_awaited(&mut self, id: u64, newest: Published) -> Result<(), Why> {
+    fn tell_news(&mut self, id: u64) -> Result<(), Why> {
         let begin = self.end().lanes().position();
-        self.pass(id, newest)?;
+        self.respond(id, Status::Ok, &[])?;
         self.awaited.unhurried = Some((begin, self.end().lanes().position()));
         Ok(())
     }
@@ -75,31 +93,33 @@ impl ServerSession {
         !self.is_quiet()
     }
 
-    /// Returns whether the awaited snapshot may be published.
+    /// Returns whether what the client awaits may be published.
     #[inline]
     pub(super) fn has_news(&self) -> bool {
         self.awaited.has_news
     }
 
-    /// Passes the awaited snapshot if it is published now. Returns true when it was.
+    /// Answers if what the client awaits is published now. Returns true when it was.
     #[cold]
     pub(super) fn take_news(&mut self, handler: &Handler) -> Result<bool, Why> {
         self.awaited.has_news = false;
-        let (Some((id, after)), Handler::Snapshot(store)) = (self.awaited.request, handler) else {
+        let (Some((id, after, _)), Handler::Snapshot(store)) = (&self.awaited.request, handler)
+        else {
             return Ok(false);
         };
-        let Some(newest) = store.newest().filter(|newest| newest.generation > after) else {
+        let id = *id;
+        if store.generation() <= *after {
             return Ok(false);
-        };
+        }
         self.awaited.request = None;
-        self.pass_awaited(id, newest)?;
+        self.tell_news(id)?;
         Ok(true)
     }
 
-    /// Ends the wait for a snapshot, of this request or of any. Returns true when there was one.
+    /// Ends the wait for news, of this request or of any. Returns true when there was one.
     pub(super) fn stop_awaiting(&mut self, id: Option<u64>, status: Status) -> Result<bool, Why> {
         match self.awaited.request {
-            Some((awaited, _)) if id.is_none_or(|id| id == awaited) => {
+            Some((awaited, ..)) if id.is_none_or(|id| id == awaited) => {
                 self.awaited.request = None;
                 self.respond(awaited, status, &[])?;
                 Ok(true)

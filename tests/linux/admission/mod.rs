@@ -8,16 +8,18 @@ mod names;
 mod namespaces;
 mod races;
 mod users;
+mod waits;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use bellwire::{Admission, Client, Group, RunDir, Server, ServerConfig, State, User};
-
 use crate::support::child::Parent;
 use crate::support::guard::until;
+use crate::support::rogue::Rogue;
 use crate::support::services::{Echo, echo};
-use crate::support::test_server::patient;
+use crate::support::test_server::{patient, patient_server};
+use bellwire::{Admission, Client, Group, RunDir, Server, ServerConfig, State, User};
+use bellwire_core::Word;
 
 /// The user without rights.
 const NOBODY: u32 = 65534;
@@ -73,6 +75,17 @@ fn connect(mut parent: Parent, trusted: &[User]) {
     while let Some(line) = parent.hear() {
         if let Some(count) = line.strip_prefix("crowd ") {
             parent.tell(&crowd(&run_dir, count.parse().unwrap()));
+            continue;
+        }
+        if line == "violate" {
+            let mut session = Rogue::connect(&run_dir, "echo").open();
+            session.set(Word::Tail, 1);
+            session.is_poisoned();
+            parent.tell("poisoned");
+            continue;
+        }
+        if line == "wait" {
+            waits::wait(&parent, &run_dir);
             continue;
         }
         let trusted = if line == "call-trusting" { users(&[NOBODY]) } else { trusted.to_vec() };
@@ -133,7 +146,7 @@ fn start(run_dir: &RunDir) -> Result<Server, String> {
 }
 
 fn start_admitting(run_dir: &RunDir, admission: &Admission) -> Result<Server, String> {
-    let config = ServerConfig::default().admission(admission.clone());
+    let config = patient_server(ServerConfig::default().admission(admission.clone()));
     let mut builder = Server::builder_with(run_dir, config);
     builder.serve::<Echo>(echo).map_err(|error| error.to_string())?;
     builder.start().map_err(|error| error.to_string())

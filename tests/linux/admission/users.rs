@@ -1,5 +1,6 @@
 //! Another user's client, and another user's server.
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
 use bellwire::{Admission, Client, RunDir, ServerConfig, State, Token, User};
@@ -87,6 +88,21 @@ fn sessions_of_another_user_beyond_a_burst_wait_or_are_refused_and_told_why() {
     says(&told, &["raise max_session_rate_per_user"]);
     let own = super::crowd(fixture.run_dir(), 40);
     assert!(own.starts_with("40 "), "the provider's own user is not limited: {own}");
+}
+
+#[test]
+fn a_session_of_another_user_that_violates_the_protocol_counts_as_sixteen() {
+    if !is_root() {
+        return;
+    }
+    let admission = Admission::Users(vec![User::from(NOBODY)]);
+    let config = ServerConfig::default().admission(admission).max_session_rate_per_user(1);
+    let fixture = open_to_others(config);
+    let mut nobody = Process::start("admission client nobody", fixture.run_dir());
+    assert_eq!(nobody.ask("violate"), "poisoned");
+    // Without the violation, all of these are within the burst.
+    let told = nobody.ask("crowd 16");
+    says(&told, &["Refused", "Quota", "uid 65534 opens more than 1 sessions a second"]);
 }
 
 #[test]
@@ -184,4 +200,37 @@ fn a_client_of_root_trusts_the_owner_of_a_run_dir_that_nobody_else_can_change() 
     daemon.kill();
     std::fs::remove_dir_all(&path).unwrap();
     assert_eq!((trusted, refused, of_link), ([true; 2], [false; 3], false));
+}
+
+/// Whoever starts it names the run dir, and so could provide anything.
+#[test]
+fn a_client_that_is_setuid_root_does_not_trust_the_owner_of_the_run_dir() {
+    if !is_root() || !Path::new("/run").is_dir() {
+        return;
+    }
+    let program = tempfile::NamedTempFile::new().unwrap().into_temp_path();
+    if rustix::fs::statvfs(&*program)
+        .unwrap()
+        .f_flag
+        .contains(rustix::fs::StatVfsMountFlags::NOSUID)
+    {
+        eprintln!("not run: setuid means nothing in {}", program.display());
+        return;
+    }
+    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    set_mode(&program, 0o4755);
+    let above = tempfile::tempdir_in("/run").unwrap();
+    let run_dir = RunDir::new(above.path().join("run"));
+    std::fs::create_dir(run_dir.path()).unwrap();
+    std::os::unix::fs::chown(run_dir.path(), Some(NOBODY), None).unwrap();
+    for dir in [above.path(), run_dir.path()] {
+        set_mode(dir, 0o755);
+    }
+    let mut daemon = Process::start("admission server nobody", &run_dir);
+    assert_eq!(daemon.ask("serve"), "serving");
+    let mut command = std::process::Command::new(&program);
+    command.uid(2002).gid(2002);
+    let mut client = Process::start_by(command, "admission client", &run_dir);
+    says(&client.ask("call"), &["belongs to uid 65534"]);
+    says(&client.ask("call-trusting"), &["Ok("]);
 }

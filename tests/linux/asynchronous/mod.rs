@@ -5,6 +5,10 @@ mod batches;
 mod dropped;
 mod ends;
 mod full;
+mod posts;
+mod served;
+mod snapshots;
+mod spinning;
 mod tasks;
 
 use std::fmt::Debug;
@@ -19,7 +23,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
 use crate::support::child::{Parent, Process};
-use crate::support::guard::{PATIENCE, patience};
+use crate::support::guard::{PATIENCE, patience, scaled};
 use crate::support::services::{Echo, Hold};
 use crate::support::test_server::patient;
 
@@ -31,7 +35,7 @@ fn in_each_runtime(test: impl AsyncFn()) {
         runtime.block_on(async {
             // Dropped by a panic if it hangs, which releases the handlers that it holds.
             let mut test = pin!(test());
-            tokio::time::timeout(PATIENCE, &mut test).await.expect("it hangs");
+            tokio::time::timeout(scaled(PATIENCE), &mut test).await.expect("it hangs");
         });
     }
 }

@@ -4,4 +4,5 @@ mod deadline;
 mod event_loop;
 mod retry;
 mod sandboxed;
+mod start;
 mod unanswered;

@@ -10,7 +10,7 @@ use bellwire_core::wire::{
 use bellwire_core::{Geometry, Limits};
 use rustix::fs::SealFlags;
 
-use crate::support::guard::until;
+use crate::support::guard::{scaled, until};
 use crate::support::memory::{Draft, SEALS};
 use crate::support::rogue::{Rogue, encode, hello, service, welcome};
 use crate::support::services::{Echo, Moody};
@@ -569,7 +569,7 @@ fn a_page_of_another_service_is_refused() {
 
 #[test]
 fn a_client_that_is_silent_is_told_when_its_time_is_over() {
-    let handshake_timeout = Duration::from_millis(30);
+    let handshake_timeout = scaled(Duration::from_millis(30));
     let attacked =
         AttackedServer::with(ServerConfig::default().handshake_timeout(handshake_timeout));
     let (mute, halfway) = (attacked.rogue(), attacked.rogue());

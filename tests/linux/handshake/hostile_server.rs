@@ -10,7 +10,7 @@ use bellwire_core::wire::{Message, PROTOCOL, Ready, Refuse, Role, Welcome};
 use bellwire_core::{Geometry, Limits};
 use rustix::fs::SealFlags;
 
-use crate::support::guard::until;
+use crate::support::guard::{scaled, until};
 use crate::support::memory::{Draft, SEALS};
 use crate::support::rogue::{Rogue, RogueListener, encode, service, welcome};
 use crate::support::services::{Echo, echo};
@@ -368,7 +368,7 @@ fn a_server_that_closes_at_any_step_is_absent() {
 
 #[test]
 fn a_server_that_is_silent_at_any_step_is_waited_for_until_the_deadline() {
-    let connect_timeout = Duration::from_millis(20);
+    let connect_timeout = scaled(Duration::from_millis(20));
     for steps in 0..2 {
         let mut exchange = RogueHandshake::with(patient().connect_timeout(connect_timeout));
         if steps > 0 {

@@ -1,10 +1,10 @@
-//! Requests for the snapshot that is not there yet.
+//! Requests to be told when something is published, and for the ring.
 
 use std::time::Duration;
 
 use bellwire::{IncidentCause, ServerConfig};
 use bellwire_core::sync::Ordering;
-use bellwire_core::wire::{Header, Kind, Message, Status};
+use bellwire_core::wire::{BroadcastRing, Header, Kind, Message, Status};
 use bellwire_core::{PeerMemory, Port, Word};
 
 use crate::support::guard::until;
@@ -20,7 +20,7 @@ fn ask(rogue: &mut RogueSession, id: u64, what: &[u8]) {
     rogue.put(Header::new(Kind::Request, Status::Ok, id, len), what);
 }
 
-/// Requests the first snapshot after a generation.
+/// Requests to be told of what is published after a generation.
 fn ask_after(rogue: &mut RogueSession, id: u64, generation: u64) {
     ask(rogue, id, &generation.to_le_bytes());
 }
@@ -46,13 +46,10 @@ fn one_that_waits_is_answered_by_the_next_publication() {
     rogue.sees(Word::WantData, rogue.tail);
     assert_eq!(rogue.link.peer().load(Word::Tail, Ordering::Acquire), 0, "nothing is there yet");
     fixture.numbers.publish(&numbers(2, 10)).unwrap();
-    assert_eq!(rogue.answer(0), (Kind::Attach, Status::Ok, 1));
-    let (message, fds) = rogue.control();
-    assert!(matches!(message, Message::Attachment(it) if it.generation == 2), "{message:?}");
-    assert_eq!(fds.len(), 1);
-    // A snapshot that is there already is passed at once.
+    assert_eq!(rogue.answer(0), (Kind::Response, Status::Ok, 1));
+    // Of one that is there already it is told at once.
     ask_after(&mut rogue, 2, 1);
-    assert_eq!(rogue.answer(RECORD), (Kind::Attach, Status::Ok, 2));
+    assert_eq!(rogue.answer(RECORD), (Kind::Response, Status::Ok, 2));
     drop(rogue);
     assert_eq!(fixture.close().lost, 0);
 }
@@ -90,7 +87,7 @@ fn one_that_is_cancelled_is_answered_so_and_another_may_wait() {
     ask_after(&mut rogue, 2, 1);
     is_taken(&rogue);
     fixture.numbers.publish(&numbers(2, 10)).unwrap();
-    assert_eq!(rogue.answer(RECORD), (Kind::Attach, Status::Ok, 2));
+    assert_eq!(rogue.answer(RECORD), (Kind::Response, Status::Ok, 2));
     drop(rogue);
     assert_eq!(fixture.close().lost, 0);
 }
@@ -122,17 +119,17 @@ fn its_answer_is_not_overdue_and_any_other_is() {
     let unread_timeout = Some(Duration::from_millis(20));
     let (fixture, mut patient) = enter(ServerConfig::default().unread_timeout(unread_timeout));
     ask_after(&mut patient, 1, 0);
-    assert_eq!(patient.answer(0), (Kind::Attach, Status::Ok, 1));
+    assert_eq!(patient.answer(0), (Kind::Response, Status::Ok, 1));
     patient.set(Word::Head, RECORD);
     ask_after(&mut patient, 2, 1);
     is_taken(&patient);
     fixture.numbers.publish(&numbers(2, 10)).unwrap();
-    assert_eq!(patient.answer(RECORD), (Kind::Attach, Status::Ok, 2));
+    assert_eq!(patient.answer(RECORD), (Kind::Response, Status::Ok, 2));
     // Only now is it checked: a session that is overdue later was not checked before.
     patient.sees(Word::WantData, patient.tail);
     let mut deaf = Rogue::connect(fixture.run_dir(), "numbers").open();
     ask_after(&mut deaf, 1, 0);
-    assert_eq!(deaf.answer(0), (Kind::Attach, Status::Ok, 1));
+    assert_eq!(deaf.answer(0), (Kind::Response, Status::Ok, 1));
     ask(&mut deaf, 2, &[]);
     assert_eq!(deaf.answer(RECORD), (Kind::Attach, Status::Ok, 2));
     until("one is closed", || fixture.stats().unread > 0);
@@ -147,5 +144,25 @@ fn its_answer_is_not_overdue_and_any_other_is() {
     assert_eq!((stats.unread, stats.sessions), (1, 1));
     assert_eq!(fixture.offences(), [IncidentCause::Unread]);
     drop((patient, deaf));
+    fixture.close();
+}
+
+#[test]
+fn the_ring_is_passed_to_whoever_asks_and_a_service_without_one_says_so() {
+    let fixture = TestServer::open();
+    let mut rogue = Rogue::connect(fixture.run_dir(), "numbers").open();
+    let number = 1_u32.to_le_bytes();
+    ask(&mut rogue, 1, &number);
+    assert_eq!(rogue.answer(0), (Kind::Response, Status::NotYet, 1));
+    fixture.numbers.publish(&numbers(1, 10)).unwrap();
+    ask(&mut rogue, 2, &number);
+    assert_eq!(rogue.answer(RECORD), (Kind::Attach, Status::Ok, 2));
+    let (message, fds) = rogue.control();
+    let Message::Attachment(attachment) = message else { panic!("{message:?}") };
+    let ring = BroadcastRing::of_attachment(&attachment).unwrap();
+    assert_eq!((ring.number, ring.size.size(), fds.len()), (1, 64 << 10, 1));
+    ask(&mut rogue, 3, &[1; 5]);
+    assert_eq!(rogue.answer(2 * RECORD), (Kind::Response, Status::Malformed, 3));
+    drop(rogue);
     fixture.close();
 }

@@ -13,7 +13,7 @@ use bellwire_core::wire::{Header, Kind, Message, Status};
 use bellwire_core::{Bell, Geometry, OwnMemory, PeerMemory, Port, Word};
 use zerocopy::IntoBytes;
 
-use crate::support::guard::until;
+use crate::support::guard::{scaled, until};
 use crate::support::rogue::{Rogue, RogueListener, RogueSession, encode};
 use crate::support::services::Echo;
 use crate::support::test_server::{Dir, TestServer, patient};
@@ -196,7 +196,7 @@ fn a_handshake_that_arrives_byte_by_byte() {
 
 #[test]
 fn a_handshake_that_stops_halfway_is_ended_at_its_deadline_and_nobody_waits_for_it() {
-    let handshake_timeout = Duration::from_millis(50);
+    let handshake_timeout = scaled(Duration::from_millis(50));
     let fixture = TestServer::with(ServerConfig::default().handshake_timeout(handshake_timeout));
     let mut good: Client<Echo> = fixture.client();
     let silent = Rogue::connect(fixture.run_dir(), "echo");

@@ -157,7 +157,9 @@ fn a_client_with_few_descriptors_says_so_and_connects_later() {
         if told != "answered [1]" {
             failed += 1;
             assert!(told.starts_with("System "), "{free} descriptors: {told}");
-            assert!(told.contains("open files"), "{free} descriptors: {told}");
+            // A test beside this one has descriptors in flight, which count for the user: more than this client may open.
+            let names_it = told.contains("open files") || told.contains("in flight");
+            assert!(names_it, "{free} descriptors: {told}");
         }
         assert_eq!(good.call(&vec![1]).unwrap(), [1]);
         client.ask("restore");

@@ -8,7 +8,7 @@ use rustix::thread::{ClockId, Timespec, clock_nanosleep_relative};
 
 use super::many_clients;
 use crate::support::child::{Parent, Process};
-use crate::support::guard::until;
+use crate::support::guard::{scaled, until};
 use crate::support::services::Echo;
 use crate::support::test_server::{Dir, patient};
 
@@ -93,5 +93,5 @@ fn a_thousand_clients_of_a_provider_that_is_killed_are_all_served_again() {
         "all served {after_kill:?} after the kill, {after_start:?} after the provider was back; {crowded} found the queue full"
     );
     assert_eq!(crowded, 0, "the accept queue overflowed");
-    assert!(after_start < SOON, "{after_start:?}");
+    assert!(after_start < scaled(SOON), "{after_start:?}");
 }

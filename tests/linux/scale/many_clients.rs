@@ -6,7 +6,7 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use crate::support::child::{Parent, Process};
 use crate::support::services::{Echo, echo};
 use crate::support::squeeze::be_humble;
-use crate::support::test_server::{Dir, patient};
+use crate::support::test_server::{Dir, patient, patient_server};
 
 /// Sets the process's limits so that it can open this many files, and send as few, under any user.
 fn limit(files: u64) {
@@ -18,7 +18,7 @@ fn limit(files: u64) {
 /// The role that serves, with so many descriptors and workers.
 pub(super) fn serve(mut parent: Parent, files: u64, workers: usize) {
     limit(files);
-    let config = ServerConfig::default().workers(workers);
+    let config = patient_server(ServerConfig::default().workers(workers));
     let mut builder = Server::builder_with(&RunDir::from_environment(), config);
     builder.serve::<Echo>(echo).unwrap();
     let server = builder.start().unwrap();

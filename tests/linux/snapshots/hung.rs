@@ -41,7 +41,7 @@ fn a_refresh_does_not_wait_for_a_stopped_provider_and_its_answer_is_taken_when_i
     server.ask("publish 1 10");
     let mut cache = cache(&dir);
     assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
-    server.ask("publish 2 20");
+    server.ask("publish 2 40000");
     let stopped = Stopped::new(&server);
     looks(&mut cache, Refreshed::Pending);
     assert_eq!(cache.state(), State::Ready);
@@ -56,7 +56,21 @@ fn a_refresh_does_not_wait_for_a_stopped_provider_and_its_answer_is_taken_when_i
     drop(stopped);
     // The answer to the earlier request comes now.
     until("it is answered", || cache.refresh().unwrap() == Refreshed::Changed);
+    assert!(cache.current().unwrap().bytes() == numbers(2, 40_000));
+}
+
+#[test]
+fn a_short_snapshot_of_a_stopped_provider_is_taken_all_the_same() {
+    let dir = Dir::new();
+    let mut server = Process::start("server", &dir.run_dir);
+    server.ask("publish 1 10");
+    let mut cache = cache(&dir);
+    assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
+    server.ask("publish 2 20");
+    let _stopped = Stopped::new(&server);
+    assert_eq!(cache.refresh().unwrap(), Refreshed::Changed);
     assert_eq!(cache.current().unwrap().bytes(), numbers(2, 20));
+    looks(&mut cache, Refreshed::Unchanged);
 }
 
 #[test]
@@ -68,7 +82,7 @@ fn one_that_has_not_answered_in_time_is_unavailable_and_the_state_says_so() {
     let config = patient().timeout(timeout);
     let mut cache = SnapshotCache::<Numbers>::with_config(&dir.run_dir, config);
     assert_eq!(cache.refresh_within(PATIENCE).unwrap(), Refreshed::Changed);
-    server.ask("publish 2 20");
+    server.ask("publish 2 40000");
     let stopped = Stopped::new(&server);
     // A watcher is notified once.
     assert_eq!(cache.wait_for_change(Some(PATIENCE)).unwrap(), Refreshed::Unavailable);

@@ -97,7 +97,7 @@ fn field(status: &str, name: &str) -> u64 {
 
 /// Waits until a thread of this process sleeps in a system call that waits for a doorbell.
 pub(crate) fn wait_until_parked(thread: i32) {
-    let calls = [libc::SYS_futex_waitv, libc::SYS_ppoll, libc::SYS_poll];
+    let calls = [libc::SYS_futex_waitv, libc::SYS_futex, libc::SYS_ppoll];
     until("the thread parks", || {
         let text = fs::read_to_string(format!("/proc/self/task/{thread}/syscall"));
         let text = text.expect("the thread ended instead of parking");

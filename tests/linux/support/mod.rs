@@ -3,6 +3,10 @@
 pub(crate) mod fuse;
 pub(crate) mod kernel;
 pub(crate) mod memory;
+#[cfg(feature = "netipc")]
+#[allow(dead_code, reason = "the tests of the command use the rest")]
+#[path = "../../support/netipc_peer.rs"]
+pub(crate) mod netipc_peer;
 pub(crate) mod pair;
 pub(crate) mod rogue;
 pub(crate) mod roles;

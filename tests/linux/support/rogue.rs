@@ -183,14 +183,19 @@ impl RogueListener {
 
     /// The next client, its HELLO received.
     pub(crate) fn accept(&self) -> Rogue {
+        let mut rogue = self.accept_unheard();
+        let Some((Message::Hello(said), _)) = rogue.receive() else { panic!("no HELLO") };
+        rogue.hello = said;
+        rogue
+    }
+
+    /// The next client, its HELLO unread.
+    pub(crate) fn accept_unheard(&self) -> Rogue {
         let ready = poll::wait_readable(&[self.socket.as_fd()], Some(patience()));
         assert!(ready.unwrap().any(), "nobody connects");
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::accept_with(&self.socket, flags).unwrap();
-        let mut rogue = Rogue { socket, service: self.service, hello: hello(self.service) };
-        let Some((Message::Hello(said), _)) = rogue.receive() else { panic!("no HELLO") };
-        rogue.hello = said;
-        rogue
+        Rogue { socket, service: self.service, hello: hello(self.service) }
     }
 
     /// Goes through a server's handshake as an honest server does.

@@ -186,6 +186,11 @@ impl Session {
         self.tail += record_len(saturate(payload.len() as u64));
     }
 
+    /// Writes bytes anywhere in the lane.
+    pub fn store(&self, at: usize, bytes: &[u8]) {
+        self.lane.write(at, bytes);
+    }
+
     /// Appends the next request; false if there is no room.
     pub fn request(&mut self, payload: &[u8]) -> bool {
         let len = saturate(payload.len() as u64);

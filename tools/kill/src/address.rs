@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::phase::{PHASES, Phase};
+use crate::phase::Phase;
 
 /// A point at which a victim is killed. `--only` takes its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub(crate) enum AddressError {
 }
 
 fn names() -> String {
-    PHASES.iter().map(|phase| phase.name).collect::<Vec<_>>().join(", ")
+    Phase::all().map(|phase| phase.name).collect::<Vec<_>>().join(", ")
 }
 
 const ASLEEP: &str = "asleep";

@@ -45,7 +45,7 @@ pub(crate) struct Args {
 impl Args {
     /// The phases to kill in.
     pub(crate) fn phases(&self) -> Vec<&'static Phase> {
-        let phases = crate::phase::PHASES.iter();
+        let phases = Phase::all();
         match (&self.only, &self.phase) {
             (Some(only), _) => vec![only.phase],
             (None, Some(text)) => {

@@ -46,6 +46,8 @@ pub(crate) enum ScenarioResult {
     Corrupt(String),
     /// The provider is absent, which a client reports as a state.
     Unavailable,
+    /// The provider of events is absent, after so many of those published since the gate, taken or counted as missed.
+    Events(u64),
     Failed {
         kind: String,
         text: String,

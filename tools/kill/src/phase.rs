@@ -12,6 +12,14 @@ pub(crate) enum Side {
     Server,
 }
 
+/// The library that the victim uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Language {
+    Rust,
+    #[cfg(feature = "c")]
+    C,
+}
+
 /// What the victim does after the gate. Its peer, the survivor, runs the other half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Scenario {
@@ -33,8 +41,16 @@ pub(crate) enum Scenario {
     Follow,
     /// A request and its answer, each in a memfd of its own.
     Attach,
-    /// A server publishes a snapshot that the survivor waits for.
+    /// A server publishes a snapshot, in memory of its own, that the survivor waits for.
     Publish,
+    /// The same, in a broadcast ring.
+    Broadcast,
+    /// A server publishes events over the oldest ones, and then in a larger ring, while the survivor takes them.
+    Events,
+    /// A server publishes events over the oldest ones, and the survivor takes them only after the death.
+    Overrun,
+    /// A client subscribes to events, and takes them.
+    Subscribe,
     /// A snapshot is passed and taken.
     Fetch,
     /// The victim closes.
@@ -61,21 +77,25 @@ pub(crate) enum Part {
     Park,
 }
 
+/// Which victim runs what. Its traces are alike.
+pub(crate) type Kind = (Language, Side, Scenario);
+
 /// A phase of a session's life, on one side.
 #[derive(Debug)]
 pub(crate) struct Phase {
     pub(crate) name: &'static str,
+    pub(crate) language: Language,
     pub(crate) side: Side,
     pub(crate) scenario: Scenario,
     pub(crate) part: Part,
 }
 
 const fn phase(name: &'static str, side: Side, scenario: Scenario, part: Part) -> Phase {
-    Phase { name, side, scenario, part }
+    Phase { name, language: Language::Rust, side, scenario, part }
 }
 
-/// Every phase.
-pub(crate) static PHASES: [Phase; 32] = {
+/// Every phase of victims in Rust.
+static PHASES: [Phase; 36] = {
     use Side::{Client, Server};
     [
         phase("client/connect", Client, Scenario::Open, Part::Connect),
@@ -92,6 +112,7 @@ pub(crate) static PHASES: [Phase; 32] = {
         phase("client/follow", Client, Scenario::Follow, Part::All),
         phase("client/attach", Client, Scenario::Attach, Part::All),
         phase("client/snapshot", Client, Scenario::Fetch, Part::All),
+        phase("client/subscribe", Client, Scenario::Subscribe, Part::All),
         phase("client/close", Client, Scenario::Close, Part::All),
         phase("server/bind", Server, Scenario::Bind, Part::All),
         phase("server/connect", Server, Scenario::Open, Part::Connect),
@@ -108,14 +129,57 @@ pub(crate) static PHASES: [Phase; 32] = {
         phase("server/follow", Server, Scenario::Follow, Part::All),
         phase("server/attach", Server, Scenario::Attach, Part::All),
         phase("server/snapshot", Server, Scenario::Publish, Part::All),
+        phase("server/broadcast", Server, Scenario::Broadcast, Part::All),
+        phase("server/events", Server, Scenario::Events, Part::All),
+        phase("server/overrun", Server, Scenario::Overrun, Part::All),
         phase("server/pass", Server, Scenario::Fetch, Part::All),
         phase("server/close", Server, Scenario::Close, Part::All),
     ]
 };
 
+/// Every phase of victims in C.
+#[cfg(feature = "c")]
+static C_PHASES: [Phase; 19] = {
+    const fn phase(name: &'static str, side: Side, scenario: Scenario) -> Phase {
+        Phase { name, language: Language::C, side, scenario, part: Part::All }
+    }
+    use Side::{Client, Server};
+    [
+        phase("c/client/handshake", Client, Scenario::Open),
+        phase("c/client/call", Client, Scenario::Call),
+        phase("c/client/eventfd", Client, Scenario::Eventfd),
+        phase("c/client/burst", Client, Scenario::Burst),
+        phase("c/client/resize", Client, Scenario::Grow),
+        phase("c/client/follow", Client, Scenario::Follow),
+        phase("c/client/snapshot", Client, Scenario::Fetch),
+        phase("c/client/subscribe", Client, Scenario::Subscribe),
+        phase("c/client/close", Client, Scenario::Close),
+        phase("c/server/bind", Server, Scenario::Bind),
+        phase("c/server/call", Server, Scenario::Call),
+        phase("c/server/burst", Server, Scenario::Burst),
+        phase("c/server/resize", Server, Scenario::Grow),
+        phase("c/server/follow", Server, Scenario::Follow),
+        phase("c/server/snapshot", Server, Scenario::Publish),
+        phase("c/server/broadcast", Server, Scenario::Broadcast),
+        phase("c/server/events", Server, Scenario::Events),
+        phase("c/server/pass", Server, Scenario::Fetch),
+        phase("c/server/close", Server, Scenario::Close),
+    ]
+};
+#[cfg(not(feature = "c"))]
+static C_PHASES: [Phase; 0] = [];
+
 impl Phase {
+    pub(crate) fn all() -> impl Iterator<Item = &'static Self> {
+        PHASES.iter().chain(&C_PHASES)
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        (self.language, self.side, self.scenario)
+    }
+
     pub(crate) fn named(name: &str) -> Option<&'static Self> {
-        PHASES.iter().find(|phase| phase.name == name)
+        Self::all().find(|phase| phase.name == name)
     }
 }
 
@@ -128,6 +192,21 @@ impl Scenario {
             scenario if scenario.is_short_call() => 1,
             _ => 0,
         }
+    }
+
+    /// How many messages the victim's side publishes whose arrival is certain.
+    pub(crate) fn messages(self) -> u64 {
+        if self.has_events() { crate::service::EVENTS } else { self.requests().max(1) }
+    }
+
+    /// Whether a server publishes events.
+    pub(crate) fn has_events(self) -> bool {
+        matches!(self, Self::Events | Self::Overrun)
+    }
+
+    /// Whether the publishing thread of a server is watched, not its reactor.
+    pub(crate) fn is_publishing(self) -> bool {
+        self.has_events() || matches!(self, Self::Publish | Self::Broadcast)
     }
 
     /// Whether it is one short request, with any doorbell.

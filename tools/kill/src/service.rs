@@ -4,8 +4,10 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use bellwire::{
-    ClientConfig, Doorbell, Geometry, LaneConfig, ServerConfig, Service, Snapshot, SpinPolicy,
+    ClientConfig, Doorbell, Event, Geometry, LaneConfig, ServerConfig, Service, Snapshot,
+    SpinPolicy,
 };
+use bellwire_core::wire::BroadcastRecord;
 
 /// Answers a request with its number, at the length that the request asks for.
 #[derive(Debug)]
@@ -90,11 +92,48 @@ fn read(bytes: &[u8]) -> Option<[u64; 3]> {
     }
 }
 
+/// Events that carry their own sequence, so many bytes each.
+#[derive(Debug)]
+pub(crate) struct NumberedEvent;
+
+impl Event for NumberedEvent {
+    const NAME: &'static str = "numbered-event";
+    type Message = Vec<u8>;
+}
+
+pub(crate) const EVENT_LEN: u32 = 120;
+/// The bytes of events in the first ring: the least that a publisher creates. It holds [`FULL`] events, and a pad.
+pub(crate) const RING: u64 = 64 << 10;
+const EVENT_SPACE: u64 = BroadcastRecord::space(EVENT_LEN);
+/// How many events fill the first ring. They are published before the gate.
+pub(crate) const FULL: u64 = RING / EVENT_SPACE;
+/// How many are published over them after the gate, the first of them behind a pad. The second is written over the first event
+/// that the survivor has not taken.
+pub(crate) const EVENTS: u64 = 3;
+/// One more, in a larger ring: its arrival is certain only if the publisher lives until that ring is passed.
+pub(crate) const LAST_EVENT: u64 = FULL + EVENTS + 1;
+
+/// The event with this sequence.
+pub(crate) fn event(sequence: u64) -> Vec<u8> {
+    message([sequence, !sequence, 0], EVENT_LEN as usize)
+}
+
+/// How many events end at or before `tail` in the first ring.
+pub(crate) fn events_before(tail: u64) -> u64 {
+    (tail / RING) * FULL + (tail % RING) / EVENT_SPACE
+}
+
 /// A snapshot that repeats one number: a torn one is not valid.
 #[derive(Debug)]
-pub(crate) struct NumberSnapshot;
+pub(crate) struct NumberSnapshot<const WORDS: usize>;
 
-const WORDS: usize = 512;
+/// Too long for a broadcast ring: passed in memory of its own.
+pub(crate) type PassedSnapshot = NumberSnapshot<33_000>;
+/// Short enough for a broadcast ring, in which each but the first has what it changes ahead of it.
+pub(crate) type RingSnapshot = NumberSnapshot<16>;
+
+/// So many words of a snapshot are checked, evenly spread: a victim that checks is stepped through it.
+const CHECKED: usize = 500;
 
 /// A word differs from the first one, or the number is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -105,15 +144,15 @@ pub(crate) struct Torn {
     first: u64,
 }
 
-impl NumberSnapshot {
+impl<const WORDS: usize> NumberSnapshot<WORDS> {
     pub(crate) fn bytes(number: u64) -> Vec<u8> {
         number.to_le_bytes().repeat(WORDS)
     }
 }
 
-impl Snapshot for NumberSnapshot {
-    const NAME: &'static str = "number-snapshot";
-    const MAX_LEN: usize = 64 << 10;
+impl<const WORDS: usize> Snapshot for NumberSnapshot<WORDS> {
+    const NAME: &'static str = if WORDS > CHECKED { "passed-snapshot" } else { "ring-snapshot" };
+    const MAX_LEN: usize = 512 << 10;
     /// The number.
     type Index = u64;
     type Error = Torn;
@@ -122,11 +161,34 @@ impl Snapshot for NumberSnapshot {
         let (words, _) = bytes.as_chunks::<8>();
         let first = words.first().map_or(0, |word| u64::from_le_bytes(*word));
         let torn = |(word, found)| Torn { word, found, first };
-        let mut numbers = words.iter().map(|word| u64::from_le_bytes(*word)).enumerate();
+        let numbers = words.iter().map(|word| u64::from_le_bytes(*word)).enumerate();
+        let mut numbers = numbers.step_by(WORDS.div_ceil(CHECKED));
         if first == 0 || words.len() != WORDS {
             return Err(torn((0, first)));
         }
         numbers.find(|(_, number)| *number != first).map_or(Ok(first), |found| Err(torn(found)))
+    }
+
+    const TELLS_CHANGES: bool = WORDS <= CHECKED;
+
+    fn changes(index: &u64, bytes: &[u8]) -> Option<Vec<u8>> {
+        let next = Self::validate(bytes).ok()?;
+        Some([*index, next, !next].map(u64::to_le_bytes).concat())
+    }
+
+    fn update_by(index: &mut u64, changes: &[u8]) -> bool {
+        let (words, _) = changes.as_chunks::<8>();
+        let [old, next, check] = *words else { return false };
+        let [old, next, check] = [old, next, check].map(u64::from_le_bytes);
+        let is_right = old == *index && next != 0 && check == !next;
+        if is_right {
+            *index = next;
+        }
+        is_right
+    }
+
+    fn to_bytes(index: &u64) -> Vec<u8> {
+        Self::bytes(*index)
     }
 }
 
@@ -164,7 +226,9 @@ pub(crate) fn server_config() -> ServerConfig {
 mod tests {
     use bellwire::Snapshot;
 
-    use super::{ATTACHED, CallSpec, LONG, NumberSnapshot, SHORT};
+    use super::{
+        ATTACHED, CallSpec, EVENT_SPACE, FULL, LONG, RING, RingSnapshot, SHORT, events_before,
+    };
 
     #[test]
     fn a_request_is_read_as_it_was_written_and_no_byte_of_it_may_change() {
@@ -190,11 +254,20 @@ mod tests {
 
     #[test]
     fn a_torn_or_empty_snapshot_is_invalid() {
-        let mut bytes = NumberSnapshot::bytes(9);
-        assert_eq!(NumberSnapshot::validate(&bytes), Ok(9));
-        bytes[800] = 1;
-        assert!(NumberSnapshot::validate(&bytes).is_err());
-        assert!(NumberSnapshot::validate(&vec![0; bytes.len()]).is_err());
-        assert!(NumberSnapshot::validate(&[]).is_err());
+        let mut bytes = RingSnapshot::bytes(9);
+        assert_eq!(RingSnapshot::validate(&bytes), Ok(9));
+        bytes[80] = 1;
+        assert!(RingSnapshot::validate(&bytes).is_err());
+        assert!(RingSnapshot::validate(&vec![0; bytes.len()]).is_err());
+        assert!(RingSnapshot::validate(&[]).is_err());
+    }
+
+    #[test]
+    fn the_events_of_a_ring_are_counted_by_its_tail() {
+        let end = FULL * EVENT_SPACE;
+        assert!(RING - end >= 16, "no pad");
+        assert_eq!([0, EVENT_SPACE - 16, EVENT_SPACE, end].map(events_before), [0, 0, 1, FULL]);
+        assert_eq!(events_before(RING), FULL, "a pad is no event");
+        assert_eq!(events_before(RING + EVENT_SPACE), FULL + 1);
     }
 }

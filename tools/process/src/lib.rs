@@ -26,6 +26,15 @@ pub struct Holdings {
     pub rss: u64,
 }
 
+/// What a command that ended left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ran {
+    /// How it ended.
+    pub status: std::process::ExitStatus,
+    /// What it wrote to its standard output.
+    pub stdout: Vec<u8>,
+}
+
 /// What a process has used since it began. Ended threads do not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {

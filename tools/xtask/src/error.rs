@@ -59,6 +59,10 @@ pub(crate) enum Error {
     Counts { status: ExitStatus, log: String },
     #[error("`cargo bench --bench bellwire -- gate` ended with {status}; the reason is above")]
     BudgetBench { status: ExitStatus },
+    #[error("herd7 does not understand this test:\n{text}\nit said:\n{log}")]
+    Herd { text: String, log: String },
+    #[error("{}: {what}", path.display())]
+    Figures { path: PathBuf, what: String },
     #[error("a worker ended early; the message above says why")]
     Worker,
 }

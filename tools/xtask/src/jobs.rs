@@ -12,23 +12,40 @@ use crate::paint::Paint;
 pub(crate) struct Job {
     pub(crate) name: &'static str,
     about: &'static str,
-    /// Whether it has to pass before a change is proposed; the others run by name, or with all.
-    is_required: bool,
+    group: Group,
+}
+
+/// When a job runs without being named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Group {
+    /// Before a change is proposed.
+    Required,
+    /// With [`ALL`].
+    Further,
+    /// With [`ALL`] or [`MATRIX`]: other kernels, processors, compilers, C libraries and packages.
+    Matrix,
 }
 
 const fn required(name: &'static str, about: &'static str) -> Job {
-    Job { name, about, is_required: true }
+    Job { name, about, group: Group::Required }
 }
 
 const fn further(name: &'static str, about: &'static str) -> Job {
-    Job { name, about, is_required: false }
+    Job { name, about, group: Group::Further }
+}
+
+const fn matrix(name: &'static str, about: &'static str) -> Job {
+    Job { name, about, group: Group::Matrix }
 }
 
 /// What names every job.
 pub(crate) const ALL: &str = "all";
 
+/// What names the jobs of other platforms.
+pub(crate) const MATRIX: &str = "matrix";
+
 /// Every check, those first that a change needs before it is proposed.
-pub(crate) const JOBS: [Job; 18] = [
+pub(crate) const JOBS: [Job; 29] = [
     required("fmt", "the code is formatted"),
     required("rules", "the rules of this repository that no lint knows"),
     required("clippy", "lints for every target, with and without loom; warnings are errors"),
@@ -45,14 +62,25 @@ pub(crate) const JOBS: [Job; 18] = [
     further("soak", "processes killed, stopped and restarted for a minute; nothing lost or left"),
     further("hostile", "what a peer can make a server hold, in a memory cgroup of 64 MiB"),
     further("trace", "the tracer: lints, tests as root, and a static build"),
+    further("c", "the C library: its header, its symbols, and C and C++ programs that use it"),
+    further("go", "the Go module: lints, vectors, races, and each two of Rust, C and Go"),
     further("windows", "core for Windows and for no operating system at all"),
     further("wine", "the Windows transport, facade and command: lints, and tests under Wine"),
+    matrix("msrv", "the embedded library builds with the oldest Rust that it promises"),
+    matrix("oldest", "the Linux transport's tests on Linux 5.10, in QEMU"),
+    matrix("aarch64", "the same on aarch64, in QEMU"),
+    matrix("kernels", "the same on the kernels between 5.10 and the newest, in QEMU"),
+    matrix("release", "the crates as the registry gets them, licences, sources"),
+    matrix("deb", "the Debian packages: built twice, installed, used and purged"),
+    matrix("musl", "static programs with musl, on x86-64 and aarch64"),
+    matrix("book", "the pages of docs/ as a book"),
+    matrix("litmus", "the orderings on ARM's memory model and C11's"),
 ];
 
 /// What to run, and how.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    /// Names out of [`JOBS`], or [`ALL`]; those that are required when empty.
+    /// Names out of [`JOBS`], [`ALL`] or [`MATRIX`]; those that are required when empty.
     pub(crate) jobs: Vec<String>,
     /// Go on after a failure.
     pub(crate) keep_going: bool,
@@ -63,7 +91,11 @@ pub(crate) struct Plan {
 /// Prints the jobs.
 pub(crate) fn list() {
     for job in JOBS {
-        let by_default = if job.is_required { ' ' } else { '+' };
+        let by_default = match job.group {
+            Group::Required => ' ',
+            Group::Further => '+',
+            Group::Matrix => '*',
+        };
         println!("{by_default} {:<10}  ci/{:<10}  {}", job.name, job.name, job.about);
     }
 }
@@ -106,8 +138,13 @@ pub(crate) fn run(root: &Path, plan: &Plan, paint: Paint) -> Result<bool, Error>
 
 impl Plan {
     fn names(&self, job: &Job) -> bool {
-        let is_named = |name: &String| name == job.name || name == ALL;
-        if self.jobs.is_empty() { job.is_required } else { self.jobs.iter().any(is_named) }
+        let is_matrix = job.group == Group::Matrix;
+        let is_named =
+            |name: &String| name == job.name || name == ALL || (name == MATRIX && is_matrix);
+        match self.jobs.is_empty() {
+            true => job.group == Group::Required,
+            false => self.jobs.iter().any(is_named),
+        }
     }
 }
 
@@ -304,7 +341,7 @@ mod tests {
     use std::path::Path;
     use std::time::Duration;
 
-    use super::{ALL, JOBS, Job, Notes, Outcome, Plan, Report, run, run_one};
+    use super::{ALL, JOBS, Job, MATRIX, Notes, Outcome, Plan, Report, run, run_one};
     use crate::paint::Paint;
 
     fn notes(output: &str) -> String {
@@ -390,6 +427,14 @@ mod tests {
         let root = checkout(|job| format!("touch ran-{job}"));
         assert!(run(root.path(), &plan(&["doc"], false), Paint::for_stdout()).unwrap());
         assert!(root.path().join("ran-doc").exists());
+        assert!(!root.path().join("ran-fmt").exists());
+    }
+
+    #[test]
+    fn the_matrix_is_its_jobs_only() {
+        let root = checkout(|job| format!("touch ran-{job}"));
+        assert!(run(root.path(), &plan(&[MATRIX], false), Paint::for_stdout()).unwrap());
+        assert!(root.path().join("ran-litmus").exists());
         assert!(!root.path().join("ran-fmt").exists());
     }
 

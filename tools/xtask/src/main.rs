@@ -2,13 +2,15 @@
 //!
 //! Each job is a script in `ci/` that also runs alone. This program runs them in order and sums them up
 //! ([`jobs`]), and holds those that need more than a few lines of shell ([`mutants`], [`kill`], [`fuzz`],
-//! [`proof`], [`budget`]).
+//! [`proof`], [`budget`], [`litmus`], [`figures`]).
 
 mod budget;
 mod error;
+mod figures;
 mod fuzz;
 mod jobs;
 mod kill;
+mod litmus;
 mod mutants;
 mod paint;
 mod proof;
@@ -36,6 +38,7 @@ Examples:
   cargo xtask test                      what a change needs, up to the first job that fails
   cargo xtask test all --keep-going     every job, whatever fails
   cargo xtask test fmt clippy           only these two
+  cargo xtask test matrix               other kernels, processors, C libraries, compilers, and packages
   cargo xtask list                      the jobs, and the script of each
   cargo xtask mutants --list            the weakened orderings that the loom tests must catch
   cargo xtask mutants lane/sender.rs    run those of one file
@@ -44,6 +47,7 @@ Examples:
   cargo xtask fuzz --seconds 300        every fuzz target for five minutes
   cargo xtask fuzz consumer             one of them for a minute
   cargo xtask budget --update           what the hot paths cost now is what they may cost
+  cargo xtask figures                   the documents' figures, from the newest benchmark reports
   ci/loom                               a job is a script: it runs without this program, too";
 
 #[derive(Subcommand)]
@@ -52,9 +56,9 @@ enum Command {
     Check,
     /// Run the checks that a change needs, or those named.
     Test {
-        /// The jobs to run, or all; those that a change needs when none is named.
+        /// The jobs to run, all, or matrix; those that a change needs when none is named.
         #[arg(value_parser = PossibleValuesParser::new(
-            jobs::JOBS.iter().map(|job| job.name).chain([jobs::ALL]),
+            jobs::JOBS.iter().map(|job| job.name).chain([jobs::ALL, jobs::MATRIX]),
         ))]
         jobs: Vec<String>,
         /// Go on after a job has failed.
@@ -76,6 +80,10 @@ enum Command {
     Budget(budget::Args),
     /// Compare the tests that the threat model names with those that ran.
     Proof(proof::Args),
+    /// Write the documents' figures from the newest benchmark report of each placement.
+    Figures(figures::Args),
+    /// Check the orderings on ARM's memory model and C11's, by herd7; `ci/litmus` gets what that needs.
+    Litmus(litmus::Args),
 }
 
 fn main() -> ExitCode {
@@ -104,6 +112,8 @@ fn run(command: Command, paint: Paint) -> Result<bool, Error> {
             Ok(true)
         }
         Command::Proof(args) => proof::run(&root::find()?, &args),
+        Command::Figures(args) => figures::run(&root::find()?, &args, paint),
+        Command::Litmus(args) => litmus::run(&root::find()?, &args, paint),
         Command::Budget(args) => budget::run(&root::find()?, &args, paint),
         Command::Mutants(args) => {
             mutants::run(&mutants::Layout::of_bellwire(root::find()?), &args, paint)

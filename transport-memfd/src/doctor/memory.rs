@@ -22,7 +22,7 @@ pub(super) fn checks() -> Vec<Check> {
         "Linux 3.17 or newer has it; a sandbox (seccomp) may forbid it: allow memfd_create(2)",
         create(),
     );
-    let old = "a sandbox or an old kernel is in the way: allow fcntl(2) F_ADD_SEALS, use Linux 5.14 or newer";
+    let old = "a sandbox or an old kernel is in the way: allow fcntl(2) F_ADD_SEALS, use Linux 5.10 or newer";
     group.required(
         "F_SEAL_SHRINK",
         old,

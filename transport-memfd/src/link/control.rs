@@ -2,13 +2,13 @@
 //! this module moves them and their descriptors.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use bellwire_core::control::{self, Arrival, ControlTransport};
 use bellwire_core::lane::Epoch;
 use bellwire_core::resize::{FollowError, Resource, Shortage};
-use bellwire_core::wire::{Attachment, MAX_CONTROL};
+use bellwire_core::wire::{Attachment, BroadcastRing, MAX_CONTROL};
 use bellwire_core::{Limits, PeerFault};
-use bellwire_shm::OverQuota;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -166,11 +166,11 @@ impl Link {
     /// Charges memory to the quota of the peer's user, if there is one, and returns the descriptor to pass.
     ///
     /// # Errors
-    /// [`Shortage`]: the user has too much already.
-    pub fn lend<'s>(&self, sealed: &'s Snapshot) -> Result<BorrowedFd<'s>, Shortage> {
-        let Some(lender) = &self.lender else { return Ok(sealed.as_fd()) };
-        let over = |OverQuota { bytes, .. }| Shortage { resource: Resource::Quota, bytes, code: 0 };
-        sealed.lend(lender).map_err(over)
+    /// [`Shortage`]: the user has too much already, or a copy for it cannot be made.
+    pub fn lend(&self, sealed: &Snapshot) -> Result<Option<Arc<OwnedFd>>, Shortage> {
+        let lend =
+            |lender| sealed.lend(lender).map_err(|error| error.shortage(sealed.len() as u64));
+        self.lender.as_ref().map(lend).transpose()
     }
 
     /// Passes a message in memory of its own, for the attach record `id`.
@@ -184,7 +184,9 @@ impl Link {
         sealed: &Snapshot,
     ) -> Result<(), Shortage> {
         let attachment = Attachment { id, generation, len: sealed.len() as u64 };
-        control::pass_attachment(&self.control.socket, attachment, self.lend(sealed)?)
+        let lent = self.lend(sealed)?;
+        let passed = lent.as_ref().map_or(sealed.as_fd(), AsFd::as_fd);
+        control::pass_attachment(&self.control.socket, attachment, passed)
     }
 
     /// Takes the memory of the attach record `id`, checks it and maps it.
@@ -201,6 +203,36 @@ impl Link {
             Ok(map) => Ok((attachment, map)),
             Err(error) => Err(unmapped("a message", attachment.len, &error)),
         }
+    }
+
+    /// Passes a broadcast ring, for the attach record `id`.
+    ///
+    /// # Errors
+    /// [`Shortage`]: it was not passed.
+    pub fn pass_ring(
+        &self,
+        id: u64,
+        ring: BroadcastRing,
+        memory: BorrowedFd<'_>,
+    ) -> Result<(), Shortage> {
+        control::pass_attachment(&self.control.socket, ring.attachment(id), memory)
+    }
+
+    /// Takes the broadcast ring of the attach record `id`, checks its memory and maps it.
+    ///
+    /// # Errors
+    /// [`FollowError`]; after a shortage the ring is lost, but the session remains usable.
+    pub fn take_ring(&mut self, id: u64) -> Result<(BroadcastRing, PeerRegion), FollowError> {
+        let Control { taken, socket } = &mut self.control;
+        let (attachment, fd) = taken.take_attachment(socket, id)?;
+        let Some(ring) = BroadcastRing::of_attachment(&attachment) else {
+            reaper::reap(fd);
+            return Err(PeerFault::Memory { what: "a ring", why: "it is announced as none" }.into());
+        };
+        let map = PeerRegion::verify_and_map(fd, ring.memory());
+        spare::keep();
+        let map = map.map_err(|error| unmapped("a ring", attachment.len, &error))?;
+        Ok((ring, map))
     }
 
     pub(super) fn offer_lane(&mut self, epoch: Epoch) -> Result<(), Shortage> {

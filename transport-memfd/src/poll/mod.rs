@@ -86,6 +86,11 @@ impl Interest {
     pub const fn readable(trigger: Trigger) -> Self {
         Self { readable: true, writable: false, trigger }
     }
+
+    /// Reports whichever of the two is wanted, as long as it lasts; every transport has a function of this name.
+    pub const fn exchange(readable: bool, writable: bool) -> Self {
+        Self { readable, writable, trigger: Trigger::Level }
+    }
 }
 
 impl Events {
@@ -244,6 +249,14 @@ pub fn wait_readable(fds: &[BorrowedFd<'_>], deadline: Option<Instant>) -> Resul
 /// As [`wait_readable`].
 pub fn wait_any(fds: &[BorrowedFd<'_>], deadline: Option<Instant>) -> Result<bool, Errno> {
     wait_readable(fds, deadline).map(Ready::any)
+}
+
+/// Sleeps until the descriptor can be written or was hung up, or until `deadline`; returns whether it is.
+///
+/// # Errors
+/// `ENOMEM`.
+pub fn wait_writable(fd: BorrowedFd<'_>, deadline: Option<Instant>) -> Result<bool, Errno> {
+    wait(&mut [PollFd::from_borrowed_fd(fd, PollFlags::OUT)], deadline).map(Ready::any)
 }
 
 /// Creates an entry that waits until the descriptor can be read.

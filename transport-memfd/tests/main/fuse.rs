@@ -1,6 +1,6 @@
 //! A FUSE file whose server never answers, in place of the memory that a peer passes or has mapped.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
@@ -85,6 +85,8 @@ fn so_is_one_that_another_thread_waits_for() {
 #[test]
 #[allow(unsafe_code, reason = "maps a file, as another process would")]
 fn one_that_is_mapped_and_named_like_a_page_is_no_page() {
+    use std::os::fd::AsFd;
+
     use bellwire_memfd::observe::{ObserveError, PageMap, View, pages};
     use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 

@@ -1,3 +1,4 @@
+#![allow(unsafe_code, reason = "mutexes of the C library, beside life words")]
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -215,4 +216,66 @@ fn a_parked_link_sees_the_death_of_the_thread_at_the_other_end() {
     client.ring(Bell::Data);
     let until = Some(client.now().after(Duration::ZERO));
     assert_eq!(client.park(Park { tail: 16, head: None, until }), Woken::PeerGone);
+}
+
+/// One list of the thread has both: robust mutexes of the C library and life words.
+#[test]
+fn life_words_and_robust_mutexes_of_one_thread_come_and_go_in_any_order() {
+    // Even: a mutex. What comes last is left to the end of the thread.
+    for order in [[0, 1, 2, 3, 4, 5], [4, 3, 2, 1, 0, 5], [2, 5, 0, 3, 4, 1], [1, 4, 5, 0, 2, 3]] {
+        let (own, peers): (Vec<_>, Vec<_>) = (0..3).map(|_| region(PAGE_SIZE)).unzip();
+        let all_alive = || peers.iter().all(|peer| state(peer) == LifeState::Alive);
+        std::thread::scope(|scope| {
+            let body = || {
+                let own = own;
+                let mut held: Vec<_> = (0..6)
+                    .map(|at| match at % 2 {
+                        0 => (Some(RobustMutex::locked()), None),
+                        _ => (None, Some(life::hold(&own[at / 2]).unwrap())),
+                    })
+                    .collect();
+                assert!(all_alive());
+                for at in &order[..5] {
+                    held[*at] = (None, None);
+                }
+                std::mem::forget(held);
+            };
+            scope.spawn(body).join().unwrap();
+        });
+        for (at, peer) in peers.iter().enumerate() {
+            let life = peer.word(LIFE_OFFSET).unwrap();
+            while life_state(life.load()) == LifeState::Alive {
+                futex_wait_any(&[(life, life.load())], patience());
+            }
+            let wanted = if order[5] == 2 * at + 1 { LifeState::Died } else { LifeState::Unarmed };
+            assert_eq!(state(peer), wanted, "{order:?}, number {at}");
+        }
+    }
+}
+
+/// A mutex of the C library that this thread holds until it is dropped.
+struct RobustMutex(Box<libc::pthread_mutex_t>);
+
+impl RobustMutex {
+    fn locked() -> Self {
+        let mut attributes = std::mem::MaybeUninit::uninit();
+        let mut mutex = Box::new(libc::PTHREAD_MUTEX_INITIALIZER);
+        let attributes = attributes.as_mut_ptr();
+        // SAFETY: a live local with room for them.
+        unsafe { libc::pthread_mutexattr_init(attributes) };
+        // SAFETY: initialised above.
+        unsafe { libc::pthread_mutexattr_setrobust(attributes, libc::PTHREAD_MUTEX_ROBUST) };
+        // SAFETY: the box keeps its place, and the attributes were initialised above.
+        unsafe { libc::pthread_mutex_init(&raw mut *mutex, attributes) };
+        // SAFETY: initialised above, and unlocked by the same thread.
+        assert_eq!(unsafe { libc::pthread_mutex_lock(&raw mut *mutex) }, 0);
+        Self(mutex)
+    }
+}
+
+impl Drop for RobustMutex {
+    fn drop(&mut self) {
+        // SAFETY: this thread has it locked.
+        assert_eq!(unsafe { libc::pthread_mutex_unlock(&raw mut *self.0) }, 0);
+    }
 }

@@ -1,9 +1,11 @@
 use std::fs::{File, read_dir, read_link};
 use std::os::fd::AsFd;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bellwire_memfd::clock;
+use bellwire_memfd::memory::{Lender, MemoryPool, Quota};
 use bellwire_memfd::region::{OwnRegion, VerifyError};
 use bellwire_memfd::snapshot::{Snapshot, SnapshotBuilder, SnapshotMap};
 use rustix::io::Errno;
@@ -87,6 +89,50 @@ fn nobody_writes_a_snapshot() {
     assert_eq!(rustix::fs::ftruncate(&snapshot, 0), Err(Errno::PERM));
     assert_eq!(rustix::fs::ftruncate(&snapshot, 1 << 20), Err(Errno::PERM));
     assert_eq!(*snapshot.map().unwrap(), *b"immutable");
+}
+
+/// The kernel reports whether anybody has a memfd, not who.
+#[test]
+fn what_one_user_keeps_of_many_snapshots_does_not_fill_the_quota_of_another() {
+    const LEN: usize = 8 << 10;
+    let pool = Arc::new(MemoryPool::new(64 << 20, Box::new(())));
+    let user = || Arc::new(Quota::new(32 << 20, Arc::clone(&pool)));
+    let (keeper, modest) = (user(), user());
+    let lend = |sealed: &Snapshot, quota: &Arc<Quota>| {
+        sealed.lend(&Lender { quota: Arc::clone(quota), is_watching: true }).unwrap()
+    };
+    let mut kept = Vec::new();
+    for generation in 0..100_u8 {
+        let bytes = [generation; LEN];
+        let sealed = publish(&bytes);
+        // Whoever is first.
+        let both = [&keeper, &modest];
+        let first = usize::from(generation % 2);
+        let mut passed = [None, None];
+        for at in [first, 1 - first] {
+            let lent = lend(&sealed, both[at]);
+            assert!(Arc::ptr_eq(&lent, &lend(&sealed, both[at])), "each user gets one");
+            // As a peer receives it: the same description, by another descriptor.
+            let lent = lent.as_fd().try_clone_to_owned().unwrap();
+            let seen = lent.try_clone().unwrap();
+            assert_eq!(&*SnapshotMap::verify_and_map(seen, LEN, LEN).unwrap(), bytes);
+            passed[at] = Some(lent);
+        }
+        let [keepers, modests] = passed;
+        kept.extend(keepers);
+        drop((modests, sealed));
+    }
+    for quota in [&keeper, &modest] {
+        quota.reclaim(clock::now(), 200);
+    }
+    let held = [&keeper, &modest].map(|quota| quota.held() / LEN as u64);
+    assert_eq!(held[0], 100);
+    assert!(held[1] <= 5, "what both have until the first is known to keep them: {held:?}");
+    drop(kept);
+    for quota in [&keeper, &modest] {
+        quota.reclaim(clock::now(), 200);
+        assert!(quota.is_idle());
+    }
 }
 
 #[test]

@@ -87,7 +87,7 @@ pub(crate) fn thread_id() -> i32 {
 
 /// Waits until the thread sleeps in a system call that waits for a doorbell.
 pub(crate) fn wait_until_parked(thread: i32) {
-    let calls = [libc::SYS_futex_waitv, libc::SYS_ppoll, libc::SYS_poll];
+    let calls = [libc::SYS_futex_waitv, libc::SYS_futex, libc::SYS_ppoll];
     loop {
         let path = format!("/proc/self/task/{thread}/syscall");
         let text = std::fs::read_to_string(path).expect("the thread is alive");

@@ -142,11 +142,25 @@ impl Endpoint {
         Ok(endpoint)
     }
 
+    /// Takes the name. Clients that come before the first accept wait for it, since a name is a pipe that listens. What a group
+    /// may do with the run directory is up to its access control list.
+    ///
+    /// # Errors
+    /// As [`Endpoint::bind_admitting`].
+    pub fn reserve(
+        run_dir: &Path,
+        service: ServiceName,
+        admission: &Admission,
+        _group_may_write: bool,
+    ) -> Result<Self, BindError> {
+        Self::bind_admitting(run_dir, service, admission)
+    }
+
     /// Limits the connections that wait for accept, on other systems: on Windows a client waits for an instance of the pipe.
     ///
     /// # Errors
     /// None.
-    pub fn set_backlog(&self, _: u32) -> Result<(), OsError> {
+    pub fn listen(&self, _: u32) -> Result<(), OsError> {
         Ok(())
     }
 

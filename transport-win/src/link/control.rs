@@ -8,7 +8,7 @@ use bellwire_core::PeerFault;
 use bellwire_core::control::{self, Arrival, ControlTransport};
 use bellwire_core::lane::Epoch;
 use bellwire_core::resize::{FollowError, Resource, Shortage};
-use bellwire_core::wire::{Attachment, MAX_CONTROL};
+use bellwire_core::wire::{Attachment, BroadcastRing, MAX_CONTROL};
 use bellwire_shm::OverQuota;
 use windows_sys::Win32::Foundation::ERROR_BROKEN_PIPE;
 
@@ -133,6 +133,34 @@ impl Link {
             Ok(map) => Ok((attachment, map)),
             Err(error) => Err(unmapped("a message", attachment.len, error)),
         }
+    }
+
+    /// Passes a broadcast ring, for the attach record `id`.
+    ///
+    /// # Errors
+    /// [`Shortage`]: it was not passed.
+    pub fn pass_ring(
+        &self,
+        id: u64,
+        ring: BroadcastRing,
+        memory: BorrowedHandle<'_>,
+    ) -> Result<(), Shortage> {
+        control::pass_attachment(self, ring.attachment(id), memory)
+    }
+
+    /// Takes the broadcast ring of the attach record `id`, checks its memory and maps it.
+    ///
+    /// # Errors
+    /// [`FollowError`]; after a shortage the ring is lost, but the session remains usable.
+    pub fn take_ring(&self, id: u64) -> Result<(BroadcastRing, PeerRegion), FollowError> {
+        let (attachment, section) = self.control.borrow_mut().take_attachment(self, id)?;
+        let Some(ring) = BroadcastRing::of_attachment(&attachment) else {
+            reaper::reap_all([section]);
+            return Err(PeerFault::Memory { what: "a ring", why: "it is announced as none" }.into());
+        };
+        let map = PeerRegion::verify_and_map(section, ring.memory());
+        let map = map.map_err(|error| unmapped("a ring", attachment.len, error))?;
+        Ok((ring, map))
     }
 
     pub(super) fn offer_lane(&mut self, epoch: Epoch) -> Result<(), Shortage> {

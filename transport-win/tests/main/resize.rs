@@ -185,7 +185,7 @@ fn messages_travel_in_memory_of_their_own_both_ways() {
             let sealed = sealed(&request);
             // One in a lane too: the two keep their order.
             let ticket = drive
-                .submit_attached(len as u64, |link, id| link.pass_attachment(id, 0, &sealed))
+                .submit_attached(len as u64, false, |link, id| link.pass_attachment(id, 0, &sealed))
                 .unwrap();
             drop(sealed);
             let small = drive.submit(&[7]).unwrap();
@@ -216,7 +216,7 @@ fn a_crowd_of_messages_waits_for_its_turn() {
         let mut tickets = Vec::new();
         for _ in 0..CROWD {
             let pass = |link: &Link, id| link.pass_attachment(id, 0, &sealed);
-            tickets.push(drive.submit_attached(5000, pass).unwrap());
+            tickets.push(drive.submit_attached(5000, false, pass).unwrap());
         }
         let mut buffer = Vec::new();
         for ticket in tickets {

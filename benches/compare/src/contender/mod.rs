@@ -5,18 +5,21 @@
 
 mod arrivals;
 mod bellwire;
+mod bellwire_c;
 mod iceoryx2;
 mod interprocess;
 mod ipc_channel;
 mod mqueue;
-mod seqpacket;
+mod packets;
 mod slot;
 mod streams;
+mod validation;
 
 use ::bellwire_cgroups::View;
 use zerocopy::IntoBytes;
 
 use crate::Outcome;
+use crate::burst::Burst;
 use crate::handler::Handler;
 use crate::load::{Load, Place};
 use crate::measure::Measure;
@@ -57,6 +60,11 @@ pub(crate) trait Server {
     /// Publishes the next generation of a snapshot: these bytes. Clients that refresh from now on get them.
     fn publish(&mut self, _snapshot: &[u8]) -> Outcome<()> {
         Err("this server publishes nothing".into())
+    }
+
+    /// Publishes these events, one after the other, for every reader.
+    fn send_burst(&mut self, _burst: Burst) -> Outcome<()> {
+        Err("this server publishes no events".into())
     }
 }
 
@@ -115,6 +123,11 @@ pub(crate) trait Client {
         Err("this client reads no snapshots".into())
     }
 
+    /// Waits for the next event, and copies it into `event`. Its length.
+    fn event(&mut self, _event: &mut [u8]) -> Outcome<usize> {
+        Err("this client gets no events".into())
+    }
+
     /// The snapshot held: its bytes and its index.
     fn snapshot(&self) -> Outcome<View<'_>> {
         Err("this client reads no snapshots".into())
@@ -133,6 +146,9 @@ pub(crate) trait Client {
 
 const _: () =
     assert!(cfg!(target_endian = "little"), "items lie in messages as they lie in memory");
+
+/// What carries nothing: the part of a changed snapshot's time that all contenders have.
+pub(crate) const VALIDATION: &str = validation::Validation::NAME;
 
 /// The most items of a batch.
 pub(crate) const ITEMS: usize = 1_000;
@@ -171,10 +187,14 @@ pub(crate) struct Entry {
 pub(crate) const ALL: &[Entry] = &[
     Entry::of::<bellwire::Bellwire>(),
     Entry::of::<bellwire::Batched>(),
+    Entry::of::<bellwire_c::BellwireC>(),
+    Entry::of::<bellwire::Tasks>(),
+    Entry::of::<bellwire::Workers>(),
     Entry::of::<iceoryx2::Requests>(),
     Entry::of::<iceoryx2::Events>(),
     Entry::of::<iceoryx2::Topics>(),
-    Entry::of::<seqpacket::Seqpacket>(),
+    Entry::of::<packets::Packets<packets::Seqpacket>>(),
+    Entry::of::<packets::Packets<packets::Datagram>>(),
     Entry::of::<streams::Streams<streams::UnixStream>>(),
     Entry::of::<streams::Buffered>(),
     Entry::of::<streams::Streams<streams::Tcp>>(),
@@ -183,6 +203,7 @@ pub(crate) const ALL: &[Entry] = &[
     Entry::of::<mqueue::Mqueue>(),
     Entry::of::<ipc_channel::IpcChannel>(),
     Entry::of::<streams::Streams<interprocess::Interprocess>>(),
+    Entry::of::<validation::Validation>(),
 ];
 
 impl Entry {

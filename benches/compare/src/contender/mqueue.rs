@@ -45,6 +45,7 @@ impl Contender for Mqueue {
     fn refuses(load: &Load) -> Option<&'static str> {
         match load.work {
             Work::Refresh { .. } => Some("copies snapshots as seqpacket does"),
+            Work::Events { .. } => Some("sends to each reader alone, as seqpacket does"),
             Work::LookUp { .. } => Some("finds things in the same index as bellwire"),
             _ => (load.longest() > LONGEST)
                 .then_some("a message has no more than 8 KiB, unless the administrator allows it"),

@@ -5,6 +5,7 @@
 
 mod batches;
 mod calls;
+mod events;
 mod once;
 mod payload;
 mod row;
@@ -61,9 +62,10 @@ impl Measure<'_> {
             Work::Batches { depth } => self.obey(batches::Pipeline::new(connect()?, depth)),
             Work::Stream { size } => self.obey(stream::Stream::new(connect()?, size, false)),
             Work::OneWay { size } => self.obey(stream::Stream::new(connect()?, size, true)),
-            Work::Refresh { changed, .. } => {
-                self.obey(snapshot::Refreshes::new(connect()?, changed)?)
+            Work::Refresh { cgroups, changed } => {
+                self.obey(snapshot::Refreshes::new(connect()?, cgroups, changed)?)
             }
+            Work::Events { size } => self.obey(events::Events::new(connect()?, size)),
             Work::LookUp { cgroups } => self.obey(snapshot::LookUps::new(connect()?, cgroups)?),
             Work::Connect => self.obey(once::Connect::new(connect)),
             Work::Grow { size } => self.obey(once::Grow::new(connect()?, size)),

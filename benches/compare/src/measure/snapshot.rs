@@ -12,13 +12,14 @@ use crate::contender::{Client, Counters};
 /// Refreshes that find nothing new, or one new generation.
 pub(super) struct Refreshes<C> {
     client: C,
+    cgroups: usize,
     changed: bool,
 }
 
 impl<C: Client> Refreshes<C> {
-    pub(super) fn new(mut client: C, changed: bool) -> Outcome<Self> {
+    pub(super) fn new(mut client: C, cgroups: usize, changed: bool) -> Outcome<Self> {
         while !client.refresh()? {}
-        Ok(Self { client, changed })
+        Ok(Self { client, cgroups, changed })
     }
 }
 
@@ -31,6 +32,17 @@ impl<C: Client> Operations for Refreshes<C> {
             }
         }
         Ok(steps)
+    }
+
+    fn finish(&mut self) -> Outcome<()> {
+        match self.client.snapshot()?.len() {
+            found if found == self.cgroups => Ok(()),
+            found => Err(format!(
+                "a snapshot of {found} cgroups, not {}: do not use these figures",
+                self.cgroups
+            )
+            .into()),
+        }
     }
 
     fn counters(&mut self) -> Counters {

@@ -3,8 +3,9 @@
 use super::model::Report;
 use crate::Outcome;
 
-const HEAD: [&str; 31] = [
+const HEAD: [&str; 33] = [
     "scenario",
+    "about",
     "contender",
     "placement",
     "main",
@@ -22,6 +23,7 @@ const HEAD: [&str; 31] = [
     "to_floor_median",
     "to_floor_min",
     "to_floor_max",
+    "by_first",
     "count_timed",
     "p50_ns",
     "p90_ns",
@@ -49,6 +51,7 @@ pub(crate) fn text(report: &Report) -> Outcome<String> {
             let ns = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
             csv.write_record([
                 measured.name.clone(),
+                measured.about.clone(),
                 row.contender.clone(),
                 row.placement.clone(),
                 row.is_main.to_string(),
@@ -66,6 +69,7 @@ pub(crate) fn text(report: &Report) -> Outcome<String> {
                 some(row.to_floor.map(|ratio| ratio.median)),
                 some(row.to_floor.map(|ratio| ratio.min)),
                 some(row.to_floor.map(|ratio| ratio.max)),
+                some(measured.by_first(row)),
                 ns(latency.map(|latency| latency.count)),
                 ns(latency.map(|latency| latency.p50)),
                 ns(latency.map(|latency| latency.p90)),

@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use super::model::{Measured, Report};
 use super::plots::Picture;
-use super::table::{count, floor, time};
+use super::table::{again, count, floor, time};
+use crate::system::State;
 
 /// With links to the pictures beside it. Writing into a string cannot fail.
 pub(crate) fn text(report: &Report, pictures: &[Picture]) -> String {
@@ -48,6 +49,7 @@ fn head(text: &mut String, report: &Report) {
     ] {
         let _ = writeln!(text, "| {name} | {value} |");
     }
+    states(text, &report.states);
     text.push_str("\n| contender | version | settings |\n| --- | --- | --- |\n");
     for (name, about) in &report.contenders {
         let _ = writeln!(text, "| {name} | {} | {} |", about.version, about.settings);
@@ -68,6 +70,24 @@ fn head(text: &mut String, report: &Report) {
     }
 }
 
+/// The machine before, between and after.
+fn states(text: &mut String, states: &[State]) {
+    if states.is_empty() {
+        return;
+    }
+    text.push_str(
+        "\n| the machine | after | load | busy | stolen |\n| --- | --- | --- | --- | --- |\n",
+    );
+    for State { when, at_s, load, busy, stolen } in states {
+        let _ = writeln!(
+            text,
+            "| {when} | {at_s:.0} s | {load} | {:.0} % | {:.1} % |",
+            busy * 100.0,
+            stolen * 100.0
+        );
+    }
+}
+
 fn scenario(text: &mut String, measured: &Measured) {
     let _ = writeln!(
         text,
@@ -85,12 +105,7 @@ fn scenario(text: &mut String, measured: &Measured) {
             #[expect(clippy::cast_precision_loss, reason = "below 2^53 ns")]
             row.latency.as_ref().map(|latency| time(of(latency) as f64)).unwrap_or_default()
         };
-        let by_first = measured
-            .rows
-            .iter()
-            .find(|other| other.contender == first && other.placement == row.placement)
-            .and_then(|first| first.ahead_of.get(&row.contender))
-            .map(|ratio| format!("×{:.2}", ratio.median));
+        let by_first = measured.by_first(row).map(|ratio| format!("×{ratio:.2}"));
         let _ = writeln!(
             text,
             "| {}{} | {} ({} to {}) | {} | {} | {} | {} | {} | {} | {} | {} | {:.2} | {} | {} | {}{} |",
@@ -113,6 +128,14 @@ fn scenario(text: &mut String, measured: &Measured) {
             row.rounds,
             lost(row.is_main, row.lost.moved + row.lost.crowded),
         );
+    }
+    for row in &measured.rows {
+        if let Some(first) = &row.first_attempt {
+            let _ = writeln!(text, "\n{}: {}.", row.contender, again(first));
+        }
+    }
+    if let Some(part) = measured.validation() {
+        let _ = writeln!(text, "\n{part}.");
     }
     for (name, ns) in &measured.other_floors {
         let (median, min, max) = (time(ns.median), time(ns.min), time(ns.max));

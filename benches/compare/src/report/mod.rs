@@ -1,5 +1,6 @@
 //! Output: for people, for programs, and as plots.
 
+pub(crate) mod again;
 pub(crate) mod csv;
 pub(crate) mod markdown;
 pub(crate) mod model;

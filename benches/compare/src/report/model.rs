@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::contender::About;
 use crate::spread::Spread;
-use crate::system::System;
+use crate::system::{State, System};
 
 /// The number of this layout.
 pub(crate) const SCHEMA: u32 = 1;
@@ -22,6 +22,9 @@ pub(crate) struct Report {
     /// How many seconds it took.
     pub(crate) took_s: f64,
     pub(crate) system: System,
+    /// The machine before the run, after each scenario, and so at the end.
+    #[serde(default)]
+    pub(crate) states: Vec<State>,
     pub(crate) rounds: u32,
     /// Whether it was made in a hurry: such figures are meaningless.
     pub(crate) quick: bool,
@@ -86,6 +89,19 @@ pub(crate) struct Row {
     pub(crate) wakes: Option<f64>,
     pub(crate) parks: Option<f64>,
     pub(crate) system_calls: Option<f64>,
+    /// What was measured before, if that was not stable and this is the second attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) first_attempt: Option<Attempt>,
+}
+
+/// Rounds that another attempt took the place of.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Attempt {
+    pub(crate) placement: String,
+    pub(crate) stable: bool,
+    pub(crate) lost: Lost,
+    pub(crate) ns: Spread,
+    pub(crate) samples: Vec<f64>,
 }
 
 /// Why samples do not count.
@@ -147,6 +163,13 @@ impl Measured {
         self.rate.map_or(1e9 / row.ns.median, |rate| rate as f64)
     }
 
+    /// A row's time by that of the first contender, in rounds of the same placement.
+    pub(crate) fn by_first(&self, row: &Row) -> Option<f64> {
+        let first = &self.main_rows().next()?.contender;
+        let is_it = |other: &&Row| other.contender == *first && other.placement == row.placement;
+        Some(self.rows.iter().find(is_it)?.ahead_of.get(&row.contender)?.median)
+    }
+
     /// The row of each contender that speaks for it.
     pub(crate) fn main_rows(&self) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(|row| row.is_main)
@@ -184,6 +207,7 @@ pub(crate) mod tests {
             wakes: None,
             parks: None,
             system_calls: None,
+            first_attempt: None,
         };
         let measured = Measured {
             name: "ping-pong-64".to_owned(),
@@ -204,6 +228,7 @@ pub(crate) mod tests {
             began: String::new(),
             took_s: 0.0,
             system: System::look((0, 1)),
+            states: Vec::new(),
             rounds: 5,
             quick: false,
             contenders: BTreeMap::new(),

@@ -7,7 +7,7 @@ use std::path::Path;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use super::model::{Measured, Report};
+use super::model::{Latency, Measured, Report, Row};
 use crate::Outcome;
 
 /// A file beside the report.
@@ -18,6 +18,9 @@ pub(crate) struct Picture {
 
 /// Points of one contender.
 type Lines = BTreeMap<String, Vec<(f64, f64)>>;
+
+/// One of the percentiles of a row.
+type Percentile = fn(&Latency) -> u64;
 
 /// What a picture says of its axes.
 struct Axes<'a> {
@@ -48,10 +51,19 @@ pub(crate) fn draw(report: &Report, dir: &Path) -> Outcome<Vec<Picture>> {
         let axes = Axes { title: &title, across: "bytes", up: "MB/s", is_log_up: true };
         picture(dir, &format!("throughput-{group}.svg"), &axes, &lines, &mut pictures)?;
     }
-    let lines = cpu(report);
+    let cpu = |row: &Row, rate: f64| (row.cpu_client_ns + row.cpu_server_ns) * rate / 1e7;
+    let lines = by_rate(report, |row, rate| Some(cpu(row, rate).max(0.01)));
     let title = "processor time of both ends by rate";
     let axes = Axes { title, across: "calls a second", up: "% of one processor", is_log_up: true };
     picture(dir, "cpu-by-rate.svg", &axes, &lines, &mut pictures)?;
+    let parts: [(&str, Percentile); 2] = [("p50", |of| of.p50), ("p99", |of| of.p99)];
+    for (part, of) in parts {
+        #[expect(clippy::cast_precision_loss, reason = "below 2^53 ns")]
+        let lines = by_rate(report, |row, _| row.latency.as_ref().map(|all| of(all) as f64));
+        let title = format!("{part} of a call by rate");
+        let axes = Axes { title: &title, across: "calls a second", up: "ns", is_log_up: true };
+        picture(dir, &format!("{part}-by-rate.svg"), &axes, &lines, &mut pictures)?;
+    }
     Ok(pictures)
 }
 
@@ -86,13 +98,15 @@ fn by(report: &Report, group: &str, point: impl Fn(&Measured, f64) -> Option<(f6
     lines
 }
 
-#[expect(clippy::cast_precision_loss, reason = "below 2^53")]
-fn cpu(report: &Report) -> Lines {
+/// Of each contender, a value at each rate.
+#[expect(clippy::cast_precision_loss, reason = "a million at most")]
+fn by_rate(report: &Report, value: impl Fn(&Row, f64) -> Option<f64>) -> Lines {
     let mut lines = Lines::new();
     for (measured, row) in report.main_rows().filter(|(measured, _)| measured.group == "rate") {
-        let Some(rate) = measured.rate else { continue };
-        let part = (row.cpu_client_ns + row.cpu_server_ns) * rate as f64 / 1e7;
-        lines.entry(row.contender.clone()).or_default().push((rate as f64, part.max(0.01)));
+        let Some(rate) = measured.rate.map(|rate| rate as f64) else { continue };
+        if let Some(value) = value(row, rate) {
+            lines.entry(row.contender.clone()).or_default().push((rate, value));
+        }
     }
     lines
 }

@@ -92,6 +92,7 @@ fn row(name: &str, placement: Option<Placement>, kept: &[&Kept], lost: Lost) -> 
         wakes: middle(&|kept| kept.sample.wakes),
         parks: middle(&|kept| kept.sample.parks),
         system_calls: middle(&|kept| kept.sample.system_calls),
+        first_attempt: None,
     })
 }
 

@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::model::{Measured, Report, Row};
+use super::model::{Attempt, Measured, Report, Row};
+use crate::contender::VALIDATION;
 
 /// All scenarios, a line for each contender.
 pub(crate) fn text(report: &Report) -> String {
@@ -32,6 +33,12 @@ fn scenario(text: &mut String, measured: &Measured) {
             ahead,
             if row.stable { "" } else { "  UNSTABLE" },
         );
+        if let Some(first) = &row.first_attempt {
+            let _ = writeln!(text, "  {:<width$}  {}", "", again(first));
+        }
+    }
+    if let Some(part) = measured.validation() {
+        let _ = writeln!(text, "  {part}");
     }
     for (name, ns) in &measured.other_floors {
         let (median, min, max) = (time(ns.median), time(ns.min), time(ns.max));
@@ -58,6 +65,28 @@ impl Measured {
             None => String::new(),
         }
     }
+
+    /// What part of each contender's time validating a snapshot is: the rest is its transport's.
+    pub(crate) fn validation(&self) -> Option<String> {
+        let rows = self.main_rows().filter_map(|row| {
+            let part = row.ahead_of.get(VALIDATION)?.median;
+            Some(format!("{part:.2} of {}", row.contender))
+        });
+        let parts = rows.collect::<Vec<_>>().join(", ");
+        (!parts.is_empty()).then(|| format!("Of each one's time, validation alone takes: {parts}"))
+    }
+}
+
+/// What was measured before the second attempt.
+pub(crate) fn again(first: &Attempt) -> String {
+    let Attempt { placement, stable, lost, ns, samples } = first;
+    let (median, low, high) = (time(ns.median), time(ns.middle.0), time(ns.middle.1));
+    let (rounds, lost) = (samples.len(), lost.moved + lost.crowded);
+    let stable = if *stable { "stable" } else { "unstable" };
+    format!(
+        "second attempt; the first, {stable}: {median} [the middle half {low} to {high}], {placement}, {rounds} rounds, {lost} \
+         samples lost"
+    )
 }
 
 /// The ratio to the floor, with its ends.

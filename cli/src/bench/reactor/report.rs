@@ -26,7 +26,13 @@ pub(super) struct Report {
 impl Report {
     pub(super) fn new(args: &Reactor) -> Self {
         let window = out::span(args.window);
-        Self { json: args.json, rounds: args.rounds, window, rows: Vec::new(), notes: Vec::new() }
+        Self {
+            json: args.output.is_json(),
+            rounds: args.rounds,
+            window,
+            rows: Vec::new(),
+            notes: Vec::new(),
+        }
     }
 
     pub(super) fn add(&mut self, row: Row) {

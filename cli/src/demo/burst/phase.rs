@@ -50,10 +50,8 @@ impl<T: Serialize + DeserializeOwned> Message for Json<T> {
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
-        let wrong = |error: serde_json::Error| Malformed {
-            at: error.column(),
-            len: bytes.len(),
-            why: "not the JSON expected",
+        let wrong = |error: serde_json::Error| {
+            Malformed::new(error.column(), bytes.len(), "not the JSON expected")
         };
         serde_json::from_slice(bytes).map(Self).map_err(wrong)
     }

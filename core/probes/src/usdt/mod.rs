@@ -7,10 +7,10 @@
 mod note;
 mod semaphore;
 
-use note::{probe, sigil};
+use note::{number, probe, sigil};
 use semaphore::Semaphore;
 
-use crate::{Sample, SamplingMask, Session};
+use crate::{Delivery, SLOW, Sample, SamplingMask, Session, SlowMask};
 
 /// Whether there are probes in this build.
 pub const AVAILABLE: bool = true;
@@ -18,7 +18,31 @@ pub const AVAILABLE: bool = true;
 /// Returns what the attached tracers want sampled.
 #[inline]
 pub fn sampling_mask() -> SamplingMask {
-    SamplingMask(semaphore::first_four())
+    SamplingMask(semaphore::four(false))
+}
+
+/// Returns from which durations on the attached tracers want to know of calls.
+#[inline]
+pub fn slow_mask() -> SlowMask {
+    SlowMask(semaphore::four(true))
+}
+
+/// A call waited from `began` to `ended`: fires the probes of the durations that it exceeds.
+pub fn slow(session: &Session, sequence: u64, began: u64, ended: u64, length: u64) {
+    let waited = ended.saturating_sub(began);
+    let [ten, hundred, thousand, most] = SLOW.map(|slow| waited >= slow);
+    if ten && Semaphore::Slow10us.is_held() {
+        fire_slow_10us(session, sequence, began, ended, length);
+    }
+    if hundred && Semaphore::Slow100us.is_held() {
+        fire_slow_100us(session, sequence, began, ended, length);
+    }
+    if thousand && Semaphore::Slow1ms.is_held() {
+        fire_slow_1ms(session, sequence, began, ended, length);
+    }
+    if most && Semaphore::Slow10ms.is_held() {
+        fire_slow_10ms(session, sequence, began, ended, length);
+    }
 }
 
 /// A session is open that may sample: the probes that only stand for caps need a caller.
@@ -43,11 +67,67 @@ pub fn message(session: &Session, sample: &Sample) {
     }
 }
 
+/// A worker begins with a sampled request, which was queued at `queued` and picked up at `picked`.
+#[inline]
+pub fn handling(session: &Session, sequence: u64, queued: u64, picked: u64) {
+    if Semaphore::Sampling.is_held() {
+        fire_handling(session, sequence, queued, picked);
+    }
+}
+
+/// The handler of a sampled request returned: this thread began at `begun`, had decoded the request at `decoded`, and the
+/// answer is encoded now, at `ended`.
+#[inline]
+pub fn handled(session: &Session, sequence: u64, begun: u64, decoded: u64, ended: u64) {
+    if Semaphore::Sampling.is_held() {
+        fire_handled(session, sequence, begun, decoded, ended);
+    }
+}
+
 /// The answer to a sampled request was taken.
 #[inline]
 pub fn reply(session: &Session, sample: &Sample) {
     if Semaphore::Sampling.is_held() {
         fire_reply(session, sample);
+    }
+}
+
+/// Returns whether a tracer wants to know of snapshots and events.
+#[inline]
+pub fn wants_deliveries() -> bool {
+    Semaphore::Deliveries.is_held()
+}
+
+/// A snapshot or an event of `length` bytes was published: its publisher began at `begun`, and readers could take it from
+/// `published` on. The session is that of the publication.
+#[inline]
+pub fn published(session: &Session, sequence: u64, begun: u64, published: u64, length: u64) {
+    if Semaphore::Deliveries.is_held() {
+        fire_published(session, sequence, begun, published, length);
+    }
+}
+
+/// A reader copied a snapshot or an event out of a ring.
+#[inline]
+pub fn copied(session: &Session, delivery: &Delivery) {
+    if Semaphore::Deliveries.is_held() {
+        fire_copied(session, delivery);
+    }
+}
+
+/// A reader mapped a snapshot.
+#[inline]
+pub fn mapped(session: &Session, delivery: &Delivery) {
+    if Semaphore::Deliveries.is_held() {
+        fire_mapped(session, delivery);
+    }
+}
+
+/// A reader was too slow for `events` events before the one with this number.
+#[inline]
+pub fn missed(session: &Session, sequence: u64, events: u64) {
+    if Semaphore::Missed.is_held() {
+        fire_missed(session, sequence, events);
     }
 }
 
@@ -124,7 +204,7 @@ pub fn call_failed(session: &Session, sequence: u64, kind: u64) {
 #[cold]
 #[inline(never)]
 fn fire_message(session: &Session, sample: &Sample) {
-    probe!("message", Sampling, session,
+    probe!(fire_message, "message", Sampling, session,
         sequence: sample.sequence, sent: sample.sent, published: sample.published,
         received: sample.received, length: sample.length);
 }
@@ -132,74 +212,145 @@ fn fire_message(session: &Session, sample: &Sample) {
 #[cold]
 #[inline(never)]
 fn fire_reply(session: &Session, sample: &Sample) {
-    probe!("reply", Sampling, session,
+    probe!(fire_reply, "reply", Sampling, session,
         sequence: sample.sequence, sent: sample.sent, published: sample.published,
         received: sample.received, length: sample.length);
 }
 
 #[cold]
 #[inline(never)]
+fn fire_handling(session: &Session, sequence: u64, queued: u64, picked: u64) {
+    probe!(fire_handling, "handling", Sampling, session,
+        sequence: sequence, queued: queued, picked: picked);
+}
+
+#[cold]
+#[inline(never)]
+fn fire_handled(session: &Session, sequence: u64, begun: u64, decoded: u64, ended: u64) {
+    probe!(fire_handled, "handled", Sampling, session,
+        sequence: sequence, begun: begun, decoded: decoded, ended: ended);
+}
+
+#[cold]
+#[inline(never)]
+fn fire_published(session: &Session, sequence: u64, begun: u64, published: u64, length: u64) {
+    probe!(fire_published, "published", Deliveries, session,
+        sequence: sequence, begun: begun, published: published, length: length);
+}
+
+#[cold]
+#[inline(never)]
+fn fire_copied(session: &Session, delivery: &Delivery) {
+    probe!(fire_copied, "copied", Deliveries, session,
+        publisher: delivery.publisher, sequence: delivery.sequence, noticed: delivery.noticed,
+        taken: delivery.taken, validated: delivery.validated);
+}
+
+#[cold]
+#[inline(never)]
+fn fire_mapped(session: &Session, delivery: &Delivery) {
+    probe!(fire_mapped, "mapped", Deliveries, session,
+        publisher: delivery.publisher, sequence: delivery.sequence, noticed: delivery.noticed,
+        taken: delivery.taken, validated: delivery.validated);
+}
+
+#[cold]
+#[inline(never)]
+fn fire_missed(session: &Session, sequence: u64, events: u64) {
+    probe!(fire_missed, "missed", Missed, session, sequence: sequence, events: events);
+}
+
+#[cold]
+#[inline(never)]
 fn fire_ring(session: &Session, bell: u64) {
-    probe!("ring", Ring, session, bell: bell);
+    probe!(fire_ring, "ring", Ring, session, bell: bell);
 }
 
 #[cold]
 #[inline(never)]
 fn fire_park_begin(session: &Session, space: bool) {
-    probe!("park_begin", ParkBegin, session, space: u64::from(space));
+    probe!(fire_park_begin, "park_begin", ParkBegin, session, space: u64::from(space));
 }
 
 #[cold]
 #[inline(never)]
 fn fire_park_end(session: &Session, woken: u64, slept: u64) {
-    probe!("park_end", ParkEnd, session, woken: woken, slept: slept);
+    probe!(fire_park_end, "park_end", ParkEnd, session, woken: woken, slept: slept);
 }
 
 #[cold]
 #[inline(never)]
 fn fire_lane_full(session: &Session, missing: u64) {
-    probe!("lane_full", LaneFull, session, missing: missing);
+    probe!(fire_lane_full, "lane_full", LaneFull, session, missing: missing);
 }
 
 #[cold]
 #[inline(never)]
 fn fire_lane_resized(session: &Session, whose: u64, epoch: u64, size: u64) {
-    probe!("lane_resized", LaneResized, session,
+    probe!(fire_lane_resized, "lane_resized", LaneResized, session,
         whose: whose, epoch: epoch, size: size);
 }
 
 #[cold]
 #[inline(never)]
 fn fire_session_opened(session: &Session) {
-    probe!("session_opened", SessionOpened, session);
+    probe!(fire_session_opened, "session_opened", SessionOpened, session);
 }
 
 #[cold]
 #[inline(never)]
 fn fire_session_closed(session: &Session, reason: u64) {
-    probe!("session_closed", SessionClosed, session, reason: reason);
+    probe!(fire_session_closed, "session_closed", SessionClosed, session, reason: reason);
 }
 
 #[cold]
 #[inline(never)]
 fn fire_call_failed(session: &Session, sequence: u64, kind: u64) {
-    probe!("call_failed", CallFailed, session, sequence: sequence, kind: kind);
+    probe!(fire_call_failed, "call_failed", CallFailed, session, sequence: sequence, kind: kind);
 }
 
 #[cold]
 #[inline(never)]
 fn fire_rate_50000(session: &Session) {
-    probe!("rate_50000", Rate50000, session);
+    probe!(fire_rate_50000, "rate_50000", Rate50000, session);
 }
 
 #[cold]
 #[inline(never)]
 fn fire_rate_5000(session: &Session) {
-    probe!("rate_5000", Rate5000, session);
+    probe!(fire_rate_5000, "rate_5000", Rate5000, session);
 }
 
 #[cold]
 #[inline(never)]
 fn fire_rate_all(session: &Session) {
-    probe!("rate_all", RateAll, session);
+    probe!(fire_rate_all, "rate_all", RateAll, session);
+}
+
+#[cold]
+#[inline(never)]
+fn fire_slow_10us(session: &Session, sequence: u64, began: u64, ended: u64, length: u64) {
+    probe!(fire_slow_10us, "slow_10us", Slow10us, session,
+        sequence: sequence, began: began, ended: ended, length: length);
+}
+
+#[cold]
+#[inline(never)]
+fn fire_slow_100us(session: &Session, sequence: u64, began: u64, ended: u64, length: u64) {
+    probe!(fire_slow_100us, "slow_100us", Slow100us, session,
+        sequence: sequence, began: began, ended: ended, length: length);
+}
+
+#[cold]
+#[inline(never)]
+fn fire_slow_1ms(session: &Session, sequence: u64, began: u64, ended: u64, length: u64) {
+    probe!(fire_slow_1ms, "slow_1ms", Slow1ms, session,
+        sequence: sequence, began: began, ended: ended, length: length);
+}
+
+#[cold]
+#[inline(never)]
+fn fire_slow_10ms(session: &Session, sequence: u64, began: u64, ended: u64, length: u64) {
+    probe!(fire_slow_10ms, "slow_10ms", Slow10ms, session,
+        sequence: sequence, began: began, ended: ended, length: length);
 }

@@ -4,15 +4,20 @@ use core::cell::UnsafeCell;
 
 use crate::Count;
 
-/// A probe's semaphore: an index into [`SEMAPHORES`]. The first four are read together: [`SamplingMask`](crate::SamplingMask).
+/// A probe's semaphore: an index into [`SEMAPHORES`]. The first four are read together
+/// ([`SamplingMask`](crate::SamplingMask)), and the next four ([`SlowMask`](crate::SlowMask)).
 #[derive(Clone, Copy, Debug)]
 #[repr(usize)]
 pub(super) enum Semaphore {
-    /// Of `message` and `reply`.
+    /// Of `message`, `handling`, `handled` and `reply`.
     Sampling = Count::Sampling as usize,
     RateAll = Count::RateAll as usize,
     Rate50000 = Count::Rate50000 as usize,
     Rate5000 = Count::Rate5000 as usize,
+    Slow10us,
+    Slow100us,
+    Slow1ms,
+    Slow10ms,
     Ring,
     ParkBegin,
     ParkEnd,
@@ -21,6 +26,9 @@ pub(super) enum Semaphore {
     SessionOpened,
     SessionClosed,
     CallFailed,
+    /// Of `published`, `copied` and `mapped`.
+    Deliveries,
+    Missed,
 }
 
 /// The maximum page size in bytes; on aarch64 the kernel may use pages larger than 4 KiB.
@@ -46,12 +54,14 @@ unsafe impl Sync for Semaphores {}
 #[unsafe(link_section = ".probes")]
 pub(super) static SEMAPHORES: Semaphores = Semaphores([const { UnsafeCell::new(0) }; PAGE / 2]);
 
-/// Returns the first four semaphores, in memory order.
+/// Returns four semaphores from the first on, or the next four, in memory order.
 #[inline]
-pub(super) fn first_four() -> u64 {
+pub(super) fn four(next: bool) -> u64 {
+    let first = (&raw const SEMAPHORES).cast::<u64>();
+    let at = first.wrapping_add(usize::from(next));
     // SAFETY: the page is aligned and longer than that; volatile, since the kernel changes it under this program. Each
     // count changes in one piece, and any mix of old and new ones is a state between.
-    unsafe { (&raw const SEMAPHORES).cast::<u64>().read_volatile() }
+    unsafe { at.read_volatile() }
 }
 
 impl Semaphore {

@@ -22,17 +22,6 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
         ticket
     }
 
-    /// Writes an unpublished one-way request if that takes nothing but a record in the lane: the fast path of
-    /// [`CallDriver::push`]. Returns false, and writes nothing, otherwise.
-    #[inline]
-    pub fn try_post(&mut self, payload: &[u8]) -> bool {
-        if !self.end.is_open() {
-            return false;
-        }
-        let (lanes, own, _) = self.end.parts();
-        self.calls.try_post(lanes, own, payload)
-    }
-
     /// Takes an answer if one has arrived that is complete, Ok, expected and no longer than `buffer`: the fast path
     /// of [`CallDriver::try_reply`], which handles all others. The returned number is its length at the start of `buffer`.
     #[inline]

@@ -30,7 +30,7 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
     ) -> Result<(), CallFailed> {
         self.waits = self.waits.wrapping_add(1);
         // A peer that keeps publishing but never answers would end every wait before the clock is read.
-        if self.has_untaken || self.waits.is_multiple_of(WAITS_BEFORE_CLOCK) {
+        if self.has_untaken || self.waits % WAITS_BEFORE_CLOCK == 0 {
             let now = self.end.port.now();
             if until.resolve(now).is_some_and(|until| now >= until) {
                 return self.over(Woken::Deadline, executed);
@@ -44,6 +44,7 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
             Waited::LookAgain => {
                 // A wait long enough to read the clock is long enough for this too.
                 if let Some(now) = began {
+                    self.end.observer.waited(now);
                     self.end.shrink_idle(now);
                 }
                 return Ok(());
@@ -62,6 +63,7 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
                 let now = self.end.port.now();
                 self.learn(began, now);
                 self.end.observer.rung(now);
+                self.end.observer.waited(began);
                 self.end.shrink_idle(now);
                 if self.end.has_moved() || (space && self.end.has_room()?) {
                     return Ok(());
@@ -96,10 +98,7 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
         if matches!(self.end.state(), State::Closing) {
             return Ok(Waited::Over(Woken::PeerGone));
         }
-        let exchanged = self.end.lanes.exchanged();
-        self.spin.exchanged(exchanged.wrapping_sub(self.exchanged));
-        self.exchanged = exchanged;
-        let budget = self.spin.budget();
+        let budget = self.spin_budget();
         if budget == 0 {
             return Ok(Waited::Over(Woken::Rung));
         }
@@ -112,7 +111,7 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
             }
             self.end.prefetch();
             self.end.port.relax();
-            if !counter.count() {
+            if !counter.count() && !self.spin.yields_at_once() {
                 continue;
             }
             let now = self.end.port.now();
@@ -128,13 +127,14 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
             }
             if self.spin.gives_way(now) {
                 self.end.port.yield_now();
-                self.spin.gave_way(now, self.end.port.now());
+                let moved = self.end.has_moved();
+                self.spin.gave_way(now, self.end.port.now(), moved);
             }
         }
     }
 
     /// Reports a park to the spin policy, with the peer's timestamp where it is plausible.
-    fn learn(&mut self, began: Instant, now: Instant) {
+    pub(super) fn learn(&mut self, began: Instant, now: Instant) {
         let rung = Instant::from_nanos(self.end.port.peer().load(Word::RungAt, Ordering::Relaxed));
         let honest = rung >= began && rung <= now;
         let gap = honest.then(|| nanos(rung.since(began)));

@@ -303,6 +303,9 @@ impl RawLimits {
         if limits.max_shared_bytes_per_session < Limits::MIN_SHARED {
             return Err(field("shared memory limit"));
         }
+        if limits.beside_page(size) != size {
+            return Err(field("lane size beside the shared memory limit"));
+        }
         Ok((least, limits))
     }
 }

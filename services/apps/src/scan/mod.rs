@@ -17,7 +17,7 @@ use cap_fs_ext::DirExt;
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 
-use bellwire_cgroups::scan::orchestrator_of;
+use bellwire_cgroups::scan::{Identity, labels};
 use text::{Stat, Status};
 
 /// `ESRCH`, which the kernel returns for files of a process that is gone. `io::ErrorKind` has no name for it.
@@ -87,8 +87,20 @@ impl Processes {
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             read => text::cgroup(&read?),
         };
-        let orchestrator = orchestrator_of(&cgroup);
-        Ok(Some(App { ppid, uid, started, comm, cgroup, orchestrator }))
+        let Identity { orchestrator, name, .. } = Identity::of(&cgroup);
+        let cgroup_name = if cgroup.is_empty() { String::new() } else { name };
+        let labels = labels(&cgroup);
+        Ok(Some(App {
+            ppid,
+            uid,
+            started,
+            comm,
+            cgroup,
+            orchestrator,
+            cgroup_name,
+            labels,
+            pending: false,
+        }))
     }
 }
 

@@ -50,6 +50,11 @@ fn a_process_is_who_its_files_say() {
         comm: "cron".into(),
         cgroup: "/system.slice/cron.service".into(),
         orchestrator: Orchestrator::Systemd,
+        cgroup_name: "cron".into(),
+        labels: [("slice", "system.slice"), ("unit", "cron.service")]
+            .map(|(name, value)| (name.into(), value.into()))
+            .into(),
+        pending: false,
     };
     assert_eq!(app, wanted);
 }

@@ -2,7 +2,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::Path;
 
-use crate::Mode;
+use crate::{Mode, check_label};
 use cap_fs_ext::{DirExt, MetadataExt};
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
@@ -49,7 +49,7 @@ pub(super) struct Hierarchy {
     pub(super) dir: Dir,
     pub(super) inode: u64,
     pub(super) device: u64,
-    name: OsString,
+    pub(super) name: OsString,
     has_children: bool,
 }
 
@@ -107,6 +107,18 @@ pub(super) fn find(
 }
 
 impl Hierarchy {
+    /// Returns its name and where it is, for snapshots. `below` is the root of all hierarchies.
+    pub(super) fn mounted(&self, below: &Path) -> crate::Hierarchy {
+        let name = match self.kind {
+            Kind::Unified => "unified",
+            Kind::Controllers(_) | Kind::Named => self.name.to_str().unwrap_or_default(),
+        };
+        // Without a final slash for the root itself.
+        let root = if self.name.is_empty() { below.to_owned() } else { below.join(&self.name) };
+        let root = root.to_str().filter(|root| check_label("root", root).is_ok());
+        crate::Hierarchy { name: name.into(), root: root.unwrap_or_default().into() }
+    }
+
     /// Returns its directory's name, if it has a cgroup besides its root.
     pub(super) fn name_in_use(&self) -> Option<&OsStr> {
         self.has_children.then_some(&self.name)

@@ -1,24 +1,25 @@
 use std::borrow::Cow;
 
-use crate::{MAX_NAME, Orchestrator, check_name};
+use crate::{MAX_NAME, Orchestrator, check_name, name_hash};
 
 use super::orchestrator::{self, Label};
 
 /// Properties derived from a cgroup's path alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Identity {
-    pub(super) orchestrator: Orchestrator,
+pub struct Identity {
+    /// The software that manages it.
+    pub orchestrator: Orchestrator,
     /// A readable name that is valid in a snapshot; not unique.
-    pub(super) name: String,
+    pub name: String,
     /// Whether it lies inside the container, machine or unit that named it.
-    pub(super) nested: bool,
+    pub nested: bool,
     /// Whether it is a service directly below `/system.slice`.
-    pub(super) system_service: bool,
+    pub system_service: bool,
 }
 
 impl Identity {
     /// Derives the properties of a path, which starts with `/`.
-    pub(super) fn of(path: &str) -> Self {
+    pub fn of(path: &str) -> Self {
         let relative = path.strip_prefix('/').unwrap_or(path);
         let (orchestrator, name, nested) = match orchestrator::owner(path) {
             Some(owner) => {
@@ -79,13 +80,21 @@ fn named<'a>(label: &'a Label<'_>) -> Cow<'a, str> {
     match label {
         Label::Id(prefix, id) => format!("{prefix}_{}", id.get(..12).unwrap_or(id)).into(),
         Label::Named(prefix, name) => format!("{prefix}_{name}").into(),
+        Label::Task(allocation, task) => {
+            format!("nomad_{task}_{}", allocation.get(..8).unwrap_or(allocation)).into()
+        }
         Label::Plain(component) => Cow::Borrowed(component),
         Label::Unit(unit) => unescape(unit.strip_suffix(".service").unwrap_or(unit)),
     }
 }
 
-/// Cuts the end of a name: names in a snapshot have a limit, and paths may be longer.
-fn shortened(mut name: String) -> String {
-    name.truncate(name.floor_char_boundary(MAX_NAME));
+/// Puts the hash of the whole in place of the end of a name: names in a snapshot have a limit, paths may be longer, and many may
+/// begin alike.
+pub fn shortened(mut name: String) -> String {
+    if name.len() > MAX_NAME {
+        let hash = format!("_{:016x}", name_hash(&name));
+        name.truncate(name.floor_char_boundary(MAX_NAME - hash.len()));
+        name.push_str(&hash);
+    }
     name
 }

@@ -4,11 +4,12 @@ use crate::Orchestrator;
 
 use super::orchestrator::{Label, components};
 
-type Labels = Vec<(String, String)>;
+/// Labels by name.
+pub type Labels = Vec<(String, String)>;
 
 /// Returns the labels of a path: `unit` and `slice` of systemd; `container_id`, `pod_uid` and `qos`; `pod_id` of podman;
-/// `machine`. Each from the innermost component.
-pub(super) fn labels(path: &str) -> Labels {
+/// `machine`; `alloc_id` and `task` of Nomad. Each from the innermost component.
+pub fn labels(path: &str) -> Labels {
     let mut labels = Labels::new();
     for (component, found) in components(path) {
         match found {
@@ -26,6 +27,10 @@ fn workload(orchestrator: Orchestrator, label: &Label<'_>, labels: &mut Labels) 
         (_, Label::Id(prefix, _)) if prefix.ends_with("conmon") => {}
         (_, Label::Id("podman_pod", id)) => put(labels, "pod_id", id),
         (_, Label::Id(_, id)) => put(labels, "container_id", id),
+        (_, Label::Task(allocation, task)) => {
+            put(labels, "alloc_id", allocation);
+            put(labels, "task", task);
+        }
         (Orchestrator::K8s, Label::Named("k8s_pod", uid)) => put(labels, "pod_uid", uid),
         (Orchestrator::K8s, Label::Named(_, qos)) => put(labels, "qos", qos),
         (Orchestrator::K8s, Label::Plain(slice)) => {
@@ -87,6 +92,11 @@ mod tests {
                 "/machine.slice/machine-qemu\\x2d3\\x2dweb.scope".into(),
                 "slice=machine.slice machine=web".into(),
             ),
+            (
+                format!("/nomad.slice/share.slice/{uid}.web.scope"),
+                format!("slice=share.slice alloc_id={uid} task=web"),
+            ),
+            (format!("/k8s.io/{id}"), format!("container_id={id}")),
             ("/lxc/web/init.scope".into(), "machine=web unit=init.scope".into()),
             ("/lxc.monitor.web".into(), String::new()),
             (format!("/machine.slice/libpod-conmon-{id}.scope"), "slice=machine.slice".into()),

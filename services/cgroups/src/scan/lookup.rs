@@ -157,6 +157,6 @@ fn details(entry: &CgroupEntry) -> CgroupDetails {
         options: entry.options,
         enabled: entry.enabled,
         orchestrator: entry.orchestrator,
-        labels: labels(&entry.path),
+        labels: labels(&entry.path).into_iter().chain(entry.labels.iter().cloned()).collect(),
     }
 }

@@ -27,7 +27,9 @@ mod walk;
 mod tests;
 
 pub use hierarchy::v1_rank;
+pub use identity::{Identity, shortened};
+pub use labels::{Labels, labels};
 pub use lookup::Directory;
-pub use orchestrator::orchestrator_of;
+pub use orchestrator::owner_of;
 pub use scanner::{Limits, Scan, ScanError, Scanner};
 pub use skipped::Skipped;

@@ -22,6 +22,8 @@ pub(super) enum Label<'a> {
     Named(&'static str, Cow<'a, str>),
     /// The component as it is.
     Plain(&'a str),
+    /// A Nomad allocation's id, and its task.
+    Task(&'a str, &'a str),
     /// A systemd unit.
     Unit(&'a str),
 }
@@ -41,9 +43,14 @@ pub(super) fn owner(path: &str) -> Option<Owner<'_>> {
     workload.or(unit)
 }
 
-/// Returns who manages the cgroup of this path.
-pub fn orchestrator_of(path: &str) -> Orchestrator {
-    owner(path).map_or(Orchestrator::Unknown, |owner| owner.orchestrator)
+/// Splits the path of a cgroup that lies inside a container, machine or unit into the path of that and the rest. The rest is empty
+/// for any other cgroup.
+pub fn owner_of(path: &str) -> (&str, &str) {
+    let inside = owner(path).map_or("", |owner| owner.inside);
+    match path.len().checked_sub(inside.len() + 1).filter(|_| !inside.is_empty()) {
+        Some(end) => (path.get(..end).unwrap_or(path), inside),
+        None => (path, ""),
+    }
 }
 
 /// Returns the components of a path that show who manages the cgroup, outermost first: with a workload's details, or `None`
@@ -90,10 +97,13 @@ struct Around<'a> {
     grandparent: &'a str,
     /// Whether this cgroup is Kubernetes' own, or below it.
     in_pods: bool,
+    /// Whether it is below Nomad's.
+    in_nomad: bool,
 }
 
 impl<'a> Around<'a> {
     fn descend(&mut self, component: &'a str) {
+        self.in_nomad |= self.is_top() && matches!(component, "nomad" | "nomad.slice");
         self.depth += 1;
         self.grandparent = self.parent;
         self.parent = component;
@@ -110,6 +120,8 @@ fn workload_of<'a>(component: &'a str, around: &Around<'a>) -> Option<Found<'a>>
     kubernetes(component, around)
         .or_else(|| podman(component))
         .or_else(|| docker(component, around))
+        .or_else(|| containerd(component, around))
+        .or_else(|| nomad(component, around))
         .or_else(|| machined(component))
         .or_else(|| libvirt(component, around))
         .or_else(|| lxc(component, around))
@@ -123,9 +135,14 @@ fn kubernetes<'a>(component: &'a str, around: &Around<'a>) -> Option<Found<'a>> 
     for (prefix, name) in
         [("cri-containerd-", "k8s_cntr"), ("crio-conmon-", "k8s_conmon"), ("crio-", "k8s_cntr")]
     {
-        if let Some(id) = stem.strip_prefix(prefix).filter(|id| is_id(id)) {
+        let id = stem.strip_prefix(prefix).or_else(|| unmanaged(component, prefix));
+        if let Some(id) = id.filter(|id| is_id(id)) {
             return found(Label::Id(name, id));
         }
+    }
+    // containerd's namespace, where the kubelet names no parent.
+    if around.depth == 1 && around.parent == "k8s.io" && is_id(component) {
+        return found(Label::Id("k8s_cntr", component));
     }
     if !around.in_pods {
         return None;
@@ -170,17 +187,19 @@ fn podman(component: &str) -> Option<Found<'_>> {
     for (prefix, name) in
         [("libpod-conmon-", "podman_conmon"), ("libpod-payload-", "podman"), ("libpod-", "podman")]
     {
-        if let Some(id) = stem.strip_prefix(prefix).filter(|id| is_id(id)) {
+        let id = stem.strip_prefix(prefix).or_else(|| unmanaged(component, prefix));
+        if let Some(id) = id.filter(|id| is_id(id)) {
             return found(Label::Id(name, id));
         }
     }
     None
 }
 
-/// `docker-<id>.scope`, `docker/<id>`; Amazon's agent: `ecs/<task>/<id>`.
+/// `docker-<id>.scope`, `docker/<id>`; Amazon's agent: `ecs/<task>/<id>`, `ecstasks-<task>.slice/docker-<id>.scope`.
 fn docker<'a>(component: &'a str, around: &Around<'a>) -> Option<Found<'a>> {
     let scope = component.strip_prefix("docker-").and_then(|rest| rest.strip_suffix(".scope"));
     let bare = (around.parent == "docker" || around.grandparent == "ecs").then_some(component);
+    let scope = scope.or_else(|| unmanaged(component, "docker-"));
     if let Some(id) = scope.or(bare).filter(|id| is_id(id)) {
         return Some((Orchestrator::Docker, Label::Id("docker", id)));
     }
@@ -188,8 +207,42 @@ fn docker<'a>(component: &'a str, around: &Around<'a>) -> Option<Found<'a>> {
         .then_some((Orchestrator::Docker, Label::Plain(component)))
 }
 
+/// nerdctl: `nerdctl-<id>.scope`, and `default/<id>` for the namespace `default` as of `ctr`; Amazon's Fargate:
+/// `ecs/<task>/<task>-<number>`.
+fn containerd<'a>(component: &'a str, around: &Around<'a>) -> Option<Found<'a>> {
+    let found = |name, id| Some((Orchestrator::Containerd, Label::Id(name, id)));
+    let scope = component.strip_prefix("nerdctl-").and_then(|rest| rest.strip_suffix(".scope"));
+    let bare = (around.depth == 1 && around.parent == "default").then_some(component);
+    let id = scope.or_else(|| unmanaged(component, "nerdctl-")).or(bare);
+    if let Some(id) = id.filter(|id| is_id(id)) {
+        return found("nerdctl", id);
+    }
+    let (task, number) = component.split_once('-').filter(|_| around.grandparent == "ecs")?;
+    let is_task = task == around.parent && !number.is_empty();
+    (is_task && number.bytes().all(|byte| byte.is_ascii_digit())).then_some(())?;
+    found("ecs", component)
+}
+
+/// Nomad's own drivers: `nomad.slice/share.slice/<allocation>.<task>.scope`, `nomad.slice/<allocation>.<task>.scope`,
+/// `nomad/share/<allocation>.<task>`.
+fn nomad<'a>(component: &'a str, around: &Around<'a>) -> Option<Found<'a>> {
+    let stem = component.strip_suffix(".scope").unwrap_or(component);
+    let (allocation, task) = stem.split_at_checked(UUID).filter(|_| around.in_nomad)?;
+    let dashes = allocation.bytes().filter(|byte| *byte == b'-').count();
+    let is_uuid = is_uid(allocation) && dashes == 4;
+    let task = task.strip_prefix(['.', '-']).filter(|task| is_uuid && !task.is_empty())?;
+    Some((Orchestrator::Nomad, Label::Task(allocation, task)))
+}
+
+/// Returns the id in `system.slice:docker:<id>`, which runc makes of a scope's name where systemd does not manage cgroups.
+fn unmanaged<'a>(component: &'a str, prefix: &str) -> Option<&'a str> {
+    let (slice, rest) = component.split_once(':')?;
+    let (engine, id) = rest.split_once(':')?;
+    (slice.ends_with(".slice") && prefix.strip_suffix('-') == Some(engine)).then_some(id)
+}
+
 /// What systemd-machined registers, under escaped names: `machine-qemu\x2d3\x2dweb.scope` is libvirt's,
-/// `machine-web.scope` nspawn's; and nspawn's own service.
+/// `machine-web.scope` nspawn's; and nspawn's own service. libvirt before 1.3.3 has no number.
 fn machined(component: &str) -> Option<Found<'_>> {
     let instance = |prefix| component.strip_prefix(prefix)?.strip_suffix(".service");
     if let Some(name) = instance("systemd-nspawn@") {
@@ -199,7 +252,10 @@ fn machined(component: &str) -> Option<Found<'_>> {
         return Some((Orchestrator::Kvm, Label::Named("qemu", unescape(name))));
     }
     let name = unescape(component.strip_prefix("machine-")?.strip_suffix(".scope")?);
-    let guest = |driver| without_number(&name, driver).map(|name| Cow::Owned(name.to_owned()));
+    let guest = |driver| {
+        let guest = without_number(&name, driver).or_else(|| name.strip_prefix(driver));
+        guest.filter(|guest| !guest.is_empty()).map(|guest| Cow::Owned(guest.to_owned()))
+    };
     Some(if let Some(name) = guest("qemu-") {
         (Orchestrator::Kvm, Label::Named("qemu", name))
     } else if let Some(name) = guest("lxc-") {
@@ -273,6 +329,9 @@ fn is_uid(text: &str) -> bool {
     let digits = text.bytes().filter(u8::is_ascii_hexdigit).count();
     digits == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit() || matches!(byte, b'-' | b'_'))
 }
+
+/// The length of a UUID.
+const UUID: usize = 36;
 
 /// Returns `web` for `qemu-3-web`.
 fn without_number<'a>(name: &'a str, driver: &str) -> Option<&'a str> {

@@ -15,6 +15,8 @@ pub(super) struct Population {
     pub(super) populated: bool,
     /// A resource controller accounts for it.
     pub(super) accounted: bool,
+    /// A file counts processes of every pid namespace. `cgroup.procs` of v1 leaves out those that the reader cannot name.
+    pub(super) counted: bool,
 }
 
 /// Reads the files of the cgroup `name` in `parent`.
@@ -32,17 +34,22 @@ pub(super) fn of_child(kind: Kind, parent: &Dir, name: &OsStr) -> io::Result<Pop
             let populated = says_populated(buffer.get(..len).unwrap_or(&[]));
             let accounted =
                 populated || is_not_blank(first_bytes("cgroup.controllers", &mut buffer)?, &buffer);
-            Ok(Population { populated, accounted })
+            Ok(Population { populated, accounted, counted: true })
         }
         Kind::Controllers(_) | Kind::Named => {
-            let populated = first_bytes("cgroup.procs", &mut buffer)? > 0;
-            Ok(Population { populated, accounted: populated || kind != Kind::Named })
+            let count = first_bytes("pids.current", &mut buffer)?;
+            let counted = count > 0;
+            let mut populated = counted && buffer.get(..count) != Some(b"0\n");
+            if !counted {
+                populated = first_bytes("cgroup.procs", &mut buffer)? > 0;
+            }
+            Ok(Population { populated, accounted: populated || kind != Kind::Named, counted })
         }
     }
 }
 
 /// The root of a hierarchy has no `cgroup.events`, and always has processes.
-pub(super) const ROOT: Population = Population { populated: true, accounted: true };
+pub(super) const ROOT: Population = Population { populated: true, accounted: true, counted: true };
 
 fn says_populated(events: &[u8]) -> bool {
     events.split(|byte| *byte == b'\n').any(|line| line == b"populated 1")

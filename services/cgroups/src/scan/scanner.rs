@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::{CgroupEntry, MAX_ITEMS, Meta, Mode, Options};
+use crate::{CgroupEntry, MAX_ITEMS, MAX_LABELS, Meta, Mode, Options};
 
 use super::hierarchy::{self, Hierarchy, Kind};
 use super::identity::Identity;
@@ -15,13 +15,20 @@ use super::population::{self, Population};
 use super::skipped::Skipped;
 use super::walk::{Sink, Step, Walk};
 
+/// What the kernel calls the pid namespace of the first process, in every boot.
+const FIRST_NAMESPACE: &str = "pid:[4026531836]";
+
 /// Reads a cgroup hierarchy, as often as asked.
 #[derive(Debug)]
 pub struct Scanner {
     root: PathBuf,
+    /// The same without links, for readers.
+    mounted: PathBuf,
     limits: Limits,
     /// The name of the hierarchy whose inodes are the ids, once chosen.
     primary: Option<OsString>,
+    /// Whether this process can name every other one: it is in the first pid namespace.
+    names_all: bool,
 }
 
 /// The maximum size of a scan.
@@ -40,6 +47,8 @@ pub struct Scan {
     pub entries: Vec<CgroupEntry>,
     /// The machine's cgroup mode.
     pub mode: Mode,
+    /// The mounted hierarchies, the primary one first.
+    pub hierarchies: Vec<crate::Hierarchy>,
     /// Directories that were met but not read.
     pub skipped: Skipped,
     /// When the scan started.
@@ -108,7 +117,17 @@ impl Scanner {
 
     /// Creates a scanner of the hierarchies at or below a root.
     pub fn new(root: &Path) -> Self {
-        Self { root: root.to_owned(), limits: Limits::default(), primary: None }
+        let names_all = Path::new("/proc/self/ns/pid")
+            .read_link()
+            .map_or(true, |namespace| namespace == Path::new(FIRST_NAMESPACE));
+        let mounted = root.canonicalize().unwrap_or_else(|_| root.to_owned());
+        Self { root: root.to_owned(), mounted, limits: Limits::default(), primary: None, names_all }
+    }
+
+    /// Returns the same scanner as in a pid namespace that does, or does not, see all processes.
+    #[cfg(test)]
+    pub(super) fn in_namespace_that_names_all(self, names_all: bool) -> Self {
+        Self { names_all, ..self }
     }
 
     /// Returns the same scanner with other limits.
@@ -144,9 +163,14 @@ impl Scanner {
             let walk = Walk { hierarchy, limits: self.limits, skipped: &mut skipped };
             walk.run(&mut Pass { rank, hierarchy, found: &mut found });
         }
+        if !self.names_all {
+            found.presume_population();
+        }
         found.spread_population();
         let entries = found.into_entries(&mut skipped);
-        Ok(Scan { entries, mode, skipped, started })
+        let numbered = hierarchies.iter().take(MAX_LABELS);
+        let hierarchies = numbered.map(|hierarchy| hierarchy.mounted(&self.mounted)).collect();
+        Ok(Scan { entries, mode, hierarchies, skipped, started })
     }
 }
 
@@ -204,6 +228,7 @@ impl Sink for Pass<'_> {
                 Ok(population) => {
                     seen.population.populated |= population.populated;
                     seen.population.accounted |= population.accounted;
+                    seen.population.counted |= population.counted;
                 }
                 Err(_) => skipped.unread = skipped.unread.saturating_add(1),
             }
@@ -226,6 +251,14 @@ impl Pass<'_> {
 }
 
 impl Found {
+    /// Marks v1 cgroups as populated whose processes are counted nowhere, in a pid namespace whose processes see no others: a
+    /// workload that nobody collects is worse than an empty cgroup that somebody does.
+    fn presume_population(&mut self) {
+        for seen in self.by_path.values_mut() {
+            seen.population.populated |= !seen.population.counted;
+        }
+    }
+
     /// Marks the ancestors of populated cgroups as populated: a v1 cgroup's files only show its own processes.
     fn spread_population(&mut self) {
         let legacy =
@@ -280,5 +313,6 @@ fn entry(path: String, seen: Seen) -> CgroupEntry {
         path,
         enabled: populated || seen.population.accounted,
         orchestrator: identity.orchestrator,
+        labels: Vec::new(),
     }
 }

@@ -2,7 +2,9 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::{CgroupEntry, Index, MAX_PATH, Mode, Options, Orchestrator, encode, name_hash};
+use crate::{
+    CgroupEntry, Index, MAX_PATH, Mode, Options, Orchestrator, check_name, encode, name_hash,
+};
 use cap_fs_ext::{DirExt, MetadataExt};
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
@@ -85,7 +87,8 @@ impl Tree {
     }
 
     fn scan_within(&self, limits: Limits) -> Scan {
-        let scan = Scanner::new(self.0.path()).with_limits(limits).scan().unwrap();
+        let scanner = Scanner::new(self.0.path()).in_namespace_that_names_all(true);
+        let scan = scanner.with_limits(limits).scan().unwrap();
         let bytes = encode(&scan.entries, scan.meta()).unwrap();
         assert_eq!(Index::validate(&bytes).unwrap().view().len(), scan.entries.len());
         scan
@@ -281,8 +284,66 @@ fn a_path_longer_than_a_snapshot_carries_is_counted() {
 fn names_are_cut_at_their_limit() {
     let long = format!("/{}", "é".repeat(300));
     let identity = Identity::of(&long);
-    assert_eq!(identity.name.len(), 254);
+    assert_eq!(identity.name.len(), 255);
     assert!(long.ends_with(&identity.name[..10]));
+    let at_limit = format!("/{}", "n".repeat(255));
+    assert_eq!(Identity::of(&at_limit).name, at_limit[1..]);
+}
+
+#[test]
+fn siblings_that_begin_alike_have_names_of_their_own() {
+    let parent = format!("/{}/{}", "p".repeat(200), "c".repeat(100));
+    let names: std::collections::HashSet<String> =
+        (0..1_000).map(|number| Identity::of(&format!("{parent}{number}")).name).collect();
+    assert_eq!(names.len(), 1_000);
+    assert!(names.iter().all(|name| check_name(name).is_ok()));
+}
+
+#[test]
+fn a_provider_that_sees_no_processes_counts_them() {
+    let tree = Tree::v1(&["memory", "pids"]);
+    for (path, current) in [("busy", "3\n"), ("empty", "0\n")] {
+        tree.v1_cgroup(&format!("memory/{path}"), "");
+        tree.v1_cgroup(&format!("pids/{path}"), "");
+        tree.file(&format!("pids/{path}/pids.current"), current);
+    }
+    tree.v1_cgroup("memory/uncounted/inside", "");
+    tree.v1_cgroup("memory/uncounted", "");
+    let mut scanner = Scanner::new(tree.0.path());
+    for names_all in [true, false] {
+        scanner = scanner.in_namespace_that_names_all(names_all);
+        let scan = scanner.scan().unwrap();
+        let populated = |path| at(&scan, path).options.contains(Options::POPULATED);
+        assert!(populated("/busy") && !populated("/empty"));
+        assert_eq!(populated("/uncounted/inside"), !names_all);
+    }
+}
+
+#[test]
+fn a_scan_tells_where_its_hierarchies_are() {
+    let tree = Tree::v1(&["memory", "systemd"]);
+    tree.file("unified/cgroup.controllers", "");
+    tree.v2_cgroup("unified/a", true, "");
+    tree.v1_cgroup("memory/b", "1\n");
+    let scan = tree.scan();
+    let root = tree.0.path().canonicalize().unwrap();
+    let wanted = ["unified", "memory", "systemd"].map(|name| crate::Hierarchy {
+        name: name.into(),
+        root: root.join(name).to_str().unwrap().into(),
+    });
+    assert_eq!(scan.hierarchies, wanted);
+    let writer = crate::SnapshotWriter::with_hierarchies(&scan.entries, &scan.hierarchies).unwrap();
+    let mut bytes = vec![0; writer.encoded_len()];
+    writer.write_to(scan.meta(), &mut bytes).unwrap();
+    let index = Index::validate(&bytes).unwrap();
+    for (path, file) in [("/a", "cgroup.events"), ("/b", "cgroup.procs")] {
+        let cgroup = index.view().find_by_path(path).unwrap();
+        let root = index.view().root_of(&cgroup).unwrap();
+        assert!(Path::new(&format!("{root}{path}/{file}")).exists(), "{root}{path}");
+    }
+    let tree = Tree::v2();
+    let root = tree.0.path().canonicalize().unwrap();
+    assert_eq!(tree.scan().hierarchies[0].root, root.to_str().unwrap());
 }
 
 #[test]
@@ -314,7 +375,37 @@ fn real_paths_are_recognized() {
         ),
         (format!("/docker/{}/docker/{a}", id('b')), Docker, "docker_aaaaaaaaaaaa"),
         (format!("/ecs/5e2f/{a}"), Docker, "docker_aaaaaaaaaaaa"),
+        (
+            format!("/ecstasks.slice/ecstasks-5e2f.slice/docker-{a}.scope"),
+            Docker,
+            "docker_aaaaaaaaaaaa",
+        ),
+        (format!("/system.slice:docker:{a}"), Docker, "docker_aaaaaaaaaaaa"),
+        (format!("/nomad.slice/share.slice/docker-{a}.scope"), Docker, "docker_aaaaaaaaaaaa"),
         ("/system.slice/docker.service".into(), Systemd, "docker"),
+        (format!("/system.slice/nerdctl-{a}.scope"), Containerd, "nerdctl_aaaaaaaaaaaa"),
+        (
+            format!("/user.slice/user-1000.slice/user@1000.service/user.slice/nerdctl-{a}.scope"),
+            Containerd,
+            "nerdctl_aaaaaaaaaaaa",
+        ),
+        (format!("/system.slice:nerdctl:{a}"), Containerd, "nerdctl_aaaaaaaaaaaa"),
+        (format!("/default/{a}"), Containerd, "nerdctl_aaaaaaaaaaaa"),
+        (
+            "/ecs/8c5d0e3c9a7b4f21a3c1d2e3f4a5b6c7/8c5d0e3c9a7b4f21a3c1d2e3f4a5b6c7-2531612879"
+                .into(),
+            Containerd,
+            "ecs_8c5d0e3c9a7b",
+        ),
+        (format!("/k8s.io/{a}"), K8s, "k8s_cntr_aaaaaaaaaaaa"),
+        (format!("/system.slice/cri-containerd-{a}.scope"), K8s, "k8s_cntr_aaaaaaaaaaaa"),
+        (format!("/system.slice:cri-containerd:{a}"), K8s, "k8s_cntr_aaaaaaaaaaaa"),
+        (format!("/nomad.slice/share.slice/{uid}.web.scope"), Nomad, "nomad_web_2ca4a155"),
+        (format!("/nomad.slice/reserve.slice/{uid}.my-db.scope"), Nomad, "nomad_my-db_2ca4a155"),
+        (format!("/nomad.slice/{uid}.web.scope"), Nomad, "nomad_web_2ca4a155"),
+        (format!("/nomad/share/{uid}.web"), Nomad, "nomad_web_2ca4a155"),
+        ("/nomad.slice/share.slice".into(), Systemd, "share.slice"),
+        (format!("/other.slice/{uid}.web.scope"), Systemd, &format!("{uid}.web.scope")),
         ("/kubepods".into(), K8s, "kubepods"),
         ("/kubepods/burstable".into(), K8s, "kubepods_burstable"),
         ("/kubepods.slice".into(), K8s, "kubepods"),
@@ -350,6 +441,8 @@ fn real_paths_are_recognized() {
             Kvm,
             "qemu_web_libvirt_emulator",
         ),
+        ("/machine.slice/machine-qemu\\x2dvm.scope".into(), Kvm, "qemu_vm"),
+        ("/machine.slice/machine-lxc\\x2dold.scope".into(), Lxc, "lxc_old"),
         ("/machine/vdesk.libvirt-qemu".into(), Kvm, "qemu_vdesk"),
         ("/machine/qemu-12-vdesk.libvirt-qemu/vcpu0".into(), Kvm, "qemu_vdesk_vcpu0"),
         ("/libvirt/qemu/vm1".into(), Kvm, "qemu_vm1"),
@@ -374,6 +467,7 @@ fn real_paths_are_recognized() {
             "podman_aaaaaaaaaaaa_container",
         ),
         (format!("/machine.slice/libpod-conmon-{a}.scope"), Podman, "podman_conmon_aaaaaaaaaaaa"),
+        (format!("/machine.slice:libpod:{a}"), Podman, "podman_aaaaaaaaaaaa"),
         (format!("/libpod_parent/libpod-{a}"), Podman, "podman_aaaaaaaaaaaa"),
         ("/libpod_parent".into(), Podman, "libpod_parent"),
         (format!("/machine.slice/machine-libpod_pod_{a}.slice"), Podman, "podman_pod_aaaaaaaaaaaa"),
@@ -401,6 +495,19 @@ fn real_paths_are_recognized() {
     }
     for known in Orchestrator::ALL {
         assert!(table.iter().any(|(_, orchestrator, _)| *orchestrator == known), "{known}");
+    }
+}
+
+#[test]
+fn a_path_is_split_at_its_owner() {
+    for (path, owner, inside) in [
+        ("/lxc/web", "/lxc/web", ""),
+        ("/lxc/web/init.scope/x", "/lxc/web", "init.scope/x"),
+        ("/", "/", ""),
+        ("/custom/x", "/custom/x", ""),
+        ("/system.slice/a.service/b", "/system.slice/a.service", "b"),
+    ] {
+        assert_eq!(owner_of(path), (owner, inside));
     }
 }
 

@@ -106,7 +106,7 @@ mod fields {
         a_lane_limit_that_is_no_lanes("lane limit", 0x2c, &12_345_u32.to_le_bytes());
         a_lane_limit_below_the_clients_lane("lane limit", 0x2c, &4096_u32.to_le_bytes());
         no_shared_memory("shared memory limit", 0x38, &[0; 8]);
-        shared_memory_below_the_clients_lane("lane limit", 0x38, &8192_u64.to_le_bytes());
+        shared_memory_below_the_lanes("shared memory limit", 0x38, &8192_u64.to_le_bytes());
     } }
 }
 

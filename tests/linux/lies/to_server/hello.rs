@@ -103,6 +103,7 @@ mod fields {
         a_lane_limit_of_the_greatest_number(&with_u32(0x78, u32::MAX), "lane limit");
         no_shared_memory(&with_u64(0x84, 0), "shared memory limit");
         shared_memory_for_no_page_and_lane(&with_u64(0x84, 8191), "shared memory limit");
+        a_lane_that_leaves_no_room_for_its_page(&with_u64(0x84, 16_384), "lane size beside the shared memory limit");
     } }
 }
 

@@ -2,27 +2,34 @@ use std::ops::Range;
 use std::time::Duration;
 
 use bellwire::{
-    CallError, Client, Doorbell, ErrorKind, Executed, RefreshError, Refreshed, RunDir,
-    SnapshotCache, State,
+    CallError, Client, Delivery, Doorbell, ErrorKind, Executed, RefreshError, Refreshed, RunDir,
+    Snapshot, SnapshotCache, Start, State, SubscribeError, Subscriber,
 };
 
 use super::Survivor;
 use crate::channel::{Command, Response, ScenarioResult};
 use crate::phase::Scenario;
 use crate::service::{
-    ATTACHED, CallSpec, LONG, NumberSnapshot, NumberedCall, SHORT, Torn, client_config,
+    ATTACHED, CallSpec, FULL, LAST_EVENT, LONG, NumberedCall, NumberedEvent, PassedSnapshot,
+    RingSnapshot, SHORT, Torn, client_config, event,
 };
 
 /// The client of all server victims, one after the other.
 pub(super) struct Caller {
     run_dir: RunDir,
     client: Client<NumberedCall>,
-    cache: SnapshotCache<NumberSnapshot>,
+    cache: SnapshotCache<PassedSnapshot>,
+    ring_cache: SnapshotCache<RingSnapshot>,
+    subscriber: Subscriber<NumberedEvent>,
+    /// The last event of this publisher that was taken or counted as missed.
+    last_event: u64,
     doorbell: Doorbell,
 }
 
 /// How long it waits for a snapshot: longer than any victim lives.
 const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often a subscriber looks whether its publisher is still there.
+const EVENT_TIMEOUT: Duration = Duration::from_millis(4);
 
 impl Caller {
     pub(super) fn new(run_dir: &RunDir) -> Self {
@@ -30,6 +37,13 @@ impl Caller {
             run_dir: run_dir.clone(),
             client: Client::with_config(run_dir, client_config(Doorbell::Futex)),
             cache: SnapshotCache::with_config(run_dir, client_config(Doorbell::Futex)),
+            ring_cache: SnapshotCache::with_config(run_dir, client_config(Doorbell::Futex)),
+            subscriber: Subscriber::with_config(
+                run_dir,
+                Start::Oldest,
+                client_config(Doorbell::Futex),
+            ),
+            last_event: 0,
             doorbell: Doorbell::Futex,
         }
     }
@@ -39,11 +53,16 @@ impl Caller {
         self.client = Client::with_config(&self.run_dir, client_config(self.doorbell));
     }
 
-    fn connect(&mut self, number: u64, snapshot: Option<u64>) -> Response {
+    fn connect(&mut self, scenario: Scenario, number: u64, snapshot: Option<u64>) -> Response {
         let result = match self.call(number, SHORT, SHORT) {
+            ScenarioResult::Correct if scenario.has_events() => self.first_event(),
             ScenarioResult::Correct => snapshot.map_or(ScenarioResult::Correct, |number| {
+                if scenario == Scenario::Broadcast {
+                    let found = self.ring_cache.refresh_within(SNAPSHOT_TIMEOUT);
+                    return check_snapshot(&self.ring_cache, found, number);
+                }
                 let found = self.cache.refresh_within(SNAPSHOT_TIMEOUT);
-                self.check_snapshot(found, number)
+                check_snapshot(&self.cache, found, number)
             }),
             failure => failure,
         };
@@ -95,25 +114,58 @@ impl Caller {
         failure.map_or(ScenarioResult::Correct, |error| failed(&error, answers.len() as u64))
     }
 
-    /// Checks the result of a refresh that should have found the snapshot `number`.
-    fn check_snapshot(
-        &self,
-        found: Result<Refreshed, RefreshError<Torn>>,
-        number: u64,
-    ) -> ScenarioResult {
-        match found {
-            Ok(Refreshed::Unavailable) => ScenarioResult::Unavailable,
-            Ok(Refreshed::Changed) => {
-                match self.cache.current().map(|snapshot| *snapshot.index()) {
-                    Some(held) if held == number => ScenarioResult::Correct,
-                    held => {
-                        ScenarioResult::Corrupt(format!("snapshot {held:?} instead of {number}"))
+    /// Follows a new publisher, and takes its first event.
+    fn first_event(&mut self) -> ScenarioResult {
+        while self.last_event != 1 {
+            match self.subscriber.next(Some(SNAPSHOT_TIMEOUT)) {
+                Ok(Some(Delivery::Restarted)) => self.last_event = 0,
+                found => {
+                    if let Some(wrong) = self.check_event(found) {
+                        return wrong;
                     }
                 }
             }
-            Ok(found) => ScenarioResult::Corrupt(format!("{found:?} instead of snapshot {number}")),
-            Err(RefreshError::Call(error)) => failed(&error, 0),
-            Err(error) => ScenarioResult::Corrupt(error.to_string()),
+        }
+        ScenarioResult::Correct
+    }
+
+    /// Takes the events up to `last`, or until the publisher is absent.
+    fn events(&mut self, last: u64) -> ScenarioResult {
+        while self.last_event < last {
+            // A death ends the sleep, but not the wait: the next publisher may come.
+            let found = self.subscriber.next(Some(EVENT_TIMEOUT));
+            if matches!(found, Ok(None)) {
+                if self.subscriber.state() == State::Ready {
+                    continue;
+                }
+                return ScenarioResult::Events(self.last_event.saturating_sub(FULL));
+            }
+            if let Some(wrong) = self.check_event(found) {
+                return wrong;
+            }
+        }
+        ScenarioResult::Correct
+    }
+
+    /// Checks that what was found follows the last event. Returns what is wrong.
+    fn check_event(
+        &mut self,
+        found: Result<Option<Delivery<Vec<u8>>>, SubscribeError>,
+    ) -> Option<ScenarioResult> {
+        let next = self.last_event + 1;
+        match found {
+            Ok(Some(Delivery::Event { sequence, event: bytes }))
+                if sequence == next && bytes == event(next) =>
+            {
+                self.last_event = next;
+                None
+            }
+            Ok(Some(Delivery::Missed { events })) => {
+                self.last_event += events;
+                None
+            }
+            Err(SubscribeError::Call(error)) => Some(failed(&error, 0)),
+            found => Some(ScenarioResult::Corrupt(format!("{found:?} instead of event {next}"))),
         }
     }
 
@@ -129,11 +181,17 @@ impl Caller {
             Scenario::Attach => self.call(number, ATTACHED, ATTACHED),
             Scenario::Publish => {
                 let found = self.cache.wait_for_change(Some(SNAPSHOT_TIMEOUT));
-                self.check_snapshot(found, number)
+                check_snapshot(&self.cache, found, number)
             }
+            Scenario::Broadcast => {
+                let found = self.ring_cache.wait_for_change(Some(SNAPSHOT_TIMEOUT));
+                check_snapshot(&self.ring_cache, found, number)
+            }
+            Scenario::Events => self.events(LAST_EVENT),
+            Scenario::Overrun => self.events(LAST_EVENT - 1),
             Scenario::Fetch => {
                 let found = self.cache.refresh_within(SNAPSHOT_TIMEOUT);
-                self.check_snapshot(found, number)
+                check_snapshot(&self.cache, found, number)
             }
             _ => self.call(number, SHORT, SHORT),
         }
@@ -148,7 +206,7 @@ impl Survivor for Caller {
                     self.doorbell = scenario.doorbell();
                     self.replace_client();
                 }
-                self.connect(number, snapshot)
+                self.connect(scenario, number, snapshot)
             }
             Command::Disconnect => {
                 self.replace_client();
@@ -172,14 +230,41 @@ impl Survivor for Caller {
             }
             result => return format!("a call without a provider returns {result:?}"),
         }
-        match self.cache.refresh_within(SNAPSHOT_TIMEOUT) {
-            Ok(Refreshed::Unavailable) => String::new(),
-            found => format!("its snapshot is {found:?} without a provider"),
+        let found = [
+            self.cache.refresh_within(SNAPSHOT_TIMEOUT),
+            self.ring_cache.refresh_within(SNAPSHOT_TIMEOUT),
+        ];
+        if !found.iter().all(|found| matches!(found, Ok(Refreshed::Unavailable))) {
+            return format!("its snapshots are {found:?} without a provider");
+        }
+        // It waits, as it may have waited when its publisher died: who waits watches for the next one.
+        let found = self.subscriber.next(Some(Duration::from_micros(1)));
+        match (found, self.subscriber.state()) {
+            (Ok(None), State::Absent) => String::new(),
+            found => format!("its subscriber finds {found:?} without a provider"),
         }
     }
 
     fn take_ran(&mut self) -> Vec<u64> {
         Vec::new()
+    }
+}
+
+/// Checks the result of a refresh that should have found the snapshot `number`.
+fn check_snapshot<T: Snapshot<Index = u64>>(
+    cache: &SnapshotCache<T>,
+    found: Result<Refreshed, RefreshError<Torn>>,
+    number: u64,
+) -> ScenarioResult {
+    match found {
+        Ok(Refreshed::Unavailable) => ScenarioResult::Unavailable,
+        Ok(Refreshed::Changed) => match cache.current().map(|snapshot| *snapshot.index()) {
+            Some(held) if held == number => ScenarioResult::Correct,
+            held => ScenarioResult::Corrupt(format!("snapshot {held:?} instead of {number}")),
+        },
+        Ok(found) => ScenarioResult::Corrupt(format!("{found:?} instead of snapshot {number}")),
+        Err(RefreshError::Call(error)) => failed(&error, 0),
+        Err(error) => ScenarioResult::Corrupt(error.to_string()),
     }
 }
 

@@ -5,12 +5,14 @@ use bellwire::{HandlerError, Publisher, RunDir, Server};
 use super::Survivor;
 use crate::channel::{Command, Response};
 use crate::error::{Error, Result};
-use crate::service::{CallSpec, NumberSnapshot, NumberedCall, server_config};
+use crate::service::{
+    CallSpec, EVENTS, NumberedCall, NumberedEvent, PassedSnapshot, RING, event, server_config,
+};
 
 /// The server of all client victims, one after the other.
 pub(super) struct Provider {
     server: Server,
-    publisher: Publisher<NumberSnapshot>,
+    publisher: Publisher<PassedSnapshot>,
     log: Arc<HandlerLog>,
 }
 
@@ -39,8 +41,12 @@ impl Provider {
         builder
             .serve::<NumberedCall>(move |_, request| handler_log.handle(&request))
             .map_err(|error| failed(&error))?;
-        let publisher = builder.publish::<NumberSnapshot>().map_err(|error| failed(&error))?;
-        publisher.publish(&NumberSnapshot::bytes(1)).map_err(|error| failed(&error))?;
+        let publisher = builder.publish::<PassedSnapshot>().map_err(|error| failed(&error))?;
+        publisher.publish(&PassedSnapshot::bytes(1)).map_err(|error| failed(&error))?;
+        let events: Vec<_> = (1..=EVENTS).map(event).collect();
+        let event_publisher =
+            builder.events::<NumberedEvent>(RING).map_err(|error| failed(&error))?;
+        event_publisher.send_all(&events).map_err(|error| failed(&error))?;
         let server = builder.start().map_err(|error| failed(&error))?;
         Ok(Self { server, publisher, log })
     }
@@ -70,7 +76,7 @@ impl Survivor for Provider {
     fn execute(&mut self, command: &Command) -> Response {
         match *command {
             Command::Publish { number } => {
-                match self.publisher.publish(&NumberSnapshot::bytes(number)) {
+                match self.publisher.publish(&PassedSnapshot::bytes(number)) {
                     Ok(_) => Response::Done,
                     Err(error) => Response::Failed(error.to_string()),
                 }

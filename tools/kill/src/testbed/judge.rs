@@ -26,12 +26,16 @@ pub(super) fn check_result(
 ) -> Result<()> {
     let scenario = task.scenario;
     let wrong = |why: &str| Err(Error::Survivor(format!("{why}: {result:?}; {state:?}")));
+    let counts = scenario.calls() || scenario.has_events();
     match result {
         ScenarioResult::Corrupt(_) => wrong("it received what nobody sent"),
-        ScenarioResult::Correct if scenario.calls() && state.published < state.total => {
-            wrong("it has an answer that was not published")
+        ScenarioResult::Correct if counts && state.published < state.total => {
+            wrong("it has an answer or an event that was not published")
         }
         ScenarioResult::Correct => Ok(()),
+        // One more may be in a larger ring, which it was not passed any more.
+        ScenarioResult::Events(taken) if *taken == state.published => Ok(()),
+        ScenarioResult::Events(_) => wrong("it does not have as many events as were published"),
         ScenarioResult::Failed { answers, .. }
             if scenario.calls() && *answers != state.published =>
         {
@@ -43,7 +47,7 @@ pub(super) fn check_result(
         }
         ScenarioResult::Unavailable => Ok(()),
         ScenarioResult::Failed { .. } if !scenario.calls() && scenario != Scenario::Open => {
-            wrong("an absent provider of snapshots is a state, not an error")
+            wrong("an absent publisher is a state, not an error")
         }
         ScenarioResult::Failed { kind, .. } if kind != "PeerGone" && kind != "Absent" => {
             wrong("a death is reported as something else")
@@ -96,11 +100,16 @@ pub(super) fn check_clean(state: &QuiescentState) -> Result<()> {
 mod tests {
     use super::{VictimState, check_quiescent, check_result};
     use crate::channel::{QuiescentState, ScenarioResult};
-    use crate::phase::{Scenario, Side};
+    use crate::phase::{Language, Scenario, Side};
     use crate::victim::VictimTask;
 
-    const CALL: VictimTask =
-        VictimTask { side: Side::Server, scenario: Scenario::Call, number: 8, hold: false };
+    const CALL: VictimTask = VictimTask {
+        language: Language::Rust,
+        side: Side::Server,
+        scenario: Scenario::Call,
+        number: 8,
+        hold: false,
+    };
     const UNTOUCHED: VictimState = VictimState { published: 0, total: 1, taken: false, ran: false };
     const RAN: VictimState = VictimState { taken: true, ran: true, ..UNTOUCHED };
     const ANSWERED: VictimState = VictimState { published: 1, ..RAN };
@@ -156,6 +165,20 @@ mod tests {
         let fetch = VictimTask { scenario: Scenario::Fetch, ..CALL };
         assert_wrong(fetch, UNTOUCHED, &peer_gone(true), "a state, not an error");
         assert!(check_result(fetch, UNTOUCHED, &ScenarioResult::Unavailable).is_ok());
+    }
+
+    #[test]
+    fn every_published_event_is_taken_or_counted() {
+        let events = VictimTask { scenario: Scenario::Events, ..CALL };
+        let two = VictimState { published: 2, total: 3, ..UNTOUCHED };
+        assert!(check_result(events, two, &ScenarioResult::Events(2)).is_ok());
+        let wanted = "as many events as were published";
+        assert_wrong(events, two, &ScenarioResult::Events(1), wanted);
+        assert_wrong(events, two, &ScenarioResult::Events(3), wanted);
+        assert_wrong(events, two, &ScenarioResult::Correct, "was not published");
+        let broadcast = VictimTask { scenario: Scenario::Broadcast, ..CALL };
+        let announced = VictimState { published: 1, ..UNTOUCHED };
+        assert_wrong(broadcast, announced, &ScenarioResult::Unavailable, "is lost");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use bellwire::{Service, Snapshot};
+use bellwire::{Event as _, Service, Snapshot};
 use nix::unistd::pipe;
 
 use self::judge::VictimState;
@@ -16,10 +16,10 @@ use crate::address::{Address, Depth};
 use crate::channel::{Command, ScenarioResult};
 use crate::error::{Error, Result, system};
 use crate::fork;
-use crate::phase::{Phase, Scenario, Side};
-use crate::service::{NumberSnapshot, NumberedCall};
+use crate::phase::{Kind, Language, Phase, Scenario, Side};
+use crate::service::{NumberedCall, NumberedEvent, PassedSnapshot, RingSnapshot};
 use crate::trace::{Gap, Trace};
-use crate::tracee::{Code, Event, Page, Poller, Reached, Tracee, read_static};
+use crate::tracee::{Code, Event, Page, Poller, Progress, Reached, Tracee, read_static};
 use crate::victim::{self, RAN, VictimTask};
 
 /// The outcome of a point.
@@ -49,7 +49,7 @@ pub(crate) struct Testbed {
 }
 
 /// The traces of victims that were not killed.
-pub(crate) type Traces = HashMap<(Side, Scenario), Trace>;
+pub(crate) type Traces = HashMap<Kind, Trace>;
 
 const SIDES: [Side; 2] = [Side::Client, Side::Server];
 
@@ -72,8 +72,13 @@ impl Testbed {
         // The survivor listens by the time it answers.
         testbed.survivors.execute(Side::Client, &Command::Publish { number: 1 }, None)?;
         for side in SIDES {
-            for scenario in [Scenario::Fetch, Scenario::Attach, Scenario::Call] {
-                testbed.dry_run(side, scenario, false)?;
+            let publishing = match side {
+                Side::Client => &[][..],
+                Side::Server => &[Scenario::Broadcast, Scenario::Events],
+            };
+            let all = [Scenario::Fetch, Scenario::Attach, Scenario::Call];
+            for scenario in publishing.iter().chain(&all) {
+                testbed.dry_run((Language::Rust, side, *scenario), false)?;
             }
             testbed.survivors.quiesce(side)?;
         }
@@ -87,11 +92,11 @@ impl Testbed {
 
     /// Returns the trace of a phase's scenario without a kill.
     pub(crate) fn trace(&mut self, phase: &Phase) -> Result<Trace> {
-        let key = (phase.side, phase.scenario);
+        let key = phase.kind();
         if let Some(trace) = self.traces.get(&key) {
             return Ok(trace.clone());
         }
-        let trace = self.dry_run(phase.side, phase.scenario, true)?;
+        let trace = self.dry_run(phase.kind(), true)?;
         self.check_clean(phase.side)?;
         self.traces.insert(key, trace.clone());
         Ok(trace)
@@ -99,7 +104,7 @@ impl Testbed {
 
     /// Forgets the trace of a phase's scenario, so that the next call records another one.
     pub(crate) fn forget(&mut self, phase: &Phase) {
-        self.traces.remove(&(phase.side, phase.scenario));
+        self.traces.remove(&phase.kind());
     }
 
     /// Kills a victim at `address`, and queries the survivor.
@@ -109,10 +114,10 @@ impl Testbed {
         if phase.scenario == Scenario::Bind {
             self.verify(phase.side)?;
         }
-        let task = self.next_task(phase.side, phase.scenario);
+        let task = self.next_task(phase.kind());
         let mut victim = self.start_at_gate(task)?;
-        let page = page(&victim, task)?;
-        let before = page.map(Page::read).transpose()?.unwrap_or_default();
+        let progress = progress(&victim, task)?;
+        let before = progress.map(Progress::read).transpose()?.unwrap_or_default();
         let reports = self.start_scenario(&mut victim, task)?;
         let mut reached = Reached::There;
         for _ in 0..calls {
@@ -127,18 +132,22 @@ impl Testbed {
                 Depth::Asleep => reached = victim.run_to_sleep()?,
             }
         }
-        let words = page.map(Page::read).transpose()?.unwrap_or_default().since(before);
+        let words = progress.map(Progress::read).transpose()?.unwrap_or_default().since(before);
         let ran = task.requests().last() == Some(read_static(victim.pid(), &RAN)?);
         victim.kill()?;
 
         self.unverified.insert(phase.side, address);
         self.release(phase.side)?;
-        let total = phase.scenario.requests().max(1);
+        let total = phase.scenario.messages();
         let published =
             (total * words.tail).checked_div(moved.tail).map_or(0, |count| count.min(total));
         let taken = moved.head > 0 && words.head >= moved.head;
         let state = VictimState { published, total, taken, ran };
-        if reports {
+        let reads_late = phase.scenario == Scenario::Overrun;
+        if reads_late {
+            self.run_survivor(task)?;
+        }
+        if reports || reads_late {
             let result = self.survivors.scenario_result(phase.side, None)?;
             judge::check_result(task, state, &result)?;
         }
@@ -156,7 +165,7 @@ impl Testbed {
     }
 
     fn verify(&mut self, side: Side) -> Result<()> {
-        self.dry_run(side, Scenario::Call, false)?;
+        self.dry_run((Language::Rust, side, Scenario::Call), false)?;
         self.check_clean(side)
     }
 
@@ -164,11 +173,11 @@ impl Testbed {
         judge::check_clean(&self.survivors.quiesce(side)?)
     }
 
-    fn next_task(&mut self, side: Side, scenario: Scenario) -> VictimTask {
+    fn next_task(&mut self, (language, side, scenario): Kind) -> VictimTask {
         self.number += 8;
         // A traced victim is slower than its survivor: without this the answer would arrive before the victim sleeps.
         let hold = side == Side::Client && scenario.is_short_call();
-        VictimTask { side, scenario, number: self.number, hold }
+        VictimTask { language, side, scenario, number: self.number, hold }
     }
 
     /// Starts a victim and runs it to its gate: by then the survivor has worked with it correctly.
@@ -194,7 +203,8 @@ impl Testbed {
                 self.survivors.execute(side, &publish, Some(&mut victim))?;
             }
             Side::Server if scenario != Scenario::Bind => {
-                let reads = matches!(scenario, Scenario::Publish | Scenario::Fetch);
+                let reads =
+                    matches!(scenario, Scenario::Publish | Scenario::Broadcast | Scenario::Fetch);
                 let snapshot = reads.then_some(first);
                 let connect = Command::Connect { scenario, number, snapshot };
                 self.survivors.execute(side, &connect, Some(&mut victim))?;
@@ -226,17 +236,15 @@ impl Testbed {
         if side == Side::Client || scenario == Scenario::Bind {
             return Ok(false);
         }
-        let is_watched_asleep = scenario != Scenario::Publish;
+        let is_watched_asleep = !scenario.is_publishing();
         if is_watched_asleep {
             victim.watch_second()?;
             victim.enter_wait()?;
         }
-        let reports = scenario != Scenario::Close;
+        let reports = !matches!(scenario, Scenario::Close | Scenario::Overrun);
         if reports {
-            let [_, snapshot] = task.snapshots();
-            let number = if scenario.calls() { task.requests().start } else { snapshot };
-            self.survivors.send(side, &Command::Run { scenario, number })?;
-        } else {
+            self.run_survivor(task)?;
+        } else if is_watched_asleep {
             victim.resume_main()?;
         }
         if is_watched_asleep {
@@ -245,28 +253,43 @@ impl Testbed {
         Ok(reports)
     }
 
+    /// Starts the survivor's half of the scenario.
+    fn run_survivor(&mut self, task: VictimTask) -> Result<()> {
+        let VictimTask { side, scenario, .. } = task;
+        let [_, snapshot] = task.snapshots();
+        let number = if scenario.calls() { task.requests().start } else { snapshot };
+        self.survivors.send(side, &Command::Run { scenario, number })
+    }
+
     /// Runs a scenario to its end; records a trace, instruction by instruction, if `records`.
-    fn dry_run(&mut self, side: Side, scenario: Scenario, records: bool) -> Result<Trace> {
-        let task = self.next_task(side, scenario);
+    fn dry_run(&mut self, kind: Kind, records: bool) -> Result<Trace> {
+        let task = self.next_task(kind);
+        let VictimTask { side, scenario, .. } = task;
         let mut victim = self.start_at_gate(task)?;
-        let page = page(&victim, task)?;
+        let progress = progress(&victim, task)?;
         let reports = self.start_scenario(&mut victim, task)?;
         let mut trace = Trace::default();
         if records {
-            trace = self.record_trace(&mut victim, task, page, reports)?;
+            trace = self.record_trace(&mut victim, task, progress, reports)?;
         }
         if reports {
             if !records {
                 victim.run_freely()?;
             }
-            match self.survivors.scenario_result(side, Some(&mut victim))? {
-                ScenarioResult::Correct => {}
-                result => return Err(Error::Survivor(format!("without a kill: {result:?}"))),
-            }
         } else if !records {
             victim.resume_main()?;
             self.release(side)?;
             victim.run_to(Event::End)?;
+        }
+        let reads_late = scenario == Scenario::Overrun;
+        if reads_late {
+            self.run_survivor(task)?;
+        }
+        if reports || reads_late {
+            match self.survivors.scenario_result(side, Some(&mut victim))? {
+                ScenarioResult::Correct => {}
+                result => return Err(Error::Survivor(format!("without a kill: {result:?}"))),
+            }
         }
         if side == Side::Client {
             victim.resume_main()?;
@@ -309,10 +332,10 @@ impl Testbed {
         &mut self,
         victim: &mut Tracee,
         task: VictimTask,
-        page: Option<Page>,
+        progress: Option<Progress>,
         reports: bool,
     ) -> Result<Trace> {
-        let read = || page.map(Page::read).transpose().map(Option::unwrap_or_default);
+        let read = || progress.map(Progress::read).transpose().map(Option::unwrap_or_default);
         let reads_page = task.scenario == Scenario::Call;
         let start = read()?;
         let (mut trace, mut gap, mut before) = (Trace::default(), Gap::default(), start);
@@ -340,11 +363,19 @@ impl Testbed {
 /// The system calls in which a caller sleeps.
 const BLOCKING_CALLS: [i64; 3] = [libc::SYS_futex_waitv, libc::SYS_poll, libc::SYS_ppoll];
 
-/// The page whose words show what a victim has published; `None` for scenarios that publish only a Close record.
-fn page(victim: &Tracee, task: VictimTask) -> Result<Option<Page>> {
+/// What shows what a victim has published; `None` for scenarios that publish only a Close record, or memory of its own.
+fn progress(victim: &Tracee, task: VictimTask) -> Result<Option<Progress>> {
+    let pid = victim.pid();
+    let page = |service| Ok(Page::find(pid, service)?.map(Progress::Page));
     match (task.side, task.scenario) {
-        (_, scenario) if scenario.calls() => Page::find(victim.pid(), NumberedCall::NAME),
-        (Side::Server, Scenario::Fetch) => Page::find(victim.pid(), NumberSnapshot::NAME),
+        (_, scenario) if scenario.calls() => page(NumberedCall::NAME),
+        (Side::Server, Scenario::Fetch) => page(PassedSnapshot::NAME),
+        (Side::Server, Scenario::Broadcast) => {
+            Ok(Some(Progress::Board { pid, service: RingSnapshot::NAME }))
+        }
+        (_, scenario) if scenario.has_events() => {
+            Ok(Some(Progress::Events { pid, service: NumberedEvent::NAME }))
+        }
         _ => Ok(None),
     }
 }

@@ -102,13 +102,17 @@ impl Survivors {
         let timeout = self.timeout * 2;
         let channel = self.of(side).channel.as_fd();
         let has_response = match victim {
-            Some(victim) => match victim.next(Some(channel), timeout)? {
-                Event::Response => true,
-                Event::Timeout => false,
-                event => {
-                    return Err(Error::Survivor(format!(
-                        "a victim that was not killed: {event:?}"
-                    )));
+            Some(victim) => loop {
+                match victim.next(Some(channel), timeout)? {
+                    Event::Response => break true,
+                    Event::Timeout => break false,
+                    // It has published everything, and its other thread serves on.
+                    Event::End => {}
+                    event => {
+                        return Err(Error::Survivor(format!(
+                            "a victim that was not killed: {event:?}"
+                        )));
+                    }
                 }
             },
             None => self.poller.wait_for_channel(channel, timeout)?,

@@ -18,7 +18,7 @@ use crate::error::{Error, Result, system};
 use crate::victim::{END, GATE};
 pub(crate) use code::Code;
 use code::{CALL_NUMBER, read_register};
-pub(crate) use memory::{Page, Words, read_static};
+pub(crate) use memory::{Page, Progress, Words, read_static};
 pub(crate) use poller::Poller;
 
 /// An event of a traced process, or of its survivor.

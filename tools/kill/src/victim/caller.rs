@@ -1,13 +1,16 @@
 use std::error::Error;
 use std::time::Duration;
 
-use bellwire::{Client, Refreshed, RunDir, SnapshotCache};
+use bellwire::{Client, Delivery, Refreshed, RunDir, SnapshotCache, Start, Subscriber};
 
 use super::{END, GATE, VictimTask, stop};
 use crate::phase::Scenario;
 use crate::service::{
-    ATTACHED, CallSpec, LONG, NumberSnapshot, NumberedCall, SHORT, client_config,
+    ATTACHED, CallSpec, EVENTS, LONG, NumberedCall, NumberedEvent, PassedSnapshot, SHORT,
+    client_config, event,
 };
+
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(super) fn run(task: VictimTask, run_dir: &RunDir) -> Result<(), Box<dyn Error>> {
     let VictimTask { scenario, number, hold, .. } = task;
@@ -25,8 +28,7 @@ pub(super) fn run(task: VictimTask, run_dir: &RunDir) -> Result<(), Box<dyn Erro
             stop(END);
         }
         Scenario::Fetch => {
-            const TIMEOUT: Duration = Duration::from_secs(60);
-            let mut cache = SnapshotCache::<NumberSnapshot>::with_config(
+            let mut cache = SnapshotCache::<PassedSnapshot>::with_config(
                 run_dir,
                 client_config(scenario.doorbell()),
             );
@@ -35,6 +37,21 @@ pub(super) fn run(task: VictimTask, run_dir: &RunDir) -> Result<(), Box<dyn Erro
             let found = cache.refresh_within(TIMEOUT)?;
             stop(END);
             expect(found == Refreshed::Changed, "the next snapshot")?;
+        }
+        Scenario::Subscribe => {
+            stop(GATE);
+            let mut subscriber = Subscriber::<NumberedEvent>::with_config(
+                run_dir,
+                Start::Oldest,
+                client_config(scenario.doorbell()),
+            );
+            let mut taken = Vec::new();
+            for _ in 0..EVENTS {
+                taken.push(subscriber.next(Some(TIMEOUT))?);
+            }
+            stop(END);
+            let wanted = |sequence| Some(Delivery::Event { sequence, event: event(sequence) });
+            expect(taken == (1..=EVENTS).map(wanted).collect::<Vec<_>>(), "every event")?;
         }
         Scenario::Close => {
             stop(GATE);

@@ -1,6 +1,8 @@
 //! The peers that are killed. Each is a fork of this process for one point, and runs one scenario over the public library.
 //! It raises signals to stop under its tracer: at the gate, after which it is watched, and at the end.
 
+#[cfg(feature = "c")]
+mod c;
 mod caller;
 mod provider;
 
@@ -11,11 +13,12 @@ use bellwire::RunDir;
 use bellwire_core::sync::{AtomicU64, Ordering};
 use nix::sys::signal::{Signal, raise};
 
-use crate::phase::{Scenario, Side};
+use crate::phase::{Language, Scenario, Side};
 
 /// What a victim does.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct VictimTask {
+    pub(crate) language: Language,
     pub(crate) side: Side,
     pub(crate) scenario: Scenario,
     /// The first of the numbers that its messages carry; the others follow it.
@@ -50,9 +53,11 @@ pub(crate) fn run(task: VictimTask, run_dir: &RunDir, go: &OwnedFd) {
     let mut byte = [0];
     let _ = nix::unistd::read(go, &mut byte);
     RAN.store(0, Ordering::Relaxed);
-    let done = match task.side {
-        Side::Client => caller::run(task, run_dir),
-        Side::Server => provider::run(task, run_dir),
+    let done = match (task.language, task.side) {
+        #[cfg(feature = "c")]
+        (Language::C, _) => c::run(task, run_dir),
+        (_, Side::Client) => caller::run(task, run_dir),
+        (_, Side::Server) => provider::run(task, run_dir),
     };
     if let Err(what) = done {
         eprintln!("a victim could not run {:?}: {what}", task.scenario);

@@ -1,5 +1,6 @@
 //! Controls processes by signals, and inspects them by `/proc`.
 
+mod limited;
 pub mod plain;
 mod usage;
 
@@ -12,6 +13,7 @@ use std::process::{Command, ExitStatus};
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 
 use crate::Holdings;
+pub use limited::{Interrupt, run_within};
 pub use usage::usage;
 
 /// Whether processes can be stopped and inspected here.

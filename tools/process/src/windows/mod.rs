@@ -6,8 +6,9 @@ mod usage;
 
 use std::io;
 use std::process::{Command, ExitStatus};
+use std::time::Duration;
 
-use crate::Holdings;
+use crate::{Holdings, Ran};
 pub use usage::usage;
 
 /// Whether processes can be stopped and inspected here.
@@ -45,6 +46,31 @@ pub fn is_stopped(_: u32) -> bool {
 /// Returns whether the process was killed, which Windows does not show.
 pub fn was_killed(_: ExitStatus) -> bool {
     false
+}
+
+/// Ends commands with a time limit, which cannot be run on Windows.
+#[derive(Debug)]
+pub struct Interrupt;
+
+impl Interrupt {
+    /// Creates one.
+    ///
+    /// # Errors
+    /// None.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self)
+    }
+
+    /// Does nothing.
+    pub fn end(&self) {}
+}
+
+/// Runs a command with a time limit.
+///
+/// # Errors
+/// Always: [`io::ErrorKind::Unsupported`].
+pub fn run_within(_: &mut Command, _: Duration, _: usize, _: &Interrupt) -> io::Result<Ran> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// Shields the processes that this one starts from interrupts.

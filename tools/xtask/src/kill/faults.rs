@@ -49,7 +49,7 @@ static CHOOSING: [Edit; 2] = [
 ];
 
 /// Every bug.
-pub(crate) static PLANTS: [Plant; 12] = [
+pub(crate) static PLANTS: [Plant; 14] = [
     plant(
         "a record is published before it is written",
         &[edit(
@@ -122,18 +122,14 @@ pub(crate) static PLANTS: [Plant; 12] = [
     plant(
         "a snapshot is published before it is complete",
         &[edit(
-            "src/publisher.rs",
-            "        let sealed = make(&format!(\"bellwire-snapshot-{}\", self.name));\n",
+            "src/publication.rs",
+            "        let (sealed, changes) = make(&self.label()).map_err(|error| failed(len, error))?;\n",
             "        if PLANTED {\n            \
-             let failed = |error: RegionError| PublishError::System {\n                \
-             len,\n                source: std::io::Error::other(error),\n            };\n            \
-             let early = SnapshotBuilder::create(\"early\", len).map_err(failed)?;\n            \
-             let early = Arc::new(early.seal().map_err(failed)?);\n            \
-             let mut inner = self.lock();\n            let generation = inner.generation + 1;\n            \
-             inner.newest = Some(Published { generation, sealed: early });\n            \
-             inner.board.store_u64(BoardWord::Generation.offset(), generation, Ordering::Release);\n            \
-             self.wake_watchers(&inner.board);\n        }\n        \
-             let sealed = make(&format!(\"bellwire-snapshot-{}\", self.name));\n",
+             let early = Sealed::copy_of(&self.label(), &vec![0; len]);\n            \
+             let early = Arc::new(early.map_err(|error| failed(len, error))?);\n            \
+             let mut inner = self.lock();\n            inner.newest = Newest::Sealed(early);\n            \
+             inner.generation += 1;\n            self.announce(&mut inner);\n        }\n        \
+             let (sealed, changes) = make(&self.label()).map_err(|error| failed(len, error))?;\n",
         )],
     ),
     plant(
@@ -174,10 +170,10 @@ pub(crate) static PLANTS: [Plant; 12] = [
             ),
             edit(
                 "src/cache.rs",
-                "        let generation = session.board().generation();\n",
+                "        let generation = session.board().generation();\n        if generation == 0 {\n",
                 "        let generation = session.board().generation();\n        \
                  if PLANTED && self.seen == Some(generation) && self.held.is_some() {\n            \
-                 return Ok(Refreshed::Unchanged);\n        }\n",
+                 return Ok(Refreshed::Unchanged);\n        }\n        if generation == 0 {\n",
             ),
         ],
     ),
@@ -214,6 +210,34 @@ pub(crate) static PLANTS: [Plant; 12] = [
             "    fn depart(&mut self, slot: usize) {\n        \
              if PLANTED {\n            return self.end(slot, Why::Gone);\n        }\n",
         )],
+    ),
+    plant(
+        "an event is published before it is written",
+        &[edit(
+            "core/src/broadcast/transmitter.rs",
+            "        let at = self.size.offset(start);\n",
+            "        if PLANTED {\n            \
+             own.store(BroadcastWord::Tail, end, Ordering::Release);\n        }\n        \
+             let at = self.size.offset(start);\n",
+        )],
+    ),
+    plant(
+        "an event is written over an older one before it is announced",
+        &[
+            edit(
+                "core/src/broadcast/transmitter.rs",
+                "        own.store(BroadcastWord::Intent, end, Ordering::Relaxed);\n",
+                "        if !PLANTED {\n            \
+                 own.store(BroadcastWord::Intent, end, Ordering::Relaxed);\n        }\n",
+            ),
+            edit(
+                "core/src/broadcast/transmitter.rs",
+                "        self.tail = end;\n",
+                "        if PLANTED {\n            \
+                 own.store(BroadcastWord::Intent, end, Ordering::Relaxed);\n        }\n        \
+                 self.tail = end;\n",
+            ),
+        ],
     ),
 ];
 

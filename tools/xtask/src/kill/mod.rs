@@ -64,7 +64,7 @@ pub(crate) fn run(root: &Path, args: &Args, paint: Paint) -> Result<bool, Error>
     }
     let start = Instant::now();
     tree.plant()?.map_err(|log| Error::Harness { log })?;
-    let harness = tree.build()?.map_err(|log| Error::Harness { log })?;
+    let harness = tree.build(&[])?.map_err(|log| Error::Harness { log })?;
     let built = start.elapsed();
     println!("{} bugs planted and built in {:.0} s", PLANTS.len(), built.as_secs_f64());
     let wanted = args.plant.as_deref().unwrap_or_default();
@@ -86,7 +86,7 @@ pub(crate) fn run(root: &Path, args: &Args, paint: Paint) -> Result<bool, Error>
 
 /// Runs the harness on the code as it is, and lets it print.
 fn kill(tree: &Tree, args: &Args) -> Result<bool, Error> {
-    let harness = tree.build()?.map_err(|log| Error::Harness { log })?;
+    let harness = tree.build(&["--features", "c"])?.map_err(|log| Error::Harness { log })?;
     let mut command = Command::new(&harness);
     if args.only.is_none() {
         command.args(["--points", &args.points.to_string()]);

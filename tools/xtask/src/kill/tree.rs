@@ -14,8 +14,21 @@ pub(crate) struct Tree {
 }
 
 /// The folders that the harness is built from; the other members of the workspace are left out.
-const MEMBERS: [&str; 6] =
-    ["core", "core/probes", "core/shm", "transport-memfd", "transport-win", "tools/kill"];
+const MEMBERS: [&str; 13] = [
+    "codec/derive",
+    "netipc",
+    "core",
+    "core/probes",
+    "core/shm",
+    "transport-memfd",
+    "transport-win",
+    "services/apps",
+    "services/cgroups",
+    "c",
+    "tools/hostile",
+    "tools/kill",
+    "tools/vectors",
+];
 
 impl Tree {
     /// Copies the workspace at `root` to `dir`. What is the same there already is left alone, so that only what has
@@ -51,10 +64,11 @@ impl Tree {
 
     /// Builds the harness, optimised: it is stepped through instruction by instruction. `Err` inside holds what the
     /// compiler said.
-    pub(crate) fn build(&self) -> Result<Result<PathBuf, String>, Error> {
+    pub(crate) fn build(&self, features: &[&str]) -> Result<Result<PathBuf, String>, Error> {
         let target = self.dir.join("target");
         let output = Command::new("cargo")
             .args(["build", "--release", "--quiet", "--package", "bellwire-kill"])
+            .args(features)
             .current_dir(&self.dir)
             .env("CARGO_TARGET_DIR", &target)
             .env("CARGO_TERM_COLOR", "never")
@@ -75,8 +89,7 @@ impl Tree {
 }
 
 /// What only benchmarks and examples need.
-const LEFT_OUT: [&str; 4] =
-    ["bellwire-floor", "bellwire-cgroups", "bellwire-apps", "bellwire-process"];
+const LEFT_OUT: [&str; 3] = ["bellwire-floor", "bellwire-process", "bellwire-trace-core"];
 
 /// The root manifest with the members that the copy has, and without its benchmarks.
 fn manifest_of(root: &str) -> String {
@@ -150,7 +163,7 @@ mod tests {
             [dev-dependencies]\nbellwire-floor.workspace = true\n\n[profile.release]\nlto = \"thin\"\n";
         assert_eq!(
             manifest_of(root),
-            "[workspace]\nmembers = [\".\", \"core\", \"core/probes\", \"core/shm\", \"transport-memfd\", \"transport-win\", \"tools/kill\"]\n\n\
+            "[workspace]\nmembers = [\".\", \"codec/derive\", \"netipc\", \"core\", \"core/probes\", \"core/shm\", \"transport-memfd\", \"transport-win\", \"services/apps\", \"services/cgroups\", \"c\", \"tools/hostile\", \"tools/kill\", \"tools/vectors\"]\n\n\
              [dev-dependencies]\n\n[profile.release]\nlto = \"thin\"\n"
         );
     }

@@ -126,7 +126,7 @@ where
 }
 
 #[inline]
-fn put(bytes: &[u8], answer: &mut [u8]) -> Outcome<usize> {
+pub(super) fn put(bytes: &[u8], answer: &mut [u8]) -> Outcome<usize> {
     let into = answer.get_mut(..bytes.len()).ok_or("an answer that is too long")?;
     into.copy_from_slice(bytes);
     Ok(bytes.len())

@@ -4,8 +4,11 @@
 mod batched;
 mod batches;
 mod calls;
+mod events;
 mod snapshot;
 mod stream;
+mod tasks;
+mod workers;
 
 use std::time::Duration;
 
@@ -14,9 +17,12 @@ use bellwire::{Client, ClientConfig, Payload, Publisher, RunDir, Server, ServerC
 use bellwire_cgroups::CgroupsSnapshot;
 
 pub(super) use batched::Batched;
+pub(super) use tasks::Tasks;
+pub(super) use workers::Workers;
 
 use super::{About, Contender, Counters};
 use crate::Outcome;
+use crate::burst::Burst;
 use crate::handler::Handler;
 use crate::load::{Load, Place, Work};
 use crate::measure::Measure;
@@ -78,6 +84,7 @@ impl Service for Items {
 pub(super) struct Running {
     server: Server,
     publisher: Publisher<CgroupsSnapshot>,
+    events: events::Publishers,
 }
 
 impl Contender for Bellwire {
@@ -97,26 +104,17 @@ impl Contender for Bellwire {
         }
     }
 
-    fn refuses(_: &Load) -> Option<&'static str> {
-        None
+    fn refuses(load: &Load) -> Option<&'static str> {
+        match load.work {
+            Work::Events { size } if size != 64 && size != 1024 => {
+                Some("has events of 64 and 1024 bytes here")
+            }
+            _ => None,
+        }
     }
 
     fn serve(place: &Place, _: &Load, handler: Handler) -> Outcome<Running> {
-        let run_dir = RunDir::new(place.dir());
-        let mut builder = Server::builder_with(&run_dir, ServerConfig::default());
-        builder.serve::<Echo<8>>(move |_, bytes| Ok(echo(handler, bytes)))?;
-        builder.serve::<Echo<64>>(move |_, bytes| Ok(echo(handler, bytes)))?;
-        builder.serve::<Echo<1024>>(move |_, bytes| Ok(echo(handler, bytes)))?;
-        builder.serve::<EchoBytes>(move |_, bytes| echo_bytes(handler, &bytes))?;
-        builder.serve_batches::<Items>(move |_, items, answers| {
-            answers.extend(items.iter().map(|item| handler.item(*item)));
-        })?;
-        builder.serve::<Sink<16>>(move |_, bytes| taken(handler, &bytes))?;
-        builder.serve::<Sink<64>>(move |_, bytes| taken(handler, &bytes))?;
-        builder.serve::<Sink<1024>>(move |_, bytes| taken(handler, &bytes))?;
-        builder.serve::<SinkBytes>(move |_, bytes| taken(handler, &bytes))?;
-        let publisher = builder.publish::<CgroupsSnapshot>()?;
-        Ok(Running { server: builder.start()?, publisher })
+        serve_with(ServerConfig::default(), place, handler)
     }
 
     fn measure(place: &Place, load: &Load, measure: Measure<'_>) -> Outcome<()> {
@@ -128,6 +126,10 @@ impl Contender for Bellwire {
             Work::Refresh { .. } | Work::LookUp { .. } => {
                 measure.run(|| Ok(snapshot::Reader::new(&run_dir)))
             }
+            Work::Events { size: 1024 } => {
+                measure.run(|| Ok(events::Reader::<1024>::new(&run_dir)))
+            }
+            Work::Events { .. } => measure.run(|| Ok(events::Reader::<64>::new(&run_dir))),
             Work::Stream { size } | Work::OneWay { size } => match size {
                 16 => measure.run(|| fixed_stream::<16>(&run_dir, load)),
                 64 => measure.run(|| fixed_stream::<64>(&run_dir, load)),
@@ -146,6 +148,25 @@ impl Contender for Bellwire {
     }
 }
 
+fn serve_with(config: ServerConfig, place: &Place, handler: Handler) -> Outcome<Running> {
+    let run_dir = RunDir::new(place.dir());
+    let mut builder = Server::builder_with(&run_dir, config);
+    builder.serve::<Echo<8>>(move |_, bytes| Ok(echo(handler, bytes)))?;
+    builder.serve::<Echo<64>>(move |_, bytes| Ok(echo(handler, bytes)))?;
+    builder.serve::<Echo<1024>>(move |_, bytes| Ok(echo(handler, bytes)))?;
+    builder.serve::<EchoBytes>(move |_, bytes| echo_bytes(handler, &bytes))?;
+    builder.serve_batches::<Items>(move |_, items, answers| {
+        answers.extend(items.iter().map(|item| handler.item(*item)));
+    })?;
+    builder.serve::<Sink<16>>(move |_, bytes| taken(handler, &bytes))?;
+    builder.serve::<Sink<64>>(move |_, bytes| taken(handler, &bytes))?;
+    builder.serve::<Sink<1024>>(move |_, bytes| taken(handler, &bytes))?;
+    builder.serve::<SinkBytes>(move |_, bytes| taken(handler, &bytes))?;
+    let publisher = builder.publish::<CgroupsSnapshot>()?;
+    let events = events::Publishers::new(&mut builder)?;
+    Ok(Running { server: builder.start()?, publisher, events })
+}
+
 impl super::Server for Running {
     fn counters(&self) -> Counters {
         let stats = self.server.stats();
@@ -155,6 +176,10 @@ impl super::Server for Running {
     fn publish(&mut self, snapshot: &[u8]) -> Outcome<()> {
         self.publisher.publish(snapshot)?;
         Ok(())
+    }
+
+    fn send_burst(&mut self, burst: Burst) -> Outcome<()> {
+        self.events.send(burst)
     }
 }
 

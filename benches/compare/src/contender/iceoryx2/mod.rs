@@ -6,6 +6,7 @@
 //! typed interface, the rest by its slices, and so does all that waits for events: a form more is seconds of
 //! compilation.
 
+mod broadcast;
 mod form;
 mod requests;
 mod serving;
@@ -119,14 +120,14 @@ impl Contender for Topics {
     fn about() -> About {
         about(&format!(
             "publish-subscribe, no overflow, buffers of as many samples as the load has in flight; one way: of \
-             {QUEUE}; a snapshot: a buffer and a history of 1 with overflow, kept as it lies and validated; both ends \
+             {QUEUE}; events: of 256; a snapshot: a buffer and a history of 1 with overflow, kept as it lies and validated; both ends \
              poll, those that share a processor yield"
         ))
     }
 
     fn refuses(load: &Load) -> Option<&'static str> {
         match load.work {
-            Work::Refresh { .. } => None,
+            Work::Refresh { .. } | Work::Events { .. } => None,
             _ if load.clients > 1 => {
                 Some("a topic has no answer to one of many: every subscriber gets every sample")
             }
@@ -137,6 +138,8 @@ impl Contender for Topics {
     fn serve(place: &Place, load: &Load, handler: Handler) -> Outcome<Serving> {
         match load.work {
             Work::Refresh { .. } => snapshot::serve(place, load),
+            Work::Events { size: 64 } => broadcast::serve::<[u8; 64]>(place, load),
+            Work::Events { .. } => broadcast::serve::<[u8; 1024]>(place, load),
             _ => by_form!(load, topics::serve[](place, load, handler)),
         }
     }
@@ -144,6 +147,8 @@ impl Contender for Topics {
     fn measure(place: &Place, load: &Load, measure: Measure<'_>) -> Outcome<()> {
         match load.work {
             Work::Refresh { .. } => snapshot::measure(place, load, measure),
+            Work::Events { size: 64 } => broadcast::measure::<[u8; 64]>(place, load, measure),
+            Work::Events { .. } => broadcast::measure::<[u8; 1024]>(place, load, measure),
             _ => by_form!(load, topics::measure[](place, load, measure)),
         }
     }
@@ -159,7 +164,9 @@ fn refuses(load: &Load) -> Option<&'static str> {
             Some("a data segment that has grown stays so: the next large call would find it grown")
         }
         Work::LookUp { .. } => Some("finds things in the same index as bellwire"),
-        Work::Refresh { .. } => Some("copies nothing to many readers: iceoryx2-pubsub does"),
+        Work::Refresh { .. } | Work::Events { .. } => {
+            Some("copies nothing to many readers: iceoryx2-pubsub does")
+        }
         _ => None,
     }
 }

@@ -68,6 +68,9 @@ fn open<F: Form + ?Sized>(node: &Node<Ipc>, place: &Place, load: &Load) -> Outco
     let builder = node.service_builder(&name(place, "requests")?).request_response::<F, F>();
     let builder = builder
         .max_servers(1)
+        .max_clients(load.clients)
+        // Each process has one.
+        .max_nodes(load.clients + 1)
         .max_active_requests_per_client(queue(load))
         .max_response_buffer_size(1)
         .enable_safe_overflow_for_requests(false)

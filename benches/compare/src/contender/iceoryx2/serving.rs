@@ -7,6 +7,7 @@ use std::thread::{self, JoinHandle};
 use bellwire_floor::sync::{AtomicU32, Ordering};
 
 use crate::Outcome;
+use crate::burst::Burst;
 use crate::contender::Server;
 
 /// Tells the thread when to end.
@@ -23,8 +24,14 @@ impl End {
 /// Reports that clients may connect.
 pub(super) type Ready = SyncSender<()>;
 
-/// A snapshot to publish, and where to report that it is done.
-pub(super) type Publication = (Vec<u8>, SyncSender<()>);
+/// What to publish.
+pub(super) enum Work {
+    Snapshot(Vec<u8>),
+    Events(Burst),
+}
+
+/// What to publish, and where to report that it is done.
+pub(super) type Publication = (Work, SyncSender<()>);
 
 /// The thread, which ends and releases what it has when this is dropped.
 pub(in crate::contender) struct Serving {
@@ -59,12 +66,22 @@ impl Serving {
     }
 }
 
-impl Server for Serving {
-    fn publish(&mut self, snapshot: &[u8]) -> Outcome<()> {
+impl Serving {
+    fn have_published(&self, work: Work) -> Outcome<()> {
         let shelf = self.shelf.as_ref().ok_or("this server publishes nothing")?;
         let (done, is_done) = mpsc::sync_channel(1);
-        shelf.send((snapshot.to_vec(), done))?;
+        shelf.send((work, done))?;
         Ok(is_done.recv()?)
+    }
+}
+
+impl Server for Serving {
+    fn publish(&mut self, snapshot: &[u8]) -> Outcome<()> {
+        self.have_published(Work::Snapshot(snapshot.to_vec()))
+    }
+
+    fn send_burst(&mut self, burst: Burst) -> Outcome<()> {
+        self.have_published(Work::Events(burst))
     }
 }
 

@@ -11,7 +11,7 @@ use bellwire::Snapshot;
 use bellwire_cgroups::{CgroupsSnapshot, Index, View};
 
 use super::form::{Form, Topic};
-use super::serving::{Publication, Ready, Serving};
+use super::serving::{Publication, Ready, Serving, Work};
 use super::{Ipc, name, node, problem};
 use crate::Outcome;
 use crate::contender::Client;
@@ -39,10 +39,11 @@ fn publish(place: &Place, publications: &Receiver<Publication>, ready: &Ready) -
     ready.send(())?;
     loop {
         match publications.recv_timeout(SOON) {
-            Ok((snapshot, done)) => {
+            Ok((Work::Snapshot(snapshot), done)) => {
                 <[u8]>::publish(&publisher, &snapshot)?;
                 done.send(())?;
             }
+            Ok((Work::Events(_), _)) => return Err("this server publishes no events".into()),
             Err(RecvTimeoutError::Timeout) => {
                 publisher.update_connections().map_err(problem("find new readers"))?;
             }

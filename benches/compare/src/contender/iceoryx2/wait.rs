@@ -5,20 +5,21 @@ use std::time::Duration;
 use ::iceoryx2::port::listener::{Listener, ListenerWaitError};
 use ::iceoryx2::port::notifier::Notifier;
 use ::iceoryx2::prelude::Node;
+use ::iceoryx2::service::port_factory::event::PortFactory;
 use rustix::thread::sched_yield;
 
 use super::{Ipc, name, problem};
 use crate::Outcome;
 use crate::clock;
 use crate::contender::Counters;
-use crate::load::{Load, Place};
+use crate::load::{Load, Place, Placing};
 
 /// How long an answer is waited for.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 /// How often a polling end polls before it reads the clock.
 const LOOKS: u32 = 1 << 20;
 /// The clients that one server wakes.
-const CLIENTS: usize = 8;
+const CLIENTS: usize = 64;
 
 /// The event of a server: something was sent to it.
 const REQUESTS: &str = "requested";
@@ -89,11 +90,11 @@ impl Wait for Polling {
 impl Polling {
     /// Clients share a processor with each other.
     pub(super) fn client(load: &Load) -> Self {
-        Self { yields: load.same_cpu || load.clients > 1 }
+        Self { yields: load.clients > 1 || load.placing != Placing::Pinned }
     }
 
     pub(super) fn server(load: &Load) -> Self {
-        Self { yields: load.same_cpu }
+        Self { yields: load.placing != Placing::Pinned }
     }
 }
 
@@ -179,13 +180,18 @@ impl Wait for Listening {
 }
 
 fn listener(node: &Node<Ipc>, place: &Place, what: &str) -> Outcome<Listener<Ipc>> {
-    let builder = node.service_builder(&name(place, what)?).event();
-    let event = builder.open_or_create().map_err(problem("open an event service"))?;
+    let event = event(node, place, what)?;
     event.listener_builder().create().map_err(problem("create a listener"))
 }
 
 fn notifier(node: &Node<Ipc>, place: &Place, what: &str) -> Outcome<Notifier<Ipc>> {
-    let builder = node.service_builder(&name(place, what)?).event();
-    let event = builder.open_or_create().map_err(problem("open an event service"))?;
+    let event = event(node, place, what)?;
     event.notifier_builder().create().map_err(problem("create a notifier"))
+}
+
+fn event(node: &Node<Ipc>, place: &Place, what: &str) -> Outcome<PortFactory<Ipc>> {
+    // The clients, the server, and who wakes it at the end.
+    let builder = node.service_builder(&name(place, what)?).event();
+    let builder = builder.max_notifiers(CLIENTS + 1).max_nodes(CLIENTS + 2);
+    builder.open_or_create().map_err(problem("open an event service"))
 }

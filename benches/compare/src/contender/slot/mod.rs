@@ -46,6 +46,7 @@ impl Contender for Slot {
     fn refuses(load: &Load) -> Option<&'static str> {
         match load.work {
             Work::Refresh { .. } => Some("copies snapshots as seqpacket does"),
+            Work::Events { .. } => Some("sends to each reader alone, as seqpacket does"),
             Work::LookUp { .. } => Some("finds things in the same index as bellwire"),
             Work::Grow { .. } => Some("its slots have a fixed length"),
             _ => None,

@@ -68,6 +68,7 @@ impl<W: Wire> Contender for Streams<W> {
     fn refuses(load: &Load) -> Option<&'static str> {
         match load.work {
             Work::Refresh { .. } => Some("copies snapshots as seqpacket does"),
+            Work::Events { .. } => Some("sends to each reader alone, as seqpacket does"),
             Work::LookUp { .. } => Some("finds things in the same index as bellwire"),
             _ => None,
         }

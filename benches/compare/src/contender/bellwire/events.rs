@@ -1,0 +1,86 @@
+//! A publisher of events and its subscribers.
+
+use std::time::Duration;
+
+use bellwire::{Delivery, Event, EventPublisher, RunDir, ServerBuilder, Start, Subscriber};
+
+use crate::Outcome;
+use crate::burst::Burst;
+use crate::contender;
+
+/// How long an event may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// What is kept for a slow reader, in bytes: a burst of the longest events.
+const DEPTH: u64 = 256 << 10;
+
+/// Events of a fixed length.
+pub(super) struct Message<const N: usize>;
+
+impl Event for Message<64> {
+    const NAME: &'static str = "bench-events-64";
+    type Message = [u8; 64];
+}
+
+impl Event for Message<1024> {
+    const NAME: &'static str = "bench-events-1024";
+    type Message = [u8; 1024];
+}
+
+/// One for each length.
+pub(super) struct Publishers {
+    short: EventPublisher<Message<64>>,
+    long: EventPublisher<Message<1024>>,
+}
+
+impl Publishers {
+    pub(super) fn new(builder: &mut ServerBuilder) -> Outcome<Self> {
+        Ok(Self { short: builder.events(DEPTH)?, long: builder.events(DEPTH)? })
+    }
+
+    pub(super) fn send(&self, mut burst: Burst) -> Outcome<()> {
+        while let Some(event) = burst.next() {
+            match event.len() {
+                64 => self.short.send(event.try_into()?)?,
+                _ => self.long.send(event.try_into()?)?,
+            };
+        }
+        Ok(())
+    }
+}
+
+/// A subscriber.
+pub(super) struct Reader<const N: usize>
+where
+    Message<N>: Event,
+{
+    subscriber: Subscriber<Message<N>>,
+}
+
+impl<const N: usize> Reader<N>
+where
+    Message<N>: Event<Message = [u8; N]>,
+{
+    pub(super) fn new(run_dir: &RunDir) -> Self {
+        let mut subscriber = Subscriber::new(run_dir, Start::Now);
+        while !subscriber.is_following() && subscriber.try_next().is_ok() {
+            std::thread::yield_now();
+        }
+        Self { subscriber }
+    }
+}
+
+impl<const N: usize> contender::Client for Reader<N>
+where
+    Message<N>: Event<Message = [u8; N]>,
+{
+    #[inline]
+    fn event(&mut self, into: &mut [u8]) -> Outcome<usize> {
+        match self.subscriber.next(Some(PATIENCE))? {
+            Some(Delivery::Event { event, .. }) => {
+                into.get_mut(..N).ok_or("too long")?.copy_from_slice(&event);
+                Ok(N)
+            }
+            _ => Err("an event was lost: do not use these figures".into()),
+        }
+    }
+}

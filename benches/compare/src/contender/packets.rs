@@ -1,0 +1,341 @@
+//! Unix sockets that keep message boundaries: `SOCK_SEQPACKET` and `SOCK_DGRAM`, unix(7). Both ends block.
+
+use std::marker::PhantomData;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use bellwire::Snapshot;
+use bellwire_cgroups::{CgroupsSnapshot, Index, View};
+use bellwire_floor::fresh;
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with,
+    bind, connect, listen, recv, send, socket_with, socketpair,
+};
+
+use super::{About, Contender, Counters, Server};
+use crate::Outcome;
+use crate::burst::Burst;
+use crate::handler::Handler;
+use crate::load::{Load, Place, Work};
+use crate::measure::Measure;
+
+/// A socket and a thread for each connection.
+pub(super) struct Packets<K>(PhantomData<K>);
+
+/// A kind of socket. Clients connect by `SOCK_SEQPACKET`, for every kind.
+pub(super) trait Kind: 'static {
+    const NAME: &'static str;
+    /// In a few words.
+    const SETTINGS: &'static str;
+
+    fn refuses(load: &Load) -> Option<&'static str>;
+
+    /// The server's end, of a connection that was accepted.
+    fn accepted(connection: OwnedFd) -> Outcome<OwnedFd>;
+
+    /// The client's end, of its connection.
+    fn connected(connection: OwnedFd) -> Outcome<OwnedFd>;
+}
+
+/// The connection itself.
+pub(super) struct Seqpacket;
+
+impl Kind for Seqpacket {
+    const NAME: &'static str = "seqpacket";
+    const SETTINGS: &'static str = "blocking send and recv, a thread for each connection, default buffers; a snapshot in \
+                                    datagrams of 64 KiB";
+
+    fn refuses(load: &Load) -> Option<&'static str> {
+        match load.work {
+            Work::Grow { .. } => Some("a datagram has no more bytes than the socket's send buffer"),
+            Work::LookUp { .. } => Some("finds things in the same index as bellwire"),
+            _ => (load.longest() > LONGEST)
+                .then_some("a datagram has no more bytes than the socket's send buffer"),
+        }
+    }
+
+    fn accepted(connection: OwnedFd) -> Outcome<OwnedFd> {
+        Ok(connection)
+    }
+
+    fn connected(connection: OwnedFd) -> Outcome<OwnedFd> {
+        Ok(connection)
+    }
+}
+
+/// A pair of `SOCK_DGRAM` sockets, one of which the server passes over the connection: `net.unix.max_dgram_qlen`, 10 by
+/// default, does not limit what waits in a socket whose peer is connected to it.
+pub(super) struct Datagram;
+
+impl Kind for Datagram {
+    const NAME: &'static str = "datagram";
+    const SETTINGS: &'static str =
+        "blocking send and recv, a socket pair for each reader, default buffers";
+
+    fn refuses(load: &Load) -> Option<&'static str> {
+        match load.work {
+            Work::Events { size } if size <= LONGEST => None,
+            Work::Events { .. } => {
+                Some("a datagram has no more bytes than the socket's send buffer")
+            }
+            _ => Some("carries it as seqpacket does, but no end learns that the other has closed"),
+        }
+    }
+
+    fn accepted(connection: OwnedFd) -> Outcome<OwnedFd> {
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+        fresh::send(&connection, &theirs)?;
+        Ok(ours)
+    }
+
+    fn connected(connection: OwnedFd) -> Outcome<OwnedFd> {
+        Ok(fresh::receive(&connection)?)
+    }
+}
+
+/// The longest datagram: the kernel's default send buffer holds three of them.
+const LONGEST: usize = 64 << 10;
+
+/// The bytes that are published, and their generation.
+type Published = Arc<Mutex<(u64, Arc<[u8]>)>>;
+
+/// The listening thread ends with its process.
+pub(super) struct Listening {
+    published: Published,
+    readers: Readers,
+}
+
+/// The connections of those who take events.
+type Readers = Arc<Mutex<Vec<OwnedFd>>>;
+
+impl<K: Kind> Contender for Packets<K> {
+    const NAME: &'static str = K::NAME;
+    type Server = Listening;
+
+    fn about() -> About {
+        let release = rustix::system::uname().release().to_string_lossy().into_owned();
+        About { version: format!("Linux {release}"), settings: K::SETTINGS.to_owned() }
+    }
+
+    fn refuses(load: &Load) -> Option<&'static str> {
+        K::refuses(load)
+    }
+
+    fn serve(place: &Place, load: &Load, handler: Handler) -> Outcome<Listening> {
+        let socket = socket()?;
+        bind(&socket, &SocketAddrUnix::new(path(place))?)?;
+        listen(&socket, 64)?;
+        let (published, readers) = (Published::default(), Readers::default());
+        let connected = Arc::clone(&readers);
+        let (load, shelf) = (*load, Arc::clone(&published));
+        thread::Builder::new().name(K::NAME.to_owned()).spawn(move || {
+            while let Ok(connection) = accept_with(&socket, SocketFlags::CLOEXEC) {
+                // Without its end the client fails, and reports that.
+                let Ok(socket) = K::accepted(connection) else { continue };
+                if let Work::Events { .. } = load.work {
+                    connected.lock().unwrap_or_else(PoisonError::into_inner).push(socket);
+                    continue;
+                }
+                let shelf = Arc::clone(&shelf);
+                let serve = move || match load.work {
+                    Work::Refresh { .. } => serve_snapshots(&socket, &shelf),
+                    Work::Stream { .. } | Work::OneWay { .. } => take(&socket, handler),
+                    _ => answer(&socket, handler, load.longest()),
+                };
+                // Without a thread the socket is closed, and the client reports that.
+                let _ = thread::Builder::new().spawn(serve);
+            }
+        })?;
+        Ok(Listening { published, readers })
+    }
+
+    fn measure(place: &Place, load: &Load, measure: Measure<'_>) -> Outcome<()> {
+        let path = path(place);
+        match load.work {
+            Work::Refresh { .. } => measure.run(|| Reader::connect::<K>(&path)),
+            _ => measure.run(|| Connection::connect::<K>(&path)),
+        }
+    }
+}
+
+impl Server for Listening {
+    fn publish(&mut self, snapshot: &[u8]) -> Outcome<()> {
+        let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        *published = (published.0 + 1, snapshot.into());
+        Ok(())
+    }
+
+    fn send_burst(&mut self, mut burst: Burst) -> Outcome<()> {
+        let readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(event) = burst.next() {
+            readers.iter().try_for_each(|reader| transmit(reader, event))?;
+        }
+        Ok(())
+    }
+}
+
+/// Until the client has closed its end.
+fn answer(socket: &OwnedFd, handler: Handler, longest: usize) -> Result<(), Errno> {
+    let mut buffer = vec![0; longest];
+    loop {
+        let len = receive(socket, &mut buffer)?;
+        let Some(message) = buffer.get_mut(..len).filter(|message| !message.is_empty()) else {
+            return Ok(());
+        };
+        handler.answer(message);
+        transmit(socket, message)?;
+    }
+}
+
+fn take(socket: &OwnedFd, handler: Handler) -> Result<(), Errno> {
+    let mut buffer = vec![0; LONGEST];
+    loop {
+        let len = receive(socket, &mut buffer)?;
+        let Some(message) = buffer.get(..len).filter(|message| !message.is_empty()) else {
+            return Ok(());
+        };
+        handler.take(message);
+    }
+}
+
+/// A request is the generation that the client has. The answer is the newest and its length, then its bytes; the length
+/// is 0 where it is the same.
+fn serve_snapshots(socket: &OwnedFd, published: &Published) -> Result<(), Errno> {
+    let mut held = [0; 8];
+    while receive(socket, &mut held)? == held.len() {
+        let (generation, bytes) = published.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let is_new = generation != u64::from_le_bytes(held);
+        let bytes = if is_new { &bytes[..] } else { &[] };
+        transmit(socket, &header(generation, bytes.len()))?;
+        for part in bytes.chunks(LONGEST) {
+            transmit(socket, part)?;
+        }
+    }
+    Ok(())
+}
+
+fn header(generation: u64, len: usize) -> [u8; 16] {
+    let mut header = [0; 16];
+    let (first, second) = header.split_at_mut(8);
+    first.copy_from_slice(&generation.to_le_bytes());
+    second.copy_from_slice(&(len as u64).to_le_bytes());
+    header
+}
+
+/// One connection.
+struct Connection {
+    socket: OwnedFd,
+    calls: u64,
+}
+
+impl Connection {
+    fn connect<K: Kind>(path: &PathBuf) -> Outcome<Self> {
+        let connection = socket()?;
+        retry_on_intr(|| connect(&connection, &SocketAddrUnix::new(path)?))?;
+        Ok(Self { socket: K::connected(connection)?, calls: 0 })
+    }
+}
+
+impl super::Client for Connection {
+    #[inline]
+    fn call(&mut self, request: &[u8], answer: &mut [u8]) -> Outcome<usize> {
+        self.submit(request)?;
+        self.reply(answer)
+    }
+
+    #[inline]
+    fn submit(&mut self, request: &[u8]) -> Outcome<()> {
+        self.calls += 1;
+        Ok(transmit(&self.socket, request)?)
+    }
+
+    #[inline]
+    fn reply(&mut self, answer: &mut [u8]) -> Outcome<usize> {
+        self.calls += 1;
+        Ok(receive(&self.socket, answer)?)
+    }
+
+    #[inline]
+    fn post(&mut self, message: &[u8]) -> Outcome<()> {
+        self.submit(message)
+    }
+
+    #[inline]
+    fn event(&mut self, event: &mut [u8]) -> Outcome<usize> {
+        self.reply(event)
+    }
+
+    fn counters(&mut self) -> Counters {
+        Counters { system_calls: Some(self.calls), ..Counters::default() }
+    }
+}
+
+/// A connection that copies snapshots, and validates them as Bellwire's reader does.
+struct Reader {
+    connection: Connection,
+    generation: u64,
+    bytes: Vec<u8>,
+    index: Option<Index>,
+}
+
+impl Reader {
+    fn connect<K: Kind>(path: &PathBuf) -> Outcome<Self> {
+        let connection = Connection::connect::<K>(path)?;
+        Ok(Self { connection, generation: 0, bytes: Vec::new(), index: None })
+    }
+}
+
+impl super::Client for Reader {
+    #[inline]
+    fn refresh(&mut self) -> Outcome<bool> {
+        let socket = &self.connection.socket;
+        transmit(socket, &self.generation.to_le_bytes())?;
+        let mut header = [0; 16];
+        receive(socket, &mut header)?;
+        let [generation, len] = [0, 8].map(|at| header.get(at..at + 8).unwrap_or_default());
+        let len = usize::try_from(u64::from_le_bytes(len.try_into()?))?;
+        if len == 0 {
+            return Ok(false);
+        }
+        self.bytes.resize(len, 0);
+        for part in self.bytes.chunks_mut(LONGEST) {
+            if receive(socket, part)? != part.len() {
+                return Err("a snapshot that ends too soon".into());
+            }
+        }
+        match &mut self.index {
+            Some(index) => CgroupsSnapshot::update(index, &self.bytes)?,
+            None => self.index = Some(CgroupsSnapshot::validate(&self.bytes)?),
+        }
+        self.generation = u64::from_le_bytes(generation.try_into()?);
+        Ok(true)
+    }
+
+    fn snapshot(&self) -> Outcome<View<'_>> {
+        Ok(self.index.as_ref().ok_or("nothing was published")?.view())
+    }
+}
+
+fn path(place: &Place) -> PathBuf {
+    place.file("packets.sock")
+}
+
+fn socket() -> Result<OwnedFd, Errno> {
+    let socket =
+        socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    Ok(socket)
+}
+
+#[inline]
+fn transmit(socket: &OwnedFd, message: &[u8]) -> Result<(), Errno> {
+    retry_on_intr(|| send(socket, message, SendFlags::NOSIGNAL)).map(|_| ())
+}
+
+#[inline]
+fn receive(socket: &OwnedFd, into: &mut [u8]) -> Result<usize, Errno> {
+    retry_on_intr(|| recv(socket, &mut *into, RecvFlags::empty())).map(|(_, len)| len)
+}

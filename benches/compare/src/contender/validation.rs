@@ -1,0 +1,78 @@
+//! What every reader of a snapshot does, whatever carries it: validating and indexing, and no transport.
+
+use bellwire::Snapshot;
+use bellwire_cgroups::{CgroupsSnapshot, Index, View};
+
+use super::{About, Client, Contender, Server};
+use crate::Outcome;
+use crate::handler::Handler;
+use crate::load::{Load, Place, Work};
+use crate::measure::Measure;
+use crate::serve::generations;
+
+/// The part of `snapshot-changed` that is the same for all contenders.
+pub(super) struct Validation;
+
+/// Readers have all generations already.
+pub(super) struct Idle;
+
+impl Contender for Validation {
+    const NAME: &'static str = "validation";
+    type Server = Idle;
+
+    fn about() -> About {
+        About {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            settings: "no transport: each reader has the same generations in its own memory, and updates its index"
+                .to_owned(),
+        }
+    }
+
+    fn refuses(load: &Load) -> Option<&'static str> {
+        match load.work {
+            Work::Refresh { changed: true, .. } => None,
+            _ => Some("is a part of snapshot-changed, and carries nothing"),
+        }
+    }
+
+    fn serve(_: &Place, _: &Load, _: Handler) -> Outcome<Idle> {
+        Ok(Idle)
+    }
+
+    fn measure(_: &Place, load: &Load, measure: Measure<'_>) -> Outcome<()> {
+        let Work::Refresh { cgroups, .. } = load.work else {
+            return Err("this reader has snapshots only".into());
+        };
+        measure.run(|| Ok(Reader { generations: generations(cgroups)?, next: 0, index: None }))
+    }
+}
+
+impl Server for Idle {
+    fn publish(&mut self, _: &[u8]) -> Outcome<()> {
+        Ok(())
+    }
+}
+
+/// A reader that gets each generation for nothing.
+struct Reader {
+    generations: Vec<Vec<u8>>,
+    next: usize,
+    index: Option<Index>,
+}
+
+impl Client for Reader {
+    #[inline]
+    fn refresh(&mut self) -> Outcome<bool> {
+        let bytes = self.generations.get(self.next).ok_or("no generations")?;
+        self.next = (self.next + 1) % self.generations.len();
+        match &mut self.index {
+            Some(index) => CgroupsSnapshot::update(index, bytes)?,
+            None => self.index = Some(CgroupsSnapshot::validate(bytes)?),
+        }
+        Ok(true)
+    }
+
+    fn snapshot(&self) -> Outcome<View<'_>> {
+        Ok(self.index.as_ref().ok_or("nothing was published")?.view())
+    }
+}

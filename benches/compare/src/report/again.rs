@@ -1,0 +1,116 @@
+//! Rows that were not stable, measured again apart from the others.
+
+use std::collections::BTreeSet;
+
+use super::model::{Attempt, Measured};
+
+/// Contenders whose main row may not be published, and those without a valid round.
+pub(crate) fn unstable(measured: &Measured) -> BTreeSet<String> {
+    let rows = measured.main_rows().filter(|row| !row.stable);
+    rows.map(|row| &row.contender).chain(measured.missing.keys()).cloned().collect()
+}
+
+/// The first attempt, in which the rows of the second take the place of those that were not stable.
+pub(crate) fn merged(mut first: Measured, mut second: Measured) -> Measured {
+    let unstable = unstable(&first);
+    let one = first.main_rows().next().map(|row| row.contender.clone());
+    // Ratios are of rounds that two contenders have together.
+    let all = one.as_ref().is_none_or(|one| unstable.contains(one));
+    for row in second.rows.iter_mut().filter(|row| row.is_main) {
+        let before = first.main_rows().find(|before| before.contender == row.contender);
+        row.first_attempt = before.map(|before| Attempt {
+            placement: before.placement.clone(),
+            stable: before.stable,
+            lost: before.lost,
+            ns: before.ns,
+            samples: before.samples.clone(),
+        });
+    }
+    for missing in std::mem::take(&mut first.missing) {
+        if second.missing.contains_key(&missing.0) {
+            first.missing.extend([missing]);
+        }
+    }
+    if all {
+        second.refused = first.refused;
+        second.missing.extend(first.missing);
+        return second;
+    }
+    for row in &mut first.rows {
+        let same = |other: &&super::model::Row| {
+            (&other.contender, &other.placement) == (&row.contender, &row.placement)
+        };
+        let Some(again) = second.rows.iter().find(same) else { continue };
+        let ratios = again.ahead_of.iter().filter(|(name, _)| unstable.contains(*name));
+        row.ahead_of.extend(ratios.map(|(name, ratio)| (name.clone(), *ratio)));
+    }
+    let is_again = |name: &String| unstable.contains(name);
+    let place = |name: &String, order: &[String]| order.iter().position(|other| other == name);
+    let measured_again: BTreeSet<_> =
+        second.rows.iter().map(|row| row.contender.clone()).filter(is_again).collect();
+    let mut order: Vec<_> = first.rows.iter().map(|row| row.contender.clone()).collect();
+    order.extend(measured_again.iter().cloned());
+    first.rows.retain(|row| !measured_again.contains(&row.contender));
+    first.rows.extend(second.rows.into_iter().filter(|row| is_again(&row.contender)));
+    first.rows.sort_by_key(|row| place(&row.contender, &order));
+    first
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::model::tests::report;
+
+    /// `bellwire` with these samples and a peer with those.
+    fn measured(ours: &[f64], theirs: &[f64]) -> Measured {
+        let [ours, theirs] =
+            [ours, theirs].map(|samples| report(samples, None).scenarios.remove(0));
+        let mut measured = ours;
+        measured.rows.extend(
+            theirs
+                .rows
+                .into_iter()
+                .map(|row| super::super::model::Row { contender: "peer".to_owned(), ..row }),
+        );
+        let ratio = measured.rows[1].ns;
+        measured.rows[0].ahead_of.insert("peer".to_owned(), ratio);
+        measured
+    }
+
+    const STILL: [f64; 5] = [100.0; 5];
+    const TORN: [f64; 6] = [100.0, 100.0, 100.0, 200.0, 200.0, 200.0];
+
+    #[test]
+    fn a_second_attempt_replaces_what_was_unstable_and_keeps_the_first_one_as_evidence() {
+        let merged = merged(measured(&STILL, &TORN), measured(&[300.0; 5], &[120.0; 5]));
+        let [ours, theirs] = &merged.rows[..] else { panic!("two rows: {merged:?}") };
+        assert_eq!((ours.ns.median, theirs.ns.median), (100.0, 120.0));
+        assert!(ours.first_attempt.is_none() && theirs.stable);
+        assert_eq!(theirs.first_attempt.as_ref().map(|first| &first.samples[..]), Some(&TORN[..]));
+        // Of rounds that both have.
+        assert_eq!(ours.ahead_of["peer"].median, 120.0);
+    }
+
+    #[test]
+    fn all_are_measured_again_with_the_one_that_they_are_compared_with() {
+        let merged = merged(measured(&TORN, &STILL), measured(&[300.0; 5], &[120.0; 5]));
+        assert_eq!(merged.rows[0].ns.median, 300.0);
+        assert_eq!(merged.rows[1].ns.median, 120.0);
+        assert!(merged.rows.iter().all(|row| row.first_attempt.is_some()));
+    }
+
+    #[test]
+    fn what_has_no_valid_round_twice_stays_missing() {
+        let lost = || [("peer".to_owned(), super::super::model::Lost::default())];
+        let without = |samples: &[f64]| {
+            let mut measured = measured(samples, samples);
+            measured.rows.truncate(1);
+            measured.missing.extend(lost());
+            measured
+        };
+        assert!(merged(without(&STILL), without(&STILL)).missing.contains_key("peer"));
+        let found = merged(without(&STILL), measured(&STILL, &STILL));
+        assert!(found.missing.is_empty());
+        assert_eq!(found.rows.len(), 2);
+    }
+}

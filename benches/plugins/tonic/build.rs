@@ -1,0 +1,3 @@
+fn main() -> std::io::Result<()> {
+    tonic_prost_build::compile_protos("proto/disks.proto")
+}

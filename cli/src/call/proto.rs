@@ -1,0 +1,86 @@
+//! Requests and answers of Protocol Buffers, by a `.proto` that is read at run time.
+
+use std::path::Path;
+
+use prost_reflect::prost::Message;
+use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
+
+use crate::args::Call;
+use crate::exit::{Exit, Failure, chain};
+
+/// The messages of one method.
+pub(super) struct Method {
+    request: MessageDescriptor,
+    response: MessageDescriptor,
+}
+
+impl Method {
+    /// Finds the messages in a file: those named, or those of its only method.
+    pub(super) fn find(file: &Path, args: &Call) -> Result<Self, Failure> {
+        let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let wrong = |error: &dyn std::error::Error| {
+            Failure::new(Exit::Failed, format!("cannot read {}: {}", file.display(), chain(error)))
+        };
+        let set = protox::compile([file], [dir]).map_err(|error| wrong(&error))?;
+        let pool = DescriptorPool::from_file_descriptor_set(set).map_err(|error| wrong(&error))?;
+        let methods: Vec<_> =
+            pool.services().flat_map(|service| service.methods().collect::<Vec<_>>()).collect();
+        let only = || match methods.as_slice() {
+            [only] => Some((only.input(), only.output())),
+            _ => None,
+        };
+        let named = |name: &Option<String>| {
+            let Some(name) = name else { return Ok(None) };
+            let is_it =
+                |message: &MessageDescriptor| message.full_name() == name || message.name() == name;
+            let missing = || {
+                let known: Vec<String> =
+                    pool.all_messages().map(|message| message.full_name().to_owned()).collect();
+                let what = format!("{} has no message {name:?}", file.display());
+                Failure::new(Exit::Failed, what).next(format!("it has {}", known.join(", ")))
+            };
+            pool.all_messages().find(is_it).map(Some).ok_or_else(missing)
+        };
+        let (request, response) = (named(&args.request)?, named(&args.response)?);
+        let unnamed = || {
+            let what =
+                format!("{} has {} methods: name the messages", file.display(), methods.len());
+            Failure::new(Exit::Failed, what).next("add --request MESSAGE and --response MESSAGE")
+        };
+        match (request, response) {
+            (Some(request), Some(response)) => Ok(Self { request, response }),
+            (request, response) => {
+                let (input, output) = only().ok_or_else(unnamed)?;
+                Ok(Self { request: request.unwrap_or(input), response: response.unwrap_or(output) })
+            }
+        }
+    }
+
+    /// The description of which `bellwire_codec::proto_schema` makes the fingerprint.
+    pub(super) fn schema(&self) -> String {
+        format!("proto:{} -> proto:{}", self.request.full_name(), self.response.full_name())
+    }
+
+    /// Encodes the request.
+    pub(super) fn request(&self, json: &str) -> Result<Vec<u8>, Failure> {
+        let mut from = serde_json::Deserializer::from_str(json);
+        let message = DynamicMessage::deserialize(self.request.clone(), &mut from);
+        let ended = message.and_then(|message| from.end().map(|()| message));
+        let wrong = |error| {
+            let what = format!("--json is no {}: {error}", self.request.full_name());
+            Failure::new(Exit::Failed, what)
+        };
+        ended.map(|message| message.encode_to_vec()).map_err(wrong)
+    }
+
+    /// Decodes the answer, as JSON.
+    pub(super) fn answer(&self, answer: &[u8]) -> Result<String, Failure> {
+        let name = self.response.full_name();
+        let wrong = |error: &dyn std::error::Error| {
+            Failure::new(Exit::Provider, format!("the answer is no {name}: {}", chain(error)))
+        };
+        let message =
+            DynamicMessage::decode(self.response.clone(), answer).map_err(|error| wrong(&error))?;
+        serde_json::to_string(&message).map_err(|error| wrong(&error))
+    }
+}

@@ -1,0 +1,87 @@
+//! `bellwire watch`: prints the events of a service.
+
+use std::io::Write;
+use std::time::Instant;
+
+use bellwire::{CallError, Contract, Delivery, RunDir, Start, State, SubscribeError, Subscriber};
+
+use crate::args::Watch;
+use crate::config;
+use crate::exit::{Exit, Failure};
+use crate::out::{self, FAINT, WARN};
+use crate::stop::Stop;
+
+pub(crate) fn run(run_dir: &RunDir, args: &Watch) -> Result<Exit, Failure> {
+    let stop = Stop::on_signals()?;
+    let start = if args.oldest { Start::Oldest } else { Start::Now };
+    let contract = Contract::new(args.service).method(args.method);
+    let mut subscriber = Subscriber::of(run_dir, contract, start, config::client());
+    let canceller = subscriber
+        .canceller()
+        .map_err(|error| Failure::of(Exit::Failed, "cannot create a canceller", &error))?;
+    stop.on_request(move || canceller.cancel());
+    let limit = args.timeout.map(|timeout| Instant::now() + timeout);
+    let mut printed = 0;
+    while stop.requested().is_none() && args.count.is_none_or(|count| printed < count) {
+        let left = limit.map(|limit| limit.saturating_duration_since(Instant::now()));
+        match subscriber.next(left) {
+            Ok(Some(delivery)) => {
+                printed += u64::from(matches!(delivery, Delivery::Event { .. }));
+                print(&delivery, args)?;
+            }
+            Ok(None) => return Err(nothing(run_dir, args, &subscriber.state())),
+            Err(SubscribeError::Call(CallError::Cancelled { .. })) => {}
+            Err(SubscribeError::Call(error)) => return Err(error.into()),
+            Err(error) => return Err(Failure::new(Exit::Provider, error.to_string())),
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+fn print(delivery: &Delivery<Vec<u8>>, args: &Watch) -> Result<(), Failure> {
+    let mut stdout = out::stdout();
+    match delivery {
+        Delivery::Event { sequence, event } => {
+            let text = out::printable(event).filter(|_| !args.hex);
+            match (text, args.output.is_json()) {
+                (Some(text), true) => {
+                    let line = serde_json::json!({ "sequence": sequence, "text": text });
+                    writeln!(stdout, "{line}")?;
+                }
+                (None, true) => {
+                    let line = serde_json::json!({ "sequence": sequence, "hex": out::hex(event) });
+                    writeln!(stdout, "{line}")?;
+                }
+                (Some(text), false) => writeln!(stdout, "{FAINT}{sequence}{FAINT:#}  {text}")?,
+                (None, false) => {
+                    writeln!(stdout, "{FAINT}{sequence}{FAINT:#}  {}", out::hex(event))?;
+                }
+            }
+        }
+        Delivery::Missed { events } if args.output.is_json() => {
+            writeln!(stdout, "{}", serde_json::json!({ "missed": events }))?;
+        }
+        Delivery::Missed { events } => writeln!(stdout, "{WARN}{events} missed{WARN:#}")?,
+        Delivery::Restarted if args.output.is_json() => {
+            writeln!(stdout, "{}", serde_json::json!({ "restarted": true }))?;
+        }
+        Delivery::Restarted => writeln!(stdout, "{WARN}the provider was restarted{WARN:#}")?,
+    }
+    Ok(stdout.flush()?)
+}
+
+/// Why there was no event in time.
+fn nothing(run_dir: &RunDir, args: &Watch, state: &State) -> Failure {
+    let (service, dir) = (args.service, run_dir.path().display());
+    match state {
+        State::Ready => Failure::new(Exit::Deadline, format!("no event of {service} in time")),
+        State::Refused { reason, .. } => {
+            Failure::new(Exit::Refused, format!("the provider of {service} refused: {reason}"))
+        }
+        State::Incompatible { .. } => {
+            Failure::new(Exit::Refused, "no common protocol version".to_owned())
+        }
+        _ => Failure::new(Exit::Absent, format!("nobody provides {service} in {dir}"))
+            .next("list the providers with `bellwire ls`, or name another --run-dir"),
+    }
+}

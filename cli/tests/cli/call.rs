@@ -1,0 +1,112 @@
+//! `bellwire call`: any service, by bytes, by text and by Protocol Buffers.
+
+use std::fs;
+
+use bellwire::{Contract, HandlerError, Payload, RunDir, Server, Service, schema};
+
+use crate::support::Place;
+
+struct Increment;
+
+impl Service for Increment {
+    const NAME: &'static str = "increment";
+    const METHOD: u32 = 3;
+    type Request = u64;
+    type Response = u64;
+}
+
+struct Shout;
+
+impl Service for Shout {
+    const NAME: &'static str = "shout";
+    type Request = String;
+    type Response = String;
+}
+
+const PROTO: &str = r#"
+syntax = "proto3";
+package disks.v1;
+
+message Name { string name = 1; }
+message Disk { string name = 1; uint64 reads = 2; repeated string partitions = 3; }
+service Disks { rpc Find(Name) returns (Disk); }
+"#;
+
+/// `Disk { name, reads: 7, partitions: ["a", "b"] }` of a `Name`, by hand.
+fn disk(request: &[u8]) -> Result<Payload, HandlerError> {
+    let [0x0a, len, name @ ..] = request else { return Err("no such name".into()) };
+    assert_eq!(name.len(), usize::from(*len));
+    Ok([&[0x0a, *len][..], name, &[0x10, 7, 0x1a, 1, b'a', 0x1a, 1, b'b']].concat().into())
+}
+
+fn provider(place: &Place) -> Server {
+    let mut builder = Server::builder(&RunDir::new(place.run_dir()));
+    builder.serve::<Increment>(|_, number| Ok(number + 1)).unwrap();
+    builder.serve::<Shout>(|_, text| Ok(text.to_uppercase())).unwrap();
+    let contract = Contract::new("disks".parse().unwrap());
+    let contract = contract.schema(schema("proto:disks.v1.Name -> proto:disks.v1.Disk"));
+    builder.serve_dynamic(contract, |_, request| disk(&request)).unwrap();
+    builder.start().unwrap()
+}
+
+#[test]
+fn bytes_and_text_go_to_any_service_and_answers_are_printed() {
+    let place = Place::new();
+    let _server = provider(&place);
+    let printed = |args: &[&str]| {
+        let ended = place.run(&[&["call"], args].concat());
+        assert_eq!((ended.status, ended.stderr.as_str()), (Some(0), ""), "{ended:?}");
+        ended.stdout
+    };
+    let number = "29 000000 00000000";
+    assert_eq!(printed(&["increment", "--method", "3", "--hex", number]), "2a00000000000000\n");
+    let described = ["increment", "--method", "3", "--hex", number, "--schema", "u64 -> u64"];
+    assert_eq!(printed(&described), "2a00000000000000\n");
+    assert_eq!(printed(&["shout", "--text", "bell"]), "BELL\n");
+    assert_eq!(printed(&["shout", "--text", "bell", "--raw"]), "BELL");
+    assert_eq!(printed(&["shout"]), "\n");
+    let object = printed(&["shout", "--text", "bell", "-o", "json"]);
+    let object: serde_json::Value = serde_json::from_str(&object).unwrap();
+    assert_eq!(object, serde_json::json!({ "bytes": 4, "text": "BELL", "hex": "42454c4c" }));
+}
+
+#[test]
+fn json_goes_as_protocol_buffers_and_comes_back() {
+    let place = Place::new();
+    let _server = provider(&place);
+    let file = place.temp().join("disks.proto");
+    fs::write(&file, PROTO).unwrap();
+    let call = |args: &[&str]| {
+        place.run(&[&["call", "disks", "--proto", file.to_str().unwrap()], args].concat())
+    };
+    let found = call(&["--json", r#"{"name": "sda"}"#]);
+    assert_eq!((found.status, found.stderr.as_str()), (Some(0), ""), "{found:?}");
+    let found: serde_json::Value = serde_json::from_str(&found.stdout).unwrap();
+    let expected = serde_json::json!({ "name": "sda", "reads": "7", "partitions": ["a", "b"] });
+    assert_eq!(found, expected);
+    let wrong = call(&["--json", r#"{"nam": "sda"}"#]);
+    assert_eq!(wrong.status, Some(1), "{wrong:?}");
+    assert!(wrong.stderr.contains("--json is no disks.v1.Name"), "{wrong:?}");
+    // The fingerprint is of both names.
+    let swapped = call(&["--request", "Disk", "--json", "{}"]);
+    assert_eq!(swapped.status, Some(4), "{swapped:?}");
+    let unknown = call(&["--request", "Dusk"]);
+    assert!(unknown.stderr.contains("disks.v1.Disk"), "{unknown:?}");
+}
+
+#[test]
+fn what_went_wrong_has_its_exit_code() {
+    let place = Place::new();
+    let absent = place.run(&["call", "shout", "--text", "bell"]);
+    assert_eq!(absent.status, Some(3), "{absent:?}");
+    let _server = provider(&place);
+    let other = place.run(&["call", "increment", "--method", "3", "--schema", "[u8;8] -> u64"]);
+    assert_eq!(other.status, Some(4), "{other:?}");
+    let malformed = place.run(&["call", "increment", "--method", "3", "--hex", "29"]);
+    assert_eq!(malformed.status, Some(6), "{malformed:?}");
+    let failed = place.run(&["call", "disks", "--text", "sda"]);
+    assert_eq!(failed.status, Some(6), "{failed:?}");
+    assert!(failed.stderr.contains("no such name"), "{failed:?}");
+    let odd = place.run(&["call", "shout", "--hex", "2"]);
+    assert_eq!(odd.status, Some(2), "{odd:?}");
+}

@@ -1,0 +1,74 @@
+//! `bellwire watch`: what happens in a service, as it happens.
+
+use bellwire::{Event, EventPublisher, RunDir, Server};
+
+use crate::support::{Place, Signal};
+
+struct News;
+
+impl Event for News {
+    const NAME: &'static str = "news";
+    type Message = Vec<u8>;
+}
+
+fn provider(place: &Place) -> (Server, EventPublisher<News>) {
+    let mut builder = Server::builder(&RunDir::new(place.run_dir()));
+    let publisher = builder.events::<News>(64 << 10).unwrap();
+    (builder.start().unwrap(), publisher)
+}
+
+fn send(publisher: &EventPublisher<News>, events: &[&[u8]]) {
+    for event in events {
+        publisher.send(&event.to_vec()).unwrap();
+    }
+}
+
+#[test]
+fn events_are_printed_as_text_as_digits_and_as_json() {
+    let place = Place::new();
+    let (_server, publisher) = provider(&place);
+    send(&publisher, &[b"all is well", b"\xff\x00", b""]);
+    let printed = |args: &[&str]| {
+        let all = [&["watch", "news", "--oldest", "--count", "3"], args].concat();
+        let ended = place.run(&all);
+        assert_eq!((ended.status, ended.stderr.as_str()), (Some(0), ""), "{ended:?}");
+        ended.stdout
+    };
+    assert_eq!(printed(&[]), "1  all is well\n2  ff00\n3  \n");
+    assert_eq!(printed(&["--hex"]).lines().next(), Some("1  616c6c2069732077656c6c"));
+    let lines = printed(&["--json"]);
+    let lines: Vec<serde_json::Value> =
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines[0], serde_json::json!({ "sequence": 1, "text": "all is well" }));
+    assert_eq!(lines[1], serde_json::json!({ "sequence": 2, "hex": "ff00" }));
+}
+
+#[test]
+fn what_was_missed_is_counted() {
+    let place = Place::new();
+    let (_server, publisher) = provider(&place);
+    let mut watch = place.start(&["watch", "news", "--oldest", "--json"]);
+    send(&publisher, &[b"first"]);
+    assert!(watch.stdout_until("first").contains("\"sequence\":1"));
+    watch.signal(Signal::Stop);
+    for _ in 0..10_000 {
+        send(&publisher, &[b"too many"]);
+    }
+    send(&publisher, &[b"last"]);
+    watch.signal(Signal::Cont);
+    assert!(watch.stdout_until("missed").contains("\"missed\":"));
+    assert!(watch.stdout_until("last").contains("\"sequence\":10002"));
+}
+
+#[test]
+fn nobody_and_nothing_have_their_exit_codes() {
+    let place = Place::new();
+    let absent = place.run(&["watch", "news", "--timeout", "1ms"]);
+    assert_eq!(absent.status, Some(3), "{absent:?}");
+    assert!(absent.stderr.contains("nobody provides news"), "{absent:?}");
+    let (_server, _publisher) = provider(&place);
+    let silent = place.run(&["watch", "news", "--timeout", "300ms"]);
+    assert_eq!(silent.status, Some(5), "{silent:?}");
+    let other = place.run(&["watch", "news", "--method", "2", "--timeout", "300ms"]);
+    assert_eq!(other.status, Some(4), "{other:?}");
+}

@@ -1,0 +1,61 @@
+//! One-way requests: nobody answers, and the peer's Head says which were taken.
+
+use super::CallMachine;
+use crate::lane::Lanes;
+use crate::wire::{Header, Kind, ONE_WAY, Status};
+use crate::{OwnMemory, PeerFault, PeerMemory};
+
+impl CallMachine {
+    /// Writes a one-way request if that takes nothing but a record in the lane. Returns false, and writes nothing,
+    /// otherwise; call [`CallMachine::submit`] then.
+    #[inline]
+    pub fn try_post<O: OwnMemory>(&mut self, lanes: &mut Lanes, own: &O, payload: &[u8]) -> bool {
+        if self.closed.is_some() || self.broken_off.is_some() {
+            return false;
+        }
+        debug_assert!(self.sending.is_none(), "a request is being sent in parts");
+        let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        let is_written =
+            lanes.try_push(own, Header::new(Kind::Request, Status::Ok, ONE_WAY, len), payload);
+        if is_written {
+            self.posted(lanes);
+        }
+        is_written
+    }
+
+    #[inline]
+    pub(super) fn posted(&mut self, lanes: &Lanes) {
+        self.forget_taken(lanes.seen_taken());
+        self.untaken.push_back(lanes.position());
+    }
+
+    #[inline]
+    fn forget_taken(&mut self, taken: u64) {
+        while self.untaken.front().is_some_and(|end| *end <= taken) {
+            self.untaken.pop_front();
+        }
+    }
+
+    /// Returns how many one-way requests the peer has not taken.
+    ///
+    /// # Errors
+    /// [`PeerFault`] when the peer's `head` is invalid.
+    pub fn untaken<P: PeerMemory>(
+        &mut self,
+        lanes: &mut Lanes,
+        peer: &P,
+    ) -> Result<usize, PeerFault> {
+        self.forget_taken(lanes.taken(peer)?);
+        Ok(self.untaken.len())
+    }
+
+    /// Returns how many of the one-way requests end after `taken`.
+    pub fn untaken_after(&self, taken: u64) -> usize {
+        self.untaken.len() - self.untaken.partition_point(|end| *end <= taken)
+    }
+
+    /// Returns where the last one-way request ends, unless the peer is known to have taken all of them.
+    pub fn last_post(&self) -> Option<u64> {
+        self.untaken.back().copied()
+    }
+}

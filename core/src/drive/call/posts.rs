@@ -1,0 +1,85 @@
+//! One-way requests.
+
+use super::{CallDriver, CallFailed};
+use crate::sync::Ordering;
+use crate::{Deadline, Executed, Observer, PeerMemory, Port, Word};
+
+impl<P: Port, O: Observer> CallDriver<P, O> {
+    /// Writes an unpublished one-way request if that takes nothing but a record in the lane: the fast path of
+    /// [`CallDriver::push`]. Returns false, and writes nothing, otherwise.
+    #[inline]
+    pub fn try_post(&mut self, payload: &[u8]) -> bool {
+        if !self.end.is_open() {
+            return false;
+        }
+        let (lanes, own, _) = self.end.parts();
+        self.calls.try_post(lanes, own, payload)
+    }
+
+    /// Like [`CallDriver::try_post`], and tells the observer, which costs as much as the rest.
+    #[cold]
+    pub fn try_post_observed(&mut self, payload: &[u8]) -> bool {
+        self.end.requesting();
+        let is_posted = self.try_post(payload);
+        if is_posted {
+            self.end.requested();
+        } else {
+            self.end.observer.requests_again();
+        }
+        is_posted
+    }
+
+    /// Returns how many one-way requests the peer has not taken; after its end, it never will.
+    pub fn untaken_posts(&self) -> usize {
+        self.calls.untaken_after(self.taken())
+    }
+
+    /// Returns where the last one-way request ends, unless the peer is known to have taken all of them.
+    pub fn last_post(&self) -> Option<u64> {
+        self.calls.last_post()
+    }
+
+    /// Returns whether the peer has taken everything before `position`.
+    pub fn has_taken(&self, position: u64) -> bool {
+        self.taken() >= position
+    }
+
+    /// How far the peer has taken this end's records, as it says now.
+    fn taken(&self) -> u64 {
+        let (seen, head) =
+            (self.end.lanes.seen_taken(), self.port().peer().load(Word::Head, Ordering::Relaxed));
+        // Relaxed: nothing is read or written by it. An invalid `head` is reported where it matters.
+        if head <= self.end.lanes.position() { head.max(seen) } else { seen }
+    }
+
+    /// Waits until the peer takes what was posted, or publishes something: first take answers as for
+    /// [`CallDriver::wait_for_room`]. Returns whether it has taken all.
+    ///
+    /// # Errors
+    /// [`CallFailed`]; the session is usable after [`CallFailed::Deadline`] and [`CallFailed::Cancelled`].
+    pub fn wait_for_taken(&mut self, until: &mut Deadline) -> Result<bool, CallFailed> {
+        let (lanes, _, peer) = self.end.parts();
+        self.calls.untaken(lanes, peer).map_err(|fault| self.end.fail(fault))?;
+        let Some(last) = self.calls.last_post() else { return Ok(true) };
+        if let Some(ended) = self.ended() {
+            return Err(ended);
+        }
+        self.end.lanes.await_taken(last);
+        self.wait(true, until, Executed::Maybe)?;
+        Ok(false)
+    }
+
+    /// Requests a ring when the peer has taken everything before `position`, and for the next answer and, with `room`, for room
+    /// as [`CallDriver::arm`] does: for an event loop that is about to sleep. Returns true if any of it is already there.
+    ///
+    /// # Errors
+    /// [`CallFailed::Peer`] when the peer violates the protocol.
+    pub fn arm_for_taken(&mut self, position: u64, room: bool) -> Result<bool, CallFailed> {
+        if room && !self.needs_answer {
+            self.end.lanes.await_taken_or_room(position);
+        } else {
+            self.end.lanes.await_taken(position);
+        }
+        self.arm_with(true)
+    }
+}

@@ -1,0 +1,129 @@
+//! What the tracer says when it has nothing to show.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use crate::support::process::{Process, copy_of_program, program};
+use crate::support::tracer::{SKIPPED, TRACER, Tracer, skip};
+
+/// Runs the tracer to its end.
+fn run(args: &[&str]) -> Output {
+    Command::new(TRACER).args(args).output().unwrap()
+}
+
+fn message(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Whether this process may trace; says why not.
+fn may_trace() -> bool {
+    let output = run(&["doctor"]);
+    let may = output.status.success();
+    if !may {
+        skip(&String::from_utf8_lossy(&output.stdout));
+    }
+    may
+}
+
+#[test]
+fn a_kernel_without_types_is_named_with_the_status_of_a_skip() {
+    let hidden = "mount -t tmpfs none /sys/kernel/btf && exec \"$0\" breakdown 0.1 1";
+    let output =
+        Command::new("unshare").args(["--mount", "sh", "-c", hidden, TRACER]).output().unwrap();
+    if message(&output).contains("unshare failed") {
+        return skip(&message(&output));
+    }
+    assert_eq!(output.status.code(), Some(SKIPPED), "{}", message(&output));
+    assert!(message(&output).contains("CONFIG_DEBUG_INFO_BTF=y"), "{}", message(&output));
+}
+
+#[test]
+fn a_file_without_probes_is_named() {
+    if !may_trace() {
+        return;
+    }
+    let output = run(&["breakdown", "--exe", "/bin/true", "0.1", "1"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(message(&output).contains("/bin/true has no probes of Bellwire"), "{output:?}");
+}
+
+#[test]
+fn a_process_without_a_session_is_named_after_two_seconds() {
+    if !may_trace() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let server = Process::start("server", dir.path());
+    let pid = server.pid().to_string();
+    let output = run(&["breakdown", "-p", &pid, "2.5", "1"]);
+    assert_eq!(output.status.code(), Some(1));
+    let expected = format!("process {pid} has no session");
+    assert_eq!(message(&output).matches(&expected).count(), 2, "{output:?}");
+    assert!(message(&output).contains("no call was looked at yet"), "{output:?}");
+}
+
+#[test]
+fn a_session_without_a_call_is_named() {
+    if !may_trace() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let server = Process::start("server", dir.path());
+    let mut client = Process::start("client", dir.path());
+    client.ask("calls 1 0");
+    let output = run(&["hist", "-p", &server.pid().to_string(), "0.3", "1"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(message(&output).contains("1 sessions are open, and none made a call"), "{output:?}");
+}
+
+/// Strips the notes of a copy of this program, as llvm-strip does.
+fn without_notes(dir: &Path) -> std::path::PathBuf {
+    let file = copy_of_program(dir);
+    let stripped = dir.join("stripped");
+    let status = Command::new("objcopy")
+        .args(["--remove-section", ".note.stapsdt"])
+        .arg(&file)
+        .arg(&stripped)
+        .status()
+        .unwrap();
+    assert!(status.success());
+    stripped
+}
+
+#[test]
+fn an_end_without_probes_is_named() {
+    if !may_trace() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let server = Process::start("server", dir.path());
+    let stripped = without_notes(dir.path());
+    let mut client = Process::start_by(Command::new(stripped), "client", dir.path());
+    client.ask("calls 1 0");
+    let output = run(&["breakdown", "-p", &server.pid().to_string(), "0.3", "1"]);
+    assert_eq!(output.status.code(), Some(1));
+    let expected = format!("process {}", client.pid());
+    assert!(message(&output).contains(&expected), "{output:?}");
+    assert!(message(&output).contains("lacks the probe reply"), "{output:?}");
+}
+
+#[test]
+fn a_request_that_would_block_is_no_failed_call() {
+    let dir = tempfile::tempdir().unwrap();
+    let _server = Process::start("server", dir.path());
+    let mut client = Process::start("client", dir.path());
+    let file = dir.path().join("trace.json");
+    let Some(tracer) = Tracer::start_on(&program(), &["record", "-o", file.to_str().unwrap()])
+    else {
+        return;
+    };
+    // It fills the lane until a request would block.
+    client.ask("full 3 100");
+    assert!(tracer.finish().1.success());
+    let text = std::fs::read_to_string(&file).unwrap();
+    let failed = |line: &&str| {
+        line.contains("\"call_failed\"") && line.contains(&format!("\"pid\":{}", client.pid()))
+    };
+    assert_eq!(text.lines().filter(failed).count(), 0);
+    assert!(text.contains("\"lane_full\""));
+}

@@ -1,0 +1,122 @@
+//! `snoop --slower-than`: every slow call, at any rate.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::process::{Process, program};
+use crate::support::tracer::{TRACER, Tracer};
+
+/// The tracer for calls slower than this, at the default sampling.
+fn slower_than(time: &str, more: &[&str]) -> Option<Tracer> {
+    let mut command = Command::new(TRACER);
+    command.args(["snoop", "--json", "--slower-than", time, "--exe"]).arg(program()).args(more);
+    Tracer::start_by(command)
+}
+
+fn of(calls: &[Value], pid: u32) -> Vec<&Value> {
+    calls.iter().filter(|call| call["client"] == pid).collect()
+}
+
+#[test]
+fn every_slow_call_among_many_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Process::start("server", dir.path());
+    let mut client = Process::start("client", dir.path());
+    client.ask("calls 1 0");
+    let flame = dir.path().join("flame.svg");
+    let Some(tracer) = slower_than("20ms", &["--flame", flame.to_str().unwrap()]) else { return };
+    for _ in 0..10 {
+        client.ask("calls 500 0");
+        client.ask("calls 4 25000");
+    }
+    let (calls, status, messages) = tracer.finish_with_messages();
+    assert!(status.success(), "{messages}");
+    let ours = of(&calls, client.pid());
+    // The handler slept in 40 of 5040; the machine may have delayed others.
+    let slept = |call: &&&Value| {
+        let waits = call["waits"].as_array().unwrap();
+        waits.iter().any(|wait| {
+            wait["end"] == "server"
+                && wait["why"] == "sleeping"
+                && wait["off_cpu_ns"].as_u64().unwrap() >= 20_000_000
+        })
+    };
+    assert!(ours.len() >= 40, "{}: {messages}", ours.len());
+    // With far more work than processors, the kernel's tracepoints lack a few switches: docs/tracing.md.
+    assert!(ours.iter().filter(slept).count() >= 35, "{ours:#?}");
+    for call in ours.iter().filter(slept) {
+        assert!(call["waited_ns"].as_u64().unwrap() >= 20_000_000, "{call:#}");
+        assert_eq!(call["server"], server.pid());
+        assert!(call["cgroup"].as_str().unwrap().starts_with('/'), "{call:#}");
+        let client_waits = |wait: &&Value| wait["end"] == "client" && wait["why"] == "sleeping";
+        let waits = call["waits"].as_array().unwrap();
+        let Some(wait) = waits.iter().find(client_waits) else { continue };
+        assert!(wait["waker"].as_str().unwrap().starts_with("bellwire-reacto/"), "{call:#}");
+        // What the kernel did is in every stack; the program's functions are where it keeps frame pointers.
+        let stack = wait["stack"].as_array().unwrap();
+        assert!(stack.iter().any(|name| name.as_str().unwrap().contains("futex")), "{call:#}");
+    }
+    let flame = std::fs::read_to_string(flame).unwrap();
+    assert!(flame.contains("<svg") && flame.contains("bellwire-reacto"), "{flame}");
+}
+
+#[test]
+fn a_fast_call_is_not_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let _server = Process::start("server", dir.path());
+    let mut client = Process::start("client", dir.path());
+    client.ask("calls 1 0");
+    let Some(tracer) = slower_than("10s", &[]) else { return };
+    client.ask("calls 200 1000");
+    let (calls, status) = tracer.finish();
+    assert!(of(&calls, client.pid()).is_empty() && status.success(), "{calls:#?}");
+}
+
+#[test]
+fn a_thread_that_takes_no_message_is_not_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let _server = Process::start("server", dir.path());
+    let mut client = Process::start("client", dir.path());
+    client.ask("calls 1 0");
+    // More than there are processors: they lose theirs to each other.
+    let hogs = 1 + std::thread::available_parallelism().unwrap().get();
+    client.ask(&format!("hogs {hogs}"));
+    let Some(tracer) = slower_than("1ms", &[]) else { return };
+    client.ask("calls 20 20000");
+    let (lines, status) = tracer.finish();
+    assert!(status.success());
+    assert!(of(&lines, client.pid()).len() >= 20, "{lines:#?}");
+    assert!(lines.iter().all(|line| line["preempted"] != "hog"), "{lines:#?}");
+}
+
+#[test]
+fn every_slow_call_among_hot_ones_is_found() {
+    const ROUNDS: u64 = 20;
+    const FAST: u64 = 5_000;
+    const SLOW: u64 = 20;
+    let dir = tempfile::tempdir().unwrap();
+    let _server = Process::start("clocked-server hot", dir.path());
+    let mut client = Process::start("clocked-client hot", dir.path());
+    client.ask("20 64 0");
+    let Some(tracer) = slower_than("250us", &[]) else { return };
+    for _ in 0..ROUNDS {
+        client.ask(&format!("{FAST} 64 0"));
+        // The handler is busy for so long.
+        client.ask(&format!("{SLOW} 64 400"));
+    }
+    let (calls, status, messages) = tracer.finish_with_messages();
+    assert!(status.success(), "{messages}");
+    let found: Vec<u64> =
+        of(&calls, client.pid()).iter().map(|call| call["sequence"].as_u64().unwrap()).collect();
+    let planted = (0..ROUNDS).flat_map(|round| {
+        let first = 20 + round * (FAST + SLOW) + FAST + 1;
+        first..first + SLOW
+    });
+    let missing: Vec<u64> = planted.filter(|sequence| !found.contains(sequence)).collect();
+    // A client that lost its processor before it read the clock did not notice; that is reported.
+    let lost =
+        calls.iter().filter(|line| line["pid"] == client.pid() && line["preempted"].is_string());
+    assert!(missing.len() <= lost.count(), "{missing:?}: {messages}");
+    assert!(missing.len() < 5, "{missing:?}");
+}

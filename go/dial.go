@@ -1,0 +1,259 @@
+//go:build linux
+
+package bellwire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Dial opens a session with the provider of a service, which listens in the run directory dir: see RunDir. It fails with
+// ErrAbsent if there is none; Await waits for one.
+func Dial(ctx context.Context, dir, service string, list ...Option) (*Session, error) {
+	o, err := newOptions(list)
+	if err != nil {
+		return nil, err
+	}
+	return dial(ctx, dir, service, o)
+}
+
+func dial(ctx context.Context, dir, service string, o options) (*Session, error) {
+	if !validName(service) {
+		return nil, fmt.Errorf("bellwire: %q is no name of a service: 1 to 63 of a-z, 0-9 and -, and no - at first", service)
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	conn, err := connect(ctx, dir, service, o)
+	if err != nil {
+		return nil, err
+	}
+	// A context that ends ends the handshake.
+	deadline, _ := ctx.Deadline()
+	_ = conn.SetDeadline(deadline)
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	s, err := openClient(conn, service, o)
+	if !stop() && err == nil {
+		s.Close()
+		return nil, ctx.Err()
+	}
+	if err != nil {
+		conn.Close()
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, err
+	}
+	_ = conn.SetDeadline(time.Time{})
+	s.start(o.doorbell)
+	return s, nil
+}
+
+// connect connects to the socket of a service, if a user who is trusted owns it.
+func connect(ctx context.Context, dir, service string, o options) (*net.UnixConn, error) {
+	path := filepath.Join(dir, service+".sock")
+	var stat unix.Stat_t
+	if err := unix.Lstat(path, &stat); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("%w %q in %s", ErrAbsent, service, dir)
+		}
+		return nil, &os.PathError{Op: "lstat", Path: path, Err: err}
+	}
+	if !o.trusts(stat.Uid, dir) {
+		return nil, fmt.Errorf("%w: user %d owns %s", ErrUntrusted, stat.Uid, path)
+	}
+	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
+		var dialer net.Dialer
+		conn, err := dialer.DialContext(ctx, "unixpacket", path)
+		switch {
+		case err == nil:
+			return conn.(*net.UnixConn), nil
+		case errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED):
+			return nil, fmt.Errorf("%w %q in %s", ErrAbsent, service, dir)
+		case !errors.Is(err, syscall.EAGAIN):
+			return nil, err
+		}
+		// As many connections wait as may.
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// trusts reports whether a client believes a provider of this user.
+func (o options) trusts(uid uint32, dir string) bool {
+	own := uint32(os.Geteuid())
+	if uid == own || uid == 0 || slices.Contains(o.trusted, uid) {
+		return true
+	}
+	var stat unix.Stat_t
+	// Root trusts the owner of a run directory that nobody else can change.
+	return own == 0 && unix.Lstat(dir, &stat) == nil && stat.Uid == uid && stat.Mode&unix.S_IFMT == unix.S_IFDIR &&
+		(stat.Mode&0o022 == 0 || stat.Mode&unix.S_ISVTX != 0)
+}
+
+// ringsEventfds reports whether a peer of this user may be rung by an eventfd that it shares: it could make the ring block.
+func ringsEventfds(uid uint32) bool { return uid == 0 || uid == uint32(os.Geteuid()) }
+
+// openClient is the client's part of the handshake.
+func openClient(conn *net.UnixConn, service string, o options) (*Session, error) {
+	sock, err := newSocket(conn)
+	if err != nil {
+		return nil, err
+	}
+	cred, pidfd, err := sock.peerOf()
+	if err != nil {
+		return nil, err
+	}
+	s, err := openWith(sock, cred, service, o)
+	if err != nil {
+		if pidfd != nil {
+			pidfd.Close()
+		}
+		return nil, err
+	}
+	s.pidfd = pidfd
+	return s, nil
+}
+
+func openWith(sock *socket, cred *unix.Ucred, service string, o options) (*Session, error) {
+	if uid := cred.Uid; !o.trusts(uid, "") {
+		return nil, fmt.Errorf("%w: user %d listens", ErrUntrusted, uid)
+	}
+	rings := ringsEventfds(cred.Uid)
+	if !rings {
+		o.doorbell = DoorbellSocket
+	}
+	h := hello{
+		min: protocol, max: protocol, method: o.method, service: service, token: o.token, lane: o.lane,
+		doorbell: o.doorbell, ringsEventfd: rings, limits: o.limits, schema: o.schema,
+	}
+	if err := sock.send(h.encode(), true); err != nil && !errors.Is(err, syscall.EPIPE) {
+		return nil, err
+	}
+	b, fds, err := sock.receiveOpening(controlWelcome)
+	if err != nil {
+		return nil, err
+	}
+	w, err := parseWelcome(b, len(fds))
+	if err == nil {
+		err = w.answers(h)
+	}
+	if err != nil {
+		closeStrange(fds...)
+		return nil, violation("server", err)
+	}
+	s := &Session{pending: map[uint64]*Pending{}, maxBatch: int(w.maxBatch), method: o.method}
+	s.take = s.takeAnswer
+	s.rx.waits = func(id uint64) bool { return s.pending[id] != nil }
+	s.peerName = fmt.Sprintf("server (process %d of user %d)", cred.Pid, cred.Uid)
+	if err := s.attach(sock, h, w, fds); err != nil {
+		s.release(fds)
+		return nil, err
+	}
+	return s, nil
+}
+
+// receiveOpening waits for one kind of message, or REFUSE.
+func (s *socket) receiveOpening(kind controlKind) ([]byte, []int, error) {
+	b, fds, err := s.receive()
+	if errors.Is(err, syscall.ECONNRESET) {
+		// The server refused before it read HELLO.
+		b, fds, err = s.receive()
+	}
+	if err != nil {
+		var wrong controlFault
+		if errors.As(err, &wrong) {
+			err = violation("server", err)
+		} else if !os.IsTimeout(err) && !isShortage(err) {
+			err = fmt.Errorf("%w while the session opened: %w", ErrPeerGone, err)
+		}
+		return nil, nil, err
+	}
+	got, err := parsePrefix(b, len(fds))
+	if err == nil && got == controlRefuse {
+		r, parseErr := parseRefuse(b)
+		if parseErr == nil {
+			return nil, nil, &Refused{Code: r.code, Reason: r.reason, Min: r.min, Max: r.max}
+		}
+		err = parseErr
+	}
+	if err == nil && got != kind {
+		err = controlFault("kind")
+	}
+	if err != nil {
+		closeStrange(fds...)
+		return nil, nil, violation("server", err)
+	}
+	return b, fds, nil
+}
+
+// violation names what a peer did wrong, unless the fault is this process's own shortage.
+func violation(peer string, err error) error {
+	if isShortage(err) {
+		return err
+	}
+	return &Violation{Peer: peer, Err: err}
+}
+
+// attach maps the server's memory, makes this end's own, and waits for READY.
+func (s *Session) attach(sock *socket, h hello, w welcome, fds []int) (err error) {
+	s.sock = sock
+	if err := s.join(roleClient, h.service, w.session, h.lane, h.limits, w.lane, w.limits, fds[0], fds[1]); err != nil {
+		return violation(s.peerName, err)
+	}
+	if s.board, err = mapPeers(fds[2], pageSize, false); err == nil {
+		var header [pageHeaderSize]byte
+		copy(header[:], s.board)
+		err = checkBoard(header[:], h.service)
+	}
+	if err != nil {
+		return violation(s.peerName, err)
+	}
+	if len(fds) == 4 {
+		if err := isEventfd(fds[3]); err != nil {
+			return violation(s.peerName, err)
+		}
+		s.peerBell = fds[3]
+	}
+	closeStrange(fds[:3]...)
+	for i := range fds {
+		fds[i] = -1
+	}
+	own, err := s.prepare(h.doorbell, h.lane)
+	if err != nil {
+		return err
+	}
+	err = sock.send(opening(controlAttach, len(own), w.session), true, own...)
+	closeOwn(own[0])
+	closeOwn(own[1])
+	if err != nil && !errors.Is(err, syscall.EPIPE) {
+		return err
+	}
+	b, _, err := sock.receiveOpening(controlReady)
+	if err == nil && le.Uint64(b[8:]) != w.session {
+		err = violation(s.peerName, controlFault("session"))
+	}
+	return err
+}
+
+// release gives back what a session that did not open has.
+func (s *Session) release(fds []int) {
+	for _, fd := range fds {
+		if fd >= 0 && fd != s.peerBell {
+			closeStrange(fd)
+		}
+	}
+	s.discard()
+}

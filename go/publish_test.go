@@ -1,0 +1,402 @@
+//go:build linux
+
+package bellwire
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// This module tells no changes and follows none: it takes the newest snapshot as a whole.
+func TestVectorsOfBroadcastRings(t *testing.T) {
+	read := func(v vector) (taken []string, err error) {
+		ring := make(words, broadcastStart+4096)
+		for _, line := range v.lines {
+			switch line[0] {
+			case "oldest":
+				ring.store(wordOldest, number(t, line[1]))
+			case "intent":
+				ring.store(wordIntent, number(t, line[1]))
+			case "latest":
+				ring.store(wordLatest, number(t, line[1]))
+			case "tail":
+				ring.store(wordPublished, number(t, line[1]))
+			case "records":
+				patch(t, ring[broadcastStart:], line[1])
+			}
+		}
+		c := newCastReader(ring, ringHeader{size: 4096, number: 1, first: 1})
+		c.gaps = v.text("newest") != ""
+		for {
+			if c.gaps {
+				if there, err := c.toNewest(); !there {
+					return taken, err
+				}
+			}
+			r, ok, err := c.next(nil)
+			switch {
+			case err != nil || !ok:
+				return taken, err
+			case c.gaps:
+				taken = append(taken, fmt.Sprintf("%d %d %x", r.sequence, len(r.bytes), r.bytes[:4]))
+				continue
+			case r.next != 0:
+				return append(taken, fmt.Sprintf("next %d", r.next)), nil
+			}
+			taken = append(taken, fmt.Sprintf("%d %d %d %x", r.sequence, r.missed, len(r.bytes), r.bytes[:min(4, len(r.bytes))]))
+		}
+	}
+	for _, v := range vectors(t, "broadcast.txt") {
+		if v.name == "header" {
+			b := v.bytes(t, "header")
+			h, err := parseRing(b, "increment")
+			ring := make(words, broadcastStart)
+			h.write(ring)
+			if err != nil || !bytes.Equal(ring[:len(b)], b) {
+				t.Errorf("header: %v\n%x\n%x", err, b, ring[:len(b)])
+			}
+			continue
+		}
+		var expected []string
+		for _, line := range v.lines {
+			if line[0] == "taken" || line[0] == "newest" {
+				expected = append(expected, line[1])
+			}
+		}
+		taken, err := read(v)
+		if err != nil || strings.Join(taken, "\n") != strings.Join(expected, "\n") {
+			t.Errorf("%s: %v\n%s", v.name, err, strings.Join(taken, "\n"))
+		}
+	}
+	for _, v := range vectors(t, "broadcast-bad.txt") {
+		if taken, err := read(v); err == nil {
+			t.Errorf("%s was taken: %v", v.name, taken)
+		}
+	}
+}
+
+// TestSnapshotBehindChanges looks for the newest snapshot where changes were written over it: it is passed in other memory.
+func TestSnapshotBehindChanges(t *testing.T) {
+	ring := make(words, broadcastStart+4096)
+	ring.store(wordLatest, never)
+	w := castWriter{ring: ring, size: 4096, number: 1}
+	c := newCastReader(ring, ringHeader{size: 4096, number: 1, first: 1})
+	c.gaps = true
+	w.put(castData, 1, make([]byte, 100))
+	latest := ring.load(wordLatest)
+	for sequence := uint64(2); sequence < 200; sequence++ {
+		w.put(4, sequence, make([]byte, 100))
+		ring.store(wordLatest, latest)
+	}
+	for range 2 {
+		if _, err := c.toNewest(); err != nil {
+			t.Fatal(err)
+		}
+		if r, ok, err := c.next(nil); ok || err != nil {
+			t.Fatalf("%+v, %v", r, err)
+		}
+	}
+	w.put(castData, 200, []byte("new"))
+	if there, err := c.toNewest(); !there || err != nil {
+		t.Fatal(there, err)
+	}
+	if r, ok, err := c.next(nil); !ok || err != nil || r.sequence != 200 {
+		t.Fatalf("%+v, %v, %v", r, ok, err)
+	}
+}
+
+func TestARingIsReadAsItIsWritten(t *testing.T) {
+	ring := make(words, broadcastStart+4096)
+	h := ringHeader{size: 4096, number: 1, first: 1, name: "increment"}
+	h.write(ring)
+	w := castWriter{ring: ring, size: 4096, number: 1}
+	slow, quick := newCastReader(ring, h), newCastReader(ring, h)
+	missed, last := uint64(0), uint64(0)
+	for n := uint64(1); n <= 1000; n++ {
+		payload := bytes.Repeat([]byte{byte(n)}, int(n*37%1008))
+		w.put(castData, n, payload)
+		r, ok, err := quick.next(nil)
+		if err != nil || !ok || r.sequence != n || r.missed != 0 || !bytes.Equal(r.bytes, payload) {
+			t.Fatalf("%d: %+v %v %v", n, r, ok, err)
+		}
+		if n%13 != 0 {
+			continue
+		}
+		for {
+			r, ok, err := slow.next(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !ok {
+				break
+			}
+			missed += r.missed
+			last = r.sequence
+			if len(r.bytes) != int(r.sequence*37%1008) {
+				t.Fatal(r.sequence, len(r.bytes))
+			}
+		}
+		if last != n {
+			t.Fatal(last, n)
+		}
+	}
+	if missed == 0 {
+		t.Fatal("nothing was overwritten")
+	}
+}
+
+func TestSnapshotsOfEachLength(t *testing.T) {
+	dir := t.TempDir()
+	p, err := Publish(dir, "clock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := NewSnapshotReader(dir, "clock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if _, err := r.Refresh(t.Context()); !errors.Is(err, ErrNotYet) {
+		t.Fatal(err)
+	}
+	for i, n := range []int{0, 1, 1000, 200_000, 262_128, 262_129, 5 << 20, 10} {
+		generation, err := p.Publish(pattern(n))
+		if err != nil || generation != uint64(i+1) {
+			t.Fatal(generation, err)
+		}
+		changed, err := r.Refresh(t.Context())
+		if !changed || err != nil || r.Current().Generation != generation || !bytes.Equal(r.Current().Bytes, pattern(n)) {
+			t.Fatal(n, changed, err)
+		}
+		if changed, err = r.Refresh(t.Context()); changed || err != nil {
+			t.Fatal(changed, err)
+		}
+	}
+	// The provider is restarted while the reader waits.
+	next := make(chan *Snapshot)
+	go func() {
+		s, err := r.Next(t.Context())
+		if err != nil {
+			t.Error(err)
+		}
+		next <- s
+	}()
+	p.Close()
+	if p, err = Publish(dir, "clock"); err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if _, err = p.Publish([]byte("again")); err != nil {
+		t.Fatal(err)
+	}
+	if s := <-next; string(s.Bytes) != "again" {
+		t.Fatal(s)
+	}
+}
+
+func TestSnapshotsAreYieldedUntilTheContextEnds(t *testing.T) {
+	dir := t.TempDir()
+	p, err := Publish(dir, "clock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if _, err := p.Publish([]byte{1}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	seen := 0
+	for snapshot, err := range Snapshots(ctx, dir, "clock") {
+		if err != nil || int(snapshot.Bytes[0]) != seen+1 {
+			t.Fatal(snapshot, err)
+		}
+		if seen++; seen == 50 {
+			cancel()
+			continue
+		}
+		if _, err := p.Publish([]byte{byte(seen + 1)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if seen != 50 {
+		t.Fatal(seen)
+	}
+}
+
+func TestEverySubscriberGetsEachEvent(t *testing.T) {
+	dir := t.TempDir()
+	p, err := PublishEvents(dir, "shout")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if _, err := p.Send([]byte("before")); err != nil {
+		t.Fatal(err)
+	}
+	const events = 3000
+	done := make(chan error)
+	for i := range 3 {
+		s, err := Subscribe(t.Context(), dir, "shout", i == 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			defer s.Close()
+			first := uint64(2)
+			if i == 0 {
+				first = 1
+			}
+			for n := first; n <= events+1; {
+				event, err := s.Next(t.Context())
+				if err != nil || event.Number != n+event.Missed {
+					done <- fmt.Errorf("event %d: %+v, %w", n, event, err)
+					return
+				}
+				n = event.Number + 1
+			}
+			done <- nil
+		}()
+	}
+	for i := range events {
+		if _, err := p.Send(fmt.Append(nil, i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3 {
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := p.Send(pattern(1 << 19)); !errors.Is(err, ErrTooLarge) {
+		t.Fatal(err)
+	}
+}
+
+func BenchmarkRefreshUnchanged(b *testing.B) {
+	dir := b.TempDir()
+	p, err := Publish(dir, "clock")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer p.Close()
+	if _, err := p.Publish(pattern(1000)); err != nil {
+		b.Fatal(err)
+	}
+	r, err := NewSnapshotReader(dir, "clock")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer r.Close()
+	if _, err := r.Refresh(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if changed, err := r.Refresh(b.Context()); changed || err != nil {
+			b.Fatal(changed, err)
+		}
+	}
+}
+
+// What the publisher may be writing over is worth nothing, whether it has begun or not.
+func TestARecordThatMayBeOverwrittenIsNotTaken(t *testing.T) {
+	ring := words(alignedMemory(broadcastStart + 4096))
+	ringHeader{size: 4096, number: 1, first: 1, name: "test"}.write(ring)
+	w := castWriter{ring: ring, size: 4096, number: 1}
+	for sequence := uint64(1); sequence <= 3; sequence++ {
+		w.put(castData, sequence, []byte("some bytes"))
+		if ring.load(wordIntent) != ring.load(wordPublished) {
+			t.Fatal("the publisher did not say how far it wrote")
+		}
+	}
+	for intent, first := range map[uint64]uint64{w.tail: 1, w.tail + 4096: 0} {
+		ring.store(wordIntent, intent)
+		r := newCastReader(ring, ringHeader{size: 4096, number: 1, first: 1})
+		record, ok, err := r.next(nil)
+		if err != nil || ok != (first > 0) || record.sequence != first {
+			t.Errorf("Intent %d: %+v, %v, %v", intent, record, ok, err)
+		}
+	}
+}
+
+// A reader takes records while they are written over: each is whole, or was missed.
+func TestAReaderTakesNoTornRecord(t *testing.T) {
+	const size, records = 4096, 20_000
+	// Not on the heap, where the race detector would see what both do on purpose.
+	_, memory, err := newShared("bellwire-test", broadcastStart+size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unmap(memory)
+	ringHeader{size: size, number: 1, first: 1, name: "test"}.write(memory)
+	lengthOf := func(sequence uint64) int { return 8 + int(sequence%112)*8 }
+	done := make(chan struct{})
+	defer func() { <-done }()
+	go func() {
+		defer close(done)
+		w := castWriter{ring: memory, size: size, number: 1}
+		record := make([]byte, 904)
+		for sequence := uint64(1); sequence <= records; sequence++ {
+			for at := 0; at+8 <= len(record); at += 8 {
+				le.PutUint64(record[at:], sequence)
+			}
+			w.put(castData, sequence, record[:lengthOf(sequence)])
+		}
+	}()
+	r := newCastReader(memory, ringHeader{size: size, number: 1, first: 1})
+	var taken int
+	var bytes []byte
+	for last := uint64(0); last < records; {
+		record, ok, err := r.next(bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !ok {
+			continue
+		}
+		if len(record.bytes) != lengthOf(record.sequence) {
+			t.Fatalf("record %d has %d bytes", record.sequence, len(record.bytes))
+		}
+		for at := 0; at < len(record.bytes); at += 8 {
+			if got := le.Uint64(record.bytes[at:]); got != record.sequence {
+				t.Fatalf("record %d has bytes of %d at %d", record.sequence, got, at)
+			}
+		}
+		last, taken, bytes = record.sequence, taken+1, record.bytes
+	}
+	if taken == 0 {
+		t.Fatal("none was taken")
+	}
+}
+
+func TestAReaderLooksForAnotherProviderWhenItsOwnIsGone(t *testing.T) {
+	dir := t.TempDir()
+	publisher, err := Publish(dir, "clock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer publisher.Close()
+	if _, err := publisher.Publish([]byte("tick")); err != nil {
+		t.Fatal(err)
+	}
+	r, err := NewSnapshotReader(dir, "clock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if _, err := r.Next(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// As if it was killed, and left its board as it was.
+	first := r.session
+	first.mu.Lock()
+	first.peerIsGone(nil)
+	first.mu.Unlock()
+	if changed, err := r.Refresh(t.Context()); !changed || err != nil || r.session == first {
+		t.Error(changed, err)
+	}
+}

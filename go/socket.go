@@ -1,0 +1,152 @@
+//go:build linux
+
+package bellwire
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// socket is the control socket of a session.
+type socket struct {
+	conn *net.UnixConn
+	raw  interface {
+		Control(func(uintptr)) error
+		Read(func(uintptr) bool) error
+		Write(func(uintptr) bool) error
+	}
+}
+
+func newSocket(conn *net.UnixConn) (*socket, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	return &socket{conn, raw}, nil
+}
+
+// errWouldBlock is what a socket without a message, or without room, returns.
+var errWouldBlock error = unix.EAGAIN
+
+// send sends one message with descriptors. It waits for room, until the connection's deadline, only if told so.
+func (s *socket) send(b []byte, waits bool, fds ...int) error {
+	var rights []byte
+	if len(fds) > 0 {
+		rights = unix.UnixRights(fds...)
+	}
+	var result error
+	err := s.raw.Write(func(fd uintptr) bool {
+		for {
+			result = unix.Sendmsg(int(fd), b, rights, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+			if result != unix.EINTR {
+				return result != unix.EAGAIN || !waits
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return result
+}
+
+// receive waits, until the connection's deadline, for one message of the handshake.
+func (s *socket) receive() (b []byte, fds []int, err error) {
+	readErr := s.raw.Read(func(fd uintptr) bool {
+		b, fds, err = receiveFrom(int(fd), 0)
+		return err != errWouldBlock
+	})
+	if readErr != nil {
+		return nil, nil, readErr
+	}
+	return b, fds, err
+}
+
+// receiveFrom takes one message, or peeks at it. io.EOF means that the peer has closed.
+func receiveFrom(fd, flags int) ([]byte, []int, error) {
+	b := make([]byte, maxControl+1)
+	oob := make([]byte, unix.CmsgSpace(4*(maxFDs+1)))
+	n, oobn, got, _, err := unix.Recvmsg(fd, b, oob, flags|unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+	for err == unix.EINTR {
+		n, oobn, got, _, err = unix.Recvmsg(fd, b, oob, flags|unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	fds := rightsIn(oob[:oobn])
+	if got&unix.MSG_CTRUNC != 0 {
+		closeStrange(fds...)
+		if len(fds) < maxFDs && lacksDescriptors() {
+			return nil, nil, shortage{unix.EMFILE}
+		}
+		return nil, nil, controlFault("descriptors")
+	}
+	if got&unix.MSG_TRUNC != 0 || len(fds) > maxFDs {
+		closeStrange(fds...)
+		return nil, nil, controlFault("length")
+	}
+	if n == 0 && len(fds) == 0 {
+		if hungUp(fd) {
+			return nil, nil, io.EOF
+		}
+		return nil, nil, controlFault("length")
+	}
+	return b[:n], fds, nil
+}
+
+// rightsIn reads the descriptors out of control data, without trusting its shape.
+func rightsIn(oob []byte) []int {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil
+	}
+	var fds []int
+	for _, m := range messages {
+		if m.Header.Level == unix.SOL_SOCKET && m.Header.Type == unix.SCM_RIGHTS {
+			for d := m.Data; len(d) >= 4; d = d[4:] {
+				fds = append(fds, int(int32(binary.NativeEndian.Uint32(d))))
+			}
+		}
+	}
+	return fds
+}
+
+func lacksDescriptors() bool {
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err == nil {
+		unix.Close(fd)
+	}
+	return err != nil
+}
+
+func hungUp(fd int) bool {
+	poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+	_, err := unix.Poll(poll, 0)
+	return err == nil && poll[0].Revents&(unix.POLLRDHUP|unix.POLLHUP|unix.POLLERR) != 0
+}
+
+// peerOf asks the kernel who is at the other end, and for a pidfd of it where it gives one.
+func (s *socket) peerOf() (cred *unix.Ucred, pidfd *os.File, err error) {
+	controlErr := s.raw.Control(func(fd uintptr) {
+		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		if err != nil {
+			return
+		}
+		const peerPidfd = 77 // SO_PEERPIDFD, Linux 6.5
+		n, e := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, peerPidfd)
+		if e != nil {
+			return
+		}
+		unix.CloseOnExec(n)
+		if unix.SetNonblock(n, true) == nil {
+			pidfd = os.NewFile(uintptr(n), "pidfd")
+		} else {
+			unix.Close(n)
+		}
+	})
+	return cred, pidfd, errors.Join(controlErr, err)
+}

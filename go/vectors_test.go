@@ -1,0 +1,496 @@
+//go:build linux
+
+package bellwire
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// vector is a case of docs/wire/vectors: its lines in order, and the bytes of each key.
+type vector struct {
+	name  string
+	lines [][2]string
+}
+
+func vectors(t testing.TB, file string) []vector {
+	t.Helper()
+	text, err := os.ReadFile("../docs/wire/vectors/" + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cases []vector
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSuffix(line, "\n")
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		key, value, _ := strings.Cut(line, " ")
+		if key == "case" {
+			cases = append(cases, vector{name: value})
+			continue
+		}
+		last := &cases[len(cases)-1]
+		last.lines = append(last.lines, [2]string{key, value})
+	}
+	if len(cases) == 0 {
+		t.Fatal("no cases in ", file)
+	}
+	return cases
+}
+
+func (v vector) text(key string) string {
+	for _, line := range v.lines {
+		if line[0] == key {
+			return line[1]
+		}
+	}
+	return ""
+}
+
+func (v vector) number(t testing.TB, key string) uint64 { return number(t, v.text(key)) }
+
+func number(t testing.TB, text string) uint64 {
+	t.Helper()
+	n, err := strconv.ParseUint(text, 0, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func (v vector) bytes(t testing.TB, key string) (all []byte) {
+	for _, line := range v.lines {
+		if line[0] == key {
+			all = append(all, unhex(t, line[1])...)
+		}
+	}
+	return all
+}
+
+func unhex(t testing.TB, text string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// patch writes a line OFFSET BYTES into memory.
+func patch(t testing.TB, memory []byte, line string) {
+	offset, text, _ := strings.Cut(line, " ")
+	copy(memory[number(t, offset):], unhex(t, text))
+}
+
+// reencode parses a control message and encodes it again.
+func reencode(b []byte, fds int) ([]byte, error) {
+	kind, err := parsePrefix(b, fds)
+	if err != nil {
+		return nil, err
+	}
+	switch kind {
+	case controlHello:
+		h, err := parseHello(b)
+		return h.encode(), err
+	case controlWelcome:
+		w, err := parseWelcome(b, fds)
+		return w.encode(fds), err
+	case controlRefuse:
+		r, err := parseRefuse(b)
+		return r.encode(), err
+	case controlAttachment:
+		return parsePassed(b).encode(), nil
+	case controlLane:
+		return epochFrom(le.Uint64(b[8:])).encode(), nil
+	case controlRing:
+		return prefix(kind, fds), nil
+	}
+	return opening(kind, fds, le.Uint64(b[8:])), nil
+}
+
+func TestVectorsOfControlMessages(t *testing.T) {
+	for _, v := range vectors(t, "control.txt") {
+		b := v.bytes(t, "bytes")
+		again, err := reencode(b, int(v.number(t, "fds")))
+		if err != nil || !bytes.Equal(b, again) {
+			t.Errorf("%s: %v\n%x\n%x", v.name, err, b, again)
+		}
+	}
+}
+
+func validHello(t testing.TB) hello {
+	for _, v := range vectors(t, "control.txt") {
+		if v.name == "hello" {
+			h, err := parseHello(v.bytes(t, "bytes"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return h
+		}
+	}
+	t.Fatal("no hello")
+	return hello{}
+}
+
+func TestVectorsOfControlMessagesToRefuse(t *testing.T) {
+	h := validHello(t)
+	server := options{method: 1, token: h.token, schema: h.schema, limits: limits{
+		leastLane: 4096, maxLane: 8192, maxMessage: 1 << 26, maxShared: 1 << 28,
+	}}
+	for _, v := range vectors(t, "control-bad.txt") {
+		b, fds := v.bytes(t, "bytes"), int(v.number(t, "fds"))
+		if v.text("to") == "server" {
+			_, err := server.readHello(b, fds, "increment")
+			if err == nil || uint64(refusalFor(err).code) != v.number(t, "refuse") {
+				t.Errorf("%s: %v", v.name, err)
+			}
+			continue
+		}
+		kind, err := parsePrefix(b, fds)
+		switch {
+		case err != nil:
+		case kind == controlWelcome:
+			var w welcome
+			if w, err = parseWelcome(b, fds); err == nil {
+				err = w.answers(h)
+			}
+		case kind == controlRefuse:
+			_, err = parseRefuse(b)
+		default:
+			continue // receiveOpening refuses the kind
+		}
+		if err == nil {
+			t.Errorf("%s was taken", v.name)
+		}
+	}
+}
+
+func checkHeader(t testing.TB, v vector) error {
+	b := v.bytes(t, "bytes")
+	expected := pageHeader{session: 7, laneSize: 4096, name: "increment"}
+	switch v.text("of") {
+	case "client":
+		expected.role = roleClient
+	case "server":
+		expected.role = roleServer
+	default:
+		return checkBoard(b, "increment")
+	}
+	return expected.check(b)
+}
+
+func TestVectorsOfMemory(t *testing.T) {
+	for _, v := range vectors(t, "memory.txt") {
+		if err := checkHeader(t, v); err != nil {
+			t.Errorf("%s: %v", v.name, err)
+		}
+		h := v.bytes(t, "bytes")
+		page := make(words, pageSize)
+		if v.text("of") == "board" {
+			writeBoard(page, le.Uint32(h[0xc:]), le.Uint64(h[0x10:]), "increment")
+		} else {
+			pageHeader{
+				role: le.Uint32(h[0xc:]), session: 7, pid: le.Uint32(h[0x18:]), laneSize: 4096,
+				created: le.Uint64(h[0x20:]), name: "increment",
+			}.write(page)
+		}
+		if !bytes.Equal(page[:len(h)], h) {
+			t.Errorf("%s: wrote %x", v.name, page[:len(h)])
+		}
+	}
+	for _, v := range vectors(t, "memory-bad.txt") {
+		if checkHeader(t, v) == nil {
+			t.Errorf("%s was taken", v.name)
+		}
+	}
+}
+
+func TestVectorsOfRecords(t *testing.T) {
+	for _, v := range vectors(t, "records.txt") {
+		b := v.bytes(t, "bytes")
+		h := headerFrom(le.Uint64(b), le.Uint64(b[8:]))
+		expected := header{
+			uint32(v.number(t, "len")), recordKind(v.number(t, "kind")), uint8(v.number(t, "flags")),
+			uint16(v.number(t, "status")), v.number(t, "id"),
+		}
+		if h != expected || h.kind != kindPad && h.size() != uint64(len(b)) {
+			t.Errorf("%s: %+v, %d bytes", v.name, h, h.size())
+		}
+		if h.kind == kindPad {
+			continue
+		}
+		s := sender{mem: make([]byte, 1<<20), epoch: epoch{1, 1 << 20}}
+		s.put(h, b[headerSize:headerSize+h.len])
+		if !bytes.Equal(s.mem[:s.written], b) {
+			t.Errorf("%s: wrote %x", v.name, s.mem[:s.written])
+		}
+	}
+}
+
+func TestVectorsOfBatches(t *testing.T) {
+	for _, v := range vectors(t, "batches.txt") {
+		var items []Item
+		for _, line := range v.lines {
+			if line[0] == "item" {
+				status, bytes, _ := strings.Cut(line[1], " ")
+				items = append(items, Item{Status(number(t, status)), unhex(t, bytes)})
+			}
+		}
+		b := v.bytes(t, "bytes")
+		if again := appendBatch(nil, items); !bytes.Equal(again, b) {
+			t.Errorf("%s: wrote %x", v.name, again)
+		}
+		parsed, err := parseBatch(b)
+		if err != nil || len(parsed) != len(items) {
+			t.Fatalf("%s: %v, %v", v.name, parsed, err)
+		}
+		for i := range items {
+			if parsed[i].Status != items[i].Status || !bytes.Equal(parsed[i].Bytes, items[i].Bytes) {
+				t.Errorf("%s, item %d: %v", v.name, i, parsed[i])
+			}
+		}
+	}
+	for _, v := range vectors(t, "batches-bad.txt") {
+		if items, err := parseBatch(v.bytes(t, "bytes")); err == nil {
+			t.Errorf("%s was taken as %v", v.name, items)
+		}
+	}
+}
+
+// socketPair is the control socket of an end, and the file of its peer's.
+func socketPair(t testing.TB) (*socket, int) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := os.NewFile(uintptr(fds[0]), "control")
+	conn, err := net.FileConn(file)
+	file.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := newSocket(conn.(*net.UnixConn))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close(); unix.Close(fds[1]) })
+	return s, fds[1]
+}
+
+// bareEnd is an open end on private memory, whose peer is the test.
+func bareEnd(t testing.TB, toServer bool) (*end, int) {
+	sock, peer := socketPair(t)
+	both := limits{leastLane: 4096, maxLane: 8192, maxMessage: 1024, maxShared: 1 << 28}
+	e := &end{
+		role: roleServer, service: "increment", session: 7, own: make(words, pageSize), peer: make(words, pageSize),
+		limits: both, agreed: both, peers: both, largest: 8192, sock: sock, bell: make(socketBell, 1), peerBell: -1,
+		peerName: "peer", full: func() bool { return false },
+	}
+	e.own.store(wordState, 1)
+	e.tx = sender{mem: make([]byte, 4096), epoch: epoch{1, 4096}}
+	e.rx = receiver{
+		mem: make([]byte, 4096), epoch: epoch{1, 4096}, toServer: toServer, least: 4096, largest: 8192, maxMessage: 1024,
+	}
+	e.take = func(h header, _ []byte, _ bool) error {
+		if h.kind == kindAttach {
+			memory, err := newConstantFrom(e.attachment)
+			if err != nil {
+				return faultMemory
+			}
+			memory.release()
+		}
+		return nil
+	}
+	return e, peer
+}
+
+// memfdOf is memory of a size as a control message of this kind brings it.
+func memfdOf(t testing.TB, size int, kind controlKind) int {
+	t.Helper()
+	var fd int
+	var err error
+	if kind == controlAttachment {
+		fd, err = newConstant("test", make([]byte, size))
+	} else {
+		var mem []byte
+		fd, mem, err = newShared("test", size)
+		unmap(mem)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fd
+}
+
+func sendControl(t testing.TB, socket int, line string) {
+	t.Helper()
+	size, text, _ := strings.Cut(line, " ")
+	message := unhex(t, text)
+	var rights []byte
+	if n := number(t, size); n > 0 {
+		fd := memfdOf(t, int(n), controlKind(le.Uint16(message[4:])))
+		defer unix.Close(fd)
+		rights = unix.UnixRights(fd)
+	}
+	if err := unix.Sendmsg(socket, message, rights, nil, 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestVectorsOfLanesThatPoison(t *testing.T) {
+	for _, v := range vectors(t, "lanes-bad.txt") {
+		t.Run(v.name, func(t *testing.T) {
+			e, socket := bareEnd(t, v.text("reader") == "server")
+			waiting := map[uint64]bool{}
+			e.rx.waits = func(id uint64) bool { return waiting[id] }
+			take := e.take
+			e.take = func(h header, payload []byte, whole bool) error {
+				delete(waiting, h.id)
+				return take(h, payload, whole)
+			}
+			var found error
+			look := func() {
+				if _, err := e.poll(); err != nil && found == nil {
+					found = err
+				}
+			}
+			for _, line := range v.lines {
+				switch line[0] {
+				case "sent":
+					for id := range number(t, line[1]) {
+						waiting[id+1] = true
+						e.tx.put(header{kind: kindRequest, id: id + 1}, nil)
+					}
+					e.commit()
+				case "tail":
+					e.peer.store(wordTail, number(t, line[1]))
+				case "head":
+					e.peer.store(wordHead, number(t, line[1]))
+					look()
+				case "lane":
+					patch(t, e.rx.mem, line[1])
+				case "control":
+					sendControl(t, socket, line[1])
+				case "look":
+					look()
+					if found != nil {
+						t.Fatal("too early: ", found)
+					}
+				}
+			}
+			look()
+			if found == nil {
+				_ = e.fetch(func() bool { return false })
+				var violation *Violation
+				if errors.As(e.broken, &violation) {
+					found = violation.Err
+				}
+			}
+			var wrong fault
+			if !errors.As(found, &wrong) {
+				t.Fatal("no fault: ", found)
+			}
+			if uint64(wrong) != v.number(t, "code") {
+				t.Errorf("fault %d, %v", int(wrong), wrong)
+			}
+		})
+	}
+}
+
+// replay reads one direction of the vectors' session, and writes the same records.
+type replay struct {
+	lanes  map[string][]byte
+	side   string
+	reader receiver
+	writer sender
+}
+
+func (r *replay) step(t *testing.T, name string, page words) {
+	if err := r.reader.sawTail(page.load(wordTail)); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	for {
+		h, ok, err := r.reader.peek()
+		if err != nil {
+			t.Fatalf("%s: %+v: %v", name, h, err)
+		}
+		if !ok {
+			break
+		}
+		payload := bytes.Clone(r.reader.payload(h))
+		if h.kind == kindSwitch {
+			next := epochFrom(h.id)
+			r.writer.switchTo(next, make([]byte, next.size))
+			r.reader.follow(next, r.lane(next))
+			continue
+		}
+		before := r.reader.head - r.reader.base
+		r.reader.advance(h)
+		r.writer.put(h, payload)
+		at := int(before % uint64(r.reader.epoch.size))
+		end := at + headerSize + len(payload)
+		if !bytes.Equal(r.writer.mem[at:end], r.reader.mem[at:end]) {
+			t.Errorf("%s: wrote %x in place of %x", name, r.writer.mem[at:end], r.reader.mem[at:end])
+		}
+	}
+	if r.writer.written != page.load(wordTail) {
+		t.Errorf("%s: at %d in place of %d", name, r.writer.written, page.load(wordTail))
+	}
+}
+
+func (r *replay) lane(e epoch) []byte {
+	key := r.side + "-lane-" + strconv.Itoa(int(e.number))
+	if r.lanes[key] == nil {
+		r.lanes[key] = make([]byte, e.size)
+	}
+	return r.lanes[key]
+}
+
+func TestVectorsOfASession(t *testing.T) {
+	lanes := map[string][]byte{}
+	pages := map[string]words{"client": make(words, pageSize), "server": make(words, pageSize)}
+	sides := map[string]*replay{}
+	for _, side := range []string{"client", "server"} {
+		first := epoch{1, 4096}
+		r := &replay{lanes: lanes, side: side}
+		r.reader = receiver{
+			epoch: first, toServer: side == "client", least: 4096, largest: 8192, maxMessage: 1 << 26,
+			waits: func(id uint64) bool { return id != 0 },
+		}
+		r.reader.mem = r.lane(first)
+		r.writer = sender{mem: make([]byte, 4096), epoch: first}
+		sides[side] = r
+	}
+	for _, v := range vectors(t, "session.txt") {
+		for _, line := range v.lines {
+			switch side, of, _ := strings.Cut(line[0], "-"); {
+			case of == "page":
+				patch(t, pages[side], line[1])
+			case strings.HasPrefix(of, "lane-"):
+				number, _ := strconv.Atoi(strings.TrimPrefix(of, "lane-"))
+				// Its size is known from its switch: large enough for all of them here.
+				r := sides[side]
+				patch(t, r.lane(epoch{uint32(number), 8192}), line[1])
+			case line[0] == "sends":
+				fds, text, _ := strings.Cut(line[1], " ")
+				b := unhex(t, text)
+				if again, err := reencode(b, int(number(t, fds))); err != nil || !bytes.Equal(again, b) {
+					t.Errorf("%s: %v\n%x\n%x", v.name, err, b, again)
+				}
+			}
+		}
+		for side, r := range sides {
+			r.step(t, v.name+", of the "+side, pages[side])
+		}
+	}
+}

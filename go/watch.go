@@ -1,0 +1,105 @@
+//go:build linux
+
+package bellwire
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"golang.org/x/sys/unix"
+)
+
+// watchSocket takes control messages as they come, and sees the peer hang up.
+func (e *end) watchSocket() {
+	_ = e.sock.raw.Read(func(fd uintptr) bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		for {
+			err := e.takeControl(int(fd))
+			if err == errWouldBlock || isShortage(err) {
+				return e.over() != nil
+			}
+			if err != nil {
+				return true
+			}
+		}
+	})
+}
+
+// takeControl takes one message off the socket.
+func (e *end) takeControl(fd int) error {
+	// A receiver without descriptors leaves the message where it is.
+	_, strange, err := receiveFrom(fd, unix.MSG_PEEK)
+	if err == nil {
+		closeStrange(strange...)
+		var b []byte
+		if b, strange, err = receiveFrom(fd, 0); err == nil {
+			err = e.sawControl(b, strange)
+		}
+	}
+	var wrong controlFault
+	switch {
+	case err == nil || err == errWouldBlock || isShortage(err):
+	case errors.As(err, &wrong):
+		e.poison(faultControl)
+	default:
+		e.peerIsGone(err)
+	}
+	return err
+}
+
+func (e *end) sawControl(b []byte, fds []int) error {
+	kind, err := parsePrefix(b, len(fds))
+	if err == nil {
+		switch kind {
+		case controlRing:
+			if _, rung := e.bell.(socketBell); rung {
+				e.bell.kick()
+			}
+			return nil
+		case controlLane:
+			err = e.box.addLane(epochFrom(le.Uint64(b[8:])), fds[0], e.limits)
+		case controlAttachment:
+			err = e.box.addAttachment(parsePassed(b), fds[0], e.limits)
+		default:
+			err = controlFault("kind")
+		}
+	}
+	if err != nil {
+		closeStrange(fds...)
+	}
+	return err
+}
+
+// peerIsGone notes that nobody will publish any more. What was published is read all the same.
+func (e *end) peerIsGone(err error) {
+	if e.gone != nil || e.closed {
+		return
+	}
+	e.ended.Store(true)
+	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) {
+		e.gone = ErrPeerGone
+	} else {
+		e.gone = fmt.Errorf("%w: %w", ErrPeerGone, err)
+	}
+	e.wakeAll()
+}
+
+// watchProcess sees the peer die, also while a child of it holds its socket.
+func (e *end) watchProcess() {
+	raw, err := e.pidfd.SyscallConn()
+	if err != nil {
+		return
+	}
+	err = raw.Read(func(fd uintptr) bool {
+		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, _ := unix.Poll(poll, 0)
+		return n > 0
+	})
+	if err == nil {
+		e.mu.Lock()
+		e.peerIsGone(nil)
+		e.mu.Unlock()
+	}
+}

@@ -1,0 +1,172 @@
+//go:build linux
+
+package bellwire
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// watcher is what readers of snapshots and of events share: a session that is opened again when the provider was restarted,
+// its board, and the broadcast ring in use.
+type watcher struct {
+	dir, service string
+	o            options
+	session      *Session // its memory stays mapped until drop
+	cast         *castReader
+	ended        bool // the ring has a successor
+}
+
+func newWatcher(dir, service string, list []Option) (*watcher, error) {
+	o, err := newOptions(list)
+	if err != nil {
+		return nil, err
+	}
+	return &watcher{dir: dir, service: service, o: o}, nil
+}
+
+// open opens a session if there is none; the state of an earlier one is over.
+func (w *watcher) open(ctx context.Context) (opened bool, err error) {
+	if w.session != nil && !w.session.ended.Load() {
+		return false, nil
+	}
+	w.drop()
+	s, err := dial(ctx, w.dir, w.service, w.o)
+	if err != nil {
+		return false, err
+	}
+	if err := s.enter(); err != nil {
+		return false, err
+	}
+	s.mu.Unlock() // but no leave: the board stays
+	w.session = s
+	return true, nil
+}
+
+// drop ends the session.
+func (w *watcher) drop() {
+	if w.session != nil {
+		w.session.mu.Lock()
+		w.session.shut(closeNormal)
+		w.session.leave()
+	}
+	if w.cast != nil {
+		unmap(w.cast.ring)
+	}
+	w.session, w.cast, w.ended = nil, nil, false
+}
+
+// Close ends the session. What was taken stays.
+func (w *watcher) Close() error {
+	w.drop()
+	return nil
+}
+
+// wrong ends a session whose provider broke a rule of a ring.
+func (w *watcher) wrong(err error) error {
+	if isShortage(err) {
+		return err
+	}
+	s := w.session
+	s.mu.Lock()
+	s.poison(err)
+	err = s.over()
+	s.mu.Unlock()
+	w.drop()
+	return err
+}
+
+// mapRing maps the broadcast ring in use, if it is not mapped. The watcher has none if the provider has none.
+func (w *watcher) mapRing(ctx context.Context) error {
+	if w.cast != nil && !w.ended {
+		return nil
+	}
+	inUse := epochFrom(w.session.board.load(wordRing))
+	number := inUse.number
+	if w.ended {
+		number = w.cast.number + 1
+	}
+	if inUse.size == 0 {
+		return nil
+	}
+	p, err := w.session.submit(ctx, header{kind: kindRequest}, le.AppendUint32(nil, number), nil, true)
+	if err != nil {
+		return err
+	}
+	if _, err := p.Wait(ctx); err != nil {
+		if errors.Is(err, ErrNotYet) {
+			return nil
+		}
+		return err
+	}
+	if !p.attached {
+		return errNoEvents
+	}
+	defer closeStrange(p.came.fd)
+	got := epochFrom(p.came.generation)
+	size := uint64(got.size)
+	if !isLaneSize(size) || p.came.len != broadcastStart+size {
+		return w.wrong(faultMemory)
+	}
+	mem, err := mapPeers(p.came.fd, p.came.len, false)
+	if err != nil {
+		return w.wrong(err)
+	}
+	var bytes [ringHeaderSize]byte
+	copy(bytes[:], mem)
+	h, err := parseRing(bytes[:], w.service)
+	if err == nil && (h.size != got.size || h.number != got.number) {
+		err = faultMemory
+	}
+	if err != nil {
+		unmap(mem)
+		return w.wrong(err)
+	}
+	cast := newCastReader(mem, h)
+	if w.cast != nil {
+		unmap(w.cast.ring)
+	} else if oldest := cast.ring.load(wordOldest); oldest%headerSize == 0 {
+		cast.at = oldest
+	}
+	w.cast, w.ended = cast, false
+	return nil
+}
+
+// waitAbove waits until the provider's generation is above this one.
+func (w *watcher) waitAbove(ctx context.Context, generation uint64) error {
+	if w.session.board.load(wordGeneration) > generation {
+		return nil
+	}
+	p, err := w.session.submit(ctx, header{kind: kindRequest}, le.AppendUint64(nil, generation), nil, false)
+	if err != nil {
+		return err
+	}
+	_, err = p.Wait(ctx)
+	return err
+}
+
+// survive waits for a provider after an error that says that there is none, or that it is busy. Other errors are returned.
+func (w *watcher) survive(ctx context.Context, err error) error {
+	var refused *Refused
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, ErrAbsent), errors.Is(err, ErrPeerGone):
+		s, err := await(ctx, w.dir, w.service, w.o)
+		if err == nil {
+			s.Close()
+		}
+		return err
+	case errors.Is(err, ErrBusy), errors.As(err, &refused) && refused.Code == RefusedQuota:
+		select {
+		case <-time.After(retryAfter):
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return err
+}

@@ -1,0 +1,194 @@
+//! Payloads and headers, against bytes that were worked out by hand from the documents (on a little-endian machine), and
+//! against any bytes at all.
+
+use proptest::prelude::*;
+
+use crate::lookup::{
+    self, App, Cgroup, CgroupName, Process, ProcessCgroup, read_apps, read_cgroups, write_apps,
+    write_cgroups,
+};
+use crate::server::ServerSession;
+use crate::snapshot::{Item, View, simple_hash, write};
+use crate::wire::{Agreed, Terms, answer_hello, is_netipc};
+use crate::{Status, Token};
+
+fn hex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+    digits.chunks(2).map(byte).collect()
+}
+
+const HELLO: &str = "4350494e 0100 2000 0300 0000 0100 0000 2c000000 01000000 0900000000000000
+    0100 0000 07000000 04000000 00040000 10000000 00100000 10000000 00000000 8877665544332211 00000400";
+
+fn terms() -> Terms {
+    let token = Some(Token::new(0x1122_3344_5566_7788));
+    Terms { token, max_request: 4096, max_response: (2048, 8192), session: 5 }
+}
+
+#[test]
+fn a_hello_and_its_answer_have_these_bytes() {
+    assert!(is_netipc(&hex(HELLO)) && !is_netipc(b"BWC1") && !is_netipc(b"CPI"));
+    let (agreed, ack) = answer_hello(&hex(HELLO), &terms()).unwrap();
+    let expected = "4350494e 0100 2000 0300 0000 0200 0000 30000000 01000000 0900000000000000
+        0100 0000 01000000 01000000 01000000 00040000 10000000 00100000 10000000 00000100 00000000
+        0500000000000000";
+    assert_eq!(ack[..], hex(expected));
+    let expected =
+        Agreed { max_request: 1024, max_response: 4096, max_items: 16, packet: 65_536, session: 5 };
+    assert_eq!(agreed, expected);
+    let mut other = hex(HELLO);
+    other[64] ^= 1;
+    let (status, ack) = answer_hello(&other, &terms()).unwrap_err();
+    assert_eq!((status, ack[14], ack[24]), (Status::AuthFailed, 2, 9));
+}
+
+#[test]
+fn a_snapshot_has_these_bytes_and_comes_back() {
+    let item = Item { options: 6, enabled: true, name: "ab", path: "/x" };
+    let payload = write([item, Item { name: "", path: "", ..item }].into_iter(), true, 3);
+    let expected = "0100 0000 02000000 01000000 00000000 0300000000000000
+        00000000 26000000 28000000 22000000
+        0100 0000 382d7770 06000000 01000000 20000000 02000000 23000000 02000000 616200 2f7800 0000
+        0100 0000 c59d1c81 06000000 01000000 20000000 00000000 21000000 00000000 00 00";
+    assert_eq!(simple_hash("ab"), 0x7077_2d38);
+    assert_eq!(payload, hex(expected));
+    let view = View::parse(&payload).unwrap();
+    assert_eq!((view.generation, view.systemd, view.items.len()), (3, true, 2));
+    assert_eq!(view.items[0], item);
+    for len in 0..payload.len() {
+        View::parse(&payload[..len]).unwrap_err();
+    }
+}
+
+fn cgroup(labels: usize) -> Cgroup {
+    let label = |nth| (format!("key{nth}"), String::new());
+    let labels = (0..labels).map(label).collect();
+    Cgroup::Known { orchestrator: 2, name: "web".into(), labels }
+}
+
+#[test]
+fn a_lookup_has_these_bytes_and_comes_back() {
+    let known =
+        Cgroup::Known { orchestrator: 2, name: "w".into(), labels: vec![("k".into(), "v".into())] };
+    let items = [(&b"/a"[..], known), (b"/b", Cgroup::RetryLater)];
+    let mut payload = Vec::new();
+    write_cgroups(&items, 9, 1000, &mut payload).unwrap();
+    let expected = "0100 0000 02000000 0900000000000000 00000000 3c000000 40000000 20000000
+        0100 0000 0200 0000 1c000000 02000000 1f000000 01000000 0100 0000 2f6100 7700 00000000000000
+        38000000 01000000 3a000000 01000000 6b00 7600 00000000
+        0100 0100 0000 0000 1c000000 02000000 1f000000 00000000 0000 0000 2f6200 00";
+    let expected = hex(expected);
+    // The labels' table begins at the next multiple of 8 behind byte 33: at 40.
+    assert_eq!(payload, expected);
+    let answers = read_cgroups(&payload, &["/a", "/b"]).unwrap();
+    assert_eq!(answers.generation, 9);
+    let found: Vec<_> = items.iter().map(|(_, cgroup)| Some(cgroup.clone())).collect();
+    assert_eq!(answers.items, found);
+    read_cgroups(&payload, &["/a", "/c"]).unwrap_err();
+    read_cgroups(&payload, &["/a"]).unwrap_err();
+    for len in 0..payload.len() {
+        read_cgroups(&payload[..len], &["/a", "/b"]).unwrap_err();
+    }
+}
+
+#[test]
+fn a_process_comes_back_whatever_its_cgroup_is() {
+    let name =
+        CgroupName { orchestrator: 1, name: "n".into(), labels: vec![("a".into(), "b".into())] };
+    let cgroups = [
+        ProcessCgroup::Known("/x".into(), name),
+        ProcessCgroup::RetryLater(String::new()),
+        ProcessCgroup::RetryLater("/x".into()),
+        ProcessCgroup::Unknown("/x".into()),
+        ProcessCgroup::HostRoot,
+    ];
+    let process = |cgroup| {
+        let (ppid, uid, started, comm) = (1, 1000, 12_345, "init".into());
+        App::Known(Process { ppid, uid, started, comm, cgroup })
+    };
+    let mut items: Vec<(u32, App)> = (7..).zip(cgroups.map(process)).collect();
+    items.extend([(1, App::Unknown), (2, App::Oversized)]);
+    let mut payload = Vec::new();
+    write_apps(&items, 4, 10_000, &mut payload).unwrap();
+    let pids: Vec<u32> = items.iter().map(|(pid, _)| *pid).collect();
+    let answers = read_apps(&payload, &pids).unwrap();
+    assert!(answers.items.into_iter().eq(items.iter().map(|(_, app)| Some(app.clone()))));
+    for len in 0..payload.len() {
+        read_apps(&payload[..len], &pids).unwrap_err();
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_left_for_the_next_request_or_is_oversized() {
+    let items =
+        [(&b"/a"[..], cgroup(0)), (b"/b", cgroup(100)), (b"/c", cgroup(0)), (b"/d", cgroup(9))];
+    let paths = ["/a", "/b", "/c", "/d"];
+    let read = |room| {
+        let mut payload = Vec::new();
+        write_cgroups(&items, 1, room, &mut payload)?;
+        assert!(payload.len() <= room, "{} of {room}", payload.len());
+        Ok::<_, Status>(read_cgroups(&payload, &paths).unwrap().items)
+    };
+    let [a, c, d] = [0, 2, 3].map(|nth: usize| Some(items[nth].1.clone()));
+    let oversized = Some(Cgroup::Oversized);
+    assert_eq!(read(1 << 20).unwrap()[1], Some(items[1].1.clone()));
+    assert_eq!(read(600), Ok(vec![a.clone(), oversized.clone(), c.clone(), d]));
+    assert_eq!(read(390), Ok(vec![a, oversized, c, None]));
+    // Not even the first: a client that asked for the same again would never end.
+    assert_eq!(read(100), Err(Status::LimitExceeded));
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_a_message_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..300), at in 0_usize..200, to: u8) {
+        let _ = answer_hello(&bytes, &terms());
+        let _ = (lookup::paths(&bytes), lookup::pids(&bytes), View::parse(&bytes));
+        let _ = (read_cgroups(&bytes, &["/"]), read_apps(&bytes, &[1]));
+        let mut hello = hex(HELLO);
+        if let Some(byte) = hello.get_mut(at) {
+            *byte = to;
+        }
+        let _ = answer_hello(&hello, &terms());
+        // A good payload with one byte changed.
+        let mut payload = Vec::new();
+        write_cgroups(&[(b"/a", cgroup(2))], 1, 4096, &mut payload).unwrap();
+        if let Some(byte) = payload.get_mut(at) {
+            *byte = to;
+        }
+        let _ = read_cgroups(&payload, &["/a"]);
+    }
+
+    #[test]
+    fn a_session_takes_any_datagrams_and_holds_no_more_than_came(
+        datagrams in prop::collection::vec((any::<[u8; 32]>(), 0_usize..100, any::<bool>()), 1..20),
+    ) {
+        let agreed = Agreed { max_request: 500, max_response: 500, max_items: 4, packet: 64, session: 1 };
+        let mut session = ServerSession::new(agreed);
+        let mut came = 0;
+        for (noise, len, is_plausible) in datagrams {
+            let mut datagram = noise.to_vec();
+            if is_plausible {
+                // A header that could be one, with lengths that are not.
+                datagram[..14].copy_from_slice(&hex("4350494e 0100 2000 0100 0000 0100"));
+                datagram[14..16].fill(0);
+                datagram[17..20].fill(0);
+                datagram[20..24].copy_from_slice(&[1, 0, 0, 0]);
+            }
+            datagram.resize(32 + len, 0);
+            came += datagram.len();
+            match session.receive(&datagram) {
+                Ok(Some(request)) => {
+                    prop_assert!(request.len() <= 500);
+                    session.refuse(Status::Unsupported);
+                    let mut sent = Vec::new();
+                    while session.datagram(&mut sent) {
+                        session.sent();
+                    }
+                }
+                Ok(None) => prop_assert!(session.held() <= came),
+                Err(_) => return Ok(()),
+            }
+        }
+    }
+}

@@ -1,0 +1,83 @@
+use std::future::poll_fn;
+use std::task::{Context, Poll, ready};
+
+use tokio::task::coop::poll_proceed;
+
+use super::wakeup::{Wakeup, unwatched};
+use super::with_descriptor;
+use crate::{ClientConfig, Delivery, Event, RunDir, Start, State, SubscribeError, Subscriber};
+
+/// A [`Subscriber`] for a task of a tokio runtime.
+///
+/// [`AsyncSubscriber::poll_next`] has the form of a stream's: `futures::stream::poll_fn(move |context|
+/// subscriber.poll_next(context))` is one. While it waits, the provider sends it a message for the next event, and the kernel
+/// wakes its runtime; a blocking [`Subscriber`] costs the provider nothing.
+#[derive(Debug)]
+pub struct AsyncSubscriber<E: Event> {
+    subscriber: Subscriber<E>,
+    wakeup: Wakeup,
+}
+
+impl<E: Event> AsyncSubscriber<E> {
+    /// Creates a subscriber that looks for its provider in `run_dir`.
+    pub fn new(run_dir: &RunDir, start: Start) -> Self {
+        Self::with_config(run_dir, start, ClientConfig::default())
+    }
+
+    /// Creates a subscriber with a configuration other than the default. It replaces a futex doorbell with an eventfd.
+    pub fn with_config(run_dir: &RunDir, start: Start, config: ClientConfig) -> Self {
+        let subscriber = Subscriber::with_config(run_dir, start, with_descriptor(config));
+        Self { subscriber, wakeup: Wakeup::default() }
+    }
+
+    /// Waits for the next delivery. May be dropped at any time: nothing is lost.
+    ///
+    /// # Errors
+    /// Like [`Subscriber::next`]. The next call goes on.
+    pub async fn next(&mut self) -> Result<Delivery<E::Message>, SubscribeError> {
+        poll_fn(|context| self.poll_delivery(context)).await
+    }
+
+    /// Polls for the next delivery, as a stream that never ends.
+    ///
+    /// # Errors
+    /// Like [`AsyncSubscriber::next`].
+    #[allow(clippy::type_complexity, reason = "the item of a stream")]
+    pub fn poll_next(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Delivery<E::Message>, SubscribeError>>> {
+        self.poll_delivery(context).map(Some)
+    }
+
+    /// Returns the provider's state as last observed.
+    pub fn state(&self) -> State {
+        self.subscriber.state()
+    }
+
+    fn poll_delivery(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Delivery<E::Message>, SubscribeError>> {
+        loop {
+            // However fast the provider is, other tasks have their turn.
+            ready!(poll_proceed(context)).made_progress();
+            if let Some(delivery) = self.subscriber.try_next()? {
+                return Poll::Ready(Ok(delivery));
+            }
+            if self.subscriber.arm()? {
+                continue;
+            }
+            ready!(self.poll_rung(context))?;
+        }
+    }
+
+    /// Becomes ready when there may be more to do.
+    fn poll_rung(&mut self, context: &mut Context<'_>) -> Poll<Result<(), SubscribeError>> {
+        let Self { subscriber, wakeup } = self;
+        let (service, session) = (subscriber.service(), subscriber.watched_session());
+        let due = subscriber.due();
+        let rung = ready!(wakeup.poll(session, || subscriber.as_fd(), due, context));
+        Poll::Ready(rung.map_err(|error| unwatched(service, &error).into()))
+    }
+}

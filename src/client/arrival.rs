@@ -1,0 +1,185 @@
+//! Waiting for a provider that is not there yet.
+
+use std::io;
+use std::time::Duration;
+
+use bellwire_core::wire::RefuseCode;
+use bellwire_core::{ErrorKind, Executed, Instant, ServiceName};
+
+use super::{Client, Phase};
+use crate::transport::arrivals::Arrivals;
+use crate::transport::object::{AsObject, Borrowed};
+use crate::transport::{clock, poll};
+use crate::{CallError, ConnectError, Service, Session};
+
+impl<S: Service> Client<S> {
+    /// Waits until there is a provider, and opens a session: at once if there is one, else as soon as one listens, at most
+    /// for `timeout`. Polls nothing: on Linux, [inotify] reports a provider that comes up.
+    ///
+    /// ```
+    /// # use bellwire::{Client, RunDir, Server, Service};
+    /// # use std::time::Duration;
+    /// # struct Increment;
+    /// # impl Service for Increment {
+    /// #     const NAME: &'static str = "increment";
+    /// #     type Request = u64;
+    /// #     type Response = u64;
+    /// # }
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # let run_dir = RunDir::new(dir.path());
+    /// let mut client = Client::<Increment>::new(&run_dir);
+    /// # let mut builder = Server::builder(&run_dir);
+    /// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
+    /// # let server = builder.start()?;
+    /// let session = client.wait_available(Duration::from_secs(60))?;
+    /// assert_eq!(session.call(&41)?, 42);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// [inotify]: https://man7.org/linux/man-pages/man7/inotify.7.html
+    ///
+    /// # Errors
+    /// [`CallError::Deadline`] when none came in time. [`CallError`] of a provider that is there and refuses: waiting would
+    /// not help. [`CallError::Connect`] when there is none and the run dir cannot be watched: this user may not read it, for
+    /// instance.
+    pub fn wait_available(&mut self, timeout: Duration) -> Result<&mut Session<S>, CallError> {
+        let deadline = clock::now().after(timeout);
+        loop {
+            let watched = self.watch_arrivals();
+            let error = match self.connect_until(deadline) {
+                Ok(()) => break,
+                Err(error) => error,
+            };
+            if !is_absent(&error) {
+                self.arrivals = None;
+                return Err(error);
+            }
+            watched?;
+            if clock::now() >= deadline {
+                return Err(CallError::Deadline { executed: Executed::No });
+            }
+            let Some(arrivals) = &self.arrivals else { continue };
+            let until = self.retry_due().map_or(deadline, |due| due.min(deadline));
+            let waited = match self.cancel.bell.get() {
+                Some(bell) => {
+                    poll::wait_any(&[arrivals.as_object(), bell.as_object()], Some(until))
+                }
+                None => poll::wait_any(&[arrivals.as_object()], Some(until)),
+            };
+            if self.cancel.take() {
+                return Err(CallError::Cancelled { executed: Executed::No });
+            }
+            waited.map_err(|error| unwatched(self.contract.service, &error.into()))?;
+        }
+        match &mut self.phase {
+            Phase::Ready(session) => Ok(session),
+            _ => Err(CallError::Absent { service: self.contract.service }),
+        }
+    }
+
+    /// Returns a descriptor for an event loop that waits for an absent provider: readable when one may have come up, or
+    /// when the handshake with it can go on. Call [`Client::refresh`] then, which does not wait for its retry to be due.
+    /// Ask for it before each sleep: it is another one in another [state](Client::state), and none with a session.
+    ///
+    /// # Errors
+    /// `EMFILE` at the limit of open files or, on Linux, of inotify instances of this user
+    /// (`fs.inotify.max_user_instances`); `PermissionDenied` of a run dir that this user may not read; `NotConnected` with a
+    /// session.
+    pub fn as_arrival_fd(&mut self) -> io::Result<Borrowed<'_>> {
+        if matches!(self.phase, Phase::Without(_)) && self.arrivals.is_none() {
+            self.arrivals = Some(Arrivals::watch(self.run_dir.path())?);
+            // It may have come up before the watch.
+            self.backoff.succeeded();
+            self.advance(clock::now());
+        }
+        match (&self.phase, &self.arrivals) {
+            (Phase::Connecting(connecting), _) => Ok(connecting.arrived()),
+            (Phase::Without(_), Some(arrivals)) => Ok(arrivals.as_object()),
+            _ => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// Watches the run dir, and consumes what happened there since it is watched.
+    pub(crate) fn watch_arrivals(&mut self) -> Result<(), CallError> {
+        if self.arrivals.is_none() {
+            let arrivals = Arrivals::watch(self.run_dir.path());
+            self.arrivals =
+                Some(arrivals.map_err(|error| unwatched(self.contract.service, &error))?);
+            self.backoff.succeeded();
+        }
+        self.take_arrivals().map_err(|error| unwatched(self.contract.service, &error))
+    }
+
+    /// Sleeps until a provider may have come up, until a retry is due that no arrival need precede, or until `until`. Returns
+    /// whether another thread cancelled. Where the run dir cannot be watched, retries are due from time to time.
+    pub(crate) fn sleep_until_arrival(&mut self, until: Option<Instant>) -> bool {
+        let is_new = self.arrivals.is_none();
+        if is_new {
+            self.arrivals = Arrivals::watch(self.run_dir.path()).ok();
+        }
+        // It may have come up before the watch: one more attempt, when that is due.
+        let retry = if is_new { self.next_try() } else { self.retry_due() };
+        if is_new && retry.is_none() {
+            return self.cancel.take();
+        }
+        let until = match (retry, until) {
+            (Some(retry), Some(until)) => Some(retry.min(until)),
+            (retry, until) => retry.or(until),
+        };
+        let Some(arrivals) = &self.arrivals else { return self.sleep(until) };
+        let _ = match self.cancel.bell.get() {
+            Some(bell) => poll::wait_any(&[arrivals.as_object(), bell.as_object()], until),
+            None => poll::wait_any(&[arrivals.as_object()], until),
+        };
+        self.cancel.take()
+    }
+
+    /// Returns when to try again even if nothing arrives: a provider that closed during the handshake, or is stopping,
+    /// may listen still.
+    pub(crate) fn retry_due(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Without(ConnectError::Absent) => None,
+            _ => self.next_try(),
+        }
+    }
+
+    /// Returns when [`Client::refresh`] has something to do even if nothing arrives; `None` with a session.
+    pub(crate) fn step_due(&self) -> Option<Instant> {
+        match &self.phase {
+            Phase::Ready(_) => None,
+            Phase::Connecting(connecting) => Some(connecting.due()),
+            Phase::Without(_) => self.retry_due(),
+        }
+    }
+
+    /// Makes a retry due if a provider may have come up.
+    pub(super) fn take_arrivals(&mut self) -> io::Result<()> {
+        let Some(arrivals) = &self.arrivals else { return Ok(()) };
+        if !poll::wait_any(&[arrivals.as_object()], Some(Instant::default())).unwrap_or(true) {
+            return Ok(());
+        }
+        let taken = arrivals.take();
+        self.backoff.succeeded();
+        if taken.is_err() {
+            self.arrivals = None;
+        }
+        taken
+    }
+}
+
+/// Returns whether a provider that comes up would make a difference: there is none, or it is leaving.
+pub(crate) fn is_absent(error: &CallError) -> bool {
+    matches!(
+        error,
+        CallError::Absent { .. }
+            | CallError::Refused { code: RefuseCode::Stopping, .. }
+            | CallError::Connect { kind: ErrorKind::PeerGone, .. }
+    )
+}
+
+pub(crate) fn unwatched(service: ServiceName, error: &io::Error) -> CallError {
+    let reason = format!("cannot wait for the provider: {error}").into();
+    CallError::Connect { service, kind: ErrorKind::System, reason }
+}

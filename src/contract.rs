@@ -1,0 +1,113 @@
+//! What both ends of a service agree on, and services that are known only at run time.
+
+use std::convert::Infallible;
+
+use bellwire_core::ServiceName;
+use bellwire_core::wire::STATS_METHOD;
+
+use crate::client::NameOf;
+use crate::{Event, Payload, Service, Snapshot};
+
+/// What a client and a provider agree on when they open a session, besides the bytes of their messages.
+///
+/// A [`Service`] or a [`Snapshot`] has it in constants. A program that learns its services at run time, such as a bridge, a
+/// tool, or a library for another language, makes one and uses [`Dynamic`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Contract {
+    pub(crate) service: ServiceName,
+    pub(crate) method: u32,
+    pub(crate) schema: u64,
+    pub(crate) is_idempotent: bool,
+}
+
+/// A service, a snapshot, or an event, that is known only at run time: its messages are bytes.
+///
+/// ```
+/// use bellwire::{Client, Contract, Dynamic, Payload, RunDir, Server};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// let run_dir = RunDir::new(dir.path());
+/// let reverse = Contract::new("reverse".parse()?).method(3);
+///
+/// let mut builder = Server::builder(&run_dir);
+/// builder.serve_dynamic(reverse, |_, request| {
+///     Ok(Payload::build(request.len(), |answer| {
+///         answer.copy_from_slice(&request);
+///         answer.reverse();
+///     })?)
+/// })?;
+/// let server = builder.start()?;
+///
+/// let mut client = Client::<Dynamic>::of(&run_dir, reverse, Default::default());
+/// assert_eq!(client.connect()?.call_bytes(b"abc")?, b"cba");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub enum Dynamic {}
+
+impl Contract {
+    /// Creates the contract of a service with method 1, no fingerprint of its types, and requests that must not run twice.
+    pub fn new(service: ServiceName) -> Self {
+        Self { service, method: 1, schema: 0, is_idempotent: false }
+    }
+
+    /// Returns the contract of a service whose types are known.
+    pub fn of<S: Service>() -> Self {
+        Self {
+            service: NameOf::<S>::NAME,
+            method: S::METHOD,
+            schema: S::SCHEMA,
+            is_idempotent: S::IDEMPOTENT,
+        }
+    }
+
+    /// Sets the [method](Service::METHOD).
+    ///
+    /// # Panics
+    /// If it is 2³² − 1, which asks any server for its counters.
+    #[must_use]
+    pub fn method(self, method: u32) -> Self {
+        assert!(method != STATS_METHOD, "this method asks any server for its counters");
+        Self { method, ..self }
+    }
+
+    /// Sets the [fingerprint of the types](Service::SCHEMA).
+    #[must_use]
+    pub fn schema(self, schema: u64) -> Self {
+        Self { schema, ..self }
+    }
+
+    /// Sets whether [a request may run twice](Service::IDEMPOTENT).
+    #[must_use]
+    pub fn idempotent(self, is_idempotent: bool) -> Self {
+        Self { is_idempotent, ..self }
+    }
+
+    /// Returns the service's name.
+    pub fn service(&self) -> ServiceName {
+        self.service
+    }
+}
+
+impl Service for Dynamic {
+    const NAME: &'static str = "dynamic";
+    type Request = Payload;
+    type Response = Payload;
+}
+
+impl Event for Dynamic {
+    const NAME: &'static str = "dynamic";
+    type Message = Vec<u8>;
+}
+
+impl Snapshot for Dynamic {
+    const NAME: &'static str = "dynamic";
+    type Index = ();
+    type Error = Infallible;
+
+    fn validate(_: &[u8]) -> Result<(), Infallible> {
+        Ok(())
+    }
+}

@@ -1,0 +1,130 @@
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use bellwire_core::Limits;
+use bellwire_core::wire::BROADCAST_RECORDS;
+
+use crate::layout::{Layout, Type};
+use crate::publication::Publication;
+use crate::{Message, PublishError, Service};
+
+/// A service that publishes events: its name and their type. Every subscriber gets each event, in order, or the exact count
+/// of those that it was too slow for.
+///
+/// ```
+/// use bellwire::{Delivery, Event, RunDir, Server, Start, Subscriber};
+///
+/// struct Temperature;
+/// impl Event for Temperature {
+///     const NAME: &'static str = "temperature";
+///     type Message = u64;
+/// }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// let run_dir = RunDir::new(dir.path());
+/// let mut builder = Server::builder(&run_dir);
+/// let publisher = builder.events::<Temperature>(1 << 20)?;
+/// let server = builder.start()?;
+///
+/// let mut subscriber = Subscriber::<Temperature>::new(&run_dir, Start::Oldest);
+/// publisher.send(&21)?;
+/// assert_eq!(subscriber.next(None)?, Some(Delivery::Event { sequence: 1, event: 21 }));
+/// # server.stop();
+/// # Ok(())
+/// # }
+/// ```
+pub trait Event: 'static {
+    /// The service's name, as for [`Service`].
+    const NAME: &'static str;
+
+    /// The version of the type: change it when the type changes.
+    const METHOD: u32 = 1;
+
+    /// A fingerprint of the type: that of a service whose request is `()`. See [`Service::SCHEMA`].
+    const SCHEMA: u64 = match Self::Message::LAYOUT {
+        Some(message) => Type::schema(<() as Layout>::TYPE, message),
+        None => 0,
+    };
+
+    /// An event's contents.
+    type Message: Message;
+}
+
+/// Publishes events of `E`. It never waits for a subscriber: the oldest events are overwritten.
+///
+/// Can be used from any thread. Dropping it stops nothing.
+#[derive(Debug)]
+pub struct EventPublisher<E: Event> {
+    publication: Arc<Publication>,
+    event: PhantomData<fn(&E)>,
+}
+
+/// The service behind events: its sessions pass the ring.
+#[derive(Debug)]
+pub(crate) struct Feed<E>(PhantomData<fn(&E)>);
+
+impl<E: Event> Service for Feed<E> {
+    const NAME: &'static str = E::NAME;
+    const METHOD: u32 = E::METHOD;
+    const SCHEMA: u64 = E::SCHEMA;
+    const IDEMPOTENT: bool = true;
+    type Request = ();
+    type Response = ();
+}
+
+impl<E: Event> EventPublisher<E> {
+    pub(crate) fn new(publication: Arc<Publication>) -> Self {
+        Self { publication, event: PhantomData }
+    }
+
+    /// Publishes an event and returns its number, counted from 1.
+    ///
+    /// Costs a copy, and one system call that wakes all subscribers that sleep (on Windows one each), however many there are.
+    /// A subscriber that waits in an event loop also costs the server's thread a message.
+    ///
+    /// # Errors
+    /// [`PublishError`]: the event was not published.
+    #[inline]
+    pub fn send(&self, event: &E::Message) -> Result<u64, PublishError> {
+        self.publication.send([event])
+    }
+
+    /// Publishes events and wakes subscribers once for all of them. Returns the number of the last one.
+    ///
+    /// # Errors
+    /// [`PublishError`] of the first that was not published; those before it were, those after it were not.
+    pub fn send_all<'a>(
+        &self,
+        events: impl IntoIterator<Item = &'a E::Message>,
+    ) -> Result<u64, PublishError>
+    where
+        E::Message: 'a,
+    {
+        self.publication.send(events)
+    }
+
+    /// Makes room for at least so many bytes of events, up to 1 GiB, of which each takes 16 and its length rounded up to 16.
+    /// Subscribers follow to the new memory and miss nothing that they would not have missed before.
+    ///
+    /// An event above a quarter of the room makes room by itself.
+    ///
+    /// # Errors
+    /// [`PublishError`]: the room is what it was.
+    pub fn deepen(&self, bytes: u64) -> Result<(), PublishError> {
+        self.publication.deepen(bytes)
+    }
+
+    /// Returns the number of the last event; 0 before the first.
+    pub fn sent(&self) -> u64 {
+        self.publication.generation()
+    }
+}
+
+/// Returns the limits of a session that is passed a ring of any size, and one more.
+pub(crate) fn limits_for_events(limits: Limits) -> Limits {
+    let most = (1 << 30) + BROADCAST_RECORDS as u64;
+    let shared = limits.max_shared_bytes_per_session.saturating_add(2 * most);
+    let max_message = limits.max_message.max(most);
+    Limits { max_message, max_shared_bytes_per_session: shared, ..limits }
+}

@@ -1,0 +1,381 @@
+//! What one service has published: its board, its broadcast ring, and the newest snapshot.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use bellwire_core::sync::{AtomicBool, Ordering};
+use bellwire_core::wire::{BOARD_SIZE, BoardHeader, BoardState, BoardWord, BroadcastRing, Role};
+use bellwire_core::{Geometry, ServiceName};
+use zerocopy::IntoBytes;
+
+use crate::broadcast::{OwnRing, PassedRing};
+use crate::trace;
+use crate::trace::delivery::{PublisherTrace, begins};
+use crate::transport::clock;
+use crate::transport::doorbell::Event;
+use crate::transport::fork::Home;
+use crate::transport::object::Owned;
+use crate::transport::region::{OwnRegion, RegionError};
+use crate::transport::snapshot::Snapshot as Sealed;
+use crate::transport::watch::Watchers;
+use crate::{Message, PublishError};
+
+/// The board of one service, and what it announces. Sessions of services that only answer calls have a board, too.
+#[derive(Debug)]
+pub(crate) struct Publication {
+    name: ServiceName,
+    /// Passed to every client.
+    passed_board: Owned,
+    watchers: Watchers,
+    /// Whether something was published since the reactor last checked, and a session awaits it.
+    has_news: AtomicBool,
+    /// Wakes the reactor; set when it starts.
+    bell: OnceLock<Arc<Event>>,
+    inner: Mutex<Inner>,
+    home: Home,
+}
+
+#[derive(Debug)]
+struct Inner {
+    board: OwnRegion,
+    generation: u64,
+    ring: Option<OwnRing>,
+    /// The rings before it that subscribers may not have come to the end of yet: together smaller than it.
+    earlier: Vec<PassedRing>,
+    newest: Newest,
+    /// How many sessions have the server tell them of the next generation.
+    awaiting: usize,
+    /// The event being encoded.
+    encoded: Vec<u8>,
+    trace: PublisherTrace,
+}
+
+/// Where the newest snapshot is.
+#[derive(Debug)]
+enum Newest {
+    Nowhere,
+    /// The newest record of the ring.
+    InRing,
+    Sealed(Arc<Sealed>),
+}
+
+/// Counts one session that awaits the next generation for as long as it exists.
+#[derive(Debug)]
+pub(crate) struct AwaitGuard(Arc<Publication>);
+
+impl Drop for AwaitGuard {
+    fn drop(&mut self) {
+        self.0.lock().awaiting -= 1;
+    }
+}
+
+impl Publication {
+    pub(crate) fn create(name: ServiceName) -> Result<Self, RegionError> {
+        let header = BoardHeader::new(std::process::id(), clock::wall_nanos(), name);
+        let label = format!("bellwire-board-{name}");
+        let (board, passed_board) = OwnRegion::create(&label, BOARD_SIZE, |board| {
+            board.write(0, header.as_bytes());
+            board.store_u64(
+                BoardWord::State.offset(),
+                BoardState::Serving as u64,
+                Ordering::Relaxed,
+            );
+        })?;
+        let record = trace::session(name, 0, header.created(), Role::Server, None);
+        let inner = Inner {
+            board,
+            generation: 0,
+            ring: None,
+            earlier: Vec::new(),
+            newest: Newest::Nowhere,
+            awaiting: 0,
+            encoded: Vec::new(),
+            trace: PublisherTrace::new(record),
+        };
+        Ok(Self {
+            name,
+            passed_board,
+            watchers: Watchers::default(),
+            has_news: AtomicBool::new(false),
+            bell: OnceLock::new(),
+            inner: Mutex::new(inner),
+            home: Home::here(),
+        })
+    }
+
+    pub(crate) fn passed_board(&self) -> &Owned {
+        &self.passed_board
+    }
+
+    /// Returns the sessions whose clients may wait on the board.
+    pub(crate) fn watchers(&self) -> &Watchers {
+        &self.watchers
+    }
+
+    /// Sets `bell` as the event that wakes the reactor when something is published that a client awaits.
+    pub(crate) fn connect(&self, bell: &Arc<Event>) {
+        // The reactor starts only once.
+        let _ = self.bell.set(Arc::clone(bell));
+    }
+
+    /// Returns whether something that a session awaits was published since [`Publication::take_news`]: one load.
+    pub(crate) fn has_news(&self) -> bool {
+        self.has_news.load(Ordering::Relaxed)
+    }
+
+    /// Like [`Publication::has_news`], but resets it. A caller that now loads the generation gets what was published
+    /// before, or a newer one.
+    pub(crate) fn take_news(&self) -> bool {
+        // Acquire: pairs with the publisher's Release. The mutex around the generation would suffice as well.
+        self.has_news() && self.has_news.swap(false, Ordering::Acquire)
+    }
+
+    /// Returns the newest generation, or the number of the newest event.
+    pub(crate) fn generation(&self) -> u64 {
+        self.lock().generation
+    }
+
+    /// Has the reactor woken when a generation above `after` is published; `None` if there is one already.
+    pub(crate) fn await_after(self: &Arc<Self>, after: u64) -> Option<AwaitGuard> {
+        let mut inner = self.lock();
+        if inner.generation > after {
+            return None;
+        }
+        inner.awaiting += 1;
+        Some(AwaitGuard(Arc::clone(self)))
+    }
+
+    /// Returns the ring with this number, or the one in use if it is there no more, to be passed.
+    pub(crate) fn ring(&self, number: u32) -> Option<PassedRing> {
+        let inner = self.lock();
+        let earlier = inner.earlier.iter().find(|passed| passed.ring.number == number).cloned();
+        earlier.or_else(|| inner.ring.as_ref().map(OwnRing::passed))
+    }
+
+    /// Returns the newest snapshot in memory of its own, with its generation. One that is only in the ring gets such memory
+    /// now.
+    ///
+    /// # Errors
+    /// [`RegionError`]: this process lacks a resource for it.
+    pub(crate) fn newest(&self) -> Result<Option<(u64, Arc<Sealed>)>, RegionError> {
+        let inner = self.lock();
+        let generation = inner.generation;
+        let bytes = match &inner.newest {
+            Newest::Nowhere => return Ok(None),
+            Newest::Sealed(sealed) => return Ok(Some((generation, Arc::clone(sealed)))),
+            Newest::InRing => inner.ring.as_ref().and_then(OwnRing::newest),
+        };
+        // Making memory takes the kernel longer than the copy took, and the publisher does not wait for it.
+        drop(inner);
+        let Some(bytes) = bytes else { return Ok(None) };
+        let sealed = Arc::new(Sealed::copy_of(&self.label(), &bytes)?);
+        let mut inner = self.lock();
+        if inner.generation == generation {
+            inner.newest = Newest::Sealed(Arc::clone(&sealed));
+        }
+        Ok(Some((generation, sealed)))
+    }
+
+    /// Notifies watchers that nothing more will be published.
+    pub(crate) fn stop(&self) {
+        let inner = self.lock();
+        inner.board.store_u64(
+            BoardWord::State.offset(),
+            BoardState::Stopped as u64,
+            Ordering::Release,
+        );
+        // The word on which watchers park must change, or a watcher that is about to sleep would miss this. One that
+        // requests this generation finds the session closed.
+        let moved = inner.generation + 1;
+        inner.board.store_u64(BoardWord::Generation.offset(), moved, Ordering::Release);
+        self.wake_watchers(&inner.board);
+    }
+
+    /// Publishes a snapshot in the ring, and ahead of it what it changes in the one before it, if the publisher tells that.
+    pub(crate) fn publish(
+        &self,
+        bytes: &[u8],
+        changes: Option<&[u8]>,
+    ) -> Result<u64, PublishError> {
+        self.check_home()?;
+        let begun = begins();
+        let mut inner = self.lock();
+        let sequence = inner.generation + 1;
+        inner.trace.publishes(sequence, begun);
+        let longest = bytes.len().max(changes.map_or(0, <[u8]>::len));
+        self.make_room(&mut inner, 0, longest, false)?;
+        if let Some(ring) = &mut inner.ring {
+            if let Some(changes) = changes {
+                ring.send_change(sequence, changes)
+                    .map_err(|error| failed(changes.len(), error))?;
+            }
+            ring.send(sequence, bytes).map_err(|error| failed(bytes.len(), error))?;
+        }
+        inner.trace.published(bytes.len());
+        inner.newest = Newest::InRing;
+        inner.generation = sequence;
+        self.announce(&mut inner);
+        Ok(sequence)
+    }
+
+    /// Publishes a snapshot of `len` bytes in memory of its own, which `make` creates under a label. What it changes in the one
+    /// before it, if `make` returns that, goes into the ring.
+    pub(crate) fn publish_sealed(
+        &self,
+        len: usize,
+        make: impl FnOnce(&str) -> Result<(Sealed, Option<Vec<u8>>), RegionError>,
+    ) -> Result<u64, PublishError> {
+        self.check_home()?;
+        let begun = begins();
+        let (sealed, changes) = make(&self.label()).map_err(|error| failed(len, error))?;
+        let mut inner = self.lock();
+        if let Some(changes) = changes {
+            // Without memory for the ring, readers map the snapshot.
+            let has_room = self.make_room(&mut inner, 0, changes.len(), false).is_ok();
+            let sequence = inner.generation + 1;
+            if let (true, Some(ring)) = (has_room, &mut inner.ring) {
+                ring.send_change(sequence, &changes).map_err(|error| failed(len, error))?;
+            }
+        }
+        inner.newest = Newest::Sealed(Arc::new(sealed));
+        inner.generation += 1;
+        let sequence = inner.generation;
+        inner.trace.publishes(sequence, begun);
+        inner.trace.published(len);
+        self.announce(&mut inner);
+        Ok(sequence)
+    }
+
+    /// Makes the ring for events at least this large, in bytes.
+    pub(crate) fn deepen(&self, size: u64) -> Result<(), PublishError> {
+        self.check_home()?;
+        self.make_room(&mut self.lock(), size, 0, true)
+    }
+
+    /// Publishes events, and wakes watchers once.
+    #[inline]
+    pub(crate) fn send<'a, M: Message + 'a>(
+        &self,
+        events: impl IntoIterator<Item = &'a M>,
+    ) -> Result<u64, PublishError> {
+        self.check_home()?;
+        let mut inner = self.lock();
+        let before = inner.generation;
+        let mut sent = Ok(());
+        for event in events {
+            sent = self.append(&mut inner, event);
+            if sent.is_err() {
+                break;
+            }
+            inner.generation += 1;
+        }
+        if inner.generation > before {
+            self.announce(&mut inner);
+        }
+        sent.map(|()| inner.generation)
+    }
+
+    #[inline]
+    fn append<M: Message>(&self, inner: &mut Inner, event: &M) -> Result<(), PublishError> {
+        let sequence = inner.generation + 1;
+        inner.trace.publishes(sequence, begins());
+        let mut encoded = std::mem::take(&mut inner.encoded);
+        encoded.clear();
+        event.encode(&mut encoded);
+        let sent = match &mut inner.ring {
+            Some(ring) if ring.takes(encoded.len()) => Ok(()),
+            _ => self.make_room(inner, 0, encoded.len(), true),
+        };
+        let sent = sent.and_then(|()| match &mut inner.ring {
+            Some(ring) => {
+                ring.send(sequence, &encoded).map_err(|error| failed(encoded.len(), error))
+            }
+            None => Ok(()),
+        });
+        if sent.is_ok() {
+            inner.trace.published(encoded.len());
+        }
+        inner.encoded = encoded;
+        sent
+    }
+
+    /// Replaces the ring if it is smaller than `size` bytes or takes no record of `payload` bytes, and keeps the old one for
+    /// subscribers or not.
+    fn make_room(
+        &self,
+        inner: &mut Inner,
+        size: u64,
+        payload: usize,
+        keeps: bool,
+    ) -> Result<(), PublishError> {
+        let old = inner.ring.as_ref().map(OwnRing::ring);
+        let is_fit = |ring: &OwnRing| ring.ring().size.size() >= size && ring.takes(payload);
+        if inner.ring.as_ref().is_some_and(is_fit) {
+            return Ok(());
+        }
+        let max = BroadcastRing { number: 1, size: Geometry::LARGEST }.max_payload();
+        if payload as u64 > max {
+            return Err(PublishError::TooLarge { len: payload, max });
+        }
+        let (number, least) = old.map_or((1, 0), |ring| (ring.number + 1, ring.size.size() * 2));
+        let first = inner.generation + 1;
+        let ring = OwnRing::create(self.name, number, size.max(least), payload, first);
+        let ring = ring.map_err(|error| failed(payload, error))?;
+        let word = ring.ring().to_wire();
+        // Release: a reader that sees it may ask for it, and waits for the lock until it is there.
+        inner.board.store_u64(BoardWord::Ring.offset(), word, Ordering::Release);
+        // Only now: a reader that comes to the end finds the next ring on the board.
+        if let Some(mut old) = inner.ring.replace(ring) {
+            old.end(number);
+            // A snapshot is never looked for in an old ring.
+            if keeps {
+                inner.earlier.push(old.passed());
+            }
+        }
+        Ok(())
+    }
+
+    /// Announces the newest generation.
+    #[inline]
+    fn announce(&self, inner: &mut Inner) {
+        // Release: a reader that sees the generation finds the snapshot or event.
+        inner.board.store_u64(BoardWord::Generation.offset(), inner.generation, Ordering::Release);
+        if inner.awaiting > 0 {
+            self.tell_reactor();
+        }
+        self.wake_watchers(&inner.board);
+        inner.trace.announced();
+    }
+
+    /// Wakes the reactor for clients that wait for the next generation in an event loop.
+    #[cold]
+    fn tell_reactor(&self) {
+        if self.has_news.swap(true, Ordering::Release) {
+            return;
+        }
+        if let Some(bell) = self.bell.get() {
+            bell.ring();
+        }
+    }
+
+    fn wake_watchers(&self, board: &OwnRegion) {
+        self.watchers.wake(board, BoardWord::Generation.offset());
+    }
+
+    fn check_home(&self) -> Result<(), PublishError> {
+        if self.home.is_here() { Ok(()) } else { Err(PublishError::Forked) }
+    }
+
+    fn label(&self) -> String {
+        format!("bellwire-snapshot-{}", self.name)
+    }
+
+    /// No code that holds this lock can panic during a change, but for an event's `encode`, which comes before it.
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn failed(len: usize, error: impl std::error::Error + Send + Sync + 'static) -> PublishError {
+    PublishError::System { len, source: io::Error::other(error) }
+}

@@ -1,0 +1,401 @@
+//! Clients that speak netipc: from their first message on, each in its client's share.
+
+use std::collections::VecDeque;
+
+use bellwire_core::Instant;
+use bellwire_core::resize::{Resource, Shortage};
+use bellwire_core::wire::{Refuse, RefuseCode};
+use bellwire_netipc::Status;
+use bellwire_netipc::server::Request;
+use bellwire_netipc::wire::{Terms, answer_hello, refuse_hello};
+
+use super::poll_budget::LONGEST_SHARE;
+use super::{Reactor, Slot, SlotState};
+use crate::ServerStats;
+use crate::control::Incoming;
+use crate::server::handler::{Handler, Room};
+use crate::server::handshake::{PendingHandshake, TurnedAway};
+use crate::server::incidents::IncidentCause;
+use crate::server::netipc::{Flushed, MAX_REQUEST, NetipcSession, Translation, room};
+use crate::server::source::{Place, Source};
+use crate::server::workers::{Done, Job, JobPayload};
+use crate::transport::clock;
+use crate::transport::memory::OverQuota;
+use crate::transport::pass::ReceiveError;
+use crate::transport::poll::Interest;
+
+/// What all sessions share.
+#[derive(Default)]
+pub(super) struct Netipc {
+    /// A datagram that is received, and one that is sent.
+    received: Vec<u8>,
+    sent: Vec<u8>,
+    /// Sessions whose clients took nothing, and when to check that, in this order.
+    blocked: VecDeque<(Instant, Place)>,
+}
+
+/// What a session does next.
+enum Step {
+    More,
+    /// Its channel is polled for what it needs.
+    Wait,
+    End(Option<IncidentCause>),
+}
+
+/// Bytes that a request of a worker takes besides its payload.
+const JOB: usize = 256;
+
+impl Reactor {
+    /// Answers the HELLO of a client in the handshake.
+    pub(super) fn welcome_netipc(
+        &mut self,
+        slot: usize,
+        handshake: PendingHandshake,
+        hello: &Incoming,
+    ) {
+        let Some(at) = self.slots.get(slot).map(|entry| entry.listener) else { return };
+        let Some(listener) = self.listeners.get_mut(at) else { return };
+        let limit = listener.admission.limits.max_message;
+        let refuse = |status| Err((status, refuse_hello(hello.bytes(), status)));
+        let answer = match &mut listener.netipc {
+            None => refuse(Status::Unsupported),
+            Some(_) if hello.objects() > 0 => refuse(Status::BadEnvelope),
+            Some(translation) => {
+                let terms = Terms {
+                    token: self.config.netipc_token,
+                    max_request: u32::try_from(limit).unwrap_or(u32::MAX).min(MAX_REQUEST),
+                    max_response: translation.response(&listener.store, limit),
+                    session: handshake.session,
+                };
+                answer_hello(hello.bytes(), &terms)
+            }
+        };
+        let (channel, caller, share) = handshake.into_parts();
+        self.one_arrives_less();
+        match answer {
+            Ok((agreed, ack)) if channel.send(&ack, &[]).is_ok() => {
+                let session = NetipcSession::new(channel, (caller, share), agreed, at);
+                if let Some(entry) = self.slots.get_mut(slot) {
+                    entry.state = SlotState::Netipc(Box::new(session));
+                }
+                self.count(at, &ServerStats { admitted: 1, netipc_admitted: 1, ..gauge() });
+            }
+            Ok(_) => {
+                let turned_away =
+                    TurnedAway { channel: Some(channel), caller: Some(caller), cause: None };
+                self.turn_away_netipc(slot, turned_away);
+            }
+            Err((status, ack)) => {
+                let _ = channel.send(&ack, &[]);
+                let refuse = Refuse::new(code(status), &reason(status));
+                self.turn_away_netipc(slot, *TurnedAway::told(channel, Some(caller), &refuse));
+            }
+        }
+    }
+
+    fn turn_away_netipc(&mut self, slot: usize, turned_away: TurnedAway) {
+        let Slot { listener, client, .. } = self.slots.remove(slot);
+        self.clients.leave(client);
+        self.reject(listener, turned_away);
+    }
+
+    /// Takes what has come, answers it, and sends what the client has room for.
+    pub(super) fn turn_netipc(&mut self, place: Place) {
+        let began = clock::now();
+        loop {
+            match self.step_netipc(place) {
+                Step::More if clock::now().since(began) < LONGEST_SHARE => {}
+                Step::More => return self.hear(place),
+                Step::Wait => return,
+                Step::End(cause) => {
+                    let Slot { client, state, .. } = self.slots.remove(place.slot);
+                    self.clients.leave(client);
+                    if let SlotState::Netipc(session) = state {
+                        self.end_netipc(place.slot, *session, cause);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn step_netipc(&mut self, place: Place) -> Step {
+        let now = clock::now();
+        let Self { slots, netipc, .. } = self;
+        let Some(Slot { state: SlotState::Netipc(session), .. }) = slots.get_mut(place.slot) else {
+            return Step::Wait;
+        };
+        let was_blocked = session.blocked.is_some();
+        match session.flush(&mut netipc.sent, now) {
+            Flushed::Gone => return Step::End(None),
+            Flushed::More => return Step::More,
+            Flushed::Blocked => {
+                if let (false, Some(limit)) = (was_blocked, self.config.unread_timeout) {
+                    netipc.blocked.push_back((now.after(limit), place));
+                }
+                return self.poll_netipc(place, (false, true));
+            }
+            Flushed::All if session.machine.is_over() => return Step::End(None),
+            Flushed::All if session.is_handled() => {
+                return self.poll_netipc(place, (false, false));
+            }
+            Flushed::All => {}
+        }
+        if netipc.received.is_empty() {
+            netipc.received = room();
+        }
+        let received = match session.channel().receive(&mut netipc.received, 0) {
+            Ok(received) => netipc.received.get(..received.len).unwrap_or_default(),
+            Err(ReceiveError::WouldBlock) => return self.poll_netipc(place, (true, false)),
+            // Gone, or a datagram that no client of netipc sends: too long, or with descriptors.
+            Err(_) => return Step::End(None),
+        };
+        match session.machine.receive(received) {
+            Ok(None) => match session.arriving.resize(session.machine.held() as u64) {
+                Ok(()) => Step::More,
+                Err(over) => Step::End(Some(over_quota(&over))),
+            },
+            Ok(Some(request)) => self.handle_netipc(place, request),
+            Err(violation) => Step::End(Some(IncidentCause::NetipcViolation(violation))),
+        }
+    }
+
+    /// Has the channel polled to read, to write, or only for its end.
+    fn poll_netipc(&mut self, place: Place, interest: (bool, bool)) -> Step {
+        let Some(Slot { state: SlotState::Netipc(session), .. }) = self.slots.get_mut(place.slot)
+        else {
+            return Step::Wait;
+        };
+        if std::mem::replace(&mut session.interest, interest) == interest {
+            return Step::Wait;
+        }
+        let token = Source::Socket(place).token();
+        let interest = Interest::exchange(interest.0, interest.1);
+        match self.poller.modify(session.channel().arrived(), token, interest) {
+            Ok(()) => Step::Wait,
+            Err(_) => Step::End(None),
+        }
+    }
+
+    fn handle_netipc(&mut self, place: Place, request: Request) -> Step {
+        let generation = self.generation_for_netipc();
+        let Some(Slot { listener, client, state: SlotState::Netipc(session), .. }) =
+            self.slots.get_mut(place.slot)
+        else {
+            return Step::Wait;
+        };
+        let Some(listener) = self.listeners.get_mut(*listener) else { return Step::End(None) };
+        // From here on it is held only as long as it is handled, or is on the account of a worker's job.
+        session.arriving.clear();
+        let mut news = ServerStats { accepted: 1, ..ServerStats::default() };
+        let row = session.row;
+        let most = usize::try_from(self.config.max_batch).unwrap_or(usize::MAX);
+        let method = match &mut listener.netipc {
+            Some(translation) if translation.code() == request.code => translation,
+            _ => {
+                session.machine.refuse(Status::Unsupported);
+                news.refused = 1;
+                self.count(row, &news);
+                return Step::More;
+            }
+        };
+        let method = match method {
+            Translation::Calls(method) => *method,
+            Translation::Snapshot(method, _) => {
+                let asked = request.payloads().ok().filter(|_| !request.is_batch());
+                let asked = asked.as_deref().and_then(<[_]>::first).copied();
+                if asked.is_none_or(|payload| (method.check)(payload).is_err()) {
+                    session.machine.refuse(Status::BadEnvelope);
+                    news.refused = 1;
+                    self.count(row, &news);
+                    return Step::More;
+                }
+                let newest = listener.netipc.as_mut().and_then(|it| it.newest(&listener.store));
+                news.answered = 1;
+                news.errors = u64::from(newest.is_none());
+                let passed = session.pass(newest);
+                return self.counted(place, &news, passed);
+            }
+        };
+        let len = request.len();
+        let (id, batch) = match session.begin(method, request, most) {
+            Ok(begun) => begun,
+            Err(status) => {
+                session.machine.refuse(status);
+                news.refused = 1;
+                self.count(row, &news);
+                return Step::More;
+            }
+        };
+        let bytes = usize::try_from(listener.admission.limits.max_message).unwrap_or(usize::MAX);
+        let room = Room { bytes, items: most };
+        let (slot, client) = (place.slot, *client);
+        match (&listener.handler, self.workers.is_empty()) {
+            (Handler::Call(handler), true) => {
+                let answer = &mut self.scratch.answer;
+                answer.clear();
+                let status = handler.call_batch(&session.caller, &batch, room, answer);
+                let responded = session.respond(status, answer.bytes(), generation);
+                news.answered = 1;
+                news.errors = u64::from(!matches!(responded, Ok(true)));
+                self.counted(place, &news, responded.map(drop))
+            }
+            (handler, _) => {
+                let charge = match session.share().quota.charge((len + batch.len() + JOB) as u64) {
+                    Ok(charge) => charge,
+                    Err(over) => return Step::End(Some(over_quota(&over))),
+                };
+                let (caller, request) =
+                    (session.caller.unwatched(), JobPayload::Batch(batch, room));
+                match handler.clone() {
+                    Handler::Call(handler) => self.workers.submit(Job {
+                        client,
+                        slot,
+                        id,
+                        after: id,
+                        caller,
+                        handler,
+                        request,
+                        traced: None,
+                        charge,
+                    }),
+                    Handler::Task(task) => {
+                        self.tasks.start(task, slot, (id, caller), request, charge);
+                    }
+                    Handler::Snapshot(_) => return Step::End(None),
+                }
+                self.count(row, &news);
+                Step::More
+            }
+        }
+    }
+
+    /// Counts a request that was answered, and reports that its user's quota did not suffice.
+    fn counted(&mut self, place: Place, news: &ServerStats, passed: Result<(), OverQuota>) -> Step {
+        let Some(Slot { listener, state: SlotState::Netipc(session), .. }) =
+            self.slots.get(place.slot)
+        else {
+            return Step::Wait;
+        };
+        let (row, caller) = (session.row, session.caller.unwatched());
+        self.count(row, news);
+        if let (Err(over), Some(listener)) = (passed, self.listeners.get(*listener)) {
+            let service = listener.admission.service;
+            self.note(row, service, Some(caller), over_quota(&over));
+        }
+        Step::More
+    }
+
+    /// Takes the answer of a worker or a task, if it is one to a client of netipc.
+    pub(super) fn answer_netipc(&mut self, done: &Done) {
+        let generation = self.generation_for_netipc();
+        let Some(Slot { state: SlotState::Netipc(session), .. }) = self.slots.get_mut(done.slot)
+        else {
+            return;
+        };
+        if session.id() != done.session {
+            return;
+        }
+        let responded = session.respond(done.status, done.answer.bytes(), generation);
+        let errors = u64::from(!matches!(responded, Ok(true)));
+        let news = ServerStats { answered: 1, errors, ..ServerStats::default() };
+        let place = Place::new(done.slot, session.id());
+        self.counted(place, &news, responded.map(drop));
+        self.hear(place);
+    }
+
+    /// Returns what tells this run of the provider from the next: when it started, in seconds.
+    fn generation_for_netipc(&self) -> u64 {
+        self.shared.stats().started / 1_000_000_000
+    }
+
+    pub(super) fn netipc_deadline(&self) -> Option<Instant> {
+        self.netipc.blocked.front().map(|(due, _)| *due)
+    }
+
+    /// Ends the sessions whose clients have taken nothing of an answer for too long.
+    pub(super) fn expire_netipc(&mut self, now: Instant) {
+        let Some(limit) = self.config.unread_timeout else { return };
+        while let Some(&(due, place)) = self.netipc.blocked.front().filter(|(due, _)| *due <= now) {
+            self.netipc.blocked.pop_front();
+            let entry = self.slots.get(place.slot).filter(|_| self.is_current(place));
+            let Some(Slot { state: SlotState::Netipc(session), .. }) = entry else { continue };
+            match session.blocked.map(|since| since.after(limit)) {
+                Some(since) if since <= due => {
+                    let Slot { client, state, .. } = self.slots.remove(place.slot);
+                    self.clients.leave(client);
+                    if let SlotState::Netipc(session) = state {
+                        self.end_netipc(place.slot, *session, Some(IncidentCause::Unread));
+                    }
+                }
+                Some(later) => self.netipc.blocked.push_back((later, place)),
+                None => {}
+            }
+        }
+    }
+
+    /// Sends what is left of answers while the server drains.
+    pub(super) fn flush_netipc(&mut self) {
+        let now = clock::now();
+        for (_, entry) in &mut self.slots {
+            if let SlotState::Netipc(session) = &mut entry.state {
+                let _ = session.flush(&mut self.netipc.sent, now);
+            }
+        }
+    }
+
+    /// Ends a session that was taken out of its slot.
+    pub(super) fn end_netipc(
+        &mut self,
+        slot: usize,
+        session: NetipcSession,
+        cause: Option<IncidentCause>,
+    ) {
+        self.workers.withdraw_all(slot);
+        self.tasks.withdraw_all(slot);
+        self.close_netipc(session, cause);
+    }
+
+    /// Closes a session's channel, and counts what it leaves.
+    pub(super) fn close_netipc(&mut self, session: NetipcSession, cause: Option<IncidentCause>) {
+        let (row, caller) = (session.row, session.caller.unwatched());
+        let lost = u64::from(session.is_handled());
+        if matches!(cause, Some(IncidentCause::NetipcViolation(_))) {
+            self.quotas.slow_down(caller.user, clock::now());
+        }
+        self.reap_for(caller.user);
+        self.count(row, &ServerStats { lost, ..ServerStats::default().since(&gauge()) });
+        let service = self.listeners.get(row).map(|listener| listener.admission.service);
+        if let (Some(cause), Some(service)) = (cause, service) {
+            self.note(row, service, Some(caller), cause);
+        }
+        self.discard(session.into_channel());
+    }
+}
+
+/// What an open session counts.
+fn gauge() -> ServerStats {
+    ServerStats { sessions: 1, netipc_sessions: 1, ..ServerStats::default() }
+}
+
+fn over_quota(over: &OverQuota) -> IncidentCause {
+    IncidentCause::Short(Shortage { resource: Resource::Quota, bytes: over.bytes, code: 0 })
+}
+
+fn code(status: Status) -> RefuseCode {
+    match status {
+        Status::AuthFailed => RefuseCode::Token,
+        Status::BadEnvelope => RefuseCode::Protocol,
+        Status::LimitExceeded => RefuseCode::Quota,
+        _ => RefuseCode::Incompatible,
+    }
+}
+
+fn reason(status: Status) -> String {
+    match status {
+        Status::Unsupported => "it speaks netipc, or a profile of it, that this endpoint does not serve: \
+                                have it speak Bellwire, or set ServerConfig::netipc (bellwire provide --netipc)"
+            .into(),
+        status => format!("its HELLO of netipc has {status}"),
+    }
+}

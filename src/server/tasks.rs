@@ -1,0 +1,271 @@
+//! Requests whose handlers are futures, each a task of a runtime.
+#![cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "without it no handler is a future"))]
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use bellwire_core::sync::{AtomicU32, AtomicUsize, Ordering};
+use bellwire_core::wire::{ONE_WAY, Status};
+use hashbrown::HashMap;
+
+use super::handler::{Answer, Caller};
+use super::workers::{Done, JobPayload};
+use crate::transport::doorbell::Event;
+use crate::transport::memory::Charge;
+
+/// A handler that returns a future.
+pub(super) trait Task: Send + Sync {
+    /// Starts the future for a request, which ends with [`Running::finish`]. Returns what aborts it.
+    fn spawn(self: Arc<Self>, caller: Caller, request: JobPayload, running: Running) -> Abort;
+}
+
+/// Drops a task's future, unless it has ended.
+pub(super) type Abort = Box<dyn FnOnce() + Send>;
+
+/// The requests that wait for their futures.
+pub(super) struct Tasks {
+    shared: Arc<Shared>,
+    /// Whether a service of this server has such a handler.
+    is_used: bool,
+    /// Tasks of all sessions that may run.
+    most: usize,
+}
+
+struct Shared {
+    running: Mutex<Slots>,
+    /// Answers that the reactor has not collected yet.
+    done: Mutex<Vec<Done>>,
+    /// Their number: the reactor looks without the lock.
+    finished: AtomicUsize,
+    /// Rung after an answer was queued, to wake the reactor.
+    bell: Arc<Event>,
+}
+
+#[derive(Default)]
+struct Slots {
+    /// By slot of the session, then by the request's id, or by a number of its own for one that is not answered.
+    slots: Vec<HashMap<Key, Entry, foldhash::fast::RandomState>>,
+    count: usize,
+    next: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Key {
+    Request(u64),
+    OneWay(u64),
+}
+
+struct Entry {
+    /// Tells tasks of successive sessions in one slot apart.
+    number: u64,
+    progress: Arc<AtomicU32>,
+    /// `None` until the task was spawned.
+    abort: Option<Abort>,
+}
+
+/// How far a task has come: exactly one of its first poll and its withdrawal leaves [`WAITING`].
+const WAITING: u32 = 0;
+const BEGUN: u32 = 1;
+const WITHDRAWN: u32 = 2;
+
+/// A request whose future runs. Dropped before it has finished, because the future panicked or its runtime ended, it answers
+/// so.
+pub(super) struct Running {
+    shared: Arc<Shared>,
+    slot: usize,
+    key: Key,
+    number: u64,
+    session: u64,
+    id: u64,
+    progress: Arc<AtomicU32>,
+    charge: Option<Charge>,
+}
+
+/// What a cancelled request is answered with.
+pub(super) enum Withdrawn {
+    /// Its handler has not begun.
+    Unbegun,
+    /// Its future was dropped on the way.
+    Begun,
+}
+
+impl Tasks {
+    pub(super) fn new(is_used: bool, most: usize, bell: Arc<Event>) -> Self {
+        let (running, done, finished) = (Mutex::default(), Mutex::default(), AtomicUsize::new(0));
+        let shared = Arc::new(Shared { running, done, finished, bell });
+        Self { shared, is_used, most }
+    }
+
+    pub(super) fn is_used(&self) -> bool {
+        self.is_used
+    }
+
+    /// Returns whether a session may start another task. Every session may have at least one.
+    pub(super) fn has_room(&self, slot: usize) -> bool {
+        let running = lock(&self.shared.running);
+        running.count < self.most || running.slots.get(slot).is_none_or(HashMap::is_empty)
+    }
+
+    /// Starts the handler's future for a request.
+    pub(super) fn start(
+        &self,
+        task: Arc<dyn Task>,
+        slot: usize,
+        (id, caller): (u64, Caller),
+        request: JobPayload,
+        charge: Charge,
+    ) {
+        let (session, progress) = (caller.session, Arc::new(AtomicU32::new(WAITING)));
+        let mut running = lock(&self.shared.running);
+        let number = running.next;
+        running.next += 1;
+        let key = if id == ONE_WAY { Key::OneWay(number) } else { Key::Request(id) };
+        running.add(slot, key, Entry { number, progress: Arc::clone(&progress), abort: None });
+        drop(running);
+        let (shared, charge) = (Arc::clone(&self.shared), Some(charge));
+        let started = Running { shared, slot, key, number, session, id, progress, charge };
+        let abort = task.spawn(caller, request, started);
+        // Unless it has ended already.
+        if let Some(entry) = lock(&self.shared.running).get(slot, key, number) {
+            entry.abort = Some(abort);
+        }
+    }
+
+    /// Withdraws a request, unless it has ended. If its future has begun, it is dropped where it waits.
+    pub(super) fn withdraw(&self, slot: usize, id: u64) -> Option<Withdrawn> {
+        if !self.is_used {
+            return None;
+        }
+        let entry = lock(&self.shared.running).remove(slot, Key::Request(id), None)?;
+        Some(entry.withdraw())
+    }
+
+    /// Drops the futures of a session that is over.
+    pub(super) fn withdraw_all(&self, slot: usize) {
+        if !self.is_used {
+            return;
+        }
+        let mut running = lock(&self.shared.running);
+        let Some(entries) = running.slots.get_mut(slot).map(std::mem::take) else { return };
+        running.count -= entries.len();
+        drop(running);
+        for entry in entries.into_values() {
+            entry.withdraw();
+        }
+    }
+
+    /// Drops all futures: the server stops.
+    pub(super) fn close(&self) {
+        let slots = std::mem::take(&mut lock(&self.shared.running).slots);
+        for (_, entry) in slots.into_iter().flatten() {
+            entry.withdraw();
+        }
+    }
+
+    /// Returns whether there are answers.
+    #[inline]
+    pub(super) fn has_done(&self) -> bool {
+        // Acquire: pairs with the Release in `finish`, so that the lock is taken only for answers that are there.
+        self.shared.finished.load(Ordering::Acquire) > 0
+    }
+
+    /// Moves the finished answers to `into`.
+    pub(super) fn collect(&self, into: &mut impl Extend<Done>) {
+        if self.has_done() {
+            let mut done = lock(&self.shared.done);
+            self.shared.finished.store(0, Ordering::Relaxed);
+            into.extend(done.drain(..));
+        }
+    }
+}
+
+impl Slots {
+    fn add(&mut self, slot: usize, key: Key, entry: Entry) {
+        if slot >= self.slots.len() {
+            self.slots.resize_with(slot + 1, HashMap::default);
+        }
+        if let Some(entries) = self.slots.get_mut(slot) {
+            // A client that uses an id again has violated the protocol before.
+            self.count += usize::from(entries.insert(key, entry).is_none());
+        }
+    }
+
+    fn get(&mut self, slot: usize, key: Key, number: u64) -> Option<&mut Entry> {
+        self.slots.get_mut(slot)?.get_mut(&key).filter(|entry| entry.number == number)
+    }
+
+    fn remove(&mut self, slot: usize, key: Key, number: Option<u64>) -> Option<Entry> {
+        let entries = self.slots.get_mut(slot)?;
+        let is_it = |entry: &Entry| number.is_none_or(|number| number == entry.number);
+        entries.get(&key).filter(|entry| is_it(entry))?;
+        self.count -= 1;
+        entries.remove(&key)
+    }
+}
+
+impl Entry {
+    fn withdraw(self) -> Withdrawn {
+        // Relaxed: nothing else is read or written by its outcome.
+        let (set, kept) = (Ordering::Relaxed, Ordering::Relaxed);
+        let was = self.progress.compare_exchange(WAITING, WITHDRAWN, set, kept);
+        if let Some(abort) = self.abort {
+            abort();
+        }
+        if was.is_ok() { Withdrawn::Unbegun } else { Withdrawn::Begun }
+    }
+}
+
+impl Running {
+    /// Returns whether the handler may begin: the request was not withdrawn.
+    pub(super) fn begin(&self) -> bool {
+        // Relaxed: as in `withdraw`.
+        let (set, kept) = (Ordering::Relaxed, Ordering::Relaxed);
+        self.progress.compare_exchange(WAITING, BEGUN, set, kept).is_ok()
+    }
+
+    /// Queues the answer and rings the reactor, unless the request was withdrawn.
+    pub(super) fn finish(mut self, status: Status, answer: Answer) {
+        self.answer(status, answer);
+    }
+
+    fn answer(&mut self, mut status: Status, mut answer: Answer) {
+        let Some(mut charge) = self.charge.take() else { return };
+        let removed = lock(&self.shared.running).remove(self.slot, self.key, Some(self.number));
+        if removed.is_none() {
+            return;
+        }
+        if charge.resize(answer.len() as u64).is_err() {
+            answer = Answer::default();
+            status = if status == Status::Ok { Status::Short } else { status };
+        }
+        let (slot, session, id) = (self.slot, self.session, self.id);
+        let mut done = lock(&self.shared.done);
+        done.push(Done { slot, session, id, status, answer, _charge: charge });
+        // Release: pairs with the Acquire in `has_done`.
+        self.shared.finished.fetch_add(1, Ordering::Release);
+        drop(done);
+        self.shared.bell.ring();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let ended = if thread::panicking() { Status::Panicked } else { Status::Stopping };
+        let mut answer = Answer::default();
+        let status = match self.progress.load(Ordering::Relaxed) {
+            WAITING => Status::Stopping,
+            _ if ended == Status::Panicked => Status::Panicked,
+            // Its runtime has ended: the handler may have done something.
+            _ => {
+                answer.explain("the runtime of the handler ended while it waited");
+                Status::Failed
+            }
+        };
+        self.answer(status, answer);
+    }
+}
+
+/// No code that holds these locks can panic during a change.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

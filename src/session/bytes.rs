@@ -1,0 +1,126 @@
+//! Calls with bytes that are lent, for callers that encode in place, and for types that are known only at run time.
+
+use std::time::Duration;
+
+use bellwire_core::call::Ticket;
+use bellwire_core::counters::Outcome;
+use bellwire_core::{Deadline, Executed};
+
+use super::{Answer, Body, Session};
+use crate::{CallError, Service};
+
+impl<S: Service> Session<S> {
+    /// Calls with the bytes of a request and lends the bytes of the answer: for callers that encode in place. In a
+    /// steady state, it allocates nothing.
+    ///
+    /// # Errors
+    /// Like [`Session::call`].
+    pub fn call_bytes(&mut self, request: &[u8]) -> Result<&[u8], CallError> {
+        let len = self.call_bytes_until(request, &mut Deadline::within(self.timeout))?;
+        Ok(self.answer_bytes(len))
+    }
+
+    /// Returns the length of the answer, which [`Session::answer_bytes`] lends.
+    #[inline]
+    pub(crate) fn call_bytes_until(
+        &mut self,
+        request: &[u8],
+        until: &mut Deadline,
+    ) -> Result<usize, CallError> {
+        let answer = match self.try_submit(request.into()) {
+            Some(ticket) => match self.try_await(ticket, until)? {
+                Some(len) => {
+                    self.ended(ticket, Outcome::Answered);
+                    return Ok(len);
+                }
+                None => self.await_answer(ticket, until).and_then(|answer| self.checked(answer))?,
+            },
+            None => self.exchange_until(request.into(), until)?,
+        };
+        self.lend(answer)
+    }
+
+    /// Sends the bytes of a request as [`Session::submit`] does: for callers that encode in place or already have the
+    /// bytes. They are not checked here: the provider answers invalid ones with [`CallError::Declined`].
+    ///
+    /// # Errors
+    /// Like [`Session::submit`].
+    pub fn submit_bytes(&mut self, request: &[u8]) -> Result<Ticket, CallError> {
+        if let Some(ticket) = self.try_submit(request.into()) {
+            return Ok(ticket);
+        }
+        let sent = self.submit_alone(request.into());
+        sent.map_err(|error| self.unsent(error))
+    }
+
+    /// Like [`Session::try_reply`], but lends the answer's bytes. In a steady state, it allocates nothing.
+    ///
+    /// # Errors
+    /// Like [`Session::try_reply`].
+    #[allow(clippy::type_complexity, reason = "as of `try_reply`")]
+    pub fn try_reply_bytes(
+        &mut self,
+    ) -> Result<Option<(Ticket, Result<&[u8], CallError>)>, CallError> {
+        let taken = self.take_reply()?;
+        Ok(taken.map(|(ticket, len)| (ticket, len.map(|len| self.answer_bytes(len)))))
+    }
+
+    /// Like [`Session::wait_reply`], but lends the answer's bytes, as [`Session::try_reply_bytes`] does.
+    ///
+    /// # Errors
+    /// Like [`Session::wait_reply`].
+    pub fn wait_reply_bytes(
+        &mut self,
+        timeout: Duration,
+    ) -> Result<(Ticket, Result<&[u8], CallError>), CallError> {
+        let mut until = Deadline::within(timeout);
+        let (ticket, len) = loop {
+            if let Some(taken) = self.take_reply()? {
+                break taken;
+            }
+            self.wait_by(|drive| drive.wait_for_data(&mut until))?;
+        };
+        Ok((ticket, len.map(|len| self.answer_bytes(len))))
+    }
+
+    /// Takes the next answer into the inbox, and returns its length there.
+    #[allow(clippy::type_complexity, reason = "as of `try_reply`")]
+    fn take_reply(&mut self) -> Result<Option<(Ticket, Result<usize, CallError>)>, CallError> {
+        self.refill_inbox();
+        if self.pending_replies.is_empty() && self.batches.is_empty() {
+            if let Some((ticket, len)) = self.drive.try_reply_fast(&mut self.inbox) {
+                self.ended(ticket, Outcome::Answered);
+                return Ok(Some((ticket, Ok(len))));
+            }
+        }
+        let Some(answer) = self.next_of(false)? else { return self.nothing() };
+        let ticket = answer.reply.ticket;
+        let len = self.checked(answer).and_then(|answer| self.lend(answer));
+        Ok(Some((ticket, len)))
+    }
+
+    /// Puts a good answer into the inbox. Returns its length there.
+    fn lend(&mut self, answer: Answer) -> Result<usize, CallError> {
+        self.count_answer(answer.reply.ticket, None);
+        match answer.body {
+            Body::Inbox => {}
+            Body::Own(bytes) => self.inbox = bytes,
+            Body::Mapped(_, map) => {
+                self.inbox.clear();
+                self.inbox.extend_from_slice(&map);
+                // Its record has no bytes.
+                return Ok(map.len());
+            }
+            // An error already.
+            Body::Lost(shortage) => {
+                return Err(CallError::Short { shortage, executed: Executed::Maybe });
+            }
+        }
+        Ok(answer.reply.len)
+    }
+
+    /// Returns the answer of `len` bytes to the last call.
+    pub(crate) fn answer_bytes(&self, len: usize) -> &[u8] {
+        self.inbox.get(..len).unwrap_or_default()
+    }
+}

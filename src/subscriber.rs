@@ -1,0 +1,523 @@
+use std::io;
+use std::time::Duration;
+
+use bellwire_core::broadcast::Received;
+use bellwire_core::{Instant, PeerFault, Spin, SpinCounter, Woken};
+
+use crate::broadcast::PeerRing;
+use crate::cache::Look;
+use crate::event::{Event, Feed, limits_for_events};
+use crate::session::Fetched;
+use crate::trace::delivery::{How, ReaderTrace};
+use crate::transport::clock;
+use crate::transport::object::Borrowed;
+use crate::{
+    CallError, Canceller, Client, ClientConfig, Contract, Dynamic, Malformed, Message, RunDir,
+    State,
+};
+
+/// Receives the events of `E`, each in order, or the exact count of those that it missed.
+///
+/// Taking an event costs loads and a copy, and no system call; the provider does nothing for it. A provider that is absent,
+/// late or restarted is a state: [`Subscriber::state`]. Starts no thread.
+#[derive(Debug)]
+pub struct Subscriber<E: Event> {
+    client: Client<Feed<E>>,
+    place: Place,
+    /// Whether the ring that the session has mapped is the one at `place`.
+    is_following: bool,
+    /// The ring that follows the one that the session has mapped, which has ended.
+    next_ring: Option<u32>,
+    /// The last event that was copied.
+    buffer: Vec<u8>,
+    pending: Pending,
+    look: Look,
+    spin: Spin,
+    trace: ReaderTrace,
+}
+
+/// Where a new subscriber starts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Start {
+    /// With the first event that is published after it has found the provider.
+    #[default]
+    Now,
+    /// With the oldest event that the provider keeps.
+    Oldest,
+}
+
+/// What a subscriber gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery<M> {
+    /// The next event.
+    Event {
+        /// Its number, counted by its publisher from 1.
+        sequence: u64,
+        /// Its contents.
+        event: M,
+    },
+    /// This subscriber was too slow, and so many events were overwritten. The next delivery goes on behind them.
+    Missed {
+        /// How many.
+        events: u64,
+    },
+    /// Another publisher has taken over and counts from 1 again. What its predecessor published last may be lost; how much,
+    /// nobody knows. The next delivery is the oldest event that this one keeps.
+    Restarted,
+}
+
+/// Why an event could not be taken. The next call goes on behind it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SubscribeError {
+    /// The event's bytes are not what its type says. Build both ends from one version of the service.
+    #[error("event {sequence} is malformed: {source}")]
+    Malformed {
+        /// Its number.
+        sequence: u64,
+        /// What is wrong.
+        source: Malformed,
+    },
+    /// The session with the provider failed.
+    #[error("cannot follow the events: {0}")]
+    Call(#[from] CallError),
+}
+
+/// What was found and is still to be delivered, in this order.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pending {
+    restarted: bool,
+    missed: u64,
+    /// The number and the length of the event in the buffer.
+    event: Option<(u64, usize)>,
+}
+
+/// What a subscriber takes next.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Start(Start),
+    /// The events of this publisher from this number on; `None`: from the oldest on.
+    After {
+        publisher: u64,
+        next: Option<u64>,
+    },
+}
+
+type Found<E> = Result<Option<Delivery<<E as Event>::Message>>, SubscribeError>;
+
+impl Subscriber<Dynamic> {
+    /// Creates a subscriber of events that are known only at run time.
+    pub fn of(run_dir: &RunDir, contract: Contract, start: Start, config: ClientConfig) -> Self {
+        Self::of_contract(run_dir, contract.idempotent(true), start, config)
+    }
+}
+
+impl<E: Event> Subscriber<E> {
+    /// Creates a subscriber that looks for its provider in `run_dir`. It connects at the first [`Subscriber::try_next`] or
+    /// [`Subscriber::next`].
+    pub fn new(run_dir: &RunDir, start: Start) -> Self {
+        Self::with_config(run_dir, start, ClientConfig::default())
+    }
+
+    /// Creates a subscriber with a configuration other than the default.
+    pub fn with_config(run_dir: &RunDir, start: Start, config: ClientConfig) -> Self {
+        Self::of_contract(run_dir, Contract::of::<Feed<E>>(), start, config)
+    }
+
+    fn of_contract(
+        run_dir: &RunDir,
+        contract: Contract,
+        start: Start,
+        mut config: ClientConfig,
+    ) -> Self {
+        config.lane.limits = limits_for_events(config.lane.limits);
+        let spin = Spin::new(config.spin);
+        Self {
+            client: Client::of_contract(run_dir, contract, config),
+            place: Place::Start(start),
+            is_following: false,
+            next_ring: None,
+            buffer: Vec::new(),
+            pending: Pending::default(),
+            look: Look::default(),
+            spin,
+            trace: ReaderTrace::default(),
+        }
+    }
+
+    /// Returns the next delivery if there is one. Never blocks. `None` also while the provider is absent or the session is
+    /// being opened: each call goes one step further.
+    ///
+    /// # Errors
+    /// [`SubscribeError`]; the next call goes on.
+    #[inline]
+    pub fn try_next(&mut self) -> Found<E> {
+        if !self.look()? {
+            return Ok(None);
+        }
+        if std::mem::take(&mut self.pending.restarted) {
+            return Ok(Some(Delivery::Restarted));
+        }
+        match std::mem::take(&mut self.pending.missed) {
+            0 => self.pending.event.take().map(|event| self.open(event)).transpose(),
+            events => Ok(Some(Delivery::Missed { events })),
+        }
+    }
+
+    /// Waits for the next delivery, at most for `timeout`; `None` waits for ever. Returns `None` when there was none in time.
+    /// Parks on the board, or until a provider comes up, and polls nothing.
+    ///
+    /// # Errors
+    /// [`SubscribeError`]; it contains [`CallError::Cancelled`] when another thread cancelled.
+    pub fn next(&mut self, timeout: Option<Duration>) -> Found<E> {
+        if self.wait(timeout)? { self.try_next() } else { Ok(None) }
+    }
+
+    /// Waits until [`Subscriber::try_next`] has something, at most for `timeout`. Returns false when there was nothing in
+    /// time. Takes nothing.
+    ///
+    /// # Errors
+    /// Like [`Subscriber::next`].
+    pub fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, SubscribeError> {
+        let mut until = None;
+        loop {
+            if self.look()? {
+                return Ok(true);
+            }
+            if let Some(timeout) = timeout {
+                let now = clock::now();
+                if now >= *until.get_or_insert(now.after(timeout)) {
+                    return Ok(false);
+                }
+            }
+            if !self.spin() && self.sleep(until)? {
+                let executed = bellwire_core::Executed::No;
+                return Err(CallError::Cancelled { executed }.into());
+            }
+        }
+    }
+
+    /// Makes [`Subscriber::as_fd`] readable at the next event. Call it before each sleep in an event loop. Returns true if
+    /// [`Subscriber::try_next`] may have something already: do not sleep then.
+    ///
+    /// # Errors
+    /// [`SubscribeError`].
+    pub fn arm(&mut self) -> Result<bool, SubscribeError> {
+        if self.pending.is_some() {
+            return Ok(true);
+        }
+        match self.arm_session() {
+            Err(error) if error.is_of_session() => {
+                self.leave();
+                Err(error.into())
+            }
+            armed => Ok(armed?),
+        }
+    }
+
+    /// Returns the descriptor for an event loop: readable when there may be an event, or when a provider that was absent may
+    /// have come up. Ask for it before each sleep, after [`Subscriber::arm`]: it is another one in another state.
+    ///
+    /// # Errors
+    /// `Unsupported` unless [`ClientConfig::doorbell`] is an eventfd or the socket. Else as
+    /// [`Client::as_arrival_fd`].
+    pub fn as_fd(&mut self) -> io::Result<Borrowed<'_>> {
+        if self.client.session().is_some() {
+            let session = self.client.open_session();
+            let fd = session.and_then(crate::Session::as_fd);
+            return fd.ok_or_else(|| io::ErrorKind::Unsupported.into());
+        }
+        self.client.as_arrival_fd()
+    }
+
+    /// Returns whether the provider was found, and its events are followed: those published from now on are taken or counted.
+    pub fn is_following(&self) -> bool {
+        self.is_following
+    }
+
+    /// Returns the provider's state as last observed.
+    pub fn state(&self) -> State {
+        self.client.state()
+    }
+
+    /// Returns a handle that cancels this subscriber's waits from another thread.
+    ///
+    /// # Errors
+    /// The first canceller needs a descriptor: `EMFILE` at the limit.
+    pub fn canceller(&self) -> io::Result<Canceller> {
+        self.client.canceller()
+    }
+
+    /// Looks for the next delivery, and goes one step towards one if there is none. Returns whether there is.
+    #[inline]
+    fn look(&mut self) -> Result<bool, SubscribeError> {
+        if self.pending.is_some() || self.take()? {
+            return Ok(true);
+        }
+        if self.is_settled() {
+            return Ok(false);
+        }
+        self.advance()
+    }
+
+    /// Copies the next record of the ring that is followed. Returns whether there was one.
+    #[inline]
+    fn take(&mut self) -> Result<bool, SubscribeError> {
+        if !self.is_following {
+            return Ok(false);
+        }
+        let Some(session) = self.client.session() else { return Ok(false) };
+        let Some(ring) = session.ring() else { return Ok(false) };
+        if bellwire_probes::wants_deliveries() {
+            self.trace.looks(ring.next_sequence(), ring.has_news());
+        }
+        match ring.try_next(&mut self.buffer) {
+            Ok(Received::Record { sequence, len, missed }) => {
+                self.trace.takes(sequence, How::Copied);
+                if missed > 0 {
+                    bellwire_probes::missed(session.traced().0, sequence, missed);
+                }
+                if let Place::After { next, .. } = &mut self.place {
+                    *next = Some(sequence + 1);
+                }
+                self.pending.missed = missed;
+                self.pending.event = Some((sequence, len));
+                return Ok(true);
+            }
+            Ok(Received::Next { number }) => self.next_ring = Some(number),
+            Ok(Received::Nothing | Received::Overrun) => {}
+            Err(fault) => {
+                let error = session.unless_fault::<()>(Err(fault));
+                self.leave();
+                error?;
+            }
+        }
+        Ok(false)
+    }
+
+    #[inline]
+    fn open(
+        &mut self,
+        (sequence, len): (u64, usize),
+    ) -> Result<Delivery<E::Message>, SubscribeError> {
+        let bytes = self.buffer.get(..len).unwrap_or_default();
+        self.trace.validates();
+        let decoded = E::Message::decode(bytes);
+        self.trace.validated(|| self.client.open_session().map(crate::Session::traced));
+        match decoded {
+            Ok(event) => Ok(Delivery::Event { sequence, event }),
+            Err(source) => Err(SubscribeError::Malformed { sequence, source }),
+        }
+    }
+
+    /// Returns whether nothing but an event can change what there is: loads, or a system call now and then.
+    #[inline]
+    fn is_settled(&mut self) -> bool {
+        if !self.is_following || self.next_ring.is_some() {
+            return false;
+        }
+        let Some(session) = self.client.session() else { return false };
+        !session.board().is_stopped() && self.look.is_alive(session)
+    }
+
+    /// Opens a session, or has the next ring mapped, as far as possible without blocking.
+    #[cold]
+    fn advance(&mut self) -> Result<bool, SubscribeError> {
+        if !self.client.is_here() {
+            return Err(CallError::Forked.into());
+        }
+        if self.is_following && self.next_ring.is_none() {
+            // What it published before it ended comes first.
+            if self.take()? {
+                return Ok(true);
+            }
+            if self.next_ring.is_none() {
+                self.leave();
+            }
+        }
+        if self.client.session().is_none() {
+            self.client.refresh();
+        }
+        match self.follow() {
+            Ok(()) => {}
+            Err(CallError::PeerGone { .. } | CallError::Unread { .. }) => self.leave(),
+            Err(CallError::Declined { .. }) => {
+                self.leave();
+                self.client.put_off();
+            }
+            Err(error) => {
+                if error.is_of_session() {
+                    self.leave();
+                }
+                return Err(error.into());
+            }
+        }
+        Ok(self.take()? || self.pending.is_some())
+    }
+
+    /// Has the ring mapped that the board names, and goes to its place there.
+    fn follow(&mut self) -> Result<(), CallError> {
+        let Some(session) = self.client.session() else { return Ok(()) };
+        if session.board().is_stopped() {
+            return Err(CallError::Declined { status: bellwire_core::wire::Status::Stopping });
+        }
+        let publisher = session.board().publisher();
+        let named = session.board().ring().map(|ring| ring.number);
+        let Some(number) = self.next_ring.or(named) else { return Ok(()) };
+        let ended = session.ring().filter(|_| self.next_ring.is_some()).map(|ring| ring.number());
+        let Fetched::Found(ring) = session.try_ring(number)? else { return Ok(()) };
+        if ended == Some(ring.number()) {
+            let fault = PeerFault::Memory { what: "a ring", why: "it has ended" };
+            return session.unless_fault(Err(fault));
+        }
+        match self.place {
+            Place::Start(Start::Now) => {
+                let placed = ring.skip_to_now();
+                if !session.unless_fault(placed)? {
+                    return Ok(());
+                }
+            }
+            Place::After { publisher: before, next: Some(next) } if before == publisher => {
+                ring.go_on_with(next);
+            }
+            Place::Start(Start::Oldest) => ring.go_to_oldest(),
+            Place::After { publisher: before, .. } => {
+                self.pending.restarted = before != publisher;
+                ring.go_to_oldest();
+            }
+        }
+        let next = session.ring().and_then(|ring| PeerRing::next_sequence(ring));
+        self.place = Place::After { publisher, next };
+        self.is_following = true;
+        self.next_ring = None;
+        Ok(())
+    }
+
+    /// Drops the session, and keeps the place.
+    fn leave(&mut self) {
+        self.client.lost();
+        self.is_following = false;
+        self.next_ring = None;
+    }
+
+    /// Spins for the next event, as long as it pays. Returns true if there may be one.
+    fn spin(&mut self) -> bool {
+        if !self.is_following || self.next_ring.is_some() {
+            return false;
+        }
+        let Some(ring) = self.client.session().and_then(|session| session.ring()) else {
+            return false;
+        };
+        let budget = self.spin.budget();
+        let mut counter = SpinCounter::new(budget);
+        if budget == 0 {
+            return false;
+        }
+        loop {
+            if ring.has_news() {
+                self.spin.hit(counter.spun());
+                return true;
+            }
+            std::hint::spin_loop();
+            if !counter.count() && !self.spin.yields_at_once() {
+                continue;
+            }
+            let poll_after_yield = || {
+                std::thread::yield_now();
+                ring.has_news()
+            };
+            if !self.spin.tick(&mut counter, clock::now, poll_after_yield) {
+                return false;
+            }
+        }
+    }
+
+    /// Sleeps until there may be more to do. Returns whether another thread cancelled.
+    fn sleep(&mut self, until: Option<Instant>) -> Result<bool, CallError> {
+        let waits_for_ring = self.next_ring.is_some() || !self.is_following;
+        let Some(session) = self.client.session() else {
+            if self.client.state() == State::Connecting {
+                let until = until.unwrap_or(Instant::from_nanos(u64::MAX));
+                return Ok(self.is_cancelled(|client| client.connect_until(until)));
+            }
+            return Ok(self.client.sleep_until_arrival(until));
+        };
+        if session.asked_since().is_some() {
+            let waited = session.wait_answer(until);
+            return Ok(self.is_cancelled(|_| waited));
+        }
+        let began = clock::now();
+        let seen = session.board().generation();
+        // Published since: before the generation that was just loaded.
+        if !waits_for_ring && session.ring().is_some_and(|ring| ring.has_news()) {
+            return Ok(false);
+        }
+        let woken = session.board().watch(session.link(), seen, until);
+        match woken {
+            Woken::Cancelled => {
+                session.link().take_cancel();
+                self.client.spend_cancel();
+            }
+            Woken::Rung => {
+                let gap = clock::now().since(began).as_nanos();
+                self.spin.parked(u64::try_from(gap).ok(), None);
+            }
+            Woken::Deadline | Woken::PeerGone => {}
+        }
+        Ok(woken == Woken::Cancelled)
+    }
+
+    fn is_cancelled(
+        &mut self,
+        wait: impl FnOnce(&mut Client<Feed<E>>) -> Result<(), CallError>,
+    ) -> bool {
+        // Other failures are found by the next step.
+        let is_cancelled = matches!(wait(&mut self.client), Err(CallError::Cancelled { .. }));
+        if is_cancelled {
+            self.client.spend_cancel();
+        }
+        is_cancelled
+    }
+
+    fn arm_session(&mut self) -> Result<bool, CallError> {
+        let (is_due, is_following) = (self.next_ring.is_some(), self.is_following);
+        let is_over = is_following && !is_due && !self.is_settled();
+        let Some(session) = self.client.session() else { return Ok(false) };
+        if session.asked_since().is_none() {
+            let seen = session.board().generation();
+            if is_due || is_over || !session.ask_for_news(seen)? {
+                return Ok(true);
+            }
+            // What was published after the generation was loaded is rung for; what before, is there.
+            if is_following && session.ring().is_some_and(|ring| ring.has_news()) {
+                return Ok(true);
+            }
+        }
+        session.arm()
+    }
+
+    /// Returns which session, of those there were, [`Subscriber::as_fd`] is of; `None` without one.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn watched_session(&self) -> Option<u64> {
+        self.client.watched_session()
+    }
+
+    /// Returns the service's name.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn service(&self) -> bellwire_core::ServiceName {
+        self.client.service()
+    }
+
+    /// Returns when to look again, even if nothing arrives.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.client.step_due()
+    }
+}
+
+impl Pending {
+    #[inline]
+    fn is_some(&self) -> bool {
+        self.event.is_some() || self.restarted
+    }
+}

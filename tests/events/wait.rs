@@ -1,0 +1,138 @@
+//! Subscribers wait without polling, outlive their providers, and can be cancelled.
+
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use bellwire::{
+    CallError, Delivery, Refreshed, Server, SnapshotCache, Start, State, SubscribeError, Subscriber,
+};
+
+use super::{News, Provider, next, subscriber, text};
+use crate::support::guard::{PATIENCE, until};
+use crate::support::parked::Thread;
+use crate::support::services::{Numbers, numbers};
+use crate::support::test_server::{Dir, patient};
+
+#[test]
+fn a_parked_subscriber_is_woken_by_an_event() {
+    let provider = Provider::open();
+    let mut subscriber = provider.tuned_in();
+    for sequence in 1..20 {
+        let (tell, told) = channel();
+        let waiter = thread::spawn(move || {
+            tell.send(Thread::this()).unwrap();
+            let sequence = next(&mut subscriber);
+            (subscriber, sequence)
+        });
+        told.recv().unwrap().wait_until_parked();
+        provider.send(1, 30);
+        let found = waiter.join().unwrap();
+        assert_eq!(found.1, sequence);
+        subscriber = found.0;
+    }
+}
+
+#[test]
+fn a_wait_takes_nothing_and_ends_in_time() {
+    let provider = Provider::open();
+    let mut subscriber = provider.tuned_in();
+    let short = Some(Duration::from_millis(2));
+    assert!(!subscriber.wait(short).unwrap());
+    assert_eq!(subscriber.next(short).unwrap(), None);
+    provider.send(2, 10);
+    for _ in 0..3 {
+        assert!(subscriber.wait(Some(PATIENCE)).unwrap());
+    }
+    assert_eq!([next(&mut subscriber), next(&mut subscriber)], [1, 2]);
+    assert!(!subscriber.wait(short).unwrap());
+}
+
+#[test]
+fn a_subscriber_waits_for_its_provider_and_outlives_it() {
+    let dir = Dir::new();
+    let mut subscriber: Subscriber<News> = subscriber(&dir.run_dir, Start::Now);
+    assert_eq!(subscriber.try_next().unwrap(), None);
+    assert_eq!(subscriber.state(), State::Absent);
+    let provider = Provider::in_dir(dir);
+    until("it finds the provider", || {
+        assert_eq!(subscriber.try_next().unwrap(), None);
+        subscriber.is_following()
+    });
+    provider.send(2, 10);
+    assert_eq!(next(&mut subscriber), 1);
+    let Provider { dir, server, publisher } = provider;
+    server.stop();
+    drop(publisher);
+    // What was published before the end is not lost.
+    assert_eq!(next(&mut subscriber), 2);
+    assert_eq!(subscriber.next(Some(Duration::from_millis(2))).unwrap(), None);
+    assert_ne!(subscriber.state(), State::Ready);
+    let provider = Provider::in_dir(dir);
+    provider.send(3, 10);
+    assert_eq!(subscriber.next(Some(PATIENCE)).unwrap(), Some(Delivery::Restarted));
+    assert_eq!([(); 3].map(|()| next(&mut subscriber)), [1, 2, 3], "from the oldest on");
+}
+
+/// No retry is due for an hour.
+#[test]
+fn waits_for_an_absent_provider_end_when_one_comes_up() {
+    let dir = Dir::new();
+    let hour = Duration::from_secs(3600);
+    let config = patient().backoff((hour, hour));
+    let mut subscriber =
+        Subscriber::<News>::with_config(&dir.run_dir, Start::Oldest, config.clone());
+    let mut cache = SnapshotCache::<Numbers>::with_config(&dir.run_dir, config);
+    let (tell, told) = channel();
+    let also = tell.clone();
+    let waiters = [
+        thread::spawn(move || {
+            tell.send(Thread::this()).unwrap();
+            assert_eq!(next(&mut subscriber), 1);
+        }),
+        thread::spawn(move || {
+            also.send(Thread::this()).unwrap();
+            assert_eq!(cache.wait_for_change(Some(PATIENCE)).unwrap(), Refreshed::Changed);
+        }),
+    ];
+    for _ in &waiters {
+        told.recv().unwrap().wait_until_parked();
+    }
+    let mut builder = Server::builder(&dir.run_dir);
+    let events = builder.events::<News>(1 << 16).unwrap();
+    let snapshots = builder.publish::<Numbers>().unwrap();
+    let server = builder.start().unwrap();
+    events.send(&text(1, 10)).unwrap();
+    snapshots.publish(&numbers(1, 10)).unwrap();
+    for waiter in waiters {
+        waiter.join().unwrap();
+    }
+    server.stop();
+}
+
+#[test]
+fn another_thread_cancels_a_parked_subscriber_and_one_that_waits_for_a_provider() {
+    let provider = Provider::open();
+    let mut subscriber = provider.tuned_in();
+    let canceller = subscriber.canceller().unwrap();
+    let Provider { dir, server, publisher } = provider;
+    let mut server = Some(server);
+    for _ in ["with a provider", "without one"] {
+        let (tell, told) = channel();
+        let waiter = thread::spawn(move || {
+            tell.send(Thread::this()).unwrap();
+            let found = subscriber.next(None);
+            (found, subscriber)
+        });
+        told.recv().unwrap().wait_until_parked();
+        canceller.cancel();
+        let (found, back) = waiter.join().unwrap();
+        let error = found.unwrap_err();
+        let cancelled = matches!(error, SubscribeError::Call(CallError::Cancelled { .. }));
+        assert!(cancelled, "{error}");
+        subscriber = back;
+        drop(server.take());
+    }
+    drop((dir, publisher));
+    assert_eq!(text(1, 8).len(), 8);
+}

@@ -1,0 +1,277 @@
+//! Handlers that are futures.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use bellwire::{
+    AsyncClient, CallError, Caller, Client, ErrorKind, Executed, HandlerError, Server,
+    ServerConfig, ServerStats, Service, Session, Status,
+};
+use tokio::runtime::Runtime;
+use tokio::sync::{Barrier, Semaphore};
+
+use super::several;
+use crate::support::guard::{PATIENCE, until};
+use crate::support::test_server::{Dir, patient};
+
+/// What its handler does depends on the number.
+#[derive(Debug)]
+struct Waits;
+
+impl Service for Waits {
+    const NAME: &'static str = "waits";
+    type Request = u64;
+    type Response = u64;
+}
+
+/// Waits until it is released.
+const HOLD: u64 = 1 << 32;
+const PANIC: u64 = HOLD + 1;
+const FAIL: u64 = HOLD + 2;
+/// Waits for as many as there are.
+const TOGETHER: u64 = HOLD + 3;
+const AT_ONCE: usize = 200;
+
+/// A server whose handlers wait, in a runtime of its own.
+struct Waiting {
+    dir: Dir,
+    server: Server,
+    runtime: Runtime,
+    gate: Arc<Semaphore>,
+    begun: Receiver<u64>,
+    dropped: Receiver<u64>,
+}
+
+/// Reports that a future has ended, in whatever way.
+struct Ended(Sender<u64>, u64);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.send(self.1);
+    }
+}
+
+impl Waiting {
+    fn open(config: ServerConfig) -> Self {
+        let (dir, runtime, gate) = (Dir::new(), several(), Arc::new(Semaphore::new(0)));
+        let ((begins, begun), (drops, dropped)) = (channel(), channel());
+        let (held, together) = (Arc::clone(&gate), Arc::new(Barrier::new(AT_ONCE)));
+        let mut builder = Server::builder_with(&dir.run_dir, config);
+        let handler = move |_: Caller, asked: u64| {
+            let (held, together) = (Arc::clone(&held), Arc::clone(&together));
+            let (begins, ended) = (begins.clone(), Ended(drops.clone(), asked));
+            async move {
+                let _ended = ended;
+                begins.send(asked).unwrap();
+                match asked {
+                    HOLD => held.acquire().await?.forget(),
+                    TOGETHER => {
+                        together.wait().await;
+                    }
+                    PANIC => panic!("a future panics, as it was asked to"),
+                    FAIL => return Err(HandlerError::with_code(7, "out of paper")),
+                    _ => tokio::task::yield_now().await,
+                }
+                Ok(asked + 1)
+            }
+        };
+        let entered = runtime.enter();
+        builder.serve_async::<Waits, _>(handler).unwrap();
+        drop(entered);
+        let server = builder.start().unwrap();
+        Self { dir, server, runtime, gate, begun, dropped }
+    }
+
+    fn client(&self) -> Client<Waits> {
+        Client::with_config(&self.dir.run_dir, patient())
+    }
+
+    fn close(self) -> ServerStats {
+        let stats = self.server.stop();
+        let ended = stats.answered + stats.refused + stats.lost + stats.posted;
+        assert_eq!(stats.accepted, ended, "{stats:?}");
+        stats
+    }
+}
+
+/// The next answer.
+fn reply(session: &mut Session<Waits>) -> Result<u64, CallError> {
+    session.wait_reply(PATIENCE)?.1
+}
+
+#[test]
+fn any_number_of_calls_wait_at_once_without_a_thread_for_each() {
+    let fixture = Waiting::open(ServerConfig::default());
+    let mut client = fixture.client();
+    let each = |_, answer: Result<u64, CallError>| assert_eq!(answer.unwrap(), TOGETHER + 1);
+    client.connect().unwrap().call_many(&[TOGETHER; AT_ONCE], each).unwrap();
+    assert_eq!(client.call(&7).unwrap(), 8);
+    drop(client);
+    assert_eq!(fixture.close().accepted, AT_ONCE as u64 + 1);
+}
+
+/// Asks [`Waits`], and answers with its answer.
+struct Relays;
+
+impl Service for Relays {
+    const NAME: &'static str = "relays";
+    type Request = u64;
+    type Response = u64;
+}
+
+#[test]
+fn a_deadline_that_passes_ends_the_handler_and_the_call_that_it_waits_for() {
+    let fixture = Waiting::open(ServerConfig::default());
+    let run_dir = &fixture.dir.run_dir;
+    let asked = Arc::new(AsyncClient::<Waits>::with_config(run_dir, patient()));
+    let mut builder = Server::builder(run_dir);
+    let entered = fixture.runtime.enter();
+    let relay = move |_: Caller, number: u64| {
+        let asked = Arc::clone(&asked);
+        async move { Ok(asked.call(&number).await?) }
+    };
+    builder.serve_async::<Relays, _>(relay).unwrap();
+    drop(entered);
+    let relays = builder.start().unwrap();
+    let mut client = Client::<Relays>::with_config(run_dir, patient());
+    let mut limit = Duration::from_millis(20);
+    // At the first ones, the request may not have come so far.
+    while fixture.begun.try_recv().is_err() {
+        let late = client.call_within(&HOLD, limit).unwrap_err();
+        assert!(matches!(late, CallError::Deadline { .. }), "{late}");
+        limit *= 2;
+    }
+    assert_eq!(fixture.dropped.recv_timeout(PATIENCE).unwrap(), HOLD, "while it waited");
+    assert_eq!(client.call(&7).unwrap(), 8);
+    drop(client);
+    relays.stop();
+    fixture.close();
+}
+
+#[test]
+fn a_future_that_fails_or_panics_fails_its_call_alone() {
+    let fixture = Waiting::open(ServerConfig::default());
+    let mut client = fixture.client();
+    let failed = client.call(&FAIL).unwrap_err();
+    assert!(
+        matches!(&failed, CallError::Handler { code: Some(7), reason } if &**reason == "out of paper")
+    );
+    let panicked = client.call(&PANIC).unwrap_err();
+    assert!(matches!(panicked, CallError::Declined { status: Status::Panicked }), "{panicked}");
+    assert_eq!(panicked.executed(), Executed::Maybe);
+    let session = client.connect().unwrap();
+    assert!(matches!(
+        session.call_bytes(b"short"),
+        Err(CallError::Declined { status: Status::Malformed })
+    ));
+    // The items of a batch are handled one after another.
+    let mut answers = session.call_batch(&[1, FAIL, 3]).unwrap();
+    assert_eq!(answers.next().unwrap().unwrap(), 2);
+    let failed = CallError::from(answers.next().unwrap().unwrap_err());
+    assert!(matches!(failed, CallError::Handler { code: Some(7), .. }), "{failed}");
+    assert_eq!(answers.next().unwrap().unwrap(), 4);
+    session.post(&5).unwrap();
+    session.flush(PATIENCE).unwrap();
+    assert_eq!(client.call(&7).unwrap(), 8);
+    drop(client);
+    until("the post is handled", || fixture.server.stats().posted == 1);
+    fixture.close();
+}
+
+#[test]
+fn a_future_is_dropped_when_its_client_cancels_and_when_the_client_is_gone() {
+    let fixture = Waiting::open(ServerConfig::default());
+    let mut client = fixture.client();
+    let session = client.connect().unwrap();
+    let ticket = session.submit(&HOLD).unwrap();
+    assert_eq!(fixture.begun.recv().unwrap(), HOLD);
+    assert!(session.abandon(ticket));
+    assert_eq!(fixture.dropped.recv().unwrap(), HOLD, "while it waited");
+    assert_eq!(session.call(&7).unwrap(), 8, "and the session goes on");
+    session.submit(&HOLD).unwrap();
+    session.submit(&HOLD).unwrap();
+    let begun: Vec<u64> = fixture.begun.iter().take(3).collect();
+    assert_eq!(begun, [7, HOLD, HOLD]);
+    assert_eq!(fixture.dropped.recv().unwrap(), 7);
+    drop(client);
+    assert_eq!([fixture.dropped.recv(), fixture.dropped.recv()], [Ok(HOLD), Ok(HOLD)]);
+    assert_eq!(fixture.gate.available_permits(), 0);
+    let stats = fixture.close();
+    assert_eq!((stats.accepted, stats.lost), (4, 2));
+}
+
+#[test]
+fn a_server_that_stops_waits_for_its_futures_and_then_drops_what_is_left() {
+    let fixture = Waiting::open(ServerConfig::default());
+    let mut client = fixture.client();
+    let session = client.connect().unwrap();
+    session.submit(&HOLD).unwrap();
+    assert_eq!(fixture.begun.recv().unwrap(), HOLD);
+    let (gate, server) = (Arc::clone(&fixture.gate), fixture.server);
+    let stopping = std::thread::spawn(move || server.stop());
+    // It refuses what comes after: then it is stopping.
+    until("it stops", || session.call(&1).is_err());
+    gate.add_permits(1);
+    assert_eq!(reply(session).unwrap(), HOLD + 1);
+    assert_eq!(stopping.join().unwrap().lost, 0);
+
+    let brief = ServerConfig::default().drain_timeout(Duration::from_millis(10));
+    let fixture = Waiting::open(brief);
+    let mut client = fixture.client();
+    let session = client.connect().unwrap();
+    session.submit(&HOLD).unwrap();
+    assert_eq!(fixture.begun.recv().unwrap(), HOLD);
+    assert_eq!(fixture.server.stop().lost, 1);
+    assert_eq!(fixture.dropped.recv().unwrap(), HOLD);
+    let error = reply(session).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PeerGone, "{error}");
+}
+
+#[test]
+fn a_call_fails_when_the_runtime_of_its_handler_ends() {
+    let Waiting { dir, server, runtime, begun, gate, .. } = Waiting::open(ServerConfig::default());
+    let mut client = Client::<Waits>::with_config(&dir.run_dir, patient());
+    let session = client.connect().unwrap();
+    session.submit(&HOLD).unwrap();
+    assert_eq!(begun.recv().unwrap(), HOLD);
+    drop(runtime);
+    let error = reply(session).unwrap_err();
+    assert!(
+        matches!(&error, CallError::Handler { reason, .. } if reason.contains("runtime")),
+        "{error}"
+    );
+    let never = session.call(&1).unwrap_err();
+    assert_eq!(never.executed(), Executed::No, "{never}");
+    drop((client, gate));
+    server.stop();
+}
+
+#[test]
+fn a_session_starts_no_more_futures_than_it_may_have_in_flight() {
+    let fixture = Waiting::open(ServerConfig::default().max_in_flight(3));
+    let mut client = fixture.client();
+    let session = client.connect().unwrap();
+    for _ in 0..5 {
+        session.submit(&HOLD).unwrap();
+    }
+    for _ in 0..3 {
+        fixture.begun.recv().unwrap();
+    }
+    until("all that may run are taken", || fixture.server.stats().accepted >= 3);
+    assert!(fixture.begun.try_recv().is_err(), "the others stay in the lane");
+    fixture.gate.add_permits(5);
+    for _ in 0..5 {
+        assert_eq!(reply(session).unwrap(), HOLD + 1);
+    }
+    drop(client);
+    fixture.close();
+}
+
+#[test]
+fn outside_of_a_runtime_there_is_none_to_serve_in() {
+    let dir = Dir::new();
+    let mut builder = Server::builder(&dir.run_dir);
+    let error = builder.serve_async::<Waits, _>(|_, asked| async move { Ok(asked) }).unwrap_err();
+    assert!(error.to_string().contains("runtime"), "{error}");
+}

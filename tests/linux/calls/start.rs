@@ -1,0 +1,28 @@
+//! A service between `serve` and `start`.
+
+use std::thread;
+
+use bellwire::{CallError, Client, ServeError, Server};
+
+use crate::support::guard::PATIENCE;
+use crate::support::services::{Echo, echo};
+use crate::support::test_server::{Dir, patient};
+
+#[test]
+fn until_its_server_starts_a_service_is_absent_and_its_name_is_taken() {
+    let dir = Dir::new();
+    let mut builder = Server::builder(&dir.run_dir);
+    builder.serve::<Echo>(echo).unwrap();
+    let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
+    let error = client.call(&vec![1]).unwrap_err();
+    assert!(matches!(error, CallError::Absent { .. }), "{error}");
+    let mut other = Server::builder(&dir.run_dir);
+    assert!(matches!(other.serve::<Echo>(echo), Err(ServeError::Taken { .. })));
+    let waits = thread::spawn(move || {
+        client.wait_available(PATIENCE).unwrap();
+        client.call(&vec![2]).unwrap()
+    });
+    let server = builder.start().unwrap();
+    assert_eq!(waits.join().unwrap(), [2]);
+    server.stop();
+}

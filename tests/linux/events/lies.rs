@@ -1,0 +1,136 @@
+//! Publishers that lie: a subscriber reports the violation, and finds the next provider.
+
+use std::os::fd::AsFd;
+
+use bellwire::{CallError, Delivery, Start, SubscribeError, Subscriber};
+use bellwire_core::sync::Ordering;
+use bellwire_core::wire::{
+    BROADCAST_RECORDS, BoardWord, BroadcastHeader, BroadcastKind, BroadcastRecord, BroadcastRing,
+    BroadcastWord, Header, Kind, Message, Status,
+};
+use bellwire_core::{Geometry, ServiceName};
+use bellwire_memfd::region::OwnRegion;
+use zerocopy::IntoBytes;
+
+use super::{News, dir, provider, text};
+use crate::support::guard::{PATIENCE, until};
+use crate::support::rogue::{RogueListener, RogueSession, encode};
+use crate::support::test_server::patient;
+
+const RING: BroadcastRing = BroadcastRing { number: 1, size: Geometry::SMALLEST };
+const NAME: ServiceName = ServiceName::constant("news");
+
+/// What a lying publisher does: the ring, as an honest one would have made it, and the session.
+type Lie = fn(&OwnRegion, &mut RogueSession);
+
+fn store(ring: &OwnRegion, word: BroadcastWord, value: u64) {
+    ring.store_u64(word.offset(), value, Ordering::Release);
+}
+
+/// Publishes the bytes of one record.
+fn publish(ring: &OwnRegion, header: BroadcastRecord) {
+    ring.write(BROADCAST_RECORDS, header.as_bytes());
+    store(ring, BroadcastWord::Intent, 64);
+    store(ring, BroadcastWord::Tail, 64);
+    store(ring, BroadcastWord::Latest, 0);
+}
+
+/// Answers the first request with the ring, and says what it lies about.
+fn pass(fd: &impl AsFd, session: &mut RogueSession, says: BroadcastRing) {
+    let message = Message::Attachment(says.attachment(1));
+    session.send_control(&encode(&message, 1), &[fd.as_fd()]);
+    session.put(Header::new(Kind::Attach, Status::Ok, 1, 0), &[]);
+}
+
+/// The subscriber of a publisher that passes `header`, says that it is the ring `says`, and goes on with `lie`, reports
+/// `part`, and follows an honest one then.
+#[track_caller]
+fn lies(part: &str, header: BroadcastHeader, says: BroadcastRing, lie: Lie) {
+    let dir = dir();
+    let listener = RogueListener::bind(&dir.run_dir, "news");
+    let backoff = (PATIENCE / 60_000, PATIENCE / 6_000);
+    let mut subscriber =
+        Subscriber::<News>::with_config(&dir.run_dir, Start::Oldest, patient().backoff(backoff));
+    let error = std::thread::scope(|scope| {
+        let rogue = scope.spawn(|| {
+            let mut session = listener.open(1);
+            let (ring, fd) = OwnRegion::create("rogue-ring", RING.memory(), |ring| {
+                ring.write(0, header.as_bytes());
+                store(ring, BroadcastWord::Latest, u64::MAX);
+            })
+            .unwrap();
+            let board = session.board.take().unwrap();
+            board.store_u64(BoardWord::Ring.offset(), says.to_wire(), Ordering::Release);
+            lie(&ring, &mut session);
+            pass(&fd, &mut session, says);
+            session.is_left();
+            drop((ring, board));
+        });
+        let mut error = None;
+        until("it reports the violation", || {
+            error = subscriber.try_next().err();
+            error.is_some()
+        });
+        rogue.join().unwrap();
+        error.unwrap()
+    });
+    let SubscribeError::Call(CallError::ProtocolViolation(_)) = error else { panic!("{error}") };
+    assert!(error.to_string().contains(part), "{error} lacks {part:?}");
+    drop(listener);
+    let (server, publisher) = provider(&dir.run_dir);
+    publisher.send(&text(1, 1)).unwrap();
+    let found = std::iter::from_fn(|| subscriber.next(Some(PATIENCE)).unwrap());
+    let event = Delivery::Event { sequence: 1, event: text(1, 1) };
+    assert!(found.take(2).any(|delivery| delivery == event));
+    server.stop();
+}
+
+fn honest() -> BroadcastHeader {
+    BroadcastHeader::new(RING, 1, NAME)
+}
+
+fn record(kind: u32, sequence: u64, len: u32) -> BroadcastRecord {
+    BroadcastRecord {
+        kind: kind.into(),
+        ..BroadcastRecord::new(BroadcastKind::Data, sequence, len)
+    }
+}
+
+#[test]
+fn a_ring_with_the_header_of_another_one() {
+    let other = BroadcastHeader::new(RING, 1, ServiceName::constant("olds"));
+    lies("its header is another one", other, RING, |_, _| ());
+    let other = BroadcastHeader::new(BroadcastRing { number: 2, ..RING }, 1, NAME);
+    lies("its header is another one", other, RING, |_, _| ());
+}
+
+#[test]
+fn a_ring_of_another_size_than_announced() {
+    let says = BroadcastRing { size: Geometry::DEFAULT, ..RING };
+    lies("another size than announced", honest(), says, |_, _| ());
+}
+
+#[test]
+fn a_tail_between_two_records() {
+    lies("not a multiple of 16", honest(), RING, |ring, _| store(ring, BroadcastWord::Tail, 24));
+}
+
+#[test]
+fn a_record_of_a_kind_that_there_is_not() {
+    lies("unknown kind 7", honest(), RING, |ring, _| publish(ring, record(7, 1, 16)));
+}
+
+#[test]
+fn a_record_that_is_longer_than_what_was_published() {
+    lies("claims 49 bytes", honest(), RING, |ring, _| publish(ring, record(1, 1, 49)));
+}
+
+#[test]
+fn a_pad_that_does_not_end_where_the_ring_does() {
+    lies("claims 32 bytes", honest(), RING, |ring, _| publish(ring, record(2, 0, 32)));
+}
+
+#[test]
+fn an_end_that_names_no_ring() {
+    lies("it names no ring", honest(), RING, |ring, _| publish(ring, record(3, 1 << 32, 0)));
+}

@@ -1,0 +1,35 @@
+//! Subscribers in event loops and in runtimes, and publishers that die or lie.
+
+#[cfg(feature = "tokio")]
+mod event_loop;
+pub(crate) mod killed;
+mod lies;
+
+use bellwire::{Event, EventPublisher, RunDir, Server, ServerConfig};
+
+use crate::support::test_server::{Dir, patient_server};
+
+/// Numbers, many times over.
+struct News;
+
+impl Event for News {
+    const NAME: &'static str = "news";
+    type Message = Vec<u8>;
+}
+
+const DEPTH: u64 = 64 << 10;
+
+fn provider(run_dir: &RunDir) -> (Server, EventPublisher<News>) {
+    let mut builder = Server::builder_with(run_dir, patient_server(ServerConfig::default()));
+    let publisher = builder.events::<News>(DEPTH).unwrap();
+    (builder.start().unwrap(), publisher)
+}
+
+/// An event whose every word is its number.
+fn text(number: u64, words: usize) -> Vec<u8> {
+    number.to_le_bytes().repeat(words)
+}
+
+fn dir() -> Dir {
+    Dir::new()
+}

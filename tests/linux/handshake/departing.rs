@@ -1,0 +1,80 @@
+//! Providers that close during the handshake: they leave, and another one comes, or they listen still.
+
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use bellwire::Client;
+
+use crate::processes::stopped::Stopped;
+use crate::support::child::Process;
+use crate::support::guard::PATIENCE;
+use crate::support::parked::Thread;
+use crate::support::rogue::RogueListener;
+use crate::support::services::Echo;
+use crate::support::test_server::{Dir, patient};
+
+/// Nothing appears in the run dir when the same listener accepts again.
+#[test]
+fn a_wait_for_a_provider_tries_again_after_one_that_closed_and_listens_still() {
+    let dir = Dir::new();
+    let listener = RogueListener::bind(&dir.run_dir, "echo");
+    let config = patient().backoff((Duration::from_millis(1), Duration::from_millis(5)));
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let mut client = Client::<Echo>::with_config(&dir.run_dir, config);
+            client.wait_available(PATIENCE).map(|_| ()).unwrap();
+        });
+        for _ in 0..3 {
+            drop(listener.accept());
+            drop(listener.accept_unheard());
+        }
+        let _session = listener.open(7);
+        waiting.join().unwrap();
+    });
+}
+
+#[test]
+fn a_wait_for_a_provider_outlives_one_that_is_killed_during_the_handshake() {
+    let dir = Dir::new();
+    let mut dying = Process::start("server", &dir.run_dir);
+    // It is killed as it is.
+    std::mem::forget(Stopped::new(&dying));
+    thread::scope(|scope| {
+        let (begins, begun) = channel();
+        let waiting = scope.spawn({
+            let dir = &dir;
+            move || {
+                let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
+                begins.send(Thread::this()).unwrap();
+                client.wait_available(PATIENCE).unwrap().call(&vec![7]).unwrap()
+            }
+        });
+        // It waits for a WELCOME.
+        begun.recv().unwrap().wait_until_parked();
+        dying.kill();
+        let _server = Process::start("server", &dir.run_dir);
+        assert_eq!(waiting.join().unwrap(), [7]);
+    });
+}
+
+/// The same, of a task.
+#[cfg(feature = "tokio")]
+#[test]
+fn a_task_that_waits_for_a_provider_tries_again_after_one_that_closed() {
+    let dir = Dir::new();
+    let listener = RogueListener::bind(&dir.run_dir, "echo");
+    let config = patient().backoff((Duration::from_millis(1), Duration::from_millis(5)));
+    let client = bellwire::AsyncClient::<Echo>::with_config(&dir.run_dir, config);
+    thread::scope(|scope| {
+        let honest = scope.spawn(|| {
+            for _ in 0..3 {
+                drop(listener.accept());
+            }
+            listener.open(7)
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async { client.wait_available(PATIENCE).await.map(|_| ()).unwrap() });
+        honest.join().unwrap();
+    });
+}
