@@ -84,6 +84,8 @@ pub(crate) struct Plan {
     pub(crate) jobs: Vec<String>,
     /// Go on after a failure.
     pub(crate) keep_going: bool,
+    /// Run a job that failed once more; the summary says which needed it.
+    pub(crate) retry: bool,
     /// When to stop, from now.
     pub(crate) within: Option<Duration>,
 }
@@ -117,23 +119,18 @@ pub(crate) fn run(root: &Path, plan: &Plan, paint: Paint) -> Result<bool, Error>
         let report = if stop || left.is_some_and(|left| left.is_zero()) {
             Report { job, outcome: Outcome::NotRun, took: Duration::ZERO, note: String::new() }
         } else {
-            println!("\n{}", paint.bold(&format!("==> {}: {}", job.name, job.about)));
-            let report = run_one(root, job, left, paint)?;
-            println!(
-                "{}",
-                paint.bold(&format!(
-                    "<== {}: {}, {}",
-                    job.name,
-                    report.outcome,
-                    seconds(report.took)
-                ))
-            );
-            report
+            let first = run_one(root, job, left, paint)?;
+            let left = plan.within.map(|within| within.saturating_sub(start.elapsed()));
+            let has_time = left.is_none_or(|left| !left.is_zero());
+            match plan.retry && first.outcome == Outcome::Failed && has_time {
+                false => first,
+                true => first.retried(run_one(root, job, left, paint)?),
+            }
         };
         reports.push(report);
     }
     print_summary(&reports, start.elapsed(), paint);
-    Ok(reports.iter().all(|report| report.outcome == Outcome::Passed))
+    Ok(reports.iter().all(|report| report.outcome.is_success()))
 }
 
 impl Plan {
@@ -157,9 +154,22 @@ struct Report {
     note: String,
 }
 
+impl Report {
+    /// What both runs of a job say together.
+    fn retried(self, again: Self) -> Self {
+        let outcome = match again.outcome {
+            Outcome::Passed => Outcome::Flaky,
+            other => other,
+        };
+        Self { outcome, took: self.took + again.took, ..again }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Passed,
+    /// Failed, and passed when it was run again.
+    Flaky,
     Failed,
     OutOfTime,
     NotRun,
@@ -170,12 +180,16 @@ impl Outcome {
         matches!(self, Self::Failed | Self::OutOfTime)
     }
 
+    fn is_success(self) -> bool {
+        matches!(self, Self::Passed | Self::Flaky)
+    }
+
     fn painted(self, paint: Paint) -> String {
         let text = format!("{self:<11}");
         match self {
             Self::Passed => paint.green(&text),
             Self::Failed | Self::OutOfTime => paint.red(&text),
-            Self::NotRun => paint.yellow(&text),
+            Self::Flaky | Self::NotRun => paint.yellow(&text),
         }
     }
 }
@@ -184,6 +198,7 @@ impl Display for Outcome {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Passed => "ok",
+            Self::Flaky => "ok, FLAKY",
             Self::Failed => "FAILED",
             Self::OutOfTime => "OUT OF TIME",
             Self::NotRun => "not run",
@@ -197,6 +212,7 @@ const ENDED_BY_TIMEOUT: [i32; 2] = [124, 137];
 /// Runs one script, and passes on what it prints.
 fn run_one(root: &Path, job: Job, limit: Option<Duration>, paint: Paint) -> Result<Report, Error> {
     let start = Instant::now();
+    println!("\n{}", paint.bold(&format!("==> {}: {}", job.name, job.about)));
     let script = root.join("ci").join(job.name);
     // timeout(1) ends the script's whole process group, cargo and the tests included.
     let mut command = match limit {
@@ -231,7 +247,10 @@ fn run_one(root: &Path, job: Job, limit: Option<Duration>, paint: Paint) -> Resu
         false if timed => Outcome::OutOfTime,
         false => Outcome::Failed,
     };
-    Ok(Report { job, outcome, took: start.elapsed(), note: notes.finish() })
+    let took = start.elapsed();
+    let end = format!("<== {}: {outcome}, {}", job.name, seconds(took));
+    println!("{}", paint.bold(&end));
+    Ok(Report { job, outcome, took, note: notes.finish() })
 }
 
 /// Copies `output` to the standard output as it comes, and passes it to `notes` too.
@@ -322,6 +341,11 @@ fn print_summary(reports: &[Report], took: Duration, paint: Paint) {
             failed.join(", ")
         );
     }
+    let flaky = reports.iter().filter(|report| report.outcome == Outcome::Flaky).count();
+    if flaky > 0 {
+        let text = format!("{flaky} failed once and passed when run again: find out why");
+        println!("{}", paint.yellow(&text));
+    }
     if not_run > 0 {
         println!("{}", paint.yellow(&format!("{not_run} not run")));
     }
@@ -363,7 +387,12 @@ mod tests {
     }
 
     fn plan(jobs: &[&str], keep_going: bool) -> Plan {
-        Plan { jobs: jobs.iter().map(|&job| job.to_owned()).collect(), keep_going, within: None }
+        Plan {
+            jobs: jobs.iter().map(|&job| job.to_owned()).collect(),
+            keep_going,
+            retry: false,
+            within: None,
+        }
     }
 
     fn one(root: &Path, job: Job, limit: Option<Duration>) -> Report {
@@ -412,6 +441,25 @@ mod tests {
         });
         assert!(!run(root.path(), &plan(&[ALL], true), Paint::for_stdout()).unwrap());
         assert!(root.path().join("ran-windows").exists());
+    }
+
+    #[test]
+    fn only_a_job_that_passes_when_it_is_run_again_is_forgiven_and_only_if_asked() {
+        let flaky = || {
+            checkout(|job| match job {
+                "rules" => "mkdir first 2>&- && exit 1; exit 0".to_owned(),
+                job => format!("touch ran-{job}"),
+            })
+        };
+        let retry = Plan { retry: true, ..plan(&[], false) };
+        let root = flaky();
+        assert!(run(root.path(), &retry, Paint::for_stdout()).unwrap());
+        assert!(root.path().join("ran-proof").exists());
+        assert!(!run(flaky().path(), &plan(&[], false), Paint::for_stdout()).unwrap());
+        let broken = checkout(|_| "echo >>runs; exit 1".to_owned());
+        assert!(!run(broken.path(), &retry, Paint::for_stdout()).unwrap());
+        let runs = fs::read_to_string(broken.path().join("runs")).unwrap();
+        assert_eq!(runs.lines().count(), 2, "the first job twice, and no other");
     }
 
     #[test]

@@ -64,6 +64,9 @@ enum Command {
         /// Go on after a job has failed.
         #[arg(long)]
         keep_going: bool,
+        /// Run a job that failed once more, and go on if it passes: the summary calls it flaky.
+        #[arg(long)]
+        retry: bool,
         /// End within this many minutes: the job that runs then is killed, the rest are not run.
         #[arg(long, value_name = "MINUTES")]
         within: Option<u16>,
@@ -103,9 +106,9 @@ fn main() -> ExitCode {
 fn run(command: Command, paint: Paint) -> Result<bool, Error> {
     match command {
         Command::Check => jobs::check(&root::find()?),
-        Command::Test { jobs, keep_going, within } => {
+        Command::Test { jobs, keep_going, retry, within } => {
             let within = within.map(|minutes| Duration::from_secs(u64::from(minutes) * 60));
-            jobs::run(&root::find()?, &jobs::Plan { jobs, keep_going, within }, paint)
+            jobs::run(&root::find()?, &jobs::Plan { jobs, keep_going, retry, within }, paint)
         }
         Command::List => {
             jobs::list();

@@ -12,7 +12,7 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::child;
-use crate::support::{region, socket_pair};
+use crate::support::socket_pair;
 
 const SIZE: usize = 16 << 10;
 const LANE: SealFlags =
@@ -76,13 +76,15 @@ fn a_region_is_close_on_exec_and_not_executable() {
 
 #[test]
 fn a_child_does_not_inherit_the_mappings() {
-    let (_own, _peer) = region(SIZE);
+    // A name of its own: a mapping that another test is making has no flags yet.
+    let (_own, fd) = OwnRegion::create("inherited", SIZE, |_| {}).unwrap();
+    let _peer = PeerRegion::verify_and_map(fd, SIZE).unwrap();
     let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let mut in_ours = false;
     let mut seen = 0;
     for line in smaps.lines() {
         if line.contains(" rw-s ") || line.contains(" r--s ") {
-            in_ours = line.contains("/memfd:test ");
+            in_ours = line.contains("/memfd:inherited ");
         } else if line.starts_with("VmFlags:") && in_ours {
             assert!(line.split_whitespace().any(|flag| flag == "dc"), "{line}");
             seen += 1;
