@@ -22,7 +22,7 @@ use crate::Outcome;
 use crate::burst::Burst;
 use crate::handler::Handler;
 use crate::load::{Load, Place};
-use crate::measure::Measure;
+use crate::measure::{Measure, Payload};
 use crate::serve::{self, Serve};
 
 /// A way to carry messages.
@@ -74,6 +74,24 @@ pub(crate) trait Client {
     /// Sends `request` and waits for its answer, which it puts at the start of `answer`. The answer's length.
     fn call(&mut self, _request: &[u8], _answer: &mut [u8]) -> Outcome<usize> {
         Err("this client makes no calls".into())
+    }
+
+    /// Makes `steps` calls, one after the other, and checks the answers.
+    #[inline]
+    fn calls(&mut self, payload: &mut Payload, steps: u64) -> Outcome<()> {
+        for _ in 0..steps {
+            payload.next();
+            let len = self.call(&payload.request, &mut payload.answer)?;
+            payload.check(len)?;
+        }
+        Ok(())
+    }
+
+    /// Makes `steps` calls, `depth` of them in flight, by tasks or threads of its own, and checks the answers. Those of
+    /// clients that return `None` are made by [`submit`](Client::submit) and [`reply`](Client::reply).
+    #[inline]
+    fn concurrent_calls(&mut self, _: &Payload, _depth: usize, _steps: u64) -> Option<Outcome<()>> {
+        None
     }
 
     /// Sends `request`. Others may be in flight, fewer than the load's `depth`. It may wait for room.

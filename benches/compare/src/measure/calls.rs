@@ -1,7 +1,7 @@
 //! Calls: one after the other, or some in flight.
 
 use super::Operations;
-use super::payload::Payload;
+use super::Payload;
 use crate::Outcome;
 use crate::contender::{Client, Counters};
 
@@ -20,12 +20,7 @@ impl<C: Client> Alone<C> {
 impl<C: Client> Operations for Alone<C> {
     #[inline]
     fn steps(&mut self, steps: u64) -> Outcome<u64> {
-        let Self { client, payload } = self;
-        for _ in 0..steps {
-            payload.next();
-            let len = client.call(&payload.request, &mut payload.answer)?;
-            payload.check(len)?;
-        }
+        self.client.calls(&mut self.payload, steps)?;
         Ok(steps)
     }
 
@@ -58,6 +53,9 @@ impl<C: Client> Pipeline<C> {
 impl<C: Client> Operations for Pipeline<C> {
     #[inline]
     fn steps(&mut self, steps: u64) -> Outcome<u64> {
+        if let Some(done) = self.client.concurrent_calls(&self.payload, self.depth, steps) {
+            return done.map(|()| steps);
+        }
         for _ in 0..steps {
             if self.in_flight == self.depth {
                 self.take()?;

@@ -16,6 +16,8 @@ mod together;
 use bellwire_floor::process::Peer;
 use rustix::thread::sched_yield;
 
+pub(crate) use payload::Payload;
+
 use crate::Outcome;
 use crate::contender::Client;
 use crate::load::{Load, Work};

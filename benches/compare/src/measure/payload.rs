@@ -7,15 +7,15 @@ use crate::load::SMALLEST;
 const WINDOW: usize = 4 << 10;
 
 /// A request, with a number of its own each time, and where its answer goes.
-pub(super) struct Payload {
-    pub(super) request: Vec<u8>,
-    pub(super) answer: Vec<u8>,
+pub(crate) struct Payload {
+    pub(crate) request: Vec<u8>,
+    pub(crate) answer: Vec<u8>,
     sent: u64,
     taken: u64,
 }
 
 impl Payload {
-    pub(super) fn new(size: usize) -> Self {
+    pub(crate) fn new(size: usize) -> Self {
         let size = size.max(SMALLEST);
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let mut byte = || {
@@ -28,7 +28,7 @@ impl Payload {
 
     /// Gives the request its next number.
     #[inline]
-    pub(super) fn next(&mut self) {
+    pub(crate) fn next(&mut self) {
         self.sent += 1;
         if let Some(head) = self.request.first_chunk_mut() {
             *head = self.sent.to_le_bytes();
@@ -37,7 +37,7 @@ impl Payload {
 
     /// Whether the answer, of `len` bytes, is that to the oldest request which was not checked yet.
     #[inline]
-    pub(super) fn check(&mut self, len: usize) -> Outcome<()> {
+    pub(crate) fn check(&mut self, len: usize) -> Outcome<()> {
         self.taken += 1;
         let size = self.request.len();
         let parts = (size / WINDOW).max(1);

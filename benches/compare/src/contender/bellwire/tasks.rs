@@ -1,12 +1,10 @@
 //! Calls of tasks, in a runtime of one thread.
 
-use std::collections::VecDeque;
-
 use bellwire::{
-    AsyncClient, AsyncSession, Backpressure, CallError, ClientConfig, RunDir, ServerConfig, Service,
+    AsyncClient, AsyncSession, Backpressure, ClientConfig, RunDir, ServerConfig, Service,
 };
 use tokio::runtime::{Builder, Runtime};
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use super::calls::{Bytes, put};
 use super::{Bellwire, Echo, Running, counted, serve_with};
@@ -14,7 +12,7 @@ use crate::Outcome;
 use crate::contender::{self, About, Contender, Counters};
 use crate::handler::Handler;
 use crate::load::{Load, Place, Work};
-use crate::measure::Measure;
+use crate::measure::{Measure, Payload};
 
 /// This project, as a program that uses tokio does.
 pub(in crate::contender) struct Tasks;
@@ -25,7 +23,7 @@ impl Contender for Tasks {
 
     fn about() -> About {
         let About { version, .. } = Bellwire::about();
-        let settings = "as bellwire; a client of a tokio runtime of one thread, a task for each call of a pipeline";
+        let settings = "as bellwire; a client in a tokio runtime of one thread, which is entered once for some thousand calls; a pipeline is a task for each call in flight";
         About { version, settings: settings.to_owned() }
     }
 
@@ -56,7 +54,8 @@ where
     Echo<N>: Service<Request = [u8; N], Response = [u8; N]>,
 {
     session: AsyncSession<Echo<N>>,
-    in_flight: VecDeque<JoinHandle<Result<[u8; N], CallError>>>,
+    /// What each task of a pipeline sends.
+    payloads: Vec<Payload>,
     // Dropped last: the session's driver is one of its tasks.
     runtime: Runtime,
 }
@@ -70,32 +69,67 @@ where
         let config = ClientConfig::default().backpressure(Backpressure::Grow);
         let client = AsyncClient::with_config(run_dir, config);
         let session = runtime.block_on(client.connect())?;
-        Ok(Self { session, in_flight: VecDeque::new(), runtime })
+        Ok(Self { session, payloads: Vec::new(), runtime })
     }
+}
+
+/// Each of `payloads` is that of a task; all make `steps` calls together.
+async fn concurrently<const N: usize>(
+    session: &AsyncSession<Echo<N>>,
+    payloads: &mut Vec<Payload>,
+    steps: u64,
+) -> Outcome<()>
+where
+    Echo<N>: Service<Request = [u8; N], Response = [u8; N]>,
+{
+    let (depth, mut tasks) = (u64::try_from(payloads.len())?, JoinSet::new());
+    for (task, mut payload) in (0_u64..).zip(payloads.drain(..)) {
+        let session = session.clone();
+        let share = steps / depth + u64::from(task < steps % depth);
+        tasks.spawn(async move {
+            calls(&session, &mut payload, share).await?;
+            Outcome::Ok(payload)
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        payloads.push(done??);
+    }
+    Ok(())
+}
+
+async fn calls<const N: usize>(
+    session: &AsyncSession<Echo<N>>,
+    payload: &mut Payload,
+    steps: u64,
+) -> Outcome<()>
+where
+    Echo<N>: Service<Request = [u8; N], Response = [u8; N]>,
+{
+    for _ in 0..steps {
+        payload.next();
+        let answer = session.call(payload.request.as_slice().try_into()?).await?;
+        let len = put(answer.bytes(), &mut payload.answer)?;
+        payload.check(len)?;
+    }
+    Ok(())
 }
 
 impl<const N: usize> contender::Client for Caller<N>
 where
     Echo<N>: Service<Request = [u8; N], Response = [u8; N]>,
 {
-    #[inline]
-    fn call(&mut self, request: &[u8], answer: &mut [u8]) -> Outcome<usize> {
-        let request = request.try_into()?;
-        put(self.runtime.block_on(self.session.call(request))?.bytes(), answer)
+    fn calls(&mut self, payload: &mut Payload, steps: u64) -> Outcome<()> {
+        self.runtime.block_on(calls(&self.session, payload, steps))
     }
 
-    #[inline]
-    fn submit(&mut self, request: &[u8]) -> Outcome<()> {
-        let (session, request): (_, [u8; N]) = (self.session.clone(), request.try_into()?);
-        let task = self.runtime.spawn(async move { session.call(&request).await });
-        self.in_flight.push_back(task);
-        Ok(())
-    }
-
-    #[inline]
-    fn reply(&mut self, answer: &mut [u8]) -> Outcome<usize> {
-        let oldest = self.in_flight.pop_front().ok_or("nothing is in flight")?;
-        put(self.runtime.block_on(oldest)??.bytes(), answer)
+    fn concurrent_calls(
+        &mut self,
+        payload: &Payload,
+        depth: usize,
+        steps: u64,
+    ) -> Option<Outcome<()>> {
+        self.payloads.resize_with(depth, || Payload::new(payload.request.len()));
+        Some(self.runtime.block_on(concurrently(&self.session, &mut self.payloads, steps)))
     }
 
     fn counters(&mut self) -> Counters {
