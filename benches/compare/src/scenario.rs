@@ -206,16 +206,16 @@ impl Scenario {
     pub(crate) fn about(&self) -> String {
         let Load { work, clients, placing, .. } = self.load;
         let text = match work {
-            Work::Calls { size, depth: 1 } => format!("call of {} and its answer", Bytes(size)),
+            Work::Calls { size, depth: 1 } => format!("call of {:#} and its answer", Bytes(size)),
             Work::Calls { size, depth } => {
-                format!("call of {} and its answer, {depth} in flight", Bytes(size))
+                format!("call of {:#} and its answer, {depth} in flight", Bytes(size))
             }
             Work::Batches { depth } => {
                 format!("item of 8 B in messages of 2 to 1 000, {depth} in flight")
             }
-            Work::Stream { size } => format!("message of {} one way", Bytes(size)),
+            Work::Stream { size } => format!("message of {:#} one way", Bytes(size)),
             Work::OneWay { size } => {
-                format!("message of {} one way, from its send time", Bytes(size))
+                format!("message of {:#} one way, from its send time", Bytes(size))
             }
             Work::Refresh { cgroups, changed: true } => {
                 format!("refresh to a new snapshot of {cgroups} cgroups")
@@ -223,12 +223,12 @@ impl Scenario {
             Work::Refresh { cgroups, .. } => {
                 format!("refresh that finds nothing new, {cgroups} cgroups")
             }
-            Work::Events { size } => format!("event of {} to every reader", Bytes(size)),
+            Work::Events { size } => format!("event of {:#} to every reader", Bytes(size)),
             Work::LookUp { cgroups } => {
                 format!("look-up by name, path and id among {cgroups} cgroups")
             }
             Work::Connect => "connection opened, up to its first answer".to_owned(),
-            Work::Grow { size } => format!("first call of {} after calls of 64 B", Bytes(size)),
+            Work::Grow { size } => format!("first call of {:#} after calls of 64 B", Bytes(size)),
         };
         let many = if clients > 1 { format!(", {clients} clients") } else { String::new() };
         let pace = match self.pace {
@@ -307,17 +307,17 @@ fn snapshots() -> Vec<Scenario> {
     all
 }
 
-/// A number of bytes, as names have it.
+/// A number of bytes, as names have it; with `#`, as sentences do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bytes(pub(crate) usize);
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            0 => f.write_str("0"),
-            bytes if bytes.is_multiple_of(1 << 20) => write!(f, "{}m", bytes >> 20),
-            bytes if bytes.is_multiple_of(1 << 10) => write!(f, "{}k", bytes >> 10),
-            bytes => write!(f, "{bytes}"),
-        }
+        let (number, name, unit) = match self.0 {
+            bytes if bytes > 0 && bytes.is_multiple_of(1 << 20) => (bytes >> 20, "m", " MiB"),
+            bytes if bytes > 0 && bytes.is_multiple_of(1 << 10) => (bytes >> 10, "k", " KiB"),
+            bytes => (bytes, "", " B"),
+        };
+        write!(f, "{number}{}", if f.alternate() { unit } else { name })
     }
 }
