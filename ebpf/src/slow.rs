@@ -219,20 +219,10 @@ impl Slow {
 
     /// Returns the functions of the program and then of the kernel, the outermost first.
     fn stack(&mut self, tracer: &Tracer<'_>, off: &OffTime) -> Vec<String> {
-        let addresses = |number: Option<u32>| {
-            let mut all = number.map_or_else(Vec::new, |number| tracer.stack(number));
-            all.reverse();
-            all
-        };
-        let user = addresses(off.user_stack);
-        let kernel = addresses(off.kernel_stack);
+        let user = off.user_stack.map_or_else(Vec::new, |number| tracer.stack(number));
         let mut names: Vec<String> =
-            user.into_iter().map(|at| self.symbols.user(off.pid, at)).collect();
-        // What follows is the tracer's.
-        let kernel = kernel.into_iter().map(|at| self.symbols.kernel(at));
-        let is_ours =
-            |name: &str| ["__traceiter", "bpf_trace_run"].iter().any(|own| name.starts_with(own));
-        names.extend(kernel.take_while(|name| !is_ours(name)));
+            user.into_iter().rev().map(|at| self.symbols.user(off.pid, at)).collect();
+        names.extend(off.kernel_stack.iter().rev().map(|at| self.symbols.kernel(*at)));
         names
     }
 }

@@ -49,13 +49,19 @@ fn every_slow_call_among_many_is_found() {
         assert!(call["waited_ns"].as_u64().unwrap() >= 20_000_000, "{call:#}");
         assert_eq!(call["server"], server.pid());
         assert!(call["cgroup"].as_str().unwrap().starts_with('/'), "{call:#}");
-        let client_waits = |wait: &&Value| wait["end"] == "client" && wait["why"] == "sleeping";
         let waits = call["waits"].as_array().unwrap();
+        // What the kernel did is in every stack; the program's functions are where it keeps frame pointers.
+        let is_in = |wait: &Value, what: &str| {
+            let stack = wait["stack"].as_array().unwrap();
+            stack.iter().any(|name| name.as_str().unwrap().contains(what))
+        };
+        let naps = |wait: &&Value| wait["end"] == "server" && is_in(wait, "nanosleep");
+        let nap = waits.iter().find(naps).unwrap_or_else(|| panic!("{call:#}"));
+        assert!(!is_in(nap, "futex"), "{call:#}");
+        let client_waits = |wait: &&Value| wait["end"] == "client" && wait["why"] == "sleeping";
         let Some(wait) = waits.iter().find(client_waits) else { continue };
         assert!(wait["waker"].as_str().unwrap().starts_with("bellwire-reacto/"), "{call:#}");
-        // What the kernel did is in every stack; the program's functions are where it keeps frame pointers.
-        let stack = wait["stack"].as_array().unwrap();
-        assert!(stack.iter().any(|name| name.as_str().unwrap().contains("futex")), "{call:#}");
+        assert!(is_in(wait, "futex") && !is_in(wait, "nanosleep"), "{call:#}");
     }
     let flame = std::fs::read_to_string(flame).unwrap();
     assert!(flame.contains("<svg") && flame.contains("bellwire-reacto"), "{flame}");

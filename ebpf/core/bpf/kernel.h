@@ -106,6 +106,9 @@ struct pt_regs {
 } __attribute__((preserve_access_index));
 /* The registers before orig_ax, among which are all that hold arguments. */
 #define REGISTERS 15
+#define SYSTEM_CALL orig_ax
+/* poll, futex, epoll_wait, ppoll, epoll_pwait, futex_waitv */
+static const __u32 waiting_calls[] = { 7, 202, 232, 271, 281, 449 };
 #elif defined(__TARGET_ARCH_arm64)
 struct user_pt_regs {
 	__u64 regs[31];
@@ -113,8 +116,12 @@ struct user_pt_regs {
 } __attribute__((preserve_access_index));
 struct pt_regs {
 	struct user_pt_regs user_regs;
+	__s32 syscallno;
 } __attribute__((preserve_access_index));
 #define REGISTERS 31
+#define SYSTEM_CALL syscallno
+/* epoll_pwait, ppoll, futex, futex_waitv */
+static const __u32 waiting_calls[] = { 22, 73, 98, 449 };
 #endif
 
 #endif

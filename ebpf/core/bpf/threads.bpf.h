@@ -39,10 +39,14 @@ struct {
 struct {
 	/* The thread, if it has taken a sampled message or was slow: others of its process matter to no call. */
 	__u32 taker;
-	__s32 kernel_stack;
-	__s32 user_stack;
 	__u32 next;
 	char next_comm[COMM];
+	__s64 user_stack;
+	/* The state that it left in. */
+	__u32 task_state;
+	/* The kernel's stack as it was last unwound, and in which system call if that says where it sleeps; else 0. */
+	__u32 call;
+	__u64 kernel_stack[KERNEL_FRAMES];
 } leaves[THREADS];
 
 struct {
@@ -114,6 +118,8 @@ int BPF_PROG(on_waking, struct task_struct *task)
 	return 0;
 }
 
+#define TASK_INTERRUPTIBLE 1
+#define TASK_SLEEPS 3
 #define TASK_STOPPED_OR_TRACED 0xc
 
 /* A watched thread leaves its CPU to `next`. */
@@ -126,11 +132,36 @@ static __always_inline void leave_cpu(void *ctx, struct task_struct *task, bool 
 	switches[slot].state = preempt || !state ? RUNNABLE : state & TASK_STOPPED_OR_TRACED ? STOPPED : SLEEPING;
 	switches[slot].left_cpu = bpf_ktime_get_ns();
 	if (slower_than != ~0ULL) {
-		leaves[slot].kernel_stack = bpf_get_stackid(ctx, &stacks, 0);
 		leaves[slot].user_stack = bpf_get_stackid(ctx, &stacks, BPF_F_USER_STACK);
+		leaves[slot].task_state = state;
 		leaves[slot].next = tracer_pid(next);
 		bpf_probe_read_kernel(leaves[slot].next_comm, COMM, next->comm);
 	}
+}
+
+/* Returns the system call in which a thread sleeps, if there is but one place in it to do so interruptibly. */
+static __always_inline __u32 waiting_call(struct task_struct *task, __u32 slot)
+{
+	if (switches[slot].state != SLEEPING || (leaves[slot].task_state & TASK_SLEEPS) != TASK_INTERRUPTIBLE)
+		return 0;
+	__u32 call = BPF_CORE_READ((struct pt_regs *)bpf_task_pt_regs(task), SYSTEM_CALL);
+	for (int at = 0; at < sizeof(waiting_calls) / sizeof(*waiting_calls); at++) {
+		if (call == waiting_calls[at])
+			return call;
+	}
+	return 0;
+}
+
+/* Notes where in the kernel a thread left its CPU. It does not run yet, so its stack is as it was then. Unwinding costs it
+ * microseconds just before it runs, so that is left out if the result is known: a server waits in the same way for each
+ * request. */
+static __always_inline void unwind_kernel(struct task_struct *task, __u32 slot)
+{
+	__u32 call = waiting_call(task, slot);
+	if (call && leaves[slot].call == call)
+		return;
+	bpf_get_task_stack(task, leaves[slot].kernel_stack, sizeof(leaves[slot].kernel_stack), 0);
+	leaves[slot].call = call;
 }
 
 /* Reports that a watched thread was off its CPU. */
@@ -141,6 +172,7 @@ static __always_inline void report_off_cpu(struct task_struct *task, __u32 slot,
 		__sync_fetch_and_add(&losses.dropped, 1);
 		return;
 	}
+	unwind_kernel(task, slot);
 	event->kind = OFF_CPU;
 	event->left = switches[slot].left_cpu;
 	event->runnable = runnable;
@@ -151,7 +183,7 @@ static __always_inline void report_off_cpu(struct task_struct *task, __u32 slot,
 	event->state = switches[slot].state;
 	event->waker = wakeups[slot].waker;
 	event->next = leaves[slot].next;
-	event->kernel_stack = leaves[slot].kernel_stack;
+	__builtin_memcpy(event->kernel_stack, leaves[slot].kernel_stack, sizeof(event->kernel_stack));
 	event->user_stack = leaves[slot].user_stack;
 	event->takes_messages = leaves[slot].taker == (__u32)task->pid;
 	bpf_probe_read_kernel(event->comm, COMM, task->comm);

@@ -7,6 +7,8 @@
 #define SESSIONS 256
 #define NAME 64
 #define COMM 16
+/* The innermost functions of the kernel that a time off the CPU has. */
+#define KERNEL_FRAMES 32
 
 /* The number of buckets per power of two, and its binary logarithm. */
 #define SUB_BITS 3
@@ -179,11 +181,12 @@ struct off_event {
 	__u32 waker;
 	/* The thread that got the CPU. */
 	__u32 next;
-	/* Numbers in the map `stacks`, or negative. */
-	__s32 kernel_stack;
-	__s32 user_stack;
 	/* Whether it is one that takes sampled messages. */
 	__u32 takes_messages;
+	/* A number in the map `stacks`, or negative. */
+	__s64 user_stack;
+	/* The innermost first, and zeroes. */
+	__u64 kernel_stack[KERNEL_FRAMES];
 	char comm[COMM];
 	char waker_comm[COMM];
 	char next_comm[COMM];

@@ -109,9 +109,9 @@ pub struct OffTime {
     pub waker: Option<Thread>,
     /// The thread that got its CPU.
     pub next: Thread,
-    /// Numbers of stacks: the kernel's and the program's.
-    pub kernel_stack: Option<u32>,
-    /// The program's.
+    /// Where it left in the kernel, the innermost function first.
+    pub kernel_stack: Vec<u64>,
+    /// Where it left in the program: [`crate::Tracer::stack`].
     pub user_stack: Option<u32>,
 }
 
@@ -169,7 +169,7 @@ impl OffTime {
             takes_messages: event.takes_messages != 0,
             waker: (event.runnable > event.left).then_some(waker),
             next: Thread { tid: event.next, name: text(&event.next_comm) },
-            kernel_stack: u32::try_from(event.kernel_stack).ok(),
+            kernel_stack: event.kernel_stack.into_iter().take_while(|at| *at > 0).collect(),
             user_stack: u32::try_from(event.user_stack).ok(),
         }
     }
