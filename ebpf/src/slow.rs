@@ -213,6 +213,8 @@ impl Slow {
             outln!(
                 "    no thread of either end was off its CPU for a tenth of it: it was computing"
             );
+        } else if off.iter().all(|(off, ..)| off.pid != server) {
+            outln!("    server: none of its threads was off its CPU for a tenth of it");
         }
         Ok(())
     }

@@ -31,7 +31,15 @@ pub(crate) fn finish(tracer: &Tracer<'_>) -> Result<(), Error> {
 /// Prints a warning about what could not be counted, if anything.
 pub(crate) fn report_losses(losses: &Losses) {
     let Losses {
-        disordered, unmatched, dropped, unread, unwatched, displaced, unpublished, ..
+        disordered,
+        unmatched,
+        dropped,
+        unread,
+        unwatched,
+        displaced,
+        unpublished,
+        unseen_returns,
+        ..
     } = losses;
     if disordered + unmatched + dropped + unread + unpublished > 0 {
         errln!(
@@ -44,6 +52,12 @@ pub(crate) fn report_losses(losses: &Losses) {
         errln!(
             "{unwatched} times a thread took its first sample, and {displaced} times two threads had one place: what they \
              waited is in publish, not in wake"
+        );
+    }
+    if *unseen_returns > 0 {
+        errln!(
+            "{unseen_returns} times the kernel did not report that a thread ran again: since when is known from how long it \
+             ran, its functions in the kernel are not, and a handler that it ran is not split by why it was off the CPU"
         );
     }
 }

@@ -43,8 +43,9 @@ fn every_slow_call_among_many_is_found() {
         })
     };
     assert!(ours.len() >= 40, "{}: {messages}", ours.len());
-    // With far more work than processors, the kernel's tracepoints lack a few switches: docs/tracing.md.
-    assert!(ours.iter().filter(slept).count() >= 35, "{ours:#?}");
+    // One that waited ten times as long for a processor does not show it.
+    assert!(ours.iter().filter(slept).count() >= 38, "{ours:#?}");
+    let mut unwound = 0;
     for call in ours.iter().filter(slept) {
         assert!(call["waited_ns"].as_u64().unwrap() >= 20_000_000, "{call:#}");
         assert_eq!(call["server"], server.pid());
@@ -56,13 +57,17 @@ fn every_slow_call_among_many_is_found() {
             stack.iter().any(|name| name.as_str().unwrap().contains(what))
         };
         let naps = |wait: &&Value| wait["end"] == "server" && is_in(wait, "nanosleep");
-        let nap = waits.iter().find(naps).unwrap_or_else(|| panic!("{call:#}"));
-        assert!(!is_in(nap, "futex"), "{call:#}");
+        // The kernel may not have reported that it ran again: docs/tracing.md.
+        if let Some(nap) = waits.iter().find(naps) {
+            unwound += 1;
+            assert!(!is_in(nap, "futex"), "{call:#}");
+        }
         let client_waits = |wait: &&Value| wait["end"] == "client" && wait["why"] == "sleeping";
         let Some(wait) = waits.iter().find(client_waits) else { continue };
         assert!(wait["waker"].as_str().unwrap().starts_with("bellwire-reacto/"), "{call:#}");
         assert!(is_in(wait, "futex") && !is_in(wait, "nanosleep"), "{call:#}");
     }
+    assert!(unwound >= 30, "{ours:#?}");
     let flame = std::fs::read_to_string(flame).unwrap();
     assert!(flame.contains("<svg") && flame.contains("bellwire-reacto"), "{flame}");
 }

@@ -10,6 +10,8 @@ struct call_state {
 	struct direction request;
 	/* Of the thread that handles the call, when it began. */
 	struct off_cpu before;
+	/* `before` lacks a part. */
+	__u64 lacks_return;
 };
 
 /* Requests that the server has received, until the client receives the reply. */
@@ -54,6 +56,7 @@ int on_message(struct pt_regs *ctx)
 	if (offset)
 		bpf_map_update_elem(&clock_offsets, &call.request.pid, &offset, BPF_ANY);
 	call.before = switches[thread_slot(task->pid)].off_cpu;
+	call.lacks_return = lacks_return(task->pid);
 	bpf_map_update_elem(&calls, &key, &call, BPF_ANY);
 	return 0;
 }
@@ -95,6 +98,7 @@ int on_handling(struct pt_regs *ctx)
 	struct work work = { .resumed = times[0], .picked = times[1] };
 	bpf_map_update_elem(&works, &key, &work, BPF_ANY);
 	call->before = switches[thread_slot(tid)].off_cpu;
+	call->lacks_return = lacks_return(tid);
 	return 0;
 }
 
@@ -127,7 +131,7 @@ static __always_inline void count_receive(__u32 slot, const struct receive *spli
 	count(slot, QUEUE, split->queue, weight);
 	count(slot, DECODE, split->decode, weight);
 	count(slot, HANDLER, split->handler, weight);
-	if (!work || !work->ended)
+	if (!work || !work->ended || work->lacks_return)
 		return;
 	const struct off_cpu *off = &work->off_cpu;
 	__u64 off_cpu = off->runnable + off->sleeping + off->stopped;
@@ -222,6 +226,7 @@ int on_handled(struct pt_regs *ctx)
 		work.off_cpu.sleeping = now.sleeping - call->before.sleeping;
 		work.off_cpu.stopped = now.stopped - call->before.stopped;
 	}
+	work.lacks_return = call->lacks_return || lacks_return(task->pid);
 	work.tid = tracer_pid(task);
 	bpf_get_current_comm(work.comm, COMM);
 	if (key.sequence & POST)

@@ -86,6 +86,10 @@ struct css_set {
 	struct cgroup *dfl_cgrp;
 } __attribute__((preserve_access_index));
 
+struct sched_entity {
+	__u64 sum_exec_runtime;
+} __attribute__((preserve_access_index));
+
 struct task_struct {
 	unsigned int __state;
 	int pid;
@@ -95,6 +99,7 @@ struct task_struct {
 	struct task_struct *group_leader;
 	struct pid *thread_pid;
 	struct css_set *cgroups;
+	struct sched_entity se;
 } __attribute__((preserve_access_index));
 
 /* Tells bpf_tracing.h to use the kernel's names of the registers. */

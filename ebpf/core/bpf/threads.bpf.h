@@ -30,6 +30,8 @@ struct {
 	__u32 tid;
 	__u32 state;
 	__u64 left_cpu;
+	/* How long it had run when it left. */
+	__u64 ran;
 	/* After a wakeup: a thread that was preempted does not follow one when it returns. */
 	__u64 on_cpu;
 	struct off_cpu off_cpu;
@@ -97,6 +99,13 @@ static __always_inline bool watch_thread(__u32 tid)
 	return false;
 }
 
+/* Returns whether the current thread has returned to a CPU without a report by the kernel. */
+static __always_inline bool lacks_return(__u32 tid)
+{
+	__u32 slot = thread_slot(tid);
+	return switches[slot].tid == tid && switches[slot].left_cpu && switches[slot].state != ON;
+}
+
 /* The current thread takes messages. */
 static __always_inline void note_taker(__u32 tid)
 {
@@ -121,23 +130,6 @@ int BPF_PROG(on_waking, struct task_struct *task)
 #define TASK_INTERRUPTIBLE 1
 #define TASK_SLEEPS 3
 #define TASK_STOPPED_OR_TRACED 0xc
-
-/* A watched thread leaves its CPU to `next`. */
-static __always_inline void leave_cpu(void *ctx, struct task_struct *task, bool preempt, struct task_struct *next)
-{
-	__u32 tid = task->pid, slot = thread_slot(tid);
-	if (!tid || switches[slot].tid != tid)
-		return;
-	__u32 state = task->__state;
-	switches[slot].state = preempt || !state ? RUNNABLE : state & TASK_STOPPED_OR_TRACED ? STOPPED : SLEEPING;
-	switches[slot].left_cpu = bpf_ktime_get_ns();
-	if (slower_than != ~0ULL) {
-		leaves[slot].user_stack = bpf_get_stackid(ctx, &stacks, BPF_F_USER_STACK);
-		leaves[slot].task_state = state;
-		leaves[slot].next = tracer_pid(next);
-		bpf_probe_read_kernel(leaves[slot].next_comm, COMM, next->comm);
-	}
-}
 
 /* Returns the system call in which a thread sleeps, if there is but one place in it to do so interruptibly. */
 static __always_inline __u32 waiting_call(struct task_struct *task, __u32 slot)
@@ -165,14 +157,18 @@ static __always_inline void unwind_kernel(struct task_struct *task, __u32 slot)
 }
 
 /* Reports that a watched thread was off its CPU. */
-static __always_inline void report_off_cpu(struct task_struct *task, __u32 slot, __u64 runnable, __u64 now)
+static __always_inline void report_off_cpu(struct task_struct *task, __u32 slot, __u64 runnable, __u64 now, bool unwinds)
 {
 	struct off_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 	if (!event) {
 		__sync_fetch_and_add(&losses.dropped, 1);
 		return;
 	}
-	unwind_kernel(task, slot);
+	if (unwinds)
+		unwind_kernel(task, slot);
+	else if (!waiting_call(task, slot))
+		/* The thread has left again. */
+		leaves[slot].kernel_stack[0] = leaves[slot].call = 0;
 	event->kind = OFF_CPU;
 	event->left = switches[slot].left_cpu;
 	event->runnable = runnable;
@@ -192,22 +188,19 @@ static __always_inline void report_off_cpu(struct task_struct *task, __u32 slot,
 	bpf_ringbuf_submit(event, wake_consumer());
 }
 
-/* A watched thread gets a CPU. */
-static __always_inline void enter_cpu(struct task_struct *task)
+/* Adds up a time off the CPU that ends now. */
+static __always_inline void note_return(struct task_struct *task, __u32 slot, __u64 now, bool unwinds)
 {
-	/* The idle task has pid 0. */
-	__u32 tid = task->pid, slot = thread_slot(tid);
-	if (!tid || switches[slot].tid != tid)
-		return;
-	__u64 now = bpf_ktime_get_ns(), left = switches[slot].left_cpu, runnable = left;
-	__u32 state = switches[slot].state;
+	__u64 left = switches[slot].left_cpu, runnable = left;
+	__u32 tid = task->pid, state = switches[slot].state;
 	if (state != RUNNABLE)
 		switches[slot].on_cpu = now;
 	if (!left) {
 		switches[slot].state = ON;
 		return;
 	}
-	if (state != RUNNABLE && wakeups[slot].tid == tid && wakeups[slot].time > left)
+	if (state != RUNNABLE && wakeups[slot].tid == tid && wakeups[slot].time > left &&
+	    wakeups[slot].time <= now)
 		runnable = wakeups[slot].time;
 	if (state == SLEEPING)
 		switches[slot].off_cpu.sleeping += runnable - left;
@@ -216,8 +209,42 @@ static __always_inline void enter_cpu(struct task_struct *task)
 	switches[slot].off_cpu.runnable += now - runnable;
 	/* Shorter ones explain little of a slow call. */
 	if (slower_than != ~0ULL && (now - left) * 4 >= slower_than)
-		report_off_cpu(task, slot, runnable, now);
+		report_off_cpu(task, slot, runnable, now, unwinds);
 	switches[slot].state = ON;
+}
+
+/* A watched thread leaves its CPU to `next`. */
+static __always_inline void leave_cpu(void *ctx, struct task_struct *task, bool preempt, struct task_struct *next)
+{
+	__u32 tid = task->pid, slot = thread_slot(tid);
+	if (!tid || switches[slot].tid != tid)
+		return;
+	__u64 now = bpf_ktime_get_ns();
+	if (lacks_return(tid)) {
+		/* The kernel sometimes reports no switch to a thread, if there is much to run. How long it ran is known. */
+		__u64 entered = now - (task->se.sum_exec_runtime - switches[slot].ran);
+		note_return(task, slot, entered, false);
+		__sync_fetch_and_add(&losses.unseen_returns, 1);
+	}
+	__u32 state = task->__state;
+	switches[slot].ran = task->se.sum_exec_runtime;
+	switches[slot].state = preempt || !state ? RUNNABLE : state & TASK_STOPPED_OR_TRACED ? STOPPED : SLEEPING;
+	switches[slot].left_cpu = now;
+	if (slower_than != ~0ULL) {
+		leaves[slot].user_stack = bpf_get_stackid(ctx, &stacks, BPF_F_USER_STACK);
+		leaves[slot].task_state = state;
+		leaves[slot].next = tracer_pid(next);
+		bpf_probe_read_kernel(leaves[slot].next_comm, COMM, next->comm);
+	}
+}
+
+/* A watched thread gets a CPU. */
+static __always_inline void enter_cpu(struct task_struct *task)
+{
+	/* The idle task has pid 0. */
+	__u32 tid = task->pid, slot = thread_slot(tid);
+	if (tid && switches[slot].tid == tid)
+		note_return(task, slot, bpf_ktime_get_ns(), true);
 }
 
 SEC("tp_btf/sched_switch")

@@ -278,8 +278,9 @@ pub struct Handled {
     pub begun_ns: u64,
     /// When it was done.
     pub ended_ns: u64,
-    /// How long it was off the CPU meanwhile, in nanoseconds.
-    pub off_cpu: OffCpu,
+    /// How long it was off the CPU meanwhile, in nanoseconds; `None` if the kernel did not report all of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub off_cpu: Option<OffCpu>,
     /// The thread.
     pub tid: u32,
     /// The thread.
@@ -375,7 +376,7 @@ impl Call {
         let handled = (work.ended > 0).then(|| Handled {
             begun_ns: work.begun,
             ended_ns: work.ended,
-            off_cpu: work.off_cpu,
+            off_cpu: (work.lacks_return == 0).then_some(work.off_cpu),
             tid: work.tid,
             thread: text(&work.comm),
         });

@@ -44,7 +44,7 @@ pub(crate) struct RawWork {
     pub(crate) ended: u64,
     pub(crate) off_cpu: OffCpu,
     pub(crate) tid: u32,
-    pub(crate) pad: u32,
+    pub(crate) lacks_return: u32,
     pub(crate) comm: [u8; 16],
 }
 

@@ -156,6 +156,8 @@ pub struct Losses {
     pub slow_calls: u64,
     /// Snapshots and events that a reader took, and that their publisher did not report.
     pub unpublished: u64,
+    /// Switches to a watched thread that the kernel did not report.
+    pub unseen_returns: u64,
 }
 
 /// What kind of message is counted.
@@ -438,6 +440,7 @@ impl<'a> Tracer<'a> {
             replies: of.replies,
             slow_calls: of.slow_calls,
             unpublished: of.unpublished,
+            unseen_returns: of.unseen_returns,
         }
     }
 

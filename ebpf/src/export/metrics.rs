@@ -32,7 +32,15 @@ pub(super) fn text(counts: &BTreeMap<Key, Counts>, losses: &Losses, places: &mut
     let _ =
         write!(text, "# TYPE {lost} counter\n# HELP {lost} What was sampled and not counted.\n");
     let Losses {
-        disordered, unmatched, dropped, unread, unwatched, displaced, unpublished, ..
+        disordered,
+        unmatched,
+        dropped,
+        unread,
+        unwatched,
+        displaced,
+        unpublished,
+        unseen_returns,
+        ..
     } = losses;
     let reasons = [
         ("disordered", disordered),
@@ -42,6 +50,7 @@ pub(super) fn text(counts: &BTreeMap<Key, Counts>, losses: &Losses, places: &mut
         ("unwatched", unwatched),
         ("displaced", displaced),
         ("unpublished", unpublished),
+        ("unseen_returns", unseen_returns),
     ];
     for (reason, count) in reasons {
         let _ = writeln!(text, "{lost}_total{{reason=\"{reason}\"}} {count}");
