@@ -361,7 +361,7 @@ impl ConnectError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// The service's name is invalid, or it is served twice.
+    /// The service's name is invalid, or this builder serves it already.
     #[error("{name:?} cannot be served: {why}")]
     Name {
         /// The name.
@@ -369,9 +369,9 @@ pub enum ServeError {
         /// The reason.
         why: String,
     },
-    /// Another process owns the name.
+    /// Another process, or another server of this one, owns the name.
     #[error(
-        "another process provides {service:?} in this run dir already: stop it, or use another run dir"
+        "{service:?} is provided in this run dir already: stop that provider, or use another run dir"
     )]
     Taken {
         /// The service.

@@ -296,7 +296,8 @@ impl ServerBuilder {
     /// continues. Without workers, it runs on the reactor thread and must not block.
     ///
     /// # Errors
-    /// [`ServeError::Taken`] when another process provides the service; others when the endpoint cannot be created.
+    /// [`ServeError::Name`] when this builder serves it already; [`ServeError::Taken`] when somebody else does; others when the
+    /// endpoint cannot be created.
     pub fn serve<S: Service>(
         &mut self,
         handler: impl Fn(&Caller, S::Request) -> Result<S::Response, HandlerError>
@@ -545,6 +546,10 @@ impl ServerBuilder {
     ) -> Result<(), ServeError> {
         if !self.home.is_here() {
             return Err(ServeError::Forked);
+        }
+        if self.listeners.iter().any(|listener| listener.admission.service == service) {
+            let why = "this builder serves it already: give each service a name of its own".into();
+            return Err(ServeError::Name { name: service.to_string(), why });
         }
         let failed = |error: BindError| match error {
             BindError::Taken { .. } => ServeError::Taken { service },

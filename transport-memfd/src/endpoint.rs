@@ -106,7 +106,7 @@ pub enum BindError {
     #[error(transparent)]
     RunDir(#[from] RunDirError),
     /// Another process, or another endpoint of this one, serves that name.
-    #[error("{service} is served by another process: it holds {}", .lock.display())]
+    #[error("{service} is served already: its provider holds {}", .lock.display())]
     Taken {
         /// The service.
         service: ServiceName,

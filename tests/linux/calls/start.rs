@@ -18,6 +18,8 @@ fn until_its_server_starts_a_service_is_absent_and_its_name_is_taken() {
     assert!(matches!(error, CallError::Absent { .. }), "{error}");
     let mut other = Server::builder(&dir.run_dir);
     assert!(matches!(other.serve::<Echo>(echo), Err(ServeError::Taken { .. })));
+    let twice = builder.serve::<Echo>(echo).unwrap_err();
+    assert!(matches!(&twice, ServeError::Name { name, .. } if name == "echo"), "{twice}");
     let waits = thread::spawn(move || {
         client.wait_available(PATIENCE).unwrap();
         client.call(&vec![2]).unwrap()
