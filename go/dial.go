@@ -123,8 +123,25 @@ func openClient(conn *net.UnixConn, service string, o options) (*Session, error)
 		}
 		return nil, err
 	}
-	s.pidfd = pidfd
+	s.pidfd = ofAnswerer(pidfd)
 	return s, nil
+}
+
+// ofAnswerer returns the pidfd unless its process has ended: then it is not the one that has answered, but its predecessor, since a
+// service manager keeps the socket.
+func ofAnswerer(pidfd *os.File) *os.File {
+	if pidfd == nil {
+		return nil
+	}
+	ended := true
+	if raw, err := pidfd.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { ended = hasEnded(fd) })
+	}
+	if ended {
+		pidfd.Close()
+		return nil
+	}
+	return pidfd
 }
 
 func openWith(sock *socket, cred *unix.Ucred, service string, o options) (*Session, error) {

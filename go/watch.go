@@ -86,6 +86,13 @@ func (e *end) peerIsGone(err error) {
 	e.wakeAll()
 }
 
+// hasEnded reports whether the process of a pidfd has ended.
+func hasEnded(pidfd uintptr) bool {
+	poll := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
+	n, _ := unix.Poll(poll, 0)
+	return n > 0
+}
+
 // watchProcess sees the peer die, also while a child of it holds its socket.
 func (e *end) watchProcess() {
 	raw, err := e.pidfd.SyscallConn()
@@ -93,9 +100,7 @@ func (e *end) watchProcess() {
 		return
 	}
 	err = raw.Read(func(fd uintptr) bool {
-		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		n, _ := unix.Poll(poll, 0)
-		return n > 0
+		return hasEnded(fd)
 	})
 	if err == nil {
 		e.mu.Lock()

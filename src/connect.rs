@@ -218,7 +218,9 @@ impl Connecting {
     fn open(self, welcome: &Welcome) -> Result<Opened, ConnectError> {
         let mapped = self.mapped.ok_or_else(|| protocol("READY before ATTACH"))?;
         let created = page_header(&mapped.peer.page).created();
-        let process = peer::watch(&self.channel);
+        // The kernel names the process that listened when this end connected: not the one that answers, if a service
+        // manager keeps the socket and has restarted the provider since.
+        let process = peer::watch(&self.channel).filter(|process| !process.has_exited());
         let parts = Parts {
             own: mapped.own,
             peer: mapped.peer,

@@ -382,6 +382,12 @@ pub enum ServeError {
         "the name was taken by the process that this one was forked from: take it after the fork, or after becoming a daemon"
     )]
     Forked,
+    /// A socket that the service manager handed over cannot be served at.
+    #[error("cannot serve at a socket that was handed over: {why}")]
+    Inherited {
+        /// The reason, and what to do.
+        why: Box<str>,
+    },
     /// The endpoint could not be created.
     #[error("cannot open the endpoint of {service:?}: {why}")]
     Endpoint {

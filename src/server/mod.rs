@@ -38,7 +38,7 @@ use crate::publisher::limits_for;
 use crate::stats::Published;
 use crate::transport::clock;
 use crate::transport::doorbell::Event;
-use crate::transport::endpoint::{BindError, Endpoint};
+use crate::transport::endpoint::{self, BindError, Endpoint, Inherited};
 use crate::transport::fork::Home;
 use crate::transport::memory;
 use crate::{
@@ -80,6 +80,8 @@ pub struct ServerBuilder {
     config: ServerConfig,
     quotas: Quotas,
     listeners: Vec<Listener>,
+    /// Sockets of services that are yet to be added.
+    inherited: Vec<Inherited>,
     on_incident: IncidentHook,
     home: Home,
 }
@@ -259,6 +261,7 @@ impl ServerBuilder {
             config,
             quotas,
             listeners: Vec::new(),
+            inherited: Vec::new(),
             on_incident,
             home: Home::here(),
         }
@@ -287,6 +290,44 @@ impl ServerBuilder {
     ) -> &mut Self {
         self.on_incident = IncidentHook(Some(Box::new(on_incident)));
         self
+    }
+
+    /// Takes the listening sockets that a service manager has bound and hands to this process, as systemd does for a unit with
+    /// a socket (`LISTEN_FDS`, [sd_listen_fds(3)]): services that are added after this are served at theirs. Clients can connect
+    /// before the provider runs, and while it restarts. Returns the number of sockets: 0 if the process was started otherwise,
+    /// and on Windows. The sockets' files stay when the server stops.
+    ///
+    /// ```
+    /// # use bellwire::{RunDir, Server, Service};
+    /// # struct Increment;
+    /// # impl Service for Increment {
+    /// #     const NAME: &'static str = "increment";
+    /// #     type Request = u64;
+    /// #     type Response = u64;
+    /// # }
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # let run_dir = RunDir::new(dir.path());
+    /// let mut builder = Server::builder(&run_dir);
+    /// builder.inherit_sockets()?;
+    /// builder.serve::<Increment>(|_, number| Ok(number + 1))?;
+    /// let server = builder.start()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// [sd_listen_fds(3)]: https://man7.org/linux/man-pages/man3/sd_listen_fds.3.html
+    ///
+    /// # Errors
+    /// [`ServeError::Inherited`] if one is no Unix socket of type `SOCK_SEQPACKET` that listens at a path;
+    /// [`ServerBuilder::start`] returns it of one that is not at `{run_dir}/{service}.sock` of a service of this server.
+    pub fn inherit_sockets(&mut self) -> Result<usize, ServeError> {
+        let sockets = endpoint::inherited();
+        let sockets =
+            sockets.map_err(|error| ServeError::Inherited { why: error.to_string().into() })?;
+        let count = sockets.len();
+        self.inherited.extend(sockets);
+        Ok(count)
     }
 
     /// Serves `S` with a function, and takes its name now, so that a second provider of the name fails here. Clients find it
@@ -510,6 +551,11 @@ impl ServerBuilder {
         if !home.is_here() {
             return Err(ServeError::Forked);
         }
+        if let Some(unused) = self.inherited.first() {
+            let (path, dir) = (unused.path().display(), self.run_dir.path().display());
+            let why = format!("{path} is not {dir}/NAME.sock of a service that was added after it");
+            return Err(ServeError::Inherited { why: why.into() });
+        }
         let bell = Arc::new(Event::create().map_err(system("create an event"))?);
         let started = clock::wall_nanos();
         let stats = Mutex::new(Published { started, ..Published::default() });
@@ -557,8 +603,13 @@ impl ServerBuilder {
         };
         let (dir, admission) = (self.run_dir.path(), &self.config.admission);
         let group_may_write = self.config.group_run_dir;
-        let endpoint = Endpoint::reserve(dir, service, admission, group_may_write);
+        let inherited = self.inherited.iter().position(|socket| socket.is_of(dir, service));
+        let endpoint = match inherited.and_then(|at| self.inherited.get(at)) {
+            Some(socket) => Endpoint::inherit(dir, service, admission, group_may_write, socket),
+            None => Endpoint::reserve(dir, service, admission, group_may_write),
+        };
         let endpoint = endpoint.map_err(failed)?;
+        inherited.map(|at| self.inherited.swap_remove(at));
         let token = self.config.token.map(Token::to_bytes);
         let features = trace::FEATURES;
         let admission = bellwire_core::handshake::Admission {

@@ -32,6 +32,7 @@ pub(crate) fn serve(mut parent: Parent, workers: usize) {
     let run_dir = RunDir::from_environment();
     let config = ServerConfig::default().workers(workers);
     let mut builder = Server::builder_with(&run_dir, patient_server(config));
+    builder.inherit_sockets().unwrap();
     let publisher = serve_all(&mut builder, &gate);
     let server = builder.start().unwrap();
     parent.tell("ready");

@@ -1,6 +1,7 @@
 //! Endpoint names on disk: a run directory with a socket and a lock file for each service.
 
 mod connect;
+mod inherited;
 
 use std::ffi::OsString;
 use std::fs;
@@ -22,6 +23,7 @@ use crate::fork::Kept;
 use crate::pass::Channel;
 use crate::peer::{self, User};
 pub use connect::{ConnectError, connect, connect_trusting};
+pub use inherited::{InheritError, Inherited, inherited};
 
 /// How many connections may wait for accept, unless [`Endpoint::listen`] is told another limit.
 pub const BACKLOG: u32 = 4096;
@@ -105,6 +107,9 @@ pub enum BindError {
     /// The run directory is not safe.
     #[error(transparent)]
     RunDir(#[from] RunDirError),
+    /// A socket that the service manager handed over is not used.
+    #[error(transparent)]
+    Inherited(#[from] InheritError),
     /// Another process, or another endpoint of this one, serves that name.
     #[error("{service} is served already: its provider holds {}", .lock.display())]
     Taken {
@@ -172,6 +177,8 @@ pub struct Endpoint {
     group_may_write: bool,
     // The owner: a child of fork removes nothing.
     pid: Pid,
+    // The service manager bound the socket and removes it.
+    is_inherited: bool,
     // Held until the socket's file is removed.
     lock: OwnedFd,
 }
@@ -393,8 +400,18 @@ impl Endpoint {
         let inode = (stat.st_dev, stat.st_ino);
         let _kept = [&socket, &lock].map(|fd| Kept::descriptor(fd.as_fd()));
         let (pid, admission) = (getpid(), admission.clone());
-        let endpoint =
-            Self { _kept, socket, service, path, inode, admission, group_may_write, pid, lock };
+        let endpoint = Self {
+            _kept,
+            socket,
+            service,
+            path,
+            inode,
+            admission,
+            group_may_write,
+            pid,
+            is_inherited: false,
+            lock,
+        };
         endpoint.open_to(&endpoint.admission)?;
         Ok(endpoint)
     }
@@ -504,7 +521,7 @@ impl AsFd for Endpoint {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        if getpid() != self.pid {
+        if getpid() != self.pid || self.is_inherited {
             return;
         }
         // The lock is still held, so no correct process has put another socket there.

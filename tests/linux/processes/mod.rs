@@ -1,5 +1,6 @@
 //! What a session costs the kernel, how soon a death is seen, and peers that stop.
 
+pub(crate) mod activation;
 mod cost;
 mod death;
 pub(crate) mod latency;

@@ -12,7 +12,7 @@ pub(crate) use super::shared::roles::parse_stats;
 use super::shared::roles::{self, serve};
 use super::squeeze::{Squeeze, be_humble};
 use super::test_server::patient;
-use crate::processes::{latency, stopped};
+use crate::processes::{activation, latency, stopped};
 
 /// Plays a role until the parent is gone, or ends it.
 pub(crate) fn play(role: &str, parent: Parent) {
@@ -37,6 +37,7 @@ pub(crate) fn play(role: &str, parent: Parent) {
         "busy" => latency::spin(parent, words.parse().unwrap()),
         "observer" => latency::observe(parent),
         "victim" => latency::wait_for_death(parent, &words.split(' ').collect::<Vec<_>>()),
+        "activated" => activation::play(parent),
         "deaf" => stopped::play_deaf(parent),
         "admission" => crate::admission::play(parent, role),
         "scale" => crate::scale::play(parent, words),

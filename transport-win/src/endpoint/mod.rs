@@ -46,6 +46,30 @@ pub struct Endpoint {
     _lock: File,
 }
 
+/// A socket that the service manager handed over: there are none on Windows.
+#[derive(Clone, Copy, Debug)]
+pub enum Inherited {}
+
+impl Inherited {
+    /// Never.
+    pub fn path(&self) -> &Path {
+        match *self {}
+    }
+
+    /// Never.
+    pub fn is_of(&self, _: &Path, _: ServiceName) -> bool {
+        match *self {}
+    }
+}
+
+/// Returns the sockets that the service manager handed over: none.
+///
+/// # Errors
+/// None.
+pub const fn inherited() -> Result<Vec<Inherited>, BindError> {
+    Ok(Vec::new())
+}
+
 /// Returns the default run directory: `bellwire` below `LOCALAPPDATA`, or below the directory for temporary files without
 /// that.
 pub fn default_run_dir() -> PathBuf {
@@ -154,6 +178,20 @@ impl Endpoint {
         _group_may_write: bool,
     ) -> Result<Self, BindError> {
         Self::bind_admitting(run_dir, service, admission)
+    }
+
+    /// Never: there are no [`Inherited`] sockets.
+    ///
+    /// # Errors
+    /// None.
+    pub fn inherit(
+        _: &Path,
+        _: ServiceName,
+        _: &Admission,
+        _group_may_write: bool,
+        inherited: &Inherited,
+    ) -> Result<Self, BindError> {
+        match *inherited {}
     }
 
     /// Limits the connections that wait for accept, on other systems: on Windows a client waits for an instance of the pipe.

@@ -1,0 +1,126 @@
+#![allow(unsafe_code, reason = "a descriptor is put at number 3 between fork and exec")]
+//! Providers at sockets that a service manager bound, as systemd's socket activation has it.
+
+use std::fs;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+
+use bellwire::{Client, Liveness, RunDir, ServeError, Server};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use crate::support::child::{Parent, Process};
+use crate::support::services::{Echo, echo};
+use crate::support::test_server::{Dir, patient};
+
+/// A socket of the service manager's, which listens.
+fn bind(path: &Path, kind: SocketType) -> OwnedFd {
+    let (family, flags) = (AddressFamily::UNIX, SocketFlags::CLOEXEC);
+    let socket = rustix::net::socket_with(family, kind, flags, None).unwrap();
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
+    rustix::net::listen(&socket, 16).unwrap();
+    socket
+}
+
+fn echo_socket(dir: &Dir) -> PathBuf {
+    dir.run_dir.path().join("echo.sock")
+}
+
+/// Starts a process with this socket as descriptor 3, and these variables, before which `$$` is its own number.
+fn start(role: &str, dir: &Dir, socket: &OwnedFd, variables: &str) -> Process {
+    // Not 3 itself, which dup2 would leave to be closed.
+    let socket = rustix::io::fcntl_dupfd_cloexec(socket, 10).unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("{variables} exec \"$0\" \"$@\"")]);
+    command.arg(std::env::current_exe().unwrap());
+    // SAFETY: what the new process had as 3 is of no use to it.
+    let hand_over = move || match unsafe { libc::dup2(socket.as_raw_fd(), 3) } {
+        3 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    };
+    // SAFETY: the closure makes one system call and allocates nothing.
+    unsafe { command.pre_exec(hand_over) };
+    Process::start_by(command, role, &dir.run_dir)
+}
+
+/// Serves "echo" at the socket that was handed over, and tells why not.
+pub(crate) fn play(mut parent: Parent) {
+    let serve = || {
+        let mut builder = Server::builder(&RunDir::from_environment());
+        builder.inherit_sockets()?;
+        builder.serve::<Echo>(echo)?;
+        builder.start()
+    };
+    let served = serve();
+    parent.tell("ready");
+    parent.tell(&served.map_or_else(|error| error.to_string(), |_| "served".into()));
+    let _ = parent.hear();
+}
+
+const BY_SYSTEMD: &str = "LISTEN_PID=$$ LISTEN_FDS=1";
+
+#[test]
+fn clients_wait_for_an_activated_provider_and_its_successors_at_one_socket() {
+    let dir = Dir::new();
+    let path = echo_socket(&dir);
+    let socket = bind(&path, SocketType::SEQPACKET);
+    let inode = fs::metadata(&path).unwrap().ino();
+    let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
+    for (round, end) in ["stop", "kill", "stop"].into_iter().enumerate() {
+        let request = vec![u8::try_from(round).unwrap(); 9];
+        let expected = request.clone();
+        let waits = thread::spawn(move || (client.call(&request), client));
+        // As the service manager does.
+        poll(&mut [PollFd::new(&socket, PollFlags::IN)], None).unwrap();
+        let mut server = start("server", &dir, &socket, BY_SYSTEMD);
+        let (answer, returned) = waits.join().unwrap();
+        assert_eq!(answer.unwrap(), expected);
+        client = returned;
+        let endpoints = dir.run_dir.endpoints().unwrap();
+        let found = endpoints.iter().find(|endpoint| endpoint.path == path).unwrap();
+        assert_eq!(found.liveness, Liveness::Alive(Some(server.pid())));
+        let mut other = Server::builder(&dir.run_dir);
+        assert!(matches!(other.serve::<Echo>(echo), Err(ServeError::Taken { .. })));
+        if end == "stop" {
+            server.ask("stop");
+        }
+        server.kill();
+        assert_eq!(
+            fs::metadata(&path).unwrap().ino(),
+            inode,
+            "the socket is the service manager's"
+        );
+    }
+}
+
+#[test]
+fn a_socket_that_clients_would_not_reach_is_refused_and_says_why() {
+    let dir = Dir::new();
+    let path = echo_socket(&dir);
+    let try_with =
+        |socket: &OwnedFd, variables: &str| start("activated", &dir, socket, variables).hear();
+    let stream = bind(&path, SocketType::STREAM);
+    let told = try_with(&stream, BY_SYSTEMD);
+    assert!(told.contains("ListenSequentialPacket= with Accept=no"), "{told}");
+    fs::remove_file(&path).unwrap();
+    let told = try_with(&stream, "LISTEN_PID=$$ LISTEN_FDS=99");
+    assert!(told.contains("LISTEN_FDS is \"99\"") && told.contains("is not open"), "{told}");
+    let told = try_with(&stream, "LISTEN_PID=$$ LISTEN_FDS=-1");
+    assert!(told.contains("LISTEN_FDS is \"-1\""), "{told}");
+    let elsewhere = bind(&dir.run_dir.path().join("echo"), SocketType::SEQPACKET);
+    let told = try_with(&elsewhere, BY_SYSTEMD);
+    assert!(told.contains("/echo is not ") && told.contains("/NAME.sock"), "{told}");
+    let gone = bind(&path, SocketType::SEQPACKET);
+    fs::rename(&path, dir.run_dir.path().join("moved")).unwrap();
+    let stale = bind(&path, SocketType::SEQPACKET);
+    drop(stale);
+    let told = try_with(&gone, BY_SYSTEMD);
+    assert!(told.contains("restart the socket's unit"), "{told}");
+    assert!(path.exists(), "nothing is removed");
+    // Of another process: the variables were inherited.
+    assert_eq!(try_with(&gone, "LISTEN_PID=1 LISTEN_FDS=1"), "served");
+}
