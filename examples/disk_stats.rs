@@ -67,6 +67,8 @@ fn read(diskstats: &Path) -> io::Result<Vec<Disk>> {
 
 fn provide(run_dir: &RunDir, diskstats: &Path, stop: &Receiver<()>) -> Result<(), Box<dyn Error>> {
     let mut builder = Server::builder(run_dir);
+    // Those of disk-stats.socket, if systemd has started this process for it.
+    builder.inherit_sockets()?;
     let file = diskstats.to_owned();
     builder.serve::<DiskStats>(move |_caller, name| {
         let found = read(&file)?.into_iter().find(|disk| disk.name == name);
@@ -156,6 +158,7 @@ mod tests {
             ("```c\n", 2, include_str!("languages/disk_stats.c")),
             ("```go\n", 2, include_str!("languages/go/disk-stats/main.go")),
             ("```ini\n[Service]\n", 1, include_str!("languages/disk-stats.service")),
+            ("```ini\n[Socket]\n", 1, include_str!("languages/disk-stats.socket")),
         ] {
             let pieces: Vec<&str> = tutorial.split(fence).skip(1).collect();
             assert!(pieces.len() >= least, "{fence}");

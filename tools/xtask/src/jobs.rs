@@ -45,7 +45,7 @@ pub(crate) const ALL: &str = "all";
 pub(crate) const MATRIX: &str = "matrix";
 
 /// Every check, those first that a change needs before it is proposed.
-pub(crate) const JOBS: [Job; 29] = [
+pub(crate) const JOBS: [Job; 30] = [
     required("fmt", "the code is formatted"),
     required("rules", "the rules of this repository that no lint knows"),
     required("clippy", "lints for every target, with and without loom; warnings are errors"),
@@ -73,6 +73,7 @@ pub(crate) const JOBS: [Job; 29] = [
     matrix("release", "the crates as the registry gets them, licences, sources"),
     matrix("deb", "the Debian packages: built twice, installed, used and purged"),
     matrix("musl", "static programs with musl, on x86-64 and aarch64"),
+    matrix("systemd", "the tutorial's units under systemd"),
     matrix("book", "the pages of docs/ as a book"),
     matrix("litmus", "the orderings on ARM's memory model and C11's"),
 ];
