@@ -1,7 +1,7 @@
 //! Handlers that are futures.
 
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bellwire::{
@@ -11,7 +11,7 @@ use bellwire::{
 use tokio::runtime::Runtime;
 use tokio::sync::{Barrier, Semaphore};
 
-use super::several;
+use super::{current, several};
 use crate::support::guard::{PATIENCE, until};
 use crate::support::test_server::{Dir, patient};
 
@@ -31,6 +31,8 @@ const PANIC: u64 = HOLD + 1;
 const FAIL: u64 = HOLD + 2;
 /// Waits for as many as there are.
 const TOGETHER: u64 = HOLD + 3;
+/// Keeps its thread until the fixture says so.
+const BLOCK: u64 = HOLD + 4;
 const AT_ONCE: usize = 200;
 
 /// A server whose handlers wait, in a runtime of its own.
@@ -41,6 +43,7 @@ struct Waiting {
     gate: Arc<Semaphore>,
     begun: Receiver<u64>,
     dropped: Receiver<u64>,
+    unblock: Sender<()>,
 }
 
 /// Reports that a future has ended, in whatever way.
@@ -54,12 +57,19 @@ impl Drop for Ended {
 
 impl Waiting {
     fn open(config: ServerConfig) -> Self {
-        let (dir, runtime, gate) = (Dir::new(), several(), Arc::new(Semaphore::new(0)));
+        Self::open_in(several(), config)
+    }
+
+    fn open_in(runtime: Runtime, config: ServerConfig) -> Self {
+        let (dir, gate) = (Dir::new(), Arc::new(Semaphore::new(0)));
         let ((begins, begun), (drops, dropped)) = (channel(), channel());
+        let (unblock, blocked) = channel();
+        let blocked = Arc::new(Mutex::new(blocked));
         let (held, together) = (Arc::clone(&gate), Arc::new(Barrier::new(AT_ONCE)));
         let mut builder = Server::builder_with(&dir.run_dir, config);
         let handler = move |_: Caller, asked: u64| {
             let (held, together) = (Arc::clone(&held), Arc::clone(&together));
+            let blocked = Arc::clone(&blocked);
             let (begins, ended) = (begins.clone(), Ended(drops.clone(), asked));
             async move {
                 let _ended = ended;
@@ -69,6 +79,7 @@ impl Waiting {
                     TOGETHER => {
                         together.wait().await;
                     }
+                    BLOCK => blocked.lock().unwrap().recv()?,
                     PANIC => panic!("a future panics, as it was asked to"),
                     FAIL => return Err(HandlerError::with_code(7, "out of paper")),
                     _ => tokio::task::yield_now().await,
@@ -80,7 +91,7 @@ impl Waiting {
         builder.serve_async::<Waits, _>(handler).unwrap();
         drop(entered);
         let server = builder.start().unwrap();
-        Self { dir, server, runtime, gate, begun, dropped }
+        Self { dir, server, runtime, gate, begun, dropped, unblock }
     }
 
     fn client(&self) -> Client<Waits> {
@@ -266,6 +277,115 @@ fn a_session_starts_no_more_futures_than_it_may_have_in_flight() {
     }
     drop(client);
     fixture.close();
+}
+
+#[test]
+fn all_sessions_together_have_a_limit_and_one_that_ends_gives_its_futures_back() {
+    let fixture = Waiting::open(ServerConfig::default().max_queued(3));
+    let begin = |count, begun| {
+        let mut client = fixture.client();
+        for _ in 0..count {
+            client.connect().unwrap().submit(&HOLD).unwrap();
+        }
+        for _ in 0..begun {
+            assert_eq!(fixture.begun.recv_timeout(PATIENCE).unwrap(), HOLD);
+        }
+        client
+    };
+    // Every session may have one: so the two before have been looked at when the third one's begins.
+    let (first, mut second, third) = (begin(3, 3), begin(2, 1), begin(1, 1));
+    assert!(fixture.begun.try_recv().is_err(), "it waits for the others");
+    drop((first, third));
+    until("two sessions are over", || fixture.server.stats().sessions == 1);
+    let mut fourth = begin(2, 2);
+    fixture.gate.add_permits(4);
+    for client in [&mut second, &mut fourth] {
+        for _ in 0..2 {
+            assert_eq!(reply(client.session().unwrap()).unwrap(), HOLD + 1);
+        }
+    }
+    drop((second, fourth));
+    fixture.close();
+}
+
+#[test]
+fn a_call_that_is_cancelled_before_its_future_begins_did_not_run() {
+    // Nobody drives it yet.
+    let fixture = Waiting::open_in(current(), ServerConfig::default());
+    let mut client = fixture.client();
+    let session = client.connect().unwrap();
+    let ticket = session.submit(&1).unwrap();
+    until("it is taken", || fixture.server.stats().accepted == 1);
+    assert!(session.abandon(ticket));
+    until("it is refused", || fixture.server.stats().refused == 1);
+    let answer = std::thread::scope(|scope| {
+        let called = scope.spawn(|| session.call(&7));
+        fixture.runtime.block_on(async {
+            while !called.is_finished() {
+                tokio::task::yield_now().await;
+            }
+        });
+        called.join().unwrap()
+    });
+    assert_eq!(answer.unwrap(), 8);
+    assert_eq!(fixture.begun.try_iter().collect::<Vec<_>>(), [7]);
+    drop(client);
+    fixture.close();
+}
+
+#[test]
+fn a_future_that_outlives_its_session_ends_none_of_the_next_one() {
+    let fixture = Waiting::open(ServerConfig::default());
+    let mut client = fixture.client();
+    client.connect().unwrap().submit(&BLOCK).unwrap();
+    assert_eq!(fixture.begun.recv().unwrap(), BLOCK);
+    drop(client);
+    until("its session is over", || fixture.server.stats().sessions == 0);
+    // In the same place, with the same number.
+    let mut client = fixture.client();
+    let session = client.connect().unwrap();
+    session.submit(&HOLD).unwrap();
+    assert_eq!(fixture.begun.recv().unwrap(), HOLD);
+    fixture.unblock.send(()).unwrap();
+    assert_eq!(fixture.dropped.recv().unwrap(), BLOCK);
+    fixture.gate.add_permits(1);
+    assert_eq!(reply(session).unwrap(), HOLD + 1);
+    drop(client);
+    fixture.close();
+}
+
+#[test]
+fn an_item_that_is_malformed_fails_alone() {
+    #[derive(Debug)]
+    struct Flags;
+    impl Service for Flags {
+        const NAME: &'static str = "flags";
+        type Request = bool;
+        type Response = bool;
+    }
+    /// A client that claims the same types.
+    #[derive(Debug)]
+    struct Lies;
+    impl Service for Lies {
+        const NAME: &'static str = Flags::NAME;
+        const SCHEMA: u64 = Flags::SCHEMA;
+        type Request = u8;
+        type Response = bool;
+    }
+    let (dir, runtime) = (Dir::new(), several());
+    let _entered = runtime.enter();
+    let mut builder = Server::builder(&dir.run_dir);
+    builder.serve_async::<Flags, _>(|_, flag| async move { Ok(!flag) }).unwrap();
+    let server = builder.start().unwrap();
+    let mut client = Client::<Lies>::with_config(&dir.run_dir, patient());
+    let mut answers = client.connect().unwrap().call_batch(&[1, 7, 0]).unwrap();
+    assert!(!answers.next().unwrap().unwrap());
+    let malformed = CallError::from(answers.next().unwrap().unwrap_err());
+    assert_eq!(malformed.kind(), ErrorKind::Malformed, "{malformed}");
+    assert!(answers.next().unwrap().unwrap());
+    drop(answers);
+    drop(client);
+    server.stop();
 }
 
 #[test]

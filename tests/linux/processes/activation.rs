@@ -8,13 +8,15 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
+use std::time::Duration;
 
-use bellwire::{Client, Liveness, RunDir, ServeError, Server};
+use bellwire::{CallError, Client, Liveness, RunDir, ServeError, Server};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::support::child::{Parent, Process};
-use crate::support::services::{Echo, echo};
+use crate::support::guard::PATIENCE;
+use crate::support::services::{Echo, Hold, echo};
 use crate::support::test_server::{Dir, patient};
 
 /// A socket of the service manager's, which listens.
@@ -66,25 +68,31 @@ const BY_SYSTEMD: &str = "LISTEN_PID=$$ LISTEN_FDS=1";
 #[test]
 fn clients_wait_for_an_activated_provider_and_its_successors_at_one_socket() {
     let dir = Dir::new();
-    let path = echo_socket(&dir);
+    let path = dir.run_dir.path().join("hold.sock");
     let socket = bind(&path, SocketType::SEQPACKET);
     let inode = fs::metadata(&path).unwrap().ino();
-    let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
     for (round, end) in ["stop", "kill", "stop"].into_iter().enumerate() {
-        let request = vec![u8::try_from(round).unwrap(); 9];
-        let expected = request.clone();
-        let waits = thread::spawn(move || (client.call(&request), client));
+        let who = u64::try_from(round).unwrap();
+        let mut client = Client::<Hold>::with_config(&dir.run_dir, patient());
+        let waits = thread::spawn(move || (client.connect().map(drop), client));
         // As the service manager does.
         poll(&mut [PollFd::new(&socket, PollFlags::IN)], None).unwrap();
         let mut server = start("server", &dir, &socket, BY_SYSTEMD);
-        let (answer, returned) = waits.join().unwrap();
-        assert_eq!(answer.unwrap(), expected);
-        client = returned;
+        let (connected, mut client) = waits.join().unwrap();
+        connected.unwrap();
+        let session = client.session().unwrap();
+        session.submit(&who).unwrap();
+        assert_eq!(server.hear(), format!("came {who}"));
+        // The predecessor listened when it connected: its end does not end this session.
+        let early = session.wait_reply(Duration::from_millis(50)).unwrap_err();
+        assert!(matches!(early, CallError::Deadline { .. }), "{early}");
+        assert_eq!(server.ask("open"), "opened");
+        assert_eq!(session.wait_reply(PATIENCE).unwrap().1.unwrap(), who);
         let endpoints = dir.run_dir.endpoints().unwrap();
         let found = endpoints.iter().find(|endpoint| endpoint.path == path).unwrap();
         assert_eq!(found.liveness, Liveness::Alive(Some(server.pid())));
         let mut other = Server::builder(&dir.run_dir);
-        assert!(matches!(other.serve::<Echo>(echo), Err(ServeError::Taken { .. })));
+        assert!(matches!(other.serve::<Hold>(|_, who| Ok(who)), Err(ServeError::Taken { .. })));
         if end == "stop" {
             server.ask("stop");
         }
