@@ -29,6 +29,34 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// copy out of the provider's broadcast ring, and neither a system call nor anything that the provider does; where the provider
 /// tells what changed ([`Snapshot::TELLS_CHANGES`]), whatever its length, only this is copied and checked. A longer one
 /// otherwise, or the first one, costs one message, one descriptor and one `mmap`. A refresh never blocks.
+///
+/// ```
+/// use bellwire::{Refreshed, SnapshotCache};
+/// # use bellwire::{Malformed, Message, RunDir, Server, Snapshot};
+/// # use std::time::Duration;
+/// # struct Load;
+/// # impl Snapshot for Load {
+/// #     const NAME: &'static str = "load";
+/// #     type Index = f64;
+/// #     type Error = Malformed;
+/// #     fn validate(bytes: &[u8]) -> Result<f64, Malformed> {
+/// #         f64::decode(bytes)
+/// #     }
+/// # }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let run_dir = RunDir::new(dir.path());
+/// # let mut builder = Server::builder(&run_dir);
+/// # let publisher = builder.publish::<Load>()?;
+/// # let server = builder.start()?;
+/// let mut cache = SnapshotCache::<Load>::new(&run_dir);
+/// publisher.publish(&0.5_f64.to_le_bytes())?;
+/// assert_eq!(cache.refresh_within(Duration::from_secs(5))?, Refreshed::Changed);
+/// assert_eq!(cache.refresh()?, Refreshed::Unchanged);
+/// assert_eq!(cache.current().map(|snapshot| *snapshot.index()), Some(0.5));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct SnapshotCache<T: Snapshot> {
     client: Client<Fetch<T>>,
@@ -71,6 +99,33 @@ impl Look {
 }
 
 /// The outcome of a refresh.
+///
+/// ```
+/// use bellwire::Refreshed;
+/// # use bellwire::{Malformed, Message, RunDir, Server, Snapshot, SnapshotCache};
+/// # use std::time::Duration;
+/// # struct Load;
+/// # impl Snapshot for Load {
+/// #     const NAME: &'static str = "load";
+/// #     type Index = f64;
+/// #     type Error = Malformed;
+/// #     fn validate(bytes: &[u8]) -> Result<f64, Malformed> {
+/// #         f64::decode(bytes)
+/// #     }
+/// # }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let run_dir = RunDir::new(dir.path());
+/// # let mut builder = Server::builder(&run_dir);
+/// # let publisher = builder.publish::<Load>()?;
+/// # let server = builder.start()?;
+/// let mut cache = SnapshotCache::<Load>::new(&run_dir);
+/// assert_eq!(cache.refresh_within(Duration::from_secs(5))?, Refreshed::Empty);
+/// server.stop();
+/// assert_eq!(cache.refresh()?, Refreshed::Unavailable);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refreshed {
     /// The snapshot held is the newest.
@@ -88,6 +143,33 @@ pub enum Refreshed {
 }
 
 /// Why a refresh failed. The cache still holds the last good snapshot.
+///
+/// ```
+/// use bellwire::RefreshError;
+/// # use bellwire::{Malformed, Message, RunDir, Server, Snapshot, SnapshotCache};
+/// # use std::time::Duration;
+/// # struct Load;
+/// # impl Snapshot for Load {
+/// #     const NAME: &'static str = "load";
+/// #     type Index = f64;
+/// #     type Error = Malformed;
+/// #     fn validate(bytes: &[u8]) -> Result<f64, Malformed> {
+/// #         f64::decode(bytes)
+/// #     }
+/// # }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let run_dir = RunDir::new(dir.path());
+/// # let mut builder = Server::builder(&run_dir);
+/// # let publisher = builder.publish::<Load>()?;
+/// # let server = builder.start()?;
+/// let mut cache = SnapshotCache::<Load>::new(&run_dir);
+/// publisher.publish(b"no f64")?;
+/// let error = cache.refresh_within(Duration::from_secs(5)).unwrap_err();
+/// assert!(matches!(error, RefreshError::Malformed { generation: 1, .. }));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RefreshError<E: std::error::Error + 'static> {
@@ -669,6 +751,34 @@ pub(crate) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<In
 }
 
 /// A snapshot held by a cache.
+///
+/// ```
+/// use bellwire::Current;
+/// # use bellwire::{Malformed, Message, RunDir, Server, Snapshot, SnapshotCache};
+/// # use std::time::Duration;
+/// # struct Load;
+/// # impl Snapshot for Load {
+/// #     const NAME: &'static str = "load";
+/// #     type Index = f64;
+/// #     type Error = Malformed;
+/// #     fn validate(bytes: &[u8]) -> Result<f64, Malformed> {
+/// #         f64::decode(bytes)
+/// #     }
+/// # }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let run_dir = RunDir::new(dir.path());
+/// # let mut builder = Server::builder(&run_dir);
+/// # let publisher = builder.publish::<Load>()?;
+/// # let server = builder.start()?;
+/// let mut cache = SnapshotCache::<Load>::new(&run_dir);
+/// publisher.publish(&0.5_f64.to_le_bytes())?;
+/// cache.refresh_within(Duration::from_secs(5))?;
+/// let current: Current<'_, Load> = cache.current().ok_or("there is none")?;
+/// assert_eq!((current.generation(), *current.index(), current.bytes().len()), (1, 0.5, 8));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Current<'a, T: Snapshot>(&'a Held<T>);
 

@@ -23,6 +23,30 @@ use crate::{CallError, ClientConfig, ConnectError, Contract, Dynamic, RunDir, Se
 ///
 /// It starts no thread. [`Client::refresh`] drives it and never blocks: call it as often as you like, for instance
 /// once per collection. [`Client::call`] connects by itself if it has to.
+///
+/// ```
+/// use bellwire::{Client, State};
+/// # use bellwire::{RunDir, Server, Service};
+/// # struct Increment;
+/// # impl Service for Increment {
+/// #     const NAME: &'static str = "increment";
+/// #     type Request = u64;
+/// #     type Response = u64;
+/// # }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let run_dir = RunDir::new(dir.path());
+/// # let mut builder = Server::builder(&run_dir);
+/// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
+/// # let server = builder.start()?;
+/// let mut client = Client::<Increment>::new(&run_dir);
+/// assert_eq!(client.call(&41)?, 42);
+/// server.stop();
+/// assert!(client.call(&41).is_err());
+/// assert_ne!(client.refresh(), State::Ready);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Client<S: Service> {
     run_dir: RunDir,
@@ -40,6 +64,32 @@ pub struct Client<S: Service> {
 }
 
 /// What a client knows about its provider.
+///
+/// ```
+/// use bellwire::{Client, State};
+/// # use bellwire::{RunDir, Server, Service};
+/// # struct Increment;
+/// # impl Service for Increment {
+/// #     const NAME: &'static str = "increment";
+/// #     type Request = u64;
+/// #     type Response = u64;
+/// # }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let run_dir = RunDir::new(dir.path());
+/// # let mut builder = Server::builder(&run_dir);
+/// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
+/// # let server = builder.start()?;
+/// let mut client = Client::<Increment>::new(&run_dir);
+/// match client.refresh() {
+///     State::Ready => println!("{}", client.call(&41)?),
+///     State::Absent | State::Connecting => println!("later"),
+///     State::Refused { reason, .. } => println!("not us: {reason}"),
+///     other => println!("{other:?}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum State {
@@ -79,6 +129,28 @@ pub enum State {
 }
 
 /// Cancels the current wait of a [`Client`], or else its next one, from another thread.
+///
+/// ```
+/// use bellwire::{CallError, Client};
+/// # use bellwire::{RunDir, Server, Service};
+/// # use std::time::Duration;
+/// # struct Increment;
+/// # impl Service for Increment {
+/// #     const NAME: &'static str = "increment";
+/// #     type Request = u64;
+/// #     type Response = u64;
+/// # }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let run_dir = RunDir::new(dir.path());
+/// let mut client = Client::<Increment>::new(&run_dir);
+/// let canceller = client.canceller()?;
+/// std::thread::spawn(move || canceller.cancel()).join().unwrap();
+/// let waited = client.wait_available(Duration::from_secs(60));
+/// assert!(matches!(waited, Err(CallError::Cancelled { .. })));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Canceller(Arc<Cancel>);
 

@@ -91,6 +91,14 @@ config! {
 
 config! {
     /// The configuration of a client.
+    ///
+    /// ```
+    /// use bellwire::{Backpressure, ClientConfig};
+    /// use std::time::Duration;
+    ///
+    /// let config = ClientConfig::default().timeout(Duration::from_millis(500));
+    /// assert_eq!(config.backpressure(Backpressure::Fail).timeout, Duration::from_millis(500));
+    /// ```
     pub struct ClientConfig {
         /// How long a call waits for its answer. Default: 5 s.
         timeout: Duration = Duration::from_secs(5),
@@ -139,6 +147,13 @@ config! {
 
 config! {
     /// The configuration of a server.
+    ///
+    /// ```
+    /// use bellwire::{Admission, ServerConfig};
+    ///
+    /// let config = ServerConfig::default().workers(4).admission(Admission::Any);
+    /// assert_eq!((config.workers, config.max_in_flight), (4, 1024));
+    /// ```
     pub struct ServerConfig {
         /// Threads that run handlers. Default: 0, which runs handlers on the reactor thread: fastest, and right if none
         /// of them blocks. With workers, a slow handler delays only its own session.

@@ -12,6 +12,25 @@ use crate::{Event, Payload, Service, Snapshot};
 ///
 /// A [`Service`] or a [`Snapshot`] has it in constants. A program that learns its services at run time, such as a bridge, a
 /// tool, or a library for another language, makes one and uses [`Dynamic`].
+///
+/// ```
+/// use bellwire::Contract;
+/// # use bellwire::{RunDir, Server, Service};
+/// # struct Increment;
+/// # impl Service for Increment {
+/// #     const NAME: &'static str = "increment";
+/// #     type Request = u64;
+/// #     type Response = u64;
+/// # }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let run_dir = RunDir::new(dir.path());
+/// let known = Contract::of::<Increment>();
+/// let made = Contract::new("increment".parse()?).schema(Increment::SCHEMA);
+/// assert_eq!(known, made);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contract {
     pub(crate) service: ServiceName,

@@ -12,6 +12,25 @@ use crate::transport::shortage::hint;
 
 /// Why a call failed. Each variant reports [who is at fault](CallError::fault) and [whether the handler may have
 /// run](CallError::executed).
+///
+/// ```
+/// use bellwire::{CallError, Client, Executed, Fault};
+/// # use bellwire::{RunDir, Server, Service};
+/// # struct Increment;
+/// # impl Service for Increment {
+/// #     const NAME: &'static str = "increment";
+/// #     type Request = u64;
+/// #     type Response = u64;
+/// # }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let run_dir = RunDir::new(dir.path());
+/// let error = Client::<Increment>::new(&run_dir).call(&41).unwrap_err();
+/// assert!(matches!(error, CallError::Absent { .. }));
+/// assert_eq!((error.fault(), error.executed()), (Fault::Nobody, Executed::No));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
@@ -280,6 +299,24 @@ impl From<CallFailed> for CallError {
 }
 
 /// Why a session could not be opened.
+///
+/// ```
+/// use bellwire::{ClientConfig, ConnectError, probe};
+/// # use bellwire::{RunDir, Server, Service};
+/// # struct Increment;
+/// # impl Service for Increment {
+/// #     const NAME: &'static str = "increment";
+/// #     type Request = u64;
+/// #     type Response = u64;
+/// # }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let run_dir = RunDir::new(dir.path());
+/// let nobody = probe(&run_dir, "increment".parse()?, 0, &ClientConfig::default()).unwrap_err();
+/// assert!(matches!(nobody, ConnectError::Absent));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
@@ -358,6 +395,28 @@ impl ConnectError {
 }
 
 /// Why a server could not start or serve.
+///
+/// ```
+/// use bellwire::ServeError;
+/// # use bellwire::{RunDir, Server, Service};
+/// # struct Increment;
+/// # impl Service for Increment {
+/// #     const NAME: &'static str = "increment";
+/// #     type Request = u64;
+/// #     type Response = u64;
+/// # }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let run_dir = RunDir::new(dir.path());
+/// # let mut builder = Server::builder(&run_dir);
+/// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
+/// # let server = builder.start()?;
+/// let mut other = Server::builder(&run_dir);
+/// let taken = other.serve::<Increment>(|_, number| Ok(number + 1)).unwrap_err();
+/// assert!(matches!(taken, ServeError::Taken { service } if service.as_str() == "increment"));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
@@ -407,6 +466,33 @@ pub enum ServeError {
 }
 
 /// Why a snapshot or an event was not published. Readers see what was published before.
+///
+/// ```
+/// use bellwire::PublishError;
+/// # use bellwire::{Event, RunDir, Server};
+/// # struct Temperature;
+/// # impl Event for Temperature {
+/// #     const NAME: &'static str = "temperature";
+/// #     type Message = i64;
+/// # }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let run_dir = RunDir::new(dir.path());
+/// # let mut builder = Server::builder(&run_dir);
+/// # let publisher = builder.events::<Temperature>(1 << 20)?;
+/// # let server = builder.start()?;
+/// # struct Blob;
+/// # impl Event for Blob {
+/// #     const NAME: &'static str = "blob";
+/// #     type Message = Vec<u8>;
+/// # }
+/// # let mut builder = Server::builder(&run_dir);
+/// let blobs = builder.events::<Blob>(1 << 20)?;
+/// let error = blobs.send(&vec![0; 1 << 30]).unwrap_err();
+/// assert!(matches!(error, PublishError::TooLarge { .. }));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishError {

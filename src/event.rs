@@ -54,6 +54,27 @@ pub trait Event: 'static {
 /// Publishes events of `E`. It never waits for a subscriber: the oldest events are overwritten.
 ///
 /// Can be used from any thread. Dropping it stops nothing.
+///
+/// ```
+/// use bellwire::EventPublisher;
+/// # use bellwire::{Event, RunDir, Server};
+/// # struct Temperature;
+/// # impl Event for Temperature {
+/// #     const NAME: &'static str = "temperature";
+/// #     type Message = i64;
+/// # }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let run_dir = RunDir::new(dir.path());
+/// # let mut builder = Server::builder(&run_dir);
+/// # let publisher = builder.events::<Temperature>(1 << 20)?;
+/// # let server = builder.start()?;
+/// let publisher: EventPublisher<Temperature> = publisher;
+/// assert_eq!(publisher.send(&21)?, 1);
+/// assert_eq!((publisher.send_all(&[22, 23])?, publisher.sent()), (3, 3));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct EventPublisher<E: Event> {
     publication: Arc<Publication>,

@@ -5,6 +5,13 @@ use crate::{Malformed, Message};
 /// What a provider knows about the thing that a client asked for.
 ///
 /// On the wire: one byte, then the value's own bytes if it is known.
+///
+/// ```
+/// use bellwire::Lookup;
+///
+/// let found = Lookup::Known("web.service").map(str::len);
+/// assert_eq!((found.known(), Lookup::<u8>::RetryLater.known()), (Some(11), None));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lookup<T> {
     /// The value.

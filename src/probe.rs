@@ -9,6 +9,27 @@ use crate::transport::clock;
 use crate::{ClientConfig, ConnectError, RunDir};
 
 /// The result of a [`probe`].
+///
+/// ```
+/// use bellwire::{ClientConfig, Probe, probe};
+/// # use bellwire::{RunDir, Server, Service};
+/// # struct Increment;
+/// # impl Service for Increment {
+/// #     const NAME: &'static str = "increment";
+/// #     type Request = u64;
+/// #     type Response = u64;
+/// # }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let run_dir = RunDir::new(dir.path());
+/// # let mut builder = Server::builder(&run_dir);
+/// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
+/// # let server = builder.start()?;
+/// let found: Probe = probe(&run_dir, "increment".parse()?, Increment::METHOD, &ClientConfig::default())?;
+/// assert_eq!((found.pid, found.refused), (Some(std::process::id()), None));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Probe {
@@ -23,6 +44,28 @@ pub struct Probe {
 }
 
 /// The terms agreed on by both ends, and the content of the provider's board.
+///
+/// ```
+/// use bellwire::{ClientConfig, probe};
+/// # use bellwire::{RunDir, Server, Service};
+/// # struct Increment;
+/// # impl Service for Increment {
+/// #     const NAME: &'static str = "increment";
+/// #     type Request = u64;
+/// #     type Response = u64;
+/// # }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let run_dir = RunDir::new(dir.path());
+/// # let mut builder = Server::builder(&run_dir);
+/// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
+/// # let server = builder.start()?;
+/// let found = probe(&run_dir, "increment".parse()?, Increment::METHOD, &ClientConfig::default())?;
+/// let terms = found.terms.ok_or("refused")?;
+/// assert_eq!((terms.requests.size, terms.generation), (16 << 10, 0));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Terms {

@@ -14,6 +14,29 @@ const IN_RING_UP_TO: usize = 256 << 10;
 /// A service that publishes snapshots: its name, what its bytes mean, and how to check them.
 ///
 /// A reader validates each generation once, completely, and keeps an index beside the bytes.
+///
+/// ```
+/// use bellwire::{Malformed, Message, Snapshot};
+/// # use bellwire::{RunDir, Server, SnapshotCache};
+/// struct Load;
+/// impl Snapshot for Load {
+///     const NAME: &'static str = "load";
+///     type Index = f64;
+///     type Error = Malformed;
+///     fn validate(bytes: &[u8]) -> Result<f64, Malformed> {
+///         f64::decode(bytes)
+///     }
+/// }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let run_dir = RunDir::new(dir.path());
+/// # let mut builder = Server::builder(&run_dir);
+/// # let publisher = builder.publish::<Load>()?;
+/// # let server = builder.start()?;
+/// publisher.publish(&0.5_f64.to_le_bytes())?;
+/// # Ok(())
+/// # }
+/// ```
 pub trait Snapshot: 'static {
     /// The service's name, as for [`Service`](crate::Service).
     const NAME: &'static str;
@@ -86,6 +109,32 @@ pub trait Snapshot: 'static {
 /// copy from, long ones each in sealed memory that readers map.
 ///
 /// Can be used from any thread. Dropping it stops nothing: the server serves the last snapshot until it stops.
+///
+/// ```
+/// use bellwire::Publisher;
+/// # use bellwire::{Malformed, Message, RunDir, Server, Snapshot, SnapshotCache};
+/// # use std::time::Duration;
+/// # struct Load;
+/// # impl Snapshot for Load {
+/// #     const NAME: &'static str = "load";
+/// #     type Index = f64;
+/// #     type Error = Malformed;
+/// #     fn validate(bytes: &[u8]) -> Result<f64, Malformed> {
+/// #         f64::decode(bytes)
+/// #     }
+/// # }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let run_dir = RunDir::new(dir.path());
+/// # let mut builder = Server::builder(&run_dir);
+/// # let publisher = builder.publish::<Load>()?;
+/// # let server = builder.start()?;
+/// let publisher: Publisher<Load> = publisher;
+/// assert_eq!(publisher.publish(&0.5_f64.to_le_bytes())?, 1);
+/// assert_eq!(publisher.publish_with(8, |bytes| bytes.copy_from_slice(&0.7_f64.to_le_bytes()))?, 2);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Publisher<T: Snapshot> {
     store: Arc<Publication>,

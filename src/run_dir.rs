@@ -8,6 +8,28 @@ use crate::transport::endpoint::{self, EndpointInfo, ListError};
 ///
 /// Providers and their clients must use the same one. On Linux, it must belong to the provider's user or to root, and
 /// nobody else may be able to write to it, unless it is sticky.
+///
+/// ```
+/// use bellwire::{RunDir};
+/// # use bellwire::{Server, Service};
+/// # struct Increment;
+/// # impl Service for Increment {
+/// #     const NAME: &'static str = "increment";
+/// #     type Request = u64;
+/// #     type Response = u64;
+/// # }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let run_dir = RunDir::new(dir.path());
+/// # let mut builder = Server::builder(&run_dir);
+/// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
+/// # let server = builder.start()?;
+/// let run_dir = RunDir::new(run_dir.path());
+/// let [endpoint] = &run_dir.endpoints()?[..] else { return Err("one service".into()) };
+/// assert_eq!(endpoint.service.as_str(), "increment");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RunDir(PathBuf);
 

@@ -127,6 +127,28 @@ pub(crate) mod fnv {
 /// `decode` reads private memory: the bytes were copied out of the peer's lane and cannot change. But another process
 /// wrote them, so decode must check all of them. If one of these functions panics, a server fails only the call, as
 /// with a panic in a handler; in a client, the panic propagates to the caller.
+///
+/// ```
+/// use bellwire::{Malformed, Message};
+///
+/// /// Degrees, in a byte.
+/// #[derive(Debug, PartialEq)]
+/// struct Celsius(i8);
+///
+/// impl Message for Celsius {
+///     fn encode(&self, into: &mut Vec<u8>) {
+///         into.push(self.0 as u8);
+///     }
+///
+///     fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+///         match bytes {
+///             [degrees] => Ok(Self(*degrees as i8)),
+///             _ => Err(Malformed::new(0, bytes.len(), "not one byte")),
+///         }
+///     }
+/// }
+/// assert_eq!(Celsius::decode(&[0xff]), Ok(Celsius(-1)));
+/// ```
 pub trait Message: Sized {
     /// The length in bytes, if all values of this type have the same: items of a batch are then written and read
     /// together, without individual checks. `None`, the default, is correct for every type. With a number, implement
@@ -200,6 +222,14 @@ pub trait Message: Sized {
 }
 
 /// Why bytes are not a [`Message`] of the type expected.
+///
+/// ```
+/// use bellwire::Message;
+///
+/// let malformed = u64::decode(b"short").unwrap_err();
+/// assert_eq!(malformed.len, 5);
+/// println!("{malformed}");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("malformed message at byte {at} of {len}{}: {why}", field.map(|field| format!(", {field}")).unwrap_or_default())]
 #[non_exhaustive]

@@ -7,6 +7,30 @@ use bellwire_core::{InUse, ServiceName};
 ///
 /// Once no request is in flight, `answered + refused + errors + dropped` equals what the server answered and refused
 /// in this session.
+///
+/// ```
+/// use bellwire::Client;
+/// # use bellwire::{RunDir, Server, Service};
+/// # struct Increment;
+/// # impl Service for Increment {
+/// #     const NAME: &'static str = "increment";
+/// #     type Request = u64;
+/// #     type Response = u64;
+/// # }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let run_dir = RunDir::new(dir.path());
+/// # let mut builder = Server::builder(&run_dir);
+/// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
+/// # let server = builder.start()?;
+/// let mut client = Client::<Increment>::new(&run_dir);
+/// let session = client.connect()?;
+/// session.call(&41)?;
+/// let stats = session.stats();
+/// assert_eq!((stats.made, stats.answered, stats.in_flight), (1, 1, 0));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SessionStats {
@@ -75,6 +99,28 @@ macro_rules! counters {
 counters! {
     /// Counters of a server: over all its services, or of one. Invariant: `accepted = answered + refused + lost + in
     /// flight`.
+    ///
+    /// ```
+    /// use bellwire::Client;
+    /// # use bellwire::{RunDir, Server, Service};
+    /// # struct Increment;
+    /// # impl Service for Increment {
+    /// #     const NAME: &'static str = "increment";
+    /// #     type Request = u64;
+    /// #     type Response = u64;
+    /// # }
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # let run_dir = RunDir::new(dir.path());
+    /// # let mut builder = Server::builder(&run_dir);
+    /// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
+    /// # let server = builder.start()?;
+    /// Client::<Increment>::new(&run_dir).call(&41)?;
+    /// let stats = server.stop();
+    /// assert_eq!((stats.accepted, stats.answered, stats.in_flight()), (1, 1, 0));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub struct ServerStats {
         /// Open sessions.
         sessions,
@@ -203,6 +249,28 @@ impl ServerStats {
 }
 
 /// Counters of one of a server's services.
+///
+/// ```
+/// use bellwire::ServiceStats;
+/// # use bellwire::{RunDir, Server, Service};
+/// # struct Increment;
+/// # impl Service for Increment {
+/// #     const NAME: &'static str = "increment";
+/// #     type Request = u64;
+/// #     type Response = u64;
+/// # }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let run_dir = RunDir::new(dir.path());
+/// # let mut builder = Server::builder(&run_dir);
+/// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
+/// # let server = builder.start()?;
+/// for ServiceStats { service, stats, .. } in server.service_stats() {
+///     println!("{service}: {} requests", stats.accepted);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServiceStats {

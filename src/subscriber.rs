@@ -20,6 +20,30 @@ use crate::{
 ///
 /// Taking an event costs loads and a copy, and no system call; the provider does nothing for it. A provider that is absent,
 /// late or restarted is a state: [`Subscriber::state`]. Starts no thread.
+///
+/// ```
+/// use bellwire::{Delivery, Start, Subscriber};
+/// # use bellwire::{Event, RunDir, Server};
+/// # use std::time::Duration;
+/// # struct Temperature;
+/// # impl Event for Temperature {
+/// #     const NAME: &'static str = "temperature";
+/// #     type Message = i64;
+/// # }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let run_dir = RunDir::new(dir.path());
+/// # let mut builder = Server::builder(&run_dir);
+/// # let publisher = builder.events::<Temperature>(1 << 20)?;
+/// # let server = builder.start()?;
+/// let mut subscriber = Subscriber::<Temperature>::new(&run_dir, Start::Oldest);
+/// publisher.send(&21)?;
+/// let next = subscriber.next(Some(Duration::from_secs(5)))?;
+/// assert_eq!(next, Some(Delivery::Event { sequence: 1, event: 21 }));
+/// assert_eq!(subscriber.try_next()?, None);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Subscriber<E: Event> {
     client: Client<Feed<E>>,
@@ -37,6 +61,29 @@ pub struct Subscriber<E: Event> {
 }
 
 /// Where a new subscriber starts.
+///
+/// ```
+/// use bellwire::{Delivery, Start, Subscriber};
+/// # use bellwire::{Event, RunDir, Server};
+/// # use std::time::Duration;
+/// # struct Temperature;
+/// # impl Event for Temperature {
+/// #     const NAME: &'static str = "temperature";
+/// #     type Message = i64;
+/// # }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let run_dir = RunDir::new(dir.path());
+/// # let mut builder = Server::builder(&run_dir);
+/// # let publisher = builder.events::<Temperature>(1 << 20)?;
+/// # let server = builder.start()?;
+/// publisher.send_all(&[20, 21])?;
+/// let mut all = Subscriber::<Temperature>::new(&run_dir, Start::Oldest);
+/// let first = all.next(Some(Duration::from_secs(5)))?;
+/// assert_eq!(first, Some(Delivery::Event { sequence: 1, event: 20 }));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Start {
     /// With the first event that is published after it has found the provider.
@@ -47,6 +94,33 @@ pub enum Start {
 }
 
 /// What a subscriber gets.
+///
+/// ```
+/// use bellwire::{Delivery, Start, Subscriber};
+/// # use bellwire::{Event, RunDir, Server};
+/// # use std::time::Duration;
+/// # struct Temperature;
+/// # impl Event for Temperature {
+/// #     const NAME: &'static str = "temperature";
+/// #     type Message = i64;
+/// # }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let run_dir = RunDir::new(dir.path());
+/// # let mut builder = Server::builder(&run_dir);
+/// # let publisher = builder.events::<Temperature>(1 << 20)?;
+/// # let server = builder.start()?;
+/// # let mut subscriber = Subscriber::<Temperature>::new(&run_dir, Start::Oldest);
+/// # publisher.send(&21)?;
+/// match subscriber.next(Some(Duration::from_secs(5)))? {
+///     Some(Delivery::Event { sequence, event }) => println!("{sequence}: {event} degrees"),
+///     Some(Delivery::Missed { events }) => println!("{events} were overwritten before"),
+///     Some(Delivery::Restarted) => println!("another publisher counts from 1"),
+///     None => println!("nothing for 5 s"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery<M> {
     /// The next event.
@@ -67,6 +141,29 @@ pub enum Delivery<M> {
 }
 
 /// Why an event could not be taken. The next call goes on behind it.
+///
+/// ```
+/// use bellwire::{CallError, Start, SubscribeError, Subscriber};
+/// # use bellwire::{Event, RunDir, Server};
+/// # use std::time::Duration;
+/// # struct Temperature;
+/// # impl Event for Temperature {
+/// #     const NAME: &'static str = "temperature";
+/// #     type Message = i64;
+/// # }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let run_dir = RunDir::new(dir.path());
+/// # let mut builder = Server::builder(&run_dir);
+/// # let publisher = builder.events::<Temperature>(1 << 20)?;
+/// # let server = builder.start()?;
+/// let mut subscriber = Subscriber::<Temperature>::new(&run_dir, Start::Now);
+/// subscriber.canceller()?.cancel();
+/// let ended = subscriber.next(None).unwrap_err();
+/// assert!(matches!(ended, SubscribeError::Call(CallError::Cancelled { .. })));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubscribeError {

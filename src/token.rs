@@ -21,6 +21,12 @@ const VARIABLE: &str = "BELLWIRE_TOKEN";
 pub struct Token([u8; 16]);
 
 /// Why a text is not a [`Token`].
+///
+/// ```
+/// use bellwire::{Token, TokenError};
+///
+/// assert_eq!("8f14".parse::<Token>(), Err(TokenError));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a token is 32 hexadecimal digits, not all of them 0")]
 pub struct TokenError;

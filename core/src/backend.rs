@@ -1,4 +1,10 @@
 /// How a server's reactor waits for events.
+///
+/// ```
+/// use bellwire_core::Backend;
+///
+/// assert_eq!(Backend::default(), Backend::Auto);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Backend {
@@ -17,6 +23,13 @@ pub enum Backend {
 }
 
 /// How a reactor waits, and why not as configured.
+///
+/// ```
+/// use bellwire_core::{Backend, InUse};
+///
+/// let found = InUse { backend: Backend::Epoll, why_not: Some("the kernel is too old") };
+/// println!("{:?}, since {}", found.backend, found.why_not.unwrap_or("it is the configured one"));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct InUse {
     /// The backend in use; [`Backend::Auto`] only before there is a reactor.

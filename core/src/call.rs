@@ -21,6 +21,13 @@ pub const MAX_WINDOW: usize = 1 << 16;
 const MOST_UNTOLD: usize = 64;
 
 /// Identifies one request of a session. Never reused.
+///
+/// ```
+/// use bellwire_core::call::Ticket;
+///
+/// let newest = |waiting: &[Ticket]| waiting.iter().max().copied();
+/// assert_eq!(newest(&[]), None);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(u64);
 

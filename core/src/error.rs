@@ -1,6 +1,13 @@
 use core::fmt;
 
 /// Whether the handler may have run when a call failed.
+///
+/// ```
+/// use bellwire_core::Executed;
+///
+/// let may_repeat = |executed, is_idempotent| executed == Executed::No || is_idempotent;
+/// assert!(may_repeat(Executed::No, false) && !may_repeat(Executed::Maybe, false));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Executed {
     /// The request never reached a handler and never will: resending it is safe.
@@ -10,6 +17,13 @@ pub enum Executed {
 }
 
 /// Who has to act to fix a failure.
+///
+/// ```
+/// use bellwire_core::Fault;
+///
+/// let is_for_us = |fault| matches!(fault, Fault::Caller | Fault::System);
+/// assert!(is_for_us(Fault::System) && !is_for_us(Fault::Nobody));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
     /// The caller: its request, its configuration or its deadline.
@@ -23,6 +37,12 @@ pub enum Fault {
 }
 
 /// The kind of failure, with the same numbers in every language binding.
+///
+/// ```
+/// use bellwire_core::ErrorKind;
+///
+/// assert_eq!(ErrorKind::Absent as u16, 1);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[repr(u16)]
@@ -87,6 +107,13 @@ impl ErrorKind {
 
 /// A protocol violation by the peer. It poisons the session, which is then never used again; the process and its
 /// other sessions continue.
+///
+/// ```
+/// use bellwire_core::PeerFault;
+///
+/// let fault = PeerFault::TailWentBack { seen: 64, now: 32 };
+/// assert_eq!(fault.to_string(), "the peer's tail went back from 64 to 32");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PeerFault {

@@ -5,6 +5,14 @@ use crate::wire::{ALIGN, HEADER, SWITCH_RESERVE};
 /// A size is a power of two from [`Geometry::MIN`] to [`Geometry::MAX`] bytes. Records are padded to [`ALIGN`] bytes
 /// and never wrap. So the largest record that fits an empty lane at *every* position is half of it less the room kept
 /// free for one Switch record.
+///
+/// ```
+/// use bellwire_core::Geometry;
+///
+/// let lane = Geometry::new(64 << 10)?;
+/// assert_eq!((lane.doubled().size(), Geometry::new(3000).is_err()), (128 << 10, true));
+/// # Ok::<(), bellwire_core::GeometryError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Geometry {
     size: u32,

@@ -3,6 +3,14 @@ use crate::wire::PAGE_SIZE;
 
 /// The limits of one end for a session. Both ends declare theirs in the handshake, and both keep to the smaller of
 /// the two.
+///
+/// ```
+/// use bellwire_core::{Geometry, Limits};
+///
+/// let limits = Limits { max_lane: Geometry::new(1 << 20)?, ..Limits::default() };
+/// assert_eq!(limits.max_message, 64 << 20);
+/// # Ok::<(), bellwire_core::GeometryError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The longest message, sent or received, in bytes. Default: 64 MiB.
@@ -17,6 +25,16 @@ pub struct Limits {
 }
 
 /// Which end's limit it is.
+///
+/// ```
+/// use bellwire_core::Whose;
+///
+/// let act = |whose| match whose {
+///     Whose::Own => "raise the limit here",
+///     Whose::Peer => "raise the limit of the provider",
+/// };
+/// assert_eq!(act(Whose::Own), "raise the limit here");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Whose {
     /// This end's own.

@@ -4,6 +4,13 @@ use core::str::FromStr;
 /// The name of a service: 1 to 63 bytes of `a-z`, `0-9` and `-`, starting with a letter or digit.
 ///
 /// It is a file name (`{run_dir}/{name}.sock`) and is stored in pages and boards, so nothing else is allowed.
+///
+/// ```
+/// use bellwire_core::ServiceName;
+///
+/// const DISKS: ServiceName = ServiceName::constant("disk-stats");
+/// assert_eq!("disk-stats".parse(), Ok(DISKS));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServiceName {
     // Zeroes after the name, before its length: names sort like text.
@@ -12,6 +19,12 @@ pub struct ServiceName {
 }
 
 /// Why a text is not a [`ServiceName`].
+///
+/// ```
+/// use bellwire_core::{NameError, ServiceName};
+///
+/// assert_eq!(ServiceName::parse(b"disk_stats"), Err(NameError::BadByte { at: 4 }));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {

@@ -22,6 +22,12 @@ use crate::lane::{Epoch, Lanes, PushError, Record};
 use crate::{Geometry, Instant, PeerFault, Port};
 
 /// The resource that this system lacked.
+///
+/// ```
+/// use bellwire_core::resize::Resource;
+///
+/// println!("this system is short of {}", Resource::Descriptors);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Resource {
@@ -42,6 +48,13 @@ pub enum Resource {
 }
 
 /// Memory could not be created, passed or mapped. This system is at fault; the session is usable.
+///
+/// ```
+/// use bellwire_core::resize::{Resource, Shortage};
+///
+/// let shortage = Shortage { resource: Resource::Memory, bytes: 1 << 20, code: 12 };
+/// println!("{shortage}");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this system is short of {resource} for {bytes} bytes of shared memory (os error {code})")]
 pub struct Shortage {

@@ -7,6 +7,15 @@ use crate::time::{Instant, nanos};
 /// Spinning notices an answer within a fraction of a microsecond but occupies a processor meanwhile, unless other
 /// threads want it. Waking from a park costs tens of microseconds. `docs/adr/0004-adaptive-spinning.md` has the
 /// measurements, and `docs/adr/0028-yield-while-spinning.md` those of spinning next to other threads.
+///
+/// ```
+/// use bellwire_core::SpinPolicy;
+/// use std::time::Duration;
+///
+/// // Never spins: for a machine that is full.
+/// let never = SpinPolicy { max: Duration::ZERO, ..SpinPolicy::default() };
+/// assert_ne!(never.max, SpinPolicy::default().max);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpinPolicy {
     /// The longest spin before a park. Zero never spins. Default: 60 µs; values above 1 ms are cut to 1 ms.

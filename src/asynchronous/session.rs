@@ -25,6 +25,29 @@ use crate::{Backpressure, CallError, Executed, Service, Session, SessionStats};
 /// grow, or is attached.
 ///
 /// It costs one task, and one descriptor more than a [`Session`] with an eventfd. An idle one wakes no thread.
+///
+/// ```
+/// use bellwire::AsyncClient;
+/// # use bellwire::{RunDir, Server, Service};
+/// # struct Increment;
+/// # impl Service for Increment {
+/// #     const NAME: &'static str = "increment";
+/// #     type Request = u64;
+/// #     type Response = u64;
+/// # }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let run_dir = RunDir::new(dir.path());
+/// # let mut builder = Server::builder(&run_dir);
+/// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
+/// # let server = builder.start()?;
+/// let session = AsyncClient::<Increment>::new(&run_dir).connect().await?;
+/// let (one, two) = tokio::join!(session.call(&1), session.call(&2));
+/// assert_eq!((one?, two?), (2, 3));
+/// # Ok(())
+/// # }
+/// ```
 pub struct AsyncSession<S: Service> {
     shared: Arc<Shared<S>>,
     backpressure: Backpressure,

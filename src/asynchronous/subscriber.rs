@@ -12,6 +12,28 @@ use crate::{ClientConfig, Delivery, Event, RunDir, Start, State, SubscribeError,
 /// [`AsyncSubscriber::poll_next`] has the form of a stream's: `futures::stream::poll_fn(move |context|
 /// subscriber.poll_next(context))` is one. While it waits, the provider sends it a message for the next event, and the kernel
 /// wakes its runtime; a blocking [`Subscriber`] costs the provider nothing.
+///
+/// ```
+/// use bellwire::{AsyncSubscriber, Delivery, Start};
+/// # use bellwire::{Event, RunDir, Server};
+/// # struct Temperature;
+/// # impl Event for Temperature {
+/// #     const NAME: &'static str = "temperature";
+/// #     type Message = i64;
+/// # }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let run_dir = RunDir::new(dir.path());
+/// # let mut builder = Server::builder(&run_dir);
+/// # let publisher = builder.events::<Temperature>(1 << 20)?;
+/// # let server = builder.start()?;
+/// let mut subscriber = AsyncSubscriber::<Temperature>::new(&run_dir, Start::Oldest);
+/// publisher.send(&21)?;
+/// assert_eq!(subscriber.next().await?, Delivery::Event { sequence: 1, event: 21 });
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct AsyncSubscriber<E: Event> {
     subscriber: Subscriber<E>,

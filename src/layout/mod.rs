@@ -19,6 +19,13 @@ use crate::Malformed;
 ///
 /// A type that contains itself has none, which the compiler reports as a cycle: so how deep a peer's message goes is known
 /// when a program is compiled.
+///
+/// ```
+/// use bellwire::Layout;
+///
+/// let pair = <(u8, Option<u32>)>::TYPE;
+/// assert_eq!((pair.to_string().as_str(), pair.size()), ("{0:u8,1:?u32}", 12));
+/// ```
 pub trait Layout: Sized {
     /// What both ends must agree on: see [`Type::schema`].
     const TYPE: &'static Type;

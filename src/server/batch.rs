@@ -16,6 +16,30 @@ const NO_ROOM: &str = "the batch has more items than its answers have room for i
 /// The answers to a batch: one for each request, in order.
 ///
 /// Malformed requests do not reach the handler; their answers are inserted between the others.
+///
+/// ```
+/// use bellwire::{Answers, Client};
+/// # use bellwire::{RunDir, Server, Service};
+/// # struct Increment;
+/// # impl Service for Increment {
+/// #     const NAME: &'static str = "increment";
+/// #     type Request = u64;
+/// #     type Response = u64;
+/// # }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let run_dir = RunDir::new(dir.path());
+/// let mut builder = Server::builder(&run_dir);
+/// builder.serve_batches::<Increment>(|_, requests: &[u64], answers: &mut Answers<'_, u64>| {
+///     answers.extend(requests.iter().map(|number| number + 1));
+/// })?;
+/// let server = builder.start()?;
+/// let mut numbers = Vec::new();
+/// Client::<Increment>::new(&run_dir).connect()?.call_batch(&[1, 2])?.append_to(&mut numbers)?;
+/// assert_eq!(numbers, [2, 3]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Answers<'a, R> {
     caller: &'a Caller,

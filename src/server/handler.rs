@@ -15,6 +15,29 @@ use crate::transport::peer::User;
 use crate::{Dynamic, HandlerError, Malformed, Message, Payload, Service, payload, reason};
 
 /// The caller, as the system reported it when the session was opened, and whether it still waits.
+///
+/// ```
+/// use bellwire::{Caller, Client};
+/// # use bellwire::{RunDir, Server, Service};
+/// # struct Increment;
+/// # impl Service for Increment {
+/// #     const NAME: &'static str = "increment";
+/// #     type Request = u64;
+/// #     type Response = u64;
+/// # }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let run_dir = RunDir::new(dir.path());
+/// let mut builder = Server::builder(&run_dir);
+/// builder.serve::<Increment>(|caller: &Caller, number| match caller.user.is_own() {
+///     true => Ok(number + 1),
+///     false => Err("only for the user that started this".into()),
+/// })?;
+/// let server = builder.start()?;
+/// assert_eq!(Client::<Increment>::new(&run_dir).call(&41)?, 42);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// The process; `None` when its pid namespace is not visible from this one.

@@ -25,6 +25,33 @@ const WINDOW: Duration = Duration::from_secs(10);
 
 /// A client that was refused, or whose session was closed for its behaviour; or a resource that the server lacked for
 /// one. See [`Server::incidents`](crate::Server::incidents).
+///
+/// ```
+/// use bellwire::{Client, ClientConfig, ServerConfig};
+/// # use bellwire::{RunDir, Server, Service};
+/// # struct Increment;
+/// # impl Service for Increment {
+/// #     const NAME: &'static str = "increment";
+/// #     type Request = u64;
+/// #     type Response = u64;
+/// # }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let run_dir = RunDir::new(dir.path());
+/// let wanted = "8f14e45fceea167a5a36dedd4bea2543".parse()?;
+/// let (tell, told) = std::sync::mpsc::channel();
+/// let mut builder = Server::builder_with(&run_dir, ServerConfig::default().token(Some(wanted)));
+/// builder.on_incident(move |incident| drop(tell.send(incident.clone())));
+/// builder.serve::<Increment>(|_, number| Ok(number + 1))?;
+/// let server = builder.start()?;
+/// let mut client = Client::<Increment>::with_config(&run_dir, ClientConfig::default().token(None));
+/// client.call(&41).unwrap_err();
+/// let incident = told.recv()?;
+/// println!("{:?} {incident}", incident.at);
+/// assert_eq!(incident.service.as_str(), "increment");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Incident {
@@ -43,6 +70,34 @@ pub struct Incident {
 }
 
 /// What a client did, or what the server lacked for it.
+///
+/// ```
+/// use bellwire::{IncidentCause, RefuseCode};
+/// # use bellwire::{RunDir, Server, Service};
+/// # use bellwire::{Client, ClientConfig, ServerConfig};
+/// # struct Increment;
+/// # impl Service for Increment {
+/// #     const NAME: &'static str = "increment";
+/// #     type Request = u64;
+/// #     type Response = u64;
+/// # }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let run_dir = RunDir::new(dir.path());
+/// # let wanted = "8f14e45fceea167a5a36dedd4bea2543".parse()?;
+/// # let (tell, told) = std::sync::mpsc::channel();
+/// # let mut builder = Server::builder_with(&run_dir, ServerConfig::default().token(Some(wanted)));
+/// # builder.on_incident(move |incident| drop(tell.send(incident.clone())));
+/// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
+/// # let server = builder.start()?;
+/// # let mut client = Client::<Increment>::with_config(&run_dir, ClientConfig::default().token(None));
+/// # client.call(&41).unwrap_err();
+/// # let incident = told.recv()?;
+/// let cause = incident.cause;
+/// assert!(matches!(cause, IncidentCause::Refused { code: RefuseCode::Token, .. }));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IncidentCause {
@@ -79,6 +134,33 @@ pub enum IncidentCause {
 }
 
 /// The kinds by which incidents are counted.
+///
+/// ```
+/// use bellwire::IncidentKind;
+/// # use bellwire::{RunDir, Server, Service};
+/// # use bellwire::{Client, ClientConfig, ServerConfig};
+/// # struct Increment;
+/// # impl Service for Increment {
+/// #     const NAME: &'static str = "increment";
+/// #     type Request = u64;
+/// #     type Response = u64;
+/// # }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let run_dir = RunDir::new(dir.path());
+/// # let wanted = "8f14e45fceea167a5a36dedd4bea2543".parse()?;
+/// # let (tell, told) = std::sync::mpsc::channel();
+/// # let mut builder = Server::builder_with(&run_dir, ServerConfig::default().token(Some(wanted)));
+/// # builder.on_incident(move |incident| drop(tell.send(incident.clone())));
+/// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
+/// # let server = builder.start()?;
+/// # let mut client = Client::<Increment>::with_config(&run_dir, ClientConfig::default().token(None));
+/// # client.call(&41).unwrap_err();
+/// # let incident = told.recv()?;
+/// assert_eq!(incident.cause.kind(), IncidentKind::Refused);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum IncidentKind {
@@ -101,10 +183,67 @@ pub enum IncidentKind {
 }
 
 /// The number of incidents of each kind.
+///
+/// ```
+/// use bellwire::{IncidentCounts, IncidentKind};
+/// # use bellwire::{RunDir, Server, Service};
+/// # use bellwire::{Client, ClientConfig, ServerConfig};
+/// # struct Increment;
+/// # impl Service for Increment {
+/// #     const NAME: &'static str = "increment";
+/// #     type Request = u64;
+/// #     type Response = u64;
+/// # }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let run_dir = RunDir::new(dir.path());
+/// # let wanted = "8f14e45fceea167a5a36dedd4bea2543".parse()?;
+/// # let (tell, told) = std::sync::mpsc::channel();
+/// # let mut builder = Server::builder_with(&run_dir, ServerConfig::default().token(Some(wanted)));
+/// # builder.on_incident(move |incident| drop(tell.send(incident.clone())));
+/// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
+/// # let server = builder.start()?;
+/// # let mut client = Client::<Increment>::with_config(&run_dir, ClientConfig::default().token(None));
+/// # client.call(&41).unwrap_err();
+/// # let incident = told.recv()?;
+/// let counts: IncidentCounts = server.incidents_by_user()[0].counts;
+/// assert_eq!((counts.of(IncidentKind::Refused), counts.total()), (1, 1));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IncidentCounts([u64; IncidentKind::ALL.len()]);
 
 /// The incidents of one of the users with the most, or of all others together.
+///
+/// ```
+/// use bellwire::UserIncidents;
+/// # use bellwire::{RunDir, Server, Service};
+/// # use bellwire::{Client, ClientConfig, ServerConfig};
+/// # struct Increment;
+/// # impl Service for Increment {
+/// #     const NAME: &'static str = "increment";
+/// #     type Request = u64;
+/// #     type Response = u64;
+/// # }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let run_dir = RunDir::new(dir.path());
+/// # let wanted = "8f14e45fceea167a5a36dedd4bea2543".parse()?;
+/// # let (tell, told) = std::sync::mpsc::channel();
+/// # let mut builder = Server::builder_with(&run_dir, ServerConfig::default().token(Some(wanted)));
+/// # builder.on_incident(move |incident| drop(tell.send(incident.clone())));
+/// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
+/// # let server = builder.start()?;
+/// # let mut client = Client::<Increment>::with_config(&run_dir, ClientConfig::default().token(None));
+/// # client.call(&41).unwrap_err();
+/// # let incident = told.recv()?;
+/// for UserIncidents { user, counts, .. } in server.incidents_by_user() {
+///     println!("{user:?}: {} in all", counts.total());
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UserIncidents {

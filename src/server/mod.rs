@@ -111,6 +111,27 @@ struct Listener {
 }
 
 /// A running server. Dropping it stops it like [`Server::stop`].
+///
+/// ```
+/// use bellwire::{Client, Server};
+/// # use bellwire::{RunDir, Service};
+/// # struct Increment;
+/// # impl Service for Increment {
+/// #     const NAME: &'static str = "increment";
+/// #     type Request = u64;
+/// #     type Response = u64;
+/// # }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let run_dir = RunDir::new(dir.path());
+/// let mut builder = Server::builder(&run_dir);
+/// builder.serve::<Increment>(|_, number| Ok(number + 1))?;
+/// let server = builder.start()?;
+/// Client::<Increment>::new(&run_dir).call(&41)?;
+/// assert_eq!(server.stop().answered, 1);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,

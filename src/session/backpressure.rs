@@ -27,6 +27,31 @@ use crate::{CallError, Service};
 /// With `Wait`, it goes through the lane in parts instead, unless
 /// [`LaneConfig::stream_from`](crate::LaneConfig::stream_from) is `None`; only a [`Payload`](crate::Payload)
 /// built in a memfd is attached.
+///
+/// ```
+/// use bellwire::{Backpressure, Client};
+/// # use bellwire::{RunDir, Server, Service};
+/// # use std::time::Duration;
+/// # struct Increment;
+/// # impl Service for Increment {
+/// #     const NAME: &'static str = "increment";
+/// #     type Request = u64;
+/// #     type Response = u64;
+/// # }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let run_dir = RunDir::new(dir.path());
+/// # let mut builder = Server::builder(&run_dir);
+/// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
+/// # let server = builder.start()?;
+/// let mut client = Client::<Increment>::new(&run_dir);
+/// let session = client.connect()?;
+/// let ticket = session.backpressure(Backpressure::Fail).submit(&41)?;
+/// let (answered, answer) = session.wait_reply(Duration::from_secs(5))?;
+/// assert_eq!((answered, answer?), (ticket, 42));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Backpressure {
     /// Calls wait and `submit` fails. The lane grows, up to 1 MiB, when it is often full, or when it carries 64 MiB a
@@ -54,6 +79,28 @@ impl Backpressure {
 }
 
 /// A session with a different [`Backpressure`]. Dropping this restores the session's own.
+///
+/// ```
+/// use bellwire::{Backpressure, Client};
+/// # use bellwire::{RunDir, Server, Service};
+/// # struct Increment;
+/// # impl Service for Increment {
+/// #     const NAME: &'static str = "increment";
+/// #     type Request = u64;
+/// #     type Response = u64;
+/// # }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let run_dir = RunDir::new(dir.path());
+/// # let mut builder = Server::builder(&run_dir);
+/// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
+/// # let server = builder.start()?;
+/// let mut client = Client::<Increment>::new(&run_dir);
+/// let mut patient = client.connect()?.backpressure(Backpressure::Wait);
+/// assert_eq!((patient.call(&1)?, patient.call(&2)?), (2, 3));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Choice<'a, S: Service> {
     session: &'a mut Session<S>,

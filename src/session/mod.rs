@@ -46,6 +46,33 @@ use batch::SentBatch;
 ///
 /// After [`CallError::PeerGone`], [`CallError::Unread`] or [`CallError::ProtocolViolation`], a session stays closed: open
 /// another one, or let a [`Client`](crate::Client) do so.
+///
+/// ```
+/// use bellwire::{Client, Session};
+/// # use bellwire::{RunDir, Server, Service};
+/// # use std::time::Duration;
+/// # struct Increment;
+/// # impl Service for Increment {
+/// #     const NAME: &'static str = "increment";
+/// #     type Request = u64;
+/// #     type Response = u64;
+/// # }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let run_dir = RunDir::new(dir.path());
+/// # let mut builder = Server::builder(&run_dir);
+/// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
+/// # let server = builder.start()?;
+/// let mut client = Client::<Increment>::new(&run_dir);
+/// let session: &mut Session<Increment> = client.connect()?;
+/// let first = session.submit(&1)?;
+/// let second = session.submit(&2)?;
+/// let (answered, answer) = session.wait_reply(Duration::from_secs(5))?;
+/// assert_eq!((answered, answer?), (first, 2));
+/// assert!(session.abandon(second));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Session<S: Service> {
     drive: Driver,

@@ -15,6 +15,28 @@ use crate::{CallError, Malformed, Message, Service};
 ///
 /// They are decoded one by one where they arrived. An item's error is boxed, so that a loop over many small answers
 /// returns each in registers.
+///
+/// ```
+/// use bellwire::Client;
+/// # use bellwire::{RunDir, Server, Service};
+/// # struct Increment;
+/// # impl Service for Increment {
+/// #     const NAME: &'static str = "increment";
+/// #     type Request = u64;
+/// #     type Response = u64;
+/// # }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let run_dir = RunDir::new(dir.path());
+/// # let mut builder = Server::builder(&run_dir);
+/// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
+/// # let server = builder.start()?;
+/// let mut client = Client::<Increment>::new(&run_dir);
+/// let answers = client.connect()?.call_batch(&[1, 2, 3])?;
+/// assert_eq!(answers.filter_map(Result::ok).sum::<u64>(), 9);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Replies<'a, S: Service> {
     /// The remaining answers, if all are Ok and have `stride` bytes, and every request was sent.
     even: &'a [u8],

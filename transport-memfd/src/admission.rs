@@ -11,6 +11,14 @@ use crate::peer::{self, Credentials, Group, User};
 /// that the kernel recorded at connect time; the socket's mode also keeps others out where it can.
 ///
 /// A user or group that the server's user namespace does not map has no number there: only [`Admission::Any`] admits it.
+///
+/// ```
+/// use bellwire_memfd::admission::Admission;
+/// use bellwire_memfd::peer::User;
+///
+/// let two = Admission::Users(vec![User::from(1000), User::from(1001)]);
+/// assert_ne!(two, Admission::default());
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Admission {

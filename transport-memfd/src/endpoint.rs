@@ -149,6 +149,14 @@ pub enum BindError {
 }
 
 /// Why a run directory was not listed.
+///
+/// ```
+/// use bellwire_memfd::endpoint::list;
+/// use std::path::Path;
+///
+/// let error = list(Path::new("/nowhere")).unwrap_err();
+/// assert_eq!(error.source.kind(), std::io::ErrorKind::NotFound);
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[error("cannot list {}: {source}", .path.display())]
 pub struct ListError {
@@ -184,6 +192,17 @@ pub struct Endpoint {
 }
 
 /// Whether a process serves an endpoint.
+///
+/// ```
+/// use bellwire_memfd::endpoint::{Endpoint, Liveness, list};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let dir = tempfile::tempdir()?;
+/// let served = Endpoint::bind(dir.path(), "disks".parse()?)?;
+/// assert_eq!(list(dir.path())?[0].liveness, Liveness::Alive(Some(std::process::id())));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Liveness {
     /// A process holds its lock; its pid, if known.
@@ -198,6 +217,18 @@ pub enum Liveness {
 }
 
 /// A run directory's entry for one service.
+///
+/// ```
+/// use bellwire_memfd::endpoint::{Endpoint, EndpointInfo, list};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let dir = tempfile::tempdir()?;
+/// let served = Endpoint::bind(dir.path(), "disks".parse()?)?;
+/// let found: Vec<EndpointInfo> = list(dir.path())?;
+/// assert_eq!((found[0].path.as_path(), found[0].mode), (served.path(), 0o600));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointInfo {
     /// The service.

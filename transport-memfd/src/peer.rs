@@ -24,10 +24,22 @@ const SO_PEERPIDFD: libc::c_int = 77;
 const SO_PEERGROUPS: libc::c_int = 59;
 
 /// A user, by number.
+///
+/// ```
+/// use bellwire_memfd::peer::User;
+///
+/// assert!(User::own().is_own() && User::from(0).is_system());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct User(u32);
 
 /// A group of users, by number.
+///
+/// ```
+/// use bellwire_memfd::peer::Group;
+///
+/// assert_eq!(Group::from(100).gid(), 100);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Group(u32);
 

@@ -56,6 +56,13 @@ pub struct LaneTerms {
 }
 
 /// What a lane carried and how often it was resized, as one end sees it.
+///
+/// ```
+/// use bellwire_core::lane::LaneStats;
+///
+/// let is_often_full = |lane: &LaneStats| lane.grows > 2;
+/// assert!(!is_often_full(&LaneStats::default()));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LaneStats {

@@ -91,6 +91,14 @@ impl Counter {
 
 /// A histogram of call latencies with [`LATENCY_BUCKETS`] buckets, four per doubling from 64 ns to 1 s. The last
 /// bucket includes longer calls.
+///
+/// ```
+/// use bellwire_core::wire::Latency;
+///
+/// let mut latency = Latency::default();
+/// latency.0[Latency::bucket(1_000)] += 1;
+/// assert!(latency.quantile(500).is_some_and(|nanos| (1_000..1_300).contains(&nanos)));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Latency(pub [u64; LATENCY_BUCKETS]);
 

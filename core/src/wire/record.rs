@@ -65,6 +65,12 @@ pub enum Kind {
 }
 
 /// How a request ended.
+///
+/// ```
+/// use bellwire_core::wire::Status;
+///
+/// assert_eq!(Status::parse(2), Some(Status::Malformed));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Status {

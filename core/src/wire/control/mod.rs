@@ -14,6 +14,13 @@ pub const MAX_CONTROL: usize = 512;
 const MAX_REASON: usize = 256;
 
 /// An inclusive range of protocol versions.
+///
+/// ```
+/// use bellwire_core::wire::Versions;
+///
+/// let (ours, theirs) = (Versions { min: 1, max: 1 }, Versions { min: 2, max: 3 });
+/// assert!(ours.max < theirs.min, "none in common");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Versions {
     /// The oldest.
@@ -23,6 +30,12 @@ pub struct Versions {
 }
 
 /// What wakes a parked peer. The waiter chooses it; its page's `doorbell` word names it.
+///
+/// ```
+/// use bellwire_core::wire::Doorbell;
+///
+/// assert_eq!(Doorbell::default(), Doorbell::Futex);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum Doorbell {
@@ -61,6 +74,12 @@ pub enum ControlKind {
 }
 
 /// Why a server refuses.
+///
+/// ```
+/// use bellwire_core::wire::RefuseCode;
+///
+/// assert_eq!(RefuseCode::Token as u16, 3);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[repr(u16)]
