@@ -63,6 +63,18 @@ fn postcard_bytes() -> Vec<u8> {
 }
 
 #[test]
+fn a_value_that_cannot_be_serialized_leaves_nothing_of_its_beginning() {
+    #[derive(Serialize, Deserialize)]
+    struct Half(u8, #[serde(serialize_with = "fail")] u8);
+    fn fail<S: serde::Serializer>(_: &u8, _: S) -> Result<S::Ok, S::Error> {
+        Err(serde::ser::Error::custom("as it was asked to"))
+    }
+    let mut bytes = b"kept".to_vec();
+    Postcard(Half(1, 2)).encode(&mut bytes);
+    assert_eq!(bytes, b"kept");
+}
+
+#[test]
 fn a_message_of_one_byte_for_each_level_does_not_overflow_the_stack() {
     let told = "refused by its type, too deep, or more items than bytes";
     assert_eq!(why::<Link>(&vec![1; 1 << 20]).why, told);

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use bellwire::{CallError, Client, Liveness, RunDir, ServeError, Server};
+use bellwire::{CallError, Client, Doorbell, Liveness, RunDir, ServeError, Server};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -73,7 +73,9 @@ fn clients_wait_for_an_activated_provider_and_its_successors_at_one_socket() {
     let inode = fs::metadata(&path).unwrap().ino();
     for (round, end) in ["stop", "kill", "stop"].into_iter().enumerate() {
         let who = u64::try_from(round).unwrap();
-        let mut client = Client::<Hold>::with_config(&dir.run_dir, patient());
+        // Its waits look at the provider's process.
+        let config = patient().doorbell(Doorbell::Eventfd);
+        let mut client = Client::<Hold>::with_config(&dir.run_dir, config);
         let waits = thread::spawn(move || (client.connect().map(drop), client));
         // As the service manager does.
         poll(&mut [PollFd::new(&socket, PollFlags::IN)], None).unwrap();
