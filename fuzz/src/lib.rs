@@ -22,6 +22,8 @@ pub mod handshake;
 pub mod mailbox;
 #[cfg(feature = "facade")]
 pub mod message;
+#[cfg(feature = "facade")]
+pub mod netipc;
 pub mod observe;
 pub mod page;
 pub mod record;
@@ -48,6 +50,8 @@ pub const TARGETS: &[Target] = &[
     ("mailbox", mailbox::run),
     #[cfg(feature = "facade")]
     ("message", message::run),
+    #[cfg(feature = "facade")]
+    ("netipc", netipc::run),
     ("observe", observe::run),
     ("page", page::run),
     ("record", record::run),

@@ -3,6 +3,8 @@
 //! `cargo run -p bellwire-fuzz --bin seeds` writes them to `fuzz/seeds/`, and `tests/replay.rs` checks that they are
 //! there. Inputs that once broke a guarantee are in the same folders, each named after its fault.
 
+#[cfg(feature = "facade")]
+mod netipc;
 mod sessions;
 
 use bellwire_core::batch::BatchBuilder;
@@ -61,6 +63,10 @@ pub fn all() -> Vec<Seed> {
     #[cfg(feature = "facade")]
     for (target, name, bytes) in facade() {
         add(target, name, bytes);
+    }
+    #[cfg(feature = "facade")]
+    for (name, bytes) in netipc::all() {
+        add("netipc", name, bytes);
     }
     seeds
 }

@@ -1,5 +1,8 @@
 //! A client of netipc, written from its public documents alone: it shares no line with the crate `bellwire-netipc`.
 
+#[path = "netipc_wire.rs"]
+mod netipc_wire;
+
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
@@ -7,33 +10,16 @@ use std::time::Duration;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
+pub(crate) use self::netipc_wire::*;
+
 /// A test that waits for longer hangs.
 const HANGS: Duration = Duration::from_secs(60);
-
-pub(crate) const INCREMENT: u16 = 1;
-pub(crate) const SNAPSHOT: u16 = 2;
-pub(crate) const CGROUPS: u16 = 4;
-pub(crate) const APPS: u16 = 5;
 
 /// One end of a connection.
 pub(crate) struct Peer {
     socket: OwnedFd,
     packet: usize,
     next: u64,
-}
-
-/// What a HELLO says.
-#[derive(Clone, Copy)]
-pub(crate) struct Hello {
-    pub(crate) layout: u16,
-    pub(crate) flags: u16,
-    pub(crate) supported: u32,
-    pub(crate) max_request: u32,
-    pub(crate) items: u32,
-    pub(crate) max_response: u32,
-    pub(crate) padding: u32,
-    pub(crate) token: u64,
-    pub(crate) packet: u32,
 }
 
 /// What a server answered.
@@ -47,86 +33,6 @@ pub(crate) struct Answer {
     pub(crate) payload: Vec<u8>,
 }
 
-impl Default for Hello {
-    /// Of a client that prefers shared memory, as those of today do.
-    fn default() -> Self {
-        Self {
-            layout: 1,
-            flags: 0,
-            supported: 7,
-            max_request: 1 << 20,
-            items: 100_000,
-            max_response: 1 << 20,
-            padding: 0,
-            token: 0,
-            packet: 212_992,
-        }
-    }
-}
-
-impl Hello {
-    pub(crate) fn payload(self) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        bytes.extend(self.layout.to_ne_bytes());
-        bytes.extend(self.flags.to_ne_bytes());
-        for word in [
-            self.supported,
-            4,
-            self.max_request,
-            self.items,
-            self.max_response,
-            self.items,
-            self.padding,
-        ] {
-            bytes.extend(word.to_ne_bytes());
-        }
-        bytes.extend(self.token.to_ne_bytes());
-        bytes.extend(self.packet.to_ne_bytes());
-        bytes
-    }
-
-    pub(crate) fn datagram(self) -> Vec<u8> {
-        let payload = self.payload();
-        [header(3, 0, 1, payload.len(), 1, 7), payload].concat()
-    }
-}
-
-/// The header of a message, 32 bytes.
-pub(crate) fn header(kind: u16, flags: u16, code: u16, len: usize, items: u32, id: u64) -> Vec<u8> {
-    let mut bytes = b"CPIN".to_vec();
-    for half in [1, 32, kind, flags, code, 0] {
-        bytes.extend(half.to_ne_bytes());
-    }
-    bytes.extend((len as u32).to_ne_bytes());
-    bytes.extend(items.to_ne_bytes());
-    bytes.extend(id.to_ne_bytes());
-    bytes
-}
-
-/// The header of a chunk, 32 bytes.
-pub(crate) fn chunk(id: u64, total: usize, index: u32, count: u32, len: usize) -> Vec<u8> {
-    let mut bytes = 0x4e43_484b_u32.to_ne_bytes().to_vec();
-    bytes.extend(1_u16.to_ne_bytes());
-    bytes.extend(0_u16.to_ne_bytes());
-    bytes.extend(id.to_ne_bytes());
-    for word in [total as u32, index, count, len as u32] {
-        bytes.extend(word.to_ne_bytes());
-    }
-    bytes
-}
-
-/// A directory, and items at multiples of 8.
-pub(crate) fn table(items: &[Vec<u8>]) -> Vec<u8> {
-    let (mut directory, mut area) = (Vec::new(), Vec::new());
-    for item in items {
-        area.resize(usize::next_multiple_of(area.len(), 8), 0);
-        directory.extend((area.len() as u32).to_ne_bytes());
-        directory.extend((item.len() as u32).to_ne_bytes());
-        area.extend_from_slice(item);
-    }
-    [directory, area].concat()
-}
-
 /// The items of a table.
 pub(crate) fn items(table: &[u8], count: usize) -> Vec<&[u8]> {
     let area = &table[count * 8..];
@@ -135,14 +41,6 @@ pub(crate) fn items(table: &[u8], count: usize) -> Vec<&[u8]> {
         &area[offset..offset + len]
     };
     (0..count).map(entry).collect()
-}
-
-/// A request of a look-up.
-pub(crate) fn keys(keys: &[Vec<u8>]) -> Vec<u8> {
-    let mut payload = vec![1, 0, 0, 0];
-    payload.extend((keys.len() as u32).to_ne_bytes());
-    payload.extend([0; 8]);
-    [payload, table(keys)].concat()
 }
 
 pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
