@@ -62,6 +62,26 @@ pub(crate) enum Progress {
     Open(Box<Opened>),
 }
 
+/// Connects to the endpoint, and checks who listens there, before anything is sent. Blocks only for room, as
+/// [`Connecting::start`] does.
+pub(crate) fn dial(
+    run_dir: &RunDir,
+    service: ServiceName,
+    config: &ClientConfig,
+    patience: Instant,
+) -> Result<(Channel, Credentials), ConnectError> {
+    let dir = run_dir.path();
+    let mut trusted = Cow::Borrowed(&config.trusted[..]);
+    if let Some(owner) = endpoint::owner_trusted_by_root(dir) {
+        trusted.to_mut().push(owner);
+    }
+    let channel = endpoint::connect_trusting(dir, service, &trusted, Some(patience))?;
+    let credentials =
+        peer::credentials(&channel).map_err(system("read the provider's credentials"))?;
+    check_provider(&credentials, &trusted)?;
+    Ok((channel, credentials))
+}
+
 /// The memory of both ends, mapped between WELCOME and READY.
 #[derive(Debug)]
 struct Mapped {
@@ -82,15 +102,7 @@ impl Connecting {
         config: &ClientConfig,
         patience: Instant,
     ) -> Result<Self, ConnectError> {
-        let dir = run_dir.path();
-        let mut trusted = Cow::Borrowed(&config.trusted[..]);
-        if let Some(owner) = endpoint::owner_trusted_by_root(dir) {
-            trusted.to_mut().push(owner);
-        }
-        let channel = endpoint::connect_trusting(dir, service, &trusted, Some(patience))?;
-        let credentials =
-            peer::credentials(&channel).map_err(system("read the provider's credentials"))?;
-        check_provider(&credentials, &trusted)?;
+        let (channel, credentials) = dial(run_dir, service, config, patience)?;
         let LaneConfig { size, limits, shrink_after, .. } = config.lane;
         let lane = limits.beside_page(learned::opening(service, Role::Client, &config.lane));
         let hello = Hello {
@@ -328,7 +340,7 @@ fn protocol(why: impl std::fmt::Display) -> ConnectError {
     ConnectError::Protocol { why: why.to_string().into() }
 }
 
-fn system<E: Into<io::Error>>(doing: &'static str) -> impl Fn(E) -> ConnectError {
+pub(crate) fn system<E: Into<io::Error>>(doing: &'static str) -> impl Fn(E) -> ConnectError {
     move |error| ConnectError::System { doing, source: error.into() }
 }
 

@@ -28,8 +28,43 @@
 //! # }
 //! ```
 
+use bellwire_netipc::wire::{hello_without_token, is_netipc};
+
+use crate::control::Incoming;
+use crate::transport::{clock, poll};
+use crate::{ClientConfig, ConnectError, RunDir, ServiceName, connect};
+
 pub use bellwire_netipc::method::{
     APPS_LOOKUP, Answer, CGROUPS_LOOKUP, CGROUPS_SNAPSHOT, CallMethod, Each, Exchange, INCREMENT,
     SnapshotMethod,
 };
 pub use bellwire_netipc::{Malformed, Status, Token, Violation, lookup, snapshot};
+
+/// Returns whether the provider at this endpoint answers a HELLO of netipc, be it by a refusal. It may record that a client
+/// came without its token. Nothing is sent to a process of a user who is [not trusted](ClientConfig::trusted).
+///
+/// # Errors
+/// [`ConnectError`]: nothing can be said of it.
+pub fn is_spoken(
+    run_dir: &RunDir,
+    service: ServiceName,
+    config: &ClientConfig,
+) -> Result<bool, ConnectError> {
+    let until = clock::now().after(config.connect_timeout);
+    let (channel, _) = connect::dial(run_dir, service, config, until)?;
+    if channel.send(&hello_without_token(), &[]).is_err() {
+        return Ok(false);
+    }
+    loop {
+        match Incoming::receive(&channel) {
+            Ok(Some(answer)) => return Ok(is_netipc(answer.bytes())),
+            Ok(None) => {
+                let arrived = poll::wait_any(&[channel.arrived()], Some(until));
+                if !arrived.map_err(connect::system("wait for the provider"))? {
+                    return Ok(false);
+                }
+            }
+            Err(_) => return Ok(false),
+        }
+    }
+}

@@ -430,9 +430,10 @@ pub(crate) struct Ping {
 /// List the endpoints in the run dir: the services and their providers
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-\"stale\" is the endpoint of a killed provider: the next provider replaces it. \"squatted\" is an invalid
-endpoint: a process listens on it without holding the lock, or it is not a socket. Remove it, unless it is
-systemd that listens, for a provider that it has not started yet.
+\"stale\" is the endpoint of a killed provider: the next provider replaces it. \"netipc\" is a provider of
+Netdata's plugin-ipc that does not speak Bellwire. \"squatted\" is an invalid endpoint: a process listens
+on it without holding the lock, or it is not a socket. Remove it, unless it is systemd that listens, for a
+provider that it has not started yet.
 Exit code 0 if there is a run dir, even an empty one; 3 if there is none.
 
 Examples:

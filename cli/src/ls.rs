@@ -3,10 +3,11 @@
 use std::io::Write;
 use std::time::Duration;
 
-use bellwire::{EndpointInfo, ListError, Liveness, RunDir, doctor};
+use bellwire::{EndpointInfo, ListError, Liveness, RunDir, doctor, netipc};
 use serde::Serialize;
 
 use crate::args::Ls;
+use crate::config;
 use crate::exit::{Exit, Failure, chain};
 
 use crate::out::{self, Align, BAD, Cell, Column, FAINT, Format, GOOD, Table, WARN};
@@ -92,7 +93,7 @@ fn table(endpoints: &[Endpoint]) -> Table {
     for endpoint in endpoints {
         let state = match endpoint.state {
             "alive" => GOOD,
-            "stale" => WARN,
+            "stale" | "netipc" => WARN,
             "squatted" => BAD,
             _ => FAINT,
         };
@@ -116,11 +117,18 @@ fn table(endpoints: &[Endpoint]) -> Table {
     table
 }
 
+/// Providers of plugin-ipc hold no lock. Unlike a squatter's, their answers say what they are.
+fn speaks_netipc(run_dir: &RunDir, info: &EndpointInfo) -> bool {
+    let config = config::client().connect_timeout(TELLS);
+    netipc::is_spoken(run_dir, info.service, &config).unwrap_or(false)
+}
+
 impl Endpoint {
     fn of(run_dir: &RunDir, info: &EndpointInfo) -> Self {
         let (state, pid) = match info.liveness {
             Liveness::Alive(pid) => ("alive", pid),
             Liveness::Stale => ("stale", None),
+            Liveness::Squatted if speaks_netipc(run_dir, info) => ("netipc", None),
             Liveness::Squatted => ("squatted", None),
             Liveness::Unknown => ("unknown", None),
         };

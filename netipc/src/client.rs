@@ -4,11 +4,12 @@
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bellwire_core::{Fault, Instant, ServiceName};
-use bellwire_memfd::endpoint::{ConnectError, connect_trusting};
+use bellwire_memfd::endpoint::{ConnectError, connect_trusting, owner_trusted_by_root};
 use bellwire_memfd::pass::{Channel, ReceiveError, SendError};
 use bellwire_memfd::peer::{self, User};
 use bellwire_memfd::{clock, poll};
@@ -32,7 +33,8 @@ const MOST_KEYS: usize = 1024;
 pub struct ClientConfig {
     /// The token to present. Default: that of the environment, or 0.
     pub token: Token,
-    /// Users, besides this one and root, whose providers are trusted. Default: none.
+    /// Users, besides this one and root, whose providers are trusted. Default: none. A client of root also trusts the owner of
+    /// the run dir, on the terms of `bellwire::ClientConfig::trusted`.
     pub trusted: Vec<User>,
     /// How long a call may take, with its handshake. Default: 5 s.
     pub timeout: Duration,
@@ -285,10 +287,14 @@ impl Client {
 
     fn connect(&self, service: ServiceName, until: Instant) -> Result<Session, ClientError> {
         let ClientConfig { token, trusted, .. } = &self.config;
-        let channel = connect_trusting(&self.run_dir, service, trusted, Some(until))?;
+        let mut trusted = Cow::Borrowed(&trusted[..]);
+        if let Some(owner) = owner_trusted_by_root(&self.run_dir) {
+            trusted.to_mut().push(owner);
+        }
+        let channel = connect_trusting(&self.run_dir, service, &trusted, Some(until))?;
         let credentials = peer::credentials(&channel);
         let user = credentials.as_ref().ok().map(peer::Credentials::user);
-        if !credentials.is_ok_and(|credentials| credentials.is_among(trusted)) {
+        if !credentials.is_ok_and(|credentials| credentials.is_among(&trusted)) {
             return Err(ClientError::Impostor { service, user });
         }
         let (max_request, max_response) = (MAX_REQUEST, self.max_response);

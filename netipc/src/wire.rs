@@ -313,8 +313,12 @@ fn ack(id: u64, status: Status, agreed: Option<&Agreed>) -> [u8; ACK_LEN] {
     bytes
 }
 
+/// Returns a HELLO for whoever wants to know whether an endpoint speaks netipc: any answer says so.
+pub fn hello_without_token() -> Vec<u8> {
+    Proposal { token: Token::new(0), max_request: 0, max_response: 0 }.encode()
+}
+
 /// What a client proposes.
-#[cfg(feature = "client")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Proposal {
     pub(crate) token: Token,
@@ -322,7 +326,6 @@ pub(crate) struct Proposal {
     pub(crate) max_response: u32,
 }
 
-#[cfg(feature = "client")]
 impl Proposal {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let hello = Hello {
@@ -343,6 +346,7 @@ impl Proposal {
     }
 
     /// Reads the server's decision.
+    #[cfg(feature = "client")]
     pub(crate) fn read_ack(datagram: &[u8]) -> Result<Result<Agreed, Status>, Violation> {
         let (header, payload) = Header::parse(datagram)?;
         header.expect("kind", header.kind, CONTROL)?;

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use crate::netipc_peer::{
-    APPS, CGROUPS, Hello, Peer, SNAPSHOT, items, keys, text, u16_at, u32_at, u64_at,
+    APPS, CGROUPS, Hello, Peer, SNAPSHOT, header, items, keys, text, u16_at, u32_at, u64_at,
 };
-use crate::support::{Place, Running};
+use crate::support::{Ended, Place, Running};
 
 /// An invocation, and its token.
 const UUID: &str = "00112233-4455-6677-8899-aabbccddeeff";
@@ -136,6 +136,46 @@ fn ls_says_who_still_speaks_netipc() {
 }
 
 #[test]
+fn ls_tells_a_provider_of_netipc_alone_from_a_squatter() {
+    use std::os::unix::fs::PermissionsExt;
+
+    use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketType};
+
+    let place = Place::new();
+    std::fs::create_dir_all(place.run_dir()).unwrap();
+    std::fs::set_permissions(place.run_dir(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    // One answers each HELLO with a refusal, as a provider of plugin-ipc does without its token; one is silent.
+    for (service, state, answer) in [
+        ("cgroups-snapshot", "netipc", [header(3, 0, 2, 48, 1, 0), vec![0; 48]].concat()),
+        ("apps-lookup", "squatted", vec![]),
+        ("cgroups-lookup", "squatted", b"BWC1".to_vec()),
+    ] {
+        let path = socket(&place, service);
+        let listener =
+            rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+        rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        rustix::net::listen(&listener, 8).unwrap();
+        let provider = std::thread::spawn(move || {
+            let client = rustix::net::accept(&listener).unwrap();
+            let mut hello = [0; 100];
+            let (len, _) = rustix::net::recv(&client, &mut hello, RecvFlags::empty()).unwrap();
+            if !answer.is_empty() {
+                rustix::net::send(&client, &answer, SendFlags::NOSIGNAL).unwrap();
+            }
+            (hello, len, client, listener)
+        });
+        let mut command = place.command(&["ls", "--format", "json"]);
+        let listed = Ended::of(command.env("NETDATA_INVOCATION_ID", UUID)).json();
+        let mut listed = listed["endpoints"].as_array().unwrap().iter();
+        let listed = listed.find(|endpoint| endpoint["service"] == service);
+        assert_eq!(listed.unwrap()["state"], state, "{service}");
+        let (hello, len, ..) = provider.join().unwrap();
+        assert_eq!((&hello[..4], len, &hello[64..72]), (&b"CPIN"[..], 76, &[0; 8][..]), "a token");
+        std::fs::remove_file(&path).unwrap();
+    }
+}
+
+#[test]
 fn netdatas_run_dir_is_used_and_accepted_when_asked_for() {
     use std::os::unix::fs::PermissionsExt;
     let place = Place::new();
@@ -148,7 +188,7 @@ fn netdatas_run_dir_is_used_and_accepted_when_asked_for() {
         command
     };
     let args = ["provide", "cgroups", "--netipc", "--synthetic", "10"];
-    let refused = crate::support::Ended::of(&mut run(&args));
+    let refused = Ended::of(&mut run(&args));
     assert!(refused.status != Some(0) && refused.stderr.contains("0775"), "{refused:?}");
     let mut provider = Running::of(&mut run(&[&args[..], &["--group-run-dir"]].concat()));
     provider.stderr_until("providing");
