@@ -6,6 +6,8 @@
 
 pub mod attacks;
 pub mod honest;
+#[path = "../../../tests/support/netipc_wire.rs"]
+mod netipc_wire;
 pub mod services;
 pub mod stdio;
 pub mod wire;

@@ -4,6 +4,7 @@ use std::io;
 use std::thread;
 use std::time::Duration;
 
+use bellwire::netipc::{self, Answer, CallMethod, Status};
 use bellwire::{Admission, HandlerError, Payload, RunDir, Server, ServerConfig, Service, User};
 use bellwire_cgroups::{CgroupsSnapshot, Meta, Mode, encode, synthetic};
 
@@ -37,6 +38,17 @@ impl Service for Blob {
     const NAME: &'static str = "blob";
     type Request = u64;
     type Response = Vec<u8>;
+
+    fn netipc() -> Option<CallMethod> {
+        Some(CallMethod {
+            respond: |exchange, into| {
+                let [Answer::Ok(bytes)] = exchange.answers else { return Err(Status::Internal) };
+                into.extend_from_slice(bytes);
+                Ok(())
+            },
+            ..netipc::INCREMENT
+        })
+    }
 }
 
 impl Service for Attached {
@@ -45,7 +57,8 @@ impl Service for Attached {
     type Response = Payload;
 }
 
-/// Serves with the default configuration, except that there are `workers` and that the user `attacker_uid` is admitted.
+/// Serves with the default configuration, except that there are `workers`, that the user `attacker_uid` is admitted and that
+/// clients of netipc are served.
 /// Publishes snapshots of 1 000 cgroups until the standard input ends.
 ///
 /// # Errors
@@ -53,6 +66,7 @@ impl Service for Attached {
 pub fn serve(run_dir: &RunDir, workers: usize, attacker_uid: u32) -> io::Result<()> {
     let config = ServerConfig::default()
         .workers(workers)
+        .netipc(true)
         .admission(Admission::Users(vec![User::from(attacker_uid)]));
     let simulate_work = move || {
         if workers > 0 {

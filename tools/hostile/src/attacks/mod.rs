@@ -5,6 +5,7 @@ mod closes;
 mod connects;
 mod descriptors;
 mod lanes;
+mod netipc;
 mod pads;
 mod queue;
 mod records;
@@ -38,7 +39,7 @@ const fn with_workers(name: &'static str, about: &'static str, run: fn(&Target))
 }
 
 /// All attacks.
-pub static ATTACKS: [Attack; 28] = [
+pub static ATTACKS: [Attack; 32] = [
     attack(
         "sessions-kept",
         "opens and closes sessions, keeps the server's pages and lanes",
@@ -83,6 +84,10 @@ pub static ATTACKS: [Attack; 28] = [
     ),
     attack("rings", "1 000 sessions rung by socket that read no ring", unread::rings),
     attack("empty-messages", "control messages without a byte, without pause", descriptors::empty),
+    attack("netipc-hellos", "says HELLO of netipc and leaves, without pause", netipc::hellos),
+    attack("netipc-chunks", "messages of netipc of 1 MiB that never end", netipc::chunks),
+    attack("netipc-unread", "200 clients of netipc ask, and read nothing", netipc::unread),
+    attack("netipc-batches", "batches of netipc whose answers exceed any limit", netipc::batches),
 ];
 
 /// The attack of that name.
