@@ -100,9 +100,8 @@ pub(crate) fn unserved(run_dir: &RunDir, error: &ServeError) -> Failure {
             Failure::new(Exit::Taken, format!("{who} provides {service} in {dir} already"))
                 .next(format!("{stop}, or use another --run-dir"))
         }
-        ServeError::Endpoint { .. } => {
-            failure(Exit::Failed).next("name a directory of your own with --run-dir DIR")
-        }
+        ServeError::Endpoint { .. } => failure(Exit::Failed)
+            .next("name a directory of your own with --run-dir DIR, or accept one of a group with --group-run-dir"),
         _ => failure(Exit::Failed).next("`bellwire doctor` shows what this machine lacks"),
     }
 }

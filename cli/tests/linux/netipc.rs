@@ -190,6 +190,7 @@ fn netdatas_run_dir_is_used_and_accepted_when_asked_for() {
     let args = ["provide", "cgroups", "--netipc", "--synthetic", "10"];
     let refused = Ended::of(&mut run(&args));
     assert!(refused.status != Some(0) && refused.stderr.contains("0775"), "{refused:?}");
+    assert!(refused.stderr.contains("--group-run-dir"), "{refused:?}");
     let mut provider = Running::of(&mut run(&[&args[..], &["--group-run-dir"]].concat()));
     provider.stderr_until("providing");
     let hello = Hello::default();
