@@ -118,10 +118,12 @@ impl Runner {
         let attack_ended = running.attackers.has_ended();
         let RunningAttack { held, processors, server_processors, .. } = running;
         drop(running);
-        let outcome = (cgroup.kills(), !server.has_ended(), cgroup.peak());
+        let (oom_kills, server_alive, peak_bytes) =
+            (cgroup.kills(), !server.has_ended(), cgroup.peak());
         drop(tested);
         let mut tested = self.start_server("server", attack.workers, options)?;
-        for _ in 0..options.windows {
+        // What ends the attacked server ends its neighbor, too, and there is nothing to compare.
+        for _ in 0..if server_alive { options.windows } else { 0 } {
             say("beside");
             let mut other = self.start_server("neighbor", attack.workers, options)?;
             let mut running = self.start_attack(&mut other.server, "neighbor", attack, options)?;
@@ -131,7 +133,6 @@ impl Runner {
             say("idle");
             idle.push(window(&mut tested.honest, idle_for, None)?.p99_us);
         }
-        let (oom_kills, server_alive, peak_bytes) = outcome;
         let mut outcome = Outcome {
             attack: attack.name,
             about: attack.about,
