@@ -56,6 +56,12 @@ fn is_there(program: &str) -> bool {
     is_there
 }
 
+/// The words of a variable by which `ci/sanitizers` has the programs built and run in another way.
+fn words(variable: &str) -> Option<Vec<String>> {
+    let words = std::env::var(variable).ok()?;
+    Some(words.split_whitespace().map(str::to_owned).collect())
+}
+
 fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name)
 }
@@ -87,7 +93,10 @@ impl Installed {
         if !built.insert(program.clone()) {
             return program;
         }
-        run(Command::new(compiler)
+        let compiler = words("BELLWIRE_C_COMPILER").unwrap_or_else(|| vec![compiler.to_owned()]);
+        let library = self.lib().join("libbellwire.a").display().to_string();
+        run(Command::new(&compiler[0])
+            .args(&compiler[1..])
             .args(STRICT)
             .args(flags)
             .arg("-I")
@@ -96,13 +105,20 @@ impl Installed {
             .arg(&program)
             .arg(source(name))
             .args(["-x", "none"])
-            .arg(self.lib().join("libbellwire.a"))
+            .args(words("BELLWIRE_C_LIBRARY").unwrap_or_else(|| vec![library]))
             .args(SYSTEM));
         program
     }
 
     pub(crate) fn command(&self, program: &Path, dir: &tempfile::TempDir) -> Command {
-        let mut command = Command::new(program);
+        let mut command = match words("BELLWIRE_C_UNDER") {
+            Some(under) => {
+                let mut command = Command::new(&under[0]);
+                command.args(&under[1..]).arg(program);
+                command
+            }
+            None => Command::new(program),
+        };
         command.env("BELLWIRE_RUN_DIR", dir.path()).env_remove("BELLWIRE_TOKEN");
         command.env("LD_LIBRARY_PATH", self.lib());
         command
@@ -152,6 +168,22 @@ fn each_function_has_a_test_in_c() {
 #[test]
 fn threads_may_share_what_the_header_says() {
     plays("cc", &["-std=c11"], "threads.c");
+}
+
+/// That the run before sees what it has to see.
+#[test]
+fn one_client_in_two_threads_is_reported() {
+    let compiler = words("BELLWIRE_C_COMPILER").unwrap_or_default();
+    if !compiler.iter().any(|word| word == "-fsanitize=thread") {
+        println!("skipped: only ThreadSanitizer sees it, in ci/sanitizers");
+        return;
+    }
+    let program = installed().build("cc", &["-std=c11"], "threads.c");
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = installed().command(&program, &dir);
+    let output = command.arg("wrong").env("TSAN_OPTIONS", "halt_on_error=1").output().unwrap();
+    let reported = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(66) && reported.contains("data race"), "{reported}");
 }
 
 #[test]

@@ -58,7 +58,7 @@ pub(crate) const JOBS: [Job; 30] = [
     further("kill", "a peer that is killed at any point; injected faults are found"),
     further("fuzz", "what a peer may send, and what its memory may say"),
     further("budget", "what the hot paths cost: instructions, allocations, ratios"),
-    further("sanitizers", "the tests with AddressSanitizer and ThreadSanitizer"),
+    further("sanitizers", "the tests with AddressSanitizer, ThreadSanitizer and valgrind"),
     further("soak", "processes killed, stopped and restarted for a minute; nothing lost or left"),
     further("hostile", "what a peer can make a server hold, in a memory cgroup of 64 MiB"),
     further("trace", "the tracer: lints, tests as root, and a static build"),
