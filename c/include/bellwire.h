@@ -9,6 +9,10 @@
  * Threads: an object may be used by any thread, by one at a time; where several may use it at once, its function says so.
  * Objects share nothing.
  *
+ * What a program passes is checked as far as it can be: NULL, the size of a struct, a length that memory cannot have, and numbers out of
+ * range are BW_E_INVALID. Undefined, as in C: an object or lent bytes after they were freed, a pointer or a length that is wrong in
+ * another way, and an exception, a longjmp or the end of a thread out of a function that the library calls.
+ *
  * fork: an object belongs to the process that created it. In a child it fails with BW_E_FORKED, and freeing it there does
  * nothing to the parent's.
  *

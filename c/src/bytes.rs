@@ -43,12 +43,26 @@ impl From<&str> for bw_text {
 /// # Safety
 /// `data` is null, or points to `len` bytes that live and do not change for `'a`.
 pub(crate) unsafe fn bytes<'a>(data: *const c_void, len: usize) -> Result<&'a [u8], Failure> {
-    match NonNull::new(data.cast_mut()) {
-        // SAFETY: as the caller promises.
-        Some(data) => Ok(unsafe { slice::from_raw_parts(data.as_ptr().cast(), len) }),
-        None if len == 0 => Ok(&[]),
-        None => Err(Failure::invalid("bytes are NULL and their length is not 0")),
+    // SAFETY: as the caller promises.
+    unsafe { array(data.cast(), len) }
+}
+
+/// Returns the array that C passed. A size that no object can have is refused; others are the caller's word.
+///
+/// # Safety
+/// `data` is null, or points to `len` elements that live and do not change for `'a`.
+pub(crate) unsafe fn array<'a, T>(data: *const T, len: usize) -> Result<&'a [T], Failure> {
+    if len == 0 {
+        return Ok(&[]);
     }
+    if data.is_null() {
+        return Err(Failure::invalid("bytes or an array are NULL, and their length is not 0"));
+    }
+    if len > isize::MAX.unsigned_abs() / size_of::<T>() {
+        return Err(Failure::invalid("bytes or an array are longer than memory can be"));
+    }
+    // SAFETY: not null, no larger than an object may be, and as the caller promises.
+    Ok(unsafe { slice::from_raw_parts(data, len) })
 }
 
 /// Returns the text that C passed.

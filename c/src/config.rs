@@ -1,7 +1,6 @@
 //! Configurations and contracts.
 
 use std::ffi::c_char;
-use std::slice;
 use std::time::Duration;
 
 use bellwire::{
@@ -9,7 +8,7 @@ use bellwire::{
     ServerConfig, SpinPolicy, Token, User,
 };
 
-use crate::bytes::{shared, text};
+use crate::bytes::{array, shared, text};
 use crate::error::Failure;
 
 /// A request may run twice: a call whose provider went away is sent again, to its successor.
@@ -231,15 +230,9 @@ unsafe fn token(bytes: *const u8) -> Result<Option<Token>, Failure> {
 /// # Safety
 /// `ids` is null or points to `len` numbers.
 unsafe fn users(ids: *const u32, len: usize) -> Result<Vec<User>, Failure> {
-    match (ids.is_null(), len) {
-        (_, 0) => Ok(Vec::new()),
-        (true, _) => Err(Failure::invalid("users are NULL and their number is not 0")),
-        (false, _) => {
-            // SAFETY: as the caller promises.
-            let ids = unsafe { slice::from_raw_parts(ids, len) };
-            Ok(ids.iter().copied().map(User::from).collect())
-        }
-    }
+    // SAFETY: as the caller promises.
+    let ids = unsafe { array(ids, len) }?;
+    Ok(ids.iter().copied().map(User::from).collect())
 }
 
 /// # Safety

@@ -1,13 +1,12 @@
 //! The services that describe processes and cgroups one by one.
 
 use std::ffi::{c_char, c_int};
-use std::slice;
 
 use bellwire::{CallError, Client, Contract, Dynamic, Lookup, Message, Payload, Service};
 use bellwire_apps::{App, AppsLookup};
 use bellwire_cgroups::{CgroupDetails, CgroupsLookup};
 
-use crate::bytes::{bw_text, free, give, object, put, text};
+use crate::bytes::{array, bw_text, free, give, object, put, text};
 use crate::config::{self, bw_client_config};
 use crate::error::{Failure, bw_error, run};
 
@@ -277,14 +276,14 @@ pub unsafe extern "C" fn bw_apps_find(
     let find = || {
         // SAFETY: as the caller promises.
         let apps = unsafe { object(apps) }?;
+        // SAFETY: as the caller promises.
+        let pids = unsafe { array(pids, count) }?;
         if count == 0 {
             return Ok(());
         }
-        if pids.is_null() || out.is_null() {
+        if out.is_null() {
             return Err(Failure::invalid("an array is NULL"));
         }
-        // SAFETY: as the caller promises.
-        let pids = unsafe { slice::from_raw_parts(pids, count) };
         let answers = apps.0.ask(pids)?;
         // SAFETY: as the caller promises.
         unsafe { fill(answers, out, count) }
@@ -363,14 +362,14 @@ pub unsafe extern "C" fn bw_cgroup_lookup_find(
     let find = || {
         // SAFETY: as the caller promises.
         let lookup = unsafe { object(lookup) }?;
+        // SAFETY: as the caller promises.
+        let paths = unsafe { array(paths, count) }?;
         if count == 0 {
             return Ok(());
         }
-        if paths.is_null() || out.is_null() {
+        if out.is_null() {
             return Err(Failure::invalid("an array is NULL"));
         }
-        // SAFETY: as the caller promises.
-        let paths = unsafe { slice::from_raw_parts(paths, count) };
         let path = |path: &*const c_char| {
             // SAFETY: as the caller promises.
             let path = unsafe { text(*path) }?;

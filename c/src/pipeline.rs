@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 
 use bellwire::{CallError, Executed, Payload, Session, Ticket};
 
-use crate::bytes::{bw_bytes, bytes, object, put, put_unless_null, shared};
+use crate::bytes::{array, bw_bytes, bytes, object, put, put_unless_null};
 use crate::client::bw_client;
 use crate::error::{BW_OK, Failure, bw_error, run};
 
@@ -37,16 +37,14 @@ pub unsafe extern "C" fn bw_client_call_batch(
         // SAFETY: as the caller promises.
         let client = unsafe { object(client) }?;
         client.batch.clear();
-        let mut items = Vec::with_capacity(count);
-        for at in 0..count {
-            // SAFETY: within the array, as the caller promises.
-            let item = requests.wrapping_add(at);
-            // SAFETY: as the caller promises.
-            let &bw_bytes { data, len } = unsafe { shared(item) }?;
+        // SAFETY: as the caller promises.
+        let requests = unsafe { array(requests, count) }?;
+        let item = |&bw_bytes { data, len }: &bw_bytes| {
             // SAFETY: as the caller promises.
             let request = unsafe { bytes(data, len) }?;
-            items.push(Payload::build(len, |into| into.copy_from_slice(request))?);
-        }
+            Ok(Payload::build(len, |into| into.copy_from_slice(request))?)
+        };
+        let items = requests.iter().map(item).collect::<Result<Vec<_>, Failure>>()?;
         let answers =
             client.in_session(|session| Ok(session.call_batch(&items)?.collect::<Vec<_>>()))?;
         client.batch.extend(answers);

@@ -1,6 +1,13 @@
 /* What a program may get wrong is BW_E_INVALID and a sentence. */
 #include "check.h"
 
+static void fill(void *bytes, size_t len, void *user)
+{
+    (void)bytes;
+    (void)len;
+    (void)user;
+}
+
 int main(void)
 {
     bw_error error = BW_ERROR_INIT;
@@ -29,7 +36,6 @@ int main(void)
 
     bw_client_config config, wrong;
     bw_client_config_init(&config);
-    bw_client_config_init(NULL);
     wrong = config;
     wrong.size = 0;
     FAILS(BW_E_INVALID, bw_client_new(NULL, &contract, &wrong, &client, &error));
@@ -51,36 +57,46 @@ int main(void)
     FAILS(BW_E_INVALID, bw_client_new(NULL, &contract, &wrong, &client, &error));
     CHECK(client == NULL);
 
-    FAILS(BW_E_INVALID, bw_client_call(NULL, "a", 1, 0, &answer, &error));
-    FAILS(BW_E_INVALID, bw_client_refresh(NULL, NULL, &error));
-    FAILS(BW_E_INVALID, bw_cache_refresh(NULL, 0, NULL, &error));
-    FAILS(BW_E_INVALID, bw_cgroups_refresh(NULL, 0, NULL, &error));
-    FAILS(BW_E_INVALID, bw_cgroups_root(NULL, 0, NULL, &error));
-    FAILS(BW_E_INVALID, bw_cgroups_label(NULL, 0, 0, NULL, NULL, &error));
-    FAILS(BW_E_INVALID, bw_apps_label(NULL, 0, 0, NULL, NULL, &error));
     bw_text name = { "a.b c", 5 };
     char id[6];
     FAILS(BW_E_INVALID, bw_cgroup_chart_id(name, NULL, 6, &error));
     FAILS(BW_E_INVALID, bw_cgroup_chart_id(name, id, 5, &error));
     CHECK(bw_cgroup_chart_id(name, id, 6, &error) == BW_OK && strcmp(id, "a-b_c") == 0);
-    FAILS(BW_E_INVALID, bw_publisher_publish(NULL, "a", 1, NULL, &error));
-    FAILS(BW_E_INVALID, bw_server_start(NULL, NULL, &error));
-    CHECK(bw_canceller_cancel(NULL) == BW_E_INVALID);
-    CHECK(bw_answer_write(NULL, "a", 1) == BW_E_INVALID);
-    CHECK(bw_payload_bytes(NULL).len == 0 && bw_cgroups_count(NULL) == 0);
-    CHECK(!bw_caller_is_abandoned(NULL) && bw_caller_pid(NULL) == 0 && bw_caller_uid(NULL) == UINT32_MAX);
-    bw_client_free(NULL);
-    bw_cache_free(NULL);
-    bw_cgroups_free(NULL);
-    bw_publisher_free(NULL);
-    bw_server_builder_free(NULL);
-    bw_server_stop(NULL);
-    bw_payload_free(NULL);
-    bw_canceller_free(NULL);
 
     OK(bw_client_new("/nowhere/at/all", &contract, &config, &client, &error));
     FAILS(BW_E_INVALID, bw_client_call(client, NULL, 1, 0, &answer, &error));
     FAILS(BW_E_INVALID, bw_client_call_payload(client, NULL, 0, NULL, &error));
+    /* Longer than memory can be: an error, before anything is read or allocated. */
+    FAILS(BW_E_INVALID, bw_client_call(client, "a", SIZE_MAX, 0, &answer, &error));
+    FAILS(BW_E_INVALID, bw_client_call_batch(client, NULL, SIZE_MAX, &error));
+    FAILS(BW_E_INVALID, bw_client_call_batch(client, NULL, (size_t)1 << 45, &error));
+    bw_bytes item = { "a", SIZE_MAX };
+    FAILS(BW_E_INVALID, bw_client_call_batch(client, &item, SIZE_MAX, &error));
+    FAILS(BW_E_INVALID, bw_client_call_batch(client, &item, 1, &error));
+    FAILS(BW_E_INVALID, bw_client_submit(client, "a", SIZE_MAX, NULL, &error));
+    bw_apps *apps = NULL;
+    bw_cgroup_lookup *lookup = NULL;
+    bw_app app;
+    bw_cgroup_details details;
+    uint32_t pid = 1;
+    const char *path = "/";
+    OK(bw_apps_new(NULL, NULL, &apps, &error));
+    OK(bw_cgroup_lookup_new(NULL, NULL, &lookup, &error));
+    FAILS(BW_E_INVALID, bw_apps_find(apps, NULL, 1, &app, &error));
+    FAILS(BW_E_INVALID, bw_apps_find(apps, &pid, SIZE_MAX, &app, &error));
+    FAILS(BW_E_INVALID, bw_apps_find(apps, &pid, 1, NULL, &error));
+    FAILS(BW_E_INVALID, bw_cgroup_lookup_find(lookup, NULL, 1, &details, &error));
+    FAILS(BW_E_INVALID, bw_cgroup_lookup_find(lookup, &path, SIZE_MAX, &details, &error));
+    FAILS(BW_E_INVALID, bw_cgroup_lookup_find(lookup, &path, 1, NULL, &error));
+    bw_apps_free(apps);
+    bw_cgroup_lookup_free(lookup);
+    wrong = config;
+    wrong.trusted = &pid;
+    wrong.trusted_len = SIZE_MAX;
+    FAILS(BW_E_INVALID, bw_client_new(NULL, &contract, &wrong, &client, &error));
+    bw_payload *payload = NULL;
+    FAILS(BW_E_INVALID, bw_payload_build(1, NULL, NULL, &payload, &error));
+    FAILS(BW_E_SYSTEM, bw_payload_build((size_t)1 << 60, fill, NULL, &payload, &error));
     bw_client_stats stats = { .size = 1 };
     FAILS(BW_E_INVALID, bw_client_get_stats(client, &stats, &error));
     CHECK(bw_client_call(client, "a", 1, 0, &answer, NULL) == BW_E_ABSENT);
@@ -91,7 +107,25 @@ int main(void)
     CHECK(bw_client_call(client, "a", 1, 0, &answer, &small) == BW_E_ABSENT && small.code == 77);
     bw_client_free(client);
 
+    /* What is left when a server has stopped. */
     bw_server_builder *builder = NULL;
+    bw_server *stopped = NULL;
+    bw_publisher *publisher = NULL;
+    bw_event_publisher *events = NULL;
+    bw_contract other = BW_CONTRACT("other", 1);
+    OK(bw_server_new(NULL, NULL, &builder, &error));
+    OK(bw_server_publish(builder, &contract, &publisher, &error));
+    OK(bw_server_events(builder, &other, 4096, &events, &error));
+    OK(bw_server_start(builder, &stopped, &error));
+    bw_server_stop(stopped);
+    OK(bw_publisher_publish(publisher, "a", 1, NULL, &error));
+    FAILS(BW_E_INVALID, bw_publisher_publish(publisher, "a", SIZE_MAX, NULL, &error));
+    FAILS(BW_E_SYSTEM, bw_publisher_publish_with(publisher, (size_t)1 << 60, fill, NULL, NULL, &error));
+    OK(bw_event_send(events, "a", 1, NULL, &error));
+    FAILS(BW_E_INVALID, bw_event_send(events, "a", SIZE_MAX, NULL, &error));
+    bw_publisher_free(publisher);
+    bw_event_publisher_free(events);
+
     bw_server_config server;
     bw_server_config_init(&server);
     server.admit = 9;
