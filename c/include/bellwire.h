@@ -571,6 +571,32 @@ int bw_cache_wait(struct bw_cache *cache,
 // A cache, `snapshot` may be written, `error` is NULL or valid.
 int bw_cache_current(struct bw_cache *cache, struct bw_snapshot *snapshot, struct bw_error *error);
 
+// Makes bw_cache_fd readable when a refresh has something to do: call it after a refresh, before each poll. Writes 1 to `is_there` if
+// there may be something already: refresh again, and do not sleep.
+//
+// Requires:
+// A cache, `is_there` may be written, `error` is NULL or valid.
+int bw_cache_arm(struct bw_cache *cache,
+                 int *is_there,
+                 struct bw_error *error);
+
+// Writes a descriptor to `fd` for an event loop, after bw_cache_arm and before each poll: it is another one in another state. Refresh
+// when it is readable, and also after `due_ns`, which may be NULL; BW_FOREVER there means never. The doorbell must not be a futex. It
+// stays the cache's.
+//
+// Requires:
+// A cache, `fd` may be written, other pointers are NULL or valid.
+int bw_cache_fd(struct bw_cache *cache,
+                int *fd,
+                uint64_t *due_ns,
+                struct bw_error *error);
+
+// Creates an object by which other threads end the waits of this cache. Free it with bw_canceller_free.
+//
+// Requires:
+// A cache, `out` may be written, `error` is NULL or valid.
+int bw_cache_canceller(struct bw_cache *cache, struct bw_canceller **out, struct bw_error *error);
+
 // Frees a cache and its snapshot. NULL is fine.
 //
 // Requires:
@@ -617,6 +643,21 @@ int bw_cgroups_refresh(struct bw_cgroups *cgroups,
                        uint64_t within_ns,
                        int *outcome,
                        struct bw_error *error);
+
+// Makes bw_cgroups_fd readable when a refresh has something to do, as bw_cache_arm does.
+//
+// Requires:
+// A reader, `is_there` may be written, `error` is NULL or valid.
+int bw_cgroups_arm(struct bw_cgroups *cgroups, int *is_there, struct bw_error *error);
+
+// Writes a descriptor to `fd`, and after how long to refresh in any case to `due_ns`, as bw_cache_fd does. It stays the reader's.
+//
+// Requires:
+// A reader, `fd` may be written, other pointers are NULL or valid.
+int bw_cgroups_fd(struct bw_cgroups *cgroups,
+                  int *fd,
+                  uint64_t *due_ns,
+                  struct bw_error *error);
 
 // Returns how many cgroups there are: 0 before the first refresh that found some. Of NULL: 0.
 //

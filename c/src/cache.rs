@@ -1,11 +1,13 @@
 //! Snapshots: the newest one of a service.
 
 use std::ffi::{c_char, c_int};
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use bellwire::{Dynamic, ErrorKind, RefreshError, Refreshed, Snapshot, SnapshotCache};
 
 use crate::bytes::{bw_bytes, free, give, object, put, put_unless_null};
+use crate::client::bw_canceller;
 use crate::config::{self, bw_client_config, bw_contract};
 use crate::error::{Failure, bw_error, run};
 
@@ -38,7 +40,7 @@ pub struct bw_snapshot {
     pub age_ns: u64,
 }
 
-pub(crate) fn code(refreshed: Refreshed) -> c_int {
+fn code(refreshed: Refreshed) -> c_int {
     match refreshed {
         Refreshed::Unchanged => BW_UNCHANGED,
         Refreshed::Changed => BW_CHANGED,
@@ -57,6 +59,12 @@ pub(crate) fn refresh<T: Snapshot>(
         0 => cache.refresh().map(code),
         ns => cache.refresh_within(Duration::from_nanos(ns)).map(code),
     }
+}
+
+/// After how many nanoseconds a cache wants to be refreshed in any case.
+pub(crate) fn due<T: Snapshot>(cache: &SnapshotCache<T>) -> u64 {
+    let due = cache.refresh_due();
+    due.map_or(BW_FOREVER, |due| u64::try_from(due.as_nanos()).unwrap_or(BW_FOREVER))
 }
 
 /// Creates a cache of the snapshots of a service: `dir` and `config` as of bw_client_new. Free it with bw_cache_free.
@@ -157,6 +165,75 @@ pub unsafe extern "C" fn bw_cache_current(
     };
     // SAFETY: as the caller promises.
     unsafe { run(error, current) }
+}
+
+/// Makes bw_cache_fd readable when a refresh has something to do: call it after a refresh, before each poll. Writes 1 to `is_there` if
+/// there may be something already: refresh again, and do not sleep.
+///
+/// # Safety
+/// A cache, `is_there` may be written, `error` is NULL or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_cache_arm(
+    cache: *mut bw_cache,
+    is_there: *mut c_int,
+    error: *mut bw_error,
+) -> c_int {
+    let arm = || {
+        // SAFETY: as the caller promises.
+        let cache = unsafe { object(cache) }?;
+        let may = cache.0.arm()?;
+        // SAFETY: as the caller promises.
+        unsafe { put(is_there, may.into()) }
+    };
+    // SAFETY: as the caller promises.
+    unsafe { run(error, arm) }
+}
+
+/// Writes a descriptor to `fd` for an event loop, after bw_cache_arm and before each poll: it is another one in another state. Refresh
+/// when it is readable, and also after `due_ns`, which may be NULL; BW_FOREVER there means never. The doorbell must not be a futex. It
+/// stays the cache's.
+///
+/// # Safety
+/// A cache, `fd` may be written, other pointers are NULL or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_cache_fd(
+    cache: *mut bw_cache,
+    fd: *mut c_int,
+    due_ns: *mut u64,
+    error: *mut bw_error,
+) -> c_int {
+    let of = || {
+        // SAFETY: as the caller promises.
+        let cache = unsafe { object(cache) }?;
+        let found = cache.0.as_fd()?.as_raw_fd();
+        // SAFETY: as the caller promises.
+        unsafe { put_unless_null(due_ns, due(&cache.0)) };
+        // SAFETY: as the caller promises.
+        unsafe { put(fd, found) }
+    };
+    // SAFETY: as the caller promises.
+    unsafe { run(error, of) }
+}
+
+/// Creates an object by which other threads end the waits of this cache. Free it with bw_canceller_free.
+///
+/// # Safety
+/// A cache, `out` may be written, `error` is NULL or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_cache_canceller(
+    cache: *mut bw_cache,
+    out: *mut *mut bw_canceller,
+    error: *mut bw_error,
+) -> c_int {
+    let create = || {
+        // SAFETY: as the caller promises.
+        let cache = unsafe { object(cache) }?;
+        let canceller = cache.0.canceller()?;
+        // SAFETY: as the caller promises.
+        unsafe { give(out, bw_canceller(canceller)) }
+    };
+    // SAFETY: as the caller promises.
+    unsafe { run(error, create) }
 }
 
 /// Frees a cache and its snapshot. NULL is fine.

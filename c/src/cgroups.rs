@@ -1,13 +1,14 @@
 //! The machine's cgroups.
 
 use std::ffi::{c_char, c_int};
+use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bellwire::{ErrorKind, SnapshotCache};
 use bellwire_cgroups::{Cgroup, CgroupsSnapshot, View, chart_id, name_hash, name_hash32};
 
 use crate::bytes::{bw_text, bytes, free, give, object, put, put_unless_null, shared, text};
-use crate::cache::refresh;
+use crate::cache::{self, refresh};
 use crate::config::{self, bw_client_config};
 use crate::error::{Failure, bw_error, run};
 
@@ -167,6 +168,51 @@ pub unsafe extern "C" fn bw_cgroups_refresh(
     };
     // SAFETY: as the caller promises.
     unsafe { run(error, refresh) }
+}
+
+/// Makes bw_cgroups_fd readable when a refresh has something to do, as bw_cache_arm does.
+///
+/// # Safety
+/// A reader, `is_there` may be written, `error` is NULL or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_cgroups_arm(
+    cgroups: *mut bw_cgroups,
+    is_there: *mut c_int,
+    error: *mut bw_error,
+) -> c_int {
+    let arm = || {
+        // SAFETY: as the caller promises.
+        let cgroups = unsafe { object(cgroups) }?;
+        let may = cgroups.0.arm()?;
+        // SAFETY: as the caller promises.
+        unsafe { put(is_there, may.into()) }
+    };
+    // SAFETY: as the caller promises.
+    unsafe { run(error, arm) }
+}
+
+/// Writes a descriptor to `fd`, and after how long to refresh in any case to `due_ns`, as bw_cache_fd does. It stays the reader's.
+///
+/// # Safety
+/// A reader, `fd` may be written, other pointers are NULL or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_cgroups_fd(
+    cgroups: *mut bw_cgroups,
+    fd: *mut c_int,
+    due_ns: *mut u64,
+    error: *mut bw_error,
+) -> c_int {
+    let of = || {
+        // SAFETY: as the caller promises.
+        let cgroups = unsafe { object(cgroups) }?;
+        let found = cgroups.0.as_fd()?.as_raw_fd();
+        // SAFETY: as the caller promises.
+        unsafe { put_unless_null(due_ns, cache::due(&cgroups.0)) };
+        // SAFETY: as the caller promises.
+        unsafe { put(fd, found) }
+    };
+    // SAFETY: as the caller promises.
+    unsafe { run(error, of) }
 }
 
 /// Returns how many cgroups there are: 0 before the first refresh that found some. Of NULL: 0.

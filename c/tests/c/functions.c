@@ -185,6 +185,37 @@ static void snapshots(bw_publisher *publisher)
     CHECK(snapshot.bytes.len == 1u << 20 && ((const unsigned char *)snapshot.bytes.data)[12345] == 9);
     OK(bw_cache_refresh(cache, 0, &outcome, &error));
     CHECK(outcome == BW_UNCHANGED);
+    bw_canceller *canceller = NULL;
+    pthread_t thread;
+    OK(bw_cache_canceller(cache, &canceller, &error));
+    CHECK(pthread_create(&thread, NULL, cancel, canceller) == 0);
+    FAILS(BW_E_CANCELLED, bw_cache_wait(cache, BW_FOREVER, &outcome, &error));
+    pthread_join(thread, NULL);
+    bw_canceller_free(canceller);
+    int fd = -1;
+    FAILS(BW_E_SYSTEM, bw_cache_fd(cache, &fd, NULL, &error));
+    bw_cache_free(cache);
+
+    /* In an event loop. */
+    bw_client_config config;
+    bw_client_config_init(&config);
+    config.doorbell = BW_DOORBELL_EVENTFD;
+    OK(bw_cache_new(NULL, &contract, &config, &cache, &error));
+    for (int published = 0, is_there = 1; published < 3;) {
+        OK(bw_cache_refresh(cache, 0, &outcome, &error));
+        if (outcome == BW_CHANGED) {
+            published++;
+            OK(bw_publisher_publish(publisher, "next", 4, NULL, &error));
+        }
+        OK(bw_cache_arm(cache, &is_there, &error));
+        if (is_there)
+            continue;
+        uint64_t due = 0;
+        OK(bw_cache_fd(cache, &fd, &due, &error));
+        struct pollfd bell = { fd, POLLIN, 0 };
+        int ready = poll(&bell, 1, due < 60 * SECOND ? (int)(due / 1000000) + 1 : 60000);
+        CHECK(ready == 1 || due != BW_FOREVER);
+    }
     bw_cache_free(cache);
 }
 

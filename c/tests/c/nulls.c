@@ -9,9 +9,14 @@ int main(void)
     FAILS(BW_E_INVALID, bw_cache_refresh(NULL, 0, NULL, &error));
     FAILS(BW_E_INVALID, bw_cache_wait(NULL, 0, NULL, &error));
     FAILS(BW_E_INVALID, bw_cache_current(NULL, NULL, &error));
+    FAILS(BW_E_INVALID, bw_cache_arm(NULL, NULL, &error));
+    FAILS(BW_E_INVALID, bw_cache_fd(NULL, NULL, NULL, &error));
+    FAILS(BW_E_INVALID, bw_cache_canceller(NULL, NULL, &error));
     FAILS(BW_E_INVALID, bw_cgroup_chart_id(none, NULL, 0, &error));
     FAILS(BW_E_INVALID, bw_cgroups_new(NULL, NULL, NULL, &error));
     FAILS(BW_E_INVALID, bw_cgroups_refresh(NULL, 0, NULL, &error));
+    FAILS(BW_E_INVALID, bw_cgroups_arm(NULL, NULL, &error));
+    FAILS(BW_E_INVALID, bw_cgroups_fd(NULL, NULL, NULL, &error));
     FAILS(BW_E_INVALID, bw_cgroups_by_id(NULL, 0, NULL, &error));
     FAILS(BW_E_INVALID, bw_cgroups_by_path(NULL, NULL, NULL, &error));
     FAILS(BW_E_INVALID, bw_cgroups_by_name(NULL, NULL, NULL, &error));

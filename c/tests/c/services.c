@@ -45,6 +45,22 @@ static void snapshot(void)
     CHECK(found == 1000);
     FAILS(BW_E_ABSENT, bw_cgroups_by_id(cgroups, 0, &same, &error));
     bw_cgroups_free(cgroups);
+
+    /* In an event loop: nothing changes. */
+    bw_client_config config;
+    bw_client_config_init(&config);
+    config.doorbell = BW_DOORBELL_EVENTFD;
+    OK(bw_cgroups_new(NULL, &config, &cgroups, &error));
+    OK(bw_cgroups_refresh(cgroups, 10 * SECOND, &outcome, &error));
+    int is_there = 1, fd = -1;
+    uint64_t due = 0;
+    while (is_there) {
+        OK(bw_cgroups_refresh(cgroups, 0, &outcome, &error));
+        OK(bw_cgroups_arm(cgroups, &is_there, &error));
+    }
+    OK(bw_cgroups_fd(cgroups, &fd, &due, &error));
+    CHECK(fd >= 0 && due > 0);
+    bw_cgroups_free(cgroups);
 }
 
 int main(void)
