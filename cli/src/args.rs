@@ -3,7 +3,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bellwire::{Admission, RunDir, ServiceName, User, doctor};
+use bellwire::{Admission, NameError, RunDir, ServiceName, User, doctor};
 use bellwire_cgroups::Orchestrator;
 use clap::builder::PossibleValue;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
@@ -247,11 +247,13 @@ Examples:
   bellwire get cgroups
   bellwire get cgroups --orchestrator docker --orchestrator k8s
   bellwire get cgroups --filter cron -o json | jq '.cgroups[].path'
-  bellwire get cgroups --watch")]
+  bellwire get cgroups --watch
+  bellwire get disk-list --hex
+  bellwire get disk-list --proto disk.proto --message disks.v1.Disks")]
 pub(crate) struct Get {
-    /// What to print
-    #[arg(value_enum, value_name = "SUBJECT")]
-    pub(crate) subject: Subject,
+    /// What to print: cgroups, cgroups-lookup, apps, or the name of any service that publishes a snapshot
+    #[arg(value_name = "SUBJECT", value_parser = published)]
+    pub(crate) subject: Published,
     /// apps: pids; cgroups-lookup: paths; - reads them from stdin, one per line
     #[arg(value_name = "PID|PATH", required_if_eq_any = [("subject", "apps"), ("subject", "cgroups-lookup")])]
     pub(crate) keys: Vec<String>,
@@ -269,6 +271,32 @@ pub(crate) struct Get {
     /// Print only cgroups of this orchestrator; can be repeated
     #[arg(long, value_enum, value_name = "WHO")]
     pub(crate) orchestrator: Vec<RunBy>,
+    /// Of any service: its method number
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(crate) method: u32,
+    /// Of any service: print hexadecimal digits, not text
+    #[arg(long)]
+    pub(crate) hex: bool,
+    /// Of any service: print JSON, of a message that this file describes
+    #[arg(long, value_name = "FILE", requires = "message", conflicts_with = "hex")]
+    pub(crate) proto: Option<PathBuf>,
+    /// The message in that file
+    #[arg(long, value_name = "MESSAGE", requires = "proto")]
+    pub(crate) message: Option<String>,
+}
+
+/// What is printed: something that this command knows, or what any service publishes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Published {
+    Known(Subject),
+    By(ServiceName),
+}
+
+fn published(text: &str) -> Result<Published, NameError> {
+    match Subject::from_str(text, false) {
+        Ok(subject) => Ok(Published::Known(subject)),
+        Err(_) => text.parse().map(Published::By),
+    }
 }
 
 /// Print the events of a service as they come

@@ -1,6 +1,6 @@
 //! `bellwire call`: calls any service once.
 
-mod proto;
+pub(crate) mod proto;
 
 use std::io::{Read, Write};
 

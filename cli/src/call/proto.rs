@@ -17,30 +17,15 @@ pub(super) struct Method {
 impl Method {
     /// Finds the messages in a file: those named, or those of its only method.
     pub(super) fn find(file: &Path, args: &Call) -> Result<Self, Failure> {
-        let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let wrong = |error: &dyn std::error::Error| {
-            Failure::new(Exit::Failed, format!("cannot read {}: {}", file.display(), chain(error)))
-        };
-        let set = protox::compile([file], [dir]).map_err(|error| wrong(&error))?;
-        let pool = DescriptorPool::from_file_descriptor_set(set).map_err(|error| wrong(&error))?;
+        let pool = read(file)?;
         let methods: Vec<_> =
             pool.services().flat_map(|service| service.methods().collect::<Vec<_>>()).collect();
         let only = || match methods.as_slice() {
             [only] => Some((only.input(), only.output())),
             _ => None,
         };
-        let named = |name: &Option<String>| {
-            let Some(name) = name else { return Ok(None) };
-            let is_it =
-                |message: &MessageDescriptor| message.full_name() == name || message.name() == name;
-            let missing = || {
-                let known: Vec<String> =
-                    pool.all_messages().map(|message| message.full_name().to_owned()).collect();
-                let what = format!("{} has no message {name:?}", file.display());
-                Failure::new(Exit::Failed, what).next(format!("it has {}", known.join(", ")))
-            };
-            pool.all_messages().find(is_it).map(Some).ok_or_else(missing)
-        };
+        let named =
+            |name: &Option<String>| name.as_ref().map(|name| find(&pool, file, name)).transpose();
         let (request, response) = (named(&args.request)?, named(&args.response)?);
         let unnamed = || {
             let what =
@@ -75,12 +60,45 @@ impl Method {
 
     /// Decodes the answer, as JSON.
     pub(super) fn answer(&self, answer: &[u8]) -> Result<String, Failure> {
-        let name = self.response.full_name();
-        let wrong = |error: &dyn std::error::Error| {
-            Failure::new(Exit::Provider, format!("the answer is no {name}: {}", chain(error)))
-        };
-        let message =
-            DynamicMessage::decode(self.response.clone(), answer).map_err(|error| wrong(&error))?;
-        serde_json::to_string(&message).map_err(|error| wrong(&error))
+        json(&self.response, answer, "answer")
     }
+}
+
+/// Finds a message in a file.
+pub(crate) fn message(file: &Path, name: &str) -> Result<MessageDescriptor, Failure> {
+    find(&read(file)?, file, name)
+}
+
+/// Decodes a message, as JSON.
+pub(crate) fn json(
+    message: &MessageDescriptor,
+    bytes: &[u8],
+    what: &str,
+) -> Result<String, Failure> {
+    let wrong = |error: &dyn std::error::Error| {
+        let why = format!("the {what} is no {}: {}", message.full_name(), chain(error));
+        Failure::new(Exit::Provider, why)
+    };
+    let decoded = DynamicMessage::decode(message.clone(), bytes).map_err(|error| wrong(&error))?;
+    serde_json::to_string(&decoded).map_err(|error| wrong(&error))
+}
+
+fn read(file: &Path) -> Result<DescriptorPool, Failure> {
+    let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let wrong = |error: &dyn std::error::Error| {
+        Failure::new(Exit::Failed, format!("cannot read {}: {}", file.display(), chain(error)))
+    };
+    let set = protox::compile([file], [dir]).map_err(|error| wrong(&error))?;
+    DescriptorPool::from_file_descriptor_set(set).map_err(|error| wrong(&error))
+}
+
+fn find(pool: &DescriptorPool, file: &Path, name: &str) -> Result<MessageDescriptor, Failure> {
+    let is_it = |message: &MessageDescriptor| message.full_name() == name || message.name() == name;
+    let missing = || {
+        let known: Vec<String> =
+            pool.all_messages().map(|message| message.full_name().to_owned()).collect();
+        let what = format!("{} has no message {name:?}", file.display());
+        Failure::new(Exit::Failed, what).next(format!("it has {}", known.join(", ")))
+    };
+    pool.all_messages().find(is_it).ok_or_else(missing)
 }

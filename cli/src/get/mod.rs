@@ -1,5 +1,6 @@
 //! `bellwire get`: prints a provider's snapshot, once or at every change, or its answers to look-ups.
 
+mod any;
 mod changes;
 mod lookup;
 mod print;
@@ -9,9 +10,9 @@ mod watch;
 use std::time::{Duration, Instant};
 
 use bellwire::{ErrorKind, RefreshError, Refreshed, RunDir, Snapshot, SnapshotCache, State};
-use bellwire_cgroups::{CgroupsSnapshot, Malformed};
+use bellwire_cgroups::CgroupsSnapshot;
 
-use crate::args::{Args, Get, Subject};
+use crate::args::{Args, Get, Published, Subject};
 use crate::config;
 use crate::exit::{Exit, Failure, chain};
 use crate::stop::Stop;
@@ -24,9 +25,10 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(run_dir: &RunDir, args: &Get) -> Result<Exit, Failure> {
     match args.subject {
-        Subject::Cgroups => snapshot(run_dir, args),
-        Subject::CgroupsLookup => lookup::cgroups(run_dir, args),
-        Subject::Apps => lookup::apps(run_dir, args),
+        Published::Known(Subject::Cgroups) => snapshot(run_dir, args),
+        Published::Known(Subject::CgroupsLookup) => lookup::cgroups(run_dir, args),
+        Published::Known(Subject::Apps) => lookup::apps(run_dir, args),
+        Published::By(service) => any::snapshot(run_dir, service, args),
     }
 }
 
@@ -44,7 +46,7 @@ fn snapshot(run_dir: &RunDir, args: &Get) -> Result<Exit, Failure> {
     }
     let timeout = args.timeout.unwrap_or(PATIENCE);
     if !wait_for_first(&mut cache, timeout)? {
-        return Err(nothing(&cache, run_dir, timeout));
+        return Err(nothing(cache.state(), CgroupsSnapshot::NAME, run_dir, timeout));
     }
     if let Some(current) = cache.current() {
         print::snapshot(current, &selection, args.output.format(), None)?;
@@ -53,7 +55,10 @@ fn snapshot(run_dir: &RunDir, args: &Get) -> Result<Exit, Failure> {
 }
 
 /// Waits for a snapshot, at most for `timeout`. A permanent failure ends the wait immediately.
-fn wait_for_first(cache: &mut Cache, timeout: Duration) -> Result<bool, Failure> {
+fn wait_for_first<T: Snapshot>(
+    cache: &mut SnapshotCache<T>,
+    timeout: Duration,
+) -> Result<bool, Failure> {
     let begun = Instant::now();
     let mut found = cache.refresh_within(timeout).map_err(|error| unfetched(&error))?;
     let refused = matches!(cache.state(), State::Refused { .. } | State::Incompatible { .. });
@@ -64,7 +69,7 @@ fn wait_for_first(cache: &mut Cache, timeout: Duration) -> Result<bool, Failure>
     Ok(found == Refreshed::Changed)
 }
 
-fn unfetched(error: &RefreshError<Malformed>) -> Failure {
+fn unfetched<E: std::error::Error>(error: &RefreshError<E>) -> Failure {
     match error {
         RefreshError::Call(error) => Failure::of_kind(error.kind(), chain(error)),
         error => Failure::new(Exit::Provider, chain(error))
@@ -73,10 +78,10 @@ fn unfetched(error: &RefreshError<Malformed>) -> Failure {
 }
 
 /// Explains why there is no snapshot to print.
-fn nothing(cache: &Cache, run_dir: &RunDir, waited: Duration) -> Failure {
-    let (name, dir) = (CgroupsSnapshot::NAME, run_dir.path().display());
+fn nothing(state: State, name: &str, run_dir: &RunDir, waited: Duration) -> Failure {
+    let dir = run_dir.path().display();
     let waited = crate::out::span(waited);
-    match cache.state() {
+    match state {
         State::Refused { code, reason } => Failure::new(
             Exit::Refused,
             format!("the provider of {name} refused ({code:?}): {reason}"),
@@ -109,12 +114,14 @@ fn nothing(cache: &Cache, run_dir: &RunDir, waited: Duration) -> Failure {
             format!("the provider of {name} has published nothing in {waited}"),
         )
         .next("wait longer with --timeout 10s"),
-        _ => Failure::new(
-            Exit::Absent,
-            format!("nobody provides {name} in {dir} (waited {waited})"),
-        )
-        .next(
-            "start `bellwire provide cgroups` with the same --run-dir, or check with `bellwire ls`",
-        ),
+        _ => {
+            Failure::new(Exit::Absent, format!("nobody provides {name} in {dir} (waited {waited})"))
+                .next(match name {
+            CgroupsSnapshot::NAME => {
+                "start `bellwire provide cgroups` with the same --run-dir, or check with `bellwire ls`"
+            }
+            _ => "start its provider with the same --run-dir, or check with `bellwire ls`",
+        })
+        }
     }
 }

@@ -41,7 +41,7 @@ pub(super) fn run(
         if let Some((_, waited)) = limit.filter(|(until, _)| Instant::now() >= *until)
             && printer.printed.is_none()
         {
-            return Err(nothing(cache, run_dir, waited));
+            return Err(nothing(cache.state(), CgroupsSnapshot::NAME, run_dir, waited));
         }
         let limit = limit.filter(|_| printer.printed.is_none());
         found = cache.wait_for_change(

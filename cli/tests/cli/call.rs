@@ -110,3 +110,28 @@ fn what_went_wrong_has_its_exit_code() {
     let odd = place.run(&["call", "shout", "--hex", "2"]);
     assert_eq!(odd.status, Some(2), "{odd:?}");
 }
+
+#[test]
+fn a_snapshot_of_any_service_is_printed_as_text_as_digits_as_json_and_by_its_proto() {
+    let place = Place::new();
+    let mut builder = Server::builder(&RunDir::new(place.run_dir()));
+    let publisher = builder.publish_dynamic(Contract::new("name".parse().unwrap())).unwrap();
+    let _server = builder.start().unwrap();
+    // A disks.v1.Name.
+    publisher.publish(b"\x0a\x03sda").unwrap();
+    let file = place.temp().join("disks.proto");
+    fs::write(&file, PROTO).unwrap();
+    let get = |args: &[&str]| place.run(&[&["get", "name"], args].concat());
+    assert_eq!(get(&[]).stdout, "0a03736461\n");
+    let object: serde_json::Value = serde_json::from_str(&get(&["-o", "json"]).stdout).unwrap();
+    let hex = "0a03736461";
+    let expected = serde_json::json!({ "generation": 1, "bytes": 5, "text": null, "hex": hex });
+    assert_eq!(object, expected);
+    let by_proto = ["--proto", file.to_str().unwrap(), "--message", "Name"];
+    assert_eq!(get(&by_proto).stdout, "{\"name\":\"sda\"}\n");
+    publisher.publish(b"sda").unwrap();
+    assert_eq!((get(&[]).stdout, get(&["--hex"]).stdout), ("sda\n".into(), "736461\n".into()));
+    let wrong = get(&by_proto);
+    assert!(wrong.stderr.contains("the snapshot is no disks.v1.Name"), "{wrong:?}");
+    assert_eq!(place.run(&["get", "nobody", "--timeout", "10ms"]).status, Some(3));
+}

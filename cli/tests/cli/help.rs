@@ -47,8 +47,9 @@ fn a_wrong_command_line_exits_with_2_and_says_why() {
     let place = Place::new();
     for (args, why) in [
         (&["frobnicate"][..], "unrecognized subcommand"),
-        (&["get", "pods"], "possible values: cgroups"),
         (&["provide", "pods"], "possible values: cgroups"),
+        (&["get", "No_Name"], "a-z, 0-9"),
+        (&["get", "pods", "--watch"], "printed once"),
         (&["ping", "Not_A_Name"], "a-z, 0-9"),
         (&["ping"], "<SERVICE>"),
         (&["provide", "cgroups", "--interval", "0s"], "more than 0"),
