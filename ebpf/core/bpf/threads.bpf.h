@@ -166,8 +166,8 @@ static __always_inline void report_off_cpu(struct task_struct *task, __u32 slot,
 	}
 	if (unwinds)
 		unwind_kernel(task, slot);
-	else if (!waiting_call(task, slot))
-		/* The thread has left again. */
+	else
+		/* The thread has left again, from somewhere else. */
 		leaves[slot].kernel_stack[0] = leaves[slot].call = 0;
 	event->kind = OFF_CPU;
 	event->left = switches[slot].left_cpu;
