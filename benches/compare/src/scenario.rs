@@ -119,7 +119,7 @@ pub(crate) fn all(size: Option<usize>) -> Vec<Scenario> {
     let floor = Kind::Copy { size };
     all.push(Scenario { floor, wants: Wants::Placed, millis: 40, ..eight.named(None) });
     for (group, placing, counts) in
-        [("unpinned", Placing::Unpinned, &[1, 8, 16, 64][..]), ("busy", Placing::Busy, &[1, 8])]
+        [("unpinned", Placing::Unpinned, &[1, 8, 16, 64][..]), ("busy", Placing::Busy, &[1, 8, 64])]
     {
         all.extend(counts.iter().map(|&clients| scheduled(group, placing, clients, small)));
     }

@@ -199,10 +199,12 @@ impl Reactor {
             let work = self.round();
             // Poll even if there is work, in case it makes no progress.
             if let Some(now) = self.poll_budget.step(&self.clients) {
-                if std::mem::take(&mut self.has_rung) && self.clients.is_contended() {
+                let has_rung = std::mem::take(&mut self.has_rung);
+                if has_rung && self.clients.is_contended() && self.poll_budget.may_yield() {
                     // In a virtual machine, a kernel that considers every halted processor busy places the woken
                     // thread on this one, where it would wait for the end of the time slice.
                     thread::yield_now();
+                    self.poll_budget.yielded(clock::now());
                 }
                 self.look_after_some(now);
                 // An interrupted wait is a wake-up without events.

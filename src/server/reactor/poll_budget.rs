@@ -20,6 +20,13 @@ const POLL_AFTER: usize = 2048;
 const ROUNDS_BEFORE_CLOCK: u32 = 32;
 const WORK_BEFORE_CLOCK: usize = 16;
 
+/// A yield to woken clients that lasts longer than this, and than this for each message that follows, went to threads
+/// that compute.
+const LONG_AWAY: Duration = POLL_EVERY_OF_MANY;
+const AWAY_FOR_MESSAGE: Duration = Duration::from_micros(50);
+/// After it, this thread yields to clients no more for that many times as long.
+const KEEPS_FOR: u32 = 16;
+
 /// The work since the last poll.
 pub(super) struct PollBudget {
     polled: Instant,
@@ -32,6 +39,9 @@ pub(super) struct PollBudget {
     is_slow: bool,
     /// Whether the descriptors have to be polled.
     is_due: bool,
+    /// How long the last yield to woken clients took, and until when there is none.
+    away: Duration,
+    keeps_until: Option<Instant>,
 }
 
 impl PollBudget {
@@ -45,6 +55,8 @@ impl PollBudget {
             rounds: 0,
             is_slow: false,
             is_due: false,
+            away: Duration::ZERO,
+            keeps_until: None,
         }
     }
 
@@ -84,8 +96,23 @@ impl PollBudget {
         if !std::mem::take(&mut self.is_due) {
             return None;
         }
-        (self.polled, self.work) = (self.read, 0);
+        let (away, messages) = (std::mem::take(&mut self.away), std::mem::take(&mut self.work));
+        let messages = u32::try_from(messages).unwrap_or(u32::MAX);
+        if away > LONG_AWAY && away > AWAY_FOR_MESSAGE.saturating_mul(messages) {
+            self.keeps_until = Some(self.read.after(away * KEEPS_FOR));
+        }
+        self.polled = self.read;
         Some(self.read)
+    }
+
+    /// Returns whether to yield to clients that were woken. Any other thread may take the processor, too.
+    pub(super) fn may_yield(&self) -> bool {
+        self.keeps_until.is_none_or(|until| self.read >= until)
+    }
+
+    /// Reports such a yield, just after a [step](PollBudget::step).
+    pub(super) fn yielded(&mut self, after: Instant) {
+        self.away = after.since(self.read);
     }
 
     /// Returns whether the descriptors have to be polled.
