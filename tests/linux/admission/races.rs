@@ -23,7 +23,7 @@ fn a_thousand_races_for_one_name_never_make_two_owners() {
         assert_ne!(owners, [true, true], "race {race}: two owners");
         assert_ne!(owners, [false, false], "race {race}: {told:?}");
         let loser = if owners[0] { &told[1] } else { &told[0] };
-        assert!(loser.contains("another process provides \"echo\""), "{loser}");
+        assert!(loser.contains("\"echo\" is provided in this run dir already"), "{loser}");
         owned[usize::from(owners[1])] += 1;
         if race % 100 == 0 {
             let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());

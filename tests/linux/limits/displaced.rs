@@ -125,7 +125,7 @@ fn another_provider_that_took_the_name_meanwhile_keeps_it() {
     lock.lock().unwrap();
     renameat_with(CWD, &mine, CWD, &theirs, RenameFlags::EXCHANGE).unwrap();
     until("it is told", || {
-        server.incidents().iter().any(|incident| incident.to_string().contains("served by another"))
+        server.incidents().iter().any(|incident| incident.to_string().contains("served already"))
     });
     assert!(!run_dir.path().join("echo.sock").exists());
     // A provider that stops removes its socket.
