@@ -12,6 +12,10 @@ const ATTEMPTS: usize = 30;
 /// answer and reading the clock take as long again, and a sampled call longer than the others: 3.7 µs where they took 2.3.
 const MARGINS: [u64; 2] = if cfg!(debug_assertions) { [2_000, 400] } else { [200, 200] };
 
+/// For a call that takes little more than the probes do: without optimization, and where a trap is slow, 8.7 µs where it took
+/// 4.5, and 0.8 for its handler's 0.1.
+const HOT_MARGINS: [u64; 2] = if cfg!(debug_assertions) { [5_000, 1_000] } else { MARGINS };
+
 /// Whether a time of the tracer is that of the program. The tracer's percentiles are the middles of buckets an eighth wide.
 fn agrees(traced: u64, own: u64, margin: u64) -> bool {
     let bucket = own / 16;
@@ -20,7 +24,7 @@ fn agrees(traced: u64, own: u64, margin: u64) -> bool {
 
 /// Makes calls of `BYTES MICROS PAUSE` with the default sampling, and compares their median and that of the handler.
 #[track_caller]
-fn compare(server: &str, client: &str, calls: &str) {
+fn compare(server: &str, client: &str, calls: &str, margins: [u64; 2]) {
     let dir = tempfile::tempdir().unwrap();
     let server = Process::start(&format!("clocked-server {server}"), dir.path());
     let mut client = Process::start(&format!("clocked-client {client}"), dir.path());
@@ -37,7 +41,7 @@ fn compare(server: &str, client: &str, calls: &str) {
         let own: Vec<u64> = own.split(' ').map(|word| word.parse().unwrap()).collect();
         let traced = ["call", "handler"].map(|name| number(stage(&tables[0], name), "p50_ns"));
         // The handler ends when its answer is encoded: a few copies after its own clock.
-        if (0..2).all(|at| agrees(traced[at], own[at], MARGINS[at])) {
+        if (0..2).all(|at| agrees(traced[at], own[at], margins[at])) {
             return;
         }
         seen.push((own, traced, tables[0].to_string()));
@@ -47,25 +51,25 @@ fn compare(server: &str, client: &str, calls: &str) {
 
 #[test]
 fn a_hot_call_takes_as_long_as_by_its_own_clock() {
-    compare("hot", "hot", "300000 64 0");
+    compare("hot", "hot", "300000 64 0", HOT_MARGINS);
 }
 
 #[test]
 fn a_hot_call_with_a_busy_handler_takes_as_long_as_by_its_own_clock() {
-    compare("hot", "hot", "20000 64 20");
+    compare("hot", "hot", "20000 64 20", MARGINS);
 }
 
 #[test]
 fn a_parked_call_takes_as_long_as_by_its_own_clock() {
-    compare("parked", "parked", "2000 64 50 300");
+    compare("parked", "parked", "2000 64 50 300", MARGINS);
 }
 
 #[test]
 fn a_call_of_two_mebibytes_takes_as_long_as_by_its_own_clock() {
-    compare("parked", "parked", "400 2097152 500");
+    compare("parked", "parked", "400 2097152 500", MARGINS);
 }
 
 #[test]
 fn a_call_of_a_worker_takes_as_long_as_by_its_own_clock() {
-    compare("workers", "parked", "2000 64 50 300");
+    compare("workers", "parked", "2000 64 50 300", MARGINS);
 }

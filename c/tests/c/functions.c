@@ -291,7 +291,7 @@ int main(void)
     contract.schema = bw_schema("bytes");
     OK(bw_server_new(NULL, &config, &builder, &error));
     OK(bw_server_serve(builder, &contract, reverse, &freed, count_free, &error));
-    FAILS(BW_E_REFUSED, bw_server_serve(builder, &contract, reverse, &freed, count_free, &error));
+    FAILS(BW_E_INVALID, bw_server_serve(builder, &contract, reverse, &freed, count_free, &error));
     CHECK(freed == 1);
     bw_publisher *publisher = NULL;
     OK(bw_server_publish(builder, &table, &publisher, &error));
