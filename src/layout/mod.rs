@@ -91,6 +91,14 @@ pub trait Layout: Sized {
 }
 
 /// Where a message is written: a buffer that grows, or memory that has the length of a message without a tail.
+///
+/// ```
+/// use bellwire::Layout;
+///
+/// let mut message = vec![0; String::TYPE.size()];
+/// "sda".to_owned().store(&mut message, 0);
+/// assert_eq!(message, b"\x03\0\0\0sda");
+/// ```
 pub trait Sink {
     /// Writes bytes of the fixed part.
     fn put(&mut self, at: usize, bytes: &[u8]);
@@ -134,7 +142,34 @@ impl Sink for Vec<u8> {
     }
 }
 
-/// The bytes of a message, and how much of its tail was read.
+/// The bytes of a message, and how much of its tail was read. A [`Layout`] that is written by hand, such as this one of a
+/// percentage, reads and checks its part of them:
+///
+/// ```
+/// use bellwire::layout::{Layout, Reader, Sink, Type};
+/// use bellwire::{Malformed, Message};
+///
+/// struct Percent(u8);
+///
+/// impl Layout for Percent {
+///     const TYPE: &'static Type = u8::TYPE;
+///
+///     fn store<S: Sink + ?Sized>(&self, sink: &mut S, at: usize) {
+///         sink.put(at, &[self.0]);
+///     }
+///
+///     fn load(reader: &mut Reader<'_>, at: usize) -> Result<Self, Malformed> {
+///         match reader.fixed(at)? {
+///             [percent @ ..=100] => Ok(Self(percent)),
+///             _ => Err(reader.malformed(at, "more than 100 percent")),
+///         }
+///     }
+/// }
+///
+/// assert!(Vec::<Percent>::decode(&[0, 100]).is_ok());
+/// let malformed = Vec::<Percent>::decode(&[0, 101]).err().unwrap();
+/// assert!(malformed.to_string().contains("more than 100 percent"));
+/// ```
 #[derive(Debug)]
 pub struct Reader<'a> {
     bytes: &'a [u8],

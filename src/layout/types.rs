@@ -18,6 +18,15 @@ use crate::service::fnv;
 /// | a struct | `{reads:u64,name:str}` |
 /// | a tuple | `{0:u64,1:str}` |
 /// | an enum | `u8{idle=0,busy=1}` |
+///
+/// ```
+/// use bellwire::Layout;
+/// use bellwire::layout::Type;
+///
+/// let (numbers, text) = (<[u16; 4]>::TYPE, String::TYPE);
+/// assert_eq!((numbers.to_string(), numbers.size()), ("[u16;4]".to_owned(), 8));
+/// assert_ne!(Type::schema(numbers, text), Type::schema(text, numbers), "a request and an answer");
+/// ```
 #[derive(Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Type {
@@ -38,10 +47,24 @@ pub enum Type {
 }
 
 /// A field of a struct: its name and its type.
+///
+/// ```
+/// use bellwire::Layout;
+/// use bellwire::layout::{Field, Type};
+///
+/// let &Type::Struct(_, &[Field(name, of), _]) = <(u64, String)>::TYPE else { unreachable!() };
+/// assert_eq!((name, of), ("0", u64::TYPE));
+/// ```
 #[derive(Debug, PartialEq, Eq)]
 pub struct Field(pub &'static str, pub &'static Type);
 
 /// A number or a bool, little-endian.
+///
+/// ```
+/// use bellwire::layout::Scalar;
+///
+/// assert_eq!(Scalar::U64.size(), 8);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "their names say it")]
 pub enum Scalar {

@@ -435,6 +435,34 @@ impl<S: Service> Session<S> {
 
     /// Returns a handle that cancels the current wait, or else the next one, from another thread.
     ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use bellwire::{CallError, Client};
+    /// # use bellwire::{RunDir, Server, Service};
+    /// # struct Increment;
+    /// # impl Service for Increment {
+    /// #     const NAME: &'static str = "increment";
+    /// #     type Request = u64;
+    /// #     type Response = u64;
+    /// # }
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # let run_dir = RunDir::new(dir.path());
+    /// # let mut builder = Server::builder(&run_dir);
+    /// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
+    /// # let server = builder.start()?;
+    /// let mut client = Client::<Increment>::new(&run_dir);
+    /// let session = client.connect()?;
+    /// let canceller = session.canceller()?;
+    /// std::thread::spawn(move || canceller.cancel());
+    /// // Nothing was submitted: no answer comes.
+    /// let waited = session.wait_reply(Duration::from_secs(60));
+    /// assert!(matches!(waited, Err(CallError::Cancelled { .. })));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `EMFILE` when the session's doorbell is a descriptor and no other can be opened.
     pub fn canceller(&self) -> std::io::Result<Canceller> {
