@@ -58,7 +58,7 @@ fn every_slow_call_among_many_is_found() {
             stack.iter().any(|name| name.as_str().unwrap().contains(what))
         };
         let naps = |wait: &&Value| wait["end"] == "server" && is_in(wait, "hrtimer_nanosleep");
-        // The kernel may not have reported that it ran again: docs/tracing.md.
+        // The switch back may not have been seen: docs/tracing.md.
         if let Some(nap) = waits.iter().find(naps) {
             unwound += 1;
             assert!(!is_in(nap, "futex") && !is_in(nap, "epoll"), "{call:#}");

@@ -99,7 +99,7 @@ static __always_inline bool watch_thread(__u32 tid)
 	return false;
 }
 
-/* Returns whether the current thread has returned to a CPU without a report by the kernel. */
+/* Returns whether the current thread has returned to a CPU without a switch that was seen. */
 static __always_inline bool lacks_return(__u32 tid)
 {
 	__u32 slot = thread_slot(tid);
@@ -221,7 +221,7 @@ static __always_inline void leave_cpu(void *ctx, struct task_struct *task, bool 
 		return;
 	__u64 now = bpf_ktime_get_ns();
 	if (lacks_return(tid)) {
-		/* The kernel sometimes reports no switch to a thread, if there is much to run. How long it ran is known. */
+		/* Some switches to a thread do not reach this program. How long it ran is known. */
 		__u64 entered = now - (task->se.sum_exec_runtime - switches[slot].ran);
 		note_return(task, slot, entered, false);
 		__sync_fetch_and_add(&losses.unseen_returns, 1);

@@ -122,7 +122,7 @@ struct work {
 	/* Of the thread that handled it, while it did. */
 	struct off_cpu off_cpu;
 	__u32 tid;
-	/* The kernel did not report that the thread returned: `off_cpu` lacks a part. */
+	/* No switch to the thread was seen when it returned: `off_cpu` lacks a part. */
 	__u32 lacks_return;
 	char comm[COMM];
 };
@@ -292,7 +292,7 @@ struct losses {
 	__u64 slow_calls;
 	/* Snapshots and events that a reader took, and that their publisher did not report. */
 	__u64 unpublished;
-	/* Switches to a thread that the kernel did not report. */
+	/* Switches to a thread that were not seen. */
 	__u64 unseen_returns;
 };
 

@@ -278,7 +278,7 @@ pub struct Handled {
     pub begun_ns: u64,
     /// When it was done.
     pub ended_ns: u64,
-    /// How long it was off the CPU meanwhile, in nanoseconds; `None` if the kernel did not report all of it.
+    /// How long it was off the CPU meanwhile, in nanoseconds; `None` if not all of it was seen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub off_cpu: Option<OffCpu>,
     /// The thread.

@@ -156,7 +156,7 @@ pub struct Losses {
     pub slow_calls: u64,
     /// Snapshots and events that a reader took, and that their publisher did not report.
     pub unpublished: u64,
-    /// Switches to a watched thread that the kernel did not report.
+    /// Switches to a watched thread that were not seen.
     pub unseen_returns: u64,
 }
 
