@@ -131,3 +131,30 @@ impl PollBudget {
         self.is_due = self.work >= POLL_AFTER || now.since(self.polled) >= every;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Polls at `read`, after so many messages. Returns whether this thread may yield then.
+    fn polls(budget: &mut PollBudget, read: Instant, messages: usize) -> bool {
+        (budget.read, budget.work, budget.is_due) = (read, messages, true);
+        assert_eq!(budget.step(&Clients::default()), Some(read));
+        budget.may_yield()
+    }
+
+    #[test]
+    fn yields_that_threads_which_compute_took_are_not_repeated_soon() {
+        let at = |micros: u64| Instant::from_nanos(1_000 * micros);
+        let mut budget = PollBudget::new();
+        assert!(polls(&mut budget, at(1_000), 1));
+        budget.yielded(at(1_100));
+        assert!(polls(&mut budget, at(1_200), 0), "a short one");
+        budget.yielded(at(1_500));
+        assert!(polls(&mut budget, at(1_600), 6), "clients took it, and sent 6 messages");
+        budget.yielded(at(1_900));
+        assert!(!polls(&mut budget, at(2_000), 5));
+        assert!(!polls(&mut budget, at(2_000 + 16 * 300 - 1), 0));
+        assert!(polls(&mut budget, at(2_000 + 16 * 300), 0));
+    }
+}
