@@ -2,11 +2,14 @@
 
 mod outgoing;
 mod posts;
+mod slots;
 
 pub use outgoing::Outgoing;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+
+use slots::{Slot, Slots};
 
 use crate::lane::{Lanes, PushError, Record};
 use crate::resize::Shortage;
@@ -84,22 +87,10 @@ pub enum SubmitError {
     Short(#[from] Shortage),
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Slot {
-    /// Waits for its answer; the request ends at this position.
-    Waiting(u64),
-    /// Abandoned; one answer may still arrive.
-    Abandoned,
-    /// Answered.
-    Done,
-}
-
 /// The calling end of a session, without I/O: the requests in flight and the answers to them.
 #[derive(Debug)]
 pub struct CallMachine {
-    /// The id of the first slot.
-    first: u64,
-    slots: VecDeque<Slot>,
+    slots: Slots,
     /// The maximum number of slots.
     window: usize,
     in_flight: usize,
@@ -126,8 +117,7 @@ impl CallMachine {
     /// Creates the machine of a new session.
     pub fn new() -> Self {
         Self {
-            first: 1,
-            slots: VecDeque::new(),
+            slots: Slots::new(),
             window: MAX_WINDOW,
             in_flight: 0,
             dropped: 0,
@@ -177,7 +167,7 @@ impl CallMachine {
             return None;
         }
         debug_assert!(self.sending.is_none(), "a request is being sent in parts");
-        let id = self.first + self.slots.len() as u64;
+        let id = self.slots.next();
         let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
         let header = Header::new(Kind::Request, Status::Ok, id, len);
         lanes.try_push(own, header, payload).then(|| self.awaited(lanes, id))
@@ -281,7 +271,7 @@ impl CallMachine {
             return Err(SubmitError::Window);
         }
         self.trace_broken_off(lanes, own, peer)?;
-        Ok(if one_way { ONE_WAY } else { self.first + self.slots.len() as u64 })
+        Ok(if one_way { ONE_WAY } else { self.slots.next() })
     }
 
     /// Cancels a broken-off request: only a cancellation may follow parts without an end.
@@ -296,8 +286,8 @@ impl CallMachine {
             lanes.push(own, peer, Header::new(Kind::Cancel, Status::Ok, id, 0), &[])?;
             self.broken_off = None;
             if id != ONE_WAY {
-                self.slots.push_back(Slot::Done);
-                self.pop_done();
+                self.slots.push(Slot::Done);
+                self.slots.pop_done();
             }
         }
         Ok(())
@@ -314,7 +304,7 @@ impl CallMachine {
 
     #[inline]
     fn awaited(&mut self, lanes: &Lanes, id: u64) -> Ticket {
-        self.slots.push_back(Slot::Waiting(lanes.position()));
+        self.slots.push(Slot::Waiting(lanes.position()));
         self.in_flight += 1;
         Ticket(id)
     }
@@ -400,14 +390,15 @@ impl CallMachine {
         }
         let plain = lanes.peek_plain(peer, Kind::Response)?;
         let (id, len) = (plain.id(), plain.len());
-        let (Some(into), Some(slot @ Slot::Waiting(_))) = (buffer.get_mut(..len), self.slot(id))
+        let (Some(into), Some(slot @ Slot::Waiting(_))) =
+            (buffer.get_mut(..len), self.slots.get_mut(id))
         else {
             lanes.leave_plain(plain);
             return None;
         };
         *slot = Slot::Done;
         self.in_flight -= 1;
-        self.pop_done();
+        self.slots.pop_done();
         lanes.take_plain(own, peer, plain, into);
         Some((Ticket(id), len))
     }
@@ -421,7 +412,7 @@ impl CallMachine {
         peer: &P,
         ticket: Ticket,
     ) -> bool {
-        let Some(slot) = self.slot(ticket.0) else { return false };
+        let Some(slot) = self.slots.get_mut(ticket.0) else { return false };
         if !matches!(slot, Slot::Waiting(_)) {
             return false;
         }
@@ -434,7 +425,7 @@ impl CallMachine {
 
     /// Gives up a request on a session that is over: sends nothing and expects nothing.
     pub fn give_up(&mut self, ticket: Ticket) {
-        if let Some(slot @ Slot::Waiting(_)) = self.slot(ticket.0) {
+        if let Some(slot @ Slot::Waiting(_)) = self.slots.get_mut(ticket.0) {
             *slot = Slot::Abandoned;
             self.in_flight -= 1;
         }
@@ -448,7 +439,7 @@ impl CallMachine {
         peer: &P,
         ticket: Ticket,
     ) -> Executed {
-        match (self.slot(ticket.0).copied(), lanes.taken(peer)) {
+        match (self.slots.get(ticket.0), lanes.taken(peer)) {
             (Some(Slot::Waiting(end)), Ok(head)) if head < end => Executed::No,
             _ => Executed::Maybe,
         }
@@ -456,13 +447,12 @@ impl CallMachine {
 
     /// Returns whether this request waits for its answer.
     pub fn is_waiting(&self, ticket: Ticket) -> bool {
-        let at = ticket.0.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
-        matches!(at.and_then(|at| self.slots.get(at)), Some(Slot::Waiting(_)))
+        matches!(self.slots.get(ticket.0), Some(Slot::Waiting(_)))
     }
 
     /// Returns whether the limit of requests in flight is reached, counted from the oldest unanswered one.
     pub fn is_at_limit(&self) -> bool {
-        self.slots.len() >= self.window
+        self.slots.len() >= self.window as u64
     }
 
     /// Returns how many requests wait for their answer.
@@ -481,34 +471,20 @@ impl CallMachine {
         self.closed
     }
 
-    #[inline]
-    fn slot(&mut self, id: u64) -> Option<&mut Slot> {
-        let at = usize::try_from(id.checked_sub(self.first)?).ok()?;
-        self.slots.get_mut(at)
-    }
-
     /// Marks a request as answered, for an answer known to match one that has none yet.
     #[inline]
     fn settle(&mut self, id: u64, wanted: bool) {
-        if let Some(slot) = self.slot(id) {
+        if let Some(slot) = self.slots.get_mut(id) {
             *slot = Slot::Done;
         }
         self.in_flight -= usize::from(wanted);
         self.dropped += u64::from(!wanted);
-        self.pop_done();
-    }
-
-    #[inline]
-    fn pop_done(&mut self) {
-        while let Some(Slot::Done) = self.slots.front() {
-            self.slots.pop_front();
-            self.first += 1;
-        }
+        self.slots.pop_done();
     }
 
     /// Returns whether a caller waits for an answer to this request, which has none yet.
     fn is_awaited(&mut self, id: u64) -> Result<bool, PeerFault> {
-        match self.slot(id) {
+        match self.slots.get_mut(id) {
             Some(Slot::Waiting(_)) => Ok(true),
             Some(Slot::Abandoned) => Ok(false),
             Some(Slot::Done) | None => Err(PeerFault::UnknownId { id }),

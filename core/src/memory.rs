@@ -1,5 +1,5 @@
 use crate::sync::Ordering;
-use crate::wire::SessionState;
+use crate::wire::{HEADER, SessionState};
 
 /// The words of a page. The value is the word's offset in bytes; `docs/wire.md` is the reference.
 ///
@@ -48,6 +48,13 @@ pub trait OwnMemory {
     /// Copies `bytes` into the own lane at `offset`. The caller has checked that they fit.
     fn write(&self, offset: usize, bytes: &[u8]);
 
+    /// Writes a record's header and, behind it, its payload. The caller has checked that they fit.
+    #[inline]
+    fn write_record(&self, offset: usize, header: [u8; HEADER], payload: &[u8]) {
+        self.write(offset, &header);
+        self.write(offset + HEADER, payload);
+    }
+
     /// Stores entry `slot` of the [table of samples](crate::wire::SAMPLES_AT) in the own page, each word in one
     /// piece. May do nothing where there are no probes.
     fn stamp(&self, slot: usize, entry: [u64; 4]) {
@@ -74,6 +81,15 @@ pub trait PeerMemory {
 
     /// Copies bytes of the peer's lane at `offset`. The caller has checked that they are inside it.
     fn read(&self, offset: usize, into: &mut [u8]);
+
+    /// Copies a record's header at `offset` in the peer's lane, as the two words that [`Header::from_words`] takes.
+    #[inline]
+    fn read_header(&self, offset: usize) -> [u64; 2] {
+        let mut bytes = [0; HEADER];
+        self.read(offset, &mut bytes);
+        let words: [[u8; 8]; 2] = zerocopy::transmute!(bytes);
+        words.map(u64::from_le_bytes)
+    }
 
     /// Returns whether the peer's page reports the session closed. Acquire: what it published before is then visible.
     fn says_closed(&self) -> bool {

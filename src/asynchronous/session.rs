@@ -10,8 +10,8 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
 use super::driver::Driver;
-use super::state::{Of, Polled, Shared, State};
-use crate::session::{ArrivedBatch, Packed};
+use super::state::{Kind, Polled, Shared, State};
+use crate::session::Packed;
 use crate::transport::ready::Ready;
 use crate::{Backpressure, CallError, Executed, Service, Session, SessionStats};
 
@@ -57,7 +57,7 @@ pub struct AsyncSession<S: Service> {
 /// A call or a batch that was sent.
 struct Answer<'a, S: Service, R> {
     shared: &'a Shared<S>,
-    of: Of<S, R>,
+    kind: Kind<S, R>,
     ticket: Ticket,
     limit: Limit,
     /// Set when the wait is no longer a short one.
@@ -322,11 +322,11 @@ where
     ) -> Result<S::Response, CallError> {
         let send = |state: &mut State<S>| state.send(request, self.backpressure);
         let ticket = self.send(send, &mut limit).await?;
-        self.answer(|state| &mut state.calls, ticket, limit).await
+        self.answer(Kind::CALL, ticket, limit).await
     }
 
-    fn answer<R>(&self, of: Of<S, R>, ticket: Ticket, limit: Limit) -> Answer<'_, S, R> {
-        Answer { shared: &self.shared, of, ticket, limit, timer: None, is_answered: false }
+    fn answer<R>(&self, kind: Kind<S, R>, ticket: Ticket, limit: Limit) -> Answer<'_, S, R> {
+        Answer { shared: &self.shared, kind, ticket, limit, timer: None, is_answered: false }
     }
 
     pub(super) async fn exchange_batch<'r>(
@@ -343,8 +343,7 @@ where
         let sent = self.send(send, &mut limit).await;
         self.shared.lock().session.unpack(packed);
         let ticket = sent?;
-        let of: Of<S, ArrivedBatch> = |state| &mut state.batches;
-        self.answer(of, ticket, limit).await?.open::<S>()
+        self.answer(Kind::BATCH, ticket, limit).await?.open::<S>()
     }
 
     /// Sends something, waiting for room if [`Backpressure`] says so, and counts what was not sent.
@@ -426,7 +425,7 @@ impl<S: Service, R> Future for Answer<'_, S, R> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let call = self.get_mut();
         let (is_timed, waker) = (call.timer.is_some(), context.waker());
-        match call.shared.poll_answer(call.of, call.ticket, waker, is_timed) {
+        match call.shared.poll_answer(call.kind, call.ticket, waker, is_timed) {
             Polled::Answered(answer) => {
                 call.is_answered = true;
                 return Poll::Ready(answer);
@@ -444,7 +443,7 @@ impl<S: Service, R> Future for Answer<'_, S, R> {
 impl<S: Service, R> Drop for Answer<'_, S, R> {
     fn drop(&mut self) {
         if !self.is_answered {
-            self.shared.lock().forget(self.of, self.ticket);
+            self.shared.lock().forget(self.kind, self.ticket);
         }
     }
 }

@@ -21,6 +21,8 @@ const MOST_PER_TURN: usize = 64;
 const ALONE: u32 = 16;
 /// Of such calls, one in so many waits for the driver: others have their turn, and can be noticed.
 const YIELD_EVERY: u32 = 64;
+/// Looks of such a task before it gives other threads the session.
+const LOOKS: u32 = 4;
 /// Steps without sleep after which tasks that wait set their timers: about a millisecond, unless answers keep coming.
 const STEPS_BEFORE_TIMERS: u32 = 256;
 
@@ -74,8 +76,33 @@ struct Flush {
     waker: Waker,
 }
 
-/// Selects the waiters: of calls, or of batches.
-pub(super) type Of<S, R> = fn(&mut State<S>) -> &mut Waiters<R>;
+/// What a task waits for: the answer to a call, or to a batch.
+pub(super) struct Kind<S: Service, R> {
+    waiters: fn(&mut State<S>) -> &mut Waiters<R>,
+    /// Takes the next one that has arrived.
+    take: fn(&mut Session<S>) -> Taken<R>,
+}
+
+/// An answer, and the ticket of its request.
+type Taken<R> = Result<Option<(Ticket, Result<R, CallError>)>, CallError>;
+
+impl<S: Service> Kind<S, S::Response> {
+    pub(super) const CALL: Self =
+        Self { waiters: |state| &mut state.calls, take: Session::try_reply };
+}
+
+impl<S: Service> Kind<S, ArrivedBatch> {
+    pub(super) const BATCH: Self =
+        Self { waiters: |state| &mut state.batches, take: Session::try_arrived_batch };
+}
+
+impl<S: Service, R> Clone for Kind<S, R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<S: Service, R> Copy for Kind<S, R> {}
 
 /// The driver's next step.
 pub(super) enum Step {
@@ -135,43 +162,32 @@ impl<S: Service> Shared<S> {
     /// flight looks for the answer itself for a moment, which takes no switch between tasks.
     pub(super) fn poll_answer<R>(
         &self,
-        of: Of<S, R>,
+        kind: Kind<S, R>,
         ticket: Ticket,
         waker: &Waker,
         is_timed: bool,
     ) -> Polled<R> {
-        let mut state = self.lock();
-        let mut woken = Vec::new();
-        loop {
-            if !state.looks_alone() {
-                let is_timed = is_timed || !state.spins || !self.is_driven();
-                return match state.answer(of, ticket, waker, is_timed) {
-                    Some(answer) => Polled::Answered(answer),
-                    None if is_timed => Polled::NeedsTimer,
-                    None => {
-                        if self.wakes_by_request {
-                            state.wake_driver();
-                        }
-                        Polled::Waits
-                    }
-                };
-            }
-            match state.session.look() {
-                Look::Again => {
-                    drop(state);
-                    std::hint::spin_loop();
-                    state = self.lock();
-                    continue;
-                }
-                Look::Moved if state.take_alone(&mut woken) => {}
-                Look::Moved | Look::Later | Look::RanOut => {
-                    state.alone = 0;
-                    state.wake_driver();
-                }
-            }
+        let (mut state, mut woken) = (self.lock(), Vec::new());
+        while state.looks_alone() {
+            let found = state.look_for(kind, ticket, &mut woken);
             drop(state);
             woken.drain(..).for_each(Waker::wake);
+            if let Some(answer) = found {
+                return Polled::Answered(answer);
+            }
+            // Other threads had their turn.
             state = self.lock();
+        }
+        let is_timed = is_timed || !state.spins || !self.is_driven();
+        match state.answer(kind, ticket, waker, is_timed) {
+            Some(answer) => Polled::Answered(answer),
+            None if is_timed => Polled::NeedsTimer,
+            None => {
+                if self.wakes_by_request {
+                    state.wake_driver();
+                }
+                Polled::Waits
+            }
         }
     }
 
@@ -248,15 +264,39 @@ impl<S: Service> State<S> {
             && self.session.begin_spin()
     }
 
-    /// Takes the answers for which a task has looked itself. Returns false to leave the rest to the driver.
-    fn take_alone(&mut self, woken: &mut Vec<Waker>) -> bool {
-        match self.take_answers(woken) {
-            Ok(taken) => taken > 0,
-            Err(error) => {
-                self.fail(error, woken);
-                false
+    /// Looks a few times for the answer to the only request in flight, and takes it. Leaves everything else to the driver.
+    fn look_for<R>(
+        &mut self,
+        kind: Kind<S, R>,
+        ticket: Ticket,
+        woken: &mut Vec<Waker>,
+    ) -> Option<Result<R, CallError>> {
+        let mut looks = 0;
+        while looks < LOOKS {
+            match self.session.look() {
+                Look::Again => std::hint::spin_loop(),
+                Look::Moved => match (kind.take)(&mut self.session) {
+                    Ok(Some((of, answer))) if of == ticket => {
+                        (kind.waiters)(self).forget(ticket);
+                        self.session.end_spin(true);
+                        return Some(answer);
+                    }
+                    Ok(Some((of, answer))) => (kind.waiters)(self).hand_on(of, answer, woken),
+                    Ok(None) => break,
+                    Err(error) => {
+                        self.fail(error, woken);
+                        break;
+                    }
+                },
+                Look::Later | Look::RanOut => break,
             }
+            looks += 1;
         }
+        if looks < LOOKS {
+            self.alone = 0;
+            self.wake_driver();
+        }
+        None
     }
 
     /// Sends a batch if there is room for it now.
@@ -341,12 +381,12 @@ impl<S: Service> State<S> {
 
     fn answer<R>(
         &mut self,
-        of: Of<S, R>,
+        kind: Kind<S, R>,
         ticket: Ticket,
         waker: &Waker,
         is_timed: bool,
     ) -> Option<Result<R, CallError>> {
-        match of(self).ask(ticket, waker, is_timed) {
+        match (kind.waiters)(self).ask(ticket, waker, is_timed) {
             Asked::Waits => None,
             Asked::Answered(answer) => Some(answer),
             Asked::Unknown => Some(Err(self.why_over(Executed::Maybe))),
@@ -354,8 +394,8 @@ impl<S: Service> State<S> {
     }
 
     /// Abandons an answer.
-    pub(super) fn forget<R>(&mut self, of: Of<S, R>, ticket: Ticket) {
-        if of(self).forget(ticket) {
+    pub(super) fn forget<R>(&mut self, kind: Kind<S, R>, ticket: Ticket) {
+        if (kind.waiters)(self).forget(ticket) {
             self.session.abandon(ticket);
         }
     }

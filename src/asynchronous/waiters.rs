@@ -5,6 +5,7 @@ use std::task::Waker;
 use bellwire_core::call::Ticket;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 
 use crate::CallError;
 
@@ -62,22 +63,19 @@ impl<R> Waiters<R> {
 
     /// Polls for an answer, by a task that has a timer or will set one now (`is_timed`).
     pub(super) fn ask(&mut self, ticket: Ticket, waker: &Waker, is_timed: bool) -> Asked<R> {
-        match self.0.get_mut(&ticket) {
-            Some(Waiting::Asked { waker: known, is_timed: timed }) => {
-                *timed |= is_timed;
-                match known {
-                    Some(known) => known.clone_from(waker),
-                    none => *none = Some(waker.clone()),
-                }
+        let Entry::Occupied(mut entry) = self.0.entry(ticket) else { return Asked::Unknown };
+        if let Waiting::Asked { waker: known, is_timed: timed } = entry.get_mut() {
+            *timed |= is_timed;
+            match known {
+                Some(known) => known.clone_from(waker),
+                none => *none = Some(waker.clone()),
             }
-            Some(Waiting::Answered(_)) | None => {
-                return match self.0.remove(&ticket) {
-                    Some(Waiting::Answered(answer)) => Asked::Answered(answer),
-                    _ => Asked::Unknown,
-                };
-            }
+            return Asked::Waits;
         }
-        Asked::Waits
+        match entry.remove() {
+            Waiting::Answered(answer) => Asked::Answered(answer),
+            Waiting::Asked { .. } => Asked::Waits,
+        }
     }
 
     /// Returns whether it had no answer yet.

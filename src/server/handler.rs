@@ -125,7 +125,11 @@ impl Request<'_> {
             Self::Buffer(buffer, len) => M::take(buffer, len),
             Self::Mapped(payload) => M::from_payload(payload),
         };
-        decoded.map_err(|malformed| malformed_status(&malformed, answer))
+        // Not `map_err`, which moves a small request once more, in pieces other than those it was written in.
+        match decoded {
+            Ok(request) => Ok(request),
+            Err(malformed) => Err(malformed_status(&malformed, answer)),
+        }
     }
 }
 
@@ -208,6 +212,12 @@ impl Answer {
     #[inline]
     pub(super) fn bytes(&self) -> &[u8] {
         self.payload.as_deref().unwrap_or(&self.bytes)
+    }
+
+    /// Returns the answer unless it is a payload.
+    #[inline]
+    pub(super) fn plain(&self) -> Option<&[u8]> {
+        if self.payload.is_none() { Some(&self.bytes) } else { None }
     }
 
     /// Returns the answer's length in bytes.

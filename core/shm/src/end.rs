@@ -1,7 +1,7 @@
 use std::ops::Deref;
 
 use bellwire_core::sync::Ordering;
-use bellwire_core::wire::{PageHeader, sample_offset};
+use bellwire_core::wire::{HEADER, PageHeader, sample_offset};
 use bellwire_core::{Instant, OwnMemory, PeerMemory, Word};
 
 use crate::range::{OwnRange, PeerRange};
@@ -54,6 +54,11 @@ impl<R: Deref<Target = OwnRange>> OwnMemory for OwnEnd<R> {
         self.lane.write(offset, bytes);
     }
 
+    #[inline]
+    fn write_record(&self, offset: usize, header: [u8; HEADER], payload: &[u8]) {
+        self.lane.write_record(offset, header, payload);
+    }
+
     fn stamp(&self, slot: usize, entry: [u64; 4]) {
         for (at, word) in (sample_offset(slot)..).step_by(8).zip(entry) {
             self.page.store_u64(at, word, Ordering::Relaxed);
@@ -77,6 +82,11 @@ impl<R: Deref<Target = PeerRange>> PeerMemory for PeerEnd<R> {
     #[inline]
     fn read(&self, offset: usize, into: &mut [u8]) {
         self.lane.read(offset, into);
+    }
+
+    #[inline]
+    fn read_header(&self, offset: usize) -> [u64; 2] {
+        self.lane.load_pair(offset).map(u64::from_le)
     }
 
     fn stamped(&self, slot: usize) -> [u64; 4] {

@@ -10,7 +10,7 @@ use std::mem::{MaybeUninit, size_of};
 use std::ptr::{self, NonNull};
 
 use bellwire_core::sync::{AtomicU64, Ordering, fence};
-use bellwire_core::wire::{LIFE_OFFSET, LIFE_SIZE};
+use bellwire_core::wire::{HEADER, LIFE_OFFSET, LIFE_SIZE};
 
 /// Mapped memory that only this process writes. A region derefs to it, and the range cannot be moved out of the region or
 /// outlive it.
@@ -39,6 +39,9 @@ pub struct PeerRange(Range);
 /// measured cost.
 const SHORT: usize = 2048;
 
+/// Bytes that every range has mapped behind its start, whatever its length: mappings consist of whole pages.
+const MAPPED: usize = 4096;
+
 /// A mapped range, and the checks of offsets into it.
 #[derive(Clone, Copy, Debug)]
 struct Range {
@@ -55,8 +58,8 @@ unsafe impl Sync for PeerRange {}
 
 impl OwnRange {
     /// # Safety
-    /// `len` bytes from `start`, which is aligned for u64, stay readable and writable as long as this is there,
-    /// whichever thread uses it. Nothing else writes there but atomics, and no reference to plain bytes there is formed;
+    /// `len` bytes from `start`, which is aligned for u64, and at least 4096, stay readable and writable as long as this
+    /// is there, whichever thread uses it. Nothing else writes there but atomics, and no reference to plain bytes there is formed;
     /// the bytes that [`OwnRange::take_life`] gave away are the taker's.
     pub const unsafe fn new(start: NonNull<u8>, len: usize) -> Self {
         Self { range: Range { start, len }, writable: Cell::new(len) }
@@ -106,12 +109,7 @@ impl OwnRange {
     /// all builds. After the life word was taken, nothing fits there or behind it.
     #[inline]
     pub fn write(&self, offset: usize, bytes: &[u8]) {
-        let len = self.writable.get();
-        let taken = len < self.range.len;
-        let Some(to) = (Range { len, ..self.range }).find(offset, bytes.len()) else {
-            debug_assert!(taken, "{} bytes at {offset} are not inside {len}", bytes.len());
-            return;
-        };
+        let Some(to) = self.place(offset, bytes.len()) else { return };
         if bytes.len() <= SHORT && to.cast::<u64>().is_aligned() {
             // SAFETY: inside the range, as below, and aligned.
             unsafe { write_words(to, bytes) };
@@ -120,6 +118,31 @@ impl OwnRange {
         // SAFETY: inside the range, which is mapped for writing; `bytes` is private memory, so the two do
         // not overlap. This is not Sync, and nothing else writes there: `new` says so.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to.as_ptr(), bytes.len()) };
+    }
+
+    /// Copies a record's header and its payload, as two [writes](OwnRange::write) would.
+    #[inline]
+    pub fn write_record(&self, offset: usize, header: [u8; HEADER], payload: &[u8]) {
+        let Some(to) = self.place(offset, HEADER + payload.len()) else { return };
+        if payload.len() > SHORT || !to.cast::<u64>().is_aligned() {
+            self.write(offset, &header);
+            self.write(offset + HEADER, payload);
+            return;
+        }
+        // SAFETY: inside the range, which is mapped for writing, and aligned; this is not Sync, and nothing else writes there.
+        let behind = unsafe { write_words(to, &header) };
+        // SAFETY: the same, behind the header, whose size is a multiple of a word's.
+        unsafe { write_words(behind, payload) };
+    }
+
+    /// Returns the address of `len` writable bytes at `offset`.
+    #[inline]
+    fn place(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
+        let writable = Range { len: self.writable.get(), ..self.range };
+        let to = writable.find(offset, len);
+        let taken = writable.len < self.range.len;
+        debug_assert!(to.is_some() || taken, "{len} bytes at {offset} are not inside {writable:?}");
+        to
     }
 
     /// Returns the address of the low half of the word at `offset`, for a system call that wakes there; `None` outside.
@@ -141,8 +164,8 @@ impl OwnRange {
 
 impl PeerRange {
     /// # Safety
-    /// `len` bytes from `start`, which is aligned for u64, stay readable as long as this is there, whichever thread
-    /// uses it. This process never writes there, and no reference to plain bytes there is formed.
+    /// `len` bytes from `start`, which is aligned for u64, and at least 4096, stay readable as long as this is there,
+    /// whichever thread uses it. This process never writes there, and no reference to plain bytes there is formed.
     pub const unsafe fn new(start: NonNull<u8>, len: usize) -> Self {
         Self(Range { start, len })
     }
@@ -171,6 +194,15 @@ impl PeerRange {
         // The other process may write at the same time: any mix of old and new bytes is a valid `[u8]`.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), into.as_mut_ptr(), into.len()) };
         opaque(into.as_mut_ptr());
+    }
+
+    /// Loads two adjacent words, relaxed; 0 for what is not inside or not aligned, which is a bug of the caller.
+    #[inline]
+    pub fn load_pair(&self, offset: usize) -> [u64; 2] {
+        let Some(first) = self.0.pair(offset) else { return [0; 2] };
+        // SAFETY: two words are inside the range, and only read: see `Range::pair`.
+        let words = unsafe { first.cast::<[AtomicU64; 2]>().as_ref() };
+        words.each_ref().map(|word| word.load(Ordering::Relaxed))
     }
 
     /// Copies `N` bytes from `offset`, as [`PeerRange::read`] does.
@@ -220,9 +252,18 @@ impl Range {
     /// Returns the address of `len` bytes at `offset`; `None` if they are not all inside.
     #[inline]
     fn find(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
-        let inside = offset <= self.len && len <= self.len - offset;
+        let room = self.len.checked_sub(offset)?;
+        if len > room {
+            return None;
+        }
         // SAFETY: `offset` is at most the range's length, so that the result stays in it or at its end.
-        inside.then(|| unsafe { self.start.add(offset) })
+        Some(unsafe { self.start.add(offset) })
+    }
+
+    /// Returns the address of two aligned words at `offset`; `None` if they are not inside.
+    #[inline]
+    fn pair(&self, offset: usize) -> Option<NonNull<u8>> {
+        if offset % size_of::<u64>() == 0 { self.at(offset, 2 * size_of::<u64>()) } else { None }
     }
 
     #[inline]
@@ -243,7 +284,15 @@ impl Range {
     fn aligned(&self, offset: usize) -> Option<NonNull<u8>> {
         let aligned = offset % size_of::<u64>() == 0;
         debug_assert!(aligned, "the word at {offset} is not aligned");
-        if aligned { self.at(offset, size_of::<u64>()) } else { None }
+        if !aligned {
+            return None;
+        }
+        // Most offsets are constants, for which this comparison is not compiled into the program.
+        if offset <= MAPPED - size_of::<u64>() {
+            // SAFETY: this many bytes are mapped: `new` asks for that.
+            return Some(unsafe { self.start.add(offset) });
+        }
+        self.at(offset, size_of::<u64>())
     }
 
     /// Loads a word with at least the ordering given; returns 0 if it is not inside or not aligned.
@@ -285,11 +334,12 @@ fn prefetch(at: NonNull<u8>) {
 }
 
 /// Copies `bytes` to `to` with word-sized reads, so that earlier stores of a word or more can be forwarded to them.
+/// Returns the address behind the last whole word.
 ///
 /// # Safety
 /// As many bytes from `to`, aligned for u64, are mapped for writing, by this thread alone, and are no part of `bytes`.
 #[inline]
-unsafe fn write_words(to: NonNull<u8>, bytes: &[u8]) {
+unsafe fn write_words(to: NonNull<u8>, bytes: &[u8]) -> NonNull<u8> {
     let (mut to, mut rest) = (to, bytes);
     while let Some((word, behind)) = rest.split_first_chunk() {
         // Atomic, so that the compiler does not widen the copies. The store of `tail` releases it.
@@ -300,8 +350,11 @@ unsafe fn write_words(to: NonNull<u8>, bytes: &[u8]) {
         to = unsafe { to.add(size_of::<u64>()) };
         rest = behind;
     }
-    // SAFETY: the rest of the same.
-    unsafe { ptr::copy_nonoverlapping(rest.as_ptr(), to.as_ptr(), rest.len()) };
+    if !rest.is_empty() {
+        // SAFETY: the rest of the same.
+        unsafe { ptr::copy_nonoverlapping(rest.as_ptr(), to.as_ptr(), rest.len()) };
+    }
+    to
 }
 
 /// Makes the compiler forget what it knows of the memory behind `copied`, so that it cannot read the source of the copy a

@@ -112,7 +112,11 @@ impl Lanes {
 
     /// Writes an unpublished record if it fits without loading the peer's `head`, padding or growing. Returns false,
     /// and writes nothing, if it does not; use [`Lanes::push`] then.
-    #[inline]
+    #[inline(always)]
+    #[allow(
+        clippy::inline_always,
+        reason = "also called by the slow path; otherwise LLVM emits one shared, outlined copy"
+    )]
     pub fn try_push<O: OwnMemory>(&mut self, own: &O, header: Header, payload: &[u8]) -> bool {
         self.sender.try_push(own, header, payload)
     }

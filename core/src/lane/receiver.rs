@@ -66,6 +66,8 @@ pub struct Plain {
     kind: Kind,
     id: u64,
     len: u32,
+    /// Where its record begins in the lane.
+    at: usize,
 }
 
 impl Plain {
@@ -211,14 +213,17 @@ impl Receiver {
         if self.left.is_some_and(|(at, _)| at == self.head) {
             return None;
         }
-        let header = self.read_header(peer);
+        let at = self.ring.offset(self.head);
+        let words @ [low, id] = peer.read_header(at);
+        let header = Header::from_words(words);
         let len = header.len.get();
-        let room = self.ring.room_to_end(self.head).min(self.peer_tail - self.head);
-        let is_plain = header.is_plain(kind)
+        let room = (self.ring.size() - at as u64).min(self.peer_tail - self.head);
+        // Behind the length there is nothing but the kind: no flags, and status 0, which is Ok.
+        let is_plain = low >> 32 == kind as u64
             && record_len(len) <= room
             && u64::from(len) <= self.terms.message.bytes;
         if is_plain {
-            return Some(Plain { kind, id: header.id.get(), len });
+            return Some(Plain { kind, id, len, at });
         }
         self.left = Some((self.head, header));
         None
@@ -233,7 +238,7 @@ impl Receiver {
     #[allow(clippy::needless_pass_by_value, reason = "it is taken or left once")]
     pub(super) fn take_plain<P: PeerMemory>(&mut self, peer: &P, plain: Plain, into: &mut [u8]) {
         debug_assert_eq!(into.len(), plain.len(), "the payload is taken whole");
-        peer.read(self.ring.offset(self.head) + HEADER, into);
+        peer.read(plain.at + HEADER, into);
         self.head += record_len(plain.len);
         let next = self.head + FETCHED;
         if next < self.peer_tail {
@@ -251,9 +256,7 @@ impl Receiver {
     /// Copies the header at `head`.
     #[inline]
     fn read_header<P: PeerMemory>(&self, peer: &P) -> Header {
-        let mut bytes = [0; HEADER];
-        peer.read(self.ring.offset(self.head), &mut bytes);
-        zerocopy::transmute!(bytes)
+        Header::from_words(peer.read_header(self.ring.offset(self.head)))
     }
 
     /// Prefetches the lines of the records after the next together, instead of one miss per line.

@@ -161,7 +161,11 @@ impl Sender {
 
     /// Writes a record that fits before the next pad without loading the peer's `head`. Returns false, and writes
     /// nothing, for any other.
-    #[inline]
+    #[inline(always)]
+    #[allow(
+        clippy::inline_always,
+        reason = "also called by the slow path; otherwise LLVM emits one shared, outlined copy"
+    )]
     pub(super) fn try_push<O: OwnMemory>(
         &mut self,
         own: &O,
@@ -183,8 +187,7 @@ impl Sender {
     #[inline]
     fn write<O: OwnMemory>(&mut self, own: &O, header: Header, payload: &[u8], record: u64) {
         let at = self.ring.offset(self.written);
-        own.write(at, &header.to_bytes());
-        own.write(at + HEADER, payload);
+        own.write_record(at, header.to_bytes(), payload);
         self.written += record;
         self.records += 1;
     }

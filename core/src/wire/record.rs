@@ -147,10 +147,12 @@ impl Header {
         (u128::from(low) | u128::from(self.id.get()) << 64).to_le_bytes()
     }
 
-    /// Returns whether the header has this kind, no flags, and the status [`Status::Ok`].
+    /// Takes a header apart that was read as two little-endian words.
     #[inline]
-    pub fn is_plain(&self, kind: Kind) -> bool {
-        self.kind == kind as u8 && self.flags == 0 && self.status.get() == Status::Ok as u16
+    pub fn from_words([low, id]: [u64; 2]) -> Self {
+        let [a, b, c, d, kind, flags, e, f] = low.to_le_bytes();
+        let (len, status) = (U32::from_bytes([a, b, c, d]), U16::from_bytes([e, f]));
+        Self { len, kind, flags, status, id: id.into() }
     }
 
     /// Returns the header of one part of a message: the last one unless `more`.

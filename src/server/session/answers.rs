@@ -25,8 +25,16 @@ pub(super) enum Attachment {
 }
 
 impl ServerSession {
-    /// Sends a handler's answer in the lane or attached.
+    /// Sends a handler's answer if that takes nothing but a record in the lane. Returns false, and sends nothing,
+    /// otherwise; use [`ServerSession::deliver`] then.
     #[inline]
+    pub(super) fn try_deliver(&mut self, id: u64, status: Status, answer: &Answer) -> bool {
+        let Some(bytes) = answer.plain() else { return false };
+        let is_short = bytes.len() < self.attach_from && bytes.len() <= self.stream_from;
+        is_short && id != ONE_WAY && self.driver.try_respond(id, status, bytes)
+    }
+
+    /// Sends a handler's answer in the lane or attached.
     pub(super) fn deliver(
         &mut self,
         id: u64,

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::in_each_runtime;
 use crate::processes::stopped::Stopped;
 use crate::support::child::Process;
-use crate::support::guard::{PATIENCE, patience};
+use crate::support::guard::{PATIENCE, patience, scaled};
 use crate::support::services::{Numbers, numbers};
 use crate::support::test_server::{Dir, TestServer, patient};
 
@@ -136,7 +136,7 @@ fn an_event_loop_sleeps_on_one_descriptor_until_there_is_a_snapshot() {
             }
             if !cache.arm().unwrap() {
                 sleeps += 1;
-                assert!(cache.refresh_due().is_none_or(|due| due < PATIENCE));
+                assert!(cache.refresh_due().is_none_or(|due| due <= scaled(PATIENCE)));
                 let fd = cache.as_fd().unwrap();
                 assert!(
                     poll::wait_readable(&[fd], Some(patience())).unwrap().any(),

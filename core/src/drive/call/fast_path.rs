@@ -24,7 +24,8 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
 
     /// Takes an answer if one has arrived that is complete, Ok, expected and no longer than `buffer`: the fast path
     /// of [`CallDriver::try_reply`], which handles all others. The returned number is its length at the start of `buffer`.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "a call saves and restores six registers")]
     pub fn try_reply_fast(&mut self, buffer: &mut [u8]) -> Option<(Ticket, usize)> {
         if self.end.has_failed() {
             return None;
@@ -58,12 +59,15 @@ impl<P: Port, O: Observer> CallDriver<P, O> {
         until: &mut Deadline,
         buffer: &mut [u8],
     ) -> Result<Option<(Ticket, usize)>, CallFailed> {
-        let mut reply = self.try_reply_fast(buffer);
-        if reply.is_none() && !self.has_news() {
+        let mut has_waited = false;
+        loop {
+            let reply = self.try_reply_fast(buffer);
+            if reply.is_some() || has_waited || self.has_news() {
+                return Ok(reply);
+            }
             self.wait(false, until, Executed::Maybe)?;
-            reply = self.try_reply_fast(buffer);
+            has_waited = true;
         }
-        Ok(reply)
     }
 
     /// Returns whether [`CallDriver::try_reply`] has anything to read or report.
