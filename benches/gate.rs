@@ -3,23 +3,23 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use bellwire::{Refreshed, SnapshotCache};
+use bellwire::{CallError, Client, Refreshed, SnapshotCache};
 
 use crate::provider::{Echo, Provider, Sink, Wait, timed};
-use crate::stream::stream;
-use bellwire_floor::copy::Shape;
 use bellwire_floor::ratio::{Report, Sample};
 use bellwire_floor::reads::Words;
 use bellwire_floor::{Cpus, Prober, Ratio, copy, futex, hot, ns_each};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
+/// What measures a ratio.
+type Gate = fn(Cpus) -> Result<Report, Failure>;
 
 /// How long one of them may take. On a busy machine, where two processes that spin take turns, it would take minutes.
 const LIMIT: Duration = Duration::from_secs(15);
 
 /// Measures each ratio whose name holds `only`. The line of a ratio that cannot be measured here says so.
 pub fn run(cpus: Cpus, only: Option<&str>) {
-    let gates: [(&str, fn(Cpus) -> Result<Report, Failure>); 4] = [
+    let gates: [(&str, Gate); 4] = [
         ("hot-call", hot_call),
         ("parked-call", parked_call),
         ("stream-64", stream_64),
@@ -63,7 +63,7 @@ fn hot_call(cpus: Cpus) -> Result<Report, Failure> {
     let cpus = cpus.two()?;
     let provider = Provider::start(cpus, Wait::Spin);
     let mut prober = Prober::start(cpus)?;
-    let mut client = provider.client::<Echo<64>>();
+    let mut client = provider.client::<Echo>();
     let mut floor = hot::Bare::start(cpus, 64)?;
     let mut call = || assert_eq!(client.call(&[7; 64]).unwrap(), [7; 64]);
     Ratio::new("hot call, 64 B / hot floor").run(
@@ -81,7 +81,7 @@ fn parked_call(cpus: Cpus) -> Result<Report, Failure> {
     const CALLS: u64 = 250;
     let cpus = cpus.two()?;
     let provider = Provider::start(cpus, Wait::Park);
-    let mut client = provider.client::<Echo<64>>();
+    let mut client = provider.client::<Echo>();
     let mut floor = futex::Floor::start(cpus)?;
     Ratio::new("parked call, 64 B / bare futex").run(
         40,
@@ -99,8 +99,8 @@ fn stream_64(cpus: Cpus) -> Result<Report, Failure> {
     let cpus = cpus.two()?;
     let provider = Provider::start(cpus, Wait::Spin);
     let mut prober = Prober::start(cpus)?;
-    let mut client = provider.client::<Sink<64>>();
-    let mut floor = copy::Floor::start(cpus, Shape::new(64, 1).ring(256 << 10))?;
+    let mut client = provider.client::<Sink>();
+    let mut floor = copy::Floor::start(cpus, 64, 256 << 10)?;
     Ratio::new("stream, 64 B, each answered / plain copy").run(
         40,
         in_time(|| Ok(ns_each(floor.messages(MESSAGES)?, MESSAGES))),
@@ -116,7 +116,7 @@ fn stream_64(cpus: Cpus) -> Result<Report, Failure> {
 fn refresh_unchanged(cpus: Cpus) -> Result<Report, Failure> {
     const REFRESHES: u64 = 500_000;
     let provider = Provider::start(cpus, Wait::Spin);
-    let mut cache = provider.cache(16);
+    let mut cache = provider.cache();
     let words = Words::new();
     let floor = || -> Sample { Ok(ns_each(words.loads(REFRESHES), REFRESHES)) };
     let refresh = |cache: &mut SnapshotCache<_>| {
@@ -125,4 +125,25 @@ fn refresh_unchanged(cpus: Cpus) -> Result<Report, Failure> {
     let measured =
         || -> Sample { Ok(ns_each(timed(REFRESHES, || refresh(&mut cache)), REFRESHES)) };
     Ratio::new("refresh, unchanged / two loads").run(30, floor, measured, None)
+}
+
+/// Sends `n` requests as fast as the lane takes them; the clock stops when the last of them was answered.
+fn stream(client: &mut Client<Sink>, request: &[u8; 64], n: u64) -> Duration {
+    let session = client.session().expect("the session is gone");
+    let began = Instant::now();
+    let (mut sent, mut answered) = (0, 0);
+    while answered < n {
+        while sent < n {
+            match session.submit(request) {
+                Ok(_) => sent += 1,
+                Err(CallError::WouldBlock) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        while let Some((_, answer)) = session.try_reply().expect("the provider is gone") {
+            answer.expect("no answer");
+            answered += 1;
+        }
+    }
+    began.elapsed()
 }

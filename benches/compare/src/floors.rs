@@ -4,7 +4,6 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
 use bellwire_cgroups::{self as cgroups, CgroupEntry, Meta, Mode, synthetic};
-use bellwire_floor::fresh::Pages;
 use bellwire_floor::pingpong::{Link, PingPong};
 use bellwire_floor::reads::{Found, Words};
 use bellwire_floor::{Cpus, bulk, copy, epoll, eventfd, futex, handover, hot, ns_each};
@@ -40,6 +39,9 @@ pub(crate) enum Kind {
 
 /// Bytes of the ring: what the lanes of a stream grow to.
 const RING: usize = 256 << 10;
+/// Slots of the rings beside a hot floor, and the largest messages that they are for.
+const SLOTS: usize = 64;
+const LARGEST_IN_RINGS: usize = 64 << 10;
 /// What a session's page and lane have.
 const PAGE: usize = 4 << 10;
 const LANE: usize = 16 << 10;
@@ -97,20 +99,29 @@ impl Kind {
         Ok(Floor { sample })
     }
 
-    /// The machine's time by other means that sleep, besides the floor of the ratios.
+    /// The machine's time by other means, besides the floor of the ratios.
     pub(crate) fn others(self, cpus: Cpus) -> Outcome<Vec<(&'static str, Floor)>> {
-        let [by_eventfd, by_epoll] = match self {
-            Self::Futex { gap } => {
-                [spaced(eventfd::Floor::start(cpus)?, gap), spaced(epoll::Floor::start(cpus)?, gap)]
-            }
+        let samples = match self {
+            // With a pause it synchronises with the pause's length, and differs from run to run. The rings show the
+            // part of the memory in a call's time.
+            Self::Hot { size } if size <= LARGEST_IN_RINGS => [
+                ("bare, with a pause", in_a_row(hot::Floor::start(cpus, size)?)),
+                ("bare rings", in_a_row(hot::Floor::ring(cpus, size, SLOTS)?)),
+            ],
+            Self::Futex { gap } => [
+                ("bare eventfd, read", spaced(eventfd::Floor::start(cpus)?, gap)),
+                ("bare eventfd, epoll", spaced(epoll::Floor::start(cpus)?, gap)),
+            ],
             Self::FutexSameCpu => {
                 let cpus = Cpus::same()?;
-                [in_a_row(eventfd::Floor::start(cpus)?), in_a_row(epoll::Floor::start(cpus)?)]
+                [
+                    ("bare eventfd, read", in_a_row(eventfd::Floor::start(cpus)?)),
+                    ("bare eventfd, epoll", in_a_row(epoll::Floor::start(cpus)?)),
+                ]
             }
             _ => return Ok(Vec::new()),
         };
-        let named = [("bare eventfd, read", by_eventfd), ("bare eventfd, epoll", by_epoll)];
-        Ok(named.map(|(name, sample)| (name, Floor { sample })).into())
+        Ok(samples.map(|(name, sample)| (name, Floor { sample })).into())
     }
 
     /// In a few words.
@@ -147,7 +158,7 @@ fn snapshot_len(cgroups: usize) -> Outcome<usize> {
 }
 
 fn copies(cpus: Cpus, size: usize, per: u64) -> Outcome<Measure> {
-    let mut floor = copy::Floor::start(cpus, copy::Shape::new(size, 1).ring(RING))?;
+    let mut floor = copy::Floor::start(cpus, size, RING)?;
     Ok(Box::new(move |span| {
         #[expect(clippy::cast_precision_loss, reason = "a small number")]
         let per = per as f64;
@@ -156,7 +167,7 @@ fn copies(cpus: Cpus, size: usize, per: u64) -> Outcome<Measure> {
 }
 
 fn bulks(cpus: Cpus, size: usize) -> Outcome<Measure> {
-    let mut floor = bulk::Floor::start(cpus, bulk::Shape::new(size))?;
+    let mut floor = bulk::Floor::start(cpus, size)?;
     Ok(Box::new(move |span| in_time(span, 4, |n| Ok(floor.messages(n)?))))
 }
 
@@ -180,8 +191,8 @@ fn connect(cpus: Cpus) -> Outcome<Measure> {
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("bare.sock");
     let listener = UnixListener::bind(&path)?;
-    let mut pages = handover::Floor::start(cpus, PAGE, Pages::Small)?;
-    let mut lanes = handover::Floor::start(cpus, LANE, Pages::Small)?;
+    let mut pages = handover::Floor::start(cpus, PAGE)?;
+    let mut lanes = handover::Floor::start(cpus, LANE)?;
     Ok(Box::new(move |span| {
         let (_keep, each) = (&dir, span / 3);
         let sockets = in_time(each, 4, |n| {

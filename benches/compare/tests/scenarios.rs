@@ -25,10 +25,13 @@ fn every_contender_is_measured_in_every_scenario_or_says_why_not() {
             measured_or_refused(scenario, &contender);
         }
         assert_eq!(scenario["missing"].as_object().unwrap().len(), 0, "{scenario:#}");
-        let sleeps = scenario["floor"].as_str().unwrap().contains("futex");
+        let floor = scenario["floor"].as_str().unwrap();
+        // A copy of this size leaves little for the rings to show.
+        let spins = floor.starts_with("two processes spin") && scenario["name"] != "grow-1m";
+        let least = if floor.contains("futex") { 500.0 } else { 10.0 };
         let others = scenario["other_floors"].as_object().unwrap();
-        assert_eq!(others.len(), if sleeps { 2 } else { 0 }, "{scenario:#}");
-        assert!(others.values().all(|ns| ns["median"].as_f64().unwrap() > 500.0), "{others:#?}");
+        assert_eq!(others.len(), if spins || least > 10.0 { 2 } else { 0 }, "{scenario:#}");
+        assert!(others.values().all(|ns| ns["median"].as_f64().unwrap() > least), "{others:#?}");
     }
 }
 

@@ -7,28 +7,6 @@
 //! processor with 1 MiB of cache for each core behind 32 MiB in common, 1 MiB there and back takes 284 µs through 128
 //! KiB, 235 through 256 KiB, 133 through 512 KiB, 70 through 1 MiB and 68 through 2 MiB; 16 MiB take 4.7 ms, 4.6,
 //! 3.1, 2.3 and 2.3.
-//!
-//! On the previous processor, with other caches, the best was chunks of 32 KiB through 128 KiB, µs a message (medians
-//! of 21 rounds each; [`placement`](super::placement) says what the columns are):
-//!
-//! | chunk | ring | 1 MiB, one cache | two caches | 16 MiB, one cache |
-//! | --- | --- | --- | --- | --- |
-//! | 16 KiB | 64 KiB | 18.0 to 20 | 40 | 570 to 760 |
-//! | 16 KiB | 256 KiB | 18 to 25 | 39 | 520 to 930 |
-//! | 32 KiB | 64 KiB | 18.9 to 20 | 40 | 490 to 570 |
-//! | **32 KiB** | **128 KiB** | **17.9 to 18.2** | **33** | **480 to 730** |
-//! | 32 KiB | 256 KiB | 17.9 to 28 | 33 | 490 to 840 |
-//! | 64 KiB | 128 KiB | 18.1 to 19.2 | 34 | 480 to 650 |
-//! | 64 KiB | 256 KiB | 17.4 to 26 | 29 | 500 to 590 |
-//! | 128 KiB | 256 KiB | 17.7 to 24 | 30 | 490 to 620 |
-//! | 256 KiB | 512 KiB | 17.3 to 31 | 29 | 500 to 580 |
-//! | 256 KiB | 1 MiB | 18 to 51 | 27 | 1 090 to 1 150 |
-//! | whole | four of them | 19.8 to 23 | 100 to 130 | 1 450 to 1 520 |
-//! | by `process_vm_readv` | none | 69 | | 1 840 |
-//! | by it and `process_vm_writev`, half each | none | 34 | | 1 000 |
-//!
-//! There, above 256 KiB the ring and the copied data evicted each other from the caches: now and then with 1 MiB,
-//! always with 16. Chunks below 16 KiB pay for the hand-shake.
 
 use std::hint::{black_box, spin_loop};
 use std::time::{Duration, Instant};
@@ -44,44 +22,15 @@ use super::{Cpus, Error, Result};
 /// The peer's role.
 pub const ROLE: &str = "floor-bulk";
 
-/// The largest message, chunk and ring.
+/// The largest message.
 pub const LIMIT: usize = 1 << 30;
 
-/// What [`Shape::new`] takes.
+/// Bytes that are published at a time, and those of the ring.
 const CHUNK: usize = 32 << 10;
 const RING: usize = 1 << 20;
 
 /// Messages before the clock starts: bytes, as messages, but at least one.
 const WARM: usize = 4 << 20;
-
-/// How a stream is made up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
-    /// Bytes of a message.
-    pub size: usize,
-    /// Bytes that are published at a time.
-    pub chunk: usize,
-    /// Chunks that the ring holds, a power of two.
-    pub slots: usize,
-}
-
-impl Shape {
-    /// The fastest way found that is steady, too: see the [module](self).
-    pub fn new(size: usize) -> Shape {
-        Shape::cut(size, CHUNK, RING)
-    }
-
-    /// In chunks of `chunk` bytes, through a ring of `ring` bytes, rounded to a power of two of chunks.
-    pub fn cut(size: usize, chunk: usize, ring: usize) -> Shape {
-        let chunk = chunk.clamp(1, size.max(1));
-        Shape { size, chunk, slots: (ring / chunk).next_power_of_two().max(2) }
-    }
-
-    /// In one piece each, through a ring of four.
-    pub fn whole(size: usize) -> Shape {
-        Shape { size, chunk: size.max(1), slots: 4 }
-    }
-}
 
 /// The bulk floor.
 pub struct Floor {
@@ -93,14 +42,14 @@ pub struct Floor {
 }
 
 impl Floor {
-    /// The two processes, on two CPUs.
-    pub fn start(cpus: Cpus, shape: Shape) -> Result<Floor> {
+    /// The two processes, on two CPUs, for messages of `size` bytes.
+    pub fn start(cpus: Cpus, size: usize) -> Result<Floor> {
         cpus.two()?;
-        let Shape { size, chunk, slots } = shape;
-        let fits = |bytes: usize| (1..=LIMIT).contains(&bytes);
-        if !fits(size) || !fits(chunk) || slots > LIMIT / chunk {
+        if !(1..=LIMIT).contains(&size) {
             return Err(Error::Size { size, limit: LIMIT });
         }
+        let chunk = size.min(CHUNK);
+        let slots = (RING / chunk).next_power_of_two();
         let region = Region::create(2 * LINE + chunk.next_multiple_of(64) * slots)?;
         let args = [size, chunk, slots].map(|number| number.to_string());
         let mut child = spawn(ROLE, &[cpus.peer], &args, &[region.descriptor()])?;

@@ -20,49 +20,16 @@ pub const ROLE: &str = "floor-copy";
 /// The largest message.
 pub const LIMIT: usize = 64 << 20;
 
-/// The bytes of the ring, as near as whole slots come to it.
-const RING: usize = 256 << 10;
-/// The fewest slots: one being written, one being read, and room for either to be late.
-const SLOTS: usize = 4;
 /// Messages before the clock starts: bytes, as messages.
 const WARM: usize = 1 << 20;
-/// About a microsecond.
+/// Pauses of a receiver that found nothing, before it polls again: about a microsecond. With 1 it keeps taking the
+/// sender's line away, and streams of small messages waver between 10 and 100 ns each.
 const PATIENCE: usize = 48;
-
-/// How a stream is made up. The fields other than `size` change the result much: state them with it.
-#[derive(Clone, Copy, Debug)]
-pub struct Shape {
-    /// Bytes of a message.
-    pub size: usize,
-    /// Messages published at a time; 0 counts as 1.
-    pub batch: u64,
-    /// Messages that the ring holds, a power of two. A ring larger than the second-level cache can be faster or
-    /// slower several times over: give the floor the capacity of the lane that it is compared with.
-    pub slots: usize,
-    /// Pauses of a receiver that found nothing, before it polls again. With 1 it keeps taking the sender's line away,
-    /// and streams of small messages waver between 10 and 100 ns each.
-    pub patience: usize,
-}
-
-impl Shape {
-    /// `batch` messages of `size` bytes at a time, through 256 KiB or four messages, whichever is more.
-    pub fn new(size: usize, batch: u64) -> Shape {
-        Shape { size, batch, slots: slots_for(size), patience: PATIENCE }
-    }
-
-    /// Through a ring of `bytes` (rounded to a power of two of slots) in place of 256 KiB.
-    #[must_use]
-    pub fn ring(self, bytes: usize) -> Shape {
-        let slots = bytes / self.size.next_multiple_of(64).max(1);
-        Shape { slots: slots.next_power_of_two().max(2), ..self }
-    }
-}
 
 /// The stream floor.
 pub struct Floor {
     child: Child,
     ring: Ring,
-    batch: u64,
     size: usize,
     seed: u64,
     outgoing: Private,
@@ -70,22 +37,24 @@ pub struct Floor {
 }
 
 impl Floor {
-    /// The two processes, on two CPUs.
-    pub fn start(cpus: Cpus, shape: Shape) -> Result<Floor> {
+    /// The two processes, on two CPUs, for messages of `size` bytes through a ring of `bytes` (rounded to a power of two of
+    /// slots). A ring larger than the second-level cache can be faster or slower several times over: give the floor
+    /// the capacity of the lane that it is compared with.
+    pub fn start(cpus: Cpus, size: usize, bytes: usize) -> Result<Floor> {
         cpus.two()?;
-        let Shape { size, batch, slots, patience } = shape;
-        let stride = size.next_multiple_of(64);
-        if !(1..=LIMIT).contains(&size) || slots > LIMIT / stride * SLOTS {
+        if !(1..=LIMIT).contains(&size) {
             return Err(Error::Size { size, limit: LIMIT });
         }
+        let stride = size.next_multiple_of(64);
+        let slots = (bytes / stride).next_power_of_two().max(2);
         let region = Region::create(2 * LINE + stride * slots)?;
-        let args = [size.to_string(), slots.to_string(), patience.to_string()];
+        let args = [size.to_string(), slots.to_string()];
         let mut child = spawn(ROLE, &[cpus.peer], &args, &[region.descriptor()])?;
         let ring = Ring::new(&region, size, slots)?;
         let head = ring.head.clone();
         child.watch(move || head.store(GONE, Ordering::Release))?;
         let outgoing = Private::new(size);
-        Ok(Floor { child, ring, batch: batch.max(1), size, seed: 0, outgoing, tail: 0 })
+        Ok(Floor { child, ring, size, seed: 0, outgoing, tail: 0 })
     }
 
     /// How long it takes from the first of `n` messages until the other process has copied out the last.
@@ -106,23 +75,16 @@ impl Floor {
 
     fn stream(&mut self, n: u64) -> Result<()> {
         let slots = self.ring.slots.count();
-        let end = self.tail + n;
-        let (mut tail, mut published, mut head) = (self.tail, self.tail, self.tail);
-        while tail < end {
+        let (mut tail, mut head) = (self.tail, self.tail);
+        for _ in 0..n {
             if tail - head == slots {
-                self.ring.tail.store(tail, Ordering::Release);
-                published = tail;
                 head = self.wait_head(tail - slots + 1)?;
             }
             self.ring.slots.put(tail, black_box(&self.outgoing).bytes());
             tail += 1;
-            if tail - published >= self.batch {
-                // Pairs with the acquire in `receive`: a reader that sees the position sees the messages before it.
-                self.ring.tail.store(tail, Ordering::Release);
-                published = tail;
-            }
+            // Pairs with the acquire in `receive`: a reader that sees the position sees the messages before it.
+            self.ring.tail.store(tail, Ordering::Release);
         }
-        self.ring.tail.store(tail, Ordering::Release);
         self.tail = tail;
         self.wait_head(tail)?;
         Ok(())
@@ -144,14 +106,14 @@ impl Floor {
 
 /// The other process.
 pub fn peer(peer: &mut Peer) -> RoleResult {
-    let (size, slots, patience) = (peer.number(0)?, peer.number(1)?, peer.number(2)?);
+    let (size, slots) = (peer.number(0)?, peer.number(1)?);
     let region = Region::open(peer.descriptor()?)?;
     let ring = Ring::new(&region, size, slots)?;
     let mut incoming = Private::new(size);
     let mut head = 0;
     orders(peer, |n, _| {
         let end = head + n;
-        receive(&ring, &mut incoming, head, end, patience);
+        receive(&ring, &mut incoming, head, end);
         head = end;
         Ok(incoming.checksum())
     })?;
@@ -159,12 +121,12 @@ pub fn peer(peer: &mut Peer) -> RoleResult {
 }
 
 /// Takes the messages from `head` to `end`.
-fn receive(ring: &Ring, incoming: &mut Private, mut head: u64, end: u64, patience: usize) {
+fn receive(ring: &Ring, incoming: &mut Private, mut head: u64, end: u64) {
     let give_back = (ring.slots.count() / 4).max(1);
     while head < end {
         let tail = ring.tail.load(Ordering::Acquire);
         if tail == head {
-            (0..patience.max(1)).for_each(|_| spin_loop());
+            (0..PATIENCE).for_each(|_| spin_loop());
             continue;
         }
         let stop = tail.min(head + give_back);
@@ -192,8 +154,4 @@ impl Ring {
             slots: region.slots(2 * LINE, size, slots)?,
         })
     }
-}
-
-fn slots_for(size: usize) -> usize {
-    (RING / size.next_multiple_of(64).max(1)).next_power_of_two().max(SLOTS)
 }

@@ -2,20 +2,21 @@
 //!
 //! One operation: memfd, pages, mapping, seals, one descriptor passed, and the previous region released. The peer,
 //! signalled by a word that it spins on, takes the descriptor, checks seals and size, maps the region read-only,
-//! releases the previous one, and answers by a word. The bytes are not accessed.
-//!
-//! The last process to release a region frees its pages, at half the cost of allocating them. That is usually the
-//! peer: not timed by [`sent`](Floor::sent), timed by [`acknowledged`](Floor::acknowledged), in parallel with the
-//! next operation in [`mapped`](Floor::mapped).
+//! releases the previous one, and answers by a word. The bytes are not accessed. Linux 6.3, for `MFD_NOEXEC_SEAL`.
 
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use rustix::fs::fstat;
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat,
+    memfd_create,
+};
+use rustix::mm::{MapFlags, ProtFlags};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-use super::fresh::{AddressSlot, Fresh, Pages, Passed, WRITTEN, seal, send, sockets};
 use super::pingpong::{finished, order, orders};
-use super::process::{Child, Peer, RoleResult, spawn};
+use super::process::{Child, Peer, RoleResult, pass, passed, spawn};
 use super::shared::{Map, Region};
 use super::turns::Turns;
 use super::{Cpus, Error, Result};
@@ -26,66 +27,61 @@ pub const ROLE: &str = "floor-handover";
 /// Operations before the clock starts: bytes, as operations, but at least two.
 const WARM: usize = 4 << 20;
 
-/// When the peer answers: the second word of an order.
-const GIVEN_UP: u64 = 0;
-const MAPPED: u64 = 1;
+/// The largest region.
+const LIMIT: usize = 1 << 30;
+
+/// The seals of a region that its creator keeps writing to.
+const WRITTEN: SealFlags =
+    SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
 
 /// The hand-over floor.
 pub struct Floor {
     child: Child,
     turns: Turns,
-    sender: Sender,
+    socket: OwnedFd,
+    len: usize,
+    previous: Option<Map>,
 }
 
 impl Floor {
-    /// Regions of `size` bytes, between two CPUs.
-    pub fn start(cpus: Cpus, size: usize, pages: Pages) -> Result<Floor> {
+    /// Regions of `len` bytes, between two CPUs.
+    pub fn start(cpus: Cpus, len: usize) -> Result<Floor> {
         cpus.two()?;
-        let (next, other) = (AddressSlot::new(pages, size)?, AddressSlot::new(pages, size)?);
+        if !(1..=LIMIT).contains(&len) {
+            return Err(Error::Size { size: len, limit: LIMIT });
+        }
         let words = Region::create(Turns::LEN)?;
-        let (socket, theirs) = sockets()?;
-        let args = [size.to_string(), pages.name().to_owned()];
-        let mut child = spawn(ROLE, &[cpus.peer], &args, &[words.descriptor(), theirs.as_fd()])?;
+        let (socket, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .map_err(Error::system("create a socket pair"))?;
+        let descriptors = [words.descriptor(), theirs.as_fd()];
+        let mut child = spawn(ROLE, &[cpus.peer], &[len.to_string()], &descriptors)?;
         let turns = Turns::new(&words)?;
         turns.watch(&mut child)?;
-        Ok(Floor { child, turns, sender: Sender { socket, next, other, previous: None } })
-    }
-
-    /// How long the sender's part takes, `n` times; the peer does its own part outside the clock.
-    pub fn sent(&mut self, n: u64) -> Result<Duration> {
-        self.warm_up(n, GIVEN_UP)?;
-        let mut took = Duration::ZERO;
-        for _ in 0..n {
-            let start = Instant::now();
-            let sent = self.sender.send()?;
-            self.sender.keep(sent);
-            took += start.elapsed();
-            self.turns.announce();
-            self.turns.wait(ROLE)?;
-        }
-        finished(&self.child)?;
-        Ok(took)
+        Ok(Floor { child, turns, socket, len, previous: None })
     }
 
     /// How long it takes, `n` times, until the peer has mapped the new region and released the previous one.
     pub fn acknowledged(&mut self, n: u64) -> Result<Duration> {
-        self.answered(n, GIVEN_UP)
-    }
-
-    /// How long it takes, `n` times, until the peer has mapped the new region; it releases the previous one while the
-    /// next is being made. This is the highest rate of regions.
-    pub fn mapped(&mut self, n: u64) -> Result<Duration> {
-        self.answered(n, MAPPED)
-    }
-
-    fn answered(&mut self, n: u64, when: u64) -> Result<Duration> {
-        self.warm_up(n, when)?;
+        let warm = (WARM / self.len) as u64 + 2;
+        order(&self.child, n.saturating_add(warm), 0)?;
+        // Some that check that the right region arrives.
+        for _ in 0..warm {
+            let (memfd, map) = self.send()?;
+            let inode = fstat(&memfd).map_err(Error::system("look at a memfd"))?.st_ino;
+            self.turns.announce();
+            if self.turns.wait(ROLE)? != inode {
+                return Err(Error::Corrupt { role: ROLE });
+            }
+            self.previous = Some(map);
+        }
         let start = Instant::now();
         for _ in 0..n {
-            let sent = self.sender.send()?;
+            let (memfd, map) = self.send()?;
             self.turns.announce();
             // The peer need not wait for the rest here.
-            self.sender.keep(sent);
+            drop(memfd);
+            self.previous = Some(map);
             self.turns.wait(ROLE)?;
         }
         let took = start.elapsed();
@@ -93,78 +89,56 @@ impl Floor {
         Ok(took)
     }
 
-    /// Wakes the peer for `n` operations, after some that check that the right region arrives.
-    fn warm_up(&mut self, n: u64, when: u64) -> Result<()> {
-        let warm = (WARM / self.sender.size()) as u64 + 2;
-        order(&self.child, n.saturating_add(warm), when)?;
-        for _ in 0..warm {
-            let sent = self.sender.send()?;
-            let inode = fstat(&sent.0).map_err(Error::system("look at a memfd"))?.st_ino;
-            self.turns.announce();
-            if self.turns.wait(ROLE)? != inode {
-                return Err(Error::Corrupt { role: ROLE });
-            }
-            self.sender.keep(sent);
-        }
-        Ok(())
-    }
-}
-
-/// The sender's part.
-struct Sender {
-    socket: OwnedFd,
-    next: AddressSlot,
-    other: AddressSlot,
-    previous: Option<Map>,
-}
-
-impl Sender {
-    fn size(&self) -> usize {
-        self.next.size()
-    }
-
-    /// A fresh region, sealed and passed on.
+    /// A fresh region, sealed and passed on. `fallocate` sizes it, too; the kernel clears a page when it is touched.
     #[inline]
-    fn send(&mut self) -> Result<(OwnedFd, Map)> {
-        // While one is in use, the next is mapped at the other.
-        std::mem::swap(&mut self.next, &mut self.other);
-        let (memfd, map) = Fresh::create(&self.next)?.into_parts();
-        seal(&memfd, WRITTEN)?;
-        send(&self.socket, &memfd)?;
+    fn send(&self) -> Result<(OwnedFd, Map)> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::NOEXEC_SEAL;
+        let memfd = memfd_create("bellwire-floor", flags)
+            .map_err(Error::system("create a memfd to seal"))?;
+        fallocate(&memfd, FallocateFlags::empty(), 0, self.len as u64)
+            .map_err(Error::system("allocate shared memory"))?;
+        let map = map(&memfd, self.len, ProtFlags::READ | ProtFlags::WRITE)?;
+        fcntl_add_seals(&memfd, WRITTEN).map_err(Error::system("seal a memfd"))?;
+        pass(self.socket.as_fd(), &[memfd.as_fd()]).map_err(Error::system("pass a descriptor"))?;
         Ok((memfd, map))
-    }
-
-    /// Closes the descriptor and gives up the region before.
-    #[inline]
-    fn keep(&mut self, (memfd, map): (OwnedFd, Map)) {
-        drop(memfd);
-        self.previous = Some(map);
     }
 }
 
 /// The other process.
 pub fn peer(peer: &mut Peer) -> RoleResult {
-    let (size, pages) = (peer.number(0)?, Pages::of_name(peer.arg(1)?)?);
+    let len = peer.number(0)?;
     let mut turns = Turns::new(&Region::open(peer.descriptor()?)?)?;
     let socket = peer.descriptor()?;
-    let (mut next, mut other) = (AddressSlot::new(pages, size)?, AddressSlot::new(pages, size)?);
     let mut previous = None;
-    orders(peer, |n, when| {
+    orders(peer, |n, _| {
         for _ in 0..n {
             turns.next();
-            std::mem::swap(&mut next, &mut other);
-            let passed = Passed::receive(&socket, WRITTEN, &next)?;
-            let inode = passed.inode;
-            let before = previous.replace(passed.map(&next)?);
-            if when == MAPPED {
-                turns.reply(inode);
-                drop(before);
-            } else {
-                drop(before);
-                turns.reply(inode);
-            }
+            let (inode, map) = receive(&socket, len)?;
+            drop(previous.replace(map));
+            turns.reply(inode);
         }
         Ok(0)
     })?;
     Ok(())
+}
+
+/// The next region: its inode, which tells it from every other one that exists at the time, and a mapping to read.
+#[inline]
+fn receive(socket: &OwnedFd, len: usize) -> Result<(u64, Map)> {
+    let doing = "use a memfd from the other process";
+    let refused = |what| Error::system(doing)(io::Error::other(what));
+    let memfd = passed(socket.as_fd())?.pop().ok_or_else(|| refused("none came"))?;
+    let seals = fcntl_get_seals(&memfd).map_err(Error::system(doing))?;
+    let stat = fstat(&memfd).map_err(Error::system(doing))?;
+    let allocated = stat.st_blocks.cast_unsigned() * 512;
+    let is_whole = stat.st_size.cast_unsigned() == len as u64 && allocated >= len as u64;
+    if !seals.contains(WRITTEN) || !is_whole {
+        return Err(refused("not sealed, or not of that size"));
+    }
+    Ok((stat.st_ino, map(&memfd, len, ProtFlags::READ)?))
+}
+
+#[inline]
+fn map(memfd: &OwnedFd, len: usize, prot: ProtFlags) -> Result<Map> {
+    Map::new(memfd.as_fd(), len, prot, MapFlags::SHARED)
 }

@@ -37,14 +37,20 @@ pub type Bare = PingPong<End<false>>;
 impl<const PAUSE: bool> PingPong<End<PAUSE>> {
     /// `size` bytes each way; 0 leaves only the two counters, the two-word ping-pong.
     pub fn start(cpus: Cpus, size: usize) -> Result<Self> {
+        Self::ring(cpus, size, 1)
+    }
+
+    /// Through rings of `slots`, a power of two: each message is in other cache lines than the one before.
+    pub fn ring(cpus: Cpus, size: usize, slots: usize) -> Result<Self> {
         cpus.two()?;
-        if size > LIMIT {
-            return Err(Error::Size { size, limit: LIMIT });
+        if size > LIMIT / slots {
+            return Err(Error::Size { size, limit: LIMIT / slots });
         }
-        let region = Region::create(2 * way(size))?;
-        let args = [size.to_string()];
+        let len = way(size, slots);
+        let region = Region::create(2 * len)?;
+        let args = [size.to_string(), slots.to_string()];
         let mut child = spawn(role::<PAUSE>(), &[cpus.peer], &args, &[region.descriptor()])?;
-        let end = End::<PAUSE>::new(&region, size, [0, way(size)])?;
+        let end = End::<PAUSE>::new(&region, size, slots, [0, len])?;
         let theirs = end.theirs.clone();
         child.watch(move || theirs.store(GONE, Ordering::Release))?;
         Ok(PingPong::new(child, end))
@@ -53,9 +59,9 @@ impl<const PAUSE: bool> PingPong<End<PAUSE>> {
 
 /// The other process.
 pub fn peer<const PAUSE: bool>(peer: &mut Peer) -> RoleResult {
-    let size = peer.number(0)?;
+    let (size, slots) = (peer.number(0)?, peer.number(1)?);
     let region = Region::open(peer.descriptor()?)?;
-    let end = End::<PAUSE>::new(&region, size, [way(size), 0])?;
+    let end = End::<PAUSE>::new(&region, size, slots, [way(size, slots), 0])?;
     Ok(answer(peer, end)?)
 }
 
@@ -72,12 +78,12 @@ pub struct End<const PAUSE: bool> {
 }
 
 impl<const PAUSE: bool> End<PAUSE> {
-    fn new(region: &Region, size: usize, [mine, theirs]: [usize; 2]) -> Result<Self> {
+    fn new(region: &Region, size: usize, slots: usize, [mine, theirs]: [usize; 2]) -> Result<Self> {
         Ok(Self {
             mine: region.word(mine)?,
             theirs: region.word(theirs)?,
-            to: region.slots(mine + LINE, size, 1)?,
-            from: region.slots(theirs + LINE, size, 1)?,
+            to: region.slots(mine + LINE, size, slots)?,
+            from: region.slots(theirs + LINE, size, slots)?,
             outgoing: Private::new(size),
             incoming: Private::new(size),
             sent: 0,
@@ -91,7 +97,7 @@ impl<const PAUSE: bool> Link for End<PAUSE> {
 
     #[inline]
     fn send(&mut self) -> Result<()> {
-        self.to.put(0, self.outgoing.bytes());
+        self.to.put(self.sent, self.outgoing.bytes());
         self.sent += 1;
         // Pairs with the acquire in the peer's `receive`: a reader that sees the counter sees the payload.
         self.mine.store(self.sent, Ordering::Release);
@@ -114,7 +120,7 @@ impl<const PAUSE: bool> Link for End<PAUSE> {
         if now == GONE {
             return Err(Error::PeerGone { role: role::<PAUSE>() });
         }
-        self.from.take(0, self.incoming.bytes_mut());
+        self.from.take(self.seen - 1, self.incoming.bytes_mut());
         black_box(&mut self.incoming);
         Ok(())
     }
@@ -124,9 +130,9 @@ impl<const PAUSE: bool> Link for End<PAUSE> {
     }
 }
 
-/// The bytes of one direction: a counter, then the payload.
-fn way(size: usize) -> usize {
-    LINE + size.next_multiple_of(LINE)
+/// The bytes of one direction: a counter, then the slots.
+fn way(size: usize, slots: usize) -> usize {
+    (LINE + size.next_multiple_of(64) * slots).next_multiple_of(LINE)
 }
 
 const fn role<const PAUSE: bool>() -> &'static str {

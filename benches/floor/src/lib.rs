@@ -19,19 +19,15 @@
 //! | --- | --- | --- |
 //! | [`hot`] | payload and counter each way, copied in and out | spinning |
 //! | [`copy`] | one-way stream of messages through a ring | spinning |
-//! | [`pipeline`] | a counted number of messages in flight, each answered | spinning |
-//! | [`many_clients`] | many callers, each now and then, one server | `epoll_wait`; a `recv` or `FUTEX_WAIT` |
 //! | [`bulk`] | the same for large messages, cut into chunks | spinning |
 //! | [`handover`] | a fresh region in place of the one before | spinning |
-//! | [`attach`] | a message in a region of its own | spinning |
 //! | [`futex`] | two words | `FUTEX_WAIT` |
 //! | [`eventfd`] | two eventfds | a blocking `read` |
 //! | [`epoll`] | two eventfds | `epoll_wait` |
-//! | [`seqpacket`] | datagrams over a socket pair | a blocking `recv` |
 //!
 //! [`reads`] has what needs no other end: loads of private memory.
 //!
-//! Each is "do `n` operations, return the [`Duration`]", which is what criterion's `iter_custom` asks for.
+//! Each is "do `n` operations, return the [`Duration`]".
 //! Between two calls the other end is asleep, so floors and measured code can take turns on the same two CPUs.
 //! [`placement`] tells where those CPUs are, [`ratio`] compares a measurement with its floor.
 //!
@@ -40,26 +36,21 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-pub mod attach;
 pub mod bulk;
 pub mod copy;
 pub mod cpus;
 pub mod epoll;
 mod error;
 pub mod eventfd;
-pub mod fresh;
 pub mod futex;
 pub mod handover;
 pub mod hot;
-pub mod many_clients;
 pub mod pingpong;
-pub mod pipeline;
 pub mod placement;
 pub mod private;
 pub mod process;
 pub mod ratio;
 pub mod reads;
-pub mod seqpacket;
 pub mod shared;
 pub mod sync;
 pub mod turns;
@@ -73,20 +64,15 @@ pub use ratio::Ratio;
 ///
 /// `None` means that this is the bench itself. `roles` are the caller's own, beside those of the floors.
 pub fn peer_main(roles: &[process::Role]) -> Option<ExitCode> {
-    let own: [process::Role; 13] = [
+    let own: [process::Role; 8] = [
         (hot::ROLE, hot::peer::<true>),
         (hot::BARE, hot::peer::<false>),
         (copy::ROLE, copy::peer),
-        (many_clients::SERVER, many_clients::server),
-        (many_clients::CALLERS, many_clients::callers),
-        (pipeline::ROLE, pipeline::peer),
         (futex::ROLE, futex::peer),
         (eventfd::ROLE, eventfd::peer),
         (epoll::ROLE, epoll::peer),
-        (seqpacket::ROLE, seqpacket::peer),
         (bulk::ROLE, bulk::peer),
         (handover::ROLE, handover::peer),
-        (attach::ROLE, attach::peer),
     ];
     process::roles(&[&own, roles])
 }

@@ -97,17 +97,6 @@ impl Prober {
         let placement = if agree { placement } else { Placement::Unclear };
         Ok(Probe { placement, ns, preempted: [began, preemptions()] })
     }
-
-    /// Runs `sample` between two probes and keeps it if both saw the same, clear placement, undisturbed.
-    pub fn steady<T>(
-        &mut self,
-        sample: impl FnOnce() -> T,
-    ) -> Result<std::result::Result<(Placement, T), Lost>> {
-        let before = self.probe()?;
-        let sample = sample();
-        let after = self.probe()?;
-        Ok(steady(&[before, after]).map(|placement| (placement, sample)))
-    }
 }
 
 /// The placement that all of `probes` saw, if it is one and clear.

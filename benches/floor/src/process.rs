@@ -222,12 +222,6 @@ impl Peer {
     pub fn receive(&self) -> Result<Option<Vec<u8>>> {
         receive_whole(self.control.as_fd()).map_err(Error::system("read from the bench"))
     }
-
-    /// Blocks until this process is to end.
-    pub fn until_told(&self) -> Result<()> {
-        while self.receive()?.is_some() {}
-        Ok(())
-    }
 }
 
 /// Runs the role that this process was started for; `None` if it was not started by [`spawn`].
@@ -270,8 +264,8 @@ fn run(name: &str, mut args: Vec<String>, tables: &[&[Role]]) -> RoleResult {
     role(&mut Peer { args: rest, descriptors, control })
 }
 
-/// Sends `descriptors` as the first message.
-fn pass(socket: BorrowedFd<'_>, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+/// Sends `descriptors` in one message.
+pub fn pass(socket: BorrowedFd<'_>, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
@@ -282,14 +276,14 @@ fn pass(socket: BorrowedFd<'_>, descriptors: &[BorrowedFd<'_>]) -> io::Result<()
     Ok(())
 }
 
-/// The descriptors of the first message.
-fn passed(socket: BorrowedFd<'_>) -> Result<Vec<OwnedFd>> {
+/// The descriptors of one message.
+pub fn passed(socket: BorrowedFd<'_>) -> Result<Vec<OwnedFd>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut hello = [0; 8];
     let mut hello = [IoSliceMut::new(&mut hello)];
     retry_on_intr(|| recvmsg(socket, &mut hello, &mut ancillary, RecvFlags::CMSG_CLOEXEC))
-        .map_err(Error::system("receive descriptors from the bench"))?;
+        .map_err(Error::system("receive descriptors"))?;
     let mut descriptors = Vec::new();
     for message in ancillary.drain() {
         if let RecvAncillaryMessage::ScmRights(passed) = message {

@@ -15,19 +15,12 @@ pub type Sample = Result<f64, Box<dyn StdError + Send + Sync>>;
 #[derive(Clone, Debug)]
 pub struct Ratio {
     name: String,
-    target: Option<f64>,
 }
 
 impl Ratio {
     /// A comparison named `name`.
     pub fn new(name: impl Into<String>) -> Ratio {
-        Ratio { name: name.into(), target: None }
-    }
-
-    /// The median ratio that is to be reached, at most.
-    #[must_use]
-    pub fn target(self, target: f64) -> Ratio {
-        Ratio { target: Some(target), ..self }
+        Ratio { name: name.into() }
     }
 
     /// Takes `rounds` samples of each and compares them round by round.
@@ -64,8 +57,7 @@ impl Ratio {
                 Err(Lost::Crowded) => crowded += 1,
             }
         }
-        let (name, target) = (self.name.clone(), self.target);
-        Ok(Report { name, target, groups: groups(&kept), total: rounds, moved, crowded })
+        Ok(Report { name: self.name.clone(), groups: groups(&kept), total: rounds, moved, crowded })
     }
 }
 
@@ -84,8 +76,6 @@ struct Round {
 pub struct Report {
     /// What was compared.
     pub name: String,
-    /// The ratio to reach, if there is one.
-    pub target: Option<f64>,
     /// The rounds that counted, by placement, the largest group first.
     pub groups: Vec<Group>,
     /// All rounds, those that did not count included.
@@ -127,11 +117,6 @@ impl Report {
     pub fn best(&self) -> Option<&Group> {
         self.groups.first()
     }
-
-    /// Whether the target is met; `None` without a target or without a round that counted.
-    pub fn met(&self) -> Option<bool> {
-        Some(self.best()?.ratio.median <= self.target?)
-    }
 }
 
 /// One line, aligned with others of its kind; a line more for every other placement.
@@ -146,11 +131,6 @@ impl fmt::Display for Report {
             );
         };
         write!(f, "{:<28} {best}/{:<3}", self.name, self.total)?;
-        match (self.target, self.met()) {
-            (Some(target), Some(true)) => write!(f, "  target {target:.2} met")?,
-            (Some(target), _) => write!(f, "  target {target:.2} MISSED")?,
-            (None, _) => {}
-        }
         if self.moved + self.crowded > 0 {
             write!(f, "  ({} moved, {} crowded)", self.moved, self.crowded)?;
         }
@@ -208,10 +188,5 @@ impl Spread {
         samples.sort_by(f64::total_cmp);
         let median = *samples.get(samples.len() / 2)?;
         Some(Spread { min: *samples.first()?, median, max: *samples.last()? })
-    }
-
-    /// How far the ends are apart, as a part of the middle.
-    pub fn width(&self) -> f64 {
-        (self.max - self.min) / self.median
     }
 }

@@ -49,18 +49,13 @@ impl Region {
     fn map(memfd: OwnedFd, len: usize) -> Result<Region> {
         let (prot, flags) =
             (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
-        let map = Map::new(memfd.as_fd(), len, prot, flags, 0)?;
+        let map = Map::new(memfd.as_fd(), len, prot, flags)?;
         Ok(Region { map: Arc::new(map), memfd: Arc::new(memfd) })
     }
 
     /// The descriptor, to pass on.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.memfd.as_fd()
-    }
-
-    /// How many bytes it has.
-    pub fn size(&self) -> usize {
-        self.map.len
     }
 
     /// The word at `offset`.
@@ -183,31 +178,19 @@ pub(super) struct Map {
 }
 
 impl Map {
-    /// The first `len` bytes of `memfd`, at the address `hint` if that is free, else (or for 0) anywhere.
+    /// The first `len` bytes of `memfd`.
     #[inline]
     pub(super) fn new(
         memfd: BorrowedFd<'_>,
         len: usize,
         prot: ProtFlags,
         flags: MapFlags,
-        hint: usize,
     ) -> Result<Map> {
-        let hint = ptr::without_provenance_mut(hint);
-        // SAFETY: a new mapping at an address that was free (no MAP_FIXED) overlaps nothing of ours.
-        let at = unsafe { mmap(hint, len, prot, flags, memfd, 0) }
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing of ours.
+        let at = unsafe { mmap(ptr::null_mut(), len, prot, flags, memfd, 0) }
             .map_err(Error::system("map shared memory"))?;
         let at = NonNull::new(at.cast()).ok_or_else(|| arguments("a map at address zero"))?;
         Ok(Map { at, len })
-    }
-
-    /// Where it starts, for [`len`](Map::len) bytes.
-    pub(super) fn start(&self) -> NonNull<u8> {
-        self.at
-    }
-
-    /// How many bytes are mapped.
-    pub(super) fn len(&self) -> usize {
-        self.len
     }
 }
 

@@ -1,14 +1,14 @@
 //! Unix sockets that keep message boundaries: `SOCK_SEQPACKET` and `SOCK_DGRAM`, unix(7). Both ends block.
 
 use std::marker::PhantomData;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use bellwire::Snapshot;
 use bellwire_cgroups::{CgroupsSnapshot, Index, View};
-use bellwire_floor::fresh;
+use bellwire_floor::process::{pass, passed};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with,
@@ -88,12 +88,12 @@ impl Kind for Datagram {
     fn accepted(connection: OwnedFd) -> Outcome<OwnedFd> {
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
-        fresh::send(&connection, &theirs)?;
+        pass(connection.as_fd(), &[theirs.as_fd()])?;
         Ok(ours)
     }
 
     fn connected(connection: OwnedFd) -> Outcome<OwnedFd> {
-        Ok(fresh::receive(&connection)?)
+        Ok(passed(connection.as_fd())?.pop().ok_or("no socket came")?)
     }
 }
 
