@@ -2,5 +2,5 @@
 //! session alone.
 
 mod departing;
-mod hostile_client;
-mod hostile_server;
+pub(crate) mod hostile_client;
+pub(crate) mod hostile_server;

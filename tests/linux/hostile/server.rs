@@ -85,106 +85,6 @@ pub(crate) fn lies(lie: impl FnOnce(&mut RogueSession), is_expected: impl Fn(Pee
 }
 
 #[test]
-fn an_answer_to_what_was_not_asked() {
-    lies(|rogue| rogue.put(response(99, 0), &[]), |fault| fault == PeerFault::UnknownId { id: 99 });
-}
-
-#[test]
-fn an_answer_to_request_zero() {
-    lies(|rogue| rogue.put(response(0, 0), &[]), |fault| fault == PeerFault::UnknownId { id: 0 });
-}
-
-#[test]
-fn an_answer_twice() {
-    lies(
-        |rogue| {
-            rogue.write(response(2, 0), &[]);
-            rogue.put(response(2, 0), &[]);
-        },
-        |fault| fault == PeerFault::UnknownId { id: 2 },
-    );
-}
-
-#[test]
-fn an_answer_twice_while_an_older_one_is_waited_for() {
-    lies(
-        |rogue| {
-            rogue.write(response(3, 0), &[]);
-            rogue.put(response(3, 0), &[]);
-        },
-        |fault| fault == PeerFault::UnknownId { id: 3 },
-    );
-}
-
-#[test]
-fn an_answer_to_what_was_answered_long_ago() {
-    lies(|rogue| rogue.put(response(1, 0), &[]), |fault| fault == PeerFault::UnknownId { id: 1 });
-}
-
-#[test]
-fn an_answer_with_a_status_that_is_none() {
-    lies(
-        |rogue| {
-            let mut header = response(2, 0);
-            header.status = 999.into();
-            rogue.put(header, &[]);
-        },
-        |fault| matches!(fault, PeerFault::Unexpected { kind: 2, .. }),
-    );
-}
-
-#[test]
-fn a_request_from_a_server() {
-    lies(
-        |rogue| rogue.put(Header::new(Kind::Request, Status::Ok, 1, 0), &[]),
-        |fault| matches!(fault, PeerFault::Unexpected { kind: 1, .. }),
-    );
-}
-
-#[test]
-fn an_unknown_kind_or_flag() {
-    lies(
-        |rogue| rogue.put(Header { kind: 77, ..response(2, 0) }, &[]),
-        |fault| matches!(fault, PeerFault::UnknownKind { kind: 77, .. }),
-    );
-    lies(
-        |rogue| rogue.put(Header { flags: 4, ..response(2, 0) }, &[]),
-        |fault| matches!(fault, PeerFault::UnknownFlags { flags: 4, .. }),
-    );
-}
-
-#[test]
-fn a_tail_that_goes_back_beyond_or_astray() {
-    lies(
-        |rogue| rogue.set(Word::Tail, 0),
-        |fault| matches!(fault, PeerFault::TailWentBack { seen: 32, now: 0 }),
-    );
-    lies(
-        |rogue| rogue.set(Word::Tail, u64::MAX),
-        |fault| matches!(fault, PeerFault::TailTooFar { tail: u64::MAX, .. }),
-    );
-    lies(|rogue| rogue.set(Word::Tail, 40), |fault| fault == PeerFault::Misaligned { at: 40 });
-}
-
-#[test]
-fn a_record_longer_than_what_was_published() {
-    for len in [17, 64 << 10, u32::MAX] {
-        lies(
-            |rogue| rogue.put(response(2, len), &[0; 16]),
-            |fault| matches!(fault, PeerFault::RecordTooLong { len: found, .. } if found == len),
-        );
-    }
-}
-
-#[test]
-fn a_pad_in_the_wrong_place() {
-    lies(
-        |rogue| rogue.put(Header::new(Kind::Pad, Status::Ok, 0, 16), &[0; 16]),
-        |fault| matches!(fault, PeerFault::Unexpected { kind: 3, .. }),
-    );
-}
-
-#[test]
 fn a_head_past_what_was_published_is_found_when_the_lane_is_full() {
     let mut exchange = RogueExchange::begin();
     let session = exchange.client.session().unwrap();
@@ -230,14 +130,6 @@ fn a_close_with_a_request_in_flight_is_no_lie() {
     exchange.rogue.put(close, &[]);
     let error = session.try_reply().unwrap_err();
     assert!(matches!(error, CallError::PeerGone { .. }), "{error}");
-}
-
-#[test]
-fn an_attachment_that_was_not_asked_for_and_has_no_descriptor() {
-    lies(
-        |rogue| rogue.put(Header::new(Kind::Attach, Status::Ok, 2, 0), &[]),
-        |fault| matches!(fault, PeerFault::Memory { what: "a message", .. }),
-    );
 }
 
 #[test]

@@ -18,6 +18,8 @@ mod flood;
 mod impostor;
 #[macro_use]
 mod passing;
+#[macro_use]
+mod records;
 mod to_client;
 mod to_server;
 

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use bellwire_core::Geometry;
 use bellwire_core::lane::Epoch;
-use bellwire_core::wire::{Attachment, Header, Kind, Message, Status};
+use bellwire_core::wire::{Attachment, Header, Kind, Message, Status, record_len};
 use rustix::fs::SealFlags;
 
 use super::impostor;
@@ -25,6 +25,8 @@ pub(super) struct Passing {
     pub(super) other: Option<OwnedFd>,
     /// Nothing is passed at all.
     pub(super) is_silent: bool,
+    /// It is passed twice.
+    pub(super) again: bool,
     pub(super) fds: usize,
 }
 
@@ -45,16 +47,22 @@ impl Passing {
 
     fn new(message: Message, kind: Kind, id: u64, memory: Draft) -> Self {
         let record = Header::new(kind, Status::Ok, id, 0);
-        Self { message, record, memory, other: None, is_silent: false, fds: 1 }
+        Self { message, record, memory, other: None, is_silent: false, again: false, fds: 1 }
     }
 
     pub(super) fn tell(self, rogue: &mut RogueSession) {
         let fd = self.other.unwrap_or_else(|| self.memory.make());
-        if !self.is_silent {
+        let times = if self.is_silent { 0 } else { 1 + usize::from(self.again) };
+        for _ in 0..times {
             let bytes = encode(&self.message, self.fds);
             rogue.send_control(&bytes, &vec![fd.as_fd(); self.fds]);
         }
-        rogue.put(self.record, &[]);
+        rogue.write(self.record, &[]);
+        if matches!(self.message, Message::Lane(_)) && !self.memory.bytes.is_empty() {
+            // The record in the lane that it leads to.
+            rogue.tail += record_len(0);
+        }
+        rogue.publish();
     }
 
     pub(super) fn announce(&mut self, alter: impl FnOnce(&mut Attachment)) {
@@ -106,6 +114,21 @@ macro_rules! passings {
                 whose_record_has_no_power_of_two(NO_LANE, |passing| {
                     passing.record.id = (2 | 12_345 << 32).into();
                 });
+                whose_record_has_half_a_page(NO_LANE, |passing| {
+                    passing.record.id = (2 | 2048 << 32).into();
+                });
+                whose_record_has_only_a_sign(NO_LANE, |passing| {
+                    passing.record.id = (2 | 1 << 63).into();
+                });
+                announced_above_the_limit(ABOVE_LANE, |passing| {
+                    let size = Geometry::LARGE.doubled();
+                    passing.announce_epoch(Epoch { number: 2, size });
+                });
+                that_comes_twice(NOT_NEXT, |passing| {
+                    passing.memory.bytes = passing.record.as_bytes().to_vec();
+                    passing.again = true;
+                });
+                without_seals(A_SEAL, |passing| passing.memory.seals = SealFlags::empty());
                 announced_for_a_later_epoch(OTHER_EPOCH, |passing| {
                     let size = Geometry::DEFAULT.doubled();
                     passing.announce_epoch(Epoch { number: 3, size });
@@ -161,6 +184,7 @@ macro_rules! passings {
                     passing.announce(|it| it.len = u64::MAX);
                 });
                 of_no_whole_pages(SIZE, |passing| passing.memory.size = 5000);
+                without_seals(A_SEAL, |passing| passing.memory.seals = SealFlags::empty());
                 that_its_sender_can_still_write(A_SEAL, |passing| passing.memory.seals = SEALS);
                 without_the_seal_against_writing(A_SEAL, |passing| {
                     passing.memory.seals -= SealFlags::WRITE;
@@ -209,6 +233,7 @@ pub(super) mod why {
     pub(in crate::lies) const SIZE: &str = "it has another size than announced";
     pub(in crate::lies) const SPARSE: &str = "its pages are not allocated";
     pub(in crate::lies) const UNREADABLE: &str = "it cannot be read";
+    pub(in crate::lies) const ABOVE_LANE: &str = "a lane above the limit";
     pub(in crate::lies) const ABOVE: &str = "an attachment above the limit";
     pub(in crate::lies) const NO_MEMFD: &str = "it is no memfd";
     pub(in crate::lies) const HUGE: &str = "it lies on huge pages";

@@ -3,8 +3,6 @@
 
 mod control_socket;
 mod death;
-mod hostile_attachment;
-mod hostile_switch;
 mod memory;
 mod payload;
 mod shortage;

@@ -5,8 +5,9 @@ use std::os::fd::OwnedFd;
 use bellwire_core::Geometry;
 use bellwire_core::lane::Epoch;
 use rustix::fs::SealFlags;
+use zerocopy::IntoBytes;
 
-use super::fails_with;
+use super::is_found;
 use crate::lies::impostor;
 use crate::lies::passing::Passing;
 use crate::lies::passing::why::*;
@@ -42,5 +43,5 @@ fn is_no_message(make: fn() -> OwnedFd, why: &str) {
 #[track_caller]
 fn is_refused(why: &str, mut passing: Passing, alter: impl FnOnce(&mut Passing)) {
     alter(&mut passing);
-    fails_with(why, |rogue| passing.tell(rogue));
+    is_found(why, |rogue| passing.tell(rogue));
 }

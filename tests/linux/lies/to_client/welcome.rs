@@ -2,70 +2,24 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use bellwire::{Client, ErrorKind, RefuseCode, State};
-use bellwire_core::wire::{Attach, Message, Ready, Refuse, Role};
+use bellwire::RefuseCode;
+use bellwire_core::wire::{Attach, Message, Ready, Refuse};
 use rustix::fs::SealFlags;
 
+use crate::handshake::hostile_server::{RogueHandshake, SESSION, Welcoming, welcomes};
 use crate::lies::impostor;
 use crate::support::memory::{Draft, SEALS};
-use crate::support::rogue::{Rogue, RogueListener, encode, hello, service, welcome};
-use crate::support::services::Echo;
-use crate::support::test_server::{Dir, TestServer, patient};
+use crate::support::rogue::{Rogue, encode, hello, service};
 
-const SESSION: u64 = 7;
 const NO_MEMFD: &str = "is no memfd";
 const A_SEAL: &str = "lacks";
 const HUGE: &str = "huge pages";
 
-/// The client reports the provider's violation, and which one; it uses nothing from it, and another client, of an
-/// honest server, continues.
 #[track_caller]
 fn fails(part: &str, act: impl FnOnce(&Rogue)) {
-    let fixture = TestServer::open();
-    let mut good: Client<Echo> = fixture.client();
-    let dir = Dir::new();
-    let listener = RogueListener::bind(&dir.run_dir, "echo");
-    let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
-    assert_eq!(client.refresh(), State::Connecting);
-    let rogue = listener.accept();
-    act(&rogue);
-    // It may go one honest step first.
-    let state = (0..2).map(|_| client.refresh()).find(|state| *state != State::Connecting);
-    let Some(State::Failed { kind, reason }) = state else { panic!("{state:?}") };
-    assert_eq!(kind, ErrorKind::ProtocolViolation, "{reason}");
-    assert!(reason.contains(part), "{reason:?} lacks {part:?}");
-    assert!(!reason.contains(char::is_control), "{reason:?}");
-    assert_eq!(good.call(&b"still here".to_vec()).unwrap(), b"still here");
-    drop(good);
-    fixture.close();
-}
-
-/// What a server sends with WELCOME. Unmodified, it is what an honest one sends.
-struct Welcoming {
-    /// The message, to be changed in place.
-    bytes: Vec<u8>,
-    page: Draft,
-    lane: Draft,
-    board: Draft,
-    /// Sent instead of page, lane and board.
-    fds: Option<Vec<OwnedFd>>,
-}
-
-fn welcomes(rogue: &Rogue, alter: impl FnOnce(&mut Welcoming)) {
-    let mut welcoming = Welcoming {
-        bytes: encode(&Message::Welcome(welcome(SESSION)), 3),
-        page: Draft::page(Role::Server, SESSION, rogue.service),
-        lane: Draft::lane(),
-        board: Draft::board(rogue.service),
-        fds: None,
-    };
-    alter(&mut welcoming);
-    let Welcoming { mut bytes, page, lane, board, fds } = welcoming;
-    let fds = fds.unwrap_or_else(|| vec![page.make(), lane.make(), board.make()]);
-    if bytes.len() > 8 && bytes[6..8] == [3, 0] {
-        bytes[6] = fds.len() as u8;
-    }
-    rogue.send_bytes(&bytes, &fds.iter().map(AsFd::as_fd).collect::<Vec<_>>());
+    let exchange = RogueHandshake::begin();
+    act(&exchange.rogue);
+    exchange.fails(part);
 }
 
 #[track_caller]

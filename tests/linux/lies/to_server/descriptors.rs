@@ -2,15 +2,18 @@
 
 use std::os::fd::OwnedFd;
 
-use bellwire_core::Geometry;
 use bellwire_core::lane::Epoch;
+use bellwire_core::{Geometry, Word};
 use rustix::fs::SealFlags;
+use zerocopy::IntoBytes;
 
-use super::poisons;
+use super::{poisons, request};
 use crate::lies::impostor;
 use crate::lies::passing::Passing;
 use crate::lies::passing::why::*;
 use crate::support::memory::SEALS;
+use crate::support::rogue::Rogue;
+use crate::support::test_server::TestServer;
 
 passings!();
 
@@ -43,4 +46,21 @@ fn is_no_message(make: fn() -> OwnedFd, _why: &str) {
 fn is_refused(mut passing: Passing, alter: impl FnOnce(&mut Passing)) {
     alter(&mut passing);
     poisons(|rogue| passing.tell(rogue));
+}
+
+#[test]
+fn an_honest_lane_or_message_of_the_same_making_is_taken() {
+    // Otherwise the other tests would prove nothing.
+    let first = request(2, 0);
+    let mut lane = Passing::lane();
+    lane.memory.bytes = first.as_bytes().to_vec();
+    for (passing, answered) in [(lane, 16), (Passing::message(), 16 + 5008)] {
+        let fixture = TestServer::open();
+        let mut rogue = Rogue::connect(fixture.run_dir(), "echo").open();
+        passing.tell(&mut rogue);
+        rogue.sees(Word::Tail, answered);
+        drop(rogue);
+        let stats = fixture.close();
+        assert_eq!((stats.poisoned, stats.answered), (0, 1));
+    }
 }

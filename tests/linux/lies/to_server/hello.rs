@@ -99,6 +99,7 @@ mod fields {
         a_least_lane_above_the_lane(&with_u32(0x74, 32 << 10), "least lane size");
         a_least_lane_of_no_power_of_two(&with_u32(0x74, 12_345), "least lane size");
         a_lane_limit_of_no_bytes(&with_u32(0x78, 0), "lane limit");
+        a_lane_limit_of_no_power_of_two(&with_u32(0x78, 12_345), "lane limit");
         a_lane_limit_below_a_page(&with_u32(0x78, 4095), "lane limit");
         a_lane_limit_of_the_greatest_number(&with_u32(0x78, u32::MAX), "lane limit");
         no_shared_memory(&with_u64(0x84, 0), "shared memory limit");

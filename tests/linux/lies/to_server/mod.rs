@@ -8,27 +8,31 @@ mod order;
 mod records;
 mod words;
 
-use std::os::fd::{AsFd, OwnedFd};
-
 use bellwire::{Client, IncidentCause, RefuseCode};
 use bellwire_core::sync::Ordering;
-use bellwire_core::wire::{Header, Kind, Role, Status};
+use bellwire_core::wire::{Header, Kind, Status};
 use bellwire_core::{PeerMemory, Port, Word};
 
+use crate::handshake::hostile_client::{Attaching, attach};
 pub(super) use crate::hostile::client::poisons;
-use crate::support::memory::Draft;
 use crate::support::rogue::{Rogue, RogueSession};
 use crate::support::services::Echo;
 use crate::support::test_server::TestServer;
 
 pub(super) fn rows() -> Vec<&'static str> {
     let handshake = [hello::rows(), order::ROWS.to_vec(), memory::rows()].concat();
-    let open = [words::ROWS.to_vec(), records::rows(), control::rows(), descriptors::rows()];
+    let open = [words::rows(), records::rows(), control::rows(), descriptors::rows()];
     [handshake, open.concat()].concat()
 }
 
 fn request(id: u64, len: u32) -> Header {
     Header::new(Kind::Request, Status::Ok, id, len)
+}
+
+/// Commits the violation; the server finds the fault that names itself so.
+#[track_caller]
+fn is_found(part: &str, lie: impl FnOnce(&mut RogueSession)) {
+    poisons(lie).is(part);
 }
 
 /// Whether the server has closed the session.
@@ -68,28 +72,8 @@ fn turns_away(act: impl FnOnce(&Rogue), is_seen: impl FnOnce(&Rogue)) -> Vec<Inc
     offences
 }
 
-/// What a client sends with ATTACH. Unmodified, it is what an honest one sends.
-struct Attaching {
-    page: Draft,
-    lane: Draft,
-    session: u64,
-    /// Sent instead of page and lane.
-    fds: Option<Vec<OwnedFd>>,
-}
-
 /// The client is refused for what it attaches.
 #[track_caller]
 fn is_refused_at_attach(part: &str, alter: impl FnOnce(&mut Attaching)) {
     is_refused(RefuseCode::Protocol, part, |rogue| attach(rogue, alter));
-}
-
-fn attach(rogue: &Rogue, alter: impl FnOnce(&mut Attaching)) {
-    let (welcome, _fds) = rogue.enter();
-    let session = welcome.session;
-    let page = Draft::page(Role::Client, session, rogue.service);
-    let mut attaching = Attaching { page, lane: Draft::lane(), session, fds: None };
-    alter(&mut attaching);
-    let Attaching { page, lane, session, fds } = attaching;
-    let fds = fds.unwrap_or_else(|| vec![page.make(), lane.make()]);
-    rogue.attach(session, &fds.iter().map(AsFd::as_fd).collect::<Vec<_>>());
 }

@@ -6,125 +6,33 @@ use bellwire_core::wire::{BATCH, Header, Kind, MORE, Status};
 use bellwire_core::{OwnMemory, PeerMemory, Port, Word};
 use zerocopy::IntoBytes;
 
-use super::{is_closed, poisons, request};
+use super::{is_closed, is_found, poisons, request};
 use crate::hostile::client::poisons_in;
+use crate::lies::records::{empty, with_status, write_all};
 use crate::support::guard::until;
 use crate::support::rogue::RogueSession;
 use crate::support::test_server::TestServer;
 
-/// A record of 16 bytes, with this header.
-#[track_caller]
-fn is_a_lie(header: Header) {
-    poisons(|rogue| rogue.put(header, &[0; 16]));
-}
+records!(request, "1");
 
-/// Several records, published together.
-#[track_caller]
-fn are_a_lie(headers: &[Header]) {
-    poisons(|rogue| {
-        for header in headers {
-            let len = header.len.get();
-            rogue.write(*header, &vec![0; len as usize]);
-        }
-        rogue.publish();
-    });
-}
-
-fn empty(kind: Kind, id: u64) -> Header {
-    Header::new(kind, Status::Ok, id, 0)
-}
-
-fn of_kind(kind: u8) -> Header {
-    Header { kind, ..request(2, 16) }
-}
-
-fn flagged(kind: Kind, flags: u8) -> Header {
-    let len = if kind == Kind::Request { 16 } else { 0 };
-    Header { flags, ..Header::new(kind, Status::Ok, 2, len) }
-}
-
-fn close(reason: u16) -> Header {
-    let mut header = empty(Kind::Close, 0);
-    header.status = reason.into();
-    header
-}
-
-/// A part of the request 2, and the record that follows.
-#[track_caller]
-fn after_a_part(next: Header) {
-    are_a_lie(&[request(2, 16).part(16, true), next]);
-}
-
-mod lengths {
+/// What only a server is told, or finds.
+mod to_a_server {
     use super::*;
 
     rows! { is_a_lie {
-        one_byte_beyond_what_was_published(request(2, 17));
-        one_record_beyond_what_was_published(request(2, 32));
-        as_long_as_the_lane(request(2, 16 << 10));
-        twice_the_lane(request(2, 32 << 10));
-        with_only_a_sign(request(2, 1 << 31));
-        one_below_a_sign(request(2, (1 << 31) - 1));
-        that_rounds_up_to_nothing(request(2, u32::MAX));
-        that_overflows_with_its_header(request(2, u32::MAX - 15));
-        just_below_an_overflow(request(2, u32::MAX - 31));
-        a_pad_of_the_greatest_length(Header::new(Kind::Pad, Status::Ok, 0, u32::MAX));
-        a_pad_that_ends_before_the_lane(Header::new(Kind::Pad, Status::Ok, 0, 16));
-        a_pad_one_record_too_long(Header::new(Kind::Pad, Status::Ok, 0, (16 << 10) - 32));
-        a_switch_with_a_payload(Header::new(Kind::Switch, Status::Ok, 0, 16));
-        an_attachment_with_a_payload(Header::new(Kind::Attach, Status::Ok, 2, 16));
-        a_cancellation_with_a_payload(Header::new(Kind::Cancel, Status::Ok, 1, 1));
-        a_close_with_a_payload(Header { len: 16.into(), ..close(1) });
-        a_trim_with_a_payload(Header::new(Kind::Trim, Status::Ok, 0, 16));
-        a_part_without_bytes(request(2, 0).part(0, true));
-    } }
-}
-
-mod kinds_and_flags {
-    use super::*;
-
-    rows! { is_a_lie {
-        kind_zero(of_kind(0));
-        the_first_kind_that_is_none(of_kind(9));
-        kind_ten(of_kind(10));
-        a_kind_with_only_a_sign(of_kind(0x80));
-        a_request_with_a_sign(of_kind(0x81));
-        the_last_kind(of_kind(0xff));
-        flag_1(flagged(Kind::Request, 0x01));
-        flag_8(flagged(Kind::Request, 0x08));
-        flag_16(flagged(Kind::Request, 0x10));
-        flag_32(flagged(Kind::Request, 0x20));
-        flag_64(flagged(Kind::Request, 0x40));
-        flag_128(flagged(Kind::Request, 0x80));
-        more_and_another_flag(flagged(Kind::Request, MORE | 1));
-        all_flags(flagged(Kind::Request, 0xff));
-        a_cancellation_that_goes_on(flagged(Kind::Cancel, MORE));
-        an_attachment_that_goes_on(flagged(Kind::Attach, MORE));
-        a_switch_that_goes_on(flagged(Kind::Switch, MORE));
-        a_close_that_goes_on(Header { flags: MORE, ..close(1) });
-        a_trim_that_goes_on(flagged(Kind::Trim, MORE));
-        a_cancellation_of_a_batch(flagged(Kind::Cancel, BATCH));
-        an_attachment_that_is_a_batch(flagged(Kind::Attach, BATCH));
-        a_switch_that_is_a_batch(flagged(Kind::Switch, BATCH));
-        a_close_that_is_a_batch(Header { flags: BATCH, ..close(1) });
-        a_trim_that_is_a_batch(flagged(Kind::Trim, BATCH));
-        a_batch_with_another_flag(flagged(Kind::Request, BATCH | 1));
-    } }
-}
-
-mod places {
-    use super::*;
-
-    rows! { is_a_lie {
-        a_response_to_a_server(Header::new(Kind::Response, Status::Ok, 1, 16));
-        an_attachment_that_was_not_passed(empty(Kind::Attach, 2));
-        an_attachment_with_an_old_id(empty(Kind::Attach, 1));
-        a_switch_to_nothing(empty(Kind::Switch, 0));
-        a_switch_to_the_epoch_that_is_there(empty(Kind::Switch, 16 << 42 | 1));
-        a_switch_to_the_end_of_numbers(empty(Kind::Switch, u64::MAX));
-        a_close_without_a_reason(close(0));
-        a_close_with_the_first_reason_that_is_none(close(5));
-        a_close_with_the_last_reason(close(u16::MAX));
+        a_cancellation_with_a_payload("kind 6", Header::new(Kind::Cancel, Status::Ok, 1, 1));
+        a_request_with_a_sign("unknown kind 129", of_kind(0x81));
+        a_cancellation_that_goes_on("unknown flags 0x02", Header { flags: MORE, ..empty(Kind::Cancel, 2) });
+        a_cancellation_of_a_batch("unknown flags 0x04", Header { flags: BATCH, ..empty(Kind::Cancel, 2) });
+        an_attachment_that_is_a_batch("unknown flags 0x04", Header { flags: BATCH, ..empty(Kind::Attach, 2) });
+        a_switch_that_is_a_batch("unknown flags 0x04", Header { flags: BATCH, ..empty(Kind::Switch, 2) });
+        a_close_that_is_a_batch("unknown flags 0x04", Header { flags: BATCH, ..with_status(Kind::Close, 1) });
+        a_trim_that_is_a_batch("unknown flags 0x04", Header { flags: BATCH, ..empty(Kind::Trim, 2) });
+        a_batch_with_another_flag("unknown flags 0x05", flagged(BATCH | 1));
+        a_response_to_a_server("kind 2", Header::new(Kind::Response, Status::Ok, 1, 16));
+        an_attachment_that_was_not_passed("its record came without it", empty(Kind::Attach, 2));
+        an_attachment_with_an_old_id("request id 1", empty(Kind::Attach, 1));
+        a_switch_to_the_epoch_that_is_there("its epoch is not the next one", empty(Kind::Switch, 16 << 42 | 1));
     } }
 }
 
@@ -132,30 +40,25 @@ mod ids {
     use super::*;
 
     rows! { are_a_lie {
-        a_cancellation_of_a_one_way_request(&[request(0, 16), empty(Kind::Cancel, 0)]);
-        used_again(&[request(1, 16)]);
-        used_twice_at_once(&[request(2, 0), request(2, 0)]);
-        going_back(&[request(10, 0), request(9, 0)]);
-        going_back_from_the_end_of_numbers(&[request(u64::MAX, 0), request(2, 0)]);
-        the_end_of_numbers_twice(&[request(u64::MAX, 0), request(u64::MAX, 0)]);
-        a_cancellation_of_what_was_never_asked(&[empty(Kind::Cancel, 77)]);
-        a_cancellation_of_the_end_of_numbers(&[empty(Kind::Cancel, u64::MAX)]);
-        a_request_after_a_lie(&[request(2, 0), of_kind(200), request(3, 0)]);
+        a_cancellation_of_a_one_way_request("request 0,", &[request(0, 16), empty(Kind::Cancel, 0)]);
+        used_again("request id 1 ", &[request(1, 16)]);
+        used_twice_at_once("request id 2 ", &[request(2, 0), request(2, 0)]);
+        going_back("request id 9 ", &[request(10, 0), request(9, 0)]);
+        going_back_from_the_end_of_numbers("request id 2 ", &[request(u64::MAX, 0), request(2, 0)]);
+        the_end_of_numbers_twice("request id", &[request(u64::MAX, 0), request(u64::MAX, 0)]);
+        a_cancellation_of_what_was_never_asked("request 77,", &[empty(Kind::Cancel, 77)]);
+        a_cancellation_of_the_end_of_numbers("request 18446744073709551615,", &[empty(Kind::Cancel, u64::MAX)]);
+        a_request_after_a_lie("unknown kind 200", &[request(2, 0), of_kind(200), request(3, 0)]);
     } }
 }
 
-mod parts {
+mod parts_to_a_server {
     use super::*;
 
     rows! { after_a_part {
-        of_another_message(request(3, 16).part(16, false));
-        of_an_older_message(request(1, 16).part(16, false));
-        followed_by_an_attachment(empty(Kind::Attach, 3));
-        followed_by_a_trim(empty(Kind::Trim, 0));
-        followed_by_a_response(empty(Kind::Response, 2));
-        followed_by_a_cancellation_of_the_future(empty(Kind::Cancel, 99));
-        followed_by_a_part_without_bytes(request(2, 0).part(0, true));
-        followed_by_an_unknown_kind(of_kind(77));
+        of_an_older_message("kind 1", request(1, 16).part(16, false));
+        followed_by_a_response("kind 2", empty(Kind::Response, 2));
+        followed_by_a_cancellation_of_the_future("request 99,", empty(Kind::Cancel, 99));
     } }
 }
 
@@ -249,6 +152,7 @@ mod changes {
 }
 
 pub(super) fn rows() -> Vec<&'static str> {
-    let lies = [lengths::ROWS, kinds_and_flags::ROWS, places::ROWS, ids::ROWS, parts::ROWS];
-    [lies.concat().as_slice(), limits::ROWS, ends::ROWS, changes::ROWS].concat()
+    let own = [to_a_server::ROWS, ids::ROWS, parts_to_a_server::ROWS];
+    let rest = [limits::ROWS, ends::ROWS, changes::ROWS];
+    [BOTH_ENDS.concat(), own.concat(), rest.concat()].concat()
 }
