@@ -9,6 +9,8 @@
 //! function does nothing, and [`sampling_mask`] always returns [`SamplingMask::NOTHING`].
 #![no_std]
 
+mod table;
+
 use core::mem::offset_of;
 
 #[cfg(all(

@@ -27,7 +27,7 @@ pub(super) use sigil;
 /// the compiler may keep data in the red zone. For the same reason the block must not promise to leave the stack alone
 /// (`nostack`). It promises not to write memory, but it may read it: a tracer follows pointers.
 macro_rules! probe {
-    ($function:ident, $name:literal, $semaphore:ident, $session:expr $(, $arg:ident: $value:expr)* $(,)?) => {{
+    ($function:ident, $name:ident, $semaphore:ident, $session:expr $(, $arg:ident: $value:expr)* $(,)?) => {{
         let session: &Session = $session;
         // SAFETY: the block is a nop; what it adds to other sections is data that no program reads. A tracer's
         // breakpoint keeps all registers and flags.
@@ -43,7 +43,7 @@ macro_rules! probe {
                 ".8byte _.stapsdt.base",
                 ".8byte {semaphores} + {offset}",
                 ".asciz \"bellwire\"",
-                concat!(".asciz \"", $name, "\""),
+                concat!(".asciz \"", stringify!($name), "\""),
                 concat!(
                     ".asciz \"8@", sigil!(), "{session}",
                     $(" 8@", sigil!(), "{", stringify!($arg), "}",)* "\"",
@@ -61,7 +61,7 @@ macro_rules! probe {
                 ".endif",
                 semaphores = sym semaphore::SEMAPHORES,
                 function = sym $function,
-                unlike = in(reg) const { number($name) },
+                unlike = in(reg) const { number(stringify!($name)) },
                 offset = const 2 * Semaphore::$semaphore as usize,
                 session = in(reg) &raw const *session,
                 $($arg = in(reg) { let value: u64 = $value; value },)*
