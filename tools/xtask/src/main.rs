@@ -5,6 +5,7 @@
 //! [`proof`], [`budget`], [`litmus`], [`figures`]).
 
 mod budget;
+mod copy;
 mod error;
 mod figures;
 mod fuzz;

@@ -1,7 +1,7 @@
 //! Builds the targets as cargo-fuzz would, with the toolchain that is there.
 
 use std::env::consts::ARCH;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use crate::error::Error;
@@ -69,22 +69,6 @@ impl Build {
     /// The program of a target.
     pub(super) fn program(&self, target: &str) -> PathBuf {
         self.target.join(triple()).join("release").join(target)
-    }
-
-    /// Takes over what was built at `from`, unless something was built here before: what does not change need not be
-    /// built again.
-    pub(super) fn seed(&self, from: &Path) -> Result<(), Error> {
-        if self.target.exists() || !from.exists() {
-            return Ok(());
-        }
-        let spawn = |source| Error::Spawn { program: "cp".to_owned(), source };
-        // cargo goes by the times of the files, so keep them.
-        Command::new("cp")
-            .args(["--archive", "--reflink=auto"])
-            .args([from, self.target.as_path()])
-            .status()
-            .map_err(spawn)?;
-        Ok(())
     }
 }
 

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use super::build::Build;
 use super::campaign::{self, Finding, Run};
+use crate::copy;
 use crate::error::Error;
 
 /// The most executions that an injected fault may take to be found.
@@ -92,12 +93,12 @@ impl Garden {
             let (from, to) = (build.root.join(file), dir.join(file));
             // What was removed, and not yet from the index.
             if from.is_file() {
-                copy(&from, &to)?;
+                copy::file(&from, &to)?;
             }
         }
-        let copy = Build { root: dir.to_path_buf(), target: dir.join("target") };
-        copy.seed(&build.target)?;
-        Ok(Self { root: build.root.clone(), build: copy })
+        let planted = Build { root: dir.to_path_buf(), target: dir.join("target") };
+        copy::built(&build.target, &planted.target)?;
+        Ok(Self { root: build.root.clone(), build: planted })
     }
 
     /// Builds the fault, and searches for it without a seed. `None` when it was found, else why it was not.
@@ -139,18 +140,6 @@ impl Garden {
         };
         Ok((finding, why))
     }
-}
-
-/// Copies a file unless it is the same: cargo goes by its time.
-fn copy(from: &Path, to: &Path) -> Result<(), Error> {
-    let bytes = fs::read(from).map_err(Error::file("read", from))?;
-    if fs::read(to).is_ok_and(|found| found == bytes) {
-        return Ok(());
-    }
-    if let Some(dir) = to.parent() {
-        fs::create_dir_all(dir).map_err(Error::file("create", dir))?;
-    }
-    fs::write(to, bytes).map_err(Error::file("write", to))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::faults;
+use crate::copy;
 use crate::error::Error;
 
 /// The copy, and where it is built. Not shared with the workspace's own: cargo takes two copies for the same one.
@@ -35,14 +36,14 @@ impl Tree {
     /// changed is built again.
     pub(crate) fn copy(root: &Path, dir: PathBuf) -> Result<Self, Error> {
         for folder in MEMBERS.into_iter().chain(["src"]) {
-            copy_dir(&root.join(folder), &dir.join(folder))?;
+            copy::dir(&root.join(folder), &dir.join(folder))?;
         }
         for file in ["Cargo.lock", "README.md"] {
-            copy_file(&root.join(file), &dir.join(file))?;
+            copy::file(&root.join(file), &dir.join(file))?;
         }
         let manifest = root.join("Cargo.toml");
         let text = fs::read_to_string(&manifest).map_err(Error::file("read", &manifest))?;
-        write(&dir.join("Cargo.toml"), &manifest_of(&text))?;
+        copy::write(&dir.join("Cargo.toml"), manifest_of(&text))?;
         Ok(Self { dir })
     }
 
@@ -53,7 +54,7 @@ impl Tree {
             let path = self.dir.join(file);
             let text = fs::read_to_string(&path).map_err(Error::file("read", &path))?;
             match faults::apply(file, &text) {
-                Ok(planted) => write(&path, &planted)?,
+                Ok(planted) => copy::write(&path, planted)?,
                 Err(bug) => {
                     return Ok(Err(format!("{file} has changed: where does {bug:?} go now?")));
                 }
@@ -111,45 +112,6 @@ fn manifest_of(root: &str) -> String {
         text.push('\n');
     }
     text
-}
-
-fn copy_dir(from: &Path, to: &Path) -> Result<(), Error> {
-    fs::create_dir_all(to).map_err(Error::file("create", to))?;
-    let mut names = Vec::new();
-    for entry in fs::read_dir(from).map_err(Error::file("read", from))? {
-        let entry = entry.map_err(Error::file("read", from))?;
-        let kind = entry.file_type().map_err(Error::file("look at", entry.path()))?;
-        let (name, path) = (entry.file_name(), entry.path());
-        if kind.is_file() {
-            copy_file(&path, &to.join(&name))?;
-        } else if kind.is_dir() && name != "target" {
-            copy_dir(&path, &to.join(&name))?;
-        }
-        names.push(name);
-    }
-    // What is gone there is gone here: cargo builds what it finds.
-    for entry in fs::read_dir(to).map_err(Error::file("read", to))? {
-        let entry = entry.map_err(Error::file("read", to))?;
-        if !names.contains(&entry.file_name()) && entry.path().is_file() {
-            fs::remove_file(entry.path()).map_err(Error::file("remove", entry.path()))?;
-        }
-    }
-    Ok(())
-}
-
-fn copy_file(from: &Path, to: &Path) -> Result<(), Error> {
-    let bytes = fs::read(from).map_err(Error::file("read", from))?;
-    if fs::read(to).is_ok_and(|there| there == bytes) {
-        return Ok(());
-    }
-    fs::write(to, bytes).map_err(Error::file("write", to))
-}
-
-fn write(path: &Path, text: &str) -> Result<(), Error> {
-    if fs::read_to_string(path).is_ok_and(|there| there == text) {
-        return Ok(());
-    }
-    fs::write(path, text).map_err(Error::file("write", path))
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::Layout;
+use crate::copy;
 use crate::error::Error;
 
 /// A test: its binary's target and its name there.
@@ -45,18 +46,14 @@ impl Scratch {
         let mut members = vec![layout.subject.as_str(), layout.tests.as_str()];
         members.extend(layout.needs.iter().map(String::as_str));
         for member in &members {
-            let copy = dir.join(member);
-            if copy.exists() {
-                fs::remove_dir_all(&copy).map_err(Error::file("remove", &copy))?;
-            }
-            copy_dir(&layout.root.join(member), &copy)?;
+            copy::dir(&layout.root.join(member), &dir.join(member))?;
         }
         let manifest = layout.root.join("Cargo.toml");
         let text = fs::read_to_string(&manifest).map_err(Error::file("read", &manifest))?;
-        write(&dir.join("Cargo.toml"), &minimal_manifest(&text, &members))?;
+        copy::write(&dir.join("Cargo.toml"), minimal_manifest(&text, &members))?;
         let lock = layout.root.join("Cargo.lock");
         if lock.exists() {
-            copy_file(&lock, &dir.join("Cargo.lock"))?;
+            copy::file(&lock, &dir.join("Cargo.lock"))?;
         }
         Ok(Self {
             dir,
@@ -74,24 +71,12 @@ impl Scratch {
     /// Takes over what was built at `target` for release, unless something was built here before: the
     /// dependencies need not be built again.
     pub(crate) fn seed(&self, target: &Path) -> Result<(), Error> {
-        let (from, to) = (target.join("release"), self.target().join("release"));
-        if to.exists() || !from.exists() {
-            return Ok(());
-        }
-        fs::create_dir_all(self.target()).map_err(Error::file("create", self.target()))?;
-        // cargo goes by the times of the files, so keep them.
-        let spawn = |source| Error::Spawn { program: "cp".to_owned(), source };
-        Command::new("cp")
-            .args(["--archive", "--reflink=auto"])
-            .args([&from, &to])
-            .status()
-            .map_err(spawn)?;
-        Ok(())
+        copy::built(&target.join("release"), &self.target().join("release"))
     }
 
     /// Replaces one file of the copy.
     pub(crate) fn write(&self, file: &Path, text: &str) -> Result<(), Error> {
-        write(&self.dir.join(file), text)
+        copy::write(&self.dir.join(file), text)
     }
 
     /// Builds the tests, in release: loom executes a lot. `Err` inside holds what the compiler said.
@@ -229,29 +214,6 @@ fn binaries(messages: &str) -> Binaries {
         is_test.then(|| (target, PathBuf::from(path)))
     };
     messages.lines().filter_map(binary).collect()
-}
-
-fn write(path: &Path, text: &str) -> Result<(), Error> {
-    fs::write(path, text).map_err(Error::file("write", path))
-}
-
-fn copy_file(from: &Path, to: &Path) -> Result<(), Error> {
-    fs::copy(from, to).map(drop).map_err(Error::file("copy", from))
-}
-
-fn copy_dir(from: &Path, to: &Path) -> Result<(), Error> {
-    fs::create_dir_all(to).map_err(Error::file("create", to))?;
-    for entry in fs::read_dir(from).map_err(Error::file("read", from))? {
-        let entry = entry.map_err(Error::file("read", from))?;
-        let kind = entry.file_type().map_err(Error::file("look at", entry.path()))?;
-        let target = to.join(entry.file_name());
-        if kind.is_file() {
-            copy_file(&entry.path(), &target)?;
-        } else if kind.is_dir() && entry.file_name() != "target" {
-            copy_dir(&entry.path(), &target)?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,0 +1,65 @@
+//! Copies of the workspace that something is changed in. Files that are the same already are left alone: cargo goes by their
+//! times.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::error::Error;
+
+/// Copies a folder without what was built in it, and removes the files that are gone there: cargo builds what it finds.
+pub(crate) fn dir(from: &Path, to: &Path) -> Result<(), Error> {
+    fs::create_dir_all(to).map_err(Error::file("create", to))?;
+    let mut names = Vec::new();
+    for entry in fs::read_dir(from).map_err(Error::file("read", from))? {
+        let entry = entry.map_err(Error::file("read", from))?;
+        let kind = entry.file_type().map_err(Error::file("look at", entry.path()))?;
+        let (name, path) = (entry.file_name(), entry.path());
+        if kind.is_file() {
+            file(&path, &to.join(&name))?;
+        } else if kind.is_dir() && name != "target" {
+            dir(&path, &to.join(&name))?;
+        }
+        names.push(name);
+    }
+    for entry in fs::read_dir(to).map_err(Error::file("read", to))? {
+        let entry = entry.map_err(Error::file("read", to))?;
+        if !names.contains(&entry.file_name()) && entry.path().is_file() {
+            fs::remove_file(entry.path()).map_err(Error::file("remove", entry.path()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Copies a file.
+pub(crate) fn file(from: &Path, to: &Path) -> Result<(), Error> {
+    let bytes = fs::read(from).map_err(Error::file("read", from))?;
+    write(to, bytes)
+}
+
+/// Writes a file.
+pub(crate) fn write(path: &Path, bytes: impl AsRef<[u8]>) -> Result<(), Error> {
+    if fs::read(path).is_ok_and(|there| there == bytes.as_ref()) {
+        return Ok(());
+    }
+    if let Some(dir) = path.parent() {
+        fs::create_dir_all(dir).map_err(Error::file("create", dir))?;
+    }
+    fs::write(path, bytes).map_err(Error::file("write", path))
+}
+
+/// Takes over what was built at `from`, unless something was built at `to` before: what does not change need not be built
+/// again.
+pub(crate) fn built(from: &Path, to: &Path) -> Result<(), Error> {
+    if to.exists() || !from.exists() {
+        return Ok(());
+    }
+    if let Some(dir) = to.parent() {
+        fs::create_dir_all(dir).map_err(Error::file("create", dir))?;
+    }
+    let spawn = |source| Error::Spawn { program: "cp".to_owned(), source };
+    // With the times of the files.
+    let mut cp = Command::new("cp");
+    cp.args(["--archive", "--reflink=auto"]).args([from, to]).status().map_err(spawn)?;
+    Ok(())
+}
