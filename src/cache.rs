@@ -32,23 +32,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 ///
 /// ```
 /// use bellwire::{Refreshed, SnapshotCache};
-/// # use bellwire::{Malformed, Message, RunDir, Server, Snapshot};
 /// # use std::time::Duration;
-/// # struct Load;
-/// # impl Snapshot for Load {
-/// #     const NAME: &'static str = "load";
-/// #     type Index = f64;
-/// #     type Error = Malformed;
-/// #     fn validate(bytes: &[u8]) -> Result<f64, Malformed> {
-/// #         f64::decode(bytes)
-/// #     }
-/// # }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let dir = tempfile::tempdir()?;
-/// # let run_dir = RunDir::new(dir.path());
-/// # let mut builder = Server::builder(&run_dir);
-/// # let publisher = builder.publish::<Load>()?;
-/// # let server = builder.start()?;
+#[doc = include_str!("doc/load.txt")]
 /// let mut cache = SnapshotCache::<Load>::new(&run_dir);
 /// publisher.publish(&0.5_f64.to_le_bytes())?;
 /// assert_eq!(cache.refresh_within(Duration::from_secs(5))?, Refreshed::Changed);
@@ -102,23 +87,9 @@ impl Look {
 ///
 /// ```
 /// use bellwire::Refreshed;
-/// # use bellwire::{Malformed, Message, RunDir, Server, Snapshot, SnapshotCache};
+/// # use bellwire::SnapshotCache;
 /// # use std::time::Duration;
-/// # struct Load;
-/// # impl Snapshot for Load {
-/// #     const NAME: &'static str = "load";
-/// #     type Index = f64;
-/// #     type Error = Malformed;
-/// #     fn validate(bytes: &[u8]) -> Result<f64, Malformed> {
-/// #         f64::decode(bytes)
-/// #     }
-/// # }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let dir = tempfile::tempdir()?;
-/// # let run_dir = RunDir::new(dir.path());
-/// # let mut builder = Server::builder(&run_dir);
-/// # let publisher = builder.publish::<Load>()?;
-/// # let server = builder.start()?;
+#[doc = include_str!("doc/load.txt")]
 /// let mut cache = SnapshotCache::<Load>::new(&run_dir);
 /// assert_eq!(cache.refresh_within(Duration::from_secs(5))?, Refreshed::Empty);
 /// server.stop();
@@ -146,23 +117,9 @@ pub enum Refreshed {
 ///
 /// ```
 /// use bellwire::RefreshError;
-/// # use bellwire::{Malformed, Message, RunDir, Server, Snapshot, SnapshotCache};
+/// # use bellwire::SnapshotCache;
 /// # use std::time::Duration;
-/// # struct Load;
-/// # impl Snapshot for Load {
-/// #     const NAME: &'static str = "load";
-/// #     type Index = f64;
-/// #     type Error = Malformed;
-/// #     fn validate(bytes: &[u8]) -> Result<f64, Malformed> {
-/// #         f64::decode(bytes)
-/// #     }
-/// # }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let dir = tempfile::tempdir()?;
-/// # let run_dir = RunDir::new(dir.path());
-/// # let mut builder = Server::builder(&run_dir);
-/// # let publisher = builder.publish::<Load>()?;
-/// # let server = builder.start()?;
+#[doc = include_str!("doc/load.txt")]
 /// let mut cache = SnapshotCache::<Load>::new(&run_dir);
 /// publisher.publish(b"no f64")?;
 /// let error = cache.refresh_within(Duration::from_secs(5)).unwrap_err();
@@ -754,23 +711,9 @@ pub(crate) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<In
 ///
 /// ```
 /// use bellwire::Current;
-/// # use bellwire::{Malformed, Message, RunDir, Server, Snapshot, SnapshotCache};
+/// # use bellwire::SnapshotCache;
 /// # use std::time::Duration;
-/// # struct Load;
-/// # impl Snapshot for Load {
-/// #     const NAME: &'static str = "load";
-/// #     type Index = f64;
-/// #     type Error = Malformed;
-/// #     fn validate(bytes: &[u8]) -> Result<f64, Malformed> {
-/// #         f64::decode(bytes)
-/// #     }
-/// # }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let dir = tempfile::tempdir()?;
-/// # let run_dir = RunDir::new(dir.path());
-/// # let mut builder = Server::builder(&run_dir);
-/// # let publisher = builder.publish::<Load>()?;
-/// # let server = builder.start()?;
+#[doc = include_str!("doc/load.txt")]
 /// let mut cache = SnapshotCache::<Load>::new(&run_dir);
 /// publisher.publish(&0.5_f64.to_le_bytes())?;
 /// cache.refresh_within(Duration::from_secs(5))?;

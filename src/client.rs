@@ -26,19 +26,7 @@ use crate::{CallError, ClientConfig, ConnectError, Contract, Dynamic, RunDir, Se
 ///
 /// ```
 /// use bellwire::{Client, State};
-/// # use bellwire::{RunDir, Server, Service};
-/// # struct Increment;
-/// # impl Service for Increment {
-/// #     const NAME: &'static str = "increment";
-/// #     type Request = u64;
-/// #     type Response = u64;
-/// # }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let dir = tempfile::tempdir()?;
-/// # let run_dir = RunDir::new(dir.path());
-/// # let mut builder = Server::builder(&run_dir);
-/// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
-/// # let server = builder.start()?;
+#[doc = include_str!("doc/increment_served.txt")]
 /// let mut client = Client::<Increment>::new(&run_dir);
 /// assert_eq!(client.call(&41)?, 42);
 /// server.stop();
@@ -67,19 +55,7 @@ pub struct Client<S: Service> {
 ///
 /// ```
 /// use bellwire::{Client, State};
-/// # use bellwire::{RunDir, Server, Service};
-/// # struct Increment;
-/// # impl Service for Increment {
-/// #     const NAME: &'static str = "increment";
-/// #     type Request = u64;
-/// #     type Response = u64;
-/// # }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let dir = tempfile::tempdir()?;
-/// # let run_dir = RunDir::new(dir.path());
-/// # let mut builder = Server::builder(&run_dir);
-/// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
-/// # let server = builder.start()?;
+#[doc = include_str!("doc/increment_served.txt")]
 /// let mut client = Client::<Increment>::new(&run_dir);
 /// match client.refresh() {
 ///     State::Ready => println!("{}", client.call(&41)?),
@@ -132,17 +108,8 @@ pub enum State {
 ///
 /// ```
 /// use bellwire::{CallError, Client};
-/// # use bellwire::{RunDir, Server, Service};
 /// # use std::time::Duration;
-/// # struct Increment;
-/// # impl Service for Increment {
-/// #     const NAME: &'static str = "increment";
-/// #     type Request = u64;
-/// #     type Response = u64;
-/// # }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let dir = tempfile::tempdir()?;
-/// # let run_dir = RunDir::new(dir.path());
+#[doc = include_str!("doc/increment.txt")]
 /// let mut client = Client::<Increment>::new(&run_dir);
 /// let canceller = client.canceller()?;
 /// std::thread::spawn(move || canceller.cancel()).join().unwrap();

@@ -15,16 +15,7 @@ use crate::{Event, Payload, Service, Snapshot};
 ///
 /// ```
 /// use bellwire::Contract;
-/// # use bellwire::{RunDir, Server, Service};
-/// # struct Increment;
-/// # impl Service for Increment {
-/// #     const NAME: &'static str = "increment";
-/// #     type Request = u64;
-/// #     type Response = u64;
-/// # }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let dir = tempfile::tempdir()?;
-/// # let run_dir = RunDir::new(dir.path());
+#[doc = include_str!("doc/increment.txt")]
 /// let known = Contract::of::<Increment>();
 /// let made = Contract::new("increment".parse()?).schema(Increment::SCHEMA);
 /// assert_eq!(known, made);

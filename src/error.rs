@@ -15,16 +15,7 @@ use crate::transport::shortage::hint;
 ///
 /// ```
 /// use bellwire::{CallError, Client, Executed, Fault};
-/// # use bellwire::{RunDir, Server, Service};
-/// # struct Increment;
-/// # impl Service for Increment {
-/// #     const NAME: &'static str = "increment";
-/// #     type Request = u64;
-/// #     type Response = u64;
-/// # }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let dir = tempfile::tempdir()?;
-/// # let run_dir = RunDir::new(dir.path());
+#[doc = include_str!("doc/increment.txt")]
 /// let error = Client::<Increment>::new(&run_dir).call(&41).unwrap_err();
 /// assert!(matches!(error, CallError::Absent { .. }));
 /// assert_eq!((error.fault(), error.executed()), (Fault::Nobody, Executed::No));
@@ -302,16 +293,7 @@ impl From<CallFailed> for CallError {
 ///
 /// ```
 /// use bellwire::{ClientConfig, ConnectError, probe};
-/// # use bellwire::{RunDir, Server, Service};
-/// # struct Increment;
-/// # impl Service for Increment {
-/// #     const NAME: &'static str = "increment";
-/// #     type Request = u64;
-/// #     type Response = u64;
-/// # }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let dir = tempfile::tempdir()?;
-/// # let run_dir = RunDir::new(dir.path());
+#[doc = include_str!("doc/increment.txt")]
 /// let nobody = probe(&run_dir, "increment".parse()?, 0, &ClientConfig::default()).unwrap_err();
 /// assert!(matches!(nobody, ConnectError::Absent));
 /// # Ok(())
@@ -398,19 +380,7 @@ impl ConnectError {
 ///
 /// ```
 /// use bellwire::ServeError;
-/// # use bellwire::{RunDir, Server, Service};
-/// # struct Increment;
-/// # impl Service for Increment {
-/// #     const NAME: &'static str = "increment";
-/// #     type Request = u64;
-/// #     type Response = u64;
-/// # }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let dir = tempfile::tempdir()?;
-/// # let run_dir = RunDir::new(dir.path());
-/// # let mut builder = Server::builder(&run_dir);
-/// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
-/// # let server = builder.start()?;
+#[doc = include_str!("doc/increment_served.txt")]
 /// let mut other = Server::builder(&run_dir);
 /// let taken = other.serve::<Increment>(|_, number| Ok(number + 1)).unwrap_err();
 /// assert!(matches!(taken, ServeError::Taken { service } if service.as_str() == "increment"));
@@ -469,18 +439,7 @@ pub enum ServeError {
 ///
 /// ```
 /// use bellwire::PublishError;
-/// # use bellwire::{Event, RunDir, Server};
-/// # struct Temperature;
-/// # impl Event for Temperature {
-/// #     const NAME: &'static str = "temperature";
-/// #     type Message = i64;
-/// # }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let dir = tempfile::tempdir()?;
-/// # let run_dir = RunDir::new(dir.path());
-/// # let mut builder = Server::builder(&run_dir);
-/// # let publisher = builder.events::<Temperature>(1 << 20)?;
-/// # let server = builder.start()?;
+#[doc = include_str!("doc/temperature.txt")]
 /// # struct Blob;
 /// # impl Event for Blob {
 /// #     const NAME: &'static str = "blob";

@@ -57,18 +57,7 @@ pub trait Event: 'static {
 ///
 /// ```
 /// use bellwire::EventPublisher;
-/// # use bellwire::{Event, RunDir, Server};
-/// # struct Temperature;
-/// # impl Event for Temperature {
-/// #     const NAME: &'static str = "temperature";
-/// #     type Message = i64;
-/// # }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let dir = tempfile::tempdir()?;
-/// # let run_dir = RunDir::new(dir.path());
-/// # let mut builder = Server::builder(&run_dir);
-/// # let publisher = builder.events::<Temperature>(1 << 20)?;
-/// # let server = builder.start()?;
+#[doc = include_str!("doc/temperature.txt")]
 /// let publisher: EventPublisher<Temperature> = publisher;
 /// assert_eq!(publisher.send(&21)?, 1);
 /// assert_eq!((publisher.send_all(&[22, 23])?, publisher.sent()), (3, 3));

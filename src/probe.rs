@@ -12,19 +12,7 @@ use crate::{ClientConfig, ConnectError, RunDir};
 ///
 /// ```
 /// use bellwire::{ClientConfig, Probe, probe};
-/// # use bellwire::{RunDir, Server, Service};
-/// # struct Increment;
-/// # impl Service for Increment {
-/// #     const NAME: &'static str = "increment";
-/// #     type Request = u64;
-/// #     type Response = u64;
-/// # }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let dir = tempfile::tempdir()?;
-/// # let run_dir = RunDir::new(dir.path());
-/// # let mut builder = Server::builder(&run_dir);
-/// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
-/// # let server = builder.start()?;
+#[doc = include_str!("doc/increment_served.txt")]
 /// let found: Probe = probe(&run_dir, "increment".parse()?, Increment::METHOD, &ClientConfig::default())?;
 /// assert_eq!((found.pid, found.refused), (Some(std::process::id()), None));
 /// # Ok(())
@@ -47,19 +35,7 @@ pub struct Probe {
 ///
 /// ```
 /// use bellwire::{ClientConfig, probe};
-/// # use bellwire::{RunDir, Server, Service};
-/// # struct Increment;
-/// # impl Service for Increment {
-/// #     const NAME: &'static str = "increment";
-/// #     type Request = u64;
-/// #     type Response = u64;
-/// # }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let dir = tempfile::tempdir()?;
-/// # let run_dir = RunDir::new(dir.path());
-/// # let mut builder = Server::builder(&run_dir);
-/// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
-/// # let server = builder.start()?;
+#[doc = include_str!("doc/increment_served.txt")]
 /// let found = probe(&run_dir, "increment".parse()?, Increment::METHOD, &ClientConfig::default())?;
 /// let terms = found.terms.ok_or("refused")?;
 /// assert_eq!((terms.requests.size, terms.generation), (16 << 10, 0));

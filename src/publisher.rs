@@ -112,23 +112,9 @@ pub trait Snapshot: 'static {
 ///
 /// ```
 /// use bellwire::Publisher;
-/// # use bellwire::{Malformed, Message, RunDir, Server, Snapshot, SnapshotCache};
+/// # use bellwire::SnapshotCache;
 /// # use std::time::Duration;
-/// # struct Load;
-/// # impl Snapshot for Load {
-/// #     const NAME: &'static str = "load";
-/// #     type Index = f64;
-/// #     type Error = Malformed;
-/// #     fn validate(bytes: &[u8]) -> Result<f64, Malformed> {
-/// #         f64::decode(bytes)
-/// #     }
-/// # }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let dir = tempfile::tempdir()?;
-/// # let run_dir = RunDir::new(dir.path());
-/// # let mut builder = Server::builder(&run_dir);
-/// # let publisher = builder.publish::<Load>()?;
-/// # let server = builder.start()?;
+#[doc = include_str!("doc/load.txt")]
 /// let publisher: Publisher<Load> = publisher;
 /// assert_eq!(publisher.publish(&0.5_f64.to_le_bytes())?, 1);
 /// assert_eq!(publisher.publish_with(8, |bytes| bytes.copy_from_slice(&0.7_f64.to_le_bytes()))?, 2);

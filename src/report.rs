@@ -27,19 +27,7 @@ const MOST: u32 = 4096;
 ///
 /// ```
 /// use bellwire::{ClientConfig, Observer, ServerReport};
-/// # use bellwire::{RunDir, Server, Service};
-/// # struct Increment;
-/// # impl Service for Increment {
-/// #     const NAME: &'static str = "increment";
-/// #     type Request = u64;
-/// #     type Response = u64;
-/// # }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let dir = tempfile::tempdir()?;
-/// # let run_dir = RunDir::new(dir.path());
-/// # let mut builder = Server::builder(&run_dir);
-/// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
-/// # let server = builder.start()?;
+#[doc = include_str!("doc/increment_served.txt")]
 /// let config = ClientConfig::default();
 /// let report: ServerReport = Observer::open(&run_dir, "increment".parse()?, &config)?.look()?;
 /// assert_eq!((report.pid, report.workers), (std::process::id(), 0));

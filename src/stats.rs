@@ -10,19 +10,7 @@ use bellwire_core::{InUse, ServiceName};
 ///
 /// ```
 /// use bellwire::Client;
-/// # use bellwire::{RunDir, Server, Service};
-/// # struct Increment;
-/// # impl Service for Increment {
-/// #     const NAME: &'static str = "increment";
-/// #     type Request = u64;
-/// #     type Response = u64;
-/// # }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let dir = tempfile::tempdir()?;
-/// # let run_dir = RunDir::new(dir.path());
-/// # let mut builder = Server::builder(&run_dir);
-/// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
-/// # let server = builder.start()?;
+#[doc = include_str!("doc/increment_served.txt")]
 /// let mut client = Client::<Increment>::new(&run_dir);
 /// let session = client.connect()?;
 /// session.call(&41)?;
@@ -102,19 +90,7 @@ counters! {
     ///
     /// ```
     /// use bellwire::Client;
-    /// # use bellwire::{RunDir, Server, Service};
-    /// # struct Increment;
-    /// # impl Service for Increment {
-    /// #     const NAME: &'static str = "increment";
-    /// #     type Request = u64;
-    /// #     type Response = u64;
-    /// # }
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let dir = tempfile::tempdir()?;
-    /// # let run_dir = RunDir::new(dir.path());
-    /// # let mut builder = Server::builder(&run_dir);
-    /// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
-    /// # let server = builder.start()?;
+    #[doc = include_str!("doc/increment_served.txt")]
     /// Client::<Increment>::new(&run_dir).call(&41)?;
     /// let stats = server.stop();
     /// assert_eq!((stats.accepted, stats.answered, stats.in_flight()), (1, 1, 0));
@@ -252,19 +228,7 @@ impl ServerStats {
 ///
 /// ```
 /// use bellwire::ServiceStats;
-/// # use bellwire::{RunDir, Server, Service};
-/// # struct Increment;
-/// # impl Service for Increment {
-/// #     const NAME: &'static str = "increment";
-/// #     type Request = u64;
-/// #     type Response = u64;
-/// # }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let dir = tempfile::tempdir()?;
-/// # let run_dir = RunDir::new(dir.path());
-/// # let mut builder = Server::builder(&run_dir);
-/// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
-/// # let server = builder.start()?;
+#[doc = include_str!("doc/increment_served.txt")]
 /// for ServiceStats { service, stats, .. } in server.service_stats() {
 ///     println!("{service}: {} requests", stats.accepted);
 /// }

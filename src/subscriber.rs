@@ -23,19 +23,8 @@ use crate::{
 ///
 /// ```
 /// use bellwire::{Delivery, Start, Subscriber};
-/// # use bellwire::{Event, RunDir, Server};
 /// # use std::time::Duration;
-/// # struct Temperature;
-/// # impl Event for Temperature {
-/// #     const NAME: &'static str = "temperature";
-/// #     type Message = i64;
-/// # }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let dir = tempfile::tempdir()?;
-/// # let run_dir = RunDir::new(dir.path());
-/// # let mut builder = Server::builder(&run_dir);
-/// # let publisher = builder.events::<Temperature>(1 << 20)?;
-/// # let server = builder.start()?;
+#[doc = include_str!("doc/temperature.txt")]
 /// let mut subscriber = Subscriber::<Temperature>::new(&run_dir, Start::Oldest);
 /// publisher.send(&21)?;
 /// let next = subscriber.next(Some(Duration::from_secs(5)))?;
@@ -64,19 +53,8 @@ pub struct Subscriber<E: Event> {
 ///
 /// ```
 /// use bellwire::{Delivery, Start, Subscriber};
-/// # use bellwire::{Event, RunDir, Server};
 /// # use std::time::Duration;
-/// # struct Temperature;
-/// # impl Event for Temperature {
-/// #     const NAME: &'static str = "temperature";
-/// #     type Message = i64;
-/// # }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let dir = tempfile::tempdir()?;
-/// # let run_dir = RunDir::new(dir.path());
-/// # let mut builder = Server::builder(&run_dir);
-/// # let publisher = builder.events::<Temperature>(1 << 20)?;
-/// # let server = builder.start()?;
+#[doc = include_str!("doc/temperature.txt")]
 /// publisher.send_all(&[20, 21])?;
 /// let mut all = Subscriber::<Temperature>::new(&run_dir, Start::Oldest);
 /// let first = all.next(Some(Duration::from_secs(5)))?;
@@ -97,19 +75,8 @@ pub enum Start {
 ///
 /// ```
 /// use bellwire::{Delivery, Start, Subscriber};
-/// # use bellwire::{Event, RunDir, Server};
 /// # use std::time::Duration;
-/// # struct Temperature;
-/// # impl Event for Temperature {
-/// #     const NAME: &'static str = "temperature";
-/// #     type Message = i64;
-/// # }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let dir = tempfile::tempdir()?;
-/// # let run_dir = RunDir::new(dir.path());
-/// # let mut builder = Server::builder(&run_dir);
-/// # let publisher = builder.events::<Temperature>(1 << 20)?;
-/// # let server = builder.start()?;
+#[doc = include_str!("doc/temperature.txt")]
 /// # let mut subscriber = Subscriber::<Temperature>::new(&run_dir, Start::Oldest);
 /// # publisher.send(&21)?;
 /// match subscriber.next(Some(Duration::from_secs(5)))? {
@@ -144,19 +111,8 @@ pub enum Delivery<M> {
 ///
 /// ```
 /// use bellwire::{CallError, Start, SubscribeError, Subscriber};
-/// # use bellwire::{Event, RunDir, Server};
 /// # use std::time::Duration;
-/// # struct Temperature;
-/// # impl Event for Temperature {
-/// #     const NAME: &'static str = "temperature";
-/// #     type Message = i64;
-/// # }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let dir = tempfile::tempdir()?;
-/// # let run_dir = RunDir::new(dir.path());
-/// # let mut builder = Server::builder(&run_dir);
-/// # let publisher = builder.events::<Temperature>(1 << 20)?;
-/// # let server = builder.start()?;
+#[doc = include_str!("doc/temperature.txt")]
 /// let mut subscriber = Subscriber::<Temperature>::new(&run_dir, Start::Now);
 /// subscriber.canceller()?.cancel();
 /// let ended = subscriber.next(None).unwrap_err();

@@ -21,19 +21,8 @@ use crate::{CallError, Client, ClientConfig, Contract, Dynamic, Executed, RunDir
 /// see [the module](crate::asynchronous).
 ///
 /// ```no_run
-/// # use bellwire::{AsyncClient, RunDir, Server, Service};
-/// # struct Increment;
-/// # impl Service for Increment {
-/// #     const NAME: &'static str = "increment";
-/// #     type Request = u64;
-/// #     type Response = u64;
-/// # }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let dir = tempfile::tempdir()?;
-/// # let run_dir = RunDir::new(dir.path());
-/// # let mut builder = Server::builder(&run_dir);
-/// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
-/// # let server = builder.start()?;
+/// # use bellwire::AsyncClient;
+#[doc = include_str!("../doc/increment_served.txt")]
 /// let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
 /// runtime.block_on(async {
 ///     let client = AsyncClient::<Increment>::new(&run_dir);

@@ -17,17 +17,9 @@ impl<S: Service> Client<S> {
     /// for `timeout`. Polls nothing: on Linux, [inotify] reports a provider that comes up.
     ///
     /// ```
-    /// # use bellwire::{Client, RunDir, Server, Service};
+    /// # use bellwire::Client;
     /// # use std::time::Duration;
-    /// # struct Increment;
-    /// # impl Service for Increment {
-    /// #     const NAME: &'static str = "increment";
-    /// #     type Request = u64;
-    /// #     type Response = u64;
-    /// # }
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let dir = tempfile::tempdir()?;
-    /// # let run_dir = RunDir::new(dir.path());
+    #[doc = include_str!("../doc/increment.txt")]
     /// let mut client = Client::<Increment>::new(&run_dir);
     /// # let mut builder = Server::builder(&run_dir);
     /// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;

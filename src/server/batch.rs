@@ -19,16 +19,7 @@ const NO_ROOM: &str = "the batch has more items than its answers have room for i
 ///
 /// ```
 /// use bellwire::{Answers, Client};
-/// # use bellwire::{RunDir, Server, Service};
-/// # struct Increment;
-/// # impl Service for Increment {
-/// #     const NAME: &'static str = "increment";
-/// #     type Request = u64;
-/// #     type Response = u64;
-/// # }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let dir = tempfile::tempdir()?;
-/// # let run_dir = RunDir::new(dir.path());
+#[doc = include_str!("../doc/increment.txt")]
 /// let mut builder = Server::builder(&run_dir);
 /// builder.serve_batches::<Increment>(|_, requests: &[u64], answers: &mut Answers<'_, u64>| {
 ///     answers.extend(requests.iter().map(|number| number + 1));

@@ -18,16 +18,7 @@ use crate::{Dynamic, HandlerError, Malformed, Message, Payload, Service, payload
 ///
 /// ```
 /// use bellwire::{Caller, Client};
-/// # use bellwire::{RunDir, Server, Service};
-/// # struct Increment;
-/// # impl Service for Increment {
-/// #     const NAME: &'static str = "increment";
-/// #     type Request = u64;
-/// #     type Response = u64;
-/// # }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let dir = tempfile::tempdir()?;
-/// # let run_dir = RunDir::new(dir.path());
+#[doc = include_str!("../doc/increment.txt")]
 /// let mut builder = Server::builder(&run_dir);
 /// builder.serve::<Increment>(|caller: &Caller, number| match caller.user.is_own() {
 ///     true => Ok(number + 1),

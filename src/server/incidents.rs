@@ -28,16 +28,7 @@ const WINDOW: Duration = Duration::from_secs(10);
 ///
 /// ```
 /// use bellwire::{Client, ClientConfig, ServerConfig};
-/// # use bellwire::{RunDir, Server, Service};
-/// # struct Increment;
-/// # impl Service for Increment {
-/// #     const NAME: &'static str = "increment";
-/// #     type Request = u64;
-/// #     type Response = u64;
-/// # }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let dir = tempfile::tempdir()?;
-/// # let run_dir = RunDir::new(dir.path());
+#[doc = include_str!("../doc/increment.txt")]
 /// let wanted = "8f14e45fceea167a5a36dedd4bea2543".parse()?;
 /// let (tell, told) = std::sync::mpsc::channel();
 /// let mut builder = Server::builder_with(&run_dir, ServerConfig::default().token(Some(wanted)));
@@ -73,17 +64,8 @@ pub struct Incident {
 ///
 /// ```
 /// use bellwire::{IncidentCause, RefuseCode};
-/// # use bellwire::{RunDir, Server, Service};
 /// # use bellwire::{Client, ClientConfig, ServerConfig};
-/// # struct Increment;
-/// # impl Service for Increment {
-/// #     const NAME: &'static str = "increment";
-/// #     type Request = u64;
-/// #     type Response = u64;
-/// # }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let dir = tempfile::tempdir()?;
-/// # let run_dir = RunDir::new(dir.path());
+#[doc = include_str!("../doc/increment.txt")]
 /// # let wanted = "8f14e45fceea167a5a36dedd4bea2543".parse()?;
 /// # let (tell, told) = std::sync::mpsc::channel();
 /// # let mut builder = Server::builder_with(&run_dir, ServerConfig::default().token(Some(wanted)));
@@ -137,17 +119,8 @@ pub enum IncidentCause {
 ///
 /// ```
 /// use bellwire::IncidentKind;
-/// # use bellwire::{RunDir, Server, Service};
 /// # use bellwire::{Client, ClientConfig, ServerConfig};
-/// # struct Increment;
-/// # impl Service for Increment {
-/// #     const NAME: &'static str = "increment";
-/// #     type Request = u64;
-/// #     type Response = u64;
-/// # }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let dir = tempfile::tempdir()?;
-/// # let run_dir = RunDir::new(dir.path());
+#[doc = include_str!("../doc/increment.txt")]
 /// # let wanted = "8f14e45fceea167a5a36dedd4bea2543".parse()?;
 /// # let (tell, told) = std::sync::mpsc::channel();
 /// # let mut builder = Server::builder_with(&run_dir, ServerConfig::default().token(Some(wanted)));
@@ -186,17 +159,8 @@ pub enum IncidentKind {
 ///
 /// ```
 /// use bellwire::{IncidentCounts, IncidentKind};
-/// # use bellwire::{RunDir, Server, Service};
 /// # use bellwire::{Client, ClientConfig, ServerConfig};
-/// # struct Increment;
-/// # impl Service for Increment {
-/// #     const NAME: &'static str = "increment";
-/// #     type Request = u64;
-/// #     type Response = u64;
-/// # }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let dir = tempfile::tempdir()?;
-/// # let run_dir = RunDir::new(dir.path());
+#[doc = include_str!("../doc/increment.txt")]
 /// # let wanted = "8f14e45fceea167a5a36dedd4bea2543".parse()?;
 /// # let (tell, told) = std::sync::mpsc::channel();
 /// # let mut builder = Server::builder_with(&run_dir, ServerConfig::default().token(Some(wanted)));
@@ -218,17 +182,8 @@ pub struct IncidentCounts([u64; IncidentKind::ALL.len()]);
 ///
 /// ```
 /// use bellwire::UserIncidents;
-/// # use bellwire::{RunDir, Server, Service};
 /// # use bellwire::{Client, ClientConfig, ServerConfig};
-/// # struct Increment;
-/// # impl Service for Increment {
-/// #     const NAME: &'static str = "increment";
-/// #     type Request = u64;
-/// #     type Response = u64;
-/// # }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let dir = tempfile::tempdir()?;
-/// # let run_dir = RunDir::new(dir.path());
+#[doc = include_str!("../doc/increment.txt")]
 /// # let wanted = "8f14e45fceea167a5a36dedd4bea2543".parse()?;
 /// # let (tell, told) = std::sync::mpsc::channel();
 /// # let mut builder = Server::builder_with(&run_dir, ServerConfig::default().token(Some(wanted)));

@@ -319,16 +319,7 @@ impl ServerBuilder {
     /// and on Windows. The sockets' files stay when the server stops.
     ///
     /// ```
-    /// # use bellwire::{RunDir, Server, Service};
-    /// # struct Increment;
-    /// # impl Service for Increment {
-    /// #     const NAME: &'static str = "increment";
-    /// #     type Request = u64;
-    /// #     type Response = u64;
-    /// # }
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let dir = tempfile::tempdir()?;
-    /// # let run_dir = RunDir::new(dir.path());
+    #[doc = include_str!("../doc/increment.txt")]
     /// let mut builder = Server::builder(&run_dir);
     /// builder.inherit_sockets()?;
     /// builder.serve::<Increment>(|_, number| Ok(number + 1))?;

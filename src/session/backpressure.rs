@@ -30,20 +30,8 @@ use crate::{CallError, Service};
 ///
 /// ```
 /// use bellwire::{Backpressure, Client};
-/// # use bellwire::{RunDir, Server, Service};
 /// # use std::time::Duration;
-/// # struct Increment;
-/// # impl Service for Increment {
-/// #     const NAME: &'static str = "increment";
-/// #     type Request = u64;
-/// #     type Response = u64;
-/// # }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let dir = tempfile::tempdir()?;
-/// # let run_dir = RunDir::new(dir.path());
-/// # let mut builder = Server::builder(&run_dir);
-/// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
-/// # let server = builder.start()?;
+#[doc = include_str!("../doc/increment_served.txt")]
 /// let mut client = Client::<Increment>::new(&run_dir);
 /// let session = client.connect()?;
 /// let ticket = session.backpressure(Backpressure::Fail).submit(&41)?;
@@ -82,19 +70,7 @@ impl Backpressure {
 ///
 /// ```
 /// use bellwire::{Backpressure, Client};
-/// # use bellwire::{RunDir, Server, Service};
-/// # struct Increment;
-/// # impl Service for Increment {
-/// #     const NAME: &'static str = "increment";
-/// #     type Request = u64;
-/// #     type Response = u64;
-/// # }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let dir = tempfile::tempdir()?;
-/// # let run_dir = RunDir::new(dir.path());
-/// # let mut builder = Server::builder(&run_dir);
-/// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
-/// # let server = builder.start()?;
+#[doc = include_str!("../doc/increment_served.txt")]
 /// let mut client = Client::<Increment>::new(&run_dir);
 /// let mut patient = client.connect()?.backpressure(Backpressure::Wait);
 /// assert_eq!((patient.call(&1)?, patient.call(&2)?), (2, 3));
@@ -131,19 +107,8 @@ impl<S: Service> Session<S> {
     /// Returns this session with a different [`Backpressure`] for the calls made through the returned value.
     ///
     /// ```
-    /// # use bellwire::{CallError, Client, RunDir, Server, Service, Backpressure};
-    /// # struct Increment;
-    /// # impl Service for Increment {
-    /// #     const NAME: &'static str = "increment";
-    /// #     type Request = u64;
-    /// #     type Response = u64;
-    /// # }
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let dir = tempfile::tempdir()?;
-    /// # let run_dir = RunDir::new(dir.path());
-    /// # let mut builder = Server::builder(&run_dir);
-    /// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
-    /// # let server = builder.start()?;
+    /// # use bellwire::{CallError, Client, Backpressure};
+    #[doc = include_str!("../doc/increment_served.txt")]
     /// # let mut client = Client::<Increment>::new(&run_dir);
     /// let session = client.connect()?;
     /// match session.backpressure(Backpressure::Fail).call(&41) {

@@ -49,20 +49,8 @@ use batch::SentBatch;
 ///
 /// ```
 /// use bellwire::{Client, Session};
-/// # use bellwire::{RunDir, Server, Service};
 /// # use std::time::Duration;
-/// # struct Increment;
-/// # impl Service for Increment {
-/// #     const NAME: &'static str = "increment";
-/// #     type Request = u64;
-/// #     type Response = u64;
-/// # }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let dir = tempfile::tempdir()?;
-/// # let run_dir = RunDir::new(dir.path());
-/// # let mut builder = Server::builder(&run_dir);
-/// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
-/// # let server = builder.start()?;
+#[doc = include_str!("../doc/increment_served.txt")]
 /// let mut client = Client::<Increment>::new(&run_dir);
 /// let session: &mut Session<Increment> = client.connect()?;
 /// let first = session.submit(&1)?;
@@ -439,19 +427,7 @@ impl<S: Service> Session<S> {
     /// use std::time::Duration;
     ///
     /// use bellwire::{CallError, Client};
-    /// # use bellwire::{RunDir, Server, Service};
-    /// # struct Increment;
-    /// # impl Service for Increment {
-    /// #     const NAME: &'static str = "increment";
-    /// #     type Request = u64;
-    /// #     type Response = u64;
-    /// # }
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let dir = tempfile::tempdir()?;
-    /// # let run_dir = RunDir::new(dir.path());
-    /// # let mut builder = Server::builder(&run_dir);
-    /// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
-    /// # let server = builder.start()?;
+    #[doc = include_str!("../doc/increment_served.txt")]
     /// let mut client = Client::<Increment>::new(&run_dir);
     /// let session = client.connect()?;
     /// let canceller = session.canceller()?;

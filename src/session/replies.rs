@@ -18,19 +18,7 @@ use crate::{CallError, Malformed, Message, Service};
 ///
 /// ```
 /// use bellwire::Client;
-/// # use bellwire::{RunDir, Server, Service};
-/// # struct Increment;
-/// # impl Service for Increment {
-/// #     const NAME: &'static str = "increment";
-/// #     type Request = u64;
-/// #     type Response = u64;
-/// # }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let dir = tempfile::tempdir()?;
-/// # let run_dir = RunDir::new(dir.path());
-/// # let mut builder = Server::builder(&run_dir);
-/// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
-/// # let server = builder.start()?;
+#[doc = include_str!("../doc/increment_served.txt")]
 /// let mut client = Client::<Increment>::new(&run_dir);
 /// let answers = client.connect()?.call_batch(&[1, 2, 3])?;
 /// assert_eq!(answers.filter_map(Result::ok).sum::<u64>(), 9);
