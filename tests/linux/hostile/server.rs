@@ -1,6 +1,5 @@
 //! A server that sends wrong answers. Its client gets a typed error, and survives.
 
-use std::os::fd::{AsFd, OwnedFd};
 use std::thread;
 use std::time::Duration;
 
@@ -9,14 +8,13 @@ use bellwire::{
     Refreshed, SnapshotCache,
 };
 use bellwire_core::sync::Ordering;
-use bellwire_core::wire::{
-    Attachment, BoardWord, CloseReason, Header, Kind, Message, SWITCH_RESERVE, Status,
-};
+use bellwire_core::wire::{BoardWord, CloseReason, Header, Kind, Message, SWITCH_RESERVE, Status};
 use bellwire_core::{Geometry, PeerMemory, Port, Word};
 use rustix::fs::SealFlags;
 
+use crate::lies::passing::Passing;
 use crate::support::guard::{PATIENCE, until};
-use crate::support::memory::Draft;
+use crate::support::memory::SEALS;
 use crate::support::rogue::{RogueListener, RogueSession, encode};
 use crate::support::services::{Echo, Numbers, OutOfOrder, numbers};
 use crate::support::test_server::{Dir, TestServer, patient};
@@ -164,27 +162,12 @@ fn a_server_that_keeps_ringing_ends_no_deadline() {
     });
 }
 
-/// What a rogue passes as a snapshot.
-struct Passed {
-    seals: SealFlags,
-    size: usize,
-    sparse: bool,
-    len: u64,
-    bytes: Vec<u8>,
-    id: u64,
-    fds: usize,
-    /// Sent instead of the snapshot.
-    other: Option<OwnedFd>,
-}
-
-/// The seals of a snapshot.
-const IMMUTABLE: SealFlags =
-    SealFlags::WRITE.union(SealFlags::SHRINK).union(SealFlags::GROW).union(SealFlags::SEAL);
-
 type Found = Result<Refreshed, RefreshError<OutOfOrder>>;
 
 /// What a cache finds in a snapshot from a rogue; returns both for further steps.
-fn passes(alter: impl FnOnce(&mut Passed) + Send) -> (Found, SnapshotCache<Numbers>, RogueSession) {
+fn passes(
+    alter: impl FnOnce(&mut Passing) + Send,
+) -> (Found, SnapshotCache<Numbers>, RogueSession) {
     let dir = Dir::new();
     let listener = RogueListener::bind(&dir.run_dir, "numbers");
     let mut cache = SnapshotCache::<Numbers>::with_config(&dir.run_dir, patient());
@@ -212,28 +195,19 @@ fn passes(alter: impl FnOnce(&mut Passed) + Send) -> (Found, SnapshotCache<Numbe
 }
 
 /// Passes a snapshot, as if it were the answer to the first request.
-fn pass(rogue: &mut RogueSession, alter: impl FnOnce(&mut Passed)) {
-    let mut passed = Passed {
-        seals: IMMUTABLE,
-        size: 4096,
-        sparse: false,
-        len: 24,
-        bytes: numbers(5, 3),
-        id: 1,
-        fds: 1,
-        other: None,
-    };
+fn pass(rogue: &mut RogueSession, alter: impl FnOnce(&mut Passing)) {
+    let mut passed = Passing::message();
+    passed.memory.size = 4096;
+    passed.memory.bytes = numbers(5, 3);
+    passed.record.id = 1.into();
+    passed.announce(|it| (it.id, it.generation, it.len) = (1, 1, 24));
     alter(&mut passed);
-    let Passed { seals, size, sparse, bytes, id, len, fds, other } = passed;
-    let fd = other.unwrap_or_else(|| Draft { size, seals, sparse, bytes }.make());
-    let message = Message::Attachment(Attachment { id, generation: 1, len });
-    rogue.send_control(&encode(&message, fds), &vec![fd.as_fd(); fds]);
-    rogue.put(Header::new(Kind::Attach, Status::Ok, 1, 0), &[]);
+    passed.tell(rogue);
 }
 
 /// A snapshot that is refused for its memfd: nothing is held, and the session is over.
 #[track_caller]
-fn is_refused(part: &str, alter: impl FnOnce(&mut Passed) + Send) {
+fn is_refused(part: &str, alter: impl FnOnce(&mut Passing) + Send) {
     let (found, cache, rogue) = passes(alter);
     let error = found.unwrap_err();
     let RefreshError::Call(CallError::ProtocolViolation(fault)) = error else { panic!("{error}") };
@@ -255,42 +229,42 @@ fn an_honest_snapshot_of_the_same_making_is_taken() {
 
 #[test]
 fn a_snapshot_that_is_not_sealed() {
-    is_refused("a seal is missing", |passed| passed.seals = SealFlags::empty());
+    is_refused("a seal is missing", |passed| passed.memory.seals = SealFlags::empty());
 }
 
 #[test]
 fn a_snapshot_that_its_owner_can_still_write() {
     // The seals of a lane: enough for copying out, and not for a reference.
-    is_refused("a seal is missing", |passed| passed.seals = crate::support::memory::SEALS);
+    is_refused("a seal is missing", |passed| passed.memory.seals = SEALS);
 }
 
 #[test]
 fn a_snapshot_that_lacks_one_seal() {
     for seal in [SealFlags::WRITE, SealFlags::SHRINK, SealFlags::GROW, SealFlags::SEAL] {
-        is_refused("a seal is missing", |passed| passed.seals -= seal);
+        is_refused("a seal is missing", |passed| passed.memory.seals -= seal);
     }
 }
 
 #[test]
 fn a_snapshot_shorter_than_it_says() {
-    is_refused("it has another size than announced", |passed| passed.len = 4097);
+    is_refused("it has another size than announced", |passed| passed.announce(|it| it.len = 4097));
     is_refused("it has another size than announced", |passed| {
-        passed.size = 2048;
-        passed.len = 2048;
+        passed.memory.size = 2048;
+        passed.announce(|it| it.len = 2048);
     });
 }
 
 #[test]
 fn a_snapshot_larger_than_it_says() {
-    is_refused("it has another size than announced", |passed| passed.size = 8192);
+    is_refused("it has another size than announced", |passed| passed.memory.size = 8192);
 }
 
 #[test]
 fn a_snapshot_above_the_readers_limit() {
     // No violation: the session's limit allows it, but the cache's does not.
     let (found, cache, rogue) = passes(|passed| {
-        passed.size = 2 << 20;
-        passed.len = 2 << 20;
+        passed.memory.size = 2 << 20;
+        passed.announce(|it| it.len = 2 << 20);
     });
     let error = found.unwrap_err();
     assert!(matches!(error, RefreshError::Call(CallError::Malformed(_))), "{error}");
@@ -301,7 +275,7 @@ fn a_snapshot_above_the_readers_limit() {
 #[test]
 fn a_snapshot_above_the_sessions_limit() {
     for len in [(64 << 20) + 1, u64::MAX] {
-        let (found, cache, rogue) = passes(|passed| passed.len = len);
+        let (found, cache, rogue) = passes(|passed| passed.announce(|it| it.len = len));
         is_lie(&found.unwrap_err());
         assert!(cache.current().is_none());
         rogue.is_left();
@@ -311,9 +285,9 @@ fn a_snapshot_above_the_sessions_limit() {
 #[test]
 fn a_sparse_snapshot() {
     is_refused("its pages are not allocated", |passed| {
-        passed.size = 1 << 20;
-        passed.len = 1 << 20;
-        passed.sparse = true;
+        passed.memory.size = 1 << 20;
+        passed.memory.sparse = true;
+        passed.announce(|it| it.len = 1 << 20);
     });
 }
 
@@ -324,7 +298,7 @@ fn a_pipe_for_a_snapshot() {
 
 #[test]
 fn a_snapshot_for_another_request() {
-    is_refused("it was announced for another message", |passed| passed.id = 2);
+    is_refused("it was announced for another message", |passed| passed.announce(|it| it.id = 2));
 }
 
 #[test]

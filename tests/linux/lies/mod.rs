@@ -17,7 +17,7 @@ mod closing;
 mod flood;
 mod impostor;
 #[macro_use]
-mod passing;
+pub(crate) mod passing;
 #[macro_use]
 mod records;
 mod to_client;

@@ -17,29 +17,29 @@ pub(super) const IMMUTABLE: SealFlags =
     SealFlags::WRITE.union(SealFlags::SHRINK).union(SealFlags::GROW).union(SealFlags::SEAL);
 
 /// Something passed, and the record that refers to it.
-pub(super) struct Passing {
-    pub(super) message: Message,
-    pub(super) record: Header,
-    pub(super) memory: Draft,
+pub(crate) struct Passing {
+    pub(crate) message: Message,
+    pub(crate) record: Header,
+    pub(crate) memory: Draft,
     /// Passed instead of the memory.
-    pub(super) other: Option<OwnedFd>,
+    pub(crate) other: Option<OwnedFd>,
     /// Nothing is passed at all.
-    pub(super) is_silent: bool,
+    pub(crate) is_silent: bool,
     /// It is passed twice.
-    pub(super) again: bool,
-    pub(super) fds: usize,
+    pub(crate) again: bool,
+    pub(crate) fds: usize,
 }
 
 impl Passing {
     /// The next epoch, twice as large.
-    pub(super) fn lane() -> Self {
+    pub(crate) fn lane() -> Self {
         let next = Epoch { number: 2, size: Geometry::DEFAULT.doubled() };
         let memory = Draft { size: next.size.size() as usize, ..Draft::lane() };
         Self::new(Message::Lane(next), Kind::Switch, next.to_wire(), memory)
     }
 
     /// The request 2, or its answer.
-    pub(super) fn message() -> Self {
+    pub(crate) fn message() -> Self {
         let memory = Draft { size: 8192, seals: IMMUTABLE, sparse: false, bytes: b"text".to_vec() };
         let announced = Message::Attachment(Attachment { id: 2, generation: 0, len: 5000 });
         Self::new(announced, Kind::Attach, 2, memory)
@@ -50,7 +50,7 @@ impl Passing {
         Self { message, record, memory, other: None, is_silent: false, again: false, fds: 1 }
     }
 
-    pub(super) fn tell(self, rogue: &mut RogueSession) {
+    pub(crate) fn tell(self, rogue: &mut RogueSession) {
         let fd = self.other.unwrap_or_else(|| self.memory.make());
         let times = if self.is_silent { 0 } else { 1 + usize::from(self.again) };
         for _ in 0..times {
@@ -65,25 +65,25 @@ impl Passing {
         rogue.publish();
     }
 
-    pub(super) fn announce(&mut self, alter: impl FnOnce(&mut Attachment)) {
+    pub(crate) fn announce(&mut self, alter: impl FnOnce(&mut Attachment)) {
         if let Message::Attachment(attachment) = &mut self.message {
             alter(attachment);
         }
     }
 
-    pub(super) fn announce_epoch(&mut self, epoch: Epoch) {
+    pub(crate) fn announce_epoch(&mut self, epoch: Epoch) {
         self.message = Message::Lane(epoch);
     }
 
     /// The epoch that both the message and the record name.
-    pub(super) fn say_epoch(&mut self, number: u32, size: u64) {
+    pub(crate) fn say_epoch(&mut self, number: u32, size: u64) {
         let epoch = Epoch { number, size: Geometry::new(size).unwrap() };
         self.announce_epoch(epoch);
         self.record.id = epoch.to_wire().into();
     }
 
     /// A descriptor that can only be written.
-    pub(super) fn write_only(&mut self) {
+    pub(crate) fn write_only(&mut self) {
         self.other = Some(impostor::write_only(&self.memory));
     }
 }
