@@ -66,15 +66,7 @@ pub struct Incident {
 /// use bellwire::{IncidentCause, RefuseCode};
 /// # use bellwire::{Client, ClientConfig, ServerConfig};
 #[doc = include_str!("../doc/increment.txt")]
-/// # let wanted = "8f14e45fceea167a5a36dedd4bea2543".parse()?;
-/// # let (tell, told) = std::sync::mpsc::channel();
-/// # let mut builder = Server::builder_with(&run_dir, ServerConfig::default().token(Some(wanted)));
-/// # builder.on_incident(move |incident| drop(tell.send(incident.clone())));
-/// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
-/// # let server = builder.start()?;
-/// # let mut client = Client::<Increment>::with_config(&run_dir, ClientConfig::default().token(None));
-/// # client.call(&41).unwrap_err();
-/// # let incident = told.recv()?;
+#[doc = include_str!("../doc/incident.txt")]
 /// let cause = incident.cause;
 /// assert!(matches!(cause, IncidentCause::Refused { code: RefuseCode::Token, .. }));
 /// # Ok(())
@@ -121,15 +113,7 @@ pub enum IncidentCause {
 /// use bellwire::IncidentKind;
 /// # use bellwire::{Client, ClientConfig, ServerConfig};
 #[doc = include_str!("../doc/increment.txt")]
-/// # let wanted = "8f14e45fceea167a5a36dedd4bea2543".parse()?;
-/// # let (tell, told) = std::sync::mpsc::channel();
-/// # let mut builder = Server::builder_with(&run_dir, ServerConfig::default().token(Some(wanted)));
-/// # builder.on_incident(move |incident| drop(tell.send(incident.clone())));
-/// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
-/// # let server = builder.start()?;
-/// # let mut client = Client::<Increment>::with_config(&run_dir, ClientConfig::default().token(None));
-/// # client.call(&41).unwrap_err();
-/// # let incident = told.recv()?;
+#[doc = include_str!("../doc/incident.txt")]
 /// assert_eq!(incident.cause.kind(), IncidentKind::Refused);
 /// # Ok(())
 /// # }
@@ -161,15 +145,7 @@ pub enum IncidentKind {
 /// use bellwire::{IncidentCounts, IncidentKind};
 /// # use bellwire::{Client, ClientConfig, ServerConfig};
 #[doc = include_str!("../doc/increment.txt")]
-/// # let wanted = "8f14e45fceea167a5a36dedd4bea2543".parse()?;
-/// # let (tell, told) = std::sync::mpsc::channel();
-/// # let mut builder = Server::builder_with(&run_dir, ServerConfig::default().token(Some(wanted)));
-/// # builder.on_incident(move |incident| drop(tell.send(incident.clone())));
-/// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
-/// # let server = builder.start()?;
-/// # let mut client = Client::<Increment>::with_config(&run_dir, ClientConfig::default().token(None));
-/// # client.call(&41).unwrap_err();
-/// # let incident = told.recv()?;
+#[doc = include_str!("../doc/incident.txt")]
 /// let counts: IncidentCounts = server.incidents_by_user()[0].counts;
 /// assert_eq!((counts.of(IncidentKind::Refused), counts.total()), (1, 1));
 /// # Ok(())
@@ -184,15 +160,7 @@ pub struct IncidentCounts([u64; IncidentKind::ALL.len()]);
 /// use bellwire::UserIncidents;
 /// # use bellwire::{Client, ClientConfig, ServerConfig};
 #[doc = include_str!("../doc/increment.txt")]
-/// # let wanted = "8f14e45fceea167a5a36dedd4bea2543".parse()?;
-/// # let (tell, told) = std::sync::mpsc::channel();
-/// # let mut builder = Server::builder_with(&run_dir, ServerConfig::default().token(Some(wanted)));
-/// # builder.on_incident(move |incident| drop(tell.send(incident.clone())));
-/// # builder.serve::<Increment>(|_, number| Ok(number + 1))?;
-/// # let server = builder.start()?;
-/// # let mut client = Client::<Increment>::with_config(&run_dir, ClientConfig::default().token(None));
-/// # client.call(&41).unwrap_err();
-/// # let incident = told.recv()?;
+#[doc = include_str!("../doc/incident.txt")]
 /// for UserIncidents { user, counts, .. } in server.incidents_by_user() {
 ///     println!("{user:?}: {} in all", counts.total());
 /// }

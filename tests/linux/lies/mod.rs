@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | `to_server` | a client to a real server: in the handshake, in its memory, on its control socket |
 //! | `to_client` | a server to a real client: likewise |
+//! | `records`, `passing` | the rows of both: in the own lane, and in memory that is passed |
 //! | `closing` | descriptors whose `close` blocks, wherever a peer can put one |
 //! | `flood` | actions that are no violation if done once |
 
