@@ -39,3 +39,25 @@ macro_rules! impostors {
         } }
     };
 }
+
+/// The same table for memory that a peer makes: the check gets the fault's name and what it changes of the [`Draft`].
+macro_rules! drafts {
+    ($check:path) => {
+        rows! { $check {
+            without_seals("lacks", |it| it.seals = SealFlags::empty());
+            without_the_seal_against_shrinking("lacks 0x2", |it| it.seals -= SealFlags::SHRINK);
+            without_the_seal_against_growing("lacks 0x4", |it| it.seals -= SealFlags::GROW);
+            without_the_seal_against_writing("lacks 0x10", |it| it.seals -= SealFlags::FUTURE_WRITE);
+            without_the_seal_against_seals("lacks 0x1", |it| it.seals -= SealFlags::SEAL);
+            of_no_bytes("0 bytes", |it| {
+                *it = Draft { size: 0, sparse: true, bytes: Vec::new(), seals: SEALS };
+            });
+            one_byte_short("bytes where", |it| it.size -= 1);
+            one_byte_long("bytes where", |it| it.size += 1);
+            half_as_large("bytes where", |it| it.size /= 2);
+            twice_as_large("bytes where", |it| it.size *= 2);
+            // A header would allocate a page.
+            without_any_page("allocated", |it| (it.sparse, it.bytes) = (true, Vec::new()));
+        } }
+    };
+}

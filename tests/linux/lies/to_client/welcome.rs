@@ -130,42 +130,22 @@ fn board(it: &mut Welcoming) -> &mut Draft {
     &mut it.board
 }
 
-/// What is wrong with one of the three.
-macro_rules! faults {
-    ($check:ident) => {
-        rows! { $check {
-            without_seals("lacks", |it| it.seals = SealFlags::empty());
-            without_the_seal_against_shrinking("lacks 0x2", |it| it.seals -= SealFlags::SHRINK);
-            without_the_seal_against_growing("lacks 0x4", |it| it.seals -= SealFlags::GROW);
-            without_the_seal_against_writing("lacks 0x10", |it| it.seals -= SealFlags::FUTURE_WRITE);
-            without_the_seal_against_seals("lacks 0x1", |it| it.seals -= SealFlags::SEAL);
-            of_no_bytes("0 bytes", |it| {
-                *it = Draft { size: 0, sparse: true, bytes: Vec::new(), seals: SEALS };
-            });
-            one_byte_short("bytes where", |it| it.size -= 1);
-            one_byte_long("bytes where", |it| it.size += 1);
-            twice_as_large("bytes where", |it| it.size *= 2);
-            without_any_page("allocated", |it| (it.sparse, it.bytes) = (true, Vec::new()));
-        } }
-    };
-}
-
 mod pages {
     use super::*;
 
-    faults!(fails_with_page);
+    drafts!(fails_with_page);
 }
 
 mod lanes {
     use super::*;
 
-    faults!(fails_with_lane);
+    drafts!(fails_with_lane);
 }
 
 mod boards {
     use super::*;
 
-    faults!(fails_with_board);
+    drafts!(fails_with_board);
 }
 
 #[track_caller]

@@ -14,39 +14,35 @@ const NO_MEMFD: &str = "is no memfd";
 const A_SEAL: &str = "lacks";
 const HUGE: &str = "huge pages";
 
-/// The fault of one or the other.
-macro_rules! faults {
-    ($which:ident) => {
-        rows! { is_refused_at_attach {
-            without_seals("lacks", |it| it.$which.seals = SealFlags::empty());
-            without_the_seal_against_shrinking("lacks 0x2", |it| it.$which.seals -= SealFlags::SHRINK);
-            without_the_seal_against_growing("lacks 0x4", |it| it.$which.seals -= SealFlags::GROW);
-            without_the_seal_against_writing("lacks 0x10", |it| it.$which.seals -= SealFlags::FUTURE_WRITE);
-            without_the_seal_against_seals("lacks 0x1", |it| it.$which.seals -= SealFlags::SEAL);
-            of_no_bytes("0 bytes", |it| empty(&mut it.$which));
-            one_byte_short("bytes where", |it| it.$which.size -= 1);
-            one_byte_long("bytes where", |it| it.$which.size += 1);
-            half_as_large("bytes where", |it| it.$which.size /= 2);
-            twice_as_large("bytes where", |it| it.$which.size *= 2);
-            without_any_page("allocated", |it| sparse(&mut it.$which));
-            that_can_only_be_written("cannot be read", |it| {
-                let fd = impostor::write_only(&it.$which);
-                it.replace(stringify!($which), fd);
-            });
-        } }
-    };
-}
-
 mod page {
     use super::*;
 
-    faults!(page);
+    drafts!(refused_as_page);
 }
 
 mod lane {
     use super::*;
 
-    faults!(lane);
+    drafts!(refused_as_lane);
+}
+
+mod unreadable {
+    use super::*;
+
+    rows! { is_refused_at_attach {
+        page("cannot be read", |it| it.replace("page", impostor::write_only(&it.page)));
+        lane("cannot be read", |it| it.replace("lane", impostor::write_only(&it.lane)));
+    } }
+}
+
+#[track_caller]
+fn refused_as_page(part: &str, alter: impl FnOnce(&mut Draft)) {
+    is_refused_at_attach(part, |it| alter(&mut it.page));
+}
+
+#[track_caller]
+fn refused_as_lane(part: &str, alter: impl FnOnce(&mut Draft)) {
+    is_refused_at_attach(part, |it| alter(&mut it.lane));
 }
 
 mod instead_of_a_page {
@@ -163,7 +159,7 @@ mod borrowed {
 pub(super) fn rows() -> Vec<&'static str> {
     let impostors =
         [instead_of_a_page::ROWS, instead_of_a_lane::ROWS, instead_of_an_eventfd::ROWS].concat();
-    let of_both = [page::ROWS, lane::ROWS, &impostors].concat();
+    let of_both = [page::ROWS, lane::ROWS, unreadable::ROWS, &impostors].concat();
     [&of_both, header::ROWS, messages::ROWS, borrowed::ROWS].concat()
 }
 
@@ -175,15 +171,6 @@ fn is_no_page(make: fn() -> OwnedFd, part: &str) {
 #[track_caller]
 fn is_no_lane(make: fn() -> OwnedFd, part: &str) {
     is_refused_at_attach(part, |it| it.replace("lane", make()));
-}
-
-fn empty(draft: &mut Draft) {
-    *draft = Draft { size: 0, sparse: true, bytes: Vec::new(), seals: SEALS };
-}
-
-fn sparse(draft: &mut Draft) {
-    // A header would allocate a page.
-    (draft.sparse, draft.bytes) = (true, Vec::new());
 }
 
 impl Attaching {
