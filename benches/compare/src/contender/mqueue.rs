@@ -175,12 +175,6 @@ impl Drop for Connection {
 
 impl super::Client for Connection {
     #[inline]
-    fn call(&mut self, request: &[u8], answer: &mut [u8]) -> Outcome<usize> {
-        self.submit(request)?;
-        self.reply(answer)
-    }
-
-    #[inline]
     fn submit(&mut self, request: &[u8]) -> Outcome<()> {
         self.calls += 1;
         Ok(self.requests.send(request)?)
@@ -197,11 +191,6 @@ impl super::Client for Connection {
         let message = self.buffer.get(..len).unwrap_or_default();
         answer.get_mut(..len).ok_or("an answer that is too long")?.copy_from_slice(message);
         Ok(len)
-    }
-
-    #[inline]
-    fn post(&mut self, message: &[u8]) -> Outcome<()> {
-        self.submit(message)
     }
 
     fn counters(&mut self) -> Counters {

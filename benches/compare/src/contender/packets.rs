@@ -242,12 +242,6 @@ impl Connection {
 
 impl super::Client for Connection {
     #[inline]
-    fn call(&mut self, request: &[u8], answer: &mut [u8]) -> Outcome<usize> {
-        self.submit(request)?;
-        self.reply(answer)
-    }
-
-    #[inline]
     fn submit(&mut self, request: &[u8]) -> Outcome<()> {
         self.calls += 1;
         Ok(transmit(&self.socket, request)?)
@@ -257,11 +251,6 @@ impl super::Client for Connection {
     fn reply(&mut self, answer: &mut [u8]) -> Outcome<usize> {
         self.calls += 1;
         Ok(receive(&self.socket, answer)?)
-    }
-
-    #[inline]
-    fn post(&mut self, message: &[u8]) -> Outcome<()> {
-        self.submit(message)
     }
 
     #[inline]

@@ -105,12 +105,6 @@ impl<F: Form + ?Sized> Pair<F> {
 
 impl<F: Form + ?Sized> Client for Pair<F> {
     #[inline]
-    fn call(&mut self, request: &[u8], answer: &mut [u8]) -> Outcome<usize> {
-        self.submit(request)?;
-        self.reply(answer)
-    }
-
-    #[inline]
     fn submit(&mut self, request: &[u8]) -> Outcome<()> {
         F::publish(&self.requests, request)
     }

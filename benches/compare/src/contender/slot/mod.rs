@@ -143,12 +143,6 @@ impl Drop for Connection {
 
 impl super::Client for Connection {
     #[inline]
-    fn call(&mut self, request: &[u8], answer: &mut [u8]) -> Outcome<usize> {
-        self.submit(request)?;
-        self.reply(answer)
-    }
-
-    #[inline]
     fn submit(&mut self, request: &[u8]) -> Outcome<()> {
         self.pair.requests.put(request, Patience::Limited)
     }
@@ -156,10 +150,5 @@ impl super::Client for Connection {
     #[inline]
     fn reply(&mut self, answer: &mut [u8]) -> Outcome<usize> {
         self.pair.answers.take(answer, Patience::Limited)
-    }
-
-    #[inline]
-    fn post(&mut self, message: &[u8]) -> Outcome<()> {
-        self.submit(message)
     }
 }
