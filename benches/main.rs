@@ -23,9 +23,8 @@ fn main() -> ExitCode {
     }
     let cpus = floor::Cpus::pick().expect("no processor to pin to");
     cpus.pin_client().expect("cannot pin to a processor");
-    let mut words = std::env::args().skip(1).filter(|argument| !argument.starts_with('-'));
-    // Nothing else can be asked for.
-    words.find(|word| word == "gate");
-    gate::run(cpus, words.next().as_deref());
+    // cargo adds an option of its own.
+    let name = std::env::args().skip(1).find(|word| !word.starts_with('-') && word != "gate");
+    gate::run(cpus, name.as_deref());
     ExitCode::SUCCESS
 }
