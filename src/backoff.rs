@@ -31,7 +31,7 @@ impl Backoff {
         let bound = u64::try_from(self.bound.as_nanos()).unwrap_or(u64::MAX);
         let wait = Duration::from_nanos(self.next_random() % bound.max(1));
         self.due = Some(now.after(wait));
-        self.bound = (self.bound * 2).min(self.longest);
+        self.bound = self.bound.saturating_mul(2).min(self.longest);
     }
 
     pub(crate) fn succeeded(&mut self) {
@@ -69,6 +69,14 @@ mod tests {
         assert!(backoff.is_due(now));
         backoff.failed(now);
         assert!(backoff.due().is_some_and(|due| due.since(now) <= 10 * MS));
+    }
+
+    #[test]
+    fn a_bound_may_be_as_long_as_a_duration_gets() {
+        let mut backoff = Backoff::new(Duration::MAX, Duration::MAX, 7);
+        backoff.failed(Instant::from_nanos(0));
+        backoff.failed(Instant::from_nanos(0));
+        assert!(!backoff.is_due(Instant::from_nanos(0)));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 )]
 //! A mapped range of memory.
 
+use std::ffi::c_void;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 
@@ -97,44 +98,23 @@ impl Mapping {
         prot: ProtFlags,
         flags: MapFlags,
     ) -> Result<Self, Errno> {
-        let mapping = if len < HUGE {
-            // SAFETY: with a null hint and no MAP_FIXED the kernel picks a range that nothing else uses.
-            let start = unsafe { mmap(ptr::null_mut(), len, prot, flags, fd, 0) }?;
-            Self { start: NonNull::new(start.cast()).ok_or(Errno::NOMEM)?, len, kept: None }
-        } else {
-            let seat = Self::seat(len)?;
-            let flags = flags | MapFlags::FIXED;
-            // SAFETY: the range is the seat's, which nothing else uses.
-            let mapped = unsafe { mmap(seat.start.as_ptr().cast(), len, prot, flags, fd, 0) };
-            if let Err(error) = mapped {
-                // Older kernels may have unmapped the reserved range already, and another mapping may be there: leave it.
-                std::mem::forget(seat);
-                return Err(error);
-            }
-            seat
-        };
-        Ok(mapping)
+        let hint = if len < HUGE { ptr::null_mut() } else { Self::free_place(len)? };
+        // SAFETY: without MAP_FIXED, the kernel picks a range that nothing else uses, at the hint if that is free.
+        let start = unsafe { mmap(hint, len, prot, flags, fd, 0) }?;
+        Ok(Self { start: NonNull::new(start.cast()).ok_or(Errno::NOMEM)?, len, kept: None })
     }
 
-    /// Reserves `len` bytes of addresses without memory, at a multiple of a huge page.
-    fn seat(len: usize) -> Result<Self, Errno> {
+    /// Returns the address of `len` free bytes at a multiple of a huge page. Another thread may take it first: then huge pages
+    /// are not used, and nothing else is lost. A reservation until then would stay behind where the memory cannot be mapped.
+    fn free_place(len: usize) -> Result<*mut c_void, Errno> {
         let room = len.checked_add(HUGE).ok_or(Errno::NOMEM)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: with a null hint and no MAP_FIXED the kernel picks a range that nothing else uses.
         let found = unsafe { mmap_anonymous(ptr::null_mut(), room, ProtFlags::empty(), flags) }?;
-        let found = NonNull::new(found.cast::<u8>()).ok_or(Errno::NOMEM)?;
-        let before = found.as_ptr().align_offset(HUGE).min(HUGE);
-        // SAFETY: `before` is at most HUGE, and so inside of the `len + HUGE` bytes that were found.
-        let start = unsafe { found.add(before) };
-        // SAFETY: `len` is at most what is left of them.
-        let end = unsafe { start.add(len) };
-        for (from, len) in [(found, before), (end, HUGE - before)] {
-            if len > 0 {
-                // SAFETY: the parts before and behind the seat, which nothing uses.
-                let _ = unsafe { munmap(from.as_ptr().cast(), len) };
-            }
-        }
-        Ok(Self { start, len, kept: None })
+        // SAFETY: the range was mapped above, and nothing else knows it.
+        unsafe { munmap(found, room) }?;
+        let before = found.cast::<u8>().align_offset(HUGE).min(HUGE);
+        Ok(found.wrapping_byte_add(before))
     }
 
     /// Moves the parts that fill whole huge pages into such pages; each needs at least one small page present. Needs no

@@ -209,6 +209,27 @@ fn pages_that_were_only_allocated_or_lie_in_huge_ones_count() {
     }
 }
 
+/// A peer that sends such memory again and again would use up this process's addresses and mappings.
+#[test]
+fn memory_that_can_only_be_written_leaves_no_addresses_reserved() {
+    let (size, attempts) = (4 << 20, 256);
+    let lane = memfd(size as u64, size as u64, LANE);
+    let path = format!("/proc/self/fd/{}", lane.as_raw_fd());
+    let used = || {
+        let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+        statm.split(' ').next().unwrap().parse::<usize>().unwrap() * 4096
+    };
+    let before = used();
+    for _ in 0..attempts {
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(&path, flags, Mode::empty()).unwrap();
+        let error = PeerRegion::verify_and_map(fd, size).unwrap_err();
+        assert_eq!(error, VerifyError::Unreadable);
+    }
+    // Other tests run meanwhile.
+    assert!(used().saturating_sub(before) < size * attempts / 2);
+}
+
 #[test]
 fn a_sparse_memfd_is_refused() {
     for allocated in [0, 4096, SIZE as u64 - 4096] {
