@@ -3,10 +3,11 @@ use std::thread;
 use std::time::Duration;
 
 use bellwire::{
-    CallError, Client, ErrorKind, Executed, Refreshed, ServerConfig, SnapshotCache, Status,
+    CallError, Client, ErrorKind, Executed, Geometry, LaneConfig, Limits, Refreshed, ServerConfig,
+    SnapshotCache, Status,
 };
 
-use crate::support::guard::{PATIENCE, until};
+use crate::support::guard::{PATIENCE, scaled, until};
 use crate::support::parked::Thread;
 use crate::support::services::{Echo, Hold, Numbers, numbers};
 use crate::support::test_server::{TestServer, patient, reconcile};
@@ -57,6 +58,32 @@ fn a_server_that_stops_answers_what_it_took_and_refuses_the_rest() {
     let stats = stopped.join().unwrap();
     reconcile(&stats);
     assert_eq!((stats.answered, stats.refused, stats.lost), (2 + echoed, 3, 0));
+}
+
+/// Neither its answers, which nobody makes room for, nor what else it has sent.
+#[test]
+fn a_server_that_stops_does_not_wait_for_a_client_that_is_gone() {
+    for workers in [0, 1] {
+        let small = Limits { max_lane: Geometry::DEFAULT, ..Limits::default() };
+        let lane = || LaneConfig::default().limits(small);
+        let config = ServerConfig::default().workers(workers).lane(lane());
+        let fixture = TestServer::with(config.drain_timeout(Duration::MAX));
+        let mut client = fixture.client_with::<Echo>(patient().lane(lane()));
+        let session = client.session().unwrap();
+        let request = vec![7; 1000];
+        // Until neither lane has room: it takes no answer.
+        until("both lanes are full", || {
+            let is_full = matches!(session.submit(&request), Err(CallError::WouldBlock));
+            is_full && fixture.service::<Echo>().lane_full > 0
+        });
+        let (server, _dir) = fixture.into_server();
+        let (tell, told) = channel();
+        let stopping = thread::spawn(move || tell.send(server.stop()).unwrap());
+        drop(client);
+        let stats = told.recv_timeout(scaled(PATIENCE)).expect("it waits for ever");
+        stopping.join().unwrap();
+        reconcile(&stats);
+    }
 }
 
 #[test]

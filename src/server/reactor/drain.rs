@@ -6,8 +6,9 @@ use bellwire_core::wire::{CloseReason, RefuseCode};
 
 use super::{Reactor, Slot, SlotState};
 use crate::ServerStats;
+use crate::server::source::Source;
 use crate::transport::clock;
-use crate::transport::poll::Events;
+use crate::transport::poll::{Event, Events};
 
 /// How often the clock is read while draining.
 const DRAIN_SLICE: Duration = Duration::from_millis(5);
@@ -19,6 +20,10 @@ impl Reactor {
         for listener in &listeners {
             let _ = self.poller.delete(&listener.endpoint);
         }
+        if let Some(notify) = self.notify.take() {
+            let _ = self.poller.delete(&notify);
+        }
+        self.turn_arriving_away();
         let deadline = self.shared.stop.get().unwrap_or_else(clock::now);
         let mut events = Events::with_capacity(64);
         self.refuse_rest();
@@ -26,6 +31,7 @@ impl Reactor {
             // Sleep until a worker is done; a client that makes room is noticed at the end of a slice.
             if self.workers.will_ring() {
                 let _ = self.poller.wait(&mut events, Some(DRAIN_SLICE));
+                self.hear_departures(&events);
             }
             while self.take_done() {}
             #[cfg(feature = "netipc")]
@@ -40,16 +46,9 @@ impl Reactor {
                 SlotState::Open(session) => {
                     self.close(*session, CloseReason::Stopping, ServerStats::default());
                 }
-                SlotState::Handshake(handshake) => {
-                    let reason = "the provider is stopping";
-                    let turned_away = handshake.turn_away(RefuseCode::Stopping, reason);
-                    if let Some(channel) = turned_away.channel {
-                        self.discard(channel);
-                    }
-                }
                 #[cfg(feature = "netipc")]
                 SlotState::Netipc(session) => self.close_netipc(*session, None),
-                SlotState::Gone => {}
+                SlotState::Handshake(_) | SlotState::Gone => {}
             }
         }
         self.shared.report_suppressed();
@@ -59,15 +58,53 @@ impl Reactor {
         }
     }
 
-    fn refuse_rest(&mut self) {
-        let slots: Vec<usize> = self.slots.iter().map(|(slot, _)| slot).collect();
-        for slot in slots {
-            if let Some(Slot { state: SlotState::Open(session), .. }) = self.slots.get_mut(slot) {
-                if let Err(why) = session.refuse_rest(slot, &self.workers, &mut self.scratch) {
-                    self.end(slot, why);
+    fn turn_arriving_away(&mut self) {
+        for slot in self.slots_where(|state| matches!(state, SlotState::Handshake(_))) {
+            if let SlotState::Handshake(handshake) = self.slots.remove(slot).state {
+                let reason = "the provider is stopping";
+                let turned_away = handshake.turn_away(RefuseCode::Stopping, reason);
+                if let Some(channel) = turned_away.channel {
+                    self.discard(channel);
                 }
             }
         }
+    }
+
+    /// Notes which clients have left. Nothing else that is on a channel matters any more, but would end each sleep at once.
+    fn hear_departures(&mut self, events: &Events) {
+        for Event { token, hung_up, .. } in events.iter() {
+            match Source::parse(token) {
+                Some(Source::Socket(place)) if self.is_current(place) && !hung_up => {
+                    let _ = self.listen(place, false);
+                    #[cfg(feature = "netipc")]
+                    let _ = self.poll_netipc(place, (false, false));
+                }
+                Some(Source::Socket(place) | Source::Process(place)) if self.is_current(place) => {
+                    self.depart(place.slot);
+                }
+                Some(Source::Peer(pid)) => self.on_process(pid),
+                _ => {}
+            }
+        }
+    }
+
+    fn refuse_rest(&mut self) {
+        for slot in self.slots_where(|state| matches!(state, SlotState::Open(_))) {
+            let Some(Slot { state: SlotState::Open(session), .. }) = self.slots.get_mut(slot)
+            else {
+                continue;
+            };
+            match session.refuse_rest(slot, &self.workers, &mut self.scratch) {
+                Ok(()) if session.is_departed() => self.part(slot),
+                Ok(()) => {}
+                Err(why) => self.end(slot, why),
+            }
+        }
+    }
+
+    fn slots_where(&self, wanted: impl Fn(&SlotState) -> bool) -> Vec<usize> {
+        let slots = self.slots.iter().filter(|(_, entry)| wanted(&entry.state));
+        slots.map(|(slot, _)| slot).collect()
     }
 
     fn is_owing(&self) -> bool {

@@ -35,7 +35,7 @@ pub(super) struct Netipc {
 }
 
 /// What a session does next.
-enum Step {
+pub(super) enum Step {
     More,
     /// Its channel is polled for what it needs.
     Wait,
@@ -161,7 +161,7 @@ impl Reactor {
     }
 
     /// Has the channel polled to read, to write, or only for its end.
-    fn poll_netipc(&mut self, place: Place, interest: (bool, bool)) -> Step {
+    pub(super) fn poll_netipc(&mut self, place: Place, interest: (bool, bool)) -> Step {
         let Some(Slot { state: SlotState::Netipc(session), .. }) = self.slots.get_mut(place.slot)
         else {
             return Step::Wait;

@@ -242,8 +242,7 @@ impl ServerSession {
         let (mut taken, mut posts, mut unpublished) = (0, 0, 0);
         if !self.end().is_open() {
             self.check_over()?;
-            self.driver.forget_answers();
-            self.owed_charge.clear();
+            self.forget_answers();
         }
         let was_blocked = self.driver.is_blocked();
         let written = self.end().lanes().position();
@@ -329,6 +328,12 @@ impl ServerSession {
             State::Open | State::Closing => Ok(()),
         }
     }
+    /// Drops the answers to a client that has left.
+    fn forget_answers(&mut self) {
+        self.driver.forget_answers();
+        self.owed_charge.clear();
+    }
+
 
     /// Writes a worker's answer to the lane.
     pub(super) fn answer(&mut self, done: &mut Done, workers: &Workers) -> Result<(), Why> {
@@ -502,6 +507,9 @@ impl ServerSession {
             match self.next(scratch)? {
                 Some(Incoming::Request { id, .. }) => self.respond(id, Status::Stopping, &[])?,
                 Some(Incoming::GivenUp { id }) => self.respond(id, Status::Stopping, &[])?,
+        if self.is_departed() {
+            self.forget_answers();
+        }
                 Some(Incoming::Attached { id }) => {
                     self.receive(id)?;
                     self.respond(id, Status::Stopping, &[])?;
