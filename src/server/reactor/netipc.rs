@@ -243,7 +243,11 @@ impl Reactor {
             (handler, _) => {
                 let charge = match session.share().quota.charge((len + batch.len() + JOB) as u64) {
                     Ok(charge) => charge,
-                    Err(over) => return Step::End(Some(over_quota(&over))),
+                    Err(over) => {
+                        // It is lost with the session.
+                        self.count(row, &news);
+                        return Step::End(Some(over_quota(&over)));
+                    }
                 };
                 let (caller, request) =
                     (session.caller.unwatched(), JobPayload::Batch(batch, room));

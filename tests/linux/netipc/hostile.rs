@@ -5,12 +5,14 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use bellwire::IncidentCause;
+use bellwire::{IncidentCause, Server};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-use super::{Fixture, config, hello};
+use super::{Fixture, Increment, config, hello};
+use crate::support::gate::{Gate, OpenOnFailure};
 use crate::support::guard::until;
 use crate::support::netipc_peer::{Hello, INCREMENT, Peer, SNAPSHOT, chunk, header, table};
+use crate::support::test_server::{Dir, reconcile};
 
 /// Bytes with another value at a place.
 fn with(mut bytes: Vec<u8>, at: usize, value: u8) -> Vec<u8> {
@@ -207,4 +209,37 @@ fn what_one_users_clients_send_in_chunks_is_on_its_quota() {
     drop(peers);
     fixture.drained();
     fixture.call();
+}
+
+#[test]
+fn a_request_that_the_quota_has_no_room_for_is_counted_as_lost() {
+    let (gate, arrivals) = Gate::with_channel();
+    let held = gate.clone();
+    let dir = Dir::new();
+    let config = config().workers(1).max_memory(Some(4 << 20));
+    let mut builder = Server::builder_with(&dir.run_dir, config);
+    builder
+        .serve::<Increment>(move |_, number| {
+            held.pass(number);
+            Ok(number)
+        })
+        .unwrap();
+    let server = builder.start().unwrap();
+    let _gate = OpenOnFailure(gate.clone());
+    // Each comes in one datagram. One is handled, and the others wait.
+    let hello = Hello { max_request: 64 << 10, ..hello() };
+    let payload = table(&vec![vec![0; 8]; 3_500]);
+    let mut peers = Vec::new();
+    until("the quota is used up", || {
+        let mut peer = Peer::open(&dir.run_dir.path().join("increment.sock"), hello);
+        peer.ask(INCREMENT, 3_500, &payload);
+        peers.push(peer);
+        assert!(peers.len() < 100, "more than the quota is held");
+        server.stats().over_quota > 0
+    });
+    arrivals.next();
+    gate.open();
+    drop(peers);
+    until("all sessions are over", || server.stats().sessions == 0);
+    reconcile(&server.stop());
 }
