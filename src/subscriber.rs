@@ -2,6 +2,7 @@ use std::io;
 use std::time::Duration;
 
 use bellwire_core::broadcast::Received;
+use bellwire_core::wire::Status;
 use bellwire_core::{Instant, PeerFault, Spin, SpinCounter, Woken};
 
 use crate::broadcast::PeerRing;
@@ -412,13 +413,18 @@ impl<E: Event> Subscriber<E> {
     fn follow(&mut self) -> Result<(), CallError> {
         let Some(session) = self.client.session() else { return Ok(()) };
         if session.board().is_stopped() {
-            return Err(CallError::Declined { status: bellwire_core::wire::Status::Stopping });
+            return Err(CallError::Declined { status: Status::Stopping });
         }
         let publisher = session.board().publisher();
         let named = session.board().ring().map(|ring| ring.number);
         let Some(number) = self.next_ring.or(named) else { return Ok(()) };
         let ended = session.ring().filter(|_| self.next_ring.is_some()).map(|ring| ring.number());
-        let Fetched::Found(ring) = session.try_ring(number)? else { return Ok(()) };
+        let ring = match session.try_ring(number)? {
+            Fetched::Found(ring) => ring,
+            Fetched::Awaited => return Ok(()),
+            // The provider lacked something to pass it: in a session to come, it may not.
+            Fetched::Nothing => return Err(CallError::Declined { status: Status::Busy }),
+        };
         if ended == Some(ring.number()) {
             let fault = PeerFault::Memory { what: "a ring", why: "it has ended" };
             return session.unless_fault(Err(fault));

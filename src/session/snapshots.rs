@@ -57,23 +57,25 @@ impl<S: Service> Session<S> {
         }
     }
 
-    /// Has the ring with this number mapped, or the one in use if the provider has that no more, and returns it. Never waits.
+    /// Has the ring with this number mapped, or the one in use if the provider has that no more, and returns it. Nothing if this
+    /// session does not get it. Never waits.
     pub(crate) fn try_ring(&mut self, number: u32) -> Result<Fetched<&mut PeerRing>, CallError> {
         let is_mapped = |ring: &PeerRing| ring.number() == number;
         if !self.published.ring.as_ref().is_some_and(is_mapped) {
             if self.published.denied == number {
                 return Ok(Fetched::Nothing);
             }
-            match self.try_ask(Asked::Ring(number))? {
+            let has_come = match self.try_ask(Asked::Ring(number))? {
                 Fetched::Awaited => return Ok(Fetched::Awaited),
                 Fetched::Found(answer) => {
                     self.count_answer(answer.reply.ticket, None);
-                    // It came, or this process lacks memory for it.
-                    if !matches!(answer.body, Body::Inbox | Body::Own(_)) {
-                        self.published.denied = number;
-                    }
+                    matches!(answer.body, Body::Inbox | Body::Own(_))
                 }
-                Fetched::Nothing => self.published.denied = number,
+                Fetched::Nothing => false,
+            };
+            if !has_come {
+                self.published.denied = number;
+                return Ok(Fetched::Nothing);
             }
         }
         Ok(self.published.ring.as_mut().map_or(Fetched::Nothing, Fetched::Found))

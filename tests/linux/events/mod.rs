@@ -4,6 +4,7 @@
 mod event_loop;
 pub(crate) mod killed;
 mod lies;
+pub(crate) mod short;
 
 use bellwire::{Event, EventPublisher, RunDir, Server, ServerConfig};
 

@@ -1,0 +1,68 @@
+//! A provider that lacks something to pass its ring.
+
+use bellwire::{Delivery, Doorbell, RunDir, Start, State, Subscriber};
+use bellwire_memfd::poll;
+
+use super::{News, dir, provider, text};
+use crate::support::child::{Parent, Process};
+use crate::support::guard::{PATIENCE, patience, until};
+use crate::support::squeeze::Squeeze;
+use crate::support::test_server::patient;
+
+/// Publishes what it is told to, and lacks what it is told to lack.
+pub(crate) fn publish(mut parent: Parent, mut squeeze: Squeeze) {
+    let (_server, publisher) = provider(&RunDir::from_environment());
+    parent.tell("ready");
+    while let Some(line) = parent.hear() {
+        match line.split(' ').collect::<Vec<_>>()[..] {
+            ["send"] => {
+                let number = publisher.sent() + 1;
+                publisher.send(&text(number, 2)).unwrap();
+            }
+            ["deepen"] => publisher.deepen(16 * super::DEPTH).unwrap(),
+            ref words => squeeze.obey(words),
+        }
+        parent.tell("ok");
+    }
+}
+
+/// Before its first ring, and before the one that follows.
+#[test]
+fn a_subscriber_gets_a_ring_that_could_not_be_passed_once_it_can_be() {
+    for is_first in [true, false] {
+        let dir = dir();
+        let mut provider = Process::start("news", &dir.run_dir);
+        let mut ask = |line| assert_eq!(provider.ask(line), "ok");
+        let backoff = (PATIENCE / 60_000, PATIENCE / 6_000);
+        let config = patient().doorbell(Doorbell::Eventfd).backoff(backoff);
+        let mut subscriber = Subscriber::<News>::with_config(&dir.run_dir, Start::Oldest, config);
+        let next = |subscriber: &mut Subscriber<News>, number| {
+            let event = Delivery::Event { sequence: number, event: text(number, 2) };
+            assert_eq!(subscriber.next(Some(PATIENCE)).unwrap(), Some(event));
+        };
+        let begun = if is_first { State::Connecting } else { State::Ready };
+        ask("send");
+        if is_first {
+            // Its ring is not asked for before the handshake is over.
+            assert_eq!(subscriber.try_next().unwrap(), None);
+            let welcome = [subscriber.as_fd().unwrap()];
+            assert!(poll::wait_readable(&welcome, Some(patience())).unwrap().any());
+        } else {
+            next(&mut subscriber, 1);
+        }
+        assert_eq!(subscriber.state(), begun);
+        ask("in-flight");
+        if !is_first {
+            ask("deepen");
+            ask("send");
+        }
+        until("the ring is not passed, nor is a session opened", || {
+            assert_eq!(subscriber.next(Some(PATIENCE / 6_000)).unwrap(), None);
+            subscriber.state() != State::Ready && subscriber.state() != State::Connecting
+        });
+        ask("nothing-in-flight");
+        next(&mut subscriber, if is_first { 1 } else { 2 });
+        ask("send");
+        next(&mut subscriber, if is_first { 2 } else { 3 });
+    }
+}
