@@ -476,15 +476,24 @@ impl<S: Service> Client<S> {
                     return;
                 }
                 Phase::Connecting(connecting) => connecting.advance(),
-                Phase::Without(_) => Connecting::start(
-                    &self.run_dir,
-                    self.contract.service,
-                    (self.contract.method, self.contract.schema),
-                    &self.config,
-                    patience,
-                )
-                .and_then(Connecting::advance),
+                Phase::Without(_) => self.dial(patience).and_then(Connecting::advance),
             };
+        self.settle(progress, now, patience);
+    }
+
+    /// Connects to the provider and sends it the first message.
+    fn dial(&self, patience: Instant) -> Result<Connecting, ConnectError> {
+        let Contract { service, method, schema, .. } = self.contract;
+        Connecting::start(&self.run_dir, service, (method, schema), &self.config, patience)
+    }
+
+    /// Takes note of how a step went, which was taken at `now`.
+    fn settle(
+        &mut self,
+        progress: Result<Progress, ConnectError>,
+        now: Instant,
+        patience: Instant,
+    ) {
         match progress {
             Ok(Progress::Waiting(connecting)) => self.phase = Phase::Connecting(connecting),
             Ok(Progress::Open(opened)) => {

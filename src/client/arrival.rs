@@ -7,6 +7,7 @@ use bellwire_core::wire::RefuseCode;
 use bellwire_core::{ErrorKind, Executed, Instant, ServiceName};
 
 use super::{Client, Phase};
+use crate::connect::Progress;
 use crate::transport::arrivals::Arrivals;
 use crate::transport::object::{AsObject, Borrowed};
 use crate::transport::{clock, poll};
@@ -82,9 +83,12 @@ impl<S: Service> Client<S> {
     pub fn as_arrival_fd(&mut self) -> io::Result<Borrowed<'_>> {
         if matches!(self.phase, Phase::Without(_)) && self.arrivals.is_none() {
             self.arrivals = Some(Arrivals::watch(self.run_dir.path())?);
-            // It may have come up before the watch.
+            // It may have come up before the watch. No further than the first message: with a session, this would have nothing
+            // to return, although there was none when the caller looked.
             self.backoff.succeeded();
-            self.advance(clock::now());
+            let now = clock::now();
+            let dialled = self.dial(now).map(|connecting| Progress::Waiting(Box::new(connecting)));
+            self.settle(dialled, now, now);
         }
         match (&self.phase, &self.arrivals) {
             (Phase::Connecting(connecting), _) => Ok(connecting.arrived()),

@@ -10,6 +10,7 @@ use bellwire_core::wire::RefuseCode;
 
 use super::metrics::{self, SessionGauges};
 use super::{Reactor, Slot, SlotState};
+use crate::server::handler::Handler;
 use crate::server::handshake::{PendingHandshake, Progress};
 use crate::server::session::ServerSession;
 use crate::server::source::{Place, Source};
@@ -181,7 +182,12 @@ impl Reactor {
                 let row = if arrived.is_observer { observers } else { at };
                 arrived.caller.watch = Watch::Server(Arc::clone(&self.shared.stop));
                 let client = entry.client;
-                let session = ServerSession::new(*arrived, &self.config, row, client);
+                let in_flight = match listener.handler {
+                    // Beside the request to be told of news, which stays for as long as there are none.
+                    Handler::Snapshot(_) => self.config.max_in_flight.max(1).saturating_add(1),
+                    _ => self.config.max_in_flight,
+                };
+                let session = ServerSession::new(*arrived, &self.config, in_flight, row, client);
                 entry.state = SlotState::Open(Box::new(session));
                 self.one_arrives_less();
                 self.open(slot);

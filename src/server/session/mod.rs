@@ -162,10 +162,17 @@ impl TurnContext<'_> {
 }
 
 impl ServerSession {
-    pub(super) fn new(arrived: Arrived, config: &ServerConfig, row: usize, client: usize) -> Self {
+    /// `in_flight` is the most requests at once.
+    pub(super) fn new(
+        arrived: Arrived,
+        config: &ServerConfig,
+        in_flight: u64,
+        row: usize,
+        client: usize,
+    ) -> Self {
         let Arrived { link, lanes, share, caller, service, rings_by, trace, life, .. } = arrived;
         let noted = lanes.epoch().number;
-        let mut driver = ServeDriver::new(link, lanes, config.max_in_flight, trace);
+        let mut driver = ServeDriver::new(link, lanes, in_flight, trace);
         driver.end_mut().set_shrink_after(config.lane.shrink_after);
         Self {
             driver,
@@ -321,6 +328,12 @@ impl ServerSession {
         Ok(taken + passed + usize::from(flushed))
     }
 
+    /// Drops the answers to a client that has left.
+    fn forget_answers(&mut self) {
+        self.driver.forget_answers();
+        self.owed_charge.clear();
+    }
+
     /// Reports a violation that was found outside of a turn, for instance when the session was armed.
     fn check_over(&self) -> Result<(), Why> {
         match self.end().state() {
@@ -328,12 +341,6 @@ impl ServerSession {
             State::Open | State::Closing => Ok(()),
         }
     }
-    /// Drops the answers to a client that has left.
-    fn forget_answers(&mut self) {
-        self.driver.forget_answers();
-        self.owed_charge.clear();
-    }
-
 
     /// Writes a worker's answer to the lane.
     pub(super) fn answer(&mut self, done: &mut Done, workers: &Workers) -> Result<(), Why> {
@@ -500,6 +507,9 @@ impl ServerSession {
         scratch: &mut Scratch,
     ) -> Result<(), Why> {
         self.check_over()?;
+        if self.is_departed() {
+            self.forget_answers();
+        }
         self.flush()?;
         self.stop_awaiting(None, Status::Stopping)?;
         // Bounded: a stopping reactor reads the clock in between.
@@ -507,9 +517,6 @@ impl ServerSession {
             match self.next(scratch)? {
                 Some(Incoming::Request { id, .. }) => self.respond(id, Status::Stopping, &[])?,
                 Some(Incoming::GivenUp { id }) => self.respond(id, Status::Stopping, &[])?,
-        if self.is_departed() {
-            self.forget_answers();
-        }
                 Some(Incoming::Attached { id }) => {
                     self.receive(id)?;
                     self.respond(id, Status::Stopping, &[])?;

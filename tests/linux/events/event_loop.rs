@@ -1,13 +1,19 @@
 use std::sync::mpsc::channel;
 use std::thread;
 
-use bellwire::{AsyncSubscriber, Delivery, Doorbell, Start, State, Subscriber};
+use std::time::Duration;
+
+use bellwire::{
+    AsyncSubscriber, Client, Delivery, Doorbell, Server, ServerConfig, Start, State, Subscriber,
+};
 use bellwire_memfd::{clock, poll};
 use tokio::runtime::Builder;
 
 use super::{News, dir, provider, text};
-use crate::support::guard::{PATIENCE, patience};
-use crate::support::test_server::patient;
+use crate::support::guard::{PATIENCE, patience, until};
+use crate::support::kernel::{cpus, pin};
+use crate::support::services::Echo;
+use crate::support::test_server::{TestServer, patient, patient_server};
 
 /// Takes the next delivery as an event loop does, and counts how often it slept.
 fn next(subscriber: &mut Subscriber<News>, sleeps: &mut u32) -> Delivery<Vec<u8>> {
@@ -127,4 +133,51 @@ fn tasks_await_events_over_the_end_of_their_provider() {
         }
         publishing.join().unwrap().0.stop();
     });
+}
+
+/// The request to be told of the next event is in flight as long as there is none: it took the only place, was refused for that,
+/// and sent again, by a client and a server that never slept.
+#[test]
+fn a_provider_of_one_request_at_a_time_tells_of_the_next_event() {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        for most in [0, 1] {
+            let dir = dir();
+            let config = patient_server(ServerConfig::default().max_in_flight(most));
+            let mut builder = Server::builder_with(&dir.run_dir, config);
+            let publisher = builder.events::<News>(super::DEPTH).unwrap();
+            let server = builder.start().unwrap();
+            let mut subscriber = AsyncSubscriber::<News>::new(&dir.run_dir, Start::Oldest);
+            for number in 1..=3 {
+                publisher.send(&text(number, 2)).unwrap();
+                let found = tokio::time::timeout(PATIENCE, subscriber.next()).await.unwrap();
+                let event = Delivery::Event { sequence: number, event: text(number, 2) };
+                assert_eq!(found.unwrap(), event);
+                // None comes.
+                let wait = Duration::from_millis(5);
+                assert!(tokio::time::timeout(wait, subscriber.next()).await.is_err());
+            }
+            assert!(server.stop().refused <= 1, "only what waits at the end");
+        }
+    });
+}
+
+/// On one processor, a provider may run between each two steps of its client.
+#[test]
+fn a_client_that_waits_gets_a_descriptor_however_soon_its_provider_answers() {
+    let looking = thread::spawn(|| {
+        pin(&cpus()[..1]);
+        let fixture = TestServer::open();
+        for number in 1..=40 {
+            let mut client = Client::<Echo>::with_config(fixture.run_dir(), patient());
+            client.as_arrival_fd().unwrap();
+            drop(client);
+            // Until it sleeps.
+            until("the client is gone", || {
+                fixture.stats().admitted + fixture.stats().turned_away == number
+                    && fixture.stats().sessions == 0
+            });
+        }
+    });
+    looking.join().unwrap();
 }

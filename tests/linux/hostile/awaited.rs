@@ -69,10 +69,13 @@ fn a_second_one_meanwhile_and_one_that_says_no_generation_are_refused() {
 }
 
 #[test]
-fn one_is_not_awaited_by_a_server_that_takes_one_request_at_a_time() {
+fn one_is_awaited_beside_the_one_request_that_a_server_takes_at_a_time() {
     let (fixture, mut rogue) = enter(ServerConfig::default().max_in_flight(1));
     ask_after(&mut rogue, 1, 1);
-    assert_eq!(rogue.answer(0), (Kind::Response, Status::Busy, 1));
+    ask(&mut rogue, 2, &[]);
+    assert_eq!(rogue.answer(0), (Kind::Attach, Status::Ok, 2));
+    rogue.put(Header::new(Kind::Cancel, Status::Ok, 1, 0), &[]);
+    assert_eq!(rogue.answer(RECORD), (Kind::Response, Status::Cancelled, 1));
     drop(rogue);
     assert_eq!(fixture.close().lost, 0);
 }
