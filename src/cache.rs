@@ -345,14 +345,10 @@ impl<T: Snapshot> SnapshotCache<T> {
     /// also once [`SnapshotCache::refresh_due`] has passed.
     ///
     /// # Errors
-    /// `Unsupported` unless [`ClientConfig::doorbell`] is an eventfd or the socket. Else as [`Client::as_arrival_fd`].
+    /// `Unsupported` unless [`ClientConfig::doorbell`] is an eventfd or the socket; `EMFILE` at the limit of open files. Else as
+    /// [`Client::as_arrival_fd`].
     pub fn as_fd(&mut self) -> std::io::Result<Borrowed<'_>> {
-        if self.client.session().is_some() {
-            let session = self.client.open_session();
-            let fd = session.and_then(Session::as_fd);
-            return fd.ok_or_else(|| std::io::ErrorKind::Unsupported.into());
-        }
-        self.client.as_arrival_fd()
+        self.client.as_fd()
     }
 
     /// Returns after how long to refresh even if nothing is readable, because an answer is overdue then, or an attempt to

@@ -273,15 +273,10 @@ impl<E: Event> Subscriber<E> {
     /// have come up. Ask for it before each sleep, after [`Subscriber::arm`]: it is another one in another state.
     ///
     /// # Errors
-    /// `Unsupported` unless [`ClientConfig::doorbell`] is an eventfd or the socket. Else as
+    /// `Unsupported` unless [`ClientConfig::doorbell`] is an eventfd or the socket; `EMFILE` at the limit of open files. Else as
     /// [`Client::as_arrival_fd`].
     pub fn as_fd(&mut self) -> io::Result<Borrowed<'_>> {
-        if self.client.session().is_some() {
-            let session = self.client.open_session();
-            let fd = session.and_then(crate::Session::as_fd);
-            return fd.ok_or_else(|| io::ErrorKind::Unsupported.into());
-        }
-        self.client.as_arrival_fd()
+        self.client.as_fd()
     }
 
     /// Returns whether the provider was found, and its events are followed: those published from now on are taken or counted.

@@ -107,8 +107,7 @@ where
 {
     /// Starts the driver of a session that has a descriptor to poll.
     pub(super) fn start(session: Session<S>, timeout: Duration) -> io::Result<Self> {
-        let rung = session.as_fd().ok_or_else(|| io::Error::other("there is nothing to poll"))?;
-        let ready = Ready::watch(rung)?;
+        let ready = Ready::watch(session.pollable()?)?;
         let backpressure = session.chosen_when_full();
         let shared = Arc::new(Shared::new(session, &Handle::current()));
         let driver = tokio::spawn(Driver::new(Arc::downgrade(&shared), ready));

@@ -97,6 +97,14 @@ impl<S: Service> Client<S> {
         }
     }
 
+    /// Returns the descriptor of the session, or else that of [`Client::as_arrival_fd`].
+    pub(crate) fn as_fd(&mut self) -> io::Result<Borrowed<'_>> {
+        if matches!(self.phase, Phase::Ready(_)) {
+            return self.open_session().ok_or(io::ErrorKind::NotConnected)?.pollable();
+        }
+        self.as_arrival_fd()
+    }
+
     /// Watches the run dir, and consumes what happened there since it is watched.
     pub(crate) fn watch_arrivals(&mut self) -> Result<(), CallError> {
         if self.arrivals.is_none() {

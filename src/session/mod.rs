@@ -402,7 +402,13 @@ impl<S: Service> Session<S> {
     ///
     /// On Windows, it is the handle of an auto-reset event and is always present.
     pub fn as_fd(&self) -> Option<Borrowed<'_>> {
-        self.drive.port().pollable().ok().flatten()
+        self.pollable().ok()
+    }
+
+    /// Returns the same, or why there is none.
+    pub(crate) fn pollable(&self) -> std::io::Result<Borrowed<'_>> {
+        let pollable = self.drive.port().pollable()?;
+        pollable.ok_or_else(|| std::io::ErrorKind::Unsupported.into())
     }
 
     /// Abandons a request: its answer is dropped if it arrives, and the provider is notified that it need not run it.

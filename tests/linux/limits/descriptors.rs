@@ -3,13 +3,13 @@
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
-use bellwire::{CallError, Client, ErrorKind, RunDir, Server, ServerConfig};
+use bellwire::{CallError, Client, ErrorKind, RunDir, Server, ServerConfig, SnapshotCache};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::support::child::{Parent, Process};
-use crate::support::guard::until;
+use crate::support::guard::{PATIENCE, until};
 use crate::support::kernel;
-use crate::support::services::{Echo, echo};
+use crate::support::services::{Echo, Numbers, echo, numbers};
 use crate::support::squeeze::be_humble;
 use crate::support::test_server::{Dir, TestServer, patient};
 
@@ -20,6 +20,8 @@ const ENOUGH: usize = 12;
 pub(super) fn play(mut parent: Parent) {
     be_humble();
     let run_dir = RunDir::from_environment();
+    #[cfg(feature = "tokio")]
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let before = getrlimit(Resource::Nofile);
     let mut server: Option<Server> = None;
     parent.tell("ready");
@@ -56,6 +58,27 @@ pub(super) fn play(mut parent: Parent) {
                     Ok(answer) => format!("answered {answer:?}"),
                     Err(error) => format!("{:?} {error}", error.kind()),
                 }
+            }
+            #[cfg(feature = "tokio")]
+            ["task"] => {
+                let client = bellwire::AsyncClient::<Echo>::with_config(&run_dir, patient());
+                let called = runtime.block_on(client.call(&vec![1]));
+                drop(client);
+                // What the session leaves to its task.
+                runtime.block_on(tokio::task::yield_now());
+                match called {
+                    Ok(answer) => format!("answered {answer:?}"),
+                    Err(error) => format!("{:?} {error}", error.kind()),
+                }
+            }
+            ["poll"] => {
+                let config = patient().doorbell(bellwire::Doorbell::Eventfd);
+                let mut cache = SnapshotCache::<Numbers>::with_config(&run_dir, config);
+                cache.refresh_within(PATIENCE).unwrap();
+                leave(0, before);
+                let none = cache.as_fd().err().map(|error| error.to_string());
+                setrlimit(Resource::Nofile, before).unwrap();
+                none.unwrap_or_default()
             }
             ref words => panic!("what is {words:?}?"),
         };
@@ -146,6 +169,17 @@ fn a_server_without_a_descriptor_to_accept_with_says_so_once() {
 
 #[test]
 fn a_client_with_few_descriptors_says_so_and_connects_later() {
+    connects_later("connect");
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn a_task_with_few_descriptors_says_so_and_connects_later() {
+    connects_later("task");
+}
+
+#[track_caller]
+fn connects_later(way: &str) {
     let fixture = TestServer::open();
     let mut good: Client<Echo> = fixture.client();
     let mut client = Process::start("limits descriptors", fixture.run_dir());
@@ -153,7 +187,7 @@ fn a_client_with_few_descriptors_says_so_and_connects_later() {
     let mut failed = 0;
     for free in 0..ENOUGH {
         client.ask(&format!("leave {free}"));
-        let told = client.ask("connect");
+        let told = client.ask(way);
         if told != "answered [1]" {
             failed += 1;
             assert!(told.starts_with("System "), "{free} descriptors: {told}");
@@ -163,12 +197,21 @@ fn a_client_with_few_descriptors_says_so_and_connects_later() {
         }
         assert_eq!(good.call(&vec![1]).unwrap(), [1]);
         client.ask("restore");
-        assert_eq!(client.ask("connect"), "answered [1]", "after {free} descriptors");
+        assert_eq!(client.ask(way), "answered [1]", "after {free} descriptors");
     }
     assert!(failed > 0, "there were descriptors all the time");
     until("nothing is left behind", || kernel::fds(client.pid()) <= held + 1);
     drop((good, client));
     assert_eq!(fixture.close().poisoned, 0);
+}
+
+#[test]
+fn an_event_loop_without_a_descriptor_to_poll_is_told_why() {
+    let fixture = TestServer::open();
+    fixture.numbers.publish(&numbers(1, 1)).unwrap();
+    let mut client = Process::start("limits descriptors", fixture.run_dir());
+    let told = client.ask("poll");
+    assert!(told.contains("open files"), "{told}");
 }
 
 /// Too many of this user's descriptors are in flight: the handshake's message with memory cannot be sent.

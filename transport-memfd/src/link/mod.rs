@@ -264,7 +264,7 @@ impl Link {
 
     /// Returns one descriptor for all events. A peer that reads the shared eventfd only takes its own ring away.
     fn gather(&self, eventfd: &Event) -> Result<Epoll, Errno> {
-        let gathered = Epoll::create()?;
+        let gathered = Epoll::without_alarm()?;
         gathered.add(eventfd, 0, Interest::readable(Trigger::Level))?;
         // Only the hang-up of the socket: control messages are read when a record asks for it.
         let quiet = Interest { readable: false, writable: false, trigger: Trigger::Level };

@@ -41,9 +41,14 @@ impl Epoll {
     /// # Errors
     /// `EMFILE` and `ENFILE` at the limit of open files.
     pub fn create() -> Result<Self, Errno> {
-        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let alarm = Alarm::watched_by(&epoll).ok();
-        Ok(Self { epoll, alarm })
+        let mut epoll = Self::without_alarm()?;
+        epoll.alarm = Alarm::watched_by(&epoll.epoll).ok();
+        Ok(epoll)
+    }
+
+    /// Creates an empty instance that others poll; it takes one descriptor.
+    pub(crate) fn without_alarm() -> Result<Self, Errno> {
+        Ok(Self { epoll: epoll::create(CreateFlags::CLOEXEC)?, alarm: None })
     }
 
     /// Watches `fd`. The kernel forgets it when the last copy of its description is closed, so delete descriptors that a peer

@@ -16,6 +16,7 @@ use bellwire_memfd::memory::{Lender, MemoryPool, Quota};
 use bellwire_memfd::region::{OwnRegion, PeerRegion};
 use bellwire_memfd::{clock, pass, poll};
 
+use crate::child;
 use crate::support::{links, patience, socket_pair, thread_id, wait_until_parked};
 
 const ALL: [Doorbell; 3] = [Doorbell::Futex, Doorbell::Eventfd, Doorbell::Socket];
@@ -282,6 +283,27 @@ fn an_event_loop_polls_one_descriptor_for_rings_and_death() {
     }
     let (waiter, _ringer) = links(Doorbell::Futex, Doorbell::Futex);
     assert!(waiter.pollable().unwrap().is_none());
+}
+
+#[test]
+fn what_an_event_loop_polls_is_one_descriptor_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let status = child::start("link::body_that_counts_descriptors", dir.path()).wait().unwrap();
+    assert!(status.success());
+}
+
+#[test]
+fn body_that_counts_descriptors() {
+    if child::run_dir().is_none() {
+        return;
+    }
+    let (waiter, _ringer) = links(Doorbell::Eventfd, Doorbell::Futex);
+    let held = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let before = held();
+    for _ in 0..2 {
+        waiter.pollable().unwrap().expect("a descriptor");
+        assert_eq!(held(), before + 1);
+    }
 }
 
 #[test]
