@@ -199,7 +199,7 @@ config! {
         /// requests that arrive in parts or wait for a worker; and answers that wait for room. The server refuses what
         /// exceeds it: the session, the larger lane, the request or the answer. It lowers the limits of a session that
         /// would leave nothing for others. Default: a quarter of the memory available to this process, by its memory
-        /// cgroup or the machine.
+        /// cgroup, its limit of address space or data (`RLIMIT_AS`, `RLIMIT_DATA`), or the machine.
         max_memory: Option<u64> = None,
         /// The same for the clients of one user. Default: three quarters of `max_memory`.
         max_memory_per_user: Option<u64> = None,

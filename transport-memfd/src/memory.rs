@@ -7,6 +7,8 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use rustix::process::{Resource, getrlimit};
+
 pub use bellwire_shm::{
     Charge, Gauge, Lender, MemoryPool, OverQuota, OverQuotaReason, Pressure, Quota,
 };
@@ -29,15 +31,29 @@ const V1: Version = Version {
 const V2: Version =
     Version { root: "/sys/fs/cgroup", limit: "memory.max", usage: "memory.current", cached: "" };
 
-/// Returns the memory that this process may have in bytes (the machine's, or less where a memory cgroup limits it), and a
-/// gauge of how much is left.
+/// Returns the memory that this process may have in bytes (the machine's, or less where a memory cgroup or a resource limit
+/// says so), and a gauge of how much is left.
 pub fn limit() -> (u64, Box<dyn Gauge>) {
     let system = rustix::system::sysinfo();
     let machine = (system.totalram as u64).saturating_mul(system.mem_unit.into());
+    let most = addresses_left().map_or(machine, |left| left.min(machine));
     match Cgroup::of_this_process() {
-        Some(cgroup) if cgroup.limit < machine => (cgroup.limit, Box::new(cgroup)),
-        _ => (machine, Box::new(())),
+        Some(cgroup) if cgroup.limit < machine => (cgroup.limit.min(most), Box::new(cgroup)),
+        _ => (most, Box::new(())),
     }
+}
+
+/// Returns the bytes that this process can map besides what it has mapped, where a resource limit says so
+/// ([`getrlimit(2)`](https://man7.org/linux/man-pages/man2/getrlimit.2.html)): beyond it the allocator ends the process. There is
+/// no gauge for it, since an allocator reserves more than it uses.
+fn addresses_left() -> Option<u64> {
+    let pages = fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let used = |column| pages.split(' ').nth(column)?.trim().parse::<u64>().ok();
+    let left = |(resource, column)| {
+        let used = used(column).unwrap_or(0).saturating_mul(rustix::param::page_size() as u64);
+        Some(getrlimit(resource).current?.saturating_sub(used))
+    };
+    [(Resource::As, 0), (Resource::Data, 5)].into_iter().filter_map(left).min()
 }
 
 /// Returns how many maps a process may have ([`vm.max_map_count`](https://docs.kernel.org/admin-guide/sysctl/vm.html)).

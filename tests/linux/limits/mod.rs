@@ -1,6 +1,7 @@
 //! Shortages and interruptions of a process: each ends in a typed error, or is not noticed at all, and does no
 //! lasting damage.
 
+mod addresses;
 mod connects;
 mod descriptors;
 mod displaced;
@@ -17,6 +18,7 @@ use crate::support::child::Parent;
 /// Plays `limits PART`.
 pub(crate) fn play(parent: Parent, role: &str) {
     match role.split(' ').nth(1).unwrap() {
+        "addresses" => addresses::play(parent),
         "descriptors" => descriptors::play(parent),
         "exec" => exec::play(parent),
         "fork" => fork::play(parent),
