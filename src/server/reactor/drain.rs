@@ -70,18 +70,21 @@ impl Reactor {
         }
     }
 
-    /// Notes which clients have left. Nothing else that is on a channel matters any more, but would end each sleep at once.
+    /// Notes which clients have left, and takes what else would end each sleep at once off their channels, or leaves it there.
     fn hear_departures(&mut self, events: &Events) {
-        for Event { token, hung_up, .. } in events.iter() {
+        for Event { token, readable, hung_up, .. } in events.iter() {
             match Source::parse(token) {
-                Some(Source::Socket(place)) if self.is_current(place) && !hung_up => {
-                    let _ = self.listen(place, false);
-                    #[cfg(feature = "netipc")]
+                Some(Source::Socket(place) | Source::Process(place)) if !self.is_current(place) => {
+                }
+                Some(Source::Socket(place)) if readable && self.session(place.slot).is_some() => {
+                    self.on_socket(place);
+                }
+                #[cfg(feature = "netipc")]
+                Some(Source::Socket(place)) if !hung_up => {
                     let _ = self.poll_netipc(place, (false, false));
                 }
-                Some(Source::Socket(place) | Source::Process(place)) if self.is_current(place) => {
-                    self.depart(place.slot);
-                }
+                Some(Source::Socket(place)) if hung_up => self.depart(place.slot),
+                Some(Source::Process(place)) => self.depart(place.slot),
                 Some(Source::Peer(pid)) => self.on_process(pid),
                 _ => {}
             }
