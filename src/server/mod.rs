@@ -21,6 +21,7 @@ pub use batch::Answers;
 pub use handler::Caller;
 pub use incidents::{Incident, IncidentCause, IncidentCounts, IncidentKind, UserIncidents};
 
+use std::cell::Cell;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
@@ -198,7 +199,8 @@ impl Server {
     /// Stops the server: accepts no new client, answers the requests that were taken, refuses the others with a
     /// reason, closes every lane, and joins the threads. This ends at the latest after
     /// [`ServerConfig::drain_timeout`], unless a handler runs longer: then it waits for the handler, in a batch for
-    /// the current item. Returns the final counters.
+    /// the current item. Returns the final counters. A handler of this server, and [`ServerBuilder::on_incident`], may call it,
+    /// too: then it returns at once, and the server stops as soon as that has returned.
     pub fn stop(mut self) -> ServerStats {
         self.halt();
         self.shared.current_stats().total()
@@ -213,7 +215,8 @@ impl Server {
         self.shared.stop.set(clock::now().after(self.drain_timeout));
         // Wakes the reactor.
         self.shared.bell.ring();
-        if let Some(reactor) = self.reactor.take() {
+        // A handler that stops its own server would wait for itself.
+        if let Some(reactor) = self.reactor.take().filter(|_| !is_of(&self.shared.bell)) {
             // Handler panics are caught where they run; the reactor itself does not panic.
             let _ = reactor.join();
         }
@@ -579,13 +582,16 @@ impl ServerBuilder {
         let (started, has_started) = mpsc::sync_channel(1);
         let theirs = Arc::clone(&shared);
         // Created on its own thread, because it holds the life word that reports the death of exactly this thread.
-        let serve = move || match Reactor::new(config, listeners, quotas, theirs) {
-            Ok(reactor) => {
-                let _ = started.send(Ok(()));
-                reactor.run();
-            }
-            Err(error) => {
-                let _ = started.send(Err(error));
+        let serve = move || {
+            belong_to(&theirs.bell);
+            match Reactor::new(config, listeners, quotas, theirs) {
+                Ok(reactor) => {
+                    let _ = started.send(Ok(()));
+                    reactor.run();
+                }
+                Err(error) => {
+                    let _ = started.send(Err(error));
+                }
             }
         };
         let thread = thread::Builder::new().name("bellwire-reactor".into());
@@ -682,6 +688,20 @@ impl std::fmt::Debug for Listener {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Listener").field("service", &self.admission.service).finish_non_exhaustive()
     }
+}
+
+thread_local! {
+    /// The bell of the server whose handlers this thread runs, by its address.
+    static OF: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Makes this thread one that runs handlers of the server with this bell.
+fn belong_to(bell: &Arc<Event>) {
+    OF.set(Arc::as_ptr(bell).addr());
+}
+
+fn is_of(bell: &Arc<Event>) -> bool {
+    OF.get() == Arc::as_ptr(bell).addr()
 }
 
 fn store(service: ServiceName) -> Result<Arc<Publication>, ServeError> {

@@ -7,9 +7,9 @@ use bellwire_core::sync::{AtomicBool, AtomicUsize, Ordering};
 use bellwire_core::wire::Status;
 use bellwire_core::{Instant, Spin, SpinCounter, SpinPolicy};
 
-use super::ServerConfig;
 use super::handler::{Answer, Call, Caller, Request, Room};
 use super::watch::Watch;
+use super::{ServerConfig, belong_to};
 use crate::Payload;
 use crate::trace::handling::Queued;
 use crate::transport::clock;
@@ -235,7 +235,11 @@ impl Workers {
         for number in 0..count {
             let shared = Arc::clone(&workers.shared);
             let thread = thread::Builder::new().name(format!("bellwire-work-{number}"));
-            workers.threads.push(thread.spawn(move || shared.work(number))?);
+            let work = move || {
+                belong_to(&shared.bell);
+                shared.work(number);
+            };
+            workers.threads.push(thread.spawn(work)?);
         }
         Ok(workers)
     }

@@ -1,16 +1,17 @@
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use bellwire::{
-    CallError, Client, ErrorKind, Executed, Geometry, LaneConfig, Limits, Refreshed, ServerConfig,
-    SnapshotCache, Status,
+    CallError, Caller, Client, ErrorKind, Executed, Geometry, LaneConfig, Limits, Refreshed,
+    Server, ServerConfig, SnapshotCache, State, Status,
 };
 
 use crate::support::guard::{PATIENCE, scaled, until};
 use crate::support::parked::Thread;
 use crate::support::services::{Echo, Hold, Numbers, numbers};
-use crate::support::test_server::{TestServer, patient, reconcile};
+use crate::support::test_server::{Dir, TestServer, patient, patient_server, reconcile};
 
 #[test]
 fn a_server_that_stops_answers_what_it_took_and_refuses_the_rest() {
@@ -87,6 +88,27 @@ fn a_server_that_stops_does_not_wait_for_a_client_that_is_gone() {
 }
 
 #[test]
+fn a_handler_may_stop_its_own_server() {
+    for workers in [0, 1] {
+        let dir = Dir::new();
+        let config = patient_server(ServerConfig::default().workers(workers));
+        let mut builder = Server::builder_with(&dir.run_dir, config);
+        let running = Arc::new(Mutex::new(None::<Server>));
+        let stopped = Arc::clone(&running);
+        let stop = move |_: &Caller, request| {
+            let server = stopped.lock().unwrap().take();
+            server.map(Server::stop);
+            Ok(request)
+        };
+        builder.serve::<Echo>(stop).unwrap();
+        *running.lock().unwrap() = Some(builder.start().unwrap());
+        let mut client = Client::<Echo>::with_config(&dir.run_dir, patient());
+        assert_eq!(client.call(&vec![1]).unwrap(), [1], "{workers} workers");
+        until("nobody serves any more", || client.refresh() == State::Absent);
+    }
+}
+
+#[test]
 fn a_server_that_stops_says_close_to_a_parked_client() {
     let fixture =
         TestServer::with(ServerConfig::default().workers(1).drain_timeout(Duration::ZERO));
@@ -137,5 +159,5 @@ fn a_server_that_is_dropped_stops() {
     let (server, _dir) = fixture.into_server();
     drop(server);
     assert!(!client.session().unwrap().is_alive());
-    assert_eq!(client.refresh(), bellwire::State::Absent);
+    assert_eq!(client.refresh(), State::Absent);
 }
