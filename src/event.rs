@@ -100,7 +100,8 @@ impl<E: Event> EventPublisher<E> {
         self.publication.send([event])
     }
 
-    /// Publishes events and wakes subscribers once for all of them. Returns the number of the last one.
+    /// Publishes events and wakes subscribers once for all of them. Returns the number of the last one. Nobody else publishes
+    /// meanwhile, and the server waits: `events` must neither block nor use this publisher.
     ///
     /// # Errors
     /// [`PublishError`] of the first that was not published; those before it were, those after it were not.

@@ -63,6 +63,22 @@ enum Newest {
 #[derive(Debug)]
 pub(crate) struct AwaitGuard(Arc<Publication>);
 
+/// Announces the events that were published since a generation, also where the next one's `encode` panics.
+struct Sending<'a> {
+    publication: &'a Publication,
+    before: u64,
+    inner: MutexGuard<'a, Inner>,
+}
+
+impl Drop for Sending<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.inner.generation > self.before {
+            self.publication.announce(&mut self.inner);
+        }
+    }
+}
+
 impl Drop for AwaitGuard {
     fn drop(&mut self) {
         self.0.lock().awaiting -= 1;
@@ -259,20 +275,13 @@ impl Publication {
         events: impl IntoIterator<Item = &'a M>,
     ) -> Result<u64, PublishError> {
         self.check_home()?;
-        let mut inner = self.lock();
-        let before = inner.generation;
-        let mut sent = Ok(());
+        let inner = self.lock();
+        let mut sending = Sending { publication: self, before: inner.generation, inner };
         for event in events {
-            sent = self.append(&mut inner, event);
-            if sent.is_err() {
-                break;
-            }
-            inner.generation += 1;
+            self.append(&mut sending.inner, event)?;
+            sending.inner.generation += 1;
         }
-        if inner.generation > before {
-            self.announce(&mut inner);
-        }
-        sent.map(|()| inner.generation)
+        Ok(sending.inner.generation)
     }
 
     #[inline]

@@ -1,8 +1,9 @@
 //! Subscribers wait without polling, outlive their providers, and can be cancelled.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::channel;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bellwire::{
     CallError, Delivery, Refreshed, Server, SnapshotCache, Start, State, SubscribeError, Subscriber,
@@ -31,6 +32,24 @@ fn a_parked_subscriber_is_woken_by_an_event() {
         assert_eq!(found.1, sequence);
         subscriber = found.0;
     }
+}
+
+#[test]
+fn a_parked_subscriber_is_woken_by_events_before_one_whose_publication_panics() {
+    let provider = Provider::open();
+    let mut subscriber = provider.tuned_in();
+    let (tell, told) = channel();
+    let waiter = thread::spawn(move || {
+        tell.send(Thread::this()).unwrap();
+        [(); 2].map(|()| next(&mut subscriber))
+    });
+    told.recv().unwrap().wait_until_parked();
+    let texts = [text(1, 1), text(2, 1), Vec::new()];
+    let texts = texts.iter().inspect(|text| assert_ne!(text.len(), 0));
+    catch_unwind(AssertUnwindSafe(|| provider.publisher.send_all(texts))).unwrap_err();
+    let since = Instant::now();
+    assert_eq!(waiter.join().unwrap(), [1, 2]);
+    assert!(since.elapsed() < PATIENCE / 2, "found them when the wait ended");
 }
 
 #[test]
