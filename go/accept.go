@@ -7,6 +7,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 )
 
@@ -23,14 +24,13 @@ func (s *Server) open(c *candidate) (*serverSession, error) {
 		return nil, err
 	}
 	c.cred = cred
-	session, err := s.openWith(c)
+	session, err := s.openWith(c, pidfd)
 	if err != nil {
 		if pidfd != nil {
 			pidfd.Close()
 		}
 		return nil, err
 	}
-	session.pidfd = pidfd
 	_ = c.conn.SetDeadline(time.Time{})
 	return session, nil
 }
@@ -57,7 +57,7 @@ func refusalFor(err error) refuse {
 	return r
 }
 
-func (s *Server) openWith(c *candidate) (*serverSession, error) {
+func (s *Server) openWith(c *candidate, pidfd *os.File) (*serverSession, error) {
 	sock, cred := c.sock, c.cred
 	if refused := s.admits(c); refused != nil {
 		return nil, refused
@@ -73,7 +73,7 @@ func (s *Server) openWith(c *candidate) (*serverSession, error) {
 	}
 	session := &serverSession{server: s, waiter: newWaiter(), forStats: h.method == statsMethod}
 	session.take, session.full, session.exported = session.takeRequest, session.isFull, session.tally
-	session.uid = cred.Uid
+	session.uid, session.pidfd = cred.Uid, pidfd
 	session.peerName = fmt.Sprintf("client (process %d of user %d)", cred.Pid, cred.Uid)
 	caller := Caller{UID: cred.Uid, GID: cred.Gid, PID: uint32(cred.Pid)}
 	session.ctx, session.cancel = context.WithCancel(context.WithValue(s.ctx, callerKey{}, caller))
@@ -173,7 +173,7 @@ func (s *Server) attach(session *serverSession, sock *socket, h hello, uid uint3
 		}
 	}
 	session.rungBy = doorbells{doorbell, h.doorbell}
-	session.start(doorbell)
+	session.start()
 	if err := sock.send(opening(controlReady, 0, session.session), true); err != nil {
 		session.mu.Lock()
 		session.shut(closeNormal)

@@ -41,20 +41,23 @@ func dial(ctx context.Context, dir, service string, o options) (*Session, error)
 	deadline, _ := ctx.Deadline()
 	_ = conn.SetDeadline(deadline)
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	s, err := openClient(conn, service, o)
+	s, err := openClient(conn, dir, service, o)
 	if !stop() && err == nil {
 		s.Close()
 		return nil, ctx.Err()
 	}
 	if err != nil {
 		conn.Close()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			<-ctx.Done() // the connection may be quicker
+		}
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
 		return nil, err
 	}
 	_ = conn.SetDeadline(time.Time{})
-	s.start(o.doorbell)
+	s.start()
 	return s, nil
 }
 
@@ -94,20 +97,35 @@ func connect(ctx context.Context, dir, service string, o options) (*net.UnixConn
 // trusts reports whether a client believes a provider of this user.
 func (o options) trusts(uid uint32, dir string) bool {
 	own := uint32(os.Geteuid())
-	if uid == own || uid == 0 || slices.Contains(o.trusted, uid) {
-		return true
+	return uid == own || uid == 0 || slices.Contains(o.trusted, uid) ||
+		own == 0 && os.Getuid() == 0 && uid != overflow && isOwnersAlone(dir, uid)
+}
+
+// overflow stands for every user of another user namespace.
+const overflow = 65534
+
+// isOwnersAlone reports whether a user owns a directory, and nobody else but root can put another one in its place: then root trusts
+// its owner.
+func isOwnersAlone(dir string, uid uint32) bool {
+	dir, err := filepath.Abs(dir)
+	for owned := false; err == nil; owned, dir = true, filepath.Dir(dir) {
+		var stat unix.Stat_t
+		err = unix.Lstat(dir, &stat)
+		if err != nil || stat.Uid != uid && (stat.Uid != 0 || !owned) || stat.Mode&(unix.S_IFMT|0o022) != unix.S_IFDIR {
+			return false
+		}
+		if dir == "/" {
+			return true
+		}
 	}
-	var stat unix.Stat_t
-	// Root trusts the owner of a run directory that nobody else can change.
-	return own == 0 && unix.Lstat(dir, &stat) == nil && stat.Uid == uid && stat.Mode&unix.S_IFMT == unix.S_IFDIR &&
-		(stat.Mode&0o022 == 0 || stat.Mode&unix.S_ISVTX != 0)
+	return false
 }
 
 // ringsEventfds reports whether a peer of this user may be rung by an eventfd that it shares: it could make the ring block.
 func ringsEventfds(uid uint32) bool { return uid == 0 || uid == uint32(os.Geteuid()) }
 
 // openClient is the client's part of the handshake.
-func openClient(conn *net.UnixConn, service string, o options) (*Session, error) {
+func openClient(conn *net.UnixConn, dir, service string, o options) (*Session, error) {
 	sock, err := newSocket(conn)
 	if err != nil {
 		return nil, err
@@ -116,7 +134,13 @@ func openClient(conn *net.UnixConn, service string, o options) (*Session, error)
 	if err != nil {
 		return nil, err
 	}
-	s, err := openWith(sock, cred, service, o)
+	if uid := cred.Uid; !o.trusts(uid, dir) {
+		err = fmt.Errorf("%w: user %d listens", ErrUntrusted, uid)
+	}
+	var s *Session
+	if err == nil {
+		s, err = openWith(sock, cred, service, o)
+	}
 	if err != nil {
 		if pidfd != nil {
 			pidfd.Close()
@@ -145,12 +169,9 @@ func ofAnswerer(pidfd *os.File) *os.File {
 }
 
 func openWith(sock *socket, cred *unix.Ucred, service string, o options) (*Session, error) {
-	if uid := cred.Uid; !o.trusts(uid, "") {
-		return nil, fmt.Errorf("%w: user %d listens", ErrUntrusted, uid)
-	}
 	rings := ringsEventfds(cred.Uid)
-	if !rings {
-		o.doorbell = DoorbellSocket
+	if own := os.Geteuid(); own != 0 && cred.Uid != uint32(own) {
+		o.doorbell = DoorbellSocket // the server would drop an eventfd
 	}
 	h := hello{
 		min: protocol, max: protocol, method: o.method, service: service, token: o.token, lane: o.lane,

@@ -281,9 +281,13 @@ func (e *end) releaseIfUnused() {
 }
 
 // start opens the session for use.
-func (e *end) start(bell Doorbell) {
+func (e *end) start() {
 	if e.full == nil {
 		e.full = func() bool { return false }
+	}
+	bell := DoorbellEventfd
+	if _, rung := e.bell.(socketBell); rung {
+		bell = DoorbellSocket
 	}
 	e.own.store(wordDoorbell, uint64(bell))
 	e.own.note(countersAt, 1)

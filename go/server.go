@@ -334,7 +334,6 @@ func CallerOf(ctx context.Context) (Caller, bool) {
 // admits decides by the user alone, before anything is read.
 func (s *Server) admits(c *candidate) *Refused {
 	own, uid := uint32(os.Geteuid()), c.cred.Uid
-	const overflow = 65534 // stands for every user of another user namespace
 	if uid == overflow && own == overflow || uid != own && uid != 0 && !slices.Contains(s.o.admitted, uid) {
 		return &Refused{Code: RefusedCredentials, Reason: fmt.Sprintf("the provider does not admit user %d", uid)}
 	}

@@ -520,7 +520,6 @@ func TestARequestThatIsCancelledBeforeItsTurnDoesNotRun(t *testing.T) {
 }
 
 func TestWhoIsAdmittedAndTrusted(t *testing.T) {
-	const stranger = 4242
 	dir := t.TempDir()
 	server, err := Listen(dir, "echo", echo, Admit(stranger+1))
 	if err != nil {

@@ -1,0 +1,163 @@
+//go:build linux
+
+package bellwire
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// asAnotherProcess runs a part of a test in a process of its own.
+func asAnotherProcess(t *testing.T, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	command := exec.Command(os.Args[0], "-test.run=^"+name+"$")
+	command.Env = append(os.Environ(), "BELLWIRE_TEST_PROCESS="+strings.Join(args, " "))
+	command.Stderr = os.Stderr
+	return command
+}
+
+// A process whose child holds its socket dies: nobody hangs up.
+func TestAServerSeesTheProcessOfAClientDie(t *testing.T) {
+	if args := os.Getenv("BELLWIRE_TEST_PROCESS"); args != "" {
+		s, err := Dial(t.Context(), args, "echo")
+		if err != nil {
+			t.Fatal(err)
+		}
+		file, err := s.sock.conn.File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		child := exec.Command("cat")
+		child.Stdin, child.ExtraFiles = os.Stdin, []*os.File{file}
+		if err := child.Start(); err != nil {
+			t.Fatal(err)
+		}
+		os.Stdout.WriteString("open\n")
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}
+	dir := t.TempDir()
+	server, err := Listen(dir, "echo", echo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	client := asAnotherProcess(t, t.Name(), dir)
+	stdin, ends, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ends.Close() // and with it the child
+	client.Stdin = stdin
+	stdout, err := client.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stdin.Close()
+	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil {
+		t.Fatal(line, err)
+	}
+	_ = client.Wait()
+	for server.stats.sessions.Load() > 0 {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// asUser runs a function as another user; only this thread is one.
+func asUser(t *testing.T, uid uintptr, run func()) {
+	t.Helper()
+	become := func(uid uintptr) {
+		if _, _, errno := syscall.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uid, ^uintptr(0)); errno != 0 {
+			t.Fatal(errno)
+		}
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	become(uid)
+	defer become(0)
+	run()
+}
+
+// dirOf is a run directory of another user; "" if this process cannot make one.
+func dirOf(t *testing.T, owner int) string {
+	if os.Geteuid() != 0 {
+		t.Log("not run: only root can be two users")
+		return ""
+	}
+	// Nobody else can change anything above it.
+	dir, err := os.MkdirTemp("/run", "bellwire-test")
+	if err == nil {
+		err = errors.Join(os.Chmod(dir, 0o755), os.Chown(dir, owner, -1))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+const stranger = 4242
+
+func TestRootTrustsTheOwnerOfARunDir(t *testing.T) {
+	dir := dirOf(t, stranger)
+	if dir == "" {
+		return
+	}
+	var server *Server
+	var err error
+	asUser(t, stranger, func() { server, err = Listen(dir, "echo", echo) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	s, err := Dial(t.Context(), dir, "echo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 200 {
+		call(t, s, []byte("hello"))
+	}
+	s.Close()
+	if err := os.Chmod(dir, 0o777|os.ModeSticky); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Dial(t.Context(), dir, "echo"); !errors.Is(err, ErrUntrusted) {
+		t.Error(err)
+	}
+}
+
+func TestAClientOfAServerOfRootIsRung(t *testing.T) {
+	dir := dirOf(t, 0)
+	if dir == "" {
+		return
+	}
+	server, err := Listen(dir, "echo", func(_ context.Context, request, answer []byte) ([]byte, error) {
+		time.Sleep(time.Millisecond) // the client sleeps
+		return append(answer, request...), nil
+	}, Admit(stranger))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	var s *Session
+	asUser(t, stranger, func() { s, err = Dial(t.Context(), dir, "echo") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for range 20 {
+		call(t, s, []byte("hello"))
+	}
+}
