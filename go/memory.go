@@ -213,6 +213,10 @@ func unmap(mem []byte) {
 	}
 }
 
+// closers has a token for each goroutine that closes a peer's descriptors. A close that blocks takes a thread, and a program of Go
+// dies at 10 000.
+var closers = make(chan struct{}, 64)
+
 // closeStrange closes descriptors that a peer sent: that may block, so no caller waits for it.
 func closeStrange(fds ...int) {
 	if len(fds) == 0 {
@@ -220,6 +224,8 @@ func closeStrange(fds ...int) {
 	}
 	fds = slices.Clone(fds)
 	go func() {
+		closers <- struct{}{}
+		defer func() { <-closers }()
 		for _, fd := range fds {
 			unix.Close(fd)
 		}

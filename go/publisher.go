@@ -152,12 +152,14 @@ func (p *publishing) tell() {
 
 // Close stops publishing. Readers keep what they have.
 func (p *publishing) Close() error {
-	err := p.server.Close()
 	f := p.from
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !p.closed {
-		p.closed = true
+	first := !p.closed
+	p.closed = true
+	f.mu.Unlock()
+	// Whoever published has left the board, and nobody comes any more.
+	err := p.server.Close()
+	if first {
 		unmap(f.cast.ring)
 		closeOwn(f.castFD)
 		if f.newestFD >= 0 {
@@ -174,7 +176,15 @@ func (s *serverSession) published() {
 	if s.watching == nil || s.own == nil || s.server.board.load(wordGeneration) <= s.watchedFrom {
 		return
 	}
-	s.answer(s.unwatch(), StatusOK, nil)
+	j := s.unwatch()
+	if _, fits := s.tx.needs(0); fits && !s.sending {
+		s.answer(j, StatusOK, nil)
+		return
+	}
+	// The session waits for room, not who publishes.
+	j.ready = true
+	s.queue(j)
+	s.bell.kick()
 }
 
 // serveSource answers a request to a service of snapshots or events. mu is held.

@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync/atomic"
+	"time"
 )
 
 // serverSession is a server's end of a session. Its goroutine takes requests and runs handlers, or starts them.
@@ -25,7 +26,8 @@ type serverSession struct {
 
 	parts    []byte // of a message in parts
 	inbox    []job
-	running  int // handlers
+	queued   uint64 // bytes of the requests in it
+	running  int    // handlers
 	jobs     map[uint64]context.CancelFunc
 	stopping bool
 	reason   closeReason
@@ -43,6 +45,7 @@ type job struct {
 	id      uint64
 	batch   bool
 	trim    bool
+	ready   bool // its answer is ok, without a payload
 	request []byte
 	status  Status // refused before its turn, if not ok
 	reason  string
@@ -61,6 +64,7 @@ func (s *serverSession) run() error {
 		for len(s.inbox) > 0 && s.broken == nil {
 			j := s.inbox[0]
 			s.inbox = s.inbox[1:]
+			s.queued -= uint64(len(j.request))
 			s.start1(j)
 		}
 		if s.broken != nil {
@@ -101,7 +105,7 @@ func (s *serverSession) loseInbox() {
 			s.stats().lost.Add(1)
 		}
 	}
-	s.inbox = nil
+	s.inbox, s.queued = nil, 0
 }
 
 // stop ends the session once what was taken is answered.
@@ -115,7 +119,8 @@ func (s *serverSession) stop() {
 
 // isFull leaves requests in the lane while enough are taken.
 func (s *serverSession) isFull() bool {
-	return s.stopping || len(s.inbox)+s.running >= s.server.o.inFlight || len(s.inbox) >= 256
+	return s.stopping || len(s.inbox)+s.running >= s.server.o.inFlight || len(s.inbox) >= 256 ||
+		s.queued >= max(s.agreed.maxMessage, 1<<20)
 }
 
 // takeRequest is what the end calls for each record.
@@ -168,7 +173,7 @@ func (s *serverSession) buffer() []byte {
 }
 
 func (s *serverSession) recycle(b []byte) {
-	if cap(b) <= 1<<16 && len(s.buffers) < 256 {
+	if cap(b) <= 1<<16 && len(s.buffers) < 256 && len(s.buffers)*cap(b) < 1<<20 {
 		s.buffers = append(s.buffers, b)
 	}
 }
@@ -179,7 +184,12 @@ func (s *serverSession) add(j job) {
 		s.counters[countRequests]++
 		s.stats().accepted.Add(1)
 	}
+	s.queue(j)
+}
+
+func (s *serverSession) queue(j job) {
 	s.inbox = append(s.inbox, j)
+	s.queued += uint64(len(j.request))
 	s.waiter.signal()
 }
 
@@ -209,7 +219,7 @@ func (s *serverSession) start1(j job) {
 		if s.send(s.ctx, s.waiter, header{kind: kindTrim}, nil, nil) == nil {
 			s.commit()
 		}
-	case j.status != StatusOK:
+	case j.status != StatusOK || j.ready:
 		s.answer(j, j.status, []byte(j.reason))
 	case s.forStats:
 		status, answer := s.server.statsAnswer(j.request)
@@ -221,7 +231,7 @@ func (s *serverSession) start1(j job) {
 		answer, status := s.handle(s.ctx, j, s.kept)
 		s.mu.Lock()
 		s.answer(j, status, answer)
-		if !aliases(answer, j.request) {
+		if cap(answer) <= 1<<16 && !aliases(answer, j.request) {
 			s.kept = answer[:0]
 		}
 	default:
@@ -274,6 +284,8 @@ func (s *serverSession) handle(ctx context.Context, j job, buffer []byte) ([]byt
 	if err != nil {
 		return append(buffer, err.Error()...), StatusMalformed
 	}
+	most := s.agreed.maxMessage - min(s.agreed.maxMessage, batchHead)
+	room := most - min(most, 5*uint64(count)) // beside an end and a status for each answer
 	for i := range items {
 		if s.ctx.Err() != nil {
 			items[i] = Item{Status: StatusStopping}
@@ -283,6 +295,15 @@ func (s *serverSession) handle(ctx context.Context, j job, buffer []byte) ([]byt
 		if st := items[i].Status; st != StatusOK && st != StatusFailed && st != StatusMalformed {
 			items[i].Bytes = nil
 		}
+		// What the message has no room for fails alone, and is not held.
+		n := uint64(len(items[i].Bytes))
+		if i == 0 && n*uint64(count) <= most {
+			room = most // answers of one length need neither
+		}
+		if n > room {
+			items[i], n = Item{Status: StatusTooLarge}, 0
+		}
+		room -= n
 	}
 	return appendBatch(buffer, items), StatusOK
 }
@@ -327,6 +348,9 @@ func (s *serverSession) answer(j job, status Status, answer []byte) {
 	}
 }
 
+// drainFor is how long a server that closes waits for a client to read.
+const drainFor = time.Second
+
 // answerWithin gives up a client that reads nothing.
 func (s *serverSession) answerWithin(h header, answer []byte) error {
 	n := uint64(len(answer))
@@ -337,12 +361,14 @@ func (s *serverSession) answerWithin(h header, answer []byte) error {
 	head := s.tx.head
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), s.server.o.stall)
+		closing := context.AfterFunc(s.server.ctx, func() { time.AfterFunc(drainFor, cancel) })
 		err := s.send(ctx, s.waiterFor(), h, answer, nil)
+		closing()
 		cancel()
 		if err == nil || !isContext(err) {
 			return err
 		}
-		if s.tx.head == head {
+		if s.tx.head == head || s.server.ctx.Err() != nil {
 			s.reason, s.stopping = closeUnread, true
 			s.server.stats.unread.Add(1)
 			s.server.stats.incident(s.uid, incidentUnread)

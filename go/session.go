@@ -36,7 +36,9 @@ type Pending struct {
 	sent     uint64 // when, for the latency; 0 if it is not timed
 	counts   uint64
 	done     bool
+	taken    bool
 	left     bool // nobody wants the answer any more
+	kept     bool // the caller may use it again
 	asIs     bool // an attachment is wanted as it came, not as a copy
 	status   Status
 	answer   []byte
@@ -46,6 +48,8 @@ type Pending struct {
 }
 
 var pendings = sync.Pool{New: func() any { return &Pending{w: newWaiter()} }}
+
+var errTaken = errors.New("bellwire: the answer was taken already")
 
 func closeOwn(fd int) { unix.Close(fd) }
 
@@ -66,7 +70,11 @@ func (s *Session) AppendCall(ctx context.Context, dst, request []byte) ([]byte, 
 // Submit sends a request and returns before its answer: a pipeline is some of them before the first Wait. Each Pending
 // has to be waited for, or cancelled.
 func (s *Session) Submit(ctx context.Context, request []byte) (*Pending, error) {
-	return s.submit(ctx, header{kind: kindRequest}, request, nil, false)
+	p, err := s.submit(ctx, header{kind: kindRequest}, request, nil, false)
+	if err == nil {
+		p.kept = true
+	}
+	return p, err
 }
 
 // Batch sends many requests in one message, and returns as many answers in the same order. They lie in one buffer.
@@ -104,11 +112,14 @@ func (s *Session) Post(ctx context.Context, request []byte) error {
 	defer s.leave()
 	p := pendings.Get().(*Pending)
 	defer pendings.Put(p)
-	if err := s.lengthAllowed(len(request)); err != nil {
-		s.counters[countUnsent]++
-		return err
+	err := ctx.Err()
+	if err == nil {
+		err = s.lengthAllowed(len(request))
 	}
-	if err := s.send(ctx, p.w, header{kind: kindRequest}, request, nil); err != nil {
+	if err == nil {
+		err = s.send(ctx, p.w, header{kind: kindRequest}, request, nil)
+	}
+	if err != nil {
 		s.counters[countUnsent]++
 		return err
 	}
@@ -171,8 +182,11 @@ func (s *Session) submit(ctx context.Context, h header, request, dst []byte, asI
 	}
 	defer s.leave()
 	p := pendings.Get().(*Pending)
-	*p = Pending{s: s, w: p.w, answer: dst, asIs: asIs}
-	err := s.lengthAllowed(len(request))
+	*p = Pending{s: s, w: p.w, answer: dst, kept: asIs, asIs: asIs}
+	err := ctx.Err()
+	if err == nil {
+		err = s.lengthAllowed(len(request))
+	}
 	if err == nil && len(s.pending) >= maxWaiting/2 {
 		err = s.await(ctx, p.w, 0, func() bool { return len(s.pending) < maxWaiting/2 })
 	}
@@ -223,28 +237,36 @@ func (p *Pending) number() uint64 {
 	return p.id
 }
 
-// Wait waits for the answer. It is to be called once.
+// Wait waits for the answer. It is to be called once; a request that is cancelled has none.
 func (p *Pending) Wait(ctx context.Context) ([]byte, error) {
 	s := p.s
 	if err := s.enter(); err != nil {
 		return nil, &ended{err, ExecutedMaybe}
 	}
 	defer s.leave()
-	if err := s.await(ctx, p.w, 0, func() bool { return p.done }); err != nil {
+	if p.taken {
+		return nil, &ended{errTaken, ExecutedMaybe}
+	}
+	if err := s.await(ctx, p.w, 0, func() bool { return p.done || p.left }); err != nil {
 		return nil, s.giveUp(p, err)
+	}
+	if p.left {
+		return nil, &ended{ErrCancelled, ExecutedMaybe}
 	}
 	return s.finish(p)
 }
 
-// Cancel gives the request up. Its handler may run all the same.
+// Cancel gives the request up, unless its answer has come, and ends its Wait. Its handler may run all the same.
 func (p *Pending) Cancel() {
 	s := p.s
 	if s.enter() != nil {
 		return
 	}
 	defer s.leave()
-	if !p.done {
+	if !p.done && !p.left && s.pending[p.id] == p {
 		_ = s.giveUp(p, ErrCancelled)
+		p.w.signal()
+		s.bell.kick()
 	}
 }
 
@@ -254,6 +276,7 @@ func (s *Session) giveUp(p *Pending, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		s.counters[countLate]++
 	}
+	p.left = true
 	ran := ExecutedMaybe
 	if s.over() != nil {
 		if s.own != nil && s.peer.load(wordHead) < p.end {
@@ -261,7 +284,6 @@ func (s *Session) giveUp(p *Pending, err error) error {
 		}
 		delete(s.pending, p.id)
 	} else {
-		p.left = true
 		s.queueCancel(p.id)
 		s.flushCancels()
 	}
@@ -292,7 +314,13 @@ func (s *Session) finish(p *Pending) ([]byte, error) {
 		}
 		answer = nil
 	}
-	if !p.asIs {
+	if p.asIs && p.attached && err != nil {
+		closeStrange(p.came.fd)
+	}
+	if p.kept {
+		pendings.Put(&Pending{w: p.w})
+		p.taken, p.w = true, nil
+	} else {
 		pendings.Put(p)
 	}
 	return answer, err
@@ -327,6 +355,10 @@ func (s *Session) takeAnswer(h header, payload []byte, whole bool) error {
 		s.wakeAll()
 	case kindResponse, kindAttach:
 		p := s.pending[h.id]
+		if p == nil {
+			// Its parts had begun when it was given up.
+			return faultUnknownID
+		}
 		if !p.left {
 			p.answer = append(p.answer, payload...)
 		}

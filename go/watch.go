@@ -13,15 +13,13 @@ import (
 // watchSocket takes control messages as they come, and sees the peer hang up.
 func (e *end) watchSocket() {
 	_ = e.sock.raw.Read(func(fd uintptr) bool {
-		e.mu.Lock()
-		defer e.mu.Unlock()
 		for {
-			err := e.takeControl(int(fd))
-			if err == errWouldBlock || isShortage(err) {
-				return e.over() != nil
-			}
-			if err != nil {
-				return true
+			// One at a time: a peer that sends without end must not keep mu.
+			e.mu.Lock()
+			err, isOver := e.takeControl(int(fd)), e.over() != nil
+			e.mu.Unlock()
+			if err != nil || isOver {
+				return isOver || err != errWouldBlock && !isShortage(err)
 			}
 		}
 	})

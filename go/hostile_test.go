@@ -1,0 +1,393 @@
+//go:build linux
+
+package bellwire
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// theirs is the server's end of the only session, once the server knows it.
+func theirs(server *Server) *serverSession {
+	for ; ; time.Sleep(time.Millisecond) {
+		server.mu.Lock()
+		for session := range server.sessions {
+			server.mu.Unlock()
+			return session
+		}
+		server.mu.Unlock()
+	}
+}
+
+// puts publishes a record that no honest end would.
+func (e *end) puts(h header, payload []byte) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.tx.put(h, payload)
+	e.commit()
+}
+
+func TestAPartOfAnAnswerThatNobodyWaitsForAnyMore(t *testing.T) {
+	handler, begun, release := pausing()
+	server, s := pair(t, handler)
+	defer close(release)
+	var requests []*Pending
+	for _, request := range []string{"wait", "behind it"} {
+		p, err := s.Submit(t.Context(), []byte(request))
+		if err != nil {
+			t.Fatal(err)
+		}
+		requests = append(requests, p)
+	}
+	<-begun
+	peer := theirs(server)
+	part := header{kind: kindResponse, flags: flagMore, id: requests[0].id}
+	peer.puts(part, pattern(16))
+	s.mu.Lock()
+	s.peerIsGone(nil)
+	s.mu.Unlock()
+	if _, err := requests[0].Wait(t.Context()); !errors.Is(err, ErrPeerGone) {
+		t.Error(err)
+	}
+	peer.puts(part, pattern(16))
+	if _, err := requests[1].Wait(t.Context()); !errors.Is(err, ErrProtocol) {
+		t.Error(err)
+	}
+}
+
+// openFDs is how many descriptors of this process are memory with this name.
+func openFDs(t *testing.T, name string) (count int) {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		if link, err := os.Readlink("/proc/self/fd/" + entry.Name()); err == nil && strings.Contains(link, name) {
+			count++
+		}
+	}
+	return count
+}
+
+func TestTheMemoryOfAnAnswerThatFailedIsClosed(t *testing.T) {
+	handler, begun, release := pausing()
+	server, s := pair(t, handler)
+	defer close(release)
+	p, err := s.submit(t.Context(), header{kind: kindRequest}, []byte("wait"), nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-begun
+	peer := theirs(server)
+	const name = "bellwire-with-an-error"
+	fd, err := newConstant(name, pattern(16))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := peer.sock.send(passed{id: p.id, len: 16}.encode(), false, fd); err != nil {
+		t.Fatal(err)
+	}
+	closeOwn(fd)
+	peer.puts(header{kind: kindAttach, status: uint16(StatusFailed), id: p.id}, nil)
+	var failed *CallError
+	if _, err := p.Wait(t.Context()); !errors.As(err, &failed) {
+		t.Fatal(err)
+	}
+	for openFDs(t, name) > 0 {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestAPublisherClosesWhileItPublishes(t *testing.T) {
+	for range 50 {
+		publisher, err := Publish(t.TempDir(), "clock")
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error)
+		go func() {
+			for {
+				if _, err := publisher.Publish([]byte("tick")); err != nil {
+					done <- err
+					return
+				}
+			}
+		}()
+		runtime.Gosched()
+		publisher.Close()
+		if err := <-done; !errors.Is(err, ErrClosed) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// fill leaves so many answers unread that the server waits for room: nobody waits for them. The lanes have 4096 bytes.
+func fill(t *testing.T, s *Session, peer *serverSession) {
+	t.Helper()
+	until := func(counter int, least uint64) {
+		for count := uint64(0); count < least; time.Sleep(time.Millisecond) {
+			peer.mu.Lock()
+			count = peer.counters[counter]
+			peer.mu.Unlock()
+		}
+	}
+	for i := range 300 {
+		if _, err := s.Submit(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		if i == 200 {
+			until(countRequests, 200)
+		}
+	}
+	until(countLaneFull, 1)
+}
+
+func TestAPublisherDoesNotWaitForAReaderWithAFullLane(t *testing.T) {
+	dir := t.TempDir()
+	publisher, err := Publish(dir, "clock", StallTimeout(time.Hour), Lane(4096, 4096))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer publisher.Close()
+	s, err := Dial(t.Context(), dir, "clock", Lane(4096, 4096))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	// Nobody waits for the answers, so nobody reads them.
+	if _, err := s.Submit(t.Context(), make([]byte, 8)); err != nil {
+		t.Fatal(err)
+	}
+	peer := theirs(publisher.server)
+	fill(t, s, peer)
+	if !peer.watches.Load() {
+		t.Fatal("the server does not watch")
+	}
+	if _, err := publisher.Publish([]byte("tick")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAServerClosesBesideAClientThatReadsNothing(t *testing.T) {
+	server, s := pair(t, echo, StallTimeout(time.Hour), Lane(4096, 4096))
+	fill(t, s, theirs(server))
+	server.Close()
+}
+
+func TestARequestThatWasTakenCannotBeCancelledOrTakenAgain(t *testing.T) {
+	_, s := pair(t, echo)
+	first, err := s.Submit(t.Context(), []byte("first"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := first.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	second, err := s.Submit(t.Context(), []byte("second"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.Cancel()
+	if _, err := first.Wait(t.Context()); err == nil {
+		t.Error("it was taken twice")
+	}
+	if answer, err := second.Wait(t.Context()); err != nil || string(answer) != "second" {
+		t.Error(string(answer), err)
+	}
+	third, err := s.Submit(t.Context(), []byte("third"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	third.Cancel()
+	if _, err := third.Wait(t.Context()); !errors.Is(err, ErrCancelled) {
+		t.Error(err)
+	}
+}
+
+func TestARequestOfAContextThatHasEndedIsNotSent(t *testing.T) {
+	var ran atomic.Bool
+	_, s := pair(t, func(_ context.Context, request, answer []byte) ([]byte, error) {
+		if string(request) == "too late" {
+			ran.Store(true)
+		}
+		return append(answer, request...), nil
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.Call(ctx, []byte("too late")); !errors.Is(err, context.Canceled) || ExecutedOf(err) != ExecutedNo {
+		t.Error(err, ExecutedOf(err))
+	}
+	if err := s.Post(ctx, []byte("too late")); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	call(t, s, []byte("and on"))
+	if ran.Load() {
+		t.Error("a handler ran")
+	}
+}
+
+func TestASessionKeepsLittleAfterLongMessages(t *testing.T) {
+	server, s := pair(t, echo)
+	call(t, s, pattern(8<<20))
+	waiting := make([]*Pending, 200)
+	for i := range waiting {
+		p, err := s.Submit(t.Context(), pattern(1<<16-1000))
+		if err != nil {
+			t.Fatal(err)
+		}
+		waiting[i] = p
+	}
+	for _, p := range waiting {
+		if _, err := p.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	peer := theirs(server)
+	peer.mu.Lock()
+	defer peer.mu.Unlock()
+	kept := cap(peer.kept)
+	for _, buffer := range peer.buffers {
+		kept += cap(buffer)
+	}
+	if kept > 2<<20 {
+		t.Errorf("%d bytes", kept)
+	}
+}
+
+func TestRequestsWaitInTheLaneWhileThoseThatWereTakenAreLong(t *testing.T) {
+	const length = 4 << 20
+	begun, release := make(chan struct{}), make(chan struct{})
+	var server *Server
+	var most atomic.Int64
+	server, s := pair(t, func(_ context.Context, request, answer []byte) ([]byte, error) {
+		if string(request) == "wait" {
+			begun <- struct{}{}
+			<-release
+			return answer, nil
+		}
+		peer := theirs(server)
+		peer.mu.Lock()
+		defer peer.mu.Unlock()
+		held := int64(0)
+		for _, j := range peer.inbox {
+			held += int64(len(j.request))
+		}
+		most.Store(max(most.Load(), held))
+		return answer, nil
+	}, MaxMessage(length))
+	if _, err := s.Submit(t.Context(), []byte("wait")); err != nil {
+		t.Fatal(err)
+	}
+	<-begun
+	var last *Pending
+	for range 20 {
+		p, err := s.Submit(t.Context(), make([]byte, length))
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = p
+	}
+	close(release)
+	if _, err := last.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if most := most.Load(); most > 2*length {
+		t.Errorf("%d bytes were taken ahead", most)
+	}
+}
+
+func TestTheAnswersOfABatchStayBelowTheLimit(t *testing.T) {
+	_, s := pair(t, func(_ context.Context, _, answer []byte) ([]byte, error) {
+		return append(answer, make([]byte, 600)...), nil
+	}, MaxMessage(4096))
+	requests := make([][]byte, 100)
+	for i := range requests {
+		requests[i] = []byte{1}
+	}
+	items, err := s.Batch(t.Context(), requests)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := 0
+	for _, item := range items {
+		if item.Status == StatusOK && len(item.Bytes) == 600 {
+			whole++
+		} else if item.Status != StatusTooLarge {
+			t.Fatal(item)
+		}
+	}
+	if whole != 5 {
+		t.Errorf("%d answers", whole)
+	}
+}
+
+// lingering is a socket whose close blocks: its peer takes nothing of what it has to send.
+func lingering(t *testing.T, listener net.Listener) int {
+	t.Helper()
+	conn, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.(*net.TCPConn).SetWriteBuffer(1 << 16)
+	file, err := conn.(*net.TCPConn).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	fd := int(file.Fd())
+	if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 3600}); err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		err = unix.Sendto(fd, make([]byte, 1<<16), unix.MSG_DONTWAIT, nil)
+	}
+	copied := duplicate(fd)
+	if copied < 0 || !errors.Is(err, unix.EAGAIN) {
+		t.Fatal(copied, err)
+	}
+	return copied
+}
+
+func TestDescriptorsThatBlockInCloseTakeFewThreads(t *testing.T) {
+	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
+		return raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 1) })
+	}}
+	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		listener.Close() // with which the closes end
+		for len(closers) > 0 {
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	for range 3 * cap(closers) {
+		closeStrange(lingering(t, listener))
+	}
+	for len(closers) < cap(closers) {
+		time.Sleep(time.Millisecond)
+	}
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, threads, _ := strings.Cut(string(status), "Threads:\t")
+	threads, _, _ = strings.Cut(threads, "\n")
+	if count, err := strconv.Atoi(threads); err != nil || count > 2*cap(closers) {
+		t.Error(threads, err)
+	}
+}
