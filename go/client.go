@@ -45,7 +45,9 @@ type Client[Req Encoder, Resp any, P Decoder[Resp]] struct {
 
 	mu      sync.Mutex
 	session *Session
-	closed  bool
+	dialing chan struct{} // holds one token while somebody dials
+	ctx     context.Context
+	close   context.CancelFunc
 	buffers sync.Pool
 }
 
@@ -55,7 +57,9 @@ func NewClient[Req Encoder, Resp any, P Decoder[Resp]](dir, service string, list
 	if err != nil {
 		return nil, err
 	}
-	return &Client[Req, Resp, P]{dir: dir, service: service, o: o}, nil
+	c := &Client[Req, Resp, P]{dir: dir, service: service, o: o, dialing: make(chan struct{}, 1)}
+	c.ctx, c.close = context.WithCancel(context.Background())
+	return c, nil
 }
 
 // Call sends a request and returns its answer. A request whose handler did not run, or of a service that is Idempotent, is
@@ -69,10 +73,11 @@ func (c *Client[Req, Resp, P]) Call(ctx context.Context, request Req) (response 
 	if buffer[0], err = request.AppendBinary(buffer[0][:0]); err != nil {
 		return response, err
 	}
-	for try := 0; ; try++ {
+	tried, ran := false, ExecutedNo
+	for {
 		var s *Session
 		if s, err = c.Session(ctx); err != nil {
-			return response, err
+			return response, atLeast(ran, err)
 		}
 		var answer []byte
 		answer, err = s.AppendCall(ctx, buffer[1][:0], buffer[0])
@@ -84,38 +89,66 @@ func (c *Client[Req, Resp, P]) Call(ctx context.Context, request Req) (response 
 			return response, err
 		}
 		again := errors.Is(err, ErrPeerGone) && (c.o.idempotent || ExecutedOf(err) == ExecutedNo)
-		if !again || try > 0 || ctx.Err() != nil {
-			return response, err
+		if !again || tried || ctx.Err() != nil {
+			return response, atLeast(ran, err)
 		}
+		tried, ran = true, ExecutedOf(err)
 	}
 }
 
 // Session returns the session that is open, or opens one.
 func (c *Client[Req, Resp, P]) Session(ctx context.Context) (*Session, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
+	if s, err := c.open(); s != nil || err != nil {
+		return s, err
+	}
+	select {
+	case c.dialing <- struct{}{}:
+		defer func() { <-c.dialing }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-c.ctx.Done():
 		return nil, ErrClosed
 	}
-	if c.session != nil {
-		if c.session.Err() == nil {
-			return c.session, nil
-		}
-		c.session.Close()
-		c.session = nil
+	if s, err := c.open(); s != nil || err != nil {
+		return s, err
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.ctx, cancel)()
 	s, err := dial(ctx, c.dir, c.service, c.o)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ctx.Err() != nil {
+		if err == nil {
+			s.Close()
+		}
+		return nil, ErrClosed
+	}
 	if err == nil {
 		c.session = s
 	}
 	return s, err
 }
 
+// open returns the session that is open, if there is one.
+func (c *Client[Req, Resp, P]) open() (*Session, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ctx.Err() != nil {
+		return nil, ErrClosed
+	}
+	if c.session != nil && c.session.Err() != nil {
+		c.session.Close()
+		c.session = nil
+	}
+	return c.session, nil
+}
+
 // Close ends the client's session.
 func (c *Client[Req, Resp, P]) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.closed = true
+	c.close()
 	if c.session != nil {
 		c.session.Close()
 	}
@@ -123,7 +156,7 @@ func (c *Client[Req, Resp, P]) Close() error {
 }
 
 // Await dials until a provider has come that can be used, or the context ends. It sleeps until the run directory changes,
-// and backs off, with jitter, from a provider that refuses for a reason that passes.
+// and backs off, with jitter, from a provider that does not answer, or refuses for a reason that passes.
 func Await(ctx context.Context, dir, service string, list ...Option) (*Session, error) {
 	o, err := newOptions(list)
 	if err != nil {
@@ -140,14 +173,14 @@ func await(ctx context.Context, dir, service string, o options) (*Session, error
 		switch {
 		case err == nil:
 		case errors.Is(err, ErrAbsent) && watchErr == nil:
-			err = arrivals.wait(ctx, service)
+			err = arrivals.wait(ctx)
 			arrivals.close()
 			if err != nil {
 				return nil, err
 			}
 			wait = 10 * time.Millisecond
 			continue
-		case errors.Is(err, ErrAbsent), errors.Is(err, ErrPeerGone):
+		case errors.Is(err, ErrAbsent), errors.Is(err, ErrPeerGone), noAnswer(ctx, err):
 		case errors.As(err, &refused) && (refused.Code == RefusedQuota || refused.Code == RefusedStopping || refused.Code == RefusedResources):
 		default:
 			arrivals.close()
@@ -163,6 +196,11 @@ func await(ctx context.Context, dir, service string, o options) (*Session, error
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// noAnswer reports whether a handshake took longer than HandshakeTimeout.
+func noAnswer(ctx context.Context, err error) bool {
+	return ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded)
 }
 
 // arrivals tells that something changed in a run directory.
@@ -186,7 +224,7 @@ func watchDir(dir string) (*arrivals, error) {
 }
 
 // wait returns after the next change.
-func (a *arrivals) wait(ctx context.Context, _ string) error {
+func (a *arrivals) wait(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = a.file.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	var events [4096]byte

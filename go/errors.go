@@ -178,19 +178,26 @@ func (e *ended) Unwrap() error { return e.err }
 // ExecutedOf says whether the handler ran, of an error of this package: a request whose handler did not run can be
 // sent again, also where running it twice does harm.
 func ExecutedOf(err error) Executed {
+	var e *ended
+	if errors.As(err, &e) {
+		return e.ran
+	}
 	var call *CallError
 	if errors.As(err, &call) {
 		switch call.Status {
 		case StatusFailed, StatusTooLarge, StatusPanicked, StatusShort:
 			return ExecutedYes
 		}
-		return ExecutedNo
-	}
-	var e *ended
-	if errors.As(err, &e) {
-		return e.ran
 	}
 	return ExecutedNo
+}
+
+// atLeast is the error of a request that was sent before, when this is what was known of its handler.
+func atLeast(ran Executed, err error) error {
+	if ExecutedOf(err) >= ran {
+		return err
+	}
+	return &ended{err, ran}
 }
 
 // isContext reports whether an error is the end of a context.

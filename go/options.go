@@ -4,6 +4,7 @@ package bellwire
 
 import (
 	"encoding/hex"
+	"errors"
 	"hash/fnv"
 	"log/slog"
 	"os"
@@ -44,7 +45,7 @@ func newOptions(list []Option) (options, error) {
 	if text := os.Getenv("BELLWIRE_TOKEN"); text != "" {
 		bytes, err := hex.DecodeString(text)
 		if err != nil || len(bytes) != 16 || [16]byte(bytes) == [16]byte{} {
-			return o, controlFault("BELLWIRE_TOKEN: it needs 32 hexadecimal digits, not all of them 0")
+			return o, errors.New("bellwire: BELLWIRE_TOKEN needs 32 hexadecimal digits, not all of them 0")
 		}
 		o.token = [16]byte(bytes)
 	}
@@ -52,7 +53,14 @@ func newOptions(list []Option) (options, error) {
 		option(&o)
 	}
 	o.limits.leastLane = min(o.limits.leastLane, o.lane)
-	return o, o.limits.check(o.lane)
+	if o.doorbell != DoorbellEventfd && o.doorbell != DoorbellSocket {
+		return o, errors.New("bellwire: option RungBy: it takes DoorbellEventfd or DoorbellSocket")
+	}
+	var wrong controlFault
+	if errors.As(o.limits.check(o.lane), &wrong) {
+		return o, errors.New("bellwire: options Lane and MaxShared: wrong " + string(wrong))
+	}
+	return o, nil
 }
 
 // Method is the number of the service's method; 1 without this option.

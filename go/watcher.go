@@ -142,9 +142,14 @@ func (w *watcher) waitAbove(ctx context.Context, generation uint64) error {
 	if err != nil {
 		return err
 	}
-	_, err = p.Wait(ctx)
+	if _, err = p.Wait(ctx); err == nil && w.session.board.load(wordGeneration) <= generation {
+		// Another kind of service has answered.
+		return errNoGeneration
+	}
 	return err
 }
+
+var errNoGeneration = &ended{errors.New("bellwire: the service has neither snapshots nor events"), ExecutedYes}
 
 // survive waits for a provider after an error that says that there is none, or that it is busy. Other errors are returned.
 func (w *watcher) survive(ctx context.Context, err error) error {
@@ -154,7 +159,7 @@ func (w *watcher) survive(ctx context.Context, err error) error {
 		return nil
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case errors.Is(err, ErrAbsent), errors.Is(err, ErrPeerGone):
+	case errors.Is(err, ErrAbsent), errors.Is(err, ErrPeerGone), noAnswer(ctx, err):
 		s, err := await(ctx, w.dir, w.service, w.o)
 		if err == nil {
 			s.Close()

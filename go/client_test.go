@@ -1,0 +1,183 @@
+//go:build linux
+
+package bellwire
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// silent listens at a service's socket, accepts and says nothing.
+func silent(t *testing.T, dir, service string) (*net.UnixListener, chan net.Conn) {
+	t.Helper()
+	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: filepath.Join(dir, service+".sock"), Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted := make(chan net.Conn, 64)
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			accepted <- conn
+		}
+	}()
+	t.Cleanup(func() { listener.Close() })
+	return listener, accepted
+}
+
+func TestACallersContextEndsItsWaitForAnotherOnesHandshake(t *testing.T) {
+	dir := t.TempDir()
+	_, accepted := silent(t, dir, "echo")
+	client, err := NewClient[Bytes, Bytes](dir, "echo", HandshakeTimeout(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := make(chan error)
+	go func() {
+		_, err := client.Call(t.Context(), nil)
+		first <- err
+	}()
+	<-accepted
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if _, err := client.Call(ctx, nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	client.Close()
+	if err := <-first; !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
+}
+
+func TestAwaitOutlivesAProviderThatDoesNotAnswer(t *testing.T) {
+	dir := t.TempDir()
+	listener, accepted := silent(t, dir, "clock")
+	opened := make(chan error)
+	go func() {
+		s, err := Await(t.Context(), dir, "clock", HandshakeTimeout(10*time.Millisecond))
+		if err == nil {
+			s.Close()
+		}
+		opened <- err
+	}()
+	read := make(chan error)
+	go func() {
+		r, err := NewSnapshotReader(dir, "clock", HandshakeTimeout(10*time.Millisecond))
+		if err == nil {
+			_, err = r.Next(t.Context())
+			r.Close()
+		}
+		read <- err
+	}()
+	for range 4 {
+		select {
+		case <-accepted:
+		case err := <-opened:
+			t.Fatal(err)
+		case err := <-read:
+			t.Fatal(err)
+		}
+	}
+	listener.Close()
+	publisher, err := Publish(dir, "clock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer publisher.Close()
+	if _, err := publisher.Publish([]byte("tick")); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-opened; err != nil {
+		t.Error(err)
+	}
+	if err := <-read; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
+	for what, option := range map[string]Option{
+		"no lane of 5000 bytes": Lane(5000, 8192),
+		"rung by a futex":       RungBy(DoorbellFutex),
+		"no such doorbell":      RungBy(7),
+	} {
+		_, err := Dial(t.Context(), t.TempDir(), "echo", option)
+		if err == nil || errors.Is(err, ErrAbsent) || !strings.HasPrefix(err.Error(), "bellwire: option") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	t.Setenv("BELLWIRE_TOKEN", "abc")
+	if _, err := Dial(t.Context(), t.TempDir(), "echo"); err == nil || strings.Contains(err.Error(), "control message") {
+		t.Error(err)
+	}
+}
+
+func TestWhoReadsAServiceOfCallsLearnsIt(t *testing.T) {
+	dir := t.TempDir()
+	server, err := Listen(dir, "echo", echo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	r, err := NewSnapshotReader(dir, "echo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if _, err := r.Next(t.Context()); err == nil {
+		t.Error("a snapshot")
+	}
+	s, err := Subscribe(t.Context(), dir, "echo", false)
+	if err == nil {
+		_, err = s.Next(t.Context())
+		s.Close()
+	}
+	if err == nil {
+		t.Error("an event")
+	}
+}
+
+func TestWhatRanIsKnownAfterASecondAttempt(t *testing.T) {
+	dir := t.TempDir()
+	handler, begun, release := pausing()
+	server, err := Listen(dir, "echo", handler)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	defer close(release)
+	client, err := NewClient[Bytes, Bytes](dir, "echo", Idempotent())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	failed := make(chan error)
+	go func() {
+		_, err := client.Call(t.Context(), Bytes("wait"))
+		failed <- err
+	}()
+	<-begun
+	// The first provider is gone, and there is no second one.
+	if err := os.Remove(filepath.Join(dir, "echo.sock")); err != nil {
+		t.Fatal(err)
+	}
+	s, err := client.Session(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	s.peerIsGone(nil)
+	s.mu.Unlock()
+	if err := <-failed; !errors.Is(err, ErrAbsent) || ExecutedOf(err) != ExecutedMaybe {
+		t.Error(err, ExecutedOf(err))
+	}
+}
