@@ -101,14 +101,17 @@ fn no_object() -> Failure {
     Failure::invalid("an object is NULL")
 }
 
+/// Checks an out-parameter before a function does what cannot be undone.
+pub(crate) fn writable<T>(out: *mut T) -> Result<(), Failure> {
+    if out.is_null() { Err(Failure::invalid("an out-parameter is NULL")) } else { Ok(()) }
+}
+
 /// Writes an out-parameter.
 ///
 /// # Safety
 /// `out` is null, or may be written.
 pub(crate) unsafe fn put<T>(out: *mut T, value: T) -> Result<(), Failure> {
-    if out.is_null() {
-        return Err(Failure::invalid("an out-parameter is NULL"));
-    }
+    writable(out)?;
     // SAFETY: not null, and writable as the caller promises.
     unsafe { out.write(value) };
     Ok(())
@@ -130,9 +133,7 @@ pub(crate) unsafe fn put_unless_null<T>(out: *mut T, value: T) {
 /// # Safety
 /// `out` is null, or may be written.
 pub(crate) unsafe fn give<T>(out: *mut *mut T, object: T) -> Result<(), Failure> {
-    if out.is_null() {
-        return Err(Failure::invalid("an out-parameter is NULL"));
-    }
+    writable(out)?;
     // SAFETY: not null, and writable as the caller promises.
     unsafe { out.write(Box::into_raw(Box::new(object))) };
     Ok(())

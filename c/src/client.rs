@@ -9,7 +9,7 @@ use bellwire::{
     CallError, Canceller, Client, Dynamic, Executed, Payload, Session, SessionStats, State,
 };
 
-use crate::bytes::{bw_bytes, bytes, free, give, object, put, put_unless_null, shared};
+use crate::bytes::{bw_bytes, bytes, free, give, object, put, put_unless_null, shared, writable};
 use crate::config::{self, bw_client_config, bw_contract};
 use crate::error::{Failure, bw_error, run};
 use crate::payload::bw_payload;
@@ -270,6 +270,7 @@ pub unsafe extern "C" fn bw_client_call(
         let client = unsafe { object(client) }?;
         // SAFETY: as the caller promises.
         let request = unsafe { bytes(request, len) }?;
+        writable(answer)?;
         let timeout = client.timeout(timeout_ns);
         let answered = bw_bytes::from(client.client.call_bytes(request, timeout)?);
         // SAFETY: as the caller promises.
@@ -296,6 +297,7 @@ pub unsafe extern "C" fn bw_client_call_payload(
         let client = unsafe { object(client) }?;
         // SAFETY: as the caller promises.
         let request = unsafe { shared(request) }?;
+        writable(answer)?;
         let timeout = client.timeout(timeout_ns);
         let answered = client.client.call_within(&request.0, timeout)?;
         // SAFETY: as the caller promises.

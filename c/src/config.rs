@@ -312,6 +312,9 @@ pub(crate) unsafe fn server(config: *const bw_server_config) -> Result<ServerCon
     // SAFETY: as the caller promises.
     let Some(config) = (unsafe { config.as_ref() }) else { return Ok(default) };
     sized(config.size, size_of::<bw_server_config>(), "bw_server_config")?;
+    if config.workers > 1 << 22 {
+        return Err(Failure::invalid("more workers than Linux has threads"));
+    }
     // SAFETY: as the caller promises.
     let token = unsafe { token(config.token) }?;
     // SAFETY: as the caller promises.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bellwire::{Delivery, Dynamic, ErrorKind, EventPublisher, Start, Subscriber};
 
-use crate::bytes::{bw_bytes, bytes, free, give, object, put, put_unless_null, shared};
+use crate::bytes::{bw_bytes, bytes, free, give, object, put, put_unless_null, shared, writable};
 use crate::cache::BW_FOREVER;
 use crate::client::bw_canceller;
 use crate::config::{self, bw_client_config, bw_contract};
@@ -64,6 +64,7 @@ pub unsafe extern "C" fn bw_server_events(
         let builder = unsafe { object(builder) }?;
         // SAFETY: as the caller promises.
         let contract = unsafe { config::contract(contract) }?;
+        writable(out)?;
         let publisher = builder.0.events_dynamic(contract, depth)?;
         // SAFETY: as the caller promises.
         unsafe { give(out, bw_event_publisher(publisher)) }
@@ -171,6 +172,7 @@ pub unsafe extern "C" fn bw_subscriber_next(
     let next = || {
         // SAFETY: as the caller promises.
         let bw_subscriber { subscriber, event } = unsafe { object(subscriber) }?;
+        writable(delivery)?;
         let found = match timeout_ns {
             0 => subscriber.try_next()?,
             BW_FOREVER => subscriber.next(None)?,

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 
 use bellwire::{CallError, Executed, Payload, Session, Ticket};
 
-use crate::bytes::{array, bw_bytes, bytes, object, put, put_unless_null};
+use crate::bytes::{array, bw_bytes, bytes, object, put, put_unless_null, writable};
 use crate::client::bw_client;
 use crate::error::{BW_OK, Failure, bw_error, run};
 
@@ -68,6 +68,7 @@ pub unsafe extern "C" fn bw_client_batch_next(
     let next = || {
         // SAFETY: as the caller promises.
         let client = unsafe { object(client) }?;
+        writable(answer)?;
         let end =
             || Failure::of(bellwire::ErrorKind::WouldBlock, "all answers of the batch were taken");
         let next = client.batch.pop_front().ok_or_else(end)?.map_err(|error| *error)?;
@@ -154,6 +155,7 @@ unsafe fn take_reply(
     let take = || {
         // SAFETY: as the caller promises.
         let client = unsafe { object(client) }?;
+        writable(reply)?;
         let timeout = timeout_ns.map(|ns| client.timeout(ns));
         let next = client.in_open_session(Executed::Maybe, |session| match timeout {
             Some(timeout) => session.wait_reply_bytes(timeout).map(|reply| Some(lent(reply))),

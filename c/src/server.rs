@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 use bellwire::{Caller, HandlerError, Server, ServerBuilder, ServerStats};
 
-use crate::bytes::{bytes, free, give, object, put, shared, text};
+use crate::bytes::{bytes, free, give, object, put, shared, text, writable};
 use crate::config::{self, bw_contract, bw_server_config};
 use crate::error::{Failure, bw_error, run};
 use crate::publisher::bw_publisher;
@@ -186,6 +186,7 @@ pub unsafe extern "C" fn bw_server_publish(
         let builder = unsafe { object(builder) }?;
         // SAFETY: as the caller promises.
         let contract = unsafe { config::contract(contract) }?;
+        writable(out)?;
         let publisher = builder.0.publish_dynamic(contract)?;
         // SAFETY: as the caller promises.
         unsafe { give(out, bw_publisher(publisher)) }
@@ -313,6 +314,7 @@ pub unsafe extern "C" fn bw_answer_reserve(
     let reserve = || {
         // SAFETY: as the caller promises.
         let answer = unsafe { object(answer) }?;
+        writable(data)?;
         let before = answer.bytes.len();
         let more = answer.bytes.try_reserve(len);
         more.map_err(|error| Failure::of(bellwire::ErrorKind::System, error.to_string()))?;

@@ -131,6 +131,9 @@ int main(void)
     server.admit = 9;
     FAILS(BW_E_INVALID, bw_server_new(NULL, &server, &builder, &error));
     bw_server_config_init(&server);
+    server.workers = SIZE_MAX;
+    FAILS(BW_E_INVALID, bw_server_new(NULL, &server, &builder, &error));
+    bw_server_config_init(&server);
     OK(bw_server_new(NULL, &server, &builder, &error));
     FAILS(BW_E_INVALID, bw_server_serve(builder, &contract, NULL, NULL, NULL, &error));
     FAILS(BW_E_INVALID, bw_server_publish(builder, &contract, NULL, &error));

@@ -28,6 +28,7 @@ static int reverse(void *user, const bw_caller *caller, const void *request, siz
         return 7;
     void *data = NULL;
     CHECK(bw_answer_write(answer, request, len / 2) == BW_OK);
+    CHECK(bw_answer_reserve(answer, 1, NULL) == BW_E_INVALID);
     CHECK(bw_answer_reserve(answer, len - len / 2, &data) == BW_OK);
     unsigned char *start = (unsigned char *)data - len / 2;
     for (size_t at = 0; at < len; at++)
@@ -71,6 +72,9 @@ static void calls(bw_client *client)
 {
     bw_error error = BW_ERROR_INIT;
     bw_bytes answer;
+    bw_client_stats stats = { .size = sizeof stats };
+    FAILS(BW_E_INVALID, bw_client_call(client, "abc", 3, BW_TIMEOUT_DEFAULT, NULL, &error));
+    CHECK(bw_client_get_stats(client, &stats, &error) == BW_OK && stats.made == 0);
     OK(bw_client_call(client, "abc", 3, BW_TIMEOUT_DEFAULT, &answer, &error));
     CHECK(answer.len == 3 && memcmp(answer.data, "cba", 3) == 0);
     OK(bw_client_call(client, NULL, 0, SECOND, &answer, &error));
@@ -96,6 +100,7 @@ static void calls(bw_client *client)
     OK(bw_client_submit(client, "34", 2, &third, &error));
     CHECK(first < second && second < third);
     bw_reply reply;
+    FAILS(BW_E_INVALID, bw_client_wait_reply(client, 10 * SECOND, NULL, &error));
     /* Two workers may answer in any order. */
     for (int at = 0; at < 3; at++) {
         OK(bw_client_wait_reply(client, 10 * SECOND, &reply, &error));
@@ -115,6 +120,7 @@ static void calls(bw_client *client)
 
     bw_bytes requests[] = { { "ab", 2 }, { "no", 2 }, { "", 0 } };
     OK(bw_client_call_batch(client, requests, 3, &error));
+    FAILS(BW_E_INVALID, bw_client_batch_next(client, NULL, &error));
     OK(bw_client_batch_next(client, &answer, &error));
     CHECK(answer.len == 2 && memcmp(answer.data, "ba", 2) == 0);
     FAILS(BW_E_HANDLER, bw_client_batch_next(client, &answer, &error));
@@ -126,7 +132,6 @@ static void calls(bw_client *client)
         OK(bw_client_post(client, "post", 4, &error));
     OK(bw_client_flush(client, 10 * SECOND, &error));
     OK(bw_client_trim(client, &error));
-    bw_client_stats stats = { .size = sizeof stats };
     OK(bw_client_get_stats(client, &stats, &error));
     CHECK(stats.posts_taken == 10 && stats.posts_lost == 0 && stats.in_flight == 0);
     CHECK(stats.made == stats.answered + stats.refused + stats.failed + stats.posts_taken);
@@ -233,6 +238,7 @@ static void events(bw_event_publisher *publisher)
     bw_delivery delivery;
     FAILS(BW_E_INVALID, bw_subscriber_new(NULL, &contract, 9, &config, &subscriber, &error));
     OK(bw_subscriber_new(NULL, &contract, BW_START_OLDEST, &config, &subscriber, &error));
+    FAILS(BW_E_INVALID, bw_subscriber_next(subscriber, 10 * SECOND, NULL, &error));
     OK(bw_subscriber_next(subscriber, 10 * SECOND, &delivery, &error));
     CHECK(delivery.kind == BW_EVENT && delivery.number == 1 && memcmp(delivery.event.data, "one", 3) == 0);
     FAILS(BW_E_WOULD_BLOCK, bw_subscriber_next(subscriber, 0, &delivery, &error));
@@ -294,9 +300,11 @@ int main(void)
     FAILS(BW_E_INVALID, bw_server_serve(builder, &contract, reverse, &freed, count_free, &error));
     CHECK(freed == 1);
     bw_publisher *publisher = NULL;
+    FAILS(BW_E_INVALID, bw_server_publish(builder, &table, NULL, &error));
     OK(bw_server_publish(builder, &table, &publisher, &error));
     bw_contract changes = BW_CONTRACT("changes", 1);
     bw_event_publisher *publishes = NULL;
+    FAILS(BW_E_INVALID, bw_server_events(builder, &changes, 1 << 16, NULL, &error));
     OK(bw_server_events(builder, &changes, 1 << 16, &publishes, &error));
     bw_server *server = NULL;
     OK(bw_server_start(builder, &server, &error));
