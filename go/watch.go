@@ -14,11 +14,15 @@ import (
 func (e *end) watchSocket() {
 	_ = e.sock.raw.Read(func(fd uintptr) bool {
 		for {
-			// One at a time: a peer that sends without end must not keep mu.
+			// One at a time: a peer that sends without end must not keep mu. When it is over, nobody closes what would come.
 			e.mu.Lock()
-			err, isOver := e.takeControl(int(fd)), e.over() != nil
+			isOver := e.over() != nil
+			var err error
+			if !isOver {
+				err = e.takeControl(int(fd))
+			}
 			e.mu.Unlock()
-			if err != nil || isOver {
+			if isOver || err != nil {
 				return isOver || err != errWouldBlock && !isShortage(err)
 			}
 		}
