@@ -1,7 +1,8 @@
 //! `bellwire export`: counters over HTTP.
 
 use std::io::Write;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
 use bellwire::RunDir;
 use tiny_http::{Header, Method, Request, Response, Server};
@@ -12,6 +13,9 @@ use crate::latency::Latencies;
 use crate::openmetrics;
 use crate::stat::Asker;
 use crate::stop::Stop;
+
+/// Requests that are answered at once, each by a thread.
+const MOST_ANSWERS: usize = 64;
 
 pub(crate) fn run(run_dir: &RunDir, args: &Export) -> Result<Exit, Failure> {
     let stop = Stop::of_provider()?;
@@ -24,11 +28,21 @@ pub(crate) fn run(run_dir: &RunDir, args: &Export) -> Result<Exit, Failure> {
     stop.on_request(move || theirs.unblock());
     let address = server.server_addr();
     writeln!(anstream::stderr(), "listening on http://{address}/metrics")?;
-    let asker = Asker { run_dir, timeout: args.timeout, method: None };
-    let mut latencies = Latencies::default();
-    for request in server.incoming_requests() {
+    let (run_dir, timeout) = (run_dir.clone(), args.timeout);
+    let latencies = Mutex::new(Latencies::default());
+    let answer = Arc::new(move |request| {
+        let asker = Asker { run_dir: &run_dir, timeout, method: None };
         // A client that went away does not end the server.
-        let _ = answer(request, &asker, &mut latencies);
+        let _ = answer(request, &asker, &latencies);
+    });
+    for request in server.incoming_requests() {
+        // A client may read nothing, or announce a body that never comes: others do not wait for it.
+        if Arc::strong_count(&answer) > MOST_ANSWERS {
+            answer(request);
+        } else {
+            let answer = Arc::clone(&answer);
+            thread::spawn(move || answer(request));
+        }
         if stop.requested().is_some() {
             break;
         }
@@ -36,7 +50,11 @@ pub(crate) fn run(run_dir: &RunDir, args: &Export) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-fn answer(request: Request, asker: &Asker<'_>, latencies: &mut Latencies) -> std::io::Result<()> {
+fn answer(
+    request: Request,
+    asker: &Asker<'_>,
+    latencies: &Mutex<Latencies>,
+) -> std::io::Result<()> {
     let path = request.url().split('?').next().unwrap_or_default();
     if path != "/metrics" {
         return request.respond(text(404, "there is nothing but /metrics\n"));
@@ -46,7 +64,8 @@ fn answer(request: Request, asker: &Asker<'_>, latencies: &mut Latencies) -> std
     }
     // A run dir that does not exist yet has no providers.
     let providers = asker.all().unwrap_or_default();
-    let response = text(200, openmetrics::render(&providers, &latencies.update(&providers)));
+    let latencies = latencies.lock().unwrap_or_else(PoisonError::into_inner).update(&providers);
+    let response = text(200, openmetrics::render(&providers, &latencies));
     request.respond(match Header::from_bytes("Content-Type", openmetrics::CONTENT_TYPE) {
         Ok(header) => response.with_header(header),
         Err(()) => response,

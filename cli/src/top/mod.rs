@@ -47,12 +47,13 @@ pub(crate) fn run(run_dir: Option<&RunDir>, args: &Top) -> Result<Exit, Failure>
         let is_blind = model.rows.is_empty() && model.note.is_some();
         return Ok(if is_blind { Exit::Failed } else { Exit::Ok });
     }
-    if !out::is_terminal() {
-        let what = "standard output is not a terminal";
+    let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    if is_dumb || !out::is_terminal() {
+        let what = "standard output is not a terminal with a cursor";
         return Err(Failure::new(Exit::Failed, what).next("use --once or --json"));
     }
-    // Ctrl-C is a key in this mode.
-    let stop = Stop::on_termination()?;
+    // Ctrl-C is a key in this mode, and SIGINT comes from another process.
+    let stop = Stop::on_signals()?;
     let mut terminal = ratatui::try_init()?;
     let look = |model: &mut Model| scan(&mut scanner, run_dir, model);
     let ended = show(&mut terminal, args.interval, look, &mut model, &stop);

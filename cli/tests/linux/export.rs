@@ -117,6 +117,23 @@ fn a_scrape_has_the_latencies_of_clients_that_have_left_too() {
 }
 
 #[test]
+fn a_client_that_sends_or_reads_nothing_holds_up_no_other() {
+    let place = Place::new();
+    let (_exporter, address) = exporter(&place);
+    let stuck = [
+        "POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 100000\r\n\r\n",
+        "GET /metrics HTTP/1.1\r\nHost: test\r\nContent-Length: 100000\r\n\r\n",
+    ];
+    for request in stuck {
+        let mut stream = TcpStream::connect(address).unwrap();
+        write!(stream, "{request}").unwrap();
+        // It is answered before its body is waited for.
+        assert!(stream.read(&mut [0; 16]).unwrap() > 0);
+        assert!(ask(address, "GET /metrics").0.starts_with("HTTP/1.1 200"));
+    }
+}
+
+#[test]
 fn a_run_dir_that_nobody_made_has_no_providers() {
     let place = Place::new();
     let (_exporter, address) = exporter(&place);

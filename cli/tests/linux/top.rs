@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
+use rustix::process::{Pid, Signal, kill_process};
 use vt100::Parser;
 
 use crate::support::{Place, Running};
@@ -22,13 +23,13 @@ struct Screen {
 }
 
 impl Screen {
-    fn start(place: &Place, args: &[&str]) -> Self {
+    fn start(place: &Place, terminal: &str, args: &[&str]) -> Self {
         let size = PtySize { rows: 24, cols: 80, pixel_width: 0, pixel_height: 0 };
         let pair = native_pty_system().openpty(size).unwrap();
         let command = place.command(args);
         let mut builder = CommandBuilder::new(command.get_program());
         builder.args(command.get_args());
-        builder.env("TERM", "xterm-256color");
+        builder.env("TERM", terminal);
         let child = pair.slave.spawn_command(builder).unwrap();
         drop(pair.slave);
         let mut reader = pair.master.try_clone_reader().unwrap();
@@ -80,7 +81,7 @@ fn a_live_session_is_shown_and_q_quits_and_restores_the_terminal() {
     let watcher = watcher(&place);
     // Whatever else runs on this machine does not crowd it out.
     let args = ["top", "--interval", "50ms", "--service", "cgroups-snapshot"];
-    let mut screen = Screen::start(&place, &args);
+    let mut screen = Screen::start(&place, "xterm-256color", &args);
     let before = screen.master.get_termios().unwrap();
     screen.until("cgroups-snap");
     assert!(screen.terminal.screen().alternate_screen());
@@ -136,6 +137,22 @@ fn one_look_is_told_to_programs_with_both_ends_of_each_session() {
     let other = place.run(&["top", "--once", "--interval", "1ms", "--run-dir", &run_dir]);
     assert_eq!(other.status, Some(0), "{other:?}");
     assert!(other.stdout.contains("0 sessions"), "{other:?}");
+}
+
+#[test]
+fn a_terminal_without_a_cursor_gets_a_sentence_and_no_screen() {
+    let mut screen = Screen::start(&Place::new(), "dumb", &["top"]);
+    screen.until("--once");
+    assert_eq!(screen.child.wait().unwrap().exit_code(), 1);
+}
+
+#[test]
+fn an_interrupt_from_another_process_ends_it() {
+    let mut screen = Screen::start(&Place::new(), "xterm-256color", &["top"]);
+    screen.until("SERVICE");
+    let pid = screen.child.process_id().and_then(|pid| Pid::from_raw(pid.cast_signed())).unwrap();
+    kill_process(pid, Signal::INT).unwrap();
+    assert_eq!(screen.child.wait().unwrap().exit_code(), 130);
 }
 
 #[test]
