@@ -6,7 +6,7 @@
 //! Full lanes, resizes, sessions that open and close, and calls that fail are instants of their thread.
 
 use std::collections::BTreeSet;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::time::{Duration, Instant};
 
@@ -35,10 +35,20 @@ pub(crate) fn run(args: &RecordArgs) -> Result<(), Error> {
     let waiter = Waiter::on_signals()?;
     let path = &args.output;
     let unwritten = |source| Error::Write { path: path.clone(), source };
-    let mut trace = Trace::new(BufWriter::new(File::create(path).map_err(unwritten)?));
+    let is_new = !path.exists();
+    let file = File::options().write(true).create(true).truncate(false).open(path);
+    let file = file.map_err(unwritten)?;
+    let is_file = file.metadata().is_ok_and(|stat| stat.is_file());
+    let mut trace = Trace::new(BufWriter::new(file));
     let options = Options { slow: Some(args.over), session_events: true, ..Options::default() };
+    let mut has_begun = false;
     let mut summary = Summary { file: path.display().to_string(), ..Summary::default() };
-    let seen = tracer::trace(&args.scope, options, |tracer| {
+    let traced = tracer::trace(&args.scope, options, |tracer| {
+        // An earlier trace stays until this one begins.
+        if is_file {
+            trace.out.get_ref().set_len(0).map_err(unwritten)?;
+        }
+        has_begun = true;
         let end = args.seconds.map(|span| Instant::now() + span);
         let mut written = Ok(());
         let write_event = |event| {
@@ -66,7 +76,11 @@ pub(crate) fn run(args: &RecordArgs) -> Result<(), Error> {
         written.map_err(unwritten)?;
         summary.dropped = tracer.losses().dropped;
         Ok(tracer::finish(tracer))
-    })?;
+    });
+    if !has_begun && is_new {
+        let _ = fs::remove_file(path);
+    }
+    let seen = traced?;
     trace.finish().map_err(unwritten)?;
     if args.scope.json {
         outln!("{}", serde_json::to_string(&summary)?);

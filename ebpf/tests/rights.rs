@@ -50,6 +50,9 @@ fn check<'a>(checks: &'a [Value], name: &str) -> &'a Value {
 fn a_user_without_permission_gets_advice() {
     let (dir, tracer) = public();
     let file = copy_of_program(dir.path());
+    let earlier = dir.path().join("bellwire-trace.json");
+    std::fs::write(&earlier, "an earlier trace").unwrap();
+    std::fs::set_permissions(&earlier, PermissionsExt::from_mode(0o666)).unwrap();
     for args in ["hist", "breakdown", "top", "snoop", "record", "export"] {
         let Some(mut command) = as_nobody("", &tracer) else { return };
         let output =
@@ -58,6 +61,7 @@ fn a_user_without_permission_gets_advice() {
         assert_eq!(output.status.code(), Some(SKIPPED), "{args}: {message}");
         assert!(message.contains("bellwire-trace doctor"), "{args}: {message}");
     }
+    assert_eq!(std::fs::read_to_string(&earlier).unwrap(), "an earlier trace");
     let Some(mut command) = as_nobody("", &tracer) else { return };
     let output = command.args(["doctor", "--json"]).output().unwrap();
     assert_eq!(output.status.code(), Some(SKIPPED));
