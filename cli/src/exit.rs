@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anstyle::{AnsiColor, Style};
 use bellwire::{CallError, ConnectError, ErrorKind};
 
-/// The exit status, by which a script learns the result. `--help` lists these. 2 is clap's, for a wrong command line.
+/// The exit status, by which a script learns the result. `--help` lists these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
@@ -16,6 +16,8 @@ pub enum Exit {
     Ok = 0,
     /// Something failed, or a check did not hold.
     Failed = 1,
+    /// The command line is wrong; clap's, too.
+    Usage = 2,
     /// No process provides the service.
     Absent = 3,
     /// The provider refused, or is incompatible.
@@ -32,6 +34,10 @@ pub enum Exit {
     RetryLater = 9,
     /// This system lacks what the service reports on.
     Unavailable = 10,
+    /// `bellwire bench`: measured, but a row is not stable.
+    Unstable = 11,
+    /// `bellwire bench compare`: something is slower.
+    Slower = 12,
     /// SIGINT ended it before it was done.
     Interrupted = 130,
     /// SIGTERM ended it before it was done.

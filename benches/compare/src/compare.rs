@@ -5,8 +5,9 @@
 
 use std::fmt;
 
+use bellwire_cli::out::nanos;
+
 use crate::report::model::{Measured, Report, Row};
-use crate::report::table::time;
 use crate::spread::Spread;
 
 /// Medians that are nearer to each other than this part are alike, however still the machine was.
@@ -108,7 +109,7 @@ impl fmt::Display for Change {
         };
         let Self { scenario, contender, placement, ratio, old, new, .. } = self;
         let show =
-            |value: f64| if self.by_floor { format!("{value:.2} floors") } else { time(value) };
+            |value: f64| if self.by_floor { format!("{value:.2} floors") } else { nanos(value) };
         let spread = |of: &Spread| {
             format!("{} ({} to {})", show(of.median), show(of.middle.0), show(of.middle.1))
         };

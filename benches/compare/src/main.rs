@@ -5,7 +5,6 @@ mod burst;
 mod clock;
 mod compare;
 mod contender;
-mod exit;
 mod floors;
 mod handler;
 mod hist;
@@ -31,13 +30,13 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
+use bellwire_cli::exit::{Exit, Failure};
 use bellwire_floor::{Cpus, Prober, cpus};
 use clap::Parser;
 
 use args::{Args, Command, Run};
 use compare::Verdict;
 use contender::Entry;
-use exit::{Exit, Failure};
 use order::Pace;
 use progress::Progress;
 use report::model::{Report, SCHEMA};
@@ -105,14 +104,15 @@ fn compare_files(old: &Path, new: &Path) -> Result<Exit, Failure> {
 fn read(path: &Path) -> Result<Report, Failure> {
     let shown = path.display();
     let text = fs::read_to_string(path)
-        .map_err(|error| Failure::new(format!("cannot read {shown}: {error}")))?;
+        .map_err(|error| Failure::new(Exit::Failed, format!("cannot read {shown}: {error}")))?;
     let report: Report = serde_json::from_str(&text).map_err(|error| {
-        Failure::new(format!("{shown} is no report: {error}"))
+        Failure::new(Exit::Failed, format!("{shown} is no report: {error}"))
             .next("name a file that --json or --report has written")
     })?;
     if report.schema != SCHEMA {
         let what = format!("{shown} has layout {}, this program reads {SCHEMA}", report.schema);
-        return Err(Failure::new(what).next("measure again, or use the program that wrote it"));
+        return Err(Failure::new(Exit::Failed, what)
+            .next("measure again, or use the program that wrote it"));
     }
     Ok(report)
 }
@@ -132,13 +132,13 @@ fn measure(args: &Run) -> Result<Exit, Failure> {
     };
     if cfg!(debug_assertions) && !args.quick {
         let what = "this is a debug build: its figures would say nothing";
-        return Err(Failure::new(what)
+        return Err(Failure::new(Exit::Failed, what)
             .next("build it by: cargo build --release -p bellwire-bench; or say --quick"));
     }
     let stream = args.stream.as_deref().map(Stream::create).transpose();
-    let stream = stream.map_err(|error| Failure::new(error.to_string()))?;
-    let report =
-        run_all(&plan, &scenarios, stream).map_err(|error| Failure::new(error.to_string()))?;
+    let stream = stream.map_err(|error| Failure::new(Exit::Failed, error.to_string()))?;
+    let report = run_all(&plan, &scenarios, stream)
+        .map_err(|error| Failure::new(Exit::Failed, error.to_string()))?;
     print(args, &report)?;
     let unstable = report.unstable();
     if unstable.is_empty() || args.quick {
@@ -188,7 +188,8 @@ fn command_line() -> String {
 }
 
 fn print(args: &Run, report: &Report) -> Result<(), Failure> {
-    let failed = |error: Box<dyn Error + Send + Sync>| Failure::new(error.to_string());
+    let failed =
+        |error: Box<dyn Error + Send + Sync>| Failure::new(Exit::Failed, error.to_string());
     let to_stdout =
         [&args.json, &args.csv].iter().any(|path| path.as_deref() == Some(Path::new("-")));
     if !to_stdout {
@@ -202,7 +203,10 @@ fn print(args: &Run, report: &Report) -> Result<(), Failure> {
     }
     if let Some(dir) = &args.report {
         let failed = |error| {
-            Failure::new(format!("cannot write the report into {}: {error}", dir.display()))
+            Failure::new(
+                Exit::Failed,
+                format!("cannot write the report into {}: {error}", dir.display()),
+            )
         };
         report::write(report, dir).map_err(failed)?;
     }
@@ -213,15 +217,16 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
     if path == Path::new("-") {
         return say(text);
     }
-    fs::write(path, text)
-        .map_err(|error| Failure::new(format!("cannot write {}: {error}", path.display())))
+    fs::write(path, text).map_err(|error| {
+        Failure::new(Exit::Failed, format!("cannot write {}: {error}", path.display()))
+    })
 }
 
 /// The reader of our output may stop reading: that is no failure.
 fn say(text: &str) -> Result<(), Failure> {
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(format!("cannot write the output: {error}")))
+            Err(Failure::new(Exit::Failed, format!("cannot write the output: {error}")))
         }
         _ => Ok(()),
     }
@@ -233,7 +238,7 @@ fn chosen_scenarios(args: &Run) -> Result<Vec<Scenario>, Failure> {
         if !all.iter().any(|scenario| scenario.is_meant_by(word)) {
             let groups = scenario::GROUPS.join(", ");
             let what = format!("no scenario is called {word}; there are {groups}");
-            return Err(Failure::usage(what).next("list them by: bellwire bench list"));
+            return Err(Failure::new(Exit::Usage, what).next("list them by: bellwire bench list"));
         }
     }
     if !args.scenarios.is_empty() {
@@ -256,7 +261,7 @@ fn chosen_contenders(args: &Run) -> Result<Vec<&'static Entry>, Failure> {
         if Entry::named(name).is_none() {
             let names: Vec<_> = contender::ALL.iter().map(|entry| entry.name).collect();
             let what = format!("no contender is called {name}; there are {}", names.join(", "));
-            return Err(Failure::usage(what));
+            return Err(Failure::new(Exit::Usage, what));
         }
     }
     let is_chosen = |(at, entry): &(usize, &Entry)| {
@@ -266,7 +271,7 @@ fn chosen_contenders(args: &Run) -> Result<Vec<&'static Entry>, Failure> {
 }
 
 fn chosen_cpus(args: &Run) -> Result<Cpus, Failure> {
-    let failed = |error: bellwire_floor::Error| Failure::new(error.to_string());
+    let failed = |error: bellwire_floor::Error| Failure::new(Exit::Failed, error.to_string());
     let Some((client, peer)) = args.pin else {
         return Cpus::pick().and_then(Cpus::two).map_err(failed);
     };
@@ -274,7 +279,9 @@ fn chosen_cpus(args: &Run) -> Result<Cpus, Failure> {
     for cpu in [client, peer] {
         if !allowed.contains(&cpu) {
             let what = format!("processor {cpu} is not one that this process may use: {allowed:?}");
-            return Err(Failure::usage(what).next("look at: taskset --cpu-list --pid $$"));
+            return Err(
+                Failure::new(Exit::Usage, what).next("look at: taskset --cpu-list --pid $$")
+            );
         }
     }
     Ok(Cpus { client, peer })

@@ -2,9 +2,11 @@
 
 use std::fmt::Write;
 
+use bellwire_cli::out::{nanos, rate};
+
 use super::model::{Measured, Report};
 use super::plots::Picture;
-use super::table::{again, count, floor, time};
+use super::table::{again, floor};
 use crate::system::State;
 
 /// With links to the pictures beside it. Writing into a string cannot fail.
@@ -103,7 +105,7 @@ fn scenario(text: &mut String, measured: &Measured) {
     for row in &measured.rows {
         let latency = |of: fn(&super::model::Latency) -> u64| {
             #[expect(clippy::cast_precision_loss, reason = "below 2^53 ns")]
-            row.latency.as_ref().map(|latency| time(of(latency) as f64)).unwrap_or_default()
+            row.latency.as_ref().map(|latency| nanos(of(latency) as f64)).unwrap_or_default()
         };
         let by_first = measured.by_first(row).map(|ratio| format!("×{ratio:.2}"));
         let _ = writeln!(
@@ -111,17 +113,17 @@ fn scenario(text: &mut String, measured: &Measured) {
             "| {}{} | {} ({} to {}) | {} | {} | {} | {} | {} | {} | {} | {} | {:.2} | {} | {} | {}{} |",
             row.contender,
             if row.stable || !row.is_main { "" } else { " **unstable**" },
-            time(row.ns.median),
-            time(row.ns.min),
-            time(row.ns.max),
-            count(measured.a_second(row)),
+            nanos(row.ns.median),
+            nanos(row.ns.min),
+            nanos(row.ns.max),
+            rate(measured.a_second(row)),
             floor(row),
             by_first.unwrap_or_default(),
             latency(|latency| latency.p50),
             latency(|latency| latency.p99),
             latency(|latency| latency.p999),
-            time(row.cpu_client_ns),
-            time(row.cpu_server_ns),
+            nanos(row.cpu_client_ns),
+            nanos(row.cpu_server_ns),
             row.sleeps,
             row.system_calls.map(|calls| format!("{calls:.2}")).unwrap_or_default(),
             row.placement,
@@ -138,7 +140,7 @@ fn scenario(text: &mut String, measured: &Measured) {
         let _ = writeln!(text, "\n{part}.");
     }
     for (name, ns) in &measured.other_floors {
-        let (median, min, max) = (time(ns.median), time(ns.min), time(ns.max));
+        let (median, min, max) = (nanos(ns.median), nanos(ns.min), nanos(ns.max));
         let _ = writeln!(text, "\nBeside it, {name}: {median} ({min} to {max}).");
     }
     for (contender, why) in &measured.refused {

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use bellwire_cli::out::{nanos, rate};
+
 use super::model::{Attempt, Measured, Report, Row};
 use crate::contender::VALIDATION;
 
@@ -24,10 +26,10 @@ fn scenario(text: &mut String, measured: &Measured) {
             text,
             "  {:<width$}  {:>9} [{} to {}]  {:>9}/s  floor {:<22} {}  {}{}",
             row.contender,
-            time(row.ns.median),
-            time(row.ns.min),
-            time(row.ns.max),
-            count(measured.a_second(row)),
+            nanos(row.ns.median),
+            nanos(row.ns.min),
+            nanos(row.ns.max),
+            rate(measured.a_second(row)),
             floor(row),
             cpu(row),
             ahead,
@@ -41,7 +43,7 @@ fn scenario(text: &mut String, measured: &Measured) {
         let _ = writeln!(text, "  {part}");
     }
     for (name, ns) in &measured.other_floors {
-        let (median, min, max) = (time(ns.median), time(ns.min), time(ns.max));
+        let (median, min, max) = (nanos(ns.median), nanos(ns.min), nanos(ns.max));
         let _ = writeln!(text, "  {name}: {median} [{min} to {max}]");
     }
     for (contender, lost) in &measured.missing {
@@ -80,7 +82,7 @@ impl Measured {
 /// What was measured before the second attempt.
 pub(crate) fn again(first: &Attempt) -> String {
     let Attempt { placement, stable, lost, ns, samples } = first;
-    let (median, low, high) = (time(ns.median), time(ns.middle.0), time(ns.middle.1));
+    let (median, low, high) = (nanos(ns.median), nanos(ns.middle.0), nanos(ns.middle.1));
     let (rounds, lost) = (samples.len(), lost.moved + lost.crowded);
     let stable = if *stable { "stable" } else { "unstable" };
     format!(
@@ -99,34 +101,5 @@ pub(crate) fn floor(row: &Row) -> String {
 
 /// Processor time of both ends.
 pub(crate) fn cpu(row: &Row) -> String {
-    format!("CPU {} + {}", time(row.cpu_client_ns), time(row.cpu_server_ns))
-}
-
-/// A time with three digits and its unit.
-pub(crate) fn time(ns: f64) -> String {
-    let (value, unit) = match ns {
-        ns if ns < 1e3 => (ns, "ns"),
-        ns if ns < 1e6 => (ns / 1e3, "µs"),
-        ns if ns < 1e9 => (ns / 1e6, "ms"),
-        ns => (ns / 1e9, "s"),
-    };
-    format!("{} {unit}", digits(value))
-}
-
-/// A number with three digits.
-pub(crate) fn count(value: f64) -> String {
-    match value {
-        value if value < 1e3 => digits(value),
-        value if value < 1e6 => format!("{} k", digits(value / 1e3)),
-        value if value < 1e9 => format!("{} M", digits(value / 1e6)),
-        value => format!("{} G", digits(value / 1e9)),
-    }
-}
-
-fn digits(value: f64) -> String {
-    match value {
-        value if value < 10.0 => format!("{value:.2}"),
-        value if value < 100.0 => format!("{value:.1}"),
-        value => format!("{value:.0}"),
-    }
+    format!("CPU {} + {}", nanos(row.cpu_client_ns), nanos(row.cpu_server_ns))
 }
