@@ -105,22 +105,6 @@ fn a_reader_cannot_change_a_snapshot() {
 }
 
 #[test]
-fn a_client_cannot_write_the_servers_page_lane_or_board() {
-    let fixture = TestServer::open();
-    let rogue = Rogue::connect(fixture.run_dir(), "echo");
-    let (_, fds) = rogue.enter();
-    for fd in &fds[..3] {
-        assert!(!maps_writable(fd, MapFlags::SHARED));
-        assert_eq!(rustix::io::pwrite(fd, b"x", 0), Err(Errno::PERM));
-        let holes = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
-        assert!(rustix::fs::fallocate(fd, holes, 0, 4096).is_err());
-        assert_eq!(rustix::fs::ftruncate(fd, 0), Err(Errno::PERM));
-    }
-    drop(rogue);
-    fixture.close();
-}
-
-#[test]
 fn a_refresh_that_finds_nothing_new_makes_no_system_call() {
     let fixture = TestServer::open();
     fixture.numbers.publish(&numbers(1, 10)).unwrap();
