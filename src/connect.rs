@@ -113,7 +113,14 @@ impl Connecting {
             token: config.token.map_or([0; 16], Token::to_bytes),
             lane,
             least_lane: size.min(lane),
-            limits: Limits { max_lane: limits.max_lane.max(size), ..limits },
+            limits: Limits {
+                max_lane: limits.max_lane.max(size),
+                // Less is no limit that the handshake knows.
+                max_shared_bytes_per_session: limits
+                    .max_shared_bytes_per_session
+                    .max(Limits::MIN_SHARED),
+                ..limits
+            },
             doorbell: doorbell::choose(config.doorbell, &credentials),
             rings_eventfd: doorbell::may_ring(&credentials),
             schema,

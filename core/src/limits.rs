@@ -20,7 +20,7 @@ pub struct Limits {
     pub max_lane: Geometry,
     /// The most shared memory that one end may have in use for a session, in bytes: its page, its lane in all epochs
     /// that the other end has not left yet, and attachments that were not taken yet. What the other end took and
-    /// keeps does not count. Default: 256 MiB.
+    /// keeps does not count. Default: 256 MiB. A client has at least [`Limits::MIN_SHARED`].
     pub max_shared_bytes_per_session: u64,
 }
 

@@ -5,7 +5,7 @@ use bellwire::{CallError, ErrorKind, Executed, Geometry, Limits, Session, Status
 use crate::support::blob_server::{BlobServer, is_answer, request, request_by};
 use crate::support::blobs::{Blobs, How, submit};
 use crate::support::services::Echo;
-use crate::support::test_server::{TestServer, patient, reconcile_session};
+use crate::support::test_server::{TestServer, patient, reconcile, reconcile_session};
 
 /// A request that is refused before anything of it is written, however it is sent.
 #[track_caller]
@@ -185,4 +185,17 @@ fn a_lane_opens_with_what_both_limits_of_shared_memory_leave_beside_a_page() {
     let stats = session.stats();
     assert_eq!((stats.requests.size, stats.answers.size), (8 << 10, 8 << 10));
     assert_eq!(session.call(&vec![7; 4_000]).unwrap(), vec![7; 4_000]);
+}
+
+#[test]
+fn a_client_that_limits_shared_memory_below_a_page_and_a_lane_has_the_smallest_lane() {
+    let fixture = TestServer::open();
+    let limits = Limits { max_shared_bytes_per_session: 0, ..Limits::default() };
+    let config = patient().lane(patient().lane.limits(limits));
+    let mut client = fixture.client_with::<Echo>(config);
+    let session = client.connect().unwrap();
+    assert_eq!(session.stats().requests.size, 4 << 10);
+    assert_eq!(session.call(&vec![7; 1_000]).unwrap(), vec![7; 1_000]);
+    drop(client);
+    reconcile(&fixture.close());
 }
