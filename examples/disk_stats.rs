@@ -16,7 +16,7 @@ use bellwire::{
     CallError, Client, ClientConfig, Delivery, Event, HandlerError, Malformed, Message, RunDir,
     Server, Service, Snapshot, SnapshotCache, Start, Subscriber,
 };
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// The counters of a disk.
 #[derive(Message, Clone, Debug, PartialEq)]
@@ -135,7 +135,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     match std::env::args().nth(1).as_deref() {
         Some("provide") => {
             let (stopped, stop) = channel();
-            let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])?;
+            let mut signals = signal_hook::iterator::Signals::new([SIGHUP, SIGINT, SIGTERM])?;
             std::thread::spawn(move || signals.forever().next().map(|_| stopped.send(())));
             provide(&run_dir, Path::new("/proc/diskstats"), &stop)
         }
