@@ -41,7 +41,9 @@ pub fn pages() -> Result<Vec<PageMap>, ObserveError> {
         let name = entry.map_err(ObserveError::List)?.file_name();
         let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
         // The process may have ended or belong to another user.
-        let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+        // A peer chose the names of the memory that it shares: any bytes.
+        let maps = String::from_utf8_lossy(&maps);
         let pages = maps.lines().filter_map(|line| parse(pid, line));
         found.extend(pages.filter(|page| page.object.0 == device));
     }
@@ -50,8 +52,8 @@ pub fn pages() -> Result<Vec<PageMap>, ObserveError> {
 
 /// Returns the process's name: [`/proc/PID/comm`](https://man7.org/linux/man-pages/man5/proc_pid_comm.5.html).
 pub fn command(pid: u32) -> Option<String> {
-    let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-    Some(name.trim_end().to_owned())
+    let name = fs::read(format!("/proc/{pid}/comm")).ok()?;
+    Some(String::from_utf8_lossy(&name).trim_end().to_owned())
 }
 
 impl View {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::model::{Lane, Model, Row};
 use super::print_note;
-use super::view::{quantile, short, summary};
+use super::view::{peer, quantile, short, summary};
 use crate::exit::Failure;
 use crate::out::{self, Align, Cell, Column, Table, rate};
 
@@ -144,14 +144,10 @@ pub(super) fn print(model: &Model, limit: usize) -> Result<(), Failure> {
     for row in model.rows.iter().take(shown) {
         let per_second =
             |value: Option<f64>| Cell::new(value.map_or("-".into(), |value| short(rate(value))));
-        let peer = |end: Option<&SeenEnd>| match end {
-            Some(end) => Cell::new(format!("{} {}", end.pid, end.command)),
-            None => Cell::new("?"),
-        };
         table.row([
             Cell::new(row.seen.service.to_string()),
-            peer(row.seen.client.as_ref()),
-            peer(row.seen.server.as_ref()),
+            Cell::new(peer(row.seen.client.as_ref())),
+            Cell::new(peer(row.seen.server.as_ref())),
             per_second(row.calls),
             Cell::new(quantile(&row.latency, 500)),
             Cell::new(quantile(&row.latency, 990)),

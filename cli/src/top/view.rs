@@ -186,7 +186,7 @@ fn columns(width: u16) -> &'static [usize] {
 }
 
 /// Returns a process's number and name, without characters with which the name could write elsewhere on the screen.
-fn peer(end: Option<&SeenEnd>) -> String {
+pub(super) fn peer(end: Option<&SeenEnd>) -> String {
     let Some(end) = end else { return "?".to_owned() };
     format!("{} {}", end.pid, end.command.replace(char::is_control, "?"))
 }

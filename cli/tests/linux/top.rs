@@ -1,6 +1,9 @@
 //! `bellwire top` on a real terminal, with sessions of other processes.
 
+use std::ffi::OsStr;
 use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::process::Command;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -137,6 +140,25 @@ fn one_look_is_told_to_programs_with_both_ends_of_each_session() {
     let other = place.run(&["top", "--once", "--interval", "1ms", "--run-dir", &run_dir]);
     assert_eq!(other.status, Some(0), "{other:?}");
     assert!(other.stdout.contains("0 sessions"), "{other:?}");
+}
+
+#[test]
+fn a_process_with_names_of_any_bytes_is_shown() {
+    let place = Place::new();
+    let _provider = place.provider();
+    let command = place.command(&["get", "cgroups", "--watch", "--json"]);
+    let program = place.run_dir().with_file_name(OsStr::from_bytes(b"\x1b\xff\n"));
+    std::fs::copy(command.get_program(), &program).unwrap();
+    let mut copy = Command::new(&program);
+    let set = command.get_envs().filter_map(|(name, value)| Some((name, value?)));
+    copy.args(command.get_args()).envs(set).current_dir(command.get_current_dir().unwrap());
+    let mut watcher = Running::of(&mut copy);
+    watcher.stdout_until("cgroups");
+    let args = ["top", "--once", "--interval", "1ms", "--service", "cgroups-snapshot"];
+    let table = place.run(&args);
+    let shown = format!("{} ?\u{fffd}", watcher.pid());
+    assert!(table.stdout.contains(&shown), "{table:?}");
+    assert!(table.stdout.chars().all(|c| c == '\n' || !c.is_control()), "{table:?}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::call::printable;
 use crate::error::Error;
 use crate::notes;
 
@@ -135,8 +136,9 @@ pub(crate) fn threads(pid: u32) -> Vec<u32> {
 
 /// Returns the process's mappings; none if it has exited or belongs to another user.
 pub(crate) fn maps(pid: u32) -> Vec<Map> {
-    let text = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-    text.lines().filter_map(parse).collect()
+    // A peer chose the names of the memory that it shares: any bytes.
+    let text = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+    String::from_utf8_lossy(&text).lines().filter_map(parse).collect()
 }
 
 /// Parses `00400000-00452000 r-xp 00000000 08:02 173521  /usr/bin/name with blanks`.
@@ -153,10 +155,10 @@ fn parse(line: &str) -> Option<Map> {
     Some(Map { is_writable, is_executable, offset, file: (device, inode), range, name })
 }
 
-/// Returns the name of a process.
+/// Returns the name of a process without terminal control characters; it chose any bytes.
 pub fn command(pid: u32) -> String {
-    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    name.trim_end().to_owned()
+    let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    printable(name.strip_suffix(b"\n").unwrap_or(&name))
 }
 
 /// Returns the programs and libraries with probes that these processes, in order, have mapped.
@@ -252,6 +254,11 @@ fn note_cgroups(dir: &Path, name: &str, known: &mut BTreeMap<u64, String>) {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::io::{Read, Write};
+    use std::os::unix::ffi::OsStrExt;
+    use std::process;
+
     use super::*;
 
     #[test]
@@ -261,5 +268,24 @@ mod tests {
         assert_eq!(map.file, ("00:01".to_owned(), 2051));
         assert!(map.is_writable && !map.is_executable);
         assert!(parse("7f00-7f01 rw-p 00000000 00:00 0").is_none());
+    }
+
+    #[test]
+    fn a_process_with_names_of_any_bytes_is_seen() {
+        let name = [b"bellwire-\x1b\xff-", process::id().to_string().as_bytes()].concat();
+        let program = std::env::temp_dir().join(OsStr::from_bytes(&name));
+        fs::copy("/bin/cat", &program).unwrap();
+        let mut command_line = process::Command::new(&program);
+        command_line.stdin(process::Stdio::piped()).stdout(process::Stdio::piped());
+        let mut child = command_line.spawn().unwrap();
+        // It runs once it answers.
+        child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        fs::remove_file(&program).unwrap();
+        let (maps, command) = (maps(child.id()), command(child.id()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(maps.iter().any(|map| map.name.contains("bellwire-")), "{maps:?}");
+        assert!(command.starts_with("bellwire-?\u{fffd}"), "{command:?}");
     }
 }

@@ -54,7 +54,9 @@ fn parse(name: &str) -> Option<(&str, u64)> {
     let name = name.strip_prefix(SERVER_PAGE)?;
     let name = name.strip_suffix(" (deleted)").unwrap_or(name);
     let (service, number) = name.rsplit_once('-')?;
-    Some((service, number.parse().ok()?))
+    // Any process may call its memory so.
+    let is_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    Some((service, number.parse().ok()?)).filter(|_| service.bytes().all(is_name))
 }
 
 #[cfg(test)]
@@ -67,5 +69,6 @@ mod tests {
         assert_eq!(parse(page), Some(("cgroups-snapshot", 12)));
         assert_eq!(parse("/memfd:bellwire-lane-server-cgroups-snapshot-12 (deleted)"), None);
         assert_eq!(parse("/memfd:bellwire-page-client-cgroups-snapshot-12 (deleted)"), None);
+        assert_eq!(parse("/memfd:bellwire-page-server-\u{1b}[2J-12 (deleted)"), None);
     }
 }

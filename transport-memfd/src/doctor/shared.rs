@@ -12,7 +12,8 @@ const NAME: &str = "/memfd:bellwire-";
 /// # Errors
 /// When `/proc/self` cannot be read ([`proc(5)`](https://man7.org/linux/man-pages/man5/proc.5.html)).
 pub fn shared_memory() -> io::Result<BTreeMap<u64, u64>> {
-    let mut held = mapped(&fs::read_to_string("/proc/self/maps")?);
+    // A peer chose the names of the memory that it shares: any bytes.
+    let mut held = mapped(&String::from_utf8_lossy(&fs::read("/proc/self/maps")?));
     for entry in fs::read_dir("/proc/self/fd")? {
         let path = entry?.path();
         // The directory's own descriptor is closed by now.
