@@ -181,3 +181,20 @@ func TestWhatRanIsKnownAfterASecondAttempt(t *testing.T) {
 		t.Error(err, ExecutedOf(err))
 	}
 }
+
+func TestARunDirectoryWithALongPathIsRefused(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), strings.Repeat("x", 107))
+	_, listens := Listen(dir, "echo", echo)
+	_, dials := Dial(t.Context(), dir, "echo")
+	for _, err := range []error{listens, dials} {
+		if err == nil || !strings.Contains(err.Error(), "shorter run directory") {
+			t.Error(err)
+		}
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+	if _, err := Listen(t.TempDir(), "echo", nil); err == nil {
+		t.Error("a server without a handler")
+	}
+}

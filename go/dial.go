@@ -28,9 +28,6 @@ func Dial(ctx context.Context, dir, service string, list ...Option) (*Session, e
 }
 
 func dial(ctx context.Context, dir, service string, o options) (*Session, error) {
-	if !validName(service) {
-		return nil, fmt.Errorf("bellwire: %q is no name of a service: 1 to 63 of a-z, 0-9 and -, and no - at first", service)
-	}
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 	conn, err := connect(ctx, dir, service, o)
@@ -61,9 +58,24 @@ func dial(ctx context.Context, dir, service string, o options) (*Session, error)
 	return s, nil
 }
 
+// socketPath is where a service listens.
+func socketPath(dir, service string) (string, error) {
+	if !validName(service) {
+		return "", fmt.Errorf("bellwire: %q is no name of a service: 1 to 63 of a-z, 0-9 and -, and no - at first", service)
+	}
+	path := filepath.Join(dir, service+".sock")
+	if len(path) > 107 {
+		return "", fmt.Errorf("bellwire: %s has %d bytes where a socket's path has at most 107: use a shorter run directory", path, len(path))
+	}
+	return path, nil
+}
+
 // connect connects to the socket of a service, if a user who is trusted owns it.
 func connect(ctx context.Context, dir, service string, o options) (*net.UnixConn, error) {
-	path := filepath.Join(dir, service+".sock")
+	path, err := socketPath(dir, service)
+	if err != nil {
+		return nil, err
+	}
 	var stat unix.Stat_t
 	if err := unix.Lstat(path, &stat); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {

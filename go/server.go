@@ -55,6 +55,9 @@ var lastSession atomic.Uint64
 
 // Listen serves a service until Close. It fails with ErrInUse while another process serves it.
 func Listen(dir, service string, handler Handler, list ...Option) (*Server, error) {
+	if handler == nil {
+		return nil, errors.New("bellwire: a server without a handler")
+	}
 	return listen(dir, service, handler, nil, list)
 }
 
@@ -63,8 +66,9 @@ func listen(dir, service string, handler Handler, from *source, list []Option) (
 	if err != nil {
 		return nil, err
 	}
-	if !validName(service) {
-		return nil, fmt.Errorf("bellwire: %q is no name of a service: 1 to 63 of a-z, 0-9 and -, and no - at first", service)
+	socket, err := socketPath(dir, service)
+	if err != nil {
+		return nil, err
 	}
 	s := &Server{
 		service: service, dir: dir, handler: handler, source: from, o: o, sessions: map[*serverSession]struct{}{},
@@ -75,7 +79,7 @@ func listen(dir, service string, handler Handler, from *source, list []Option) (
 	if s.boardFD, s.board, err = newSharedBoard(service, s.stats.started); err != nil {
 		return nil, err
 	}
-	if err := s.claim(); err != nil {
+	if err := s.claim(socket); err != nil {
 		s.dropBoard()
 		return nil, err
 	}
@@ -98,7 +102,7 @@ func (s *Server) dropBoard() {
 }
 
 // claim takes the service's lock, and listens at its socket.
-func (s *Server) claim() (err error) {
+func (s *Server) claim(socket string) (err error) {
 	if err := checkRunDir(s.dir); err != nil {
 		return err
 	}
@@ -116,7 +120,7 @@ func (s *Server) claim() (err error) {
 		s.lock.Close()
 		return fmt.Errorf("%w: %s was replaced", ErrInUse, path)
 	}
-	if s.listener, err = bind(filepath.Join(s.dir, s.service+".sock"), s.o); err != nil {
+	if s.listener, err = bind(socket, s.o); err != nil {
 		s.lock.Close()
 	}
 	return err
