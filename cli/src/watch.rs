@@ -1,7 +1,7 @@
 //! `bellwire watch`: prints the events of a service.
 
 use std::io::Write;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bellwire::{CallError, Contract, Delivery, RunDir, Start, State, SubscribeError, Subscriber};
 
@@ -10,6 +10,9 @@ use crate::config;
 use crate::exit::{Exit, Failure};
 use crate::out::{self, FAINT, WARN};
 use crate::stop::Stop;
+
+/// After how long it is told why there is no session.
+const MOMENT: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(run_dir: &RunDir, args: &Watch) -> Result<Exit, Failure> {
     let stop = Stop::on_signals()?;
@@ -21,13 +24,23 @@ pub(crate) fn run(run_dir: &RunDir, args: &Watch) -> Result<Exit, Failure> {
         .map_err(|error| Failure::of(Exit::Failed, "cannot create a canceller", &error))?;
     stop.on_request(move || canceller.cancel());
     let limit = args.timeout.map(|timeout| Instant::now() + timeout);
-    let mut printed = 0;
+    let (mut printed, mut has_looked) = (0, false);
     while stop.requested().is_none() && args.count.is_none_or(|count| printed < count) {
         let left = limit.map(|limit| limit.saturating_duration_since(Instant::now()));
-        match subscriber.next(left) {
+        let moment = left.map_or(MOMENT, |left| left.min(MOMENT));
+        match subscriber.next(if has_looked { left } else { Some(moment) }) {
             Ok(Some(delivery)) => {
                 printed += u64::from(matches!(delivery, Delivery::Event { .. }));
                 print(&delivery, args)?;
+            }
+            Ok(None) if !has_looked && left != Some(moment) => {
+                has_looked = true;
+                let why = match subscriber.state() {
+                    State::Refused { reason, .. } | State::Failed { reason, .. } => reason.into(),
+                    State::Absent => format!("waiting for a provider of {}", args.service),
+                    _ => continue,
+                };
+                writeln!(anstream::stderr(), "{WARN}{why}{WARN:#}")?;
             }
             Ok(None) => return Err(nothing(run_dir, args, &subscriber.state())),
             Err(SubscribeError::Call(CallError::Cancelled { .. })) => {}
@@ -80,6 +93,9 @@ fn nothing(run_dir: &RunDir, args: &Watch, state: &State) -> Failure {
         }
         State::Incompatible { .. } => {
             Failure::new(Exit::Refused, "no common protocol version".to_owned())
+        }
+        State::Failed { kind, reason } => {
+            Failure::of_kind(*kind, format!("no session with the provider of {service}: {reason}"))
         }
         _ => Failure::new(Exit::Absent, format!("nobody provides {service} in {dir}"))
             .next("list the providers with `bellwire ls`, or name another --run-dir"),

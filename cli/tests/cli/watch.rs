@@ -44,6 +44,18 @@ fn events_are_printed_as_text_as_digits_and_as_json() {
 }
 
 #[test]
+fn a_provider_that_is_not_there_yet_is_waited_for_and_that_is_told() {
+    let place = Place::new();
+    let mut watch = place.start(&["watch", "news", "--oldest"]);
+    watch.stderr_until("waiting for a provider of news");
+    let (_server, publisher) = provider(&place);
+    send(&publisher, &[b"first"]);
+    watch.stdout_until("first");
+    let mut refused = place.start(&["watch", "news", "--method", "77"]);
+    refused.stderr_until("not method 77");
+}
+
+#[test]
 fn what_was_missed_is_counted() {
     let place = Place::new();
     let (_server, publisher) = provider(&place);
