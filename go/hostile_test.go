@@ -391,3 +391,23 @@ func TestDescriptorsThatBlockInCloseTakeFewThreads(t *testing.T) {
 		t.Error(threads, err)
 	}
 }
+
+func TestAHandlerThatEndsItsGoroutine(t *testing.T) {
+	for _, concurrency := range []int{1, 2} {
+		server, s := pair(t, func(_ context.Context, request, answer []byte) ([]byte, error) {
+			if string(request) == "exit" {
+				runtime.Goexit()
+			}
+			return append(answer, request...), nil
+		}, Concurrency(concurrency))
+		_, err := s.Call(t.Context(), []byte("exit"))
+		var failed *CallError
+		if concurrency == 1 && !errors.Is(err, ErrPeerGone) {
+			t.Error(err)
+		}
+		if concurrency == 2 && (!errors.As(err, &failed) || failed.Status != StatusPanicked) {
+			t.Error(err)
+		}
+		server.Close()
+	}
+}

@@ -28,6 +28,7 @@ type serverSession struct {
 	inbox    []job
 	queued   uint64 // bytes of the requests in it
 	running  int    // handlers
+	handling bool   // in this goroutine, without mu
 	jobs     map[uint64]context.CancelFunc
 	stopping bool
 	reason   closeReason
@@ -54,6 +55,17 @@ type job struct {
 
 // run serves until the session ends, and returns why.
 func (s *serverSession) run() error {
+	defer func() {
+		if s.handling {
+			// The handler has ended its goroutine, as t.FailNow does, without mu.
+			s.mu.Lock()
+			s.stats().lost.Add(1)
+			s.loseInbox()
+			s.cancel()
+			s.shut(closeNormal)
+			s.leave()
+		}
+	}()
 	s.mu.Lock()
 	s.users++
 	for {
@@ -227,9 +239,11 @@ func (s *serverSession) start1(j job) {
 	case s.server.source != nil:
 		s.serveSource(j)
 	case s.server.o.concurrency == 1:
+		s.handling = true
 		s.mu.Unlock()
 		answer, status := s.handle(s.ctx, j, s.kept)
 		s.mu.Lock()
+		s.handling = false
 		s.answer(j, status, answer)
 		if cap(answer) <= 1<<16 && !aliases(answer, j.request) {
 			s.kept = answer[:0]
@@ -256,15 +270,18 @@ func (s *serverSession) startGoroutine(j job) {
 	}
 	s.running++
 	go func() {
-		answer, status := s.handle(ctx, j, nil)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.jobs, j.id)
-		cancel()
-		s.answer(j, status, answer)
-		s.running--
-		s.waiter.signal()
-		s.wakeAll()
+		answer, status := []byte(nil), StatusPanicked // of a handler that ends its goroutine
+		defer func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			delete(s.jobs, j.id)
+			cancel()
+			s.answer(j, status, answer)
+			s.running--
+			s.waiter.signal()
+			s.wakeAll()
+		}()
+		answer, status = s.handle(ctx, j, nil)
 	}()
 }
 

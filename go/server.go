@@ -234,12 +234,14 @@ func (s *Server) serve(conn *net.UnixConn) {
 	stats := session.stats()
 	stats.admitted.Add(1)
 	stats.opened(session.rungBy, 1)
+	defer func() {
+		s.mu.Lock()
+		delete(s.sessions, session)
+		s.letGo(c)
+		s.mu.Unlock()
+		stats.opened(session.rungBy, ^uint64(0))
+	}()
 	err = session.run()
-	s.mu.Lock()
-	delete(s.sessions, session)
-	s.letGo(c)
-	s.mu.Unlock()
-	stats.opened(session.rungBy, ^uint64(0))
 	if errors.Is(err, ErrProtocol) {
 		stats.poisoned.Add(1)
 		stats.incident(c.cred.Uid, incidentPoisoned)
@@ -295,7 +297,8 @@ func (s *Server) turnAway(c *candidate, session *serverSession, err error) {
 	}
 }
 
-// Close stops serving: requests that were taken are answered, and the others are not run.
+// Close stops serving: requests that were taken are answered, and the others are not run. It
+// waits for handlers, and is not for them to call.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	if s.closing {
