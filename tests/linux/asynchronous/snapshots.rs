@@ -149,8 +149,12 @@ fn an_event_loop_sleeps_on_one_descriptor_until_there_is_a_snapshot() {
             fixture.numbers.publish(&numbers(generation, count)).unwrap();
             next(&mut cache);
             assert!(cache.current().unwrap().bytes() == numbers(generation, count));
-            assert_eq!(cache.refresh().unwrap(), Refreshed::Unchanged);
-            assert!(!cache.arm().unwrap(), "nothing is new");
+            // What the provider says besides, such as where its ring is, may come later.
+            let is_quiet = (0..100).any(|_| {
+                assert_eq!(cache.refresh().unwrap(), Refreshed::Unchanged);
+                !cache.arm().unwrap()
+            });
+            assert!(is_quiet, "nothing is new");
             assert_eq!(cache.refresh_due(), None, "and nothing is due");
             let (fd, now) = (cache.as_fd().unwrap(), Some(clock::now()));
             assert!(!poll::wait_readable(&[fd], now).unwrap().any(), "nothing is new");
