@@ -216,7 +216,7 @@ impl Server {
         // Wakes the reactor.
         self.shared.bell.ring();
         // A handler that stops its own server would wait for itself.
-        if let Some(reactor) = self.reactor.take().filter(|_| !is_of(&self.shared.bell)) {
+        if let Some(reactor) = self.reactor.take().filter(|_| !belongs_to(&self.shared.bell)) {
             // Handler panics are caught where they run; the reactor itself does not panic.
             let _ = reactor.join();
         }
@@ -691,17 +691,18 @@ impl std::fmt::Debug for Listener {
 }
 
 thread_local! {
-    /// The bell of the server whose handlers this thread runs, by its address.
-    static OF: Cell<usize> = const { Cell::new(0) };
+    /// The address of the bell of the server whose handlers this thread runs.
+    #[allow(clippy::missing_const_for_thread_local, reason = "it is const, which the lint misses on Windows")]
+    static OWN_BELL: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Makes this thread one that runs handlers of the server with this bell.
 fn belong_to(bell: &Arc<Event>) {
-    OF.set(Arc::as_ptr(bell).addr());
+    OWN_BELL.set(Arc::as_ptr(bell).addr());
 }
 
-fn is_of(bell: &Arc<Event>) -> bool {
-    OF.get() == Arc::as_ptr(bell).addr()
+fn belongs_to(bell: &Arc<Event>) -> bool {
+    OWN_BELL.get() == Arc::as_ptr(bell).addr()
 }
 
 fn store(service: ServiceName) -> Result<Arc<Publication>, ServeError> {
