@@ -8,7 +8,7 @@ use crate::publication::Publication;
 use crate::transport::snapshot::{Snapshot as Sealed, SnapshotBuilder};
 
 /// Snapshots up to this many bytes are published in the broadcast ring, and readers copy them out; longer ones in memory of
-/// their own, which readers map. See `docs/adr/0040-broadcast.md` for the measurements.
+/// their own, which readers map. See `docs/adr/0060-ring-limit.md` for the measurements.
 const IN_RING_UP_TO: usize = 256 << 10;
 
 /// A service that publishes snapshots: its name, what its bytes mean, and how to check them.
