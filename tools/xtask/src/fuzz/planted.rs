@@ -42,9 +42,9 @@ pub(super) const PLANTS: [Plant; 5] = [
     Plant {
         about: "a header is checked, and copied again to be used",
         file: "core/src/lane/receiver.rs",
-        from: "return Some(Plain { kind, id: header.id.get(), len });",
+        from: "return Some(Plain { kind, id, len, at });",
         to: "let header = self.read_header(peer);
-            return Some(Plain { kind, id: header.id.get(), len: header.len.get() });",
+            return Some(Plain { kind, id: header.id.get(), len: header.len.get(), at });",
     },
     Plant {
         about: "a payload's length is taken from the lane again",
@@ -55,9 +55,9 @@ pub(super) const PLANTS: [Plant; 5] = [
     Plant {
         about: "a payload is copied twice",
         file: "core/src/lane/receiver.rs",
-        from: "peer.read(self.ring.offset(self.head) + HEADER, into);",
-        to: "peer.read(self.ring.offset(self.head) + HEADER, into);
-        peer.read(self.ring.offset(self.head) + HEADER, into);",
+        from: "peer.read(plain.at + HEADER, into);",
+        to: "peer.read(plain.at + HEADER, into);
+        peer.read(plain.at + HEADER, into);",
     },
 ];
 

@@ -54,21 +54,21 @@ pub(crate) static PLANTS: [Plant; 14] = [
         "a record is published before it is written",
         &[edit(
             "core/src/lane/sender.rs",
-            "        own.write(at, &header.to_bytes());\n        own.write(at + HEADER, payload);\n",
+            "        own.write_record(at, header.to_bytes(), payload);\n",
             "        if PLANTED {\n            \
              own.store(Word::Tail, self.written + record, Ordering::Release);\n        }\n        \
-             own.write(at, &header.to_bytes());\n        own.write(at + HEADER, payload);\n",
+             own.write_record(at, header.to_bytes(), payload);\n",
         )],
     ),
     plant(
         "the store to Tail has no Release: a header is written behind it",
         &[edit(
             "core/src/lane/sender.rs",
-            "        own.write(at, &header.to_bytes());\n        own.write(at + HEADER, payload);\n",
+            "        own.write_record(at, header.to_bytes(), payload);\n",
             "        if PLANTED {\n            own.write(at + HEADER, payload);\n            \
              own.store(Word::Tail, self.written + record, Ordering::Relaxed);\n            \
              own.write(at, &header.to_bytes());\n        } else {\n            \
-             own.write(at, &header.to_bytes());\n            own.write(at + HEADER, payload);\n        }\n",
+             own.write_record(at, header.to_bytes(), payload);\n        }\n",
         )],
     ),
     plant(
