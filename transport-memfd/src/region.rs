@@ -57,7 +57,7 @@ impl OwnRegion {
         init: impl FnOnce(&Self),
     ) -> Result<(Self, OwnedFd), RegionError> {
         let (memfd, mapping) = sealed::make(name, size)?;
-        // SAFETY: a shared mapping for reading and writing, page-aligned, which lives as long as the region and is
+        // SAFETY: a shared mapping of whole pages for reading and writing, which lives as long as the region and is
         // reached through this alone, but for the life lock's words, which the kernel and atomics write.
         let range = unsafe { OwnRange::new(mapping.start(), mapping.len()) };
         let region = Self { range, mapping: Arc::new(mapping), loan: None };
@@ -140,7 +140,7 @@ impl PeerRegion {
         sealed::check(fd, seals, expected_size as u64)?;
         let mapping = Mapping::new(fd, expected_size, ProtFlags::READ, MapFlags::SHARED)
             .map_err(sealed::unmapped)?;
-        // SAFETY: a mapping for reading, page-aligned, which lives as long as the region. It stays readable, since
+        // SAFETY: a mapping of whole pages for reading, which lives as long as the region. It stays readable, since
         // SHRINK is sealed. It is never written through this.
         let range = unsafe { PeerRange::new(mapping.start(), mapping.len()) };
         Ok(Self { range, _mapping: mapping })

@@ -53,7 +53,7 @@ impl OwnRegion {
         let _ = name;
         let section = section::make(size)?;
         let mapping = section::map(section.as_handle(), size, true)?;
-        // SAFETY: a view of at least `size` bytes, page-aligned, mapped for reading and writing as long as
+        // SAFETY: a view of at least `size` bytes, of whole pages, mapped for reading and writing as long as
         // `_mapping` lives, and reached through this alone.
         let range = unsafe { OwnRange::new(mapping.start(), size) };
         let region = Self { range, _mapping: mapping, loan: None };
@@ -106,7 +106,7 @@ impl PeerRegion {
     ) -> Result<Self, VerifyError> {
         let mapping = section::verify_and_map(section, expected_size)?;
         // SAFETY: a view of at least `expected_size` bytes, all committed, which cannot be taken back from a
-        // section, page-aligned, mapped as long as `_mapping` lives. It is never written through this.
+        // section, of whole pages, mapped as long as `_mapping` lives. It is never written through this.
         let range = unsafe { PeerRange::new(mapping.start(), expected_size) };
         Ok(Self { range, _mapping: mapping })
     }

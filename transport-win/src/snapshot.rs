@@ -175,7 +175,7 @@ impl SnapshotMap {
     ) -> Result<Self, VerifyError> {
         let mapping = verify(section, len, max)?;
         let mut copy = vec![0; len].into_boxed_slice();
-        // SAFETY: the view was checked to have at least `len` bytes, and lives until the end of this
+        // SAFETY: the view of whole pages was checked to have at least `len` bytes, and lives until the end of this
         // function; it is only read.
         let range = unsafe { PeerRange::new(mapping.start(), len) };
         range.read(0, &mut copy);
