@@ -82,7 +82,8 @@ pub trait PeerMemory {
     /// Copies bytes of the peer's lane at `offset`. The caller has checked that they are inside it.
     fn read(&self, offset: usize, into: &mut [u8]);
 
-    /// Copies a record's header at `offset` in the peer's lane, as the two words that [`Header::from_words`] takes.
+    /// Copies a record's header at `offset` in the peer's lane, as the two words that
+    /// [`Header::from_words`](crate::wire::Header::from_words) takes.
     #[inline]
     fn read_header(&self, offset: usize) -> [u64; 2] {
         let mut bytes = [0; HEADER];
