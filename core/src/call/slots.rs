@@ -98,3 +98,40 @@ impl Slots {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_id_keeps_its_slot_while_the_ring_grows_and_wraps() {
+        let (mut slots, mut waiting) = (Slots::new(), BTreeSet::new());
+        assert!(slots.get(1).is_none() && slots.get_mut(0).is_none());
+        for round in 0..200 {
+            for _ in 0..=round % 7 {
+                waiting.insert(slots.next());
+                slots.push(Slot::Waiting(slots.next() * 16));
+            }
+            // The newest is answered, which mostly frees nothing, and two of the oldest.
+            for id in [waiting.pop_last(), waiting.pop_first(), waiting.pop_first()] {
+                if let Some(slot) = id.and_then(|id| slots.get_mut(id)) {
+                    *slot = Slot::Done;
+                }
+                slots.pop_done();
+            }
+            let oldest = slots.next() - slots.len();
+            assert_eq!(waiting.first().copied().unwrap_or(slots.next()), oldest);
+            for id in oldest..slots.next() {
+                let end = match slots.get(id) {
+                    Some(Slot::Waiting(end)) => Some(end),
+                    _ => None,
+                };
+                assert_eq!(end, waiting.contains(&id).then_some(id * 16), "{id}: {slots:?}");
+            }
+            assert!(slots.get(oldest - 1).is_none() && slots.get(slots.next()).is_none());
+        }
+        assert!(slots.len() > 64, "it has grown several times: {}", slots.len());
+    }
+}

@@ -41,13 +41,21 @@ fn messages_of_every_length_arrive_whole_and_write_nothing_beyond() {
     // Those that are copied word by word, and those that are not.
     let lengths = || (0..=80).chain(2030..=2070);
     for (at, len) in (0..=20).flat_map(|at| lengths().map(move |len| (at, len))) {
-        own.write(0, &[0; 2200]);
-        own.write(at, &bytes[..len]);
-        let mut seen = [0xff; 2200];
-        peer.read(0, &mut seen);
-        assert_eq!(seen[at..at + len], bytes[..len], "{len} bytes at {at}");
-        let is_beyond = |(n, byte): (usize, &u8)| (n < at || n >= at + len) && *byte != 0;
-        assert!(!seen.iter().enumerate().any(is_beyond), "{len} bytes at {at}");
+        let (header, payload) = bytes[..16 + len].split_first_chunk().unwrap();
+        let writes: [(&[u8], &dyn Fn()); 2] = [
+            (&bytes[..len], &|| own.write(at, &bytes[..len])),
+            (&bytes[..16 + len], &|| own.write_record(at, *header, payload)),
+        ];
+        for (written, write) in writes {
+            own.write(0, &[0; 2200]);
+            write();
+            let mut seen = [0xff; 2200];
+            peer.read(0, &mut seen);
+            let end = at + written.len();
+            assert_eq!(seen[at..end], *written, "{len} bytes at {at}");
+            let is_beyond = |(n, byte): (usize, &u8)| (n < at || n >= end) && *byte != 0;
+            assert!(!seen.iter().enumerate().any(is_beyond), "{len} bytes at {at}");
+        }
     }
 }
 
