@@ -9,6 +9,7 @@ mod handshake;
 mod incidents;
 #[cfg(feature = "netipc")]
 mod netipc;
+mod own_thread;
 mod quotas;
 mod reactor;
 mod session;
@@ -21,7 +22,6 @@ pub use batch::Answers;
 pub use handler::Caller;
 pub use incidents::{Incident, IncidentCause, IncidentCounts, IncidentKind, UserIncidents};
 
-use std::cell::Cell;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
@@ -216,7 +216,9 @@ impl Server {
         // Wakes the reactor.
         self.shared.bell.ring();
         // A handler that stops its own server would wait for itself.
-        if let Some(reactor) = self.reactor.take().filter(|_| !belongs_to(&self.shared.bell)) {
+        if let Some(reactor) =
+            self.reactor.take().filter(|_| !own_thread::runs_handlers_of(&self.shared.bell))
+        {
             // Handler panics are caught where they run; the reactor itself does not panic.
             let _ = reactor.join();
         }
@@ -583,7 +585,7 @@ impl ServerBuilder {
         let theirs = Arc::clone(&shared);
         // Created on its own thread, because it holds the life word that reports the death of exactly this thread.
         let serve = move || {
-            belong_to(&theirs.bell);
+            own_thread::run_handlers_of(&theirs.bell);
             match Reactor::new(config, listeners, quotas, theirs) {
                 Ok(reactor) => {
                     let _ = started.send(Ok(()));
@@ -688,21 +690,6 @@ impl std::fmt::Debug for Listener {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Listener").field("service", &self.admission.service).finish_non_exhaustive()
     }
-}
-
-thread_local! {
-    /// The address of the bell of the server whose handlers this thread runs.
-    #[allow(clippy::missing_const_for_thread_local, reason = "it is const, which the lint misses on Windows")]
-    static OWN_BELL: Cell<usize> = const { Cell::new(0) };
-}
-
-/// Makes this thread one that runs handlers of the server with this bell.
-fn belong_to(bell: &Arc<Event>) {
-    OWN_BELL.set(Arc::as_ptr(bell).addr());
-}
-
-fn belongs_to(bell: &Arc<Event>) -> bool {
-    OWN_BELL.get() == Arc::as_ptr(bell).addr()
 }
 
 fn store(service: ServiceName) -> Result<Arc<Publication>, ServeError> {

@@ -9,7 +9,7 @@ use bellwire_core::{Instant, Spin, SpinCounter, SpinPolicy};
 
 use super::handler::{Answer, Call, Caller, Request, Room};
 use super::watch::Watch;
-use super::{ServerConfig, belong_to};
+use super::{ServerConfig, own_thread};
 use crate::Payload;
 use crate::trace::handling::Queued;
 use crate::transport::clock;
@@ -236,7 +236,7 @@ impl Workers {
             let shared = Arc::clone(&workers.shared);
             let thread = thread::Builder::new().name(format!("bellwire-work-{number}"));
             let work = move || {
-                belong_to(&shared.bell);
+                own_thread::run_handlers_of(&shared.bell);
                 shared.work(number);
             };
             workers.threads.push(thread.spawn(work)?);
