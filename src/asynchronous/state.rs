@@ -271,30 +271,32 @@ impl<S: Service> State<S> {
         ticket: Ticket,
         woken: &mut Vec<Waker>,
     ) -> Option<Result<R, CallError>> {
-        let mut looks = 0;
-        while looks < LOOKS {
+        for _ in 0..LOOKS {
             match self.session.look() {
-                Look::Again => std::hint::spin_loop(),
+                Look::Again => {
+                    std::hint::spin_loop();
+                    continue;
+                }
                 Look::Moved => match (kind.take)(&mut self.session) {
                     Ok(Some((of, answer))) if of == ticket => {
                         (kind.waiters)(self).forget(ticket);
                         self.session.end_spin(true);
                         return Some(answer);
                     }
-                    Ok(Some((of, answer))) => (kind.waiters)(self).hand_on(of, answer, woken),
-                    Ok(None) => break,
+                    Ok(Some((of, answer))) => {
+                        (kind.waiters)(self).hand_on(of, answer, woken);
+                        continue;
+                    }
+                    Ok(None) => {}
                     Err(error) => {
                         self.fail(error, woken);
-                        break;
                     }
                 },
-                Look::Later | Look::RanOut => break,
+                Look::Later | Look::RanOut => {}
             }
-            looks += 1;
-        }
-        if looks < LOOKS {
             self.alone = 0;
             self.wake_driver();
+            break;
         }
         None
     }
