@@ -42,14 +42,7 @@ func TestAPartOfAnAnswerThatNobodyWaitsForAnyMore(t *testing.T) {
 	handler, begun, release := pausing()
 	server, s := pair(t, handler)
 	defer close(release)
-	var requests []*Pending
-	for _, request := range []string{"wait", "behind it"} {
-		p, err := s.Submit(t.Context(), []byte(request))
-		if err != nil {
-			t.Fatal(err)
-		}
-		requests = append(requests, p)
-	}
+	requests := []*Pending{submitted(t, s, "wait"), submitted(t, s, "behind it")}
 	<-begun
 	peer := theirs(server)
 	part := header{kind: kindResponse, flags: flagMore, id: requests[0].id}

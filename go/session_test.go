@@ -50,6 +50,15 @@ func pair(t testing.TB, handler Handler, list ...Option) (*Server, *Session) {
 	return server, s
 }
 
+func submitted(t testing.TB, s *Session, request string) *Pending {
+	t.Helper()
+	p, err := s.Submit(t.Context(), []byte(request))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
 func call(t testing.TB, s *Session, request []byte) {
 	t.Helper()
 	answer, err := s.Call(t.Context(), request)
@@ -638,16 +647,9 @@ func TestWhetherAHandlerRanIsKnownFromHead(t *testing.T) {
 	handler, begun, release := pausing()
 	_, s := pair(t, handler)
 	defer close(release)
-	var requests []*Pending
-	for _, request := range []string{"wait", "not taken"} {
-		p, err := s.Submit(t.Context(), []byte(request))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if requests = append(requests, p); request == "wait" {
-			<-begun
-		}
-	}
+	requests := []*Pending{submitted(t, s, "wait"), nil}
+	<-begun
+	requests[1] = submitted(t, s, "not taken")
 	s.mu.Lock()
 	s.peerIsGone(nil)
 	s.mu.Unlock()
