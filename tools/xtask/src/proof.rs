@@ -71,14 +71,11 @@ fn faults(rows: &[Row], ran: &Ran) -> Vec<String> {
 fn fault(named: &Named, ran: &Ran) -> Option<String> {
     let module = &named.module;
     match &named.claim {
-        Claim::Test(name) => {
-            let path = format!("{module}::{name}");
-            match ran.outcome(&path) {
-                Some(true) => None,
-                Some(false) => Some(format!("{path} failed")),
-                None => Some(format!("{path} did not run")),
-            }
-        }
+        Claim::Test(name) => match ran.outcome(module, name) {
+            Some(true) => None,
+            Some(false) => Some(format!("{module}::{name} failed")),
+            None => Some(format!("{module}::{name} did not run")),
+        },
         Claim::Phase(name) => {
             (!ran.has_phase(name)).then(|| format!("{name:?} is no phase of {PHASES}"))
         }
@@ -148,6 +145,14 @@ mod tests {
     fn a_test_of_the_same_name_elsewhere_does_not_count() {
         let elsewhere = RAN.replace("lies::words::it_is_found", "truths::words::it_is_found");
         assert!(found(TEXT, &elsewhere)[0].contains("lies::words::it_is_found did not run"));
+    }
+
+    #[test]
+    fn a_test_may_move_into_a_module_below() {
+        let moved = RAN.replace("lies::words::it_is_found", "lies::words::first::it_is_found");
+        assert_eq!(found(TEXT, &moved), [""; 0]);
+        let failed = moved.replace("it_is_found ... ok", "it_is_found ... FAILED");
+        assert!(found(TEXT, &failed)[0].contains("lies::words::it_is_found failed"));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The tables of attacks and faults.
 //!
 //! The last cell of a row holds claims, each followed by its place in parentheses: `` `name`, `other` (tests calls/stop) ``.
-//! A claim is the name of a test, or `20 or more` for a whole module; or a phase of `ci/kill`: `` `client/write` (kill) ``.
+//! A claim is the name of a test in the module or below it, or `20 or more` for a whole module; or a phase of `ci/kill`:
+//! `` `client/write` (kill) ``.
 
 /// Where tests are, besides the modules that follow: `unit` is beside the code.
 const PLACES: [&str; 8] = ["core", "memfd", "loom", "tests", "cli", "soak", "unit", "xtask"];

@@ -38,8 +38,13 @@ impl Ran {
         self.phases.contains(name)
     }
 
-    pub(super) fn outcome(&self, path: &str) -> Option<bool> {
-        self.tests.get(path).copied()
+    /// Whether the test of this name passed, in the module or below it; in each place, if it is in several.
+    pub(super) fn outcome(&self, module: &str, name: &str) -> Option<bool> {
+        let named = self.tests.iter().filter(|(path, _)| {
+            let below = path.strip_prefix(module).and_then(|rest| rest.strip_suffix(name));
+            below.is_some_and(|between| between.starts_with("::") && between.ends_with("::"))
+        });
+        named.map(|(_, passed)| *passed).reduce(|all, passed| all && passed)
     }
 
     pub(super) fn passed(&self) -> usize {
