@@ -43,6 +43,8 @@ pub struct Scan {
     pub sessions: Vec<SeenSession>,
     /// The number of pages that were found but could not be read, and the error of the first.
     pub denied: Option<(usize, ObserveError)>,
+    /// The number of processes that this one may not inspect, such as those of other users: with sessions or without.
+    pub hidden: usize,
 }
 
 /// A session as seen from outside.
@@ -85,7 +87,7 @@ impl Scanner {
     /// [`ObserveError`] when this system shows none. A process that cannot be inspected is no error: see
     /// [`Scan::denied`].
     pub fn scan(&mut self) -> Result<Scan, ObserveError> {
-        let maps = observe::pages()?;
+        let (maps, hidden) = observe::pages()?;
         let there: HashSet<_> = maps.iter().map(|map| map.object).collect();
         self.views.retain(|object, _| there.contains(object));
         let servers = servers(&maps);
@@ -127,7 +129,7 @@ impl Scanner {
                 sessions.insert((service, Whose::Alone(map.pid, map.object), number), alone);
             }
         }
-        Ok(Scan { sessions: sessions.into_values().collect(), denied })
+        Ok(Scan { sessions: sessions.into_values().collect(), denied, hidden })
     }
 
     /// Returns the current content of a page; `None` if it is not a page after all.

@@ -29,25 +29,28 @@ enum Source {
     Copied(File, u64),
 }
 
-/// Returns the pages mapped by all processes whose maps this one may read. Other processes are skipped, and so are files that
-/// have the name of a page but are not memfds.
+/// Returns the pages mapped by all processes whose maps this one may read, and the number of the other processes. Files that
+/// have the name of a page but are not memfds are skipped.
 ///
 /// # Errors
 /// [`ObserveError::List`] when `/proc` cannot be read, or this process lacks a descriptor.
-pub fn pages() -> Result<Vec<PageMap>, ObserveError> {
+pub fn pages() -> Result<(Vec<PageMap>, usize), ObserveError> {
     let device = memfds().map_err(|source| ObserveError::List(source.into()))?;
-    let mut found = Vec::new();
+    let (mut found, mut hidden) = (Vec::new(), 0);
     for entry in fs::read_dir("/proc").map_err(ObserveError::List)? {
         let name = entry.map_err(ObserveError::List)?.file_name();
         let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
         // The process may have ended or belong to another user.
-        let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_else(|error| {
+            hidden += usize::from(error.kind() == ErrorKind::PermissionDenied);
+            Vec::new()
+        });
         // A peer chose the names of the memory that it shares: any bytes.
         let maps = String::from_utf8_lossy(&maps);
         let pages = maps.lines().filter_map(|line| parse(pid, line));
         found.extend(pages.filter(|page| page.object.0 == device));
     }
-    Ok(found)
+    Ok((found, hidden))
 }
 
 /// Returns the process's name: [`/proc/PID/comm`](https://man7.org/linux/man-pages/man5/proc_pid_comm.5.html).

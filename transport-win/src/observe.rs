@@ -11,11 +11,11 @@ pub struct View(Never);
 #[derive(Debug)]
 enum Never {}
 
-/// Returns the pages that processes have mapped.
+/// Returns the pages that processes have mapped, and the number of processes that do not show theirs.
 ///
 /// # Errors
 /// [`ObserveError::Unavailable`], always.
-pub fn pages() -> Result<Vec<PageMap>, ObserveError> {
+pub fn pages() -> Result<(Vec<PageMap>, usize), ObserveError> {
     Err(ObserveError::Unavailable)
 }
 

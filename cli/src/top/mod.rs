@@ -37,14 +37,14 @@ pub(crate) fn run(run_dir: Option<&RunDir>, args: &Top) -> Result<Exit, Failure>
         if stop.sleep_until(Instant::now() + args.interval) {
             return Ok(stop.requested().map_or(Exit::Ok, Why::exit));
         }
-        scan(&mut scanner, run_dir, &mut model)?;
+        let is_denied = scan(&mut scanner, run_dir, &mut model)?;
         if args.output.is_json() {
             out::json_line(&report::Report::of(&model, args.interval))?;
         } else {
             report::print(&model, args.limit)?;
         }
         // Nothing is seen where nothing may be looked at.
-        let is_blind = model.rows.is_empty() && model.note.is_some();
+        let is_blind = model.rows.is_empty() && is_denied;
         return Ok(if is_blind { Exit::Failed } else { Exit::Ok });
     }
     let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -55,21 +55,26 @@ pub(crate) fn run(run_dir: Option<&RunDir>, args: &Top) -> Result<Exit, Failure>
     // Ctrl-C is a key in this mode, and SIGINT comes from another process.
     let stop = Stop::on_signals()?;
     let mut terminal = ratatui::try_init()?;
-    let look = |model: &mut Model| scan(&mut scanner, run_dir, model);
+    let look = |model: &mut Model| scan(&mut scanner, run_dir, model).map(|_| ());
     let ended = show(&mut terminal, args.interval, look, &mut model, &stop);
     ratatui::try_restore()?;
     ended
 }
 
-/// Scans all sessions, or those of the providers that listen in a run dir.
-fn scan(scanner: &mut Scanner, run_dir: Option<&RunDir>, model: &mut Model) -> Result<(), Failure> {
-    let Scan { sessions, denied, .. } = scanner.scan().map_err(|error| {
+/// Scans all sessions, or those of the providers that listen in a run dir. Returns whether any could not be read.
+fn scan(
+    scanner: &mut Scanner,
+    run_dir: Option<&RunDir>,
+    model: &mut Model,
+) -> Result<bool, Failure> {
+    let Scan { sessions, denied, hidden, .. } = scanner.scan().map_err(|error| {
         let failure = Failure::of(Exit::Failed, "cannot observe sessions", &error);
         match error {
             ObserveError::Unavailable => failure.next("ask the providers: bellwire stat"),
             _ => failure,
         }
     })?;
+    let is_denied = denied.is_some();
     model.note = denied.map(|(pages, error)| format!("{pages} pages could not be read: {error}"));
     let sessions = match run_dir {
         None => sessions,
@@ -85,8 +90,13 @@ fn scan(scanner: &mut Scanner, run_dir: Option<&RunDir>, model: &mut Model) -> R
             sessions.into_iter().filter(is_there).collect()
         }
     };
+    if sessions.is_empty() && hidden > 0 && model.note.is_none() {
+        model.note = Some(format!(
+            "{hidden} processes could not be looked at: root sees those of all users"
+        ));
+    }
     model.update(sessions, Instant::now());
-    Ok(())
+    Ok(is_denied)
 }
 
 fn show(

@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::support::{Ended, Place, Running, Signal};
 
 /// The command as nobody, who is in no group besides its own; `None` where that cannot be.
-fn as_nobody(place: &Place, args: &[&str]) -> Option<Ended> {
+pub(crate) fn as_nobody(place: &Place, args: &[&str]) -> Option<Ended> {
     let run = |args: &[&str]| {
         let inner = place.command(args);
         let mut command = Command::new("setpriv");
@@ -32,7 +32,7 @@ fn provider(place: &Place, who: &str) -> Running {
     provider
 }
 
-fn open(place: &Place) {
+pub(crate) fn open(place: &Place) {
     let parent = place.run_dir().parent().unwrap().to_owned();
     fs::set_permissions(parent, fs::Permissions::from_mode(0o755)).unwrap();
 }

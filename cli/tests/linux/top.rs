@@ -12,6 +12,7 @@ use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system}
 use rustix::process::{Pid, Signal, kill_process};
 use vt100::Parser;
 
+use crate::admit::{as_nobody, open};
 use crate::support::{Place, Running};
 
 const HANGS: Duration = Duration::from_secs(60);
@@ -182,4 +183,14 @@ fn without_a_terminal_it_says_what_to_do() {
     let ended = Place::new().run(&["top"]);
     assert_eq!(ended.status, Some(1), "{ended:?}");
     assert!(ended.stderr.contains("--once"), "{ended:?}");
+}
+
+#[test]
+fn who_may_look_at_nobody_elses_sessions_is_told_so() {
+    let place = Place::new();
+    open(&place);
+    let (_provider, _watcher) = (place.provider(), watcher(&place));
+    let Some(ended) = as_nobody(&place, &["top", "--once", "--interval", "10ms"]) else { return };
+    assert!(ended.stdout.contains("0 sessions"), "{ended:?}");
+    assert!(ended.stderr.contains("could not be looked at"), "{ended:?}");
 }

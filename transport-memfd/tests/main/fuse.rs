@@ -99,7 +99,7 @@ fn one_that_is_mapped_and_named_like_a_page_is_no_page() {
     };
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     assert!(maps.contains("/memfd:bellwire-page-server-fuse-1"), "it looks like one: {maps}");
-    let found = returns(pages).unwrap();
+    let (found, _) = returns(pages).unwrap();
     assert!(found.iter().all(|page| page.name != NAME), "{found:?}");
     // It was a page when it was found.
     let range = (map as u64, map as u64 + 4096);
