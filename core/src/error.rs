@@ -191,8 +191,8 @@ pub enum PeerFault {
         /// The flags found.
         flags: u8,
     },
-    /// A response has no request in flight, or is the second one to a request.
-    #[error("a response answers the request {id}, which is not in flight")]
+    /// A response or a cancellation names a request that is not in flight; a second response to a request does, too.
+    #[error("a response or a cancellation names the request {id}, which is not in flight")]
     UnknownId {
         /// The id found.
         id: u64,
