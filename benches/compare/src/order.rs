@@ -16,10 +16,10 @@ pub(crate) const WORD: &[u8] = b"word";
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Order {
-    /// Operations for so long, in a row, the clock read before and after some of them.
-    Row { millis: u64 },
-    /// Operations for so long, each timed.
-    Each { millis: u64, pace: Pace },
+    /// Operations until then, in a row, the clock read before and after some of them. All clients end at the same time.
+    Row { until: u64 },
+    /// Operations until then, each timed.
+    Each { until: u64, pace: Pace },
     /// One operation, timed, of all clients together: each sends [`WORD`] when it is ready and when it is done, and
     /// continues when it receives the same.
     One,

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::Outcome;
 use crate::burst::EVENTS;
-use crate::clock::Usage;
+use crate::clock::{self, Usage};
 use crate::contender::{Counters, Entry};
 use crate::load::{Place, Placing};
 use crate::order::{Done, Order, ServerOrder, ServerSays, WORD, ask, hear, tell};
@@ -98,19 +98,20 @@ impl Testbed {
         // The second reading shows the cost of a reading.
         let (look, before) = (self.usage()?.0, self.usage()?);
         let Scenario { clock, pace, .. } = *scenario;
-        let row = Order::Row { millis };
-        let each = Order::Each { millis, pace };
+        let row = || Order::Row { until: clock::now() + millis * 1_000_000 };
+        let each = || Order::Each { until: clock::now() + millis * 1_000_000, pace };
         let mut sum = self.warm_up(scenario)?;
         let mut sample = match clock {
-            Clock::Row => self.all(row, &mut sum).map(|done| of_row(&done))?,
+            Clock::Row => self.all(row(), &mut sum).map(|done| of_row(&done))?,
             Clock::RowThenEach => {
-                let mut sample = of_row(&self.all(row, &mut sum)?);
-                let timed = self.all(each, &mut sum)?;
+                let mut sample = of_row(&self.all(row(), &mut sum)?);
+                let timed = self.all(each(), &mut sum)?;
                 sample.took = timed.into_iter().flat_map(|done| done.took).collect();
                 sample
             }
-            Clock::Each => of_each(self.all(each, &mut sum)?),
-            Clock::Received | Clock::OneWay => self.received(clock, row, each, &mut sum)?,
+            Clock::Each => of_each(self.all(each(), &mut sum)?),
+            Clock::Received => self.received(clock, row(), &mut sum)?,
+            Clock::OneWay => self.received(clock, each(), &mut sum)?,
             Clock::Together => self.together(millis, &mut sum)?,
             Clock::Burst => self.bursts(millis, &mut sum)?,
         };
@@ -121,22 +122,22 @@ impl Testbed {
 
     /// What is before the sample does not count, but it is part of what the server's counters and usage are of.
     fn warm_up(&mut self, scenario: &Scenario) -> Outcome<Sum> {
-        let mut sum = Sum::default();
+        let (mut sum, until) = (Sum::default(), clock::now() + WARM * 1_000_000);
         match (scenario.clock, scenario.pace) {
             (Clock::Together | Clock::Burst, _) => {}
             (Clock::OneWay, pace) => {
-                self.all(Order::Each { millis: WARM, pace }, &mut sum)?;
+                self.all(Order::Each { until, pace }, &mut sum)?;
                 self.wait_for_stream()?;
             }
             (Clock::Received, _) => {
-                self.all(Order::Row { millis: WARM }, &mut sum)?;
+                self.all(Order::Row { until }, &mut sum)?;
                 self.wait_for_stream()?;
             }
             (Clock::Each, pace) => {
-                self.all(Order::Each { millis: WARM, pace }, &mut sum)?;
+                self.all(Order::Each { until, pace }, &mut sum)?;
             }
             _ => {
-                self.all(Order::Row { millis: WARM }, &mut sum)?;
+                self.all(Order::Row { until }, &mut sum)?;
             }
         }
         Ok(sum)
@@ -150,14 +151,8 @@ impl Testbed {
         Ok(done)
     }
 
-    fn received(
-        &mut self,
-        clock: Clock,
-        row: Order,
-        each: Order,
-        sum: &mut Sum,
-    ) -> Outcome<Sample> {
-        self.all(if clock == Clock::OneWay { each } else { row }, sum)?;
+    fn received(&mut self, clock: Clock, order: Order, sum: &mut Sum) -> Outcome<Sample> {
+        self.all(order, sum)?;
         let Received { operations, ns, took, .. } = self.wait_for_stream()?;
         let mut sample = Sample { operations, took, ns: per(ns, operations), ..Sample::default() };
         if clock == Clock::OneWay {
@@ -186,9 +181,7 @@ impl Testbed {
             self.publish()?;
             let done = self.one(sum, |_| Ok(()))?;
             sample.operations += done.len() as u64;
-            let began = done.iter().map(|done| done.span.0).min().unwrap_or(0);
-            let ended = done.iter().map(|done| done.span.1).max().unwrap_or(0);
-            ns += ended - began;
+            ns += span(&done);
             spans.extend(done.into_iter().flat_map(|done| done.took));
         }
         sample.ns = per(ns, sample.operations);
@@ -312,11 +305,20 @@ impl Sum {
     }
 }
 
-/// Clients that work at the same time take less time together.
+/// What clients that work at the same time did together, from the first that began to the last that ended. Their rates may not
+/// be added: with more clients than processors, one that has not begun yet takes nothing from those that run.
 fn of_row(done: &[Done]) -> Sample {
-    let rate: f64 = done.iter().map(|done| 1.0 / per(done.ns, done.operations)).sum();
     let operations = done.iter().map(|done| done.operations).sum();
-    Sample { ns: 1.0 / rate, operations, ..Sample::default() }
+    // Of one client, what it prepares between operations does not count.
+    let ns = if let [one] = done { one.ns } else { span(done) };
+    Sample { ns: per(ns, operations), operations, ..Sample::default() }
+}
+
+/// From the first that began to the last that ended.
+fn span(done: &[Done]) -> u64 {
+    let began = done.iter().map(|done| done.span.0).min().unwrap_or(0);
+    let ended = done.iter().map(|done| done.span.1).max().unwrap_or(0);
+    ended - began
 }
 
 fn of_each(done: Vec<Done>) -> Sample {

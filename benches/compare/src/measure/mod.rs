@@ -82,8 +82,8 @@ impl Measure<'_> {
             (0..YIELDS).for_each(|_| sched_yield());
             let counters = operations.counters();
             let mut done = match order {
-                Order::Row { millis } => row::row(&mut operations, millis)?,
-                Order::Each { millis, pace } => row::each(&mut operations, millis, pace)?,
+                Order::Row { until } => row::row(&mut operations, until)?,
+                Order::Each { until, pace } => row::each(&mut operations, until, pace)?,
                 Order::One => together::one(self.peer, &mut operations)?,
             };
             done.counters = operations.counters().with(counters, u64::saturating_sub);

@@ -15,19 +15,18 @@ const STRETCH: u64 = 1_000_000;
 /// From this time on an operation that is due later is slept for, below it is spun for, ns.
 const WORTH_SLEEPING: u64 = 70_000;
 
-/// Operations one after the other, for about `millis`: at least one step.
-pub(super) fn row(operations: &mut impl Operations, millis: u64) -> Outcome<Done> {
+/// Operations one after the other, until about then: at least one step.
+pub(super) fn row(operations: &mut impl Operations, until: u64) -> Outcome<Done> {
     if is_prepared(operations) {
-        return each(operations, millis, Pace::Max);
+        return each(operations, until, Pace::Max);
     }
-    let span = millis * 1_000_000;
     let before = Usage::of_this_process()?;
     let began = clock::now();
     let (mut done, mut steps, mut last) = (0, 1, began);
     loop {
         done += operations.steps(steps)?;
         let now = clock::now();
-        if now - began >= span {
+        if now >= until {
             operations.finish()?;
             return Ok(Done {
                 operations: done,
@@ -39,20 +38,19 @@ pub(super) fn row(operations: &mut impl Operations, millis: u64) -> Outcome<Done
         }
         // Stretches grow towards the length at which a clock read is negligible, and not beyond what is left.
         let each = ((now - last) / steps).max(1);
-        let left = (span - (now - began)).min(STRETCH);
+        let left = (until - now).min(STRETCH);
         steps = (left / each).clamp(1, steps * 4);
         last = now;
     }
 }
 
-/// Operations for about `millis`, each timed: at least one.
-pub(super) fn each(operations: &mut impl Operations, millis: u64, pace: Pace) -> Outcome<Done> {
+/// Operations until about then, each timed: at least one.
+pub(super) fn each(operations: &mut impl Operations, until: u64, pace: Pace) -> Outcome<Done> {
     let mut took = hist::new();
     let mut done = Done::default();
     // What is before and after it, histograms for instance, is not the contender's.
     let before = Usage::of_this_process()?;
     let began = clock::now();
-    let end = began + millis * 1_000_000;
     let mut due = began;
     done.span.0 = began;
     loop {
@@ -63,7 +61,7 @@ pub(super) fn each(operations: &mut impl Operations, millis: u64, pace: Pace) ->
         took.saturating_record((now - start) / count.max(1));
         done.operations += count;
         done.ns += now - start;
-        if now >= end {
+        if now >= until {
             done.span.1 = now;
             operations.finish()?;
             done.usage = Usage::of_this_process()?.since(before);
