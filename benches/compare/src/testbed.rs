@@ -338,3 +338,22 @@ fn median(took: &[(u64, u64)]) -> f64 {
 fn per(count: u64, operations: u64) -> f64 {
     count as f64 / operations.max(1) as f64
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[expect(clippy::float_cmp, reason = "both are whole")]
+    fn clients_that_do_not_overlap_do_not_count_as_if_they_did() {
+        let done = |began: u64| Done {
+            operations: 10,
+            ns: 100,
+            span: (began, began + 100),
+            ..Done::default()
+        };
+        assert_eq!(of_row(&[done(0), done(0)]).ns, 5.0);
+        assert_eq!(of_row(&[done(0), done(100)]).ns, 10.0);
+        assert_eq!(of_row(&[Done { ns: 50, ..done(0) }]).ns, 5.0, "without what it prepared");
+    }
+}

@@ -92,7 +92,7 @@ fn scan(
     };
     if sessions.is_empty() && hidden > 0 && model.note.is_none() {
         model.note = Some(format!(
-            "{hidden} processes could not be looked at: root sees those of all users"
+            "{hidden} processes could not be looked at, such as those of other users: root may"
         ));
     }
     model.update(sessions, Instant::now());
