@@ -9,7 +9,8 @@ use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
-use super::{MAX_PATH, effective_uid, is_trusted, no_follow, seqpacket, socket_path};
+use super::run_dir::{effective_uid, is_trusted};
+use super::{MAX_PATH, no_follow, seqpacket, socket_path};
 use crate::clock;
 use crate::pass::Channel;
 use crate::peer::User;

@@ -13,7 +13,9 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use rustix::process::getpid;
 
-use super::{BindError, Endpoint, no_follow, prepare_for, socket_path};
+use super::lock::{lock, lock_path};
+use super::run_dir::prepare_for;
+use super::{BindError, Endpoint, no_follow, socket_path};
 use crate::admission::Admission;
 use crate::fork::Kept;
 
@@ -151,7 +153,7 @@ impl Endpoint {
     ) -> Result<Self, BindError> {
         prepare_for(run_dir, admission, group_may_write)?;
         let path = socket_path(run_dir, service);
-        let lock = super::lock(&super::lock_path(run_dir, service), service)?;
+        let lock = lock(&lock_path(run_dir, service), service)?;
         if !inherited.is_of(run_dir, service) || !inherited.is_in_place() {
             return Err(InheritError::Displaced { path: inherited.path.clone() }.into());
         }

@@ -1,0 +1,225 @@
+//! Lock files: who owns a name, and which names exist.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bellwire_core::ServiceName;
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+use super::error::{BindError, ListError};
+use super::no_follow;
+use super::run_dir::is_trusted;
+use crate::peer::User;
+
+/// How often a lock is tried, `LOCK_PAUSE` apart: a lister may hold it for a moment.
+const LOCK_TRIES: u32 = 5;
+const LOCK_PAUSE: Duration = Duration::from_millis(2);
+
+/// Whether a process serves an endpoint.
+///
+/// ```
+/// use bellwire_memfd::endpoint::{Endpoint, Liveness, list};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let dir = tempfile::tempdir()?;
+/// let served = Endpoint::bind(dir.path(), "disks".parse()?)?;
+/// assert_eq!(list(dir.path())?[0].liveness, Liveness::Alive(Some(std::process::id())));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Liveness {
+    /// A process holds its lock; its pid, if known.
+    Alive(Option<u32>),
+    /// No process serves it: the socket was left by a crash.
+    Stale,
+    /// The name is taken by something else: a socket whose listener does not hold the lock, a socket and a lock of different
+    /// users, or an object that is not a socket.
+    Squatted,
+    /// This process cannot find out.
+    Unknown,
+}
+
+/// A run directory's entry for one service.
+///
+/// ```
+/// use bellwire_memfd::endpoint::{Endpoint, EndpointInfo, list};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let dir = tempfile::tempdir()?;
+/// let served = Endpoint::bind(dir.path(), "disks".parse()?)?;
+/// let found: Vec<EndpointInfo> = list(dir.path())?;
+/// assert_eq!((found[0].path.as_path(), found[0].mode), (served.path(), 0o600));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointInfo {
+    /// The service.
+    pub service: ServiceName,
+    /// The socket's path.
+    pub path: PathBuf,
+    /// Whether a process serves it.
+    pub liveness: Liveness,
+    /// The socket's permission bits.
+    pub mode: u32,
+    /// The socket's owner.
+    pub owner: u32,
+}
+
+impl EndpointInfo {
+    /// Returns the socket's path, to which clients connect.
+    pub fn address(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    /// Returns the socket's owner.
+    pub fn owner(&self) -> Option<User> {
+        Some(self.owner.into())
+    }
+
+    /// Returns the permission bits.
+    pub const fn permissions(&self) -> Option<u32> {
+        Some(self.mode)
+    }
+}
+
+/// Returns the path of a service's lock file.
+pub fn lock_path(run_dir: &Path, service: ServiceName) -> PathBuf {
+    run_dir.join(format!("{service}.lock"))
+}
+
+/// Lists the endpoints of a run directory by name, and other objects that have an endpoint's name.
+///
+/// Liveness is read from `/proc/locks` ([`proc_locks(5)`](https://man7.org/linux/man-pages/man5/proc_locks.5.html)), which
+/// disturbs nobody. Only a lock that does not appear there is tried, shared and for a moment.
+///
+/// # Errors
+/// [`ListError`] when the directory cannot be read.
+pub fn list(run_dir: &Path) -> Result<Vec<EndpointInfo>, ListError> {
+    let failed = |source| ListError { path: run_dir.to_owned(), source };
+    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    // The paths in it may be any bytes.
+    let sockets = fs::read("/proc/net/unix").unwrap_or_default();
+    let mut endpoints = Vec::new();
+    for entry in fs::read_dir(run_dir).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let Some(service) = service_of(&path) else { continue };
+        let Ok(stat) = no_follow(&path) else { continue };
+        let held = liveness(&lock_path(run_dir, service), &locks);
+        let is_squatted = FileType::from_raw_mode(stat.st_mode) != FileType::Socket
+            || match held {
+                Liveness::Alive(_) => is_of_another(&stat, &lock_path(run_dir, service)),
+                _ => is_listened_on(&path, &sockets),
+            };
+        endpoints.push(EndpointInfo {
+            service,
+            liveness: if is_squatted { Liveness::Squatted } else { held },
+            mode: stat.st_mode & 0o7777,
+            owner: stat.st_uid,
+            path,
+        });
+    }
+    endpoints.sort_by_key(|endpoint| endpoint.service);
+    Ok(endpoints)
+}
+
+/// Returns whether a socket belongs neither to the user whose lock is held nor to root, who may take any lock.
+fn is_of_another(socket: &Stat, lock: &Path) -> bool {
+    socket.st_uid != 0 && no_follow(lock).is_ok_and(|lock| lock.st_uid != socket.st_uid)
+}
+
+/// Returns whether a process listens at that path, according to `/proc/net/unix` of this network namespace
+/// ([`proc_pid_net(5)`](https://man7.org/linux/man-pages/man5/proc_pid_net.5.html)): flags of 0x10000, and the path as the
+/// listener spelled it.
+fn is_listened_on(path: &Path, sockets: &[u8]) -> bool {
+    let real = fs::canonicalize(path);
+    let names = [Ok(path.to_owned()), real];
+    sockets.split(|byte| *byte == b'\n').any(|line| {
+        let flags = line.split(|byte| *byte == b' ').nth(3);
+        flags == Some(b"00010000")
+            && names.iter().flatten().any(|name| {
+                let rest = line.strip_suffix(name.as_os_str().as_bytes());
+                rest.is_some_and(|rest| rest.ends_with(b" "))
+            })
+    })
+}
+
+fn service_of(path: &Path) -> Option<ServiceName> {
+    let name = path.file_name()?.as_bytes().strip_suffix(b".sock")?;
+    ServiceName::parse(name).ok()
+}
+
+fn liveness(path: &Path, locks: &str) -> Liveness {
+    let stat = match no_follow(path) {
+        Ok(stat) => stat,
+        Err(Errno::NOENT) => return Liveness::Stale,
+        Err(_) => return Liveness::Unknown,
+    };
+    if let Some(pid) = lock_holder(&stat, locks) {
+        return Liveness::Alive(pid);
+    }
+    // Not in the list: the lock is free, or held where /proc does not show it (another pid namespace, a file system whose
+    // device numbers differ).
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else { return Liveness::Unknown };
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => Liveness::Stale,
+        Err(Errno::AGAIN) => Liveness::Alive(None),
+        Err(_) => Liveness::Unknown,
+    }
+}
+
+/// Returns who holds an exclusive `flock` on the file according to `/proc/locks`: `Some(None)` if it names no pid.
+fn lock_holder(stat: &Stat, locks: &str) -> Option<Option<u32>> {
+    let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+    let file = format!("{major:02x}:{minor:02x}:{}", stat.st_ino);
+    locks.lines().find_map(|line| {
+        let mut fields = line.split_whitespace().skip(1);
+        let lock = (fields.next()?, fields.next()?, fields.next()?);
+        let pid = fields.next()?;
+        let held = lock == ("FLOCK", "ADVISORY", "WRITE") && fields.next()? == file;
+        held.then(|| pid.parse().ok().filter(|pid| *pid > 0))
+    })
+}
+
+pub(super) fn lock(path: &Path, service: ServiceName) -> Result<OwnedFd, BindError> {
+    let system = |source| BindError::System { path: path.to_owned(), source };
+    let squatted = || BindError::LockSquatted { path: path.to_owned() };
+    let taken = || BindError::Taken { service, lock: path.to_owned() };
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    for attempt in 1..=LOCK_TRIES {
+        let opened = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR);
+        let file = opened.map_err(|source| match source {
+            Errno::LOOP | Errno::ISDIR => squatted(),
+            Errno::ACCESS if no_follow(path).is_ok_and(|stat| !is_trusted(stat.st_uid)) => {
+                squatted()
+            }
+            source => system(source),
+        })?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::AGAIN) if attempt < LOCK_TRIES => {
+                std::thread::sleep(LOCK_PAUSE);
+                continue;
+            }
+            Err(Errno::AGAIN) => {
+                let owner = rustix::fs::fstat(&file).map_err(system)?.st_uid;
+                return Err(if is_trusted(owner) { taken() } else { squatted() });
+            }
+            Err(source) => return Err(system(source)),
+        }
+        let held = rustix::fs::fstat(&file).map_err(system)?;
+        // The file may have been removed between open and flock: then another file has its name.
+        if no_follow(path)
+            .is_ok_and(|named| (named.st_dev, named.st_ino) == (held.st_dev, held.st_ino))
+        {
+            return Ok(file);
+        }
+    }
+    Err(taken())
+}
