@@ -6,8 +6,8 @@ use std::sync::OnceLock;
 
 use bellwire::{ClientConfig, RunDir, ServerConfig, Token, User};
 
-use crate::args::Provide;
 use crate::exit::{Exit, Failure};
+use crate::provide::args::Provide;
 
 /// What the command line sets for all of this program's sessions.
 #[derive(Default)]

@@ -1,18 +1,38 @@
 //! `bellwire export`: counters over HTTP.
 
 use std::io::Write;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use bellwire::RunDir;
 use tiny_http::{Header, Method, Request, Response, Server};
 
-use crate::args::Export;
+use crate::args::positive_duration;
 use crate::exit::{Exit, Failure};
 use crate::latency::Latencies;
 use crate::openmetrics;
 use crate::stat::Asker;
 use crate::stop::Stop;
+
+/// Serve the counters of all providers over HTTP, for Prometheus and other scrapers
+///
+/// Each GET of /metrics queries the providers in the run dir, and responds in the text format of OpenMetrics 1.0. There is
+/// no encryption and no authentication: listen on a loopback address.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  bellwire export --listen 127.0.0.1:9464
+  curl --silent http://127.0.0.1:9464/metrics")]
+pub(crate) struct Export {
+    /// The address to listen on; port 0 selects a free port, which is printed
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) listen: SocketAddr,
+    /// How long to wait for each provider
+    #[arg(long, default_value = "2s", value_name = "TIME", value_parser = positive_duration)]
+    pub(crate) timeout: Duration,
+}
 
 /// Requests that are answered at once, each by a thread.
 const MOST_ANSWERS: usize = 64;

@@ -6,12 +6,29 @@ use std::time::Duration;
 use bellwire::{EndpointInfo, ListError, Liveness, RunDir, doctor, netipc};
 use serde::Serialize;
 
-use crate::args::Ls;
+use crate::args::Output;
 use crate::config;
 use crate::exit::{Exit, Failure, chain};
 
 use crate::out::{self, Align, BAD, Cell, Column, FAINT, Format, GOOD, Table, WARN};
 use crate::stat::Asker;
+
+/// List the endpoints in the run dir: the services and their providers
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+\"stale\" is the endpoint of a killed provider: the next provider replaces it. \"netipc\" is a provider of
+Netdata's plugin-ipc that does not speak Bellwire. \"squatted\" is an invalid endpoint: a process listens
+on it without holding the lock, or it is not a socket. Remove it, unless it is systemd that listens, for a
+provider that it has not started yet.
+Exit code 0 if there is a run dir, even an empty one; 3 if there is none.
+
+Examples:
+  bellwire ls
+  bellwire --run-dir /run/mine ls -o json | jq '.endpoints[] | select(.state == \"alive\").pid'")]
+pub(crate) struct Ls {
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
 
 /// How long a provider may take to tell its counters.
 const TELLS: Duration = Duration::from_millis(500);

@@ -3,13 +3,49 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use bellwire::{CallError, Contract, Delivery, RunDir, Start, State, SubscribeError, Subscriber};
+use bellwire::{
+    CallError, Contract, Delivery, RunDir, ServiceName, Start, State, SubscribeError, Subscriber,
+};
 
-use crate::args::Watch;
+use crate::args::{Output, duration};
 use crate::config;
 use crate::exit::{Exit, Failure};
 use crate::out::{self, FAINT, WARN};
 use crate::stop::Stop;
+
+/// Print the events of a service as they come
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Prints an event that is printable UTF-8 as text, any other as hexadecimal digits, each behind its number; and how many were missed.
+
+Exit codes: 3 no provider, 4 refused, 5 no event in time.
+
+Examples:
+  bellwire watch temperature
+  bellwire watch temperature --oldest --json | jq .sequence
+  bellwire watch temperature --count 1 --timeout 5s")]
+pub(crate) struct Watch {
+    /// The service
+    #[arg(value_name = "SERVICE")]
+    pub(crate) service: ServiceName,
+    /// Start with the oldest event that the provider keeps, not with the next one
+    #[arg(long)]
+    pub(crate) oldest: bool,
+    /// Stop after so many events
+    #[arg(long, short, value_name = "N")]
+    pub(crate) count: Option<u64>,
+    /// How long to watch [default: until SIGINT]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) timeout: Option<Duration>,
+    /// Print each event as hexadecimal digits
+    #[arg(long)]
+    pub(crate) hex: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
+    /// The method number of the service
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(crate) method: u32,
+}
 
 /// After how long it is told why there is no session.
 const MOMENT: Duration = Duration::from_millis(100);

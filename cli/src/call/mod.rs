@@ -1,5 +1,6 @@
 //! `bellwire call`: calls any service once.
 
+pub(crate) mod args;
 pub(crate) mod proto;
 
 use std::io::{Read, Write};
@@ -7,10 +8,10 @@ use std::io::{Read, Write};
 use bellwire::{Client, Contract, Dynamic, Payload, RunDir, schema};
 use serde_json::json;
 
-use crate::args::{Call, HexDigits};
 use crate::config;
 use crate::exit::{Exit, Failure};
 use crate::out::{self, Format};
+use args::{Call, HexDigits};
 use proto::Method;
 
 pub(crate) fn run(run_dir: &RunDir, args: &Call) -> Result<Exit, Failure> {

@@ -5,7 +5,7 @@ use std::path::Path;
 use prost_reflect::prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 
-use crate::args::Call;
+use super::args::Call;
 use crate::exit::{Exit, Failure, chain};
 
 /// The messages of one method.

@@ -1,5 +1,6 @@
 //! `bellwire demo`: a provider and a consumer process over a private run dir, with cgroups that change.
 
+pub(crate) mod args;
 mod burst;
 mod checks;
 mod child;
@@ -17,9 +18,9 @@ use std::path::Path;
 use bellwire_cgroups::scan::Scanner;
 use bellwire_cli::private_run_dir;
 
-use crate::args::Demo;
 use crate::exit::{Exit, Failure};
 use crate::stop::{Stop, Why};
+use args::Demo;
 use burst::LaneChange;
 use child::Who;
 pub(crate) use protocol::DemoPing;

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use bellwire::{EventPublisher, RunDir, Server};
 use bellwire_cgroups::CgroupsSnapshot;
 
+use super::args::DemoProvider;
 use super::burst::{DemoPhase, Handler, Order, Phase, answer};
 use super::protocol::{DemoPing, DemoTick, FromProvider, Served};
-use crate::args::DemoProvider;
 use crate::exit::{Exit, Failure, chain};
 use crate::out;
 use crate::provide::{Feed, Source, unserved};

@@ -4,12 +4,12 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::Outcome;
+use super::args::Demo;
 use super::burst::{LaneChange, SessionFigures, Shown};
 use super::checks::{self, Check};
 use super::protocol::{Second, Served, Totals};
 use super::tally::ratio;
 use super::world::World;
-use crate::args::Demo;
 use crate::exit::Failure;
 use crate::out::{
     self, Align, BAD, Cell, Column, FAINT, GOOD, TITLE, Table, WARN, bytes, count, nanos, rate,

@@ -9,10 +9,25 @@ use bellwire::RunDir;
 use bellwire::doctor::{self, Check, Outcome};
 use serde::Serialize;
 
-use crate::args::Doctor;
+use crate::args::Output;
 use crate::exit::{Exit, Failure};
 use crate::out::{self, BAD, FAINT, GOOD, TITLE, WARN};
 use crate::this_program;
+
+/// Check each feature of this system that Bellwire uses, and the limits that may be too low
+///
+/// Tries the features, instead of deriving them from a version number. Changes nothing.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Exit code 0 if everything required works, otherwise 1. Optional features do not count.
+
+Examples:
+  bellwire doctor
+  bellwire doctor --json | jq '.probes[] | select(.state != \"ok\")'")]
+pub(crate) struct Doctor {
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
 
 #[derive(Serialize)]
 struct Report<'a> {

@@ -5,8 +5,9 @@ use std::io::Write;
 use bellwire::{Contract, Dynamic, RunDir, ServiceName, SnapshotCache};
 use serde_json::json;
 
+use super::args::Get;
 use super::{PATIENCE, nothing, wait_for_first};
-use crate::args::{Args, Get};
+use crate::args::Args;
 use crate::call::proto;
 use crate::config;
 use crate::exit::{Exit, Failure};

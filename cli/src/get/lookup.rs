@@ -9,7 +9,8 @@ use bellwire_cgroups::{CgroupDetails, CgroupsLookup};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::args::{Args, Get};
+use super::args::Get;
+use crate::args::Args;
 use crate::config;
 use crate::exit::{Exit, Failure};
 use crate::out::{self, Align, BAD, Cell, Column, FAINT, Format, Table, WARN, span};

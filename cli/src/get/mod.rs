@@ -1,6 +1,7 @@
 //! `bellwire get`: prints a provider's snapshot, once or at every change, or its answers to look-ups.
 
 mod any;
+pub(crate) mod args;
 mod changes;
 mod lookup;
 mod print;
@@ -12,10 +13,11 @@ use std::time::{Duration, Instant};
 use bellwire::{ErrorKind, RefreshError, Refreshed, RunDir, Snapshot, SnapshotCache, State};
 use bellwire_cgroups::CgroupsSnapshot;
 
-use crate::args::{Args, Get, Published, Subject};
+use crate::args::{Args, Subject};
 use crate::config;
 use crate::exit::{Exit, Failure, chain};
 use crate::stop::Stop;
+use args::{Get, Published};
 use selection::Selection;
 
 type Cache = SnapshotCache<CgroupsSnapshot>;

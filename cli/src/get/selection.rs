@@ -1,6 +1,6 @@
 use bellwire_cgroups::{Cgroup, View};
 
-use crate::args::RunBy;
+use super::args::RunBy;
 
 /// Which cgroups to print.
 #[derive(Debug)]

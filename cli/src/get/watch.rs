@@ -4,10 +4,10 @@ use std::time::Instant;
 use bellwire::{CallError, RefreshError, Refreshed, RunDir, Snapshot, State};
 use bellwire_cgroups::CgroupsSnapshot;
 
+use super::args::Get;
 use super::changes::{Changes, Printed};
 use super::selection::Selection;
 use super::{Cache, nothing, print, unfetched};
-use crate::args::Get;
 use crate::exit::{Exit, Failure};
 use crate::out::{self, BAD, FAINT, Format, GOOD, WARN};
 use crate::stop::Stop;

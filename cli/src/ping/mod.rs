@@ -1,5 +1,6 @@
 //! `bellwire ping`: measures how soon a service answers.
 
+pub(crate) mod args;
 mod call;
 mod tally;
 
@@ -9,11 +10,11 @@ use std::time::{Duration, Instant};
 use bellwire::{ClientConfig, ConnectError, RefuseCode, RunDir, probe};
 use serde_json::json;
 
-use crate::args::Ping;
 use crate::config;
 use crate::exit::{Exit, Failure};
 use crate::out::{self, FAINT, span};
 use crate::stop::Stop;
+use args::Ping;
 use call::Caller;
 pub(crate) use call::method_of;
 use tally::Tally;

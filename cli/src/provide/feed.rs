@@ -5,7 +5,7 @@ use bellwire::{PublishError, Publisher};
 use bellwire_cgroups::{CgroupsSnapshot, EncodeError, Mode, SnapshotWriter, synthetic};
 
 use super::names::Names;
-use crate::args::Provide;
+use crate::provide::args::Provide;
 use bellwire_cgroups::scan::{Limits, Scan, ScanError, Scanner, Skipped};
 
 /// Publishes the cgroups of a source when they have changed.

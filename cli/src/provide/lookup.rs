@@ -9,8 +9,9 @@ use bellwire::{Answers, Lookup, RunDir, Server, Service};
 use bellwire_apps::AppsLookup;
 use bellwire_cgroups::CgroupsLookup;
 
+use super::args::Provide;
 use super::{Incidents, Names, log, place, unserved};
-use crate::args::{Args, Provide};
+use crate::args::Args;
 use crate::config;
 use crate::exit::{Exit, Failure, chain};
 use crate::out::{GOOD, WARN, span};

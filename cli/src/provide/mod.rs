@@ -1,5 +1,6 @@
 //! `bellwire provide`: serves this machine's cgroups or processes until stopped.
 
+pub(crate) mod args;
 mod feed;
 mod incidents;
 mod lookup;
@@ -12,16 +13,16 @@ use std::time::{Duration, Instant};
 use bellwire::{EndpointInfo, Liveness, RunDir, ServeError, Server, ServiceName, Snapshot};
 use bellwire_cgroups::CgroupsSnapshot;
 
-use crate::args::{Provide, Subject};
+use crate::args::Subject;
 use crate::config;
 use crate::exit::{Exit, Failure, chain};
 use crate::out::{FAINT, GOOD, WARN, count, span};
 use crate::stop::Stop;
+use args::Provide;
 use bellwire_cgroups::scan::Scanner;
 pub(crate) use feed::{Fed, Feed, FeedError, Source};
 use incidents::Incidents;
-use names::Names;
-pub(crate) use names::{Patterns, Spec};
+use names::{Names, Patterns, Spec};
 
 pub(crate) fn run(run_dir: &RunDir, args: &Provide) -> Result<Exit, Failure> {
     match args.subject {

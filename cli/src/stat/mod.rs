@@ -1,5 +1,6 @@
 //! `bellwire stat`: a provider's counters, and the initial terms of a session with it.
 
+pub(crate) mod args;
 mod provider;
 mod watch;
 
@@ -10,10 +11,10 @@ use bellwire::{Backend, IncidentKind, RunDir, ServerReport, ServerStats, UserInc
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::args::{Stat, StatFormat};
 use crate::exit::{Exit, Failure};
 use crate::openmetrics;
 use crate::out::{self, Align, BAD, Cell, Column, FAINT, GOOD, Table, WARN, bytes, count, span};
+use args::{Stat, StatFormat};
 pub(crate) use provider::{Asker, Found, Provider};
 
 #[derive(Serialize)]

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use bellwire::{ServerStats, ServiceName};
 
+use super::args::{Stat, StatFormat};
 use super::{Asker, Provider, ask, print, right, verdict};
-use crate::args::{Stat, StatFormat};
 use crate::exit::{Exit, Failure};
 use crate::out::{self, Align, Cell, Column, Table, bytes, count, rate};
 use crate::stop::Stop;

@@ -1,5 +1,6 @@
 //! `bellwire top`: the sessions of all processes, live.
 
+pub(crate) mod args;
 mod model;
 mod report;
 #[cfg(test)]
@@ -15,11 +16,11 @@ use colorchoice::ColorChoice;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-use crate::args::Top;
 use crate::exit::{Exit, Failure};
 use crate::ls::unlisted;
 use crate::out;
 use crate::stop::{Stop, Why};
+use args::Top;
 use model::{Model, Sort};
 use view::View;
 

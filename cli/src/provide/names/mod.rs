@@ -25,9 +25,9 @@ pub(crate) use self::patterns::Patterns;
 use self::source::Source;
 pub(crate) use self::source::Spec;
 use super::log;
-use crate::args::Provide;
 use crate::exit::{Exit, Failure};
 use crate::out::WARN;
+use crate::provide::args::Provide;
 
 /// Threads that ask.
 const WORKERS: usize = 4;
